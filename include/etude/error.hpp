@@ -1,0 +1,36 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace etude {
+
+/// The base of every exception that Etude itself throws. Exceptions of callbacks, models, losses and datasets
+/// come out as they were thrown.
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A field of an arguments struct, a trainer option or a combination of them that can't be honoured. `what()`
+/// lists every fault that was found, one a line: the field, its value, what is allowed.
+struct ArgumentError : Error {
+  using Error::Error;
+};
+
+/// A dataset, batch, model output or loss of the wrong size, shape or kind.
+struct DataError : Error {
+  using Error::Error;
+};
+
+/// A metric that was asked for by name and is not among those that were computed.
+struct MetricError : Error {
+  using Error::Error;
+};
+
+/// A file or folder that should hold a checkpoint or a part of one and doesn't, or can't be written.
+struct CheckpointError : Error {
+  using Error::Error;
+};
+
+}  // namespace etude
