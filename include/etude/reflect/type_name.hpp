@@ -3,26 +3,30 @@
 #include <string_view>
 
 namespace etude {
+namespace detail {
+
+template <class U>
+constexpr std::string_view spell_type() {
+  std::string_view text = __PRETTY_FUNCTION__;
+  // GCC writes "... [with U = X; std::string_view = ...]", Clang "... [U = X]".
+  text.remove_prefix(text.find("U = ") + 4);
+  return text.substr(0, text.find(';') == text.npos ? text.rfind(']') : text.find(';'));
+}
+
+}  // namespace detail
 
 /// The name of `T` as a person writes it, e.g. "etude::StepEnd"; made at compile time from the compiler's own text.
 template <class T>
 constexpr std::string_view type_name() {
-  constexpr auto spell = []<class U>() -> std::string_view { return __PRETTY_FUNCTION__; };
-  constexpr std::string_view text = spell.template operator()<T>();
-  // GCC writes "... [with U = X; ...]", Clang "... [U = X]".
-  constexpr std::string_view key = "U = ";
-  constexpr auto begin = text.find(key) + key.size();
-  constexpr auto end = text.find_first_of(text.find(';', begin) == text.npos ? "]" : ";", begin);
-  return text.substr(begin, end - begin);
+  return detail::spell_type<T>();
 }
 
 /// `type_name<T>()` without its namespaces: "StepEnd".
 template <class T>
 constexpr std::string_view short_type_name() {
   constexpr auto name = type_name<T>();
-  constexpr auto head = name.substr(0, name.find('<'));
-  constexpr auto colon = head.rfind(':');
-  return colon == head.npos ? name : name.substr(colon + 1);
+  constexpr auto colon = name.substr(0, name.find('<')).rfind(':');
+  return colon == name.npos ? name : name.substr(colon + 1);
 }
 
 }  // namespace etude
