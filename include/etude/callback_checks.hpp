@@ -1,0 +1,228 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <utility>
+
+#include "etude/callback.hpp"
+
+namespace etude {
+
+/// What a compiler's first error line says when callbacks are put together wrongly. None of these types is
+/// defined: to need one is the error, and its name with its arguments is the one form of text that every
+/// compiler prints there.
+namespace mistake {
+
+template <class Callback, class Form>
+struct handler_cannot_take_its_event_so_declare_it_as;
+template <class Callback, class Event>
+struct handler_must_return_void;
+template <class Callback, class Event>
+struct two_handlers_for_one_event_so_keep_only_one;
+template <class Callback>
+struct callback_handles_no_event_of_this_trainer_so_write_void_on_const_Event;
+template <class Callback>
+struct callback_handles_an_event_that_this_trainer_never_raises;
+template <class Callback, class Events>
+struct declared_event_is_not_among_those_that_this_trainer_raises;
+template <class Callback>
+struct handler_parameter_is_not_an_event;
+template <class Lambda>
+struct a_lambda_is_not_a_callback_so_write_etude_on_Event_call;
+template <class T>
+struct not_a_callback_so_pass_the_callback_itself_by_value;
+template <class Callback>
+struct callback_is_listed_twice_so_remove_one_or_set_allows_duplicates;
+template <class Writer, class Reader, class Event>
+struct writer_stands_after_a_reader_of_the_event_so_move_it_before;
+template <class Callback, class Writer, class Event>
+struct event_is_raised_as_const_but_a_callback_writes_it;
+template <class Callback, class Other>
+struct callback_must_stand_after;
+template <class Callback, class Other>
+struct runs_after_cycle;
+
+}  // namespace mistake
+
+/// A callback that derives from this may handle nothing: a holder of state that others reach through the
+/// trainer.
+struct passive {};
+
+namespace detail {
+
+template <bool Good, class Mistake>
+consteval bool expect() {
+  if constexpr (!Good) static_cast<void>(sizeof(Mistake));
+  return Good;
+}
+
+template <class Callback, class Event>
+consteval bool check_handler() {
+  if constexpr (!Handles<Callback, Event>) {
+    return expect<!meant_for<Callback, Event>,
+                  mistake::handler_cannot_take_its_event_so_declare_it_as<Callback, void(const Event&)>>();
+  } else if constexpr (reads<Callback, Event>) {
+    return expect<requires(Callback & c, const Event& e) {
+                    { c.on(e) } -> std::same_as<void>;
+                  }, mistake::handler_must_return_void<Callback, Event>>() &&
+           expect<!reads_and_writes<Callback, Event>,
+                  mistake::two_handlers_for_one_event_so_keep_only_one<Callback, Event>>();
+  } else {
+    return expect<requires(Callback & c, Event & e) {
+                    { c.on(e) } -> std::same_as<void>;
+                  }, mistake::handler_must_return_void<Callback, Event>>();
+  }
+}
+
+/// Calls `check.template operator()<A, B>()` for each ordered pair of the list, A before B.
+template <class Check>
+consteval bool for_each_pair(Check, callbacks<>) {
+  return true;
+}
+template <class Check, class First, class... Rest>
+consteval bool for_each_pair(Check check, callbacks<First, Rest...>) {
+  return (check.template operator()<First, Rest>() && ...) && for_each_pair(check, callbacks<Rest...>{});
+}
+
+/// Every check of one event: its handlers can be called, and nobody who changes it stands behind one who has
+/// read it.
+template <class Event, class... Callbacks>
+consteval bool check_event() {
+  return (check_handler<Callbacks, Event>() && ...) &&
+         for_each_pair(
+             []<class A, class B>() {
+               return expect < !(reads<A, Event> && Writes<B, Event>) || forwards_events<B>,
+                      mistake::writer_stands_after_a_reader_of_the_event_so_move_it_before < B, A,
+                      Event >> ();
+             },
+             callbacks<Callbacks...>{});
+}
+
+template <class T, class... List>
+consteval bool lists(callbacks<List...>) {
+  return (std::same_as<T, List> || ...);
+}
+
+/// `A` says that it runs after `B`, or `B` that it runs before `A`.
+template <class A, class B>
+consteval bool must_follow() {
+  bool follows = false;
+  if constexpr (requires { typename A::runs_after; }) follows = lists<B>(typename A::runs_after{});
+  if constexpr (requires { typename B::runs_before; })
+    follows = follows || lists<A>(typename B::runs_before{});
+  return follows;
+}
+
+template <class... Callbacks>
+consteval auto order_closure() {
+  constexpr std::size_t n = sizeof...(Callbacks);
+  std::array<bool, n * n> follows{};
+  std::size_t row = 0;
+  const auto fill_row = [&]<class A>() {
+    std::size_t column = 0;
+    ((follows[row * n + column++] = must_follow<A, Callbacks>()), ...);
+    ++row;
+  };
+  (fill_row.template operator()<Callbacks>(), ...);
+  for (std::size_t k = 0; k < n; ++k)
+    for (std::size_t i = 0; i < n; ++i)
+      for (std::size_t j = 0; j < n; ++j)
+        follows[i * n + j] = follows[i * n + j] || (follows[i * n + k] && follows[k * n + j]);
+  return follows;
+}
+
+template <class T>
+consteval bool check_is_callback() {
+  return expect < !is_reference_wrapper<T>::value && std::is_class_v<T>,
+         mistake::not_a_callback_so_pass_the_callback_itself_by_value < T >> () &&
+                 expect < !called_like_a_function<T> ||
+             has_name_on<T>(),
+         mistake::a_lambda_is_not_a_callback_so_write_etude_on_Event_call < T >> () &&
+             has_accessible_handlers<T>();
+}
+
+/// Every check of the list itself: each is a callback, none stands twice, and the declared order is kept.
+template <class... Callbacks>
+consteval bool check_list() {
+  if constexpr ((check_is_callback<Callbacks>() && ...)) {
+    if constexpr ((expect < count_of<Callbacks, Callbacks...> == 1 || allows_duplicates<Callbacks>,
+                   mistake::callback_is_listed_twice_so_remove_one_or_set_allows_duplicates < Callbacks >>
+                           () &&
+                       ...)) {
+      constexpr auto follows = order_closure<Callbacks...>();
+      constexpr std::size_t n = sizeof...(Callbacks);
+      const auto check_row = [&]<std::size_t I, class A, std::size_t... J>(std::index_sequence<J...>) {
+        return (expect < I == J || !(follows[I * n + J] && follows[J * n + I]), mistake::runs_after_cycle < A,
+                Callbacks >> () && ...) &&
+               (expect<!(follows[I * n + J] && I < J), mistake::callback_must_stand_after<A, Callbacks>>() &&
+                ...);
+      };
+      return [&]<std::size_t... I>(std::index_sequence<I...> all) {
+        return (check_row.template operator()<I, Callbacks>(all) && ...);
+      }
+      (std::index_sequence_for<Callbacks...>{});
+    }
+  }
+  return false;
+}
+
+/// Converts to what can't be an event.
+struct anything_but_a_class {
+  template <class T>
+    requires(!std::is_class_v<T>)
+  operator T&() const;
+  template <class T>
+    requires(!std::is_class_v<T>)
+  operator T&&() const;
+};
+
+template <class Callback, class... Declared>
+consteval bool check_declared(events<Declared...>) {
+  return (check_handler<Callback, Declared>() && ...) &&
+         (expect<Handles<Callback, Declared>, mistake::handler_cannot_take_its_event_so_declare_it_as<
+                                                  Callback, void(const Declared&)>>() &&
+          ...);
+}
+
+/// Every check of one callback against the events that its trainer raises. `Closed`: it raises no other ones,
+/// so a handler for anything else could never be called.
+template <bool Closed, class Callback, class... Known>
+consteval bool check_callback() {
+  constexpr bool handles_known = (Handles<Callback, Known> || ...);
+  if constexpr (!(check_handler<Callback, Known>() && ...)) {
+    return false;
+  } else if constexpr (declares_events<Callback>) {
+    return check_declared<Callback>(typename Callback::handles{}) &&
+           []<class... Declared>(events<Declared...>) {
+             return (expect < !Closed || count_of<Declared, Known...> != 0,
+                     mistake::declared_event_is_not_among_those_that_this_trainer_raises < Callback,
+                     Declared >> () && ...);
+           }(typename Callback::handles{});
+  } else if constexpr (has_foreign_handler<Callback, Known...>()) {
+    return expect<!Closed, mistake::callback_handles_an_event_that_this_trainer_never_raises<Callback>>() &&
+           expect<!requires(Callback & c, anything_but_a_class a) { c.on(a); },
+                  mistake::handler_parameter_is_not_an_event<Callback>>();
+  } else {
+    return expect < handles_known || std::is_base_of_v<passive, Callback>,
+           mistake::callback_handles_no_event_of_this_trainer_so_write_void_on_const_Event < Callback >> ();
+  }
+}
+
+}  // namespace detail
+
+/// Checks a list of callbacks against the events that are raised to it, once, before anything else is
+/// instantiated. With `Closed`, those are all the events there are.
+template <class Events, bool Closed, class... Callbacks>
+struct CallbackChecks;
+
+template <class... Known, bool Closed, class... Callbacks>
+struct CallbackChecks<events<Known...>, Closed, Callbacks...> {
+  static consteval bool passed() {
+    if constexpr (detail::check_list<Callbacks...>())
+      if constexpr ((detail::check_callback<Closed, Callbacks, Known...>() && ...))
+        return (detail::check_event<Known, Callbacks...>() && ...);
+    return false;
+  }
+};
+
+}  // namespace etude

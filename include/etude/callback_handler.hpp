@@ -1,0 +1,109 @@
+#pragma once
+
+#include <boost/hana/tuple.hpp>
+#include <boost/hana/unpack.hpp>
+#include <exception>
+#include <string_view>
+#include <utility>
+
+#include "etude/callback.hpp"
+#include "etude/callback_checks.hpp"
+#include "etude/reflect/type_name.hpp"
+
+namespace etude {
+
+/// Where an exception came from: the callback that threw it and the event that it was handling.
+struct ErrorOrigin {
+  std::exception_ptr error;
+  std::string_view callback;
+  std::string_view event;
+};
+
+namespace detail {
+
+/// Kept apart from the handler, so that a handler's instructions are the same with and without it.
+inline ErrorOrigin& last_origin() {
+  thread_local ErrorOrigin origin;
+  return origin;
+}
+
+[[gnu::cold, gnu::noinline]] inline void note_origin(std::string_view callback, std::string_view event) {
+  auto error = std::current_exception();
+  // The innermost callback sees the exception first; the ones around it only pass it on.
+  if (last_origin().error != error) last_origin() = {std::move(error), callback, event};
+}
+
+template <class Callback, class Event>
+constexpr void deliver(Callback& callback, Event& event) {
+  if constexpr (Handles<Callback, std::remove_const_t<Event>>) {
+    try {
+      if constexpr (reads<Callback, Event> && !forwards_events<Callback>)
+        callback.on(std::as_const(event));
+      else
+        callback.on(event);
+    } catch (...) {
+      note_origin(short_type_name<Callback>(), short_type_name<std::remove_const_t<Event>>());
+      throw;
+    }
+  }
+}
+
+}  // namespace detail
+
+/// Takes what is known of the origin of `error`; both names are empty when it didn't come from a callback.
+inline ErrorOrigin take_origin(const std::exception_ptr& error) {
+  auto origin = std::exchange(detail::last_origin(), {});
+  if (origin.error != error) return {error, {}, {}};
+  return origin;
+}
+
+/// Callbacks, held by value, and the one way to reach them: `call_event`, a direct call to each callback's
+/// `on`, in the order of the list, unrolled at compile time. Nothing is virtual, looked up or allocated; an
+/// event that nobody handles costs nothing.
+///
+/// An exception of a callback ends the event there and comes out as it was thrown; `take_origin` tells whose
+/// it was.
+template <class... Callbacks>
+class CallbackHandler {
+  static_assert(detail::check_list<Callbacks...>());
+
+ public:
+  constexpr explicit CallbackHandler(Callbacks... callbacks) : callbacks_(std::move(callbacks)...) {}
+
+  /// Whether any callback handles `Event`.
+  template <class Event>
+  static constexpr bool handles = (Handles<Callbacks, Event> || ...);
+
+  /// Raises `event`: any struct is one. Handlers that take `Event&` may change it, so the caller can read it
+  /// afterwards.
+  template <class Event>
+  constexpr void call_event(Event&& event) {
+    using Plain = std::remove_cvref_t<Event>;
+    static_assert(detail::check_event<Plain, Callbacks...>());
+    if constexpr (std::is_const_v<std::remove_reference_t<Event>>)
+      static_assert((detail::expect < !Writes<Callbacks, Plain> || detail::forwards_events<Callbacks>,
+                     mistake::event_is_raised_as_const_but_a_callback_writes_it < CallbackHandler, Callbacks,
+                     Plain >> () && ...));
+    if constexpr (handles<Plain>)
+      boost::hana::unpack(callbacks_, [&event](auto&... each) { (detail::deliver(each, event), ...); });
+  }
+
+  /// The callbacks, in order, as a `boost::hana::tuple`.
+  constexpr auto& callbacks() { return callbacks_; }
+  constexpr const auto& callbacks() const { return callbacks_; }
+
+ private:
+  boost::hana::tuple<Callbacks...> callbacks_;
+};
+
+template <>
+class CallbackHandler<> {
+ public:
+  template <class Event>
+  static constexpr bool handles = false;
+  template <class Event>
+  constexpr void call_event(Event&&) {}
+  constexpr boost::hana::tuple<> callbacks() const { return {}; }
+};
+
+}  // namespace etude

@@ -1,0 +1,143 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "etude/callback.hpp"
+#include "etude/error.hpp"
+
+namespace etude {
+
+/// Which occurrences of an event are meant, counted from 1 by the callback itself, so that what has fired
+/// once never fires again. `every(k)` alone means k, 2k, 3k, ...; behind `after(a)` it means a+1, a+1+k, ...
+/// (as in PyTorch-Ignite).
+struct OccurrenceFilter {
+  std::int64_t every = 1;
+  std::optional<std::int64_t> once;
+  std::optional<std::int64_t> after;
+  std::int64_t before = std::numeric_limits<std::int64_t>::max();
+
+  constexpr bool admits(std::int64_t n) const {
+    if (once && n != *once) return false;
+    if (n >= before) return false;
+    if (!after) return n % every == 0;
+    return n > *after && (n - *after - 1) % every == 0;
+  }
+};
+
+namespace detail {
+
+struct always {
+  template <class Event>
+  constexpr bool operator()(const Event&) const {
+    return true;
+  }
+};
+
+template <class First, class Second>
+struct both {
+  First first;
+  Second second;
+  template <class Event>
+  constexpr bool operator()(const Event& event) {
+    return first(event) && second(event);
+  }
+};
+
+}  // namespace detail
+
+/// A callback made of a function and a filter: what `etude::on<Event>()...call(function)` gives. It writes if
+/// the function takes `Event&` and reads if it takes `const Event&`.
+template <class Event, class Predicate, class Function>
+class InlineCallback {
+ public:
+  static constexpr bool allows_duplicates = true;
+  using handles = events<Event>;
+
+  constexpr InlineCallback(OccurrenceFilter filter, Predicate predicate, Function function)
+      : filter_(filter), predicate_(std::move(predicate)), function_(std::move(function)) {}
+
+  constexpr void on(const Event& event)
+    requires std::invocable<Function&, const Event&>
+  {
+    if (due(event)) function_(event);
+  }
+  constexpr void on(Event& event)
+    requires(!std::invocable<Function&, const Event&>)
+  {
+    if (due(event)) function_(event);
+  }
+
+ private:
+  constexpr bool due(const Event& event) { return filter_.admits(++seen_) && predicate_(event); }
+
+  OccurrenceFilter filter_;
+  Predicate predicate_;
+  Function function_;
+  std::int64_t seen_ = 0;
+};
+
+/// The sentence `etude::on<StepEnd>().every(100).after(500).when(is_late).call(function)`; all conditions
+/// must hold.
+template <class Event, class Predicate = detail::always>
+class EventFilter {
+ public:
+  constexpr explicit EventFilter(OccurrenceFilter filter = {}, Predicate predicate = {})
+      : filter_(filter), predicate_(std::move(predicate)) {}
+
+  /// Each k-th occurrence. Throws `ArgumentError` unless k >= 1.
+  constexpr EventFilter every(std::int64_t k) const {
+    if (k < 1) throw ArgumentError(fmt::format("every({}): must be at least 1", k));
+    auto filter = filter_;
+    filter.every = k;
+    return EventFilter(filter, predicate_);
+  }
+  /// The n-th occurrence only.
+  constexpr EventFilter once(std::int64_t n = 1) const {
+    auto filter = filter_;
+    filter.once = n;
+    return EventFilter(filter, predicate_);
+  }
+  /// Occurrences n+1 and later.
+  constexpr EventFilter after(std::int64_t n) const {
+    auto filter = filter_;
+    filter.after = n;
+    return EventFilter(filter, predicate_);
+  }
+  /// Occurrences up to n-1.
+  constexpr EventFilter before(std::int64_t n) const {
+    auto filter = filter_;
+    filter.before = n;
+    return EventFilter(filter, predicate_);
+  }
+  /// Those for which `predicate(const Event&)` holds; asked only when the counts admit the occurrence.
+  template <std::predicate<const Event&> More>
+  constexpr auto when(More more) const {
+    using Joined = detail::both<Predicate, More>;
+    return EventFilter<Event, Joined>(filter_, Joined{predicate_, std::move(more)});
+  }
+
+  /// The callback that calls `function` with the event.
+  template <class Function>
+    requires std::invocable<Function&, Event&>
+  constexpr auto call(Function function) const {
+    return InlineCallback<Event, Predicate, Function>(filter_, predicate_, std::move(function));
+  }
+
+ private:
+  OccurrenceFilter filter_;
+  Predicate predicate_;
+};
+
+/// Begins an inline callback: `etude::on<StepEnd>().every(100).call([](const StepEnd& e) { ... })`.
+template <class Event>
+constexpr EventFilter<Event> on() {
+  return EventFilter<Event>();
+}
+
+}  // namespace etude

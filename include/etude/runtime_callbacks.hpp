@@ -1,0 +1,299 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <typeindex>
+#include <utility>
+#include <vector>
+
+#include "etude/callback.hpp"
+#include "etude/callback_checks.hpp"
+#include "etude/callback_handler.hpp"
+#include "etude/error.hpp"
+#include "etude/reflect/type_name.hpp"
+
+namespace etude {
+
+namespace mistake {
+template <class Callback>
+struct handlers_for_events_of_your_own_so_declare_using_handles_etude_events;
+}  // namespace mistake
+
+namespace detail {
+
+inline std::size_t next_event_index() {
+  static std::size_t next = 0;
+  return next++;
+}
+
+template <class Event>
+std::size_t event_index() {
+  static const std::size_t index = next_event_index();
+  return index;
+}
+
+template <class... Types>
+std::vector<std::type_index> type_indices(callbacks<Types...>) {
+  return {std::type_index(typeid(Types))...};
+}
+
+/// One callback of run time, and what is asked of it without knowing its type.
+struct RuntimeEntry {
+  RuntimeEntry(std::uint64_t id_, std::type_index type_, std::string_view name_)
+      : id(id_), type(type_), name(name_) {}
+  virtual ~RuntimeEntry() = default;
+  RuntimeEntry(const RuntimeEntry&) = delete;
+  RuntimeEntry& operator=(const RuntimeEntry&) = delete;
+
+  std::uint64_t id;
+  std::type_index type;
+  std::string_view name;
+  std::vector<std::type_index> runs_after, runs_before;
+  bool removed = false;
+};
+
+template <class Callback>
+struct RuntimeHolder : RuntimeEntry {
+  RuntimeHolder(std::uint64_t id_, Callback callback_)
+      : RuntimeEntry(id_, typeid(Callback), short_type_name<Callback>()), callback(std::move(callback_)) {
+    if constexpr (requires { typename Callback::runs_after; })
+      runs_after = type_indices(typename Callback::runs_after{});
+    if constexpr (requires { typename Callback::runs_before; })
+      runs_before = type_indices(typename Callback::runs_before{});
+  }
+  Callback callback;
+};
+
+struct RuntimeSlot {
+  std::shared_ptr<RuntimeEntry> entry;
+  bool writes;
+  void (*call)(RuntimeEntry&, const void* event);
+};
+
+struct RuntimeState {
+  std::vector<std::shared_ptr<RuntimeEntry>> entries;
+  std::vector<std::vector<RuntimeSlot>> slots;  // by event_index
+  std::uint64_t next_id = 1;
+  int dispatching = 0;
+
+  /// Entries that were removed while events were on their way are let go only after the outermost one.
+  void sweep() {
+    if (dispatching != 0) return;
+    std::erase_if(entries, [](const auto& entry) { return entry->removed; });
+    for (auto& list : slots) std::erase_if(list, [](const auto& slot) { return slot.entry->removed; });
+  }
+
+  template <class Match>
+  std::shared_ptr<RuntimeEntry> find(Match matches, std::string_view what) const {
+    for (const auto& entry : entries)
+      if (!entry->removed && matches(*entry)) return entry;
+    std::vector<std::string_view> names;
+    for (const auto& entry : entries)
+      if (!entry->removed) names.push_back(entry->name);
+    throw ArgumentError(fmt::format("{} is not among the run-time callbacks of this trainer: [{}]", what,
+                                    fmt::join(names, ", ")));
+  }
+};
+
+}  // namespace detail
+
+/// Names one callback that was added at run time; what `add_callback` gives back.
+class CallbackHandle {
+ public:
+  CallbackHandle() = default;
+  CallbackHandle(std::weak_ptr<detail::RuntimeState> state, std::uint64_t id)
+      : state_(std::move(state)), id_(id) {}
+
+  /// Whether the callback still hears events.
+  bool attached() const {
+    const auto state = state_.lock();
+    return state && std::any_of(state->entries.begin(), state->entries.end(),
+                                [&](const auto& entry) { return entry->id == id_ && !entry->removed; });
+  }
+
+  /// Removes the callback. Throws `ArgumentError` if it is no longer there.
+  void remove() {
+    const auto state = state_.lock();
+    if (!state) throw ArgumentError("the trainer that this callback was added to is gone");
+    state->find([&](const auto& entry) { return entry.id == id_; }, "the callback of this handle")->removed =
+        true;
+    state->sweep();
+  }
+
+ private:
+  friend class RuntimeCallbacks;
+  std::weak_ptr<detail::RuntimeState> state_;
+  std::uint64_t id_ = 0;
+};
+
+/// A handle that removes its callback, if it is still there, when it goes out of scope.
+class ScopedCallback {
+ public:
+  explicit ScopedCallback(CallbackHandle handle) : handle_(std::move(handle)) {}
+  ScopedCallback(ScopedCallback&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
+  ScopedCallback& operator=(ScopedCallback&&) = delete;
+  ~ScopedCallback() {
+    if (handle_.attached()) handle_.remove();
+  }
+
+ private:
+  CallbackHandle handle_;
+};
+
+/// Callbacks chosen at run time: a callback itself, which passes each event to those of its own that handle
+/// it, in the order in which they were added. An event costs one look at an empty list where none is
+/// subscribed, and one indirect call for each that is. Adding and removing, of itself too, is safe while an
+/// event is on its way: one that is added hears from the next event on, one that is removed hears nothing
+/// more. Not for use by several threads at once.
+class RuntimeCallbacks {
+ public:
+  static constexpr bool forwards_events = true;
+
+  template <class Event>
+  void on(Event& event) {
+    const auto index = detail::event_index<std::remove_const_t<Event>>();
+    if (index >= state_->slots.size() || state_->slots[index].empty()) return;
+    const struct Dispatch {
+      detail::RuntimeState& state;
+      explicit Dispatch(detail::RuntimeState& s) : state(s) { ++state.dispatching; }
+      ~Dispatch() {
+        --state.dispatching;
+        state.sweep();
+      }
+    } dispatch(*state_);
+    // By index: a callback may add others, and the lists move.
+    for (std::size_t i = 0, end = state_->slots[index].size(); i < end; ++i) {
+      const auto slot = state_->slots[index][i];
+      if (slot.entry->removed) continue;
+      if (std::is_const_v<Event> && slot.writes)
+        throw ArgumentError(fmt::format("{} writes {}, which was raised as const", slot.entry->name,
+                                        short_type_name<std::remove_const_t<Event>>()));
+      slot.call(*slot.entry, &event);
+    }
+  }
+
+  /// Adds `callback`, subscribed to those events of the trainer that it handles, and to those of your own
+  /// that it names in `using handles = events<...>` or by its only `on`. Throws `ArgumentError` if one of its
+  /// type is there already (unless the type says `allows_duplicates`), or if it would write an event behind
+  /// one who reads it, or break a declared order.
+  template <class... Known, class Callback>
+  CallbackHandle add(events<Known...>, Callback callback) {
+    static_assert(CallbackChecks<events<Known...>, false, Callback>::passed());
+    using Declared = detail::declared_events_t<Callback>;
+    if constexpr (!detail::declares_events<Callback>) {
+      static_assert(
+          detail::expect<
+              accounts_for_all<Callback, Known...>(Declared{}),
+              mistake::handlers_for_events_of_your_own_so_declare_using_handles_etude_events<Callback>>());
+    }
+    auto entry = std::make_shared<detail::RuntimeHolder<Callback>>(state_->next_id++, std::move(callback));
+    check_place<Callback>(*entry);
+    (check_write<Callback, Known>(*entry), ...);
+    (subscribe<Callback, Known>(entry), ...);
+    [&]<class... Own>(events<Own...>) {
+      ((detail::count_of<Own, Known...> == 0 ? subscribe<Callback, Own>(entry) : void()), ...);
+    }(Declared{});
+    state_->entries.push_back(entry);
+    return {state_, entry->id};
+  }
+
+  /// The callback of this type that was added first. Throws `ArgumentError` if there is none.
+  template <class Callback>
+  Callback& get() {
+    return holder<Callback>().callback;
+  }
+
+  /// Removes it and gives it back. Throws `ArgumentError` if there is none.
+  template <class Callback>
+  Callback pop() {
+    auto& found = holder<Callback>();
+    found.removed = true;
+    Callback taken = std::move(found.callback);
+    state_->sweep();
+    return taken;
+  }
+
+  /// Removes it. Throws `ArgumentError` if there is none.
+  template <class Callback>
+  void remove() {
+    holder<Callback>().removed = true;
+    state_->sweep();
+  }
+
+  /// The names of those that handle `Event`, in order; `writes` is set for each that may change it.
+  template <class Event>
+  std::vector<std::pair<std::string, bool>> handlers() const {
+    std::vector<std::pair<std::string, bool>> names;
+    if (const auto index = detail::event_index<Event>(); index < state_->slots.size())
+      for (const auto& slot : state_->slots[index])
+        if (!slot.entry->removed) names.emplace_back(slot.entry->name, slot.writes);
+    return names;
+  }
+
+ private:
+  template <class Callback, class... Known, class... Own>
+  static consteval bool accounts_for_all(events<Own...>) {
+    return !detail::has_foreign_handler<Callback, Known..., Own...>();
+  }
+
+  template <class Callback>
+  detail::RuntimeHolder<Callback>& holder() const {
+    return static_cast<detail::RuntimeHolder<Callback>&>(*state_->find(
+        [](const auto& entry) { return entry.type == typeid(Callback); }, short_type_name<Callback>()));
+  }
+
+  template <class Callback>
+  void check_place(const detail::RuntimeEntry& added) const {
+    const auto contains = [](const auto& list, std::type_index type) {
+      return std::find(list.begin(), list.end(), type) != list.end();
+    };
+    for (const auto& present : state_->entries) {
+      if (present->removed) continue;
+      if (present->type == added.type && !detail::allows_duplicates<Callback>)
+        throw ArgumentError(
+            fmt::format("{} is already among the run-time callbacks: pop it first, or give the type "
+                        "`static constexpr bool allows_duplicates = true`",
+                        added.name));
+      if (contains(present->runs_after, added.type) || contains(added.runs_before, present->type))
+        throw ArgumentError(
+            fmt::format("{} must run before {}, which was added earlier", added.name, present->name));
+    }
+  }
+
+  template <class Callback, class Event>
+  void check_write(const detail::RuntimeEntry& added) const {
+    if constexpr (Writes<Callback, Event>)
+      for (const auto& [name, writes] : handlers<Event>())
+        if (!writes)
+          throw ArgumentError(
+              fmt::format("{} writes {} and would run after {}, which reads it: add it earlier", added.name,
+                          short_type_name<Event>(), name));
+  }
+
+  template <class Callback, class Event>
+  void subscribe(const std::shared_ptr<detail::RuntimeHolder<Callback>>& entry) {
+    if constexpr (Handles<Callback, Event>) {
+      const auto index = detail::event_index<Event>();
+      if (index >= state_->slots.size()) state_->slots.resize(index + 1);
+      state_->slots[index].push_back(
+          {entry, Writes<Callback, Event>, [](detail::RuntimeEntry& base, const void* event) {
+             auto& callback = static_cast<detail::RuntimeHolder<Callback>&>(base).callback;
+             if constexpr (Writes<Callback, Event>)
+               detail::deliver(callback, *static_cast<Event*>(const_cast<void*>(event)));
+             else
+               detail::deliver(callback, *static_cast<const Event*>(event));
+           }});
+    }
+  }
+
+  std::shared_ptr<detail::RuntimeState> state_ = std::make_shared<detail::RuntimeState>();
+};
+
+}  // namespace etude
