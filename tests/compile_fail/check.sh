@@ -1,0 +1,28 @@
+#!/bin/sh
+# check.sh CASE COMPILER FLAG...
+# The case must compile as it stands, and with -DETUDE_MISTAKE must fail; the first line with an error is then what the
+# case's line "// EXPECT: <extended regular expression>" says ("// EXPECT-CLANG:" where Clang says it otherwise).
+set -u
+case=$1
+shift
+expect=EXPECT
+if "$1" --version | grep -q clang && grep -q '^// EXPECT-CLANG: ' "$case"; then expect=EXPECT-CLANG; fi
+expected=$(sed -n "s|^// $expect: ||p" "$case")
+if [ -z "$expected" ]; then
+  echo "$case: no line says '// EXPECT: <regular expression>'"
+  exit 1
+fi
+if ! output=$("$@" -fsyntax-only -Werror "$case" 2>&1); then
+  printf '%s\nWithout the mistake it must compile.\n' "$output"
+  exit 1
+fi
+if output=$("$@" -fsyntax-only -DETUDE_MISTAKE "$case" 2>&1); then
+  echo "With the mistake it must not compile."
+  exit 1
+fi
+first=$(printf '%s\n' "$output" | grep -m 1 'error:')
+printf '%s\n' "$first"
+if ! printf '%s\n' "$first" | grep -Eq -e "$expected"; then
+  printf 'expected: %s\nThe whole output:\n%s\n' "$expected" "$output"
+  exit 1
+fi
