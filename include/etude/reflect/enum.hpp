@@ -1,0 +1,64 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstddef>
+#include <etude/error.hpp>
+#include <etude/reflect/for_each_argument.hpp>
+#include <etude/reflect/nearest.hpp>
+#include <etude/reflect/type_name.hpp>
+#include <string_view>
+#include <type_traits>
+
+/// `ETUDE_ENUM(SaveStrategy, no, steps, epoch, best)` defines the enum class with its names, at namespace
+/// scope. Enumerators are 0, 1, 2, ... and go by the same names in JSON, on the command line and in `fmt`.
+#define ETUDE_ENUM(Enum, ...)                                          \
+  enum class Enum { __VA_ARGS__ };                                     \
+  [[maybe_unused]] constexpr auto etude_enum_names(Enum) {             \
+    return ::std::to_array<::std::string_view>(                        \
+        {ETUDE_FOR_EACH(ETUDE_DETAIL_ENUMERATOR, Enum, __VA_ARGS__)}); \
+  }                                                                    \
+  static_assert(true, "takes the semicolon that may follow")
+
+#define ETUDE_DETAIL_ENUMERATOR(Enum, name) #name,
+
+namespace etude {
+
+/// An enum that ETUDE_ENUM defined.
+template <class E>
+concept ReflectedEnum = std::is_enum_v<E> && requires(E e) { etude_enum_names(e); };
+
+/// All names of `E`, in the order of definition.
+template <ReflectedEnum E>
+inline constexpr auto enum_names = etude_enum_names(E{});
+
+/// The name of `value`. Throws ArgumentError for a number that is no enumerator.
+template <ReflectedEnum E>
+constexpr std::string_view to_string(E value) {
+  const auto index = static_cast<std::size_t>(value);
+  if (index < enum_names<E>.size()) return enum_names<E>[index];
+  throw ArgumentError(fmt::format("{} has no value {}: must be one of {}", short_type_name<E>(),
+                                  static_cast<std::underlying_type_t<E>>(value),
+                                  fmt::join(enum_names<E>, ", ")));
+}
+
+/// The enumerator called `name`. Throws ArgumentError, which lists the names and offers the nearest.
+template <ReflectedEnum E>
+constexpr E from_string(std::string_view name) {
+  for (std::size_t i = 0; i < enum_names<E>.size(); ++i) {
+    if (enum_names<E>[i] == name) return static_cast<E>(i);
+  }
+  throw ArgumentError(fmt::format("'{}' is no {}: must be one of {}{}", name, short_type_name<E>(),
+                                  fmt::join(enum_names<E>, ", "), did_you_mean(name, enum_names<E>)));
+}
+
+}  // namespace etude
+
+template <etude::ReflectedEnum E>
+struct fmt::formatter<E> : fmt::formatter<std::string_view> {
+  template <class Context>
+  auto format(E value, Context& context) const {
+    return fmt::formatter<std::string_view>::format(etude::to_string(value), context);
+  }
+};

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace etude {
+
+/// How many letters must be put in, left out, changed or swapped with their neighbour to turn `a` into `b`.
+inline std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  std::iota(last.begin(), last.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+    before.swap(last);
+    last.swap(row);
+  }
+  return last[b.size()];
+}
+
+/// The name that `wrong` was probably meant to be; empty where none is near (more than a third of its letters
+/// differ).
+template <class Names>
+std::string_view nearest(std::string_view wrong, const Names& names) {
+  std::string_view best;
+  std::size_t least = std::max<std::size_t>(1, wrong.size() / 3) + 1;
+  for (std::string_view name : names) {
+    if (const auto distance = edit_distance(wrong, name); distance < least) {
+      least = distance;
+      best = name;
+    }
+  }
+  return best;
+}
+
+/// "; did you mean 'x'?", or nothing where no name is near.
+template <class Names>
+std::string did_you_mean(std::string_view wrong, const Names& names, std::string_view prefix = {}) {
+  const auto name = nearest(wrong, names);
+  return name.empty() ? std::string() : "; did you mean '" + std::string(prefix) + std::string(name) + "'?";
+}
+
+}  // namespace etude

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <boost/hana/accessors.hpp>
+#include <boost/hana/concept/struct.hpp>
+#include <boost/hana/detail/struct_macros.hpp>
+#include <boost/hana/first.hpp>
+#include <boost/hana/pair.hpp>
+#include <boost/hana/second.hpp>
+#include <boost/hana/string.hpp>
+#include <boost/hana/tuple.hpp>
+#include <boost/hana/unpack.hpp>
+#include <cstddef>
+#include <etude/reflect/for_each_argument.hpp>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+/// Declares the members of the struct around it, once for all uses, each as `(type, name, "what it is",
+/// default)`:
+///
+///     struct DataArguments {
+///       ETUDE_STRUCT(DataArguments,
+///                    (std::string, train_file, "text to train on"),
+///                    (std::vector<std::int64_t>, widths, "sizes of the hidden layers", {64, 32}))
+///     };
+///
+/// The struct stays an aggregate (`DataArguments{.train_file = "a.txt"}`) and is a Boost.Hana Struct. A
+/// member without a default is value-initialised. A default may hold commas; a type may not, so name such a
+/// type first. For structs at namespace or class scope: C++ has no member templates in local ones.
+#define ETUDE_STRUCT(Type, ...)                                                    \
+  ETUDE_FOR_EACH(ETUDE_DETAIL_MEMBER, Type, __VA_ARGS__)                           \
+  struct hana_accessors_impl {                                                     \
+    static constexpr auto apply() {                                                \
+      return ::etude::detail::accessors_tuple(                                     \
+          nullptr ETUDE_FOR_EACH(ETUDE_DETAIL_ACCESSOR, Type, __VA_ARGS__));       \
+    }                                                                              \
+  };                                                                               \
+  template <class EtudeSelf, class EtudeVisitor>                                   \
+  static constexpr void etude_visit_fields(EtudeSelf& self, EtudeVisitor& visit) { \
+    ETUDE_FOR_EACH(ETUDE_DETAIL_VISIT, Type, __VA_ARGS__)                          \
+  }                                                                                \
+  static_assert(true, "takes the semicolon that may follow")
+
+#define ETUDE_DETAIL_MEMBER(Type, field) ETUDE_DETAIL_MEMBER_OF field
+#define ETUDE_DETAIL_MEMBER_OF(type, name, doc, ...) \
+  type name ETUDE_DETAIL_FIRST(                      \
+      __VA_OPT__(ETUDE_DETAIL_ASSIGN, ) ETUDE_DETAIL_VALUE_INITIALISE, )(__VA_ARGS__);
+#define ETUDE_DETAIL_FIRST(first, ...) first
+#define ETUDE_DETAIL_ASSIGN(...) = __VA_ARGS__
+#define ETUDE_DETAIL_VALUE_INITIALISE() \
+  {}
+
+#define ETUDE_DETAIL_ACCESSOR(Type, field) , ETUDE_DETAIL_ACCESSOR_OF(Type, ETUDE_DETAIL_NAME_OF field)
+#define ETUDE_DETAIL_ACCESSOR_OF(...) ETUDE_DETAIL_ACCESSOR_FOR(__VA_ARGS__)
+#define ETUDE_DETAIL_ACCESSOR_FOR(Type, name) ::etude::detail::accessor<#name, &Type::name>()
+#define ETUDE_DETAIL_NAME_OF(type, name, ...) name
+
+#define ETUDE_DETAIL_VISIT(Type, field) ETUDE_DETAIL_VISIT_OF field
+#define ETUDE_DETAIL_VISIT_OF(type, name, doc, ...) \
+  visit(::std::string_view(#name), ::std::string_view(doc), self.name);
+
+namespace etude {
+namespace detail {
+
+template <std::size_t N>
+struct name_text {
+  char chars[N];
+  constexpr name_text(const char (&text)[N]) {
+    for (std::size_t i = 0; i < N; ++i) chars[i] = text[i];
+  }
+};
+
+template <name_text Name, auto Member>
+constexpr auto accessor() {
+  return []<std::size_t... I>(std::index_sequence<I...>) {
+    return boost::hana::make_pair(boost::hana::string_c<Name.chars[I]...>,
+                                  boost::hana::struct_detail::member_ptr<decltype(Member), Member>{});
+  }
+  (std::make_index_sequence<sizeof(Name.chars) - 1>{});
+}
+
+template <class... Accessors>
+constexpr auto accessors_tuple(std::nullptr_t, Accessors... accessors) {
+  return boost::hana::make_tuple(accessors...);
+}
+
+}  // namespace detail
+
+/// A struct whose members are known: by ETUDE_STRUCT, or by Hana's own macros (BOOST_HANA_DEFINE_STRUCT,
+/// BOOST_HANA_ADAPT_STRUCT, ...), which bring no documentation.
+template <class T>
+concept ReflectedStruct = boost::hana::Struct<std::remove_cv_t<T>>::value;
+
+/// Calls `visit(name, doc, member)` for each member in the order of definition; name and doc are string
+/// views.
+template <class T, class F>
+  requires ReflectedStruct<T>
+constexpr void for_each_field(T& object, F&& visit) {
+  // Hana spells every character of every name in its types: symbols of 13 kB for 75 fields, and half a
+  // second.
+  if constexpr (requires { &std::remove_cv_t<T>::template etude_visit_fields<T, F>; }) {
+    std::remove_cv_t<T>::etude_visit_fields(object, visit);
+  } else {
+    boost::hana::unpack(boost::hana::accessors<std::remove_cv_t<T>>(), [&](const auto&... accessors) {
+      (visit(std::string_view(boost::hana::first(accessors).c_str()), std::string_view(),
+             boost::hana::second(accessors)(object)),
+       ...);
+    });
+  }
+}
+
+/// The members' names in the order of definition.
+template <ReflectedStruct T>
+std::vector<std::string_view> field_names() {
+  std::vector<std::string_view> names;
+  const T defaults{};
+  for_each_field(defaults,
+                 [&](std::string_view name, std::string_view, const auto&) { names.push_back(name); });
+  return names;
+}
+
+}  // namespace etude

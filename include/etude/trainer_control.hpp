@@ -1,0 +1,30 @@
+#pragma once
+
+#include <etude/reflect/struct.hpp>
+#include <string>
+#include <string_view>
+
+namespace etude {
+
+/// What callbacks ask of the loop: each may set a flag in any event, and the loop honours it at the next
+/// point where it can be.
+struct TrainerControl {
+  ETUDE_STRUCT(TrainerControl, (bool, should_training_stop, "end the training", false),
+               (bool, should_epoch_stop, "go on with the next epoch", false),
+               (bool, should_save, "write a checkpoint at the end of this step", false),
+               (bool, should_evaluate, "evaluate at the end of this step", false),
+               (bool, should_log, "log at the end of this step", false));
+
+  /// Why the training was asked to stop, by who asked first; empty while nobody did, or gave no reason.
+  std::string stop_reason = {};
+
+  /// Sets `should_training_stop` and says why.
+  void request_stop(std::string_view reason) {
+    should_training_stop = true;
+    if (stop_reason.empty()) stop_reason = reason;
+  }
+
+  friend bool operator==(const TrainerControl&, const TrainerControl&) = default;
+};
+
+}  // namespace etude

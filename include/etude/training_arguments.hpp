@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstdint>
+#include <etude/reflect/enum.hpp>
+#include <etude/reflect/struct.hpp>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace etude {
+
+ETUDE_ENUM(IntervalStrategy, no, steps, epoch);
+ETUDE_ENUM(SaveStrategy, no, steps, epoch, best);
+ETUDE_ENUM(OptimizerNames, adamw_torch, adamw_torch_fused, adam, sgd, adagrad, rmsprop, lbfgs, adafactor,
+           lion);
+ETUDE_ENUM(SchedulerType, linear, cosine, cosine_with_restarts, polynomial, constant, constant_with_warmup,
+           inverse_sqrt, reduce_lr_on_plateau, cosine_with_min_lr, cosine_warmup_with_min_lr,
+           warmup_stable_decay, greedy);
+ETUDE_ENUM(LogLevel, debug, info, warning, error, critical, passive);
+ETUDE_ENUM(SamplingStrategy, random, sequential);
+
+/// What a person chooses about a training. A Trainer works with `normalized` arguments of its own and leaves
+/// those that it was given as they are.
+struct TrainingArguments {
+  ETUDE_STRUCT(
+      TrainingArguments,
+      (std::string, output_dir, "folder for checkpoints and results; ~ is the home folder", "trainer_output"),
+
+      (std::int64_t, per_device_train_batch_size, "examples of one training batch on one device", 8),
+      (std::int64_t, per_device_eval_batch_size, "examples of one evaluation batch on one device", 8),
+      (std::int64_t, gradient_accumulation_steps, "batches whose gradients make one update step", 1),
+      (double, num_train_epochs, "passes over the training set; a fraction ends within a pass", 3.0),
+      (std::int64_t, max_steps, "update steps to train for, instead of num_train_epochs; -1 is unset", -1),
+
+      (OptimizerNames, optim, "the optimizer", OptimizerNames::adamw_torch_fused),
+      (std::string, optim_args, "further options of the optimizer, as name=value,name=value", ""),
+      (double, learning_rate, "initial learning rate, the peak of the schedule", 5e-5),
+      (double, weight_decay, "decay of all weights but those of norms and biases", 0.0),
+      (double, adam_beta1, "decay of the mean of the gradients in Adam and its kin", 0.9),
+      (double, adam_beta2, "decay of the mean of their squares", 0.999),
+      (double, adam_epsilon, "added to the denominator of Adam's step", 1e-8),
+      (double, max_grad_norm, "clip gradients to this norm; 0 is off", 1.0),
+      (double, max_grad_value, "clip each element of the gradients to this magnitude; 0 is off", 0.0),
+
+      (SchedulerType, lr_scheduler_type, "how the learning rate goes", SchedulerType::linear),
+      (nlohmann::json, lr_scheduler_kwargs,
+       "options of the schedule, as a JSON object or name=value,name=value", nlohmann::json::object()),
+      (double, warmup_steps, "update steps of warmup; below 1, their share of all steps", 0.0),
+
+      (IntervalStrategy, eval_strategy, "when to evaluate", IntervalStrategy::no),
+      (std::optional<double>, eval_steps,
+       "update steps from one evaluation to the next; below 1, their share of all steps; unset is "
+       "logging_steps"),
+      (double, eval_delay, "epochs (steps, if eval_strategy is steps) before the first evaluation", 0.0),
+      (bool, eval_on_start, "evaluate before the first step", false),
+      (bool, prediction_loss_only, "let evaluation compute the loss alone", false),
+      (std::optional<std::int64_t>, eval_accumulation_steps,
+       "batches of predictions kept on the device before they go to the host; unset is all"),
+      (bool, eval_do_concat_batches, "join the predictions of all batches; if not, hand them over as a list",
+       true),
+      (bool, batch_eval_metrics, "give compute_metrics one batch at a time", false),
+      (std::vector<std::string>, include_for_metrics, "what else compute_metrics gets: inputs, loss"),
+
+      (SaveStrategy, save_strategy, "when to write a checkpoint", SaveStrategy::steps),
+      (double, save_steps, "update steps from one checkpoint to the next; below 1, their share of all steps",
+       500.0),
+      (bool, save_only_model, "write the model without the state that resuming needs", false),
+      (bool, load_best_model_at_end, "end with the weights of the best evaluation", false),
+      (std::optional<std::string>, metric_for_best_model,
+       "the metric that decides what is best, with or without eval_; unset is loss"),
+      (std::optional<bool>, greater_is_better,
+       "whether more of that metric is better; unset is yes unless its name ends in loss"),
+
+      (IntervalStrategy, logging_strategy, "when to log", IntervalStrategy::steps),
+      (double, logging_steps, "update steps from one log to the next; below 1, their share of all steps",
+       500.0),
+      (bool, logging_first_step, "log the first step too", false),
+      (bool, logging_nan_inf_filter, "leave steps whose loss isn't finite out of the logged mean", true),
+      (LogLevel, log_level, "least severity of what is reported; passive leaves it as it is",
+       LogLevel::passive),
+      (std::optional<bool>, disable_tqdm, "no progress bar; unset is yes where log_level is above warning"),
+      (std::optional<std::string>, run_name, "name of this run for trackers; unset is output_dir"),
+
+      (std::int64_t, seed, "seed of all that is random", 42),
+      (std::optional<std::int64_t>, data_seed, "seed of the order of examples; unset is seed"),
+      (bool, full_determinism, "same results in every run, at the cost of speed", false),
+      (bool, use_cpu, "train on the CPU even where there is an accelerator", false),
+
+      (SamplingStrategy, train_sampling_strategy, "order of the training examples", SamplingStrategy::random),
+      (bool, dataloader_drop_last, "leave out the last batch of a pass if it isn't full", false),
+      (std::int64_t, dataloader_num_workers, "threads that prepare batches; 0 prepares them in the loop", 0),
+      (std::optional<std::int64_t>, dataloader_prefetch_factor,
+       "batches that each thread prepares ahead; unset is 2"),
+      (bool, dataloader_pin_memory, "page-locked batches, for quicker copies to an accelerator", true),
+      (std::optional<std::vector<std::string>>, label_names,
+       "names of the labels among the fields of an example; unset is labels"));
+
+  friend bool operator==(const TrainingArguments&, const TrainingArguments&) = default;
+};
+
+/// Everything about `args` that can't be honoured, one line each, as "learning_rate is -1: must be ...";
+/// empty if none.
+inline std::vector<std::string> faults(const TrainingArguments& args);
+
+/// Throws ArgumentError with all `faults(args)` if there are any.
+inline void validate(const TrainingArguments& args);
+
+/// `args` with what is left open decided: `~` in output_dir, eval_steps where they are needed, the metric
+/// that makes a model the best and its direction.
+inline TrainingArguments normalized(TrainingArguments args);
+
+/// The update steps that `steps` means when `max_steps` are planned: itself, or rounded up their share if
+/// below 1.
+inline std::int64_t absolute_steps(double steps, std::int64_t max_steps);
+
+/// The update steps of warmup when `max_steps` are planned.
+inline std::int64_t get_warmup_steps(const TrainingArguments& args, std::int64_t max_steps);
+
+}  // namespace etude
+
+#include <etude/arguments_validation.hpp>
