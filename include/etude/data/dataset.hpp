@@ -1,0 +1,91 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "etude/data/dataset_source.hpp"
+
+namespace torch::data::datasets {
+struct TensorDataset;
+}
+
+namespace etude {
+
+/// Where examples come from, whatever its type; a copy refers to the same source. It is made from
+///  - tensors whose first dimension counts the examples: `Dataset(inputs, labels)`, or one tensor, or torch's
+///  TensorDataset;
+///  - any dataset of torch::data, mapped or not, with an index or a stream (its request type is size_t);
+///  - any type with `size()` and `get(index)`, and a vector, of what `example_of` understands;
+///  - any type whose `next()` gives an optional of the same, to be rewound by `reset()` if it has one: a
+///  stream.
+class Dataset {
+ public:
+  Dataset() = default;
+
+  /// Throws DataError unless all have the same first dimension.
+  Dataset(Tensors inputs, Tensors labels)
+      : source_(std::make_shared<detail::TensorSource>(std::move(inputs), std::move(labels))) {}
+
+  template <class T>
+    requires(!std::same_as<T, Dataset>)
+  Dataset(T source) : source_(make(std::move(source))) {}
+
+  explicit operator bool() const { return source_ != nullptr; }
+
+  /// How many examples it has, if it knows.
+  std::optional<std::int64_t> size() const { return source_->size(); }
+
+  /// Whether `fetch` works; else `next` does.
+  bool is_indexed() const { return source_->is_indexed(); }
+
+  /// The examples at these indices as a batch, made by `collator` or, without one, by
+  /// `default_data_collator`. The batch may be a view of the dataset's own tensors. Throws DataError for
+  /// examples that can't make a batch.
+  Batch fetch(std::span<const std::int64_t> indices, const DataCollator& collator = {}) {
+    return source_->fetch(indices, collator);
+  }
+
+  /// The next examples of a stream, `batch_size` of them as long as there are as many; nothing at its end.
+  std::optional<Batch> next(std::int64_t batch_size, const DataCollator& collator = {}) {
+    return source_->next(batch_size, collator);
+  }
+
+  /// Rewinds a stream that has a `reset()`; one that has none goes on where it is.
+  void reset() { source_->reset(); }
+
+  /// A dataset with a copy of the source, to be used by another thread. Throws ArgumentError if it can't be
+  /// copied.
+  Dataset copy_for_worker() const {
+    Dataset copy;
+    copy.source_ = source_->copy();
+    return copy;
+  }
+
+ private:
+  template <class T>
+  static std::shared_ptr<detail::DatasetSource> make(T source) {
+    if constexpr (std::same_as<T, torch::Tensor> || std::same_as<T, Tensors>) {
+      return std::make_shared<detail::TensorSource>(std::move(source), Tensors());
+    } else if constexpr (std::same_as<T, torch::data::datasets::TensorDataset>) {
+      return std::make_shared<detail::TensorSource>(std::move(source.tensor), Tensors());
+    } else if constexpr (detail::TorchIndexed<T> || detail::Getter<T> || detail::ExampleVector<T>) {
+      return std::make_shared<detail::IndexedSource<T>>(std::move(source));
+    } else if constexpr (detail::TorchStream<T> || detail::Generator<T>) {
+      return std::make_shared<detail::StreamSource<T>>(std::move(source));
+    } else {
+      static_assert(detail::TorchStream<T>,
+                    "etude::Dataset takes tensors, a dataset of torch::data, or a type with size() and "
+                    "get(index), or with "
+                    "next(), that gives an Example, a pair (input, label), or a struct or map of tensors");
+    }
+  }
+
+  std::shared_ptr<detail::DatasetSource> source_;
+};
+
+}  // namespace etude
