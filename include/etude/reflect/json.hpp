@@ -1,0 +1,125 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <concepts>
+#include <etude/error.hpp>
+#include <etude/reflect/enum.hpp>
+#include <etude/reflect/json_reader.hpp>
+#include <etude/reflect/struct.hpp>
+#include <etude/reflect/type_name.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace etude {
+namespace detail {
+
+constexpr std::string_view non_finite_name(double value) {
+  return value != value ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
+}
+
+inline void spell_non_finite(nlohmann::ordered_json& json) {
+  if (json.is_structured()) {
+    for (auto& part : json) spell_non_finite(part);
+  } else if (json.is_number_float() && !std::isfinite(json.get<double>())) {
+    json = non_finite_name(json.get<double>());
+  }
+}
+
+}  // namespace detail
+
+/// `value` as JSON, members in the order of definition: structs, enums, optionals (null), lists, maps by
+/// name, strings, numbers, bools and JSON itself. A number that isn't finite becomes "NaN", "Infinity" or
+/// "-Infinity".
+template <class T>
+nlohmann::ordered_json to_json_value(const T& value) {
+  nlohmann::ordered_json json;
+  if constexpr (detail::JsonValue<T>) {
+    json = nlohmann::ordered_json(value);
+    detail::spell_non_finite(json);
+  } else if constexpr (detail::is_optional<T>) {
+    if (value) json = to_json_value(*value);
+  } else if constexpr (std::floating_point<T>) {
+    json = static_cast<double>(value);
+    detail::spell_non_finite(json);
+  } else if constexpr (ReflectedEnum<T>) {
+    json = to_string(value);
+  } else if constexpr (ReflectedStruct<T>) {
+    json = nlohmann::ordered_json::object();
+    for_each_field(value, [&](std::string_view name, std::string_view, const auto& member) {
+      json[std::string(name)] = to_json_value(member);
+    });
+  } else if constexpr (detail::NamedValues<T>) {
+    json = nlohmann::ordered_json::object();
+    for (const auto& [name, item] : value) json[name] = to_json_value(item);
+  } else if constexpr (detail::List<T>) {
+    json = nlohmann::ordered_json::array();
+    for (const auto& item : value)
+      json.push_back(to_json_value(static_cast<const typename T::value_type&>(item)));
+  } else {
+    static_assert(
+        std::integral<T> || std::convertible_to<T, std::string_view>,
+        "etude: no JSON form for this type; use bool, a number, std::string, an ETUDE_ENUM, std::optional, "
+        "std::vector, std::map<std::string, ...>, an ETUDE_STRUCT or nlohmann::json");
+    if constexpr (std::integral<T>) {
+      json = value;
+    } else {
+      json = std::string(std::string_view(value));
+    }
+  }
+  return json;
+}
+
+/// The T that `json` spells. Members that it lacks keep their defaults; keys that T lacks are passed over and
+/// listed in `unknown_keys` if given. Throws ArgumentError that names each field of a wrong type, its value
+/// and what is allowed; whole numbers must fit exactly. Where T has nlohmann::json, a value "NaN" (...)
+/// directly in it is read as a number.
+template <class T, detail::JsonValue Json>
+T from_json_value(const Json& json, std::vector<std::string>* unknown_keys = nullptr) {
+  T value{};
+  detail::JsonReader reader;
+  reader.read(json, value, "");
+  if (!reader.faults.empty()) throw ArgumentError(fmt::format("{}", fmt::join(reader.faults, "\n")));
+  if (unknown_keys) *unknown_keys = std::move(reader.unknown_keys);
+  return value;
+}
+
+/// `text` as JSON. Throws ArgumentError that says where it isn't JSON, or that it is nested deeper than 100
+/// levels.
+inline nlohmann::ordered_json parse_json(std::string_view text) {
+  static constexpr int deepest = 100;  // nlohmann::json copies and prints by recursion
+  try {
+    return nlohmann::ordered_json::parse(text, [](int depth, auto, const auto&) {
+      if (depth > deepest) throw ArgumentError(fmt::format("JSON is nested deeper than {} levels", deepest));
+      return true;
+    });
+  } catch (const nlohmann::json::exception& error) {
+    throw ArgumentError(fmt::format("not JSON: {}", error.what()));
+  }
+}
+
+enum class KeyOrder { defined, sorted };
+
+/// `to_json_value(value)` as text, indented by two, with a newline at the end. Throws ArgumentError if a
+/// string in it isn't UTF-8.
+template <class T>
+std::string to_json_text(const T& value, KeyOrder order = KeyOrder::defined) {
+  const auto json = to_json_value(value);
+  try {
+    return (order == KeyOrder::sorted ? nlohmann::json(json).dump(2) : json.dump(2)) + "\n";
+  } catch (const nlohmann::json::exception& error) {
+    throw ArgumentError(fmt::format("no JSON text of {}: {}", short_type_name<T>(), error.what()));
+  }
+}
+
+/// `from_json_value` of a text.
+template <class T>
+T from_json_text(std::string_view text, std::vector<std::string>* unknown_keys = nullptr) {
+  return from_json_value<T>(parse_json(text), unknown_keys);
+}
+
+}  // namespace etude

@@ -1,0 +1,197 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <etude/reflect/enum.hpp>
+#include <etude/reflect/struct.hpp>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace etude::detail {
+
+template <class T>
+concept JsonValue = nlohmann::detail::is_basic_json<T>::value;
+
+template <class T>
+inline constexpr bool is_optional = false;
+template <class T>
+inline constexpr bool is_optional<std::optional<T>> = true;
+
+template <class T>
+concept NamedValues =
+    std::same_as<typename T::key_type, std::string> && requires { typename T::mapped_type; };
+
+template <class T>
+concept List = !
+std::convertible_to<T, std::string_view> && !NamedValues<T> &&
+    requires(T list, typename T::value_type value) { list.push_back(std::move(value)); };
+
+/// The number that one of the words for numbers which JSON can't spell stands for.
+inline std::optional<double> non_finite(std::string_view word) {
+  constexpr auto infinity = std::numeric_limits<double>::infinity();
+  if (word == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  if (word == "Infinity") return infinity;
+  if (word == "-Infinity") return -infinity;
+  return std::nullopt;
+}
+
+/// What a value of type T may be, in words; `absent` is how the absence of an optional one is written.
+template <class T>
+std::string allowed_values(std::string_view absent = "null") {
+  if constexpr (is_optional<T>) {
+    return fmt::format("{}, or {}", allowed_values<typename T::value_type>(absent), absent);
+  } else if constexpr (std::same_as<T, bool>) {
+    return "true or false";
+  } else if constexpr (std::integral<T>) {
+    if (sizeof(T) == 8) return std::is_signed_v<T> ? "a whole number" : "a whole number >= 0";
+    return fmt::format("a whole number from {} to {}", std::numeric_limits<T>::min(),
+                       std::numeric_limits<T>::max());
+  } else if constexpr (std::floating_point<T>) {
+    return "a number";
+  } else if constexpr (ReflectedEnum<T>) {
+    return fmt::format("one of {}", fmt::join(enum_names<T>, ", "));
+  } else if constexpr (std::same_as<T, std::string>) {
+    return "a string";
+  } else if constexpr (List<T>) {
+    return "a list";
+  } else if constexpr (JsonValue<T>) {
+    return "JSON";
+  } else {
+    return "an object";
+  }
+}
+
+/// `number` as a T, if T has exactly this number.
+template <std::integral T, class Number>
+std::optional<T> exact(Number number) {
+  if constexpr (std::floating_point<Number>) {
+    // 2^53: beyond it neighbouring whole numbers are the same double.
+    if (std::trunc(number) != number || std::abs(number) > 9007199254740992.0) return std::nullopt;
+    return exact<T>(static_cast<std::int64_t>(number));
+  } else {
+    return std::in_range<T>(number) ? std::optional<T>(static_cast<T>(number)) : std::nullopt;
+  }
+}
+
+/// Reads JSON into C++ values and goes on after a fault, so that all are found. A value at fault stays as it
+/// was.
+class JsonReader {
+ public:
+  std::vector<std::string> faults, unknown_keys;
+
+  template <class T, JsonValue Json>
+  void read(const Json& json, T& value, const std::string& path) {
+    if constexpr (JsonValue<T>) {
+      value = json;
+      if (json.is_string()) {
+        if (const auto number = non_finite(json.template get_ref<const std::string&>())) value = *number;
+      }
+    } else if constexpr (is_optional<T>) {
+      if (json.is_null()) return value.reset();
+      typename T::value_type held{};
+      if (read_whole(json, held, path)) value = std::move(held);
+    } else if constexpr (ReflectedStruct<T>) {
+      read_struct(json, value, path);
+    } else if constexpr (NamedValues<T>) {
+      if (!json.is_object()) return refuse<T>(json, path);
+      T values{};
+      for (const auto& [name, item] : json.items())
+        read(item, values[name], path.empty() ? name : path + "." + name);
+      value = std::move(values);
+    } else if constexpr (List<T>) {
+      if (!json.is_array()) return refuse<T>(json, path);
+      T list{};
+      for (std::size_t i = 0; i < json.size(); ++i) {
+        typename T::value_type item{};
+        read(json[i], item, fmt::format("{}[{}]", path, i));
+        list.push_back(std::move(item));
+      }
+      value = std::move(list);
+    } else {
+      if (!read_scalar(json, value)) refuse<T>(json, path);
+    }
+  }
+
+ private:
+  template <class T, class Json>
+  bool read_whole(const Json& json, T& value, const std::string& path) {
+    const auto before = faults.size();
+    read(json, value, path);
+    return faults.size() == before;
+  }
+
+  template <class T, class Json>
+  void read_struct(const Json& json, T& object, const std::string& path) {
+    if (!json.is_object()) return refuse<T>(json, path);
+    const std::string prefix = path.empty() ? "" : path + ".";
+    std::vector<std::string_view> names;
+    for_each_field(object, [&](std::string_view name, std::string_view, auto& member) {
+      names.push_back(name);
+      if (const auto it = json.find(name); it != json.end()) read(*it, member, prefix + std::string(name));
+    });
+    for (const auto& [name, item] : json.items()) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) unknown_keys.push_back(prefix + name);
+    }
+  }
+
+  template <class T, class Json>
+  static bool read_scalar(const Json& json, T& value) {
+    if constexpr (std::same_as<T, bool>) {
+      if (!json.is_boolean()) return false;
+      value = json.template get<bool>();
+    } else if constexpr (std::integral<T>) {
+      std::optional<T> number;
+      if (json.is_number_unsigned()) {
+        number = exact<T>(json.template get<std::uint64_t>());
+      } else if (json.is_number_integer()) {
+        number = exact<T>(json.template get<std::int64_t>());
+      } else if (json.is_number_float()) {
+        number = exact<T>(json.template get<double>());
+      }
+      if (!number) return false;
+      value = *number;
+    } else if constexpr (std::floating_point<T>) {
+      std::optional<double> number;
+      if (json.is_number()) number = json.template get<double>();
+      if (json.is_string()) number = non_finite(json.template get_ref<const std::string&>());
+      if (!number || (std::isfinite(*number) && std::abs(*number) > std::numeric_limits<T>::max()))
+        return false;
+      value = static_cast<T>(*number);
+    } else if constexpr (ReflectedEnum<T>) {
+      if (!json.is_string()) return false;
+      const auto it =
+          std::find(enum_names<T>.begin(), enum_names<T>.end(), json.template get_ref<const std::string&>());
+      if (it == enum_names<T>.end()) return false;
+      value = static_cast<T>(it - enum_names<T>.begin());
+    } else {
+      static_assert(
+          std::same_as<T, std::string>,
+          "etude: no way to read this type from JSON; use bool, a number, std::string, an ETUDE_ENUM, "
+          "std::optional, std::vector, std::map<std::string, ...>, an ETUDE_STRUCT or nlohmann::json");
+      if (!json.is_string()) return false;
+      value = json.template get<std::string>();
+    }
+    return true;
+  }
+
+  template <class T, class Json>
+  void refuse(const Json& json, const std::string& path) {
+    auto text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (text.size() > 60) text = text.substr(0, 57) + "...";
+    faults.push_back(
+        fmt::format("{} is {}: must be {}", path.empty() ? "the value" : path, text, allowed_values<T>()));
+  }
+};
+
+}  // namespace etude::detail
