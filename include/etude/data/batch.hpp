@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "etude/data/tensors.hpp"
 #include "etude/error.hpp"
@@ -40,6 +44,23 @@ inline Batch make_batch(Tensors inputs, Tensors labels) {
   throw DataError(
       fmt::format("every tensor's first dimension must be the number of examples; inputs: {}; labels: {}",
                   describe(inputs), describe(labels)));
+}
+
+/// The batch with those of its inputs that have one of these names as its labels, in their order; unchanged
+/// if it has labels already.
+inline Batch split_labels(Batch batch, const std::vector<std::string>& label_names) {
+  if (!batch.labels.empty()) return batch;
+  std::array<std::vector<torch::Tensor>, 2> tensors;
+  std::array<std::vector<std::string>, 2> names;
+  for (std::size_t i = 0; i < batch.inputs.names().size(); ++i) {
+    const auto& name = batch.inputs.names()[i];
+    const std::size_t is_label = std::ranges::count(label_names, name) > 0;
+    tensors[is_label].push_back(batch.inputs[i]);
+    names[is_label].push_back(name);
+  }
+  if (tensors[1].empty()) return batch;
+  return {
+      {std::move(tensors[0]), std::move(names[0])}, {std::move(tensors[1]), std::move(names[1])}, batch.size};
 }
 
 }  // namespace etude

@@ -16,6 +16,12 @@ struct TensorDataset;
 
 namespace etude {
 
+/// What a Dataset can be made from, beside tensors.
+template <class T>
+concept DatasetConvertible =
+    std::same_as<T, torch::Tensor> || std::same_as<T, Tensors> || detail::TorchIndexed<T> ||
+    detail::TorchStream<T> || detail::Getter<T> || detail::ExampleVector<T> || detail::Generator<T>;
+
 /// Where examples come from, whatever its type; a copy refers to the same source. It is made from
 ///  - tensors whose first dimension counts the examples: `Dataset(inputs, labels)`, or one tensor, or torch's
 ///  TensorDataset;
@@ -32,7 +38,7 @@ class Dataset {
       : source_(std::make_shared<detail::TensorSource>(std::move(inputs), std::move(labels))) {}
 
   template <class T>
-    requires(!std::same_as<T, Dataset>)
+    requires(!std::same_as<T, Dataset> && DatasetConvertible<T>)
   Dataset(T source) : source_(make(std::move(source))) {}
 
   explicit operator bool() const { return source_ != nullptr; }
@@ -46,17 +52,17 @@ class Dataset {
   /// The examples at these indices as a batch, made by `collator` or, without one, by
   /// `default_data_collator`. The batch may be a view of the dataset's own tensors. Throws DataError for
   /// examples that can't make a batch.
-  Batch fetch(std::span<const std::int64_t> indices, const DataCollator& collator = {}) {
+  Batch fetch(std::span<const std::int64_t> indices, const DataCollator& collator = {}) const {
     return source_->fetch(indices, collator);
   }
 
   /// The next examples of a stream, `batch_size` of them as long as there are as many; nothing at its end.
-  std::optional<Batch> next(std::int64_t batch_size, const DataCollator& collator = {}) {
+  std::optional<Batch> next(std::int64_t batch_size, const DataCollator& collator = {}) const {
     return source_->next(batch_size, collator);
   }
 
   /// Rewinds a stream that has a `reset()`; one that has none goes on where it is.
-  void reset() { source_->reset(); }
+  void reset() const { source_->reset(); }
 
   /// A dataset with a copy of the source, to be used by another thread. Throws ArgumentError if it can't be
   /// copied.
@@ -73,15 +79,10 @@ class Dataset {
       return std::make_shared<detail::TensorSource>(std::move(source), Tensors());
     } else if constexpr (std::same_as<T, torch::data::datasets::TensorDataset>) {
       return std::make_shared<detail::TensorSource>(std::move(source.tensor), Tensors());
-    } else if constexpr (detail::TorchIndexed<T> || detail::Getter<T> || detail::ExampleVector<T>) {
-      return std::make_shared<detail::IndexedSource<T>>(std::move(source));
     } else if constexpr (detail::TorchStream<T> || detail::Generator<T>) {
       return std::make_shared<detail::StreamSource<T>>(std::move(source));
     } else {
-      static_assert(detail::TorchStream<T>,
-                    "etude::Dataset takes tensors, a dataset of torch::data, or a type with size() and "
-                    "get(index), or with "
-                    "next(), that gives an Example, a pair (input, label), or a struct or map of tensors");
+      return std::make_shared<detail::IndexedSource<T>>(std::move(source));
     }
   }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "etude/data/batch.hpp"
+#include "etude/data/tensors_of.hpp"
 
 namespace etude {
 namespace detail {

@@ -1,0 +1,179 @@
+#pragma once
+
+#include <torch/data/samplers/base.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <future>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/data/collate.hpp"
+#include "etude/data/dataset.hpp"
+#include "etude/data/random.hpp"
+#include "etude/data/worker_pool.hpp"
+#include "etude/error.hpp"
+
+namespace etude {
+
+struct DataLoaderOptions {
+  std::int64_t batch_size = 8;
+  /// Leave out batches that are smaller than batch_size.
+  bool drop_last = false;
+  /// In an order that (seed, epoch) decide; the dataset must have an index.
+  bool shuffle = false;
+  std::uint64_t seed = 42;
+  /// Threads that fetch ahead, each with a copy of the dataset; a stream has one at most.
+  int num_workers = 0;
+  /// Batches that each worker fetches ahead.
+  int prefetch_factor = 2;
+  /// Page-locked batches, where there is CUDA.
+  bool pin_memory = false;
+  /// default_data_collator, if empty.
+  DataCollator collator = {};
+  /// Which of an unlabelled batch's named inputs are its labels.
+  std::vector<std::string> label_names = {"labels"};
+  /// Chooses the examples instead of `shuffle`; a distributed one is told the epoch.
+  std::shared_ptr<torch::data::samplers::Sampler<>> sampler = {};
+  /// What errors call the dataset.
+  std::string name = "dataset";
+};
+
+namespace detail {
+
+struct BatchRequest {
+  std::int64_t batch;                 // counted from the start of the epoch
+  std::vector<std::int64_t> indices;  // of a dataset with an index
+};
+
+/// What one epoch is made of; the loader that began it and the stream that reads it hold it together.
+struct Epoch {
+  DataLoaderOptions options;
+  Dataset dataset;
+  std::int64_t number = 0;
+  std::int64_t skip = 0;  // batches of a stream that must be read and thrown away
+  std::function<std::optional<BatchRequest>()> next_request;
+  std::shared_ptr<std::vector<Dataset>> idle_copies;  // of workers past, for workers to come
+
+  std::size_t depth = 0;
+  std::unique_ptr<WorkerPool> workers;
+  std::deque<std::future<std::optional<Batch>>> pending;
+  bool superseded = false;
+
+  ~Epoch() { end(); }
+
+  void start_workers() {
+    if (options.num_workers == 0) return;
+    const auto count = dataset.is_indexed() ? static_cast<std::size_t>(options.num_workers) : 1;
+    depth = count * static_cast<std::size_t>(options.prefetch_factor);
+    std::vector<Dataset> datasets;
+    while (datasets.size() < count) {
+      if (!dataset.is_indexed()) {
+        datasets.push_back(dataset);
+      } else if (idle_copies->empty()) {
+        datasets.push_back(dataset.copy_for_worker());
+      } else {
+        datasets.push_back(std::move(idle_copies->back()));
+        idle_copies->pop_back();
+      }
+    }
+    workers = std::make_unique<WorkerPool>(std::move(datasets));
+  }
+
+  void end() {
+    next_request = [] { return std::nullopt; };
+    pending.clear();
+    if (!workers) return;
+    auto datasets = workers->stop();
+    workers.reset();
+    if (dataset.is_indexed()) std::ranges::move(datasets, std::back_inserter(*idle_copies));
+  }
+
+  std::optional<Batch> next() {
+    if (superseded) throw DataError(options.name + ": a newer epoch of this loader has begun");
+    auto batch = take();
+    for (; batch && skip > 0; --skip) batch = take();
+    if (!batch) end();
+    return batch;
+  }
+
+  std::optional<Batch> take() {
+    if (!workers) {
+      const auto request = next_request();
+      return request ? fetch(options, number, dataset, *request) : std::nullopt;
+    }
+    while (pending.size() < depth && order()) {
+    }
+    if (pending.empty()) return std::nullopt;
+    auto first = std::move(pending.front());
+    pending.pop_front();
+    return first.get();
+  }
+
+  // Gives the workers one more batch to fetch; a sampler's error takes that batch's place.
+  bool order() {
+    std::optional<BatchRequest> request;
+    std::exception_ptr error;
+    try {
+      request = next_request();
+    } catch (...) {
+      error = std::current_exception();
+      next_request = [] { return std::nullopt; };
+    }
+    if (!request && !error) return false;
+    pending.push_back(workers->submit([this, error, request = std::move(request)](Dataset& copy) {
+      if (error) std::rethrow_exception(error);
+      return fetch(options, number, copy, *request);
+    }));
+    return true;
+  }
+
+  // Runs in the workers: it must not touch what the epoch changes.
+  static std::optional<Batch> fetch(const DataLoaderOptions& options, std::int64_t epoch, Dataset& dataset,
+                                    const BatchRequest& request) {
+    const auto stream = mix(mix(mix(options.seed, 1), static_cast<std::uint64_t>(epoch)), 0);
+    data_generator().set_current_seed(mix(stream, static_cast<std::uint64_t>(request.batch)));
+    std::optional<Batch> batch;
+    if (dataset.is_indexed()) {
+      batch = dataset.fetch(request.indices, options.collator);
+    } else {
+      do {
+        batch = dataset.next(options.batch_size, options.collator);
+      } while (batch && options.drop_last && batch->size < options.batch_size);
+    }
+    if (!batch) return batch;
+    batch = split_labels(*std::move(batch), options.label_names);
+    if (options.pin_memory) {
+      const auto pin = [](const torch::Tensor& tensor) {
+        return tensor.is_cuda() ? tensor : tensor.pin_memory();
+      };
+      batch = Batch{batch->inputs.transform(pin), batch->labels.transform(pin), batch->size};
+    }
+    return batch;
+  }
+};
+
+}  // namespace detail
+
+/// The batches of one epoch, in order. It may be left at any time: its threads end with it.
+class BatchStream {
+ public:
+  explicit BatchStream(std::shared_ptr<detail::Epoch> epoch) : epoch_(std::move(epoch)) {}
+
+  /// The next batch; nothing at the end. What the dataset, the collator or the sampler throws comes out as it
+  /// was thrown, in the place of the batch that it belongs to; the next call goes on with the next batch.
+  std::optional<Batch> next() { return epoch_->next(); }
+
+ private:
+  std::shared_ptr<detail::Epoch> epoch_;
+};
+
+}  // namespace etude

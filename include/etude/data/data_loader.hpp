@@ -1,0 +1,175 @@
+#pragma once
+
+#include <fmt/ranges.h>
+#include <torch/cuda.h>
+#include <torch/data/samplers/distributed.h>
+#include <torch/data/samplers/random.h>
+#include <torch/data/samplers/sequential.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/data/batch_stream.hpp"
+#include "etude/data/dataset.hpp"
+#include "etude/data/random.hpp"
+#include "etude/error.hpp"
+
+namespace etude {
+
+/// Batches of a dataset, epoch after epoch. The order of each epoch is a function of (seed, epoch), so
+/// training can go on from any batch of any epoch. With workers a dataset's `get` runs in several threads at
+/// once, each on a copy of the dataset, and in no order among them: what it draws at random is repeatable
+/// only from `data_generator()`. To be used by one thread.
+class DataLoader {
+ public:
+  /// Throws ArgumentError that names every option that can't be honoured, DataError if the dataset gives no
+  /// batch.
+  DataLoader(Dataset dataset, DataLoaderOptions options);
+
+  const DataLoaderOptions& options() const { return options_; }
+
+  /// The number of examples in the dataset, if it knows.
+  std::optional<std::int64_t> dataset_size() const { return dataset_.size(); }
+
+  /// The number of batches in an epoch, if the dataset knows its size and the sampler, if any, is torch's
+  /// random or sequential one.
+  std::optional<std::int64_t> size() const;
+
+  /// The batches of an epoch from `first_batch` on. Nothing before it is fetched, unless the dataset is a
+  /// stream, which is rewound and read up to there. Streams of several epochs may be alive at once if the
+  /// dataset has an index; beginning an epoch of a stream dataset ends the one before.
+  BatchStream begin_epoch(std::int64_t epoch, std::int64_t first_batch = 0) const;
+
+ private:
+  std::function<std::optional<detail::BatchRequest>()> requests(std::int64_t epoch,
+                                                                std::int64_t first_batch) const;
+  std::function<std::optional<detail::BatchRequest>()> sampler_requests(std::int64_t epoch,
+                                                                        std::int64_t first_batch) const;
+
+  Dataset dataset_;
+  DataLoaderOptions options_;
+  std::shared_ptr<std::vector<Dataset>> idle_copies_ = std::make_shared<std::vector<Dataset>>();
+  mutable std::weak_ptr<detail::Epoch> latest_;
+};
+
+inline DataLoader::DataLoader(Dataset dataset, DataLoaderOptions options)
+    : dataset_(std::move(dataset)), options_(std::move(options)) {
+  const auto& name = options_.name;
+  if (!dataset_) throw ArgumentError(name + ": none was given");
+  std::vector<std::string> faults;
+  const auto at_least = [&](const char* field, std::int64_t value, std::int64_t least) {
+    if (value < least) faults.push_back(fmt::format("{}: must be at least {}, not {}", field, least, value));
+  };
+  at_least("batch_size", options_.batch_size, 1);
+  at_least("num_workers", options_.num_workers, 0);
+  at_least("prefetch_factor", options_.prefetch_factor, 1);
+  if (options_.shuffle && options_.sampler)
+    faults.push_back("shuffle: must be false, because there is a sampler");
+  if (!dataset_.is_indexed() && options_.shuffle) {
+    faults.push_back(fmt::format("shuffle: must be false, because {} is a stream", name));
+  }
+  if (!dataset_.is_indexed() && options_.sampler) {
+    faults.push_back(fmt::format("sampler: must be left out, because {} is a stream", name));
+  }
+  if (!faults.empty()) throw ArgumentError(fmt::format("{}", fmt::join(faults, "\n")));
+
+  if (dataset_.is_indexed() && !options_.sampler && !dataset_.size()) {
+    throw DataError(fmt::format("{}: it has an index but no size; give it one, or a sampler", name));
+  }
+  if (dataset_.size() == 0) throw DataError(fmt::format("{}: it has no examples", name));
+  if (size() == 0) {
+    throw DataError(
+        fmt::format("{}: it has {} examples, fewer than the batch_size of {}, and drop_last leaves them out",
+                    name, *dataset_.size(), options_.batch_size));
+  }
+  options_.pin_memory = options_.pin_memory && torch::cuda::is_available();
+}
+
+inline std::optional<std::int64_t> DataLoader::size() const {
+  const auto* sampler = options_.sampler.get();
+  const bool covers_all = sampler == nullptr ||
+                          dynamic_cast<const torch::data::samplers::RandomSampler*>(sampler) ||
+                          dynamic_cast<const torch::data::samplers::SequentialSampler*>(sampler);
+  const auto examples = dataset_.size();
+  if (!examples || !covers_all) return std::nullopt;
+  return (*examples + (options_.drop_last ? 0 : options_.batch_size - 1)) / options_.batch_size;
+}
+
+inline BatchStream DataLoader::begin_epoch(std::int64_t number, std::int64_t first_batch) const {
+  if (number < 0) throw ArgumentError(fmt::format("epoch: must be at least 0, not {}", number));
+  if (first_batch < 0)
+    throw ArgumentError(fmt::format("first_batch: must be at least 0, not {}", first_batch));
+  auto epoch = std::make_shared<detail::Epoch>();
+  epoch->options = options_;
+  epoch->dataset = dataset_;
+  epoch->number = number;
+  epoch->idle_copies = idle_copies_;
+  if (const auto before = latest_.lock(); before && (!dataset_.is_indexed() || options_.sampler)) {
+    before->end();
+    before->superseded = true;
+  }
+  if (!dataset_.is_indexed()) {
+    dataset_.reset();
+    epoch->skip = first_batch;
+    epoch->next_request = [batch = std::int64_t{0}]() mutable {
+      return std::optional(detail::BatchRequest{batch++, {}});
+    };
+  } else {
+    epoch->next_request =
+        options_.sampler ? sampler_requests(number, first_batch) : requests(number, first_batch);
+  }
+  epoch->start_workers();
+  latest_ = epoch;
+  return BatchStream(std::move(epoch));
+}
+
+inline std::function<std::optional<detail::BatchRequest>()> DataLoader::requests(
+    std::int64_t epoch, std::int64_t first_batch) const {
+  const auto examples = *dataset_.size();
+  auto order =
+      options_.shuffle ? detail::permutation(examples, options_.seed, epoch) : std::vector<std::int64_t>();
+  return [order = std::move(order), examples, batch = first_batch, batches = *size(),
+          batch_size = options_.batch_size]() mutable -> std::optional<detail::BatchRequest> {
+    if (batch >= batches) return std::nullopt;
+    const auto first = batch * batch_size;
+    std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(batch_size, examples - first)));
+    if (order.empty()) {
+      std::iota(indices.begin(), indices.end(), first);
+    } else {
+      std::copy_n(order.begin() + first, indices.size(), indices.begin());
+    }
+    return detail::BatchRequest{batch++, std::move(indices)};
+  };
+}
+
+inline std::function<std::optional<detail::BatchRequest>()> DataLoader::sampler_requests(
+    std::int64_t epoch, std::int64_t first_batch) const {
+  const auto sampler = options_.sampler;
+  if (auto* distributed = dynamic_cast<torch::data::samplers::DistributedSampler<>*>(sampler.get())) {
+    distributed->set_epoch(static_cast<std::size_t>(epoch));
+  }
+  sampler->reset({});
+  const auto next = [sampler, size = static_cast<std::size_t>(options_.batch_size),
+                     drop_last = options_.drop_last] {
+    auto indices = sampler->next(size);
+    while (drop_last && indices.has_value() && indices->size() < size) indices = sampler->next(size);
+    return indices;
+  };
+  for (std::int64_t skipped = 0; skipped < first_batch && next().has_value(); ++skipped) {
+  }
+  return [next, batch = first_batch]() mutable -> std::optional<detail::BatchRequest> {
+    const auto indices = next();
+    if (!indices.has_value()) return std::nullopt;
+    return detail::BatchRequest{batch++, {indices->begin(), indices->end()}};
+  };
+}
+
+}  // namespace etude

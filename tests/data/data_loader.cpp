@@ -1,0 +1,391 @@
+#include "etude/data/data_loader.hpp"
+
+#include <doctest/doctest.h>
+#include <torch/data/datasets/base.h>
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <numeric>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+namespace {
+
+using etude::Batch;
+using etude::DataLoader;
+using etude::DataLoaderOptions;
+using Numbers = std::vector<std::int64_t>;
+
+Numbers numbers(const torch::Tensor& tensor) {
+  const auto flat = tensor.to(torch::kLong).contiguous();
+  return {flat.data_ptr<std::int64_t>(), flat.data_ptr<std::int64_t>() + flat.numel()};
+}
+
+Numbers range(std::int64_t size) {
+  Numbers result(static_cast<std::size_t>(size));
+  std::iota(result.begin(), result.end(), 0);
+  return result;
+}
+
+etude::Dataset counted(std::int64_t size) {
+  return {torch::arange(size).to(torch::kFloat).unsqueeze(1), torch::arange(size)};
+}
+
+std::vector<Numbers> batches(etude::BatchStream stream) {
+  std::vector<Numbers> result;
+  while (const auto batch = stream.next()) {
+    CHECK(batch->size == batch->inputs[0].size(0));
+    result.push_back(numbers(batch->inputs[0]));
+  }
+  return result;
+}
+
+Numbers joined(const std::vector<Numbers>& parts) {
+  Numbers result;
+  for (const auto& part : parts) result.insert(result.end(), part.begin(), part.end());
+  return result;
+}
+
+template <class E, class F>
+std::string message(F f) {
+  try {
+    f();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "";
+}
+
+struct Broken : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Gives its index, late where that index says so, and fails where it is told to.
+struct Indices {
+  std::int64_t count = 0;
+  std::shared_ptr<std::atomic<int>> fetched = std::make_shared<std::atomic<int>>(0);
+  std::int64_t broken = -1;
+  int unguarded = 0;  // a race if two threads have one copy
+
+  std::int64_t size() const { return count; }
+  std::pair<torch::Tensor, std::int64_t> get(std::int64_t index) {
+    ++unguarded;
+    ++*fetched;
+    if (index == broken) throw Broken("example " + std::to_string(index));
+    if (index % 8 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return {torch::full({}, static_cast<double>(index)), index};
+  }
+};
+
+// A stream of the numbers from 0.
+struct Stream {
+  std::int64_t end = 0;
+  std::int64_t position = 0;
+
+  void reset() { position = 0; }
+  std::optional<torch::Tensor> next() {
+    if (position == end) return std::nullopt;
+    return torch::full({}, static_cast<double>(position++));
+  }
+};
+
+TEST_CASE("in order, every example comes once, and the last batch is what is left") {
+  DataLoader loader(counted(10), {.batch_size = 4});
+  CHECK(loader.size() == 3);
+  CHECK(loader.dataset_size() == 10);
+  CHECK(batches(loader.begin_epoch(0)) == std::vector<Numbers>{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9}});
+  auto stream = loader.begin_epoch(0);
+  CHECK(numbers(stream.next()->labels) == Numbers{0, 1, 2, 3});
+}
+
+TEST_CASE("drop_last leaves out the part of a batch at the end") {
+  DataLoader loader(counted(10), {.batch_size = 4, .drop_last = true});
+  CHECK(loader.size() == 2);
+  CHECK(batches(loader.begin_epoch(0)) == std::vector<Numbers>{{0, 1, 2, 3}, {4, 5, 6, 7}});
+}
+
+TEST_CASE("the shuffled order is a function of seed and epoch alone") {
+  DataLoader loader(counted(100), {.batch_size = 7, .shuffle = true, .seed = 1});
+  torch::manual_seed(5);
+  const auto undisturbed = numbers(torch::randint(1000, {4}));
+  torch::manual_seed(5);
+  const auto first = joined(batches(loader.begin_epoch(0)));
+  CHECK(numbers(torch::randint(1000, {4})) == undisturbed);
+
+  auto sorted = first;
+  std::ranges::sort(sorted);
+  CHECK(sorted == range(100));
+  CHECK(first != range(100));
+  CHECK(joined(batches(loader.begin_epoch(1))) != first);
+  CHECK(joined(batches(loader.begin_epoch(0))) == first);
+  DataLoader other_seed(counted(100), {.batch_size = 7, .shuffle = true, .seed = 2});
+  CHECK(joined(batches(other_seed.begin_epoch(0))) != first);
+  // Seeds and epochs that add up to the same are not the same.
+  CHECK(joined(batches(other_seed.begin_epoch(0))) != joined(batches(loader.begin_epoch(1))));
+}
+
+TEST_CASE("an epoch goes on from any batch, and what was before is not fetched") {
+  for (const int workers : {0, 2}) {
+    Indices dataset{40};
+    DataLoader loader(dataset, {.batch_size = 4, .shuffle = true, .num_workers = workers});
+    const auto all = batches(loader.begin_epoch(3));
+    *dataset.fetched = 0;
+    const auto rest = batches(loader.begin_epoch(3, 7));
+    CHECK(*dataset.fetched == 12);
+    CHECK(rest == std::vector<Numbers>(all.begin() + 7, all.end()));
+    CHECK(batches(loader.begin_epoch(3, 11)).empty());
+  }
+}
+
+TEST_CASE("workers change nothing but who fetches") {
+  DataLoader alone(Indices{50}, {.batch_size = 3, .shuffle = true});
+  const auto expected = batches(alone.begin_epoch(0));
+  for (const int workers : {1, 2, 4}) {
+    DataLoader loader(Indices{50}, {.batch_size = 3, .shuffle = true, .num_workers = workers});
+    CHECK(batches(loader.begin_epoch(0)) == expected);
+    CHECK(batches(loader.begin_epoch(1)) != expected);
+  }
+}
+
+TEST_CASE("workers fetch ahead only so far") {
+  Indices dataset{1000};
+  DataLoader loader(dataset, {.batch_size = 2, .num_workers = 2, .prefetch_factor = 3});
+  auto stream = loader.begin_epoch(0);
+  stream.next();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK(*dataset.fetched <= 2 * 2 * 3);
+  CHECK(*dataset.fetched > 2);
+}
+
+TEST_CASE("an epoch that is left early does no harm") {
+  for (const int workers : {0, 2}) {
+    DataLoader loader(Indices{1000}, {.batch_size = 2, .num_workers = workers});
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      auto stream = loader.begin_epoch(epoch);
+      CHECK(numbers(stream.next()->labels) == Numbers{0, 1});
+    }
+    auto left = loader.begin_epoch(3);
+    left.next();
+    auto beside = loader.begin_epoch(4);
+    CHECK(numbers(beside.next()->labels) == Numbers{0, 1});
+    CHECK(numbers(left.next()->labels) == Numbers{2, 3});
+    loader.begin_epoch(5);
+  }
+}
+
+TEST_CASE("a stream outlives its loader") {
+  auto loader =
+      std::make_unique<DataLoader>(Indices{10}, DataLoaderOptions{.batch_size = 5, .num_workers = 1});
+  auto stream = loader->begin_epoch(0);
+  loader.reset();
+  CHECK(batches(std::move(stream)).size() == 2);
+}
+
+TEST_CASE("an error comes as it was thrown, in its batch's place") {
+  for (const int workers : {0, 1, 3}) {
+    Indices dataset{20};
+    dataset.broken = 9;
+    DataLoader loader(dataset, {.batch_size = 4, .num_workers = workers});
+    auto stream = loader.begin_epoch(0);
+    CHECK(numbers(stream.next()->labels) == Numbers{0, 1, 2, 3});
+    CHECK(numbers(stream.next()->labels) == Numbers{4, 5, 6, 7});
+    CHECK(message<Broken>([&] { stream.next(); }) == "example 9");
+    CHECK(numbers(stream.next()->labels) == Numbers{12, 13, 14, 15});
+    CHECK(batches(loader.begin_epoch(0, 3)).size() == 2);
+  }
+}
+
+TEST_CASE("examples that don't fit together are named") {
+  struct Ragged {
+    int size() const { return 8; }
+    torch::Tensor get(int index) { return torch::zeros({index < 5 ? 2 : 3}); }
+  };
+  DataLoader loader(Ragged(), {.batch_size = 4});
+  auto stream = loader.begin_epoch(0);
+  CHECK(stream.next()->size == 4);
+  const auto text = message<etude::DataError>([&] { stream.next(); });
+  CHECK(text.find("float32 [2] in example 4, float32 [3] in example 5") != std::string::npos);
+  CHECK(text.find("data_collator") != std::string::npos);
+}
+
+TEST_CASE("workers leave the threads of everyone else as they are") {
+  const auto threads_of_a_new_thread = [] {
+    int threads = 0;
+    std::thread([&] { threads = at::get_num_threads(); }).join();
+    return threads;
+  };
+  at::set_num_threads(3);
+  struct Threads {
+    int size() const { return 4; }
+    torch::Tensor get(int) { return torch::full({}, at::get_num_threads()); }
+  };
+  const int before = threads_of_a_new_thread();
+  DataLoader loader(Threads(), {.batch_size = 2, .num_workers = 2});
+  CHECK(batches(loader.begin_epoch(0)) == std::vector<Numbers>{{1, 1}, {1, 1}});
+  CHECK(at::get_num_threads() == 3);
+  CHECK(threads_of_a_new_thread() == before);
+  at::set_num_threads(1);
+}
+
+TEST_CASE("what is drawn from data_generator depends on seed, epoch and batch only") {
+  struct Noise {
+    int size() const { return 12; }
+    torch::Tensor get(int) { return torch::rand({}, etude::data_generator()) * 1e6; }
+  };
+  DataLoader alone(Noise(), {.batch_size = 3});
+  const auto expected = batches(alone.begin_epoch(0));
+  DataLoader loader(Noise(), {.batch_size = 3, .num_workers = 2});
+  CHECK(batches(loader.begin_epoch(0)) == expected);
+  CHECK(batches(loader.begin_epoch(0, 2)) == std::vector<Numbers>(expected.begin() + 2, expected.end()));
+  CHECK(batches(loader.begin_epoch(1)) != expected);
+  CHECK(expected[0] != expected[1]);
+}
+
+TEST_CASE("streams give what they have, to the last example") {
+  for (const int workers : {0, 3}) {
+    DataLoader loader(Stream{10}, {.batch_size = 4, .num_workers = workers});
+    CHECK_FALSE(loader.size().has_value());
+    CHECK_FALSE(loader.dataset_size().has_value());
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      CHECK(batches(loader.begin_epoch(epoch)) == std::vector<Numbers>{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9}});
+    }
+    CHECK(batches(loader.begin_epoch(2, 2)) == std::vector<Numbers>{{8, 9}});
+    CHECK(batches(loader.begin_epoch(2, 5)).empty());
+    DataLoader dropping(Stream{10}, {.batch_size = 4, .drop_last = true, .num_workers = workers});
+    CHECK(batches(dropping.begin_epoch(0)) == std::vector<Numbers>{{0, 1, 2, 3}, {4, 5, 6, 7}});
+  }
+}
+
+TEST_CASE("a stream dataset has one place: a new epoch ends the one before with an error") {
+  for (const int workers : {0, 1}) {
+    DataLoader loader(Stream{10}, {.batch_size = 4, .num_workers = workers});
+    auto old = loader.begin_epoch(0);
+    old.next();
+    auto fresh = loader.begin_epoch(1);
+    CHECK_THROWS_AS(old.next(), etude::DataError);
+    CHECK(batches(std::move(fresh)).size() == 3);
+  }
+}
+
+TEST_CASE("torch's samplers choose the examples") {
+  auto random = std::make_shared<torch::data::samplers::RandomSampler>(10);
+  DataLoader loader(counted(10), {.batch_size = 4, .sampler = random});
+  CHECK(loader.size() == 3);
+  auto order = joined(batches(loader.begin_epoch(0)));
+  CHECK(order.size() == 10);
+  CHECK(std::set(order.begin(), order.end()).size() == 10);
+
+  auto sequential = std::make_shared<torch::data::samplers::SequentialSampler>(10);
+  DataLoader in_order(counted(10),
+                      {.batch_size = 4, .drop_last = true, .num_workers = 1, .sampler = sequential});
+  CHECK(in_order.size() == 2);
+  CHECK(batches(in_order.begin_epoch(0, 1)) == std::vector<Numbers>{{4, 5, 6, 7}});
+}
+
+TEST_CASE("a distributed sampler learns the epoch") {
+  auto sampler = std::make_shared<torch::data::samplers::DistributedRandomSampler>(20, 2, 0);
+  DataLoader loader(counted(20), {.batch_size = 5, .sampler = sampler});
+  CHECK_FALSE(loader.size().has_value());
+  const auto first = joined(batches(loader.begin_epoch(0)));
+  const auto second = joined(batches(loader.begin_epoch(1)));
+  CHECK(first.size() == 10);
+  CHECK(first != second);
+  CHECK(joined(batches(loader.begin_epoch(0))) == first);
+}
+
+TEST_CASE("a sampler's error comes after the batches before it") {
+  struct Failing : torch::data::samplers::Sampler<> {
+    int calls = 0;
+    void reset(torch::optional<size_t>) override { calls = 0; }
+    torch::optional<std::vector<size_t>> next(size_t) override {
+      if (++calls == 3) throw Broken("sampler");
+      return std::vector<size_t>{0, 1};
+    }
+    void save(torch::serialize::OutputArchive&) const override {}
+    void load(torch::serialize::InputArchive&) override {}
+  };
+  for (const int workers : {0, 2}) {
+    DataLoader loader(counted(4),
+                      {.batch_size = 2, .num_workers = workers, .sampler = std::make_shared<Failing>()});
+    auto stream = loader.begin_epoch(0);
+    CHECK(stream.next()->size == 2);
+    CHECK(stream.next()->size == 2);
+    CHECK(message<Broken>([&] { stream.next(); }) == "sampler");
+  }
+}
+
+TEST_CASE("labels are found by name") {
+  struct Named {
+    int size() const { return 3; }
+    std::map<std::string, torch::Tensor> get(int index) {
+      return {{"ids", torch::zeros({2})}, {"labels", torch::full({}, index)}, {"mask", torch::ones({2})}};
+    }
+  };
+  DataLoader loader(Named(), {.batch_size = 3});
+  const auto batch = loader.begin_epoch(0).next();
+  CHECK(batch->inputs.names() == std::vector<std::string>{"ids", "mask"});
+  CHECK(batch->labels.names() == std::vector<std::string>{"labels"});
+  CHECK(numbers(batch->labels) == Numbers{0, 1, 2});
+  DataLoader unlabelled(Named(), {.batch_size = 3, .label_names = {}});
+  CHECK(unlabelled.begin_epoch(0).next()->inputs.size() == 3);
+}
+
+TEST_CASE("a collator makes the batches, of tensors too") {
+  DataLoaderOptions options{.batch_size = 2};
+  options.collator = [](std::vector<etude::Example> examples) {
+    std::vector<torch::Tensor> inputs;
+    for (const auto& example : examples) inputs.push_back(example.inputs[0] * 10);
+    return Batch{torch::stack(inputs), {}};
+  };
+  DataLoader loader(counted(4), options);
+  CHECK(batches(loader.begin_epoch(0)) == std::vector<Numbers>{{0, 10}, {20, 30}});
+}
+
+TEST_CASE("options that can't be honoured are refused by name, all of them at once") {
+  const auto refused = [](etude::Dataset dataset, DataLoaderOptions options) {
+    return message<etude::ArgumentError>([&] { DataLoader(dataset, options); });
+  };
+  CHECK(refused(counted(4), {.batch_size = 0, .num_workers = -1, .prefetch_factor = 0}) ==
+        "batch_size: must be at least 1, not 0\nnum_workers: must be at least 0, not -1\n"
+        "prefetch_factor: must be at least 1, not 0");
+  auto sampler = std::make_shared<torch::data::samplers::SequentialSampler>(4);
+  CHECK(refused(counted(4), {.shuffle = true, .sampler = sampler}).starts_with("shuffle: "));
+  CHECK(refused(Stream{4}, {.shuffle = true, .name = "train_dataset"}) ==
+        "shuffle: must be false, because train_dataset is a stream");
+  CHECK(refused(Stream{4}, {.sampler = sampler}).starts_with("sampler: "));
+  CHECK(refused(etude::Dataset(), {.name = "eval_dataset"}).starts_with("eval_dataset: "));
+  DataLoader loader(counted(4), {});
+  CHECK_THROWS_AS(loader.begin_epoch(-1), etude::ArgumentError);
+  CHECK_THROWS_AS(loader.begin_epoch(0, -1), etude::ArgumentError);
+}
+
+TEST_CASE("a dataset without a batch to give is refused") {
+  const auto refused = [](etude::Dataset dataset, DataLoaderOptions options) {
+    return message<etude::DataError>([&] { DataLoader(dataset, options); });
+  };
+  CHECK(refused(counted(0), {.name = "train_dataset"}) == "train_dataset: it has no examples");
+  CHECK(refused(counted(3), {.batch_size = 4, .drop_last = true}).find("fewer than the batch_size of 4") !=
+        std::string::npos);
+}
+
+TEST_CASE("a dataset that can't be copied is fetched without workers only") {
+  struct Unique {
+    std::unique_ptr<int> owned = std::make_unique<int>(1);
+    int size() const { return 4; }
+    torch::Tensor get(int index) { return torch::full({}, index); }
+  };
+  DataLoader alone(Unique(), {.batch_size = 4});
+  CHECK(batches(alone.begin_epoch(0)) == std::vector<Numbers>{{0, 1, 2, 3}});
+  DataLoader loader(Unique(), {.batch_size = 4, .num_workers = 1});
+  CHECK(message<etude::ArgumentError>([&] { loader.begin_epoch(0); }).find("can't be copied") !=
+        std::string::npos);
+}
+
+TEST_CASE("pinned memory is asked for where there is CUDA only") {
+  DataLoader loader(counted(4), {.batch_size = 4, .pin_memory = true});
+  CHECK(loader.begin_epoch(0).next()->inputs[0].is_pinned() == torch::cuda::is_available());
+}
+
+}  // namespace
