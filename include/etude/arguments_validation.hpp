@@ -6,15 +6,16 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
-#include <etude/error.hpp>
-#include <etude/reflect/key_values.hpp>
-#include <etude/reflect/nearest.hpp>
-#include <etude/training_arguments.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "etude/error.hpp"
+#include "etude/reflect/key_values.hpp"
+#include "etude/reflect/nearest.hpp"
+#include "etude/training_arguments.hpp"
 
 namespace etude {
 namespace detail {
@@ -69,7 +70,7 @@ inline void check_sizes(const TrainingArguments& args, FaultList& found) {
 
 inline void check_kwargs(const TrainingArguments& args, FaultList& found) {
   const auto& kwargs = args.lr_scheduler_kwargs;
-  found.require(kwargs.is_object() || kwargs.is_null(), "lr_scheduler_kwargs", kwargs.dump(),
+  found.require(kwargs.is_object() || kwargs.is_null(), "lr_scheduler_kwargs", kwargs.type_name(),
                 "a JSON object");
   for (const auto& [name, value] : kwargs.items()) {
     found.require(!value.is_number_float() || std::isfinite(value.get<double>()),

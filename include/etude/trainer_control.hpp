@@ -1,8 +1,9 @@
 #pragma once
 
-#include <etude/reflect/struct.hpp>
 #include <string>
 #include <string_view>
+
+#include "etude/reflect/struct.hpp"
 
 namespace etude {
 

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <etude/reflect/struct.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "etude/reflect/struct.hpp"
 
 namespace etude {
 

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <etude/reflect/enum.hpp>
-#include <etude/reflect/struct.hpp>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "etude/reflect/enum.hpp"
+#include "etude/reflect/struct.hpp"
 
 namespace etude {
 
@@ -119,4 +120,4 @@ inline std::int64_t get_warmup_steps(const TrainingArguments& args, std::int64_t
 
 }  // namespace etude
 
-#include <etude/arguments_validation.hpp>
+#include "etude/arguments_validation.hpp"

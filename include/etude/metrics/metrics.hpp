@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <etude/error.hpp>
-#include <etude/reflect/nearest.hpp>
 #include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "etude/error.hpp"
+#include "etude/reflect/nearest.hpp"
 
 namespace etude {
 

@@ -4,12 +4,13 @@
 
 #include <array>
 #include <cstddef>
-#include <etude/error.hpp>
-#include <etude/reflect/for_each_argument.hpp>
-#include <etude/reflect/nearest.hpp>
-#include <etude/reflect/type_name.hpp>
 #include <string_view>
 #include <type_traits>
+
+#include "etude/error.hpp"
+#include "etude/reflect/for_each_argument.hpp"
+#include "etude/reflect/nearest.hpp"
+#include "etude/reflect/type_name.hpp"
 
 /// `ETUDE_ENUM(SaveStrategy, no, steps, epoch, best)` defines the enum class with its names, at namespace
 /// scope. Enumerators are 0, 1, 2, ... and go by the same names in JSON, on the command line and in `fmt`.
@@ -18,8 +19,7 @@
   [[maybe_unused]] constexpr auto etude_enum_names(Enum) {             \
     return ::std::to_array<::std::string_view>(                        \
         {ETUDE_FOR_EACH(ETUDE_DETAIL_ENUMERATOR, Enum, __VA_ARGS__)}); \
-  }                                                                    \
-  static_assert(true, "takes the semicolon that may follow")
+  }
 
 #define ETUDE_DETAIL_ENUMERATOR(Enum, name) #name,
 

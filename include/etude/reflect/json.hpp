@@ -4,16 +4,17 @@
 
 #include <cmath>
 #include <concepts>
-#include <etude/error.hpp>
-#include <etude/reflect/enum.hpp>
-#include <etude/reflect/json_reader.hpp>
-#include <etude/reflect/struct.hpp>
-#include <etude/reflect/type_name.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "etude/error.hpp"
+#include "etude/reflect/enum.hpp"
+#include "etude/reflect/json_reader.hpp"
+#include "etude/reflect/struct.hpp"
+#include "etude/reflect/type_name.hpp"
 
 namespace etude {
 namespace detail {

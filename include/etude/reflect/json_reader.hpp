@@ -7,8 +7,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <etude/reflect/enum.hpp>
-#include <etude/reflect/struct.hpp>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,6 +15,9 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "etude/reflect/enum.hpp"
+#include "etude/reflect/struct.hpp"
 
 namespace etude::detail {
 
@@ -29,13 +30,12 @@ template <class T>
 inline constexpr bool is_optional<std::optional<T>> = true;
 
 template <class T>
-concept NamedValues =
-    std::same_as<typename T::key_type, std::string> && requires { typename T::mapped_type; };
+concept NamedValues = requires { typename T::mapped_type; } &&
+                      std::same_as<typename T::key_type, std::string> && (!JsonValue<T>);
 
 template <class T>
-concept List = !
-std::convertible_to<T, std::string_view> && !NamedValues<T> &&
-    requires(T list, typename T::value_type value) { list.push_back(std::move(value)); };
+concept List = requires(T list, typename T::value_type value) { list.push_back(std::move(value)); } &&
+               (!JsonValue<T> && !NamedValues<T> && !std::convertible_to<T, std::string_view>);
 
 /// The number that one of the words for numbers which JSON can't spell stands for.
 inline std::optional<double> non_finite(std::string_view word) {
@@ -64,7 +64,7 @@ std::string allowed_values(std::string_view absent = "null") {
   } else if constexpr (std::same_as<T, std::string>) {
     return "a string";
   } else if constexpr (List<T>) {
-    return "a list";
+    return fmt::format("a list, each {}", allowed_values<typename T::value_type>(absent));
   } else if constexpr (JsonValue<T>) {
     return "JSON";
   } else {
@@ -189,8 +189,12 @@ class JsonReader {
   void refuse(const Json& json, const std::string& path) {
     auto text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
     if (text.size() > 60) text = text.substr(0, 57) + "...";
-    faults.push_back(
-        fmt::format("{} is {}: must be {}", path.empty() ? "the value" : path, text, allowed_values<T>()));
+    std::string offer;
+    if constexpr (ReflectedEnum<T>) {
+      if (json.is_string()) offer = did_you_mean(json.template get_ref<const std::string&>(), enum_names<T>);
+    }
+    faults.push_back(fmt::format("{} is {}: must be {}{}", path.empty() ? "the value" : path, text,
+                                 allowed_values<T>(), offer));
   }
 };
 

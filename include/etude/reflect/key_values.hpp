@@ -2,16 +2,42 @@
 
 #include <fmt/format.h>
 
-#include <etude/error.hpp>
+#include <charconv>
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
+
+#include "etude/error.hpp"
 
 namespace etude {
+namespace detail {
 
-/// Reads "num_cycles=0.5,decay_type=cosine" into a JSON object. A value that is JSON (a number, true,
-/// "quoted") is read as such, any other is a string. Throws ArgumentError for a part that isn't name=value or
-/// a name that stands twice.
+/// `word` as a number if all of it is one.
+template <class T>
+std::optional<T> read_number(std::string_view word) {
+  if (word.starts_with('+')) word.remove_prefix(1);
+  T number{};
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (error == std::errc() && end == word.data() + word.size()) return number;
+  return std::nullopt;
+}
+
+/// `word` as a whole number, a number, a bool or else a string.
+inline nlohmann::json guess_value(std::string_view word) {
+  if (const auto whole = read_number<std::int64_t>(word)) return *whole;
+  if (const auto number = read_number<double>(word)) return *number;
+  if (word == "true" || word == "false") return word == "true";
+  return std::string(word);
+}
+
+}  // namespace detail
+
+/// Reads "num_cycles=0.5,decay_type=cosine" into a JSON object, each value as a whole number, a number, true,
+/// false, or else a string. Throws ArgumentError for a part that isn't name=value or a name that stands
+/// twice.
 inline nlohmann::json parse_key_values(std::string_view text) {
   auto values = nlohmann::json::object();
   while (!text.empty()) {
@@ -22,10 +48,8 @@ inline nlohmann::json parse_key_values(std::string_view text) {
       throw ArgumentError(fmt::format("'{}' is not name=value", part));
 
     const std::string name(part.substr(first, part.find_last_not_of(' ', equals - 1) + 1 - first));
-    const auto value = part.substr(equals + 1);
-    auto parsed = nlohmann::json::parse(value, nullptr, false);
     if (values.contains(name)) throw ArgumentError(fmt::format("'{}' is given twice", name));
-    values[name] = parsed.is_discarded() ? nlohmann::json(std::string(value)) : std::move(parsed);
+    values[name] = detail::guess_value(part.substr(equals + 1));
   }
   return values;
 }

@@ -10,11 +10,12 @@
 #include <boost/hana/tuple.hpp>
 #include <boost/hana/unpack.hpp>
 #include <cstddef>
-#include <etude/reflect/for_each_argument.hpp>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "etude/reflect/for_each_argument.hpp"
 
 /// Declares the members of the struct around it, once for all uses, each as `(type, name, "what it is",
 /// default)`:
@@ -31,16 +32,16 @@
 #define ETUDE_STRUCT(Type, ...)                                                    \
   ETUDE_FOR_EACH(ETUDE_DETAIL_MEMBER, Type, __VA_ARGS__)                           \
   struct hana_accessors_impl {                                                     \
+    template <class EtudeSelf = Type>                                              \
     static constexpr auto apply() {                                                \
       return ::etude::detail::accessors_tuple(                                     \
-          nullptr ETUDE_FOR_EACH(ETUDE_DETAIL_ACCESSOR, Type, __VA_ARGS__));       \
+          nullptr ETUDE_FOR_EACH(ETUDE_DETAIL_ACCESSOR, EtudeSelf, __VA_ARGS__));  \
     }                                                                              \
   };                                                                               \
   template <class EtudeSelf, class EtudeVisitor>                                   \
   static constexpr void etude_visit_fields(EtudeSelf& self, EtudeVisitor& visit) { \
     ETUDE_FOR_EACH(ETUDE_DETAIL_VISIT, Type, __VA_ARGS__)                          \
-  }                                                                                \
-  static_assert(true, "takes the semicolon that may follow")
+  }
 
 #define ETUDE_DETAIL_MEMBER(Type, field) ETUDE_DETAIL_MEMBER_OF field
 #define ETUDE_DETAIL_MEMBER_OF(type, name, doc, ...) \

@@ -1,0 +1,143 @@
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/error.hpp"
+#include "etude/reflect/json.hpp"
+#include "etude/reflect/key_values.hpp"
+
+/// Values from the words of a command line, and back.
+namespace etude::detail {
+
+inline std::optional<bool> read_bool(std::string_view word) {
+  for (const auto yes : {"true", "yes", "on", "1"}) {
+    if (word == yes) return true;
+  }
+  for (const auto no : {"false", "no", "off", "0"}) {
+    if (word == no) return false;
+  }
+  return std::nullopt;
+}
+
+/// Reads one word; false if it isn't what T allows. Throws ArgumentError where there is more to say.
+template <class T>
+bool read_word(const std::string& word, T& value) {
+  if constexpr (is_optional<T>) {
+    if (word == "none" || word == "null") return value.reset(), true;
+    typename T::value_type held{};
+    if (!read_word(word, held)) return false;
+    value = std::move(held);
+    return true;
+  } else if constexpr (std::same_as<T, std::string>) {
+    value = word;
+    return true;
+  } else if constexpr (std::same_as<T, bool>) {
+    const auto read = read_bool(word);
+    if (read) value = *read;
+    return read.has_value();
+  } else if constexpr (std::integral<T>) {
+    auto number = read_number<T>(word);
+    if (!number) {
+      if (const auto real = read_number<double>(word)) number = exact<T>(*real);  // "1e6"
+    }
+    if (number) value = *number;
+    return number.has_value();
+  } else if constexpr (std::floating_point<T>) {
+    const auto number = read_number<T>(word);
+    if (number) value = *number;
+    return number.has_value();
+  } else if constexpr (ReflectedEnum<T>) {
+    const auto it = std::find(enum_names<T>.begin(), enum_names<T>.end(), word);
+    if (it != enum_names<T>.end()) value = static_cast<T>(it - enum_names<T>.begin());
+    return it != enum_names<T>.end();
+  } else {
+    nlohmann::ordered_json json;
+    if (word.starts_with('{') || word.starts_with('[')) {
+      json = parse_json(word);
+    } else {
+      json = parse_key_values(word);
+    }
+    JsonReader reader;
+    reader.read(json, value, "");
+    if (reader.faults.empty()) return true;
+    throw ArgumentError(fmt::format("{}", fmt::join(reader.faults, ", ")));
+  }
+}
+
+/// Reads the words that follow a flag; those of a list may also stand in one, parted by commas or as a JSON
+/// list.
+template <class T>
+bool read_words(const std::vector<std::string>& words, T& value) {
+  if constexpr (is_optional<T>) {
+    if (words.size() == 1 && (words[0] == "none" || words[0] == "null")) return value.reset(), true;
+    typename T::value_type held{};
+    if (!read_words(words, held)) return false;
+    value = std::move(held);
+    return true;
+  } else if constexpr (List<T>) {
+    if (words.size() == 1 && words[0].starts_with('[')) return read_word(words[0], value);
+    T list{};
+    for (std::string_view rest : words) {
+      while (!rest.empty()) {
+        const std::string word(rest.substr(0, rest.find(',')));
+        rest.remove_prefix(word.size() == rest.size() ? word.size() : word.size() + 1);
+        typename T::value_type item{};
+        if (!read_word(word, item)) return false;
+        list.push_back(std::move(item));
+      }
+    }
+    value = std::move(list);
+    return true;
+  } else {
+    return words.size() == 1 && read_word(words[0], value);
+  }
+}
+
+template <class T>
+struct without_optional {
+  using type = T;
+};
+template <class T>
+struct without_optional<std::optional<T>> {
+  using type = T;
+};
+
+/// What stands for a value of type T in a help text.
+template <class T>
+std::string placeholder() {
+  if constexpr (is_optional<T>) {
+    return placeholder<typename T::value_type>();
+  } else if constexpr (List<T>) {
+    return placeholder<typename T::value_type>() + " ...";
+  } else if constexpr (std::same_as<T, bool>) {
+    return "BOOL";
+  } else if constexpr (std::integral<T>) {
+    return "INT";
+  } else if constexpr (std::floating_point<T>) {
+    return "NUMBER";
+  } else if constexpr (std::same_as<T, std::string>) {
+    return "TEXT";
+  } else if constexpr (ReflectedEnum<T>) {
+    return "NAME";
+  } else {
+    return "JSON";
+  }
+}
+
+/// `value` as one would write it behind its flag.
+template <class T>
+std::string spell_words(const T& value) {
+  const auto json = to_json_value(value);
+  if (json.is_null()) return "none";
+  if (json.is_string()) return json.template get_ref<const std::string&>();
+  if (json.is_number_float()) return fmt::format("{}", json.template get<double>());
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace etude::detail
