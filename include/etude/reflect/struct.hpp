@@ -23,7 +23,7 @@
 ///     struct DataArguments {
 ///       ETUDE_STRUCT(DataArguments,
 ///                    (std::string, train_file, "text to train on"),
-///                    (std::vector<std::int64_t>, widths, "sizes of the hidden layers", {64, 32}))
+///                    (std::vector<std::int64_t>, widths, "sizes of the hidden layers", {64, 32}));
 ///     };
 ///
 /// The struct stays an aggregate (`DataArguments{.train_file = "a.txt"}`) and is a Boost.Hana Struct. A
@@ -31,16 +31,16 @@
 /// type first. For structs at namespace or class scope: C++ has no member templates in local ones.
 #define ETUDE_STRUCT(Type, ...)                                                    \
   ETUDE_FOR_EACH(ETUDE_DETAIL_MEMBER, Type, __VA_ARGS__)                           \
+  template <class EtudeSelf, class EtudeVisitor>                                   \
+  static constexpr void etude_visit_fields(EtudeSelf& self, EtudeVisitor& visit) { \
+    ETUDE_FOR_EACH(ETUDE_DETAIL_VISIT, Type, __VA_ARGS__)                          \
+  }                                                                                \
   struct hana_accessors_impl {                                                     \
     template <class EtudeSelf = Type>                                              \
     static constexpr auto apply() {                                                \
       return ::etude::detail::accessors_tuple(                                     \
           nullptr ETUDE_FOR_EACH(ETUDE_DETAIL_ACCESSOR, EtudeSelf, __VA_ARGS__));  \
     }                                                                              \
-  };                                                                               \
-  template <class EtudeSelf, class EtudeVisitor>                                   \
-  static constexpr void etude_visit_fields(EtudeSelf& self, EtudeVisitor& visit) { \
-    ETUDE_FOR_EACH(ETUDE_DETAIL_VISIT, Type, __VA_ARGS__)                          \
   }
 
 #define ETUDE_DETAIL_MEMBER(Type, field) ETUDE_DETAIL_MEMBER_OF field
