@@ -1,0 +1,206 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <exception>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "etude/callback.hpp"
+#include "etude/data/batch.hpp"
+#include "etude/data/tensors.hpp"
+#include "etude/metrics/metrics.hpp"
+#include "etude/metrics/pending_logs.hpp"
+#include "etude/trainer_control.hpp"
+#include "etude/trainer_state.hpp"
+#include "etude/training_arguments.hpp"
+
+/// The vocabulary: every event that a trainer raises, in the order in which they come. A handler takes an
+/// event as `const Event&` to read it or as `Event&` to change its payload; `control` may be written by all.
+namespace etude {
+
+class DataLoader;
+class LRScheduler;
+class Model;
+class Optimizer;
+class ProcessingClass;
+
+/// What every event carries. A handler `void on(const etude::Context&)` hears all of them.
+struct Context {
+  const TrainingArguments& args;
+  const TrainerState& state;
+  TrainerControl& control;
+  Model& model;
+  Optimizer* optimizer;                     ///< Null until `TrainBegin`.
+  LRScheduler* lr_scheduler;                ///< Null until `TrainBegin`.
+  const DataLoader* train_dataloader;       ///< Null until `TrainBegin`.
+  const DataLoader* eval_dataloader;        ///< The one in use; null outside evaluation and prediction.
+  const ProcessingClass* processing_class;  ///< Null if the trainer was given none.
+  PendingLogs& pending_logs;
+
+  /// Adds `name` to the next log: the mean of what was logged under it since the last one. A tensor (one
+  /// element, any device) is not read before then, so this never waits for a device.
+  void log(std::string_view name, double value) const { pending_logs.add(name, value); }
+  void log(std::string_view name, const at::Tensor& value) const { pending_logs.add(name, value); }
+};
+
+/// The trainer is built: the last thing that its constructor does.
+struct InitEnd : Context {};
+
+/// Training begins: optimizer, scheduler and loader are there, what was to be resumed is loaded.
+struct TrainBegin : Context {};
+
+/// An epoch begins. `state.epoch` is the fraction that was done before.
+struct EpochBegin : Context {};
+
+/// A micro-batch has come out of the loader and lies on the model's device. All those of one accumulation
+/// group are fetched before its first is used.
+struct BatchFetched : Context {
+  Batch batch;
+};
+
+/// An update step begins: the first micro-batch of a group.
+struct StepBegin : Context {};
+
+/// A micro-batch is about to go through the model.
+struct ForwardBegin : Context {
+  Batch batch;
+};
+
+/// A micro-batch has gone through model and loss, and nothing has been differentiated yet. `loss` is divided
+/// already by what it has to be for the group's gradients to add up.
+struct BackwardBegin : Context {
+  const Batch& batch;
+  Tensors output;
+  at::Tensor loss;
+};
+
+/// The gradients of a micro-batch are added to those of its group.
+struct BackwardEnd : Context {
+  const Batch& batch;
+  const at::Tensor& loss;
+};
+
+/// A micro-batch that is not the last of its group is done.
+struct SubstepEnd : Context {};
+
+/// The gradients of a group are complete, and clipped if that was asked for.
+struct GradientsClipped : Context {
+  const at::Tensor& grad_norm;  ///< The L2 norm before clipping, one element on the model's device.
+};
+
+/// After clipping, before the optimizer.
+struct PreOptimizerStep : Context {};
+
+/// After the optimizer; the gradients are still there.
+struct OptimizerStep : Context {};
+
+/// After the learning-rate scheduler.
+struct SchedulerStep : Context {
+  double learning_rate;  ///< That of the next step.
+};
+
+/// An update was made: `state.global_step` and `state.epoch` count it. A step that was given up has no
+/// `StepEnd`.
+struct StepEnd : Context {};
+
+/// A set of logs goes out. What a writer changes is what `state.log_history` keeps.
+struct Log : Context {
+  Metrics logs;
+};
+
+/// A checkpoint was written.
+struct Save : Context {
+  const std::filesystem::path& checkpoint;
+};
+
+/// A checkpoint is about to be handed to `TrainerOptions::push`.
+struct PushBegin : Context {
+  const std::filesystem::path& checkpoint;
+};
+
+/// Weights were read from a checkpoint: to go on from it, or because it is the best.
+struct CheckpointLoaded : Context {
+  const std::filesystem::path& checkpoint;
+};
+
+/// `evaluate()` was called by the user, not by training; once for all of its datasets.
+struct EvaluationRunBegin : Context {};
+
+/// The evaluation of one dataset begins; the model is in evaluation mode.
+struct EvaluateBegin : Context {
+  std::string_view metric_key_prefix;  ///< "eval", or "eval_NAME" where there are several datasets.
+};
+
+/// `predict()` begins; the model is in evaluation mode.
+struct PredictBegin : Context {
+  std::string_view metric_key_prefix;
+};
+
+/// A batch of an evaluation or a prediction is about to go through the model.
+struct PredictionStepBegin : Context {
+  Batch batch;
+};
+
+/// A batch of an evaluation or a prediction is done.
+struct PredictionStep : Context {
+  const Batch& batch;
+  const Tensors& output;
+  const at::Tensor& loss;  ///< Undefined where there are no labels.
+};
+
+/// The metrics of one dataset. `state.best_metric` is still the one of before.
+struct Evaluate : Context {
+  Metrics metrics;
+};
+
+/// The evaluation of one dataset is over, whether it came to its metrics or not.
+struct EvaluateEnd : Context {};
+
+/// What `evaluate()` returns to the user: the metrics of all of its datasets.
+struct EvaluationRunEnd : Context {
+  const Metrics& metrics;
+};
+
+/// The metrics of a prediction.
+struct Predict : Context {
+  Metrics metrics;
+};
+
+/// `predict()` is over, whether it came to its metrics or not.
+struct PredictEnd : Context {};
+
+/// The training part of an epoch is over, its evaluation is yet to come.
+struct EpochEnd : Context {};
+
+/// An epoch with its evaluation is over.
+struct TrainingRunEpochEnd : Context {};
+
+/// Training ends before `state.max_steps`, for a reason in words: what `TrainerControl::request_stop` or
+/// `StopTraining` said. What is asked of `control` here is still done.
+struct Stop : Context {
+  std::string_view reason;
+};
+
+/// Something threw. Every callback hears this one, whoever else throws meanwhile, before the end events of
+/// what was open. The exception comes out of the trainer's method afterwards, as it was thrown.
+struct TrainError : Context {
+  const std::exception_ptr& error;
+  std::string_view what;
+  std::string_view callback;  ///< The callback that threw; empty if none did.
+  std::string_view event;     ///< The event that it was handling.
+};
+
+/// Training is over, in whatever way.
+struct TrainEnd : Context {};
+
+/// Every event of this page.
+using Vocabulary =
+    events<InitEnd, TrainBegin, EpochBegin, BatchFetched, StepBegin, ForwardBegin, BackwardBegin, BackwardEnd,
+           SubstepEnd, GradientsClipped, PreOptimizerStep, OptimizerStep, SchedulerStep, StepEnd, Log, Save,
+           PushBegin, CheckpointLoaded, EvaluationRunBegin, EvaluateBegin, PredictBegin, PredictionStepBegin,
+           PredictionStep, Evaluate, EvaluateEnd, EvaluationRunEnd, Predict, PredictEnd, EpochEnd,
+           TrainingRunEpochEnd, Stop, TrainError, TrainEnd>;
+
+}  // namespace etude

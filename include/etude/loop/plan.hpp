@@ -1,0 +1,49 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include "etude/error.hpp"
+#include "etude/training_arguments.hpp"
+
+namespace etude {
+
+/// How many steps a training takes, as Hugging Face's Trainer counts them: a partial last group of an epoch
+/// is an update like any other, and `max_steps` overrides `num_train_epochs`.
+struct TrainPlan {
+  std::int64_t max_steps = 0;         ///< update steps
+  std::int64_t num_train_epochs = 0;  ///< epochs begun
+  std::int64_t updates_per_epoch = 0;
+  std::int64_t batches_per_epoch =
+      0;  ///< micro-batches; where the data has no length, those of `max_steps` updates
+};
+
+/// `batches_per_epoch` is unset where the data has no length. Throws `ArgumentError` if nothing bounds the
+/// training.
+inline TrainPlan plan_training(const TrainingArguments& args, std::optional<std::int64_t> batches_per_epoch) {
+  const auto group = args.gradient_accumulation_steps;
+  if (!batches_per_epoch) {
+    if (args.max_steps <= 0)
+      throw ArgumentError(fmt::format(
+          "max_steps is {}: must be positive, since train_dataset has no length to count epochs by",
+          args.max_steps));
+    return {args.max_steps, std::numeric_limits<std::int64_t>::max(), args.max_steps, args.max_steps * group};
+  }
+  TrainPlan plan;
+  plan.batches_per_epoch = *batches_per_epoch;
+  plan.updates_per_epoch = std::max<std::int64_t>((*batches_per_epoch + group - 1) / group, 1);
+  if (args.max_steps > 0) {
+    plan.max_steps = args.max_steps;
+    plan.num_train_epochs = (args.max_steps + plan.updates_per_epoch - 1) / plan.updates_per_epoch;
+  } else {
+    plan.max_steps = static_cast<std::int64_t>(
+        std::ceil(args.num_train_epochs * static_cast<double>(plan.updates_per_epoch)));
+    plan.num_train_epochs = static_cast<std::int64_t>(std::ceil(args.num_train_epochs));
+  }
+  return plan;
+}
+
+}  // namespace etude

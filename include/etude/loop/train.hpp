@@ -1,0 +1,318 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "etude/checkpoint/checkpoint.hpp"
+#include "etude/loop/best_model.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/loop/plan.hpp"
+#include "etude/message.hpp"
+#include "etude/metrics/speed.hpp"
+#include "etude/stop_training.hpp"
+
+namespace etude {
+
+/// One `train()`: epochs of update steps, each a group of micro-batches. The order of everything follows
+/// Hugging Face's Trainer. What differs: a request in `control` stays until it is honoured; a stop is looked
+/// at before work is begun; a group that is given up leaves no gradients behind; the last evaluation and
+/// checkpoint come on every kind of stop.
+template <class Trainer>
+class TrainLoop {
+ public:
+  explicit TrainLoop(Trainer& trainer) : trainer_(trainer), core_(trainer.core_) {}
+
+  TrainOutput run(const TrainOptions& options) {
+    prepare(options);
+    const auto outside = trainer_.scopes_.depth();
+    trainer_.template open<TrainEnd>();
+    try {
+      stoppable([&] { trainer_.raise(TrainBegin{core_.context()}); });
+      if (core_.args.eval_on_start)
+        stoppable([&] { trainer_.evaluate_all(core_.options.eval_dataset, "eval", {}); });
+      run_epochs();
+      return finish();
+    } catch (...) {
+      trainer_.report(std::current_exception());
+      trainer_.scopes_.close_to(outside + 1, trainer_);
+      trainer_.attempt([&] { log_summary(); });
+      trainer_.scopes_.close_to(outside, trainer_);
+      throw;
+    }
+  }
+
+ private:
+  void prepare(const TrainOptions& options) {
+    auto& state = core_.state;
+    if (core_.options.model_init && core_.trained_before) trainer_.make_model();
+    core_.trained_before = true;
+    core_.train_dataloader = trainer_.derived().get_train_dataloader();
+    plan_ = plan_training(core_.args, core_.train_dataloader->size());
+    if (core_.train_dataloader->size() == 0)
+      throw DataError(fmt::format(
+          "train_dataset has {} examples, fewer than one batch of per_device_train_batch_size = {}, "
+          "and dataloader_drop_last is set",
+          core_.train_dataloader->dataset_size().value_or(0), core_.args.per_device_train_batch_size));
+
+    state = {};
+    std::filesystem::path checkpoint;
+    if (options.resume_from_checkpoint) {
+      checkpoint = find_checkpoint(options.resume_from_checkpoint, core_.args.output_dir);
+      load_model(checkpoint, core_.model);
+      state = load_trainer_state(checkpoint);
+    }
+    state.max_steps = plan_.max_steps;
+    state.num_train_epochs = plan_.num_train_epochs;
+    state.train_batch_size = core_.args.per_device_train_batch_size;
+    state.logging_steps = absolute_steps(core_.args.logging_steps, plan_.max_steps);
+    state.eval_steps =
+        absolute_steps(core_.args.eval_steps.value_or(core_.args.logging_steps), plan_.max_steps);
+    state.save_steps = absolute_steps(core_.args.save_steps, plan_.max_steps);
+
+    core_.control.should_training_stop = false;
+    core_.control.stop_reason.clear();
+    core_.last_logged_step = last_saved_step_ = last_evaluated_step_ = state.global_step;
+    first_step_ = state.global_step;
+    core_.loss = RunningMean(core_.args.logging_nan_inf_filter);
+    core_.total_loss = 0;
+    core_.grad_norm = {};
+
+    core_.model.train(true);
+    if (!core_.optimizer) core_.optimizer = trainer_.derived().create_optimizer();
+    core_.lr_scheduler = trainer_.derived().create_scheduler(plan_.max_steps);
+    if (!checkpoint.empty()) {
+      load_optimizer(checkpoint, *core_.optimizer, *core_.lr_scheduler);
+      trainer_.raise(CheckpointLoaded{core_.context(), checkpoint});
+    }
+    core_.optimizer->zero_grad();
+    begun_ = std::chrono::steady_clock::now();
+  }
+
+  void run_epochs() {
+    const auto first = core_.state.global_step / plan_.updates_per_epoch;
+    auto skipped = core_.state.global_step % plan_.updates_per_epoch * core_.args.gradient_accumulation_steps;
+    for (std::int64_t epoch = first; epoch < plan_.num_train_epochs; ++epoch) {
+      if (core_.control.should_training_stop || core_.state.global_step >= plan_.max_steps) break;
+      trainer_.template open<TrainingRunEpochEnd>();
+      trainer_.template open<EpochEnd>();
+      stoppable([&] {
+        trainer_.raise(EpochBegin{core_.context()});
+        run_steps(epoch, std::exchange(skipped, 0));
+      });
+      stoppable([&] { trainer_.template leave<EpochEnd>(); });
+      stoppable([&] { log_save_evaluate(); });
+      stoppable([&] { trainer_.template leave<TrainingRunEpochEnd>(); });
+      core_.control.should_epoch_stop = false;
+    }
+  }
+
+  void run_steps(std::int64_t epoch, std::int64_t first_batch) {
+    auto batches = core_.train_dataloader->begin_epoch(epoch, first_batch);
+    auto done = first_batch;
+    while (!core_.stopping() && core_.state.global_step < plan_.max_steps) {
+      auto group = fetch(batches);
+      if (group.empty()) {
+        if (done == 0) core_.control.request_stop("train_dataset gave no batches");
+        return;
+      }
+      if (!run_group(group)) return;
+      done += static_cast<std::int64_t>(group.size());
+      update(static_cast<double>(epoch) +
+             static_cast<double>(done) / static_cast<double>(plan_.batches_per_epoch));
+    }
+  }
+
+  /// The micro-batches of the next update: fewer than asked for at the end of an epoch.
+  template <class Batches>
+  std::vector<Batch> fetch(Batches& batches) {
+    std::vector<Batch> group;
+    while (static_cast<std::int64_t>(group.size()) < core_.args.gradient_accumulation_steps) {
+      auto batch = batches.next();
+      if (!batch) break;
+      group.push_back(std::move(*batch));
+    }
+    core_.group_size = static_cast<std::int64_t>(group.size());
+    core_.num_items_in_batch.reset();
+    if (trainer_.wants_item_count()) core_.num_items_in_batch = count_items(group);
+    for (auto& batch : group) {
+      batch = batch.to(core_.device, core_.args.dataloader_pin_memory);
+      batch = trainer_.raise(BatchFetched{core_.context(), std::move(batch)}).batch;
+    }
+    return group;
+  }
+
+  /// The labels that count: all but -100, which masks (torch's `ignore_index`).
+  static double count_items(const std::vector<Batch>& group) {
+    std::int64_t items = 0;
+    for (const auto& batch : group)
+      for (const auto& labels : batch.labels)
+        items +=
+            labels.is_floating_point() ? labels.numel() : labels.ne(-100).sum().template item<std::int64_t>();
+    return static_cast<double>(items);
+  }
+
+  /// Adds up the gradients of a group; false if it was given up.
+  bool run_group(std::vector<Batch>& group) {
+    trainer_.raise(StepBegin{core_.context()});
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      run_micro_batch(group[i]);
+      if (i + 1 == group.size()) break;
+      trainer_.raise(SubstepEnd{core_.context()});
+      if (core_.stopping()) {
+        core_.optimizer->zero_grad();
+        return false;
+      }
+    }
+    // Optimizers that evaluate the loss again do so on the batches of this group.
+    reevaluate_ = [this, &group] {
+      core_.optimizer->zero_grad();
+      torch::Tensor total;
+      for (auto& batch : group) {
+        const auto loss = trainer_.derived().training_step(batch);
+        total = total.defined() ? total + loss : loss;
+      }
+      return total;
+    };
+    return true;
+  }
+
+  void run_micro_batch(Batch& batch) {
+    batch = trainer_.raise(ForwardBegin{core_.context(), std::move(batch)}).batch;
+    core_.loss.add(trainer_.derived().training_step(batch));
+  }
+
+  void update(double epoch) {
+    auto& optimizer = *core_.optimizer;
+    if (core_.args.max_grad_value > 0) optimizer.clip_grad_value(core_.args.max_grad_value);
+    core_.grad_norm = core_.args.max_grad_norm > 0 ? optimizer.clip_grad_norm(core_.args.max_grad_norm)
+                                                   : optimizer.grad_norm();
+    trainer_.raise(GradientsClipped{core_.context(), core_.grad_norm});
+    trainer_.raise(PreOptimizerStep{core_.context()});
+    core_.learning_rate = core_.lr_scheduler->get_last_lr();
+    optimizer.step(reevaluate_);
+    trainer_.raise(OptimizerStep{core_.context()});
+    core_.lr_scheduler->step();
+    trainer_.raise(SchedulerStep{core_.context(), core_.lr_scheduler->get_last_lr()});
+    optimizer.zero_grad();
+    ++core_.state.global_step;
+    core_.state.epoch = epoch;
+    trainer_.raise(StepEnd{core_.context()});
+    log_save_evaluate();
+  }
+
+  /// What was asked for, in this order whatever the order of asking: the log, the evaluation, the checkpoint.
+  void log_save_evaluate() {
+    auto& control = core_.control;
+    if (std::exchange(control.should_log, false) && core_.state.global_step > core_.last_logged_step)
+      log_step();
+    if (std::exchange(control.should_evaluate, false)) {
+      const auto metrics = trainer_.evaluate_all(core_.options.eval_dataset, "eval", {});
+      last_evaluated_step_ = core_.state.global_step;
+      core_.lr_scheduler->step_on_metrics(core_.args, metrics);
+      const bool best = update_best_metric(core_.args, metrics, core_.state);
+      if (core_.args.save_strategy == SaveStrategy::best && best) control.should_save = true;
+    }
+    if (std::exchange(control.should_save, false)) save();
+  }
+
+  void log_step() {
+    const auto updates = static_cast<double>(core_.state.global_step - core_.last_logged_step);
+    Metrics logs{{"loss", core_.loss.sum() / updates}};
+    if (core_.loss.filtered() > 0) logs["non_finite_losses"] = static_cast<double>(core_.loss.filtered());
+    if (core_.grad_norm.defined()) logs["grad_norm"] = core_.grad_norm.template item<double>();
+    logs["learning_rate"] = core_.learning_rate;
+    core_.total_loss += core_.loss.sum();
+    core_.loss.reset();
+    core_.last_logged_step = core_.state.global_step;
+    trainer_.derived().log(logs);
+  }
+
+  void save() {
+    const auto checkpoint = trainer_.derived().save_checkpoint();
+    last_saved_step_ = core_.state.global_step;
+    trainer_.raise(Save{core_.context(), checkpoint});
+    if (core_.options.push) {
+      trainer_.raise(PushBegin{core_.context(), checkpoint});
+      core_.options.push(checkpoint);
+    }
+  }
+
+  TrainOutput finish() {
+    const bool early = core_.state.global_step < plan_.max_steps;
+    auto& reason = core_.control.stop_reason;
+    if (early) {
+      if (reason.empty())
+        reason = core_.control.should_training_stop ? "a callback set should_training_stop"
+                                                    : "train_dataset has no more batches";
+      stoppable([&] { trainer_.raise(Stop{core_.context(), reason}); });
+      stoppable([&] { log_save_evaluate(); });
+    }
+    TrainOutput output;
+    output.stop_reason = early ? reason : "";
+    stoppable([&] { output.metrics = log_summary(); });
+    if (core_.args.load_best_model_at_end) stoppable([&] { load_best(); });
+    stoppable([&] { trainer_.template leave<TrainEnd>(); });
+    output.global_step = core_.state.global_step;
+    output.training_loss = mean_loss_;
+    core_.control = {};
+    return output;
+  }
+
+  Metrics log_summary() {
+    const auto steps = core_.state.global_step - first_step_;
+    core_.total_loss += core_.loss.sum();
+    core_.loss.reset();
+    mean_loss_ = steps > 0 ? core_.total_loss / static_cast<double>(steps) : 0;
+    auto logs = speed_metrics("train", begun_, samples(steps), steps);
+    logs["total_flos"] = core_.state.total_flos;
+    logs["train_loss"] = mean_loss_;
+    trainer_.derived().log(logs);
+    return logs;
+  }
+
+  /// The examples that `steps` updates saw, as the plan has it: a shorter last batch counts in full.
+  std::int64_t samples(std::int64_t steps) const {
+    return steps * core_.args.per_device_train_batch_size * core_.args.gradient_accumulation_steps;
+  }
+
+  void load_best() {
+    if (!core_.state.best_model_checkpoint) {
+      message(core_.args, LogLevel::warning, "there is no checkpoint of the best model to load: {}",
+              core_.state.best_metric ? "none was saved when it was reached"
+                                      : "no evaluation gave a best metric");
+      return;
+    }
+    const std::filesystem::path best = *core_.state.best_model_checkpoint;
+    load_model(best, core_.model);
+    trainer_.raise(CheckpointLoaded{core_.context(), best});
+  }
+
+  /// Runs one part of the training; a `StopTraining` out of it closes what it has left open, and is a request
+  /// to stop.
+  template <class Part>
+  void stoppable(Part part) {
+    const auto outside = trainer_.scopes_.depth();
+    try {
+      part();
+    } catch (const StopTraining& stop) {
+      trainer_.scopes_.close_to(outside, trainer_);
+      core_.optimizer->zero_grad();
+      core_.control.request_stop(stop.what());
+    }
+  }
+
+  Trainer& trainer_;
+  TrainerCore& core_;
+  TrainPlan plan_;
+  std::function<torch::Tensor()> reevaluate_;
+  std::chrono::steady_clock::time_point begun_;
+  std::int64_t first_step_ = 0;
+  std::int64_t last_evaluated_step_ = 0;
+  std::int64_t last_saved_step_ = 0;
+  double mean_loss_ = 0;
+};
+
+}  // namespace etude

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string_view>
+
+#include "etude/training_arguments.hpp"
+
+namespace etude {
+
+/// Says something to the person at the terminal, on standard error, unless `args.log_level` asks for less.
+template <class... Parts>
+void message(const TrainingArguments& args, LogLevel level, fmt::format_string<Parts...> format,
+             Parts&&... parts) {
+  const auto threshold = args.log_level == LogLevel::passive ? LogLevel::warning : args.log_level;
+  if (level < threshold) return;
+  fmt::print(stderr, "etude: {}: {}\n", level, fmt::format(format, std::forward<Parts>(parts)...));
+}
+
+}  // namespace etude

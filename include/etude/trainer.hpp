@@ -1,0 +1,440 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "etude/checkpoint/checkpoint.hpp"
+#include "etude/composition.hpp"
+#include "etude/describe.hpp"
+#include "etude/libtorch/blas.hpp"
+#include "etude/libtorch/random.hpp"
+#include "etude/loop/compute_loss.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/loop/evaluate.hpp"
+#include "etude/loop/options.hpp"
+#include "etude/loop/scopes.hpp"
+#include "etude/loop/train.hpp"
+#include "etude/message.hpp"
+#include "etude/optim/create.hpp"
+
+namespace etude {
+
+namespace mistake {
+template <class Callback, class Trainer>
+struct callback_is_not_in_the_list_of_this_trainer;
+template <class Trainer>
+struct add_callback_needs_RuntimeCallbacks_in_the_list_of_this_trainer;
+template <class Event, class Trainer>
+struct event_is_not_named_in_the_Raises_of_this_trainer;
+}  // namespace mistake
+
+/// A trainer of one's own: derive as `struct MyTrainer : etude::TrainerBase<MyTrainer, Callbacks...>`, with
+/// `using TrainerBase::TrainerBase;`, and define any of the methods under "to override" again; they are
+/// called statically, and may call the base's. `Trainer<Callbacks...>` is the one that overrides nothing.
+template <class Derived, class... List>
+class TrainerBase {
+  static_assert(Composition<List...>::checks::passed());
+  using Callbacks = typename Composition<List...>::callbacks_list;
+  using Handler = typename Composition<List...>::handler;
+
+ public:
+  /// Builds the trainer out of `options` and the callbacks that are given; those of the list that aren't are
+  /// default constructed. Throws `ArgumentError`, with every fault of the options at once, `DataError`, and
+  /// what a callback throws in `InitEnd`.
+  template <class... Given>
+  explicit TrainerBase(TrainerOptions options, Given... given)
+      : handler_(Composition<List...>::maker::make(std::tuple<Given...>(std::move(given)...))) {
+    static_assert((detail::expect<detail::count_of<Given, List...> != 0,
+                                  mistake::callback_is_not_in_the_list_of_this_trainer<Given, Derived>>() &&
+                   ...));
+    core_.options = std::move(options);
+    guarded([&] { initialise(); });
+  }
+  TrainerBase(const TrainerBase&) = delete;
+  TrainerBase& operator=(const TrainerBase&) = delete;
+
+  /// Trains the model on `train_dataset` as the arguments say. A second call goes on with the weights and the
+  /// optimizer as they are (with `model_init`, from the beginning).
+  TrainOutput train(const TrainOptions& options = {}) {
+    if (core_.training) throw Error("train() was called from inside a training");
+    if (!core_.options.train_dataset) throw ArgumentError("train_dataset is not set: train() needs it");
+    const struct Training {
+      bool& on;
+      explicit Training(bool& flag) : on(flag) { on = true; }
+      ~Training() { on = false; }
+    } training(core_.training);
+    return guarded([&] { return TrainLoop<TrainerBase>(*this).run(options); });
+  }
+
+  /// Evaluates on `eval_dataset`: {"eval_loss", what `compute_metrics` gives, "eval_runtime", ...}. Of
+  /// several datasets, each has its name in the keys ("eval_news_loss"), and the result has the metrics of
+  /// all.
+  Metrics evaluate(const EvaluateOptions& options = {}) {
+    return guarded([&] {
+      const auto& datasets = options.eval_dataset.empty() ? core_.options.eval_dataset : options.eval_dataset;
+      if (core_.training) return evaluate_all(datasets, options.metric_key_prefix, options.ignore_keys);
+      raise(EvaluationRunBegin{core_.context()});
+      const auto metrics = evaluate_all(datasets, options.metric_key_prefix, options.ignore_keys);
+      raise(EvaluationRunEnd{core_.context(), metrics});
+      return metrics;
+    });
+  }
+
+  /// The model's outputs for every example of `dataset`, in order, with metrics where it has labels.
+  PredictionOutput predict(const Dataset& dataset, const PredictOptions& options = {}) {
+    return guarded([&] {
+      Metrics told;
+      auto result = EvaluationLoop<TrainerBase>(*this, options.metric_key_prefix, options.ignore_keys)
+                        .template run<PredictBegin, PredictEnd>(dataset, false, [&](Metrics& metrics) {
+                          told = raise(Predict{core_.context(), std::move(metrics)}).metrics;
+                        });
+      return PredictionOutput{std::move(result.prediction.predictions),
+                              std::move(result.prediction.label_ids), std::move(told)};
+    });
+  }
+
+  /// Raises an event, of Etude or of one's own, to the callbacks: static ones, then those of run time.
+  template <class Event>
+  void call_event(Event&& event) {
+    using Plain = std::remove_cvref_t<Event>;
+    static_assert([]<class... Known>(events<Known...>) {
+      return detail::expect < !Composition<List...>::closed || detail::count_of<Plain, Known...> != 0,
+             mistake::event_is_not_named_in_the_Raises_of_this_trainer < Plain, Derived >> ();
+    }(typename Composition<List...>::known_events{}));
+    handler_.call_event(std::forward<Event>(event));
+  }
+
+  /// Whether any callback of the list handles `Event`.
+  template <class Event>
+  static constexpr bool handles = Handler::template handles<Event>;
+
+  /// The callback of this type: one of the list, or of those of run time. Of a type that stands twice, the
+  /// first.
+  template <class Callback>
+  Callback& callback() {
+    if constexpr (lists<Callback>) {
+      return find<Callback>();
+    } else {
+      static_assert(
+          detail::expect<Composition<List...>::has_runtime_callbacks,
+                         mistake::callback_is_not_in_the_list_of_this_trainer<Callback, Derived>>());
+      return runtime().template get<Callback>();
+    }
+  }
+
+  /// Adds a callback at run time; it runs behind those of the list. `InitEnd` has gone by.
+  template <class Callback>
+  CallbackHandle add_callback(Callback callback) {
+    if constexpr (detail::expect<
+                      Composition<List...>::has_runtime_callbacks,
+                      mistake::add_callback_needs_RuntimeCallbacks_in_the_list_of_this_trainer<Derived>>()) {
+      []<class... Static>(callbacks<Static...>) {
+        static_assert(
+            (detail::expect < !std::same_as<Static, Callback> || detail::allows_duplicates<Callback>,
+             mistake::callback_is_listed_twice_so_remove_one_or_set_allows_duplicates < Callback >> () &&
+                 ...));
+        static_assert((detail::expect<!detail::must_follow<Static, Callback>(),
+                                      mistake::callback_must_stand_after<Static, Callback>>() &&
+                       ...));
+        []<class... Known>(events<Known...>) {
+          static_assert((detail::check_event<Known, Static..., Callback>() && ...));
+        }(typename Composition<List...>::known_events{});
+      }(without_runtime{});
+      return runtime().add(typename Composition<List...>::known_events{}, std::move(callback));
+    }
+  }
+
+  /// Removes a callback of run time. All of these throw `ArgumentError` if it is not there.
+  void remove_callback(CallbackHandle handle) { handle.remove(); }
+  template <class Callback>
+  void remove_callback() {
+    runtime().template remove<Callback>();
+  }
+  /// Removes the callback of this type and gives it back.
+  template <class Callback>
+  Callback pop_callback() {
+    return runtime().template pop<Callback>();
+  }
+
+  /// Each event that somebody handles, with its callbacks in order; who may change it is marked.
+  std::string describe() const {
+    return etude::describe(handler_, typename Composition<List...>::known_events{});
+  }
+
+  const TrainingArguments& args() const { return core_.args; }
+  const TrainerState& state() const { return core_.state; }
+  TrainerControl& control() { return core_.control; }
+  Model& model() { return core_.model; }
+  Optimizer* optimizer() { return core_.optimizer.get(); }
+  LRScheduler* lr_scheduler() { return core_.lr_scheduler.get(); }
+  Context context() { return core_.context(); }
+
+  std::int64_t get_num_trainable_parameters() const {
+    std::int64_t count = 0;
+    for (const auto& [name, parameter] : core_.model.named_parameters())
+      if (parameter.requires_grad()) count += parameter.numel();
+    return count;
+  }
+  /// The rate of each parameter group. Throws `ArgumentError` before there is an optimizer.
+  std::vector<double> get_learning_rates() const {
+    if (!core_.optimizer) throw ArgumentError("there is no optimizer before train()");
+    std::vector<double> rates;
+    for (const auto& group : core_.optimizer->param_groups()) rates.push_back(group.lr);
+    return rates;
+  }
+  /// Writes the weights, and the processing class, to a folder.
+  void save_model(const std::filesystem::path& directory) const {
+    etude::save_model(directory, core_.model, core_.options.processing_class);
+  }
+
+  // To override.
+
+  std::unique_ptr<DataLoader> get_train_dataloader() {
+    return std::make_unique<DataLoader>(core_.options.train_dataset,
+                                        train_loader_options(core_.options, core_.args));
+  }
+
+  std::unique_ptr<DataLoader> get_eval_dataloader(const Dataset& dataset) {
+    return std::make_unique<DataLoader>(dataset, eval_loader_options(core_.options, core_.args));
+  }
+
+  std::unique_ptr<Optimizer> create_optimizer() {
+    if (core_.options.optimizer)
+      return std::make_unique<TorchOptimizer>(core_.options.optimizer, core_.model.named_parameters());
+    return make_optimizer(core_.args, core_.model);
+  }
+
+  std::unique_ptr<LRScheduler> create_scheduler(std::int64_t max_steps) {
+    return make_scheduler(core_.args, *core_.optimizer, max_steps, core_.options.lr_scheduler);
+  }
+
+  /// The loss of a batch, one element, with the outputs of the model. `num_items_in_batch` counts the labels
+  /// of the whole accumulation group (all but -100); a loss that is divided by it says so with
+  /// `counts_items`.
+  LossOutput compute_loss(const Batch& batch, std::optional<double> num_items_in_batch = {}) {
+    return etude::compute_loss(core_, batch, num_items_in_batch);
+  }
+
+  /// Forward and backward of one micro-batch; returns its share of the loss of its group, detached.
+  torch::Tensor training_step(Batch& batch) {
+    auto [loss, outputs, counts_items] = derived().compute_loss(batch, core_.num_items_in_batch);
+    check_training_loss(loss);
+    if (core_.group_size > 1 && !counts_items) loss = loss / core_.group_size;
+    loss = raise(BackwardBegin{core_.context(), batch, std::move(outputs), std::move(loss)}).loss;
+    loss.backward();
+    loss = loss.detach();
+    raise(BackwardEnd{core_.context(), batch, loss});
+    return loss;
+  }
+
+  /// Forward of one batch of an evaluation or a prediction, without gradients.
+  PredictionStepOutput prediction_step(const Batch& batch, bool loss_only,
+                                       const std::vector<std::string>& ignore_keys) {
+    PredictionStepOutput result{{}, {}, batch.labels};
+    if (batch.labels.empty()) {
+      result.logits = core_.model.forward(batch.inputs);
+    } else {
+      auto computed = derived().compute_loss(batch, std::nullopt);
+      result.loss = std::move(computed.loss);
+      result.logits = std::move(computed.outputs);
+    }
+    result.logits = loss_only ? Tensors() : without_keys(result.logits, ignore_keys);
+    return result;
+  }
+
+  /// Adds `epoch` and what callbacks have logged to `logs`, keeps them in `state.log_history` and raises
+  /// `Log`.
+  void log(Metrics& logs) {
+    core_.pending_logs.take_into(logs);
+    logs["epoch"] = core_.state.epoch;
+    core_.state.log_history.push_back(log_entry(logs, core_.state.global_step));
+    logs = raise(Log{core_.context(), std::move(logs)}).logs;
+    core_.state.log_history.back() = log_entry(logs, core_.state.global_step);
+  }
+
+  /// Writes `output_dir/checkpoint-STEP`, whole or not at all, and returns its path.
+  std::filesystem::path save_checkpoint() { return write_checkpoint(core_); }
+
+ protected:
+  Derived& derived() { return static_cast<Derived&>(*this); }
+
+ private:
+  template <class>
+  friend class TrainLoop;
+  template <class>
+  friend class EvaluationLoop;
+
+  template <class Callback>
+  static constexpr bool lists = []<class... Static>(callbacks<Static...>) {
+    return (std::same_as<Static, Callback> || ...);
+  }(Callbacks{});
+
+  template <class... All>
+  static auto strip(callbacks<All...>) ->
+      typename detail::concat<callbacks, detail::keep_if<All, !std::same_as<All, RuntimeCallbacks>>...>::type;
+  using without_runtime = decltype(strip(Callbacks{}));
+
+  template <class Callback>
+  Callback& find() {
+    Callback* found = nullptr;
+    const auto look = [&]<class Each>(Each& each) {
+      if constexpr (std::same_as<Each, Callback>)
+        if (found == nullptr) found = &each;
+    };
+    boost::hana::unpack(handler_.callbacks(), [&](auto&... each) { (look(each), ...); });
+    return *found;
+  }
+
+  RuntimeCallbacks& runtime() {
+    static_assert(
+        detail::expect<Composition<List...>::has_runtime_callbacks,
+                       mistake::add_callback_needs_RuntimeCallbacks_in_the_list_of_this_trainer<Derived>>());
+    return find<RuntimeCallbacks>();
+  }
+
+  void initialise() {
+    check_options(core_.options);
+    core_.args = normalized(core_.options.args);
+    core_.device = core_.args.use_cpu || !torch::cuda::is_available() ? torch::kCPU : torch::kCUDA;
+    make_model();
+    raise(InitEnd{core_.context()});
+  }
+
+  void make_model() {
+    const auto seed = static_cast<std::uint64_t>(core_.args.seed);
+    core_.args.full_determinism ? enable_full_determinism(seed) : set_seed(seed);
+    core_.model = core_.options.model_init ? core_.options.model_init() : core_.options.model;
+    if (!core_.model) throw ArgumentError("model_init gave no model");
+    core_.model.to(core_.device);
+    core_.optimizer.reset();
+  }
+
+  bool wants_item_count() const {
+    return core_.options.loss.counts_items() || core_.options.compute_loss ||
+           !std::same_as<decltype(&Derived::compute_loss), decltype(&TrainerBase::compute_loss)>;
+  }
+
+  Metrics evaluate_all(const EvalDatasets& datasets, const std::string& prefix,
+                       const std::vector<std::string>& ignore_keys) {
+    if (datasets.empty()) throw ArgumentError("eval_dataset is not set: an evaluation needs it");
+    const bool loss_only = core_.args.prediction_loss_only || !core_.options.compute_metrics;
+    Metrics all;
+    for (const auto& [name, dataset] : datasets)
+      EvaluationLoop<TrainerBase>(*this, datasets.named() ? prefix + "_" + name : prefix, ignore_keys)
+          .template run<EvaluateBegin, EvaluateEnd>(dataset, loss_only, [&](Metrics& metrics) {
+            derived().log(metrics);
+            all.update(raise(Evaluate{core_.context(), std::move(metrics)}).metrics);
+          });
+    return all;
+  }
+
+  /// Raises an event of the loop, and gives it back with what its writers made of it.
+  template <class Event>
+  Event raise(Event event) {
+    handler_.call_event(event);
+    return event;
+  }
+
+  /// Begins what ends with `End`, in whatever way it ends.
+  template <class End>
+  void open() {
+    scopes_.open([](TrainerBase& self) { self.attempt([&] { self.template raise_end<End>(); }); });
+  }
+
+  template <class End>
+  void leave() {
+    scopes_.drop();
+    raise_end<End>();
+  }
+
+  /// Every callback hears an end event, whoever throws; the first exception comes out afterwards.
+  template <class End>
+  void raise_end() {
+    std::exception_ptr first;
+    End event{core_.context()};
+    handler_.call_event_to_all(event, [&] {
+      if (first)
+        tell_secondary(std::current_exception());
+      else
+        first = std::current_exception();
+    });
+    if (first) std::rethrow_exception(first);
+  }
+
+  /// Runs what belongs to the way out after an error: what it throws is told, and not thrown.
+  template <class Part>
+  void attempt(Part part) {
+    try {
+      part();
+    } catch (...) {
+      tell_secondary(std::current_exception());
+    }
+  }
+
+  void tell_secondary(const std::exception_ptr& error) {
+    const auto origin = take_origin(error);
+    message(core_.args, LogLevel::error, "and then{}: {}", text_of(origin), what_of(error));
+  }
+
+  static std::string text_of(const ErrorOrigin& origin) {
+    return origin.callback.empty() ? "" : fmt::format(" {} threw in {}", origin.callback, origin.event);
+  }
+
+  /// Tells of an error, once: to every callback, and to the person at the terminal.
+  void report(const std::exception_ptr& error) {
+    if (core_.reported_error == error) return;
+    core_.reported_error = error;
+    const auto origin = take_origin(error);
+    const auto what = what_of(error);
+    if (!origin.callback.empty())
+      message(core_.args, LogLevel::error, "{} threw in {}: {}", origin.callback, origin.event, what);
+    TrainError event{core_.context(), error, what, origin.callback, origin.event};
+    handler_.call_event_to_all(event, [&] { tell_secondary(std::current_exception()); });
+  }
+
+  /// Runs a method of the trainer so that every way out of it is the same: an exception is told to all, what
+  /// is open is closed, and it comes out as it was thrown.
+  template <class Method>
+  auto guarded(Method method) {
+    const auto outside = scopes_.depth();
+    try {
+      return method();
+    } catch (const StopTraining&) {
+      // Inside a training this is a request, which the training sees to.
+      if (!core_.training || outside == 0) report(std::current_exception());
+      scopes_.close_to(outside, *this);
+      throw;
+    } catch (...) {
+      report(std::current_exception());
+      scopes_.close_to(outside, *this);
+      throw;
+    }
+  }
+
+  TrainerCore core_;
+  Handler handler_;
+  Scopes<TrainerBase> scopes_;
+};
+
+/// Trains a model, and tells the callbacks of its type list about it:
+/// `etude::Trainer<Announce, EarlyStoppingCallback> trainer({.model = net, ...}, Announce{});`
+/// The list may hold policies too (`Raises`, `NoDefaultCallbacks`) and `RuntimeCallbacks`; see `Composition`.
+template <class... List>
+class Trainer : public TrainerBase<Trainer<List...>, List...> {
+ public:
+  using TrainerBase<Trainer<List...>, List...>::TrainerBase;
+};
+
+template <class... Callbacks>
+Trainer(TrainerOptions, Callbacks...) -> Trainer<Callbacks...>;
+
+}  // namespace etude

@@ -1,0 +1,144 @@
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <concepts>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/data/batch.hpp"
+#include "etude/data/collate.hpp"
+#include "etude/data/data_loader.hpp"
+#include "etude/data/dataset.hpp"
+#include "etude/data/tensors.hpp"
+#include "etude/loss.hpp"
+#include "etude/metrics/eval_prediction.hpp"
+#include "etude/model.hpp"
+#include "etude/processing_class.hpp"
+#include "etude/training_arguments.hpp"
+
+namespace etude {
+
+/// One dataset to evaluate on, or several by name: `{{"news", news}, {"books", books}}`.
+class EvalDatasets {
+ public:
+  EvalDatasets() = default;
+  template <class D>
+    requires std::convertible_to<D, Dataset> && (!std::same_as<std::remove_cvref_t<D>, EvalDatasets>)
+  EvalDatasets(D&& dataset) : entries_{{"", Dataset(std::forward<D>(dataset))}} {}
+  /// Inputs and labels, one example a row.
+  EvalDatasets(torch::Tensor inputs, torch::Tensor labels)
+      : EvalDatasets(Dataset(std::move(inputs), std::move(labels))) {}
+  EvalDatasets(std::initializer_list<std::pair<std::string, Dataset>> named)
+      : entries_(named), named_(true) {}
+  EvalDatasets(const std::map<std::string, Dataset>& named)
+      : entries_(named.begin(), named.end()), named_(true) {}
+
+  bool empty() const { return entries_.empty(); }
+  bool named() const { return named_; }
+  auto begin() const { return entries_.begin(); }
+  auto end() const { return entries_.end(); }
+
+ private:
+  std::vector<std::pair<std::string, Dataset>> entries_;
+  bool named_ = false;
+};
+
+/// A loss with the model's outputs that it was computed from.
+struct LossOutput {
+  torch::Tensor loss;  ///< one element
+  Tensors outputs;     ///< without the loss
+  /// It is a sum over items divided by `num_items_in_batch`, so that those of a group add up; else it is a
+  /// mean, and is divided by the number of micro-batches of its group.
+  bool counts_items = false;
+};
+
+/// What a trainer is made of. `model` (or `model_init`) is needed; everything else has a meaning when left
+/// out.
+struct TrainerOptions {
+  /// A `shared_ptr` or `ModuleHolder` of any torch module with a `forward`, or a `torch::jit::Module`.
+  Model model = {};
+  /// Makes the model anew at the start of each `train()`, after the seed is set. Instead of `model`.
+  std::function<Model()> model_init = {};
+  TrainingArguments args = {};
+  /// A torch loss module, or any callable `(output, target) -> Tensor`, optionally with a third parameter
+  /// `num_items_in_batch`, which says that the loss is a sum over items divided by that number. Without a
+  /// loss, the model is given the labels behind its inputs and its output named "loss", or its first, is the
+  /// loss.
+  Loss loss = {};
+  /// The whole way from a batch to a loss, instead of `loss`: `(model, batch, num_items_in_batch) ->
+  /// LossOutput`.
+  std::function<LossOutput(Model&, const Batch&, std::optional<double>)> compute_loss = {};
+  DataCollator data_collator = {};
+  Dataset train_dataset = {};
+  EvalDatasets eval_dataset = {};
+  ComputeMetrics compute_metrics = {};
+  /// The optimizer to use as it is, instead of the one that `args.optim` names. It must hold parameters of
+  /// the model.
+  std::shared_ptr<torch::optim::Optimizer> optimizer = nullptr;
+  /// The factor by which the initial learning rates are multiplied at a step (0 at the first), instead of the
+  /// schedule that `args.lr_scheduler_type` names.
+  std::function<double(std::int64_t)> lr_scheduler = {};
+  /// Applied to (outputs, labels) of each batch of an evaluation; what it returns is kept for
+  /// `compute_metrics`.
+  std::function<Tensors(const Tensors&, const Tensors&)> preprocess_logits_for_metrics = {};
+  ProcessingClass processing_class = {};
+  /// The order of the training examples, instead of `args.train_sampling_strategy`.
+  std::shared_ptr<torch::data::samplers::Sampler<>> train_sampler = nullptr;
+  /// Hands a written checkpoint on (uploads it, copies it); called after each save.
+  std::function<void(const std::filesystem::path&)> push = {};
+};
+
+/// How `train()` begins.
+struct TrainOptions {
+  /// The newest checkpoint of `output_dir` (true), or the one at a path.
+  struct Resume {
+    Resume() = default;
+    Resume(bool newest_) : newest(newest_) {}
+    Resume(const char* path_) : path(path_) {}
+    Resume(std::string path_) : path(std::move(path_)) {}
+    Resume(std::filesystem::path path_) : path(std::move(path_)) {}
+    explicit operator bool() const { return newest || !path.empty(); }
+
+    bool newest = false;
+    std::filesystem::path path = {};
+  };
+  Resume resume_from_checkpoint = {};
+};
+
+/// What `train()` gives back.
+struct TrainOutput {
+  std::int64_t global_step = 0;
+  double training_loss = 0;  ///< The mean over the update steps of this call.
+  Metrics metrics;           ///< The summary that was logged last: train_runtime, train_loss, ...
+  std::string stop_reason;   ///< Why it ended before `max_steps`; empty if it didn't.
+};
+
+/// What `evaluate()` does other than the trainer's options say.
+struct EvaluateOptions {
+  EvalDatasets eval_dataset = {};
+  std::vector<std::string> ignore_keys = {};  ///< Names of model outputs that are no predictions.
+  std::string metric_key_prefix = "eval";
+};
+
+struct PredictOptions {
+  std::vector<std::string> ignore_keys = {};
+  std::string metric_key_prefix = "test";
+};
+
+/// What `predict()` gives back: the predictions and labels of all examples, in order, on the CPU.
+struct PredictionOutput {
+  Tensors predictions;
+  Tensors label_ids;
+  Metrics metrics;
+};
+
+}  // namespace etude

@@ -1,0 +1,22 @@
+// EXPECT: declared_event_is_not_among_those_that_this_trainer_raises<Listener, Mine>
+#include "etude/callback_handler.hpp"
+
+struct StepEnd {
+  int step;
+};
+struct EpochEnd {};
+using Raised = etude::events<StepEnd, EpochEnd>;
+
+struct Mine {};
+
+struct Listener {
+  using handles = etude::events<StepEnd, Mine>;
+  void on(const StepEnd& e);
+  void on(const Mine& e);
+};
+
+#ifdef ETUDE_MISTAKE
+static_assert(etude::CallbackChecks<Raised, true, Listener>::passed());
+#else
+static_assert(etude::CallbackChecks<etude::events<StepEnd, EpochEnd, Mine>, true, Listener>::passed());
+#endif

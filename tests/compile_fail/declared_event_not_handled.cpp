@@ -1,0 +1,18 @@
+// EXPECT: handler_cannot_take_its_event_so_declare_it_as<Listener, void ?\(const EpochEnd ?&\)>
+#include "etude/callback_handler.hpp"
+
+struct StepEnd {
+  int step;
+};
+struct EpochEnd {};
+using Raised = etude::events<StepEnd, EpochEnd>;
+
+struct Listener {
+  using handles = etude::events<StepEnd, EpochEnd>;
+  void on(const StepEnd& e);
+#ifndef ETUDE_MISTAKE
+  void on(const EpochEnd& e);
+#endif
+};
+
+static_assert(etude::CallbackChecks<Raised, false, Listener>::passed());

@@ -1,0 +1,18 @@
+// EXPECT: callback_handles_no_event_of_this_trainer_so_write_void_on_const_Event<Listener>
+#include "etude/callback_handler.hpp"
+
+struct StepEnd {
+  int step;
+};
+struct EpochEnd {};
+using Raised = etude::events<StepEnd, EpochEnd>;
+
+#ifdef ETUDE_MISTAKE
+struct Listener {
+#else
+struct Listener : etude::passive {
+#endif
+  int shared_by_others = 0;
+};
+
+static_assert(etude::CallbackChecks<Raised, false, Listener>::passed());

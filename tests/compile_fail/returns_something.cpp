@@ -1,0 +1,18 @@
+// EXPECT: handler_must_return_void<Listener, StepEnd>
+#include "etude/callback_handler.hpp"
+
+struct StepEnd {
+  int step;
+};
+struct EpochEnd {};
+using Raised = etude::events<StepEnd, EpochEnd>;
+
+struct Listener {
+#ifdef ETUDE_MISTAKE
+  bool on(const StepEnd& e);  // Who would look at it?
+#else
+  void on(const StepEnd& e);
+#endif
+};
+
+static_assert(etude::CallbackChecks<Raised, false, Listener>::passed());
