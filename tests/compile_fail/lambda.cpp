@@ -1,13 +1,12 @@
 // EXPECT: a_lambda_is_not_a_callback_so_write_etude_on_Event_call<.*lambda
 #include "etude/callback_handler.hpp"
+#include "etude/filters.hpp"
 
 struct StepEnd {
   int step;
 };
 struct EpochEnd {};
 using Raised = etude::events<StepEnd, EpochEnd>;
-
-#include "etude/filters.hpp"
 
 void compose() {
   int steps = 0;

@@ -1,13 +1,12 @@
 // EXPECT: handlers_for_events_of_your_own_so_declare_using_handles_etude_events<Listener>
 #include "etude/callback_handler.hpp"
+#include "etude/runtime_callbacks.hpp"
 
 struct StepEnd {
   int step;
 };
 struct EpochEnd {};
 using Raised = etude::events<StepEnd, EpochEnd>;
-
-#include "etude/runtime_callbacks.hpp"
 
 struct Mine {};
 struct MineToo {};

@@ -1,0 +1,62 @@
+#include "etude/filters.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "etude/callback_handler.hpp"
+
+namespace {
+
+struct Step {
+  int number;
+};
+
+/// The numbers, of 1 to 30, at which the filter lets its function through.
+template <class Filter>
+std::vector<int> fired(const Filter& filter) {
+  std::vector<int> numbers;
+  etude::CallbackHandler handler{filter.call([&](const Step& e) { numbers.push_back(e.number); })};
+  for (int n = 1; n <= 30; ++n) handler.call_event(Step{n});
+  return numbers;
+}
+
+TEST_CASE("every(k) alone fires at the multiples of k") {
+  CHECK(fired(etude::on<Step>().every(10)) == std::vector<int>{10, 20, 30});
+}
+
+TEST_CASE("every, after and before are those of PyTorch-Ignite") {
+  // The example of its documentation: every=5, after=8, before=25.
+  CHECK(fired(etude::on<Step>().every(5).after(8).before(25)) == std::vector<int>{9, 14, 19, 24});
+}
+
+TEST_CASE("after and before alone leave the bounds out") {
+  CHECK(fired(etude::on<Step>().after(27)) == std::vector<int>{28, 29, 30});
+  CHECK(fired(etude::on<Step>().before(4)) == std::vector<int>{1, 2, 3});
+}
+
+TEST_CASE("once fires once") {
+  CHECK(fired(etude::on<Step>().once()) == std::vector<int>{1});
+  CHECK(fired(etude::on<Step>().once(7)) == std::vector<int>{7});
+}
+
+TEST_CASE("predicates join with counts and with each other") {
+  const auto even = [](const Step& e) { return e.number % 2 == 0; };
+  const auto beyond_20 = [](const Step& e) { return e.number > 20; };
+  CHECK(fired(etude::on<Step>().every(3).when(even).when(beyond_20)) == std::vector<int>{24, 30});
+}
+
+TEST_CASE("a function that takes Event& writes it") {
+  etude::CallbackHandler handler{etude::on<Step>().call([](Step& e) { ++e.number; })};
+  Step step{1};
+  handler.call_event(step);
+  CHECK(step.number == 2);
+  using Reader = decltype(etude::on<Step>().call([](const Step&) {}));
+  using Writer = decltype(etude::on<Step>().call([](Step&) {}));
+  CHECK_FALSE(etude::Writes<Reader, Step>);
+  CHECK(etude::Writes<Writer, Step>);
+}
+
+TEST_CASE("every(0) is refused") { CHECK_THROWS_AS(etude::on<Step>().every(0), etude::ArgumentError); }
+
+}  // namespace
