@@ -1,0 +1,272 @@
+#pragma once
+
+#include <fmt/ranges.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "etude/data/tensors.hpp"
+#include "etude/error.hpp"
+#include "etude/forward.hpp"
+#include "etude/model.hpp"
+#include "etude/reflect/type_name.hpp"
+
+namespace etude {
+namespace detail {
+
+template <class F>
+struct Parameters;
+template <class R, class... Args>
+struct Parameters<std::function<R(Args...)>> {
+  using Types = std::tuple<std::remove_cvref_t<Args>...>;
+};
+template <class R, class M, class... Args>
+struct Parameters<R (M::*)(Args...)> : Parameters<std::function<R(Args...)>> {};
+template <class R, class M, class... Args>
+struct Parameters<R (M::*)(Args...) const> : Parameters<std::function<R(Args...)>> {};
+
+template <class T>
+concept LossOperand = std::same_as<T, torch::Tensor> || std::same_as<T, Tensors>;
+
+template <class T>
+inline constexpr bool is_item_count = std::is_arithmetic_v<T>;
+template <OptionalLike T>
+inline constexpr bool is_item_count<T> =
+    std::is_arithmetic_v<std::remove_cvref_t<decltype(*std::declval<T>())>>;
+
+enum class LossForm { kNone, kPlain, kCounting };
+
+template <class Types>
+inline constexpr LossForm form_of = LossForm::kNone;
+template <LossOperand Output, LossOperand Labels>
+inline constexpr LossForm form_of<std::tuple<Output, Labels>> = LossForm::kPlain;
+template <LossOperand Output, LossOperand Labels, class Count>
+  requires is_item_count<Count>
+inline constexpr LossForm form_of<std::tuple<Output, Labels, Count>> = LossForm::kCounting;
+
+/// The parameters with which a loss is called: as it has them, or, of a template or overloads, those that it
+/// takes first of (Tensor, Tensor) and (Tensor, Tensor, double). An empty tuple if there are none.
+template <class F>
+consteval auto loss_parameters() {
+  if constexpr (requires(F f) { std::function(f); }) {
+    using Types = typename Parameters<decltype(std::function(std::declval<F>()))>::Types;
+    // An integer in a function may mean anything: in torch::mse_loss it is the reduction.
+    if constexpr (std::is_pointer_v<F> && std::tuple_size_v<Types> == 3) {
+      if constexpr (std::is_integral_v<std::tuple_element_t<2, Types>>)
+        return std::type_identity<std::tuple<>>();
+    }
+    return std::type_identity<Types>();
+  } else if constexpr (std::invocable<F&, const torch::Tensor&, const torch::Tensor&>) {
+    return std::type_identity<std::tuple<torch::Tensor, torch::Tensor>>();
+  } else if constexpr (std::invocable<F&, const torch::Tensor&, const torch::Tensor&, double>) {
+    return std::type_identity<std::tuple<torch::Tensor, torch::Tensor, double>>();
+  } else {
+    return std::type_identity<std::tuple<>>();
+  }
+}
+
+template <class M>
+consteval auto forward_parameters() {
+  if constexpr (requires { &M::forward; }) {
+    return std::type_identity<typename Parameters<decltype(&M::forward)>::Types>();
+  } else {
+    return std::type_identity<std::tuple<>>();
+  }
+}
+
+}  // namespace detail
+
+/// How many items a batch's loss is a mean over: the labels, the first if there are several, without those
+/// that are -100 if they are integers.
+inline std::int64_t count_items(const Tensors& labels) {
+  if (labels.empty()) return 0;
+  const auto& first = labels[0];
+  return c10::isIntegralType(first.scalar_type(), false) ? first.ne(-100).sum().item<std::int64_t>()
+                                                         : first.numel();
+}
+
+namespace detail {
+
+template <LossOperand T>
+const T& operand(const Tensors& tensors, std::string_view what) {
+  if constexpr (std::same_as<T, Tensors>) {
+    return tensors;
+  } else {
+    if (tensors.size() == 1) return tensors[0];
+    throw DataError(
+        fmt::format("the loss compares one output with one target, but there are {} {}: {}; a loss "
+                    "that takes (const etude::Tensors&, const etude::Tensors&) gets all of them",
+                    tensors.size(), what, describe(tensors)));
+  }
+}
+
+template <class Count>
+Count item_count(std::optional<double> given, const Tensors& labels) {
+  if constexpr (OptionalLike<Count>) {
+    using Value = std::remove_cvref_t<decltype(*std::declval<Count>())>;
+    return given ? Count(static_cast<Value>(*given)) : Count();
+  } else {
+    return static_cast<Count>(given ? *given : static_cast<double>(count_items(labels)));
+  }
+}
+
+/// Calls `f` as its parameters want it.
+template <class... Parameter, class F>
+torch::Tensor call_loss(std::type_identity<std::tuple<Parameter...>>, F& f, const Tensors& outputs,
+                        const Tensors& labels, std::optional<double> num_items) {
+  using Types = std::tuple<Parameter...>;
+  const auto& output = operand<std::tuple_element_t<0, Types>>(outputs, "outputs");
+  const auto& target = operand<std::tuple_element_t<1, Types>>(labels, "labels");
+  if constexpr (form_of<Types> == LossForm::kCounting) {
+    return f(output, target, item_count<std::tuple_element_t<2, Types>>(num_items, labels));
+  } else {
+    return f(output, target);
+  }
+}
+
+/// LibTorch's elementwise losses spread [N, 1] against [N] over [N, N] and say nothing.
+inline void refuse_to_spread(const Tensors& outputs, const Tensors& labels) {
+  if (outputs.size() != 1 || labels.size() != 1) return;
+  const torch::Tensor &output = outputs[0], &target = labels[0];
+  if (!output.is_floating_point() || !target.is_floating_point()) return;
+  std::int64_t spread = 1;
+  for (std::int64_t d = 1; d <= std::max(output.dim(), target.dim()); ++d) {
+    spread *= std::max(d <= output.dim() ? output.size(-d) : 1, d <= target.dim() ? target.size(-d) : 1);
+  }
+  if (spread <= std::max(output.numel(), target.numel())) return;
+  throw DataError(fmt::format(
+      "the output {} and the target {} of a loss must have the same shape; LibTorch would compare "
+      "every output with every target",
+      describe(output), describe(target)));
+}
+
+inline torch::Tensor checked_loss(torch::Tensor loss) {
+  if (loss.defined() && loss.numel() == 1) return loss.reshape({});
+  throw DataError(
+      fmt::format("the loss must be a single number, not {}; give it reduction mean or sum", describe(loss)));
+}
+
+}  // namespace detail
+
+/// What to minimise, whatever its type; a copy refers to the same loss. It is made from
+///  - a `shared_ptr` or ModuleHolder of a loss module, torch's or one's own: its `forward(output, target)`,
+///  or as many
+///    tensors as the model's outputs and the labels are together;
+///  - any callable `(output, target) -> Tensor`, where each is a torch::Tensor or, for several, a `const
+///  Tensors&`;
+///  - the same with a third parameter, the number of items (a double, an integer, or an optional of them): a
+///  loss that
+///    divides its sum by that number, so that accumulated batches weigh as their items do.
+class Loss {
+ public:
+  Loss() = default;
+
+  /// Throws ArgumentError for a null pointer or an empty holder or function.
+  template <class T>
+    requires(!std::same_as<T, Loss>)
+  Loss(T loss) {
+    if constexpr (detail::HoldsModule<T>) {
+      if (loss.is_empty()) throw ArgumentError("loss: it is empty; construct its module");
+      set_module(loss.ptr());
+    } else if constexpr (detail::is_shared_ptr<T>) {
+      if (!loss) throw ArgumentError("loss: it is a null pointer");
+      set_module(std::move(loss));
+    } else {
+      if constexpr (requires { loss == nullptr; }) {
+        if (loss == nullptr) throw ArgumentError("loss: it is an empty function");
+      }
+      set_callable(std::move(loss));
+    }
+  }
+
+  explicit operator bool() const { return compute_ != nullptr; }
+
+  /// The loss as a tensor without dimensions. Without `num_items` a loss that asks for it gets
+  /// `count_items(labels)`, or none if it takes an optional. Throws DataError when the loss isn't one number,
+  /// when there are more outputs or labels than it takes, and when one of torch's loss modules would
+  /// broadcast the output and the target over each other.
+  torch::Tensor operator()(const Tensors& outputs, const Tensors& labels,
+                           std::optional<double> num_items = {}) const {
+    return detail::checked_loss(compute_(outputs, labels, num_items));
+  }
+
+  /// Whether the loss takes the number of items.
+  bool counts_items() const { return counts_items_; }
+
+  /// The loss module, which may have parameters of its own; null for a callable.
+  const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
+
+ private:
+  template <class Types, class F>
+  void set(F f);
+  template <class F>
+  void set_callable(F f);
+  template <class M>
+  void set_module(std::shared_ptr<M> module);
+
+  std::function<torch::Tensor(const Tensors&, const Tensors&, std::optional<double>)> compute_;
+  std::shared_ptr<torch::nn::Module> module_;
+  bool counts_items_ = false;
+};
+
+template <class Types, class F>
+void Loss::set(F f) {
+  counts_items_ = detail::form_of<Types> == detail::LossForm::kCounting;
+  compute_ = [f = std::move(f)](const Tensors& outputs, const Tensors& labels,
+                                std::optional<double> num_items) mutable {
+    return detail::call_loss(std::type_identity<Types>(), f, outputs, labels, num_items);
+  };
+}
+
+template <class F>
+void Loss::set_callable(F f) {
+  using Types = typename decltype(detail::loss_parameters<F>())::type;
+  static_assert(
+      detail::form_of<Types> != detail::LossForm::kNone,
+      "etude: a loss is called as (output, target) or (output, target, num_items) and gives a torch::Tensor; "
+      "output and target are torch::Tensor or const etude::Tensors&, num_items is a number or an optional of "
+      "one "
+      "(no integer in a plain function, where it could mean anything)");
+  if constexpr (detail::form_of<Types> != detail::LossForm::kNone) set<Types>(std::move(f));
+}
+
+template <class M>
+void Loss::set_module(std::shared_ptr<M> module) {
+  static_assert(std::derived_from<M, torch::nn::Module>,
+                "etude: a loss held by pointer must derive from torch::nn::Module");
+  using Types = typename decltype(detail::forward_parameters<M>())::type;
+  module_ = module;
+  if constexpr (detail::form_of<Types> != detail::LossForm::kNone) {
+    set<Types>([module](const auto&... operands) -> torch::Tensor { return module->forward(operands...); });
+  } else if constexpr (detail::HasForward<M>) {
+    compute_ = [module](const Tensors& outputs, const Tensors& labels, std::optional<double>) {
+      std::vector<torch::Tensor> all(outputs.begin(), outputs.end());
+      all.insert(all.end(), labels.begin(), labels.end());
+      return detail::forward_all<torch::Tensor>(*module, all, [](const torch::Tensor& loss) { return loss; });
+    };
+  } else {
+    static_assert(detail::HasForward<M>,
+                  "etude: a loss module needs a forward(output, target) that takes torch::Tensor");
+  }
+  if constexpr (type_name<M>().starts_with("torch::nn::")) {
+    compute_ = [compute = std::move(compute_)](const Tensors& outputs, const Tensors& labels,
+                                               std::optional<double> n) {
+      detail::refuse_to_spread(outputs, labels);
+      return compute(outputs, labels, n);
+    };
+  }
+}
+
+}  // namespace etude

@@ -1,0 +1,351 @@
+#pragma once
+
+#include <fmt/ranges.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <concepts>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <ranges>
+#include <set>
+#include <string>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "etude/data/batch.hpp"
+#include "etude/data/tensors.hpp"
+#include "etude/error.hpp"
+#include "etude/forward.hpp"
+#include "etude/reflect/type_name.hpp"
+
+namespace etude {
+
+using NamedTensor = std::pair<std::string, torch::Tensor>;
+
+namespace detail {
+
+/// What a Model holds.
+struct AnyModel {
+  virtual ~AnyModel() = default;
+  virtual std::string name() const = 0;
+  virtual bool accepts(std::size_t count) const = 0;
+  virtual Tensors forward(const Tensors& inputs) = 0;
+  virtual Tensors forward(const Batch& batch) { return forward(batch.inputs); }
+  virtual bool takes_batch() const { return false; }
+  virtual std::vector<NamedTensor> parameters() const = 0;
+  virtual std::vector<NamedTensor> buffers() const = 0;
+  virtual bool is_training() const = 0;
+  virtual void train(bool on) = 0;
+  virtual std::function<void()> keep_training_flags() const = 0;
+  virtual void to(torch::Device device) = 0;
+  virtual std::shared_ptr<torch::nn::Module> module() const { return nullptr; }
+  virtual torch::jit::Module* script() { return nullptr; }
+};
+
+template <class M>
+class NativeModel final : public AnyModel {
+ public:
+  explicit NativeModel(std::shared_ptr<M> module) : module_(std::move(module)) {}
+
+  std::string name() const override { return module_->name(); }
+  bool takes_batch() const override { return ForwardTakesWhole<M, Batch>; }
+  bool accepts(std::size_t count) const override { return whole() ? count > 0 : forward_accepts<M>(count); }
+
+  Tensors forward(const Tensors& inputs) override {
+    if constexpr (ForwardTakesWhole<M, Tensors>) {
+      return tensors_of(module_->forward(inputs));
+    } else if constexpr (ForwardTakesWhole<M, Batch>) {
+      return forward(make_batch(inputs, {}));
+    } else {
+      return forward_all<Tensors>(*module_, inputs, [](const auto& output) { return tensors_of(output); });
+    }
+  }
+
+  Tensors forward(const Batch& batch) override {
+    if constexpr (ForwardTakesWhole<M, Batch>) {
+      return tensors_of(module_->forward(batch));
+    } else {
+      return forward(batch.inputs);
+    }
+  }
+
+  std::vector<NamedTensor> parameters() const override { return listed(module_->named_parameters()); }
+  std::vector<NamedTensor> buffers() const override { return listed(module_->named_buffers()); }
+  bool is_training() const override { return module_->is_training(); }
+  void train(bool on) override { module_->train(on); }
+  void to(torch::Device device) override { module_->to(device); }
+  std::shared_ptr<torch::nn::Module> module() const override { return module_; }
+
+  std::function<void()> keep_training_flags() const override {
+    std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> flags;
+    for (auto& module : module_->modules()) flags.emplace_back(module, module->is_training());
+    // Parents come first, so a child's own flag is set after its parent has set it for all children.
+    return [flags = std::move(flags)] {
+      for (const auto& [module, training] : flags) module->train(training);
+    };
+  }
+
+ private:
+  static constexpr bool whole() { return ForwardTakesWhole<M, Tensors> || ForwardTakesWhole<M, Batch>; }
+
+  static std::vector<NamedTensor> listed(const torch::OrderedDict<std::string, torch::Tensor>& tensors) {
+    std::vector<NamedTensor> result;
+    for (const auto& item : tensors) result.emplace_back(item.key(), item.value());
+    return result;
+  }
+
+  std::shared_ptr<M> module_;
+};
+
+class ScriptModel final : public AnyModel {
+ public:
+  explicit ScriptModel(torch::jit::Module module) : module_(std::move(module)) {
+    const auto method = module_.find_method("forward");
+    if (!method.has_value())
+      throw ArgumentError(fmt::format("model: the TorchScript module {} has no forward", name()));
+    for (const auto& argument : method->function().getSchema().arguments()) {
+      required_ += !argument.default_value().has_value();
+      ++most_;
+    }
+    --required_, --most_;  // self
+  }
+
+  std::string name() const override { return module_.type()->name()->name(); }
+  bool accepts(std::size_t count) const override { return required_ <= count && count <= most_; }
+  Tensors forward(const Tensors& inputs) override {
+    return tensors_of(module_.forward(std::vector<c10::IValue>(inputs.begin(), inputs.end())));
+  }
+
+  std::vector<NamedTensor> parameters() const override { return listed(module_.named_parameters()); }
+  std::vector<NamedTensor> buffers() const override { return listed(module_.named_buffers()); }
+  bool is_training() const override { return module_.is_training(); }
+  void train(bool on) override { module_.train(on); }
+  void to(torch::Device device) override { module_.to(device); }
+  torch::jit::Module* script() override { return &module_; }
+
+  std::function<void()> keep_training_flags() const override {
+    std::vector<std::pair<torch::jit::Module, bool>> flags;
+    for (const auto& module : module_.modules()) {
+      if (module.hasattr("training")) flags.emplace_back(module, module.is_training());
+    }
+    return [flags = std::move(flags)]() mutable {
+      for (auto& [module, training] : flags) module.setattr("training", training);
+    };
+  }
+
+ private:
+  template <class List>
+  static std::vector<NamedTensor> listed(const List& tensors) {
+    std::vector<NamedTensor> result;
+    for (const auto& tensor : tensors) result.emplace_back(tensor.name, tensor.value);
+    return result;
+  }
+
+  torch::jit::Module module_;
+  std::size_t required_ = 0, most_ = 0;
+};
+
+template <class T>
+inline constexpr bool is_shared_ptr = false;
+template <class T>
+inline constexpr bool is_shared_ptr<std::shared_ptr<T>> = true;
+
+template <class T>
+concept HoldsModule = requires(const T& holder) {
+                        typename T::ContainedType;
+                        holder.is_empty();
+                        { holder.ptr() } -> std::convertible_to<std::shared_ptr<typename T::ContainedType>>;
+                      };
+
+}  // namespace detail
+
+/// Keeps a model in evaluation mode; its destructor gives every submodule back the mode that it had.
+class EvalGuard {
+ public:
+  explicit EvalGuard(std::function<void()> restore) : restore_(std::move(restore)) {}
+  EvalGuard(EvalGuard&& other) noexcept : restore_(std::exchange(other.restore_, nullptr)) {}
+  EvalGuard& operator=(EvalGuard&&) = delete;
+  ~EvalGuard() {
+    if (restore_) restore_();
+  }
+
+ private:
+  std::function<void()> restore_;
+};
+
+/// A model to train, whatever its type; a copy refers to the same model. It is made from a
+/// `std::shared_ptr<M>` or a `torch::nn::ModuleHolder<M>` of a module whose `forward` takes 1 to 8 tensors
+/// (by value or const reference), or all of them as `const Tensors&`, or the `const Batch&`; and from a
+/// `torch::jit::Module`.
+class Model {
+ public:
+  Model() = default;
+
+  /// Throws ArgumentError for a null pointer or an empty holder, and for a TorchScript module without
+  /// forward.
+  template <class T>
+    requires(!std::same_as<T, Model>)
+  Model(T model) : model_(make(std::move(model))) {}
+
+  explicit operator bool() const { return model_ != nullptr; }
+
+  /// What the model gives, by name if it names its outputs. Throws DataError for a number of inputs that its
+  /// forward doesn't take, or an output that holds something else than tensors.
+  Tensors forward(const Tensors& inputs) const {
+    if (!accepts(inputs.size())) refuse(inputs);
+    return model_->forward(inputs);
+  }
+
+  /// The same of a batch's inputs; a forward that takes the whole batch sees its labels too.
+  // A template, so that `forward({a, b})` means two inputs.
+  template <std::same_as<Batch> B>
+  Tensors forward(const B& batch) const {
+    if (!accepts(batch.inputs.size())) refuse(batch.inputs);
+    return model_->forward(batch);
+  }
+
+  /// Whether forward can be called with that many tensors.
+  bool accepts(std::size_t count) const { return model_->accepts(count); }
+
+  /// Whether forward takes the batch as a whole, so with its labels.
+  bool takes_batch() const { return model_->takes_batch(); }
+
+  /// The class of the module.
+  std::string name() const { return model_->name(); }
+
+  /// Every parameter once, by the first of its names.
+  std::vector<NamedTensor> named_parameters() const { return each_once(model_->parameters()); }
+  std::vector<NamedTensor> named_buffers() const { return each_once(model_->buffers()); }
+  std::vector<torch::Tensor> parameters() const {
+    std::vector<torch::Tensor> result;
+    for (auto& [name, tensor] : named_parameters()) result.push_back(std::move(tensor));
+    return result;
+  }
+
+  /// Parameters, then buffers, under all the names that LibTorch gives them; the tensors are the model's own.
+  std::vector<NamedTensor> state_dict() const {
+    auto result = model_->parameters();
+    std::ranges::move(model_->buffers(), std::back_inserter(result));
+    return result;
+  }
+
+  /// Copies into the model's own tensors, whose storage stays where it is. Throws CheckpointError that lists
+  /// every name that is missing, unexpected, given twice or of another shape; then nothing has been copied.
+  void load_state_dict(const std::vector<NamedTensor>& state) const;
+
+  bool is_training() const { return model_->is_training(); }
+  void train(bool on = true) const { model_->train(on); }
+  void eval() const { train(false); }
+
+  /// Evaluation mode for as long as the guard lives.
+  [[nodiscard]] EvalGuard eval_guard() const {
+    EvalGuard guard(model_->keep_training_flags());
+    eval();
+    return guard;
+  }
+
+  /// Moves parameters and buffers; those that move get new storage.
+  void to(torch::Device device) const { model_->to(device); }
+
+  /// The module; null for TorchScript.
+  std::shared_ptr<torch::nn::Module> module() const { return model_->module(); }
+
+  /// The module as the type that it was given as. Throws ArgumentError that names both types.
+  template <class M>
+  M& as() const {
+    if constexpr (std::same_as<M, torch::jit::Module>) {
+      if (auto* script = model_->script()) return *script;
+    } else {
+      static_assert(std::derived_from<M, torch::nn::Module>,
+                    "as<M>() gives a torch::nn module or torch::jit::Module");
+      if (auto* module = dynamic_cast<M*>(model_->module().get())) return *module;
+    }
+    throw ArgumentError(fmt::format("the model is {} and not {}", name(), type_name<M>()));
+  }
+
+ private:
+  template <class T>
+  static std::shared_ptr<detail::AnyModel> make(T model);
+
+  static std::vector<NamedTensor> each_once(std::vector<NamedTensor> tensors) {
+    std::set<const void*> seen;
+    std::erase_if(tensors,
+                  [&](const auto& named) { return !seen.insert(named.second.unsafeGetTensorImpl()).second; });
+    return tensors;
+  }
+
+  [[noreturn]] void refuse(const Tensors& inputs) const;
+
+  std::shared_ptr<detail::AnyModel> model_;
+};
+
+template <class T>
+std::shared_ptr<detail::AnyModel> Model::make(T model) {
+  if constexpr (std::derived_from<T, torch::jit::Module>) {
+    return std::make_shared<detail::ScriptModel>(std::move(model));
+  } else if constexpr (detail::HoldsModule<T>) {
+    if (model.is_empty()) throw ArgumentError("model: it is empty; construct its module");
+    return make<std::shared_ptr<typename T::ContainedType>>(model.ptr());
+  } else if constexpr (!detail::is_shared_ptr<T>) {
+    static_assert(
+        !std::derived_from<T, torch::nn::Module>,
+        "etude: a model is passed as std::make_shared<M>(...) or as the holder that TORCH_MODULE(M) makes");
+    static_assert(
+        std::derived_from<T, torch::nn::Module>,
+        "etude: a model is a shared_ptr or ModuleHolder of a torch::nn::Module, or a torch::jit::Module");
+  } else {
+    using M = typename T::element_type;
+    static_assert(std::derived_from<M, torch::nn::Module>,
+                  "etude: a model must derive from torch::nn::Module");
+    static_assert(detail::HasForward<M>,
+                  "etude: the model has no public forward that takes 1 to 8 torch::Tensor (by value or const "
+                  "reference), "
+                  "const etude::Tensors& or const etude::Batch&");
+    if (!model) throw ArgumentError("model: it is a null pointer");
+    return std::make_shared<detail::NativeModel<M>>(std::move(model));
+  }
+}
+
+inline void Model::refuse(const Tensors& inputs) const {
+  std::vector<std::size_t> counts;
+  for (std::size_t n = 0; n <= detail::max_forward_tensors; ++n) {
+    if (accepts(n)) counts.push_back(n);
+  }
+  throw DataError(fmt::format("the forward of {} takes {} tensors, not {}: {}", name(),
+                              fmt::join(counts, " or "), inputs.size(), describe(inputs)));
+}
+
+inline void Model::load_state_dict(const std::vector<NamedTensor>& state) const {
+  std::unordered_map<std::string, const torch::Tensor*> given;
+  std::vector<std::string> faults;
+  for (const auto& [name, tensor] : state) {
+    if (!given.emplace(name, &tensor).second) faults.push_back(fmt::format("{} is given twice", name));
+  }
+  std::vector<std::pair<torch::Tensor, const torch::Tensor*>> copies;
+  for (const auto& [name, own] : state_dict()) {
+    const auto found = given.extract(name);
+    if (!found) {
+      faults.push_back(fmt::format("{} is missing", name));
+    } else if (found.mapped()->sizes() != own.sizes()) {
+      faults.push_back(fmt::format("{} must be {}, not {}", name, describe(own), describe(*found.mapped())));
+    } else {
+      copies.emplace_back(own, found.mapped());
+    }
+  }
+  for (const auto& [name, tensor] : state) {
+    if (given.erase(name) > 0) faults.push_back(fmt::format("{} is not in the model", name));
+  }
+  if (!faults.empty()) {
+    throw CheckpointError(
+        fmt::format("these tensors don't fit {}:\n{}", this->name(), fmt::join(faults, "\n")));
+  }
+  const torch::NoGradGuard no_grad;
+  for (const auto& [own, value] : copies) own.copy_(*value);
+}
+
+}  // namespace etude
