@@ -1,0 +1,56 @@
+#include "etude/reflect/enum.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+namespace {
+
+ETUDE_ENUM(Fruit, apple, pear, plum);
+
+enum class Unnamed { one };
+
+std::string message_of(const auto& call) {
+  try {
+    call();
+  } catch (const etude::ArgumentError& error) {
+    return error.what();
+  }
+  return "no ArgumentError";
+}
+
+}  // namespace
+
+TEST_CASE("an ETUDE_ENUM knows its names") {
+  CHECK(etude::to_string(Fruit::pear) == "pear");
+  CHECK(etude::from_string<Fruit>("plum") == Fruit::plum);
+  CHECK(etude::enum_names<Fruit>.size() == 3);
+  static_assert(etude::to_string(Fruit::apple) == "apple");
+  static_assert(static_cast<int>(Fruit::plum) == 2);
+}
+
+TEST_CASE("an unknown name is answered with all names and the nearest") {
+  CHECK(message_of([] { (void)etude::from_string<Fruit>("plumm"); }) ==
+        "'plumm' is no Fruit: must be one of apple, pear, plum; did you mean 'plum'?");
+  CHECK(message_of([] { (void)etude::from_string<Fruit>(""); }) ==
+        "'' is no Fruit: must be one of apple, pear, plum");
+  CHECK(message_of([] { (void)etude::from_string<Fruit>("Apple pie"); }) ==
+        "'Apple pie' is no Fruit: must be one of apple, pear, plum");
+}
+
+TEST_CASE("a number that is no enumerator is an error") {
+  CHECK(message_of([] { (void)etude::to_string(static_cast<Fruit>(7)); }) ==
+        "Fruit has no value 7: must be one of apple, pear, plum");
+  CHECK(message_of([] { (void)etude::to_string(static_cast<Fruit>(-1)); }) ==
+        "Fruit has no value -1: must be one of apple, pear, plum");
+}
+
+TEST_CASE("an ETUDE_ENUM is formatted by name") {
+  CHECK(fmt::format("{}", Fruit::apple) == "apple");
+  CHECK(fmt::format("[{:>6}]", Fruit::pear) == "[  pear]");
+}
+
+TEST_CASE("only enums of ETUDE_ENUM are ReflectedEnums") {
+  static_assert(etude::ReflectedEnum<Fruit>);
+  static_assert(!etude::ReflectedEnum<Unnamed> && !etude::ReflectedEnum<int>);
+}

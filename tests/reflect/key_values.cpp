@@ -1,0 +1,30 @@
+#include "etude/reflect/key_values.hpp"
+
+#include <doctest/doctest.h>
+
+using nlohmann::json;
+
+TEST_CASE("name=value pairs become numbers, bools and strings") {
+  CHECK(etude::parse_key_values(
+            "num_cycles=0.5, decay_type=cosine,power=2,big=1e-7,on=true,off=false,empty=,minus=-3") ==
+        json{{"num_cycles", 0.5},
+             {"decay_type", "cosine"},
+             {"power", 2},
+             {"big", 1e-7},
+             {"on", true},
+             {"off", false},
+             {"empty", ""},
+             {"minus", -3}});
+  CHECK(etude::parse_key_values("power=2")["power"].is_number_integer());
+  CHECK(etude::parse_key_values("power=2.0")["power"].is_number_float());
+  CHECK(etude::parse_key_values("expression=a=b") == json{{"expression", "a=b"}});
+  CHECK(etude::parse_key_values("") == json::object());
+}
+
+TEST_CASE("what is not name=value is an error that shows it") {
+  CHECK_THROWS_WITH_AS(etude::parse_key_values("a=1,b"), "'b' is not name=value", etude::ArgumentError);
+  CHECK_THROWS_WITH_AS(etude::parse_key_values("=1"), "'=1' is not name=value", etude::ArgumentError);
+  CHECK_THROWS_WITH_AS(etude::parse_key_values(" =1"), "' =1' is not name=value", etude::ArgumentError);
+  CHECK_THROWS_WITH_AS(etude::parse_key_values("a=1,,b=2"), "'' is not name=value", etude::ArgumentError);
+  CHECK_THROWS_WITH_AS(etude::parse_key_values("a=1,a=2"), "'a' is given twice", etude::ArgumentError);
+}

@@ -1,0 +1,32 @@
+#include "etude/reflect/nearest.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string_view>
+#include <vector>
+
+TEST_CASE("edit distance counts insertions, deletions, changes and swaps of neighbours") {
+  CHECK(etude::edit_distance("", "") == 0);
+  CHECK(etude::edit_distance("", "abc") == 3);
+  CHECK(etude::edit_distance("abc", "") == 3);
+  CHECK(etude::edit_distance("kitten", "sitting") == 3);
+  CHECK(etude::edit_distance("adam", "adma") == 1);
+  CHECK(etude::edit_distance("ca", "abc") == 3);
+}
+
+TEST_CASE("the nearest name is offered if it is near") {
+  const std::vector<std::string_view> names{"learning_rate", "seed", "save_steps", "eval_steps"};
+  CHECK(etude::nearest("learning_rat", names) == "learning_rate");
+  CHECK(etude::nearest("sede", names) == "seed");
+  CHECK(etude::nearest("saev_step", names) == "save_steps");
+  CHECK(etude::nearest("momentum", names) == "");
+  CHECK(etude::nearest("x", names) == "");
+  CHECK(etude::nearest("x", std::vector<std::string_view>{}) == "");
+}
+
+TEST_CASE("the offer is a whole phrase or nothing") {
+  const std::vector<std::string_view> names{"seed"};
+  CHECK(etude::did_you_mean("sed", names) == "; did you mean 'seed'?");
+  CHECK(etude::did_you_mean("sed", names, "--") == "; did you mean '--seed'?");
+  CHECK(etude::did_you_mean("completely", names) == "");
+}
