@@ -1,0 +1,353 @@
+#include <doctest/doctest.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/clip_grad.h>
+
+#include <etude/optim/flat_parameters.hpp>
+#include <limits>
+
+namespace {
+
+using etude::FlatParameters;
+using etude::NamedTensors;
+
+torch::Tensor parameter(std::vector<std::int64_t> sizes, at::ScalarType type = at::kFloat) {
+  return torch::rand(sizes, torch::TensorOptions().dtype(type)).set_requires_grad(true);
+}
+
+bool inside(const torch::Tensor& tensor, const torch::Tensor& buffer) {
+  const auto* begin = static_cast<const char*>(buffer.data_ptr());
+  const auto* at = static_cast<const char*>(tensor.data_ptr());
+  return at >= begin && at + tensor.nbytes() <= begin + buffer.nbytes();
+}
+
+void backward(const NamedTensors& parameters) {
+  torch::Tensor loss;
+  for (const auto& [name, tensor] : parameters) {
+    const torch::Tensor part = (tensor.to(at::kDouble) * 2).square().sum();
+    loss = loss.defined() ? loss + part : part;
+  }
+  loss.backward();
+}
+
+torch::Tensor gradient_of(const torch::Tensor& tensor) { return (tensor.detach() * 8); }
+
+}  // namespace
+
+TEST_CASE("the module's tensors become views of the buffers and keep their values and gradients") {
+  const torch::Tensor a = parameter({3, 5}), b = parameter({7}), c = parameter({2, 2}, at::kDouble);
+  a.mutable_grad() = torch::full({3, 5}, 2.0);
+  const torch::Tensor a0 = a.detach().clone(), c0 = c.detach().clone();
+  FlatParameters flat({{{"a", a}, {"b", b}, {"c", c}}});
+  REQUIRE(flat.values().size() == 2);
+  CHECK(inside(a, flat.values()[0]));
+  CHECK(inside(b, flat.values()[0]));
+  CHECK(inside(c, flat.values()[1]));
+  CHECK(inside(a.grad(), flat.gradients()[0]));
+  CHECK(torch::equal(a, a0));
+  CHECK(torch::equal(c, c0));
+  CHECK(a.is_leaf());
+  CHECK(flat.has_gradient(0));
+  CHECK_FALSE(flat.has_gradient(1));
+  CHECK(a.grad().eq(2).all().item<bool>());
+  {
+    torch::NoGradGuard guard;
+    flat.values()[0].fill_(9);
+  }
+  CHECK(a.eq(9).all().item<bool>());
+  CHECK(reinterpret_cast<std::uintptr_t>(b.data_ptr()) % 64 ==
+        reinterpret_cast<std::uintptr_t>(a.data_ptr()) % 64);
+}
+
+TEST_CASE("a backward pass accumulates in the buffers and tells which parameters it reached") {
+  const torch::Tensor a = parameter({3, 5}), b = parameter({7}), c = parameter({4});
+  FlatParameters flat({{{"a", a}, {"b", b}}, {{"c", c}}});
+  flat.zero_grad();
+  backward({{"a", a}, {"c", c}});
+  CHECK(flat.has_gradient(0));
+  CHECK_FALSE(flat.has_gradient(1));
+  CHECK(flat.has_gradient(2));
+  CHECK(torch::allclose(a.grad(), gradient_of(a)));
+  backward({{"a", a}});
+  CHECK(torch::allclose(a.grad(), 2 * gradient_of(a)));
+  CHECK(inside(a.grad(), flat.gradients()[0]));
+  flat.zero_grad();
+  CHECK(flat.gradients()[0].count_nonzero().item<std::int64_t>() == 0);
+  CHECK_FALSE(flat.has_gradient(0));
+}
+
+TEST_CASE("a tied parameter stands once, under its first name") {
+  torch::nn::Linear first(4, 4), second(4, 4);
+  second->weight = first->weight;
+  FlatParameters flat(
+      {{{"first.weight", first->weight}, {"second.weight", second->weight}, {"bias", second->bias}}});
+  REQUIRE(flat.layout()->slots.size() == 2);
+  CHECK(flat.layout()->slots[0].name == "first.weight");
+  CHECK(second->weight.is_same(first->weight));
+}
+
+TEST_CASE("different tensors over the same memory are refused, so are names that stand twice") {
+  const torch::Tensor a = parameter({4});
+  torch::Tensor b = a.detach().view({2, 2}).set_requires_grad(true);
+  CHECK_THROWS_WITH_AS(FlatParameters({{{"a", a}, {"b", b}}}),
+                       doctest::Contains("'a' and 'b' are different tensors over the same memory"),
+                       etude::ArgumentError);
+  CHECK_THROWS_WITH_AS(FlatParameters({{{"a", a}}, {{"a", parameter({4})}}}),
+                       "two different parameters are named 'a'", etude::ArgumentError);
+}
+
+TEST_CASE("what can't be trained is named") {
+  const torch::Tensor z = torch::zeros({2}, at::kComplexFloat).set_requires_grad(true);
+  CHECK_THROWS_WITH_AS(FlatParameters({{{"z", z}}}), doctest::Contains("parameter 'z' is dense ComplexFloat"),
+                       etude::ArgumentError);
+}
+
+TEST_CASE("frozen parameters are left out until they require a gradient") {
+  const torch::Tensor a = parameter({3}), b = torch::ones({2});
+  FlatParameters flat({{{"a", a}, {"b", b}}});
+  flat.zero_grad();
+  backward({{"a", a}});
+  flat.begin_step();
+  REQUIRE(flat.layout()->slots.size() == 1);
+  CHECK_FALSE(b.grad().defined());
+
+  b.set_requires_grad(true);
+  flat.zero_grad();
+  REQUIRE(flat.layout()->slots.size() == 2);
+  CHECK(flat.steps(0) == 1);
+  backward({{"b", b}});
+  flat.begin_step();
+  CHECK(flat.steps(0) == 1);
+  CHECK(flat.steps(1) == 1);
+}
+
+TEST_CASE("a parameter that is frozen later keeps its place and its steps, and gets none") {
+  const torch::Tensor a = parameter({3}), b = parameter({2});
+  FlatParameters flat({{{"a", a}, {"b", b}}});
+  const auto step = [&](const NamedTensors& used) {
+    flat.zero_grad();
+    backward(used);
+    flat.begin_step();
+  };
+  step({{"a", a}, {"b", b}});
+  b.set_requires_grad(false);
+  step({{"a", a}, {"b", b}});
+  CHECK(flat.steps(1) == 1);
+  const torch::Tensor new_a = a.detach().to(at::kDouble);
+  a.set_data(new_a);  // lays everything flat anew
+  step({{"a", a}, {"b", b}});
+  b.set_requires_grad(true);
+  step({{"a", a}, {"b", b}});
+  CHECK(flat.steps(0) + flat.steps(1) == 4 + 2);
+}
+
+TEST_CASE("torn views are mended with the values that the model has") {
+  torch::nn::Linear module(3, 2);
+  FlatParameters flat({etude::named_parameters(*module)});
+  const NamedTensors all = etude::named_parameters(*module);
+  const auto layout = flat.layout();
+  flat.zero_grad();
+
+  SUBCASE("set_data") {
+    module->weight.set_data(torch::full({2, 3}, 3.0));
+    flat.mend();
+    CHECK(module->weight.eq(3).all().item<bool>());
+    CHECK(flat.layout().get() == layout.get());
+  }
+  SUBCASE("an undefined gradient counts as none, and a stale one doesn't come back") {
+    backward(all);
+    module->weight.mutable_grad().reset();
+    flat.mend();
+    CHECK_FALSE(flat.has_gradient(0));
+    CHECK(module->weight.grad().count_nonzero().item<std::int64_t>() == 0);
+    CHECK(flat.has_gradient(1));
+  }
+  SUBCASE("a gradient that autograd made on its own") {
+    module->weight.mutable_grad().reset();
+    backward(all);
+    CHECK_FALSE(inside(module->weight.grad(), flat.gradients()[0]));
+    CHECK(flat.has_gradient(0));
+    flat.mend();
+    CHECK(flat.has_gradient(0));
+    CHECK(torch::allclose(module->weight.grad(), gradient_of(module->weight)));
+  }
+  SUBCASE("a gradient with a graph") {
+    const torch::Tensor loss = (module->weight * 2).square().sum();
+    torch::autograd::backward({loss}, {}, /*retain_graph=*/true, /*create_graph=*/true);
+    flat.mend();
+    CHECK_FALSE(module->weight.grad().requires_grad());
+    CHECK(torch::allclose(module->weight.grad(), gradient_of(module->weight)));
+  }
+  SUBCASE("another dtype lays everything flat anew, with the gradients and steps") {
+    backward(all);
+    flat.begin_step();
+    module->to(at::kDouble);
+    flat.mend();
+    CHECK(flat.layout().get() != layout.get());
+    CHECK((module->weight.scalar_type() == at::kDouble));
+    CHECK((module->weight.grad().scalar_type() == at::kDouble));
+    CHECK(flat.has_gradient(0));
+    CHECK(flat.steps(0) == 1);
+    CHECK(torch::allclose(module->weight.grad(), gradient_of(module->weight)));
+    flat.zero_grad();
+    backward(all);
+    CHECK(torch::allclose(module->weight.grad(), gradient_of(module->weight)));
+  }
+  SUBCASE("another shape is an error") {
+    module->weight.set_data(torch::zeros({5, 3}));
+    CHECK_THROWS_WITH_AS(flat.mend(),
+                         doctest::Contains("parameter 'weight' changed its shape from [2, 3] to [5, 3]"),
+                         etude::Error);
+    return;
+  }
+  CHECK(inside(module->weight, flat.values()[0]));
+  CHECK(inside(module->weight.grad(), flat.gradients()[0]));
+}
+
+TEST_CASE("torch::load of a module is noticed") {
+  torch::nn::Linear module(3, 2), other(3, 2);
+  FlatParameters flat({etude::named_parameters(*module)});
+  std::stringstream file;
+  torch::save(other, file);
+  torch::load(module, file);
+  flat.mend();
+  CHECK(torch::equal(module->weight, other->weight));
+  CHECK(inside(module->weight, flat.values()[0]));
+}
+
+TEST_CASE("strides that are dense are kept, others become contiguous, empty parameters stay") {
+  torch::Tensor channels_last =
+      torch::rand({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast).set_requires_grad(true);
+  torch::Tensor gaps = torch::rand({4, 6}).slice(1, 0, 6, 2).detach().set_requires_grad(true);
+  torch::Tensor broadcast = torch::rand({1, 3}).expand({4, 3}).detach().set_requires_grad(true);
+  torch::Tensor empty = parameter({0, 3}), scalar = parameter({});
+  const NamedTensors all{{"c", channels_last}, {"g", gaps}, {"b", broadcast}, {"e", empty}, {"s", scalar}};
+  std::vector<torch::Tensor> before;
+  for (const auto& [name, tensor] : all) before.push_back(tensor.detach().clone());
+  FlatParameters flat({all});
+  for (std::size_t i = 0; i < all.size(); ++i) CHECK(torch::equal(all[i].second, before[i]));
+  CHECK(channels_last.is_contiguous(at::MemoryFormat::ChannelsLast));
+  CHECK(gaps.is_contiguous());
+  flat.zero_grad();
+  backward(all);
+  for (const auto& [name, tensor] : all) CHECK(torch::allclose(tensor.grad(), gradient_of(tensor)));
+  CHECK(flat.begin_step().size() == 1);
+}
+
+TEST_CASE("sparse gradients accumulate densely") {
+  torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(5, 2).sparse(true));
+  FlatParameters flat({etude::named_parameters(*embedding)});
+  const auto run = [&] { embedding->forward(torch::tensor({1, 1, 3})).sum().backward(); };
+  const torch::Tensor expected = torch::tensor({0., 0., 2., 2., 0., 0., 1., 1., 0., 0.}).view({5, 2});
+  flat.zero_grad();
+  run();
+  CHECK(torch::equal(embedding->weight.grad(), expected.to(at::kFloat)));
+  CHECK(inside(embedding->weight.grad(), flat.gradients()[0]));
+  CHECK(flat.has_gradient(0));
+
+  embedding->weight.mutable_grad().reset();  // autograd now stores a sparse one
+  run();
+  REQUIRE(embedding->weight.grad().is_sparse());
+  flat.mend();
+  CHECK(torch::equal(embedding->weight.grad(), expected.to(at::kFloat)));
+}
+
+TEST_CASE("clipping equals torch's, over several dtypes and groups") {
+  for (double max_norm : {0.5, 1e6, std::numeric_limits<double>::infinity()}) {
+    CAPTURE(max_norm);
+    const torch::Tensor a = parameter({30, 5}), b = parameter({7}, at::kDouble), c = parameter({4});
+    FlatParameters flat({{{"a", a}, {"b", b}}, {{"c", c}}});
+    flat.zero_grad();
+    backward({{"a", a}, {"b", b}, {"c", c}});
+    std::vector<torch::Tensor> copies;
+    for (const torch::Tensor& tensor : {a, b, c}) {
+      copies.push_back(tensor.detach().clone());
+      copies.back().mutable_grad() = tensor.grad().clone();
+    }
+    const double expected = torch::nn::utils::clip_grad_norm_(copies, max_norm);
+    CHECK(flat.grad_norm().item<double>() == doctest::Approx(expected).epsilon(1e-6));
+    const torch::Tensor norm = flat.clip_grad_norm(max_norm);
+    CHECK(norm.dim() == 0);
+    CHECK(norm.item<double>() == doctest::Approx(expected).epsilon(1e-6));
+    CHECK(torch::allclose(a.grad(), copies[0].grad(), 1e-6));
+    CHECK(torch::allclose(b.grad(), copies[1].grad(), 1e-6));
+    CHECK(torch::allclose(c.grad(), copies[2].grad(), 1e-6));
+  }
+}
+
+TEST_CASE("norms of half precision are summed in float") {
+  const torch::Tensor a = parameter({1000}, at::kHalf), b = parameter({10}, at::kBFloat16);
+  FlatParameters flat({{{"a", a}, {"b", b}}});
+  flat.gradients()[0].narrow(0, 0, 1000).fill_(3000);  // the norm, 94868, is beyond half's 65504
+  CHECK(flat.grad_norm().item<double>() == doctest::Approx(3000 * std::sqrt(1000.0)).epsilon(1e-3));
+  flat.clip_grad_norm(1.0);
+  CHECK(a.grad().to(at::kFloat).max().item<double>() == doctest::Approx(1 / std::sqrt(1000.0)).epsilon(1e-2));
+}
+
+TEST_CASE("clipping by value limits each element") {
+  const torch::Tensor a = parameter({100}), b = parameter({10}, at::kBFloat16);
+  FlatParameters flat({{{"a", a}, {"b", b}}});
+  flat.gradients()[0].fill_(-7);
+  flat.gradients()[1].fill_(0.5);
+  flat.clip_grad_value(2);
+  CHECK(a.grad().eq(-2).all().item<bool>());
+  CHECK(b.grad().eq(0.5).all().item<bool>());
+}
+
+TEST_CASE("ranges are maximal runs of parameters with the same group and number of steps, and cached") {
+  const torch::Tensor a = parameter({3}), b = parameter({20}), c = parameter({4}), d = parameter({5});
+  FlatParameters flat({{{"a", a}, {"b", b}, {"c", c}}, {{"d", d}}});
+  const auto step = [&](const NamedTensors& used) {
+    flat.zero_grad();
+    if (!used.empty()) backward(used);
+    return flat.begin_step();
+  };
+  const NamedTensors all{{"a", a}, {"b", b}, {"c", c}, {"d", d}};
+  auto ranges = step(all);
+  REQUIRE(ranges.size() == 2);
+  CHECK(ranges[0].offset == 0);
+  CHECK(ranges[0].size == 16 + 32 + 16);
+  CHECK(ranges[0].first == 0);
+  CHECK(ranges[0].last == 3);
+  CHECK(ranges[1].group == 1);
+  const auto generation = flat.generation();
+  ranges = step(all);
+  CHECK(ranges[0].steps == 2);
+  CHECK(flat.generation() == generation);
+
+  ranges = step({{"a", a}, {"c", c}});
+  REQUIRE(ranges.size() == 2);
+  CHECK(ranges[0].last == 1);
+  CHECK(ranges[1].first == 2);
+  CHECK(ranges[1].steps == 3);
+  CHECK(flat.generation() != generation);
+
+  ranges = step(all);  // b is one step behind
+  REQUIRE(ranges.size() == 4);
+  CHECK(ranges[1].steps == 3);
+  CHECK(ranges[2].steps == 4);
+  CHECK(step({}).empty());
+}
+
+TEST_CASE("an update counts as a change of the parameter for autograd's checks") {
+  const torch::Tensor a = parameter({3});
+  FlatParameters flat({{{"a", a}}});
+  const torch::Tensor loss = (a * a).sum();
+  backward({{"a", a}});
+  flat.begin_step();
+  CHECK_THROWS_WITH(loss.backward(), doctest::Contains("modified by an inplace operation"));
+}
+
+TEST_CASE("afterwards the tensors live on, and gradients that never came are undefined again") {
+  const torch::Tensor a = parameter({3}), b = parameter({3});
+  const torch::Tensor before = a.detach().clone();
+  {
+    FlatParameters flat({{{"a", a}, {"b", b}}});
+    flat.zero_grad();
+    backward({{"a", a}});
+  }
+  CHECK(torch::equal(a, before));
+  CHECK(torch::allclose(a.grad(), gradient_of(a)));
+  CHECK_FALSE(b.grad().defined());
+}
