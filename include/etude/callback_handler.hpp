@@ -48,6 +48,20 @@ constexpr void deliver(Callback& callback, Event& event) {
   }
 }
 
+/// As `deliver`, but what is thrown goes to `on_error()`, called in the handler of the exception.
+template <class Callback, class Event, class OnError>
+void deliver_to_all(Callback& callback, Event& event, OnError& on_error) {
+  if constexpr (forwards_events<Callback>) {
+    callback.on_all(event, on_error);
+  } else if constexpr (Handles<Callback, Event>) {
+    try {
+      deliver(callback, event);
+    } catch (...) {
+      on_error();
+    }
+  }
+}
+
 }  // namespace detail
 
 /// Takes what is known of the origin of `error`; both names are empty when it didn't come from a callback.
@@ -88,6 +102,15 @@ class CallbackHandler {
       boost::hana::unpack(callbacks_, [&event](auto&... each) { (detail::deliver(each, event), ...); });
   }
 
+  /// Raises `event` to every callback, whoever throws; `on_error()` is called for each that does, inside the
+  /// handler of its exception. For the end events, and for what tells of an error.
+  template <class Event, class OnError>
+  void call_event_to_all(Event& event, OnError on_error) {
+    static_assert(detail::check_event<Event, Callbacks...>());
+    boost::hana::unpack(callbacks_,
+                        [&](auto&... each) { (detail::deliver_to_all(each, event, on_error), ...); });
+  }
+
   /// The callbacks, in order, as a `boost::hana::tuple`.
   constexpr auto& callbacks() { return callbacks_; }
   constexpr const auto& callbacks() const { return callbacks_; }
@@ -103,6 +126,8 @@ class CallbackHandler<> {
   static constexpr bool handles = false;
   template <class Event>
   constexpr void call_event(Event&&) {}
+  template <class Event, class OnError>
+  constexpr void call_event_to_all(Event&, OnError) {}
   constexpr boost::hana::tuple<> callbacks() const { return {}; }
 };
 

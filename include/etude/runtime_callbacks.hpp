@@ -158,25 +158,19 @@ class RuntimeCallbacks {
 
   template <class Event>
   void on(Event& event) {
-    const auto index = detail::event_index<std::remove_const_t<Event>>();
-    if (index >= state_->slots.size() || state_->slots[index].empty()) return;
-    const struct Dispatch {
-      detail::RuntimeState& state;
-      explicit Dispatch(detail::RuntimeState& s) : state(s) { ++state.dispatching; }
-      ~Dispatch() {
-        --state.dispatching;
-        state.sweep();
+    for_each_subscribed<Event>([&](const detail::RuntimeSlot& slot) { slot.call(*slot.entry, &event); });
+  }
+
+  /// As `CallbackHandler::call_event_to_all`.
+  template <class Event, class OnError>
+  void on_all(Event& event, OnError& on_error) {
+    for_each_subscribed<Event>([&](const detail::RuntimeSlot& slot) {
+      try {
+        slot.call(*slot.entry, &event);
+      } catch (...) {
+        on_error();
       }
-    } dispatch(*state_);
-    // By index: a callback may add others, and the lists move.
-    for (std::size_t i = 0, end = state_->slots[index].size(); i < end; ++i) {
-      const auto slot = state_->slots[index][i];
-      if (slot.entry->removed) continue;
-      if (std::is_const_v<Event> && slot.writes)
-        throw ArgumentError(fmt::format("{} writes {}, which was raised as const", slot.entry->name,
-                                        short_type_name<std::remove_const_t<Event>>()));
-      slot.call(*slot.entry, &event);
-    }
+    });
   }
 
   /// Adds `callback`, subscribed to those events of the trainer that it handles, and to those of your own
@@ -238,6 +232,29 @@ class RuntimeCallbacks {
   }
 
  private:
+  template <class Event, class Visit>
+  void for_each_subscribed(Visit visit) {
+    const auto index = detail::event_index<std::remove_const_t<Event>>();
+    if (index >= state_->slots.size() || state_->slots[index].empty()) return;
+    const struct Dispatch {
+      detail::RuntimeState& state;
+      explicit Dispatch(detail::RuntimeState& s) : state(s) { ++state.dispatching; }
+      ~Dispatch() {
+        --state.dispatching;
+        state.sweep();
+      }
+    } dispatch(*state_);
+    // By index: a callback may add others, and the lists move.
+    for (std::size_t i = 0, end = state_->slots[index].size(); i < end; ++i) {
+      const auto slot = state_->slots[index][i];
+      if (slot.entry->removed) continue;
+      if (std::is_const_v<Event> && slot.writes)
+        throw ArgumentError(fmt::format("{} writes {}, which was raised as const", slot.entry->name,
+                                        short_type_name<std::remove_const_t<Event>>()));
+      visit(slot);
+    }
+  }
+
   template <class Callback, class... Known, class... Own>
   static consteval bool accounts_for_all(events<Own...>) {
     return !detail::has_foreign_handler<Callback, Known..., Own...>();

@@ -65,6 +65,12 @@ class TrainerBase {
   /// Trains the model on `train_dataset` as the arguments say. A second call goes on with the weights and the
   /// optimizer as they are (with `model_init`, from the beginning).
   TrainOutput train(const TrainOptions& options = {}) {
+    static const bool slow_blas = blas_is_slow();
+    if (slow_blas && core_.device.is_cpu())
+      message(core_.args, LogLevel::warning,
+              "this LibTorch multiplies matrices at {:.1f} GFLOP/s, a small part of what a tuned BLAS does: on Debian, "
+              "install libopenblas0-pthread",
+              blas_gflops());
     if (core_.training) throw Error("train() was called from inside a training");
     if (!core_.options.train_dataset) throw ArgumentError("train_dataset is not set: train() needs it");
     const struct Training {
@@ -210,11 +216,13 @@ class TrainerBase {
   std::unique_ptr<Optimizer> create_optimizer() {
     if (core_.options.optimizer)
       return std::make_unique<TorchOptimizer>(core_.options.optimizer, core_.model.named_parameters());
-    return make_optimizer(core_.args, core_.model);
+    const auto module = core_.model.module();
+    return module ? make_optimizer(core_.args, *module) : make_optimizer(core_.args, core_.model.named_parameters());
   }
 
   std::unique_ptr<LRScheduler> create_scheduler(std::int64_t max_steps) {
-    return make_scheduler(core_.args, *core_.optimizer, max_steps, core_.options.lr_scheduler);
+    if (const auto& own = core_.options.lr_scheduler) return own(*core_.optimizer);
+    return make_scheduler(core_.args, *core_.optimizer, max_steps);
   }
 
   /// The loss of a batch, one element, with the outputs of the model. `num_items_in_batch` counts the labels
@@ -241,7 +249,7 @@ class TrainerBase {
                                        const std::vector<std::string>& ignore_keys) {
     PredictionStepOutput result{{}, {}, batch.labels};
     if (batch.labels.empty()) {
-      result.logits = core_.model.forward(batch.inputs);
+      result.logits = core_.model.forward(batch);
     } else {
       auto computed = derived().compute_loss(batch, std::nullopt);
       result.loss = std::move(computed.loss);
@@ -256,9 +264,14 @@ class TrainerBase {
   void log(Metrics& logs) {
     core_.pending_logs.take_into(logs);
     logs["epoch"] = core_.state.epoch;
-    core_.state.log_history.push_back(log_entry(logs, core_.state.global_step));
+    const auto entry = [&] {
+      LogEntry line(logs.begin(), logs.end());
+      line["step"] = core_.state.global_step;
+      return line;
+    };
+    core_.state.log_history.push_back(entry());
     logs = raise(Log{core_.context(), std::move(logs)}).logs;
-    core_.state.log_history.back() = log_entry(logs, core_.state.global_step);
+    core_.state.log_history.back() = entry();
   }
 
   /// Writes `output_dir/checkpoint-STEP`, whole or not at all, and returns its path.
@@ -315,6 +328,7 @@ class TrainerBase {
     core_.model = core_.options.model_init ? core_.options.model_init() : core_.options.model;
     if (!core_.model) throw ArgumentError("model_init gave no model");
     core_.model.to(core_.device);
+    if (const auto& loss = core_.options.loss.module()) loss->to(core_.device);
     core_.optimizer.reset();
   }
 

@@ -22,6 +22,8 @@
 #include "etude/loss.hpp"
 #include "etude/metrics/eval_prediction.hpp"
 #include "etude/model.hpp"
+#include "etude/optim/lr_scheduler.hpp"
+#include "etude/optim/optimizer.hpp"
 #include "etude/processing_class.hpp"
 #include "etude/training_arguments.hpp"
 
@@ -50,6 +52,29 @@ class EvalDatasets {
  private:
   std::vector<std::pair<std::string, Dataset>> entries_;
   bool named_ = false;
+};
+
+/// How the learning rates go, as a user has it.
+class LRSchedulerOption {
+ public:
+  LRSchedulerOption() = default;
+  template <class F>
+    requires std::is_invocable_r_v<double, F&, std::int64_t>
+  LRSchedulerOption(F factor)
+      : make_([factor = Schedule(std::move(factor))](Optimizer& optimizer) -> std::unique_ptr<LRScheduler> {
+          return std::make_unique<LambdaLR>(optimizer, factor);
+        }) {}
+  template <std::derived_from<torch::optim::LRScheduler> S>
+  LRSchedulerOption(std::shared_ptr<S> scheduler)
+      : make_([scheduler](Optimizer& optimizer) -> std::unique_ptr<LRScheduler> {
+          return std::make_unique<TorchLRScheduler>(optimizer, scheduler);
+        }) {}
+
+  explicit operator bool() const { return static_cast<bool>(make_); }
+  std::unique_ptr<LRScheduler> operator()(Optimizer& optimizer) const { return make_(optimizer); }
+
+ private:
+  std::function<std::unique_ptr<LRScheduler>(Optimizer&)> make_;
 };
 
 /// A loss with the model's outputs that it was computed from.
@@ -84,9 +109,9 @@ struct TrainerOptions {
   /// The optimizer to use as it is, instead of the one that `args.optim` names. It must hold parameters of
   /// the model.
   std::shared_ptr<torch::optim::Optimizer> optimizer = nullptr;
-  /// The factor by which the initial learning rates are multiplied at a step (0 at the first), instead of the
-  /// schedule that `args.lr_scheduler_type` names.
-  std::function<double(std::int64_t)> lr_scheduler = {};
+  /// The learning rates of the steps, instead of the schedule that `args.lr_scheduler_type` names: a function of the step
+  /// (0 at the first) that gives the factor of the initial rates, or a scheduler of torch's over `optimizer`.
+  LRSchedulerOption lr_scheduler = {};
   /// Applied to (outputs, labels) of each batch of an evaluation; what it returns is kept for
   /// `compute_metrics`.
   std::function<Tensors(const Tensors&, const Tensors&)> preprocess_logits_for_metrics = {};

@@ -45,7 +45,7 @@ class ProgressCallback {
     logs.erase("total_flos");
     fmt::print("{}\n", logs);
     std::fflush(stdout);
-    training_->draw();
+    training_->redraw();
   }
 
  private:
@@ -62,7 +62,7 @@ class ProgressCallback {
   void end() {
     if (prediction_ && !training_) prediction_->close();
     prediction_.reset();
-    if (training_) training_->draw();
+    if (training_) training_->redraw();
   }
 
   std::unique_ptr<ProgressBar> training_;

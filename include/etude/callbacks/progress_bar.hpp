@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -39,6 +41,7 @@ inline std::string progress_line(std::string_view title, std::int64_t done, std:
   const auto tail = fmt::format(" {}/{} [{}<{}, {}]", done, *total, clock_text(seconds), left, speed);
   const int room = width - int(head.size()) - int(tail.size()) - 2;
   if (room < 4) return (head + tail).substr(0, std::size_t(std::max(width, 0)));
+  static constexpr std::array parts{" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
   const int cells = std::min(room, 40);
   const int eighths = int(fraction * cells * 8);
   std::string bar;
@@ -47,7 +50,7 @@ inline std::string progress_line(std::string_view title, std::int64_t done, std:
     if (!unicode)
       bar += filled == 8 ? '#' : ' ';
     else
-      bar += (const char*[]){" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"}[filled];
+      bar += parts[static_cast<std::size_t>(filled)];
   }
   return fmt::format("{}|{}|{}", head, bar, tail);
 }
@@ -60,7 +63,7 @@ class ProgressBar {
   ProgressBar(std::FILE* out, std::string title, std::optional<std::int64_t> total,
               std::int64_t done_before = 0)
       : out_(out), title_(std::move(title)), total_(total), done_(done_before), done_before_(done_before) {
-    draw();
+    redraw();
   }
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
@@ -79,6 +82,16 @@ class ProgressBar {
     std::fflush(out_);
   }
 
+  /// Leaves the last line standing.
+  void close() {
+    draw();
+    if (std::exchange(visible_, false) && terminal_) fmt::print(out_, "\n");
+    std::fflush(out_);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
   void draw() {
     drawn_ = Clock::now();
     if (!terminal_ && done_ == done_before_)
@@ -89,16 +102,6 @@ class ProgressBar {
     std::fflush(out_);
     visible_ = true;
   }
-
-  /// Leaves the last line standing.
-  void close() {
-    draw();
-    if (std::exchange(visible_, false) && terminal_) fmt::print(out_, "\n");
-    std::fflush(out_);
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
 
   int width() const {
     winsize size{};

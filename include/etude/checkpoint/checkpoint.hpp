@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -55,18 +56,21 @@ inline std::filesystem::path find_checkpoint(const TrainOptions::Resume& resume,
 namespace detail {
 
 template <class T>
-void write_json(const std::filesystem::path& file, const T& value) {
+void write_json_file(const std::filesystem::path& file, const T& value) {
   std::ofstream out(file);
-  out << value.dump(2) << '\n';
+  out << to_json_text(value, KeyOrder::sorted);
   if (!out.flush()) throw CheckpointError(fmt::format("{} can't be written", file.string()));
 }
 
-inline nlohmann::json read_json(const std::filesystem::path& file) {
+template <class T>
+T read_json_file(const std::filesystem::path& file) {
   std::ifstream in(file);
   if (!in) throw CheckpointError(fmt::format("{} can't be read", file.string()));
-  auto parsed = nlohmann::json::parse(in, nullptr, false);
-  if (parsed.is_discarded()) throw CheckpointError(fmt::format("{} is not JSON", file.string()));
-  return parsed;
+  try {
+    return from_json_text<T>(std::string(std::istreambuf_iterator<char>(in), {}));
+  } catch (const ArgumentError& error) {
+    throw CheckpointError(fmt::format("{}: {}", file.string(), error.what()));
+  }
 }
 
 }  // namespace detail
@@ -84,16 +88,14 @@ inline void load_model(const std::filesystem::path& checkpoint, Model& model) {
   model.load_state_dict(load_safetensors(checkpoint / "model.safetensors").tensors);
 }
 
+/// The state that a checkpoint was written in. Keys that it doesn't know, of another version, are passed over.
 inline TrainerState load_trainer_state(const std::filesystem::path& checkpoint) {
-  TrainerState state;
-  from_json_value(detail::read_json(checkpoint / "trainer_state.json"), state);
-  return state;
+  return detail::read_json_file<TrainerState>(checkpoint / "trainer_state.json");
 }
 
-inline void load_optimizer(const std::filesystem::path& checkpoint, Optimizer& optimizer,
-                           LRScheduler& scheduler) {
+inline void load_optimizer(const std::filesystem::path& checkpoint, Optimizer& optimizer, LRScheduler& scheduler) {
   optimizer.load_state(load_safetensors(checkpoint / "optimizer.safetensors").tensors);
-  scheduler.load_state(detail::read_json(checkpoint / "scheduler.json"));
+  scheduler.load_state(detail::read_json_file<SchedulerState>(checkpoint / "scheduler.json"));
 }
 
 /// Writes a checkpoint of where `core` is, beside its place first and then renamed into it, so that a folder
@@ -108,13 +110,13 @@ inline std::filesystem::path write_checkpoint(TrainerCore& core) {
     save_model(partial, core.model, core.options.processing_class);
     if (!core.args.save_only_model && core.optimizer) {
       save_safetensors(partial / "optimizer.safetensors", core.optimizer->state(), {});
-      detail::write_json(partial / "scheduler.json", core.lr_scheduler->state());
+      detail::write_json_file(partial / "scheduler.json", core.lr_scheduler->state());
     }
     if (const auto best = core.state.best_global_step)
       if (*best == core.state.global_step || std::filesystem::exists(folder(*best)))
         core.state.best_model_checkpoint = folder(*best).string();
-    detail::write_json(partial / "training_args.json", to_json_value(core.options.args));
-    detail::write_json(partial / "trainer_state.json", nlohmann::json(to_json_value(core.state)));
+    detail::write_json_file(partial / "training_args.json", core.options.args);
+    detail::write_json_file(partial / "trainer_state.json", core.state);
     std::filesystem::remove_all(target);
     std::filesystem::rename(partial, target);
   } catch (const std::filesystem::filesystem_error& error) {

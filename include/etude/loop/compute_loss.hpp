@@ -42,13 +42,14 @@ inline LossOutput compute_loss(TrainerCore& core, const Batch& batch,
                                std::optional<double> num_items_in_batch) {
   if (core.options.compute_loss) return core.options.compute_loss(core.model, batch, num_items_in_batch);
   if (!core.options.loss) {
+    if (core.model.takes_batch()) return own_loss(core.model.forward(batch));
     std::vector<torch::Tensor> all(batch.inputs.begin(), batch.inputs.end());
     all.insert(all.end(), batch.labels.begin(), batch.labels.end());
     return own_loss(
         core.model.forward(core.model.accepts(all.size()) ? Tensors(std::move(all)) : batch.inputs));
   }
   if (batch.labels.empty()) throw DataError("the dataset has no labels, and `loss` needs them");
-  auto outputs = core.model.forward(batch.inputs);
+  auto outputs = core.model.forward(batch);
   auto loss = core.options.loss(outputs, batch.labels, num_items_in_batch);
   return {std::move(loss), std::move(outputs), core.options.loss.counts_items()};
 }

@@ -11,7 +11,7 @@
 #include "etude/metrics/running_mean.hpp"
 #include "etude/model.hpp"
 #include "etude/optim/optimizer.hpp"
-#include "etude/optim/schedules.hpp"
+#include "etude/optim/lr_scheduler.hpp"
 #include "etude/trainer_options.hpp"
 
 namespace etude {

@@ -78,7 +78,7 @@ class TrainLoop {
     first_step_ = state.global_step;
     core_.loss = RunningMean(core_.args.logging_nan_inf_filter);
     core_.total_loss = 0;
-    core_.grad_norm = {};
+    core_.grad_norm.reset();
 
     core_.model.train(true);
     if (!core_.optimizer) core_.optimizer = trainer_.derived().create_optimizer();
@@ -136,7 +136,11 @@ class TrainLoop {
     }
     core_.group_size = static_cast<std::int64_t>(group.size());
     core_.num_items_in_batch.reset();
-    if (trainer_.wants_item_count()) core_.num_items_in_batch = count_items(group);
+    if (trainer_.wants_item_count()) {
+      std::int64_t items = 0;  // Counted before the labels go to a device, which nobody waits for then.
+      for (const auto& batch : group) items += count_items(batch.labels);
+      core_.num_items_in_batch = static_cast<double>(items);
+    }
     for (auto& batch : group) {
       batch = batch.to(core_.device, core_.args.dataloader_pin_memory);
       batch = trainer_.raise(BatchFetched{core_.context(), std::move(batch)}).batch;
@@ -144,19 +148,10 @@ class TrainLoop {
     return group;
   }
 
-  /// The labels that count: all but -100, which masks (torch's `ignore_index`).
-  static double count_items(const std::vector<Batch>& group) {
-    std::int64_t items = 0;
-    for (const auto& batch : group)
-      for (const auto& labels : batch.labels)
-        items +=
-            labels.is_floating_point() ? labels.numel() : labels.ne(-100).sum().template item<std::int64_t>();
-    return static_cast<double>(items);
-  }
-
   /// Adds up the gradients of a group; false if it was given up.
   bool run_group(std::vector<Batch>& group) {
     trainer_.raise(StepBegin{core_.context()});
+    group_loss_.reset();
     for (std::size_t i = 0; i < group.size(); ++i) {
       run_micro_batch(group[i]);
       if (i + 1 == group.size()) break;
@@ -166,14 +161,12 @@ class TrainLoop {
         return false;
       }
     }
-    // Optimizers that evaluate the loss again do so on the batches of this group.
-    reevaluate_ = [this, &group] {
-      core_.optimizer->zero_grad();
+    // For optimizers that evaluate the loss again and again: the first time is the one that was just done.
+    reevaluate_ = [this, &group, first = true]() mutable {
       torch::Tensor total;
-      for (auto& batch : group) {
-        const auto loss = trainer_.derived().training_step(batch);
-        total = total.defined() ? total + loss : loss;
-      }
+      if (std::exchange(first, false)) return group_loss_;
+      core_.optimizer->zero_grad();
+      for (auto& batch : group) add_loss(total, trainer_.derived().training_step(batch));
       return total;
     };
     return true;
@@ -181,7 +174,13 @@ class TrainLoop {
 
   void run_micro_batch(Batch& batch) {
     batch = trainer_.raise(ForwardBegin{core_.context(), std::move(batch)}).batch;
-    core_.loss.add(trainer_.derived().training_step(batch));
+    const auto loss = trainer_.derived().training_step(batch);
+    core_.loss.add(loss);
+    if (core_.optimizer->needs_closure()) add_loss(group_loss_, loss);
+  }
+
+  static void add_loss(torch::Tensor& total, const torch::Tensor& loss) {
+    total = total.defined() ? total + loss : loss;
   }
 
   void update(double epoch) {
@@ -192,7 +191,7 @@ class TrainLoop {
     trainer_.raise(GradientsClipped{core_.context(), core_.grad_norm});
     trainer_.raise(PreOptimizerStep{core_.context()});
     core_.learning_rate = core_.lr_scheduler->get_last_lr();
-    optimizer.step(reevaluate_);
+    optimizer.step(optimizer.needs_closure() ? reevaluate_ : nullptr);
     trainer_.raise(OptimizerStep{core_.context()});
     core_.lr_scheduler->step();
     trainer_.raise(SchedulerStep{core_.context(), core_.lr_scheduler->get_last_lr()});
@@ -211,7 +210,7 @@ class TrainLoop {
     if (std::exchange(control.should_evaluate, false)) {
       const auto metrics = trainer_.evaluate_all(core_.options.eval_dataset, "eval", {});
       last_evaluated_step_ = core_.state.global_step;
-      core_.lr_scheduler->step_on_metrics(core_.args, metrics);
+      if (core_.lr_scheduler->needs_metric()) core_.lr_scheduler->step(best_metric(core_.args, metrics));
       const bool best = update_best_metric(core_.args, metrics, core_.state);
       if (core_.args.save_strategy == SaveStrategy::best && best) control.should_save = true;
     }
@@ -308,6 +307,7 @@ class TrainLoop {
   TrainerCore& core_;
   TrainPlan plan_;
   std::function<torch::Tensor()> reevaluate_;
+  torch::Tensor group_loss_;
   std::chrono::steady_clock::time_point begun_;
   std::int64_t first_step_ = 0;
   std::int64_t last_evaluated_step_ = 0;

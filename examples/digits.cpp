@@ -1,0 +1,84 @@
+/// A small convolutional network learns to read handwritten digits: 1,797 images of 8x8 pixels, 80 % of them to train on.
+/// All of `etude::TrainingArguments` are its options: try `--help`, or `--learning_rate 1e-3 --num_train_epochs 5`.
+
+#include <etude/etude.hpp>
+#include <fstream>
+
+struct DigitsArguments {
+  ETUDE_STRUCT(DigitsArguments,
+               (std::string, data, "the images: 64 pixels (0 to 16) and the digit in each line, with commas between",
+                ETUDE_EXAMPLE_DATA "/optdigits.csv"),
+               (std::int64_t, early_stopping_patience, "epochs without gain before training stops", 5));
+};
+
+struct NetImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor pixels) {
+    auto x = torch::relu(norm1(conv1(pixels)));
+    x = torch::max_pool2d(torch::relu(norm2(conv2(x))), 2);
+    return head(dropout(x.flatten(1)));
+  }
+
+  torch::nn::Conv2d conv1 = register_module("conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 24, 3).padding(1)));
+  torch::nn::BatchNorm2d norm1 = register_module("norm1", torch::nn::BatchNorm2d(24));
+  torch::nn::Conv2d conv2 = register_module("conv2", torch::nn::Conv2d(torch::nn::Conv2dOptions(24, 48, 3).padding(1)));
+  torch::nn::BatchNorm2d norm2 = register_module("norm2", torch::nn::BatchNorm2d(48));
+  torch::nn::Dropout dropout = register_module("dropout", torch::nn::Dropout(0.3));
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(48 * 4 * 4, 10));
+};
+TORCH_MODULE(Net);
+
+/// Pixels [N, 1, 8, 8] between 0 and 1, and digits [N].
+std::pair<torch::Tensor, torch::Tensor> read_digits(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw etude::DataError("can't read " + path);
+  std::vector<float> numbers;
+  for (std::string number; std::getline(file, number, numbers.size() % 65 == 64 ? '\n' : ',');)
+    numbers.push_back(std::stof(number));
+  const auto table = torch::tensor(numbers).reshape({-1, 65});
+  return {table.narrow(1, 0, 64).reshape({-1, 1, 8, 8}) / 16, table.select(1, 64).to(torch::kLong)};
+}
+
+struct Announce {
+  void on(const etude::TrainBegin& e) {
+    fmt::print("Up to {} epochs of {} examples, in batches of {}.\n", e.args.num_train_epochs,
+               *e.train_dataloader->dataset_size(), e.args.per_device_train_batch_size);
+  }
+  void on(const etude::Stop& e) { fmt::print("Stopped after {} steps: {}.\n", e.state.global_step, e.reason); }
+};
+
+int main(int argc, char** argv) {
+  // What is right for this network; the command line may say otherwise.
+  const etude::TrainingArguments defaults{.output_dir = "digits_output",
+                                    .per_device_train_batch_size = 32,
+                                    .per_device_eval_batch_size = 256,
+                                    .num_train_epochs = 20,
+                                    .learning_rate = 2e-3,
+                                    .weight_decay = 0.01,
+                                    .lr_scheduler_type = etude::SchedulerType::cosine,
+                                    .warmup_steps = 0.1,
+                                    .eval_strategy = etude::IntervalStrategy::epoch,
+                                    .save_strategy = etude::SaveStrategy::best,
+                                    .load_best_model_at_end = true,
+                                    .metric_for_best_model = "accuracy",
+                                    .logging_strategy = etude::IntervalStrategy::epoch};
+  const auto [args, digits] = etude::parse_arguments(argc, argv, defaults, DigitsArguments{});
+
+  const auto [pixels, labels] = read_digits(digits.data);
+  torch::manual_seed(static_cast<std::uint64_t>(args.seed));
+  const auto order = torch::randperm(pixels.size(0));
+  const auto split = pixels.size(0) * 8 / 10;
+  const auto train = order.narrow(0, 0, split), test = order.narrow(0, split, pixels.size(0) - split);
+
+  etude::Trainer<Announce, etude::EarlyStoppingCallback> trainer(
+      {.model_init = [] { return Net(); },
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = {pixels.index_select(0, train), labels.index_select(0, train)},
+       .eval_dataset = {pixels.index_select(0, test), labels.index_select(0, test)},
+       .compute_metrics = etude::metrics::accuracy},
+      etude::EarlyStoppingCallback{.early_stopping_patience = digits.early_stopping_patience});
+
+  trainer.train();
+  const auto metrics = trainer.evaluate();
+  fmt::print("accuracy on {} digits that it has not seen: {:.4f}\n", test.size(0), metrics.at("eval_accuracy"));
+}

@@ -1,0 +1,19 @@
+#pragma once
+
+/// All of Etude but the integrations, each of which is an include of its own, and LibTorch with it.
+
+#include <torch/torch.h>
+
+#include "etude/callbacks/default_flow.hpp"
+#include "etude/callbacks/early_stopping.hpp"
+#include "etude/callbacks/printer.hpp"
+#include "etude/callbacks/progress.hpp"
+#include "etude/events.hpp"
+#include "etude/filters.hpp"
+#include "etude/metrics/accuracy.hpp"
+#include "etude/reflect/command_line.hpp"
+#include "etude/runtime_callbacks.hpp"
+#include "etude/stop_training.hpp"
+#include "etude/trainer.hpp"
+#include "etude/trainer_options.hpp"
+#include "etude/version.hpp"
