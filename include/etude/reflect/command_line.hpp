@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <concepts>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -186,16 +189,18 @@ class CommandLine {
     if (given.words.empty()) return faults_.push_back("--config has no value: must be a JSON file");
     const auto& path = given.words[0];
     std::ifstream file(path, std::ios::binary);
-    if (!file)
+    if (!file || std::filesystem::is_directory(path)) {
       return faults_.push_back(fmt::format("--config is '{}': must be a JSON file that can be read", path));
+    }
     const std::string text(std::istreambuf_iterator<char>(file), {});
     try {
       const auto json = parse_json(text);
       if (!json.is_object()) throw ArgumentError("must hold a JSON object with the names of flags as keys");
       JsonReader reader;
       for (const auto& read_json : read_json_) read_json(reader, json);
-      for (const auto& fault : reader.faults)
+      for (const auto& fault : reader.faults) {
         misread(fault.substr(0, fault.find_first_of(" .[")), path + ": " + fault);
+      }
       for (const auto& [key, value] : json.items()) {
         if (!find(key)) {
           faults_.push_back(
@@ -204,7 +209,7 @@ class CommandLine {
       }
       for (const auto& key : reader.unknown_keys) {
         // Each struct finds the other structs' keys unknown; what is left are those inside of a known field.
-        if (const auto dot = key.find('.'); dot != key.npos && find(key.substr(0, dot))) {
+        if (!json.contains(key) && find(key.substr(0, key.find_first_of(".[")))) {
           faults_.push_back(fmt::format("{}: '{}' is no field", path, key));
         }
       }
@@ -224,10 +229,6 @@ class CommandLine {
   std::vector<std::function<void(std::vector<std::string>&)>> validate_;
   std::vector<std::string> faults_, misread_;
 };
-
-}  // namespace detail
-
-namespace detail {
 
 template <class... Structs>
 auto parse_into(const std::vector<std::string>& words, std::string_view program,

@@ -1,0 +1,276 @@
+#include "etude/arguments_validation.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace {
+
+using etude::IntervalStrategy;
+using etude::SaveStrategy;
+using etude::SchedulerType;
+using etude::TrainingArguments;
+using Lines = std::vector<std::string>;
+
+constexpr auto nan_value = std::numeric_limits<double>::quiet_NaN();
+constexpr auto infinity = std::numeric_limits<double>::infinity();
+
+void check_fault(const TrainingArguments& args, const std::string& line) {
+  CHECK(faults(args) == Lines{line});
+}
+void check_good(const TrainingArguments& args) { CHECK(faults(args) == Lines{}); }
+
+constexpr auto interval = "a whole number of steps >= 1, or their share of all steps between 0 and 1";
+
+}  // namespace
+
+TEST_CASE("the defaults are valid") { check_good({}); }
+
+TEST_CASE("sizes and lengths are positive") {
+  check_fault({.output_dir = ""}, "output_dir is empty: must be a folder");
+  check_fault({.per_device_train_batch_size = 0}, "per_device_train_batch_size is 0: must be at least 1");
+  check_fault({.per_device_eval_batch_size = -4}, "per_device_eval_batch_size is -4: must be at least 1");
+  check_fault({.gradient_accumulation_steps = 0}, "gradient_accumulation_steps is 0: must be at least 1");
+  check_fault({.num_train_epochs = 0}, "num_train_epochs is 0: must be a finite number > 0");
+  check_fault({.num_train_epochs = infinity}, "num_train_epochs is inf: must be a finite number > 0");
+  check_fault({.num_train_epochs = nan_value}, "num_train_epochs is nan: must be a finite number > 0");
+  check_fault({.max_steps = 0}, "max_steps is 0: must be at least 1, or -1 for num_train_epochs to count");
+  check_fault({.max_steps = -2}, "max_steps is -2: must be at least 1, or -1 for num_train_epochs to count");
+  check_good({.num_train_epochs = 0.5});
+  check_good({.num_train_epochs = 0, .max_steps = 10});
+}
+
+TEST_CASE("what steers the optimizer is finite and in its range") {
+  check_fault({.learning_rate = -1}, "learning_rate is -1: must be a finite number >= 0");
+  check_fault({.learning_rate = nan_value}, "learning_rate is nan: must be a finite number >= 0");
+  check_fault({.learning_rate = infinity}, "learning_rate is inf: must be a finite number >= 0");
+  check_fault({.weight_decay = -0.1}, "weight_decay is -0.1: must be a finite number >= 0");
+  check_fault({.adam_beta1 = 1}, "adam_beta1 is 1: must be in [0, 1)");
+  check_fault({.adam_beta1 = nan_value}, "adam_beta1 is nan: must be in [0, 1)");
+  check_fault({.adam_beta2 = -0.5}, "adam_beta2 is -0.5: must be in [0, 1)");
+  check_fault({.adam_epsilon = 0}, "adam_epsilon is 0: must be a finite number > 0");
+  check_fault({.adam_epsilon = infinity}, "adam_epsilon is inf: must be a finite number > 0");
+  check_fault({.max_grad_norm = -1}, "max_grad_norm is -1: must be a finite number >= 0");
+  check_fault({.max_grad_value = -1}, "max_grad_value is -1: must be a finite number >= 0");
+  check_fault({.max_grad_value = nan_value}, "max_grad_value is nan: must be a finite number >= 0");
+  check_good({.learning_rate = 0, .adam_beta1 = 0, .max_grad_norm = 0});
+}
+
+TEST_CASE("warmup is whole steps or a share") {
+  const auto allowed = ": must be a whole number of steps >= 0, or their share of all steps below 1";
+  check_fault({.warmup_steps = -1}, std::string("warmup_steps is -1") + allowed);
+  check_fault({.warmup_steps = 1.5}, std::string("warmup_steps is 1.5") + allowed);
+  check_fault({.warmup_steps = nan_value}, std::string("warmup_steps is nan") + allowed);
+  check_fault({.warmup_steps = infinity}, std::string("warmup_steps is inf") + allowed);
+  check_good({.warmup_steps = 0.06});
+  check_good({.warmup_steps = 100});
+}
+
+TEST_CASE("options of the schedule and of the optimizer can be read") {
+  check_fault({.lr_scheduler_kwargs = 3}, "lr_scheduler_kwargs is number: must be a JSON object");
+  check_fault({.lr_scheduler_kwargs = {{"power", nan_value}}},
+              "lr_scheduler_kwargs.power is not finite: must be a finite number");
+  check_fault({.optim_args = "momentum"},
+              "optim_args is 'momentum': must be name=value,name=value, but 'momentum' is not name=value");
+  check_good({.optim_args = "momentum=0.9,nesterov=true", .lr_scheduler_kwargs = nullptr});
+}
+
+TEST_CASE("steps from one log, evaluation or checkpoint to the next are whole or a share") {
+  for (const double wrong : {0.0, -1.0, 1.5, nan_value, infinity, -0.5}) {
+    CAPTURE(wrong);
+    check_fault({.logging_steps = wrong}, fmt::format("logging_steps is {}: must be {}", wrong, interval));
+    check_fault({.save_steps = wrong}, fmt::format("save_steps is {}: must be {}", wrong, interval));
+    if (wrong != 0) {
+      check_fault({.eval_strategy = IntervalStrategy::steps, .eval_steps = wrong},
+                  fmt::format("eval_steps is {}: must be {}", wrong, interval));
+    }
+  }
+  for (const double good : {1.0, 500.0, 0.1}) check_good({.save_steps = good, .logging_steps = good});
+}
+
+TEST_CASE("steps count only under the strategy of steps") {
+  check_good({.eval_steps = -1,
+              .save_strategy = SaveStrategy::epoch,
+              .save_steps = -1,
+              .logging_strategy = IntervalStrategy::epoch,
+              .logging_steps = 0});
+}
+
+TEST_CASE("evaluation by steps without eval_steps stands on logging_steps") {
+  check_fault({.eval_strategy = IntervalStrategy::steps,
+               .logging_strategy = IntervalStrategy::no,
+               .logging_steps = 0},
+              fmt::format("logging_steps is 0: must be {}", interval));
+  check_good({.eval_strategy = IntervalStrategy::steps,
+              .eval_steps = 10,
+              .logging_strategy = IntervalStrategy::no,
+              .logging_steps = 0});
+}
+
+TEST_CASE("evaluation's own settings") {
+  check_fault({.eval_delay = -1}, "eval_delay is -1: must be a finite number >= 0");
+  check_fault({.eval_delay = nan_value}, "eval_delay is nan: must be a finite number >= 0");
+  check_fault({.eval_accumulation_steps = 0}, "eval_accumulation_steps is 0: must be at least 1");
+  check_fault({.include_for_metrics = {"inputs", "los"}},
+              "include_for_metrics has 'los': must be of inputs, loss; did you mean 'loss'?");
+  check_fault({.label_names = Lines{}}, "label_names is empty: must name at least one label, or be unset");
+  check_good(
+      {.eval_accumulation_steps = 1, .include_for_metrics = {"loss", "inputs"}, .label_names = Lines{"y"}});
+}
+
+TEST_CASE("what follows a metric needs evaluation") {
+  check_fault(
+      {.lr_scheduler_type = SchedulerType::reduce_lr_on_plateau},
+      "lr_scheduler_type is reduce_lr_on_plateau: eval_strategy must be steps or epoch, for the schedule "
+      "follows what evaluation finds");
+  check_fault(
+      {.lr_scheduler_type = SchedulerType::greedy},
+      "lr_scheduler_type is greedy: eval_strategy must be steps or epoch, for the schedule follows what "
+      "evaluation finds");
+  check_fault(
+      {.save_strategy = SaveStrategy::best},
+      "save_strategy is best: eval_strategy must be steps or epoch, for evaluation finds the best model");
+  check_good({.lr_scheduler_type = SchedulerType::greedy, .eval_strategy = IntervalStrategy::epoch});
+  check_good({.eval_strategy = IntervalStrategy::epoch, .save_strategy = SaveStrategy::best});
+}
+
+TEST_CASE("the best model can be loaded only if a checkpoint of it exists") {
+  check_fault({.load_best_model_at_end = true},
+              "load_best_model_at_end is true: eval_strategy and save_strategy must both be steps or both be "
+              "epoch, or "
+              "save_strategy best, but they are no and steps");
+  check_fault({.save_strategy = SaveStrategy::no, .load_best_model_at_end = true},
+              "load_best_model_at_end is true: eval_strategy and save_strategy must both be steps or both be "
+              "epoch, or "
+              "save_strategy best, but they are no and no");
+  check_fault({.eval_strategy = IntervalStrategy::epoch, .load_best_model_at_end = true},
+              "load_best_model_at_end is true: eval_strategy and save_strategy must both be steps or both be "
+              "epoch, or "
+              "save_strategy best, but they are epoch and steps");
+  check_good({.eval_strategy = IntervalStrategy::epoch,
+              .save_strategy = SaveStrategy::epoch,
+              .load_best_model_at_end = true});
+  check_good({.eval_strategy = IntervalStrategy::steps,
+              .eval_steps = 7,
+              .save_strategy = SaveStrategy::best,
+              .load_best_model_at_end = true});
+}
+
+TEST_CASE("to load the best model, checkpoints fall on evaluations") {
+  const auto with = [](double eval_steps, double save_steps) {
+    return TrainingArguments{.eval_strategy = IntervalStrategy::steps,
+                             .eval_steps = eval_steps,
+                             .save_steps = save_steps,
+                             .load_best_model_at_end = true};
+  };
+  check_good(with(50, 100));
+  check_good(with(0.1, 0.3));
+  check_good(with(0.05, 0.05));
+  check_fault(
+      with(40, 100),
+      "save_steps is 100: must be a multiple of eval_steps (40) while load_best_model_at_end is true");
+  check_fault(
+      with(0.2, 0.3),
+      "save_steps is 0.3: must be a multiple of eval_steps (0.2) while load_best_model_at_end is true");
+  check_fault(with(0.1, 100),
+              "save_steps is 100: must be a multiple of eval_steps (0.1) while load_best_model_at_end is "
+              "true, both in "
+              "steps or both as shares");
+  check_fault(with(10, 0.5),
+              "save_steps is 0.5: must be a multiple of eval_steps (10) while load_best_model_at_end is "
+              "true, both in "
+              "steps or both as shares");
+  // Shares that vanish in millionths must not divide by zero.
+  CHECK(faults(with(1e-9, 1e-9)).size() <= 1);
+}
+
+TEST_CASE("the fallback of eval_steps counts for that too") {
+  check_fault(
+      {.eval_strategy = IntervalStrategy::steps,
+       .save_steps = 100,
+       .load_best_model_at_end = true,
+       .logging_steps = 30},
+      "save_steps is 100: must be a multiple of eval_steps (30) while load_best_model_at_end is true");
+}
+
+TEST_CASE("a direction needs a metric, and a metric a name") {
+  check_fault({.greater_is_better = true},
+              "greater_is_better is true: metric_for_best_model must be given, for it says of which metric");
+  check_fault({.metric_for_best_model = ""},
+              "metric_for_best_model is empty: must be the name of a metric, or unset");
+  check_good({.metric_for_best_model = "accuracy", .greater_is_better = true});
+  check_good(
+      {.eval_strategy = IntervalStrategy::steps, .load_best_model_at_end = true, .greater_is_better = false});
+}
+
+TEST_CASE("seeds and workers") {
+  check_fault({.seed = -1}, "seed is -1: must be at least 0");
+  check_fault({.data_seed = -1}, "data_seed is -1: must be at least 0");
+  check_fault({.dataloader_num_workers = -1}, "dataloader_num_workers is -1: must be at least 0");
+  check_fault({.dataloader_num_workers = 2, .dataloader_prefetch_factor = 0},
+              "dataloader_prefetch_factor is 0: must be at least 1");
+  check_fault({.dataloader_prefetch_factor = 2},
+              "dataloader_prefetch_factor is 2: dataloader_num_workers must be at least 1, for it is the "
+              "workers that "
+              "prefetch");
+  check_good({.seed = 0, .data_seed = 0, .dataloader_num_workers = 1, .dataloader_prefetch_factor = 1});
+}
+
+TEST_CASE("validate throws all faults at once") {
+  CHECK_NOTHROW(validate(TrainingArguments{}));
+  CHECK_THROWS_WITH_AS(
+      validate(TrainingArguments{.per_device_train_batch_size = 0, .learning_rate = -1, .seed = -1}),
+      "per_device_train_batch_size is 0: must be at least 1\n"
+      "learning_rate is -1: must be a finite number >= 0\n"
+      "seed is -1: must be at least 0",
+      etude::ArgumentError);
+}
+
+TEST_CASE("normalized arguments decide what was left open") {
+  const auto plain = etude::normalized({});
+  CHECK(plain == TrainingArguments{});
+
+  CHECK(etude::normalized({.eval_strategy = IntervalStrategy::steps, .logging_steps = 20}).eval_steps == 20);
+  CHECK(etude::normalized({.eval_strategy = IntervalStrategy::steps, .eval_steps = 0, .logging_steps = 20})
+            .eval_steps == 20);
+  CHECK(etude::normalized({.eval_strategy = IntervalStrategy::steps, .eval_steps = 5}).eval_steps == 5);
+  CHECK(etude::normalized({.eval_strategy = IntervalStrategy::epoch}).eval_steps == std::nullopt);
+
+  for (const TrainingArguments& args :
+       {TrainingArguments{.load_best_model_at_end = true},
+        TrainingArguments{.save_strategy = SaveStrategy::best},
+        TrainingArguments{.lr_scheduler_type = SchedulerType::reduce_lr_on_plateau},
+        TrainingArguments{.lr_scheduler_type = SchedulerType::greedy}}) {
+    const auto decided = etude::normalized(args);
+    CHECK(decided.metric_for_best_model == "loss");
+    CHECK(decided.greater_is_better == false);
+  }
+  CHECK(etude::normalized({.metric_for_best_model = "f1"}).greater_is_better == true);
+  CHECK(etude::normalized({.metric_for_best_model = "eval_loss"}).greater_is_better == false);
+  CHECK(etude::normalized({.metric_for_best_model = "loss", .greater_is_better = true}).greater_is_better ==
+        true);
+  CHECK(etude::normalized({.lr_scheduler_kwargs = nullptr}).lr_scheduler_kwargs.is_object());
+}
+
+TEST_CASE("a tilde at the start of output_dir is the home folder") {
+  const char* home = std::getenv("HOME");
+  REQUIRE(home);
+  CHECK(etude::normalized({.output_dir = "~/runs"}).output_dir == std::string(home) + "/runs");
+  CHECK(etude::normalized({.output_dir = "~"}).output_dir == home);
+  CHECK(etude::normalized({.output_dir = "~other/runs"}).output_dir == "~other/runs");
+  CHECK(etude::normalized({.output_dir = "a~/b"}).output_dir == "a~/b");
+}
+
+TEST_CASE("shares become whole steps, rounded up") {
+  CHECK(etude::absolute_steps(10, 1000) == 10);
+  CHECK(etude::absolute_steps(1, 1000) == 1);
+  CHECK(etude::absolute_steps(0.5, 7) == 4);
+  CHECK(etude::absolute_steps(0.001, 7) == 1);
+  CHECK(etude::get_warmup_steps({.warmup_steps = 0}, 100) == 0);
+  CHECK(etude::get_warmup_steps({.warmup_steps = 25}, 100) == 25);
+  CHECK(etude::get_warmup_steps({.warmup_steps = 0.125}, 100) == 13);
+}

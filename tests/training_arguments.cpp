@@ -1,0 +1,84 @@
+#include "etude/training_arguments.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "etude/reflect/command_line.hpp"
+#include "etude/reflect/json.hpp"
+
+using etude::parse_arguments;
+using etude::TrainingArguments;
+using Words = std::vector<std::string>;
+
+TEST_CASE("the defaults are the reference's") {
+  const auto defaults = nlohmann::json::parse(R"({
+    "output_dir": "trainer_output", "per_device_train_batch_size": 8, "per_device_eval_batch_size": 8,
+    "num_train_epochs": 3.0, "max_steps": -1, "learning_rate": 5e-5, "lr_scheduler_type": "linear",
+    "lr_scheduler_kwargs": {}, "warmup_steps": 0.0, "optim": "adamw_torch_fused", "optim_args": "",
+    "weight_decay": 0.0, "adam_beta1": 0.9, "adam_beta2": 0.999, "adam_epsilon": 1e-8, "max_grad_norm": 1.0,
+    "max_grad_value": 0.0, "gradient_accumulation_steps": 1, "eval_strategy": "no", "eval_steps": null,
+    "eval_delay": 0.0, "eval_on_start": false, "prediction_loss_only": false, "eval_accumulation_steps": null,
+    "eval_do_concat_batches": true, "batch_eval_metrics": false, "include_for_metrics": [],
+    "save_strategy": "steps", "save_steps": 500.0, "save_only_model": false, "load_best_model_at_end": false,
+    "metric_for_best_model": null, "greater_is_better": null, "logging_strategy": "steps",
+    "logging_steps": 500.0, "logging_first_step": false, "logging_nan_inf_filter": true, "log_level": "passive",
+    "disable_tqdm": null, "run_name": null, "seed": 42, "data_seed": null, "full_determinism": false,
+    "use_cpu": false, "train_sampling_strategy": "random", "dataloader_drop_last": false,
+    "dataloader_num_workers": 0, "dataloader_prefetch_factor": null, "dataloader_pin_memory": true,
+    "label_names": null})");
+  CHECK(nlohmann::json(etude::to_json_value(TrainingArguments())) == defaults);
+}
+
+TEST_CASE("the enums have the reference's names") {
+  CHECK(fmt::format("{}", fmt::join(etude::enum_names<etude::SaveStrategy>, " ")) == "no steps epoch best");
+  CHECK(fmt::format("{}", fmt::join(etude::enum_names<etude::IntervalStrategy>, " ")) == "no steps epoch");
+  CHECK(etude::enum_names<etude::SchedulerType>.size() == 12);
+  CHECK(etude::from_string<etude::OptimizerNames>("adamw_torch") == etude::OptimizerNames::adamw_torch);
+}
+
+TEST_CASE("every field is documented") {
+  const TrainingArguments args;
+  etude::for_each_field(args, [](std::string_view name, std::string_view doc, const auto&) {
+    CAPTURE(name);
+    CHECK(doc.size() > 5);
+  });
+}
+
+TEST_CASE("arguments round-trip through JSON") {
+  const TrainingArguments args{.output_dir = "out \"x\"",
+                               .max_steps = 7,
+                               .optim = etude::OptimizerNames::lion,
+                               .learning_rate = 0.1,
+                               .lr_scheduler_kwargs = {{"num_cycles", 2}},
+                               .eval_steps = 0.25,
+                               .include_for_metrics = {"inputs", "loss"},
+                               .greater_is_better = false,
+                               .disable_tqdm = true,
+                               .data_seed = 0,
+                               .label_names = std::vector<std::string>{"a", "b"}};
+  CHECK(etude::from_json_text<TrainingArguments>(etude::to_json_text(args)) == args);
+  CHECK(etude::from_json_text<TrainingArguments>("{}") == TrainingArguments());
+}
+
+TEST_CASE("the command line fills the arguments and validates them") {
+  const auto args = parse_arguments<TrainingArguments>(
+      Words{"--learning_rate", "1e-3", "--eval_strategy", "epoch", "--lr_scheduler_kwargs", "num_cycles=2",
+            "--no_dataloader_pin_memory", "--warmup_steps", "0.1", "--label_names", "a", "b"});
+  CHECK(args == TrainingArguments{.learning_rate = 1e-3,
+                                  .lr_scheduler_kwargs = {{"num_cycles", 2}},
+                                  .warmup_steps = 0.1,
+                                  .eval_strategy = etude::IntervalStrategy::epoch,
+                                  .dataloader_pin_memory = false,
+                                  .label_names = std::vector<std::string>{"a", "b"}});
+  CHECK_THROWS_WITH_AS(
+      parse_arguments<TrainingArguments>(Words{"--learning_rat", "1", "--seed", "-1", "--optim", "adm"}),
+      "--learning_rat is no flag; did you mean '--learning_rate'?\n"
+      "--optim is 'adm': must be one of adamw_torch, adamw_torch_fused, adam, sgd, adagrad, rmsprop, "
+      "lbfgs, adafactor, lion; did you mean 'adam'?\n"
+      "seed is -1: must be at least 0",
+      etude::ArgumentError);
+}
