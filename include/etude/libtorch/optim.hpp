@@ -1,0 +1,135 @@
+#pragma once
+
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+#include <torch/version.h>
+
+#include <cstdint>
+#include <memory>
+#include <sstream>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
+#define ETUDE_HAS_FUSED_OPTIMIZERS 1
+#include <ATen/ops/_fused_adagrad.h>
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/full.h>
+#else
+#define ETUDE_HAS_FUSED_OPTIMIZERS 0
+#endif
+
+/// What differs between versions of LibTorch about optimizers.
+namespace etude::libtorch {
+
+/// Whether Adam, AdamW and SGD have a kernel for such a tensor that does an update in one pass: LibTorch 2.4
+/// and later, on the CPU and on CUDA.
+inline bool has_fused_optimizers(const torch::Tensor& values) {
+  return ETUDE_HAS_FUSED_OPTIMIZERS && (values.is_cpu() || values.is_cuda());
+}
+
+/// The same for Adagrad, whose CUDA kernel came later.
+inline bool has_fused_adagrad(const torch::Tensor& values) {
+  return ETUDE_HAS_FUSED_OPTIMIZERS && values.is_cpu();
+}
+
+/// Adam's numbers for one update; `steps` counts this one. With `decoupled` it is AdamW.
+struct FusedAdam {
+  double lr, beta1, beta2, eps, weight_decay;
+  bool amsgrad, decoupled;
+  std::int64_t steps;
+};
+
+struct FusedSgd {
+  double lr, momentum, dampening, weight_decay;
+  bool nesterov, first;
+};
+
+struct FusedAdagrad {
+  double lr, lr_decay, eps, weight_decay;
+  std::int64_t steps;
+};
+
+#if ETUDE_HAS_FUSED_OPTIMIZERS
+
+namespace detail {
+
+// The kernels read the number of steps from the device.
+inline torch::Tensor step_tensor(std::int64_t steps, const torch::Tensor& like) {
+  return at::full({}, static_cast<double>(steps), like.options().dtype(at::kFloat));
+}
+
+}  // namespace detail
+
+/// `moments`: mean, mean of squares, and with amsgrad the maximum of the latter.
+inline void fused_adam(const torch::Tensor& values, const torch::Tensor& gradients,
+                       const std::vector<torch::Tensor>& moments, const FusedAdam& a) {
+  const torch::Tensor steps = detail::step_tensor(a.steps, values);
+  const at::TensorList maxima = a.amsgrad ? at::TensorList(moments[2]) : at::TensorList();
+  const auto kernel = [&](auto function) {
+    function(values, gradients, moments[0], moments[1], maxima, steps, a.lr, a.beta1, a.beta2, a.weight_decay,
+             a.eps, a.amsgrad, /*maximize=*/false);
+  };
+  if (a.decoupled) {
+    kernel([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
+  } else {
+    kernel([](auto&&... arguments) { at::_fused_adam_(arguments...); });
+  }
+}
+
+inline void fused_sgd(const torch::Tensor& values, const torch::Tensor& gradients,
+                      const std::vector<torch::Tensor>& moments, const FusedSgd& s) {
+  at::_fused_sgd_(values, gradients, moments, s.weight_decay, s.momentum, s.lr, s.dampening, s.nesterov,
+                  /*maximize=*/false, s.first);
+}
+
+inline void fused_adagrad(const torch::Tensor& values, const torch::Tensor& gradients,
+                          const std::vector<torch::Tensor>& moments, const FusedAdagrad& a) {
+  at::_fused_adagrad_(values, gradients, moments, detail::step_tensor(a.steps, values), a.lr, a.lr_decay,
+                      a.weight_decay, a.eps, /*maximize=*/false);
+}
+
+#else
+
+inline void fused_adam(const torch::Tensor&, const torch::Tensor&, const std::vector<torch::Tensor>&,
+                       const FusedAdam&) {}
+inline void fused_sgd(const torch::Tensor&, const torch::Tensor&, const std::vector<torch::Tensor>&,
+                      const FusedSgd&) {}
+inline void fused_adagrad(const torch::Tensor&, const torch::Tensor&, const std::vector<torch::Tensor>&,
+                          const FusedAdagrad&) {}
+
+#endif
+
+namespace detail {
+
+using OptimizerStates = std::remove_cvref_t<decltype(std::declval<torch::optim::Optimizer&>().state())>;
+using OptimizerStateKey = OptimizerStates::key_type;
+
+// torch::optim keyed its states by text at first, later by address.
+template <typename Key>
+Key state_key(const torch::Tensor& parameter) {
+  if constexpr (std::is_pointer_v<Key>) {
+    return parameter.unsafeGetTensorImpl();
+  } else {
+    return (std::ostringstream() << parameter.unsafeGetTensorImpl()).str();
+  }
+}
+
+}  // namespace detail
+
+/// What a torch optimizer keeps of a parameter; null if nothing yet.
+inline torch::optim::OptimizerParamState* optimizer_state(torch::optim::Optimizer& optimizer,
+                                                          const torch::Tensor& parameter) {
+  const auto found = optimizer.state().find(detail::state_key<detail::OptimizerStateKey>(parameter));
+  return found == optimizer.state().end() ? nullptr : found->second.get();
+}
+
+inline void set_optimizer_state(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,
+                                std::unique_ptr<torch::optim::OptimizerParamState> state) {
+  optimizer.state()[detail::state_key<detail::OptimizerStateKey>(parameter)] = std::move(state);
+}
+
+}  // namespace etude::libtorch

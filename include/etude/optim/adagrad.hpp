@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <etude/libtorch/optim.hpp>
+#include <etude/optim/flat_optimizer.hpp>
+#include <etude/optim/options.hpp>
+#include <etude/reflect/struct.hpp>
+#include <vector>
+
+namespace etude {
+
+struct AdagradOptions {
+  ETUDE_STRUCT(AdagradOptions, (double, lr, "learning rate", 1e-2),
+               (double, lr_decay, "the learning rate is divided by 1 + (step - 1) * lr_decay", 0.0),
+               (double, weight_decay, "L2 penalty: its gradient is added to the gradient", 0.0),
+               (double, initial_accumulator_value, "sum of squares before the first step", 0.0),
+               (double, eps, "added to the denominator", 1e-10),
+               (bool, fused, "one pass where LibTorch has a kernel for it", true));
+};
+
+/// Adagrad (Duchi et al. 2011), as torch::optim::Adagrad.
+class Adagrad : public FlatOptimizer {
+ public:
+  explicit Adagrad(const std::vector<ParameterGroup>& groups, const AdagradOptions& options = {})
+      : FlatOptimizer(groups, options.lr, options.weight_decay, {{"sum", options.initial_accumulator_value}}),
+        options_(options) {
+    detail::check_options({{"lr", options.lr, 0},
+                           {"lr_decay", options.lr_decay, 0},
+                           {"weight_decay", options.weight_decay, 0},
+                           {"initial_accumulator_value", options.initial_accumulator_value, 0},
+                           {"eps", options.eps, 0}});
+  }
+
+ protected:
+  bool wants_pieces(const torch::Tensor& values) const override { return values.is_cpu() && !fused(values); }
+
+  void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override {
+    if (fused(range.values)) {
+      return libtorch::fused_adagrad(range.values, range.gradients, range.moments,
+                                     {group.lr, options_.lr_decay, options_.eps, group.weight_decay, steps});
+    }
+    torch::Tensor gradients = range.gradients;
+    if (group.weight_decay != 0) gradients = gradients.add(range.values, group.weight_decay);
+    const torch::Tensor& sum = range.moments[0];
+    sum.addcmul_(gradients, gradients, 1);
+    const double lr = group.lr / (1 + static_cast<double>(steps - 1) * options_.lr_decay);
+    range.values.addcdiv_(gradients, sum.sqrt().add_(options_.eps), -lr);
+  }
+
+ private:
+  bool fused(const torch::Tensor& values) const {
+    return options_.fused && libtorch::has_fused_adagrad(values);
+  }
+
+  AdagradOptions options_;
+};
+
+}  // namespace etude

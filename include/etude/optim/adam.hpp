@@ -1,0 +1,107 @@
+#pragma once
+
+#include <ATen/ops/maximum.h>
+
+#include <cmath>
+#include <cstdint>
+#include <etude/libtorch/optim.hpp>
+
+#include <etude/optim/flat_optimizer.hpp>
+#include <etude/optim/options.hpp>
+#include <etude/reflect/struct.hpp>
+#include <vector>
+
+namespace etude {
+
+struct AdamOptions {
+  ETUDE_STRUCT(AdamOptions, (double, lr, "learning rate", 1e-3),
+               (double, beta1, "decay of the mean of the gradients", 0.9),
+               (double, beta2, "decay of the mean of their squares", 0.999),
+               (double, eps, "added to the denominator", 1e-8),
+               (double, weight_decay, "L2 penalty: its gradient is added to the gradient", 0.0),
+               (bool, amsgrad, "divide by the largest mean of squares so far", false),
+               (bool, fused, "one pass where LibTorch has a kernel for it", true));
+};
+
+struct AdamWOptions {
+  ETUDE_STRUCT(AdamWOptions, (double, lr, "learning rate", 1e-3),
+               (double, beta1, "decay of the mean of the gradients", 0.9),
+               (double, beta2, "decay of the mean of their squares", 0.999),
+               (double, eps, "added to the denominator", 1e-8),
+               (double, weight_decay, "weights shrink by lr * weight_decay a step", 1e-2),
+               (bool, amsgrad, "divide by the largest mean of squares so far", false),
+               (bool, fused, "one pass where LibTorch has a kernel for it", true));
+};
+
+namespace detail {
+
+template <typename Options, bool decoupled>
+class AdamBase : public FlatOptimizer {
+ public:
+  explicit AdamBase(const std::vector<ParameterGroup>& groups, const Options& options = {})
+      : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options)), options_(options) {
+    check_options({{"lr", options.lr, 0},
+                   {"beta1", options.beta1, 0, 1},
+                   {"beta2", options.beta2, 0, 1},
+                   {"eps", options.eps, 0},
+                   {"weight_decay", options.weight_decay, 0}});
+  }
+
+ protected:
+  bool wants_pieces(const torch::Tensor& values) const override { return values.is_cpu() && !fused(values); }
+
+  void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override {
+    const auto& [lr, beta1, beta2, eps, weight_decay, amsgrad, unused] = options_;
+    if (fused(range.values)) {
+      return libtorch::fused_adam(
+          range.values, range.gradients, range.moments,
+          {group.lr, beta1, beta2, eps, group.weight_decay, amsgrad, decoupled, steps});
+    }
+    const torch::Tensor &values = range.values, &mean = range.moments[0], &square = range.moments[1];
+    torch::Tensor gradients = range.gradients;
+    if (group.weight_decay != 0 && decoupled) {
+      values.mul_(1 - group.lr * group.weight_decay);
+    } else if (group.weight_decay != 0) {
+      gradients = gradients.add(values, group.weight_decay);
+    }
+    mean.mul_(beta1).add_(gradients, 1 - beta1);
+    square.mul_(beta2).addcmul_(gradients, gradients, 1 - beta2);
+    const auto n = static_cast<double>(steps);
+    torch::Tensor denominator;
+    if (amsgrad) {
+      torch::Tensor largest = range.moments[2];
+      denominator = at::maximum_out(largest, largest, square).sqrt();
+    } else {
+      denominator = square.sqrt();
+    }
+    denominator.div_(std::sqrt(1 - std::pow(beta2, n))).add_(eps);
+    values.addcdiv_(mean, denominator, -group.lr / (1 - std::pow(beta1, n)));
+  }
+
+ private:
+  static std::vector<Moment> moments_of(const Options& options) {
+    std::vector<Moment> moments{{"exp_avg"}, {"exp_avg_sq"}};
+    if (options.amsgrad) moments.push_back({"max_exp_avg_sq"});
+    return moments;
+  }
+
+  bool fused(const torch::Tensor& values) const {
+    return options_.fused && libtorch::has_fused_optimizers(values);
+  }
+
+  Options options_;
+};
+
+}  // namespace detail
+
+/// Adam (Kingma and Ba 2015), with L2 penalty as torch::optim::Adam has it.
+struct Adam : detail::AdamBase<AdamOptions, false> {
+  using AdamBase::AdamBase;
+};
+
+/// Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch::optim::AdamW.
+struct AdamW : detail::AdamBase<AdamWOptions, true> {
+  using AdamBase::AdamBase;
+};
+
+}  // namespace etude

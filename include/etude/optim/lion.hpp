@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <etude/optim/flat_optimizer.hpp>
+#include <etude/optim/options.hpp>
+#include <etude/reflect/struct.hpp>
+#include <vector>
+
+namespace etude {
+
+struct LionOptions {
+  ETUDE_STRUCT(LionOptions, (double, lr, "learning rate", 1e-4),
+               (double, beta1, "weight of the momentum in the step's direction", 0.9),
+               (double, beta2, "decay of the momentum", 0.99),
+               (double, weight_decay, "weights shrink by lr * weight_decay a step", 0.0));
+};
+
+/// Lion (Chen et al. 2023): every element moves by lr, along the sign of beta1 * momentum + (1 - beta1) *
+/// gradient.
+class Lion : public FlatOptimizer {
+ public:
+  explicit Lion(const std::vector<ParameterGroup>& groups, const LionOptions& options = {})
+      : FlatOptimizer(groups, options.lr, options.weight_decay, {{"exp_avg"}}), options_(options) {
+    detail::check_options({{"lr", options.lr, 0},
+                           {"beta1", options.beta1, 0, 1},
+                           {"beta2", options.beta2, 0, 1},
+                           {"weight_decay", options.weight_decay, 0}});
+  }
+
+ protected:
+  void update_range(const Range& range, const ParamGroup& group, std::int64_t) override {
+    const torch::Tensor& momentum = range.moments[0];
+    if (group.weight_decay != 0) range.values.mul_(1 - group.lr * group.weight_decay);
+    const torch::Tensor direction =
+        momentum.mul(options_.beta1).add_(range.gradients, 1 - options_.beta1).sign_();
+    range.values.add_(direction, -group.lr);
+    momentum.mul_(options_.beta2).add_(range.gradients, 1 - options_.beta2);
+  }
+
+ private:
+  LionOptions options_;
+};
+
+}  // namespace etude

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <etude/optim/flat_optimizer.hpp>
+#include <etude/optim/options.hpp>
+#include <etude/reflect/struct.hpp>
+#include <vector>
+
+namespace etude {
+
+struct RMSpropOptions {
+  ETUDE_STRUCT(RMSpropOptions, (double, lr, "learning rate", 1e-2),
+               (double, alpha, "decay of the mean of squares", 0.99),
+               (double, eps, "added to the denominator", 1e-8),
+               (double, weight_decay, "L2 penalty: its gradient is added to the gradient", 0.0),
+               (double, momentum, "share of the step before that is kept", 0.0),
+               (bool, centered, "divide by the deviation instead of the root mean square", false));
+};
+
+/// RMSprop (Hinton 2012), as torch::optim::RMSprop.
+class RMSprop : public FlatOptimizer {
+ public:
+  explicit RMSprop(const std::vector<ParameterGroup>& groups, const RMSpropOptions& options = {})
+      : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options)), options_(options) {
+    detail::check_options({{"lr", options.lr, 0},
+                           {"alpha", options.alpha, 0},
+                           {"eps", options.eps, 0},
+                           {"weight_decay", options.weight_decay, 0},
+                           {"momentum", options.momentum, 0}});
+  }
+
+ protected:
+  void update_range(const Range& range, const ParamGroup& group, std::int64_t) override {
+    const auto& [lr, alpha, eps, weight_decay, momentum, centered] = options_;
+    torch::Tensor gradients = range.gradients;
+    if (group.weight_decay != 0) gradients = gradients.add(range.values, group.weight_decay);
+    const torch::Tensor& square = range.moments[0];
+    square.mul_(alpha).addcmul_(gradients, gradients, 1 - alpha);
+    torch::Tensor denominator;
+    if (centered) {
+      const torch::Tensor& mean = range.moments.back();
+      mean.mul_(alpha).add_(gradients, 1 - alpha);
+      denominator = square.addcmul(mean, mean, -1).sqrt_().add_(eps);
+    } else {
+      denominator = square.sqrt().add_(eps);
+    }
+    if (momentum > 0) {
+      const torch::Tensor& buffer = range.moments[1];
+      buffer.mul_(momentum).addcdiv_(gradients, denominator);
+      range.values.add_(buffer, -group.lr);
+    } else {
+      range.values.addcdiv_(gradients, denominator, -group.lr);
+    }
+  }
+
+ private:
+  static std::vector<Moment> moments_of(const RMSpropOptions& options) {
+    std::vector<Moment> moments{{"square_avg"}};
+    if (options.momentum > 0) moments.push_back({"momentum_buffer"});
+    if (options.centered) moments.push_back({"grad_avg"});
+    return moments;
+  }
+
+  RMSpropOptions options_;
+};
+
+}  // namespace etude

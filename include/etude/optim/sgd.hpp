@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <etude/error.hpp>
+#include <etude/libtorch/optim.hpp>
+#include <etude/optim/flat_optimizer.hpp>
+#include <etude/optim/options.hpp>
+#include <etude/reflect/struct.hpp>
+#include <vector>
+
+namespace etude {
+
+struct SGDOptions {
+  ETUDE_STRUCT(SGDOptions, (double, lr, "learning rate", 1e-3),
+               (double, momentum, "share of the step before that is kept", 0.0),
+               (double, dampening, "share of the gradient that is left out of the momentum", 0.0),
+               (double, weight_decay, "L2 penalty: its gradient is added to the gradient", 0.0),
+               (bool, nesterov, "look ahead along the momentum", false),
+               (bool, fused, "one pass where LibTorch has a kernel for it", true));
+};
+
+/// Stochastic gradient descent as torch::optim::SGD has it (the learning rate is outside the momentum).
+class SGD : public FlatOptimizer {
+ public:
+  /// Throws ArgumentError for options out of range, and for nesterov without momentum or with dampening.
+  explicit SGD(const std::vector<ParameterGroup>& groups, const SGDOptions& options = {})
+      : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options)), options_(options) {
+    detail::check_options({{"lr", options.lr, 0},
+                           {"momentum", options.momentum, 0},
+                           {"weight_decay", options.weight_decay, 0}});
+    if (options.nesterov && (options.momentum == 0 || options.dampening != 0)) {
+      throw ArgumentError("nesterov is true: must have a momentum above 0 and no dampening");
+    }
+  }
+
+ protected:
+  bool wants_pieces(const torch::Tensor& values) const override { return values.is_cpu() && !fused(values); }
+
+  void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override {
+    const auto& [lr, momentum, dampening, weight_decay, nesterov, unused] = options_;
+    if (fused(range.values)) {
+      return libtorch::fused_sgd(range.values, range.gradients, range.moments,
+                                 {group.lr, momentum, dampening, group.weight_decay, nesterov, steps == 1});
+    }
+    torch::Tensor gradients = range.gradients;
+    if (group.weight_decay != 0) gradients = gradients.add(range.values, group.weight_decay);
+    if (momentum != 0) {
+      const torch::Tensor& buffer = range.moments[0];
+      if (steps == 1) {
+        buffer.copy_(gradients);
+      } else {
+        buffer.mul_(momentum).add_(gradients, 1 - dampening);
+      }
+      gradients = nesterov ? gradients.add(buffer, momentum) : buffer;
+    }
+    range.values.add_(gradients, -group.lr);
+  }
+
+ private:
+  static std::vector<Moment> moments_of(const SGDOptions& options) {
+    if (options.momentum == 0) return {};
+    return {{"momentum_buffer"}};
+  }
+
+  bool fused(const torch::Tensor& values) const {
+    return options_.fused && libtorch::has_fused_optimizers(values);
+  }
+
+  SGDOptions options_;
+};
+
+}  // namespace etude

@@ -1,0 +1,116 @@
+#include <doctest/doctest.h>
+#include <torch/nn/modules/linear.h>
+
+#include <etude/optim/create.hpp>
+
+namespace {
+
+etude::TrainingArguments arguments(etude::OptimizerNames optim, std::string optim_args = "") {
+  etude::TrainingArguments args;
+  args.optim = optim;
+  args.optim_args = std::move(optim_args);
+  args.learning_rate = 0.1;
+  return args;
+}
+
+}  // namespace
+
+TEST_CASE("every optimizer can be made by its name, and lowers a loss") {
+  for (std::string_view name : etude::enum_names<etude::OptimizerNames>) {
+    CAPTURE(name);
+    torch::manual_seed(0);
+    torch::nn::Linear module(3, 2);
+    const auto optimizer =
+        etude::make_optimizer(arguments(etude::from_string<etude::OptimizerNames>(name)), *module);
+    const torch::Tensor x = torch::randn({16, 3}), y = torch::randn({16, 2});
+    const auto loss = [&] {
+      optimizer->zero_grad();
+      const torch::Tensor value = torch::mse_loss(module->forward(x), y);
+      value.backward();
+      return value;
+    };
+    const double before = loss().item<double>();
+    for (int step = 0; step < 5; ++step) optimizer->step(loss);
+    CHECK(loss().item<double>() < before);
+  }
+}
+
+TEST_CASE("the arguments reach the groups, and optim_args come last") {
+  torch::nn::Linear module(3, 2);
+  auto args = arguments(etude::OptimizerNames::sgd, "momentum=0.9, nesterov=True");
+  args.weight_decay = 0.3;
+  auto optimizer = etude::make_optimizer(args, *module);
+  REQUIRE(optimizer->param_groups().size() == 2);
+  CHECK(optimizer->param_groups()[0].weight_decay == 0.3);
+  CHECK(optimizer->param_groups()[1].weight_decay == 0);
+  CHECK(optimizer->param_groups()[1].lr == 0.1);
+  optimizer = etude::make_optimizer(arguments(etude::OptimizerNames::lion, "weight_decay=0.5"),
+                                    etude::named_parameters(*module));
+  CHECK(optimizer->param_groups()[0].weight_decay == 0.5);
+}
+
+TEST_CASE("optim_args that are unknown or ill are named with what is allowed") {
+  torch::nn::Linear module(3, 2);
+  const auto fails = [&](etude::OptimizerNames optim, const char* text, const char* message) {
+    CHECK_THROWS_WITH_AS(etude::make_optimizer(arguments(optim, text), *module), doctest::Contains(message),
+                         etude::ArgumentError);
+  };
+  fails(etude::OptimizerNames::sgd, "momentun=0.9",
+        "optim_args of sgd: 'momentun' is unknown: must be one of lr, momentum, dampening, weight_decay, "
+        "nesterov, fused");
+  fails(etude::OptimizerNames::sgd, "momentum=high",
+        "optim_args of sgd: momentum is \"high\": must be a number");
+  fails(etude::OptimizerNames::sgd, "nesterov=1", "nesterov is 1: must be true or false");
+  fails(etude::OptimizerNames::sgd, "momentum", "optim_args of sgd: 'momentum' is not name=value");
+  fails(etude::OptimizerNames::lbfgs, "line_search_fn=weak", "must be one of none, strong_wolfe");
+  fails(etude::OptimizerNames::adafactor, "eps1=-1", "eps1 is -1: must be at least 0");
+}
+
+TEST_CASE("schedulers scale each group's initial learning rate, and resume exactly") {
+  torch::nn::Linear module(3, 2);
+  for (std::string_view name : etude::enum_names<etude::SchedulerType>) {
+    CAPTURE(name);
+    auto args = arguments(etude::OptimizerNames::sgd);
+    args.lr_scheduler_type = etude::from_string<etude::SchedulerType>(name);
+    args.warmup_steps = 2;
+    if (name.find("min_lr") != name.npos) args.lr_scheduler_kwargs = {{"min_lr", 0.01}};
+    if (name == "warmup_stable_decay") args.lr_scheduler_kwargs = {{"num_decay_steps", 3}};
+    if (name == "greedy" || name == "reduce_lr_on_plateau")
+      args.lr_scheduler_kwargs = {{"patience", 0}, {"factor", 0.5}};
+    auto groups = etude::parameter_groups(*module, 0);
+    groups[1].lr = 0.2;
+    const auto optimizer = etude::make_optimizer(args, groups), second = etude::make_optimizer(args, groups);
+    const auto scheduler = etude::make_scheduler(args, *optimizer, 10);
+    const auto step = [](etude::LRScheduler& one) {
+      one.step();
+      one.step(1.0);
+    };
+    std::vector<double> rates{scheduler->get_last_lr()};
+    for (int i = 0; i < 4; ++i) step(*scheduler);
+    const auto resumed = etude::make_scheduler(args, *second, 10);
+    resumed->load_state(scheduler->state());
+    CHECK(resumed->step_count() == 4);
+    for (int i = 0; i < 5; ++i) {
+      CHECK(resumed->get_last_lr() == scheduler->get_last_lr());
+      CHECK(optimizer->param_groups()[1].lr == doctest::Approx(2 * optimizer->param_groups()[0].lr));
+      rates.push_back(scheduler->get_last_lr());
+      step(*scheduler);
+      step(*resumed);
+    }
+    CHECK((rates.front() != rates.back()) == (name != "constant"));
+  }
+}
+
+TEST_CASE("a schedule of one's own, and a state that doesn't fit") {
+  torch::nn::Linear module(3, 2);
+  const auto args = arguments(etude::OptimizerNames::sgd);
+  const auto optimizer = etude::make_optimizer(args, *module);
+  etude::LambdaLR scheduler(*optimizer, [](std::int64_t step) { return 1.0 + double(step); });
+  scheduler.step();
+  CHECK(scheduler.get_last_lr() == doctest::Approx(0.2));
+  CHECK_FALSE(scheduler.needs_metric());
+  auto state = scheduler.state();
+  state["lr"].pop_back();
+  CHECK_THROWS_WITH_AS(scheduler.load_state(state), doctest::Contains("must have 2 numbers 'lr', but has 1"),
+                       etude::CheckpointError);
+}

@@ -1,0 +1,23 @@
+#include <doctest/doctest.h>
+#include <torch/optim/rmsprop.h>
+
+#include <etude/optim/rmsprop.hpp>
+
+#include "compare.hpp"
+
+TEST_CASE("RMSprop equals torch's over 1,000 steps") {
+  for (bool centered : {false, true}) {
+    for (double momentum : {0.0, 0.9}) {
+      CAPTURE(centered);
+      CAPTURE(momentum);
+      COMPARE_WITH_TORCH(
+          torch::optim::RMSpropOptions,
+          compare::ours<etude::RMSprop>(etude::RMSpropOptions{
+              .lr = 0.003, .alpha = 0.95, .weight_decay = 0.1, .momentum = momentum, .centered = centered}),
+          compare::theirs<torch::optim::RMSprop>(
+              torch::optim::RMSpropOptions(0.003).alpha(0.95).weight_decay(0.1).momentum(momentum).centered(
+                  centered)),
+          compare::Tolerance());
+    }
+  }
+}

@@ -1,0 +1,43 @@
+#include <doctest/doctest.h>
+#include <torch/optim/sgd.h>
+
+#include <etude/optim/sgd.hpp>
+
+#include "compare.hpp"
+
+TEST_CASE("SGD equals torch's over 1,000 steps, fused or not") {
+  struct Case {
+    double momentum, dampening, weight_decay;
+    bool nesterov;
+  };
+  for (const auto& [momentum, dampening, weight_decay, nesterov] :
+       {Case{0, 0, 0, false}, Case{0.9, 0, 0.01, false}, Case{0.9, 0.3, 0.01, false},
+        Case{0.9, 0, 0.01, true}}) {
+    for (bool fused : {false, true}) {
+      CAPTURE(momentum);
+      CAPTURE(dampening);
+      CAPTURE(nesterov);
+      CAPTURE(fused);
+      COMPARE_WITH_TORCH(torch::optim::SGDOptions,
+                         compare::ours<etude::SGD>(etude::SGDOptions{.lr = 0.01,
+                                                                     .momentum = momentum,
+                                                                     .dampening = dampening,
+                                                                     .weight_decay = weight_decay,
+                                                                     .nesterov = nesterov,
+                                                                     .fused = fused}),
+                         compare::theirs<torch::optim::SGD>(torch::optim::SGDOptions(0.01)
+                                                                .momentum(momentum)
+                                                                .dampening(dampening)
+                                                                .weight_decay(weight_decay)
+                                                                .nesterov(nesterov)),
+                         compare::Tolerance());
+    }
+  }
+}
+
+TEST_CASE("nesterov needs momentum and no dampening") {
+  const compare::Twins twins(at::kFloat);
+  CHECK_THROWS_AS(etude::SGD({{twins.ours, {}, {}}}, {.nesterov = true}), etude::ArgumentError);
+  CHECK_THROWS_AS(etude::SGD({{twins.ours, {}, {}}}, {.momentum = 0.9, .dampening = 0.1, .nesterov = true}),
+                  etude::ArgumentError);
+}

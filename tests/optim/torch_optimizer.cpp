@@ -1,0 +1,214 @@
+#include <doctest/doctest.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/schedulers/step_lr.h>
+#include <torch/optim/sgd.h>
+
+#include <etude/optim/adam.hpp>
+#include <etude/optim/lbfgs.hpp>
+#include <etude/optim/lr_scheduler.hpp>
+#include <etude/optim/torch_optimizer.hpp>
+
+#include "compare.hpp"
+
+namespace {
+
+std::vector<torch::optim::OptimizerParamGroup> torch_groups(const etude::NamedTensors& parameters) {
+  std::vector<torch::Tensor> tensors;
+  for (const auto& [name, tensor] : parameters) tensors.push_back(tensor);
+  return {torch::optim::OptimizerParamGroup(tensors)};
+}
+
+std::vector<compare::Theirs> all_kinds() {
+  using namespace torch::optim;
+  return {compare::theirs<AdamW>(AdamWOptions(0.01).weight_decay(0.1).amsgrad(true)),
+          compare::theirs<Adam>(AdamOptions(0.01).weight_decay(0.1)),
+          compare::theirs<SGD>(SGDOptions(0.01).momentum(0.9).weight_decay(0.1)),
+          compare::theirs<SGD>(SGDOptions(0.01)),
+          compare::theirs<RMSprop>(RMSpropOptions(0.01).momentum(0.9).centered(true).weight_decay(0.1)),
+          compare::theirs<Adagrad>(AdagradOptions(0.01).initial_accumulator_value(0.1).weight_decay(0.1))};
+}
+
+void train(etude::Optimizer& optimizer, const compare::Twins& twins, std::int64_t from, std::int64_t to) {
+  for (std::int64_t step = from; step < to; ++step) {
+    torch::manual_seed(std::uint64_t(step));
+    optimizer.zero_grad();
+    twins.set_gradients(step);
+    optimizer.step();
+  }
+}
+
+/// Rosenbrock's function of two parameters; the minimum is at (1, 1).
+torch::Tensor rosenbrock(const torch::Tensor& x, const torch::Tensor& y) {
+  return (1 - x).square().sum() + 100 * (y - x.square()).square().sum();
+}
+
+struct Unknown : torch::optim::SGD {
+  struct Options : torch::optim::OptimizerCloneableOptions<Options> {
+    double get_lr() const override { return 0.1; }
+  };
+  using SGD::SGD;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "a torch optimizer behaves on flat parameters as it does alone, gradients that never came included") {
+  for (const compare::Theirs& make : all_kinds()) {
+    const compare::Twins twins(at::kDouble);
+    etude::TorchOptimizer ours(make(torch_groups(twins.ours)), twins.ours);
+    const auto theirs = make(torch_groups(twins.theirs));
+    for (std::int64_t step = 0; step < 50; ++step) {
+      ours.zero_grad();
+      twins.set_gradients(step);
+      ours.step();
+      theirs->step();
+    }
+    CHECK(twins.difference() == 0);
+  }
+}
+
+TEST_CASE("its state is stored and loaded by name, and ours of the same kind can go on from it") {
+  for (const compare::Theirs& make : all_kinds()) {
+    const compare::Twins whole(at::kDouble), halves(at::kDouble);
+    etude::TorchOptimizer uninterrupted(make(torch_groups(whole.ours)), whole.ours);
+    train(uninterrupted, whole, 0, 20);
+    etude::NamedTensors state;
+    {
+      etude::TorchOptimizer first(make(torch_groups(halves.ours)), halves.ours);
+      train(first, halves, 0, 10);
+      state = first.state();
+    }
+    etude::TorchOptimizer second(make(torch_groups(halves.ours)), halves.ours);
+    second.load_state(state);
+    train(second, halves, 10, 20);
+    for (std::size_t i = 0; i < whole.ours.size(); ++i)
+      CHECK(torch::equal(whole.ours[i].second, halves.ours[i].second));
+  }
+  const compare::Twins twins(at::kDouble), other(at::kDouble);
+  etude::TorchOptimizer torchs(std::make_shared<torch::optim::AdamW>(torch_groups(twins.ours)), twins.ours);
+  train(torchs, twins, 0, 10);
+  for (std::size_t i = 0; i < other.ours.size(); ++i)
+    other.ours[i].second.set_data(twins.ours[i].second.detach().clone());
+  for (std::size_t i = 0; i < other.ours.size(); ++i)
+    other.theirs[i].second.set_data(twins.theirs[i].second.detach().clone());
+  etude::AdamW ours({{other.ours, {}, {}}});
+  ours.load_state(torchs.state());
+  train(torchs, twins, 10, 20);
+  train(ours, other, 10, 20);
+  for (std::size_t i = 0; i < other.ours.size(); ++i)
+    CHECK(torch::allclose(twins.ours[i].second, other.ours[i].second, 0, 1e-14));
+}
+
+TEST_CASE("parameters that it doesn't hold are no part of the norm and don't pile up gradients") {
+  const torch::Tensor held = torch::ones({3}).set_requires_grad(true),
+                      other = torch::ones({3}).set_requires_grad(true);
+  const torch::Tensor extra = torch::ones({1}).set_requires_grad(true);
+  etude::TorchOptimizer optimizer(
+      std::make_shared<torch::optim::SGD>(std::vector<torch::Tensor>{held, extra}, 0.1),
+      {{"held", held}, {"other", other}});
+  for (int i = 0; i < 2; ++i) {
+    optimizer.zero_grad();
+    ((held * 2).sum() + (other * 100).sum() + extra.sum()).backward();
+    CHECK(optimizer.grad_norm().item<double>() == doctest::Approx(std::sqrt(13.0)));
+    CHECK(other.grad().eq(100).all().item<bool>());
+  }
+  optimizer.step();
+  CHECK(other.eq(1).all().item<bool>());
+  CHECK(optimizer.param_groups()[0].parameters[1].first == "param_groups.0.1");
+}
+
+TEST_CASE("the learning rate may be set on either side") {
+  const torch::Tensor a = torch::ones({1}).set_requires_grad(true);
+  const auto sgd = std::make_shared<torch::optim::SGD>(std::vector<torch::Tensor>{a}, 0.1);
+  etude::TorchOptimizer optimizer(sgd, {{"a", a}});
+  const auto step = [&] {
+    optimizer.zero_grad();
+    a.sum().backward();
+    optimizer.step();
+  };
+  CHECK(optimizer.param_groups()[0].lr == 0.1);
+  optimizer.param_groups()[0].lr = 0.5;
+  step();
+  CHECK(a.item<double>() == doctest::Approx(0.5));
+  sgd->param_groups()[0].options().set_lr(0.25);
+  CHECK(optimizer.param_groups()[0].lr == 0.25);
+  step();
+  CHECK(a.item<double>() == doctest::Approx(0.25));
+}
+
+TEST_CASE("torch's schedulers drive it, and can be resumed") {
+  const torch::Tensor a = torch::ones({1}).set_requires_grad(true);
+  const auto make = [&] { return std::make_shared<torch::optim::SGD>(std::vector<torch::Tensor>{a}, 1.0); };
+  const auto sgd = make(), resumed_sgd = make();
+  etude::TorchOptimizer optimizer(sgd, {{"a", a}}), resumed(resumed_sgd, {{"a", a}});
+  etude::TorchLRScheduler scheduler(optimizer, std::make_shared<torch::optim::StepLR>(*sgd, 3, 0.5));
+  for (int i = 0; i < 5; ++i) scheduler.step();
+  CHECK(scheduler.get_last_lr() == 0.5);
+  etude::TorchLRScheduler second(resumed, std::make_shared<torch::optim::StepLR>(*resumed_sgd, 3, 0.5));
+  second.load_state(scheduler.state());
+  for (int i = 0; i < 9; ++i) {
+    CHECK(second.get_last_lr() == scheduler.get_last_lr());
+    second.step();
+    scheduler.step();
+  }
+  CHECK(scheduler.get_last_lr() < 0.5);
+}
+
+TEST_CASE("LBFGS finds the minimum through its closure, alike when stored and loaded midway") {
+  const auto run = [](int interrupt_at, const char* line_search) {
+    const torch::Tensor x = torch::full({1}, -1.5, at::kDouble).set_requires_grad(true);
+    const torch::Tensor y = torch::full({1}, 2.0, at::kDouble).set_requires_grad(true);
+    const etude::NamedTensors parameters{{"x", x}, {"y", y}};
+    etude::LBFGSOptions options{.lr = 0.5, .max_iter = 4};
+    if (*line_search) options.line_search_fn = etude::LineSearch::strong_wolfe;
+    auto lbfgs = std::make_unique<etude::LBFGS>(etude::parameter_groups(parameters, 0), options);
+    for (int step = 0; step < 30; ++step) {
+      if (step == interrupt_at) {
+        etude::NamedTensors state;
+        for (const auto& [name, tensor] : lbfgs->state()) state.emplace_back(name, tensor.clone());
+        CHECK_FALSE(state.empty());
+        lbfgs = std::make_unique<etude::LBFGS>(etude::parameter_groups(parameters, 0), options);
+        lbfgs->load_state(state);
+      }
+      lbfgs->step([&] {
+        lbfgs->zero_grad();
+        const torch::Tensor loss = rosenbrock(x, y);
+        loss.backward();
+        return loss;
+      });
+    }
+    return std::pair(x.item<double>(), y.item<double>());
+  };
+  for (const char* line_search : {"", "strong_wolfe"}) {
+    const auto whole = run(-1, line_search);
+    CHECK(whole.first == doctest::Approx(1).epsilon(1e-3));
+    CHECK(whole.second == doctest::Approx(1).epsilon(1e-3));
+    CHECK(run(3, line_search) == whole);
+  }
+}
+
+TEST_CASE("LBFGS needs a closure, one learning rate and no weight decay") {
+  const torch::Tensor x = torch::ones({2}).set_requires_grad(true);
+  const etude::NamedTensors parameters{{"x", x}};
+  etude::LBFGS lbfgs(etude::parameter_groups(parameters, 0));
+  CHECK(lbfgs.needs_closure());
+  CHECK_THROWS_WITH_AS(lbfgs.step(), doctest::Contains("needs a closure"), etude::ArgumentError);
+  CHECK_THROWS_WITH_AS(etude::LBFGS(etude::parameter_groups(parameters, 0.1)),
+                       doctest::Contains("weight_decay is 0.1"), etude::ArgumentError);
+  CHECK_THROWS_WITH_AS(lbfgs.load_state({{"lbfgs.d", torch::zeros({2})}}),
+                       doctest::Contains("has no 'lbfgs.numbers'"), etude::CheckpointError);
+  CHECK_THROWS_WITH_AS(
+      lbfgs.load_state({{"lbfgs.numbers", torch::zeros({4})}, {"lbfgs.d", torch::zeros({9})}}),
+      doctest::Contains("'lbfgs.d' has sizes [9], expected [2]"), etude::CheckpointError);
+}
+
+TEST_CASE("no optimizer, and an optimizer whose state nobody knows, are errors") {
+  CHECK_THROWS_AS(etude::TorchOptimizer(nullptr, {}), etude::ArgumentError);
+  CHECK_THROWS_AS(etude::detail::torch_state(
+                      *std::make_shared<torch::optim::SGD>(std::vector<torch::Tensor>{torch::ones({1})}, 0.1),
+                      torch::ones({1}), Unknown::Options()),
+                  etude::CheckpointError);
+}
