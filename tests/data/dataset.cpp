@@ -1,12 +1,7 @@
 #include "etude/data/dataset.hpp"
 
 #include <doctest/doctest.h>
-#include <torch/data/datasets/base.h>
-#include <torch/data/datasets/map.h>
-#include <torch/data/datasets/stateful.h>
-#include <torch/data/datasets/tensor.h>
-#include <torch/data/transforms/stack.h>
-#include <torch/data/transforms/tensor.h>
+#include <torch/data.h>
 #include <torch/serialize/archive.h>
 
 #include <boost/hana/define_struct.hpp>
