@@ -8,7 +8,6 @@
 #include <deque>
 #include <exception>
 #include <functional>
-#include <future>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -65,7 +64,7 @@ struct Epoch {
 
   std::size_t depth = 0;
   std::unique_ptr<WorkerPool> workers;
-  std::deque<std::future<std::optional<Batch>>> pending;
+  std::deque<std::shared_ptr<WorkerPool::Result>> pending;
   bool superseded = false;
 
   ~Epoch() { end(); }
@@ -100,7 +99,10 @@ struct Epoch {
   std::optional<Batch> next() {
     if (superseded) throw DataError(options.name + ": a newer epoch of this loader has begun");
     auto batch = take();
-    for (; batch && skip > 0; --skip) batch = take();
+    while (batch && skip > 0) {
+      --skip;
+      batch = take();
+    }
     if (!batch) end();
     return batch;
   }
@@ -113,34 +115,32 @@ struct Epoch {
     while (pending.size() < depth && order()) {
     }
     if (pending.empty()) return std::nullopt;
-    auto first = std::move(pending.front());
+    const auto first = std::move(pending.front());
     pending.pop_front();
-    return first.get();
+    return workers->take(*first);
   }
 
   // Gives the workers one more batch to fetch; a sampler's error takes that batch's place.
   bool order() {
-    std::optional<BatchRequest> request;
-    std::exception_ptr error;
     try {
-      request = next_request();
+      auto request = next_request();
+      if (!request) return false;
+      pending.push_back(workers->submit([this, request = *std::move(request)](Dataset& copy) {
+        return fetch(options, number, copy, request);
+      }));
     } catch (...) {
-      error = std::current_exception();
       next_request = [] { return std::nullopt; };
+      pending.push_back(
+          std::make_shared<WorkerPool::Result>(WorkerPool::Result{{}, std::current_exception(), true}));
     }
-    if (!request && !error) return false;
-    pending.push_back(workers->submit([this, error, request = std::move(request)](Dataset& copy) {
-      if (error) std::rethrow_exception(error);
-      return fetch(options, number, copy, *request);
-    }));
     return true;
   }
 
   // Runs in the workers: it must not touch what the epoch changes.
   static std::optional<Batch> fetch(const DataLoaderOptions& options, std::int64_t epoch, Dataset& dataset,
                                     const BatchRequest& request) {
-    const auto stream = mix(mix(mix(options.seed, 1), static_cast<std::uint64_t>(epoch)), 0);
-    data_generator().set_current_seed(mix(stream, static_cast<std::uint64_t>(request.batch)));
+    const auto epoch_seed = mix(mix(options.seed, 1), static_cast<std::uint64_t>(epoch));
+    data_generator().set_current_seed(mix(epoch_seed, static_cast<std::uint64_t>(request.batch)));
     std::optional<Batch> batch;
     if (dataset.is_indexed()) {
       batch = dataset.fetch(request.indices, options.collator);

@@ -6,8 +6,9 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <exception>
 #include <functional>
-#include <future>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stop_token>
@@ -23,12 +24,19 @@ namespace etude::detail {
 /// drops the jobs that wait and joins; it takes no longer than the jobs that are running.
 class WorkerPool {
  public:
+  using Work = std::function<std::optional<Batch>(Dataset&)>;
+  struct Result {
+    std::optional<Batch> batch;
+    std::exception_ptr error;
+    bool ready = false;
+  };
+
   explicit WorkerPool(std::vector<Dataset> datasets) : datasets_(std::move(datasets)) {
     const int threads = at::get_num_threads();
     for (auto& dataset : datasets_) {
       threads_.emplace_back([this, &dataset](const std::stop_token& stop) {
-        at::get_num_threads();  // LibTorch sets a thread's number at its first use, and must not do so after
-                                // us
+        // LibTorch gives a thread the general number at its first use, so let it do that before.
+        at::get_num_threads();
         at::set_num_threads(1);
         started_.fetch_add(1);
         started_.notify_one();
@@ -41,42 +49,65 @@ class WorkerPool {
     at::set_num_threads(threads);
   }
 
-  std::future<std::optional<Batch>> submit(std::function<std::optional<Batch>(Dataset&)> work) {
-    Job job(std::move(work));
-    auto result = job.get_future();
+  ~WorkerPool() { stop(); }
+
+  /// Has `work` done by the next thread that is free.
+  std::shared_ptr<Result> submit(Work work) {
+    auto result = std::make_shared<Result>();
     {
       const std::lock_guard lock(mutex_);
-      jobs_.push_back(std::move(job));
+      jobs_.push_back({std::move(work), result});
     }
     wake_.notify_one();
     return result;
   }
 
+  /// Waits for a result and takes it; throws what its work has thrown.
+  std::optional<Batch> take(Result& result) {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [&] { return result.ready; });
+    if (result.error) std::rethrow_exception(std::exchange(result.error, nullptr));
+    return std::move(result.batch);
+  }
+
   /// Ends the threads and hands the datasets back.
   std::vector<Dataset> stop() {
+    for (auto& thread : threads_) thread.request_stop();
     threads_.clear();
     return std::exchange(datasets_, {});
   }
 
  private:
-  using Job = std::packaged_task<std::optional<Batch>(Dataset&)>;
+  struct Job {
+    Work work;
+    std::shared_ptr<Result> result;
+  };
 
   void run(Dataset& dataset, const std::stop_token& stop) {
-    while (true) {
-      Job job;
-      {
-        std::unique_lock lock(mutex_);
-        if (!wake_.wait(lock, stop, [&] { return !jobs_.empty(); }) || stop.stop_requested()) return;
-        job = std::move(jobs_.front());
-        jobs_.pop_front();
+    std::unique_lock lock(mutex_);
+    while (wake_.wait(lock, stop, [&] { return !jobs_.empty(); }) && !stop.stop_requested()) {
+      auto [work, result] = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      std::optional<Batch> batch;
+      std::exception_ptr error;
+      try {
+        batch = work(dataset);
+      } catch (...) {
+        error = std::current_exception();
       }
-      job(dataset);
+      lock.lock();
+      result->batch = std::move(batch);
+      result->error = std::move(error);
+      result->ready = true;
+      done_.notify_one();
     }
   }
 
   std::vector<Dataset> datasets_;
   std::mutex mutex_;
   std::condition_variable_any wake_;
+  std::condition_variable done_;
   std::deque<Job> jobs_;
   std::atomic<std::size_t> started_ = 0;
   std::vector<std::jthread> threads_;  // last, so that they end before what they use
