@@ -1,19 +1,19 @@
-/// A small transformer learns to write as a text does, character by character, and shows what it can do at each evaluation.
-/// The text is the GNU GPL, which every Debian has, or any file: `char_lm --text my_novel.txt --max_steps 5000`.
+/// A small transformer learns to write as a text does, character by character, and shows what it can do at
+/// each evaluation. The text is the GNU GPL, which every Debian has, or any file: `char_lm --text
+/// my_novel.txt --max_steps 5000`.
 
 #include <etude/etude.hpp>
 #include <fstream>
 #include <iterator>
 
 struct TextArguments {
-  ETUDE_STRUCT(TextArguments,
-               (std::string, text, "the text to learn from", "/usr/share/common-licenses/GPL-3"),
-               (std::int64_t, context, "characters that the model looks back on", 64),
-               (std::int64_t, width, "size of a character's vector", 96),
-               (std::int64_t, layers, "attention layers", 2),
-               (std::int64_t, heads, "attention heads of a layer", 4),
-               (std::int64_t, sample_length, "characters that it writes at each evaluation", 240),
-               (double, temperature, "how daring it writes: near 0 it always takes the likeliest character", 0.7));
+  ETUDE_STRUCT(
+      TextArguments, (std::string, text, "the text to learn from", "/usr/share/common-licenses/GPL-3"),
+      (std::int64_t, context, "characters that the model looks back on", 64),
+      (std::int64_t, width, "size of a character's vector", 96),
+      (std::int64_t, layers, "attention layers", 2), (std::int64_t, heads, "attention heads of a layer", 4),
+      (std::int64_t, sample_length, "characters that it writes at each evaluation", 240),
+      (double, temperature, "how daring it writes: near 0 it always takes the likeliest character", 0.7));
 };
 
 /// The characters that a text is made of, and their numbers.
@@ -28,7 +28,9 @@ struct Alphabet {
     return torch::tensor(numbers);
   }
   /// Etude stores it with every checkpoint.
-  void save(const std::filesystem::path& directory) const { std::ofstream(directory / "alphabet.txt") << characters; }
+  void save(const std::filesystem::path& directory) const {
+    std::ofstream(directory / "alphabet.txt") << characters;
+  }
 
   std::string characters;
 };
@@ -57,8 +59,10 @@ struct BlockImpl : torch::nn::Module {
 
   torch::Tensor forward(torch::Tensor x, torch::Tensor mask) {
     const auto batch = x.size(0), length = x.size(1), width = x.size(2);
-    const auto parts = qkv(norm1(x)).reshape({batch, length, 3, heads, width / heads}).permute({2, 0, 3, 1, 4});
-    const auto scores = parts[0].matmul(parts[1].transpose(-1, -2)) / std::sqrt(static_cast<double>(width / heads));
+    const auto parts =
+        qkv(norm1(x)).reshape({batch, length, 3, heads, width / heads}).permute({2, 0, 3, 1, 4});
+    const auto scores =
+        parts[0].matmul(parts[1].transpose(-1, -2)) / std::sqrt(static_cast<double>(width / heads));
     const auto mixed = scores.masked_fill(mask, -1e9).softmax(-1).matmul(parts[2]);
     x = x + out(mixed.transpose(1, 2).reshape({batch, length, width}));
     return x + down(torch::gelu(up(norm2(x))));
@@ -99,7 +103,8 @@ struct TransformerImpl : torch::nn::Module {
 };
 TORCH_MODULE(Transformer);
 
-std::string sample(etude::Model& model, const Alphabet& alphabet, const TextArguments& text, std::string written) {
+std::string sample(etude::Model& model, const Alphabet& alphabet, const TextArguments& text,
+                   std::string written) {
   const torch::NoGradGuard no_grad;
   const auto mode = model.eval_guard();
   const auto device = model.parameters().front().device();
@@ -113,8 +118,8 @@ std::string sample(etude::Model& model, const Alphabet& alphabet, const TextArgu
   return written;
 }
 
-/// Shows what the model writes by now. The random numbers that it takes are not those of the training: Etude keeps
-/// these apart while it evaluates.
+/// Shows what the model writes by now. The random numbers that it takes are not those of the training: Etude
+/// keeps these apart while it evaluates.
 struct Writer {
   TextArguments text = {};
   void on(const etude::Evaluate& e) const {
@@ -141,7 +146,8 @@ int main(int argc, char** argv) {
   std::ifstream file(text.text);
   const std::string content{std::istreambuf_iterator<char>(file), {}};
   if (static_cast<std::int64_t>(content.size()) < 20 * text.context)
-    throw etude::DataError(fmt::format("text is {}: must be a file of at least {} characters", text.text, 20 * text.context));
+    throw etude::DataError(
+        fmt::format("text is {}: must be a file of at least {} characters", text.text, 20 * text.context));
   const Alphabet alphabet(content);
   const auto numbers = alphabet.encode(content);
   const auto split = numbers.size(0) * 9 / 10;
@@ -150,9 +156,10 @@ int main(int argc, char** argv) {
   etude::Trainer<Writer> trainer(
       {.model = Transformer(static_cast<std::int64_t>(alphabet.characters.size()), text),
        .args = args,
-       .loss = [](torch::Tensor logits, torch::Tensor next) {
-         return torch::nn::functional::cross_entropy(logits.flatten(0, 1), next.flatten());
-       },
+       .loss =
+           [](torch::Tensor logits, torch::Tensor next) {
+             return torch::nn::functional::cross_entropy(logits.flatten(0, 1), next.flatten());
+           },
        .train_dataset = Windows{numbers.narrow(0, 0, split), text.context},
        .eval_dataset = Windows{numbers.narrow(0, split, numbers.size(0) - split), text.context},
        .compute_metrics = etude::metrics::accuracy,

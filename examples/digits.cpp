@@ -1,12 +1,14 @@
-/// A small convolutional network learns to read handwritten digits: 1,797 images of 8x8 pixels, 80 % of them to train on.
-/// All of `etude::TrainingArguments` are its options: try `--help`, or `--learning_rate 1e-3 --num_train_epochs 5`.
+/// A small convolutional network learns to read handwritten digits: 1,797 images of 8x8 pixels, 80 % of them
+/// to train on. All of `etude::TrainingArguments` are its options: try `--help`, or `--learning_rate 1e-3
+/// --num_train_epochs 5`.
 
 #include <etude/etude.hpp>
 #include <fstream>
 
 struct DigitsArguments {
   ETUDE_STRUCT(DigitsArguments,
-               (std::string, data, "the images: 64 pixels (0 to 16) and the digit in each line, with commas between",
+               (std::string, data,
+                "the images: 64 pixels (0 to 16) and the digit in each line, with commas between",
                 ETUDE_EXAMPLE_DATA "/optdigits.csv"),
                (std::int64_t, early_stopping_patience, "epochs without gain before training stops", 5));
 };
@@ -18,9 +20,11 @@ struct NetImpl : torch::nn::Module {
     return head(dropout(x.flatten(1)));
   }
 
-  torch::nn::Conv2d conv1 = register_module("conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 24, 3).padding(1)));
+  torch::nn::Conv2d conv1 =
+      register_module("conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 24, 3).padding(1)));
   torch::nn::BatchNorm2d norm1 = register_module("norm1", torch::nn::BatchNorm2d(24));
-  torch::nn::Conv2d conv2 = register_module("conv2", torch::nn::Conv2d(torch::nn::Conv2dOptions(24, 48, 3).padding(1)));
+  torch::nn::Conv2d conv2 =
+      register_module("conv2", torch::nn::Conv2d(torch::nn::Conv2dOptions(24, 48, 3).padding(1)));
   torch::nn::BatchNorm2d norm2 = register_module("norm2", torch::nn::BatchNorm2d(48));
   torch::nn::Dropout dropout = register_module("dropout", torch::nn::Dropout(0.3));
   torch::nn::Linear head = register_module("head", torch::nn::Linear(48 * 4 * 4, 10));
@@ -43,24 +47,26 @@ struct Announce {
     fmt::print("Up to {} epochs of {} examples, in batches of {}.\n", e.args.num_train_epochs,
                *e.train_dataloader->dataset_size(), e.args.per_device_train_batch_size);
   }
-  void on(const etude::Stop& e) { fmt::print("Stopped after {} steps: {}.\n", e.state.global_step, e.reason); }
+  void on(const etude::Stop& e) {
+    fmt::print("Stopped after {} steps: {}.\n", e.state.global_step, e.reason);
+  }
 };
 
 int main(int argc, char** argv) {
   // What is right for this network; the command line may say otherwise.
   const etude::TrainingArguments defaults{.output_dir = "digits_output",
-                                    .per_device_train_batch_size = 32,
-                                    .per_device_eval_batch_size = 256,
-                                    .num_train_epochs = 20,
-                                    .learning_rate = 2e-3,
-                                    .weight_decay = 0.01,
-                                    .lr_scheduler_type = etude::SchedulerType::cosine,
-                                    .warmup_steps = 0.1,
-                                    .eval_strategy = etude::IntervalStrategy::epoch,
-                                    .save_strategy = etude::SaveStrategy::best,
-                                    .load_best_model_at_end = true,
-                                    .metric_for_best_model = "accuracy",
-                                    .logging_strategy = etude::IntervalStrategy::epoch};
+                                          .per_device_train_batch_size = 32,
+                                          .per_device_eval_batch_size = 256,
+                                          .num_train_epochs = 20,
+                                          .learning_rate = 2e-3,
+                                          .weight_decay = 0.01,
+                                          .lr_scheduler_type = etude::SchedulerType::cosine,
+                                          .warmup_steps = 0.1,
+                                          .eval_strategy = etude::IntervalStrategy::epoch,
+                                          .save_strategy = etude::SaveStrategy::best,
+                                          .load_best_model_at_end = true,
+                                          .metric_for_best_model = "accuracy",
+                                          .logging_strategy = etude::IntervalStrategy::epoch};
   const auto [args, digits] = etude::parse_arguments(argc, argv, defaults, DigitsArguments{});
 
   const auto [pixels, labels] = read_digits(digits.data);
@@ -80,5 +86,6 @@ int main(int argc, char** argv) {
 
   trainer.train();
   const auto metrics = trainer.evaluate();
-  fmt::print("accuracy on {} digits that it has not seen: {:.4f}\n", test.size(0), metrics.at("eval_accuracy"));
+  fmt::print("accuracy on {} digits that it has not seen: {:.4f}\n", test.size(0),
+             metrics.at("eval_accuracy"));
 }

@@ -118,7 +118,7 @@ consteval auto order_closure() {
   constexpr std::size_t n = sizeof...(Callbacks);
   std::array<bool, n * n> follows{};
   std::size_t row = 0;
-  const auto fill_row = [&]<class A>() {
+  [[maybe_unused]] const auto fill_row = [&]<class A>() {
     std::size_t column = 0;
     ((follows[row * n + column++] = must_follow<A, Callbacks>()), ...);
     ++row;
@@ -151,13 +151,14 @@ consteval bool check_list() {
                        ...)) {
       constexpr auto follows = order_closure<Callbacks...>();
       constexpr std::size_t n = sizeof...(Callbacks);
-      const auto check_row = [&]<std::size_t I, class A, std::size_t... J>(std::index_sequence<J...>) {
+      [[maybe_unused]] const auto check_row = [&]<std::size_t I, class A, std::size_t... J>(
+          std::index_sequence<J...>) {
         return (expect < I == J || !(follows[I * n + J] && follows[J * n + I]), mistake::runs_after_cycle < A,
                 Callbacks >> () && ...) &&
                (expect<!(follows[I * n + J] && I < J), mistake::callback_must_stand_after<A, Callbacks>>() &&
                 ...);
       };
-      return [&]<std::size_t... I>(std::index_sequence<I...> all) {
+      return [&]<std::size_t... I>([[maybe_unused]] std::index_sequence<I...> all) {
         return (check_row.template operator()<I, Callbacks>(all) && ...);
       }
       (std::index_sequence_for<Callbacks...>{});

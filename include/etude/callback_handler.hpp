@@ -1,7 +1,9 @@
 #pragma once
 
+#include <boost/hana/at.hpp>
 #include <boost/hana/tuple.hpp>
 #include <boost/hana/unpack.hpp>
+#include <cstddef>
 #include <exception>
 #include <string_view>
 #include <utility>
@@ -34,7 +36,13 @@ inline ErrorOrigin& last_origin() {
 }
 
 template <class Callback, class Event>
-constexpr void deliver(Callback& callback, Event& event) {
+[[noreturn, gnu::cold, gnu::noinline]] void rethrow_from() {
+  note_origin(short_type_name<Callback>(), short_type_name<Event>());
+  throw;
+}
+
+template <class Callback, class Event>
+[[gnu::always_inline]] constexpr void deliver(Callback& callback, Event& event) {
   if constexpr (Handles<Callback, std::remove_const_t<Event>>) {
     try {
       if constexpr (reads<Callback, Event> && !forwards_events<Callback>)
@@ -42,8 +50,7 @@ constexpr void deliver(Callback& callback, Event& event) {
       else
         callback.on(event);
     } catch (...) {
-      note_origin(short_type_name<Callback>(), short_type_name<std::remove_const_t<Event>>());
-      throw;
+      rethrow_from<Callback, std::remove_const_t<Event>>();
     }
   }
 }
@@ -91,7 +98,7 @@ class CallbackHandler {
   /// Raises `event`: any struct is one. Handlers that take `Event&` may change it, so the caller can read it
   /// afterwards.
   template <class Event>
-  constexpr void call_event(Event&& event) {
+  [[gnu::always_inline]] constexpr void call_event(Event&& event) {
     using Plain = std::remove_cvref_t<Event>;
     static_assert(detail::check_event<Plain, Callbacks...>());
     if constexpr (std::is_const_v<std::remove_reference_t<Event>>)
@@ -99,7 +106,11 @@ class CallbackHandler {
                      mistake::event_is_raised_as_const_but_a_callback_writes_it < CallbackHandler, Callbacks,
                      Plain >> () && ...));
     if constexpr (handles<Plain>)
-      boost::hana::unpack(callbacks_, [&event](auto&... each) { (detail::deliver(each, event), ...); });
+      // By index and always inlined: with `hana::unpack` compilers keep a call once five callbacks may throw.
+      [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
+        (detail::deliver(boost::hana::at_c<I>(callbacks_), event), ...);
+      }
+    (std::index_sequence_for<Callbacks...>{});
   }
 
   /// Raises `event` to every callback, whoever throws; `on_error()` is called for each that does, inside the

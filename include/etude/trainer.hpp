@@ -65,12 +65,13 @@ class TrainerBase {
   /// Trains the model on `train_dataset` as the arguments say. A second call goes on with the weights and the
   /// optimizer as they are (with `model_init`, from the beginning).
   TrainOutput train(const TrainOptions& options = {}) {
-    static const bool slow_blas = blas_is_slow();
-    if (slow_blas && core_.device.is_cpu())
+    static const double gflops = blas_gflops();
+    if (gflops < slow_blas_gflops && core_.device.is_cpu())
       message(core_.args, LogLevel::warning,
-              "this LibTorch multiplies matrices at {:.1f} GFLOP/s, a small part of what a tuned BLAS does: on Debian, "
+              "this LibTorch multiplies matrices at {:.1f} GFLOP/s, a small part of what a tuned BLAS does: "
+              "on Debian, "
               "install libopenblas0-pthread",
-              blas_gflops());
+              gflops);
     if (core_.training) throw Error("train() was called from inside a training");
     if (!core_.options.train_dataset) throw ArgumentError("train_dataset is not set: train() needs it");
     const struct Training {
@@ -217,7 +218,8 @@ class TrainerBase {
     if (core_.options.optimizer)
       return std::make_unique<TorchOptimizer>(core_.options.optimizer, core_.model.named_parameters());
     const auto module = core_.model.module();
-    return module ? make_optimizer(core_.args, *module) : make_optimizer(core_.args, core_.model.named_parameters());
+    return module ? make_optimizer(core_.args, *module)
+                  : make_optimizer(core_.args, core_.model.named_parameters());
   }
 
   std::unique_ptr<LRScheduler> create_scheduler(std::int64_t max_steps) {

@@ -109,8 +109,9 @@ struct TrainerOptions {
   /// The optimizer to use as it is, instead of the one that `args.optim` names. It must hold parameters of
   /// the model.
   std::shared_ptr<torch::optim::Optimizer> optimizer = nullptr;
-  /// The learning rates of the steps, instead of the schedule that `args.lr_scheduler_type` names: a function of the step
-  /// (0 at the first) that gives the factor of the initial rates, or a scheduler of torch's over `optimizer`.
+  /// The learning rates of the steps, instead of the schedule that `args.lr_scheduler_type` names: a function
+  /// of the step (0 at the first) that gives the factor of the initial rates, or a scheduler of torch's over
+  /// `optimizer`.
   LRSchedulerOption lr_scheduler = {};
   /// Applied to (outputs, labels) of each batch of an evaluation; what it returns is kept for
   /// `compute_metrics`.

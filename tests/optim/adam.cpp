@@ -57,18 +57,22 @@ TEST_CASE("Adam's options have torch's defaults, and are checked") {
                        etude::ArgumentError);
 }
 
-TEST_CASE("a long vector is updated as a whole, piece by piece") {
-  const torch::Tensor a = torch::randn({300, 1000}).set_requires_grad(true);
-  torch::Tensor b = a.detach().clone().set_requires_grad(true);
-  etude::AdamW ours({{{{"a", a}}, {}, {}}}, {.fused = false});
-  torch::optim::AdamW theirs({b});
-  for (int step = 0; step < 3; ++step) {
-    const torch::Tensor gradient = torch::randn_like(a.detach());
-    ours.zero_grad();
-    a.mutable_grad().add_(gradient);
-    b.mutable_grad() = gradient;
-    ours.step();
-    theirs.step();
+TEST_CASE("a long vector is updated as a whole: fused by many threads, plain piece by piece") {
+  at::set_num_threads(2);
+  for (bool fused : {false, true}) {
+    const torch::Tensor a = torch::randn({300, 1000}).set_requires_grad(true);
+    torch::Tensor b = a.detach().clone().set_requires_grad(true);
+    etude::AdamW ours({{{{"a", a}}, {}, {}}}, {.fused = fused});
+    torch::optim::AdamW theirs({b});
+    for (int step = 0; step < 3; ++step) {
+      const torch::Tensor gradient = torch::randn_like(a.detach());
+      ours.zero_grad();
+      a.mutable_grad().add_(gradient);
+      b.mutable_grad() = gradient;
+      ours.step();
+      theirs.step();
+    }
+    CHECK(torch::allclose(a, b, 1e-6, 1e-7));
   }
-  CHECK(torch::allclose(a, b, 1e-6, 1e-7));
+  at::set_num_threads(1);
 }

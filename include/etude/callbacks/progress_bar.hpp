@@ -76,6 +76,11 @@ class ProgressBar {
       draw();
   }
 
+  /// Puts the line back.
+  void redraw() {
+    if (terminal_) draw();
+  }
+
   /// Takes the line away for as long as something else is written.
   void erase() {
     if (terminal_ && std::exchange(visible_, false)) fmt::print(out_, "\r\x1b[K");

@@ -88,12 +88,14 @@ inline void load_model(const std::filesystem::path& checkpoint, Model& model) {
   model.load_state_dict(load_safetensors(checkpoint / "model.safetensors").tensors);
 }
 
-/// The state that a checkpoint was written in. Keys that it doesn't know, of another version, are passed over.
+/// The state that a checkpoint was written in. Keys that it doesn't know, of another version, are passed
+/// over.
 inline TrainerState load_trainer_state(const std::filesystem::path& checkpoint) {
   return detail::read_json_file<TrainerState>(checkpoint / "trainer_state.json");
 }
 
-inline void load_optimizer(const std::filesystem::path& checkpoint, Optimizer& optimizer, LRScheduler& scheduler) {
+inline void load_optimizer(const std::filesystem::path& checkpoint, Optimizer& optimizer,
+                           LRScheduler& scheduler) {
   optimizer.load_state(load_safetensors(checkpoint / "optimizer.safetensors").tensors);
   scheduler.load_state(detail::read_json_file<SchedulerState>(checkpoint / "scheduler.json"));
 }

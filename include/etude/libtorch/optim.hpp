@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 #include <torch/version.h>
@@ -25,15 +26,17 @@
 /// What differs between versions of LibTorch about optimizers.
 namespace etude::libtorch {
 
-/// Whether Adam, AdamW and SGD have a kernel for such a tensor that does an update in one pass: LibTorch 2.4
-/// and later, on the CPU and on CUDA.
+/// Whether Adam, AdamW and SGD had better update such a vector by LibTorch's kernel that does it in one pass.
+/// There is one since LibTorch 2.4, on the CPU and on CUDA. On the CPU it wakes all threads, however few the
+/// elements: below 16,384 that costs more than the one pass saves, on a busy machine a thousand times more.
 inline bool has_fused_optimizers(const torch::Tensor& values) {
-  return ETUDE_HAS_FUSED_OPTIMIZERS && (values.is_cpu() || values.is_cuda());
+  if (!ETUDE_HAS_FUSED_OPTIMIZERS) return false;
+  return values.is_cuda() || (values.is_cpu() && (values.numel() >= 16'384 || at::get_num_threads() == 1));
 }
 
 /// The same for Adagrad, whose CUDA kernel came later.
 inline bool has_fused_adagrad(const torch::Tensor& values) {
-  return ETUDE_HAS_FUSED_OPTIMIZERS && values.is_cpu();
+  return values.is_cpu() && has_fused_optimizers(values);
 }
 
 /// Adam's numbers for one update; `steps` counts this one. With `decoupled` it is AdamW.

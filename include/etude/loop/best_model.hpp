@@ -29,18 +29,20 @@ inline bool is_better(const TrainingArguments& args, double value, std::optional
   return args.greater_is_better.value_or(false) ? value > *best : value < *best;
 }
 
-/// The value of the metric that `metric_for_best_model` names. Throws `MetricError`, which lists the known names, if it is
-/// missing.
+/// The value of the metric that `metric_for_best_model` names. Throws `MetricError`, which lists the known
+/// names, if it is missing.
 inline double best_metric(const TrainingArguments& args, const Metrics& metrics) {
   const auto name = best_metric_name(args);
   if (metrics.contains(name)) return metrics.at(name);
   std::vector<std::string_view> known;
   for (const auto& entry : metrics) known.push_back(entry.first);
-  throw MetricError(fmt::format("metric_for_best_model is '{}', and the evaluation has no '{}': must be one of {}",
-                                args.metric_for_best_model.value_or("loss"), name, fmt::join(known, ", ")));
+  throw MetricError(
+      fmt::format("metric_for_best_model is '{}', and the evaluation has no '{}': must be one of {}",
+                  args.metric_for_best_model.value_or("loss"), name, fmt::join(known, ", ")));
 }
 
-/// Takes note of a new best, and says whether it is one. Where nobody chose a metric, one that is missing is none.
+/// Takes note of a new best, and says whether it is one. Where nobody chose a metric, one that is missing is
+/// none.
 inline bool update_best_metric(const TrainingArguments& args, const Metrics& metrics, TrainerState& state) {
   if (!args.metric_for_best_model && !metrics.contains(best_metric_name(args))) return false;
   const double value = best_metric(args, metrics);

@@ -10,8 +10,8 @@
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/metrics/running_mean.hpp"
 #include "etude/model.hpp"
-#include "etude/optim/optimizer.hpp"
 #include "etude/optim/lr_scheduler.hpp"
+#include "etude/optim/optimizer.hpp"
 #include "etude/trainer_options.hpp"
 
 namespace etude {

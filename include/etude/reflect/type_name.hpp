@@ -15,7 +15,8 @@ constexpr std::string_view spell_type() {
 
 }  // namespace detail
 
-/// The name of `T` as a person writes it, e.g. "etude::StepEnd"; made at compile time from the compiler's own text.
+/// The name of `T` as a person writes it, e.g. "etude::StepEnd"; made at compile time from the compiler's own
+/// text.
 template <class T>
 constexpr std::string_view type_name() {
   return detail::spell_type<T>();

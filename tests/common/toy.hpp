@@ -1,0 +1,101 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/etude.hpp"
+
+/// A problem that is small enough to be worked out by hand, and a callback that writes down what it hears.
+namespace toy {
+
+/// A folder of its own for each test, empty at first and gone at the end.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "etude-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() { std::filesystem::remove_all(path_); }
+  operator std::string() const { return path_; }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// y = w x + b with w = b = 0 at first.
+struct LineImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) { return x * weight + bias; }
+  torch::Tensor weight = register_parameter("weight", torch::zeros({1}));
+  torch::Tensor bias = register_parameter("bias", torch::zeros({1}));
+};
+TORCH_MODULE(Line);
+
+/// Points [n, 1] of y = 2 x + 1, x = 0, 1/n, 2/n, ...
+inline std::pair<torch::Tensor, torch::Tensor> points(std::int64_t n) {
+  const auto x = torch::arange(n).to(torch::kFloat).reshape({n, 1}) / static_cast<double>(n);
+  return {x, 2 * x + 1};
+}
+inline etude::Dataset dataset(std::int64_t n) {
+  const auto [x, y] = points(n);
+  return {x, y};
+}
+
+/// What most tests begin with: batches of one, no logs, evaluations or checkpoints, and quiet.
+inline etude::TrainingArguments arguments() {
+  return {.output_dir = "/nonexistent",
+          .per_device_train_batch_size = 1,
+          .per_device_eval_batch_size = 1,
+          .num_train_epochs = 1,
+          .learning_rate = 0.1,
+          .lr_scheduler_type = etude::SchedulerType::constant,
+          .save_strategy = etude::SaveStrategy::no,
+          .logging_strategy = etude::IntervalStrategy::no,
+          .log_level = etude::LogLevel::critical,
+          .disable_tqdm = true};
+}
+
+inline etude::TrainerOptions options(etude::TrainingArguments args, std::int64_t train = 2,
+                                     std::int64_t eval = 1) {
+  return {.model = Line(),
+          .args = std::move(args),
+          .loss = torch::nn::MSELoss(),
+          .train_dataset = dataset(train),
+          .eval_dataset = dataset(eval)};
+}
+
+/// The names of all events, in the order in which they came.
+struct Recorder {
+  std::vector<std::string> heard = {};
+  template <std::derived_from<etude::Context> Event>
+  void on(const Event&) {
+    heard.emplace_back(etude::short_type_name<Event>());
+  }
+
+  std::string names() const { return fmt::format("{}", fmt::join(heard, " ")); }
+
+  /// One letter for each of the events that Hugging Face's Trainer has, and nothing for the others.
+  std::string letters() const {
+    static const std::map<std::string, char> letter{
+        {"InitEnd", 'I'},          {"TrainBegin", 'B'},     {"TrainEnd", 'T'},
+        {"EpochBegin", 'E'},       {"EpochEnd", 'e'},       {"StepBegin", 's'},
+        {"PreOptimizerStep", 'p'}, {"OptimizerStep", 'o'},  {"SubstepEnd", '.'},
+        {"StepEnd", 'S'},          {"PredictionStep", 'v'}, {"Evaluate", 'V'},
+        {"Predict", 'P'},          {"Save", 'C'},           {"Log", 'L'},
+        {"PushBegin", 'U'}};
+    std::string text;
+    for (const auto& name : heard)
+      if (const auto found = letter.find(name); found != letter.end()) text += found->second;
+    return text;
+  }
+
+  auto count(const std::string& name) const { return std::count(heard.begin(), heard.end(), name); }
+};
+
+}  // namespace toy

@@ -1,0 +1,278 @@
+#include "etude/events.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "common/toy.hpp"
+
+// Sequences worked out from Hugging Face's Trainer (v5), one letter an event: I init_end, B train_begin, E
+// epoch_begin, s step_begin, '.' substep_end, p pre_optimizer_step, o optimizer_step, S step_end, L log, v
+// prediction_step, V evaluate, C save, U push_begin, e epoch_end, T train_end, P predict. Spaces are for the
+// reader.
+
+namespace {
+
+using etude::IntervalStrategy;
+using etude::SaveStrategy;
+using toy::Recorder;
+
+std::string without_spaces(std::string text) {
+  std::erase(text, ' ');
+  return text;
+}
+
+template <class... Others>
+std::string letters_of(etude::TrainerOptions options, Others... others) {
+  etude::Trainer<Recorder, Others...> trainer(std::move(options), Recorder{}, std::move(others)...);
+  trainer.train();
+  return trainer.template callback<Recorder>().letters();
+}
+
+TEST_CASE("three batches in groups of two, with logs, evaluations and checkpoints") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.gradient_accumulation_steps = 2;
+  args.logging_strategy = IntervalStrategy::steps;
+  args.logging_steps = 1;
+  args.eval_strategy = IntervalStrategy::steps;
+  args.eval_steps = 2;
+  args.save_strategy = SaveStrategy::steps;
+  args.save_steps = 2;
+  CHECK(letters_of(toy::options(args, 3, 2)) == without_spaces("I B E s.poS L spoS L vvLV C e L T"));
+}
+
+TEST_CASE("the default strategies save at the end and log the summary") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.logging_strategy = IntervalStrategy::steps;
+  args.save_strategy = SaveStrategy::steps;
+  CHECK(letters_of(toy::options(args, 2)) == without_spaces("I B E spoS spoS C e L T"));
+}
+
+TEST_CASE("logging_first_step logs the first step") {
+  auto args = toy::arguments();
+  args.logging_strategy = IntervalStrategy::steps;
+  args.logging_first_step = true;
+  CHECK(letters_of(toy::options(args, 3)) == without_spaces("I B E spoS L spoS spoS e L T"));
+}
+
+TEST_CASE("logs and evaluations of every epoch come behind its end, the log first") {
+  auto args = toy::arguments();
+  args.num_train_epochs = 2;
+  args.logging_strategy = IntervalStrategy::epoch;
+  args.eval_strategy = IntervalStrategy::epoch;
+  CHECK(letters_of(toy::options(args, 1)) == without_spaces("I B E spoS e L vLV E spoS e L vLV L T"));
+}
+
+TEST_CASE("checkpoints of every epoch are not written twice at the end") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.num_train_epochs = 2;
+  args.save_strategy = SaveStrategy::epoch;
+  CHECK(letters_of(toy::options(args, 1)) == without_spaces("I B E spoS e C E spoS e C L T"));
+}
+
+TEST_CASE("an epoch that was logged at its last step is not logged again") {
+  auto args = toy::arguments();
+  args.logging_strategy = IntervalStrategy::steps;
+  args.logging_steps = 2;
+  args.num_train_epochs = 2;
+  CHECK(letters_of(toy::options(args, 2)) == without_spaces("I B E spoS spoS L e E spoS spoS L e L T"));
+}
+
+TEST_CASE("evaluation by steps also comes at the end") {
+  auto args = toy::arguments();
+  args.eval_strategy = IntervalStrategy::steps;
+  args.eval_steps = 2;
+  CHECK(letters_of(toy::options(args, 5)) ==
+        without_spaces("I B E spoS spoS vLV spoS spoS vLV spoS vLV e L T"));
+}
+
+TEST_CASE("eval_delay puts the first evaluations off") {
+  auto args = toy::arguments();
+  args.eval_strategy = IntervalStrategy::steps;
+  args.eval_steps = 2;
+  args.eval_delay = 3;
+  CHECK(letters_of(toy::options(args, 5)) == without_spaces("I B E spoS spoS spoS spoS vLV spoS vLV e L T"));
+  args = toy::arguments();
+  args.num_train_epochs = 2;
+  args.eval_strategy = IntervalStrategy::epoch;
+  args.eval_delay = 2;
+  CHECK(letters_of(toy::options(args, 1)) == without_spaces("I B E spoS e E spoS e vLV L T"));
+}
+
+TEST_CASE("max_steps ends within an epoch") {
+  auto args = toy::arguments();
+  args.max_steps = 3;
+  CHECK(letters_of(toy::options(args, 2)) == without_spaces("I B E spoS spoS e E spoS e L T"));
+}
+
+TEST_CASE("a fraction of an epoch is a fraction of its steps") {
+  auto args = toy::arguments();
+  args.num_train_epochs = 1.5;
+  CHECK(letters_of(toy::options(args, 2)) == without_spaces("I B E spoS spoS e E spoS e L T"));
+}
+
+TEST_CASE("steps below one are a share of all steps") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.save_strategy = SaveStrategy::steps;
+  args.save_steps = 0.5;
+  args.logging_strategy = IntervalStrategy::steps;
+  args.logging_steps = 0.25;
+  CHECK(letters_of(toy::options(args, 4)) == without_spaces("I B E spoS L spoS L C spoS L spoS L C e L T"));
+}
+
+TEST_CASE("eval_on_start evaluates between the beginning of training and of its first epoch") {
+  auto args = toy::arguments();
+  args.eval_strategy = IntervalStrategy::epoch;
+  args.eval_on_start = true;
+  CHECK(letters_of(toy::options(args, 1)) == without_spaces("I B vLV E spoS e vLV L T"));
+}
+
+TEST_CASE("save_strategy best saves behind an evaluation that is a new best") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.num_train_epochs = 4;
+  args.eval_strategy = IntervalStrategy::epoch;
+  args.save_strategy = SaveStrategy::best;
+  args.metric_for_best_model = "score";
+  args.greater_is_better = true;
+  auto options = toy::options(args, 1);
+  options.compute_metrics = [scores = std::vector<double>{0.5, 0.4, 0.5, 0.6},
+                             i = 0u](const etude::EvalPrediction&) mutable {
+    return etude::Metrics{{"score", scores[i++]}};
+  };
+  CHECK(letters_of(options) ==
+        without_spaces("I B E spoS e vLV C E spoS e vLV E spoS e vLV E spoS e vLV C L T"));
+}
+
+TEST_CASE("each of several evaluation sets has its log and its event") {
+  auto args = toy::arguments();
+  args.eval_strategy = IntervalStrategy::epoch;
+  auto options = toy::options(args, 1);
+  options.eval_dataset = {{"near", toy::dataset(1)}, {"far", toy::dataset(2)}};
+  CHECK(letters_of(options) == without_spaces("I B E spoS e vLV vvLV L T"));
+}
+
+TEST_CASE("early stopping by epochs ends behind the evaluation") {
+  auto args = toy::arguments();
+  args.num_train_epochs = 5;
+  args.eval_strategy = IntervalStrategy::epoch;
+  args.metric_for_best_model = "score";
+  args.greater_is_better = true;
+  auto options = toy::options(args, 1);
+  options.compute_metrics = [scores = std::vector<double>{0.5, 0.4, 0.9},
+                             i = 0u](const etude::EvalPrediction&) mutable {
+    return etude::Metrics{{"score", scores[i++]}};
+  };
+  CHECK(letters_of(options, etude::EarlyStoppingCallback{}) ==
+        without_spaces("I B E spoS e vLV E spoS e vLV L T"));
+}
+
+TEST_CASE("a checkpoint that is handed on is announced") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.save_strategy = SaveStrategy::epoch;
+  auto options = toy::options(args, 1);
+  std::vector<std::filesystem::path> pushed;
+  options.push = [&](const std::filesystem::path& checkpoint) { pushed.push_back(checkpoint); };
+  CHECK(letters_of(options) == without_spaces("I B E spoS e C U L T"));
+  CHECK(pushed == std::vector<std::filesystem::path>{folder / "checkpoint-1"});
+}
+
+TEST_CASE("evaluate and predict outside of training") {
+  auto options = toy::options(toy::arguments(), 1, 2);
+  etude::Trainer trainer(options, Recorder{});
+  trainer.evaluate();
+  trainer.predict(toy::dataset(3));
+  CHECK(trainer.callback<Recorder>().letters() == without_spaces("I vvLV vvvP"));
+  CHECK(trainer.callback<Recorder>().names() ==
+        "InitEnd EvaluationRunBegin EvaluateBegin PredictionStepBegin PredictionStep PredictionStepBegin "
+        "PredictionStep Log "
+        "Evaluate EvaluateEnd EvaluationRunEnd PredictBegin PredictionStepBegin PredictionStep "
+        "PredictionStepBegin "
+        "PredictionStep PredictionStepBegin PredictionStep Predict PredictEnd");
+}
+
+TEST_CASE("every event of a training, ours beside Hugging Face's") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.gradient_accumulation_steps = 2;
+  args.logging_strategy = IntervalStrategy::steps;
+  args.logging_steps = 1;
+  args.eval_strategy = IntervalStrategy::epoch;
+  args.save_strategy = SaveStrategy::epoch;
+  args.load_best_model_at_end = true;
+  etude::Trainer trainer(toy::options(args), Recorder{});
+  trainer.train();
+  CHECK(trainer.callback<Recorder>().names() ==
+        "InitEnd TrainBegin EpochBegin BatchFetched BatchFetched "
+        "StepBegin ForwardBegin BackwardBegin BackwardEnd SubstepEnd ForwardBegin BackwardBegin BackwardEnd "
+        "GradientsClipped PreOptimizerStep OptimizerStep SchedulerStep StepEnd Log "
+        "EpochEnd EvaluateBegin PredictionStepBegin PredictionStep Log Evaluate EvaluateEnd Save "
+        "TrainingRunEpochEnd "
+        "Log CheckpointLoaded TrainEnd");
+}
+
+TEST_CASE("the trace of pytorch-accelerated: two batches, one to evaluate on") {
+  // on_training_run_start, on_train_epoch_start, 2 x (on_train_step_start, on_train_step_end, on_..._end of
+  // the epoch), then the evaluation's, on_training_run_epoch_end, on_training_run_end: by the names that they
+  // have here.
+  auto args = toy::arguments();
+  args.eval_strategy = IntervalStrategy::epoch;
+  etude::Trainer trainer(toy::options(args), Recorder{});
+  trainer.train();
+  std::string trace;
+  for (const auto& name : trainer.callback<Recorder>().heard)
+    for (const auto* known :
+         {"InitEnd", "TrainBegin", "EpochBegin", "ForwardBegin", "BackwardBegin", "EpochEnd", "EvaluateBegin",
+          "PredictionStepBegin", "PredictionStep", "Evaluate", "TrainingRunEpochEnd", "TrainEnd",
+          "EvaluationRunBegin", "EvaluationRunEnd", "Stop"})
+      if (name == known) trace += name + " ";
+  CHECK(trace ==
+        "InitEnd TrainBegin EpochBegin ForwardBegin BackwardBegin ForwardBegin BackwardBegin EpochEnd "
+        "EvaluateBegin "
+        "PredictionStepBegin PredictionStep Evaluate TrainingRunEpochEnd TrainEnd ");
+}
+
+struct Stream {
+  std::int64_t batches;
+  std::int64_t given = 0;
+  void reset() { given = 0; }
+  std::optional<std::pair<torch::Tensor, torch::Tensor>> next() {
+    if (given++ == batches) return std::nullopt;
+    return std::pair{torch::ones({1}), torch::ones({1})};
+  }
+};
+
+TEST_CASE("a dataset without a length begins an epoch whenever it begins anew, until max_steps") {
+  auto args = toy::arguments();
+  args.max_steps = 5;
+  args.gradient_accumulation_steps = 2;
+  auto options = toy::options(args);
+  options.train_dataset = Stream{3};
+  CHECK(letters_of(options) == without_spaces("I B E s.poS spoS e E s.poS spoS e E s.poS e L T"));
+}
+
+TEST_CASE("an empty stream ends the training, and says so") {
+  auto args = toy::arguments();
+  args.max_steps = 5;
+  auto options = toy::options(args);
+  options.train_dataset = Stream{0};
+  etude::Trainer trainer(options, Recorder{});
+  const auto output = trainer.train();
+  CHECK(output.global_step == 0);
+  CHECK(output.stop_reason == "train_dataset gave no batches");
+  CHECK(trainer.callback<Recorder>().letters() == without_spaces("I B E e L T"));
+}
+
+}  // namespace

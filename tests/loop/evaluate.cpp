@@ -1,0 +1,257 @@
+#include "etude/loop/evaluate.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "common/toy.hpp"
+
+namespace {
+
+etude::TrainerOptions evaluation(std::int64_t examples, std::int64_t batch) {
+  auto args = toy::arguments();
+  args.per_device_eval_batch_size = batch;
+  return toy::options(args, 1, examples);
+}
+
+TEST_CASE("the loss of an evaluation is the mean over its examples, not over its batches") {
+  // The model says 0, the targets are 1, 1 + 2/66, ...: the mean of their squares.
+  double expected = 0;
+  for (int i = 0; i < 66; ++i) expected += std::pow(1 + 2 * i / 66., 2) / 66;
+  etude::Trainer trainer(evaluation(66, 8));
+  CHECK(trainer.evaluate().at("eval_loss") == doctest::Approx(expected).epsilon(1e-5));
+}
+
+TEST_CASE("evaluate returns the metrics with their prefix, the speed and the epoch") {
+  auto options = evaluation(5, 2);
+  options.compute_metrics = [](const etude::EvalPrediction& p) {
+    return etude::Metrics{{"examples", static_cast<double>(p.label_ids.single().size(0))}, {"eval_named", 7}};
+  };
+  etude::Trainer trainer(options);
+  const auto metrics = trainer.evaluate();
+  CHECK(metrics.at("eval_examples") == 5);
+  CHECK(metrics.at("eval_named") == 7);
+  CHECK(metrics.contains("eval_runtime"));
+  CHECK(metrics.contains("eval_samples_per_second"));
+  CHECK(metrics.contains("eval_steps_per_second"));
+  CHECK(metrics.at("epoch") == 0);
+  CHECK(trainer.evaluate({.metric_key_prefix = "mine"}).at("mine_examples") == 5);
+}
+
+TEST_CASE("several datasets have their names in the keys, and one result") {
+  auto options = evaluation(5, 2);
+  options.eval_dataset = {{"near", toy::dataset(1)}, {"far", toy::dataset(4)}};
+  etude::Trainer trainer(options);
+  const auto metrics = trainer.evaluate();
+  CHECK(metrics.at("eval_near_loss") == doctest::Approx(1));
+  CHECK(metrics.contains("eval_far_loss"));
+  CHECK_FALSE(metrics.contains("eval_loss"));
+  CHECK(trainer.evaluate({.eval_dataset = toy::dataset(1)}).at("eval_loss") == doctest::Approx(1));
+}
+
+TEST_CASE("the metric that decides may belong to one of several datasets") {
+  auto options = evaluation(5, 2);
+  options.eval_dataset = {{"near", toy::dataset(1)}, {"far", toy::dataset(4)}};
+  options.args.eval_strategy = etude::IntervalStrategy::epoch;
+  options.args.metric_for_best_model = "far_loss";
+  etude::Trainer trainer(options);
+  trainer.train();
+  CHECK(trainer.state().best_metric.has_value());
+  CHECK(trainer.state().best_global_step == 1);
+}
+
+TEST_CASE("predict gives the outputs of all examples in order, with the metrics of those that have labels") {
+  toy::Line model;
+  torch::NoGradGuard no_grad;
+  model->weight.fill_(3);
+  auto options = evaluation(1, 4);
+  options.model = model;
+  etude::Trainer trainer(options);
+  const auto [x, y] = toy::points(10);
+  const auto prediction = trainer.predict({x, y});
+  CHECK(torch::allclose(prediction.predictions.single(), 3 * x));
+  CHECK(torch::equal(prediction.label_ids.single(), y));
+  CHECK(prediction.metrics.at("test_loss") == doctest::Approx(torch::mse_loss(3 * x, y).item<double>()));
+  CHECK(prediction.metrics.contains("test_runtime"));
+
+  const auto unlabelled = trainer.predict(x);
+  CHECK(torch::allclose(unlabelled.predictions.single(), 3 * x));
+  CHECK(unlabelled.label_ids.empty());
+  CHECK_FALSE(unlabelled.metrics.contains("test_loss"));
+}
+
+struct ModesImpl : torch::nn::Module {
+  ModesImpl() { frozen->eval(); }
+  torch::Tensor forward(torch::Tensor x) {
+    training_seen = is_training();
+    return linear(x);
+  }
+  torch::nn::Linear linear = register_module("linear", torch::nn::Linear(1, 1));
+  torch::nn::BatchNorm1d frozen = register_module("frozen", torch::nn::BatchNorm1d(1));
+  bool training_seen = true;
+};
+TORCH_MODULE(Modes);
+
+TEST_CASE("evaluation runs in evaluation mode, and each submodule has its own mode again afterwards") {
+  Modes model;
+  model->train();
+  model->frozen->eval();
+  auto options = evaluation(2, 1);
+  options.model = model;
+  etude::Trainer trainer(options);
+  trainer.evaluate();
+  CHECK_FALSE(model->training_seen);
+  CHECK(model->is_training());
+  CHECK(model->linear->is_training());
+  CHECK_FALSE(model->frozen->is_training());
+}
+
+TEST_CASE("preprocess_logits_for_metrics makes what compute_metrics gets") {
+  auto options = evaluation(3, 2);
+  options.preprocess_logits_for_metrics = [](torch::Tensor logits, torch::Tensor labels) {
+    return logits + 10 * labels;
+  };
+  torch::Tensor seen;
+  options.compute_metrics = [&](const etude::EvalPrediction& p) {
+    seen = p.predictions;
+    return etude::Metrics{};
+  };
+  etude::Trainer(options).evaluate();
+  CHECK(torch::allclose(seen, 10 * toy::points(3).second));
+}
+
+TEST_CASE("include_for_metrics brings inputs and losses, one of each an example") {
+  auto options = evaluation(3, 2);
+  options.args.include_for_metrics = {"inputs", "loss"};
+  bool called = false;
+  options.compute_metrics = [&](const etude::EvalPrediction& p) {
+    called = true;
+    CHECK(torch::equal(p.inputs.single(), toy::points(3).first));
+    REQUIRE(p.losses.sizes() == torch::IntArrayRef({3}));
+    CHECK(p.losses[0].item<double>() == p.losses[1].item<double>());
+    return etude::Metrics{};
+  };
+  etude::Trainer(options).evaluate();
+  CHECK(called);
+}
+
+TEST_CASE("batch_eval_metrics calls compute_metrics batch by batch, and the last result counts") {
+  auto options = evaluation(5, 2);
+  options.args.batch_eval_metrics = true;
+  std::vector<std::pair<std::int64_t, bool>> calls;
+  options.compute_metrics = [&](const etude::EvalPrediction& p, bool compute_result) {
+    calls.emplace_back(p.label_ids.single().size(0), compute_result);
+    return etude::Metrics{{"calls", static_cast<double>(calls.size())}};
+  };
+  CHECK(etude::Trainer(options).evaluate().at("eval_calls") == 3);
+  CHECK(calls == std::vector<std::pair<std::int64_t, bool>>{{2, false}, {2, false}, {1, true}});
+}
+
+TEST_CASE("eval_do_concat_batches = false hands the batches over one by one") {
+  auto options = evaluation(5, 2);
+  options.args.eval_do_concat_batches = false;
+  bool called = false;
+  options.compute_metrics = [&](const etude::EvalPrediction& p) {
+    called = true;
+    CHECK(p.predictions.empty());
+    REQUIRE(p.batches.size() == 3);
+    CHECK(p.batches[2].predictions.single().size(0) == 1);
+    return etude::Metrics{};
+  };
+  etude::Trainer(options).evaluate();
+  CHECK(called);
+}
+
+TEST_CASE("eval_accumulation_steps changes nothing in the result") {
+  auto options = evaluation(5, 1);
+  options.compute_metrics = [](const etude::EvalPrediction& p) {
+    return etude::Metrics{{"sum", p.label_ids.single().sum().item<double>()}};
+  };
+  const auto expected = etude::Trainer(options).evaluate().at("eval_sum");
+  options.args.eval_accumulation_steps = 2;
+  CHECK(etude::Trainer(options).evaluate().at("eval_sum") == expected);
+}
+
+TEST_CASE("batches of different lengths are padded with -100 on the right") {
+  const auto joined = etude::pad_and_concatenate({torch::ones({2, 3}), torch::full({1, 5}, 2.)});
+  CHECK(torch::equal(
+      joined, torch::tensor({{1., 1., 1., -100., -100.}, {1., 1., 1., -100., -100.}, {2., 2., 2., 2., 2.}})));
+  CHECK(
+      torch::equal(etude::pad_and_concatenate({torch::tensor(1), torch::tensor(2)}), torch::tensor({1, 2})));
+}
+
+struct SeveralImpl : torch::nn::Module {
+  std::map<std::string, torch::Tensor> forward(torch::Tensor a, torch::Tensor b) {
+    return {{"difference", weight * (a - b)}, {"sum", weight * (a + b)}};
+  }
+  torch::Tensor weight = register_parameter("weight", torch::ones({1}));
+};
+TORCH_MODULE(Several);
+
+TEST_CASE("several inputs, and outputs by name; ignore_keys leaves some out") {
+  const auto a = torch::arange(4.).reshape({4, 1}), b = torch::ones({4, 1});
+  auto args = toy::arguments();
+  etude::Trainer trainer(
+      {.model = Several(),
+       .args = args,
+       .loss = [](const etude::Tensors& outputs,
+                  const etude::Tensors& labels) { return torch::mse_loss(outputs.at("sum"), labels); },
+       .train_dataset = etude::Dataset(etude::Tensors(a, b), a + b)});
+  const auto all = trainer.predict(etude::Dataset(etude::Tensors(a, b), a + b));
+  CHECK(all.predictions.names() == std::vector<std::string>{"difference", "sum"});
+  CHECK(torch::equal(all.predictions.at("difference"), a - b));
+  CHECK(all.metrics.at("test_loss") == 0);
+  const auto some =
+      trainer.predict(etude::Dataset(etude::Tensors(a, b), a + b), {.ignore_keys = {"difference"}});
+  CHECK(some.predictions.names() == std::vector<std::string>{"sum"});
+  CHECK(trainer.train().training_loss == 0);
+}
+
+struct WithLossImpl : torch::nn::Module {
+  std::pair<torch::Tensor, torch::Tensor> forward(torch::Tensor x, torch::Tensor y) {
+    const auto output = x * weight;
+    return {torch::mse_loss(output, y), output};
+  }
+  torch::Tensor weight = register_parameter("weight", torch::zeros({1}));
+};
+TORCH_MODULE(WithLoss);
+
+TEST_CASE(
+    "a model that computes its loss itself is given the labels, and its other outputs are the predictions") {
+  auto options = evaluation(4, 2);
+  options.model = WithLoss();
+  options.loss = {};
+  etude::Trainer trainer(options);
+  const auto [x, y] = toy::points(4);
+  const auto prediction = trainer.predict({x, y});
+  CHECK(prediction.metrics.at("test_loss") == doctest::Approx(y.square().mean().item<double>()));
+  CHECK(torch::equal(prediction.predictions.single(), torch::zeros({4, 1})));
+  trainer.train();
+  CHECK(trainer.model().as<WithLossImpl>().weight.item<double>() == 0);  // its one training point is (0, 1)
+}
+
+struct Named {
+  std::size_t size() const { return 4; }
+  std::map<std::string, torch::Tensor> get(std::size_t i) const {
+    return {{"x", torch::full({1}, static_cast<float>(i))},
+            {"y", torch::full({1}, 2.f * static_cast<float>(i))}};
+  }
+};
+
+TEST_CASE("label_names says which fields of an example are its labels") {
+  auto options = evaluation(4, 4);
+  options.args.label_names = {"y"};
+  etude::Trainer trainer(options);
+  const auto prediction = trainer.predict(Named{});
+  CHECK(torch::equal(prediction.label_ids.single(), torch::tensor({{0.f}, {2.f}, {4.f}, {6.f}})));
+  CHECK(prediction.metrics.contains("test_loss"));
+}
+
+TEST_CASE("an empty dataset is refused by name") {
+  auto options = evaluation(4, 4);
+  options.eval_dataset = etude::Dataset(torch::zeros({0, 1}), torch::zeros({0, 1}));
+  CHECK_THROWS_WITH_AS(etude::Trainer(options).evaluate(), "eval_dataset: it has no examples",
+                       etude::DataError);
+}
+
+}  // namespace

@@ -1,0 +1,198 @@
+#include "etude/loop/scopes.hpp"
+
+#include <doctest/doctest.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "common/toy.hpp"
+
+// Whatever way a training is left, it is left the same way: what was begun gets its end, everybody is told,
+// and the exception comes out as it was thrown.
+
+namespace {
+
+struct Boom : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+template <class Event>
+struct ThrowsIn {
+  bool thrown = false;
+  void on(const Event&) {
+    if (!std::exchange(thrown, true)) throw Boom("boom");
+  }
+};
+
+/// Stands behind the one that throws and hears what still comes.
+struct Witness {
+  std::vector<std::string> heard = {};
+  std::string callback = {}, event = {}, what = {};
+  bool error_before_ends = true;
+
+  void on(const etude::TrainBegin&) { heard.emplace_back("TrainBegin"); }
+  void on(const etude::EpochBegin&) { heard.emplace_back("EpochBegin"); }
+  void on(const etude::EpochEnd&) { heard.emplace_back("EpochEnd"); }
+  void on(const etude::TrainingRunEpochEnd&) { heard.emplace_back("TrainingRunEpochEnd"); }
+  void on(const etude::EvaluateBegin&) { heard.emplace_back("EvaluateBegin"); }
+  void on(const etude::EvaluateEnd&) { heard.emplace_back("EvaluateEnd"); }
+  void on(const etude::PredictEnd&) { heard.emplace_back("PredictEnd"); }
+  void on(const etude::Log& e) {
+    if (e.logs.contains("train_loss")) heard.emplace_back("Log");
+  }
+  void on(const etude::TrainEnd&) { heard.emplace_back("TrainEnd"); }
+  void on(const etude::TrainError& e) {
+    heard.emplace_back("TrainError");
+    callback = e.callback;
+    event = e.event;
+    what = e.what;
+  }
+  auto count(const std::string& name) const { return std::count(heard.begin(), heard.end(), name); }
+  std::string from_error() const {
+    const auto at = std::find(heard.begin(), heard.end(), "TrainError");
+    return fmt::format("{}", fmt::join(at, heard.end(), " "));
+  }
+};
+
+template <class Event>
+Witness thrown_in() {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.gradient_accumulation_steps = 2;
+  args.num_train_epochs = 2;
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  args.save_strategy = etude::SaveStrategy::epoch;
+  args.load_best_model_at_end = true;
+  args.logging_strategy = etude::IntervalStrategy::steps;
+  args.logging_steps = 1;
+  auto options = toy::options(args);
+  options.push = [](const std::filesystem::path&) {};
+  etude::Trainer<ThrowsIn<Event>, Witness> trainer(options);
+  CHECK_THROWS_WITH_AS(trainer.train(), "boom", Boom);
+  const auto& witness = trainer.template callback<Witness>();
+  CAPTURE(etude::short_type_name<Event>());
+  CHECK(witness.count("TrainError") == 1);
+  CHECK(witness.event == etude::short_type_name<Event>());
+  CHECK(witness.callback.starts_with("ThrowsIn<"));
+  CHECK(witness.what == "boom");
+  CHECK(witness.count("EpochBegin") <= witness.count("EpochEnd"));
+  CHECK(witness.count("EpochEnd") == witness.count("TrainingRunEpochEnd"));
+  CHECK(witness.count("EvaluateBegin") <= witness.count("EvaluateEnd"));
+  CHECK(witness.count("TrainEnd") == 1);
+  CHECK(witness.heard.back() == (std::same_as<Event, etude::TrainEnd> ? "TrainError" : "TrainEnd"));
+  CHECK(trainer.model().is_training());
+  // The trainer is as good as new.
+  CHECK(trainer.train().global_step == 2);
+  return witness;
+}
+
+TEST_CASE("a callback that throws, in each event of a training") {
+  CHECK(thrown_in<etude::TrainBegin>().from_error() == "TrainError Log TrainEnd");
+  const std::string in_epoch = "TrainError EpochEnd TrainingRunEpochEnd Log TrainEnd";
+  CHECK(thrown_in<etude::EpochBegin>().from_error() == in_epoch);
+  CHECK(thrown_in<etude::BatchFetched>().from_error() == in_epoch);
+  CHECK(thrown_in<etude::StepBegin>().from_error() == in_epoch);
+  CHECK(thrown_in<etude::ForwardBegin>().from_error() == in_epoch);
+  CHECK(thrown_in<etude::BackwardBegin>().from_error() == in_epoch);
+  CHECK(thrown_in<etude::BackwardEnd>().from_error() == in_epoch);
+  CHECK(thrown_in<etude::SubstepEnd>().from_error() == in_epoch);
+  CHECK(thrown_in<etude::GradientsClipped>().from_error() == in_epoch);
+  CHECK(thrown_in<etude::PreOptimizerStep>().from_error() == in_epoch);
+  CHECK(thrown_in<etude::OptimizerStep>().from_error() == in_epoch);
+  CHECK(thrown_in<etude::SchedulerStep>().from_error() == in_epoch);
+  CHECK(thrown_in<etude::StepEnd>().from_error() == in_epoch);
+  CHECK(thrown_in<etude::Log>().from_error() == in_epoch);
+  const std::string behind_epoch_end = "TrainError TrainingRunEpochEnd Log TrainEnd";
+  CHECK(thrown_in<etude::EpochEnd>().from_error() == behind_epoch_end);
+  const std::string in_evaluation = "TrainError EvaluateEnd TrainingRunEpochEnd Log TrainEnd";
+  CHECK(thrown_in<etude::EvaluateBegin>().from_error() == in_evaluation);
+  CHECK(thrown_in<etude::PredictionStepBegin>().from_error() == in_evaluation);
+  CHECK(thrown_in<etude::PredictionStep>().from_error() == in_evaluation);
+  CHECK(thrown_in<etude::Evaluate>().from_error() == in_evaluation);
+  CHECK(thrown_in<etude::EvaluateEnd>().from_error() == behind_epoch_end);
+  CHECK(thrown_in<etude::Save>().from_error() == behind_epoch_end);
+  CHECK(thrown_in<etude::PushBegin>().from_error() == behind_epoch_end);
+  CHECK(thrown_in<etude::TrainingRunEpochEnd>().from_error() == "TrainError Log TrainEnd");
+  CHECK(thrown_in<etude::CheckpointLoaded>().from_error() == "TrainError Log TrainEnd");
+  CHECK(thrown_in<etude::TrainEnd>().from_error() == "TrainError");
+}
+
+TEST_CASE("a callback that throws in Stop") {
+  etude::Trainer<ThrowsIn<etude::Stop>, Witness> trainer(toy::options(toy::arguments()));
+  trainer.control().should_epoch_stop = true;
+  CHECK_THROWS_AS(trainer.train(), Boom);
+  CHECK(trainer.callback<Witness>().from_error() == "TrainError Log TrainEnd");
+}
+
+TEST_CASE("a callback that throws while the trainer is built, or outside of training") {
+  CHECK_THROWS_AS((etude::Trainer<ThrowsIn<etude::InitEnd>>(toy::options(toy::arguments()))), Boom);
+
+  etude::Trainer<ThrowsIn<etude::EvaluationRunBegin>, ThrowsIn<etude::EvaluateBegin>,
+                 ThrowsIn<etude::PredictBegin>, ThrowsIn<etude::Predict>, ThrowsIn<etude::PredictEnd>,
+                 ThrowsIn<etude::EvaluationRunEnd>, Witness>
+      trainer(toy::options(toy::arguments()));
+  const auto& heard = trainer.callback<Witness>().heard;
+  CHECK_THROWS_AS(trainer.evaluate(), Boom);  // EvaluationRunBegin
+  CHECK(heard == std::vector<std::string>{"TrainError"});
+  CHECK_THROWS_AS(trainer.evaluate(), Boom);  // EvaluateBegin
+  CHECK(heard.back() == "EvaluateEnd");
+  CHECK_THROWS_AS(trainer.evaluate(), Boom);  // EvaluationRunEnd
+  CHECK(heard.back() == "TrainError");
+  CHECK_THROWS_AS(trainer.predict(toy::dataset(1)), Boom);  // PredictBegin
+  CHECK(heard.back() == "PredictEnd");
+  CHECK_THROWS_AS(trainer.predict(toy::dataset(1)), Boom);  // Predict
+  CHECK_THROWS_AS(trainer.predict(toy::dataset(1)), Boom);  // PredictEnd
+  CHECK(trainer.callback<Witness>().event == "PredictEnd");
+  trainer.evaluate();
+  trainer.predict(toy::dataset(1));
+}
+
+TEST_CASE("an exception of the model, the loss or the data has no callback to name") {
+  for (const auto what : {"loss", "data", "metrics"}) {
+    auto args = toy::arguments();
+    args.eval_strategy = etude::IntervalStrategy::epoch;
+    auto options = toy::options(args);
+    if (what == std::string("loss"))
+      options.loss = [](torch::Tensor, torch::Tensor) -> torch::Tensor { throw Boom("boom"); };
+    if (what == std::string("data"))
+      options.data_collator = [](std::vector<etude::Example>) -> etude::Batch { throw Boom("boom"); };
+    if (what == std::string("data"))
+      options.train_dataset =
+          std::vector<std::pair<torch::Tensor, torch::Tensor>>{{torch::ones({1}), torch::ones({1})}};
+    if (what == std::string("metrics"))
+      options.compute_metrics = [](const etude::EvalPrediction&) -> etude::Metrics { throw Boom("boom"); };
+    etude::Trainer<Witness> trainer(options);
+    CAPTURE(what);
+    CHECK_THROWS_AS(trainer.train(), Boom);
+    CHECK(trainer.callback<Witness>().count("TrainError") == 1);
+    CHECK(trainer.callback<Witness>().callback.empty());
+    CHECK(trainer.callback<Witness>().heard.back() == "TrainEnd");
+  }
+}
+
+struct ThrowsAgain {
+  void on(const etude::StepEnd&) { throw Boom("first"); }
+  void on(const etude::TrainError&) { throw Boom("second"); }
+  void on(const etude::EpochEnd&) { throw Boom("third"); }
+  void on(const etude::TrainEnd&) { throw Boom("fourth"); }
+};
+
+TEST_CASE("what is thrown on the way out hides neither the first exception nor an end event") {
+  etude::Trainer<ThrowsAgain, Witness> trainer(toy::options(toy::arguments()));
+  CHECK_THROWS_WITH_AS(trainer.train(), "first", Boom);
+  CHECK(trainer.callback<Witness>().from_error() == "TrainError EpochEnd TrainingRunEpochEnd Log TrainEnd");
+}
+
+struct ThrowsANumber {
+  void on(const etude::StepEnd&) { throw 7; }
+};
+
+TEST_CASE("what is thrown need not be a std::exception") {
+  etude::Trainer<ThrowsANumber, Witness> trainer(toy::options(toy::arguments()));
+  CHECK_THROWS_AS(trainer.train(), int);
+  CHECK(trainer.callback<Witness>().callback == "ThrowsANumber");
+  CHECK(trainer.callback<Witness>().what == "an exception that is no std::exception");
+}
+
+}  // namespace

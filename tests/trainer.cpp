@@ -1,0 +1,374 @@
+#include "etude/trainer.hpp"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+#include "common/toy.hpp"
+
+namespace {
+
+using toy::Recorder;
+
+struct Counter {
+  int steps = 0;
+  void on(const etude::StepEnd&) { ++steps; }
+};
+struct Named {
+  explicit Named(std::string name_) : name(std::move(name_)) {}
+  std::string name;
+  void on(const etude::TrainBegin&) {}
+};
+
+TEST_CASE("callbacks are deduced, found by their type, and default where they are not given") {
+  etude::Trainer deduced(toy::options(toy::arguments()), Counter{}, Named("n"));
+  deduced.train();
+  CHECK(deduced.callback<Counter>().steps == 2);
+  CHECK(deduced.callback<Named>().name == "n");
+  etude::Trainer<Counter, Named> named(toy::options(toy::arguments()), Named("only this one"));
+  named.train();
+  CHECK(named.callback<Counter>().steps == 2);
+}
+
+struct Twice {
+  static constexpr bool allows_duplicates = true;
+  int id = 0;
+  std::vector<int>* heard = nullptr;
+  void on(const etude::TrainBegin&) { heard->push_back(id); }
+};
+
+TEST_CASE("callbacks of one type that may stand twice are given in the order of the list") {
+  std::vector<int> heard;
+  etude::Trainer<Twice, Counter, Twice> trainer(toy::options(toy::arguments()), Twice{1, &heard},
+                                                Twice{2, &heard});
+  trainer.train();
+  CHECK(heard == std::vector<int>{1, 2});
+}
+
+struct MyFlow : etude::DefaultFlowCallback {};
+
+TEST_CASE("the defaults give way to those of the list, and to what derives from them") {
+  using Plain = etude::Composition<Counter>::callbacks_list;
+  CHECK(std::same_as<Plain, etude::callbacks<etude::DefaultFlowCallback, Counter, etude::ProgressCallback,
+                                             etude::PrinterCallback>>);
+  using Own =
+      etude::Composition<etude::RuntimeCallbacks, MyFlow, etude::PrinterCallback, Counter>::callbacks_list;
+  CHECK(std::same_as<Own, etude::callbacks<MyFlow, etude::PrinterCallback, Counter, etude::ProgressCallback,
+                                           etude::RuntimeCallbacks>>);
+  using None = etude::Composition<etude::NoDefaultCallbacks, Counter>::callbacks_list;
+  CHECK(std::same_as<None, etude::callbacks<Counter>>);
+}
+
+TEST_CASE("without callbacks a trainer trains to its last step and says nothing") {
+  etude::Trainer<etude::NoDefaultCallbacks> trainer(toy::options(toy::arguments(), 3));
+  CHECK(trainer.train().global_step == 3);
+}
+
+struct VerifyTrainBatch {
+  const torch::Tensor& xb;
+  const torch::Tensor& yb;
+};
+struct VerifyBatch {
+  int verified = 0;
+  void on(const VerifyTrainBatch& e) {
+    TORCH_CHECK(e.xb.size(0) == e.yb.size(0));
+    ++verified;
+  }
+};
+
+TEST_CASE("an event of one's own reaches static and run-time callbacks") {
+  etude::Trainer<VerifyBatch, etude::RuntimeCallbacks> trainer(toy::options(toy::arguments()));
+  int heard = 0;
+  trainer.add_callback(etude::on<VerifyTrainBatch>().call([&](const VerifyTrainBatch&) { ++heard; }));
+  const auto x = torch::zeros({2}), y = torch::zeros({2}), z = torch::zeros({3});
+  trainer.call_event(VerifyTrainBatch{x, y});
+  CHECK(trainer.callback<VerifyBatch>().verified == 1);
+  CHECK(heard == 1);
+  CHECK_THROWS_AS(trainer.call_event(VerifyTrainBatch{x, z}), c10::Error);
+}
+
+struct Verifying : etude::TrainerBase<Verifying, VerifyBatch, etude::Raises<VerifyTrainBatch>> {
+  using TrainerBase::TrainerBase;
+  torch::Tensor training_step(etude::Batch& batch) {
+    call_event(VerifyTrainBatch{batch.inputs, batch.labels});
+    return TrainerBase::training_step(batch);
+  }
+};
+
+TEST_CASE("an overridden training step raises an event of its own and calls the base's") {
+  Verifying trainer(toy::options(toy::arguments(), 3));
+  trainer.train();
+  CHECK(trainer.callback<VerifyBatch>().verified == 3);
+  CHECK(trainer.model().as<toy::LineImpl>().bias.item<double>() != 0);
+}
+
+struct Overriding : etude::TrainerBase<Overriding> {
+  using TrainerBase::TrainerBase;
+  std::string called;
+
+  etude::LossOutput compute_loss(const etude::Batch& batch, std::optional<double> items) {
+    called += 'l';
+    auto result = TrainerBase::compute_loss(batch, items);
+    result.loss = 2 * result.loss;
+    return result;
+  }
+  std::unique_ptr<etude::Optimizer> create_optimizer() {
+    called += 'o';
+    return TrainerBase::create_optimizer();
+  }
+  std::unique_ptr<etude::LRScheduler> create_scheduler(std::int64_t steps) {
+    called += 's';
+    return TrainerBase::create_scheduler(steps);
+  }
+  void log(etude::Metrics& logs) {
+    called += 'L';
+    logs["mine"] = 5;
+    TrainerBase::log(logs);
+  }
+  etude::PredictionStepOutput prediction_step(const etude::Batch& batch, bool loss_only,
+                                              const std::vector<std::string>& ignore_keys) {
+    called += 'p';
+    return TrainerBase::prediction_step(batch, loss_only, ignore_keys);
+  }
+};
+
+TEST_CASE("methods are overridden statically and can call the base's") {
+  auto args = toy::arguments();
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  Overriding trainer(toy::options(args, 1, 1));
+  const auto output = trainer.train();
+  CHECK(trainer.called == "oslplLL");
+  CHECK(output.training_loss == doctest::Approx(2));
+  CHECK(trainer.state().log_history.back().at("mine") == 5);
+}
+
+TEST_CASE("compute_loss as an option has the whole way from a batch to a loss") {
+  auto options = toy::options(toy::arguments(), 1);
+  options.loss = {};
+  options.compute_loss = [](etude::Model& model, const etude::Batch& batch, std::optional<double>) {
+    auto outputs = model.forward(batch.inputs);
+    return etude::LossOutput{3 * torch::mse_loss(outputs, batch.labels), outputs};
+  };
+  CHECK(etude::Trainer(options).train().training_loss == doctest::Approx(3));
+}
+
+TEST_CASE("run-time callbacks are added, removed and taken back") {
+  etude::Trainer<etude::RuntimeCallbacks> trainer(toy::options(toy::arguments(), 2));
+  const auto handle = trainer.add_callback(Counter{});
+  trainer.train();
+  CHECK(trainer.callback<Counter>().steps == 2);
+  CHECK(trainer.pop_callback<Counter>().steps == 2);
+  CHECK_THROWS_AS(trainer.remove_callback(handle), etude::ArgumentError);
+  trainer.add_callback(Counter{});
+  trainer.remove_callback<Counter>();
+  CHECK_THROWS_AS(trainer.pop_callback<Counter>(), etude::ArgumentError);
+}
+
+struct Scale {
+  void on(etude::BackwardBegin& e) { e.loss = e.loss * 2; }
+};
+
+TEST_CASE("describe tells each event with its callbacks in order, and who writes") {
+  etude::Trainer<etude::NoDefaultCallbacks, Counter, Scale, etude::RuntimeCallbacks> trainer(
+      toy::options(toy::arguments()));
+  trainer.add_callback(Named("n"));
+  trainer.add_callback(etude::on<etude::StepEnd>().call([](const etude::StepEnd&) {}));
+  const auto text = trainer.describe();
+  CHECK(text.find("TrainBegin           Named\n") != text.npos);
+  CHECK(text.find("BackwardBegin        Scale (writes)\n") != text.npos);
+  CHECK(text.find("StepEnd              Counter, InlineCallback") != text.npos);
+  CHECK(text.find("EpochEnd") == text.npos);
+}
+
+TEST_CASE("a writer changes the loss that is differentiated") {
+  auto args = toy::arguments();
+  args.optim = etude::OptimizerNames::sgd;
+  args.max_grad_norm = 0;
+  etude::Trainer<Scale> scaled(toy::options(args, 1));
+  scaled.train();
+  etude::Trainer<> plain(toy::options(args, 1));
+  plain.train();
+  const auto bias = [](auto& trainer) {
+    return trainer.model().template as<toy::LineImpl>().bias.template item<double>();
+  };
+  CHECK(bias(scaled) == doctest::Approx(2 * bias(plain)));
+}
+
+struct LogSomething {
+  void on(const etude::StepEnd& e) {
+    e.log("step", static_cast<double>(e.state.global_step));
+    e.log("ten", torch::full({}, 10.0));
+  }
+  void on(const etude::PredictionStep& e) { e.log("eval_batches", 1); }
+};
+struct AddToLogs {
+  void on(etude::Log& e) { e.logs["added"] = 1; }
+};
+
+TEST_CASE("what callbacks log comes with the next log as its mean; what writers add is kept in the history") {
+  auto args = toy::arguments();
+  args.logging_strategy = etude::IntervalStrategy::steps;
+  args.logging_steps = 2;
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  etude::Trainer<LogSomething, AddToLogs> trainer(toy::options(args, 4));
+  trainer.train();
+  const auto& history = trainer.state().log_history;
+  CHECK(history.at(0).at("step") == 2);  // the step of the line, not the mean that was logged under its name
+  CHECK(history.at(0).at("ten") == 10.0);
+  CHECK(history.at(1).at("added") == 1.0);
+  CHECK(history.at(2).at("eval_batches") == 1.0);
+  CHECK_FALSE(history.at(2).contains("ten"));
+}
+
+struct Vocabulary {
+  std::string words = "a b c";
+  void save(const std::filesystem::path& directory) const { std::ofstream(directory / "words.txt") << words; }
+};
+struct LooksItUp {
+  std::string seen = {};
+  void on(const etude::TrainBegin& e) { seen = e.processing_class->as<Vocabulary>().words; }
+};
+
+TEST_CASE("the processing class is reachable from events and stored with every checkpoint") {
+  const toy::Folder folder;
+  auto options = toy::options(toy::arguments());
+  options.args.output_dir = folder;
+  options.args.save_strategy = etude::SaveStrategy::epoch;
+  options.processing_class = Vocabulary{};
+  etude::Trainer<LooksItUp> trainer(options);
+  trainer.train();
+  CHECK(trainer.callback<LooksItUp>().seen == "a b c");
+  CHECK(std::filesystem::exists(folder / "checkpoint-2/words.txt"));
+  CHECK_THROWS_AS(options.processing_class.as<int>(), etude::ArgumentError);
+}
+
+TEST_CASE("a TorchScript module is trained like any other") {
+  torch::jit::Module module("Script");
+  module.register_parameter("weight", torch::zeros({1}, torch::requires_grad()), false);
+  module.define("def forward(self, x):\n    return x * self.weight\n");
+  auto options = toy::options(toy::arguments(), 4);
+  options.model = module;
+  etude::Trainer trainer(options);
+  trainer.train();
+  CHECK(module.attr("weight").toTensor().item<double>() > 0);
+}
+
+TEST_CASE("everything wrong with the options is said at once") {
+  etude::TrainerOptions options;
+  options.args.learning_rate = -1;
+  options.args.gradient_accumulation_steps = 0;
+  options.args.eval_strategy = etude::IntervalStrategy::epoch;
+  try {
+    etude::Trainer trainer(options);
+    FAIL("nothing was thrown");
+  } catch (const etude::ArgumentError& error) {
+    const std::string what = error.what();
+    CHECK(what.find("learning_rate is -1") != what.npos);
+    CHECK(what.find("gradient_accumulation_steps is 0") != what.npos);
+    CHECK(what.find("model is not set") != what.npos);
+    CHECK(what.find("eval_strategy is epoch: must be no without an eval_dataset") != what.npos);
+  }
+}
+
+/// What train() says of options that `spoil` has been at.
+template <class Exception, class Spoil>
+std::string refusal(Spoil spoil) {
+  auto options = toy::options(toy::arguments());
+  spoil(options);
+  try {
+    etude::Trainer(options).train();
+  } catch (const Exception& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST_CASE("bad input is answered with what is allowed") {
+  using etude::ArgumentError, etude::DataError, etude::MetricError;
+  CHECK(refusal<DataError>([](auto& o) {
+          o.args.per_device_train_batch_size = 2;
+          o.loss = torch::nn::MSELoss(torch::nn::MSELossOptions(torch::kNone));
+        }).find("must be a single number, not float32 [2, 1]") != std::string::npos);
+  CHECK(refusal<DataError>([](auto& o) {
+          o.train_dataset = {torch::zeros({4, 1}), torch::zeros({4})};
+          o.args.per_device_train_batch_size = 4;
+        }).find("must have the same shape") != std::string::npos);
+  CHECK_THROWS_AS(etude::Dataset(torch::zeros({4, 1}), torch::zeros({3, 1})), DataError);
+  CHECK(refusal<DataError>([](auto& o) {
+          o.train_dataset = {torch::zeros({0, 1}), torch::zeros({0, 1})};
+        }) == "train_dataset: it has no examples");
+  CHECK(refusal<ArgumentError>([](auto& o) { o.train_dataset = {}; }) ==
+        "train_dataset is not set: train() needs it");
+  CHECK(refusal<ArgumentError>([](auto& o) {
+          o.model = torch::nn::Identity();
+        }).find("no parameter to train") != std::string::npos);
+  CHECK(refusal<DataError>([](auto& o) {
+          o.compute_loss = [](etude::Model&, const etude::Batch&, std::optional<double>) {
+            return etude::LossOutput{torch::zeros({}), {}};
+          };
+          o.loss = {};
+        }).find("depends on no parameter that is trained") != std::string::npos);
+  CHECK(refusal<DataError>([](auto& o) {
+          o.train_dataset = torch::zeros({4, 1});
+        }).find("the dataset has no labels") != std::string::npos);
+  CHECK(refusal<MetricError>([](auto& o) {
+          o.args.eval_strategy = etude::IntervalStrategy::epoch;
+          o.args.metric_for_best_model = "acuracy";
+        }).find("'acuracy', and the evaluation has no 'eval_acuracy': must be one of eval_loss") !=
+        std::string::npos);
+  CHECK(refusal<ArgumentError>([](auto& o) {
+          o.args.batch_eval_metrics = true;
+          o.compute_metrics = [](const etude::EvalPrediction&) { return etude::Metrics{}; };
+        }).find("must take a second argument, bool compute_result") != std::string::npos);
+  CHECK(refusal<ArgumentError>([](auto& o) {
+          o.model_init = [] { return toy::Line(); };
+        }).find("model and model_init are both set") != std::string::npos);
+  CHECK(refusal<DataError>([](auto& o) {
+          o.train_dataset = etude::Dataset(etude::Tensors(torch::zeros({2, 1}), torch::zeros({2, 1})),
+                                           torch::zeros({2, 1}));
+        }).find("takes 1 tensors, not 2") != std::string::npos);
+}
+
+struct AsksForAnEvaluation {
+  void on(const etude::StepEnd& e) { e.control.should_evaluate = true; }
+};
+
+TEST_CASE("an evaluation that is asked for without a dataset is an error") {
+  auto options = toy::options(toy::arguments());
+  options.eval_dataset = {};
+  etude::Trainer<AsksForAnEvaluation> trainer(options);
+  CHECK_THROWS_WITH_AS(trainer.train(), "eval_dataset is not set: an evaluation needs it",
+                       etude::ArgumentError);
+}
+
+struct TrainsAgain {
+  std::function<void()> train = {};
+  void on(const etude::StepEnd&) { train(); }
+};
+
+TEST_CASE("train() inside a training is refused") {
+  etude::Trainer<TrainsAgain> trainer(toy::options(toy::arguments()));
+  trainer.callback<TrainsAgain>().train = [&] { trainer.train(); };
+  CHECK_THROWS_WITH_AS(trainer.train(), "train() was called from inside a training", etude::Error);
+}
+
+struct EvaluatesItself {
+  std::function<etude::Metrics()> evaluate = {};
+  double loss = 0;
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step == 1) loss = evaluate().at("eval_loss");
+  }
+};
+
+TEST_CASE("evaluate() inside a training is an evaluation like any other, and the training goes on") {
+  etude::Trainer<EvaluatesItself> trainer(toy::options(toy::arguments(), 2));
+  trainer.callback<EvaluatesItself>().evaluate = [&] { return trainer.evaluate(); };
+  CHECK(trainer.train().global_step == 2);
+  CHECK(trainer.callback<EvaluatesItself>().loss > 0);
+  CHECK(trainer.model().is_training());
+}
+
+}  // namespace
