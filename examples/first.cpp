@@ -1,0 +1,40 @@
+#include <etude/etude.hpp>
+
+struct NetImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor points) { return out(torch::relu(hidden(points))); }
+  torch::nn::Linear hidden = register_module("hidden", torch::nn::Linear(2, 32));
+  torch::nn::Linear out = register_module("out", torch::nn::Linear(32, 2));
+};
+TORCH_MODULE(Net);
+
+// A callback is any struct. Events are types: write `on` for those you want, and take what you need from
+// them.
+struct Announce {
+  void on(const etude::TrainBegin& e) { fmt::print("up to {} epochs\n", e.args.num_train_epochs); }
+  void on(const etude::Log& e) { fmt::print("step {}: {}\n", e.state.global_step, e.logs); }
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step == 100) e.control.should_evaluate = true;
+  }
+};
+
+// Points of a square, and whether they lie in a circle.
+etude::Dataset points(std::int64_t n) {
+  const auto x = torch::rand({n, 2}) * 2 - 1;
+  return {x, x.square().sum(1).lt(0.6).to(torch::kLong)};
+}
+
+int main(int argc, char** argv) {
+  auto args = etude::parse_arguments<etude::TrainingArguments>(
+      argc, argv);  // --learning_rate 1e-2 --eval_strategy epoch
+
+  etude::Trainer<Announce> trainer({.model = Net(),
+                                    .args = args,
+                                    .loss = torch::nn::CrossEntropyLoss(),
+                                    .train_dataset = points(4000),
+                                    .eval_dataset = points(1000),
+                                    .compute_metrics = etude::metrics::accuracy});
+
+  etude::TrainOutput result = trainer.train();
+  etude::Metrics metrics = trainer.evaluate();
+  fmt::print("{} steps, accuracy {:.3f}\n", result.global_step, metrics.at("eval_accuracy"));
+}
