@@ -88,7 +88,9 @@ TEST_CASE("every dtype, shape and layout comes back") {
   etude::save_safetensors(file.path, tensors, {{"step", "3"}, {"text", "ü\n"}});
   const auto loaded = etude::load_safetensors(file.path);
   CHECK(loaded.tensors.size() == tensors.size());
-  for (const auto& [name, tensor] : tensors) {
+  for (const auto& named : tensors) {
+    const auto& name = named.first;
+    const auto& tensor = named.second;
     CAPTURE(name);
     CHECK((at(loaded, name).scalar_type() == tensor.scalar_type()));
     CHECK(at(loaded, name).sizes() == tensor.sizes());

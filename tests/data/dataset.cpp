@@ -146,6 +146,9 @@ struct Getting {
   auto get(std::size_t index) { return give(static_cast<std::int64_t>(index)); }
 };
 
+template <class Gives>
+Getting(Gives) -> Getting<Gives>;
+
 struct Record {
   BOOST_HANA_DEFINE_STRUCT(Record, (torch::Tensor, x), (torch::Tensor, labels));
 };

@@ -298,7 +298,7 @@ inline void save_safetensors(const std::filesystem::path& path,
     if (!names.insert(*part.name).second) {
       throw CheckpointError(fmt::format("tensor '{}': the name is there twice, or reserved", *part.name));
     }
-    const auto end = offset + part.tensor->numel() * part.tensor->element_size();
+    const auto end = offset + part.tensor->nbytes();
     header.push_back({*part.name,
                       {{"dtype", detail::safetensors_dtypes[part.dtype].first},
                        {"shape", part.tensor->sizes().vec()},
