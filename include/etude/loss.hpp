@@ -56,18 +56,23 @@ template <LossOperand Output, LossOperand Labels, class Count>
   requires is_item_count<Count>
 inline constexpr LossForm form_of<std::tuple<Output, Labels, Count>> = LossForm::kCounting;
 
+// An integer in a plain function may mean anything: in torch::mse_loss it is the reduction.
+template <class Types>
+inline constexpr bool ends_with_integer = false;
+template <class Output, class Labels, std::integral Last>
+inline constexpr bool ends_with_integer<std::tuple<Output, Labels, Last>> = true;
+
 /// The parameters with which a loss is called: as it has them, or, of a template or overloads, those that it
 /// takes first of (Tensor, Tensor) and (Tensor, Tensor, double). An empty tuple if there are none.
 template <class F>
 consteval auto loss_parameters() {
   if constexpr (requires(F f) { std::function(f); }) {
     using Types = typename Parameters<decltype(std::function(std::declval<F>()))>::Types;
-    // An integer in a function may mean anything: in torch::mse_loss it is the reduction.
-    if constexpr (std::is_pointer_v<F> && std::tuple_size_v<Types> == 3) {
-      if constexpr (std::is_integral_v<std::tuple_element_t<2, Types>>)
-        return std::type_identity<std::tuple<>>();
+    if constexpr (std::is_pointer_v<F> && ends_with_integer<Types>) {
+      return std::type_identity<std::tuple<>>();
+    } else {
+      return std::type_identity<Types>();
     }
-    return std::type_identity<Types>();
   } else if constexpr (std::invocable<F&, const torch::Tensor&, const torch::Tensor&>) {
     return std::type_identity<std::tuple<torch::Tensor, torch::Tensor>>();
   } else if constexpr (std::invocable<F&, const torch::Tensor&, const torch::Tensor&, double>) {
@@ -129,10 +134,15 @@ torch::Tensor call_loss(std::type_identity<std::tuple<Parameter...>>, F& f, cons
   using Types = std::tuple<Parameter...>;
   const auto& output = operand<std::tuple_element_t<0, Types>>(outputs, "outputs");
   const auto& target = operand<std::tuple_element_t<1, Types>>(labels, "labels");
+  const auto compute = [&](const auto&... count) -> torch::Tensor {
+    using Result = std::invoke_result_t<F&, decltype(output), decltype(target), decltype(count)...>;
+    static_assert(std::convertible_to<Result, torch::Tensor>, "etude: a loss must give a torch::Tensor");
+    if constexpr (std::convertible_to<Result, torch::Tensor>) return f(output, target, count...);
+  };
   if constexpr (form_of<Types> == LossForm::kCounting) {
-    return f(output, target, item_count<std::tuple_element_t<2, Types>>(num_items, labels));
+    return compute(item_count<std::tuple_element_t<2, Types>>(num_items, labels));
   } else {
-    return f(output, target);
+    return compute();
   }
 }
 

@@ -47,6 +47,15 @@ struct AnyModel {
   virtual torch::jit::Module* script() { return nullptr; }
 };
 
+template <class T>
+Tensors output_of(const T& output) {
+  static_assert(
+      TensorsConvertible<T>,
+      "etude: the model's forward must give a torch::Tensor, or a pair, tuple, vector, string-keyed map or "
+      "Boost.Hana struct of them");
+  if constexpr (TensorsConvertible<T>) return tensors_of(output);
+}
+
 template <class M>
 class NativeModel final : public AnyModel {
  public:
@@ -58,17 +67,17 @@ class NativeModel final : public AnyModel {
 
   Tensors forward(const Tensors& inputs) override {
     if constexpr (ForwardTakesWhole<M, Tensors>) {
-      return tensors_of(module_->forward(inputs));
+      return output_of(module_->forward(inputs));
     } else if constexpr (ForwardTakesWhole<M, Batch>) {
       return forward(make_batch(inputs, {}));
     } else {
-      return forward_all<Tensors>(*module_, inputs, [](const auto& output) { return tensors_of(output); });
+      return forward_all<Tensors>(*module_, inputs, [](const auto& output) { return output_of(output); });
     }
   }
 
   Tensors forward(const Batch& batch) override {
     if constexpr (ForwardTakesWhole<M, Batch>) {
-      return tensors_of(module_->forward(batch));
+      return output_of(module_->forward(batch));
     } else {
       return forward(batch.inputs);
     }

@@ -71,7 +71,8 @@ TEST_CASE("a second training counts anew") {
   auto options = toy::options(args, 1);
   options.compute_metrics = [](const etude::EvalPrediction&) { return etude::Metrics{{"score", 1}}; };
   options.args.metric_for_best_model = "score";
-  etude::Trainer<etude::EarlyStoppingCallback> trainer(options, {.early_stopping_patience = 2});
+  etude::Trainer<etude::EarlyStoppingCallback> trainer(
+      options, etude::EarlyStoppingCallback{.early_stopping_patience = 2});
   CHECK(trainer.train().global_step == 3);
   CHECK(trainer.train().global_step == 3);
 }
@@ -81,7 +82,8 @@ TEST_CASE("without a metric of one's own the loss decides") {
   args.num_train_epochs = 6;
   args.learning_rate = 1e-12;
   args.eval_strategy = etude::IntervalStrategy::epoch;
-  etude::Trainer<etude::EarlyStoppingCallback> trainer(toy::options(args, 1), {.early_stopping_patience = 3});
+  etude::Trainer<etude::EarlyStoppingCallback> trainer(
+      toy::options(args, 1), etude::EarlyStoppingCallback{.early_stopping_patience = 3});
   CHECK(trainer.train().global_step == 4);  // The loss stays: one best, three without a gain.
 }
 
