@@ -128,10 +128,10 @@ struct Overriding : etude::TrainerBase<Overriding> {
     logs["mine"] = 5;
     TrainerBase::log(logs);
   }
-  etude::PredictionStepOutput prediction_step(const etude::Batch& batch, bool loss_only,
+  etude::PredictionStepOutput prediction_step(const etude::Batch& batch,
                                               const std::vector<std::string>& ignore_keys) {
     called += 'p';
-    return TrainerBase::prediction_step(batch, loss_only, ignore_keys);
+    return TrainerBase::prediction_step(batch, ignore_keys);
   }
 };
 

@@ -247,8 +247,7 @@ class TrainerBase {
   }
 
   /// Forward of one batch of an evaluation or a prediction, without gradients.
-  PredictionStepOutput prediction_step(const Batch& batch, bool loss_only,
-                                       const std::vector<std::string>& ignore_keys) {
+  PredictionStepOutput prediction_step(const Batch& batch, const std::vector<std::string>& ignore_keys) {
     PredictionStepOutput result{{}, {}, batch.labels};
     if (batch.labels.empty()) {
       result.logits = core_.model.forward(batch);
@@ -257,7 +256,7 @@ class TrainerBase {
       result.loss = std::move(computed.loss);
       result.logits = std::move(computed.outputs);
     }
-    result.logits = loss_only ? Tensors() : without_keys(result.logits, ignore_keys);
+    result.logits = without_keys(result.logits, ignore_keys);
     return result;
   }
 

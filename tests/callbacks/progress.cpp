@@ -126,7 +126,7 @@ TEST_CASE("with disable_tqdm only the logs are printed") {
 }
 
 TEST_CASE("a line of the bar has the width of the terminal at most, after a resize too") {
-  for (const unsigned short columns : {120, 80, 40, 20, 10}) {
+  for (const unsigned short columns : std::initializer_list<unsigned short>{120, 80, 40, 20, 10}) {
     const auto text = written(200, [&](int terminal) {
       etude::ProgressBar bar(stderr, "train", 1000);
       winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};

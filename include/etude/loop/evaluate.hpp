@@ -19,7 +19,7 @@ namespace etude {
 /// What a batch of an evaluation comes to.
 struct PredictionStepOutput {
   torch::Tensor loss;  ///< One element; undefined where there are no labels.
-  Tensors logits;      ///< The outputs that are predictions; empty if only the loss is wanted.
+  Tensors logits;      ///< The outputs that are predictions.
   Tensors labels;
 };
 
@@ -91,12 +91,12 @@ class EvaluationLoop {
       next = batches.next();
       seen_ += batch.size;
       batch = trainer_.raise(PredictionStepBegin{core_.context(), std::move(batch)}).batch;
-      auto output = trainer_.derived().prediction_step(batch, loss_only, ignore_keys_);
+      auto output = trainer_.derived().prediction_step(batch, ignore_keys_);
       if (output.loss.defined()) loss.add(output.loss, static_cast<double>(batch.size));
-      if (core_.options.preprocess_logits_for_metrics && !output.logits.empty())
-        output.logits = core_.options.preprocess_logits_for_metrics(output.logits, output.labels);
       trainer_.raise(PredictionStep{core_.context(), batch, output.logits, output.loss});
       if (!loss_only) {
+        if (core_.options.preprocess_logits_for_metrics)
+          output.logits = core_.options.preprocess_logits_for_metrics(output.logits, output.labels);
         EvalPrediction part{output.logits, output.labels, {}, {}, {}};
         if (wants("inputs")) part.inputs = batch.inputs;
         if (wants("loss") && output.loss.defined())

@@ -51,12 +51,6 @@ class TrainLoop {
     core_.trained_before = true;
     core_.train_dataloader = trainer_.derived().get_train_dataloader();
     plan_ = plan_training(core_.args, core_.train_dataloader->size());
-    if (core_.train_dataloader->size() == 0)
-      throw DataError(fmt::format(
-          "train_dataset has {} examples, fewer than one batch of per_device_train_batch_size = {}, "
-          "and dataloader_drop_last is set",
-          core_.train_dataloader->dataset_size().value_or(0), core_.args.per_device_train_batch_size));
-
     state = {};
     std::filesystem::path checkpoint;
     if (options.resume_from_checkpoint) {
@@ -74,7 +68,7 @@ class TrainLoop {
 
     core_.control.should_training_stop = false;
     core_.control.stop_reason.clear();
-    core_.last_logged_step = last_saved_step_ = last_evaluated_step_ = state.global_step;
+    core_.last_logged_step = state.global_step;
     first_step_ = state.global_step;
     core_.loss = RunningMean(core_.args.logging_nan_inf_filter);
     core_.total_loss = 0;
@@ -209,7 +203,6 @@ class TrainLoop {
       log_step();
     if (std::exchange(control.should_evaluate, false)) {
       const auto metrics = trainer_.evaluate_all(core_.options.eval_dataset, "eval", {});
-      last_evaluated_step_ = core_.state.global_step;
       if (core_.lr_scheduler->needs_metric()) core_.lr_scheduler->step(best_metric(core_.args, metrics));
       const bool best = update_best_metric(core_.args, metrics, core_.state);
       if (core_.args.save_strategy == SaveStrategy::best && best) control.should_save = true;
@@ -231,7 +224,6 @@ class TrainLoop {
 
   void save() {
     const auto checkpoint = trainer_.derived().save_checkpoint();
-    last_saved_step_ = core_.state.global_step;
     trainer_.raise(Save{core_.context(), checkpoint});
     if (core_.options.push) {
       trainer_.raise(PushBegin{core_.context(), checkpoint});
@@ -310,8 +302,6 @@ class TrainLoop {
   torch::Tensor group_loss_;
   std::chrono::steady_clock::time_point begun_;
   std::int64_t first_step_ = 0;
-  std::int64_t last_evaluated_step_ = 0;
-  std::int64_t last_saved_step_ = 0;
   double mean_loss_ = 0;
 };
 

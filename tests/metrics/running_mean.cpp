@@ -1,0 +1,81 @@
+#include "etude/metrics/running_mean.hpp"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <limits>
+
+#include "etude/metrics/pending_logs.hpp"
+
+namespace {
+
+TEST_CASE("the mean is weighted, over numbers and tensors of any dtype, in the order of adding") {
+  etude::RunningMean mean;
+  mean.add(1.0);
+  mean.add(torch::full({}, 2.0, torch::kFloat), 3);
+  mean.add(torch::full({1}, 4, torch::kLong));
+  mean.add(torch::full({}, 0.5, torch::kDouble), 2);
+  CHECK(mean.weight() == 7);
+  CHECK(mean.sum() == doctest::Approx(1 + 6 + 4 + 1));
+  CHECK(mean.mean() == doctest::Approx(12 / 7.));
+  mean.reset();
+  CHECK(std::isnan(mean.mean()));
+}
+
+TEST_CASE("float32 values don't lose what a float32 sum would") {
+  etude::RunningMean mean;
+  mean.add(torch::full({}, 16777216.0f));
+  for (int i = 0; i < 8; ++i) mean.add(torch::full({}, 1.0f));
+  CHECK(mean.sum() == 16777224);
+}
+
+TEST_CASE("more tensors than it keeps are all counted") {
+  etude::RunningMean mean;
+  for (int i = 0; i < 10000; ++i) mean.add(torch::full({}, 1.0, torch::kDouble));
+  CHECK(mean.sum() == 10000);
+}
+
+TEST_CASE("with the filter, what is not finite counts as the mean of what came before it") {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  etude::RunningMean mean(true);
+  mean.add(nan);  // nothing before: 0
+  mean.add(2.0);
+  mean.add(torch::full({}, nan, torch::kDouble));
+  CHECK(mean.sum() == doctest::Approx(0 + 2 + 1));
+  CHECK(mean.filtered() == 2);
+}
+
+TEST_CASE("reading a loss on the CPU runs no operator") {
+  int operators = 0;
+  static int* counter = nullptr;
+  counter = &operators;
+  const auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback([](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
+        ++*counter;
+        return nullptr;
+      }).scopes({at::RecordScope::FUNCTION}));
+  const auto loss = torch::full({}, 1.5f);
+  const int before = operators;
+  CHECK(before > 0);
+  etude::RunningMean mean(true);
+  for (int i = 0; i < 100; ++i) mean.add(loss);
+  CHECK(mean.mean() == 1.5);
+  CHECK(operators == before);
+  at::removeCallback(handle);
+}
+
+TEST_CASE("pending logs are means by name, in the order of their first mention") {
+  etude::PendingLogs logs;
+  logs.add("b", 1.0);
+  logs.add("a", torch::full({}, 2.0));
+  logs.add("b", 3.0);
+  etude::Metrics taken;
+  logs.take_into(taken);
+  CHECK(fmt::format("{}", taken) == "{b: 2, a: 2}");
+  etude::Metrics nothing;
+  logs.take_into(nothing);
+  CHECK(nothing.empty());
+}
+
+}  // namespace
