@@ -55,7 +55,8 @@ struct TrainBegin : Context {};
 struct EpochBegin : Context {};
 
 /// A micro-batch has come out of the loader and lies on the model's device. All those of one accumulation
-/// group are fetched before its first is used.
+/// group are fetched before its first is used. A writer puts other tensors in the place of its own: these may
+/// be views of the dataset's.
 struct BatchFetched : Context {
   Batch batch;
 };

@@ -1,0 +1,13 @@
+// EXPECT: the model has no public forward that takes 1 to 8 torch::Tensor
+// NEEDS: torch
+#include "etude/model.hpp"
+
+struct Net : torch::nn::Module {
+#ifdef ETUDE_MISTAKE
+  torch::Tensor forward(int pixels);
+#else
+  torch::Tensor forward(torch::Tensor pixels);
+#endif
+};
+
+etude::Model model() { return std::make_shared<Net>(); }
