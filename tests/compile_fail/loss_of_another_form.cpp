@@ -3,7 +3,11 @@
 #include "etude/loss.hpp"
 
 #ifdef ETUDE_MISTAKE
-etude::Loss loss() { return [](torch::Tensor output) { return output.mean(); }; }
+etude::Loss loss() {
+  return [](torch::Tensor output) { return output.mean(); };
+}
 #else
-etude::Loss loss() { return [](torch::Tensor output, torch::Tensor) { return output.mean(); }; }
+etude::Loss loss() {
+  return [](torch::Tensor output, torch::Tensor) { return output.mean(); };
+}
 #endif

@@ -1,8 +1,8 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <etude/optim/adafactor.hpp>
 #include <vector>
+#include "etude/optim/adafactor.hpp"
 
 #include "compare.hpp"
 

@@ -2,7 +2,7 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 
-#include <etude/optim/adam.hpp>
+#include "etude/optim/adam.hpp"
 
 #include "compare.hpp"
 

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <etude/optim/optimizer.hpp>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
+#include "etude/optim/optimizer.hpp"
 
 /// Runs one of our optimizers on flat parameters beside one of torch's on plain copies of them, with the same
 /// gradients: some parameters get one in every step, one in some steps, one never, one is frozen.

@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 #include <torch/nn/modules/linear.h>
 
-#include <etude/optim/create.hpp>
+#include "etude/optim/create.hpp"
 
 namespace {
 

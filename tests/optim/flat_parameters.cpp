@@ -4,8 +4,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/utils/clip_grad.h>
 
-#include <etude/optim/flat_parameters.hpp>
 #include <limits>
+#include "etude/optim/flat_parameters.hpp"
 
 namespace {
 

@@ -1,8 +1,8 @@
 #include <doctest/doctest.h>
 
-#include <etude/optim/metric_schedules.hpp>
 #include <limits>
 #include <vector>
+#include "etude/optim/metric_schedules.hpp"
 
 namespace {
 

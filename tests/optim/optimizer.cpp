@@ -3,13 +3,13 @@
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adamw.h>
 
-#include <etude/optim/adafactor.hpp>
-#include <etude/optim/adagrad.hpp>
-#include <etude/optim/adam.hpp>
-#include <etude/optim/lion.hpp>
-#include <etude/optim/optimizer.hpp>
-#include <etude/optim/rmsprop.hpp>
-#include <etude/optim/sgd.hpp>
+#include "etude/optim/adafactor.hpp"
+#include "etude/optim/adagrad.hpp"
+#include "etude/optim/adam.hpp"
+#include "etude/optim/lion.hpp"
+#include "etude/optim/optimizer.hpp"
+#include "etude/optim/rmsprop.hpp"
+#include "etude/optim/sgd.hpp"
 
 #include "compare.hpp"
 

@@ -5,7 +5,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
-#include <etude/optim/parameter_groups.hpp>
+#include "etude/optim/parameter_groups.hpp"
 
 namespace {
 

@@ -1,9 +1,9 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <etude/optim/schedules.hpp>
 #include <numbers>
 #include <vector>
+#include "etude/optim/schedules.hpp"
 
 namespace {
 

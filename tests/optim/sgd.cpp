@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 #include <torch/optim/sgd.h>
 
-#include <etude/optim/sgd.hpp>
+#include "etude/optim/sgd.hpp"
 
 #include "compare.hpp"
 

@@ -6,14 +6,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <etude/error.hpp>
-#include <etude/optim/optimizer.hpp>
-#include <etude/optim/options.hpp>
-#include <etude/reflect/struct.hpp>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
+#include "etude/error.hpp"
+#include "etude/optim/optimizer.hpp"
+#include "etude/optim/options.hpp"
+#include "etude/reflect/struct.hpp"
 
 namespace etude {
 

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <etude/libtorch/optim.hpp>
-#include <etude/optim/flat_optimizer.hpp>
-#include <etude/optim/options.hpp>
-#include <etude/reflect/struct.hpp>
 #include <vector>
+#include "etude/libtorch/optim.hpp"
+#include "etude/optim/flat_optimizer.hpp"
+#include "etude/optim/options.hpp"
+#include "etude/reflect/struct.hpp"
 
 namespace etude {
 

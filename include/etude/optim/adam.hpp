@@ -4,12 +4,12 @@
 
 #include <cmath>
 #include <cstdint>
-#include <etude/libtorch/optim.hpp>
+#include "etude/libtorch/optim.hpp"
 
-#include <etude/optim/flat_optimizer.hpp>
-#include <etude/optim/options.hpp>
-#include <etude/reflect/struct.hpp>
 #include <vector>
+#include "etude/optim/flat_optimizer.hpp"
+#include "etude/optim/options.hpp"
+#include "etude/reflect/struct.hpp"
 
 namespace etude {
 

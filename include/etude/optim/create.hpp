@@ -1,24 +1,25 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/nn/module.h>
 
 #include <cstdint>
-#include <etude/error.hpp>
-#include <etude/optim/adafactor.hpp>
-#include <etude/optim/adagrad.hpp>
-#include <etude/optim/adam.hpp>
-#include <etude/optim/lbfgs.hpp>
-#include <etude/optim/lion.hpp>
-#include <etude/optim/lr_scheduler.hpp>
-#include <etude/optim/parameter_groups.hpp>
-#include <etude/optim/rmsprop.hpp>
-#include <etude/optim/sgd.hpp>
-#include <etude/reflect/key_values.hpp>
-#include <etude/training_arguments.hpp>
 #include <memory>
 #include <utility>
 #include <vector>
+#include "etude/error.hpp"
+#include "etude/optim/adafactor.hpp"
+#include "etude/optim/adagrad.hpp"
+#include "etude/optim/adam.hpp"
+#include "etude/optim/lbfgs.hpp"
+#include "etude/optim/lion.hpp"
+#include "etude/optim/lr_scheduler.hpp"
+#include "etude/optim/parameter_groups.hpp"
+#include "etude/optim/rmsprop.hpp"
+#include "etude/optim/sgd.hpp"
+#include "etude/reflect/key_values.hpp"
+#include "etude/training_arguments.hpp"
 
 namespace etude {
 namespace detail {

@@ -13,8 +13,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include <etude/error.hpp>
-#include <etude/optim/parameter_groups.hpp>
+#include "etude/error.hpp"
+#include "etude/optim/parameter_groups.hpp"
 
 namespace etude {
 

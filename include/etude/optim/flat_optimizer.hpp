@@ -1,14 +1,15 @@
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <torch/types.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <etude/optim/optimizer.hpp>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+#include "etude/optim/optimizer.hpp"
 
 namespace etude {
 

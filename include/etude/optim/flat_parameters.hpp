@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include <etude/error.hpp>
-#include <etude/optim/clipping.hpp>
-#include <etude/optim/flat_layout.hpp>
+#include "etude/error.hpp"
+#include "etude/optim/clipping.hpp"
+#include "etude/optim/flat_layout.hpp"
 
 namespace etude {
 

@@ -3,14 +3,14 @@
 #include <torch/optim/lbfgs.h>
 
 #include <cstdint>
-#include <etude/error.hpp>
-#include <etude/optim/options.hpp>
-#include <etude/optim/torch_optimizer.hpp>
-#include <etude/reflect/enum.hpp>
-#include <etude/reflect/struct.hpp>
 #include <memory>
 #include <optional>
 #include <vector>
+#include "etude/error.hpp"
+#include "etude/optim/options.hpp"
+#include "etude/optim/torch_optimizer.hpp"
+#include "etude/reflect/enum.hpp"
+#include "etude/reflect/struct.hpp"
 
 namespace etude {
 

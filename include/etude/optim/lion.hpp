@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <etude/optim/flat_optimizer.hpp>
-#include <etude/optim/options.hpp>
-#include <etude/reflect/struct.hpp>
 #include <vector>
+#include "etude/optim/flat_optimizer.hpp"
+#include "etude/optim/options.hpp"
+#include "etude/reflect/struct.hpp"
 
 namespace etude {
 

@@ -4,13 +4,13 @@
 #include <torch/optim/schedulers/lr_scheduler.h>
 
 #include <cstdint>
-#include <etude/error.hpp>
-#include <etude/optim/metric_schedules.hpp>
-#include <etude/optim/optimizer.hpp>
-#include <etude/optim/schedules.hpp>
 #include <memory>
 #include <utility>
 #include <vector>
+#include "etude/error.hpp"
+#include "etude/optim/metric_schedules.hpp"
+#include "etude/optim/optimizer.hpp"
+#include "etude/optim/schedules.hpp"
 
 namespace etude {
 

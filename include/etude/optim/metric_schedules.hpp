@@ -6,15 +6,15 @@
 #include <cmath>
 #include <cstdint>
 #include <deque>
-#include <etude/error.hpp>
-#include <etude/optim/options.hpp>
-#include <etude/reflect/enum.hpp>
-#include <etude/reflect/struct.hpp>
 #include <limits>
 #include <map>
 #include <numeric>
 #include <string>
 #include <vector>
+#include "etude/error.hpp"
+#include "etude/optim/options.hpp"
+#include "etude/reflect/enum.hpp"
+#include "etude/reflect/struct.hpp"
 
 /// Learning rates that follow a metric. These classes know neither LibTorch nor an optimizer: they change a
 /// list of learning rates, one for each parameter group.

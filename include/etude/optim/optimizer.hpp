@@ -4,14 +4,14 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <etude/error.hpp>
-#include <etude/optim/flat_parameters.hpp>
-#include <etude/optim/parameter_groups.hpp>
 #include <functional>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
+#include "etude/error.hpp"
+#include "etude/optim/flat_parameters.hpp"
+#include "etude/optim/parameter_groups.hpp"
 
 namespace etude {
 

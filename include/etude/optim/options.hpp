@@ -6,10 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <etude/error.hpp>
-#include <etude/reflect/enum.hpp>
-#include <etude/reflect/nearest.hpp>
-#include <etude/reflect/struct.hpp>
 #include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -17,6 +13,10 @@
 #include <string>
 #include <string_view>
 #include <vector>
+#include "etude/error.hpp"
+#include "etude/reflect/enum.hpp"
+#include "etude/reflect/nearest.hpp"
+#include "etude/reflect/struct.hpp"
 
 namespace etude {
 namespace detail {

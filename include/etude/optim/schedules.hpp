@@ -5,15 +5,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <etude/error.hpp>
-#include <etude/optim/options.hpp>
-#include <etude/reflect/struct.hpp>
-#include <etude/training_arguments.hpp>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <numbers>
 #include <optional>
 #include <string>
+#include "etude/error.hpp"
+#include "etude/optim/options.hpp"
+#include "etude/reflect/struct.hpp"
+#include "etude/training_arguments.hpp"
 
 namespace etude {
 

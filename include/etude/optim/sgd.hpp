@@ -1,12 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <etude/error.hpp>
-#include <etude/libtorch/optim.hpp>
-#include <etude/optim/flat_optimizer.hpp>
-#include <etude/optim/options.hpp>
-#include <etude/reflect/struct.hpp>
 #include <vector>
+#include "etude/error.hpp"
+#include "etude/libtorch/optim.hpp"
+#include "etude/optim/flat_optimizer.hpp"
+#include "etude/optim/options.hpp"
+#include "etude/reflect/struct.hpp"
 
 namespace etude {
 

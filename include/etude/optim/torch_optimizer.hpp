@@ -4,15 +4,15 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <etude/libtorch/optim.hpp>
-#include <etude/optim/optimizer.hpp>
-#include <etude/optim/torch_state.hpp>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
+#include "etude/libtorch/optim.hpp"
+#include "etude/optim/optimizer.hpp"
+#include "etude/optim/torch_state.hpp"
 
 namespace etude {
 

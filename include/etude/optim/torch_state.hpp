@@ -13,14 +13,14 @@
 
 #include <cstdint>
 #include <deque>
-#include <etude/error.hpp>
-#include <etude/libtorch/optim.hpp>
-#include <etude/optim/optimizer.hpp>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
+#include "etude/error.hpp"
+#include "etude/libtorch/optim.hpp"
+#include "etude/optim/optimizer.hpp"
 
 /// The state of LibTorch's optimizers as named tensors, under the names that ours have.
 namespace etude::detail {
