@@ -118,13 +118,14 @@ std::string sample(etude::Model& model, const Alphabet& alphabet, const TextArgu
   return written;
 }
 
-/// Shows what the model writes by now. The random numbers that it takes are not those of the training: Etude
-/// keeps these apart while it evaluates.
+/// Shows how the model goes on from the first words of the text. The random numbers that it takes are not
+/// those of the training: Etude keeps these apart while it evaluates.
 struct Writer {
   TextArguments text = {};
+  std::string prompt = {};
   void on(const etude::Evaluate& e) const {
     fmt::print("--- after {} steps:\n{}\n---\n", e.state.global_step,
-               sample(e.model, e.processing_class->as<Alphabet>(), text, "The "));
+               sample(e.model, e.processing_class->as<Alphabet>(), text, prompt));
   }
 };
 
@@ -164,7 +165,7 @@ int main(int argc, char** argv) {
        .eval_dataset = Windows{numbers.narrow(0, split, numbers.size(0) - split), text.context},
        .compute_metrics = etude::metrics::accuracy,
        .processing_class = alphabet},
-      Writer{text});
+      Writer{text, content.substr(0, 16)});
   fmt::print("{} parameters, {} characters to learn from\n", trainer.get_num_trainable_parameters(), split);
   trainer.train();
 }

@@ -86,6 +86,6 @@ int main(int argc, char** argv) {
 
   trainer.train();
   const auto metrics = trainer.evaluate();
-  fmt::print("accuracy on {} digits that it has not seen: {:.4f}\n", test.size(0),
+  fmt::print("accuracy on {} digits that it was not trained on: {:.4f}\n", test.size(0),
              metrics.at("eval_accuracy"));
 }

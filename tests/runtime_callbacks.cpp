@@ -236,4 +236,17 @@ TEST_CASE("a writer is not given an event that was raised as const") {
   CHECK_THROWS_AS(handler.call_event(step), etude::ArgumentError);
 }
 
+struct HoldsAnother {
+  std::shared_ptr<etude::ScopedCallback> other;
+  void on(const Step&) {}
+};
+
+TEST_CASE("a callback that holds another may be removed with it") {
+  Handler handler{Sum{}, {}};
+  auto other = runtime(handler).add(Known{}, OnOwn{});
+  runtime(handler).add(Known{}, HoldsAnother{std::make_shared<etude::ScopedCallback>(other)});
+  runtime(handler).remove<HoldsAnother>();
+  CHECK_FALSE(other.attached());
+}
+
 }  // namespace

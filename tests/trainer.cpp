@@ -162,6 +162,8 @@ TEST_CASE("run-time callbacks are added, removed and taken back") {
   CHECK(trainer.callback<Counter>().steps == 2);
   CHECK(trainer.pop_callback<Counter>().steps == 2);
   CHECK_THROWS_AS(trainer.remove_callback(handle), etude::ArgumentError);
+  const auto second = trainer.add_callback(Counter{7});
+  CHECK(trainer.pop_callback<Counter>(second).steps == 7);
   trainer.add_callback(Counter{});
   trainer.remove_callback<Counter>();
   CHECK_THROWS_AS(trainer.pop_callback<Counter>(), etude::ArgumentError);

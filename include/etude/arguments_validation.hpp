@@ -210,6 +210,8 @@ inline TrainingArguments normalized(TrainingArguments args) {
   if (args.metric_for_best_model && !args.greater_is_better) {
     args.greater_is_better = !args.metric_for_best_model->ends_with("loss");
   }
+  if (!args.disable_tqdm)
+    args.disable_tqdm = args.log_level > LogLevel::warning && args.log_level != LogLevel::passive;
   if (args.lr_scheduler_kwargs.is_null()) args.lr_scheduler_kwargs = nlohmann::json::object();
   return args;
 }

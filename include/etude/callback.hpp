@@ -99,7 +99,11 @@ template <class Callback, class Event>
 concept meant_for = requires(Callback& c, only<Event> e) { c.on(e); } ||
                     requires(Callback& c, only<Event> e, anything a) { c.on(e, a); } ||
                     requires(Callback& c, only<Event> e, anything a) { c.on(a, e); } ||
-                    requires(Callback& c, only<Event> e, anything a) { c.on(e, a, a); };
+                    requires(Callback& c, only<Event> e, anything a) { c.on(e, a, a); } ||
+                    requires(Callback& c, only<Event> e, anything a) { c.on(a, e, a); } ||
+                    requires(Callback& c, only<Event> e, anything a) { c.on(a, a, e); } ||
+                    requires(Callback& c, only<Event> e, anything a) { c.on(e, a, a, a); } ||
+                    requires(Callback& c, only<Event> e, anything a) { c.on(a, a, a, e); };
 
 /// One `on(const Event&)` and one `on(Event&)`: only one of them could ever be called.
 template <class Callback, class Event>

@@ -159,9 +159,9 @@ struct Evaluate : Context {
 /// The evaluation of one dataset is over, whether it came to its metrics or not.
 struct EvaluateEnd : Context {};
 
-/// What `evaluate()` returns to the user: the metrics of all of its datasets.
+/// What `evaluate()` returns to the user: the metrics of all of its datasets; none if it failed.
 struct EvaluationRunEnd : Context {
-  const Metrics& metrics;
+  Metrics metrics = {};
 };
 
 /// The metrics of a prediction.

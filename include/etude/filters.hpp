@@ -97,8 +97,9 @@ class EventFilter {
     filter.every = k;
     return EventFilter(filter, predicate_);
   }
-  /// The n-th occurrence only.
+  /// The n-th occurrence only. Throws `ArgumentError` unless n >= 1.
   constexpr EventFilter once(std::int64_t n = 1) const {
+    if (n < 1) throw ArgumentError(fmt::format("once({}): must be at least 1", n));
     auto filter = filter_;
     filter.once = n;
     return EventFilter(filter, predicate_);

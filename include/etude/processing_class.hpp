@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 
 #include "etude/error.hpp"

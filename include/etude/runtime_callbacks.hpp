@@ -4,12 +4,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <typeindex>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -29,7 +32,7 @@ struct handlers_for_events_of_your_own_so_declare_using_handles_etude_events;
 namespace detail {
 
 inline std::size_t next_event_index() {
-  static std::size_t next = 0;
+  static std::atomic<std::size_t> next = 0;
   return next++;
 }
 
@@ -86,6 +89,10 @@ struct RuntimeState {
   /// Entries that were removed while events were on their way are let go only after the outermost one.
   void sweep() {
     if (dispatching != 0) return;
+    // They die when the lists are whole again: what one of them holds may remove another.
+    std::vector<std::shared_ptr<RuntimeEntry>> dying;
+    std::copy_if(entries.begin(), entries.end(), std::back_inserter(dying),
+                 [](const auto& entry) { return entry->removed; });
     std::erase_if(entries, [](const auto& entry) { return entry->removed; });
     for (auto& list : slots) std::erase_if(list, [](const auto& slot) { return slot.entry->removed; });
   }
@@ -204,14 +211,20 @@ class RuntimeCallbacks {
     return holder<Callback>().callback;
   }
 
-  /// Removes it and gives it back. Throws `ArgumentError` if there is none.
+  /// Removes it and gives it back: moved out, so not to be asked for by a callback that is being called
+  /// itself. Throws `ArgumentError` if there is none.
   template <class Callback>
   Callback pop() {
-    auto& found = holder<Callback>();
-    found.removed = true;
-    Callback taken = std::move(found.callback);
-    state_->sweep();
-    return taken;
+    return take(holder<Callback>());
+  }
+  /// The same with the callback of a handle, which must be of this type.
+  template <class Callback>
+  Callback pop(const CallbackHandle& handle) {
+    const auto matches = [&](const auto& entry) {
+      return entry.id == handle.id_ && entry.type == typeid(Callback);
+    };
+    return take(
+        static_cast<detail::RuntimeHolder<Callback>&>(*state_->find(matches, short_type_name<Callback>())));
   }
 
   /// Removes it. Throws `ArgumentError` if there is none.
@@ -258,6 +271,14 @@ class RuntimeCallbacks {
   template <class Callback, class... Known, class... Own>
   static consteval bool accounts_for_all(events<Own...>) {
     return !detail::has_foreign_handler<Callback, Known..., Own...>();
+  }
+
+  template <class Callback>
+  Callback take(detail::RuntimeHolder<Callback>& found) {
+    found.removed = true;
+    Callback taken = std::move(found.callback);
+    state_->sweep();
+    return taken;
   }
 
   template <class Callback>

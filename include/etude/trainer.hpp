@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -20,8 +22,8 @@
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/evaluate.hpp"
+#include "etude/loop/event_source.hpp"
 #include "etude/loop/options.hpp"
-#include "etude/loop/scopes.hpp"
 #include "etude/loop/train.hpp"
 #include "etude/message.hpp"
 #include "etude/optim/create.hpp"
@@ -31,6 +33,8 @@ namespace etude {
 namespace mistake {
 template <class Callback, class Trainer>
 struct callback_is_not_in_the_list_of_this_trainer;
+template <class Callback, class Trainer>
+struct callback_is_given_more_often_than_it_is_listed;
 template <class Trainer>
 struct add_callback_needs_RuntimeCallbacks_in_the_list_of_this_trainer;
 template <class Event, class Trainer>
@@ -41,10 +45,12 @@ struct event_is_not_named_in_the_Raises_of_this_trainer;
 /// `using TrainerBase::TrainerBase;`, and define any of the methods under "to override" again; they are
 /// called statically, and may call the base's. `Trainer<Callbacks...>` is the one that overrides nothing.
 template <class Derived, class... List>
-class TrainerBase {
+class TrainerBase : private EventSource<typename Composition<List...>::handler> {
   static_assert(Composition<List...>::checks::passed());
   using Callbacks = typename Composition<List...>::callbacks_list;
   using Handler = typename Composition<List...>::handler;
+  using Source = EventSource<Handler>;
+  using Source::core_, Source::handler_, Source::guarded, Source::raise, Source::open;
 
  public:
   /// Builds the trainer out of `options` and the callbacks that are given; those of the list that aren't are
@@ -52,10 +58,14 @@ class TrainerBase {
   /// what a callback throws in `InitEnd`.
   template <class... Given>
   explicit TrainerBase(TrainerOptions options, Given... given)
-      : handler_(Composition<List...>::maker::make(std::tuple<Given...>(std::move(given)...))) {
+      : Source(Composition<List...>::maker::make(std::tuple<Given...>(std::move(given)...))) {
     static_assert((detail::expect<detail::count_of<Given, List...> != 0,
                                   mistake::callback_is_not_in_the_list_of_this_trainer<Given, Derived>>() &&
                    ...));
+    static_assert(
+        (detail::expect<detail::count_of<Given, Given...> <= detail::count_of<Given, List...>,
+                        mistake::callback_is_given_more_often_than_it_is_listed<Given, Derived>>() &&
+         ...));
     core_.options = std::move(options);
     guarded([&] { initialise(); });
   }
@@ -89,9 +99,10 @@ class TrainerBase {
     return guarded([&] {
       const auto& datasets = options.eval_dataset.empty() ? core_.options.eval_dataset : options.eval_dataset;
       if (core_.training) return evaluate_all(datasets, options.metric_key_prefix, options.ignore_keys);
+      this->template open<EvaluationRunEnd>();
       raise(EvaluationRunBegin{core_.context()});
       const auto metrics = evaluate_all(datasets, options.metric_key_prefix, options.ignore_keys);
-      raise(EvaluationRunEnd{core_.context(), metrics});
+      this->leave(EvaluationRunEnd{core_.context(), metrics});
       return metrics;
     });
   }
@@ -101,7 +112,7 @@ class TrainerBase {
     return guarded([&] {
       Metrics told;
       auto result = EvaluationLoop<TrainerBase>(*this, options.metric_key_prefix, options.ignore_keys)
-                        .template run<PredictBegin, PredictEnd>(dataset, false, [&](Metrics& metrics) {
+                        .template run<PredictBegin, PredictEnd>(dataset, Keep::all, [&](Metrics& metrics) {
                           told = raise(Predict{core_.context(), std::move(metrics)}).metrics;
                         });
       return PredictionOutput{std::move(result.prediction.predictions),
@@ -166,7 +177,11 @@ class TrainerBase {
   void remove_callback() {
     runtime().template remove<Callback>();
   }
-  /// Removes the callback of this type and gives it back.
+  /// Removes a callback and gives it back: the first of its type, or that of a handle.
+  template <class Callback>
+  Callback pop_callback(const CallbackHandle& handle) {
+    return runtime().template pop<Callback>(handle);
+  }
   template <class Callback>
   Callback pop_callback() {
     return runtime().template pop<Callback>();
@@ -270,9 +285,10 @@ class TrainerBase {
       line["step"] = core_.state.global_step;
       return line;
     };
+    const auto line = core_.state.log_history.size();  // A handler may log in its turn.
     core_.state.log_history.push_back(entry());
     logs = raise(Log{core_.context(), std::move(logs)}).logs;
-    core_.state.log_history.back() = entry();
+    core_.state.log_history.at(line) = entry();
   }
 
   /// Writes `output_dir/checkpoint-STEP`, whole or not at all, and returns its path.
@@ -328,9 +344,10 @@ class TrainerBase {
     core_.args.full_determinism ? enable_full_determinism(seed) : set_seed(seed);
     core_.model = core_.options.model_init ? core_.options.model_init() : core_.options.model;
     if (!core_.model) throw ArgumentError("model_init gave no model");
+    core_.lr_scheduler.reset();  // It points into the optimizer.
+    core_.optimizer.reset();
     core_.model.to(core_.device);
     if (const auto& loss = core_.options.loss.module()) loss->to(core_.device);
-    core_.optimizer.reset();
   }
 
   bool wants_item_count() const {
@@ -341,103 +358,18 @@ class TrainerBase {
   Metrics evaluate_all(const EvalDatasets& datasets, const std::string& prefix,
                        const std::vector<std::string>& ignore_keys) {
     if (datasets.empty()) throw ArgumentError("eval_dataset is not set: an evaluation needs it");
-    const bool loss_only = core_.args.prediction_loss_only || !core_.options.compute_metrics;
+    const auto keep = core_.args.prediction_loss_only || !core_.options.compute_metrics ? Keep::loss
+                      : core_.args.batch_eval_metrics                                   ? Keep::metrics
+                                                                                        : Keep::all;
     Metrics all;
     for (const auto& [name, dataset] : datasets)
       EvaluationLoop<TrainerBase>(*this, datasets.named() ? prefix + "_" + name : prefix, ignore_keys)
-          .template run<EvaluateBegin, EvaluateEnd>(dataset, loss_only, [&](Metrics& metrics) {
+          .template run<EvaluateBegin, EvaluateEnd>(dataset, keep, [&](Metrics& metrics) {
             derived().log(metrics);
             all.update(raise(Evaluate{core_.context(), std::move(metrics)}).metrics);
           });
     return all;
   }
-
-  /// Raises an event of the loop, and gives it back with what its writers made of it.
-  template <class Event>
-  Event raise(Event event) {
-    handler_.call_event(event);
-    return event;
-  }
-
-  /// Begins what ends with `End`, in whatever way it ends.
-  template <class End>
-  void open() {
-    scopes_.open([](TrainerBase& self) { self.attempt([&] { self.template raise_end<End>(); }); });
-  }
-
-  template <class End>
-  void leave() {
-    scopes_.drop();
-    raise_end<End>();
-  }
-
-  /// Every callback hears an end event, whoever throws; the first exception comes out afterwards.
-  template <class End>
-  void raise_end() {
-    std::exception_ptr first;
-    End event{core_.context()};
-    handler_.call_event_to_all(event, [&] {
-      if (first)
-        tell_secondary(std::current_exception());
-      else
-        first = std::current_exception();
-    });
-    if (first) std::rethrow_exception(first);
-  }
-
-  /// Runs what belongs to the way out after an error: what it throws is told, and not thrown.
-  template <class Part>
-  void attempt(Part part) {
-    try {
-      part();
-    } catch (...) {
-      tell_secondary(std::current_exception());
-    }
-  }
-
-  void tell_secondary(const std::exception_ptr& error) {
-    const auto origin = take_origin(error);
-    message(core_.args, LogLevel::error, "and then{}: {}", text_of(origin), what_of(error));
-  }
-
-  static std::string text_of(const ErrorOrigin& origin) {
-    return origin.callback.empty() ? "" : fmt::format(" {} threw in {}", origin.callback, origin.event);
-  }
-
-  /// Tells of an error, once: to every callback, and to the person at the terminal.
-  void report(const std::exception_ptr& error) {
-    if (core_.reported_error == error) return;
-    core_.reported_error = error;
-    const auto origin = take_origin(error);
-    const auto what = what_of(error);
-    if (!origin.callback.empty())
-      message(core_.args, LogLevel::error, "{} threw in {}: {}", origin.callback, origin.event, what);
-    TrainError event{core_.context(), error, what, origin.callback, origin.event};
-    handler_.call_event_to_all(event, [&] { tell_secondary(std::current_exception()); });
-  }
-
-  /// Runs a method of the trainer so that every way out of it is the same: an exception is told to all, what
-  /// is open is closed, and it comes out as it was thrown.
-  template <class Method>
-  auto guarded(Method method) {
-    const auto outside = scopes_.depth();
-    try {
-      return method();
-    } catch (const StopTraining&) {
-      // Inside a training this is a request, which the training sees to.
-      if (!core_.training || outside == 0) report(std::current_exception());
-      scopes_.close_to(outside, *this);
-      throw;
-    } catch (...) {
-      report(std::current_exception());
-      scopes_.close_to(outside, *this);
-      throw;
-    }
-  }
-
-  TrainerCore core_;
-  Handler handler_;
-  Scopes<TrainerBase> scopes_;
 };
 
 /// Trains a model, and tells the callbacks of its type list about it:

@@ -68,13 +68,16 @@ class LRSchedulerOption {
   LRSchedulerOption(std::shared_ptr<S> scheduler)
       : make_([scheduler](Optimizer& optimizer) -> std::unique_ptr<LRScheduler> {
           return std::make_unique<TorchLRScheduler>(optimizer, scheduler);
-        }) {}
+        }),
+        needs_torch_optimizer_(true) {}
 
   explicit operator bool() const { return static_cast<bool>(make_); }
   std::unique_ptr<LRScheduler> operator()(Optimizer& optimizer) const { return make_(optimizer); }
+  bool needs_torch_optimizer() const { return needs_torch_optimizer_; }
 
  private:
   std::function<std::unique_ptr<LRScheduler>(Optimizer&)> make_;
+  bool needs_torch_optimizer_ = false;
 };
 
 /// A loss with the model's outputs that it was computed from.

@@ -77,7 +77,7 @@ struct TrainingArguments {
       (double, logging_steps, "update steps from one log to the next; below 1, their share of all steps",
        500.0),
       (bool, logging_first_step, "log the first step too", false),
-      (bool, logging_nan_inf_filter, "leave steps whose loss isn't finite out of the logged mean", true),
+      (bool, logging_nan_inf_filter, "count a loss that isn't finite as the mean of those before it", true),
       (LogLevel, log_level, "least severity of what is reported; passive leaves it as it is",
        LogLevel::passive),
       (std::optional<bool>, disable_tqdm, "no progress bar; unset is yes where log_level is above warning"),
@@ -89,7 +89,7 @@ struct TrainingArguments {
       (bool, use_cpu, "train on the CPU even where there is an accelerator", false),
 
       (SamplingStrategy, train_sampling_strategy, "order of the training examples", SamplingStrategy::random),
-      (bool, dataloader_drop_last, "leave out the last batch of a pass if it isn't full", false),
+      (bool, dataloader_drop_last, "leave out the last training batch of a pass if it isn't full", false),
       (std::int64_t, dataloader_num_workers, "threads that prepare batches; 0 prepares them in the loop", 0),
       (std::optional<std::int64_t>, dataloader_prefetch_factor,
        "batches that each thread prepares ahead; unset is 2"),

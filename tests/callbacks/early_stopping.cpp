@@ -65,16 +65,31 @@ TEST_CASE("NaN is no gain and never the best") {
 }
 
 TEST_CASE("a second training counts anew") {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  auto args = toy::arguments();
+  args.num_train_epochs = 2;
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  args.metric_for_best_model = "score";
+  auto options = toy::options(args, 1);
+  options.compute_metrics = [](const etude::EvalPrediction&) { return etude::Metrics{{"score", nan}}; };
+  etude::Trainer<etude::EarlyStoppingCallback> trainer(
+      options, etude::EarlyStoppingCallback{.early_stopping_patience = 3});
+  CHECK(trainer.train().global_step == 2);
+  CHECK(trainer.train().global_step == 2);  // With the two of before it would have stopped after one.
+  CHECK(trainer.callback<etude::EarlyStoppingCallback>().early_stopping_patience_counter == 2);
+}
+
+TEST_CASE("a metric that no evaluation has is an error, not a stopping that never comes") {
   auto args = toy::arguments();
   args.num_train_epochs = 3;
   args.eval_strategy = etude::IntervalStrategy::epoch;
   auto options = toy::options(args, 1);
-  options.compute_metrics = [](const etude::EvalPrediction&) { return etude::Metrics{{"score", 1}}; };
-  options.args.metric_for_best_model = "score";
-  etude::Trainer<etude::EarlyStoppingCallback> trainer(
-      options, etude::EarlyStoppingCallback{.early_stopping_patience = 2});
-  CHECK(trainer.train().global_step == 3);
-  CHECK(trainer.train().global_step == 3);
+  options.eval_dataset = {{"near", toy::dataset(1)}, {"far", toy::dataset(2)}};
+  etude::Trainer<etude::EarlyStoppingCallback> trainer(options);
+  CHECK_THROWS_AS(trainer.train(), etude::MetricError);
+  options.args.metric_for_best_model = "far_loss";
+  etude::Trainer<etude::EarlyStoppingCallback> watching(options);
+  watching.train();
 }
 
 TEST_CASE("without a metric of one's own the loss decides") {

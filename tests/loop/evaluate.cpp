@@ -226,8 +226,11 @@ TEST_CASE(
   const auto prediction = trainer.predict({x, y});
   CHECK(prediction.metrics.at("test_loss") == doctest::Approx(y.square().mean().item<double>()));
   CHECK(torch::equal(prediction.predictions.single(), torch::zeros({4, 1})));
-  trainer.train();
-  CHECK(trainer.model().as<WithLossImpl>().weight.item<double>() == 0);  // its one training point is (0, 1)
+  options.train_dataset = {torch::ones({1, 1}), torch::ones({1, 1})};
+  options.model = WithLoss();
+  etude::Trainer learning(options);
+  CHECK(learning.train().training_loss == 1);
+  CHECK(learning.model().as<WithLossImpl>().weight.item<double>() > 0);
 }
 
 struct Named {
@@ -247,11 +250,32 @@ TEST_CASE("label_names says which fields of an example are its labels") {
   CHECK(prediction.metrics.contains("test_loss"));
 }
 
+TEST_CASE("a loss that is not one element is refused, and so are ignore_keys that name nothing") {
+  auto options = evaluation(4, 4);
+  options.loss = {};  // So the output of the model is taken for the loss.
+  CHECK_THROWS_AS(etude::Trainer(options).evaluate(), etude::DataError);
+  CHECK_THROWS_AS(etude::Trainer(evaluation(4, 4)).predict(toy::dataset(2), {.ignore_keys = {"hidden"}}),
+                  etude::DataError);
+}
+
+struct LogsInEvaluate {
+  void on(const etude::Evaluate& e) { e.log("f1", 0.5); }
+};
+
+TEST_CASE("what is logged when the metrics are there already comes with the next log") {
+  auto options = evaluation(2, 1);
+  options.args.eval_strategy = etude::IntervalStrategy::epoch;
+  etude::Trainer<LogsInEvaluate> trainer(options);
+  trainer.train();
+  CHECK_FALSE(trainer.state().log_history.at(0).contains("f1"));
+  CHECK(trainer.state().log_history.at(1).at("f1") == 0.5);
+}
+
 TEST_CASE("an empty dataset is refused by name") {
   auto options = evaluation(4, 4);
   options.eval_dataset = etude::Dataset(torch::zeros({0, 1}), torch::zeros({0, 1}));
-  CHECK_THROWS_WITH_AS(etude::Trainer(options).evaluate(), "eval_dataset: it has no examples",
-                       etude::DataError);
+  CHECK_THROWS_WITH_AS(etude::Trainer(options).evaluate(),
+                       "the dataset to evaluate or predict: it has no examples", etude::DataError);
 }
 
 }  // namespace

@@ -135,7 +135,7 @@ TEST_CASE("gradients are clipped to max_grad_norm, and the norm that is logged i
   CHECK(model->weight.item<double>() == doctest::Approx(0.5 / std::sqrt(2.)).epsilon(1e-5));
 }
 
-TEST_CASE("gradients are clipped by value to max_grad_value") {
+TEST_CASE("gradients are clipped by value to max_grad_value; the norm is still the one before") {
   auto args = one_plain_step();
   args.max_grad_value = 0.25;
   args.max_steps = 1;
@@ -143,7 +143,9 @@ TEST_CASE("gradients are clipped by value to max_grad_value") {
   auto options = toy::options(args);
   options.train_dataset = {torch::full({1, 1}, 0.01), torch::full({1, 1}, 3.0)};
   options.model = model;
-  etude::Trainer(options).train();
+  etude::Trainer trainer(options);
+  trainer.train();
+  CHECK(logged(trainer.state(), 0, "grad_norm") == doctest::Approx(std::hypot(0.06, 6)));
   CHECK(model->weight.item<double>() == doctest::Approx(2 * 0.01 * 3));
   CHECK(model->bias.item<double>() == doctest::Approx(0.25));
 }
@@ -172,7 +174,8 @@ TEST_CASE("a loss that is not finite counts as the mean of those before it, and 
   trainer.train();
   CHECK(logged(trainer.state(), 0, "loss") == doctest::Approx(5 / 3.));
   CHECK(logged(trainer.state(), 0, "non_finite_losses") == 1);
-  CHECK(logged(trainer.state(), 1, "loss") == doctest::Approx(6 / 3.));
+  CHECK(logged(trainer.state(), 1, "loss") ==
+        doctest::Approx(3));  // the mean of 4 and 2: nothing came before
 }
 
 TEST_CASE("without logging_nan_inf_filter a NaN is logged as it is") {
@@ -256,6 +259,17 @@ TEST_CASE("a request is honoured at the next point where it can be, wherever it 
   CHECK(letters_when<etude::InitEnd>(&Control::should_save) == "IBEspoSCspoSeEspoSspoSeLT");
 }
 
+TEST_CASE("what is asked for at the very end is still done") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  etude::Trainer trainer(toy::options(args, 1),
+                         SetAt<etude::TrainingRunEpochEnd>{&etude::TrainerControl::should_evaluate},
+                         SetAt<etude::Evaluate>{&etude::TrainerControl::should_save}, toy::Recorder{});
+  trainer.train();
+  CHECK(trainer.callback<toy::Recorder>().letters() == "IBEspoSevLVCLT");
+}
+
 TEST_CASE("a stop that is asked for before a step begins is looked at before the step") {
   using Control = etude::TrainerControl;
   CHECK(letters_when<etude::TrainBegin>(&Control::should_training_stop) == "IBLT");
@@ -282,6 +296,7 @@ TEST_CASE("a group that was given up leaves no gradients to the next") {
   etude::Trainer trainer(options, SetAt<etude::SubstepEnd>{&etude::TrainerControl::should_epoch_stop});
   trainer.train();
   const auto once = after_one_step(2, 1, 2, torch::nn::MSELoss());
+  CHECK(trainer.state().log_history.at(0).at("loss").get<double>() == doctest::Approx(once.loss));
   CHECK(torch::allclose(model->weight, once.weight));
   CHECK(torch::allclose(model->bias, once.bias));
 }

@@ -39,10 +39,12 @@ TEST_CASE("more tensors than it keeps are all counted") {
 TEST_CASE("with the filter, what is not finite counts as the mean of what came before it") {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   etude::RunningMean mean(true);
-  mean.add(nan);  // nothing before: 0
+  mean.add(nan);  // nothing before: as the mean of the others
+  CHECK(std::isnan(mean.mean()));
   mean.add(2.0);
   mean.add(torch::full({}, nan, torch::kDouble));
-  CHECK(mean.sum() == doctest::Approx(0 + 2 + 1));
+  mean.add(5.0);
+  CHECK(mean.sum() == doctest::Approx(3 + 2 + 2 + 5));
   CHECK(mean.filtered() == 2);
 }
 

@@ -7,7 +7,7 @@
 
 #include "etude/error.hpp"
 #include "etude/events.hpp"
-#include "etude/loop/best_model.hpp"
+#include "etude/metrics/best_model.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
@@ -23,6 +23,9 @@ struct EarlyStoppingCallback {
                (double, early_stopping_threshold, "how much better an evaluation must be to count", 0.0),
                (std::int64_t, early_stopping_patience_counter, "evaluations since the last improvement", 0));
 
+  bool found_metric = false;    ///< Some evaluation had the metric that it watches.
+  bool missing_metric = false;  ///< Some evaluation didn't.
+
   void on(const TrainBegin& e) {
     if (early_stopping_patience < 1)
       throw ArgumentError(
@@ -35,11 +38,22 @@ struct EarlyStoppingCallback {
     if (e.state.global_step == 0) early_stopping_patience_counter = 0;
   }
 
+  void on(const StepBegin& e) {
+    if (missing_metric && !found_metric)
+      throw MetricError(
+          fmt::format("no evaluation has a metric '{}' for EarlyStoppingCallback to watch: set "
+                      "metric_for_best_model to one that an evaluation has",
+                      best_metric_name(e.args)));
+  }
+
   void on(const Evaluate& e) {
     const auto name = best_metric_name(e.args);
     const auto found = e.metrics.find(name);
-    if (found == e.metrics.end())
-      return;  // One of several datasets; a name that none has is the trainer's error.
+    if (found == e.metrics.end()) {  // Another of several datasets may have it.
+      missing_metric = true;
+      return;
+    }
+    found_metric = true;
     const bool improved =
         is_better(e.args, found->second, e.state.best_metric) &&
         (!e.state.best_metric || std::abs(found->second - *e.state.best_metric) > early_stopping_threshold);

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "etude/events.hpp"
+#include "etude/message.hpp"
 
 namespace etude {
 
@@ -15,8 +16,7 @@ struct PrinterCallback {
     if (!e.state.is_local_process_zero || !e.args.disable_tqdm.value_or(false)) return;
     auto logs = e.logs;
     logs.erase("total_flos");
-    fmt::print("{}\n", logs);
-    std::fflush(stdout);
+    write_text(stdout, fmt::format("{}\n", logs));
   }
 };
 

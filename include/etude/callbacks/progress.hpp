@@ -10,6 +10,7 @@
 #include "etude/callbacks/progress_bar.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/events.hpp"
+#include "etude/message.hpp"
 
 namespace etude {
 
@@ -43,8 +44,7 @@ class ProgressCallback {
     training_->erase();
     auto logs = e.logs;
     logs.erase("total_flos");
-    fmt::print("{}\n", logs);
-    std::fflush(stdout);
+    write_text(stdout, fmt::format("{}\n", logs));
     training_->redraw();
   }
 

@@ -16,6 +16,8 @@
 #include <string_view>
 #include <utility>
 
+#include "etude/message.hpp"
+
 namespace etude {
 
 /// Seconds as people read them: "01:05", "2:03:04".
@@ -83,15 +85,13 @@ class ProgressBar {
 
   /// Takes the line away for as long as something else is written.
   void erase() {
-    if (terminal_ && std::exchange(visible_, false)) fmt::print(out_, "\r\x1b[K");
-    std::fflush(out_);
+    if (terminal_ && std::exchange(visible_, false)) write_text(out_, "\r\x1b[K");
   }
 
   /// Leaves the last line standing.
   void close() {
     draw();
-    if (std::exchange(visible_, false) && terminal_) fmt::print(out_, "\n");
-    std::fflush(out_);
+    if (std::exchange(visible_, false) && terminal_) write_text(out_, "\n");
   }
 
  private:
@@ -103,8 +103,7 @@ class ProgressBar {
       return;  // A pipe needs no line that says that nothing happened yet.
     const double seconds = std::chrono::duration<double>(drawn_ - begun_).count();
     const auto line = progress_line(title_, done_, total_, seconds, done_before_, width(), unicode());
-    fmt::print(out_, "{}{}{}", terminal_ ? "\r" : "", line, terminal_ ? "\x1b[K" : "\n");
-    std::fflush(out_);
+    write_text(out_, terminal_ ? "\r" + line + "\x1b[K" : line + "\n");
     visible_ = true;
   }
 

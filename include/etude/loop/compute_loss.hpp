@@ -15,7 +15,8 @@ namespace etude {
 
 /// `outputs` without those that `keys` name.
 inline Tensors without_keys(const Tensors& outputs, const std::vector<std::string>& keys) {
-  if (outputs.names().empty() || keys.empty()) return outputs;
+  for (const auto& key : keys) static_cast<void>(outputs.at(key));  // says which there are, if not this one
+  if (keys.empty()) return outputs;
   std::vector<torch::Tensor> kept;
   std::vector<std::string> names;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -55,12 +56,16 @@ inline LossOutput compute_loss(TrainerCore& core, const Batch& batch,
   return {std::move(loss), std::move(outputs), core.options.loss.counts_items()};
 }
 
+/// `loss`, if it is one element. Throws `DataError` otherwise.
+inline const torch::Tensor& checked_loss(const torch::Tensor& loss) {
+  if (loss.defined() && loss.numel() == 1) return loss;
+  throw DataError(
+      fmt::format("the loss is {}: must be one element; reduce it (mean or sum)", describe(loss)));
+}
+
 /// Throws `DataError` unless `loss` is something to call `backward` on.
 inline void check_training_loss(const torch::Tensor& loss) {
-  if (!loss.defined() || loss.numel() != 1)
-    throw DataError(
-        fmt::format("the loss is {}: must be one element; reduce it (mean or sum)", describe(loss)));
-  if (!loss.requires_grad())
+  if (!checked_loss(loss).requires_grad())
     throw DataError("the loss depends on no parameter that is trained: all are frozen, or it was detached");
 }
 

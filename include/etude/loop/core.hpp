@@ -41,9 +41,7 @@ struct TrainerCore {
   torch::Tensor grad_norm;
   double learning_rate = 0;
   std::int64_t last_logged_step = 0;
-  double total_loss = 0;  ///< the sum over the update steps of this call that are logged already
-
-  std::exception_ptr reported_error;
+  RunningMean total_loss{true};  ///< of the update steps of this call that are logged already
 
   Context context() {
     return {args,

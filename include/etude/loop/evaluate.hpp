@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "etude/libtorch/random.hpp"
+#include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/gather.hpp"
 #include "etude/metrics/speed.hpp"
@@ -22,6 +24,9 @@ struct PredictionStepOutput {
   Tensors logits;      ///< The outputs that are predictions.
   Tensors labels;
 };
+
+/// What an evaluation keeps of its batches: the loss alone, what its metrics need of each, or everything.
+enum class Keep { loss, metrics, all };
 
 /// Goes over a dataset without training on it: in evaluation mode, without gradients, and without disturbing
 /// the random numbers of the training. The modes of all submodules are as before afterwards.
@@ -41,7 +46,7 @@ class EvaluationLoop {
 
   /// `Begin` and `End` are the events of the scope; `tell` gets the metrics inside it.
   template <class Begin, class End, class Tell>
-  Result run(const Dataset& dataset, bool loss_only, Tell tell) {
+  Result run(const Dataset& dataset, Keep keep, Tell tell) {
     const auto start = std::chrono::steady_clock::now();
     const auto loader = trainer_.derived().get_eval_dataloader(dataset);
     const struct Restore {
@@ -50,6 +55,7 @@ class EvaluationLoop {
       PendingLogs pending_logs;
       ~Restore() {
         core.eval_dataloader = eval_dataloader;
+        pending_logs.merge(std::move(core.pending_logs));
         core.pending_logs = std::move(pending_logs);
       }
     } restore{core_, std::exchange(core_.eval_dataloader, loader.get()),
@@ -60,7 +66,7 @@ class EvaluationLoop {
 
     trainer_.template open<End>();
     trainer_.raise(Begin{core_.context(), prefix_});
-    Result result = go_over(*loader, loss_only);
+    Result result = go_over(*loader, keep);
     const auto samples = loader->dataset_size().value_or(seen_);
     const auto steps =
         (samples + core_.args.per_device_eval_batch_size - 1) / core_.args.per_device_eval_batch_size;
@@ -71,13 +77,12 @@ class EvaluationLoop {
   }
 
  private:
-  Result go_over(const DataLoader& loader, bool loss_only) {
+  Result go_over(const DataLoader& loader, Keep keep) {
     const auto& args = core_.args;
     const auto wants = [&](const char* what) {
       return std::find(args.include_for_metrics.begin(), args.include_for_metrics.end(), what) !=
              args.include_for_metrics.end();
     };
-    const bool by_batch = args.batch_eval_metrics && core_.options.compute_metrics;
     Gathered all(args.eval_accumulation_steps, args.eval_do_concat_batches);
     Metrics computed;
     RunningMean loss;
@@ -92,25 +97,26 @@ class EvaluationLoop {
       seen_ += batch.size;
       batch = trainer_.raise(PredictionStepBegin{core_.context(), std::move(batch)}).batch;
       auto output = trainer_.derived().prediction_step(batch, ignore_keys_);
-      if (output.loss.defined()) loss.add(output.loss, static_cast<double>(batch.size));
+      if (output.loss.defined()) loss.add(checked_loss(output.loss), static_cast<double>(batch.size));
       trainer_.raise(PredictionStep{core_.context(), batch, output.logits, output.loss});
-      if (!loss_only) {
+      if (keep != Keep::loss) {
         if (core_.options.preprocess_logits_for_metrics)
           output.logits = core_.options.preprocess_logits_for_metrics(output.logits, output.labels);
         EvalPrediction part{output.logits, output.labels, {}, {}, {}};
         if (wants("inputs")) part.inputs = batch.inputs;
         if (wants("loss") && output.loss.defined())
           part.losses = output.loss.reshape({1}).expand({batch.size});
-        if (by_batch) computed = core_.options.compute_metrics(to_cpu(part), !next);
-        all.add(std::move(part));
+        if (args.batch_eval_metrics && computes(part))
+          computed = core_.options.compute_metrics(to_cpu(part), !next);
+        if (keep == Keep::all) all.add(std::move(part));
       }
     }
 
     Result result;
     if (loss.weight() > 0) result.metrics[prefix_ + "_loss"] = loss.mean();
-    if (!loss_only) {
+    if (keep != Keep::loss) {
       result.prediction = all.take();
-      if (core_.options.compute_metrics && !by_batch && has_labels(result.prediction))
+      if (!args.batch_eval_metrics && computes(result.prediction))
         computed = core_.options.compute_metrics(result.prediction);
     }
     for (const auto& [name, value] : computed)
@@ -118,9 +124,10 @@ class EvaluationLoop {
     return result;
   }
 
-  static bool has_labels(const EvalPrediction& prediction) {
-    return !prediction.label_ids.empty() ||
-           (!prediction.batches.empty() && has_labels(prediction.batches.front()));
+  /// Metrics need something to compare with.
+  bool computes(const EvalPrediction& prediction) const {
+    const auto& first = prediction.batches.empty() ? prediction : prediction.batches.front();
+    return core_.options.compute_metrics && !first.label_ids.empty();
   }
 
   Trainer& trainer_;

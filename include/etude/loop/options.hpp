@@ -25,6 +25,9 @@ inline void check_options(const TrainerOptions& options) {
     found.push_back("loss and compute_loss are both set: must be one of them");
   if (options.model_init && options.optimizer)
     found.push_back("optimizer is set: must not be with model_init, whose model it can't know");
+  if (options.lr_scheduler.needs_torch_optimizer() && !options.optimizer)
+    found.push_back(
+        "lr_scheduler is one of torch's: optimizer must be set too, to the one that it schedules");
   if (args.eval_strategy != IntervalStrategy::no && options.eval_dataset.empty())
     found.push_back(
         fmt::format("eval_strategy is {}: must be no without an eval_dataset", args.eval_strategy));
@@ -45,7 +48,6 @@ namespace detail {
 
 inline DataLoaderOptions loader_options(const TrainerOptions& options, const TrainingArguments& args) {
   DataLoaderOptions loader;
-  loader.drop_last = args.dataloader_drop_last;
   loader.num_workers = static_cast<int>(args.dataloader_num_workers);
   loader.prefetch_factor = static_cast<int>(args.dataloader_prefetch_factor.value_or(2));
   loader.pin_memory = args.dataloader_pin_memory;
@@ -59,6 +61,7 @@ inline DataLoaderOptions loader_options(const TrainerOptions& options, const Tra
 inline DataLoaderOptions train_loader_options(const TrainerOptions& options, const TrainingArguments& args) {
   auto loader = detail::loader_options(options, args);
   loader.name = "train_dataset";
+  loader.drop_last = args.dataloader_drop_last;
   loader.batch_size = args.per_device_train_batch_size;
   loader.seed = static_cast<std::uint64_t>(args.data_seed.value_or(args.seed));
   loader.sampler = options.train_sampler;
@@ -69,7 +72,7 @@ inline DataLoaderOptions train_loader_options(const TrainerOptions& options, con
 
 inline DataLoaderOptions eval_loader_options(const TrainerOptions& options, const TrainingArguments& args) {
   auto loader = detail::loader_options(options, args);
-  loader.name = "eval_dataset";
+  loader.name = "the dataset to evaluate or predict";
   loader.batch_size = args.per_device_eval_batch_size;
   return loader;
 }

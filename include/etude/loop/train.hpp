@@ -1,16 +1,20 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "etude/checkpoint/checkpoint.hpp"
-#include "etude/loop/best_model.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/plan.hpp"
 #include "etude/message.hpp"
+#include "etude/metrics/best_model.hpp"
 #include "etude/metrics/speed.hpp"
 #include "etude/stop_training.hpp"
 
@@ -27,19 +31,22 @@ class TrainLoop {
 
   TrainOutput run(const TrainOptions& options) {
     prepare(options);
-    const auto outside = trainer_.scopes_.depth();
+    const auto outside = trainer_.depth();
     trainer_.template open<TrainEnd>();
     try {
+      if (!checkpoint_.empty())
+        stoppable([&] { trainer_.raise(CheckpointLoaded{core_.context(), checkpoint_}); });
       stoppable([&] { trainer_.raise(TrainBegin{core_.context()}); });
-      if (core_.args.eval_on_start)
+      if (core_.args.eval_on_start && !core_.control.should_training_stop)
         stoppable([&] { trainer_.evaluate_all(core_.options.eval_dataset, "eval", {}); });
       run_epochs();
       return finish();
     } catch (...) {
       trainer_.report(std::current_exception());
-      trainer_.scopes_.close_to(outside + 1, trainer_);
+      trainer_.close_to(outside + 1);
       trainer_.attempt([&] { log_summary(); });
-      trainer_.scopes_.close_to(outside, trainer_);
+      trainer_.close_to(outside);
+      core_.control = {};
       throw;
     }
   }
@@ -52,11 +59,11 @@ class TrainLoop {
     core_.train_dataloader = trainer_.derived().get_train_dataloader();
     plan_ = plan_training(core_.args, core_.train_dataloader->size());
     state = {};
-    std::filesystem::path checkpoint;
+    checkpoint_.clear();
     if (options.resume_from_checkpoint) {
-      checkpoint = find_checkpoint(options.resume_from_checkpoint, core_.args.output_dir);
-      load_model(checkpoint, core_.model);
-      state = load_trainer_state(checkpoint);
+      checkpoint_ = find_checkpoint(options.resume_from_checkpoint, core_.args.output_dir);
+      load_model(checkpoint_, core_.model);
+      state = load_trainer_state(checkpoint_);
     }
     state.max_steps = plan_.max_steps;
     state.num_train_epochs = plan_.num_train_epochs;
@@ -71,16 +78,14 @@ class TrainLoop {
     core_.last_logged_step = state.global_step;
     first_step_ = state.global_step;
     core_.loss = RunningMean(core_.args.logging_nan_inf_filter);
-    core_.total_loss = 0;
+    core_.total_loss = RunningMean(true);
+    summary_ = {};
     core_.grad_norm.reset();
 
     core_.model.train(true);
     if (!core_.optimizer) core_.optimizer = trainer_.derived().create_optimizer();
     core_.lr_scheduler = trainer_.derived().create_scheduler(plan_.max_steps);
-    if (!checkpoint.empty()) {
-      load_optimizer(checkpoint, *core_.optimizer, *core_.lr_scheduler);
-      trainer_.raise(CheckpointLoaded{core_.context(), checkpoint});
-    }
+    if (!checkpoint_.empty()) load_optimizer(checkpoint_, *core_.optimizer, *core_.lr_scheduler);
     core_.optimizer->zero_grad();
     begun_ = std::chrono::steady_clock::now();
   }
@@ -99,7 +104,7 @@ class TrainLoop {
       stoppable([&] { trainer_.template leave<EpochEnd>(); });
       stoppable([&] { log_save_evaluate(); });
       stoppable([&] { trainer_.template leave<TrainingRunEpochEnd>(); });
-      core_.control.should_epoch_stop = false;
+      epoch_was_stopped_ = std::exchange(core_.control.should_epoch_stop, false);
     }
   }
 
@@ -129,23 +134,30 @@ class TrainLoop {
       group.push_back(std::move(*batch));
     }
     core_.group_size = static_cast<std::int64_t>(group.size());
+    // Counted before the labels go to a device, which nobody waits for then; but who hears of a batch may
+    // change them.
+    constexpr bool may_change = Trainer::template handles<BatchFetched>;
     core_.num_items_in_batch.reset();
-    if (trainer_.wants_item_count()) {
-      std::int64_t items = 0;  // Counted before the labels go to a device, which nobody waits for then.
-      for (const auto& batch : group) items += count_items(batch.labels);
-      core_.num_items_in_batch = static_cast<double>(items);
-    }
+    if (!may_change) count_items_of(group);
     for (auto& batch : group) {
       batch = batch.to(core_.device, core_.args.dataloader_pin_memory);
       batch = trainer_.raise(BatchFetched{core_.context(), std::move(batch)}).batch;
     }
+    if (may_change) count_items_of(group);
     return group;
+  }
+
+  void count_items_of(const std::vector<Batch>& group) {
+    if (!trainer_.wants_item_count()) return;
+    std::int64_t items = 0;
+    for (const auto& batch : group) items += count_items(batch.labels);
+    core_.num_items_in_batch = static_cast<double>(items);
   }
 
   /// Adds up the gradients of a group; false if it was given up.
   bool run_group(std::vector<Batch>& group) {
     trainer_.raise(StepBegin{core_.context()});
-    group_loss_.reset();
+    losses_.clear();
     for (std::size_t i = 0; i < group.size(); ++i) {
       run_micro_batch(group[i]);
       if (i + 1 == group.size()) break;
@@ -157,31 +169,37 @@ class TrainLoop {
     }
     // For optimizers that evaluate the loss again and again: the first time is the one that was just done.
     reevaluate_ = [this, &group, first = true]() mutable {
-      torch::Tensor total;
-      if (std::exchange(first, false)) return group_loss_;
+      if (std::exchange(first, false)) return sum(losses_);
       core_.optimizer->zero_grad();
-      for (auto& batch : group) add_loss(total, trainer_.derived().training_step(batch));
-      return total;
+      std::vector<torch::Tensor> losses;
+      for (auto& batch : group) losses.push_back(trainer_.derived().training_step(batch));
+      return sum(losses);
     };
     return true;
   }
 
   void run_micro_batch(Batch& batch) {
     batch = trainer_.raise(ForwardBegin{core_.context(), std::move(batch)}).batch;
-    const auto loss = trainer_.derived().training_step(batch);
-    core_.loss.add(loss);
-    if (core_.optimizer->needs_closure()) add_loss(group_loss_, loss);
+    losses_.push_back(trainer_.derived().training_step(batch));
   }
 
-  static void add_loss(torch::Tensor& total, const torch::Tensor& loss) {
-    total = total.defined() ? total + loss : loss;
+  static torch::Tensor sum(const std::vector<torch::Tensor>& losses) {
+    auto total = losses.front();
+    for (std::size_t i = 1; i < losses.size(); ++i) total = total + losses[i];
+    return total;
   }
 
   void update(double epoch) {
     auto& optimizer = *core_.optimizer;
-    if (core_.args.max_grad_value > 0) optimizer.clip_grad_value(core_.args.max_grad_value);
-    core_.grad_norm = core_.args.max_grad_norm > 0 ? optimizer.clip_grad_norm(core_.args.max_grad_norm)
-                                                   : optimizer.grad_norm();
+    for (const auto& loss : losses_) core_.loss.add(loss);
+    if (core_.args.max_grad_value > 0) {
+      core_.grad_norm = optimizer.grad_norm();
+      optimizer.clip_grad_value(core_.args.max_grad_value);
+      if (core_.args.max_grad_norm > 0) optimizer.clip_grad_norm(core_.args.max_grad_norm);
+    } else {
+      core_.grad_norm = core_.args.max_grad_norm > 0 ? optimizer.clip_grad_norm(core_.args.max_grad_norm)
+                                                     : optimizer.grad_norm();
+    }
     trainer_.raise(GradientsClipped{core_.context(), core_.grad_norm});
     trainer_.raise(PreOptimizerStep{core_.context()});
     core_.learning_rate = core_.lr_scheduler->get_last_lr();
@@ -211,15 +229,23 @@ class TrainLoop {
   }
 
   void log_step() {
-    const auto updates = static_cast<double>(core_.state.global_step - core_.last_logged_step);
-    Metrics logs{{"loss", core_.loss.sum() / updates}};
-    if (core_.loss.filtered() > 0) logs["non_finite_losses"] = static_cast<double>(core_.loss.filtered());
+    Metrics logs{{"loss", take_loss()}};
+    if (const auto filtered = std::exchange(filtered_, 0); filtered > 0)
+      logs["non_finite_losses"] = static_cast<double>(filtered);
     if (core_.grad_norm.defined()) logs["grad_norm"] = core_.grad_norm.template item<double>();
     logs["learning_rate"] = core_.learning_rate;
-    core_.total_loss += core_.loss.sum();
+    trainer_.derived().log(logs);
+  }
+
+  /// The mean loss of an update since the last log.
+  double take_loss() {
+    const auto updates = static_cast<double>(core_.state.global_step - core_.last_logged_step);
+    const double loss = core_.loss.sum() / updates;
+    filtered_ = core_.loss.filtered();
+    core_.total_loss.add(loss, updates);
     core_.loss.reset();
     core_.last_logged_step = core_.state.global_step;
-    trainer_.derived().log(logs);
+    return loss;
   }
 
   void save() {
@@ -237,31 +263,35 @@ class TrainLoop {
     if (early) {
       if (reason.empty())
         reason = core_.control.should_training_stop ? "a callback set should_training_stop"
+                 : epoch_was_stopped_               ? "a callback set should_epoch_stop in the last epoch"
                                                     : "train_dataset has no more batches";
       stoppable([&] { trainer_.raise(Stop{core_.context(), reason}); });
-      stoppable([&] { log_save_evaluate(); });
     }
+    // What was asked for since the last step; and again, for what is asked for meanwhile or a stop came in
+    // between.
+    for (int i = 0; i < 2; ++i) stoppable([&] { log_save_evaluate(); });
     TrainOutput output;
     output.stop_reason = early ? reason : "";
-    stoppable([&] { output.metrics = log_summary(); });
+    stoppable([&] { log_summary(); });
     if (core_.args.load_best_model_at_end) stoppable([&] { load_best(); });
     stoppable([&] { trainer_.template leave<TrainEnd>(); });
     output.global_step = core_.state.global_step;
-    output.training_loss = mean_loss_;
+    output.metrics = summary_;
+    output.training_loss = summary_.at("train_loss");
     core_.control = {};
     return output;
   }
 
-  Metrics log_summary() {
+  /// Once, whatever way the training ends.
+  void log_summary() {
+    if (!summary_.empty()) return;
     const auto steps = core_.state.global_step - first_step_;
-    core_.total_loss += core_.loss.sum();
-    core_.loss.reset();
-    mean_loss_ = steps > 0 ? core_.total_loss / static_cast<double>(steps) : 0;
-    auto logs = speed_metrics("train", begun_, samples(steps), steps);
-    logs["total_flos"] = core_.state.total_flos;
-    logs["train_loss"] = mean_loss_;
+    if (core_.state.global_step > core_.last_logged_step) take_loss();
+    summary_ = speed_metrics("train", begun_, samples(steps), steps);
+    summary_["train_loss"] = steps > 0 ? core_.total_loss.mean() : 0;
+    auto logs = summary_;
     trainer_.derived().log(logs);
-    return logs;
+    summary_ = std::move(logs);
   }
 
   /// The examples that `steps` updates saw, as the plan has it: a shorter last batch counts in full.
@@ -285,11 +315,11 @@ class TrainLoop {
   /// to stop.
   template <class Part>
   void stoppable(Part part) {
-    const auto outside = trainer_.scopes_.depth();
+    const auto outside = trainer_.depth();
     try {
       part();
     } catch (const StopTraining& stop) {
-      trainer_.scopes_.close_to(outside, trainer_);
+      trainer_.close_to(outside);
       core_.optimizer->zero_grad();
       core_.control.request_stop(stop.what());
     }
@@ -299,10 +329,13 @@ class TrainLoop {
   TrainerCore& core_;
   TrainPlan plan_;
   std::function<torch::Tensor()> reevaluate_;
-  torch::Tensor group_loss_;
+  std::vector<torch::Tensor> losses_;  // of the micro-batches of the group under way
   std::chrono::steady_clock::time_point begun_;
   std::int64_t first_step_ = 0;
-  double mean_loss_ = 0;
+  std::int64_t filtered_ = 0;
+  bool epoch_was_stopped_ = false;
+  Metrics summary_;
+  std::filesystem::path checkpoint_;
 };
 
 }  // namespace etude

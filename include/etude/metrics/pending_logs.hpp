@@ -21,6 +21,11 @@ class PendingLogs {
     means_.emplace_back(std::string(name), RunningMean()).second.add(value);
   }
 
+  /// Adds what others have logged.
+  void merge(PendingLogs other) {
+    for (auto& [name, mean] : other.means_) add(name, mean.mean());
+  }
+
   /// Moves everything into `logs`; a name that is there already is overwritten.
   void take_into(Metrics& logs) {
     for (auto& [name, mean] : std::exchange(means_, {})) logs[name] = mean.mean();

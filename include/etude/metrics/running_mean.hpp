@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "etude/error.hpp"
+
 namespace etude {
 
 /// The weighted mean of numbers and of one-element tensors. Tensors on a device are kept as they are and read
@@ -25,7 +27,9 @@ class RunningMean {
     take(value, weight);
   }
 
+  /// Throws `DataError` unless `value` is one element.
   void add(const at::Tensor& value, double weight = 1) {
+    if (!value.defined() || value.numel() != 1) throw DataError("a value to log must be one element");
     if (value.is_cpu() && pending_.empty() && value.scalar_type() == at::kFloat) {
       take(*value.data_ptr<float>(), weight);  // Straight from memory: no operator runs.
       return;
@@ -36,18 +40,17 @@ class RunningMean {
   }
 
   /// The sum of weight times value.
-  double sum() {
-    read();
-    return sum_;
-  }
+  double sum() { return mean() * weight(); }
   /// The sum of the weights.
-  double weight() const {
-    double total = weight_;
-    for (const double weight : weights_) total += weight;
-    return total;
+  double weight() {
+    read();
+    return weight_ + leading_;
   }
-  /// NaN when nothing was added.
-  double mean() { return sum() / weight(); }
+  /// NaN when nothing was added, or nothing finite.
+  double mean() {
+    read();
+    return sum_ / weight_;
+  }
   /// How many values were filtered.
   std::int64_t filtered() {
     read();
@@ -61,7 +64,11 @@ class RunningMean {
   void take(double value, double weight) {
     if (filter_ && !std::isfinite(value)) {
       ++filtered_;
-      value = weight_ > 0 ? sum_ / weight_ : 0;
+      if (weight_ == 0) {
+        leading_ += weight;  // Nothing came before it: it counts as the mean of what comes.
+        return;
+      }
+      value = sum_ / weight_;
     }
     sum_ += value * weight;
     weight_ += weight;
@@ -82,6 +89,7 @@ class RunningMean {
   bool filter_;
   double sum_ = 0;
   double weight_ = 0;
+  double leading_ = 0;
   std::int64_t filtered_ = 0;
   std::vector<at::Tensor> pending_;
   std::vector<double> weights_;

@@ -1,0 +1,142 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/callback_handler.hpp"
+#include "etude/events.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/message.hpp"
+#include "etude/stop_training.hpp"
+
+namespace etude {
+
+/// What an exception says of itself.
+inline std::string what_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+/// The side of a trainer that raises events, and sees to it that every way out of it is the same: what was
+/// begun gets its end event, everybody is told of an error, and the exception comes out as it was thrown.
+template <class Handler>
+class EventSource {
+ protected:
+  explicit EventSource(Handler handler) : handler_(std::move(handler)) {}
+
+  /// Raises an event of the loop, and gives it back with what its writers made of it.
+  template <class Event>
+  Event raise(Event event) {
+    handler_.call_event(event);
+    return event;
+  }
+
+  /// Begins what ends with `End`, in whatever way it ends.
+  template <class End>
+  void open() {
+    open_.push_back(
+        [](EventSource& self) { self.attempt([&] { self.raise_end(End{self.core_.context()}); }); });
+  }
+
+  template <class End>
+  void leave() {
+    leave(End{core_.context()});
+  }
+  template <class End>
+  void leave(End event) {
+    open_.pop_back();
+    raise_end(std::move(event));
+  }
+
+  /// How much is open.
+  std::size_t depth() const { return open_.size(); }
+
+  /// Closes what was opened since `depth`, the last first.
+  void close_to(std::size_t depth) {
+    while (open_.size() > depth) {
+      const auto close = open_.back();
+      open_.pop_back();
+      close(*this);
+    }
+  }
+
+  /// Runs what belongs to the way out after an error: what it throws is told, and not thrown.
+  template <class Part>
+  void attempt(Part part) {
+    try {
+      part();
+    } catch (...) {
+      tell_secondary(std::current_exception());
+    }
+  }
+
+  /// Tells of an error, once: to every callback, and to the person at the terminal.
+  void report(const std::exception_ptr& error) {
+    if (reported_ == error) return;
+    reported_ = error;
+    const auto origin = take_origin(error);
+    const auto what = what_of(error);
+    if (!origin.callback.empty())
+      message(core_.args, LogLevel::error, "{} threw in {}: {}", origin.callback, origin.event, what);
+    TrainError event{core_.context(), error, what, origin.callback, origin.event};
+    handler_.call_event_to_all(event, [&] { tell_secondary(std::current_exception()); });
+  }
+
+  /// Runs a method of the trainer in this way.
+  template <class Method>
+  auto guarded(Method method) {
+    const auto outside = depth();
+    try {
+      return method();
+    } catch (const StopTraining&) {
+      // Inside a training this is a request, which the training sees to.
+      if (!core_.training || outside == 0) report(std::current_exception());
+      close_to(outside);
+      throw;
+    } catch (...) {
+      report(std::current_exception());
+      close_to(outside);
+      throw;
+    }
+  }
+
+  TrainerCore core_;
+  Handler handler_;
+
+ private:
+  /// Every callback hears an end event, whoever throws; the first exception comes out afterwards.
+  template <class End>
+  void raise_end(End event) {
+    ErrorOrigin first;
+    handler_.call_event_to_all(event, [&] {
+      if (first.error) return tell_secondary(std::current_exception());
+      first = take_origin(std::current_exception());
+    });
+    if (!first.error) return;
+    const auto error = first.error;
+    detail::last_origin() = std::move(first);
+    std::rethrow_exception(error);
+  }
+
+  void tell_secondary(const std::exception_ptr& error) {
+    const auto origin = take_origin(error);
+    const auto whose =
+        origin.callback.empty() ? "" : fmt::format(" {} threw in {}", origin.callback, origin.event);
+    message(core_.args, LogLevel::error, "and then{}: {}", whose, what_of(error));
+  }
+
+  std::vector<void (*)(EventSource&)> open_;
+  std::exception_ptr reported_;
+};
+
+}  // namespace etude
