@@ -34,6 +34,10 @@ TEST_CASE("sizes and lengths are positive") {
   check_fault({.output_dir = ""}, "output_dir is empty: must be a folder");
   check_fault({.per_device_train_batch_size = 0}, "per_device_train_batch_size is 0: must be at least 1");
   check_fault({.per_device_eval_batch_size = -4}, "per_device_eval_batch_size is -4: must be at least 1");
+  check_fault({.gradient_accumulation_steps = 10'000'000},
+              "gradient_accumulation_steps is 10000000: must be at most 1000000");
+  check_fault({.max_steps = 9'000'000'000'000'000'000},
+              "max_steps is 9000000000000000000: must be at most 1000000000000");
   check_fault({.gradient_accumulation_steps = 0}, "gradient_accumulation_steps is 0: must be at least 1");
   check_fault({.num_train_epochs = 0}, "num_train_epochs is 0: must be a finite number > 0");
   check_fault({.num_train_epochs = infinity}, "num_train_epochs is inf: must be a finite number > 0");

@@ -35,6 +35,10 @@ class FaultList {
   void at_least(std::string_view field, std::int64_t value, std::int64_t least) {
     require(value >= least, field, value, fmt::format("at least {}", least));
   }
+  /// Far beyond sense, and far below where products of such numbers overflow.
+  void at_most(std::string_view field, std::int64_t value, std::int64_t most) {
+    require(value <= most, field, value, fmt::format("at most {}", most));
+  }
   template <class T>
   void at_least(std::string_view field, const std::optional<T>& value, T least) {
     if (value) at_least(field, *value, least);
@@ -63,6 +67,12 @@ inline void check_sizes(const TrainingArguments& args, FaultList& found) {
   found.at_least("per_device_train_batch_size", args.per_device_train_batch_size, 1);
   found.at_least("per_device_eval_batch_size", args.per_device_eval_batch_size, 1);
   found.at_least("gradient_accumulation_steps", args.gradient_accumulation_steps, 1);
+  found.at_most("per_device_train_batch_size", args.per_device_train_batch_size, 1'000'000'000);
+  found.at_most("per_device_eval_batch_size", args.per_device_eval_batch_size, 1'000'000'000);
+  found.at_most("gradient_accumulation_steps", args.gradient_accumulation_steps, 1'000'000);
+  found.at_most("max_steps", args.max_steps, 1'000'000'000'000);
+  found.at_most("dataloader_num_workers", args.dataloader_num_workers, 10'000);
+  found.at_most("dataloader_prefetch_factor", args.dataloader_prefetch_factor.value_or(0), 10'000);
   found.require(std::isfinite(args.num_train_epochs) && (args.num_train_epochs > 0 || args.max_steps > 0),
                 "num_train_epochs", args.num_train_epochs, "a finite number > 0");
   found.require(args.max_steps == -1 || args.max_steps > 0, "max_steps", args.max_steps,
@@ -217,6 +227,8 @@ inline TrainingArguments normalized(TrainingArguments args) {
 }
 
 inline std::int64_t absolute_steps(double steps, std::int64_t max_steps) {
+  // Intervals of strategies that are off are not validated.
+  if (!(steps >= 0 && steps <= 1e15)) return 0;
   return static_cast<std::int64_t>(steps < 1 ? std::ceil(static_cast<double>(max_steps) * steps) : steps);
 }
 

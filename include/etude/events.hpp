@@ -55,8 +55,7 @@ struct TrainBegin : Context {};
 struct EpochBegin : Context {};
 
 /// A micro-batch has come out of the loader and lies on the model's device. All those of one accumulation
-/// group are fetched before its first is used. A writer puts other tensors in the place of its own: these may
-/// be views of the dataset's.
+/// group are fetched before its first is used.
 struct BatchFetched : Context {
   Batch batch;
 };

@@ -146,19 +146,13 @@ torch::Tensor call_loss(std::type_identity<std::tuple<Parameter...>>, F& f, cons
   }
 }
 
-/// LibTorch's elementwise losses spread [N, 1] against [N] over [N, N] and say nothing.
+/// LibTorch's elementwise losses broadcast, say [N, 1] against [N] over [N, N], and say nothing.
 inline void refuse_to_spread(const Tensors& outputs, const Tensors& labels) {
   if (outputs.size() != 1 || labels.size() != 1) return;
   const torch::Tensor &output = outputs[0], &target = labels[0];
-  if (!output.is_floating_point() || !target.is_floating_point()) return;
-  std::int64_t spread = 1;
-  for (std::int64_t d = 1; d <= std::max(output.dim(), target.dim()); ++d) {
-    spread *= std::max(d <= output.dim() ? output.size(-d) : 1, d <= target.dim() ? target.size(-d) : 1);
-  }
-  if (spread <= std::max(output.numel(), target.numel())) return;
+  if (!output.is_floating_point() || !target.is_floating_point() || output.sizes() == target.sizes()) return;
   throw DataError(fmt::format(
-      "the output {} and the target {} of a loss must have the same shape; LibTorch would compare "
-      "every output with every target",
+      "the output {} and the target {} of a loss must have the same shape; LibTorch would broadcast them",
       describe(output), describe(target)));
 }
 

@@ -180,7 +180,10 @@ class EvalGuard {
   EvalGuard(EvalGuard&& other) noexcept : restore_(std::exchange(other.restore_, nullptr)) {}
   EvalGuard& operator=(EvalGuard&&) = delete;
   ~EvalGuard() {
-    if (restore_) restore_();
+    try {
+      if (restore_) restore_();
+    } catch (...) {  // A module whose own train() throws keeps the mode that it is in.
+    }
   }
 
  private:

@@ -267,7 +267,7 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
     if (batch.labels.empty()) {
       result.logits = core_.model.forward(batch);
     } else {
-      auto computed = derived().compute_loss(batch, std::nullopt);
+      auto computed = derived().compute_loss(batch, core_.num_items_in_batch);
       result.loss = std::move(computed.loss);
       result.logits = std::move(computed.outputs);
     }

@@ -65,13 +65,14 @@ TEST_CASE("NaN is no gain and never the best") {
 }
 
 TEST_CASE("a second training counts anew") {
-  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   auto args = toy::arguments();
   args.num_train_epochs = 2;
   args.eval_strategy = etude::IntervalStrategy::epoch;
   args.metric_for_best_model = "score";
   auto options = toy::options(args, 1);
-  options.compute_metrics = [](const etude::EvalPrediction&) { return etude::Metrics{{"score", nan}}; };
+  options.compute_metrics = [](const etude::EvalPrediction&) {
+    return etude::Metrics{{"score", std::numeric_limits<double>::quiet_NaN()}};
+  };
   etude::Trainer<etude::EarlyStoppingCallback> trainer(
       options, etude::EarlyStoppingCallback{.early_stopping_patience = 3});
   CHECK(trainer.train().global_step == 2);

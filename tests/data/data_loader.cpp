@@ -277,11 +277,23 @@ TEST_CASE("torch's samplers choose the examples") {
   CHECK(order.size() == 10);
   CHECK(std::set(order.begin(), order.end()).size() == 10);
 
+  CHECK(joined(batches(loader.begin_epoch(1))) != order);
+  torch::manual_seed(99);
+  CHECK(joined(batches(loader.begin_epoch(0))) == order);  // a function of (seed, epoch)
+
   auto sequential = std::make_shared<torch::data::samplers::SequentialSampler>(10);
   DataLoader in_order(counted(10),
                       {.batch_size = 4, .drop_last = true, .num_workers = 1, .sampler = sequential});
   CHECK(in_order.size() == 2);
   CHECK(batches(in_order.begin_epoch(0, 1)) == std::vector<Numbers>{{4, 5, 6, 7}});
+}
+
+TEST_CASE("a sampler that covers a part of the dataset gives as many batches as it does") {
+  DataLoader loader(
+      counted(100),
+      {.batch_size = 4, .sampler = std::make_shared<torch::data::samplers::SequentialSampler>(10)});
+  CHECK(loader.size() == 3);
+  CHECK(batches(loader.begin_epoch(0)).size() == 3);
 }
 
 TEST_CASE("a distributed sampler learns the epoch") {

@@ -373,6 +373,8 @@ TEST_CASE("max_steps and num_train_epochs make the plan that Hugging Face's Trai
   CHECK(plan.batches_per_epoch == 28);
   args.max_steps = -1;
   CHECK_THROWS_AS(etude::plan_training(args, std::nullopt), etude::ArgumentError);
+  args.num_train_epochs = 1e300;
+  CHECK_THROWS_AS(etude::plan_training(args, 10), etude::ArgumentError);
 }
 
 TEST_CASE("a second train() goes on with the weights and begins its state anew") {

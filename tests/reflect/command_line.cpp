@@ -16,6 +16,8 @@
 #include <tuple>
 #include <vector>
 
+#include "etude/training_arguments.hpp"
+
 namespace {
 
 using etude::parse_arguments;
@@ -124,6 +126,18 @@ struct ConfigFile {
   std::string path = fmt::format("{}/etude_command_line_{}_{}.json",
                                  std::filesystem::temp_directory_path().string(), ::getpid(), fmt::ptr(this));
 };
+
+TEST_CASE("a field that was misread hides no fault of another whose name holds its own") {
+  try {
+    etude::parse_arguments<etude::TrainingArguments>(
+        {"--optim", "foo", "--optim_args", "bad", "--seed", "x", "--data_seed", "-1"});
+    FAIL("nothing was thrown");
+  } catch (const etude::ArgumentError& error) {
+    const std::string what = error.what();
+    CHECK(what.find("data_seed") != what.npos);
+    CHECK(what.find("optim_args") != what.npos);
+  }
+}
 
 }  // namespace
 

@@ -16,7 +16,8 @@
 
 namespace etude {
 
-/// Makes a batch of examples. A batch whose `size` it leaves at 0 is measured by `make_batch`.
+/// Makes a batch of examples; with workers several threads call it at once. A batch whose `size` it leaves at
+/// 0 is measured by `make_batch`.
 using DataCollator = std::function<Batch(std::vector<Example>)>;
 
 namespace detail {

@@ -21,6 +21,7 @@
 #include "etude/data/dataset.hpp"
 #include "etude/data/random.hpp"
 #include "etude/error.hpp"
+#include "etude/libtorch/random.hpp"
 
 namespace etude {
 
@@ -54,8 +55,11 @@ class DataLoader {
   std::function<std::optional<detail::BatchRequest>()> sampler_requests(std::int64_t epoch,
                                                                         std::int64_t first_batch) const;
 
+  std::optional<std::int64_t> count_sampler_batches() const;
+
   Dataset dataset_;
   DataLoaderOptions options_;
+  std::optional<std::int64_t> sampler_batches_;
   std::shared_ptr<std::vector<Dataset>> idle_copies_ = std::make_shared<std::vector<Dataset>>();
   mutable std::weak_ptr<detail::Epoch> latest_;
 };
@@ -85,6 +89,7 @@ inline DataLoader::DataLoader(Dataset dataset, DataLoaderOptions options)
     throw DataError(fmt::format("{}: it has an index but no size; give it one, or a sampler", name));
   }
   if (dataset_.size() == 0) throw DataError(fmt::format("{}: it has no examples", name));
+  sampler_batches_ = count_sampler_batches();
   if (size() == 0) {
     throw DataError(
         fmt::format("{}: it has {} examples, fewer than the batch_size of {}, and drop_last leaves them out",
@@ -94,13 +99,24 @@ inline DataLoader::DataLoader(Dataset dataset, DataLoaderOptions options)
 }
 
 inline std::optional<std::int64_t> DataLoader::size() const {
-  const auto* sampler = options_.sampler.get();
-  const bool covers_all = sampler == nullptr ||
-                          dynamic_cast<const torch::data::samplers::RandomSampler*>(sampler) ||
-                          dynamic_cast<const torch::data::samplers::SequentialSampler*>(sampler);
+  if (options_.sampler) return sampler_batches_;
   const auto examples = dataset_.size();
-  if (!examples || !covers_all) return std::nullopt;
+  if (!examples) return std::nullopt;
   return (*examples + (options_.drop_last ? 0 : options_.batch_size - 1)) / options_.batch_size;
+}
+
+/// How many batches torch's own random or sequential sampler gives, which may cover less than the dataset:
+/// they don't say, so they are asked for all of them. Of another sampler only its owner knows whether it
+/// ends.
+inline std::optional<std::int64_t> DataLoader::count_sampler_batches() const {
+  auto* sampler = options_.sampler.get();
+  if (!dynamic_cast<torch::data::samplers::RandomSampler*>(sampler) &&
+      !dynamic_cast<torch::data::samplers::SequentialSampler*>(sampler))
+    return std::nullopt;
+  std::int64_t batches = 0;
+  const auto next = sampler_requests(0, 0);
+  while (next()) ++batches;
+  return batches;
 }
 
 inline BatchStream DataLoader::begin_epoch(std::int64_t number, std::int64_t first_batch) const {
@@ -156,7 +172,12 @@ inline std::function<std::optional<detail::BatchRequest>()> DataLoader::sampler_
   if (auto* distributed = dynamic_cast<torch::data::samplers::DistributedSampler<>*>(sampler.get())) {
     distributed->set_epoch(static_cast<std::size_t>(epoch));
   }
-  sampler->reset({});
+  {
+    // torch's samplers draw from the global generator.
+    const RandomStateGuard random(torch::kCPU);
+    set_seed(detail::mix(detail::mix(options_.seed, 2), static_cast<std::uint64_t>(epoch)));
+    sampler->reset({});
+  }
   const auto next = [sampler, size = static_cast<std::size_t>(options_.batch_size),
                      drop_last = options_.drop_last] {
     auto indices = sampler->next(size);

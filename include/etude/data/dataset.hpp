@@ -50,7 +50,7 @@ class Dataset {
   bool is_indexed() const { return source_->is_indexed(); }
 
   /// The examples at these indices as a batch, made by `collator` or, without one, by
-  /// `default_data_collator`. The batch may be a view of the dataset's own tensors. Throws DataError for
+  /// `default_data_collator`. Throws DataError for
   /// examples that can't make a batch.
   Batch fetch(std::span<const std::int64_t> indices, const DataCollator& collator = {}) const {
     return source_->fetch(indices, collator);

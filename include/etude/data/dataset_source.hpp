@@ -120,8 +120,8 @@ std::optional<std::int64_t> size_of(const T& source) {
   }
 }
 
-/// Tensors whose first dimension counts examples: one index_select a tensor, or a view where the examples are
-/// consecutive.
+/// Tensors whose first dimension counts examples: one index_select a tensor, or one copy of a block where the
+/// examples are consecutive.
 class TensorSource final : public DatasetSource {
  public:
   TensorSource(Tensors inputs, Tensors labels) : all_(make_batch(std::move(inputs), std::move(labels))) {}
@@ -134,7 +134,7 @@ class TensorSource final : public DatasetSource {
     if (collator) {
       std::vector<Example> examples;
       for (const auto i : indices) {
-        const auto row = [&](const torch::Tensor& tensor) { return tensor.select(0, i); };
+        const auto row = [&](const torch::Tensor& tensor) { return tensor.select(0, i).clone(); };
         examples.push_back({all_.inputs.transform(row), all_.labels.transform(row)});
       }
       return collate(std::move(examples), indices, collator);
@@ -143,7 +143,9 @@ class TensorSource final : public DatasetSource {
     const bool consecutive =
         std::ranges::adjacent_find(indices, [](auto a, auto b) { return b != a + 1; }) == indices.end();
     if (consecutive && size > 0) {
-      return select(size, [&](const torch::Tensor& tensor) { return tensor.narrow(0, indices[0], size); });
+      // A copy: a model that works in place would otherwise change the dataset.
+      return select(size,
+                    [&](const torch::Tensor& tensor) { return tensor.narrow(0, indices[0], size).clone(); });
     }
     const auto index = at::from_blob(const_cast<std::int64_t*>(indices.data()), {size}, at::kLong);
     return select(
@@ -228,7 +230,7 @@ class StreamSource final : public OwnedSource<T> {
   std::optional<Batch> next(std::int64_t batch_size, const DataCollator& collator) override {
     if (ended_) return std::nullopt;
     auto batch = read(batch_size, collator);
-    ended_ = !batch;
+    ended_ = ended_ || !batch;
     return batch;
   }
 
@@ -246,7 +248,10 @@ class StreamSource final : public OwnedSource<T> {
       std::vector<Example> examples;
       while (static_cast<std::int64_t>(examples.size()) < batch_size) {
         const auto example = this->source_.next();
-        if (!example.has_value()) break;
+        if (!example.has_value()) {
+          ended_ = true;
+          break;
+        }
         examples.push_back(example_of(*example));
       }
       return some(std::move(examples), collator);

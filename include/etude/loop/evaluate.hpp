@@ -92,6 +92,9 @@ class EvaluationLoop {
     if (!next)
       throw DataError(fmt::format("the dataset to {} is empty", prefix_ == "test" ? "predict" : "evaluate"));
     while (next) {
+      core_.num_items_in_batch.reset();
+      if (trainer_.wants_item_count())
+        core_.num_items_in_batch = static_cast<double>(count_items(next->labels));
       auto batch = next->to(core_.device, args.dataloader_pin_memory);
       next = batches.next();
       seen_ += batch.size;

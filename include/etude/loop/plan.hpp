@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -39,8 +41,11 @@ inline TrainPlan plan_training(const TrainingArguments& args, std::optional<std:
     plan.max_steps = args.max_steps;
     plan.num_train_epochs = (args.max_steps + plan.updates_per_epoch - 1) / plan.updates_per_epoch;
   } else {
-    plan.max_steps = static_cast<std::int64_t>(
-        std::ceil(args.num_train_epochs * static_cast<double>(plan.updates_per_epoch)));
+    const double steps = std::ceil(args.num_train_epochs * static_cast<double>(plan.updates_per_epoch));
+    if (steps > 1e15)
+      throw ArgumentError(fmt::format("num_train_epochs is {}: that is {} steps, and must be at most 1e15",
+                                      args.num_train_epochs, steps));
+    plan.max_steps = static_cast<std::int64_t>(steps);
     plan.num_train_epochs = static_cast<std::int64_t>(std::ceil(args.num_train_epochs));
   }
   return plan;

@@ -99,6 +99,7 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const P
 inline std::unique_ptr<LRScheduler> make_scheduler(const TrainingArguments& args, Optimizer& optimizer,
                                                    std::int64_t total_steps) {
   const SchedulerType type = args.lr_scheduler_type;
+  const double initial_lr = optimizer.param_groups().front().initial_lr;  // a user's optimizer has its own
   const nlohmann::json& kwargs = args.lr_scheduler_kwargs;
   if (type == SchedulerType::reduce_lr_on_plateau) {
     ReduceLROnPlateau rule(detail::schedule_options<ReduceLROnPlateauOptions>(type, kwargs));
@@ -108,8 +109,8 @@ inline std::unique_ptr<LRScheduler> make_scheduler(const TrainingArguments& args
     GreedyLR rule(detail::schedule_options<GreedyLROptions>(type, kwargs));
     return std::make_unique<MetricLR<GreedyLR>>(optimizer, rule);
   }
-  return std::make_unique<LambdaLR>(optimizer, make_schedule(type, get_warmup_steps(args, total_steps),
-                                                             total_steps, args.learning_rate, kwargs));
+  return std::make_unique<LambdaLR>(
+      optimizer, make_schedule(type, get_warmup_steps(args, total_steps), total_steps, initial_lr, kwargs));
 }
 
 }  // namespace etude

@@ -53,8 +53,8 @@ class LRScheduler {
   /// Throws CheckpointError for a state of another kind of scheduler or another number of groups.
   void load_state(const SchedulerState& state) {
     std::vector<ParamGroup>& groups = optimizer_->param_groups();
-    const auto& lr = detail::numbers_in(state, "lr", groups.size());
-    const auto& initial_lr = detail::numbers_in(state, "initial_lr", groups.size());
+    const auto lr = detail::numbers_in(state, "lr", groups.size());
+    const auto initial_lr = detail::numbers_in(state, "initial_lr", groups.size());
     std::int64_t steps = 0;
     detail::load_number(state, "step_count", steps);
     load_own_state(state, steps);

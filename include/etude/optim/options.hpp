@@ -29,7 +29,9 @@ inline std::string read_option(const nlohmann::json& value, double& target) {
 }
 
 inline std::string read_option(const nlohmann::json& value, std::int64_t& target) {
-  if (!value.is_number() || value.get<double>() != std::floor(value.get<double>())) return "a whole number";
+  if (!value.is_number() || value.get<double>() != std::floor(value.get<double>()) ||
+      std::abs(value.get<double>()) > 1e15)
+    return "a whole number";
   target = value.get<std::int64_t>();
   return "";
 }

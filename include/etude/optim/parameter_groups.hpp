@@ -91,13 +91,14 @@ inline std::vector<ParameterGroup> parameter_groups(const NamedTensors& paramete
                        [](const std::string& name, const torch::Tensor&) { return decays_by_name(name); });
 }
 
-/// As above; besides, everything inside a module whose type is a normalisation (LayerNorm, BatchNorm1d-3d,
-/// GroupNorm, InstanceNorm1d-3d, a type of one's own whose name ends in `Norm`) is without decay.
+/// As above; besides, the parameters of a module's own whose type is a normalisation (LayerNorm,
+/// BatchNorm1d-3d, GroupNorm, InstanceNorm1d-3d, a type of one's own whose name ends in `Norm`) is without
+/// decay.
 inline std::vector<ParameterGroup> parameter_groups(const torch::nn::Module& module, double weight_decay) {
   std::unordered_set<const void*> spared;
   const auto spare_norm = [&](const torch::nn::Module& part) {
     if (!detail::names_norm(part.name())) return;
-    for (const auto& tensor : part.parameters()) spared.insert(tensor.unsafeGetTensorImpl());
+    for (const auto& tensor : part.parameters(/*recurse=*/false)) spared.insert(tensor.unsafeGetTensorImpl());
   };
   spare_norm(module);
   // With the module itself among them, this would throw for a module that no shared_ptr holds.

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <concepts>
 #include <cstddef>
 #include <cstdio>
@@ -92,7 +93,7 @@ class CommandLine {
     // What was written wrong still has its default here: what that leads to is no fault of the user's.
     for (auto& line : lines) {
       if (std::none_of(misread_.begin(), misread_.end(),
-                       [&](const auto& name) { return line.find(name) != line.npos; })) {
+                       [&](const auto& name) { return has_word(line, name); })) {
         faults_.push_back(std::move(line));
       }
     }
@@ -100,6 +101,15 @@ class CommandLine {
   }
 
  private:
+  static bool has_word(std::string_view line, std::string_view word) {
+    const auto in_word = [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)); };
+    for (auto at = line.find(word); at != line.npos; at = line.find(word, at + 1)) {
+      const auto end = at + word.size();
+      if ((at == 0 || !in_word(line[at - 1])) && (end == line.size() || !in_word(line[end]))) return true;
+    }
+    return false;
+  }
+
   struct Given {
     std::string spelled = {}, name = {};
     std::vector<std::string> words = {};
