@@ -144,7 +144,7 @@ TEST_CASE("a line of the bar has the width of the terminal at most, after a resi
 
 TEST_CASE("the text of a line") {
   CHECK(etude::progress_line("train", 50, 200, 10, 0, 60, false) ==
-        "train  25%|####          | 50/200 [00:10<00:30, 5.0 it/s]");
+        "train  25%|####             | 50/200 [00:10<00:30, 5.0 it/s]");
   CHECK(
       etude::progress_line("train", 60, 100, 20, 50, 50, false).ends_with(" 60/100 [00:20<01:20, 2.0 s/it]"));
   CHECK(etude::progress_line("eval", 7, std::nullopt, 3.5, 0, 60, false) == "eval 7 [00:03, 2.0 it/s]");

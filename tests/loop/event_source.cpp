@@ -36,6 +36,7 @@ struct Witness {
   void on(const etude::TrainingRunEpochEnd&) { heard.emplace_back("TrainingRunEpochEnd"); }
   void on(const etude::EvaluateBegin&) { heard.emplace_back("EvaluateBegin"); }
   void on(const etude::EvaluateEnd&) { heard.emplace_back("EvaluateEnd"); }
+  void on(const etude::EvaluationRunEnd&) { heard.emplace_back("EvaluationRunEnd"); }
   void on(const etude::PredictEnd&) { heard.emplace_back("PredictEnd"); }
   void on(const etude::Log& e) {
     if (e.logs.contains("train_loss")) heard.emplace_back("Log");
@@ -133,23 +134,29 @@ TEST_CASE("a callback that throws while the trainer is built, or outside of trai
   CHECK_THROWS_AS((etude::Trainer<ThrowsIn<etude::InitEnd>>(toy::options(toy::arguments()))), Boom);
 
   etude::Trainer<ThrowsIn<etude::EvaluationRunBegin>, ThrowsIn<etude::EvaluateBegin>,
-                 ThrowsIn<etude::PredictBegin>, ThrowsIn<etude::Predict>, ThrowsIn<etude::PredictEnd>,
-                 ThrowsIn<etude::EvaluationRunEnd>, Witness>
+                 ThrowsIn<etude::PredictBegin>, ThrowsIn<etude::Predict>, Witness>
       trainer(toy::options(toy::arguments()));
   const auto& heard = trainer.callback<Witness>().heard;
   CHECK_THROWS_AS(trainer.evaluate(), Boom);  // EvaluationRunBegin
-  CHECK(heard == std::vector<std::string>{"TrainError"});
+  CHECK(heard == std::vector<std::string>{"TrainError", "EvaluationRunEnd"});
   CHECK_THROWS_AS(trainer.evaluate(), Boom);  // EvaluateBegin
-  CHECK(heard.back() == "EvaluateEnd");
-  CHECK_THROWS_AS(trainer.evaluate(), Boom);  // EvaluationRunEnd
-  CHECK(heard.back() == "TrainError");
+  CHECK(trainer.callback<Witness>().event == "EvaluateBegin");
+  CHECK(fmt::format("{}", fmt::join(heard.end() - 3, heard.end(), " ")) ==
+        "TrainError EvaluateEnd EvaluationRunEnd");
   CHECK_THROWS_AS(trainer.predict(toy::dataset(1)), Boom);  // PredictBegin
   CHECK(heard.back() == "PredictEnd");
   CHECK_THROWS_AS(trainer.predict(toy::dataset(1)), Boom);  // Predict
-  CHECK_THROWS_AS(trainer.predict(toy::dataset(1)), Boom);  // PredictEnd
-  CHECK(trainer.callback<Witness>().event == "PredictEnd");
+  CHECK(heard.back() == "PredictEnd");
   trainer.evaluate();
   trainer.predict(toy::dataset(1));
+
+  etude::Trainer<ThrowsIn<etude::EvaluationRunEnd>, ThrowsIn<etude::PredictEnd>, Witness> ending(
+      toy::options(toy::arguments()));
+  CHECK_THROWS_AS(ending.evaluate(), Boom);
+  CHECK(ending.callback<Witness>().event == "EvaluationRunEnd");
+  CHECK_THROWS_AS(ending.predict(toy::dataset(1)), Boom);
+  CHECK(ending.callback<Witness>().event == "PredictEnd");
+  CHECK(ending.callback<Witness>().callback.starts_with("ThrowsIn<"));
 }
 
 TEST_CASE("an exception of the model, the loss or the data has no callback to name") {

@@ -41,11 +41,12 @@ class ProgressCallback {
 
   void on(const Log& e) {
     if (!training_) return;
-    training_->erase();
+    auto& bar = prediction_ ? *prediction_ : *training_;  // the one that is seen
+    bar.erase();
     auto logs = e.logs;
     logs.erase("total_flos");
     write_text(stdout, fmt::format("{}\n", logs));
-    training_->redraw();
+    bar.redraw();
   }
 
  private:
