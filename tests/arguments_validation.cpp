@@ -237,8 +237,9 @@ TEST_CASE("validate throws all faults at once") {
 TEST_CASE("normalized arguments decide what was left open") {
   const auto plain = etude::normalized({});
   CHECK(plain == TrainingArguments{.disable_tqdm = false});
-  CHECK(normalized({.log_level = LogLevel::error}).disable_tqdm == true);
-  CHECK(normalized({.log_level = LogLevel::error, .disable_tqdm = false}).disable_tqdm == false);
+  CHECK(etude::normalized({.log_level = etude::LogLevel::error}).disable_tqdm == true);
+  CHECK(etude::normalized({.log_level = etude::LogLevel::error, .disable_tqdm = false}).disable_tqdm ==
+        false);
 
   CHECK(etude::normalized({.eval_strategy = IntervalStrategy::steps, .logging_steps = 20}).eval_steps == 20);
   CHECK(etude::normalized({.eval_strategy = IntervalStrategy::steps, .eval_steps = 0, .logging_steps = 20})

@@ -128,7 +128,7 @@ TEST_CASE("torch's losses don't compare every output with every target in silenc
     CHECK(contains(text, "float32 [4]"));
     CHECK(loss(row, row).item<double>() == 0);
   }
-  // One target for all outputs spreads over nothing.
+  // Nor one target with all outputs.
   CHECK_THROWS_AS(Loss(torch::nn::MSELoss())(row, torch::ones({1})), etude::DataError);
   // Who writes a loss may mean it.
   const Loss own = [](torch::Tensor output, torch::Tensor target) { return (output - target).sum(); };
