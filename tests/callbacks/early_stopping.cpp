@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "common/toy.hpp"
+#include "etude/reflect/json.hpp"
 
 namespace {
 
@@ -12,6 +13,7 @@ struct Run {
   std::size_t evaluations;
   std::int64_t counter;
   std::optional<double> best;
+  std::optional<double> last_improvement;
   std::string reason;
 };
 
@@ -29,8 +31,9 @@ Run run(const std::vector<double>& values, bool greater_is_better, etude::EarlyS
   };
   etude::Trainer<etude::EarlyStoppingCallback> trainer(options, callback);
   const auto output = trainer.train();
-  return {evaluations, trainer.callback<etude::EarlyStoppingCallback>().early_stopping_patience_counter,
-          trainer.state().best_metric, output.stop_reason};
+  const auto& after = trainer.callback<etude::EarlyStoppingCallback>();
+  return {evaluations, after.early_stopping_patience_counter, trainer.state().best_metric,
+          after.last_improvement, output.stop_reason};
 }
 
 // The expected numbers are those of Hugging Face's callback, worked out from its rule.
@@ -48,6 +51,35 @@ TEST_CASE("gains below the threshold don't count, though the best moves with the
       run({1.0, .97, .94, .91}, false, {.early_stopping_patience = 2, .early_stopping_threshold = .05});
   CHECK(result.evaluations == 3);
   CHECK(result.best == .94);
+}
+
+TEST_CASE("with a cumulative threshold, small gains add up until they count") {
+  const etude::EarlyStoppingCallback cumulative{
+      .early_stopping_patience = 2,
+      .early_stopping_threshold = .05,
+      .early_stopping_threshold_kind = etude::EarlyStoppingThreshold::cumulative};
+  // .97 is within .05 of 1; .94 isn't and counts; .91 and .9 are within .05 of .94.
+  auto result = run({1.0, .97, .94, .91, .9, .5}, false, cumulative);
+  CHECK(result.evaluations == 5);
+  CHECK(result.last_improvement == .94);
+  CHECK(result.best == .9);
+  CHECK(result.reason == "eval_score has not improved in 2 evaluations");
+  // Slow but steady: never two in a row without an improvement that counts.
+  result = run({1.0, .97, .94, .91, .88, .85, .82}, false, cumulative);
+  CHECK(result.evaluations == 7);
+  CHECK(result.last_improvement == .82);
+}
+
+TEST_CASE("a gain of exactly the threshold is none, and a loss moves no bar, of either kind") {
+  using enum etude::EarlyStoppingThreshold;
+  for (const auto kind : {each_evaluation, cumulative}) {
+    const etude::EarlyStoppingCallback callback{
+        .early_stopping_patience = 2, .early_stopping_threshold = .25, .early_stopping_threshold_kind = kind};
+    CHECK(run({.5, .75, .25, 2}, true, callback).evaluations == 3);
+    const auto result = run({.5, .25, 1, 1, 1.25, 2}, true, callback);
+    CHECK(result.evaluations == 5);
+    CHECK(result.last_improvement == 1);
+  }
 }
 
 TEST_CASE("a gain begins the count anew") {
@@ -78,6 +110,47 @@ TEST_CASE("a second training counts anew") {
   CHECK(trainer.train().global_step == 2);
   CHECK(trainer.train().global_step == 2);  // With the two of before it would have stopped after one.
   CHECK(trainer.callback<etude::EarlyStoppingCallback>().early_stopping_patience_counter == 2);
+}
+
+TEST_CASE("a run that is resumed after it was to stop stops again before its first step") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.num_train_epochs = 4;
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  args.save_strategy = etude::SaveStrategy::epoch;
+  args.learning_rate = 1e-12;  // The loss stays: one best, then none.
+  etude::Trainer<etude::EarlyStoppingCallback> first(
+      toy::options(args, 1), etude::EarlyStoppingCallback{.early_stopping_patience = 2});
+  const auto stopped = first.train();
+  CHECK(stopped.global_step == 3);
+  CHECK(stopped.stop_reason == "eval_loss has not improved in 2 evaluations");
+
+  const auto resume = [&](std::int64_t patience) {
+    auto callback = first.callback<etude::EarlyStoppingCallback>();
+    callback.early_stopping_patience = patience;
+    etude::Trainer<etude::EarlyStoppingCallback> trainer(toy::options(args, 1), callback);
+    return trainer.train({.resume_from_checkpoint = folder / "checkpoint-3"});
+  };
+  CHECK(resume(2).global_step == 3);
+  CHECK(resume(2).stop_reason == stopped.stop_reason);
+  CHECK(resume(3).global_step == 4);  // More patience is given: it goes on.
+}
+
+TEST_CASE("its whole state is in its fields, and goes through JSON") {
+  const etude::EarlyStoppingCallback callback{
+      .early_stopping_patience = 4,
+      .early_stopping_threshold = .5,
+      .early_stopping_threshold_kind = etude::EarlyStoppingThreshold::cumulative,
+      .early_stopping_patience_counter = 3,
+      .last_improvement = .1,
+      .found_metric = true,
+      .missing_metric = true};
+  const auto json = etude::to_json_value(callback);
+  CHECK(json.dump() == R"({"early_stopping_patience":4,"early_stopping_threshold":0.5,)"
+                       R"("early_stopping_threshold_kind":"cumulative","early_stopping_patience_counter":3,)"
+                       R"("last_improvement":0.1,"found_metric":true,"missing_metric":true})");
+  CHECK(etude::to_json_value(etude::from_json_value<etude::EarlyStoppingCallback>(json)) == json);
 }
 
 TEST_CASE("a metric that no evaluation has is an error, not a stopping that never comes") {

@@ -94,6 +94,31 @@ TEST_CASE("options and states are checked") {
                   etude::CheckpointError);
 }
 
+TEST_CASE(
+    "a state with numbers that can't be, or of another kind or mode, is refused, and nothing is changed") {
+  const double nan_value = std::numeric_limits<double>::quiet_NaN();
+  const auto refuses = [](auto rule, const char* name, const std::vector<double>& values, const char* text) {
+    const etude::SchedulerState before = rule.state();
+    etude::SchedulerState bad = before;
+    bad["best"] = {0.5};
+    bad[name] = values;
+    CHECK_THROWS_WITH_AS(rule.load_state(bad), doctest::Contains(text), etude::CheckpointError);
+    CHECK(rule.state() == before);
+  };
+  for (const double value : {-1.0, 0.5, 9007199254740992.0, nan_value}) {
+    refuses(Plateau(), "cooldown_counter", {value}, "'cooldown_counter' is");
+    refuses(Greedy(), "reset_start", {value}, "'reset_start' is");
+  }
+  refuses(Plateau(), "best", {nan_value}, "'best' is NaN: must be a number");
+  refuses(Plateau(), "best", {1, 2}, "must have 1 number 'best', but has 2");
+  refuses(Plateau(), "mode", {1}, "'mode' is 1: must be 0 (min)");
+  refuses(Greedy({.mode = MetricMode::max}), "mode", {0}, "'mode' is 0: must be 1 (max)");
+  refuses(Plateau(), "num_good_epochs", {1}, "has 'num_good_epochs', which this scheduler doesn't know");
+  refuses(Greedy({.window_size = 2}), "window", {1, 2, 3}, "must have at most window_size, 2");
+  CHECK_THROWS_AS(Greedy().load_state(Plateau().state()), etude::CheckpointError);
+  CHECK_THROWS_AS(Plateau().load_state(Greedy().state()), etude::CheckpointError);
+}
+
 TEST_CASE("states go on where they were stored") {
   const Greedy greedy({.factor = 0.5, .patience = 1, .cooldown = 1, .smooth = true, .window_size = 3});
   const Plateau plateau({.factor = 0.5, .patience = 1, .cooldown = 1});

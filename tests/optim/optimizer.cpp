@@ -99,21 +99,57 @@ TEST_CASE("a state that doesn't fit is refused by name and nothing is changed") 
   auto bad = clones(good);
   entry(bad, "b.bias.exp_avg") = torch::zeros({4});
   refuses(bad, "'b.bias.exp_avg' is Float [4], expected a floating-point tensor [3]");
+  for (const torch::Tensor& step :
+       {torch::tensor(-1), torch::tensor(0), torch::tensor(3.0), torch::tensor(true), torch::tensor({1, 2}),
+        torch::scalar_tensor(std::int64_t{1} << 53, at::kLong), torch::Tensor()}) {
+    bad = clones(good);
+    entry(bad, "b.bias.step") = step;
+    refuses(bad, "'b.bias.step' is no positive whole number below 2^53");
+  }
   bad = clones(good);
-  entry(bad, "b.bias.step") = torch::tensor(-1);
-  refuses(bad, "'b.bias.step' is no positive whole number");
+  entry(bad, "b.bias.exp_avg") = torch::zeros({3}, at::kLong);
+  refuses(bad, "'b.bias.exp_avg' is Long [3], expected a floating-point tensor [3]");
+  entry(bad, "b.bias.exp_avg") = torch::zeros({3}).to_sparse();
+  refuses(bad, "'b.bias.exp_avg' is");
+  entry(bad, "b.bias.exp_avg") = torch::Tensor();
+  refuses(bad, "'b.bias.exp_avg' is undefined");
+  bad = clones(good);
+  bad.push_back(bad.front());
+  refuses(bad, "has two 'a.weight.step'");
   bad = clones(good);
   std::erase_if(bad, [](const auto& item) { return item.first == "a.weight.exp_avg_sq"; });
   refuses(bad, "'a.weight' has no 'exp_avg_sq'");
+  std::erase_if(bad, [](const auto& item) { return item.first == "a.weight.step"; });
+  refuses(bad, "'a.weight' has no 'step'");
   bad = clones(good);
   bad.emplace_back("a.weight.max_exp_avg_sq", torch::zeros({6, 5}));
-  refuses(bad, "'a.weight' holds more than this optimizer knows");
+  refuses(bad, "'a.weight' holds more than this optimizer knows ('max_exp_avg_sq')");
   bad = clones(good);
   bad.emplace_back("gone.weight.step", torch::tensor(1));
   refuses(bad, "'gone.weight', which is no parameter of this optimizer");
   bad = clones(good);
   bad.emplace_back("noise", torch::tensor(1));
   refuses(bad, "'noise' is no name of optimizer state");
+  // Frozen parameters have names here too; what is said of them is dropped.
+  bad = clones(good);
+  bad.emplace_back("frozen.weight.step", torch::tensor(1));
+  optimizer.load_state(bad);
+  CHECK(optimizer.state().size() == good.size());
+}
+
+TEST_CASE("the state is views of the optimizer's memory: one step and each moment of what was updated") {
+  const compare::Twins twins(at::kFloat);
+  etude::AdamW optimizer(compare::groups_of(twins.ours, false), {.amsgrad = true});
+  train(optimizer, twins, 0, 2);
+  // Seven parameters of nine: one is frozen, one never got a gradient.
+  CHECK(optimizer.state().size() == 7 * (1 + 3));
+  auto before = optimizer.state();
+  const torch::Tensor moment = entry(before, "b.weight.exp_avg");
+  const torch::Tensor copy = moment.clone();
+  train(optimizer, twins, 2, 3);
+  auto after = optimizer.state();
+  CHECK(moment.is_alias_of(entry(after, "b.weight.exp_avg")));
+  CHECK_FALSE(torch::equal(moment, copy));
 }
 
 TEST_CASE(

@@ -26,6 +26,7 @@ std::vector<compare::Theirs> all_kinds() {
   return {compare::theirs<AdamW>(AdamWOptions(0.01).weight_decay(0.1).amsgrad(true)),
           compare::theirs<Adam>(AdamOptions(0.01).weight_decay(0.1)),
           compare::theirs<SGD>(SGDOptions(0.01).momentum(0.9).weight_decay(0.1)),
+          compare::theirs<SGD>(SGDOptions(0.01).momentum(0.9).dampening(0.5)),
           compare::theirs<SGD>(SGDOptions(0.01)),
           compare::theirs<RMSprop>(RMSpropOptions(0.01).momentum(0.9).centered(true).weight_decay(0.1)),
           compare::theirs<Adagrad>(AdagradOptions(0.01).initial_accumulator_value(0.1).weight_decay(0.1))};
@@ -45,9 +46,12 @@ torch::Tensor rosenbrock(const torch::Tensor& x, const torch::Tensor& y) {
   return (1 - x).square().sum() + 100 * (y - x.square()).square().sum();
 }
 
+/// An optimizer of a user's own, with options that nobody else knows.
 struct Unknown : torch::optim::SGD {
   struct Options : torch::optim::OptimizerCloneableOptions<Options> {
-    double get_lr() const override { return 0.1; }
+    double get_lr() const override { return lr; }
+    void set_lr(const double value) override { lr = value; }
+    double lr = 0.1;
   };
   using SGD::SGD;
 };
@@ -201,14 +205,60 @@ TEST_CASE("LBFGS needs a closure, one learning rate and no weight decay") {
   CHECK_THROWS_WITH_AS(lbfgs.load_state({{"lbfgs.d", torch::zeros({2})}}),
                        doctest::Contains("has no 'lbfgs.numbers'"), etude::CheckpointError);
   CHECK_THROWS_WITH_AS(
-      lbfgs.load_state({{"lbfgs.numbers", torch::zeros({4})}, {"lbfgs.d", torch::zeros({9})}}),
+      lbfgs.load_state({{"lbfgs.numbers", torch::ones({4})}, {"lbfgs.d", torch::zeros({9})}}),
       doctest::Contains("'lbfgs.d' has sizes [9], expected [2]"), etude::CheckpointError);
+}
+
+TEST_CASE("parameters that a loaded state doesn't name start anew") {
+  for (const compare::Theirs& make : all_kinds()) {
+    const compare::Twins twins(at::kDouble);
+    etude::TorchOptimizer ours(make(torch_groups(twins.ours)), twins.ours);
+    train(ours, twins, 0, 3);
+    ours.load_state({});
+    CHECK(ours.state().empty());
+    const torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < twins.ours.size(); ++i) twins.theirs[i].second.copy_(twins.ours[i].second);
+    const auto theirs = make(torch_groups(twins.theirs));
+    for (std::int64_t step = 3; step < 9; ++step) {
+      ours.zero_grad();
+      twins.set_gradients(step);
+      ours.step();
+      theirs->step();
+    }
+    CHECK(twins.difference() == 0);
+  }
+}
+
+TEST_CASE("a state that is refused changes nothing in torch's optimizer") {
+  for (const compare::Theirs& make : all_kinds()) {
+    const compare::Twins twins(at::kDouble);
+    const auto inner = make(torch_groups(twins.ours)), fresh = make(torch_groups(twins.theirs));
+    etude::TorchOptimizer ours(inner, twins.ours);
+    etude::TorchOptimizer other(fresh, twins.theirs);
+    train(ours, twins, 0, 3);
+    etude::NamedTensors good;
+    for (const auto& [name, tensor] : ours.state()) good.emplace_back(name, tensor.clone());
+    // The last of its entries is at fault, so that all before it are fine.
+    etude::NamedTensors bad = good;
+    bad.back().second = torch::zeros({7, 7});
+    const auto states = fresh->state().size();  // Adagrad has some from the start.
+    CHECK_THROWS_AS(other.load_state(bad), etude::CheckpointError);
+    CHECK(fresh->state().size() == states);
+    CHECK(other.state().empty());
+    CHECK_THROWS_AS(ours.load_state(bad), etude::CheckpointError);
+    const etude::NamedTensors now = ours.state();
+    REQUIRE(now.size() == good.size());
+    for (std::size_t i = 0; i < now.size(); ++i) CHECK(torch::equal(now[i].second, good[i].second));
+  }
 }
 
 TEST_CASE("no optimizer, and an optimizer whose state nobody knows, are errors") {
   CHECK_THROWS_AS(etude::TorchOptimizer(nullptr, {}), etude::ArgumentError);
-  CHECK_THROWS_AS(etude::detail::torch_state(
-                      *std::make_shared<torch::optim::SGD>(std::vector<torch::Tensor>{torch::ones({1})}, 0.1),
-                      torch::ones({1}), Unknown::Options()),
-                  etude::CheckpointError);
+  const torch::Tensor parameter = torch::ones({1}).set_requires_grad(true);
+  const auto inner = std::make_shared<Unknown>(std::vector{parameter}, torch::optim::SGDOptions(0.1));
+  inner->param_groups()[0].set_options(std::make_unique<Unknown::Options>());
+  etude::TorchOptimizer unknown(inner, {{"parameter", parameter}});
+  parameter.sum().backward();
+  unknown.flat_parameters().begin_step();
+  CHECK_THROWS_WITH_AS(unknown.state(), doctest::Contains("not LibTorch's own"), etude::CheckpointError);
 }

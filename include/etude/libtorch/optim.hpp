@@ -130,9 +130,15 @@ inline torch::optim::OptimizerParamState* optimizer_state(torch::optim::Optimize
   return found == optimizer.state().end() ? nullptr : found->second.get();
 }
 
+/// Null takes it away.
 inline void set_optimizer_state(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,
                                 std::unique_ptr<torch::optim::OptimizerParamState> state) {
-  optimizer.state()[detail::state_key<detail::OptimizerStateKey>(parameter)] = std::move(state);
+  const auto key = detail::state_key<detail::OptimizerStateKey>(parameter);
+  if (state) {
+    optimizer.state()[key] = std::move(state);
+  } else {
+    optimizer.state().erase(key);
+  }
 }
 
 }  // namespace etude::libtorch

@@ -7,12 +7,14 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 #include "etude/error.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/options.hpp"
+#include "etude/reflect/json.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
@@ -49,6 +51,8 @@ class Adafactor : public Optimizer {
   }
 
  protected:
+  nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
+
   void update() override {
     for (const FlatRange& range : flat_.begin_step()) {
       for (std::size_t i = range.first; i < range.last; ++i) {
@@ -70,13 +74,7 @@ class Adafactor : public Optimizer {
     return result;
   }
 
-  void reset_moments() override {
-    for (auto& [name, of] : moments_) {
-      for (const torch::Tensor& tensor : {of.square, of.columns, of.mean}) {
-        if (tensor.defined()) tensor.zero_();
-      }
-    }
-  }
+  void reset_moments(std::size_t slot) override { moments_.erase(flat_.layout()->slots[slot].name); }
 
  private:
   struct Moments {

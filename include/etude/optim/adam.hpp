@@ -4,11 +4,12 @@
 
 #include <cmath>
 #include <cstdint>
-#include "etude/libtorch/optim.hpp"
-
+#include <nlohmann/json.hpp>
 #include <vector>
+#include "etude/libtorch/optim.hpp"
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/optim/options.hpp"
+#include "etude/reflect/json.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
@@ -48,6 +49,8 @@ class AdamBase : public FlatOptimizer {
   }
 
  protected:
+  nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
+
   bool wants_pieces(const torch::Tensor& values) const override { return values.is_cpu() && !fused(values); }
 
   void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -42,6 +43,7 @@ struct FlatLayout {
   };
 
   std::vector<FlatSlot> slots;  ///< in the order of memory
+  std::unordered_map<std::string, std::size_t> by_name;
   std::vector<Buffer> buffers;
 
   std::vector<torch::Tensor> allocate(double value = 0) const {
@@ -50,9 +52,10 @@ struct FlatLayout {
     return result;
   }
 
+  /// Null if there is none of that name.
   const FlatSlot* find(const std::string& name) const {
-    const auto found = std::ranges::find(slots, name, &FlatSlot::name);
-    return found == slots.end() ? nullptr : &*found;
+    const auto found = by_name.find(name);
+    return found == by_name.end() ? nullptr : &slots[found->second];
   }
 };
 
@@ -147,6 +150,7 @@ inline FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const FlatLay
     FlatLayout::Buffer& buffer = layout->buffers[slot.buffer];
     slot.offset = buffer.size;
     buffer.size += detail::padded(slot.size, static_cast<std::int64_t>(parameter.element_size()));
+    layout->by_name.emplace(slot.name, layout->slots.size());
     layout->slots.push_back(std::move(slot));
     plan.parameters.push_back(parameter);
   }

@@ -64,10 +64,9 @@ class FlatOptimizer : public Optimizer {
     return result;
   }
 
-  void reset_moments() override {
-    for (std::size_t m = 0; m < moments_.size(); ++m) {
-      for (const torch::Tensor& buffer : buffers_[m]) buffer.fill_(moments_[m].initial);
-    }
+  void reset_moments(std::size_t slot) override {
+    const NamedTensors views = moments(slot);
+    for (std::size_t m = 0; m < moments_.size(); ++m) views[m].second.fill_(moments_[m].initial);
   }
 
  private:

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <vector>
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/optim/options.hpp"
+#include "etude/reflect/json.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
@@ -28,6 +30,8 @@ class Lion : public FlatOptimizer {
   }
 
  protected:
+  nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
+
   void update_range(const Range& range, const ParamGroup& group, std::int64_t) override {
     const torch::Tensor& momentum = range.moments[0];
     if (group.weight_decay != 0) range.values.mul_(1 - group.lr * group.weight_decay);

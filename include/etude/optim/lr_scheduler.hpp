@@ -50,19 +50,39 @@ class LRScheduler {
     return result;
   }
 
-  /// Throws CheckpointError for a state of another kind of scheduler or another number of groups.
-  void load_state(const SchedulerState& state) {
-    std::vector<ParamGroup>& groups = optimizer_->param_groups();
-    const auto lr = detail::numbers_in(state, "lr", groups.size());
-    const auto initial_lr = detail::numbers_in(state, "initial_lr", groups.size());
+  /// Goes on from what `state` of a scheduler of this kind gave. For a scheduler that is fresh.
+  ///
+  /// With `rates_are_new`, a person has changed what the learning rates are made of (the initial rate, the
+  /// kind of schedule, its options or length). Then only the place is taken over: the rates become those that
+  /// this scheduler gives after as many steps, from the initial rates that the groups have. One that follows
+  /// a metric goes on with the rates that the groups have if what it knows of the metric fits, and starts
+  /// anew from the initial ones if it doesn't.
+  ///
+  /// Throws CheckpointError for numbers that can't be, and unless `rates_are_new`, for a state of another
+  /// kind of scheduler or another number of groups; nothing is changed then.
+  void load_state(const SchedulerState& state, bool rates_are_new = false) {
+    SchedulerState own = state;
+    for (const char* name : {"step_count", "lr", "initial_lr"}) own.erase(name);
     std::int64_t steps = 0;
     detail::load_number(state, "step_count", steps);
-    load_own_state(state, steps);
-    step_count_ = steps;
-    for (std::size_t i = 0; i < groups.size(); ++i) {
-      groups[i].lr = lr[i];
-      groups[i].initial_lr = initial_lr[i];
+    if (rates_are_new) {
+      renew(own, steps);
+      step_count_ = steps;
+      return;
     }
+    const std::size_t groups = optimizer_->param_groups().size();
+    const auto lr = detail::rates_in(state, "lr", groups);
+    const auto initial_lr = detail::rates_in(state, "initial_lr", groups);
+    load_own_state(own, steps);
+    step_count_ = steps;
+    for (std::size_t i = 0; i < groups; ++i) optimizer_->set_learning_rates(i, lr[i], initial_lr[i]);
+  }
+
+  /// Goes on as if `step()` had been called so often, for a checkpoint that says nothing of the scheduler.
+  /// Throws ArgumentError for a number below 0.
+  void fast_forward(std::int64_t steps) {
+    if (steps < 0) throw ArgumentError(fmt::format("steps is {}: must be at least 0", steps));
+    skip(steps);
   }
 
  protected:
@@ -70,8 +90,34 @@ class LRScheduler {
 
   virtual void on_step() {}
   virtual void on_metric(double) {}
+
+  /// What there is to store beside the steps and the learning rates.
   virtual SchedulerState own_state() const { return {}; }
-  virtual void load_own_state(const SchedulerState&, std::int64_t /*steps*/) {}
+  /// Takes that over, of a scheduler that was stepped `steps` times; the learning rates are set afterwards.
+  /// Throws CheckpointError, before it changes anything, for what it doesn't know.
+  virtual void load_own_state(const SchedulerState& state, std::int64_t /*steps*/) {
+    detail::check_names(state, own_state());
+  }
+
+  /// Sets the learning rates to those after `steps` steps; `state`, perhaps of another kind of scheduler, is
+  /// what another made of it. `step_count` is set afterwards.
+  virtual void renew(const SchedulerState& /*state*/, std::int64_t steps) {
+    start_from_initial_rates();
+    if (steps > step_count_) skip(steps - step_count_);
+  }
+
+  /// As so many calls of `step()`.
+  virtual void skip(std::int64_t steps) {
+    for (; steps > 0; --steps) step();
+  }
+
+  void start_from_initial_rates() {
+    std::vector<ParamGroup>& groups = optimizer_->param_groups();
+    for (std::size_t i = 0; i < groups.size(); ++i)
+      optimizer_->set_learning_rates(i, groups[i].initial_lr, groups[i].initial_lr);
+  }
+
+  void set_step_count(std::int64_t steps) { step_count_ = steps; }
 
   Optimizer& optimizer() const { return *optimizer_; }
 
@@ -90,6 +136,13 @@ class LambdaLR : public LRScheduler {
  protected:
   void on_step() override { set(step_count()); }
 
+  void renew(const SchedulerState&, std::int64_t steps) override { set(steps); }
+
+  void skip(std::int64_t steps) override {
+    set(step_count() + steps);
+    set_step_count(step_count() + steps);
+  }
+
  private:
   void set(std::int64_t step) {
     const double factor = schedule_(step);
@@ -103,7 +156,8 @@ class LambdaLR : public LRScheduler {
 template <typename Rule>
 class MetricLR : public LRScheduler {
  public:
-  MetricLR(Optimizer& optimizer, Rule rule) : LRScheduler(optimizer), rule_(std::move(rule)) {}
+  MetricLR(Optimizer& optimizer, Rule rule)
+      : LRScheduler(optimizer), fresh_(std::move(rule)), rule_(fresh_) {}
 
   bool needs_metric() const override { return true; }
 
@@ -125,7 +179,19 @@ class MetricLR : public LRScheduler {
   SchedulerState own_state() const override { return rule_.state(); }
   void load_own_state(const SchedulerState& state, std::int64_t) override { rule_.load_state(state); }
 
+  void renew(const SchedulerState& state, std::int64_t) override {
+    try {
+      rule_.load_state(state);
+    } catch (const CheckpointError&) {
+      rule_ = fresh_;
+      start_from_initial_rates();
+    }
+  }
+
+  void skip(std::int64_t steps) override { set_step_count(step_count() + steps); }
+
  private:
+  Rule fresh_;  // as it was made
   Rule rule_;
 };
 
@@ -141,7 +207,9 @@ class TorchLRScheduler : public LRScheduler {
  protected:
   void on_step() override { scheduler_->step(); }
 
-  void load_own_state(const SchedulerState&, std::int64_t steps) override {
+  void load_own_state(const SchedulerState& state, std::int64_t steps) override {
+    LRScheduler::load_own_state(state, steps);
+    start_from_initial_rates();  // for schedulers that make each rate of the one before
     for (std::int64_t i = step_count(); i < steps; ++i) scheduler_->step();
     optimizer().param_groups();  // takes what these steps left, so that what is set next counts as later
   }

@@ -93,16 +93,51 @@ inline const std::vector<double>& numbers_in(const SchedulerState& state, const 
   return found->second;
 }
 
+/// One learning rate for each group.
+inline const std::vector<double>& rates_in(const SchedulerState& state, const std::string& name,
+                                           std::size_t count) {
+  const std::vector<double>& rates = numbers_in(state, name, count);
+  for (double rate : rates) {
+    if (!(rate >= 0) || std::isinf(rate)) {
+      throw CheckpointError(
+          fmt::format("the scheduler state '{}' is {}: must be at least 0 and finite", name, rate));
+    }
+  }
+  return rates;
+}
+
+/// The best metric so far, which is infinite before the first.
 inline void load_number(const SchedulerState& state, const std::string& name, double& target) {
   target = numbers_in(state, name, 1).front();
+  if (std::isnan(target))
+    throw CheckpointError(fmt::format("the scheduler state '{}' is NaN: must be a number", name));
 }
 
 inline void load_number(const SchedulerState& state, const std::string& name, std::int64_t& target) {
   const double value = numbers_in(state, name, 1).front();
-  if (!(value >= 0 && value < 9e15 && value == std::floor(value))) {
-    throw CheckpointError(fmt::format("the scheduler state '{}' is {}: must be a whole number", name, value));
+  if (!(value >= 0 && value < 9007199254740992.0 && value == std::floor(value))) {
+    throw CheckpointError(fmt::format(
+        "the scheduler state '{}' is {}: must be a whole number, at least 0 and below 2^53", name, value));
   }
   target = static_cast<std::int64_t>(value);
+}
+
+/// Throws CheckpointError if `state` has what `known` hasn't, so that it must be another scheduler's.
+inline void check_names(const SchedulerState& state, const SchedulerState& known) {
+  for (const auto& entry : state) {
+    if (known.contains(entry.first)) continue;
+    throw CheckpointError(fmt::format(
+        "the scheduler state has '{}', which this scheduler doesn't know; was it another's?", entry.first));
+  }
+}
+
+/// What the best of one mode is means nothing in the other.
+inline void check_mode(const SchedulerState& state, MetricMode mode) {
+  const auto saved = numbers_in(state, "mode", 1).front();
+  if (saved != static_cast<double>(mode)) {
+    throw CheckpointError(fmt::format("the scheduler state 'mode' is {}: must be {} ({})", saved,
+                                      static_cast<int>(mode), mode));
+  }
 }
 
 }  // namespace detail
@@ -136,15 +171,22 @@ class ReduceLROnPlateau {
   }
 
   SchedulerState state() const {
-    return {{"best", {best_}},
+    return {{"mode", {static_cast<double>(options_.mode)}},
+            {"best", {best_}},
             {"num_bad_epochs", {static_cast<double>(bad_)}},
             {"cooldown_counter", {static_cast<double>(cooldown_)}}};
   }
 
+  /// Throws CheckpointError for a state of another kind or mode, or with impossible numbers; nothing is
+  /// changed then.
   void load_state(const SchedulerState& state) {
-    detail::load_number(state, "best", best_);
-    detail::load_number(state, "num_bad_epochs", bad_);
-    detail::load_number(state, "cooldown_counter", cooldown_);
+    ReduceLROnPlateau loaded = *this;
+    detail::check_names(state, this->state());
+    detail::load_number(state, "best", loaded.best_);
+    detail::load_number(state, "num_bad_epochs", loaded.bad_);
+    detail::load_number(state, "cooldown_counter", loaded.cooldown_);
+    detail::check_mode(state, options_.mode);
+    *this = loaded;
   }
 
  private:
@@ -191,7 +233,8 @@ class GreedyLR {
   }
 
   SchedulerState state() const {
-    return {{"best", {best_}},
+    return {{"mode", {static_cast<double>(options_.mode)}},
+            {"best", {best_}},
             {"num_good_epochs", {static_cast<double>(good_)}},
             {"num_bad_epochs", {static_cast<double>(bad_)}},
             {"cooldown_counter", {static_cast<double>(cooldown_)}},
@@ -200,16 +243,27 @@ class GreedyLR {
             {"window", {window_.begin(), window_.end()}}};
   }
 
+  /// As ReduceLROnPlateau's.
   void load_state(const SchedulerState& state) {
-    detail::load_number(state, "best", best_);
-    detail::load_number(state, "num_good_epochs", good_);
-    detail::load_number(state, "num_bad_epochs", bad_);
-    detail::load_number(state, "cooldown_counter", cooldown_);
-    detail::load_number(state, "warmup_counter", warmup_);
-    detail::load_number(state, "reset_start", reset_in_);
-    const auto window = state.find("window");
-    window_.clear();
-    if (window != state.end()) window_.assign(window->second.begin(), window->second.end());
+    GreedyLR loaded = *this;
+    detail::check_names(state, this->state());
+    detail::load_number(state, "best", loaded.best_);
+    detail::load_number(state, "num_good_epochs", loaded.good_);
+    detail::load_number(state, "num_bad_epochs", loaded.bad_);
+    detail::load_number(state, "cooldown_counter", loaded.cooldown_);
+    detail::load_number(state, "warmup_counter", loaded.warmup_);
+    detail::load_number(state, "reset_start", loaded.reset_in_);
+    loaded.window_.clear();
+    if (const auto window = state.find("window"); window != state.end()) {
+      if (window->second.size() > static_cast<std::size_t>(options_.window_size)) {
+        throw CheckpointError(
+            fmt::format("the scheduler state 'window' has {} numbers: must have at most window_size, {}",
+                        window->second.size(), options_.window_size));
+      }
+      loaded.window_.assign(window->second.begin(), window->second.end());
+    }
+    detail::check_mode(state, options_.mode);
+    *this = loaded;
   }
 
  private:

@@ -5,12 +5,16 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 #include "etude/error.hpp"
 #include "etude/optim/flat_parameters.hpp"
+#include "etude/optim/group_options.hpp"
 #include "etude/optim/parameter_groups.hpp"
 
 namespace etude {
@@ -65,6 +69,28 @@ class Optimizer {
 
   FlatParameters& flat_parameters() { return flat_; }
 
+  /// Sets the learning rates of a group at once, wherever they are kept.
+  virtual void set_learning_rates(std::size_t group, double lr, double initial_lr) {
+    groups_[group].lr = lr;
+    groups_[group].initial_lr = initial_lr;
+  }
+
+  /// The name of its kind, without namespaces: "AdamW".
+  virtual std::string type() const { return detail::class_name(*this); }
+
+  /// What its steps depend on beside `state` and the parameters: {"type": ..., "given": [...], "changed":
+  /// [...]}, one object a group in each list. "given" has the options as they were when the optimizer was
+  /// made (lr, initial_lr, weight_decay, betas, ...), "changed" those that are others now.
+  nlohmann::ordered_json options_state();
+
+  /// Takes over what a run had made of its options, from its `options_state`: an option that this optimizer
+  /// was given as the run's was becomes what the run had made of it. One that was given otherwise stays (so
+  /// does one that can't be changed), and `differences` gets a line: `param_groups[0].lr: 0.001 -> 0.002`. Of
+  /// an optimizer of another type, learning rates and weight decay count only. Call it before `load_state`
+  /// and before the scheduler's. Returns whether some group was given another learning rate than then. Throws
+  /// CheckpointError for another number of groups and for values out of range; nothing is changed then.
+  bool load_options(const nlohmann::ordered_json& saved, std::vector<std::string>& differences);
+
   /// The state of each parameter that was updated: `<parameter>.step` (a 0-dim int64) and moments such as
   /// `<parameter>.exp_avg`, in the parameter's shape. The tensors share the optimizer's memory; clone what
   /// has to outlive the next step.
@@ -76,6 +102,13 @@ class Optimizer {
   virtual void load_state(const NamedTensors& state);
 
  protected:
+  /// What a state says of one parameter. Without steps, it starts anew.
+  struct SlotState {
+    std::int64_t steps = 0;
+    std::vector<torch::Tensor> moments;  ///< as `moment_sizes` names them
+  };
+  using NamedSizes = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
+
   /// Throws ArgumentError when there is nothing to train.
   Optimizer(const std::vector<ParameterGroup>& groups, double lr, double weight_decay)
       : groups_(complete(groups, lr, weight_decay)), flat_(tensors_of(groups_)) {
@@ -83,6 +116,7 @@ class Optimizer {
       throw ArgumentError(
           "the optimizer has no parameter to train: the model has none, or all of them are frozen");
     }
+    for (const ParamGroup& group : groups_) given_.push_back(numbers_of(group));
   }
 
   /// Updates every parameter that has a gradient.
@@ -91,11 +125,43 @@ class Optimizer {
   /// What is kept of one parameter beside its steps: views that `load_state` writes to. After `flat_.mend()`.
   virtual NamedTensors moments(std::size_t slot) = 0;
 
-  /// As it was before the first step.
-  virtual void reset_moments() = 0;
+  /// The names and sizes of `moments`.
+  virtual NamedSizes moment_sizes(std::size_t slot) {
+    NamedSizes result;
+    for (const auto& [key, tensor] : moments(slot)) result.emplace_back(key, tensor.sizes().vec());
+    return result;
+  }
+
+  /// Makes what is kept of one parameter as it was before its first step.
+  virtual void reset_moments(std::size_t slot) = 0;
+
+  /// Its options beside those of ParamGroup, which never change: a JSON object.
+  virtual nlohmann::ordered_json own_options() const { return nlohmann::ordered_json::object(); }
+
+  /// All options of a group as they are now.
+  virtual nlohmann::ordered_json group_options(std::size_t group) {
+    return detail::overlaid(own_options(), numbers_of(groups_[group]));
+  }
+
+  /// Throws CheckpointError unless each option of `merged` that isn't as it is in `given` could be set.
+  virtual void check_group_options(std::size_t group, const nlohmann::ordered_json& merged,
+                                   const nlohmann::ordered_json& given) {
+    detail::GroupNumbers(merged, given, fmt::format("param_groups[{}].", group)).check();
+  }
+
+  /// Sets options that were checked.
+  virtual void set_group_options(std::size_t group, const nlohmann::ordered_json& merged) {
+    const detail::GroupNumbers numbers(merged, merged, "");
+    set_learning_rates(group, numbers.lr, numbers.initial_lr);
+    groups_[group].weight_decay = numbers.weight_decay;
+  }
+
+  /// The state of each slot, checked. Throws CheckpointError as `load_state` does.
+  std::vector<SlotState> match(const NamedTensors& state);
 
   std::vector<ParamGroup> groups_;
   FlatParameters flat_;
+  std::vector<nlohmann::ordered_json> given_;  ///< the options that each group was made with
 
  private:
   static std::vector<ParamGroup> complete(const std::vector<ParameterGroup>& groups, double lr,
@@ -108,13 +174,8 @@ class Optimizer {
     return result;
   }
 
-  bool is_parameter(const std::string& name) const {
-    for (const ParamGroup& group : groups_) {
-      for (const auto& parameter : group.parameters) {
-        if (parameter.first == name) return true;
-      }
-    }
-    return false;
+  static nlohmann::ordered_json numbers_of(const ParamGroup& group) {
+    return {{"lr", group.lr}, {"initial_lr", group.initial_lr}, {"weight_decay", group.weight_decay}};
   }
 
   static std::vector<NamedTensors> tensors_of(const std::vector<ParamGroup>& groups) {
@@ -122,6 +183,13 @@ class Optimizer {
     for (const ParamGroup& group : groups) result.push_back(group.parameters);
     return result;
   }
+
+  nlohmann::ordered_json given_options(std::size_t group) {
+    return detail::overlaid(group_options(group), given_[group]);
+  }
+
+  void check_leftovers(const NamedTensors& state, const std::vector<SlotState>& loaded,
+                       const std::unordered_map<std::string_view, const torch::Tensor*>& leftovers) const;
 };
 
 inline NamedTensors Optimizer::state() {
@@ -136,83 +204,140 @@ inline NamedTensors Optimizer::state() {
   return result;
 }
 
-namespace detail {
-
-/// State by parameter name, then by key: `fc.weight.exp_avg` is `exp_avg` of `fc.weight`.
-inline std::map<std::string, std::map<std::string, torch::Tensor>> by_parameter(const NamedTensors& state) {
-  std::map<std::string, std::map<std::string, torch::Tensor>> result;
-  for (const auto& [name, tensor] : state) {
-    const auto dot = name.rfind('.');
-    if (dot == std::string::npos) {
-      throw CheckpointError(fmt::format("'{}' is no name of optimizer state (<parameter>.<what>)", name));
-    }
-    result[name.substr(0, dot)][name.substr(dot + 1)] = tensor;
+inline nlohmann::ordered_json Optimizer::options_state() {
+  auto given = nlohmann::ordered_json::array(), changed_now = given;
+  param_groups();
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    given.push_back(given_options(i));
+    changed_now.push_back(changed(given.back(), group_options(i)));
   }
-  return result;
+  return {{"type", type()}, {"given", given}, {"changed", changed_now}};
 }
 
-inline std::int64_t steps_in(const std::string& name, const std::map<std::string, torch::Tensor>& state) {
-  const auto found = state.find("step");
-  if (found == state.end())
-    throw CheckpointError(fmt::format("the optimizer state of '{}' has no 'step'", name));
-  const torch::Tensor& step = found->second;
-  if (step.numel() != 1 || !at::isIntegralType(step.scalar_type(), false) || step.item<std::int64_t>() < 1) {
-    throw CheckpointError(fmt::format("the optimizer state '{}.step' is no positive whole number", name));
+inline bool Optimizer::load_options(const nlohmann::ordered_json& saved,
+                                    std::vector<std::string>& differences) {
+  const detail::SavedOptions then(saved, groups_.size());
+  const bool same_type = then.type == type();
+  std::vector<std::string> told;
+  if (!same_type) told.push_back(fmt::format("optimizer: {} -> {}", then.type, type()));
+  std::vector<nlohmann::ordered_json> merged;
+  bool rates_are_new = false;
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    const nlohmann::ordered_json given = given_options(i);
+    merged.push_back(detail::merge_options(then.given[i], then.changed[i], given, same_type, told,
+                                           fmt::format("param_groups[{}]", i)));
+    check_group_options(i, merged[i], given);
+    rates_are_new |= then.given[i].contains("lr") && !detail::same_json(then.given[i]["lr"], given["lr"]);
+  }
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    set_group_options(i, merged[i]);
+    nlohmann::ordered_json now = group_options(i);
+    const auto overruled = changed(now, merged[i]);
+    for (const auto& [name, value] : overruled.items()) {
+      told.push_back(fmt::format("param_groups[{}].{}: {} -> {}", i, name, detail::short_json(value),
+                                 detail::short_json(now[name])));
+    }
+  }
+  differences.insert(differences.end(), told.begin(), told.end());
+  return rates_are_new;
+}
+
+namespace detail {
+
+inline std::int64_t steps_in(const std::string& name, const torch::Tensor& step) {
+  constexpr std::int64_t most = std::int64_t{1} << 53;  // a double, as which kernels take it, has no more
+  if (!step.defined() || step.numel() != 1 || !at::isIntegralType(step.scalar_type(), false) ||
+      step.item<std::int64_t>() < 1 || step.item<std::int64_t>() >= most) {
+    throw CheckpointError(
+        fmt::format("the optimizer state '{}.step' is no positive whole number below 2^53", name));
   }
   return step.item<std::int64_t>();
 }
 
-inline void check_moment(const std::string& name, const torch::Tensor& expected, const torch::Tensor& given) {
-  if (expected.sizes() != given.sizes() || !at::isFloatingType(given.scalar_type())) {
+inline void check_moment(const std::string& name, at::IntArrayRef sizes, const torch::Tensor& given) {
+  if (!given.defined()) throw CheckpointError(fmt::format("the optimizer state '{}' is undefined", name));
+  if (given.sizes() != sizes || given.layout() != at::kStrided || !at::isFloatingType(given.scalar_type())) {
     throw CheckpointError(
         fmt::format("the optimizer state '{}' is {} {}, expected a floating-point tensor {}", name,
-                    c10::toString(given.scalar_type()), given.sizes().vec(), expected.sizes().vec()));
+                    c10::toString(given.scalar_type()), given.sizes().vec(), sizes.vec()));
   }
 }
 
 }  // namespace detail
 
-inline void Optimizer::load_state(const NamedTensors& state) {
-  const torch::NoGradGuard no_grad;
-  flat_.mend();
-  const auto given = detail::by_parameter(state);
+inline std::vector<Optimizer::SlotState> Optimizer::match(const NamedTensors& state) {
+  std::unordered_map<std::string_view, const torch::Tensor*> given;
+  for (const auto& [name, tensor] : state) {
+    if (!given.emplace(name, &tensor).second)
+      throw CheckpointError(fmt::format("the optimizer state has two '{}'", name));
+  }
   const auto& slots = flat_.layout()->slots;
-  std::vector<std::int64_t> steps(slots.size(), 0);
-  std::size_t found = 0;
+  std::vector<SlotState> loaded(slots.size());
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    const auto entry = given.find(slots[i].name);
-    if (entry == given.end()) continue;
-    ++found;
-    const auto& [name, tensors] = *entry;
-    steps[i] = detail::steps_in(name, tensors);
-    const NamedTensors expected = moments(i);
-    for (const auto& [key, view] : expected) {
-      const auto tensor = tensors.find(key);
-      if (tensor == tensors.end()) {
+    const std::string& name = slots[i].name;
+    const auto step = given.find(name + ".step");
+    if (step == given.end()) continue;
+    loaded[i].steps = detail::steps_in(name, *step->second);
+    given.erase(step);
+    for (const auto& [key, sizes] : moment_sizes(i)) {
+      const auto moment = given.find(name + "." + key);
+      if (moment == given.end()) {
         throw CheckpointError(
             fmt::format("the optimizer state of '{}' has no '{}'; was it another optimizer's?", name, key));
       }
-      detail::check_moment(name + "." + key, view, tensor->second);
+      detail::check_moment(name + "." + key, sizes, *moment->second);
+      loaded[i].moments.push_back(*moment->second);
+      given.erase(moment);
     }
-    if (tensors.size() != expected.size() + 1) {
+  }
+  if (!given.empty()) check_leftovers(state, loaded, given);
+  return loaded;
+}
+
+inline void Optimizer::check_leftovers(
+    const NamedTensors& state, const std::vector<SlotState>& loaded,
+    const std::unordered_map<std::string_view, const torch::Tensor*>& leftovers) const {
+  std::unordered_map<std::string_view, std::size_t> slots;
+  for (std::size_t i = 0; i < loaded.size(); ++i) slots.emplace(flat_.layout()->slots[i].name, i);
+  std::unordered_set<std::string_view> parameters;
+  for (const ParamGroup& group : groups_) {
+    for (const auto& parameter : group.parameters) parameters.insert(parameter.first);
+  }
+  for (const auto& entry : state) {
+    const std::string_view name = entry.first;
+    if (!leftovers.contains(name)) continue;
+    const auto dot = name.rfind('.');
+    if (dot == name.npos) {
+      throw CheckpointError(fmt::format("'{}' is no name of optimizer state (<parameter>.<what>)", name));
+    }
+    const std::string_view parameter = name.substr(0, dot);
+    if (const auto slot = slots.find(parameter); slot != slots.end()) {
+      throw CheckpointError(
+          loaded[slot->second].steps == 0
+              ? fmt::format("the optimizer state of '{}' has no 'step'", parameter)
+              : fmt::format("the optimizer state of '{}' holds more than this optimizer knows ('{}'); was it "
+                            "another optimizer's?",
+                            parameter, name.substr(dot + 1)));
+    }
+    if (!parameters.contains(parameter)) {
       throw CheckpointError(fmt::format(
-          "the optimizer state of '{}' holds more than this optimizer knows; was it another optimizer's?",
-          name));
+          "there is optimizer state of '{}', which is no parameter of this optimizer", parameter));
     }
   }
-  if (found != given.size()) {
-    for (const auto& [name, tensors] : given) {
-      if (!is_parameter(name)) {
-        throw CheckpointError(
-            fmt::format("there is optimizer state of '{}', which is no parameter of this optimizer", name));
-      }
+}
+
+inline void Optimizer::load_state(const NamedTensors& state) {
+  const torch::NoGradGuard no_grad;
+  flat_.mend();
+  const std::vector<SlotState> loaded = match(state);
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    flat_.set_steps(i, loaded[i].steps);
+    if (loaded[i].steps == 0) {
+      reset_moments(i);
+      continue;
     }
-  }
-  reset_moments();
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    flat_.set_steps(i, steps[i]);
-    if (steps[i] == 0) continue;
-    for (auto& [key, view] : moments(i)) view.copy_(given.at(slots[i].name).at(key));
+    const NamedTensors views = moments(i);
+    for (std::size_t m = 0; m < views.size(); ++m) views[m].second.copy_(loaded[i].moments[m]);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 #include "etude/error.hpp"
 #include "etude/reflect/enum.hpp"
@@ -84,13 +85,21 @@ struct OptionRange {
   double below = std::numeric_limits<double>::infinity();
 };
 
+/// What is wrong with it, in words; empty if nothing is.
+inline std::string range_fault(const OptionRange& option) {
+  const auto& [name, value, least, below] = option;
+  if (value >= least && value < below) return "";
+  if (least == std::numeric_limits<double>::lowest())
+    return fmt::format("{} is {}: must be finite", name, value);
+  const bool bounded = below != std::numeric_limits<double>::infinity();
+  return fmt::format("{} is {}: must be at least {}{}", name, value, least,
+                     bounded ? fmt::format(" and below {}", below) : " and finite");
+}
+
 inline void check_options(std::initializer_list<OptionRange> options) {
   std::vector<std::string> faults;
-  for (const auto& [name, value, least, below] : options) {
-    if (value >= least && value < below) continue;
-    const bool bounded = below != std::numeric_limits<double>::infinity();
-    faults.push_back(fmt::format("{} is {}: must be at least {}{}", name, value, least,
-                                 bounded ? fmt::format(" and below {}", below) : " and finite"));
+  for (const OptionRange& option : options) {
+    if (std::string fault = range_fault(option); !fault.empty()) faults.push_back(std::move(fault));
   }
   throw_faults(faults);
 }

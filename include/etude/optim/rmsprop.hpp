@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <vector>
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/optim/options.hpp"
+#include "etude/reflect/json.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
@@ -30,6 +32,8 @@ class RMSprop : public FlatOptimizer {
   }
 
  protected:
+  nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
+
   void update_range(const Range& range, const ParamGroup& group, std::int64_t) override {
     const auto& [lr, alpha, eps, weight_decay, momentum, centered] = options_;
     torch::Tensor gradients = range.gradients;

@@ -4,15 +4,21 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 #include "etude/libtorch/optim.hpp"
+#include "etude/optim/group_options.hpp"
+#include "etude/optim/lbfgs_state.hpp"
 #include "etude/optim/optimizer.hpp"
+#include "etude/optim/torch_kinds.hpp"
 #include "etude/optim/torch_state.hpp"
+#include "etude/reflect/json.hpp"
 
 namespace etude {
 
@@ -31,6 +37,7 @@ class TorchOptimizer : public Optimizer {
   TorchOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, const NamedTensors& parameters)
       : Optimizer(groups_of(required(optimizer), parameters), 0, 0), optimizer_(std::move(optimizer)) {
     for (const ParamGroup& group : groups_) seen_lr_.push_back(group.lr);
+    for (std::size_t i = 0; i < groups_.size(); ++i) given_[i] = options_of(i);
     std::unordered_set<const void*> held;
     for (const ParamGroup& group : groups_) {
       for (const auto& [name, tensor] : group.parameters) held.insert(tensor.unsafeGetTensorImpl());
@@ -74,6 +81,21 @@ class TorchOptimizer : public Optimizer {
     return dynamic_cast<const torch::optim::LBFGS*>(optimizer_.get()) != nullptr;
   }
 
+  void set_learning_rates(std::size_t group, double lr, double initial_lr) override {
+    Optimizer::set_learning_rates(group, lr, initial_lr);
+    auto& options = optimizer_->param_groups()[group].options();
+    options.set_lr(lr);
+    groups_[group].lr = seen_lr_[group] = options.get_lr();
+  }
+
+  /// That of LibTorch's optimizer; of a type of the user's, which it is.
+  std::string type() const override {
+    std::string name;
+    detail::with_known_options(optimizer_->param_groups().front().options(),
+                               [&]<typename Options>(Options&) { name = detail::TorchKind<Options>::name; });
+    return name.empty() ? detail::class_name(*optimizer_) : name;
+  }
+
   /// As ours, for the optimizers that LibTorch has: ours of the same kind can load it. That of LBFGS is its
   /// own. Throws CheckpointError for a type of the user's, whose state nobody can know.
   NamedTensors state() override {
@@ -82,9 +104,19 @@ class TorchOptimizer : public Optimizer {
 
   void load_state(const NamedTensors& state) override {
     if (needs_closure()) return detail::load_lbfgs_state(*optimizer_, state);
-    Optimizer::load_state(state);
-    for (std::size_t i = 0; i < flat_.layout()->slots.size(); ++i) {
-      if (flat_.steps(i) > 0) state_of(i).set_step(flat_.steps(i));
+    const torch::NoGradGuard no_grad;
+    flat_.mend();
+    const std::vector<SlotState> loaded = match(state);
+    std::vector<std::unique_ptr<torch::optim::OptimizerParamState>> states;
+    for (std::size_t i = 0; i < loaded.size(); ++i) {
+      const torch::Tensor& parameter = flat_.parameter(i);
+      states.push_back(loaded[i].steps > 0 ? detail::torch_state(parameter, torch_options_of(i),
+                                                                 loaded[i].moments, loaded[i].steps)
+                                           : detail::initial_torch_state(parameter, torch_options_of(i)));
+    }
+    for (std::size_t i = 0; i < loaded.size(); ++i) {
+      flat_.set_steps(i, loaded[i].steps);
+      libtorch::set_optimizer_state(*optimizer_, flat_.parameter(i), std::move(states[i]));
     }
   }
 
@@ -110,12 +142,51 @@ class TorchOptimizer : public Optimizer {
     show();
   }
 
-  NamedTensors moments(std::size_t slot) override { return state_of(slot).moments; }
+  NamedTensors moments(std::size_t slot) override {
+    return detail::torch_moments(*optimizer_, flat_.parameter(slot), torch_options_of(slot));
+  }
 
-  void reset_moments() override {
-    optimizer_->state().clear();
-    // Adagrad has a state from the start and fails without.
-    for (std::size_t i = 0; i < flat_.layout()->slots.size(); ++i) state_of(i);
+  NamedSizes moment_sizes(std::size_t slot) override {
+    NamedSizes result;
+    for (std::string& name : detail::torch_moment_names(torch_options_of(slot)))
+      result.emplace_back(std::move(name), flat_.layout()->slots[slot].sizes);
+    return result;
+  }
+
+  void reset_moments(std::size_t slot) override {
+    const torch::Tensor& parameter = flat_.parameter(slot);
+    libtorch::set_optimizer_state(*optimizer_, parameter,
+                                  detail::initial_torch_state(parameter, torch_options_of(slot)));
+  }
+
+  nlohmann::ordered_json group_options(std::size_t group) override { return options_of(group); }
+
+  void check_group_options(std::size_t group, const nlohmann::ordered_json& merged,
+                           const nlohmann::ordered_json& given) override {
+    detail::OptionReader reader(merged, given, fmt::format("param_groups[{}].", group));
+    double lr = 0, initial_lr = 0;
+    reader("initial_lr", initial_lr, 0);
+    const auto trial = optimizer_->param_groups()[group].options().clone();
+    const bool known = detail::with_known_options(*trial, [&]<typename Options>(Options& options) {
+      using Kind = detail::TorchKind<Options>;
+      Kind::options(options, std::ref(reader));
+      const std::string fault = Kind::fault(options);
+      if (!fault.empty() && !detail::same_json(merged, given)) reader.add_fault(fault);
+    });
+    if (!known) reader("lr", lr, 0);
+    reader.check();
+  }
+
+  void set_group_options(std::size_t group, const nlohmann::ordered_json& merged) override {
+    detail::OptionReader reader(merged, merged, "");
+    double lr = 0, initial_lr = 0;
+    detail::with_known_options(optimizer_->param_groups()[group].options(),
+                               [&]<typename Options>(Options& options) {
+                                 detail::TorchKind<Options>::options(options, std::ref(reader));
+                               });
+    reader("lr", lr);
+    reader("initial_lr", initial_lr);
+    set_learning_rates(group, lr, initial_lr);
   }
 
  private:
@@ -151,10 +222,21 @@ class TorchOptimizer : public Optimizer {
     }
   }
 
-  detail::TorchState state_of(std::size_t slot) {
-    const std::size_t group = flat_.layout()->slots[slot].group;
-    return detail::torch_state(*optimizer_, flat_.parameter(slot),
-                               optimizer_->param_groups()[group].options());
+  torch::optim::OptimizerOptions& torch_options_of(std::size_t slot) {
+    return optimizer_->param_groups()[flat_.layout()->slots[slot].group].options();
+  }
+
+  nlohmann::ordered_json options_of(std::size_t group) {
+    auto result = nlohmann::ordered_json::object();
+    const auto write = [&](const char* name, const auto& value, auto...) {
+      result[name] = to_json_value(value);
+    };
+    detail::with_known_options(
+        optimizer_->param_groups()[group].options(),
+        [&]<typename Options>(Options& options) { detail::TorchKind<Options>::options(options, write); });
+    result["lr"] = groups_[group].lr;
+    result["initial_lr"] = groups_[group].initial_lr;
+    return result;
   }
 
   std::shared_ptr<torch::optim::Optimizer> optimizer_;

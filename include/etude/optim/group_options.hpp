@@ -1,0 +1,162 @@
+#pragma once
+
+#include <c10/util/Type.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "etude/error.hpp"
+#include "etude/optim/options.hpp"
+#include "etude/reflect/json_reader.hpp"
+#include "etude/reflect/three_way.hpp"
+
+/// The options of parameter groups as checkpoints have them.
+namespace etude::detail {
+
+/// The name of an object's class, without namespaces and template arguments.
+template <typename Class>
+std::string class_name(const Class& object) {
+  std::string name = c10::demangle(typeid(object).name());
+  name = name.substr(0, name.find('<'));
+  const auto colon = name.rfind(':');
+  return colon == name.npos ? name : name.substr(colon + 1);
+}
+
+/// `below` with the members of `above` in place of its own, or behind them.
+inline nlohmann::ordered_json overlaid(nlohmann::ordered_json below, const nlohmann::ordered_json& above) {
+  for (const auto& [name, value] : above.items()) below[name] = value;
+  return below;
+}
+
+/// Reads options by name and goes on after a fault. Only what isn't as it was `given` must be in its range:
+/// what a person gives has been looked at by the optimizer.
+class OptionReader {
+ public:
+  OptionReader(const nlohmann::ordered_json& values, const nlohmann::ordered_json& given, std::string prefix)
+      : values_(values), given_(given), prefix_(std::move(prefix)) {}
+
+  /// Sets `target` if there is a value of that name.
+  template <typename T>
+  void operator()(const char* name, T& target, double least = std::numeric_limits<double>::lowest(),
+                  double below = std::numeric_limits<double>::infinity()) {
+    const auto found = values_.find(name);
+    if (found == values_.end()) return;
+    const std::string label = prefix_ + name;
+    const auto faults = reader_.faults.size();
+    reader_.read(*found, target, label);
+    const auto given = given_.find(name);
+    if (reader_.faults.size() > faults || (given != given_.end() && same_json(*given, *found))) return;
+    if (const auto number = number_of(target)) {
+      const std::string fault = range_fault({label, *number, least, below});
+      if (!fault.empty()) reader_.faults.push_back(fault);
+    }
+  }
+
+  void add_fault(std::string_view fault) { reader_.faults.push_back(prefix_ + std::string(fault)); }
+
+  void check() const {
+    if (reader_.faults.empty()) return;
+    throw CheckpointError(fmt::format("the optimizer options: {}", fmt::join(reader_.faults, "\n")));
+  }
+
+ private:
+  template <typename T>
+  static std::optional<double> number_of(const T& value) {
+    if constexpr (is_optional<T>) {
+      return value ? number_of(*value) : std::nullopt;
+    } else if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
+      return static_cast<double>(value);
+    } else {
+      return std::nullopt;
+    }
+  }
+
+  const nlohmann::ordered_json& values_;
+  const nlohmann::ordered_json& given_;
+  std::string prefix_;
+  JsonReader reader_;
+};
+
+/// The numbers that every group has.
+struct GroupNumbers {
+  double lr = 0, initial_lr = 0, weight_decay = 0;
+
+  GroupNumbers(const nlohmann::ordered_json& values, const nlohmann::ordered_json& given, std::string prefix)
+      : reader_(values, given, std::move(prefix)) {
+    reader_("lr", lr, 0);
+    reader_("initial_lr", initial_lr, 0);
+    reader_("weight_decay", weight_decay, 0);
+  }
+
+  void check() const { reader_.check(); }
+
+ private:
+  OptionReader reader_;
+};
+
+/// An `options_state`, its outer form checked.
+struct SavedOptions {
+  std::string type;
+  std::vector<nlohmann::ordered_json> given, changed;
+
+  SavedOptions(const nlohmann::ordered_json& saved, std::size_t groups) {
+    const auto found = saved.find("type");
+    if (found == saved.end() || !found->is_string())
+      throw CheckpointError("the optimizer options must have a string 'type'");
+    type = found->get<std::string>();
+    given = list_in(saved, "given", groups);
+    changed = list_in(saved, "changed", groups);
+  }
+
+ private:
+  static std::vector<nlohmann::ordered_json> list_in(const nlohmann::ordered_json& saved, const char* name,
+                                                     std::size_t groups) {
+    const auto found = saved.find(name);
+    if (found == saved.end() || !found->is_array())
+      throw CheckpointError(fmt::format("the optimizer options must have a list '{}'", name));
+    if (found->size() != groups) {
+      throw CheckpointError(fmt::format(
+          "the checkpoint has {} parameter group{} in its optimizer's '{}', but the optimizer has "
+          "{}",
+          found->size(), found->size() == 1 ? "" : "s", name, groups));
+    }
+    for (const auto& group : *found) {
+      if (!group.is_object())
+        throw CheckpointError(
+            fmt::format("the optimizer options '{}' must be objects, not {}", name, short_json(group)));
+    }
+    return {found->begin(), found->end()};
+  }
+};
+
+/// `three_way` of one group. What another type of optimizer was given under the same names needn't mean the
+/// same, but for the rates. The initial learning rate goes with the one that was given.
+inline nlohmann::ordered_json merge_options(const nlohmann::ordered_json& given_then,
+                                            const nlohmann::ordered_json& changed_then,
+                                            const nlohmann::ordered_json& given_now, bool same_type,
+                                            std::vector<std::string>& differences, std::string_view prefix) {
+  nlohmann::ordered_json result = given_now, comparable = given_now,
+                         initial = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : given_now.items()) {
+    if (name == "initial_lr") {
+      initial[name] = value;
+      comparable.erase(name);
+    } else if (!same_type && name != "lr" && name != "weight_decay") {
+      comparable.erase(name);
+    }
+  }
+  std::vector<std::string> untold;
+  result = overlaid(result, three_way(given_then, changed_then, comparable, differences, prefix));
+  return overlaid(result, three_way(given_then, changed_then, initial, untold));
+}
+
+}  // namespace etude::detail

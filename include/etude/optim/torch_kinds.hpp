@@ -1,0 +1,181 @@
+#pragma once
+
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+/// The optimizers that LibTorch has: the names of their options and of what they keep of a parameter, which
+/// are those that ours have.
+namespace etude::detail {
+
+/// Of one kind of torch's options: `name`; `options(known, visit)` calls visit(name, value, least, below) for
+/// each, where the value may be changed; `fault(known)` says what doesn't go together; `moments(known, state,
+/// visit)` calls visit(name, tensor) for each tensor that is kept of a parameter in a `State`, and
+/// `steps(state)` is where that counts them, null if it doesn't.
+template <typename Options>
+struct TorchKind;
+
+template <typename Options, typename ParamState>
+struct TorchAdamKind {
+  using State = ParamState;
+
+  template <typename Visit>
+  static void options(Options& known, Visit visit) {
+    visit("lr", known.lr(), 0);
+    visit("beta1", std::get<0>(known.betas()), 0, 1);
+    visit("beta2", std::get<1>(known.betas()), 0, 1);
+    visit("eps", known.eps(), 0);
+    visit("weight_decay", known.weight_decay(), 0);
+    visit("amsgrad", known.amsgrad());
+  }
+  static std::string fault(const Options&) { return ""; }
+
+  template <typename Visit>
+  static void moments(const Options& known, State& state, Visit visit) {
+    visit("exp_avg", state.exp_avg());
+    visit("exp_avg_sq", state.exp_avg_sq());
+    if (known.amsgrad()) visit("max_exp_avg_sq", state.max_exp_avg_sq());
+  }
+  static std::int64_t* steps(State& state) { return &state.step(); }
+};
+
+template <>
+struct TorchKind<torch::optim::AdamOptions>
+    : TorchAdamKind<torch::optim::AdamOptions, torch::optim::AdamParamState> {
+  static constexpr const char* name = "Adam";
+};
+
+template <>
+struct TorchKind<torch::optim::AdamWOptions>
+    : TorchAdamKind<torch::optim::AdamWOptions, torch::optim::AdamWParamState> {
+  static constexpr const char* name = "AdamW";
+};
+
+template <>
+struct TorchKind<torch::optim::SGDOptions> {
+  using State = torch::optim::SGDParamState;
+  static constexpr const char* name = "SGD";
+
+  template <typename Visit>
+  static void options(torch::optim::SGDOptions& known, Visit visit) {
+    visit("lr", known.lr(), 0);
+    visit("momentum", known.momentum(), 0);
+    visit("dampening", known.dampening());
+    visit("weight_decay", known.weight_decay(), 0);
+    visit("nesterov", known.nesterov());
+  }
+  static std::string fault(const torch::optim::SGDOptions& known) {
+    if (!known.nesterov() || (known.momentum() > 0 && known.dampening() == 0)) return "";
+    return "nesterov is true: must have a momentum above 0 and no dampening";
+  }
+
+  template <typename Visit>
+  static void moments(const torch::optim::SGDOptions& known, State& state, Visit visit) {
+    if (known.momentum() != 0) visit("momentum_buffer", state.momentum_buffer());
+  }
+  static std::int64_t* steps(State&) { return nullptr; }
+};
+
+template <>
+struct TorchKind<torch::optim::RMSpropOptions> {
+  using State = torch::optim::RMSpropParamState;
+  static constexpr const char* name = "RMSprop";
+
+  template <typename Visit>
+  static void options(torch::optim::RMSpropOptions& known, Visit visit) {
+    visit("lr", known.lr(), 0);
+    visit("alpha", known.alpha(), 0);
+    visit("eps", known.eps(), 0);
+    visit("weight_decay", known.weight_decay(), 0);
+    visit("momentum", known.momentum(), 0);
+    visit("centered", known.centered());
+  }
+  static std::string fault(const torch::optim::RMSpropOptions&) { return ""; }
+
+  template <typename Visit>
+  static void moments(const torch::optim::RMSpropOptions& known, State& state, Visit visit) {
+    visit("square_avg", state.square_avg());
+    if (known.momentum() > 0) visit("momentum_buffer", state.momentum_buffer());
+    if (known.centered()) visit("grad_avg", state.grad_avg());
+  }
+  static std::int64_t* steps(State& state) { return &state.step(); }
+};
+
+template <>
+struct TorchKind<torch::optim::AdagradOptions> {
+  using State = torch::optim::AdagradParamState;
+  static constexpr const char* name = "Adagrad";
+
+  template <typename Visit>
+  static void options(torch::optim::AdagradOptions& known, Visit visit) {
+    visit("lr", known.lr(), 0);
+    visit("lr_decay", known.lr_decay(), 0);
+    visit("weight_decay", known.weight_decay(), 0);
+    visit("initial_accumulator_value", known.initial_accumulator_value(), 0);
+    visit("eps", known.eps(), 0);
+  }
+  static std::string fault(const torch::optim::AdagradOptions&) { return ""; }
+
+  template <typename Visit>
+  static void moments(const torch::optim::AdagradOptions&, State& state, Visit visit) {
+    visit("sum", state.sum());
+  }
+  static std::int64_t* steps(State& state) { return &state.step(); }
+};
+
+template <>
+struct TorchKind<torch::optim::LBFGSOptions> {
+  static constexpr const char* name = "LBFGS";  // whose state is one for all parameters
+
+  template <typename Visit>
+  static void options(torch::optim::LBFGSOptions& known, Visit visit) {
+    visit("lr", known.lr(), 0);
+    visit("max_iter", known.max_iter(), 1);
+    visit_optional("max_eval", known.max_eval(), visit, 1);
+    visit("tolerance_grad", known.tolerance_grad());
+    visit("tolerance_change", known.tolerance_change());
+    visit("history_size", known.history_size(), 1);
+    visit_optional("line_search_fn", known.line_search_fn(), visit);
+  }
+  static std::string fault(const torch::optim::LBFGSOptions& known) {
+    const auto& search = known.line_search_fn();
+    if (!search || *search == "strong_wolfe") return "";
+    return "line_search_fn is \"" + *search + "\": must be \"strong_wolfe\", or null";
+  }
+
+ private:
+  // LibTorch has had optionals of its own.
+  template <typename Optional, typename Visit, typename... Range>
+  static void visit_optional(const char* option, Optional& target, Visit& visit, Range... range) {
+    std::optional<typename Optional::value_type> value;
+    if (target) value = *target;
+    visit(option, value, range...);
+    target.reset();
+    if (value) target = *value;
+  }
+};
+
+/// Calls `use` with the options as what they are, if LibTorch knows them. Says whether it does.
+template <typename Use>
+bool with_known_options(torch::optim::OptimizerOptions& options, Use use) {
+  const auto used = [&]<typename Options>(Options* known) {
+    if (known) use(*known);
+    return known != nullptr;
+  };
+  namespace optim = torch::optim;
+  return used(dynamic_cast<optim::AdamWOptions*>(&options)) ||
+         used(dynamic_cast<optim::AdamOptions*>(&options)) ||
+         used(dynamic_cast<optim::SGDOptions*>(&options)) ||
+         used(dynamic_cast<optim::RMSpropOptions*>(&options)) ||
+         used(dynamic_cast<optim::AdagradOptions*>(&options)) ||
+         used(dynamic_cast<optim::LBFGSOptions*>(&options));
+}
+
+}  // namespace etude::detail
