@@ -2,32 +2,15 @@
 
 #include <torch/torch.h>
 
-#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/folder.hpp"
 #include "etude/etude.hpp"
 
 /// A problem that is small enough to be worked out by hand, and a callback that writes down what it hears.
 namespace toy {
-
-/// A folder of its own for each test, empty at first and gone at the end.
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "etude-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { std::filesystem::remove_all(path_); }
-  operator std::string() const { return path_; }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// y = w x + b with w = b = 0 at first.
 struct LineImpl : torch::nn::Module {

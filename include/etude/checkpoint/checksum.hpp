@@ -1,0 +1,41 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace etude {
+
+/// XXH3, 128 bits, of bytes that come piece by piece. It finds damage at the speed of memory; it is no proof
+/// against somebody who means harm.
+class Checksum {
+ public:
+  Checksum() { XXH3_128bits_reset(&state_); }
+
+  void update(std::span<const std::byte> bytes) {
+    if (!bytes.empty()) XXH3_128bits_update(&state_, bytes.data(), bytes.size());
+  }
+
+  /// Of all bytes so far: 32 hexadecimal digits, as `xxhsum -H2` prints them.
+  std::string hex() const {
+    const auto hash = XXH3_128bits_digest(&state_);
+    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  }
+
+ private:
+  XXH3_state_t state_;
+};
+
+/// The checksum of `bytes`.
+inline std::string checksum(std::span<const std::byte> bytes) {
+  Checksum sum;
+  sum.update(bytes);
+  return sum.hex();
+}
+
+}  // namespace etude
