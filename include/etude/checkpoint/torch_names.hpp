@@ -1,0 +1,111 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace etude::detail {
+
+struct TorchDtype {
+  std::string_view python, libtorch, storage;
+  std::uint64_t size;
+};
+// Types newer than storages with a type have none of their own.
+inline constexpr std::array torch_dtypes = std::to_array<TorchDtype>({
+    {"torch.float32", "Float", "torch.FloatStorage", 4},
+    {"torch.float64", "Double", "torch.DoubleStorage", 8},
+    {"torch.float16", "Half", "torch.HalfStorage", 2},
+    {"torch.bfloat16", "BFloat16", "torch.BFloat16Storage", 2},
+    {"torch.bool", "Bool", "torch.BoolStorage", 1},
+    {"torch.uint8", "Byte", "torch.ByteStorage", 1},
+    {"torch.int8", "Char", "torch.CharStorage", 1},
+    {"torch.int16", "Short", "torch.ShortStorage", 2},
+    {"torch.int32", "Int", "torch.IntStorage", 4},
+    {"torch.int64", "Long", "torch.LongStorage", 8},
+    {"torch.complex64", "ComplexFloat", "torch.ComplexFloatStorage", 8},
+    {"torch.complex128", "ComplexDouble", "torch.ComplexDoubleStorage", 16},
+    {"torch.complex32", "ComplexHalf", "", 4},
+    {"torch.uint16", "UInt16", "", 2},
+    {"torch.uint32", "UInt32", "", 4},
+    {"torch.uint64", "UInt64", "", 8},
+    {"torch.float8_e4m3fn", "Float8_e4m3fn", "", 1},
+    {"torch.float8_e5m2", "Float8_e5m2", "", 1},
+    {"torch.float8_e4m3fnuz", "Float8_e4m3fnuz", "", 1},
+    {"torch.float8_e5m2fnuz", "Float8_e5m2fnuz", "", 1},
+    {"torch.float8_e8m0fnu", "Float8_e8m0fnu", "", 1},
+});
+
+// Functions that make tensors, and what those are that can't be read here.
+struct TorchRebuilder {
+  std::string_view name, unreadable;
+};
+inline constexpr std::array torch_rebuilders = std::to_array<TorchRebuilder>({
+    {"torch._utils._rebuild_tensor_v2", ""},
+    {"torch._utils._rebuild_tensor_v3", ""},
+    {"torch._utils._rebuild_parameter", ""},
+    {"torch._utils._rebuild_parameter_with_state", ""},
+    {"torch._tensor._rebuild_from_type_v2", ""},
+    {"torch._utils._rebuild_qtensor", "quantized"},
+    {"torch._utils._rebuild_sparse_tensor", "sparse"},
+    {"torch._utils._rebuild_nested_tensor", "nested"},
+    {"torch._utils._rebuild_meta_tensor_no_storage", "on the meta device, which holds no values"},
+    {"torch._utils._rebuild_device_tensor_from_cpu_tensor", "of a device without storages"},
+    {"torch._utils._rebuild_wrapper_subclass", "of a class of its own"},
+});
+
+// What else `torch.load(weights_only=True)` takes, so that a file with such values beside its tensors is
+// read.
+inline constexpr std::array torch_plain_globals = std::to_array<std::string_view>({
+    "collections.OrderedDict",
+    "collections.Counter",
+    "torch.Size",
+    "torch.device",
+    "torch.Tensor",
+    "torch.nn.parameter.Parameter",
+    "torch.storage.UntypedStorage",
+    "torch.storage.TypedStorage",
+    "torch.serialization._get_layout",
+    "torch.QInt8Storage",
+    "torch.QUInt8Storage",
+    "torch.QInt32Storage",
+    "torch.QUInt4x2Storage",
+    "torch.QUInt2x4Storage",
+    "torch.per_tensor_affine",
+    "torch.per_tensor_symmetric",
+    "torch.per_channel_affine",
+    "torch.per_channel_symmetric",
+    "torch.per_channel_affine_float_qparams",
+    "torch.qint8",
+    "torch.quint8",
+    "torch.qint32",
+    "torch.quint4x2",
+    "torch.quint2x4",
+    "torch.bits8",
+    "torch.bits16",
+    "torch.bits1x8",
+    "torch.bits2x4",
+    "torch.bits4x2",
+    "torch.float4_e2m1fn_x2",
+    "_codecs.encode",
+    "builtins.bytearray",
+    "builtins.set",
+    "builtins.frozenset",
+    "builtins.complex",
+    "__builtin__.bytearray",
+    "__builtin__.set",
+    "__builtin__.frozenset",
+    "__builtin__.complex",
+});
+
+inline std::vector<std::string_view> torch_globals() {
+  std::vector<std::string_view> names(torch_plain_globals.begin(), torch_plain_globals.end());
+  for (const auto& rebuilder : torch_rebuilders) names.push_back(rebuilder.name);
+  for (const auto& dtype : torch_dtypes) {
+    names.push_back(dtype.python);
+    if (!dtype.storage.empty()) names.push_back(dtype.storage);
+  }
+  return names;
+}
+
+}  // namespace etude::detail

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include "etude/checkpoint/model_files.hpp"
+#include "etude/checkpoint/safetensors.hpp"
+#include "etude/checkpoint/torch_file.hpp"
+
+namespace etude {
+
+/// Writes the tensors of a file of PyTorch, as `load_torch_file` reads them, to one safetensors file, and
+/// returns what was read. Tensors that are one in Python are written once, and the metadata tells the other
+/// names, as Python's safetensors.torch.save_model does. Throws CheckpointError; a file that was there before
+/// then stays.
+inline TorchFile torch_to_safetensors(const std::filesystem::path& torch_file,
+                                      const std::filesystem::path& safetensors_file,
+                                      std::string_view key = {}) {
+  auto file = load_torch_file(torch_file, key);
+  const auto untied = detail::without_ties(file.tensors);
+  auto metadata = detail::model_metadata;
+  metadata.insert(untied.kept_name.begin(), untied.kept_name.end());
+  save_safetensors(safetensors_file, untied.tensors, metadata);
+  return file;
+}
+
+}  // namespace etude
