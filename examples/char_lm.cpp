@@ -167,5 +167,5 @@ int main(int argc, char** argv) {
        .processing_class = alphabet},
       Writer{text, content.substr(0, 16)});
   fmt::print("{} parameters, {} characters to learn from\n", trainer.get_num_trainable_parameters(), split);
-  trainer.train();
+  trainer.train({.resume_from_checkpoint = etude::if_any});  // the same command again goes on
 }

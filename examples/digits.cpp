@@ -43,6 +43,10 @@ std::pair<torch::Tensor, torch::Tensor> read_digits(const std::string& path) {
 }
 
 struct Announce {
+  void on(const etude::CheckpointLoaded& e) {
+    fmt::print("Weights of step {} out of {}, from {}.\n", *etude::checkpoint_step(e.checkpoint),
+               e.state.max_steps, e.checkpoint.string());
+  }
   void on(const etude::TrainBegin& e) {
     fmt::print("Up to {} epochs of {} examples, in batches of {}.\n", e.args.num_train_epochs,
                *e.train_dataloader->dataset_size(), e.args.per_device_train_batch_size);
@@ -63,7 +67,8 @@ int main(int argc, char** argv) {
                                           .lr_scheduler_type = etude::SchedulerType::cosine,
                                           .warmup_steps = 0.1,
                                           .eval_strategy = etude::IntervalStrategy::epoch,
-                                          .save_strategy = etude::SaveStrategy::best,
+                                          .save_strategy = etude::SaveStrategy::epoch,
+                                          .save_total_limit = 2,
                                           .load_best_model_at_end = true,
                                           .metric_for_best_model = "accuracy",
                                           .logging_strategy = etude::IntervalStrategy::epoch};
@@ -84,7 +89,8 @@ int main(int argc, char** argv) {
        .compute_metrics = etude::metrics::accuracy},
       etude::EarlyStoppingCallback{.early_stopping_patience = digits.early_stopping_patience});
 
-  trainer.train();
+  // The same command again goes on where it was interrupted.
+  trainer.train({.resume_from_checkpoint = etude::if_any});
   const auto metrics = trainer.evaluate();
   fmt::print("accuracy on {} digits that it was not trained on: {:.4f}\n", test.size(0),
              metrics.at("eval_accuracy"));

@@ -34,7 +34,8 @@ int main(int argc, char** argv) {
                                     .eval_dataset = points(1000),
                                     .compute_metrics = etude::metrics::accuracy});
 
-  etude::TrainOutput result = trainer.train();
+  // Goes on from the newest checkpoint if there is one: pull the plug, and type the same command again.
+  etude::TrainOutput result = trainer.train({.resume_from_checkpoint = etude::if_any});
   etude::Metrics metrics = trainer.evaluate();
   fmt::print("{} steps, accuracy {:.3f}\n", result.global_step, metrics.at("eval_accuracy"));
 }

@@ -142,63 +142,27 @@ TEST_CASE("what follows a metric needs evaluation") {
   check_good({.eval_strategy = IntervalStrategy::epoch, .save_strategy = SaveStrategy::best});
 }
 
-TEST_CASE("the best model can be loaded only if a checkpoint of it exists") {
-  check_fault({.load_best_model_at_end = true},
-              "load_best_model_at_end is true: eval_strategy and save_strategy must both be steps or both be "
-              "epoch, or "
-              "save_strategy best, but they are no and steps");
-  check_fault({.save_strategy = SaveStrategy::no, .load_best_model_at_end = true},
-              "load_best_model_at_end is true: eval_strategy and save_strategy must both be steps or both be "
-              "epoch, or "
-              "save_strategy best, but they are no and no");
-  check_fault({.eval_strategy = IntervalStrategy::epoch, .load_best_model_at_end = true},
-              "load_best_model_at_end is true: eval_strategy and save_strategy must both be steps or both be "
-              "epoch, or "
-              "save_strategy best, but they are epoch and steps");
-  check_good({.eval_strategy = IntervalStrategy::epoch,
-              .save_strategy = SaveStrategy::epoch,
-              .load_best_model_at_end = true});
+TEST_CASE("the best model needs evaluations, and no checkpoints that fall on them") {
+  const std::string fault =
+      "load_best_model_at_end is true: eval_strategy must be steps or epoch, for evaluation finds the best "
+      "model";
+  check_fault({.load_best_model_at_end = true}, fault);
+  check_fault({.save_strategy = SaveStrategy::no, .load_best_model_at_end = true}, fault);
+  check_good({.eval_strategy = IntervalStrategy::epoch, .load_best_model_at_end = true});
   check_good({.eval_strategy = IntervalStrategy::steps,
               .eval_steps = 7,
-              .save_strategy = SaveStrategy::best,
+              .save_steps = 10,
+              .load_best_model_at_end = true});
+  check_good({.eval_strategy = IntervalStrategy::epoch,
+              .save_strategy = SaveStrategy::no,
               .load_best_model_at_end = true});
 }
 
-TEST_CASE("to load the best model, checkpoints fall on evaluations") {
-  const auto with = [](double eval_steps, double save_steps) {
-    return TrainingArguments{.eval_strategy = IntervalStrategy::steps,
-                             .eval_steps = eval_steps,
-                             .save_steps = save_steps,
-                             .load_best_model_at_end = true};
-  };
-  check_good(with(50, 100));
-  check_good(with(0.1, 0.3));
-  check_good(with(0.05, 0.05));
-  check_fault(
-      with(40, 100),
-      "save_steps is 100: must be a multiple of eval_steps (40) while load_best_model_at_end is true");
-  check_fault(
-      with(0.2, 0.3),
-      "save_steps is 0.3: must be a multiple of eval_steps (0.2) while load_best_model_at_end is true");
-  check_fault(with(0.1, 100),
-              "save_steps is 100: must be a multiple of eval_steps (0.1) while load_best_model_at_end is "
-              "true, both in "
-              "steps or both as shares");
-  check_fault(with(10, 0.5),
-              "save_steps is 0.5: must be a multiple of eval_steps (10) while load_best_model_at_end is "
-              "true, both in "
-              "steps or both as shares");
-  // Shares that vanish in millionths must not divide by zero.
-  CHECK(faults(with(1e-9, 1e-9)).size() <= 1);
-}
-
-TEST_CASE("the fallback of eval_steps counts for that too") {
-  check_fault(
-      {.eval_strategy = IntervalStrategy::steps,
-       .save_steps = 100,
-       .load_best_model_at_end = true,
-       .logging_steps = 30},
-      "save_steps is 100: must be a multiple of eval_steps (30) while load_best_model_at_end is true");
+TEST_CASE("a limit leaves room for a checkpoint") {
+  for (const std::int64_t wrong : {0, -1})
+    check_fault({.save_total_limit = wrong},
+                fmt::format("save_total_limit is {}: must be at least 1", wrong));
+  check_good({.save_total_limit = 1});
 }
 
 TEST_CASE("a direction needs a metric, and a metric a name") {

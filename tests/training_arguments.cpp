@@ -14,7 +14,8 @@ using etude::parse_arguments;
 using etude::TrainingArguments;
 using Words = std::vector<std::string>;
 
-TEST_CASE("the defaults are the reference's") {
+TEST_CASE(
+    "the defaults are the reference's, but that signals are answered and callbacks get their state back") {
   const auto defaults = nlohmann::json::parse(R"({
     "output_dir": "trainer_output", "per_device_train_batch_size": 8, "per_device_eval_batch_size": 8,
     "num_train_epochs": 3.0, "max_steps": -1, "learning_rate": 5e-5, "lr_scheduler_type": "linear",
@@ -24,6 +25,8 @@ TEST_CASE("the defaults are the reference's") {
     "eval_delay": 0.0, "eval_on_start": false, "prediction_loss_only": false, "eval_accumulation_steps": null,
     "eval_do_concat_batches": true, "batch_eval_metrics": false, "include_for_metrics": [],
     "save_strategy": "steps", "save_steps": 500.0, "save_only_model": false, "load_best_model_at_end": false,
+    "save_total_limit": null, "save_async": false, "save_on_exception": false, "enable_jit_checkpoint": true,
+    "restore_callback_states_from_checkpoint": true, "ignore_data_skip": false,
     "metric_for_best_model": null, "greater_is_better": null, "logging_strategy": "steps",
     "logging_steps": 500.0, "logging_first_step": false, "logging_nan_inf_filter": true, "log_level": "passive",
     "disable_tqdm": null, "run_name": null, "seed": 42, "data_seed": null, "full_determinism": false,

@@ -135,7 +135,6 @@ inline void check_intervals(const TrainingArguments& args, FaultList& found) {
       "save_strategy is best: eval_strategy must be steps or epoch, for evaluation finds the best model");
 }
 
-/// The best model can be loaded only if a checkpoint was written whenever it could have been found.
 inline void check_best_model(const TrainingArguments& args, FaultList& found) {
   found.require(!args.metric_for_best_model || !args.metric_for_best_model->empty(),
                 "metric_for_best_model is empty: must be the name of a metric, or unset");
@@ -145,27 +144,13 @@ inline void check_best_model(const TrainingArguments& args, FaultList& found) {
           !args.greater_is_better,
       fmt::format("greater_is_better is {}: metric_for_best_model must be given, for it says of which metric",
                   args.greater_is_better.value_or(false)));
-  if (!args.load_best_model_at_end || args.save_strategy == SaveStrategy::best) return;
+  found.require(!args.load_best_model_at_end || args.eval_strategy != IntervalStrategy::no,
+                "load_best_model_at_end is true: eval_strategy must be steps or epoch, for evaluation finds "
+                "the best model");
+}
 
-  if (to_string(args.eval_strategy) != to_string(args.save_strategy) ||
-      args.eval_strategy == IntervalStrategy::no) {
-    found.require(false,
-                  fmt::format("load_best_model_at_end is true: eval_strategy and save_strategy must both be "
-                              "steps or both be epoch, or save_strategy best, but they are {} and {}",
-                              args.eval_strategy, args.save_strategy));
-    return;
-  }
-  if (args.eval_strategy != IntervalStrategy::steps) return;
-  const double every = args.eval_steps.value_or(0) != 0 ? *args.eval_steps : args.logging_steps;
-  if (!(every > 0) || !(args.save_steps > 0)) return;  // reported as intervals
-  // Shares are compared in millionths, as whole numbers.
-  const bool shares = every < 1 && args.save_steps < 1;
-  const double scale = shares ? 1e6 : 1;
-  const bool multiple = (every < 1) == (args.save_steps < 1) &&
-                        std::fmod(std::round(args.save_steps * scale), std::round(every * scale)) == 0;
-  found.require(multiple, "save_steps", args.save_steps,
-                fmt::format("a multiple of eval_steps ({}) while load_best_model_at_end is true{}", every,
-                            (every < 1) == (args.save_steps < 1) ? "" : ", both in steps or both as shares"));
+inline void check_checkpoints(const TrainingArguments& args, FaultList& found) {
+  found.at_least("save_total_limit", args.save_total_limit, std::int64_t{1});
 }
 
 inline void check_data(const TrainingArguments& args, FaultList& found) {
@@ -198,6 +183,7 @@ inline std::vector<std::string> faults(const TrainingArguments& args) {
   detail::check_optimisation(args, found);
   detail::check_intervals(args, found);
   detail::check_best_model(args, found);
+  detail::check_checkpoints(args, found);
   detail::check_data(args, found);
   return std::move(found).lines();
 }

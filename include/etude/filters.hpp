@@ -5,7 +5,9 @@
 #include <concepts>
 #include <cstdint>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "etude/callback.hpp"
@@ -57,6 +59,7 @@ template <class Event, class Predicate, class Function>
 class InlineCallback {
  public:
   static constexpr bool allows_duplicates = true;
+  static constexpr std::string_view state_key = "InlineCallback";
   using handles = events<Event>;
 
   constexpr InlineCallback(OccurrenceFilter filter, Predicate predicate, Function function)
@@ -72,6 +75,10 @@ class InlineCallback {
   {
     if (due(event)) function_(event);
   }
+
+  /// How many occurrences it has counted, so that a resumed training counts on.
+  nlohmann::ordered_json state() const { return {{"seen", seen_}}; }
+  void load_state(const nlohmann::ordered_json& state) { seen_ = state.at("seen").get<std::int64_t>(); }
 
  private:
   constexpr bool due(const Event& event) { return filter_.admits(++seen_) && predicate_(event); }

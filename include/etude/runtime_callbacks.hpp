@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <typeindex>
@@ -19,6 +20,7 @@
 #include "etude/callback.hpp"
 #include "etude/callback_checks.hpp"
 #include "etude/callback_handler.hpp"
+#include "etude/callback_state.hpp"
 #include "etude/error.hpp"
 #include "etude/reflect/type_name.hpp"
 
@@ -59,6 +61,7 @@ struct RuntimeEntry {
   std::type_index type;
   std::string_view name;
   std::vector<std::type_index> runs_after, runs_before;
+  std::optional<CallbackState> state = {};  // of a callback that has one
   bool removed = false;
 };
 
@@ -70,6 +73,7 @@ struct RuntimeHolder : RuntimeEntry {
       runs_after = type_indices(typename Callback::runs_after{});
     if constexpr (requires { typename Callback::runs_before; })
       runs_before = type_indices(typename Callback::runs_before{});
+    if constexpr (Stateful<Callback>) state.emplace(callback);
   }
   Callback callback;
 };
@@ -232,6 +236,14 @@ class RuntimeCallbacks {
   void remove() {
     holder<Callback>().removed = true;
     state_->sweep();
+  }
+
+  /// The states of those that have one, in the order in which they were added.
+  std::vector<CallbackState> states() const {
+    std::vector<CallbackState> result;
+    for (const auto& entry : state_->entries)
+      if (!entry->removed && entry->state) result.push_back(*entry->state);
+    return result;
   }
 
   /// The names of those that handle `Event`, in order; `writes` is set for each that may change it.

@@ -215,7 +215,18 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
   }
   /// Writes the weights, and the processing class, to a folder.
   void save_model(const std::filesystem::path& directory) const {
-    etude::save_model(directory, core_.model, core_.options.processing_class);
+    save_model_files(directory, core_.model.state_dict());
+    if (core_.options.processing_class) core_.options.processing_class.save(directory);
+  }
+  /// Returns when what `save_checkpoint` has begun is on the disk; throws what its writing has thrown.
+  void wait_for_checkpoint() { etude::wait_for_checkpoint(core_); }
+  /// Writes `output_dir/trainer_state.json`: the state as it is now, the whole history of logs in it.
+  void save_state() {
+    auto& files = core_.checkpoint_store().files();
+    files.create_directories(core_.args.output_dir);
+    core_.state.stateful_callbacks = detail::stateful_callbacks(this->states(), core_.control);
+    write_file(files, std::filesystem::path(core_.args.output_dir) / "trainer_state.json",
+               trainer_state_text(core_.state));
   }
 
   // To override.
@@ -292,7 +303,8 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
   }
 
   /// Writes `output_dir/checkpoint-STEP`, whole or not at all, and returns its path.
-  std::filesystem::path save_checkpoint() { return write_checkpoint(core_); }
+  /// With `save_async` it is being written still when this returns.
+  std::filesystem::path save_checkpoint() { return write_checkpoint(core_, this->states()); }
 
  protected:
   Derived& derived() { return static_cast<Derived&>(*this); }
@@ -300,6 +312,8 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
  private:
   template <class>
   friend class TrainLoop;
+  template <class>
+  friend class TrainingCheckpoints;
   template <class>
   friend class EvaluationLoop;
 

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "etude/checkpoint/file_system.hpp"
+#include "etude/checkpoint/random_state.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/data/collate.hpp"
 #include "etude/data/data_loader.hpp"
@@ -122,31 +124,46 @@ struct TrainerOptions {
   ProcessingClass processing_class = {};
   /// The order of the training examples, instead of `args.train_sampling_strategy`.
   std::shared_ptr<torch::data::samplers::Sampler<>> train_sampler = nullptr;
+  /// Generators of your own, by name, whose state goes into checkpoints and comes back with them.
+  StatefulGenerators generators = {};
+  /// What checkpoints are written through, instead of plain files.
+  std::shared_ptr<FileSystem> file_system = nullptr;
   /// Hands a written checkpoint on (uploads it, copies it); called after each save.
   std::function<void(const std::filesystem::path&)> push = {};
 };
 
 /// How `train()` begins.
 struct TrainOptions {
-  /// The newest checkpoint of `output_dir` (true), or the one at a path.
+  /// From the newest checkpoint of `output_dir` that is whole (true), or the one at a path; `if_any` begins
+  /// anew where there is none.
   struct Resume {
     Resume() = default;
     Resume(bool newest_) : newest(newest_) {}
     Resume(const char* path_) : path(path_) {}
     Resume(std::string path_) : path(std::move(path_)) {}
     Resume(std::filesystem::path path_) : path(std::move(path_)) {}
+    Resume(std::optional<std::filesystem::path> path_) : path(path_.value_or("")) {}
     explicit operator bool() const { return newest || !path.empty(); }
 
     bool newest = false;
+    bool may_be_none = false;
     std::filesystem::path path = {};
   };
   Resume resume_from_checkpoint = {};
 };
 
+/// For `resume_from_checkpoint`: goes on from the newest checkpoint if there is one, so that the same command
+/// begins a training and continues it.
+inline const TrainOptions::Resume if_any = [] {
+  TrainOptions::Resume resume(true);
+  resume.may_be_none = true;
+  return resume;
+}();
+
 /// What `train()` gives back.
 struct TrainOutput {
   std::int64_t global_step = 0;
-  double training_loss = 0;  ///< The mean over the update steps of this call.
+  double training_loss = 0;  ///< The mean over the update steps of the run, resumed ones included.
   Metrics metrics;           ///< The summary that was logged last: train_runtime, train_loss, ...
   std::string stop_reason;   ///< Why it ended before `max_steps`; empty if it didn't.
 };

@@ -2,7 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <fstream>
+#include <limits>
+#include <random>
 #include <set>
 
 #include "common/toy.hpp"
@@ -39,10 +42,12 @@ TEST_CASE("a checkpoint holds weights, optimizer, schedule, state and arguments"
   const toy::Folder folder;
   etude::Trainer<> trainer(saving(folder, 3));
   trainer.train();
-  CHECK(names_in(folder / "") == std::set<std::string>{"checkpoint-2", "checkpoint-4", "checkpoint-6"});
+  CHECK(names_in(folder / "") == std::set<std::string>{"checkpoint-2", "checkpoint-4", "checkpoint-6",
+                                                       "latest", "trainer_state.json"});
   CHECK(names_in(folder / "checkpoint-6") ==
-        std::set<std::string>{"model.safetensors", "optimizer.safetensors", "scheduler.json",
-                              "trainer_state.json", "training_args.json"});
+        std::set<std::string>{"etude_manifest.json", "model.safetensors", "optimizer.json",
+                              "optimizer.safetensors", "random_state.safetensors", "scheduler.json",
+                              "trainer_state.json", "training_args.json", "training_progress.json"});
   const auto state = etude::load_trainer_state(folder / "checkpoint-4");
   CHECK(state.global_step == 4);
   CHECK(state.max_steps == 6);
@@ -56,8 +61,9 @@ TEST_CASE("save_only_model leaves out what only resuming needs") {
   auto options = saving(folder, 2);
   options.args.save_only_model = true;
   etude::Trainer<>(options).train();
-  CHECK(names_in(folder / "checkpoint-2") ==
-        std::set<std::string>{"model.safetensors", "trainer_state.json", "training_args.json"});
+  CHECK(names_in(folder / "checkpoint-2") == std::set<std::string>{"etude_manifest.json", "model.safetensors",
+                                                                   "trainer_state.json",
+                                                                   "training_args.json"});
 }
 
 struct StopAt {
@@ -135,9 +141,10 @@ TEST_CASE("what is no checkpoint is refused by name") {
     }
     return "";
   };
-  CHECK(refusal({.resume_from_checkpoint = true}).find("has no checkpoint") != std::string::npos);
-  CHECK(refusal({.resume_from_checkpoint = "/nonexistent"}).find("must be the folder of a checkpoint") !=
-        std::string::npos);
+  CHECK(
+      refusal({.resume_from_checkpoint = true}).starts_with("No valid checkpoint found in output directory"));
+  CHECK(refusal({.resume_from_checkpoint = "/nonexistent"})
+            .starts_with("Can't find a valid checkpoint at /nonexistent: "));
   std::filesystem::create_directories(folder / "checkpoint-x");
   std::filesystem::create_directories(folder / "checkpoint-3");
   std::ofstream(folder / "checkpoint-3/trainer_state.json") << "{";
@@ -152,6 +159,301 @@ TEST_CASE(
   auto options = saving(folder, 2);
   options.args.output_dir = (folder / "file").string();
   CHECK_THROWS_AS(etude::Trainer<>(options).train(), etude::CheckpointError);
+}
+
+TEST_CASE("if_any begins where there is nothing to resume, and goes on where there is") {
+  const toy::Folder folder;
+  CHECK_FALSE(etude::get_last_checkpoint(folder / "").has_value());
+  etude::Trainer<toy::Recorder> first(saving(folder, 2));
+  first.train({.resume_from_checkpoint = etude::if_any});
+  CHECK(first.callback<toy::Recorder>().count("StepEnd") == 4);
+  CHECK(etude::get_last_checkpoint(folder / "") == folder / "checkpoint-4");
+  etude::Trainer<toy::Recorder> second(saving(folder, 2));
+  second.train({.resume_from_checkpoint = etude::if_any});
+  CHECK(second.callback<toy::Recorder>().count("StepEnd") == 0);
+}
+
+// Scores of the evaluations, in their order; more is better.
+etude::TrainerOptions scored(const toy::Folder& folder, std::vector<double> scores) {
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.max_steps = static_cast<std::int64_t>(scores.size());
+  args.eval_strategy = etude::IntervalStrategy::steps;
+  args.eval_steps = 1;
+  args.metric_for_best_model = "score";
+  args.save_strategy = etude::SaveStrategy::steps;
+  args.save_steps = 3;
+  auto options = toy::options(args, 4);
+  options.compute_metrics = [scores, i = 0u](const etude::EvalPrediction&) mutable {
+    return etude::Metrics{{"score", scores[i++]}};
+  };
+  return options;
+}
+
+std::set<std::string> checkpoints_in(const toy::Folder& folder) {
+  std::set<std::string> names;
+  for (const auto& path : etude::checkpoint_folders(folder / "")) names.insert(path.filename());
+  return names;
+}
+
+TEST_CASE("a new best is kept when no periodic checkpoint falls on it, until a better one comes") {
+  const toy::Folder folder;
+  auto options = scored(folder, {.1, .5, .2, .3, .9, .4, .8});
+  options.args.load_best_model_at_end = true;
+  etude::Trainer<> trainer(options);
+  trainer.train();
+  // 3 and 6 are periodic, 7 is the last, 1 and 2 were the best for a while.
+  CHECK(checkpoints_in(folder) ==
+        std::set<std::string>{"checkpoint-3", "checkpoint-5", "checkpoint-6", "checkpoint-7"});
+  CHECK(trainer.state().best_model_checkpoint == (folder / "checkpoint-5").string());
+  const auto best = etude::load_safetensors(folder / "checkpoint-5/model.safetensors").tensors;
+  const auto own = trainer.model().state_dict();
+  for (std::size_t i = 0; i < own.size(); ++i)
+    for (const auto& [name, tensor] : best)
+      if (name == own[i].first) CHECK(torch::equal(tensor, own[i].second));
+  CHECK(etude::read_manifest(folder / "checkpoint-5").reason == "best");
+  CHECK(etude::read_manifest(folder / "checkpoint-6").reason == "periodic");
+}
+
+TEST_CASE("the best is loaded at the end where nothing is saved otherwise") {
+  const toy::Folder folder;
+  auto options = scored(folder, {.1, .5, .2});
+  options.args.load_best_model_at_end = true;
+  options.args.save_strategy = etude::SaveStrategy::no;
+  etude::Trainer<> trainer(options);
+  trainer.train();
+  CHECK(checkpoints_in(folder) == std::set<std::string>{"checkpoint-2"});
+  CHECK(trainer.state().best_global_step == 2);
+}
+
+TEST_CASE("NaN is never best, a tie keeps the earlier") {
+  const toy::Folder folder;
+  const auto nan = std::numeric_limits<double>::quiet_NaN();
+  etude::Trainer<> trainer(scored(folder, {nan, .5, .5, nan, .4}));
+  trainer.train();
+  CHECK(trainer.state().best_metric == .5);
+  CHECK(trainer.state().best_global_step == 2);
+}
+
+TEST_CASE("rotation keeps the newest and the best, and never touches what isn't this run's") {
+  const toy::Folder folder;
+  std::filesystem::create_directories(folder / "checkpoint-1");  // somebody's
+  std::ofstream(folder / "checkpoint-1/notes.txt") << "mine";
+  auto other = scored(folder, {.1});
+  other.args.save_steps = 1;
+  other.args.max_steps = 2;
+  other.args.eval_strategy = etude::IntervalStrategy::no;
+  {
+    auto run = other;
+    run.args.save_steps = 2;
+    etude::Trainer<>(run).train();  // another run of Etude's: checkpoint-2
+  }
+  auto options = scored(folder, {.1, .2, .3, .9, .4, .5, .6, .7});
+  options.args.save_steps = 1;
+  options.args.save_total_limit = 2;
+  etude::Trainer<> trainer(options);
+  trainer.train();
+  CHECK(checkpoints_in(folder) == std::set<std::string>{"checkpoint-4", "checkpoint-8"});
+  CHECK(std::filesystem::exists(folder / "checkpoint-1.other/notes.txt"));
+  const auto moved = [&] {
+    for (const auto& name : names_in(folder / ""))
+      if (name.starts_with("checkpoint-2.")) return folder / name;
+    return folder / "none";
+  }();
+  CHECK(etude::read_manifest(moved).global_step == 2);
+  CHECK(std::filesystem::read_symlink(folder / "latest") == "checkpoint-8");
+}
+
+TEST_CASE("another run's checkpoint that is not written over stays") {
+  const toy::Folder folder;
+  auto first = scored(folder, {.1, .2, .3, .4, .5});
+  first.args.save_steps = 5;
+  etude::Trainer<>(first).train();
+  auto second = scored(folder, {.1, .2, .3, .4});
+  second.args.save_steps = 1;
+  second.args.save_total_limit = 1;
+  etude::Trainer<>(second).train();
+  CHECK(checkpoints_in(folder) == std::set<std::string>{"checkpoint-4", "checkpoint-5"});
+  // The newest is the one that was written last, whatever its number.
+  etude::Trainer<> again(scored(folder, {.1, .2, .3, .4}));
+  CHECK(again.train({.resume_from_checkpoint = true}).global_step == 4);
+}
+
+TEST_CASE("resuming goes on with the run: its old checkpoints rotate, and what was abandoned is overtaken") {
+  const toy::Folder folder;
+  auto options = scored(folder, {.1, .2, .3, .4, .5, .6});
+  options.args.metric_for_best_model = {};
+  options.args.save_steps = 1;
+  etude::Trainer<>(options).train();
+  options.args.save_total_limit = 2;
+  etude::Trainer<StopAt> branch(options, StopAt{4});
+  branch.train({.resume_from_checkpoint = folder / "checkpoint-2"});
+  CHECK(checkpoints_in(folder) == std::set<std::string>{"checkpoint-3", "checkpoint-4"});
+  options.compute_metrics = {};
+  etude::Trainer<toy::Recorder> rest(options);
+  rest.train({.resume_from_checkpoint = true});
+  CHECK(rest.callback<toy::Recorder>().count("StepEnd") == 2);
+}
+
+// The examples, by their first number, that each batch of a training had.
+struct Seen {
+  std::vector<std::vector<double>> batches = {};
+  void on(const etude::BatchFetched& e) {
+    const auto x = e.batch.inputs[0].to(torch::kDouble).contiguous();
+    batches.emplace_back(x.data_ptr<double>(), x.data_ptr<double>() + x.numel());
+  }
+  std::vector<double> all() const {
+    std::vector<double> result;
+    for (const auto& batch : batches) result.insert(result.end(), batch.begin(), batch.end());
+    return result;
+  }
+};
+
+TEST_CASE("with batches and groups of another size training goes on from the same example") {
+  const toy::Folder folder;
+  auto options = saving(folder, 22);
+  options.args.per_device_train_batch_size = 2;
+  options.args.gradient_accumulation_steps = 2;
+  options.args.save_steps = 3;
+  etude::Trainer<Seen> whole(options);
+  CHECK(whole.train().global_step == 12);  // 11 batches, 6 updates an epoch
+  const auto expected = whole.callback<Seen>().all();
+
+  options.args.per_device_train_batch_size = 5;
+  options.args.gradient_accumulation_steps = 1;
+  options.args.output_dir = (folder / "other").string();
+  etude::Trainer<Seen> rest(options);
+  const auto output = rest.train({.resume_from_checkpoint = folder / "checkpoint-3"});
+  CHECK(rest.callback<Seen>().all() == std::vector(expected.begin() + 12, expected.end()));
+  CHECK(rest.callback<Seen>().batches.front().size() == 5);
+  // 10 examples are left of the first epoch: 2 updates; then 5.
+  CHECK(output.global_step == 3 + 2 + 5);
+  CHECK(rest.state().epoch == 2);
+  CHECK(rest.state().max_steps == 10);
+
+  options.args.max_steps = 6;
+  etude::Trainer<Seen> short_of_it(options);
+  CHECK(short_of_it.train({.resume_from_checkpoint = folder / "checkpoint-3"}).global_step == 6);
+}
+
+TEST_CASE("new arguments win over saved ones") {
+  const toy::Folder folder;
+  auto options = saving(folder, 3);
+  etude::Trainer<StopAt>(options, StopAt{2}).train();
+  options.args.learning_rate = 0.5;
+  options.args.num_train_epochs = 4;
+  struct Rates {
+    std::vector<double> rates = {};
+    void on(const etude::SchedulerStep& e) { rates.push_back(e.learning_rate); }
+  };
+  etude::Trainer<Rates> trainer(options);
+  CHECK(trainer.train({.resume_from_checkpoint = true}).global_step == 12);
+  // Linear to 0 over twelve steps.
+  CHECK(trainer.callback<Rates>().rates.at(0) == doctest::Approx(0.5 * 9 / 12));
+  CHECK(trainer.callback<Rates>().rates.at(8) == doctest::Approx(0.5 * 1 / 12));
+}
+
+TEST_CASE(
+    "a training that was stopped goes on when it is asked to; one that was killed stops as it would have") {
+  const toy::Folder folder;
+  auto options = saving(folder, 4);
+  options.args.save_steps = 1;
+  etude::Trainer<StopAt> first(options, StopAt{3});
+  CHECK(first.train().stop_reason == "for today");
+  {
+    etude::Trainer<> second(options);
+    CHECK(second.train({.resume_from_checkpoint = folder / "checkpoint-3"}).global_step == 8);
+  }
+  // Killed between the checkpoint that it wrote with the request pending and its end.
+  std::filesystem::remove(folder / "trainer_state.json");
+  etude::Trainer<> third(options);
+  const auto output = third.train({.resume_from_checkpoint = folder / "checkpoint-3"});
+  CHECK(output.global_step == 3);
+  CHECK(output.stop_reason == "for today");
+}
+
+TEST_CASE("early stopping that was reached stays so, unless its patience is another") {
+  const toy::Folder folder;
+  const std::vector<double> scores{.9, .5, .5, .5, .5, .5};
+  auto options = scored(folder, scores);
+  options.args.save_steps = 1;
+  const auto train = [&](std::int64_t patience, bool resume) {
+    auto again = options;
+    if (resume)
+      again.compute_metrics = [](const etude::EvalPrediction&) { return etude::Metrics{{"score", .5}}; };
+    etude::Trainer<etude::EarlyStoppingCallback> trainer(
+        again, etude::EarlyStoppingCallback{.early_stopping_patience = patience});
+    return trainer.train({.resume_from_checkpoint = resume}).global_step;
+  };
+  CHECK(train(2, false) == 3);
+  CHECK(train(2, true) == 3);
+  CHECK(train(4, true) == 5);
+}
+
+TEST_CASE("a checkpoint of another program is taken by its path, with what it has") {
+  const toy::Folder folder;
+  auto options = saving(folder, 4);
+  options.args.save_only_model = true;
+  etude::Trainer<>(options).train();
+  const auto path = folder / "checkpoint-2";
+  for (const char* name : {"etude_manifest.json", "training_args.json"}) std::filesystem::remove(path / name);
+  etude::Trainer<toy::Recorder> trainer(saving(folder, 4));
+  trainer.train({.resume_from_checkpoint = path});
+  CHECK(trainer.callback<toy::Recorder>().count("StepEnd") == 6);
+  CHECK(trainer.lr_scheduler()->step_count() == 8);
+}
+
+TEST_CASE("the state is written whole at the end, with the summary in it") {
+  const toy::Folder folder;
+  etude::Trainer<> trainer(saving(folder, 2));
+  trainer.train();
+  const auto state = etude::load_trainer_state(folder / "");
+  CHECK(state.global_step == 4);
+  CHECK(state.log_history.back().contains("train_loss"));
+  CHECK(state.log_history == trainer.state().log_history);
+}
+
+TEST_CASE("what a processing class writes is part of the checkpoint") {
+  struct Words {
+    void save(const std::filesystem::path& folder) const {
+      std::filesystem::create_directories(folder / "words");
+      std::ofstream(folder / "words/list.txt") << "a b c";
+    }
+  };
+  const toy::Folder folder;
+  auto options = saving(folder, 2);
+  options.processing_class = Words{};
+  etude::Trainer<>(options).train();
+  etude::FolderReader reader(folder / "checkpoint-2");
+  CHECK(reader.text("words/list.txt") == "a b c");
+}
+
+TEST_CASE("generators go into checkpoints: LibTorch's, engines of <random>, and others by two methods") {
+  struct Own {
+    int value = 0;
+    std::string state() const { return std::to_string(value); }
+    void load_state(const std::string& text) { value = std::stoi(text); }
+  } own{7};
+  std::mt19937_64 engine(3);
+  auto generator = at::detail::createCPUGenerator(5);
+  const etude::StatefulGenerators generators{{"own", &own}, {"engine", &engine}, {"torch", generator}};
+  const auto state = etude::random_state(generators);
+  const auto number = engine();
+  const auto drawn = torch::rand({4}, generator), global = torch::rand({4});
+  own.value = 0;
+  CHECK(etude::load_random_state(state, generators).empty());
+  CHECK(own.value == 7);
+  CHECK(engine() == number);
+  CHECK(torch::equal(torch::rand({4}, generator), drawn));
+  CHECK(torch::equal(torch::rand({4}), global));
+
+  CHECK(etude::load_random_state(state, {}).size() == 1);
+  CHECK(etude::load_random_state({}, generators).size() == 4);
+  auto wrong = state;
+  wrong["cpu"] = torch::zeros({3}, torch::kByte);
+  wrong["generators.engine"] = etude::detail::bytes_of("no numbers");
+  CHECK(etude::load_random_state(wrong, generators).size() == 2);
+  CHECK_THROWS_AS(etude::StatefulGenerator(static_cast<std::mt19937*>(nullptr)), etude::ArgumentError);
 }
 
 TEST_CASE("only folders of this form are checkpoints") {

@@ -3,11 +3,14 @@
 #include <doctest/doctest.h>
 #include <torch/data/datasets/base.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <map>
 #include <numeric>
+#include <random>
 #include <set>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -132,10 +135,10 @@ TEST_CASE("an epoch goes on from any batch, and what was before is not fetched")
     DataLoader loader(dataset, {.batch_size = 4, .shuffle = true, .num_workers = workers});
     const auto all = batches(loader.begin_epoch(3));
     *dataset.fetched = 0;
-    const auto rest = batches(loader.begin_epoch(3, 7));
+    const auto rest = batches(loader.begin_epoch(3, 28));
     CHECK(*dataset.fetched == 12);
     CHECK(rest == std::vector<Numbers>(all.begin() + 7, all.end()));
-    CHECK(batches(loader.begin_epoch(3, 11)).empty());
+    CHECK(batches(loader.begin_epoch(3, 44)).empty());
   }
 }
 
@@ -183,6 +186,72 @@ TEST_CASE("a stream outlives its loader") {
   CHECK(batches(std::move(stream)).size() == 2);
 }
 
+TEST_CASE("an epoch goes on from the same example with batches of another size") {
+  for (const int workers : {0, 2}) {
+    DataLoader small(counted(23), {.batch_size = 4, .shuffle = true, .num_workers = workers});
+    auto stream = small.begin_epoch(1);
+    CHECK(stream.position() == 0);
+    auto seen = numbers(stream.next()->labels);
+    for (const auto number : numbers(stream.next()->labels)) seen.push_back(number);
+    CHECK(stream.position() == 8);
+    DataLoader large(counted(23), {.batch_size = 10, .shuffle = true, .num_workers = workers});
+    CHECK(large.size(8) == 2);
+    const auto rest = batches(large.begin_epoch(1, stream.position()));
+    CHECK(rest.size() == 2);
+    for (const auto number : joined(rest)) seen.push_back(number);
+    CHECK(seen == joined(batches(small.begin_epoch(1))));
+  }
+  DataLoader dropping(counted(23), {.batch_size = 4, .drop_last = true});
+  CHECK(dropping.size(8) == 3);
+  CHECK(dropping.size(24) == 0);
+}
+
+TEST_CASE("a stream goes on behind any example, in batches of another size") {
+  for (const int workers : {0, 1}) {
+    DataLoader loader(Stream{10}, {.batch_size = 3, .num_workers = workers});
+    auto stream = loader.begin_epoch(0, 5);
+    CHECK(numbers(stream.next()->inputs[0]) == Numbers{5, 6, 7});
+    CHECK(stream.position() == 8);
+    CHECK(batches(loader.begin_epoch(0, 8)) == std::vector<Numbers>{{8, 9}});
+  }
+}
+
+TEST_CASE("a sampler with generators of its own is put back to where its epoch began") {
+  struct Own : etude::StatefulSampler {
+    std::mt19937 generator{7};
+    std::vector<std::size_t> order;
+    std::size_t at = 0;
+    void reset(torch::optional<std::size_t>) override {
+      order.resize(12);
+      std::iota(order.begin(), order.end(), 0u);
+      std::shuffle(order.begin(), order.end(), generator);
+      at = 0;
+    }
+    torch::optional<std::vector<std::size_t>> next(std::size_t count) override {
+      if (at == order.size()) return {};
+      const auto first = order.begin() + static_cast<std::ptrdiff_t>(at);
+      at = std::min(order.size(), at + count);
+      return std::vector<std::size_t>(first, order.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    void save(torch::serialize::OutputArchive&) const override {}
+    void load(torch::serialize::InputArchive&) override {}
+    std::string state() const override {
+      std::ostringstream text;
+      text << generator;
+      return text.str();
+    }
+    void load_state(const std::string& state) override { std::istringstream(state) >> generator; }
+  };
+  DataLoader loader(counted(12), {.batch_size = 5, .sampler = std::make_shared<Own>()});
+  loader.begin_epoch(0);
+  const auto second = batches(loader.begin_epoch(1));
+  const auto state = loader.sampler_state();
+  CHECK(batches(loader.begin_epoch(2)) != second);
+  DataLoader fresh(counted(12), {.batch_size = 5, .sampler = std::make_shared<Own>()});
+  fresh.load_sampler_state(state);
+  CHECK(batches(fresh.begin_epoch(1, 5)) == std::vector<Numbers>(second.begin() + 1, second.end()));
+}
+
 TEST_CASE("an error comes as it was thrown, in its batch's place") {
   for (const int workers : {0, 1, 3}) {
     Indices dataset{20};
@@ -193,7 +262,7 @@ TEST_CASE("an error comes as it was thrown, in its batch's place") {
     CHECK(numbers(stream.next()->labels) == Numbers{4, 5, 6, 7});
     CHECK(message<Broken>([&] { stream.next(); }) == "example 9");
     CHECK(numbers(stream.next()->labels) == Numbers{12, 13, 14, 15});
-    CHECK(batches(loader.begin_epoch(0, 3)).size() == 2);
+    CHECK(batches(loader.begin_epoch(0, 12)).size() == 2);
   }
 }
 
@@ -238,7 +307,7 @@ TEST_CASE("what is drawn from data_generator depends on seed, epoch and batch on
   const auto expected = batches(alone.begin_epoch(0));
   DataLoader loader(Noise(), {.batch_size = 3, .num_workers = 2});
   CHECK(batches(loader.begin_epoch(0)) == expected);
-  CHECK(batches(loader.begin_epoch(0, 2)) == std::vector<Numbers>(expected.begin() + 2, expected.end()));
+  CHECK(batches(loader.begin_epoch(0, 6)) == std::vector<Numbers>(expected.begin() + 2, expected.end()));
   CHECK(batches(loader.begin_epoch(1)) != expected);
   CHECK(expected[0] != expected[1]);
 }
@@ -251,8 +320,8 @@ TEST_CASE("streams give what they have, to the last example") {
     for (int epoch = 0; epoch < 2; ++epoch) {
       CHECK(batches(loader.begin_epoch(epoch)) == std::vector<Numbers>{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9}});
     }
-    CHECK(batches(loader.begin_epoch(2, 2)) == std::vector<Numbers>{{8, 9}});
-    CHECK(batches(loader.begin_epoch(2, 5)).empty());
+    CHECK(batches(loader.begin_epoch(2, 8)) == std::vector<Numbers>{{8, 9}});
+    CHECK(batches(loader.begin_epoch(2, 20)).empty());
     DataLoader dropping(Stream{10}, {.batch_size = 4, .drop_last = true, .num_workers = workers});
     CHECK(batches(dropping.begin_epoch(0)) == std::vector<Numbers>{{0, 1, 2, 3}, {4, 5, 6, 7}});
   }
@@ -285,7 +354,7 @@ TEST_CASE("torch's samplers choose the examples") {
   DataLoader in_order(counted(10),
                       {.batch_size = 4, .drop_last = true, .num_workers = 1, .sampler = sequential});
   CHECK(in_order.size() == 2);
-  CHECK(batches(in_order.begin_epoch(0, 1)) == std::vector<Numbers>{{4, 5, 6, 7}});
+  CHECK(batches(in_order.begin_epoch(0, 4)) == std::vector<Numbers>{{4, 5, 6, 7}});
 }
 
 TEST_CASE("a sampler that covers a part of the dataset gives as many batches as it does") {

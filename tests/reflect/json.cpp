@@ -68,6 +68,18 @@ struct OneFloat {
   ETUDE_STRUCT(OneFloat, (float, v, ""));
 };
 
+TEST_CASE("Python's bare words for numbers are read, and words in strings are left alone") {
+  const auto parsed = etude::parse_json(
+      R"({"loss": NaN, "up": Infinity, "down": [-Infinity, 1], "text": "NaN \" Infinity", "NaN": "\\"})");
+  CHECK(parsed.dump() ==
+        R"({"loss":"NaN","up":"Infinity","down":["-Infinity",1],"text":"NaN \" Infinity","NaN":"\\"})");
+  CHECK_THROWS_AS(etude::parse_json("{\"a\": NaNa}"), etude::ArgumentError);
+  CHECK_THROWS_AS(etude::parse_json("\"NaN"), etude::ArgumentError);
+  CHECK_THROWS_AS(etude::parse_json("NaN \\"), etude::ArgumentError);
+  CHECK_THROWS_AS(etude::parse_json(std::string_view("{}\0{", 4)), etude::ArgumentError);
+  CHECK_THROWS_AS(etude::parse_json(std::string_view("{}\0{", 4)), etude::ArgumentError);
+}
+
 }  // namespace
 
 TEST_CASE("every kind of member has its JSON form, in the order of definition") {
@@ -179,7 +191,7 @@ TEST_CASE("whole numbers are never rounded, cut or wrapped") {
 }
 
 TEST_CASE("what is not JSON is an ArgumentError") {
-  for (const auto wrong : {"", "{", "{\"v\": 1,}", "{\"v\": NaN}", "{\"v\": 1e999}", "{} {}", "\xff"}) {
+  for (const auto wrong : {"", "{", "{\"v\": 1,}", "{\"v\": nan}", "{\"v\": 1e999}", "{} {}", "\xff"}) {
     CAPTURE(wrong);
     CHECK(faults_of<OneLong>(wrong).starts_with("not JSON: "));
   }

@@ -1,128 +1,204 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <torch/types.h>
+#include <torch/version.h>
 
-#include <charconv>
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "etude/callback_state.hpp"
+#include "etude/checkpoint/model_files.hpp"
+#include "etude/checkpoint/random_state.hpp"
 #include "etude/checkpoint/safetensors.hpp"
+#include "etude/checkpoint/snapshot_buffers.hpp"
+#include "etude/checkpoint/store.hpp"
 #include "etude/error.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/message.hpp"
 #include "etude/reflect/json.hpp"
 
-/// `output_dir/checkpoint-STEP`: weights, optimizer, scheduler, state and arguments, in files that Python's
-/// tools can read.
+/// `output_dir/checkpoint-STEP`: weights, optimizer, schedule, generators, callbacks and where the training
+/// is, in safetensors and JSON, with a manifest of checksums.
 namespace etude {
 
-/// The step of a folder called "checkpoint-STEP".
-inline std::optional<std::int64_t> checkpoint_step(const std::filesystem::path& folder) {
-  const auto name = folder.filename().string();
-  constexpr std::string_view prefix = "checkpoint-";
-  std::int64_t step = 0;
-  if (!name.starts_with(prefix)) return std::nullopt;
-  const auto [end, error] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
-  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
-  return step;
-}
+inline constexpr const char* half_done_file = "half_done_accumulation.safetensors";
 
-/// The checkpoint that `resume` means. Throws `CheckpointError` if there is none.
-inline std::filesystem::path find_checkpoint(const TrainOptions::Resume& resume,
-                                             const std::filesystem::path& output_dir) {
-  if (!resume.path.empty()) {
-    if (!std::filesystem::exists(resume.path / "trainer_state.json"))
-      throw CheckpointError(
-          fmt::format("resume_from_checkpoint is {}: must be the folder of a checkpoint, with a "
-                      "trainer_state.json",
-                      resume.path.string()));
-    return resume.path;
+/// Everything that a checkpoint is written from.
+struct CheckpointContents {
+  std::int64_t step = 0;
+  std::string reason;
+  std::vector<NamedTensor> model;
+  std::map<std::string, std::vector<NamedTensor>> tensors;  ///< by file
+  std::map<std::string, std::string> texts;                 ///< by file
+
+  /// Makes it independent of what goes on.
+  void detach(SnapshotBuffers& buffers) {
+    std::vector<std::vector<NamedTensor>*> lists{&model};
+    for (auto& [file, list] : tensors) lists.push_back(&list);
+    buffers.copy(std::move(lists));
   }
-  std::optional<std::int64_t> newest;
-  std::error_code missing;
-  for (const auto& entry : std::filesystem::directory_iterator(output_dir, missing))
-    if (const auto step = checkpoint_step(entry.path()); step && entry.is_directory())
-      newest = std::max(newest.value_or(*step), *step);
-  if (!newest)
-    throw CheckpointError(fmt::format("resume_from_checkpoint is true, and output_dir ({}) has no checkpoint",
-                                      output_dir.string()));
-  return output_dir / fmt::format("checkpoint-{}", *newest);
+
+  void write(FolderWriter& writer) const {
+    write_model_files(writer, model);
+    for (const auto& [file, list] : tensors) {
+      const auto out = writer.create(file);
+      write_safetensors(*out, list, {});
+      out->finish();
+    }
+    for (const auto& [file, text] : texts) writer.write_text(file, text);
+  }
+
+  Manifest facts() const { return {.libtorch = TORCH_VERSION, .global_step = step, .reason = reason}; }
+};
+
+/// The text of `trainer_state.json`: keys in their order, and numbers that aren't finite as Python writes and
+/// reads them, bare.
+inline std::string trainer_state_text(const TrainerState& state) {
+  auto text = to_json_text(state, KeyOrder::sorted);
+  for (const std::string word : {"NaN", "Infinity", "-Infinity"}) {
+    const auto quoted = ": \"" + word + "\"";  // In a string its quotes would be escaped.
+    for (std::size_t at = 0; (at = text.find(quoted, at)) != text.npos;)
+      text.replace(at, quoted.size(), ": " + word);
+  }
+  return text;
 }
 
 namespace detail {
 
-template <class T>
-void write_json_file(const std::filesystem::path& file, const T& value) {
-  std::ofstream out(file);
-  out << to_json_text(value, KeyOrder::sorted);
-  if (!out.flush()) throw CheckpointError(fmt::format("{} can't be written", file.string()));
+inline nlohmann::json stateful_callbacks(const std::vector<CallbackState>& callbacks,
+                                         const TrainerControl& control) {
+  nlohmann::json states = save_states(callbacks);
+  states["TrainerControl"] = {{"args", to_json_value(control)}, {"attributes", nlohmann::json::object()}};
+  return states;
 }
 
-template <class T>
-T read_json_file(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  if (!in) throw CheckpointError(fmt::format("{} can't be read", file.string()));
-  try {
-    return from_json_text<T>(std::string(std::istreambuf_iterator<char>(in), {}));
-  } catch (const ArgumentError& error) {
-    throw CheckpointError(fmt::format("{}: {}", file.string(), error.what()));
+// The gradients and losses of an accumulation group that is under way. The buffers that its forward passes
+// have changed come here too, and `model` gets those from before: it may be the best one.
+inline std::vector<NamedTensor> half_done(TrainerCore& core, std::vector<NamedTensor>& model) {
+  std::vector<NamedTensor> result;
+  auto& flat = core.optimizer->flat_parameters();
+  flat.mend();
+  for (std::size_t i = 0; i < flat.layout()->slots.size(); ++i)
+    if (flat.has_gradient(i))
+      result.emplace_back("gradients." + flat.layout()->slots[i].name, flat.parameter(i).grad());
+  for (std::size_t i = 0; i < core.losses.size(); ++i)
+    result.emplace_back(fmt::format("losses.{}", i), core.losses[i]);
+  for (auto& [name, tensor] : model) {
+    const auto found = std::ranges::find_if(
+        core.group_buffers, [&tensor = tensor](const auto& buffer) { return buffer.first.is_same(tensor); });
+    if (found == core.group_buffers.end() || torch::equal(tensor, found->second)) continue;
+    result.emplace_back("buffers." + name, tensor);
+    tensor = found->second;
+  }
+  return result;
+}
+
+inline void load_half_done(TrainerCore& core, const std::vector<NamedTensor>& saved) {
+  const torch::NoGradGuard no_grad;
+  std::map<std::string, torch::Tensor> tensors(saved.begin(), saved.end());
+  auto& flat = core.optimizer->flat_parameters();
+  flat.mend();
+  for (std::size_t i = 0; i < flat.layout()->slots.size(); ++i)
+    if (const auto found = tensors.find("gradients." + flat.layout()->slots[i].name);
+        found != tensors.end()) {
+      auto gradient = flat.parameter(i).grad();
+      if (gradient.sizes() != found->second.sizes())
+        throw CheckpointError(
+            fmt::format("{}: {} must be {}", half_done_file, found->first, describe(gradient)));
+      gradient.copy_(found->second);  // in place, so that it counts as one that came
+    }
+  for (auto& [name, tensor] : core.model.state_dict())
+    if (const auto found = tensors.find("buffers." + name); found != tensors.end()) {
+      if (tensor.sizes() != found->second.sizes())
+        throw CheckpointError(
+            fmt::format("{}: {} must be {}", half_done_file, found->first, describe(tensor)));
+      tensor.copy_(found->second);
+    }
+  core.losses.clear();
+  for (std::int64_t i = 0; i < core.progress.position.micro_batches; ++i) {
+    const auto name = fmt::format("losses.{}", i);
+    if (!tensors.contains(name))
+      throw CheckpointError(fmt::format("{}: {} is missing", half_done_file, name));
+    core.losses.push_back(tensors.at(name).to(core.device, /*non_blocking=*/false, /*copy=*/true));
   }
 }
 
 }  // namespace detail
 
-/// Writes `model.safetensors`, and what the processing class saves, into a folder.
-inline void save_model(const std::filesystem::path& directory, const Model& model,
-                       const ProcessingClass& processing_class) {
-  std::filesystem::create_directories(directory);
-  save_safetensors(directory / "model.safetensors", model.state_dict(), {{"format", "pt"}});
-  if (processing_class) processing_class.save(directory);
-}
-
-/// Reads the weights of a checkpoint into `model`, in place. Throws `CheckpointError` if they don't fit.
-inline void load_model(const std::filesystem::path& checkpoint, Model& model) {
-  model.load_state_dict(load_safetensors(checkpoint / "model.safetensors").tensors);
-}
-
-/// The state that a checkpoint was written in. Keys that it doesn't know, of another version, are passed
-/// over.
-inline TrainerState load_trainer_state(const std::filesystem::path& checkpoint) {
-  return detail::read_json_file<TrainerState>(checkpoint / "trainer_state.json");
-}
-
-inline void load_optimizer(const std::filesystem::path& checkpoint, Optimizer& optimizer,
-                           LRScheduler& scheduler) {
-  optimizer.load_state(load_safetensors(checkpoint / "optimizer.safetensors").tensors);
-  scheduler.load_state(detail::read_json_file<SchedulerState>(checkpoint / "scheduler.json"));
-}
-
-/// Writes a checkpoint of where `core` is, beside its place first and then renamed into it, so that a folder
-/// of its name is a whole one. Returns its path.
-inline std::filesystem::path write_checkpoint(TrainerCore& core) {
-  const std::filesystem::path output_dir = core.args.output_dir;
-  const auto folder = [&](std::int64_t step) { return output_dir / fmt::format("checkpoint-{}", step); };
-  const auto target = folder(core.state.global_step);
-  const auto partial = output_dir / fmt::format(".checkpoint-{}.partial", core.state.global_step);
-  try {
-    std::filesystem::remove_all(partial);
-    save_model(partial, core.model, core.options.processing_class);
-    if (!core.args.save_only_model && core.optimizer) {
-      save_safetensors(partial / "optimizer.safetensors", core.optimizer->state(), {});
-      detail::write_json_file(partial / "scheduler.json", core.lr_scheduler->state());
+/// What a checkpoint of where `core` is now consists of; its tensors are the model's own.
+inline CheckpointContents checkpoint_contents(TrainerCore& core, const std::vector<CallbackState>& callbacks,
+                                              std::string reason) {
+  CheckpointContents contents{.step = core.state.global_step,
+                              .reason = std::move(reason),
+                              .model = core.model.state_dict(),
+                              .tensors = {},
+                              .texts = {}};
+  if (!core.args.save_only_model && core.optimizer) {
+    contents.tensors["optimizer.safetensors"] = core.optimizer->state();
+    contents.texts["optimizer.json"] = to_json_text(core.optimizer->options_state());
+    contents.texts["scheduler.json"] = to_json_text(core.lr_scheduler->state());
+    auto& random = contents.tensors["random_state.safetensors"];
+    for (const auto& [name, state] : random_state(core.options.generators)) random.emplace_back(name, state);
+    if (core.train_dataloader && !core.train_dataloader->sampler_state().empty())
+      random.emplace_back("sampler", detail::bytes_of(core.train_dataloader->sampler_state()));
+    if (core.progress.position.micro_batches > 0) {
+      for (const auto& [name, state] : core.group_random_state) random.emplace_back("group." + name, state);
+      contents.tensors[half_done_file] = detail::half_done(core, contents.model);
     }
-    if (const auto best = core.state.best_global_step)
-      if (*best == core.state.global_step || std::filesystem::exists(folder(*best)))
-        core.state.best_model_checkpoint = folder(*best).string();
-    detail::write_json_file(partial / "training_args.json", core.options.args);
-    detail::write_json_file(partial / "trainer_state.json", core.state);
-    std::filesystem::remove_all(target);
-    std::filesystem::rename(partial, target);
-  } catch (const std::filesystem::filesystem_error& error) {
-    throw CheckpointError(fmt::format("{} can't be written: {}", target.string(), error.code().message()));
+    contents.texts["training_progress.json"] = to_json_text(core.current_progress());
+  }
+  core.state.stateful_callbacks = detail::stateful_callbacks(callbacks, core.control);
+  contents.texts["training_args.json"] = to_json_text(core.options.args);
+  contents.texts["trainer_state.json"] = trainer_state_text(core.state);
+  return contents;
+}
+
+/// Waits for the checkpoint that is being written behind the training, if any. Throws what has thrown there;
+/// the checkpoint is then none.
+inline void wait_for_checkpoint(TrainerCore& core) {
+  try {
+    core.writing.wait();
+  } catch (...) {
+    core.unannounced.reset();
+    throw;
+  }
+}
+
+/// Writes `output_dir/checkpoint-STEP` of where `core` is, whole or not at all, and returns its path. With
+/// `save_async` it is on the disk when `wait_for_checkpoint` has returned. Throws CheckpointError.
+inline std::filesystem::path write_checkpoint(TrainerCore& core,
+                                              const std::vector<CallbackState>& callbacks) {
+  wait_for_checkpoint(core);
+  auto& store = core.checkpoint_store();
+  auto& state = core.state;
+  if (const auto best = state.best_global_step)
+    if (*best == state.global_step || store.has(*best))
+      state.best_model_checkpoint = store.folder(*best).string();
+  const std::shared_ptr<FolderWriter> writer = store.create(state.global_step);
+  if (core.options.processing_class) core.options.processing_class.save(writer->folder());
+  auto contents = checkpoint_contents(core, callbacks, core.save_reason);
+  const std::optional<std::filesystem::path> best = state.best_model_checkpoint;
+  const auto target = writer->target();
+  const auto write = [&core, &store, writer, best,
+                      limit = core.args.save_total_limit](const CheckpointContents& of) {
+    of.write(*writer);
+    if (const auto problem = store.commit(*writer, of.facts(), limit, best))
+      message(core.args, LogLevel::warning, "an old checkpoint is still there: {}", *problem);
+  };
+  if (!core.args.save_async) {
+    write(contents);
+  } else {
+    contents.detach(core.snapshot);
+    core.writing.start([write, contents = std::move(contents)] { write(contents); });
   }
   return target;
 }

@@ -40,16 +40,26 @@ struct DataLoaderOptions {
   DataCollator collator = {};
   /// Which of an unlabelled batch's named inputs are its labels.
   std::vector<std::string> label_names = {"labels"};
-  /// Chooses the examples instead of `shuffle`; a distributed one is told the epoch.
+  /// Chooses the examples instead of `shuffle`; a distributed one is told the epoch. What it draws from
+  /// LibTorch's generators is a function of (seed, epoch); one that has generators of its own should be a
+  /// StatefulSampler.
   std::shared_ptr<torch::data::samplers::Sampler<>> sampler = {};
   /// What errors call the dataset.
   std::string name = "dataset";
 };
 
+/// A sampler whose order hangs on more than LibTorch's generators and the epoch: what it gives here, at the
+/// beginning of an epoch, is stored with checkpoints and put back before that epoch goes on.
+struct StatefulSampler : torch::data::samplers::Sampler<> {
+  virtual std::string state() const = 0;
+  virtual void load_state(const std::string& state) = 0;
+};
+
 namespace detail {
 
 struct BatchRequest {
-  std::int64_t batch;                 // counted from the start of the epoch
+  std::int64_t first;                 // example of the epoch; what its random numbers are a function of
+  std::int64_t size;                  // in examples
   std::vector<std::int64_t> indices;  // of a dataset with an index
 };
 
@@ -58,13 +68,18 @@ struct Epoch {
   DataLoaderOptions options;
   Dataset dataset;
   std::int64_t number = 0;
-  std::int64_t skip = 0;  // batches of a stream that must be read and thrown away
+  std::int64_t start = 0;     // of a stream: what lies before must be read and thrown away
+  std::int64_t position = 0;  // how many examples of the epoch lie before the next batch
   std::function<std::optional<BatchRequest>()> next_request;
   std::shared_ptr<std::vector<Dataset>> idle_copies;  // of workers past, for workers to come
 
   std::size_t depth = 0;
   std::unique_ptr<WorkerPool> workers;
-  std::deque<std::shared_ptr<WorkerPool::Result>> pending;
+  struct Pending {
+    std::shared_ptr<WorkerPool::Result> result;
+    BatchRequest request;
+  };
+  std::deque<Pending> pending;
   bool superseded = false;
 
   ~Epoch() { end(); }
@@ -99,10 +114,7 @@ struct Epoch {
   std::optional<Batch> next() {
     if (superseded) throw DataError(options.name + ": a newer epoch of this loader has begun");
     auto batch = take();
-    while (batch && skip > 0) {
-      --skip;
-      batch = take();
-    }
+    while (batch && !dataset.is_indexed() && position <= start) batch = take();
     if (!batch) end();
     return batch;
   }
@@ -110,28 +122,39 @@ struct Epoch {
   std::optional<Batch> take() {
     if (!workers) {
       const auto request = next_request();
-      return request ? fetch(options, number, dataset, *request) : std::nullopt;
+      if (!request) return std::nullopt;
+      return counted(*request, [&] { return fetch(options, number, dataset, *request); });
     }
     while (pending.size() < depth && order()) {
     }
     if (pending.empty()) return std::nullopt;
     const auto first = std::move(pending.front());
     pending.pop_front();
-    return workers->take(*first);
+    return counted(first.request, [&] { return workers->take(*first.result); });
+  }
+
+  // A batch that can't be fetched is passed by, like one that can.
+  template <class Get>
+  std::optional<Batch> counted(const BatchRequest& request, Get get) {
+    position += request.size;
+    auto batch = get();
+    if (batch && !dataset.is_indexed()) position += batch->size - request.size;
+    return batch;
   }
 
   // Gives the workers one more batch to fetch; a sampler's error takes that batch's place.
   bool order() {
     try {
-      auto request = next_request();
+      const auto request = next_request();
       if (!request) return false;
-      pending.push_back(workers->submit([this, request = *std::move(request)](Dataset& copy) {
-        return fetch(options, number, copy, request);
-      }));
+      pending.push_back({workers->submit([this, request = *request](Dataset& copy) {
+                           return fetch(options, number, copy, request);
+                         }),
+                         {request->first, request->size, {}}});
     } catch (...) {
       next_request = [] { return std::nullopt; };
       pending.push_back(
-          std::make_shared<WorkerPool::Result>(WorkerPool::Result{{}, std::current_exception(), true}));
+          {std::make_shared<WorkerPool::Result>(WorkerPool::Result{{}, std::current_exception(), true}), {}});
     }
     return true;
   }
@@ -140,14 +163,14 @@ struct Epoch {
   static std::optional<Batch> fetch(const DataLoaderOptions& options, std::int64_t epoch, Dataset& dataset,
                                     const BatchRequest& request) {
     const auto epoch_seed = mix(mix(options.seed, 1), static_cast<std::uint64_t>(epoch));
-    data_generator().set_current_seed(mix(epoch_seed, static_cast<std::uint64_t>(request.batch)));
+    data_generator().set_current_seed(mix(epoch_seed, static_cast<std::uint64_t>(request.first)));
     std::optional<Batch> batch;
     if (dataset.is_indexed()) {
       batch = dataset.fetch(request.indices, options.collator);
     } else {
       do {
-        batch = dataset.next(options.batch_size, options.collator);
-      } while (batch && options.drop_last && batch->size < options.batch_size);
+        batch = dataset.next(request.size, options.collator);
+      } while (batch && options.drop_last && batch->size < request.size);
     }
     if (!batch) return batch;
     batch = split_labels(*std::move(batch), options.label_names);
@@ -171,6 +194,9 @@ class BatchStream {
   /// The next batch; nothing at the end. What the dataset, the collator or the sampler throws comes out as it
   /// was thrown, in the place of the batch that it belongs to; the next call goes on with the next batch.
   std::optional<Batch> next() { return epoch_->next(); }
+
+  /// How many examples of the epoch lie before the next batch: where `begin_epoch` would go on.
+  std::int64_t position() const { return epoch_->position; }
 
  private:
   std::shared_ptr<detail::Epoch> epoch_;

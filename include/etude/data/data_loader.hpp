@@ -26,8 +26,8 @@
 namespace etude {
 
 /// Batches of a dataset, epoch after epoch. The order of each epoch is a function of (seed, epoch), so
-/// training can go on from any batch of any epoch. With workers a dataset's `get` runs in several threads at
-/// once, each on a copy of the dataset, and in no order among them: what it draws at random is repeatable
+/// training can go on from any example of any epoch. With workers a dataset's `get` runs in several threads
+/// at once, each on a copy of the dataset, and in no order among them: what it draws at random is repeatable
 /// only from `data_generator()`. To be used by one thread.
 class DataLoader {
  public:
@@ -40,26 +40,34 @@ class DataLoader {
   /// The number of examples in the dataset, if it knows.
   std::optional<std::int64_t> dataset_size() const { return dataset_.size(); }
 
-  /// The number of batches in an epoch, if the dataset knows its size and the sampler, if any, is torch's
-  /// random or sequential one.
-  std::optional<std::int64_t> size() const;
+  /// The number of batches in an epoch from `first_example` on, if the dataset knows its size and the
+  /// sampler, if any, is torch's random or sequential one.
+  std::optional<std::int64_t> size(std::int64_t first_example = 0) const;
 
-  /// The batches of an epoch from `first_batch` on. Nothing before it is fetched, unless the dataset is a
-  /// stream, which is rewound and read up to there. Streams of several epochs may be alive at once if the
-  /// dataset has an index; beginning an epoch of a stream dataset ends the one before.
-  BatchStream begin_epoch(std::int64_t epoch, std::int64_t first_batch = 0) const;
+  /// The batches of an epoch from `first_example` of its order on. Nothing before it is fetched, unless the
+  /// dataset is a stream, which is rewound and read up to there. Streams of several epochs may be alive at
+  /// once if the dataset has an index; beginning an epoch of a stream dataset ends the one before.
+  BatchStream begin_epoch(std::int64_t epoch, std::int64_t first_example = 0) const;
+
+  /// The state that a StatefulSampler had where the latest epoch began; empty for other samplers.
+  const std::string& sampler_state() const { return sampler_state_; }
+  /// Gives it back, for the epoch to be begun once more.
+  void load_sampler_state(const std::string& state) const {
+    if (auto* sampler = dynamic_cast<StatefulSampler*>(options_.sampler.get())) sampler->load_state(state);
+  }
 
  private:
-  std::function<std::optional<detail::BatchRequest>()> requests(std::int64_t epoch,
-                                                                std::int64_t first_batch) const;
-  std::function<std::optional<detail::BatchRequest>()> sampler_requests(std::int64_t epoch,
-                                                                        std::int64_t first_batch) const;
+  using Requests = std::function<std::optional<detail::BatchRequest>()>;
+  Requests requests(std::int64_t epoch, std::int64_t first_example) const;
+  Requests sampler_requests(std::int64_t epoch, std::int64_t first_example) const;
+  Requests stream_requests(std::int64_t first_example) const;
 
-  std::optional<std::int64_t> count_sampler_batches() const;
+  std::optional<std::int64_t> count_sampler_examples() const;
 
   Dataset dataset_;
   DataLoaderOptions options_;
-  std::optional<std::int64_t> sampler_batches_;
+  std::optional<std::int64_t> sampler_examples_;
+  mutable std::string sampler_state_;
   std::shared_ptr<std::vector<Dataset>> idle_copies_ = std::make_shared<std::vector<Dataset>>();
   mutable std::weak_ptr<detail::Epoch> latest_;
 };
@@ -89,7 +97,7 @@ inline DataLoader::DataLoader(Dataset dataset, DataLoaderOptions options)
     throw DataError(fmt::format("{}: it has an index but no size; give it one, or a sampler", name));
   }
   if (dataset_.size() == 0) throw DataError(fmt::format("{}: it has no examples", name));
-  sampler_batches_ = count_sampler_batches();
+  sampler_examples_ = count_sampler_examples();
   if (size() == 0) {
     throw DataError(
         fmt::format("{}: it has {} examples, fewer than the batch_size of {}, and drop_last leaves them out",
@@ -98,31 +106,31 @@ inline DataLoader::DataLoader(Dataset dataset, DataLoaderOptions options)
   options_.pin_memory = options_.pin_memory && torch::cuda::is_available();
 }
 
-inline std::optional<std::int64_t> DataLoader::size() const {
-  if (options_.sampler) return sampler_batches_;
-  const auto examples = dataset_.size();
+inline std::optional<std::int64_t> DataLoader::size(std::int64_t first_example) const {
+  const auto examples = options_.sampler ? sampler_examples_ : dataset_.size();
   if (!examples) return std::nullopt;
-  return (*examples + (options_.drop_last ? 0 : options_.batch_size - 1)) / options_.batch_size;
+  const auto left = std::max<std::int64_t>(*examples - first_example, 0);
+  return (left + (options_.drop_last ? 0 : options_.batch_size - 1)) / options_.batch_size;
 }
 
-/// How many batches torch's own random or sequential sampler gives, which may cover less than the dataset:
+/// How many examples torch's own random or sequential sampler gives, which may be less than the dataset:
 /// they don't say, so they are asked for all of them. Of another sampler only its owner knows whether it
 /// ends.
-inline std::optional<std::int64_t> DataLoader::count_sampler_batches() const {
+inline std::optional<std::int64_t> DataLoader::count_sampler_examples() const {
   auto* sampler = options_.sampler.get();
   if (!dynamic_cast<torch::data::samplers::RandomSampler*>(sampler) &&
       !dynamic_cast<torch::data::samplers::SequentialSampler*>(sampler))
     return std::nullopt;
-  std::int64_t batches = 0;
+  std::int64_t examples = 0;
   const auto next = sampler_requests(0, 0);
-  while (next()) ++batches;
-  return batches;
+  while (const auto request = next()) examples += request->size;
+  return examples;
 }
 
-inline BatchStream DataLoader::begin_epoch(std::int64_t number, std::int64_t first_batch) const {
+inline BatchStream DataLoader::begin_epoch(std::int64_t number, std::int64_t first_example) const {
   if (number < 0) throw ArgumentError(fmt::format("epoch: must be at least 0, not {}", number));
-  if (first_batch < 0)
-    throw ArgumentError(fmt::format("first_batch: must be at least 0, not {}", first_batch));
+  if (first_example < 0)
+    throw ArgumentError(fmt::format("first_example: must be at least 0, not {}", first_example));
   auto epoch = std::make_shared<detail::Epoch>();
   epoch->options = options_;
   epoch->dataset = dataset_;
@@ -134,62 +142,73 @@ inline BatchStream DataLoader::begin_epoch(std::int64_t number, std::int64_t fir
   }
   if (!dataset_.is_indexed()) {
     dataset_.reset();
-    epoch->skip = first_batch;
-    epoch->next_request = [batch = std::int64_t{0}]() mutable {
-      return std::optional(detail::BatchRequest{batch++, {}});
-    };
+    epoch->start = first_example;
+    epoch->next_request = stream_requests(first_example);
   } else {
+    epoch->position = first_example;
     epoch->next_request =
-        options_.sampler ? sampler_requests(number, first_batch) : requests(number, first_batch);
+        options_.sampler ? sampler_requests(number, first_example) : requests(number, first_example);
   }
   epoch->start_workers();
   latest_ = epoch;
   return BatchStream(std::move(epoch));
 }
 
-inline std::function<std::optional<detail::BatchRequest>()> DataLoader::requests(
-    std::int64_t epoch, std::int64_t first_batch) const {
+/// Up to `first_example` in steps that end there.
+inline DataLoader::Requests DataLoader::stream_requests(std::int64_t first_example) const {
+  return [first = std::int64_t{0}, first_example, size = options_.batch_size]() mutable {
+    const auto count = first < first_example ? std::min(size, first_example - first) : size;
+    return std::optional(detail::BatchRequest{std::exchange(first, first + count), count, {}});
+  };
+}
+
+inline DataLoader::Requests DataLoader::requests(std::int64_t epoch, std::int64_t first_example) const {
   const auto examples = *dataset_.size();
   auto order =
       options_.shuffle ? detail::permutation(examples, options_.seed, epoch) : std::vector<std::int64_t>();
-  return [order = std::move(order), examples, batch = first_batch, batches = *size(),
+  return [order = std::move(order), examples, first = first_example, left = *size(first_example),
           batch_size = options_.batch_size]() mutable -> std::optional<detail::BatchRequest> {
-    if (batch >= batches) return std::nullopt;
-    const auto first = batch * batch_size;
-    std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(batch_size, examples - first)));
+    if (left-- <= 0) return std::nullopt;
+    const auto count = std::min(batch_size, examples - first);
+    std::vector<std::int64_t> indices(static_cast<std::size_t>(count));
     if (order.empty()) {
       std::iota(indices.begin(), indices.end(), first);
     } else {
       std::copy_n(order.begin() + first, indices.size(), indices.begin());
     }
-    return detail::BatchRequest{batch++, std::move(indices)};
+    return detail::BatchRequest{std::exchange(first, first + count), count, std::move(indices)};
   };
 }
 
-inline std::function<std::optional<detail::BatchRequest>()> DataLoader::sampler_requests(
-    std::int64_t epoch, std::int64_t first_batch) const {
+inline DataLoader::Requests DataLoader::sampler_requests(std::int64_t epoch,
+                                                         std::int64_t first_example) const {
   const auto sampler = options_.sampler;
   if (auto* distributed = dynamic_cast<torch::data::samplers::DistributedSampler<>*>(sampler.get())) {
     distributed->set_epoch(static_cast<std::size_t>(epoch));
   }
+  if (const auto* stateful = dynamic_cast<StatefulSampler*>(sampler.get()))
+    sampler_state_ = stateful->state();
   {
     // torch's samplers draw from the global generator.
     const RandomStateGuard random(torch::kCPU);
     set_seed(detail::mix(detail::mix(options_.seed, 2), static_cast<std::uint64_t>(epoch)));
     sampler->reset({});
   }
-  const auto next = [sampler, size = static_cast<std::size_t>(options_.batch_size),
-                     drop_last = options_.drop_last] {
+  const auto next = [sampler, drop_last = options_.drop_last](std::int64_t count) {
+    const auto size = static_cast<std::size_t>(count);
     auto indices = sampler->next(size);
     while (drop_last && indices.has_value() && indices->size() < size) indices = sampler->next(size);
     return indices;
   };
-  for (std::int64_t skipped = 0; skipped < first_batch && next().has_value(); ++skipped) {
-  }
-  return [next, batch = first_batch]() mutable -> std::optional<detail::BatchRequest> {
-    const auto indices = next();
+  for (std::int64_t first = 0; first < first_example; first += options_.batch_size)
+    if (!next(std::min(options_.batch_size, first_example - first)).has_value()) break;
+  return [next, first = first_example,
+          size = options_.batch_size]() mutable -> std::optional<detail::BatchRequest> {
+    const auto indices = next(size);
     if (!indices.has_value()) return std::nullopt;
-    return detail::BatchRequest{batch++, {indices->begin(), indices->end()}};
+    const auto count = static_cast<std::int64_t>(indices->size());
+    return detail::BatchRequest{
+        std::exchange(first, first + count), count, {indices->begin(), indices->end()}};
   };
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "etude/data/dataset.hpp"
+#include "etude/interrupt.hpp"
 
 namespace etude::detail {
 
@@ -62,10 +64,13 @@ class WorkerPool {
     return result;
   }
 
-  /// Waits for a result and takes it; throws what its work has thrown.
+  /// Waits for a result and takes it; throws what its work has thrown, and `Interrupted` in a training that
+  /// is to end.
   std::optional<Batch> take(Result& result) {
     std::unique_lock lock(mutex_);
-    done_.wait(lock, [&] { return result.ready; });
+    // A signal's handler may not notify.
+    while (!done_.wait_for(lock, std::chrono::milliseconds(50), [&] { return result.ready; }))
+      throw_if_interrupted();
     if (result.error) std::rethrow_exception(std::exchange(result.error, nullptr));
     return std::move(result.batch);
   }

@@ -1,12 +1,19 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "etude/checkpoint/background.hpp"
+#include "etude/checkpoint/random_state.hpp"
+#include "etude/checkpoint/snapshot_buffers.hpp"
+#include "etude/checkpoint/store.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/events.hpp"
+#include "etude/loop/progress.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/metrics/running_mean.hpp"
 #include "etude/model.hpp"
@@ -29,19 +36,76 @@ struct TrainerCore {
   std::unique_ptr<DataLoader> train_dataloader;
   const DataLoader* eval_dataloader = nullptr;
   PendingLogs pending_logs;
+  TrainingProgress progress;  ///< see `current_progress`
   bool training = false;
   bool trained_before = false;
+  bool updating = false;  ///< The optimizer is at work: weights and moments belong to no step.
 
   // Of the accumulation group under way.
   std::int64_t group_size = 1;
   std::optional<double> num_items_in_batch;
+  std::vector<torch::Tensor> losses;  ///< of its micro-batches so far
+  RandomState group_random_state;     ///< where it began
+  /// The model's buffers, such as running means, each with a copy from where it began.
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> group_buffers;
 
   // Since the last log.
   RunningMean loss;
   torch::Tensor grad_norm;
   double learning_rate = 0;
   std::int64_t last_logged_step = 0;
-  RunningMean total_loss{true};  ///< of the update steps of this call that are logged already
+  RunningMean total_loss{true};  ///< of the update steps of this run that are logged already
+
+  // Checkpoints.
+  std::unique_ptr<CheckpointStore> store;
+  std::string save_reason = "periodic";
+  SnapshotBuffers snapshot;
+  std::optional<std::filesystem::path> unannounced;  ///< written, or being written, without a `Save` yet
+  BackgroundJob writing;                             ///< last, so that it ends before what it uses
+
+  CheckpointStore& checkpoint_store() {
+    if (!store) {
+      store = std::make_unique<CheckpointStore>(args.output_dir, options.file_system);
+      store->begin();
+    }
+    return *store;
+  }
+
+  /// Takes note of what the forward passes of an accumulation group change, where one begins.
+  void remember_group_begin() {
+    group_random_state = random_state(options.generators);
+    group_buffers.clear();
+    for (const auto& [name, buffer] : model.named_buffers())
+      group_buffers.emplace_back(buffer, buffer.detach().clone());
+  }
+
+  /// Where the training is in all that TrainerState doesn't say.
+  TrainingProgress current_progress() {
+    auto now = progress;
+    now.train_batch_size = args.per_device_train_batch_size;
+    now.gradient_accumulation_steps = args.gradient_accumulation_steps;
+    now.last_logged_step = last_logged_step;
+    now.loss = loss.state();
+    now.total_loss = total_loss.state();
+    now.pending_logs = pending_logs.state();
+    now.grad_norm = grad_norm.defined() ? std::optional(grad_norm.item<double>()) : std::nullopt;
+    now.learning_rate = learning_rate;
+    now.control = control;
+    now.stop_reason = control.stop_reason;
+    return now;
+  }
+
+  void load_progress(const TrainingProgress& saved) {
+    progress = saved;
+    last_logged_step = saved.last_logged_step;
+    loss.load_state(saved.loss);
+    total_loss.load_state(saved.total_loss);
+    pending_logs.load_state(saved.pending_logs);
+    if (saved.grad_norm) grad_norm = torch::tensor(*saved.grad_norm, torch::kDouble);
+    learning_rate = saved.learning_rate;
+    control = saved.control;
+    control.stop_reason = saved.stop_reason;
+  }
 
   Context context() {
     return {args,

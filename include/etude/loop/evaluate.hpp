@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/interrupt.hpp"
 #include "etude/libtorch/random.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
@@ -98,6 +99,7 @@ class EvaluationLoop {
       auto batch = next->to(core_.device, args.dataloader_pin_memory);
       next = batches.next();
       seen_ += batch.size;
+      if (core_.training && !core_.updating) throw_if_interrupted();
       batch = trainer_.raise(PredictionStepBegin{core_.context(), std::move(batch)}).batch;
       auto output = trainer_.derived().prediction_step(batch, ignore_keys_);
       if (output.loss.defined()) loss.add(checked_loss(output.loss), static_cast<double>(batch.size));

@@ -2,16 +2,23 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <boost/hana/for_each.hpp>
+#include <concepts>
 #include <cstddef>
 #include <exception>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "etude/callback_handler.hpp"
+#include "etude/callback_state.hpp"
 #include "etude/events.hpp"
+#include "etude/interrupt.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/message.hpp"
+#include "etude/runtime_callbacks.hpp"
 #include "etude/stop_training.hpp"
 
 namespace etude {
@@ -32,7 +39,23 @@ inline std::string what_of(const std::exception_ptr& error) {
 template <class Handler>
 class EventSource {
  protected:
-  explicit EventSource(Handler handler) : handler_(std::move(handler)) {}
+  explicit EventSource(Handler handler) : handler_(std::move(handler)) {
+    boost::hana::for_each(handler_.callbacks(), [&]<class Callback>(Callback& callback) {
+      if constexpr (detail::Stateful<Callback>) states_.emplace_back(callback);
+    });
+  }
+  EventSource(const EventSource&) = delete;
+  EventSource& operator=(const EventSource&) = delete;
+
+  /// The states of all callbacks that have one, in their order.
+  std::vector<CallbackState> states() {
+    auto result = states_;
+    boost::hana::for_each(handler_.callbacks(), [&]<class Callback>(Callback& callback) {
+      if constexpr (std::same_as<Callback, RuntimeCallbacks>)
+        std::ranges::move(callback.states(), std::back_inserter(result));
+    });
+    return result;
+  }
 
   /// Raises an event of the loop, and gives it back with what its writers made of it.
   template <class Event>
@@ -98,6 +121,9 @@ class EventSource {
     const auto outside = depth();
     try {
       return method();
+    } catch (const Interrupted&) {
+      close_to(outside);
+      throw;
     } catch (const StopTraining&) {
       // Inside a training this is a request, which the training sees to.
       if (!core_.training || outside == 0) report(std::current_exception());
@@ -135,6 +161,7 @@ class EventSource {
     message(core_.args, LogLevel::error, "and then{}: {}", whose, what_of(error));
   }
 
+  std::vector<CallbackState> states_;
   std::vector<void (*)(EventSource&)> open_;
   std::exception_ptr reported_;
 };

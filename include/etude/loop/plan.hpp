@@ -51,4 +51,20 @@ inline TrainPlan plan_training(const TrainingArguments& args, std::optional<std:
   return plan;
 }
 
+/// The plan of a training that goes on with batches or groups of another size: `global_step` updates of the
+/// old size are done, and `batches_left` of the new size make up the rest of `epoch`. As many epochs are
+/// trained in all, or as many steps if `max_steps` was given.
+inline TrainPlan continued(TrainPlan plan, const TrainingArguments& args, std::int64_t global_step,
+                           std::int64_t epoch, std::int64_t batches_left) {
+  const auto group = args.gradient_accumulation_steps;
+  const auto done = (epoch + 1) * plan.updates_per_epoch - (batches_left + group - 1) / group;
+  if (args.max_steps > 0) {
+    const auto last = done + std::max<std::int64_t>(args.max_steps - global_step, 0);
+    plan.num_train_epochs = (last + plan.updates_per_epoch - 1) / plan.updates_per_epoch;
+  } else {
+    plan.max_steps = global_step + std::max<std::int64_t>(plan.max_steps - done, 0);
+  }
+  return plan;
+}
+
 }  // namespace etude

@@ -10,7 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "etude/checkpoint/checkpoint.hpp"
+#include "etude/checkpoint/folder.hpp"
+#include "etude/checkpoint/model_files.hpp"
+#include "etude/interrupt.hpp"
+#include "etude/loop/checkpoints.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/plan.hpp"
 #include "etude/message.hpp"
@@ -31,40 +34,54 @@ class TrainLoop {
 
   TrainOutput run(const TrainOptions& options) {
     prepare(options);
+    SignalGuard signals(core_.args.enable_jit_checkpoint);
     const auto outside = trainer_.depth();
     trainer_.template open<TrainEnd>();
     try {
-      if (!checkpoint_.empty())
-        stoppable([&] { trainer_.raise(CheckpointLoaded{core_.context(), checkpoint_}); });
+      if (checkpoints_.resumes())
+        stoppable([&] { trainer_.raise(CheckpointLoaded{core_.context(), checkpoints_.path()}); });
       stoppable([&] { trainer_.raise(TrainBegin{core_.context()}); });
-      if (core_.args.eval_on_start && !core_.control.should_training_stop)
-        stoppable([&] { trainer_.evaluate_all(core_.options.eval_dataset, "eval", {}); });
-      run_epochs();
-      return finish();
+      if (checkpoints_.resumes()) checkpoints_.begun();
+      if (!core_.progress.started) stoppable([&] { evaluate_at_start(); });
+      if (core_.progress.honouring && !core_.progress.position.begun) stoppable([&] { log_save_evaluate(); });
+      if (!core_.progress.finishing) run_epochs();
+      epoch_is_resumed_ = group_is_resumed_ = false;
+      auto output = finish();
+      if (const int signal = SignalGuard::came()) end_by(signal, signals);
+      return output;
+    } catch (const Interrupted& interrupted) {
+      end_interrupted(interrupted, outside);
+      end_by(interrupted.signal, signals);
     } catch (...) {
+      trainer_.attempt([&] { save_after_exception(); });
       trainer_.report(std::current_exception());
-      trainer_.close_to(outside + 1);
-      trainer_.attempt([&] { log_summary(); });
-      trainer_.close_to(outside);
-      core_.control = {};
+      end_early(outside);
       throw;
     }
   }
 
  private:
+  using Checkpoints = TrainingCheckpoints<Trainer>;
+
   void prepare(const TrainOptions& options) {
     auto& state = core_.state;
     if (core_.options.model_init && core_.trained_before) trainer_.make_model();
     core_.trained_before = true;
     core_.train_dataloader = trainer_.derived().get_train_dataloader();
     plan_ = plan_training(core_.args, core_.train_dataloader->size());
+    checkpoints_.find(options.resume_from_checkpoint);
+
     state = {};
-    checkpoint_.clear();
-    if (options.resume_from_checkpoint) {
-      checkpoint_ = find_checkpoint(options.resume_from_checkpoint, core_.args.output_dir);
-      load_model(checkpoint_, core_.model);
-      state = load_trainer_state(checkpoint_);
-    }
+    core_.progress = {};
+    core_.control.should_training_stop = false;
+    core_.control.stop_reason.clear();
+    core_.last_logged_step = 0;
+    core_.loss = RunningMean(core_.args.logging_nan_inf_filter);
+    core_.total_loss = RunningMean(true);
+    core_.grad_norm.reset();
+    core_.losses.clear();
+    core_.updating = false;
+    if (checkpoints_.resumes()) checkpoints_.load_training(plan_);
     state.max_steps = plan_.max_steps;
     state.num_train_epochs = plan_.num_train_epochs;
     state.train_batch_size = core_.args.per_device_train_batch_size;
@@ -72,56 +89,95 @@ class TrainLoop {
     state.eval_steps =
         absolute_steps(core_.args.eval_steps.value_or(core_.args.logging_steps), plan_.max_steps);
     state.save_steps = absolute_steps(core_.args.save_steps, plan_.max_steps);
-
-    core_.control.should_training_stop = false;
-    core_.control.stop_reason.clear();
-    core_.last_logged_step = state.global_step;
     first_step_ = state.global_step;
-    core_.loss = RunningMean(core_.args.logging_nan_inf_filter);
-    core_.total_loss = RunningMean(true);
-    summary_ = {};
-    core_.grad_norm.reset();
 
     core_.model.train(true);
     if (!core_.optimizer) core_.optimizer = trainer_.derived().create_optimizer();
     core_.lr_scheduler = trainer_.derived().create_scheduler(plan_.max_steps);
-    if (!checkpoint_.empty()) load_optimizer(checkpoint_, *core_.optimizer, *core_.lr_scheduler);
+    if (checkpoints_.resumes()) checkpoints_.load_rest();
     core_.optimizer->zero_grad();
+    epoch_is_resumed_ = core_.progress.position.begun;
     begun_ = std::chrono::steady_clock::now();
   }
 
+  void evaluate_at_start() {
+    const bool keep = core_.args.eval_on_start && !core_.control.should_training_stop && evaluate();
+    core_.progress.started = true;
+    if (keep) save_best();
+  }
+
+  bool stop_is_due() const {
+    return core_.control.should_training_stop || core_.state.global_step >= plan_.max_steps;
+  }
+
   void run_epochs() {
-    const auto first = core_.state.global_step / plan_.updates_per_epoch;
-    auto skipped = core_.state.global_step % plan_.updates_per_epoch * core_.args.gradient_accumulation_steps;
-    for (std::int64_t epoch = first; epoch < plan_.num_train_epochs; ++epoch) {
-      if (core_.control.should_training_stop || core_.state.global_step >= plan_.max_steps) break;
+    auto& position = core_.progress.position;
+    while (position.epoch < plan_.num_train_epochs && (position.begun || !stop_is_due())) {
+      // Of an epoch whose steps were done when the checkpoint was written, the end is what is left.
+      const bool ended = position.ended && (position.exhausted || stop_is_due());
+      position.ended = ended;
       trainer_.template open<TrainingRunEpochEnd>();
-      trainer_.template open<EpochEnd>();
+      if (!ended) trainer_.template open<EpochEnd>();
       stoppable([&] {
-        trainer_.raise(EpochBegin{core_.context()});
-        run_steps(epoch, std::exchange(skipped, 0));
+        begin_epoch();
+        if (!ended) run_steps();
       });
-      stoppable([&] { trainer_.template leave<EpochEnd>(); });
-      stoppable([&] { log_save_evaluate(); });
+      if (!std::exchange(position.ended, true)) stoppable([&] { trainer_.template leave<EpochEnd>(); });
+      if (!ended || core_.progress.honouring) stoppable([&] { log_save_evaluate(); });
       stoppable([&] { trainer_.template leave<TrainingRunEpochEnd>(); });
       epoch_was_stopped_ = std::exchange(core_.control.should_epoch_stop, false);
+      if (position.exhausted)
+        position = {.epoch = position.epoch + 1};
+      else
+        position.ended = false;  // It may go on another day.
+      throw_if_interrupted();
+      if (stop_is_due()) break;
     }
   }
 
-  void run_steps(std::int64_t epoch, std::int64_t first_batch) {
-    auto batches = core_.train_dataloader->begin_epoch(epoch, first_batch);
-    auto done = first_batch;
+  void begin_epoch() {
+    trainer_.raise(EpochBegin{core_.context()});
+    core_.progress.position.begun = true;
+    if (!std::exchange(epoch_is_resumed_, false)) return;
+    if (core_.progress.position.micro_batches > 0)
+      group_is_resumed_ = true;
+    else
+      checkpoints_.put_back();
+  }
+
+  void run_steps() {
+    auto& position = core_.progress.position;
+    const auto size = core_.args.per_device_train_batch_size;
+    const auto left = core_.train_dataloader->size(position.examples);
+    const auto padded_total = left ? position.padded_examples + *left * size : plan_.batches_per_epoch * size;
+    if (core_.progress.honouring) log_save_evaluate();
+    auto batches = core_.train_dataloader->begin_epoch(position.epoch, position.examples);
     while (!core_.stopping() && core_.state.global_step < plan_.max_steps) {
+      begin_group();
       auto group = fetch(batches);
       if (group.empty()) {
-        if (done == 0) core_.control.request_stop("train_dataset gave no batches");
+        if (position.examples == 0) core_.control.request_stop("train_dataset gave no batches");
+        position.exhausted = true;
         return;
       }
-      if (!run_group(group)) return;
-      done += static_cast<std::int64_t>(group.size());
-      update(static_cast<double>(epoch) +
-             static_cast<double>(done) / static_cast<double>(plan_.batches_per_epoch));
+      if (!run_group(group)) break;
+      auto next = position;
+      next.examples = batches.position();
+      next.padded_examples += std::ssize(group) * size;
+      next.micro_batches = 0;
+      update(next, static_cast<double>(position.epoch) +
+                       static_cast<double>(next.padded_examples) / static_cast<double>(padded_total));
     }
+    const auto rest = core_.train_dataloader->size(position.examples);
+    position.exhausted = core_.control.should_epoch_stop || (rest && *rest == 0);
+  }
+
+  void begin_group() {
+    if (group_is_resumed_) checkpoints_.load_group_random();
+    if (!checkpoints_.may_save()) return;
+    if (core_.args.gradient_accumulation_steps > 1 || core_.args.save_on_exception)
+      core_.remember_group_begin();
+    if (core_.args.save_on_exception) group_begin_ = checkpoints_.group_safe_point();
   }
 
   /// The micro-batches of the next update: fewer than asked for at the end of an epoch.
@@ -156,20 +212,29 @@ class TrainLoop {
 
   /// Adds up the gradients of a group; false if it was given up.
   bool run_group(std::vector<Batch>& group) {
+    auto& position = core_.progress.position;
     trainer_.raise(StepBegin{core_.context()});
-    losses_.clear();
-    for (std::size_t i = 0; i < group.size(); ++i) {
+    if (std::exchange(group_is_resumed_, false)) {
+      checkpoints_.load_half_done();
+      checkpoints_.put_back();
+    } else {
+      core_.losses.clear();
+    }
+    for (auto i = static_cast<std::size_t>(position.micro_batches); i < group.size(); ++i) {
       run_micro_batch(group[i]);
       if (i + 1 == group.size()) break;
       trainer_.raise(SubstepEnd{core_.context()});
       if (core_.stopping()) {
+        position.micro_batches = 0;
         core_.optimizer->zero_grad();
         return false;
       }
+      position.micro_batches = static_cast<std::int64_t>(i + 1);
+      throw_if_interrupted();
     }
     // For optimizers that evaluate the loss again and again: the first time is the one that was just done.
     reevaluate_ = [this, &group, first = true]() mutable {
-      if (std::exchange(first, false)) return sum(losses_);
+      if (std::exchange(first, false)) return sum(core_.losses);
       core_.optimizer->zero_grad();
       std::vector<torch::Tensor> losses;
       for (auto& batch : group) losses.push_back(trainer_.derived().training_step(batch));
@@ -180,7 +245,7 @@ class TrainLoop {
 
   void run_micro_batch(Batch& batch) {
     batch = trainer_.raise(ForwardBegin{core_.context(), std::move(batch)}).batch;
-    losses_.push_back(trainer_.derived().training_step(batch));
+    core_.losses.push_back(trainer_.derived().training_step(batch));
   }
 
   static torch::Tensor sum(const std::vector<torch::Tensor>& losses) {
@@ -189,9 +254,8 @@ class TrainLoop {
     return total;
   }
 
-  void update(double epoch) {
+  void update(const DataPosition& next, double epoch) {
     auto& optimizer = *core_.optimizer;
-    for (const auto& loss : losses_) core_.loss.add(loss);
     if (core_.args.max_grad_value > 0) {
       core_.grad_norm = optimizer.grad_norm();
       optimizer.clip_grad_value(core_.args.max_grad_value);
@@ -203,15 +267,23 @@ class TrainLoop {
     trainer_.raise(GradientsClipped{core_.context(), core_.grad_norm});
     trainer_.raise(PreOptimizerStep{core_.context()});
     core_.learning_rate = core_.lr_scheduler->get_last_lr();
+    core_.updating = true;
     optimizer.step(optimizer.needs_closure() ? reevaluate_ : nullptr);
     trainer_.raise(OptimizerStep{core_.context()});
     core_.lr_scheduler->step();
     trainer_.raise(SchedulerStep{core_.context(), core_.lr_scheduler->get_last_lr()});
     optimizer.zero_grad();
+    for (const auto& loss : core_.losses) core_.loss.add(loss);
+    core_.losses.clear();
     ++core_.state.global_step;
     core_.state.epoch = epoch;
+    core_.progress.position = next;
+    core_.updating = false;
+    group_begin_.reset();
     trainer_.raise(StepEnd{core_.context()});
     log_save_evaluate();
+    checkpoints_.poll();
+    throw_if_interrupted();
   }
 
   /// What was asked for, in this order whatever the order of asking: the log, the evaluation, the checkpoint.
@@ -219,13 +291,31 @@ class TrainLoop {
     auto& control = core_.control;
     if (std::exchange(control.should_log, false) && core_.state.global_step > core_.last_logged_step)
       log_step();
-    if (std::exchange(control.should_evaluate, false)) {
-      const auto metrics = trainer_.evaluate_all(core_.options.eval_dataset, "eval", {});
-      if (core_.lr_scheduler->needs_metric()) core_.lr_scheduler->step(best_metric(core_.args, metrics));
-      const bool best = update_best_metric(core_.args, metrics, core_.state);
-      if (core_.args.save_strategy == SaveStrategy::best && best) control.should_save = true;
-    }
-    if (std::exchange(control.should_save, false)) save();
+    const bool keep = control.should_evaluate && evaluate();
+    core_.progress.honouring = false;
+    if (std::exchange(control.should_save, false))
+      checkpoints_.save("periodic");
+    else if (keep)
+      save_best();
+  }
+
+  void save_best() {
+    checkpoints_.save(core_.args.save_strategy == SaveStrategy::best ? "periodic" : "best");
+  }
+
+  /// Whether the model is the best so far, and to be kept as that.
+  bool evaluate() {
+    core_.progress.honouring = core_.control.should_evaluate = core_.progress.started;
+    if (checkpoints_.may_save()) evaluation_begin_ = checkpoints_.safe_point();
+    core_.control.should_evaluate = false;
+    const auto metrics = trainer_.evaluate_all(core_.options.eval_dataset, "eval", {});
+    evaluation_begin_.reset();
+    core_.progress.honouring = false;
+    if (core_.lr_scheduler->needs_metric() && core_.progress.started)
+      core_.lr_scheduler->step(best_metric(core_.args, metrics));
+    return update_best_metric(core_.args, metrics, core_.state) && checkpoints_.may_save() &&
+           (core_.args.load_best_model_at_end || core_.args.save_strategy == SaveStrategy::best ||
+            core_.options.args.metric_for_best_model);
   }
 
   void log_step() {
@@ -248,33 +338,27 @@ class TrainLoop {
     return loss;
   }
 
-  void save() {
-    const auto checkpoint = trainer_.derived().save_checkpoint();
-    trainer_.raise(Save{core_.context(), checkpoint});
-    if (core_.options.push) {
-      trainer_.raise(PushBegin{core_.context(), checkpoint});
-      core_.options.push(checkpoint);
-    }
-  }
-
   TrainOutput finish() {
     const bool early = core_.state.global_step < plan_.max_steps;
+    const bool was_finishing = std::exchange(core_.progress.finishing, true);
     auto& reason = core_.control.stop_reason;
     if (early) {
       if (reason.empty())
         reason = core_.control.should_training_stop ? "a callback set should_training_stop"
                  : epoch_was_stopped_               ? "a callback set should_epoch_stop in the last epoch"
                                                     : "train_dataset has no more batches";
-      stoppable([&] { trainer_.raise(Stop{core_.context(), reason}); });
+      if (!was_finishing) stoppable([&] { trainer_.raise(Stop{core_.context(), reason}); });
     }
     // What was asked for since the last step; and again, for what is asked for meanwhile or a stop came in
     // between.
     for (int i = 0; i < 2; ++i) stoppable([&] { log_save_evaluate(); });
+    checkpoints_.announce();
     TrainOutput output;
     output.stop_reason = early ? reason : "";
     stoppable([&] { log_summary(); });
     if (core_.args.load_best_model_at_end) stoppable([&] { load_best(); });
     stoppable([&] { trainer_.template leave<TrainEnd>(); });
+    if (checkpoints_.has_news()) trainer_.save_state();
     output.global_step = core_.state.global_step;
     output.metrics = summary_;
     output.training_loss = summary_.at("train_loss");
@@ -288,7 +372,7 @@ class TrainLoop {
     const auto steps = core_.state.global_step - first_step_;
     if (core_.state.global_step > core_.last_logged_step) take_loss();
     summary_ = speed_metrics("train", begun_, samples(steps), steps);
-    summary_["train_loss"] = steps > 0 ? core_.total_loss.mean() : 0;
+    summary_["train_loss"] = core_.total_loss.weight() > 0 ? core_.total_loss.mean() : 0;
     auto logs = summary_;
     trainer_.derived().log(logs);
     summary_ = std::move(logs);
@@ -306,9 +390,58 @@ class TrainLoop {
                                       : "no evaluation gave a best metric");
       return;
     }
-    const std::filesystem::path best = *core_.state.best_model_checkpoint;
-    load_model(best, core_.model);
+    std::filesystem::path best = *core_.state.best_model_checkpoint;
+    std::error_code error;
+    // The output folder may have been moved since.
+    if (!std::filesystem::exists(best, error)) best = core_.store->output_dir() / best.filename();
+    FolderReader folder(best, /*need_manifest=*/false);
+    core_.model.load_state_dict(read_model_files(folder));
     trainer_.raise(CheckpointLoaded{core_.context(), best});
+  }
+
+  /// Whether a resumed training is on its way to where it was: it has done nothing yet that isn't in the
+  /// checkpoint, and isn't in a state to write another.
+  bool is_catching_up() const { return epoch_is_resumed_ || group_is_resumed_; }
+
+  void save_after_exception() {
+    if (!core_.args.save_on_exception || !checkpoints_.may_save() || !core_.progress.started) return;
+    if (is_catching_up()) return;
+    if (core_.updating) {
+      message(core_.args, LogLevel::warning,
+              "no checkpoint is written after this exception: the optimizer was at work");
+      return;
+    }
+    const auto& begin = evaluation_begin_ ? evaluation_begin_ : group_begin_;
+    checkpoints_.save_on_the_way_out("exception", begin ? &*begin : nullptr);
+  }
+
+  /// The way out of a training that doesn't come to its end.
+  void end_early(std::size_t outside) {
+    trainer_.close_to(outside + 1);
+    trainer_.attempt([&] { log_summary(); });
+    trainer_.attempt([&] { checkpoints_.announce(); });
+    trainer_.close_to(outside);
+    core_.control = {};
+  }
+
+  void end_interrupted(const Interrupted& interrupted, std::size_t outside) {
+    trainer_.attempt([&] {
+      if (checkpoints_.may_save() && !core_.updating && !is_catching_up()) {
+        message(core_.args, LogLevel::warning, "{}: writing a checkpoint; a second signal ends at once",
+                interrupted.what());
+        checkpoints_.save_on_the_way_out("interrupted", evaluation_begin_ ? &*evaluation_begin_ : nullptr);
+      }
+    });
+    trainer_.attempt([&] { trainer_.raise(Stop{core_.context(), interrupted.what()}); });
+    end_early(outside);
+  }
+
+  /// As the signal would have ended the process by itself. Returns, by throwing, if the program has a handler
+  /// for it that returns.
+  [[noreturn]] static void end_by(int signal, SignalGuard& signals) {
+    signals.restore();
+    ::raise(signal);
+    throw Interrupted(signal);
   }
 
   /// Runs one part of the training; a `StopTraining` out of it closes what it has left open, and is a request
@@ -321,6 +454,7 @@ class TrainLoop {
     } catch (const StopTraining& stop) {
       trainer_.close_to(outside);
       core_.optimizer->zero_grad();
+      core_.progress.position.micro_batches = 0;
       core_.control.request_stop(stop.what());
     }
   }
@@ -329,13 +463,15 @@ class TrainLoop {
   TrainerCore& core_;
   TrainPlan plan_;
   std::function<torch::Tensor()> reevaluate_;
-  std::vector<torch::Tensor> losses_;  // of the micro-batches of the group under way
   std::chrono::steady_clock::time_point begun_;
   std::int64_t first_step_ = 0;
   std::int64_t filtered_ = 0;
   bool epoch_was_stopped_ = false;
   Metrics summary_;
-  std::filesystem::path checkpoint_;
+  Checkpoints checkpoints_{trainer_};
+  std::optional<typename Checkpoints::SafePoint> group_begin_, evaluation_begin_;
+  bool epoch_is_resumed_ = false;
+  bool group_is_resumed_ = false;
 };
 
 }  // namespace etude

@@ -7,8 +7,15 @@
 
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/running_mean.hpp"
+#include "etude/reflect/struct.hpp"
 
 namespace etude {
+
+/// One name of PendingLogs.
+struct PendingLogState {
+  ETUDE_STRUCT(PendingLogState, (std::string, name, "what it was logged under"),
+               (RunningMeanState, mean, "what it has come to"));
+};
 
 /// What callbacks have logged since the last log, each name with its mean, in the order of their first
 /// mention.
@@ -29,6 +36,16 @@ class PendingLogs {
   /// Moves everything into `logs`; a name that is there already is overwritten.
   void take_into(Metrics& logs) {
     for (auto& [name, mean] : std::exchange(means_, {})) logs[name] = mean.mean();
+  }
+
+  std::vector<PendingLogState> state() {
+    std::vector<PendingLogState> result;
+    for (auto& [name, mean] : means_) result.push_back({name, mean.state()});
+    return result;
+  }
+  void load_state(const std::vector<PendingLogState>& state) {
+    means_.clear();
+    for (const auto& [name, mean] : state) means_.emplace_back(name, RunningMean()).second.load_state(mean);
   }
 
  private:

@@ -10,8 +10,17 @@
 #include <vector>
 
 #include "etude/error.hpp"
+#include "etude/reflect/struct.hpp"
 
 namespace etude {
+
+/// What a RunningMean has come to.
+struct RunningMeanState {
+  ETUDE_STRUCT(RunningMeanState, (double, sum, "of weight times value", 0.0),
+               (double, weight, "of what is in the sum", 0.0),
+               (double, leading, "weight of filtered values before the first finite one", 0.0),
+               (std::int64_t, filtered, "values that were filtered", 0));
+};
 
 /// The weighted mean of numbers and of one-element tensors. Tensors on a device are kept as they are and read
 /// together when the mean is asked for (or at the latest after `read_after` of them), so that adding one
@@ -57,6 +66,18 @@ class RunningMean {
     return filtered_;
   }
   void reset() { *this = RunningMean(filter_); }
+
+  RunningMeanState state() {
+    read();
+    return {sum_, weight_, leading_, filtered_};
+  }
+  void load_state(const RunningMeanState& state) {
+    reset();
+    sum_ = state.sum;
+    weight_ = state.weight;
+    leading_ = state.leading;
+    filtered_ = state.filtered;
+  }
 
  private:
   static constexpr std::size_t read_after = 4096;

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <concepts>
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -90,15 +91,52 @@ T from_json_value(const Json& json, std::vector<std::string>* unknown_keys = nul
   return value;
 }
 
-/// `text` as JSON. Throws ArgumentError that says where it isn't JSON, or that it is nested deeper than 100
-/// levels.
+namespace detail {
+
+/// JSON in which Python's bare NaN, Infinity and -Infinity stand as strings.
+inline std::string quote_non_finite(std::string_view text) {
+  std::string result;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto rest = text.substr(i);
+    if (in_string) {
+      const auto length = rest[0] == '\\' && rest.size() > 1 ? 2u : 1u;
+      in_string = rest[0] != '"';
+      result += rest.substr(0, length);
+      i += length;
+      continue;
+    }
+    std::string_view word;
+    for (const std::string_view name : {"NaN", "Infinity", "-Infinity"})
+      if (rest.starts_with(name)) word = name;
+    if (word.empty()) {
+      in_string = rest[0] == '"';
+      result += rest[0];
+      ++i;
+    } else {
+      result.append("\"").append(word).append("\"");
+      i += word.size();
+    }
+  }
+  return result;
+}
+
+}  // namespace detail
+
+/// `text` as JSON; bare NaN, Infinity and -Infinity, as Python writes them, become the strings "NaN" and so
+/// on. Throws ArgumentError that says where it isn't JSON, or that it is nested deeper than 100 levels.
 inline nlohmann::ordered_json parse_json(std::string_view text) {
   static constexpr int deepest = 100;  // nlohmann::json copies and prints by recursion
-  try {
-    return nlohmann::ordered_json::parse(text, [](int depth, auto, const auto&) {
+  const auto parse = [](std::string_view json) {
+    return nlohmann::ordered_json::parse(json, [](int depth, auto, const auto&) {
       if (depth > deepest) throw ArgumentError(fmt::format("JSON is nested deeper than {} levels", deepest));
       return true;
     });
+  };
+  if (text.find('\0') != text.npos) throw ArgumentError("not JSON: there is a NUL in it");  // read as its end
+  const bool names_numbers = text.find("NaN") != text.npos || text.find("Infinity") != text.npos;
+  try {
+    return parse(names_numbers ? detail::quote_non_finite(text) : std::string(text));
   } catch (const nlohmann::json::exception& error) {
     throw ArgumentError(fmt::format("not JSON: {}", error.what()));
   }

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "etude/error.hpp"
+
+namespace etude {
+
+/// "SIGTERM", "SIGINT".
+constexpr std::string_view signal_name(int signal) {
+  return signal == SIGTERM ? "SIGTERM" : signal == SIGINT ? "SIGINT" : "a signal";
+}
+
+/// Thrown inside a training at the first safe point after SIGTERM or SIGINT. It comes out of `train()` only
+/// where the handler that the program itself has for the signal returns.
+struct Interrupted : Error {
+  explicit Interrupted(int signal_) : Error(fmt::format("{}", signal_name(signal_))), signal(signal_) {}
+  int signal;
+};
+
+/// Takes note of SIGTERM and SIGINT while it lives, for `throw_if_interrupted` to act upon; a second one ends
+/// the process at once. What the program ignores stays ignored, and its handlers are back when the last of
+/// these objects is gone.
+class SignalGuard {
+ public:
+  explicit SignalGuard(bool on) : on_(on) {
+    if (!on_) return;
+    const std::lock_guard lock(mutex());
+    if (users()++ > 0) return;
+    pending() = 0;
+    for (auto& [signal, before] : previous()) {
+      struct sigaction action {};
+      action.sa_handler = note;
+      action.sa_flags = SA_RESTART;
+      sigaction(signal, nullptr, &before);
+      if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+    }
+  }
+  SignalGuard(const SignalGuard&) = delete;
+  SignalGuard& operator=(const SignalGuard&) = delete;
+  ~SignalGuard() { restore(); }
+
+  /// Gives the program its handlers back.
+  void restore() {
+    if (!std::exchange(on_, false)) return;
+    const std::lock_guard lock(mutex());
+    if (--users() > 0) return;
+    for (const auto& [signal, before] : previous()) sigaction(signal, &before, nullptr);
+    pending() = 0;
+  }
+
+  /// The signal that came, or 0.
+  static int came() noexcept { return pending().load(std::memory_order_relaxed); }
+
+ private:
+  static void note(int signal) {
+    if (pending().exchange(signal) == 0) return;
+    ::signal(signal, SIG_DFL);
+    ::raise(signal);
+  }
+
+  static std::atomic<int>& pending() {
+    static_assert(std::atomic<int>::is_always_lock_free, "it is written in a signal handler");
+    static std::atomic<int> signal = 0;
+    return signal;
+  }
+  static std::mutex& mutex() {
+    static std::mutex instance;
+    return instance;
+  }
+  static int& users() {
+    static int count = 0;
+    return count;
+  }
+  using Actions = std::array<std::pair<int, struct sigaction>, 2>;
+  static Actions& previous() {
+    static Actions actions{{{SIGTERM, {}}, {SIGINT, {}}}};
+    return actions;
+  }
+
+  bool on_;
+};
+
+/// For what may take long inside of a training: throws `Interrupted` after a signal that a training looks
+/// out for.
+inline void throw_if_interrupted() {
+  if (const int signal = SignalGuard::came()) throw Interrupted(signal);
+}
+
+}  // namespace etude

@@ -1,0 +1,228 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/callback_state.hpp"
+#include "etude/checkpoint/checkpoint.hpp"
+#include "etude/checkpoint/resume.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/loop/plan.hpp"
+#include "etude/message.hpp"
+
+namespace etude {
+
+/// What one `train()` has to do with checkpoints: it goes on from one, and writes others.
+///
+/// A training that is resumed raises `TrainBegin` and, within an epoch, `EpochBegin` again, for those who set
+/// something up there; afterwards everything that is saved is as it was when the checkpoint was written.
+template <class Trainer>
+class TrainingCheckpoints {
+ public:
+  /// What an interruption may go back to: where something began that isn't done.
+  struct SafePoint {
+    TrainerControl control;
+    bool honouring;
+    std::size_t log_lines;
+    std::vector<PendingLogState> pending_logs;
+    nlohmann::ordered_json callbacks;
+    RandomState random;
+    std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers;  ///< of the model, each with a copy
+  };
+
+  explicit TrainingCheckpoints(Trainer& trainer) : trainer_(trainer), core_(trainer.core_) {}
+
+  bool may_save() const {
+    return core_.args.save_strategy != SaveStrategy::no || core_.args.load_best_model_at_end;
+  }
+  bool resumes() const { return point_.has_value(); }
+  /// Whether the state in `output_dir` is not the one that the run has come to.
+  bool has_news() const {
+    return core_.store->has_written() || (resumes() && may_save() && !detail::ended_in_good_order(*point_));
+  }
+  const std::filesystem::path& path() const { return point_->path; }
+
+  /// Finds and reads what is to be resumed. Nothing is changed yet.
+  void find(const TrainOptions::Resume& resume) {
+    core_.store = std::make_unique<CheckpointStore>(core_.args.output_dir, core_.options.file_system);
+    if (resume || may_save()) core_.store->clean();
+    if (resume) point_ = find_resume_point(resume, *core_.store, core_.args);
+    if (resumes() || may_save()) core_.store->begin(resumes() ? point_->manifest : std::nullopt);
+    if (!resumes() || !may_save()) return;
+    if (const auto problem = core_.store->finish_commit(path(), core_.args.save_total_limit,
+                                                        point_->state.best_model_checkpoint))
+      message(core_.args, LogLevel::warning, "an old checkpoint is still there: {}", *problem);
+  }
+
+  /// Takes over weights, state and the place in the data; `plan` is what is left to do from there.
+  void load_training(TrainPlan& plan) {
+    auto& state = core_.state;
+    core_.model.load_state_dict(point_->model);
+    state = point_->state;
+    if (!point_->progress)
+      point_->progress = detail::progress_by_steps(state, core_.args, plan.updates_per_epoch);
+    core_.load_progress(*point_->progress);
+    auto& position = core_.progress.position;
+    if (point_->progress->train_batch_size != core_.args.per_device_train_batch_size ||
+        point_->progress->gradient_accumulation_steps != core_.args.gradient_accumulation_steps) {
+      position.micro_batches = 0;
+      position.padded_examples = position.examples;
+      if (const auto left = core_.train_dataloader->size(position.examples))
+        plan = continued(plan, core_.args, state.global_step, position.epoch, position.exhausted ? 0 : *left);
+    }
+    if (core_.args.ignore_data_skip)
+      position.examples = position.padded_examples = position.micro_batches = 0;
+    auto& control = core_.control;
+    if (control.should_training_stop &&
+        (point_->state.max_steps != plan.max_steps || detail::ended_in_good_order(*point_))) {
+      control.should_training_stop = false;
+      control.stop_reason.clear();
+    }
+    if (!control.should_training_stop && state.global_step < plan.max_steps) core_.progress.finishing = false;
+  }
+
+  /// Takes over the optimizer, the schedule and the callbacks' state, and tells what isn't as it was.
+  void load_rest() {
+    StateReport report;
+    auto arguments = detail::changed_arguments(*point_, core_.options.args);
+    auto new_rates = detail::rates_are_new(arguments, point_->state, core_.state.max_steps);
+    detail::load_optimizer(*point_, *core_.optimizer, arguments, new_rates, report);
+    detail::load_scheduler(*point_, *core_.lr_scheduler, new_rates, report.problems);
+    if (core_.args.restore_callback_states_from_checkpoint)
+      load_states(point_->state.stateful_callbacks, trainer_.states(), report);
+    if (!point_->sampler.empty()) core_.train_dataloader->load_sampler_state(point_->sampler);
+    arguments.insert(arguments.end(), report.differences.begin(), report.differences.end());
+    for (const auto& line : arguments)
+      message(core_.args, LogLevel::warning, "resuming {} with another argument: {}", path().string(), line);
+    for (const auto& line : report.problems)
+      message(core_.args, LogLevel::warning, "resuming {}: {}", path().string(), line);
+  }
+
+  /// Begins the way back after `TrainBegin`: what that has done to the callbacks is theirs to keep.
+  void begun() {
+    after_begin_ = safe_point();
+    if (point_->random.empty())
+      message(core_.args, LogLevel::warning,
+              "resuming {}: there is no state of the generators, and what is drawn will be other numbers",
+              path().string());
+    else
+      load_random(point_->random);
+  }
+
+  /// As the generators were when the half-done accumulation began.
+  void load_group_random() { load_random(point_->group_random); }
+
+  /// Puts everything back that events which were raised again have touched.
+  void put_back() {
+    StateReport ignored;
+    load_states(after_begin_.callbacks, trainer_.states(), ignored);
+    const auto now = std::exchange(core_.control, after_begin_.control);
+    if (now.should_training_stop) core_.control.request_stop(now.stop_reason);
+    core_.pending_logs.load_state(after_begin_.pending_logs);
+    if (!point_->random.empty()) load_random(point_->random);
+  }
+
+  void load_half_done() { detail::load_half_done(core_, point_->half_done); }
+
+  /// Writes a checkpoint, and tells of it when it is on the disk.
+  void save(std::string reason) {
+    announce();
+    core_.save_reason = std::move(reason);
+    core_.unannounced = trainer_.derived().save_checkpoint();
+    saved_ = {core_.state.global_step, core_.progress};
+    if (!core_.writing.is_running()) announce();
+  }
+
+  /// Tells of a checkpoint that is written by now; throws what its writing has thrown.
+  void poll() {
+    if (core_.writing.has_ended()) announce();
+  }
+
+  /// Waits for the checkpoint that is being written, and tells of it.
+  void announce() {
+    wait_for_checkpoint(core_);
+    if (!core_.unannounced) return;
+    const auto checkpoint = *std::exchange(core_.unannounced, std::nullopt);
+    trainer_.raise(Save{core_.context(), checkpoint});
+    if (core_.options.push) {
+      trainer_.raise(PushBegin{core_.context(), checkpoint});
+      core_.options.push(checkpoint);
+    }
+  }
+
+  /// Where an evaluation begins, which leaves the model and the generators as they are.
+  SafePoint safe_point() {
+    return {core_.control,
+            core_.progress.honouring,
+            core_.state.log_history.size(),
+            core_.pending_logs.state(),
+            save_states(trainer_.states()),
+            {},
+            {}};
+  }
+
+  /// Where an accumulation group begins, whose forward passes don't.
+  SafePoint group_safe_point() {
+    auto point = safe_point();
+    point.random = core_.group_random_state;
+    point.buffers = core_.group_buffers;
+    return point;
+  }
+
+  /// Writes a checkpoint on the way out, of `point` if there is one and of this moment if not, unless that is
+  /// done already. Callbacks stay as they are now.
+  void save_on_the_way_out(const char* reason, const SafePoint* point) {
+    announce();
+    if (!point && saved_ && saved_->first == core_.state.global_step && same_place(saved_->second)) return;
+    const auto callbacks = trainer_.states();
+    const auto now = save_states(callbacks);
+    if (point) go_back(*point);
+    save(reason);
+    announce();
+    StateReport ignored;
+    load_states(now, callbacks, ignored);
+  }
+
+ private:
+  void go_back(const SafePoint& point) {
+    StateReport ignored;
+    core_.control = point.control;
+    core_.progress.honouring = point.honouring;
+    core_.state.log_history.resize(point.log_lines);
+    core_.pending_logs.load_state(point.pending_logs);
+    load_states(point.callbacks, trainer_.states(), ignored);
+    if (!point.random.empty()) load_random(point.random);
+    const torch::NoGradGuard no_grad;
+    for (const auto& [buffer, copy] : point.buffers) torch::Tensor(buffer).copy_(copy);
+    core_.progress.position.micro_batches = 0;
+    core_.losses.clear();
+    core_.optimizer->zero_grad();
+  }
+
+  bool same_place(const TrainingProgress& saved) const {
+    const auto& now = core_.progress;
+    return saved.position == now.position && saved.honouring == now.honouring &&
+           saved.finishing == now.finishing;
+  }
+
+  void load_random(const RandomState& state) {
+    for (const auto& problem : load_random_state(state, core_.options.generators))
+      message(core_.args, LogLevel::warning, "resuming {}: {}", resumes() ? path().string() : "", problem);
+  }
+
+  Trainer& trainer_;
+  TrainerCore& core_;
+  std::optional<ResumePoint> point_;
+  SafePoint after_begin_;
+  std::optional<std::pair<std::int64_t, TrainingProgress>> saved_;
+};
+
+}  // namespace etude

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "etude/metrics/pending_logs.hpp"
+#include "etude/metrics/running_mean.hpp"
+#include "etude/reflect/struct.hpp"
+#include "etude/trainer_control.hpp"
+
+namespace etude {
+
+/// Where in the data a training is. The order of an epoch's examples is a function of the seed and the epoch,
+/// so this is all that it takes to go on from the same example, with batches of another size too.
+struct DataPosition {
+  ETUDE_STRUCT(DataPosition, (std::int64_t, epoch, "the epoch under way, from 0", 0),
+               (std::int64_t, examples, "examples of it whose update is done", 0),
+               (std::int64_t, padded_examples, "the same, a shorter batch counted in full", 0),
+               (std::int64_t, micro_batches, "batches that are done of the group whose update is not", 0),
+               (bool, begun, "EpochBegin was raised", false),
+               (bool, exhausted, "it has no more examples, or they are given up", false),
+               (bool, ended, "EpochEnd was raised", false));
+
+  friend bool operator==(const DataPosition&, const DataPosition&) = default;
+};
+
+/// What a training is in the middle of, beside TrainerState: `training_progress.json` of a checkpoint.
+struct TrainingProgress {
+  ETUDE_STRUCT(TrainingProgress, (bool, started, "what comes before the first step is done", false),
+               (DataPosition, position, "where in the data it is"),
+               (bool, honouring, "a log, evaluation or checkpoint was asked for and is not done", false),
+               (bool, finishing, "the last step is done, and Stop was raised if there was to be one", false),
+               (std::int64_t, train_batch_size, "examples of a micro-batch", 0),
+               (std::int64_t, gradient_accumulation_steps, "micro-batches of a group", 0),
+               (std::int64_t, last_logged_step, "step of the last log", 0),
+               (RunningMeanState, loss, "losses since the last log"),
+               (RunningMeanState, total_loss, "losses that are logged"),
+               (std::vector<PendingLogState>, pending_logs, "what callbacks have logged since"),
+               (std::optional<double>, grad_norm, "norm of the last step's gradients"),
+               (double, learning_rate, "learning rate of the last step", 0.0),
+               (TrainerControl, control, "requests that are still to be honoured"),
+               (std::string, stop_reason, "why it is to stop"));
+};
+
+}  // namespace etude
