@@ -47,13 +47,13 @@ class SignalGuard {
   SignalGuard& operator=(const SignalGuard&) = delete;
   ~SignalGuard() { restore(); }
 
-  /// Gives the program its handlers back.
+  /// Gives the program its handlers back, and what came to them.
   void restore() {
     if (!std::exchange(on_, false)) return;
     const std::lock_guard lock(mutex());
     if (--users() > 0) return;
     for (const auto& [signal, before] : previous()) sigaction(signal, &before, nullptr);
-    pending() = 0;
+    if (const int signal = pending().exchange(0)) ::raise(signal);
   }
 
   /// The signal that came, or 0.
@@ -88,10 +88,33 @@ class SignalGuard {
   bool on_;
 };
 
-/// For what may take long inside of a training: throws `Interrupted` after a signal that a training looks
-/// out for.
+/// Throws `Interrupted` after a signal that a training looks out for.
 inline void throw_if_interrupted() {
   if (const int signal = SignalGuard::came()) throw Interrupted(signal);
+}
+
+/// While it lives, this thread is in something long that a training can give up (or, with false, in something
+/// that it can't).
+class InterruptionScope {
+ public:
+  explicit InterruptionScope(bool may) : before_(std::exchange(flag(), may)) {}
+  InterruptionScope(const InterruptionScope&) = delete;
+  InterruptionScope& operator=(const InterruptionScope&) = delete;
+  ~InterruptionScope() { flag() = before_; }
+
+  static bool may() { return flag(); }
+
+ private:
+  static bool& flag() {
+    thread_local bool may = false;
+    return may;
+  }
+  bool before_;
+};
+
+/// For what may take long: `throw_if_interrupted`, where that does no harm.
+inline void interruption_point() {
+  if (InterruptionScope::may()) throw_if_interrupted();
 }
 
 }  // namespace etude

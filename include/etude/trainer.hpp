@@ -215,7 +215,8 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
   }
   /// Writes the weights, and the processing class, to a folder.
   void save_model(const std::filesystem::path& directory) const {
-    save_model_files(directory, core_.model.state_dict());
+    save_model_files(directory, core_.model.state_dict(), default_max_shard_size,
+                     core_.options.file_system ? *core_.options.file_system : default_file_system());
     if (core_.options.processing_class) core_.options.processing_class.save(directory);
   }
   /// Returns when what `save_checkpoint` has begun is on the disk; throws what its writing has thrown.

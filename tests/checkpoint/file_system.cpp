@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <string>
 
@@ -103,21 +104,73 @@ TEST_CASE("write_file replaces a file with the whole new one, or leaves it") {
   etude::write_file(whole, folder / "state.json", "new");
   CHECK(toy::read_text(folder / "state.json") == "new");
   // Its bytes are on the disk before its name is.
-  CHECK(whole.operations ==
-        std::vector<std::string>{"create .state.json.partial", "write .state.json.partial",
-                                 "finish .state.json.partial", "rename .state.json.partial",
-                                 "sync " + fs::path(std::string(folder)).filename().string()});
+  REQUIRE(whole.operations.size() == 5);
+  const std::vector<std::string> verbs = {"create", "write", "finish", "rename"};
+  for (std::size_t i = 0; i < verbs.size(); ++i) {
+    CAPTURE(whole.operations[i]);
+    CHECK(whole.operations[i].starts_with(verbs[i] + " .state.json."));
+    CHECK(whole.operations[i].ends_with(".partial"));
+  }
+  CHECK(whole.operations[4] == "sync " + fs::path(std::string(folder)).filename().string());
+  const auto partials = [&] {
+    return std::ranges::count_if(fs::directory_iterator(std::string(folder)),
+                                 [](const auto& entry) { return entry.path().extension() == ".partial"; });
+  };
   for (const bool crash : {false, true}) {
     for (std::int64_t at = 1; at <= 5; ++at) {
       CAPTURE(at);
       toy::write_text(folder / "state.json", "old");
       toy::FailingFiles files(at, crash);
+      const auto before = partials();
       CHECK_THROWS_WITH_AS(etude::write_file(files, folder / "state.json", "new"),
                            doctest::Contains("No space left on device"), etude::CheckpointError);
       CHECK(toy::read_text(folder / "state.json") == (at == 5 ? "new" : "old"));
-      CHECK(fs::exists(folder / ".state.json.partial") == (crash && at > 1 && at < 5));
+      CHECK(partials() - before == (crash && at > 1 && at < 5));
     }
   }
+}
+
+TEST_CASE("two who write one file at once don't write into each other's") {
+  const toy::Folder folder;
+  auto& files = etude::default_file_system();
+  etude::detail::write_atomically(files, folder / "a", [&](etude::OutputFile& file) {
+    file.write(bytes_of("first"));
+    etude::write_file(files, folder / "a", "second, and longer");
+    CHECK(toy::read_text(folder / "a") == "second, and longer");
+  });
+  CHECK(toy::read_text(folder / "a") == "first");
+}
+
+TEST_CASE("a file isn't written through a link") {
+  const toy::Folder folder;
+  toy::write_text(folder / "theirs", "theirs");
+  fs::create_symlink(folder / "theirs", folder / "link");
+  CHECK(fault_of([&] {
+          etude::default_file_system().create(folder / "link");
+        }).starts_with((folder / "link").string() + " can't be written: "));
+  CHECK(toy::read_text(folder / "theirs") == "theirs");
+}
+
+TEST_CASE("two folders change places, or both stay") {
+  const toy::Folder folder;
+  auto& files = etude::default_file_system();
+  fs::create_directories(folder / "a");
+  fs::create_directories(folder / "b");
+  toy::write_text(folder / "a/file", "a");
+  const bool done = files.exchange(folder / "a", folder / "b");
+  CHECK(fs::exists(folder / "a/file") == !done);
+  CHECK(fs::exists(folder / "b/file") == done);
+  CHECK_FALSE(files.exchange(folder / "a", folder / "missing"));
+  CHECK(fs::exists(folder / "a"));
+}
+
+TEST_CASE("links are made, and not in the place of something") {
+  const toy::Folder folder;
+  auto& files = etude::default_file_system();
+  CHECK(files.create_symlink("target", folder / "link"));
+  CHECK(fs::read_symlink(folder / "link") == "target");
+  CHECK(fault_of([&] { files.create_symlink("other", folder / "link"); }) ==
+        (folder / "link").string() + " can't be created: File exists");
 }
 
 TEST_CASE("write_file works in the current folder") {

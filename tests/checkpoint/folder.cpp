@@ -5,11 +5,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "common/failing_files.hpp"
 #include "common/folder.hpp"
+
+#ifdef __linux__
+#include <sys/fsuid.h>
+#endif
 
 namespace {
 
@@ -190,77 +196,126 @@ TEST_CASE("names that climb can't be written and can't be read") {
   CHECK_FALSE(reader.has("../x"));
 }
 
-// What `files` were asked to do for a commit over an old folder, counted from the first.
-std::int64_t operations_of_a_commit() {
+// What happens for a commit over an old folder.
+std::vector<std::string> operations_of_a_commit(bool can_exchange) {
   const Place place;
   place.write("old");
   toy::FailingFiles files;
+  files.can_exchange = can_exchange;
   place.write(files, "new");
-  return static_cast<std::int64_t>(files.operations.size());
+  CHECK(place.read() == "new");
+  const auto parent = fs::path(std::string(place.folder)).filename().string();
+  for (auto& operation : files.operations)
+    if (operation == "sync " + parent) operation = "sync PARENT";
+  return files.operations;
+}
+
+bool can_exchange_here() {
+  const Place place;
+  place.write("a");
+  fs::create_directory(place.partial);
+  return etude::default_file_system().exchange(place.partial, place.target);
+}
+
+std::vector<std::string> recover(const Place& place) {
+  return etude::recover_replaced(etude::default_file_system(), std::string(place.folder),
+                                 [&](const fs::path& path) { return path == place.target; });
 }
 
 TEST_CASE("the bytes are on the disk before the names that lead to them") {
-  const Place place;
-  place.write("old");
-  toy::FailingFiles files;
-  place.write(files, "new");
-  const auto parent = fs::path(std::string(place.folder)).filename().string();
-  const std::vector<std::string> last = {"create etude_manifest.json",
-                                         "write etude_manifest.json",
-                                         "finish etude_manifest.json",
-                                         "sync tokenizer",
-                                         "sync .checkpoint-10.partial",
-                                         "remove_all .checkpoint-10.replaced",
-                                         "rename checkpoint-10",
-                                         "rename .checkpoint-10.partial",
-                                         "sync " + parent,
-                                         "remove_all .checkpoint-10.replaced"};
-  REQUIRE(files.operations.size() > last.size());
-  CHECK(std::vector(files.operations.end() - static_cast<std::ptrdiff_t>(last.size()),
-                    files.operations.end()) == last);
+  const auto ends_with = [](const std::vector<std::string>& all, const std::vector<std::string>& last) {
+    return all.size() > last.size() && std::equal(last.rbegin(), last.rend(), all.rbegin());
+  };
+  CHECK(ends_with(operations_of_a_commit(false),
+                  {"create etude_manifest.json", "write etude_manifest.json", "finish etude_manifest.json",
+                   "sync tokenizer", "sync .checkpoint-10.partial", "remove_all .checkpoint-10.replaced",
+                   "rename checkpoint-10", "rename .checkpoint-10.partial", "sync PARENT",
+                   "remove_all .checkpoint-10.replaced"}));
+  if (!can_exchange_here()) return;
+  CHECK(ends_with(operations_of_a_commit(true),
+                  {"finish etude_manifest.json", "sync tokenizer", "sync .checkpoint-10.partial",
+                   "exchange .checkpoint-10.partial", "sync PARENT", "remove_all .checkpoint-10.partial"}));
 }
 
 TEST_CASE("whatever fails, the old folder stays until the new one is there") {
-  const auto count = operations_of_a_commit();
-  REQUIRE(count > 15);
-  int kept = 0;
-  for (std::int64_t at = 1; at <= count; ++at) {
-    CAPTURE(at);
-    const Place place;
-    place.write("old");
-    toy::FailingFiles files(at);
-    CHECK_THROWS_WITH_AS(place.write(files, "new"), doctest::Contains("No space left on device"),
-                         etude::CheckpointError);
-    const auto text = place.read();
-    CHECK((text == "old" || text == "new"));
-    kept += text == "old";
-    // The old one goes last, when the new one's name is known to be on the disk.
-    CHECK(place.names().size() == (at >= count - 1 ? 2 : 1));
+  for (const bool can_exchange : {false, true}) {
+    const auto count = static_cast<std::int64_t>(operations_of_a_commit(can_exchange).size());
+    REQUIRE(count > 15);
+    int kept = 0;
+    for (std::int64_t at = 1; at <= count; ++at) {
+      CAPTURE(at);
+      const Place place;
+      place.write("old");
+      toy::FailingFiles files(at);
+      files.can_exchange = can_exchange;
+      if (at == count) {  // what can't be removed any more is no reason to say that nothing was written
+        CHECK_NOTHROW(place.write(files, "new"));
+      } else {
+        CHECK_THROWS_WITH_AS(place.write(files, "new"), doctest::Contains("No space left on device"),
+                             etude::CheckpointError);
+      }
+      const auto text = place.read();
+      CHECK((text == "old" || text == "new"));
+      kept += text == "old";
+      // The old one goes last, when the new one's name is known to be on the disk.
+      CHECK(place.names().size() == (at >= count - 1 ? 2 : 1));
+    }
+    CHECK(kept == count - 2);
   }
-  CHECK(kept == count - 2);
 }
 
 TEST_CASE("wherever the process ends, a whole folder is there after recover_replaced") {
-  const auto count = operations_of_a_commit();
-  int kept = 0, moved = 0;
-  for (std::int64_t at = 1; at <= count; ++at) {
-    CAPTURE(at);
-    const Place place;
-    place.write("old");
-    toy::FailingFiles files(at, true);
-    CHECK_THROWS_AS(place.write(files, "new"), etude::CheckpointError);
-    moved += !fs::exists(place.target);
-    etude::recover_replaced(etude::default_file_system(), std::string(place.folder));
-    const auto text = place.read();
-    CHECK((text == "old" || text == "new"));
-    kept += text == "old";
-    etude::remove_abandoned(etude::default_file_system(), place.partial);
-    CHECK(place.names() == std::set<std::string>{"checkpoint-10"});
-    place.write("next");
-    CHECK(place.read() == "next");
+  for (const bool can_exchange : {false, true}) {
+    const auto count = static_cast<std::int64_t>(operations_of_a_commit(can_exchange).size());
+    int kept = 0, moved = 0;
+    for (std::int64_t at = 1; at <= count; ++at) {
+      CAPTURE(at);
+      const Place place;
+      place.write("old");
+      toy::FailingFiles files(at, true);
+      files.can_exchange = can_exchange;
+      try {
+        place.write(files, "new");
+      } catch (const etude::CheckpointError&) {
+      }
+      moved += !fs::exists(place.target);
+      CHECK(recover(place).empty());
+      const auto text = place.read();
+      CHECK((text == "old" || text == "new"));
+      kept += text == "old";
+      etude::remove_abandoned(etude::default_file_system(), place.partial);
+      CHECK(place.names() == std::set<std::string>{"checkpoint-10"});
+      place.write("next");
+      CHECK(place.read() == "next");
+    }
+    CHECK(moved == (can_exchange && can_exchange_here() ? 0 : 1));
+    CHECK(kept == count - 2);
   }
-  CHECK(moved == 1);
-  CHECK(kept == count - 2);
+}
+
+TEST_CASE("where the new folder can't be put in place nor the old one back, the first error is told") {
+  const Place place;
+  place.write("old");
+  const auto operations = operations_of_a_commit(false);
+  const auto at = std::ranges::find(operations, "rename .checkpoint-10.partial") - operations.begin() + 1;
+  toy::FailingFiles files(at, true);
+  files.can_exchange = false;
+  CHECK(fault_of([&] { place.write(files, "new"); }) ==
+        place.partial.string() + " can't be written: No space left on device");
+  CHECK_FALSE(fs::exists(place.target));
+  CHECK(recover(place).empty());
+  CHECK(place.read() == "old");
+}
+
+TEST_CASE("what recover_replaced can't do is told, and the others are put right all the same") {
+  const toy::Folder folder;
+  for (const auto* name : {".a.replaced", ".b.replaced", ".c.replaced"}) fs::create_directory(folder / name);
+  toy::FailingFiles files(1);
+  const auto problems =
+      etude::recover_replaced(files, std::string(folder), [](const fs::path&) { return true; });
+  REQUIRE(problems.size() == 1);
+  CHECK(contains(problems[0], ".replaced can't be written: No space left on device"));
+  CHECK(fs::exists(folder / "a") + fs::exists(folder / "b") + fs::exists(folder / "c") == 2);
 }
 
 TEST_CASE("recover_replaced leaves what isn't its own, and takes a folder that isn't there") {
@@ -268,11 +323,18 @@ TEST_CASE("recover_replaced leaves what isn't its own, and takes a folder that i
   toy::write_text(folder / ".a.replaced", "a file");
   fs::create_directory(folder / ".replaced");
   fs::create_directory(folder / "b.replaced");
-  etude::recover_replaced(etude::default_file_system(), std::string(folder));
-  CHECK(fs::exists(folder / ".a.replaced"));
-  CHECK(fs::exists(folder / ".replaced"));
-  CHECK(fs::exists(folder / "b.replaced"));
-  etude::recover_replaced(etude::default_file_system(), folder / "missing");
+  fs::create_directory(folder / ".theirs.replaced");
+  fs::create_directory_symlink(folder / "b.replaced", folder / ".c.replaced");
+  const auto recover_in = [](const fs::path& parent) {
+    return etude::recover_replaced(etude::default_file_system(), parent,
+                                   [](const fs::path& path) { return path.filename() != "theirs"; });
+  };
+  CHECK(recover_in(std::string(folder)).empty());
+  for (const auto* name : {".a.replaced", ".replaced", "b.replaced", ".theirs.replaced", ".c.replaced"}) {
+    CAPTURE(name);
+    CHECK(fs::exists(folder / name));
+  }
+  CHECK(recover_in(folder / "missing").empty());
 }
 
 TEST_CASE("a partial folder is abandoned when its writer is gone, not before") {
@@ -302,6 +364,26 @@ TEST_CASE("a partial folder is abandoned when its writer is gone, not before") {
   CHECK(place.read() == "next");
   CHECK(place.names() == std::set<std::string>{"checkpoint-10"});
 }
+
+#ifdef __linux__
+TEST_CASE("a partial folder of which nobody knows whether its writer lives is left to it") {
+  if (::geteuid() != 0) return;  // who may not make a folder of somebody else's
+  std::thread([] {
+    const Place place;
+    fs::create_directory(place.partial);
+    toy::write_text(place.partial / "file", "theirs");
+    REQUIRE(::chmod(place.partial.c_str(), 0700) == 0);
+    REQUIRE(::chown(std::string(place.folder).c_str(), 65534, 65534) == 0);
+    ::setfsuid(65534);  // of this thread alone
+    CHECK((etude::detail::FolderLock(place.partial).state() == etude::detail::LockState::unknown));
+    place.write("mine");
+    CHECK(place.read() == "mine");
+    ::setfsuid(0);
+    CHECK(toy::read_text(place.partial / "file") == "theirs");
+    CHECK(place.names() == std::set<std::string>{"checkpoint-10", ".checkpoint-10.partial"});
+  }).join();
+}
+#endif
 
 TEST_CASE("every flipped bit and every cut of a file is found, and named") {
   const Place place;

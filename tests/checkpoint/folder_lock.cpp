@@ -50,4 +50,29 @@ TEST_CASE("abandoned folders are removed, with all that is in them") {
   CHECK_FALSE(fs::exists(folder / "a"));
 }
 
+TEST_CASE("a lock file has one holder, and is removed by it") {
+  using etude::detail::LockFile;
+  using etude::detail::LockState;
+  const toy::Folder folder;
+  {
+    const LockFile first(folder / "lock");
+    CHECK((first.state() == LockState::held));
+    {
+      const LockFile second(folder / "lock");
+      CHECK((second.state() == LockState::taken));
+    }
+    CHECK(fs::exists(folder / "lock"));
+    // Somebody removed it: it is no longer the holder's to remove.
+    fs::remove(folder / "lock");
+    toy::write_text(folder / "lock", "another's");
+  }
+  CHECK(fs::exists(folder / "lock"));
+  {
+    const LockFile next(folder / "lock");  // of a process that crashed
+    CHECK((next.state() == LockState::held));
+  }
+  CHECK_FALSE(fs::exists(folder / "lock"));
+  CHECK((LockFile(folder / "missing" / "lock").state() == LockState::unknown));
+}
+
 }  // namespace

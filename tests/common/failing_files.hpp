@@ -19,6 +19,8 @@ class FailingFiles : public etude::FileSystem {
   explicit FailingFiles(std::int64_t fail_at = 0, bool crash = false) : fail_at_(fail_at), crash_(crash) {}
 
   std::vector<std::string> operations;
+  /// Whether two folders can change places.
+  bool can_exchange = true;
 
   std::unique_ptr<etude::OutputFile> create(const std::filesystem::path& path) override {
     check("create", path);
@@ -31,6 +33,15 @@ class FailingFiles : public etude::FileSystem {
   void rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
     check("rename", from);
     FileSystem::rename(from, to);
+  }
+  bool exchange(const std::filesystem::path& a, const std::filesystem::path& b) override {
+    if (!can_exchange) return false;
+    check("exchange", a);
+    return FileSystem::exchange(a, b);
+  }
+  bool create_symlink(const std::filesystem::path& target, const std::filesystem::path& link) override {
+    check("create_symlink", link);
+    return FileSystem::create_symlink(target, link);
   }
   void remove_all(const std::filesystem::path& path) override {
     check("remove_all", path);

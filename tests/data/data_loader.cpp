@@ -245,7 +245,7 @@ TEST_CASE("a sampler with generators of its own is put back to where its epoch b
   DataLoader loader(counted(12), {.batch_size = 5, .sampler = std::make_shared<Own>()});
   loader.begin_epoch(0);
   const auto second = batches(loader.begin_epoch(1));
-  const auto state = loader.sampler_state();
+  const auto state = loader.sampler_state(/*epoch_is_over=*/false);
   CHECK(batches(loader.begin_epoch(2)) != second);
   DataLoader fresh(counted(12), {.batch_size = 5, .sampler = std::make_shared<Own>()});
   fresh.load_sampler_state(state);

@@ -49,7 +49,7 @@ struct EarlyStoppingCallback {
           fmt::format("early_stopping_threshold is {}: must be at least 0", early_stopping_threshold));
     if (e.args.eval_strategy == IntervalStrategy::no)
       throw ArgumentError("eval_strategy is no: EarlyStoppingCallback needs evaluations, by steps or epoch");
-    if (e.state.global_step == 0) {
+    if (e.state.log_history.empty()) {
       early_stopping_patience_counter = 0;
       last_improvement.reset();
       found_metric = missing_metric = false;

@@ -24,21 +24,12 @@ class BackgroundJob {
     wait();
     running().begin();
     done_ = false;
-    thread_ = std::thread([this, job = std::move(job)]() mutable {
-      std::exception_ptr error;
-      try {
-        job();
-      } catch (...) {
-        error = std::current_exception();
-      }
-      job = nullptr;
-      {
-        const std::lock_guard lock(mutex_);
-        error_ = std::move(error);
-        done_ = true;
-      }
+    try {
+      thread_ = std::thread([this, job = std::move(job)]() mutable { run(job); });
+    } catch (...) {
       running().end();
-    });
+      throw;
+    }
   }
 
   bool is_running() const { return thread_.joinable(); }
@@ -83,6 +74,22 @@ class BackgroundJob {
     static Running& instance = *new Running;
     [[maybe_unused]] static const int registered = std::atexit([] { running().wait(); });
     return instance;
+  }
+
+  void run(std::function<void()>& job) {
+    std::exception_ptr error;
+    try {
+      job();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    job = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      error_ = std::move(error);
+      done_ = true;
+    }
+    running().end();
   }
 
   void join() {

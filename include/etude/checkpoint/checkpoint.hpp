@@ -148,8 +148,11 @@ inline CheckpointContents checkpoint_contents(TrainerCore& core, const std::vect
     contents.texts["scheduler.json"] = to_json_text(core.lr_scheduler->state());
     auto& random = contents.tensors["random_state.safetensors"];
     for (const auto& [name, state] : random_state(core.options.generators)) random.emplace_back(name, state);
-    if (core.train_dataloader && !core.train_dataloader->sampler_state().empty())
-      random.emplace_back("sampler", detail::bytes_of(core.train_dataloader->sampler_state()));
+    const auto& position = core.progress.position;
+    if (core.train_dataloader)
+      if (const auto state = core.train_dataloader->sampler_state(position.exhausted || !position.begun);
+          !state.empty())
+        random.emplace_back("sampler", detail::bytes_of(state));
     if (core.progress.position.micro_batches > 0) {
       for (const auto& [name, state] : core.group_random_state) random.emplace_back("group." + name, state);
       contents.tensors[half_done_file] = detail::half_done(core, contents.model);
@@ -177,6 +180,8 @@ inline void wait_for_checkpoint(TrainerCore& core) {
 /// `save_async` it is on the disk when `wait_for_checkpoint` has returned. Throws CheckpointError.
 inline std::filesystem::path write_checkpoint(TrainerCore& core,
                                               const std::vector<CallbackState>& callbacks) {
+  if (core.updating)
+    throw Error("a checkpoint can't be written while the optimizer is at work: do it at StepEnd");
   wait_for_checkpoint(core);
   auto& store = core.checkpoint_store();
   auto& state = core.state;

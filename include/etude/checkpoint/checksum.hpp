@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#ifndef XXH_INLINE_ALL
 #define XXH_INLINE_ALL
+#endif
 #include <xxhash.h>
 
 #include <cstddef>
@@ -10,6 +12,8 @@
 #include <string>
 
 namespace etude {
+
+static_assert(XXH_VERSION_NUMBER >= 800, "etude: XXH3's values are those of xxHash 0.8.0 and later");
 
 /// XXH3, 128 bits, of bytes that come piece by piece. It finds damage at the speed of memory; it is no proof
 /// against somebody who means harm.

@@ -11,7 +11,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <random>
 #include <span>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -87,7 +89,7 @@ class PosixFile : public OutputFile {
  public:
   explicit PosixFile(std::filesystem::path path)
       : path_(std::move(path)), file_(uninterrupted([&] {
-          return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+          return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
         })) {
     if (!file_) throw fault(errno);
   }
@@ -131,7 +133,7 @@ class PosixFile : public OutputFile {
 
 /// What checkpoints are written through: here the POSIX calls. Derive from it to write elsewhere as well, or
 /// to see what a failing disk does. Every method throws CheckpointError with the path and the system's
-/// reason; a file system that writes elsewhere must keep `rename` atomic.
+/// reason; a file system that writes elsewhere must override all of them, and keep `rename` atomic.
 class FileSystem {
  public:
   FileSystem() = default;
@@ -139,7 +141,7 @@ class FileSystem {
   FileSystem& operator=(const FileSystem&) = delete;
   virtual ~FileSystem() = default;
 
-  /// An empty file at `path`, in place of one that is there.
+  /// An empty file at `path`, in place of one that is there. A symbolic link there is an error.
   virtual std::unique_ptr<OutputFile> create(const std::filesystem::path& path) {
     return std::make_unique<detail::PosixFile>(path);
   }
@@ -163,6 +165,26 @@ class FileSystem {
       throw detail::file_error(from, fmt::format("can't be renamed to {}", to.string()), errno);
   }
 
+  /// Puts each of two files or folders in the place of the other, at once. False, and nothing is changed,
+  /// where this can't be done.
+  virtual bool exchange([[maybe_unused]] const std::filesystem::path& a,
+                        [[maybe_unused]] const std::filesystem::path& b) {
+#if defined(RENAME_EXCHANGE)
+    return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
+#elif defined(RENAME_SWAP)
+    return ::renamex_np(a.c_str(), b.c_str(), RENAME_SWAP) == 0;
+#else
+    return false;
+#endif
+  }
+
+  /// Makes `link`, a symbolic link to `target`. False where the file system has none.
+  virtual bool create_symlink(const std::filesystem::path& target, const std::filesystem::path& link) {
+    if (::symlink(target.c_str(), link.c_str()) == 0) return true;
+    if (errno == EPERM || errno == ENOSYS || errno == ENOTSUP) return false;
+    throw detail::file_error(link, "can't be created", errno);
+  }
+
   /// Removes a file, or a folder with all that is in it. One that isn't there is no error.
   virtual void remove_all(const std::filesystem::path& path) {
     std::error_code error;
@@ -175,12 +197,12 @@ class FileSystem {
     const auto place = path.empty() ? std::filesystem::path(".") : path;
     const detail::Descriptor file(
         detail::uninterrupted([&] { return ::open(place.c_str(), O_RDONLY | O_CLOEXEC); }));
-    if (!file) throw detail::file_error(place, "can't be written", errno);
-    if (detail::flush_to_disk(file.get()) == 0) return;
+    if (file && detail::flush_to_disk(file.get()) == 0) return;
     const int reason = errno;
-    // Some file systems can't do this for folders.
+    // Some file systems can't do this for folders, and a folder may be written that can't be read.
+    const bool is_unable = file ? reason == EINVAL || reason == ENOTSUP : reason == EACCES;
     std::error_code error;
-    if ((reason == EINVAL || reason == ENOTSUP) && std::filesystem::is_directory(place, error)) return;
+    if (is_unable && std::filesystem::is_directory(place, error)) return;
     throw detail::file_error(place, "can't be written", reason);
   }
 };
@@ -193,11 +215,18 @@ inline FileSystem& default_file_system() {
 
 namespace detail {
 
-/// Lets `write(file)` write beside `path`, as ".NAME.partial", and puts it there when it is whole and on the
-/// disk.
+/// 16 hexadecimal digits that nobody else has.
+inline std::string random_name() {
+  std::random_device device;
+  return fmt::format("{:08x}{:08x}", device(), device());
+}
+
+/// Lets `write(file)` write beside `path`, as ".NAME.(random).partial", and puts it there when it is whole
+/// and on the disk.
 template <class Write>
 void write_atomically(FileSystem& files, const std::filesystem::path& path, Write&& write) {
-  const auto partial = path.parent_path() / ("." + path.filename().string() + ".partial");
+  const auto partial =
+      path.parent_path() / fmt::format(".{}.{}.partial", path.filename().string(), random_name());
   try {
     const auto file = files.create(partial);
     write(*file);

@@ -42,9 +42,17 @@ inline std::filesystem::path replaced_path(const std::filesystem::path& target) 
 }  // namespace detail
 
 /// Where a crash came while a folder was being replaced (see FolderWriter::commit), puts the old one back;
-/// removes old ones whose successors are there. No writer may be at work in `parent`.
-inline void recover_replaced(FileSystem& files, const std::filesystem::path& parent) {
+/// removes old ones whose successors are there. Only folders are touched whose place `is_ours(path)` allows,
+/// and no writer may be at work on those. Returns what couldn't be done, in words; throws CheckpointError
+/// where `parent` can't be read.
+template <class IsOurs>
+std::vector<std::string> recover_replaced(FileSystem& files, const std::filesystem::path& parent,
+                                          IsOurs&& is_ours) {
   constexpr std::string_view suffix = ".replaced";
+  const auto target_of = [&](const std::filesystem::path& old) {
+    const auto name = old.filename().string();
+    return parent / name.substr(1, name.size() - suffix.size() - 1);
+  };
   std::error_code error;
   std::vector<std::filesystem::path> found;
   for (std::filesystem::directory_iterator entry(parent, error), end; !error && entry != end;
@@ -52,28 +60,32 @@ inline void recover_replaced(FileSystem& files, const std::filesystem::path& par
     const auto name = entry->path().filename().string();
     std::error_code gone;
     if (name.size() > suffix.size() + 1 && name.starts_with('.') && name.ends_with(suffix) &&
-        std::filesystem::is_directory(entry->path(), gone))
+        std::filesystem::is_directory(entry->symlink_status(gone)) && is_ours(target_of(entry->path())))
       found.push_back(entry->path());
   }
   if (error && error != std::errc::no_such_file_or_directory)
     throw detail::file_error(parent, "can't be read", error.value());
-  for (const auto& old : found) {
-    const auto name = old.filename().string();
-    const auto target = parent / name.substr(1, name.size() - suffix.size() - 1);
-    if (std::filesystem::exists(std::filesystem::symlink_status(target, error))) {
-      files.remove_all(old);
-    } else {
-      files.rename(old, target);
+  std::vector<std::string> problems;
+  for (const auto& old : found) try {
+      const auto target = target_of(old);
+      if (std::filesystem::exists(std::filesystem::symlink_status(target, error))) {
+        files.remove_all(old);
+      } else {
+        files.rename(old, target);
+      }
+      files.sync(parent);
+    } catch (const CheckpointError& problem) {
+      problems.emplace_back(problem.what());
     }
-  }
-  if (!found.empty()) files.sync(parent);
+  return problems;
 }
 
 /// Writes the files of a folder beside its place, and puts it there when all of them are on the disk.
 class FolderWriter {
  public:
-  /// Makes `partial`, in place of what a dead writer left of it. Throws CheckpointError where a living one is
-  /// at work on it. `partial` and `target` must be on one file system.
+  /// Makes `partial`, in place of what a dead writer left of it; where it can't be known whether that is
+  /// dead, a folder beside it with a longer name. Throws CheckpointError where a living one is at work on it.
+  /// `partial` and `target` must be on one file system.
   FolderWriter(FileSystem& files, std::filesystem::path target, std::filesystem::path partial)
       : files_(files),
         target_(without_slash(std::move(target))),
@@ -114,7 +126,8 @@ class FolderWriter {
   }
 
   /// Writes the manifest, `facts` with the list of all files, and puts the folder in its place when all is on
-  /// the disk. A folder that is there is moved to ".NAME.replaced" for that moment, and then removed.
+  /// the disk. One that is there changes places with it and is then removed; on file systems that can't do
+  /// that it is moved to ".NAME.replaced" first, and for a moment none is there.
   void commit(Manifest facts) {
     facts.files.clear();
     std::vector<std::filesystem::path> folders = {partial_};
@@ -187,8 +200,16 @@ class FolderWriter {
   bool make_partial() {
     {
       const detail::FolderLock leftover(partial_);
-      if (leftover.state() == detail::FolderLock::State::taken) return false;
-      files_.remove_all(partial_);
+      if (leftover.state() == detail::LockState::taken) return false;
+      std::error_code error;
+      if (leftover.state() == detail::LockState::unknown &&
+          std::filesystem::is_directory(std::filesystem::symlink_status(partial_, error))) {
+        // It may be a living writer's.
+        partial_.replace_filename(fmt::format("{}.{}{}", partial_.stem().string(), detail::random_name(),
+                                              partial_.extension().string()));
+      } else {
+        files_.remove_all(partial_);
+      }
     }
     try {
       files_.create_directories(partial_);
@@ -198,15 +219,16 @@ class FolderWriter {
     }
     lock_.emplace(partial_);
     std::error_code error;
-    return lock_->state() == detail::FolderLock::State::held ||
-           (lock_->state() == detail::FolderLock::State::unknown &&
-            std::filesystem::is_directory(partial_, error));
+    return lock_->state() == detail::LockState::held ||
+           (lock_->state() == detail::LockState::unknown && std::filesystem::is_directory(partial_, error));
   }
 
-  void remove_partial() noexcept {
+  void remove_partial() noexcept { remove_quietly(partial_); }
+
+  void remove_quietly(const std::filesystem::path& path) noexcept {
     try {
-      files_.remove_all(partial_);
-    } catch (const std::exception&) {  // a leftover is no harm, and the next writer removes it
+      files_.remove_all(path);
+    } catch (const std::exception&) {  // a leftover is no harm, and is removed later
     }
   }
 
@@ -248,19 +270,31 @@ class FolderWriter {
     std::error_code error;
     const auto replaced = detail::replaced_path(target_);
     const bool replaces = std::filesystem::exists(std::filesystem::symlink_status(target_, error));
-    if (replaces) {
-      files_.remove_all(replaced);
-      files_.rename(target_, replaced);
-    }
-    try {
-      files_.rename(partial_, target_);
-    } catch (...) {
-      if (replaces) files_.rename(replaced, target_);
-      throw;
+    auto old = partial_;
+    if (!replaces || !files_.exchange(partial_, target_)) {
+      old = replaced;
+      if (replaces) {
+        files_.remove_all(replaced);
+        files_.rename(target_, replaced);
+      }
+      try {
+        files_.rename(partial_, target_);
+      } catch (...) {
+        if (replaces) put_back(replaced);
+        throw;
+      }
     }
     committed_ = true;
     files_.sync(target_.parent_path());
-    if (replaces) files_.remove_all(replaced);
+    if (replaces) remove_quietly(old);
+  }
+
+  void put_back(const std::filesystem::path& replaced) noexcept {
+    try {
+      files_.rename(replaced, target_);
+    } catch (
+        const std::exception&) {  // the first error is the one to know, and recover_replaced does it later
+    }
   }
 
   FileSystem& files_;

@@ -35,7 +35,9 @@ class MappedFile {
       throw CheckpointError(fmt::format("{} can't be read: it is no regular file", path_.string()));
     size_ = static_cast<std::size_t>(status.st_size);
     if (size_ == 0) return;
-    void* const bytes = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE, file.get(), 0);
+    // NORESERVE: a system that counts what may be written would want this much of memory free.
+    void* const bytes =
+        ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.get(), 0);
     if (bytes == MAP_FAILED) throw fault(errno);
     bytes_ = static_cast<std::byte*>(bytes);
     ::madvise(bytes_, size_, MADV_WILLNEED);

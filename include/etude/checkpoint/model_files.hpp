@@ -54,7 +54,8 @@ struct UntiedState {
 };
 
 /// One name, the first in sorted order, of each tensor that has several. As Python's save_model, but that
-/// views of one memory that differ in where they begin or how they are laid out are tensors of their own.
+/// views of one memory that differ in where they begin or how they are laid out are tensors of their own:
+/// where such views overlap, Python's load_model(strict=True) calls one of their names unexpected.
 inline UntiedState without_ties(const StateDict& state) {
   using Memory = std::tuple<const void*, std::vector<std::int64_t>, std::vector<std::int64_t>,
                             torch::ScalarType, std::string>;
@@ -168,21 +169,25 @@ inline void add_tied_names(SafeTensors& file) {
   }
 }
 
-/// Throws CheckpointError unless a file has just the tensors that the index says it has.
-inline void check_shard(const std::filesystem::path& path, const StateDict& tensors,
-                        const ModelIndex& index) {
+/// Throws CheckpointError unless a file has the tensors that the index says it has. Others in it are an error
+/// if `strict`, and dropped if not.
+inline void check_shard(const std::filesystem::path& path, StateDict& tensors, const ModelIndex& index,
+                        bool strict) {
   const auto file = path.filename().string();
   const auto fault = [&](const std::string& name, std::string_view what) {
     return CheckpointError(
         fmt::format("{}: tensor '{}' {} {}", path.string(), printable(name), what, model_index_file));
   };
   std::set<std::string> names;
-  for (const auto& [name, tensor] : tensors) {
-    names.insert(name);
+  std::erase_if(tensors, [&](const auto& entry) {
+    const auto& name = entry.first;
     const auto stated = index.weight_map.find(name);
-    if (stated == index.weight_map.end()) throw fault(name, "is not in");
-    if (stated->second != file) throw fault(name, "is here and in another file in");
-  }
+    const bool is_known = stated != index.weight_map.end();
+    const bool is_meant = is_known && stated->second == file;
+    if (is_meant) names.insert(name);
+    if (!is_meant && strict) throw fault(name, is_known ? "is here and in another file in" : "is not in");
+    return !is_meant;
+  });
   for (const auto& [name, stated] : index.weight_map)
     if (stated == file && !names.contains(name)) throw fault(name, "is missing, and in");
 }
@@ -226,7 +231,7 @@ inline StateDict read_model_files(FolderReader& reader) {
   StateDict state;
   for (const auto& name : names) {
     auto file = load_safetensors(reader.map(name));
-    detail::check_shard(reader.folder() / name, file.tensors, index);
+    detail::check_shard(reader.folder() / name, file.tensors, index, reader.manifest().has_value());
     detail::add_tied_names(file);
     std::ranges::move(file.tensors, std::back_inserter(state));
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -68,6 +69,40 @@ struct ResumePoint {
   std::vector<NamedTensor> half_done;
 };
 
+namespace detail {
+
+/// Throws CheckpointError for numbers that no training comes to.
+inline void check_place(const ResumePoint& point) {
+  constexpr std::int64_t most = 1'000'000'000'000'000;
+  const auto& state = point.state;
+  const auto require = [&](bool good, const char* what) {
+    if (!good) throw CheckpointError(fmt::format("{}: {}", point.path.string(), what));
+  };
+  const auto counts = [&](std::int64_t number) { return number >= 0 && number <= most; };
+  require(counts(state.global_step), "global_step must be from 0 to 1e15");
+  require(!point.manifest || point.manifest->global_step == state.global_step,
+          "global_step isn't that of the manifest");
+  if (!point.progress) return;
+  const auto& progress = *point.progress;
+  const auto& position = progress.position;
+  require(counts(position.epoch) && counts(position.examples) && counts(position.padded_examples),
+          "position must be counted from 0 to 1e15");
+  require(position.micro_batches >= 0 &&
+              position.micro_batches < std::max<std::int64_t>(progress.gradient_accumulation_steps, 1),
+          "micro_batches must be fewer than gradient_accumulation_steps");
+  require(counts(progress.last_logged_step) && progress.last_logged_step <= state.global_step,
+          "last_logged_step must be from 0 to global_step");
+  require(counts(std::abs(progress.extra_steps)) && counts(std::abs(progress.extra_epochs)),
+          "extra_steps and extra_epochs must be at most 1e15");
+  for (std::int64_t i = 0; i < position.micro_batches; ++i)
+    require(
+        std::ranges::any_of(point.half_done,
+                            [&](const auto& named) { return named.first == fmt::format("losses.{}", i); }),
+        "losses of the half-done accumulation are missing");
+}
+
+}  // namespace detail
+
 /// Reads a checkpoint, each file checked against the manifest. Throws CheckpointError.
 inline ResumePoint read_resume_point(FolderReader& folder) {
   ResumePoint point{
@@ -95,6 +130,7 @@ inline ResumePoint read_resume_point(FolderReader& folder) {
     else
       point.random[name] = bytes;
   }
+  detail::check_place(point);
   return point;
 }
 
@@ -107,7 +143,7 @@ inline TrainerState load_trainer_state(const std::filesystem::path& checkpoint) 
 
 /// The checkpoint that `resume` means; nothing where there may be none. Of those in `output_dir` it is the
 /// newest that is whole: others are told of and passed over. Throws CheckpointError if there is none, or the
-/// one at a path can't be used.
+/// one at a path can't be used; where there may be none, too, if there are some and none can be read.
 inline std::optional<ResumePoint> find_resume_point(const TrainOptions::Resume& resume,
                                                     const CheckpointStore& store,
                                                     const TrainingArguments& args) {
@@ -123,8 +159,11 @@ inline std::optional<ResumePoint> find_resume_point(const TrainOptions::Resume& 
     folder.verify();
     return read_resume_point(folder);
   }
+  std::string first_fault;
   const auto pass_over = [&](const std::filesystem::path& path, std::string_view why) {
     message(args, LogLevel::warning, "{} is passed over: {}", path.string(), why);
+    std::error_code error;
+    if (first_fault.empty() && std::filesystem::exists(path / manifest_file, error)) first_fault = why;
   };
   for (const auto& path : store.candidates(pass_over)) try {
       FolderReader folder(path);
@@ -133,6 +172,10 @@ inline std::optional<ResumePoint> find_resume_point(const TrainOptions::Resume& 
     } catch (const CheckpointError& error) {
       pass_over(path, error.what());
     }
+  if (!first_fault.empty())
+    throw CheckpointError(
+        fmt::format("No valid checkpoint found in output directory ({}), and there are some: {}",
+                    store.output_dir().string(), first_fault));
   if (resume.may_be_none) return std::nullopt;
   throw CheckpointError(
       fmt::format("No valid checkpoint found in output directory ({}), and resume_from_checkpoint is true",
@@ -148,7 +191,10 @@ inline bool ended_in_good_order(const ResumePoint& checkpoint) {
     const auto last = from_json_text<TrainerState>(file.text());
     const auto& before = checkpoint.state.log_history;
     return last.global_step == checkpoint.state.global_step && last.log_history.size() >= before.size() &&
-           std::equal(before.begin(), before.end(), last.log_history.begin());
+           std::equal(before.begin(), before.end(), last.log_history.begin(),
+                      [](const auto& a, const auto& b) {
+                        return to_json_value(a).dump() == to_json_value(b).dump();  // NaN is no less equal
+                      });
   } catch (const Error&) {
     return false;
   }
@@ -178,7 +224,8 @@ inline void load_optimizer(const ResumePoint& checkpoint, Optimizer& optimizer,
                            StateReport& report) {
   const auto& options = checkpoint.optimizer_options;
   const bool is_another =
-      (options && options->is_object() && options->value("type", "") != optimizer.type()) ||
+      (options && options->is_object() && options->contains("type") &&
+       (*options)["type"] != optimizer.type()) ||
       std::ranges::any_of(arguments, [](std::string_view line) { return line.starts_with("optim"); });
   if (options) rates_are_new |= optimizer.load_options(*options, report.differences);
   if (!checkpoint.optimizer)

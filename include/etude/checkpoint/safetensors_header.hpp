@@ -126,7 +126,7 @@ class SafeTensorsHeaderReader final : public nlohmann::json::json_sax_t {
     if (place_ == Place::metadata) {
       is_new = !header_.metadata.contains(name);
     } else if (place_ == Place::tensor) {
-      is_new = fields_.insert(name).second;
+      is_new = !is_field(name) || fields_.insert(name).second;
     } else {
       in_metadata_ = name == "__metadata__";
       is_new = names_.insert(name).second;
@@ -203,6 +203,9 @@ class SafeTensorsHeaderReader final : public nlohmann::json::json_sax_t {
                              fmt::format(text, std::forward<Args>(args)...));
   }
 
+  static bool is_field(std::string_view name) {
+    return name == "dtype" || name == "shape" || name == "data_offsets";
+  }
   bool is_list() const { return key_ == "shape" || key_ == "data_offsets"; }
 
   // A value that isn't one of those we look for: allowed in fields of a tensor that the format doesn't know.

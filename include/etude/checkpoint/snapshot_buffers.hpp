@@ -19,14 +19,15 @@ class SnapshotBuffers {
   /// names of one.
   void copy(std::vector<std::vector<std::pair<std::string, torch::Tensor>>*> lists) {
     const torch::NoGradGuard no_grad;
-    std::map<std::tuple<const void*, std::vector<std::int64_t>, std::vector<std::int64_t>, torch::ScalarType>,
+    std::map<std::tuple<const void*, std::vector<std::int64_t>, std::vector<std::int64_t>, torch::ScalarType,
+                        bool, bool>,
              torch::Tensor>
         copies;
     std::size_t next = 0;
     for (auto* list : lists)
       for (auto& [name, tensor] : *list) {
-        auto& copy =
-            copies[{tensor.data_ptr(), tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type()}];
+        auto& copy = copies[{tensor.data_ptr(), tensor.sizes().vec(), tensor.strides().vec(),
+                             tensor.scalar_type(), tensor.is_conj(), tensor.is_neg()}];
         if (!copy.defined()) copy = copy_into(next++, tensor);
         tensor = copy;
       }

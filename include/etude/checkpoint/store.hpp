@@ -1,6 +1,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -8,7 +9,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,6 +16,7 @@
 
 #include "etude/checkpoint/file_system.hpp"
 #include "etude/checkpoint/folder.hpp"
+#include "etude/checkpoint/folder_lock.hpp"
 #include "etude/checkpoint/manifest.hpp"
 #include "etude/error.hpp"
 
@@ -72,19 +73,45 @@ class CheckpointStore {
   /// Whether this process has written a checkpoint of the run.
   bool has_written() const { return has_written_; }
 
+  /// Takes `output_dir`, which is made if it isn't there, for this store alone, until `unlock` or the end of
+  /// the process. False if another has it, here or in another process; where that can't be known, on a file
+  /// system without locks, true. Throws CheckpointError where `output_dir` can't be made.
+  [[nodiscard]] bool lock() {
+    if (lock_) return true;
+    files_->create_directories(output_dir_);
+    lock_.emplace(output_dir_ / ".etude.lock");
+    if (lock_->state() != detail::LockState::taken) return true;
+    lock_.reset();
+    return false;
+  }
+  void unlock() { lock_.reset(); }
+
   /// Puts right what a crash has left: old checkpoints whose replacement was not finished are back,
-  /// unfinished ones are removed.
-  void clean() {
-    recover_replaced(*files_, output_dir_);
-    std::vector<std::filesystem::path> leftovers;
+  /// unfinished ones are removed. Returns what couldn't be done, in words.
+  std::vector<std::string> clean() {
+    auto problems = recover_replaced(*files_, output_dir_, [](const std::filesystem::path& path) {
+      return checkpoint_step(path).has_value();
+    });
+    std::vector<std::filesystem::path> leftovers, links;
     std::error_code error;
     for (std::filesystem::directory_iterator entry(output_dir_, error), end; !error && entry != end;
          entry.increment(error)) {
-      const auto name = entry->path().filename().string();
-      if (name.starts_with(".checkpoint-") && (name.ends_with(".partial") || name.ends_with(".deleted")))
-        leftovers.push_back(entry->path());
+      std::error_code gone;
+      if (is_leftover(entry->path().filename().string())) leftovers.push_back(entry->path());
+      if (entry->path().filename().string().starts_with(".latest.") && entry->is_symlink(gone))
+        links.push_back(entry->path());
     }
-    for (const auto& leftover : leftovers) remove_abandoned(*files_, leftover);
+    const auto attempt = [&](const auto& remove, const std::filesystem::path& path) {
+      try {
+        remove(path);
+      } catch (const CheckpointError& problem) {
+        problems.emplace_back(problem.what());
+      }
+    };
+    for (const auto& path : leftovers)
+      attempt([&](const auto& folder) { remove_abandoned(*files_, folder); }, path);
+    for (const auto& path : links) attempt([&](const auto& link) { files_->remove_all(link); }, path);
+    return problems;
   }
 
   /// The checkpoints to resume from, the newest first, as far as their manifests say; `on_fault(folder, why)`
@@ -106,12 +133,14 @@ class CheckpointStore {
 
   /// Begins a run, or goes on with the one that `manifest` is of.
   void begin(const std::optional<Manifest>& manifest = {}) {
-    run_ = manifest ? manifest->run : new_run();
+    run_ = manifest ? manifest->run : detail::random_name();
     entries_.clear();
     for (const auto& path : checkpoint_folders(output_dir_)) try {
         const auto found = read_manifest(path);
         serial_ = std::max(serial_, found.serial);
-        if (found.run == run_) entries_.push_back({path, found.serial, found.reason});
+        // One of another name was copied by somebody, and is theirs.
+        if (found.run == run_ && path.filename() == folder(found.global_step).filename())
+          entries_.push_back({path, found.serial, found.reason});
       } catch (const CheckpointError&) {
         // Another program's, or damaged: not to be counted on, nor to be removed.
       }
@@ -124,19 +153,22 @@ class CheckpointStore {
                                           output_dir_ / fmt::format(".checkpoint-{}.{}.partial", step, run_));
   }
 
-  /// Puts it in its place, points `latest` at it, and removes what `limit` leaves no room for, or was kept for
-  /// being the best only: oldest first, never `best` nor the newest. Returns what couldn't be removed, in
-  /// words.
-  [[nodiscard]] std::optional<std::string> commit(FolderWriter& writer, Manifest facts, std::optional<std::int64_t> limit,
-              const std::optional<std::filesystem::path>& best) {
+  /// Puts it in its place, points `latest` at it, and removes what `limit` leaves no room for, or was kept
+  /// for being the best only: oldest first, never `best` nor the newest. Throws CheckpointError where the
+  /// checkpoint couldn't be written; what else couldn't be done is returned, in words.
+  [[nodiscard]] std::optional<std::string> commit(FolderWriter& writer, Manifest facts,
+                                                  std::optional<std::int64_t> limit,
+                                                  const std::optional<std::filesystem::path>& best) {
     facts.run = run_;
     facts.serial = ++serial_;
+    for (const auto& entry : entries_)  // One that was due stays when it is written again for another reason.
+      if (entry.path == writer.target() && entry.reason == "periodic") facts.reason = entry.reason;
+    move_aside(writer.target());
     writer.commit(facts);
     has_written_ = true;
     std::erase_if(entries_, [&](const Entry& entry) { return entry.path == writer.target(); });
     entries_.push_back({writer.target(), facts.serial, facts.reason});
-    point_at(writer.target());
-    return rotate(limit, best);
+    return settle(writer.target(), limit, best);
   }
 
   /// Does what a crash has left to do after the checkpoint that the run goes on from, if that is its newest:
@@ -144,9 +176,10 @@ class CheckpointStore {
   [[nodiscard]] std::optional<std::string> finish_commit(const std::filesystem::path& checkpoint,
                                                          std::optional<std::int64_t> limit,
                                                          const std::optional<std::filesystem::path>& best) {
-    if (entries_.empty() || entries_.back().path != checkpoint) return std::nullopt;
-    point_at(checkpoint);
-    return rotate(limit, best);
+    std::error_code error;
+    if (entries_.empty() || !std::filesystem::equivalent(entries_.back().path, checkpoint, error))
+      return std::nullopt;
+    return settle(entries_.back().path, limit, best);
   }
 
  private:
@@ -156,9 +189,10 @@ class CheckpointStore {
     std::string reason;
   };
 
-  static std::string new_run() {
-    std::random_device device;
-    return fmt::format("{:08x}{:08x}", device(), device());
+  // Whether `name` is ".checkpoint-STEP.partial" or ".deleted", with or without words between.
+  static bool is_leftover(const std::string& name) {
+    return name.starts_with('.') && (name.ends_with(".partial") || name.ends_with(".deleted")) &&
+           checkpoint_step(name.substr(1, name.find('.', 1) - 1)).has_value();
   }
 
   /// What has the name of a checkpoint of ours and isn't one gets another: "checkpoint-5.RUN", or
@@ -169,27 +203,47 @@ class CheckpointStore {
     if (std::ranges::any_of(entries_, [&](const Entry& entry) { return entry.path == target; })) return;
     auto name = target.string() + ".other";
     try {
-      name = target.string() + "." + read_manifest(target).run;
+      if (const auto run = read_manifest(target).run; !run.empty()) name = target.string() + "." + run;
     } catch (const CheckpointError&) {
     }
     std::filesystem::path aside = name;
     for (int i = 2; std::filesystem::exists(std::filesystem::symlink_status(aside, error)); ++i)
       aside = fmt::format("{}-{}", name, i);
     files_->rename(target, aside);
-  }
-
-  void point_at(const std::filesystem::path& target) {
-    const auto beside = output_dir_ / fmt::format(".latest.{}", run_);
-    std::error_code error;
-    std::filesystem::remove(beside, error);
-    std::filesystem::create_directory_symlink(target.filename(), beside, error);
-    if (error) return;  // A file system without links: resuming doesn't need it.
-    files_->rename(beside, output_dir_ / "latest");
     files_->sync(output_dir_);
   }
 
-  std::optional<std::string> rotate(std::optional<std::int64_t> limit,
+  // The rest of a commit, of which nothing undoes the checkpoint.
+  std::optional<std::string> settle(const std::filesystem::path& newest, std::optional<std::int64_t> limit,
                                     const std::optional<std::filesystem::path>& best) {
+    std::vector<std::string> problems;
+    point_at(newest, problems);
+    rotate(limit, best, problems);
+    if (problems.empty()) return std::nullopt;
+    return fmt::format("{}", fmt::join(problems, "; "));
+  }
+
+  void point_at(const std::filesystem::path& target, std::vector<std::string>& problems) {
+    const auto latest = output_dir_ / "latest", beside = output_dir_ / fmt::format(".latest.{}", run_);
+    std::error_code error;
+    const auto there = std::filesystem::symlink_status(latest, error);
+    if (std::filesystem::exists(there) && !std::filesystem::is_symlink(there)) {
+      problems.push_back(fmt::format("{} stays as it is: it is no symbolic link", latest.string()));
+      return;
+    }
+    try {
+      files_->remove_all(beside);
+      if (!files_->create_symlink(target.filename(), beside)) return;  // resuming doesn't need it
+      files_->rename(beside, latest);
+      files_->sync(output_dir_);
+    } catch (const CheckpointError& fault) {
+      problems.push_back(fmt::format("{} may not point at {}: {}", latest.string(),
+                                     target.filename().string(), fault.what()));
+    }
+  }
+
+  void rotate(std::optional<std::int64_t> limit, const std::optional<std::filesystem::path>& best,
+              std::vector<std::string>& problems) {
     const auto is_protected = [&](const Entry& entry) {
       return entry.path == entries_.back().path || (best && entry.path.filename() == best->filename());
     };
@@ -201,12 +255,14 @@ class CheckpointStore {
       old.push_back(entry.path);
       --left;
     }
-    try {
-      for (const auto& path : old) remove(path);
-    } catch (const CheckpointError& error) {
-      return error.what();
-    }
-    return std::nullopt;
+    std::string first_fault;
+    for (const auto& path : old) try {
+        remove(path);
+      } catch (const CheckpointError& fault) {
+        if (first_fault.empty()) first_fault = fault.what();
+      }
+    if (!first_fault.empty())
+      problems.push_back(fmt::format("an old checkpoint is still there: {}", first_fault));
   }
 
   void remove(const std::filesystem::path& path) {
@@ -226,6 +282,7 @@ class CheckpointStore {
   std::int64_t serial_ = 0;
   std::vector<Entry> entries_;  // of this run, oldest first
   bool has_written_ = false;
+  std::optional<detail::LockFile> lock_;
 };
 
 }  // namespace etude

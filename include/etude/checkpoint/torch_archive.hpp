@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -36,7 +37,9 @@ class TorchArchive {
   /// the size that they say, and all of it is in proportion to the size of the file.
   TorchStateDict state_dict(std::string_view key = {}) const {
     const auto& entry = entry_of("data.pkl");
-    if (entry.size > most_of(entry.compressed_size, std::uint64_t{1} << 20)) {
+    // One is seldom compressed, and each byte of it may become an object of many.
+    const auto most = std::min(max_pickle, (std::uint64_t{1} << 20) + 8 * entry.compressed_size);
+    if (entry.size > most) {
       throw fault("its pickle of {} bytes is {} compressed", entry.size, entry.compressed_size);
     }
     const auto bytes = zip_.read(entry);
@@ -51,6 +54,8 @@ class TorchArchive {
   void read_storage(std::string_view key, void* to) const { zip_.read(entry_of(storage_name(key)), to); }
 
  private:
+  static constexpr std::uint64_t max_pickle = std::uint64_t{1} << 28;
+
   explicit TorchArchive(ZipArchive zip) : zip_(std::move(zip)) {
     for (const auto& [name, entry] : zip_.entries()) {
       const auto slash = name.find('/');

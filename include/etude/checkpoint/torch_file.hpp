@@ -6,17 +6,19 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "etude/checkpoint/file_text.hpp"
+#include "etude/checkpoint/safetensors_header.hpp"
 #include "etude/checkpoint/torch_archive.hpp"
 #include "etude/error.hpp"
 
@@ -56,6 +58,7 @@ inline TorchFile load_torch_file(const std::filesystem::path& path, std::string_
   TorchFile result;
   result.skipped = std::move(state_dict.skipped);
   std::map<std::string, torch::Tensor> storages;
+  std::set<std::string> bools;  // the storages that are known to be
   for (const auto& record : state_dict.tensors) {
     const auto dtype = detail::torch_dtype(record, archive.name());
     auto [storage, is_new] = storages.try_emplace(record.storage);
@@ -65,9 +68,9 @@ inline TorchFile load_torch_file(const std::filesystem::path& path, std::string_
           at::empty({static_cast<std::int64_t>(record.storage_bytes)}, at::TensorOptions().dtype(at::kByte));
       archive.read_storage(record.storage, bytes.data_ptr());
     }
-    if (dtype == torch::kBool) {
-      const auto* begin = static_cast<const unsigned char*>(bytes.data_ptr());
-      if (std::any_of(begin, begin + record.storage_bytes, [](unsigned char byte) { return byte > 1; })) {
+    if (dtype == torch::kBool && bools.insert(record.storage).second) {
+      const auto* begin = static_cast<const std::byte*>(bytes.data_ptr());
+      if (!detail::are_bools({begin, record.storage_bytes})) {
         throw CheckpointError(fmt::format("{}: tensor {}: a bool must be 0 or 1", archive.name(),
                                           detail::in_quotes(record.name)));
       }

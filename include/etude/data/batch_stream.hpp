@@ -20,6 +20,7 @@
 #include "etude/data/random.hpp"
 #include "etude/data/worker_pool.hpp"
 #include "etude/error.hpp"
+#include "etude/interrupt.hpp"
 
 namespace etude {
 
@@ -41,8 +42,8 @@ struct DataLoaderOptions {
   /// Which of an unlabelled batch's named inputs are its labels.
   std::vector<std::string> label_names = {"labels"};
   /// Chooses the examples instead of `shuffle`; a distributed one is told the epoch. What it draws from
-  /// LibTorch's generators is a function of (seed, epoch); one that has generators of its own should be a
-  /// StatefulSampler.
+  /// LibTorch's generators in `reset` is a function of (seed, epoch); one that has generators of its own
+  /// should be a StatefulSampler.
   std::shared_ptr<torch::data::samplers::Sampler<>> sampler = {};
   /// What errors call the dataset.
   std::string name = "dataset";
@@ -68,7 +69,6 @@ struct Epoch {
   DataLoaderOptions options;
   Dataset dataset;
   std::int64_t number = 0;
-  std::int64_t start = 0;     // of a stream: what lies before must be read and thrown away
   std::int64_t position = 0;  // how many examples of the epoch lie before the next batch
   std::function<std::optional<BatchRequest>()> next_request;
   std::shared_ptr<std::vector<Dataset>> idle_copies;  // of workers past, for workers to come
@@ -114,9 +114,19 @@ struct Epoch {
   std::optional<Batch> next() {
     if (superseded) throw DataError(options.name + ": a newer epoch of this loader has begun");
     auto batch = take();
-    while (batch && !dataset.is_indexed() && position <= start) batch = take();
     if (!batch) end();
     return batch;
+  }
+
+  // Reads a stream up to an example and throws away what comes before.
+  void skip_to(std::int64_t first_example) {
+    while (position < first_example) {
+      interruption_point();
+      const auto batch = fetch(options, number, dataset,
+                               {position, std::min(options.batch_size, first_example - position), {}});
+      if (!batch) return;
+      position += batch->size;
+    }
   }
 
   std::optional<Batch> take() {

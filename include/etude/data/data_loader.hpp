@@ -49,8 +49,12 @@ class DataLoader {
   /// once if the dataset has an index; beginning an epoch of a stream dataset ends the one before.
   BatchStream begin_epoch(std::int64_t epoch, std::int64_t first_example = 0) const;
 
-  /// The state that a StatefulSampler had where the latest epoch began; empty for other samplers.
-  const std::string& sampler_state() const { return sampler_state_; }
+  /// The state of a StatefulSampler from which to go on: that of where the latest epoch began, or, if that
+  /// epoch is over, of now. Empty for other samplers.
+  std::string sampler_state(bool epoch_is_over) const {
+    const auto* sampler = dynamic_cast<const StatefulSampler*>(options_.sampler.get());
+    return sampler && epoch_is_over ? sampler->state() : sampler_state_;
+  }
   /// Gives it back, for the epoch to be begun once more.
   void load_sampler_state(const std::string& state) const {
     if (auto* sampler = dynamic_cast<StatefulSampler*>(options_.sampler.get())) sampler->load_state(state);
@@ -142,8 +146,8 @@ inline BatchStream DataLoader::begin_epoch(std::int64_t number, std::int64_t fir
   }
   if (!dataset_.is_indexed()) {
     dataset_.reset();
-    epoch->start = first_example;
-    epoch->next_request = stream_requests(first_example);
+    epoch->skip_to(first_example);
+    epoch->next_request = stream_requests(epoch->position);
   } else {
     epoch->position = first_example;
     epoch->next_request =
@@ -154,11 +158,9 @@ inline BatchStream DataLoader::begin_epoch(std::int64_t number, std::int64_t fir
   return BatchStream(std::move(epoch));
 }
 
-/// Up to `first_example` in steps that end there.
 inline DataLoader::Requests DataLoader::stream_requests(std::int64_t first_example) const {
-  return [first = std::int64_t{0}, first_example, size = options_.batch_size]() mutable {
-    const auto count = first < first_example ? std::min(size, first_example - first) : size;
-    return std::optional(detail::BatchRequest{std::exchange(first, first + count), count, {}});
+  return [first = first_example, size = options_.batch_size]() mutable {
+    return std::optional(detail::BatchRequest{std::exchange(first, first + size), size, {}});
   };
 }
 

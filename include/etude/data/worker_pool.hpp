@@ -70,7 +70,7 @@ class WorkerPool {
     std::unique_lock lock(mutex_);
     // A signal's handler may not notify.
     while (!done_.wait_for(lock, std::chrono::milliseconds(50), [&] { return result.ready; }))
-      throw_if_interrupted();
+      interruption_point();
     if (result.error) std::rethrow_exception(std::exchange(result.error, nullptr));
     return std::move(result.batch);
   }

@@ -32,7 +32,7 @@ class TrainingCheckpoints {
     TrainerControl control;
     bool honouring;
     std::size_t log_lines;
-    std::vector<PendingLogState> pending_logs;
+    PendingLogs pending_logs;
     nlohmann::ordered_json callbacks;
     RandomState random;
     std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers;  ///< of the model, each with a copy
@@ -52,10 +52,11 @@ class TrainingCheckpoints {
 
   /// Finds and reads what is to be resumed. Nothing is changed yet.
   void find(const TrainOptions::Resume& resume) {
+    wait_for_checkpoint(core_);
     core_.store = std::make_unique<CheckpointStore>(core_.args.output_dir, core_.options.file_system);
     if (resume || may_save()) core_.store->clean();
     if (resume) point_ = find_resume_point(resume, *core_.store, core_.args);
-    if (resumes() || may_save()) core_.store->begin(resumes() ? point_->manifest : std::nullopt);
+    core_.store->begin(resumes() ? point_->manifest : std::nullopt);
     if (!resumes() || !may_save()) return;
     if (const auto problem = core_.store->finish_commit(path(), core_.args.save_total_limit,
                                                         point_->state.best_model_checkpoint))
@@ -75,8 +76,15 @@ class TrainingCheckpoints {
         point_->progress->gradient_accumulation_steps != core_.args.gradient_accumulation_steps) {
       position.micro_batches = 0;
       position.padded_examples = position.examples;
-      if (const auto left = core_.train_dataloader->size(position.examples))
-        plan = continued(plan, core_.args, state.global_step, position.epoch, position.exhausted ? 0 : *left);
+      if (const auto left = core_.train_dataloader->size(position.examples)) {
+        const auto before = std::exchange(plan, continued(plan, core_.args, state.global_step, position.epoch,
+                                                          position.exhausted ? 0 : *left));
+        core_.progress.extra_steps = plan.max_steps - before.max_steps;
+        core_.progress.extra_epochs = plan.num_train_epochs - before.num_train_epochs;
+      }
+    } else {
+      plan.max_steps += core_.progress.extra_steps;
+      plan.num_train_epochs += core_.progress.extra_epochs;
     }
     if (core_.args.ignore_data_skip)
       position.examples = position.padded_examples = position.micro_batches = 0;
@@ -104,6 +112,9 @@ class TrainingCheckpoints {
       message(core_.args, LogLevel::warning, "resuming {} with another argument: {}", path().string(), line);
     for (const auto& line : report.problems)
       message(core_.args, LogLevel::warning, "resuming {}: {}", path().string(), line);
+    // Their files would stay on the disk, and on some file systems in the way.
+    point_->model.clear();
+    point_->optimizer.reset();
   }
 
   /// Begins the way back after `TrainBegin`: what that has done to the callbacks is theirs to keep.
@@ -115,6 +126,7 @@ class TrainingCheckpoints {
               path().string());
     else
       load_random(point_->random);
+    if (!core_.progress.position.begun) announce_again();
   }
 
   /// As the generators were when the half-done accumulation began.
@@ -126,16 +138,26 @@ class TrainingCheckpoints {
     load_states(after_begin_.callbacks, trainer_.states(), ignored);
     const auto now = std::exchange(core_.control, after_begin_.control);
     if (now.should_training_stop) core_.control.request_stop(now.stop_reason);
-    core_.pending_logs.load_state(after_begin_.pending_logs);
+    core_.pending_logs = after_begin_.pending_logs;
     if (!point_->random.empty()) load_random(point_->random);
+    if (core_.progress.position.micro_batches == 0) announce_again();
   }
 
-  void load_half_done() { detail::load_half_done(core_, point_->half_done); }
+  void load_half_done() {
+    detail::load_half_done(core_, point_->half_done);
+    point_->half_done.clear();
+  }
 
   /// Writes a checkpoint, and tells of it when it is on the disk.
   void save(std::string reason) {
+    if (core_.updating) return;  // What threw has left weights and moments between two steps.
     announce();
+    saved_.reset();
     core_.save_reason = std::move(reason);
+    const struct Periodic {
+      std::string& reason;
+      ~Periodic() { reason = "periodic"; }
+    } whoever_saves_next{core_.save_reason};
     core_.unannounced = trainer_.derived().save_checkpoint();
     saved_ = {core_.state.global_step, core_.progress};
     if (!core_.writing.is_running()) announce();
@@ -149,8 +171,10 @@ class TrainingCheckpoints {
   /// Waits for the checkpoint that is being written, and tells of it.
   void announce() {
     wait_for_checkpoint(core_);
-    if (!core_.unannounced) return;
-    const auto checkpoint = *std::exchange(core_.unannounced, std::nullopt);
+    if (core_.unannounced) tell(*std::exchange(core_.unannounced, std::nullopt));
+  }
+
+  void tell(const std::filesystem::path& checkpoint) {
     trainer_.raise(Save{core_.context(), checkpoint});
     if (core_.options.push) {
       trainer_.raise(PushBegin{core_.context(), checkpoint});
@@ -163,9 +187,9 @@ class TrainingCheckpoints {
     return {core_.control,
             core_.progress.honouring,
             core_.state.log_history.size(),
-            core_.pending_logs.state(),
+            core_.pending_logs,
             save_states(trainer_.states()),
-            {},
+            core_.options.generators.empty() ? RandomState() : random_state(core_.options.generators),
             {}};
   }
 
@@ -180,7 +204,7 @@ class TrainingCheckpoints {
   /// Writes a checkpoint on the way out, of `point` if there is one and of this moment if not, unless that is
   /// done already. Callbacks stay as they are now.
   void save_on_the_way_out(const char* reason, const SafePoint* point) {
-    announce();
+    trainer_.attempt([&] { announce(); });
     if (!point && saved_ && saved_->first == core_.state.global_step && same_place(saved_->second)) return;
     const auto callbacks = trainer_.states();
     const auto now = save_states(callbacks);
@@ -197,7 +221,7 @@ class TrainingCheckpoints {
     core_.control = point.control;
     core_.progress.honouring = point.honouring;
     core_.state.log_history.resize(point.log_lines);
-    core_.pending_logs.load_state(point.pending_logs);
+    core_.pending_logs = point.pending_logs;
     load_states(point.callbacks, trainer_.states(), ignored);
     if (!point.random.empty()) load_random(point.random);
     const torch::NoGradGuard no_grad;
@@ -205,6 +229,12 @@ class TrainingCheckpoints {
     core_.progress.position.micro_batches = 0;
     core_.losses.clear();
     core_.optimizer->zero_grad();
+  }
+
+  /// The run may have been killed before everybody heard of the checkpoint that it goes on from.
+  void announce_again() {
+    if (point_->manifest && (point_->manifest->reason == "periodic" || point_->manifest->reason == "best"))
+      tell(path());
   }
 
   bool same_place(const TrainingProgress& saved) const {

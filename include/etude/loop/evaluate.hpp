@@ -99,7 +99,7 @@ class EvaluationLoop {
       auto batch = next->to(core_.device, args.dataloader_pin_memory);
       next = batches.next();
       seen_ += batch.size;
-      if (core_.training && !core_.updating) throw_if_interrupted();
+      interruption_point();
       batch = trainer_.raise(PredictionStepBegin{core_.context(), std::move(batch)}).batch;
       auto output = trainer_.derived().prediction_step(batch, ignore_keys_);
       if (output.loss.defined()) loss.add(checked_loss(output.loss), static_cast<double>(batch.size));

@@ -119,6 +119,7 @@ class EventSource {
   template <class Method>
   auto guarded(Method method) {
     const auto outside = depth();
+    const InterruptionScope whole(false);
     try {
       return method();
     } catch (const Interrupted&) {

@@ -36,28 +36,32 @@ class TrainLoop {
     prepare(options);
     SignalGuard signals(core_.args.enable_jit_checkpoint);
     const auto outside = trainer_.depth();
+    TrainOutput output;
     trainer_.template open<TrainEnd>();
     try {
       if (checkpoints_.resumes())
         stoppable([&] { trainer_.raise(CheckpointLoaded{core_.context(), checkpoints_.path()}); });
       stoppable([&] { trainer_.raise(TrainBegin{core_.context()}); });
-      if (checkpoints_.resumes()) checkpoints_.begun();
+      if (checkpoints_.resumes()) stoppable([&] { checkpoints_.begun(); });
+      is_ready_ = true;
       if (!core_.progress.started) stoppable([&] { evaluate_at_start(); });
       if (core_.progress.honouring && !core_.progress.position.begun) stoppable([&] { log_save_evaluate(); });
       if (!core_.progress.finishing) run_epochs();
       epoch_is_resumed_ = group_is_resumed_ = false;
-      auto output = finish();
-      if (const int signal = SignalGuard::came()) end_by(signal, signals);
-      return output;
+      output = finish();
     } catch (const Interrupted& interrupted) {
       end_interrupted(interrupted, outside);
       end_by(interrupted.signal, signals);
     } catch (...) {
-      trainer_.attempt([&] { save_after_exception(); });
+      std::optional<typename Checkpoints::SafePoint> now;
+      trainer_.attempt([&] { now = checkpoints_.safe_point(); });
       trainer_.report(std::current_exception());
+      trainer_.attempt([&] { save_after_exception(now); });
       end_early(outside);
       throw;
     }
+    if (const int signal = SignalGuard::came()) end_by(signal, signals);  // it came too late to interrupt
+    return output;
   }
 
  private:
@@ -122,7 +126,10 @@ class TrainLoop {
         begin_epoch();
         if (!ended) run_steps();
       });
-      if (!std::exchange(position.ended, true)) stoppable([&] { trainer_.template leave<EpochEnd>(); });
+      if (!std::exchange(position.ended, true)) {
+        core_.progress.honouring = true;
+        stoppable([&] { trainer_.template leave<EpochEnd>(); });
+      }
       if (!ended || core_.progress.honouring) stoppable([&] { log_save_evaluate(); });
       stoppable([&] { trainer_.template leave<TrainingRunEpochEnd>(); });
       epoch_was_stopped_ = std::exchange(core_.control.should_epoch_stop, false);
@@ -157,6 +164,7 @@ class TrainLoop {
       auto group = fetch(batches);
       if (group.empty()) {
         if (position.examples == 0) core_.control.request_stop("train_dataset gave no batches");
+        forget_group();
         position.exhausted = true;
         return;
       }
@@ -168,8 +176,18 @@ class TrainLoop {
       update(next, static_cast<double>(position.epoch) +
                        static_cast<double>(next.padded_examples) / static_cast<double>(padded_total));
     }
+    forget_group();
     const auto rest = core_.train_dataloader->size(position.examples);
     position.exhausted = core_.control.should_epoch_stop || (rest && *rest == 0);
+  }
+
+  /// A group that was given up, or could not go on where it was interrupted, is to be begun anew.
+  void forget_group() {
+    group_begin_.reset();
+    if (!std::exchange(group_is_resumed_, false)) return;
+    checkpoints_.put_back();
+    checkpoints_.load_group_random();
+    core_.progress.position.micro_batches = 0;
   }
 
   void begin_group() {
@@ -185,6 +203,7 @@ class TrainLoop {
   std::vector<Batch> fetch(Batches& batches) {
     std::vector<Batch> group;
     while (static_cast<std::int64_t>(group.size()) < core_.args.gradient_accumulation_steps) {
+      const InterruptionScope waiting(true);
       auto batch = batches.next();
       if (!batch) break;
       group.push_back(std::move(*batch));
@@ -269,9 +288,9 @@ class TrainLoop {
     core_.learning_rate = core_.lr_scheduler->get_last_lr();
     core_.updating = true;
     optimizer.step(optimizer.needs_closure() ? reevaluate_ : nullptr);
-    trainer_.raise(OptimizerStep{core_.context()});
+    stop_later([&] { trainer_.raise(OptimizerStep{core_.context()}); });
     core_.lr_scheduler->step();
-    trainer_.raise(SchedulerStep{core_.context(), core_.lr_scheduler->get_last_lr()});
+    stop_later([&] { trainer_.raise(SchedulerStep{core_.context(), core_.lr_scheduler->get_last_lr()}); });
     optimizer.zero_grad();
     for (const auto& loss : core_.losses) core_.loss.add(loss);
     core_.losses.clear();
@@ -279,6 +298,7 @@ class TrainLoop {
     core_.state.epoch = epoch;
     core_.progress.position = next;
     core_.updating = false;
+    core_.progress.honouring = true;
     group_begin_.reset();
     trainer_.raise(StepEnd{core_.context()});
     log_save_evaluate();
@@ -308,6 +328,7 @@ class TrainLoop {
     core_.progress.honouring = core_.control.should_evaluate = core_.progress.started;
     if (checkpoints_.may_save()) evaluation_begin_ = checkpoints_.safe_point();
     core_.control.should_evaluate = false;
+    const InterruptionScope evaluating(true);
     const auto metrics = trainer_.evaluate_all(core_.options.eval_dataset, "eval", {});
     evaluation_begin_.reset();
     core_.progress.honouring = false;
@@ -341,6 +362,7 @@ class TrainLoop {
   TrainOutput finish() {
     const bool early = core_.state.global_step < plan_.max_steps;
     const bool was_finishing = std::exchange(core_.progress.finishing, true);
+    core_.progress.honouring = true;
     auto& reason = core_.control.stop_reason;
     if (early) {
       if (reason.empty())
@@ -353,6 +375,7 @@ class TrainLoop {
     // between.
     for (int i = 0; i < 2; ++i) stoppable([&] { log_save_evaluate(); });
     checkpoints_.announce();
+    is_done_ = true;
     TrainOutput output;
     output.stop_reason = early ? reason : "";
     stoppable([&] { log_summary(); });
@@ -390,10 +413,15 @@ class TrainLoop {
                                       : "no evaluation gave a best metric");
       return;
     }
+    // The output folder may have been moved since, and another run be where it was.
     std::filesystem::path best = *core_.state.best_model_checkpoint;
-    std::error_code error;
-    // The output folder may have been moved since.
-    if (!std::filesystem::exists(best, error)) best = core_.store->output_dir() / best.filename();
+    if (core_.state.best_global_step && core_.store->has(*core_.state.best_global_step))
+      best = core_.store->folder(*core_.state.best_global_step);
+    if (std::error_code error; !std::filesystem::exists(best, error)) {
+      message(core_.args, LogLevel::error,
+              "the checkpoint of the best model, {}, is gone: the weights stay the last", best.string());
+      return;
+    }
     FolderReader folder(best, /*need_manifest=*/false);
     core_.model.load_state_dict(read_model_files(folder));
     trainer_.raise(CheckpointLoaded{core_.context(), best});
@@ -401,17 +429,18 @@ class TrainLoop {
 
   /// Whether a resumed training is on its way to where it was: it has done nothing yet that isn't in the
   /// checkpoint, and isn't in a state to write another.
-  bool is_catching_up() const { return epoch_is_resumed_ || group_is_resumed_; }
+  bool is_catching_up() const { return !is_ready_ || epoch_is_resumed_ || group_is_resumed_; }
 
-  void save_after_exception() {
-    if (!core_.args.save_on_exception || !checkpoints_.may_save() || !core_.progress.started) return;
-    if (is_catching_up()) return;
+  bool may_save_on_the_way_out() const { return checkpoints_.may_save() && !is_done_ && !is_catching_up(); }
+
+  void save_after_exception(const std::optional<typename Checkpoints::SafePoint>& now) {
+    if (!core_.args.save_on_exception || !core_.progress.started || !may_save_on_the_way_out()) return;
     if (core_.updating) {
       message(core_.args, LogLevel::warning,
               "no checkpoint is written after this exception: the optimizer was at work");
       return;
     }
-    const auto& begin = evaluation_begin_ ? evaluation_begin_ : group_begin_;
+    const auto& begin = evaluation_begin_ ? evaluation_begin_ : group_begin_ ? group_begin_ : now;
     checkpoints_.save_on_the_way_out("exception", begin ? &*begin : nullptr);
   }
 
@@ -426,7 +455,7 @@ class TrainLoop {
 
   void end_interrupted(const Interrupted& interrupted, std::size_t outside) {
     trainer_.attempt([&] {
-      if (checkpoints_.may_save() && !core_.updating && !is_catching_up()) {
+      if (may_save_on_the_way_out() && !core_.updating) {
         message(core_.args, LogLevel::warning, "{}: writing a checkpoint; a second signal ends at once",
                 interrupted.what());
         checkpoints_.save_on_the_way_out("interrupted", evaluation_begin_ ? &*evaluation_begin_ : nullptr);
@@ -440,7 +469,6 @@ class TrainLoop {
   /// for it that returns.
   [[noreturn]] static void end_by(int signal, SignalGuard& signals) {
     signals.restore();
-    ::raise(signal);
     throw Interrupted(signal);
   }
 
@@ -454,7 +482,19 @@ class TrainLoop {
     } catch (const StopTraining& stop) {
       trainer_.close_to(outside);
       core_.optimizer->zero_grad();
-      core_.progress.position.micro_batches = 0;
+      if (!group_is_resumed_) core_.progress.position.micro_batches = 0;
+      group_begin_.reset();
+      evaluation_begin_.reset();
+      core_.control.request_stop(stop.what());
+    }
+  }
+
+  /// Runs a part of an update, which is not to be left half done.
+  template <class Part>
+  void stop_later(Part part) {
+    try {
+      part();
+    } catch (const StopTraining& stop) {
       core_.control.request_stop(stop.what());
     }
   }
@@ -472,6 +512,8 @@ class TrainLoop {
   std::optional<typename Checkpoints::SafePoint> group_begin_, evaluation_begin_;
   bool epoch_is_resumed_ = false;
   bool group_is_resumed_ = false;
+  bool is_ready_ = false;  // what was resumed is in its place
+  bool is_done_ = false;   // the last checkpoint is written, and weights may be exchanged for the best
 };
 
 }  // namespace etude

@@ -14,6 +14,7 @@
 
 #include "etude/error.hpp"
 #include "etude/reflect/enum.hpp"
+#include "etude/reflect/json_parser.hpp"
 #include "etude/reflect/json_reader.hpp"
 #include "etude/reflect/struct.hpp"
 #include "etude/reflect/type_name.hpp"
@@ -58,7 +59,9 @@ nlohmann::ordered_json to_json_value(const T& value) {
     });
   } else if constexpr (detail::NamedValues<T>) {
     json = nlohmann::ordered_json::object();
-    for (const auto& [name, item] : value) json[name] = to_json_value(item);
+    // Not by key, which would look through all that are there.
+    auto& members = json.get_ref<nlohmann::ordered_json::object_t&>();
+    for (const auto& [name, item] : value) members.emplace_back(name, to_json_value(item));
   } else if constexpr (detail::List<T>) {
     json = nlohmann::ordered_json::array();
     for (const auto& item : value)
@@ -89,57 +92,6 @@ T from_json_value(const Json& json, std::vector<std::string>* unknown_keys = nul
   if (!reader.faults.empty()) throw ArgumentError(fmt::format("{}", fmt::join(reader.faults, "\n")));
   if (unknown_keys) *unknown_keys = std::move(reader.unknown_keys);
   return value;
-}
-
-namespace detail {
-
-/// JSON in which Python's bare NaN, Infinity and -Infinity stand as strings.
-inline std::string quote_non_finite(std::string_view text) {
-  std::string result;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size();) {
-    const auto rest = text.substr(i);
-    if (in_string) {
-      const auto length = rest[0] == '\\' && rest.size() > 1 ? 2u : 1u;
-      in_string = rest[0] != '"';
-      result += rest.substr(0, length);
-      i += length;
-      continue;
-    }
-    std::string_view word;
-    for (const std::string_view name : {"NaN", "Infinity", "-Infinity"})
-      if (rest.starts_with(name)) word = name;
-    if (word.empty()) {
-      in_string = rest[0] == '"';
-      result += rest[0];
-      ++i;
-    } else {
-      result.append("\"").append(word).append("\"");
-      i += word.size();
-    }
-  }
-  return result;
-}
-
-}  // namespace detail
-
-/// `text` as JSON; bare NaN, Infinity and -Infinity, as Python writes them, become the strings "NaN" and so
-/// on. Throws ArgumentError that says where it isn't JSON, or that it is nested deeper than 100 levels.
-inline nlohmann::ordered_json parse_json(std::string_view text) {
-  static constexpr int deepest = 100;  // nlohmann::json copies and prints by recursion
-  const auto parse = [](std::string_view json) {
-    return nlohmann::ordered_json::parse(json, [](int depth, auto, const auto&) {
-      if (depth > deepest) throw ArgumentError(fmt::format("JSON is nested deeper than {} levels", deepest));
-      return true;
-    });
-  };
-  if (text.find('\0') != text.npos) throw ArgumentError("not JSON: there is a NUL in it");  // read as its end
-  const bool names_numbers = text.find("NaN") != text.npos || text.find("Infinity") != text.npos;
-  try {
-    return parse(names_numbers ? detail::quote_non_finite(text) : std::string(text));
-  } catch (const nlohmann::json::exception& error) {
-    throw ArgumentError(fmt::format("not JSON: {}", error.what()));
-  }
 }
 
 enum class KeyOrder { defined, sorted };

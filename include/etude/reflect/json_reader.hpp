@@ -73,6 +73,15 @@ std::string allowed_values(std::string_view absent = "null") {
   }
 }
 
+/// The beginning of a text that is too long for a message, without half a character at its end.
+inline std::string shortened(std::string text) {
+  static constexpr std::size_t longest = 60;
+  if (text.size() <= longest) return text;
+  std::size_t end = longest - 3;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
 /// `number` as a T, if T has exactly this number.
 template <std::integral T, class Number>
 std::optional<T> exact(Number number) {
@@ -85,8 +94,8 @@ std::optional<T> exact(Number number) {
   }
 }
 
-/// Reads JSON into C++ values and goes on after a fault, so that all are found. A value at fault stays as it
-/// was.
+/// Reads JSON into C++ values and goes on after a fault, so that all are found; after 20 they are no longer
+/// written down. A value at fault stays as it was.
 class JsonReader {
  public:
   std::vector<std::string> faults, unknown_keys;
@@ -127,9 +136,9 @@ class JsonReader {
  private:
   template <class T, class Json>
   bool read_whole(const Json& json, T& value, const std::string& path) {
-    const auto before = faults.size();
+    const auto before = refused_;
     read(json, value, path);
-    return faults.size() == before;
+    return refused_ == before;
   }
 
   template <class T, class Json>
@@ -188,8 +197,12 @@ class JsonReader {
 
   template <class T, class Json>
   void refuse(const Json& json, const std::string& path) {
-    auto text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-    if (text.size() > 60) text = text.substr(0, 57) + "...";
+    static constexpr std::size_t most = 20;
+    if (++refused_ > most) {
+      if (refused_ == most + 1) faults.push_back("and more");
+      return;
+    }
+    const auto text = shortened(json.dump(-1, ' ', false, Json::error_handler_t::replace));
     std::string offer;
     if constexpr (ReflectedEnum<T>) {
       if (json.is_string()) offer = did_you_mean(json.template get_ref<const std::string&>(), enum_names<T>);
@@ -197,6 +210,8 @@ class JsonReader {
     faults.push_back(fmt::format("{} is {}: must be {}{}", path.empty() ? "the value" : path, text,
                                  allowed_values<T>(), offer));
   }
+
+  std::size_t refused_ = 0;
 };
 
 }  // namespace etude::detail

@@ -21,13 +21,8 @@ inline bool same_json(const nlohmann::ordered_json& a, const nlohmann::ordered_j
 }
 
 inline std::string short_json(const nlohmann::ordered_json& value) {
-  static constexpr std::size_t longest = 60;
-  std::string text =
-      to_json_value(value).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-  if (text.size() <= longest) return text;
-  std::size_t end = longest - 3;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // no half characters
-  return text.substr(0, end) + "...";
+  return shortened(
+      to_json_value(value).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 }  // namespace detail

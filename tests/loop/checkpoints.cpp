@@ -1,0 +1,413 @@
+#include "etude/loop/checkpoints.hpp"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+#include <random>
+#include <sstream>
+
+#include "common/quick_files.hpp"
+#include "common/toy.hpp"
+
+namespace {
+
+using etude::IntervalStrategy;
+using etude::SaveStrategy;
+
+etude::TrainingArguments saving(const std::string& folder) {
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.save_strategy = SaveStrategy::steps;
+  args.save_steps = 1;
+  args.learning_rate = 0.01;
+  return args;
+}
+
+etude::TrainerOptions with(const etude::TrainingArguments& args, std::int64_t examples) {
+  auto options = toy::options(args, examples);
+  options.file_system = std::make_shared<toy::QuickFiles>();
+  return options;
+}
+
+struct Fault : std::runtime_error {
+  Fault() : std::runtime_error("a fault") {}
+};
+
+struct AtStep {
+  std::int64_t step = -1;
+  std::function<void()> act = {};
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step == step) act();
+  }
+};
+
+// As if the process had been killed: nothing is saved on the way out.
+void train_until(const etude::TrainerOptions& options, std::int64_t step,
+                 const etude::TrainOptions& how = {}) {
+  etude::Trainer<AtStep> trainer(options, AtStep{step, [] { throw Fault(); }});
+  CHECK_THROWS_AS(trainer.train(how), Fault);
+}
+
+// The handler that a program has and that returns.
+struct OwnHandler {
+  void (*before)(int) = ::signal(SIGTERM, [](int) {});
+  ~OwnHandler() { ::signal(SIGTERM, before); }
+};
+
+float weight_in(const std::filesystem::path& checkpoint) {
+  for (const auto& [name, tensor] : etude::load_model_files(checkpoint))
+    if (name == "weight") return tensor.item<float>();
+  return NAN;
+}
+
+template <class Trainer>
+float weight_of(Trainer& trainer) {
+  return trainer.model().named_parameters().front().second.template item<float>();
+}
+
+TEST_CASE("a training whose batches got another size may be killed again") {
+  const toy::Folder folder;
+  auto args = saving(folder);
+  args.num_train_epochs = 3;
+  train_until(with(args, 8), 5);  // checkpoint-4 of 24 is written
+  args.per_device_train_batch_size = 2;
+  const auto options = with(args, 8);
+  train_until(options, 7, {.resume_from_checkpoint = true});
+  etude::Trainer<> trainer(options);
+  // Four updates of one example, two of two for the rest of the epoch, and four for each of two more.
+  CHECK(trainer.train({.resume_from_checkpoint = true}).global_step == 14);
+  CHECK(trainer.state().max_steps == 14);
+  CHECK(trainer.state().epoch == 3);
+}
+
+struct Shuffling : etude::StatefulSampler {
+  Shuffling(std::size_t n, std::vector<std::size_t>& seen_) : order(n), seen(seen_) {}
+  void reset(torch::optional<std::size_t>) override {
+    std::iota(order.begin(), order.end(), 0u);
+    std::shuffle(order.begin(), order.end(), generator);
+    at = 0;
+  }
+  torch::optional<std::vector<std::size_t>> next(std::size_t count) override {
+    if (at == order.size()) return {};
+    const auto first = order.begin() + static_cast<std::ptrdiff_t>(at);
+    at = std::min(order.size(), at + count);
+    std::vector<std::size_t> indices(first, order.begin() + static_cast<std::ptrdiff_t>(at));
+    seen.insert(seen.end(), indices.begin(), indices.end());
+    return indices;
+  }
+  void save(torch::serialize::OutputArchive&) const override {}
+  void load(torch::serialize::InputArchive&) override {}
+  std::string state() const override {
+    std::ostringstream text;
+    text << generator;
+    return text.str();
+  }
+  void load_state(const std::string& text) override { std::istringstream(text) >> generator; }
+
+  std::mt19937 generator{3};
+  std::vector<std::size_t> order;
+  std::size_t at = 0;
+  std::vector<std::size_t>& seen;
+};
+
+TEST_CASE("a stateful sampler goes on with the next epoch from a checkpoint of an epoch's end") {
+  const toy::Folder folder, other;
+  const auto order = [](const std::string& output_dir, const etude::TrainOptions& how) {
+    std::vector<std::size_t> seen;
+    auto args = saving(output_dir);
+    args.save_strategy = SaveStrategy::epoch;
+    args.max_steps = 12;
+    auto options = with(args, 6);
+    options.train_sampler = std::make_shared<Shuffling>(6, seen);
+    etude::Trainer<>(options).train(how);
+    return seen;
+  };
+  const auto whole = order(folder, {});
+  const auto rest = order(other, {.resume_from_checkpoint = folder / "checkpoint-6"});
+  CHECK(whole.size() == 12);
+  CHECK(rest == std::vector(whole.begin() + 6, whole.end()));
+}
+
+TEST_CASE("an exception behind an epoch's last step doesn't undo its end") {
+  struct Pushing {
+    void on(const etude::Save& e) {
+      if (e.state.global_step == 3) throw Fault();
+    }
+  };
+  const toy::Folder folder;
+  auto args = saving(folder);
+  args.save_strategy = SaveStrategy::epoch;
+  args.eval_strategy = IntervalStrategy::epoch;
+  args.num_train_epochs = 2;
+  args.save_on_exception = true;
+  etude::Trainer<Pushing> trainer(with(args, 3));
+  CHECK_THROWS_AS(trainer.train(), Fault);
+  CHECK(etude::load_trainer_state(folder / "checkpoint-3").log_history.size() == 1);
+}
+
+template <class Event>
+struct StopIn {
+  void on(const Event& e) {
+    if (e.state.global_step == 2) throw etude::StopTraining("enough");
+  }
+};
+
+TEST_CASE_TEMPLATE("a stop in the middle of an update waits for its end", Event, etude::OptimizerStep,
+                   etude::SchedulerStep) {
+  const toy::Folder folder;
+  auto args = saving(folder);
+  args.save_steps = 100;
+  const auto options = with(args, 6);
+  {
+    etude::Trainer<StopIn<Event>> trainer(options);
+    const auto output = trainer.train();
+    CHECK(output.global_step == 3);
+    CHECK(output.stop_reason == "enough");
+  }
+  for (const auto& [name, tensor] :
+       etude::load_safetensors(folder / "checkpoint-3/optimizer.safetensors").tensors)
+    if (name.ends_with(".step")) CHECK(tensor.template item<std::int64_t>() == 3);
+  etude::Trainer<> rest(options);
+  CHECK(rest.train({.resume_from_checkpoint = true}).global_step == 6);
+}
+
+TEST_CASE("a checkpoint that was due stays when a better one comes") {
+  const toy::Folder folder;
+  auto args = saving(folder);
+  args.save_steps = 3;
+  args.eval_strategy = IntervalStrategy::epoch;
+  args.load_best_model_at_end = true;
+  args.num_train_epochs = 3;
+  etude::Trainer<>(with(args, 3)).train();
+  for (const char* name : {"checkpoint-3", "checkpoint-6", "checkpoint-9"})
+    CHECK(std::filesystem::exists(folder / name));
+}
+
+TEST_CASE("a user's own checkpoint is not taken for one that was the best") {
+  const toy::Folder folder;
+  auto args = saving(folder);
+  args.save_steps = 100;
+  args.eval_strategy = IntervalStrategy::steps;
+  args.eval_steps = 2;
+  args.load_best_model_at_end = true;
+  etude::Trainer<AtStep> trainer(with(args, 8));
+  trainer.callback<AtStep>() = {3, [&] { trainer.save_checkpoint(); }};
+  trainer.train();
+  CHECK(etude::read_manifest(folder / "checkpoint-3").reason == "periodic");
+}
+
+TEST_CASE("a signal in an evaluation that a callback began waits for what the callback is in") {
+  struct Evaluating {
+    etude::Trainer<Evaluating>* trainer = nullptr;
+    int seen = 0;
+    void on(const etude::BackwardEnd& e) {
+      if (!trainer || e.state.global_step != 1 || ++seen != 2) return;
+      ::raise(SIGTERM);
+      trainer->evaluate();
+    }
+  };
+  const OwnHandler handler;
+  const auto weight = [](const std::string& folder, bool interrupt) {
+    auto args = saving(folder);
+    args.gradient_accumulation_steps = 3;
+    etude::Trainer<Evaluating> trainer(with(args, 9));
+    if (interrupt) trainer.callback<Evaluating>().trainer = &trainer;
+    const etude::TrainOptions how{.resume_from_checkpoint = etude::if_any};
+    if (interrupt)
+      CHECK_THROWS_AS(trainer.train(how), etude::Interrupted);
+    else
+      trainer.train(how);
+    return weight_of(trainer);
+  };
+  const toy::Folder whole, broken;
+  weight(broken, true);
+  CHECK(weight(broken, false) == weight(whole, false));
+}
+
+TEST_CASE("what comes after the last checkpoint writes none: the weights may be the best ones") {
+  struct Ending {
+    etude::Trainer<Ending>* trainer = nullptr;
+    bool throws = false;
+    void on(const etude::TrainEnd&) {
+      if (throws) throw Fault();
+      if (!trainer) return;
+      ::raise(SIGTERM);
+      trainer->evaluate();
+    }
+  };
+  const OwnHandler handler;
+  const auto last_weight = [](bool interrupt, bool fault) {
+    const toy::Folder folder;
+    auto args = saving(folder);
+    args.learning_rate = 5;
+    args.optim = etude::OptimizerNames::sgd;
+    args.eval_strategy = IntervalStrategy::steps;
+    args.eval_steps = 1;
+    args.load_best_model_at_end = true;
+    args.save_on_exception = true;
+    etude::Trainer<Ending> trainer(with(args, 6));
+    if (interrupt) trainer.callback<Ending>().trainer = &trainer;
+    trainer.callback<Ending>().throws = fault;
+    if (interrupt)
+      CHECK_THROWS_AS(trainer.train(), etude::Interrupted);
+    else if (fault)
+      CHECK_THROWS_AS(trainer.train(), Fault);
+    else
+      trainer.train();
+    CHECK(weight_of(trainer) != weight_in(folder / "checkpoint-6"));
+    return weight_in(folder / "checkpoint-6");
+  };
+  const auto right = last_weight(false, false);
+  CHECK(last_weight(true, false) == right);
+  CHECK(last_weight(false, true) == right);
+}
+
+TEST_CASE("a callback that throws in TrainBegin leaves the checkpoint that is resumed as it is") {
+  struct Failing {
+    void on(const etude::TrainBegin&) { throw Fault(); }
+  };
+  const toy::Folder folder;
+  auto args = saving(folder);
+  args.save_on_exception = true;
+  etude::Trainer<>(with(args, 3)).train();
+  const auto before = etude::read_manifest(folder / "checkpoint-3");
+  etude::Trainer<Failing> trainer(with(args, 6));
+  CHECK_THROWS_AS(trainer.train({.resume_from_checkpoint = true}), Fault);
+  CHECK(etude::read_manifest(folder / "checkpoint-3") == before);
+}
+
+TEST_CASE("a checkpoint that a callback asks for belongs to a run, where nothing is saved otherwise") {
+  const toy::Folder folder;
+  auto args = saving(folder);
+  etude::Trainer<>(with(args, 4)).train();
+  args.save_strategy = SaveStrategy::no;
+  etude::Trainer<AtStep> trainer(with(args, 9));
+  trainer.callback<AtStep>() = {7, [&] { trainer.control().should_save = true; }};
+  trainer.train();
+  const auto old = etude::read_manifest(folder / "checkpoint-4"),
+             fresh = etude::read_manifest(folder / "checkpoint-7");
+  CHECK_FALSE(fresh.run.empty());
+  CHECK(fresh.run != old.run);
+  CHECK(fresh.serial > old.serial);
+}
+
+TEST_CASE("early stopping keeps what it found before the first step") {
+  const toy::Folder folder, other;
+  auto args = saving(folder);
+  args.eval_strategy = IntervalStrategy::steps;
+  args.eval_steps = 1;
+  args.eval_on_start = true;
+  args.metric_for_best_model = "loss";
+  args.learning_rate = 50;  // it gets worse and worse
+  args.optim = etude::OptimizerNames::sgd;
+  args.save_steps = 100;
+  const etude::EarlyStoppingCallback stopping{
+      .early_stopping_patience = 2,
+      .early_stopping_threshold_kind = etude::EarlyStoppingThreshold::cumulative};
+  etude::Trainer<etude::EarlyStoppingCallback> whole(with(args, 6), stopping);
+  CHECK(whole.train().global_step == 2);
+  args.output_dir = other;
+  etude::Trainer<etude::EarlyStoppingCallback> rest(with(args, 6), stopping);
+  CHECK(rest.train({.resume_from_checkpoint = folder / "checkpoint-0"}).global_step == 2);
+}
+
+TEST_CASE("everybody hears of a checkpoint, killed or not") {
+  struct Saves {
+    std::vector<std::string> heard = {};
+    void on(const etude::Save& e) { heard.push_back(e.checkpoint.filename()); }
+  };
+  const toy::Folder folder;
+  auto options = with(saving(folder), 4);
+  etude::Trainer<>(options).train();
+  etude::Trainer<Saves> trainer(options);
+  trainer.train({.resume_from_checkpoint = folder / "checkpoint-2"});
+  CHECK(trainer.callback<Saves>().heard ==
+        std::vector<std::string>{"checkpoint-2", "checkpoint-3", "checkpoint-4"});
+}
+
+TEST_CASE("a half-done accumulation that is stopped before it goes on is begun anew") {
+  struct Signal {
+    bool on_ = false;
+    void on(const etude::SubstepEnd& e) {
+      if (on_ && e.state.global_step == 2) ::raise(SIGTERM);
+    }
+  };
+  struct Stopping {
+    void on(const etude::TrainBegin& e) { e.control.request_stop("no time"); }
+  };
+  const OwnHandler handler;
+  const toy::Folder folder, other;
+  auto args = saving(folder);
+  args.gradient_accumulation_steps = 3;
+  args.save_steps = 100;
+  {
+    etude::Trainer<Signal> trainer(with(args, 12), Signal{true});
+    CHECK_THROWS_AS(trainer.train(), etude::Interrupted);
+  }
+  etude::Trainer<Stopping>(with(args, 12)).train({.resume_from_checkpoint = true});
+  etude::Trainer<> rest(with(args, 12));
+  rest.train({.resume_from_checkpoint = true});
+  args.output_dir = other;
+  etude::Trainer<> whole(with(args, 12));
+  whole.train();
+  CHECK(weight_of(rest) == weight_of(whole));
+}
+
+TEST_CASE("what was asked for at a step is done for that step, after an exception too") {
+  struct Tracker {
+    void on(const etude::Log& e) {
+      if (e.state.global_step == 2) throw Fault();
+    }
+  };
+  const toy::Folder folder;
+  auto args = saving(folder);
+  args.save_steps = 100;
+  args.save_on_exception = true;
+  args.logging_strategy = IntervalStrategy::steps;
+  args.logging_steps = 1;
+  args.eval_strategy = IntervalStrategy::steps;
+  args.eval_steps = 2;
+  {
+    etude::Trainer<Tracker> trainer(with(args, 5));
+    CHECK_THROWS_AS(trainer.train(), Fault);
+  }
+  etude::Trainer<> rest(with(args, 5));
+  rest.train({.resume_from_checkpoint = true});
+  std::vector<int> evaluated;
+  for (const auto& line : rest.state().log_history)
+    if (line.contains("eval_loss")) evaluated.push_back(line.at("step").get<int>());
+  CHECK(evaluated == std::vector{2, 4, 5});
+}
+
+TEST_CASE("a checkpoint can't be written in the middle of an update, and numbers in one are checked") {
+  struct Saving {
+    etude::Trainer<Saving>* trainer = nullptr;
+    void on(const etude::OptimizerStep&) { trainer->save_checkpoint(); }
+  };
+  const toy::Folder folder;
+  etude::Trainer<Saving> trainer(with(saving(folder), 2));
+  trainer.callback<Saving>().trainer = &trainer;
+  CHECK_THROWS_AS(trainer.train(), etude::Error);
+
+  etude::ResumePoint point;
+  point.progress.emplace();
+  etude::detail::check_place(point);
+  for (const auto& spoil : std::vector<std::function<void(etude::ResumePoint&)>>{
+           [](auto& p) { p.state.global_step = -1; },
+           [](auto& p) { p.state.global_step = std::int64_t{1} << 60; },
+           [](auto& p) { p.progress->position.epoch = -1; },
+           [](auto& p) { p.progress->position.examples = std::int64_t{1} << 60; },
+           [](auto& p) { p.progress->position.micro_batches = -1; },
+           [](auto& p) { p.progress->position.micro_batches = 1; },
+           [](auto& p) { p.progress->last_logged_step = 1; },
+           [](auto& p) { p.manifest = etude::Manifest{.global_step = 1}; }}) {
+    auto wrong = point;
+    spoil(wrong);
+    CHECK_THROWS_AS(etude::detail::check_place(wrong), etude::CheckpointError);
+  }
+}
+
+}  // namespace
