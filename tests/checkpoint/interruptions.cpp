@@ -97,8 +97,9 @@ TEST_CASE("a training that is interrupted while it finds back to where it was lo
   Run unbroken(other);
   REQUIRE(unbroken.train());
   const auto expected = toy::outcome(*unbroken.trainer);
-  for (const auto* first : {"SubstepEnd", "StepEnd"})
-    for (const auto* second : {"CheckpointLoaded", "TrainBegin", "EpochBegin", "BatchFetched", "StepBegin"})
+  for (const std::string first : {"SubstepEnd", "StepEnd"})
+    for (const std::string second :
+         {"CheckpointLoaded", "TrainBegin", "EpochBegin", "BatchFetched", "StepBegin"})
       for (const bool save_on_exception : {false, true}) {
         CAPTURE(first);
         CAPTURE(second);

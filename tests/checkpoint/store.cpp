@@ -101,6 +101,7 @@ TEST_CASE("what a crash left of checkpoints is cleaned, and nothing else") {
                            ".checkpoint-8.replaced", ".checkpoint-9.replaced", "checkpoint-9"})
     fs::create_directory(folder / name);
   fs::create_directory_symlink("checkpoint-9", folder / ".latest.0123");
+  toy::write_text(folder / ".trainer_state.json.0123.partial", "{");
   CHECK(CheckpointStore(std::string(folder)).clean().empty());
   auto expected = others;
   expected.insert({"checkpoint-8", "checkpoint-9"});

@@ -5,9 +5,11 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/folder.hpp"
+#include "common/growth.hpp"
 #include "common/pickle_bytes.hpp"
 #include "common/zip_bytes.hpp"
 
@@ -148,6 +150,19 @@ TEST_CASE("a bool that is neither 0 nor 1 is refused") {
       {{"w", pickled::tensor({.type = "BoolStorage", .count = 2, .sizes = {1}, .strides = {1}})}});
   CHECK(fault_of(pickle, {"\1\0"s}) == "it was read");
   CHECK(contains(fault_of(pickle, {"\1\2"}), "tensor 'w': a bool must be 0 or 1"));
+}
+
+TEST_CASE("many tensors of one storage of bools are read in time that grows as the file does") {
+  const auto growth = toy::growth(300, [](int n) {
+    std::vector<std::pair<std::string, std::string>> items;
+    for (int i = 0; i < n; ++i)
+      items.emplace_back(
+          std::to_string(i),
+          pickled::tensor({.type = "BoolStorage", .count = 6000 * n, .sizes = {1}, .strides = {1}}));
+    const auto file = load(pickled::dict(items), {std::string(static_cast<std::size_t>(6000 * n), '\1')});
+    CHECK(file.tensors.size() == static_cast<std::size_t>(n));
+  });
+  CHECK(growth < 3.5);
 }
 
 TEST_CASE("a storage is read only if one of the wanted tensors has it, and is told with its file's name") {

@@ -410,4 +410,21 @@ TEST_CASE("a checkpoint can't be written in the middle of an update, and numbers
   }
 }
 
+TEST_CASE("two trainings don't write their checkpoints to one folder at a time") {
+  const toy::Folder folder;
+  const auto options = with(saving(folder), 2);
+  std::string told;
+  etude::Trainer<AtStep> first(options), second(options);
+  first.callback<AtStep>() = {1, [&] {
+                                try {
+                                  second.train();
+                                } catch (const etude::CheckpointError& error) {
+                                  told = error.what();
+                                }
+                              }};
+  first.train();
+  CHECK(told.find("another training") != std::string::npos);
+  second.train();
+}
+
 }  // namespace

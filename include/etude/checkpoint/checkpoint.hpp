@@ -197,7 +197,7 @@ inline std::filesystem::path write_checkpoint(TrainerCore& core,
                       limit = core.args.save_total_limit](const CheckpointContents& of) {
     of.write(*writer);
     if (const auto problem = store.commit(*writer, of.facts(), limit, best))
-      message(core.args, LogLevel::warning, "an old checkpoint is still there: {}", *problem);
+      message(core.args, LogLevel::warning, "{}", *problem);
   };
   if (!core.args.save_async) {
     write(contents);

@@ -87,19 +87,25 @@ class CheckpointStore {
   void unlock() { lock_.reset(); }
 
   /// Puts right what a crash has left: old checkpoints whose replacement was not finished are back,
-  /// unfinished ones are removed. Returns what couldn't be done, in words.
+  /// unfinished ones are removed, and what was to become `latest` or `trainer_state.json`. No other store may
+  /// be at work in `output_dir` (see `lock`). Returns what couldn't be done, in words; throws CheckpointError
+  /// where `output_dir` can't be read.
   std::vector<std::string> clean() {
     auto problems = recover_replaced(*files_, output_dir_, [](const std::filesystem::path& path) {
       return checkpoint_step(path).has_value();
     });
-    std::vector<std::filesystem::path> leftovers, links;
+    std::vector<std::filesystem::path> leftovers, others;
     std::error_code error;
     for (std::filesystem::directory_iterator entry(output_dir_, error), end; !error && entry != end;
          entry.increment(error)) {
       std::error_code gone;
-      if (is_leftover(entry->path().filename().string())) leftovers.push_back(entry->path());
-      if (entry->path().filename().string().starts_with(".latest.") && entry->is_symlink(gone))
-        links.push_back(entry->path());
+      const auto name = entry->path().filename().string();
+      const auto type = entry->symlink_status(gone).type();
+      if (is_leftover(name)) leftovers.push_back(entry->path());
+      if ((type == std::filesystem::file_type::symlink && name.starts_with(".latest.")) ||
+          (type == std::filesystem::file_type::regular && name.starts_with(".trainer_state.json.") &&
+           name.ends_with(".partial")))
+        others.push_back(entry->path());
     }
     const auto attempt = [&](const auto& remove, const std::filesystem::path& path) {
       try {
@@ -110,7 +116,7 @@ class CheckpointStore {
     };
     for (const auto& path : leftovers)
       attempt([&](const auto& folder) { remove_abandoned(*files_, folder); }, path);
-    for (const auto& path : links) attempt([&](const auto& link) { files_->remove_all(link); }, path);
+    for (const auto& path : others) attempt([&](const auto& file) { files_->remove_all(file); }, path);
     return problems;
   }
 

@@ -40,6 +40,13 @@ class TrainingCheckpoints {
 
   explicit TrainingCheckpoints(Trainer& trainer) : trainer_(trainer), core_(trainer.core_) {}
 
+  TrainingCheckpoints(const TrainingCheckpoints&) = delete;
+  TrainingCheckpoints& operator=(const TrainingCheckpoints&) = delete;
+  ~TrainingCheckpoints() {
+    trainer_.attempt([&] { wait_for_checkpoint(core_); });
+    if (core_.store) core_.store->unlock();
+  }
+
   bool may_save() const {
     return core_.args.save_strategy != SaveStrategy::no || core_.args.load_best_model_at_end;
   }
@@ -54,13 +61,18 @@ class TrainingCheckpoints {
   void find(const TrainOptions::Resume& resume) {
     wait_for_checkpoint(core_);
     core_.store = std::make_unique<CheckpointStore>(core_.args.output_dir, core_.options.file_system);
-    if (resume || may_save()) core_.store->clean();
+    if (may_save()) {
+      if (!core_.store->lock())
+        throw CheckpointError(fmt::format(
+            "output_dir is {}: another training is writing its checkpoints there", core_.args.output_dir));
+      for (const auto& problem : core_.store->clean()) message(core_.args, LogLevel::warning, "{}", problem);
+    }
     if (resume) point_ = find_resume_point(resume, *core_.store, core_.args);
     core_.store->begin(resumes() ? point_->manifest : std::nullopt);
     if (!resumes() || !may_save()) return;
     if (const auto problem = core_.store->finish_commit(path(), core_.args.save_total_limit,
                                                         point_->state.best_model_checkpoint))
-      message(core_.args, LogLevel::warning, "an old checkpoint is still there: {}", *problem);
+      message(core_.args, LogLevel::warning, "{}", *problem);
   }
 
   /// Takes over weights, state and the place in the data; `plan` is what is left to do from there.
