@@ -79,11 +79,11 @@ class InlineCallback {
   /// How many occurrences it has counted, so that a resumed training counts on.
   nlohmann::ordered_json state() const { return {{"seen", seen_}}; }
   void load_state(const nlohmann::ordered_json& state) {
-    constexpr std::uint64_t most = std::uint64_t{1} << 53;
+    constexpr std::int64_t most = std::int64_t{1} << 53;
     const auto& seen = state.at("seen");
-    if (!seen.is_number_unsigned() || seen.get<std::uint64_t>() > most)
-      throw CheckpointError("seen must be a whole number from 0 to 2^53");
-    seen_ = seen.get<std::int64_t>();
+    const auto count = seen.is_number_integer() ? seen.get<std::int64_t>() : -1;
+    if (count < 0 || count > most) throw CheckpointError("seen must be a whole number from 0 to 2^53");
+    seen_ = count;
   }
 
  private:

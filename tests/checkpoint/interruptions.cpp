@@ -33,7 +33,8 @@ struct Run {
   std::mt19937 engine;
   std::unique_ptr<Trainer> trainer;
 
-  Run(const std::string& folder, Interrupter interrupter = {}, bool save_on_exception = false) {
+  Run(const std::string& folder, Interrupter interrupter = {}, bool save_on_exception = false,
+      std::int64_t patience = 9) {
     auto options = toy::full_options(folder, engine);
     options.args.num_train_epochs = 1;
     options.args.dataloader_num_workers = 2;
@@ -43,9 +44,9 @@ struct Run {
     options.args.save_total_limit = 2;
     options.args.save_on_exception = save_on_exception;
     options.file_system = std::make_shared<toy::QuickFiles>();
-    trainer =
-        std::make_unique<Trainer>(options, toy::Diary{.engine = &engine},
-                                  etude::EarlyStoppingCallback{.early_stopping_patience = 9}, interrupter);
+    trainer = std::make_unique<Trainer>(options, toy::Diary{.engine = &engine},
+                                        etude::EarlyStoppingCallback{.early_stopping_patience = patience},
+                                        interrupter);
   }
   // False if it was interrupted.
   bool train() {
@@ -114,6 +115,32 @@ TEST_CASE("a training that is interrupted while it finds back to where it was lo
         REQUIRE(last.train());
         CHECK(toy::outcome(*last.trainer) == expected);
       }
+}
+
+TEST_CASE(
+    "a training that is interrupted while it comes to an early end ends as if nothing had come between") {
+  const Handler handler;
+  const toy::Folder other;
+  Run unbroken(other, {}, false, 2);
+  REQUIRE(unbroken.train());
+  REQUIRE(unbroken.trainer->state().global_step == 3);  // of the 6 of the epoch
+  const auto expected = toy::outcome(*unbroken.trainer);
+  const std::map<std::string, int> moments = {
+      {"StepEnd", 3}, {"Evaluate", 3}, {"Save", 3}, {"EpochEnd", 1}, {"TrainingRunEpochEnd", 1},
+      {"Stop", 1},    {"TrainEnd", 1}};
+  for (const auto& [first, n] : moments)
+    for (const auto& [second, unused] : moments) {
+      CAPTURE(first);
+      CAPTURE(second);
+      const toy::Folder folder;
+      Run run(folder, {.event = first, .n = n}, false, 2);
+      REQUIRE_FALSE(run.train());
+      Run again(folder, {.event = second}, false, 2);
+      again.train();  // Not every event comes again.
+      Run last(folder, {}, false, 2);
+      REQUIRE(last.train());
+      CHECK(toy::outcome(*last.trainer) == expected);
+    }
 }
 
 }  // namespace

@@ -137,8 +137,8 @@ class TrainLoop {
         position = {.epoch = position.epoch + 1};
       else
         position.ended = false;  // It may go on another day.
+      if (stop_is_due()) break;  // A signal is answered at the end, which is all that is left.
       throw_if_interrupted();
-      if (stop_is_due()) break;
     }
   }
 
@@ -467,7 +467,8 @@ class TrainLoop {
 
   /// As the signal would have ended the process by itself. Returns, by throwing, if the program has a handler
   /// for it that returns.
-  [[noreturn]] static void end_by(int signal, SignalGuard& signals) {
+  [[noreturn]] void end_by(int signal, SignalGuard& signals) {
+    core_.store->unlock();
     signals.restore();
     throw Interrupted(signal);
   }

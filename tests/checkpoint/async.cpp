@@ -1,0 +1,236 @@
+#include "common/full_run.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "common/folder.hpp"
+#include "common/quick_files.hpp"
+#include "etude/checkpoint/background.hpp"
+#include "etude/checkpoint/store.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+struct Witness {
+  std::vector<std::int64_t> saved = {};  // in the order of the events
+  std::function<void(std::int64_t)> at_step = {};
+
+  void on(const etude::StepEnd& e) {
+    if (at_step) at_step(e.state.global_step);
+  }
+  void on(const etude::Save& e) { saved.push_back(*etude::checkpoint_step(e.checkpoint)); }
+};
+
+using Trainer = etude::Trainer<toy::Quiet, Witness, toy::Diary, etude::EarlyStoppingCallback>;
+
+// Six steps, with a checkpoint every other.
+struct Run {
+  std::mt19937 engine;
+  std::unique_ptr<Trainer> trainer;
+
+  Run(const std::string& folder, toy::QuickFiles::Hook hook = {}, Witness witness = {}, bool async = true) {
+    auto options = toy::full_options(folder, engine);
+    options.args.num_train_epochs = 1;
+    options.args.save_steps = 2;
+    options.args.save_async = async;
+    options.file_system = std::make_shared<toy::QuickFiles>(std::move(hook));
+    trainer = std::make_unique<Trainer>(options, std::move(witness), toy::Diary{.engine = &engine},
+                                        etude::EarlyStoppingCallback{.early_stopping_patience = 5});
+  }
+  std::vector<std::int64_t> saved() { return trainer->callback<Witness>().saved; }
+};
+
+// Something that one thread waits for and another does. Gives up after a time, so that a test can fail.
+class Gate {
+ public:
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  bool wait() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, 20s, [&] { return open_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+};
+
+bool is_of(const fs::path& path, int step) {
+  return path.string().find(fmt::format("checkpoint-{}", step)) != std::string::npos;
+}
+
+TEST_CASE("a checkpoint that is written behind the training is that of the step at which it was asked for") {
+  const toy::Folder folder, other;
+  Gate step_is_done;
+  bool went_on = false;
+  const auto hook = [&](std::string_view operation, const fs::path& path) {
+    if (operation == "create" && is_of(path, 4)) went_on = step_is_done.wait();
+  };
+  Run run(folder, hook, {.at_step = [&](std::int64_t step) {
+            if (step == 5) step_is_done.open();
+          }});
+  run.trainer->train();
+  CHECK(went_on);
+  CHECK((run.saved() == std::vector<std::int64_t>{2, 4, 6}));
+
+  Run synchronous(other, {}, {}, false);
+  synchronous.trainer->train();
+  CHECK(toy::outcome(*run.trainer) == toy::outcome(*synchronous.trainer));
+  for (const int step : {2, 4, 6})
+    for (const auto* name : {"model.safetensors", "optimizer.safetensors", "random_state.safetensors",
+                             "optimizer.json", "scheduler.json", "training_progress.json"}) {
+      const auto in_checkpoint = [&](const toy::Folder& of) {
+        return toy::read_text(of / fmt::format("checkpoint-{}", step) / name);
+      };
+      CAPTURE(step);
+      CAPTURE(name);
+      CHECK(in_checkpoint(folder).size() > 10);
+      CHECK(in_checkpoint(folder) == in_checkpoint(other));
+    }
+  CHECK(toy::read_text(folder / "checkpoint-4" / "model.safetensors") !=
+        toy::read_text(folder / "checkpoint-6" / "model.safetensors"));
+}
+
+TEST_CASE("one checkpoint at most is being written, and none is left out") {
+  const toy::Folder folder;
+  std::mutex mutex;
+  std::vector<int> order;  // of each operation on a checkpoint, its step
+  const auto hook = [&](std::string_view operation, const fs::path& path) {
+    if (operation == "finish") std::this_thread::sleep_for(5ms);
+    const std::lock_guard lock(mutex);
+    for (const int step : {2, 4, 6})
+      if (is_of(path, step)) order.push_back(step);
+  };
+  Run run(folder, hook);
+  run.trainer->train();
+  CHECK(std::ranges::is_sorted(order));
+  CHECK((std::set(order.begin(), order.end()) == std::set<int>{2, 4, 6}));
+  CHECK((run.saved() == std::vector<std::int64_t>{2, 4, 6}));
+}
+
+TEST_CASE("an error of writing comes out of train() soon, or at its end") {
+  for (const int failing : {2, 4, 6}) {
+    CAPTURE(failing);
+    const toy::Folder folder;
+    Gate failed;
+    const auto hook = [&](std::string_view operation, const fs::path& path) {
+      if (operation != "write" || !is_of(path, failing)) return;
+      failed.open();
+      throw etude::detail::file_error(path, "can't be written", EIO);
+    };
+    Run run(folder, hook, {.at_step = [&](std::int64_t step) {
+              if (step == failing + 1) CHECK(failed.wait());
+            }});
+    CHECK_THROWS_WITH_AS(run.trainer->train(),
+                         doctest::Contains(fmt::format("checkpoint-{}", failing).c_str()),
+                         etude::CheckpointError);
+    CHECK(run.trainer->state().global_step <= failing + 2);
+    CHECK_FALSE(fs::exists(folder / fmt::format("checkpoint-{}", failing)));
+    std::vector<std::int64_t> whole;
+    for (int step = 2; step < failing; step += 2) whole.push_back(step);
+    CHECK(run.saved() == whole);
+  }
+}
+
+TEST_CASE("an error of writing that comes while the next step is done stops the training there") {
+  const toy::Folder folder;
+  Gate third_step, failed;
+  const auto hook = [&](std::string_view operation, const fs::path& path) {
+    if (operation != "write" || !is_of(path, 2)) return;
+    third_step.wait();
+    failed.open();
+    throw etude::detail::file_error(path, "can't be written", EIO);
+  };
+  Run run(folder, hook, {.at_step = [&](std::int64_t step) {
+            if (step != 3) return;
+            third_step.open();
+            CHECK(failed.wait());
+            std::this_thread::sleep_for(500ms);
+          }});
+  CHECK_THROWS_AS(run.trainer->train(), etude::CheckpointError);
+  CHECK(run.trainer->state().global_step == 3);
+}
+
+TEST_CASE("train() returns when all is written") {
+  const toy::Folder folder;
+  const auto hook = [&](std::string_view operation, const fs::path& path) {
+    if (operation == "rename" && is_of(path, 6)) std::this_thread::sleep_for(300ms);
+  };
+  Run run(folder, hook);
+  run.trainer->train();
+  for (const int step : {2, 4, 6}) {
+    etude::FolderReader reader(folder / fmt::format("checkpoint-{}", step));
+    CHECK_NOTHROW(reader.verify());
+  }
+  CHECK((run.saved() == std::vector<std::int64_t>{2, 4, 6}));
+}
+
+TEST_CASE("an exception in the training leaves the checkpoint whole that is being written") {
+  const toy::Folder folder;
+  const auto hook = [&](std::string_view operation, const fs::path& path) {
+    if (operation == "finish" && is_of(path, 2)) std::this_thread::sleep_for(30ms);
+  };
+  Run run(folder, hook, {.at_step = [](std::int64_t step) {
+            if (step == 3) throw std::runtime_error("a fault");
+          }});
+  CHECK_THROWS_WITH(run.trainer->train(), "a fault");
+  etude::FolderReader reader(folder / "checkpoint-2");
+  CHECK_NOTHROW(reader.verify());
+  CHECK((run.saved() == std::vector<std::int64_t>{2}));
+}
+
+TEST_CASE("save_checkpoint() outside of a training is on the disk when the trainer is gone") {
+  const toy::Folder folder;
+  {
+    Run run(folder, [](std::string_view, const fs::path&) { std::this_thread::sleep_for(3ms); });
+    run.trainer->save_checkpoint();
+  }
+  etude::FolderReader reader(folder / "checkpoint-0");
+  CHECK_NOTHROW(reader.verify());
+}
+
+TEST_CASE(
+    "a job in the background runs beside, one at a time, and its error comes with wait or the next start") {
+  etude::BackgroundJob job;
+  CHECK_FALSE(job.is_running());
+  CHECK_FALSE(job.has_ended());
+  Gate gate;
+  job.start([&] { gate.wait(); });
+  CHECK(job.is_running());
+  CHECK_FALSE(job.has_ended());
+  gate.open();
+  job.wait();
+  CHECK_FALSE(job.is_running());
+
+  job.start([] { throw std::runtime_error("first"); });
+  CHECK_THROWS_WITH(job.start([] {}), "first");
+  job.start([] { throw std::runtime_error("second"); });
+  while (!job.has_ended()) std::this_thread::yield();
+  CHECK_THROWS_WITH(job.wait(), "second");
+  CHECK_NOTHROW(job.wait());
+
+  std::atomic<bool> done = false;
+  {
+    etude::BackgroundJob other;
+    other.start([&] {
+      std::this_thread::sleep_for(50ms);
+      done = true;
+    });
+  }
+  CHECK(done);
+}
+
+}  // namespace
