@@ -8,23 +8,16 @@
 #include <string>
 
 #include "common/failing_files.hpp"
+#include "common/fault_of.hpp"
 #include "common/folder.hpp"
 
 namespace {
 
+using toy::fault_of;
+
 namespace fs = std::filesystem;
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
-
-template <class F>
-std::string fault_of(F&& act) {
-  try {
-    act();
-  } catch (const etude::CheckpointError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 TEST_CASE("a file holds what was written, piece after piece") {
   const toy::Folder folder;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "common/failing_files.hpp"
+#include "common/fault_of.hpp"
 #include "common/folder.hpp"
 
 #ifdef __linux__
@@ -18,6 +19,9 @@
 #endif
 
 namespace {
+
+using toy::contains;
+using toy::fault_of;
 
 namespace fs = std::filesystem;
 
@@ -54,18 +58,6 @@ struct Place {
     return names;
   }
 };
-
-template <class F>
-std::string fault_of(F&& act) {
-  try {
-    act();
-  } catch (const etude::CheckpointError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 TEST_CASE("a folder that was committed has its files, and a manifest of sizes and checksums") {
   const Place place;

@@ -6,9 +6,13 @@
 #include <string>
 
 #include "common/failing_files.hpp"
+#include "common/fault_of.hpp"
 #include "common/folder.hpp"
 
 namespace {
+
+using toy::contains;
+using toy::fault_of;
 
 namespace fs = std::filesystem;
 using State = etude::StateDict;
@@ -34,18 +38,6 @@ void check_equal(const State& loaded, const State& expected) {
     CHECK(at(loaded, name).equal(tensor));
   }
 }
-
-template <class F>
-std::string fault_of(F&& act) {
-  try {
-    act();
-  } catch (const etude::CheckpointError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 // Four tensors of 40 bytes.
 State four() {

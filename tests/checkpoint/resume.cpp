@@ -3,52 +3,22 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
-#include <fstream>
-#include <map>
+#include <functional>
+#include <memory>
 #include <random>
-#include <set>
-#include <sstream>
+#include <stdexcept>
+#include <string>
 
-#include "common/toy.hpp"
+#include "common/folder.hpp"
+#include "common/full_run.hpp"
 
 namespace {
 
-// A run with everything in it that can come out differently: two epochs of 23 batches, the last accumulation
-// group of each a partial one, shuffled, with dropout, with random numbers in the data, in a callback and in
-// a generator of the user's.
-struct Counts {
-  ETUDE_STRUCT(Counts, (std::int64_t, steps, "StepEnd"), (std::int64_t, substeps, "SubstepEnd"),
-               (std::int64_t, step_begins, "StepBegin"), (std::int64_t, batches, "BatchFetched"),
-               (std::int64_t, epoch_begins, "EpochBegin"), (std::int64_t, epoch_ends, "EpochEnd"),
-               (std::int64_t, epochs, "TrainingRunEpochEnd"), (std::int64_t, logs, "Log"),
-               (std::int64_t, evaluations, "Evaluate"), (std::int64_t, predictions, "PredictionStep"),
-               (double, drawn, "of the generator"), (std::vector<double>, losses, "of each micro-batch"));
-  std::mt19937* engine = nullptr;
-
-  void on(const etude::StepEnd& e) {
-    ++steps;
-    e.log("drawn", drawn);
-  }
-  void on(const etude::SubstepEnd&) { ++substeps; }
-  void on(const etude::StepBegin&) { ++step_begins; }
-  void on(etude::BatchFetched& e) {
-    ++batches;
-    e.batch.inputs = e.batch.inputs.transform(
-        [](const torch::Tensor& tensor) { return tensor + 0.01 * torch::randn_like(tensor); });
-  }
+// Asks for something, and draws, where a resumed run raises the event again.
+struct Asking {
   void on(const etude::EpochBegin& e) {
-    ++epoch_begins;
     e.control.should_evaluate = true;
     torch::rand({3});
-  }
-  void on(const etude::EpochEnd&) { ++epoch_ends; }
-  void on(const etude::TrainingRunEpochEnd&) { ++epochs; }
-  void on(const etude::Log&) { ++logs; }
-  void on(const etude::Evaluate&) { ++evaluations; }
-  void on(const etude::PredictionStep&) { ++predictions; }
-  void on(const etude::BackwardEnd& e) {
-    losses.push_back(e.loss.item<double>());
-    drawn += static_cast<double>((*engine)()) / 4294967296.0;
   }
 };
 
@@ -63,102 +33,33 @@ struct At {
   }
 };
 
-struct Dropping : torch::nn::Module {
-  Dropping() {
-    torch::manual_seed(5);
-    first = register_module("first", torch::nn::Linear(3, 6));
-    norm = register_module("norm", torch::nn::BatchNorm1d(6));
-    last = register_module("last", torch::nn::Linear(6, 1));
-  }
-  torch::Tensor forward(torch::Tensor x) {
-    return last(torch::dropout(torch::relu(norm(first(x))), 0.3, is_training()));
-  }
-  torch::nn::Linear first = nullptr, last = nullptr;
-  torch::nn::BatchNorm1d norm = nullptr;
-};
-
-etude::Dataset examples(std::int64_t n) {
-  const auto x = torch::sin(torch::arange(n * 3).to(torch::kFloat)).reshape({n, 3});
-  return {x, x.sum(1, true)};
-}
-
 struct Run {
   std::string folder;
   int workers = 0;
-  std::mt19937 engine{11};
   std::function<void(etude::TrainingArguments&)> change = {};
+  std::mt19937 engine = {};
 
   etude::TrainerOptions options() {
-    auto args = toy::arguments();
-    args.output_dir = folder;
-    args.per_device_train_batch_size = 2;
-    args.per_device_eval_batch_size = 4;
-    args.gradient_accumulation_steps = 4;
-    args.num_train_epochs = 2;
-    args.learning_rate = 0.02;
-    args.weight_decay = 0.01;
-    args.lr_scheduler_type = etude::SchedulerType::cosine;
-    args.warmup_steps = 3;
-    args.logging_strategy = etude::IntervalStrategy::steps;
-    args.logging_steps = 5;
-    args.eval_strategy = etude::IntervalStrategy::steps;
-    args.eval_steps = 4;
-    args.metric_for_best_model = "loss";
-    args.save_strategy = etude::SaveStrategy::steps;
-    args.save_steps = 1;
-    args.dataloader_num_workers = workers;
-    if (change) change(args);
-    auto options = toy::options(args);
-    options.model = std::make_shared<Dropping>();
-    options.train_dataset = examples(46);
-    options.eval_dataset = {{"one", examples(9)}, {"two", examples(6)}};
-    if (args.metric_for_best_model == "loss") options.eval_dataset = examples(9);
-    options.generators = {{"mine", &engine}};
+    auto options = toy::full_options(folder, engine);
+    options.args.dataloader_num_workers = workers;
+    if (change) change(options.args);
     return options;
   }
 };
 
-// Everything that must be equal to the bit.
 struct Outcome {
-  std::vector<std::pair<std::string, torch::Tensor>> tensors;
-  std::string text;
-
-  friend bool operator==(const Outcome& a, const Outcome& b) {
-    if (a.text != b.text || a.tensors.size() != b.tensors.size()) return false;
-    for (std::size_t i = 0; i < a.tensors.size(); ++i)
-      if (a.tensors[i].first != b.tensors[i].first || !torch::equal(a.tensors[i].second, b.tensors[i].second))
-        return false;
-    return true;
-  }
-  friend std::ostream& operator<<(std::ostream& out, const Outcome& o) { return out << o.text; }
+  std::string tensors, all;
 };
 
-using Stopping = etude::EarlyStoppingCallback;
-
 template <class Trainer>
-Outcome outcome(Trainer& trainer) {
-  Outcome result;
-  for (const auto& [name, tensor] : trainer.model().state_dict())
-    result.tensors.emplace_back(name, tensor.clone());
-  for (const auto& [name, tensor] : trainer.optimizer()->state())
-    result.tensors.emplace_back(name, tensor.clone());
-  const auto& state = trainer.state();
-  for (const auto& entry : state.log_history) {
-    for (const auto& [name, value] : entry)
-      if (name.find("_runtime") == name.npos && name.find("_per_second") == name.npos)
-        result.text += fmt::format("{}={} ", name, value.dump());
-    result.text += "\n";
-  }
-  result.text += fmt::format("step {} epoch {} best {} at {}\n", state.global_step, state.epoch,
-                             state.best_metric.value_or(-1), state.best_global_step.value_or(-1));
-  result.text += etude::to_json_value(trainer.template callback<Counts>()).dump() + "\n";
-  result.text += etude::to_json_value(trainer.template callback<Stopping>()).dump() + "\n";
-  return result;
+Outcome outcome_of(Trainer& trainer) {
+  return {toy::tensors(trainer), toy::outcome(trainer)};
 }
 
 auto trainer_of(Run& run, At at = {}) {
-  return std::make_unique<etude::Trainer<Counts, Stopping, At>>(run.options(), Counts{.engine = &run.engine},
-                                                                Stopping{.early_stopping_patience = 2}, at);
+  using Trainer = etude::Trainer<toy::Quiet, toy::Diary, Asking, etude::EarlyStoppingCallback, At>;
+  return std::make_unique<Trainer>(run.options(), toy::Diary{.engine = &run.engine},
+                                   etude::EarlyStoppingCallback{.early_stopping_patience = 2}, at);
 }
 
 Outcome unbroken(int workers, const std::function<void(etude::TrainingArguments&)>& change = {}) {
@@ -166,7 +67,7 @@ Outcome unbroken(int workers, const std::function<void(etude::TrainingArguments&
   Run run{.folder = folder, .workers = workers, .change = change};
   const auto trainer = trainer_of(run);
   trainer->train();
-  return outcome(*trainer);
+  return outcome_of(*trainer);
 }
 
 TEST_CASE("a run that is resumed from any of its steps ends where the unbroken one ends, to the bit") {
@@ -175,16 +76,16 @@ TEST_CASE("a run that is resumed from any of its steps ends where the unbroken o
     Run run{.folder = folder, .workers = workers};
     const auto whole = trainer_of(run);
     CHECK(whole->train().global_step == 12);
-    const auto expected = outcome(*whole);
+    const auto expected = outcome_of(*whole);
     for (int step = 1; step <= 12; ++step) {
       CAPTURE(step);
       const toy::Folder other;
       Run again{.folder = other, .workers = workers};
+      const auto resumed = trainer_of(again);
       again.engine.seed(99);
       torch::manual_seed(step);
-      const auto resumed = trainer_of(again);
       resumed->train({.resume_from_checkpoint = folder / fmt::format("checkpoint-{}", step)});
-      CHECK(outcome(*resumed) == expected);
+      CHECK(outcome_of(*resumed).all == expected.all);
     }
   }
 }
@@ -197,11 +98,10 @@ Outcome with_interruptions(std::int64_t n, Act act,
   for (int attempt = 0;; ++attempt) {
     REQUIRE(attempt < 40);
     Run run{.folder = folder, .change = change};
-    run.engine.seed(11);
     const auto trainer = trainer_of(run, At{attempt == 0 ? n : -1, act});
     try {
       trainer->train({.resume_from_checkpoint = etude::if_any});
-      return outcome(*trainer);
+      return outcome_of(*trainer);
     } catch (const etude::Interrupted&) {
     } catch (const std::runtime_error& error) {
       REQUIRE(std::string(error.what()) == "a fault");
@@ -233,7 +133,8 @@ TEST_CASE("a signal at any event is answered with a checkpoint from which the ru
     for (std::int64_t n = 1, count = events_in(change); n < count; n += 9) {
       CAPTURE(n);
       CHECK(with_interruptions(
-                n, [] { ::raise(SIGTERM); }, change) == expected);
+                n, [] { ::raise(SIGTERM); }, change)
+                .all == expected.all);
     }
   }
   ::signal(SIGTERM, before);
@@ -247,10 +148,9 @@ TEST_CASE("an exception at any event, with save_on_exception, costs nothing that
   const auto expected = unbroken(0, change);
   for (std::int64_t n = 8, count = events_in(change) - 3; n < count; n += 9) {
     CAPTURE(n);
-    const auto result = with_interruptions(
-        n, [] { throw std::runtime_error("a fault"); }, change);
-    for (std::size_t i = 0; i < expected.tensors.size(); ++i)
-      CHECK(torch::equal(result.tensors[i].second, expected.tensors[i].second));
+    CHECK(with_interruptions(
+              n, [] { throw std::runtime_error("a fault"); }, change)
+              .tensors == expected.tensors);
   }
 }
 

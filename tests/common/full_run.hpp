@@ -21,10 +21,12 @@ namespace toy {
 
 struct Diary {
   ETUDE_STRUCT(Diary, (std::int64_t, steps, "StepEnd"), (std::int64_t, substeps, "SubstepEnd"),
-               (std::int64_t, epoch_begins, "EpochBegin"), (std::int64_t, epoch_ends, "EpochEnd"),
-               (std::int64_t, logs, "Log"), (std::int64_t, evaluations, "Evaluate"),
-               (std::int64_t, batches, "BatchFetched"), (std::int64_t, stops, "Stop"),
-               (double, drawn, "of the user's generator"), (double, losses, "of all micro-batches"));
+               (std::int64_t, step_begins, "StepBegin"), (std::int64_t, epochs, "TrainingRunEpochEnd"),
+               (std::int64_t, predictions, "PredictionStep"), (std::int64_t, epoch_begins, "EpochBegin"),
+               (std::int64_t, epoch_ends, "EpochEnd"), (std::int64_t, logs, "Log"),
+               (std::int64_t, evaluations, "Evaluate"), (std::int64_t, batches, "BatchFetched"),
+               (std::int64_t, stops, "Stop"), (double, drawn, "of the user's generator"),
+               (double, losses, "of all micro-batches"));
   std::mt19937* engine = nullptr;
 
   void on(const etude::StepEnd& e) {
@@ -32,6 +34,9 @@ struct Diary {
     e.log("drawn", drawn);
   }
   void on(const etude::SubstepEnd&) { ++substeps; }
+  void on(const etude::StepBegin&) { ++step_begins; }
+  void on(const etude::TrainingRunEpochEnd&) { ++epochs; }
+  void on(const etude::PredictionStep&) { ++predictions; }
   void on(etude::BatchFetched& e) {
     ++batches;
     e.batch.inputs = e.batch.inputs.transform(
@@ -120,12 +125,19 @@ inline bool is_timing(const std::string& metric) {
   return metric.ends_with("_runtime") || metric.ends_with("_per_second");
 }
 
-/// All that must be equal to the bit: weights, optimizer, history without timings, and the callbacks' state.
+/// Checksums of all weights and of the optimizer's state.
 template <class Trainer>
-std::string outcome(Trainer& trainer) {
+std::string tensors(Trainer& trainer) {
   auto text = weights(trainer);
   for (const auto& [name, tensor] : trainer.optimizer()->state())
     text += fmt::format("optimizer {} {}\n", name, checksum_of(tensor));
+  return text;
+}
+
+/// All that must be equal to the bit: weights, optimizer, history without timings, and the callbacks' state.
+template <class Trainer>
+std::string outcome(Trainer& trainer) {
+  auto text = tensors(trainer);
   const auto& state = trainer.state();
   for (const auto& entry : state.log_history) {
     for (const auto& [name, value] : entry)

@@ -14,6 +14,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "common/shuffling.hpp"
+
 namespace {
 
 using etude::Batch;
@@ -217,37 +219,12 @@ TEST_CASE("a stream goes on behind any example, in batches of another size") {
 }
 
 TEST_CASE("a sampler with generators of its own is put back to where its epoch began") {
-  struct Own : etude::StatefulSampler {
-    std::mt19937 generator{7};
-    std::vector<std::size_t> order;
-    std::size_t at = 0;
-    void reset(torch::optional<std::size_t>) override {
-      order.resize(12);
-      std::iota(order.begin(), order.end(), 0u);
-      std::shuffle(order.begin(), order.end(), generator);
-      at = 0;
-    }
-    torch::optional<std::vector<std::size_t>> next(std::size_t count) override {
-      if (at == order.size()) return {};
-      const auto first = order.begin() + static_cast<std::ptrdiff_t>(at);
-      at = std::min(order.size(), at + count);
-      return std::vector<std::size_t>(first, order.begin() + static_cast<std::ptrdiff_t>(at));
-    }
-    void save(torch::serialize::OutputArchive&) const override {}
-    void load(torch::serialize::InputArchive&) override {}
-    std::string state() const override {
-      std::ostringstream text;
-      text << generator;
-      return text.str();
-    }
-    void load_state(const std::string& state) override { std::istringstream(state) >> generator; }
-  };
-  DataLoader loader(counted(12), {.batch_size = 5, .sampler = std::make_shared<Own>()});
+  DataLoader loader(counted(12), {.batch_size = 5, .sampler = std::make_shared<toy::Shuffling>(12)});
   loader.begin_epoch(0);
   const auto second = batches(loader.begin_epoch(1));
   const auto state = loader.sampler_state(/*epoch_is_over=*/false);
   CHECK(batches(loader.begin_epoch(2)) != second);
-  DataLoader fresh(counted(12), {.batch_size = 5, .sampler = std::make_shared<Own>()});
+  DataLoader fresh(counted(12), {.batch_size = 5, .sampler = std::make_shared<toy::Shuffling>(12)});
   fresh.load_sampler_state(state);
   CHECK(batches(fresh.begin_epoch(1, 5)) == std::vector<Numbers>(second.begin() + 1, second.end()));
 }

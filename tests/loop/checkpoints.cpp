@@ -3,13 +3,8 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
-#include <algorithm>
-#include <fstream>
-#include <numeric>
-#include <random>
-#include <sstream>
-
 #include "common/quick_files.hpp"
+#include "common/shuffling.hpp"
 #include "common/toy.hpp"
 
 namespace {
@@ -83,47 +78,17 @@ TEST_CASE("a training whose batches got another size may be killed again") {
   CHECK(trainer.state().epoch == 3);
 }
 
-struct Shuffling : etude::StatefulSampler {
-  Shuffling(std::size_t n, std::vector<std::size_t>& seen_) : order(n), seen(seen_) {}
-  void reset(torch::optional<std::size_t>) override {
-    std::iota(order.begin(), order.end(), 0u);
-    std::shuffle(order.begin(), order.end(), generator);
-    at = 0;
-  }
-  torch::optional<std::vector<std::size_t>> next(std::size_t count) override {
-    if (at == order.size()) return {};
-    const auto first = order.begin() + static_cast<std::ptrdiff_t>(at);
-    at = std::min(order.size(), at + count);
-    std::vector<std::size_t> indices(first, order.begin() + static_cast<std::ptrdiff_t>(at));
-    seen.insert(seen.end(), indices.begin(), indices.end());
-    return indices;
-  }
-  void save(torch::serialize::OutputArchive&) const override {}
-  void load(torch::serialize::InputArchive&) override {}
-  std::string state() const override {
-    std::ostringstream text;
-    text << generator;
-    return text.str();
-  }
-  void load_state(const std::string& text) override { std::istringstream(text) >> generator; }
-
-  std::mt19937 generator{3};
-  std::vector<std::size_t> order;
-  std::size_t at = 0;
-  std::vector<std::size_t>& seen;
-};
-
 TEST_CASE("a stateful sampler goes on with the next epoch from a checkpoint of an epoch's end") {
   const toy::Folder folder, other;
   const auto order = [](const std::string& output_dir, const etude::TrainOptions& how) {
-    std::vector<std::size_t> seen;
+    const auto sampler = std::make_shared<toy::Shuffling>(6);
     auto args = saving(output_dir);
     args.save_strategy = SaveStrategy::epoch;
     args.max_steps = 12;
     auto options = with(args, 6);
-    options.train_sampler = std::make_shared<Shuffling>(6, seen);
+    options.train_sampler = sampler;
     etude::Trainer<>(options).train(how);
-    return seen;
+    return sampler->seen;
   };
   const auto whole = order(folder, {});
   const auto rest = order(other, {.resume_from_checkpoint = folder / "checkpoint-6"});

@@ -139,7 +139,7 @@ class CheckpointStore {
 
   /// Begins a run, or goes on with the one that `manifest` is of.
   void begin(const std::optional<Manifest>& manifest = {}) {
-    run_ = manifest ? manifest->run : detail::random_name();
+    run_ = manifest && !manifest->run.empty() ? manifest->run : detail::random_name();
     entries_.clear();
     for (const auto& path : checkpoint_folders(output_dir_)) try {
         const auto found = read_manifest(path);

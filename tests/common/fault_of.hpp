@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "etude/error.hpp"
+
+namespace toy {
+
+/// What the `Error` that `act` throws says.
+template <class Error = etude::CheckpointError, class Act>
+std::string fault_of(Act&& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+inline bool contains(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
+
+}  // namespace toy
