@@ -17,7 +17,6 @@
 #include "etude/checkpoint/checkpoint.hpp"
 #include "etude/composition.hpp"
 #include "etude/describe.hpp"
-#include "etude/libtorch/blas.hpp"
 #include "etude/libtorch/random.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
@@ -75,13 +74,7 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
   /// Trains the model on `train_dataset` as the arguments say. A second call goes on with the weights and the
   /// optimizer as they are (with `model_init`, from the beginning).
   TrainOutput train(const TrainOptions& options = {}) {
-    static const double gflops = blas_gflops();
-    if (gflops < slow_blas_gflops && core_.device.is_cpu())
-      message(core_.args, LogLevel::warning,
-              "this LibTorch multiplies matrices at {:.1f} GFLOP/s, a small part of what a tuned BLAS does: "
-              "on Debian, "
-              "install libopenblas0-pthread",
-              gflops);
+    if (core_.device.is_cpu()) warn_of_slow_blas(core_.args);
     if (core_.training) throw Error("train() was called from inside a training");
     if (!core_.options.train_dataset) throw ArgumentError("train_dataset is not set: train() needs it");
     const struct Training {
@@ -313,6 +306,8 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
  private:
   template <class>
   friend class TrainLoop;
+  template <class>
+  friend class Update;
   template <class>
   friend class TrainingCheckpoints;
   template <class>

@@ -13,6 +13,8 @@
 
 #include "etude/callback_state.hpp"
 #include "etude/checkpoint/checkpoint.hpp"
+#include "etude/checkpoint/folder.hpp"
+#include "etude/checkpoint/model_files.hpp"
 #include "etude/checkpoint/resume.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/plan.hpp"
@@ -225,6 +227,28 @@ class TrainingCheckpoints {
     announce();
     StateReport ignored;
     load_states(now, callbacks, ignored);
+  }
+
+  /// Exchanges the weights for those of the best evaluation, where they were kept.
+  void load_best() {
+    if (!core_.state.best_model_checkpoint) {
+      message(core_.args, LogLevel::warning, "there is no checkpoint of the best model to load: {}",
+              core_.state.best_metric ? "none was saved when it was reached"
+                                      : "no evaluation gave a best metric");
+      return;
+    }
+    // The output folder may have been moved since, and another run be where it was.
+    std::filesystem::path best = *core_.state.best_model_checkpoint;
+    if (core_.state.best_global_step && core_.store->has(*core_.state.best_global_step))
+      best = core_.store->folder(*core_.state.best_global_step);
+    if (std::error_code error; !std::filesystem::exists(best, error)) {
+      message(core_.args, LogLevel::error,
+              "the checkpoint of the best model, {}, is gone: the weights stay the last", best.string());
+      return;
+    }
+    FolderReader folder(best, /*need_manifest=*/false);
+    core_.model.load_state_dict(read_model_files(folder));
+    trainer_.raise(CheckpointLoaded{core_.context(), best});
   }
 
  private:

@@ -9,6 +9,8 @@
 
 #include "etude/data/data_loader.hpp"
 #include "etude/error.hpp"
+#include "etude/libtorch/blas.hpp"
+#include "etude/message.hpp"
 #include "etude/trainer_options.hpp"
 #include "etude/training_arguments.hpp"
 
@@ -75,6 +77,16 @@ inline DataLoaderOptions eval_loader_options(const TrainerOptions& options, cons
   loader.name = "the dataset to evaluate or predict";
   loader.batch_size = args.per_device_eval_batch_size;
   return loader;
+}
+
+/// Says so where this LibTorch's matrix products are many times slower than they could be.
+inline void warn_of_slow_blas(const TrainingArguments& args) {
+  static const double gflops = blas_gflops();
+  if (gflops < slow_blas_gflops)
+    message(args, LogLevel::warning,
+            "this LibTorch multiplies matrices at {:.1f} GFLOP/s, a small part of what a tuned BLAS does: on "
+            "Debian, install libopenblas0-pthread",
+            gflops);
 }
 
 }  // namespace etude

@@ -10,12 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "etude/checkpoint/folder.hpp"
-#include "etude/checkpoint/model_files.hpp"
 #include "etude/interrupt.hpp"
 #include "etude/loop/checkpoints.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/plan.hpp"
+#include "etude/loop/update.hpp"
 #include "etude/message.hpp"
 #include "etude/metrics/best_model.hpp"
 #include "etude/metrics/speed.hpp"
@@ -161,7 +160,7 @@ class TrainLoop {
     auto batches = core_.train_dataloader->begin_epoch(position.epoch, position.examples);
     while (!core_.stopping() && core_.state.global_step < plan_.max_steps) {
       begin_group();
-      auto group = fetch(batches);
+      auto group = update_.fetch(batches);
       if (group.empty()) {
         if (position.examples == 0) core_.control.request_stop("train_dataset gave no batches");
         forget_group();
@@ -198,106 +197,18 @@ class TrainLoop {
     if (core_.args.save_on_exception) group_begin_ = checkpoints_.group_safe_point();
   }
 
-  /// The micro-batches of the next update: fewer than asked for at the end of an epoch.
-  template <class Batches>
-  std::vector<Batch> fetch(Batches& batches) {
-    std::vector<Batch> group;
-    while (static_cast<std::int64_t>(group.size()) < core_.args.gradient_accumulation_steps) {
-      const InterruptionScope waiting(true);
-      auto batch = batches.next();
-      if (!batch) break;
-      group.push_back(std::move(*batch));
-    }
-    core_.group_size = static_cast<std::int64_t>(group.size());
-    // Counted before the labels go to a device, which nobody waits for then; but who hears of a batch may
-    // change them.
-    constexpr bool may_change = Trainer::template handles<BatchFetched>;
-    core_.num_items_in_batch.reset();
-    if (!may_change) count_items_of(group);
-    for (auto& batch : group) {
-      batch = batch.to(core_.device, core_.args.dataloader_pin_memory);
-      batch = trainer_.raise(BatchFetched{core_.context(), std::move(batch)}).batch;
-    }
-    if (may_change) count_items_of(group);
-    return group;
-  }
-
-  void count_items_of(const std::vector<Batch>& group) {
-    if (!trainer_.wants_item_count()) return;
-    std::int64_t items = 0;
-    for (const auto& batch : group) items += count_items(batch.labels);
-    core_.num_items_in_batch = static_cast<double>(items);
-  }
-
   /// Adds up the gradients of a group; false if it was given up.
   bool run_group(std::vector<Batch>& group) {
-    auto& position = core_.progress.position;
-    trainer_.raise(StepBegin{core_.context()});
-    if (std::exchange(group_is_resumed_, false)) {
+    return update_.add_gradients(group, [&] {
+      if (!std::exchange(group_is_resumed_, false)) return false;
       checkpoints_.load_half_done();
       checkpoints_.put_back();
-    } else {
-      core_.losses.clear();
-    }
-    for (auto i = static_cast<std::size_t>(position.micro_batches); i < group.size(); ++i) {
-      run_micro_batch(group[i]);
-      if (i + 1 == group.size()) break;
-      trainer_.raise(SubstepEnd{core_.context()});
-      if (core_.stopping()) {
-        position.micro_batches = 0;
-        core_.optimizer->zero_grad();
-        return false;
-      }
-      position.micro_batches = static_cast<std::int64_t>(i + 1);
-      throw_if_interrupted();
-    }
-    // For optimizers that evaluate the loss again and again: the first time is the one that was just done.
-    reevaluate_ = [this, &group, first = true]() mutable {
-      if (std::exchange(first, false)) return sum(core_.losses);
-      core_.optimizer->zero_grad();
-      std::vector<torch::Tensor> losses;
-      for (auto& batch : group) losses.push_back(trainer_.derived().training_step(batch));
-      return sum(losses);
-    };
-    return true;
-  }
-
-  void run_micro_batch(Batch& batch) {
-    batch = trainer_.raise(ForwardBegin{core_.context(), std::move(batch)}).batch;
-    core_.losses.push_back(trainer_.derived().training_step(batch));
-  }
-
-  static torch::Tensor sum(const std::vector<torch::Tensor>& losses) {
-    auto total = losses.front();
-    for (std::size_t i = 1; i < losses.size(); ++i) total = total + losses[i];
-    return total;
+      return true;
+    });
   }
 
   void update(const DataPosition& next, double epoch) {
-    auto& optimizer = *core_.optimizer;
-    if (core_.args.max_grad_value > 0) {
-      core_.grad_norm = optimizer.grad_norm();
-      optimizer.clip_grad_value(core_.args.max_grad_value);
-      if (core_.args.max_grad_norm > 0) optimizer.clip_grad_norm(core_.args.max_grad_norm);
-    } else {
-      core_.grad_norm = core_.args.max_grad_norm > 0 ? optimizer.clip_grad_norm(core_.args.max_grad_norm)
-                                                     : optimizer.grad_norm();
-    }
-    trainer_.raise(GradientsClipped{core_.context(), core_.grad_norm});
-    trainer_.raise(PreOptimizerStep{core_.context()});
-    core_.learning_rate = core_.lr_scheduler->get_last_lr();
-    core_.updating = true;
-    optimizer.step(optimizer.needs_closure() ? reevaluate_ : nullptr);
-    stop_later([&] { trainer_.raise(OptimizerStep{core_.context()}); });
-    core_.lr_scheduler->step();
-    stop_later([&] { trainer_.raise(SchedulerStep{core_.context(), core_.lr_scheduler->get_last_lr()}); });
-    optimizer.zero_grad();
-    for (const auto& loss : core_.losses) core_.loss.add(loss);
-    core_.losses.clear();
-    ++core_.state.global_step;
-    core_.state.epoch = epoch;
-    core_.progress.position = next;
-    core_.updating = false;
+    update_.step(next, epoch);
     core_.progress.honouring = true;
     group_begin_.reset();
     trainer_.raise(StepEnd{core_.context()});
@@ -379,7 +290,7 @@ class TrainLoop {
     TrainOutput output;
     output.stop_reason = early ? reason : "";
     stoppable([&] { log_summary(); });
-    if (core_.args.load_best_model_at_end) stoppable([&] { load_best(); });
+    if (core_.args.load_best_model_at_end) stoppable([&] { checkpoints_.load_best(); });
     stoppable([&] { trainer_.template leave<TrainEnd>(); });
     if (checkpoints_.has_news()) trainer_.save_state();
     output.global_step = core_.state.global_step;
@@ -404,27 +315,6 @@ class TrainLoop {
   /// The examples that `steps` updates saw, as the plan has it: a shorter last batch counts in full.
   std::int64_t samples(std::int64_t steps) const {
     return steps * core_.args.per_device_train_batch_size * core_.args.gradient_accumulation_steps;
-  }
-
-  void load_best() {
-    if (!core_.state.best_model_checkpoint) {
-      message(core_.args, LogLevel::warning, "there is no checkpoint of the best model to load: {}",
-              core_.state.best_metric ? "none was saved when it was reached"
-                                      : "no evaluation gave a best metric");
-      return;
-    }
-    // The output folder may have been moved since, and another run be where it was.
-    std::filesystem::path best = *core_.state.best_model_checkpoint;
-    if (core_.state.best_global_step && core_.store->has(*core_.state.best_global_step))
-      best = core_.store->folder(*core_.state.best_global_step);
-    if (std::error_code error; !std::filesystem::exists(best, error)) {
-      message(core_.args, LogLevel::error,
-              "the checkpoint of the best model, {}, is gone: the weights stay the last", best.string());
-      return;
-    }
-    FolderReader folder(best, /*need_manifest=*/false);
-    core_.model.load_state_dict(read_model_files(folder));
-    trainer_.raise(CheckpointLoaded{core_.context(), best});
   }
 
   /// Whether a resumed training is on its way to where it was: it has done nothing yet that isn't in the
@@ -490,25 +380,15 @@ class TrainLoop {
     }
   }
 
-  /// Runs a part of an update, which is not to be left half done.
-  template <class Part>
-  void stop_later(Part part) {
-    try {
-      part();
-    } catch (const StopTraining& stop) {
-      core_.control.request_stop(stop.what());
-    }
-  }
-
   Trainer& trainer_;
   TrainerCore& core_;
   TrainPlan plan_;
-  std::function<torch::Tensor()> reevaluate_;
   std::chrono::steady_clock::time_point begun_;
   std::int64_t first_step_ = 0;
   std::int64_t filtered_ = 0;
   bool epoch_was_stopped_ = false;
   Metrics summary_;
+  Update<Trainer> update_{trainer_};
   Checkpoints checkpoints_{trainer_};
   std::optional<typename Checkpoints::SafePoint> group_begin_, evaluation_begin_;
   bool epoch_is_resumed_ = false;

@@ -1,0 +1,142 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "etude/interrupt.hpp"
+#include "etude/loop/compute_loss.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/stop_training.hpp"
+
+namespace etude {
+
+/// The way of one update of the weights: an accumulation group of micro-batches is fetched, its gradients are
+/// added up and clipped, and the optimizer and the schedule make a step.
+template <class Trainer>
+class Update {
+ public:
+  explicit Update(Trainer& trainer) : trainer_(trainer), core_(trainer.core_) {}
+
+  /// The micro-batches of the next update: fewer than asked for at the end of an epoch.
+  template <class Batches>
+  std::vector<Batch> fetch(Batches& batches) {
+    std::vector<Batch> group;
+    while (static_cast<std::int64_t>(group.size()) < core_.args.gradient_accumulation_steps) {
+      const InterruptionScope waiting(true);
+      auto batch = batches.next();
+      if (!batch) break;
+      group.push_back(std::move(*batch));
+    }
+    core_.group_size = static_cast<std::int64_t>(group.size());
+    // Counted before the labels go to a device, which nobody waits for then; but who hears of a batch may
+    // change them.
+    constexpr bool may_change = Trainer::template handles<BatchFetched>;
+    core_.num_items_in_batch.reset();
+    if (!may_change) count_items_of(group);
+    for (auto& batch : group) {
+      batch = batch.to(core_.device, core_.args.dataloader_pin_memory);
+      batch = trainer_.raise(BatchFetched{core_.context(), std::move(batch)}).batch;
+    }
+    if (may_change) count_items_of(group);
+    return group;
+  }
+
+  /// Adds up the gradients of a group; false if it was given up. `resume()` puts those of a half-done one in
+  /// place, and says whether it has.
+  template <class Resume>
+  bool add_gradients(std::vector<Batch>& group, Resume resume) {
+    auto& position = core_.progress.position;
+    trainer_.raise(StepBegin{core_.context()});
+    if (!resume()) core_.losses.clear();
+    for (auto i = static_cast<std::size_t>(position.micro_batches); i < group.size(); ++i) {
+      run_micro_batch(group[i]);
+      if (i + 1 == group.size()) break;
+      trainer_.raise(SubstepEnd{core_.context()});
+      if (core_.stopping()) {
+        position.micro_batches = 0;
+        core_.optimizer->zero_grad();
+        return false;
+      }
+      position.micro_batches = static_cast<std::int64_t>(i + 1);
+      throw_if_interrupted();
+    }
+    // For optimizers that evaluate the loss again and again: the first time is the one that was just done.
+    reevaluate_ = [this, &group, first = true]() mutable {
+      if (std::exchange(first, false)) return sum(core_.losses);
+      core_.optimizer->zero_grad();
+      std::vector<torch::Tensor> losses;
+      for (auto& batch : group) losses.push_back(trainer_.derived().training_step(batch));
+      return sum(losses);
+    };
+    return true;
+  }
+
+  /// One update out of the gradients that were added up; afterwards the training is at `next`.
+  void step(const DataPosition& next, double epoch) {
+    auto& optimizer = *core_.optimizer;
+    if (core_.args.max_grad_value > 0) {
+      core_.grad_norm = optimizer.grad_norm();
+      optimizer.clip_grad_value(core_.args.max_grad_value);
+      if (core_.args.max_grad_norm > 0) optimizer.clip_grad_norm(core_.args.max_grad_norm);
+    } else {
+      core_.grad_norm = core_.args.max_grad_norm > 0 ? optimizer.clip_grad_norm(core_.args.max_grad_norm)
+                                                     : optimizer.grad_norm();
+    }
+    trainer_.raise(GradientsClipped{core_.context(), core_.grad_norm});
+    trainer_.raise(PreOptimizerStep{core_.context()});
+    core_.learning_rate = core_.lr_scheduler->get_last_lr();
+    core_.updating = true;
+    optimizer.step(optimizer.needs_closure() ? reevaluate_ : nullptr);
+    stop_later([&] { trainer_.raise(OptimizerStep{core_.context()}); });
+    core_.lr_scheduler->step();
+    stop_later([&] { trainer_.raise(SchedulerStep{core_.context(), core_.lr_scheduler->get_last_lr()}); });
+    optimizer.zero_grad();
+    for (const auto& loss : core_.losses) core_.loss.add(loss);
+    core_.losses.clear();
+    ++core_.state.global_step;
+    core_.state.epoch = epoch;
+    core_.progress.position = next;
+    core_.updating = false;
+  }
+
+ private:
+  void count_items_of(const std::vector<Batch>& group) {
+    if (!trainer_.wants_item_count()) return;
+    std::int64_t items = 0;
+    for (const auto& batch : group) items += count_items(batch.labels);
+    core_.num_items_in_batch = static_cast<double>(items);
+  }
+
+  void run_micro_batch(Batch& batch) {
+    batch = trainer_.raise(ForwardBegin{core_.context(), std::move(batch)}).batch;
+    core_.losses.push_back(trainer_.derived().training_step(batch));
+  }
+
+  static torch::Tensor sum(const std::vector<torch::Tensor>& losses) {
+    auto total = losses.front();
+    for (std::size_t i = 1; i < losses.size(); ++i) total = total + losses[i];
+    return total;
+  }
+
+  /// Runs a part of an update, which is not to be left half done.
+  template <class Part>
+  void stop_later(Part part) {
+    try {
+      part();
+    } catch (const StopTraining& stop) {
+      core_.control.request_stop(stop.what());
+    }
+  }
+
+  Trainer& trainer_;
+  TrainerCore& core_;
+  std::function<torch::Tensor()> reevaluate_;
+};
+
+}  // namespace etude
