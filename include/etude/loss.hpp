@@ -157,7 +157,7 @@ inline void refuse_to_spread(const Tensors& outputs, const Tensors& labels) {
 }
 
 inline torch::Tensor checked_loss(torch::Tensor loss) {
-  if (loss.defined() && loss.numel() == 1) return loss.reshape({});
+  if (loss.defined() && loss.numel() == 1) return loss.dim() == 0 ? loss : loss.reshape({});
   throw DataError(
       fmt::format("the loss must be a single number, not {}; give it reduction mean or sum", describe(loss)));
 }

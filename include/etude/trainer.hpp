@@ -261,7 +261,7 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
     if (core_.group_size > 1 && !counts_items) loss = loss / core_.group_size;
     loss = raise(BackwardBegin{core_.context(), batch, std::move(outputs), std::move(loss)}).loss;
     loss.backward();
-    loss = loss.detach();
+    loss = loss.variable_data();
     raise(BackwardEnd{core_.context(), batch, loss});
     return loss;
   }

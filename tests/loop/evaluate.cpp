@@ -172,12 +172,43 @@ TEST_CASE("eval_accumulation_steps changes nothing in the result") {
   CHECK(etude::Trainer(options).evaluate().at("eval_sum") == expected);
 }
 
-TEST_CASE("batches of different lengths are padded with -100 on the right") {
-  const auto joined = etude::pad_and_concatenate({torch::ones({2, 3}), torch::full({1, 5}, 2.)});
-  CHECK(torch::equal(
-      joined, torch::tensor({{1., 1., 1., -100., -100.}, {1., 1., 1., -100., -100.}, {2., 2., 2., 2., 2.}})));
-  CHECK(
-      torch::equal(etude::pad_and_concatenate({torch::tensor(1), torch::tensor(2)}), torch::tensor({1, 2})));
+torch::Tensor gathered(const std::vector<torch::Tensor>& parts) {
+  etude::GatheredTensor all;
+  for (const auto& part : parts) all.add(part);
+  return all.take();
+}
+
+TEST_CASE("batches of different lengths are padded with -100 on the right, whichever comes first") {
+  const auto narrow = torch::ones({2, 3}), wide = torch::full({1, 5}, 2.);
+  const auto padded = torch::tensor({{1., 1., 1., -100., -100.}, {1., 1., 1., -100., -100.}}),
+             full = torch::tensor({{2., 2., 2., 2., 2.}});
+  CHECK(torch::equal(gathered({narrow, wide}), torch::cat({padded, full})));
+  CHECK(torch::equal(gathered({wide, narrow}), torch::cat({full, padded})));
+  CHECK(torch::equal(gathered({wide, narrow, wide}), torch::cat({full, padded, full})));
+}
+
+TEST_CASE("what is gathered one by one, or in another dtype, is joined as torch::cat would") {
+  CHECK(torch::equal(gathered({torch::tensor(1), torch::tensor(2)}), torch::tensor({1, 2})));
+  CHECK(torch::equal(gathered({torch::tensor({1}), torch::tensor({0.5})}), torch::tensor({1., 0.5})));
+  CHECK_THROWS_WITH_AS(
+      gathered({torch::ones({1, 2}), torch::ones({1})}),
+      "batches must have as many dimensions as each other, not float32 [1, 2] and then float32 [1]",
+      etude::DataError);
+}
+
+TEST_CASE("the predictions of a dataset lie in memory that was asked for once, and no more than they need") {
+  etude::GatheredTensor all(1000);
+  all.add(torch::ones({8, 3}));
+  const auto* place = all.take().data_ptr();
+  for (int i = 1; i < 125; ++i) all.add(torch::full({8, 3}, static_cast<float>(i)));
+  const auto taken = all.take();
+  CHECK(taken.data_ptr() == place);
+  CHECK(taken.storage().nbytes() == 1000 * 3 * sizeof(float));
+  CHECK(taken[999][2].item<float>() == 124);
+
+  etude::Trainer trainer(evaluation(1, 4));
+  const auto prediction = trainer.predict(toy::points(10).first);
+  CHECK(prediction.predictions.single().storage().nbytes() == 10 * sizeof(float));
 }
 
 struct SeveralImpl : torch::nn::Module {

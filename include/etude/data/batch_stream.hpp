@@ -59,8 +59,8 @@ struct StatefulSampler : torch::data::samplers::Sampler<> {
 namespace detail {
 
 struct BatchRequest {
-  std::int64_t first;                 // example of the epoch; what its random numbers are a function of
-  std::int64_t size;                  // in examples
+  std::int64_t first = 0;             // example of the epoch; what its random numbers are a function of
+  std::int64_t size = 0;              // in examples
   std::vector<std::int64_t> indices;  // of a dataset with an index
 };
 
@@ -70,7 +70,8 @@ struct Epoch {
   Dataset dataset;
   std::int64_t number = 0;
   std::int64_t position = 0;  // how many examples of the epoch lie before the next batch
-  std::function<std::optional<BatchRequest>()> next_request;
+  std::function<bool(BatchRequest&)> next_request;    // false at the end
+  BatchRequest current;                               // without workers
   std::shared_ptr<std::vector<Dataset>> idle_copies;  // of workers past, for workers to come
 
   std::size_t depth = 0;
@@ -103,7 +104,7 @@ struct Epoch {
   }
 
   void end() {
-    next_request = [] { return std::nullopt; };
+    next_request = [](BatchRequest&) { return false; };
     pending.clear();
     if (!workers) return;
     auto datasets = workers->stop();
@@ -131,9 +132,8 @@ struct Epoch {
 
   std::optional<Batch> take() {
     if (!workers) {
-      const auto request = next_request();
-      if (!request) return std::nullopt;
-      return counted(*request, [&] { return fetch(options, number, dataset, *request); });
+      if (!next_request(current)) return std::nullopt;
+      return counted(current, [&] { return fetch(options, number, dataset, current); });
     }
     while (pending.size() < depth && order()) {
     }
@@ -155,14 +155,15 @@ struct Epoch {
   // Gives the workers one more batch to fetch; a sampler's error takes that batch's place.
   bool order() {
     try {
-      const auto request = next_request();
-      if (!request) return false;
-      pending.push_back({workers->submit([this, request = *request](Dataset& copy) {
-                           return fetch(options, number, copy, request);
+      BatchRequest next;
+      if (!next_request(next)) return false;
+      const BatchRequest place{next.first, next.size, {}};
+      pending.push_back({workers->submit([this, next = std::move(next)](Dataset& copy) {
+                           return fetch(options, number, copy, next);
                          }),
-                         {request->first, request->size, {}}});
+                         place});
     } catch (...) {
-      next_request = [] { return std::nullopt; };
+      next_request = [](BatchRequest&) { return false; };
       pending.push_back(
           {std::make_shared<WorkerPool::Result>(WorkerPool::Result{{}, std::current_exception(), true}), {}});
     }
@@ -173,7 +174,7 @@ struct Epoch {
   static std::optional<Batch> fetch(const DataLoaderOptions& options, std::int64_t epoch, Dataset& dataset,
                                     const BatchRequest& request) {
     const auto epoch_seed = mix(mix(options.seed, 1), static_cast<std::uint64_t>(epoch));
-    data_generator().set_current_seed(mix(epoch_seed, static_cast<std::uint64_t>(request.first)));
+    seed_data_generator(mix(epoch_seed, static_cast<std::uint64_t>(request.first)));
     std::optional<Batch> batch;
     if (dataset.is_indexed()) {
       batch = dataset.fetch(request.indices, options.collator);

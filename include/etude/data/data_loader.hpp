@@ -61,7 +61,7 @@ class DataLoader {
   }
 
  private:
-  using Requests = std::function<std::optional<detail::BatchRequest>()>;
+  using Requests = std::function<bool(detail::BatchRequest&)>;
   Requests requests(std::int64_t epoch, std::int64_t first_example) const;
   Requests sampler_requests(std::int64_t epoch, std::int64_t first_example) const;
   Requests stream_requests(std::int64_t first_example) const;
@@ -127,7 +127,7 @@ inline std::optional<std::int64_t> DataLoader::count_sampler_examples() const {
     return std::nullopt;
   std::int64_t examples = 0;
   const auto next = sampler_requests(0, 0);
-  while (const auto request = next()) examples += request->size;
+  for (detail::BatchRequest request; next(request);) examples += request.size;
   return examples;
 }
 
@@ -159,8 +159,10 @@ inline BatchStream DataLoader::begin_epoch(std::int64_t number, std::int64_t fir
 }
 
 inline DataLoader::Requests DataLoader::stream_requests(std::int64_t first_example) const {
-  return [first = first_example, size = options_.batch_size]() mutable {
-    return std::optional(detail::BatchRequest{std::exchange(first, first + size), size, {}});
+  return [first = first_example, size = options_.batch_size](detail::BatchRequest& request) mutable {
+    request.first = std::exchange(first, first + size);
+    request.size = size;
+    return true;
   };
 }
 
@@ -169,16 +171,17 @@ inline DataLoader::Requests DataLoader::requests(std::int64_t epoch, std::int64_
   auto order =
       options_.shuffle ? detail::permutation(examples, options_.seed, epoch) : std::vector<std::int64_t>();
   return [order = std::move(order), examples, first = first_example, left = *size(first_example),
-          batch_size = options_.batch_size]() mutable -> std::optional<detail::BatchRequest> {
-    if (left-- <= 0) return std::nullopt;
-    const auto count = std::min(batch_size, examples - first);
-    std::vector<std::int64_t> indices(static_cast<std::size_t>(count));
+          batch_size = options_.batch_size](detail::BatchRequest& request) mutable {
+    if (left-- <= 0) return false;
+    request.size = std::min(batch_size, examples - first);
+    request.indices.resize(static_cast<std::size_t>(request.size));
     if (order.empty()) {
-      std::iota(indices.begin(), indices.end(), first);
+      std::iota(request.indices.begin(), request.indices.end(), first);
     } else {
-      std::copy_n(order.begin() + first, indices.size(), indices.begin());
+      std::copy_n(order.begin() + first, request.size, request.indices.begin());
     }
-    return detail::BatchRequest{std::exchange(first, first + count), count, std::move(indices)};
+    request.first = std::exchange(first, first + request.size);
+    return true;
   };
 }
 
@@ -204,13 +207,13 @@ inline DataLoader::Requests DataLoader::sampler_requests(std::int64_t epoch,
   };
   for (std::int64_t first = 0; first < first_example; first += options_.batch_size)
     if (!next(std::min(options_.batch_size, first_example - first)).has_value()) break;
-  return [next, first = first_example,
-          size = options_.batch_size]() mutable -> std::optional<detail::BatchRequest> {
+  return [next, first = first_example, size = options_.batch_size](detail::BatchRequest& request) mutable {
     const auto indices = next(size);
-    if (!indices.has_value()) return std::nullopt;
-    const auto count = static_cast<std::int64_t>(indices->size());
-    return detail::BatchRequest{
-        std::exchange(first, first + count), count, {indices->begin(), indices->end()}};
+    if (!indices.has_value()) return false;
+    request.size = static_cast<std::int64_t>(indices->size());
+    request.indices.assign(indices->begin(), indices->end());
+    request.first = std::exchange(first, first + request.size);
+    return true;
   };
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -33,6 +34,19 @@ inline std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t se
   return order;
 }
 
+struct DataGenerator {
+  at::Generator generator = at::detail::createCPUGenerator();
+  std::optional<std::uint64_t>
+      seed;  // to be set: that fills hundreds of words, for what most datasets don't use
+};
+
+inline DataGenerator& this_threads_generator() {
+  thread_local DataGenerator generator;
+  return generator;
+}
+
+inline void seed_data_generator(std::uint64_t seed) { this_threads_generator().seed = seed; }
+
 }  // namespace detail
 
 /// This thread's generator for what a dataset or a collator draws (augmentation). A DataLoader seeds it
@@ -40,8 +54,9 @@ inline std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t se
 /// workers, nor on where training was resumed. LibTorch's default generator is shared by all threads and
 /// promises none of this.
 inline at::Generator& data_generator() {
-  thread_local at::Generator generator = at::detail::createCPUGenerator();
-  return generator;
+  auto& own = detail::this_threads_generator();
+  if (own.seed) own.generator.set_current_seed(*std::exchange(own.seed, {}));
+  return own.generator;
 }
 
 }  // namespace etude

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <c10/util/SmallVector.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include <concepts>
 #include <cstddef>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -64,14 +66,17 @@ class Tensors {
     if (tensor.defined()) tensors_.push_back(std::move(tensor));
   }
   template <std::same_as<torch::Tensor>... Rest>
-  Tensors(torch::Tensor first, torch::Tensor second, Rest... rest)
-      : tensors_{std::move(first), std::move(second), std::move(rest)...} {}
+  Tensors(torch::Tensor first, torch::Tensor second, Rest... rest) {
+    tensors_.reserve(2 + sizeof...(rest));
+    for (auto* tensor : {&first, &second, &rest...}) tensors_.push_back(std::move(*tensor));
+  }
   // A template, so that `{a, b}` can only mean the constructor above.
   template <std::same_as<std::vector<torch::Tensor>> Vector>
-  Tensors(Vector tensors) : tensors_(std::move(tensors)) {}
+  Tensors(Vector tensors)
+      : tensors_(std::make_move_iterator(tensors.begin()), std::make_move_iterator(tensors.end())) {}
   /// Tensors with names; an empty list of names leaves them unnamed. Throws DataError unless there is one
   /// name a tensor.
-  Tensors(std::vector<torch::Tensor> tensors, std::vector<std::string> names) : tensors_(std::move(tensors)) {
+  Tensors(std::vector<torch::Tensor> tensors, std::vector<std::string> names) : Tensors(std::move(tensors)) {
     if (names.empty()) return;
     if (names.size() != tensors_.size()) {
       throw DataError(fmt::format("{} names for {} tensors", names.size(), tensors_.size()));
@@ -128,13 +133,15 @@ class Tensors {
   }
 
   Tensors to(torch::Device device, bool non_blocking = false) const {
-    return transform([&](const torch::Tensor& tensor) { return tensor.to(device, non_blocking); });
+    return transform([&](const torch::Tensor& tensor) {
+      return tensor.device() == device ? tensor : tensor.to(device, non_blocking);
+    });
   }
 
  private:
   std::size_t checked(std::size_t index) const;
 
-  std::vector<torch::Tensor> tensors_;
+  c10::SmallVector<torch::Tensor, 2> tensors_;  // Most batches and outputs need no memory for their list.
   std::shared_ptr<const std::vector<std::string>> names_;
 };
 

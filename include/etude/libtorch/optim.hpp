@@ -28,10 +28,9 @@ namespace etude::libtorch {
 
 /// Whether Adam, AdamW and SGD had better update such a vector by LibTorch's kernel that does it in one pass.
 /// There is one since LibTorch 2.4, on the CPU and on CUDA. On the CPU it wakes all threads, however few the
-/// elements: below 16,384 that costs more than the one pass saves, on a busy machine a thousand times more.
+/// elements, and has to be told the number of steps in a tensor: below 16,384 elements our own is faster.
 inline bool has_fused_optimizers(const torch::Tensor& values) {
-  if (!ETUDE_HAS_FUSED_OPTIMIZERS) return false;
-  return values.is_cuda() || (values.is_cpu() && (values.numel() >= 16'384 || at::get_num_threads() == 1));
+  return ETUDE_HAS_FUSED_OPTIMIZERS && (values.is_cuda() || (values.is_cpu() && values.numel() >= 16'384));
 }
 
 /// The same for Adagrad, whose CUDA kernel came later.
@@ -60,21 +59,29 @@ struct FusedAdagrad {
 
 namespace detail {
 
-// The kernels read the number of steps from the device.
-inline torch::Tensor step_tensor(std::int64_t steps, const torch::Tensor& like) {
-  return at::full({}, static_cast<double>(steps), like.options().dtype(at::kFloat));
+// The kernels read the number of steps and the scale from the device.
+inline torch::Tensor on_device_of(const torch::Tensor& values, double number) {
+  return at::full({}, number, values.options().dtype(at::kFloat));
+}
+
+/// What the kernels divide the gradients by, in place.
+inline torch::optional<torch::Tensor> divisor(const torch::Tensor& values, double gradient_scale) {
+  if (gradient_scale == 1) return {};
+  return on_device_of(values, 1 / gradient_scale);
 }
 
 }  // namespace detail
 
-/// `moments`: mean, mean of squares, and with amsgrad the maximum of the latter.
+/// `moments`: mean, mean of squares, and with amsgrad the maximum of the latter. The gradients are multiplied
+/// by `gradient_scale`, here and below.
 inline void fused_adam(const torch::Tensor& values, const torch::Tensor& gradients,
-                       const std::vector<torch::Tensor>& moments, const FusedAdam& a) {
-  const torch::Tensor steps = detail::step_tensor(a.steps, values);
+                       const std::vector<torch::Tensor>& moments, const FusedAdam& a,
+                       double gradient_scale = 1) {
+  const torch::Tensor steps = detail::on_device_of(values, static_cast<double>(a.steps));
   const at::TensorList maxima = a.amsgrad ? at::TensorList(moments[2]) : at::TensorList();
   const auto kernel = [&](auto function) {
     function(values, gradients, moments[0], moments[1], maxima, steps, a.lr, a.beta1, a.beta2, a.weight_decay,
-             a.eps, a.amsgrad, /*maximize=*/false);
+             a.eps, a.amsgrad, /*maximize=*/false, detail::divisor(values, gradient_scale));
   };
   if (a.decoupled) {
     kernel([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
@@ -84,25 +91,28 @@ inline void fused_adam(const torch::Tensor& values, const torch::Tensor& gradien
 }
 
 inline void fused_sgd(const torch::Tensor& values, const torch::Tensor& gradients,
-                      const std::vector<torch::Tensor>& moments, const FusedSgd& s) {
+                      const std::vector<torch::Tensor>& moments, const FusedSgd& s,
+                      double gradient_scale = 1) {
   at::_fused_sgd_(values, gradients, moments, s.weight_decay, s.momentum, s.lr, s.dampening, s.nesterov,
-                  /*maximize=*/false, s.first);
+                  /*maximize=*/false, s.first, detail::divisor(values, gradient_scale));
 }
 
 inline void fused_adagrad(const torch::Tensor& values, const torch::Tensor& gradients,
-                          const std::vector<torch::Tensor>& moments, const FusedAdagrad& a) {
-  at::_fused_adagrad_(values, gradients, moments, detail::step_tensor(a.steps, values), a.lr, a.lr_decay,
-                      a.weight_decay, a.eps, /*maximize=*/false);
+                          const std::vector<torch::Tensor>& moments, const FusedAdagrad& a,
+                          double gradient_scale = 1) {
+  at::_fused_adagrad_(values, gradients, moments, detail::on_device_of(values, static_cast<double>(a.steps)),
+                      a.lr, a.lr_decay, a.weight_decay, a.eps, /*maximize=*/false,
+                      detail::divisor(values, gradient_scale));
 }
 
 #else
 
 inline void fused_adam(const torch::Tensor&, const torch::Tensor&, const std::vector<torch::Tensor>&,
-                       const FusedAdam&) {}
+                       const FusedAdam&, double = 1) {}
 inline void fused_sgd(const torch::Tensor&, const torch::Tensor&, const std::vector<torch::Tensor>&,
-                      const FusedSgd&) {}
+                      const FusedSgd&, double = 1) {}
 inline void fused_adagrad(const torch::Tensor&, const torch::Tensor&, const std::vector<torch::Tensor>&,
-                          const FusedAdagrad&) {}
+                          const FusedAdagrad&, double = 1) {}
 
 #endif
 

@@ -84,7 +84,7 @@ class EvaluationLoop {
       return std::find(args.include_for_metrics.begin(), args.include_for_metrics.end(), what) !=
              args.include_for_metrics.end();
     };
-    Gathered all(args.eval_accumulation_steps, args.eval_do_concat_batches);
+    Gathered all(args.eval_accumulation_steps, args.eval_do_concat_batches, loader.dataset_size());
     Metrics computed;
     RunningMean loss;
 
@@ -113,7 +113,7 @@ class EvaluationLoop {
           part.losses = output.loss.reshape({1}).expand({batch.size});
         if (args.batch_eval_metrics && computes(part))
           computed = core_.options.compute_metrics(to_cpu(part), !next);
-        if (keep == Keep::all) all.add(std::move(part));
+        if (keep == Keep::all) all.add(std::move(part), batch.size);
       }
     }
 

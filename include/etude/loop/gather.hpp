@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -22,77 +23,132 @@ inline EvalPrediction to_cpu(const EvalPrediction& prediction) {
           {}};
 }
 
-/// Joins tensors along the first dimension; where others differ, the smaller are filled up with -100 at the
-/// end.
-inline torch::Tensor pad_and_concatenate(std::vector<torch::Tensor> parts) {
-  for (auto& part : parts)
-    if (part.dim() == 0) part = part.reshape({1});
-  auto widest = parts.front().sizes().vec();
-  for (const auto& part : parts)
-    for (std::size_t d = 1; d < widest.size(); ++d)
-      widest[d] = std::max(widest[d], part.size(static_cast<std::int64_t>(d)));
-  for (auto& part : parts) {
-    auto shape = widest;
-    shape[0] = part.size(0);
-    if (part.sizes() == torch::IntArrayRef(shape)) continue;
-    auto padded = torch::full(shape, -100, part.options());
-    auto inside = padded;
-    for (std::int64_t d = 1; d < part.dim(); ++d) inside = inside.narrow(d, 0, part.size(d));
-    inside.copy_(part);
-    part = padded;
-  }
-  return torch::cat(parts);
-}
+/// Tensors one after the other along the first dimension, on the CPU, in one piece of memory that is asked
+/// for at once where it is known how many rows there will be. Where other dimensions differ, the smaller are
+/// filled up with -100 at the end.
+class GatheredTensor {
+ public:
+  /// `rows`: how many to expect, as far as that is known.
+  explicit GatheredTensor(std::int64_t rows = 0) : expected_(rows) {}
 
-/// What an evaluation keeps of its batches. They stay where they are until there are `to_cpu_after` of them,
-/// or until all are there.
+  /// One without dimensions is one row. Throws DataError unless all have as many dimensions.
+  void add(const torch::Tensor& part) {
+    const auto rows = part.dim() == 0 ? part.reshape({1}) : part;
+    const auto count = rows.size(0);
+    if (!all_.defined()) {
+      auto sizes = rows.sizes().vec();
+      sizes[0] = std::max(count, expected_);
+      all_ = torch::empty(sizes, torch::dtype(rows.scalar_type()));
+    }
+    make_room_for(rows);
+    auto place = all_.narrow(0, used_, count);
+    if (place.sizes() != rows.sizes()) place.fill_(-100);
+    corner(place, rows).copy_(rows);
+    used_ += count;
+  }
+
+  /// Undefined if nothing was added.
+  torch::Tensor take() const {
+    return all_.defined() && used_ < all_.size(0) ? all_.narrow(0, 0, used_) : all_;
+  }
+
+ private:
+  /// The part of `whole` that is as large as `part`, in all dimensions but the first.
+  static torch::Tensor corner(torch::Tensor whole, const torch::Tensor& part) {
+    for (std::int64_t d = 1; d < part.dim(); ++d)
+      if (whole.size(d) != part.size(d)) whole = whole.narrow(d, 0, part.size(d));
+    return whole;
+  }
+
+  void make_room_for(const torch::Tensor& rows) {
+    if (rows.dim() != all_.dim())
+      throw DataError(fmt::format("batches must have as many dimensions as each other, not {} and then {}",
+                                  etude::describe(all_), etude::describe(rows)));
+    auto sizes = all_.sizes().vec();
+    if (used_ + rows.size(0) > sizes[0]) sizes[0] = std::max(used_ + rows.size(0), sizes[0] + sizes[0] / 2);
+    for (std::size_t d = 1; d < sizes.size(); ++d)
+      sizes[d] = std::max(sizes[d], rows.size(static_cast<std::int64_t>(d)));
+    const auto dtype = c10::promoteTypes(all_.scalar_type(), rows.scalar_type());
+    if (all_.sizes() == torch::IntArrayRef(sizes) && all_.scalar_type() == dtype) return;
+    const auto before = all_.narrow(0, 0, used_);
+    all_ = torch::empty(sizes, torch::dtype(dtype));
+    auto place = all_.narrow(0, 0, used_);
+    if (place.sizes() != before.sizes()) place.fill_(-100);
+    corner(place, before).copy_(before);
+  }
+
+  std::int64_t expected_;
+  std::int64_t used_ = 0;
+  torch::Tensor all_;
+};
+
+/// What an evaluation keeps of its batches. Those on a device stay there until there are `to_cpu_after` of
+/// them, or until all are there.
 class Gathered {
  public:
-  Gathered(std::optional<std::int64_t> to_cpu_after, bool concatenate)
-      : to_cpu_after_(to_cpu_after), concatenate_(concatenate) {}
+  /// `examples`: how many there will be, as far as that is known.
+  Gathered(std::optional<std::int64_t> to_cpu_after, bool concatenate, std::optional<std::int64_t> examples)
+      : to_cpu_after_(to_cpu_after), concatenate_(concatenate), examples_(examples.value_or(0)) {}
 
-  void add(EvalPrediction part) {
-    parts_.push_back(std::move(part));
-    if (to_cpu_after_ && static_cast<std::int64_t>(parts_.size() - on_cpu_) >= *to_cpu_after_) move_to_cpu();
+  /// Of a batch of `size` examples.
+  void add(EvalPrediction part, std::int64_t size) {
+    const bool on_cpu = part.predictions.empty() || part.predictions[0].is_cpu();
+    waiting_.emplace_back(std::move(part), size);
+    if (on_cpu || (to_cpu_after_ && static_cast<std::int64_t>(waiting_.size()) >= *to_cpu_after_)) take_in();
   }
 
   EvalPrediction take() {
-    move_to_cpu();
+    take_in();
     EvalPrediction all;
-    if (!concatenate_) {
-      all.batches = std::move(parts_);
-    } else if (!parts_.empty()) {
-      all.predictions = join([](const auto& part) -> const Tensors& { return part.predictions; });
-      all.label_ids = join([](const auto& part) -> const Tensors& { return part.label_ids; });
-      all.inputs = join([](const auto& part) -> const Tensors& { return part.inputs; });
-      std::vector<torch::Tensor> losses;
-      for (const auto& part : parts_)
-        if (part.losses.defined()) losses.push_back(part.losses);
-      if (!losses.empty()) all.losses = torch::cat(losses);
-    }
+    all.predictions = predictions_.take();
+    all.label_ids = label_ids_.take();
+    all.inputs = inputs_.take();
+    all.losses = losses_.take();
+    all.batches = std::move(batches_);
     return all;
   }
 
  private:
-  void move_to_cpu() {
-    for (; on_cpu_ < parts_.size(); ++on_cpu_) parts_[on_cpu_] = to_cpu(parts_[on_cpu_]);
-  }
+  struct GatheredTensors {
+    std::vector<GatheredTensor> columns = {};
+    Tensors first = {};
 
-  template <class Field>
-  Tensors join(Field field) const {
-    Tensors joined = field(parts_.front());
-    for (std::size_t i = 0; i < joined.size(); ++i) {
-      std::vector<torch::Tensor> column;
-      for (const auto& part : parts_) column.push_back(field(part)[i]);
-      joined[i] = pad_and_concatenate(std::move(column));
+    void add(const Tensors& part, std::int64_t size, std::int64_t examples) {
+      if (columns.empty()) first = part;
+      for (std::size_t i = 0; i < part.size(); ++i) {
+        if (i == columns.size())
+          columns.emplace_back(part[i].dim() > 0 && part[i].size(0) == size ? examples : 0);
+        columns[i].add(part[i]);
+      }
     }
-    return joined;
+    Tensors take() {
+      auto all = std::exchange(first, {});
+      for (std::size_t i = 0; i < all.size(); ++i) all[i] = columns[i].take();
+      columns.clear();
+      return all;
+    }
+  };
+
+  void take_in() {
+    for (auto& [part, size] : std::exchange(waiting_, {})) {
+      if (!concatenate_) {
+        batches_.push_back(to_cpu(part));
+        continue;
+      }
+      predictions_.add(part.predictions, size, examples_);
+      label_ids_.add(part.label_ids, size, examples_);
+      inputs_.add(part.inputs, size, examples_);
+      if (part.losses.defined()) losses_.add(part.losses);
+    }
   }
 
   std::optional<std::int64_t> to_cpu_after_;
   bool concatenate_;
-  std::vector<EvalPrediction> parts_;
-  std::size_t on_cpu_ = 0;
+  std::int64_t examples_;
+  std::vector<std::pair<EvalPrediction, std::int64_t>> waiting_;
+  GatheredTensors predictions_, label_ids_, inputs_;
+  GatheredTensor losses_{examples_};
+  std::vector<EvalPrediction> batches_;
 };
 
 }  // namespace etude

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -160,17 +159,17 @@ class TrainLoop {
     auto batches = core_.train_dataloader->begin_epoch(position.epoch, position.examples);
     while (!core_.stopping() && core_.state.global_step < plan_.max_steps) {
       begin_group();
-      auto group = update_.fetch(batches);
-      if (group.empty()) {
+      const auto micro_batches = update_.fetch(batches);
+      if (micro_batches == 0) {
         if (position.examples == 0) core_.control.request_stop("train_dataset gave no batches");
         forget_group();
         position.exhausted = true;
         return;
       }
-      if (!run_group(group)) break;
+      if (!run_group()) break;
       auto next = position;
       next.examples = batches.position();
-      next.padded_examples += std::ssize(group) * size;
+      next.padded_examples += micro_batches * size;
       next.micro_batches = 0;
       update(next, static_cast<double>(position.epoch) +
                        static_cast<double>(next.padded_examples) / static_cast<double>(padded_total));
@@ -198,8 +197,8 @@ class TrainLoop {
   }
 
   /// Adds up the gradients of a group; false if it was given up.
-  bool run_group(std::vector<Batch>& group) {
-    return update_.add_gradients(group, [&] {
+  bool run_group() {
+    return update_.add_gradients([&] {
       if (!std::exchange(group_is_resumed_, false)) return false;
       checkpoints_.load_half_done();
       checkpoints_.put_back();

@@ -4,8 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -23,40 +21,41 @@ class Update {
  public:
   explicit Update(Trainer& trainer) : trainer_(trainer), core_(trainer.core_) {}
 
-  /// The micro-batches of the next update: fewer than asked for at the end of an epoch.
+  /// Fetches the micro-batches of the next update, fewer than asked for at the end of an epoch, and returns
+  /// how many there are.
   template <class Batches>
-  std::vector<Batch> fetch(Batches& batches) {
-    std::vector<Batch> group;
-    while (static_cast<std::int64_t>(group.size()) < core_.args.gradient_accumulation_steps) {
+  std::int64_t fetch(Batches& batches) {
+    group_.clear();
+    while (static_cast<std::int64_t>(group_.size()) < core_.args.gradient_accumulation_steps) {
       const InterruptionScope waiting(true);
       auto batch = batches.next();
       if (!batch) break;
-      group.push_back(std::move(*batch));
+      group_.push_back(std::move(*batch));
     }
-    core_.group_size = static_cast<std::int64_t>(group.size());
+    core_.group_size = static_cast<std::int64_t>(group_.size());
     // Counted before the labels go to a device, which nobody waits for then; but who hears of a batch may
     // change them.
     constexpr bool may_change = Trainer::template handles<BatchFetched>;
     core_.num_items_in_batch.reset();
-    if (!may_change) count_items_of(group);
-    for (auto& batch : group) {
+    if (!may_change) count_items();
+    for (auto& batch : group_) {
       batch = batch.to(core_.device, core_.args.dataloader_pin_memory);
       batch = trainer_.raise(BatchFetched{core_.context(), std::move(batch)}).batch;
     }
-    if (may_change) count_items_of(group);
-    return group;
+    if (may_change) count_items();
+    return core_.group_size;
   }
 
-  /// Adds up the gradients of a group; false if it was given up. `resume()` puts those of a half-done one in
-  /// place, and says whether it has.
+  /// Adds up the gradients of the group; false if it was given up. `resume()` puts those of a half-done one
+  /// in place, and says whether it has.
   template <class Resume>
-  bool add_gradients(std::vector<Batch>& group, Resume resume) {
+  bool add_gradients(Resume resume) {
     auto& position = core_.progress.position;
     trainer_.raise(StepBegin{core_.context()});
     if (!resume()) core_.losses.clear();
-    for (auto i = static_cast<std::size_t>(position.micro_batches); i < group.size(); ++i) {
-      run_micro_batch(group[i]);
-      if (i + 1 == group.size()) break;
+    for (auto i = static_cast<std::size_t>(position.micro_batches); i < group_.size(); ++i) {
+      run_micro_batch(group_[i]);
+      if (i + 1 == group_.size()) break;
       trainer_.raise(SubstepEnd{core_.context()});
       if (core_.stopping()) {
         position.micro_batches = 0;
@@ -66,14 +65,6 @@ class Update {
       position.micro_batches = static_cast<std::int64_t>(i + 1);
       throw_if_interrupted();
     }
-    // For optimizers that evaluate the loss again and again: the first time is the one that was just done.
-    reevaluate_ = [this, &group, first = true]() mutable {
-      if (std::exchange(first, false)) return sum(core_.losses);
-      core_.optimizer->zero_grad();
-      std::vector<torch::Tensor> losses;
-      for (auto& batch : group) losses.push_back(trainer_.derived().training_step(batch));
-      return sum(losses);
-    };
     return true;
   }
 
@@ -84,21 +75,24 @@ class Update {
       core_.grad_norm = optimizer.grad_norm();
       optimizer.clip_grad_value(core_.args.max_grad_value);
       if (core_.args.max_grad_norm > 0) optimizer.clip_grad_norm(core_.args.max_grad_norm);
+    } else if (core_.args.max_grad_norm > 0) {
+      core_.grad_norm = gradients_are_seen ? optimizer.clip_grad_norm(core_.args.max_grad_norm)
+                                           : optimizer.clip_grad_norm_in_step(core_.args.max_grad_norm);
     } else {
-      core_.grad_norm = core_.args.max_grad_norm > 0 ? optimizer.clip_grad_norm(core_.args.max_grad_norm)
-                                                     : optimizer.grad_norm();
+      core_.grad_norm = optimizer.grad_norm();
     }
     trainer_.raise(GradientsClipped{core_.context(), core_.grad_norm});
     trainer_.raise(PreOptimizerStep{core_.context()});
     core_.learning_rate = core_.lr_scheduler->get_last_lr();
     core_.updating = true;
-    optimizer.step(optimizer.needs_closure() ? reevaluate_ : nullptr);
+    optimizer.step(optimizer.needs_closure() ? reevaluation() : nullptr);
     stop_later([&] { trainer_.raise(OptimizerStep{core_.context()}); });
     core_.lr_scheduler->step();
     stop_later([&] { trainer_.raise(SchedulerStep{core_.context(), core_.lr_scheduler->get_last_lr()}); });
     optimizer.zero_grad();
     for (const auto& loss : core_.losses) core_.loss.add(loss);
     core_.losses.clear();
+    group_.clear();
     ++core_.state.global_step;
     core_.state.epoch = epoch;
     core_.progress.position = next;
@@ -106,16 +100,32 @@ class Update {
   }
 
  private:
-  void count_items_of(const std::vector<Batch>& group) {
+  /// Whether somebody may look at the gradients between clipping and the next `zero_grad`.
+  static constexpr bool gradients_are_seen =
+      Trainer::template handles<GradientsClipped> || Trainer::template handles<PreOptimizerStep> ||
+      Trainer::template handles<OptimizerStep> || Trainer::template handles<SchedulerStep>;
+
+  void count_items() {
     if (!trainer_.wants_item_count()) return;
     std::int64_t items = 0;
-    for (const auto& batch : group) items += count_items(batch.labels);
+    for (const auto& batch : group_) items += etude::count_items(batch.labels);
     core_.num_items_in_batch = static_cast<double>(items);
   }
 
   void run_micro_batch(Batch& batch) {
     batch = trainer_.raise(ForwardBegin{core_.context(), std::move(batch)}).batch;
     core_.losses.push_back(trainer_.derived().training_step(batch));
+  }
+
+  /// For optimizers that evaluate the loss again and again: the first time is the one that was just done.
+  Optimizer::Closure reevaluation() {
+    return [this, first = true]() mutable {
+      if (std::exchange(first, false)) return sum(core_.losses);
+      core_.optimizer->zero_grad();
+      std::vector<torch::Tensor> losses;
+      for (auto& batch : group_) losses.push_back(trainer_.derived().training_step(batch));
+      return sum(losses);
+    };
   }
 
   static torch::Tensor sum(const std::vector<torch::Tensor>& losses) {
@@ -136,7 +146,7 @@ class Update {
 
   Trainer& trainer_;
   TrainerCore& core_;
-  std::function<torch::Tensor()> reevaluate_;
+  std::vector<Batch> group_;  // the micro-batches of the update under way
 };
 
 }  // namespace etude

@@ -5,6 +5,7 @@
 #include <vector>
 #include "etude/libtorch/optim.hpp"
 #include "etude/optim/flat_optimizer.hpp"
+#include "etude/optim/one_pass.hpp"
 #include "etude/optim/options.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/struct.hpp"
@@ -17,7 +18,7 @@ struct AdagradOptions {
                (double, weight_decay, "L2 penalty: its gradient is added to the gradient", 0.0),
                (double, initial_accumulator_value, "sum of squares before the first step", 0.0),
                (double, eps, "added to the denominator", 1e-10),
-               (bool, fused, "one pass where LibTorch has a kernel for it", true));
+               (bool, fused, "one pass over memory, where there is a kernel for it", true));
 };
 
 /// Adagrad (Duchi et al. 2011), as torch::optim::Adagrad.
@@ -36,26 +37,33 @@ class Adagrad : public FlatOptimizer {
  protected:
   nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
 
-  bool wants_pieces(const torch::Tensor& values) const override { return values.is_cpu() && !fused(values); }
+  bool wants_pieces(const torch::Tensor& values) const override { return values.is_cpu() && !options_.fused; }
+  bool takes_gradient_scale() const override { return true; }
 
   void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override {
-    if (fused(range.values)) {
-      return libtorch::fused_adagrad(range.values, range.gradients, range.moments,
-                                     {group.lr, options_.lr_decay, options_.eps, group.weight_decay, steps});
+    const double lr = group.lr / (1 + static_cast<double>(steps - 1) * options_.lr_decay);
+    if (options_.fused) {
+      if (libtorch::has_fused_adagrad(range.values)) {
+        return libtorch::fused_adagrad(range.values, range.gradients, range.moments,
+                                       {group.lr, options_.lr_decay, options_.eps, group.weight_decay, steps},
+                                       gradient_scale());
+      }
+      const auto update = [lr, scale = gradient_scale(), penalty = group.weight_decay, eps = options_.eps](
+                              auto& value, auto gradient, auto& sum) {
+        gradient = gradient * scale + value * penalty;
+        sum = sum + gradient * gradient;
+        value = value - gradient / (sqrt(sum) + eps) * lr;
+      };
+      if (detail::one_pass<1>(range.values, range.gradients, range.moments, update)) return;
     }
-    torch::Tensor gradients = range.gradients;
+    torch::Tensor gradients = scaled(range.gradients);
     if (group.weight_decay != 0) gradients = gradients.add(range.values, group.weight_decay);
     const torch::Tensor& sum = range.moments[0];
     sum.addcmul_(gradients, gradients, 1);
-    const double lr = group.lr / (1 + static_cast<double>(steps - 1) * options_.lr_decay);
     range.values.addcdiv_(gradients, sum.sqrt().add_(options_.eps), -lr);
   }
 
  private:
-  bool fused(const torch::Tensor& values) const {
-    return options_.fused && libtorch::has_fused_adagrad(values);
-  }
-
   AdagradOptions options_;
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 #include "etude/libtorch/optim.hpp"
 #include "etude/optim/flat_optimizer.hpp"
+#include "etude/optim/one_pass.hpp"
 #include "etude/optim/options.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/struct.hpp"
@@ -21,7 +22,7 @@ struct AdamOptions {
                (double, eps, "added to the denominator", 1e-8),
                (double, weight_decay, "L2 penalty: its gradient is added to the gradient", 0.0),
                (bool, amsgrad, "divide by the largest mean of squares so far", false),
-               (bool, fused, "one pass where LibTorch has a kernel for it", true));
+               (bool, fused, "one pass over memory, where there is a kernel for it", true));
 };
 
 struct AdamWOptions {
@@ -31,7 +32,7 @@ struct AdamWOptions {
                (double, eps, "added to the denominator", 1e-8),
                (double, weight_decay, "weights shrink by lr * weight_decay a step", 1e-2),
                (bool, amsgrad, "divide by the largest mean of squares so far", false),
-               (bool, fused, "one pass where LibTorch has a kernel for it", true));
+               (bool, fused, "one pass over memory, where there is a kernel for it", true));
 };
 
 namespace detail {
@@ -51,17 +52,25 @@ class AdamBase : public FlatOptimizer {
  protected:
   nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
 
-  bool wants_pieces(const torch::Tensor& values) const override { return values.is_cpu() && !fused(values); }
+  bool wants_pieces(const torch::Tensor& values) const override { return values.is_cpu() && !options_.fused; }
+  bool takes_gradient_scale() const override { return true; }
 
   void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override {
     const auto& [lr, beta1, beta2, eps, weight_decay, amsgrad, unused] = options_;
-    if (fused(range.values)) {
-      return libtorch::fused_adam(
-          range.values, range.gradients, range.moments,
-          {group.lr, beta1, beta2, eps, group.weight_decay, amsgrad, decoupled, steps});
+    const auto n = static_cast<double>(steps);
+    const double correction = std::sqrt(1 - std::pow(beta2, n)), rate = group.lr / (1 - std::pow(beta1, n));
+    if (options_.fused) {
+      if (libtorch::has_fused_optimizers(range.values)) {
+        return libtorch::fused_adam(
+            range.values, range.gradients, range.moments,
+            {group.lr, beta1, beta2, eps, group.weight_decay, amsgrad, decoupled, steps}, gradient_scale());
+      }
+      if (amsgrad ? update_in_one_pass<3>(range, group, correction, rate)
+                  : update_in_one_pass<2>(range, group, correction, rate))
+        return;
     }
     const torch::Tensor &values = range.values, &mean = range.moments[0], &square = range.moments[1];
-    torch::Tensor gradients = range.gradients;
+    torch::Tensor gradients = scaled(range.gradients);
     if (group.weight_decay != 0 && decoupled) {
       values.mul_(1 - group.lr * group.weight_decay);
     } else if (group.weight_decay != 0) {
@@ -69,7 +78,6 @@ class AdamBase : public FlatOptimizer {
     }
     mean.mul_(beta1).add_(gradients, 1 - beta1);
     square.mul_(beta2).addcmul_(gradients, gradients, 1 - beta2);
-    const auto n = static_cast<double>(steps);
     torch::Tensor denominator;
     if (amsgrad) {
       torch::Tensor largest = range.moments[2];
@@ -77,8 +85,8 @@ class AdamBase : public FlatOptimizer {
     } else {
       denominator = square.sqrt();
     }
-    denominator.div_(std::sqrt(1 - std::pow(beta2, n))).add_(eps);
-    values.addcdiv_(mean, denominator, -group.lr / (1 - std::pow(beta1, n)));
+    denominator.div_(correction).add_(eps);
+    values.addcdiv_(mean, denominator, -rate);
   }
 
  private:
@@ -88,8 +96,20 @@ class AdamBase : public FlatOptimizer {
     return moments;
   }
 
-  bool fused(const torch::Tensor& values) const {
-    return options_.fused && libtorch::has_fused_optimizers(values);
+  template <std::size_t moments>
+  bool update_in_one_pass(const Range& range, const ParamGroup& group, double correction, double rate) const {
+    const double scale = gradient_scale(), penalty = decoupled ? 0 : group.weight_decay,
+                 keep = decoupled ? 1 - group.lr * group.weight_decay : 1;
+    return one_pass<moments>(range.values, range.gradients, range.moments,
+                             [=, beta1 = options_.beta1, beta2 = options_.beta2, eps = options_.eps](
+                                 auto& value, auto gradient, auto& mean, auto& square, auto&... largest) {
+                               gradient = gradient * scale + value * penalty;
+                               mean = mean * beta1 + gradient * (1 - beta1);
+                               square = square * beta2 + gradient * gradient * (1 - beta2);
+                               auto denominator = square;
+                               ((denominator = largest = max(largest, square)), ...);
+                               value = value * keep - mean / (sqrt(denominator) / correction + eps) * rate;
+                             });
   }
 
   Options options_;

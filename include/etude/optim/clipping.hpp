@@ -1,19 +1,50 @@
 #pragma once
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <torch/types.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
+#include "etude/optim/one_pass.hpp"
+
 namespace etude {
+
+namespace detail {
+
+/// Of float32 and float64 in contiguous memory of the CPU, where the sum can be had without an operator.
+inline torch::Tensor l2_norm_on_cpu(at::TensorList tensors) {
+  double sum = 0;
+  bool exact = false;
+  for (const torch::Tensor& tensor : tensors) {
+    exact |= tensor.scalar_type() == at::kDouble;
+    sum += tensor.scalar_type() == at::kDouble ? sum_of_squares(tensor.numel(), tensor.data_ptr<double>())
+                                               : sum_of_squares(tensor.numel(), tensor.data_ptr<float>());
+  }
+  const torch::Tensor norm = at::empty({}, exact ? at::kDouble : at::kFloat);
+  if (exact)
+    *norm.data_ptr<double>() = std::sqrt(sum);
+  else
+    *norm.data_ptr<float>() = static_cast<float>(std::sqrt(sum));
+  return norm;
+}
+
+}  // namespace detail
 
 /// The L2 norm of all the tensors together, as a 0-dim tensor on the device of the first. Half precision is
 /// summed in float32. Nothing here waits for a device.
 inline torch::Tensor l2_norm(at::TensorList tensors) {
   if (tensors.empty()) return at::zeros({});
+  const auto is_plain = [](const torch::Tensor& tensor) {
+    return tensor.is_cpu() && tensor.is_contiguous() &&
+           (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble);
+  };
+  if (std::ranges::all_of(tensors, is_plain)) return detail::l2_norm_on_cpu(tensors);
   std::vector<torch::Tensor> norms;
   for (const torch::Tensor& tensor : tensors) {
     const auto type = tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -28,18 +59,33 @@ inline torch::Tensor l2_norm(at::TensorList tensors) {
   return at::linalg_vector_norm(at::stack(norms), 2);
 }
 
-/// Scales the tensors so that their common L2 norm is at most `max_norm`, by torch's formula: the factor is
-/// max_norm / (norm + 1e-6), at most 1. Returns the norm before. On the CPU nothing is written when nothing
-/// has to be scaled; elsewhere the factor stays on the device, so that nothing waits for it.
+/// What gradients of this norm, 0-dim on the CPU, are multiplied with so that it is at most `max_norm`: by
+/// torch's formula max_norm / (norm + 1e-6), at most 1. NaN for a norm that is NaN.
+inline double clip_factor(const torch::Tensor& norm, double max_norm) {
+  if (max_norm == std::numeric_limits<double>::infinity()) return 1;
+  const double value = norm.scalar_type() == at::kDouble  ? *norm.data_ptr<double>()
+                       : norm.scalar_type() == at::kFloat ? static_cast<double>(*norm.data_ptr<float>())
+                                                          : norm.item<double>();
+  const double factor = max_norm / (value + 1e-6);
+  return factor > 1 ? 1 : factor;
+}
+
+/// Scales the tensors so that their common L2 norm is at most `max_norm`, by `clip_factor`. Returns the norm
+/// before. On the CPU nothing is written when nothing has to be scaled; elsewhere the factor stays on the
+/// device, so that nothing waits for it.
 inline torch::Tensor clip_norm(at::TensorList tensors, double max_norm) {
   const torch::NoGradGuard no_grad;
   torch::Tensor norm = l2_norm(tensors);
   if (max_norm == std::numeric_limits<double>::infinity()) return norm;
-  const torch::Tensor factor = (max_norm / (norm + 1e-6)).clamp_max(1.0);
-  if (factor.is_cpu() && factor.item<double>() == 1.0) return norm;
-  for (torch::Tensor tensor : tensors) {
-    tensor.mul_(factor.to(tensor.device(), factor.scalar_type(), /*non_blocking=*/true));
+  if (norm.is_cpu()) {
+    const double factor = clip_factor(norm, max_norm);
+    if (factor == 1) return norm;
+    for (torch::Tensor tensor : tensors) tensor.mul_(factor);
+    return norm;
   }
+  const torch::Tensor factor = (max_norm / (norm + 1e-6)).clamp_max(1.0);
+  for (torch::Tensor tensor : tensors)
+    tensor.mul_(factor.to(tensor.device(), factor.scalar_type(), /*non_blocking=*/true));
   return norm;
 }
 

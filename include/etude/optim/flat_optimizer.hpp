@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "etude/optim/clipping.hpp"
 #include "etude/optim/optimizer.hpp"
 
 namespace etude {
@@ -45,6 +47,15 @@ class FlatOptimizer : public Optimizer {
   /// cache.
   virtual bool wants_pieces(const torch::Tensor& values) const { return values.is_cpu(); }
 
+  /// Whether `update_range` multiplies the gradients by `gradient_scale()` on its way. For who doesn't, they
+  /// are multiplied before.
+  virtual bool takes_gradient_scale() const { return false; }
+  double gradient_scale() const { return gradient_scale_; }
+  /// The gradients times `gradient_scale()`.
+  torch::Tensor scaled(const torch::Tensor& gradients) const {
+    return gradient_scale_ == 1 ? gradients : gradients.mul(gradient_scale_);
+  }
+
   void update() override {
     const std::vector<FlatRange>& ranges = flat_.begin_step();
     if (layout_ != flat_.layout()) adopt_layout();
@@ -52,6 +63,16 @@ class FlatOptimizer : public Optimizer {
     for (std::size_t i = 0; i < ranges.size(); ++i) {
       for (const Range& piece : pieces_[i]) update_range(piece, groups_[ranges[i].group], ranges[i].steps);
     }
+    gradient_scale_ = 1;
+  }
+
+  torch::Tensor clip_grad_norm_in_step(double max_norm) override {
+    const auto on_cpu = [](const torch::Tensor& gradients) { return gradients.is_cpu(); };
+    if (!takes_gradient_scale() || !std::ranges::all_of(flat_.gradients(), on_cpu))
+      return clip_grad_norm(max_norm);
+    const torch::Tensor norm = grad_norm();
+    gradient_scale_ = clip_factor(norm, max_norm);
+    return norm;
   }
 
   NamedTensors moments(std::size_t slot) override {
@@ -114,6 +135,7 @@ class FlatOptimizer : public Optimizer {
   std::vector<std::vector<torch::Tensor>> buffers_;  // by moment, then by buffer of the layout
   std::vector<std::vector<Range>> pieces_;           // by range of the last step
   std::uint64_t generation_ = 0;
+  double gradient_scale_ = 1;
 };
 
 }  // namespace etude

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 #include "etude/optim/flat_optimizer.hpp"
+#include "etude/optim/one_pass.hpp"
 #include "etude/optim/options.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/struct.hpp"
@@ -32,13 +33,24 @@ class Lion : public FlatOptimizer {
  protected:
   nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
 
+  bool wants_pieces(const torch::Tensor&) const override { return false; }
+  bool takes_gradient_scale() const override { return true; }
+
   void update_range(const Range& range, const ParamGroup& group, std::int64_t) override {
+    const auto update = [beta1 = options_.beta1, beta2 = options_.beta2, lr = group.lr,
+                         scale = gradient_scale(),
+                         keep = 1 - group.lr * group.weight_decay](auto& value, auto gradient, auto& mean) {
+      gradient = gradient * scale;
+      value = value * keep - sign(mean * beta1 + gradient * (1 - beta1)) * lr;
+      mean = mean * beta2 + gradient * (1 - beta2);
+    };
+    if (detail::one_pass<1>(range.values, range.gradients, range.moments, update)) return;
     const torch::Tensor& momentum = range.moments[0];
+    const torch::Tensor gradients = scaled(range.gradients);
     if (group.weight_decay != 0) range.values.mul_(1 - group.lr * group.weight_decay);
-    const torch::Tensor direction =
-        momentum.mul(options_.beta1).add_(range.gradients, 1 - options_.beta1).sign_();
+    const torch::Tensor direction = momentum.mul(options_.beta1).add_(gradients, 1 - options_.beta1).sign_();
     range.values.add_(direction, -group.lr);
-    momentum.mul_(options_.beta2).add_(range.gradients, 1 - options_.beta2);
+    momentum.mul_(options_.beta2).add_(gradients, 1 - options_.beta2);
   }
 
  private:

@@ -62,6 +62,9 @@ class Optimizer {
   torch::Tensor grad_norm() { return flat_.grad_norm(); }
   /// Scales the gradients to a norm of at most `max_norm` and returns the norm before, 0-dim, on the device.
   torch::Tensor clip_grad_norm(double max_norm) { return flat_.clip_grad_norm(max_norm); }
+  /// The same, for the next step only: where that can be done, the gradients stay as they are and the step
+  /// scales them on its way, which saves a pass.
+  virtual torch::Tensor clip_grad_norm_in_step(double max_norm) { return clip_grad_norm(max_norm); }
   /// Limits every gradient element to [-limit, limit].
   void clip_grad_value(double limit) { flat_.clip_grad_value(limit); }
 

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <vector>
 #include "etude/optim/flat_optimizer.hpp"
+#include "etude/optim/one_pass.hpp"
 #include "etude/optim/options.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/struct.hpp"
@@ -34,9 +36,17 @@ class RMSprop : public FlatOptimizer {
  protected:
   nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
 
+  bool wants_pieces(const torch::Tensor&) const override { return false; }
+  bool takes_gradient_scale() const override { return true; }
+
   void update_range(const Range& range, const ParamGroup& group, std::int64_t) override {
     const auto& [lr, alpha, eps, weight_decay, momentum, centered] = options_;
-    torch::Tensor gradients = range.gradients;
+    if (momentum > 0 ? centered ? update_in_one_pass<true, true>(range, group)
+                                : update_in_one_pass<true, false>(range, group)
+        : centered ? update_in_one_pass<false, true>(range, group)
+                     : update_in_one_pass<false, false>(range, group))
+      return;
+    torch::Tensor gradients = scaled(range.gradients);
     if (group.weight_decay != 0) gradients = gradients.add(range.values, group.weight_decay);
     const torch::Tensor& square = range.moments[0];
     square.mul_(alpha).addcmul_(gradients, gradients, 1 - alpha);
@@ -58,6 +68,31 @@ class RMSprop : public FlatOptimizer {
   }
 
  private:
+  template <bool with_momentum, bool with_mean>
+  bool update_in_one_pass(const Range& range, const ParamGroup& group) const {
+    const auto update = [alpha = options_.alpha, eps = options_.eps, momentum = options_.momentum,
+                         lr = group.lr, penalty = group.weight_decay,
+                         scale = gradient_scale()](auto& value, auto gradient, auto& square, auto&... rest) {
+      const auto more = std::tie(rest...);
+      gradient = gradient * scale + value * penalty;
+      square = square * alpha + gradient * gradient * (1 - alpha);
+      auto variance = square;
+      if constexpr (with_mean) {
+        auto& mean = std::get<sizeof...(rest) - 1>(more);
+        mean = mean * alpha + gradient * (1 - alpha);
+        variance = square - mean * mean;
+      }
+      gradient = gradient / (sqrt(variance) + eps);
+      if constexpr (with_momentum) {
+        auto& buffer = std::get<0>(more);
+        gradient = buffer = buffer * momentum + gradient;
+      }
+      value = value - gradient * lr;
+    };
+    return detail::one_pass<1 + with_momentum + with_mean>(range.values, range.gradients, range.moments,
+                                                           update);
+  }
+
   static std::vector<Moment> moments_of(const RMSpropOptions& options) {
     std::vector<Moment> moments{{"square_avg"}};
     if (options.momentum > 0) moments.push_back({"momentum_buffer"});

@@ -6,6 +6,7 @@
 #include "etude/error.hpp"
 #include "etude/libtorch/optim.hpp"
 #include "etude/optim/flat_optimizer.hpp"
+#include "etude/optim/one_pass.hpp"
 #include "etude/optim/options.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/struct.hpp"
@@ -18,7 +19,7 @@ struct SGDOptions {
                (double, dampening, "share of the gradient that is left out of the momentum", 0.0),
                (double, weight_decay, "L2 penalty: its gradient is added to the gradient", 0.0),
                (bool, nesterov, "look ahead along the momentum", false),
-               (bool, fused, "one pass where LibTorch has a kernel for it", true));
+               (bool, fused, "one pass over memory, where there is a kernel for it", true));
 };
 
 /// Stochastic gradient descent as torch::optim::SGD has it (the learning rate is outside the momentum).
@@ -38,15 +39,20 @@ class SGD : public FlatOptimizer {
  protected:
   nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
 
-  bool wants_pieces(const torch::Tensor& values) const override { return values.is_cpu() && !fused(values); }
+  bool wants_pieces(const torch::Tensor& values) const override { return values.is_cpu() && !options_.fused; }
+  bool takes_gradient_scale() const override { return true; }
 
   void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override {
     const auto& [lr, momentum, dampening, weight_decay, nesterov, unused] = options_;
-    if (fused(range.values)) {
-      return libtorch::fused_sgd(range.values, range.gradients, range.moments,
-                                 {group.lr, momentum, dampening, group.weight_decay, nesterov, steps == 1});
+    if (options_.fused) {
+      if (libtorch::has_fused_optimizers(range.values)) {
+        return libtorch::fused_sgd(range.values, range.gradients, range.moments,
+                                   {group.lr, momentum, dampening, group.weight_decay, nesterov, steps == 1},
+                                   gradient_scale());
+      }
+      if (update_in_one_pass(range, group, steps)) return;
     }
-    torch::Tensor gradients = range.gradients;
+    torch::Tensor gradients = scaled(range.gradients);
     if (group.weight_decay != 0) gradients = gradients.add(range.values, group.weight_decay);
     if (momentum != 0) {
       const torch::Tensor& buffer = range.moments[0];
@@ -66,8 +72,22 @@ class SGD : public FlatOptimizer {
     return {{"momentum_buffer"}};
   }
 
-  bool fused(const torch::Tensor& values) const {
-    return options_.fused && libtorch::has_fused_optimizers(values);
+  bool update_in_one_pass(const Range& range, const ParamGroup& group, std::int64_t steps) const {
+    const double scale = gradient_scale(), penalty = group.weight_decay, lr = group.lr;
+    if (options_.momentum == 0) {
+      return detail::one_pass<0>(
+          range.values, range.gradients, range.moments,
+          [=](auto& value, auto gradient) { value = value - (gradient * scale + value * penalty) * lr; });
+    }
+    // The momentum begins as the first gradient.
+    const double keep = steps == 1 ? 0 : options_.momentum, add = steps == 1 ? 1 : 1 - options_.dampening;
+    const double ahead = options_.nesterov ? options_.momentum : 1, direct = options_.nesterov ? 1 : 0;
+    return detail::one_pass<1>(range.values, range.gradients, range.moments,
+                               [=](auto& value, auto gradient, auto& momentum) {
+                                 gradient = gradient * scale + value * penalty;
+                                 momentum = momentum * keep + gradient * add;
+                                 value = value - (gradient * direct + momentum * ahead) * lr;
+                               });
   }
 
   SGDOptions options_;

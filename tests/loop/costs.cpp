@@ -1,0 +1,198 @@
+#include <ATen/Parallel.h>
+#include <ATen/record_function.h>
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <map>
+#include <new>
+#include <string>
+
+#include "common/toy.hpp"
+#include "etude/libtorch/optim.hpp"
+
+// What a step costs beside the model: counted, since counts have no noise.
+
+namespace {
+
+thread_local std::int64_t allocations = 0;
+
+/// How often each operator of LibTorch is called while this lives.
+class Operators {
+ public:
+  Operators()
+      : handle_(at::addThreadLocalCallback(
+            at::RecordFunctionCallback(note).scopes({at::RecordScope::FUNCTION}))) {
+    counts().clear();
+  }
+  ~Operators() { at::removeCallback(handle_); }
+
+  static std::map<std::string, std::int64_t>& counts() {
+    static std::map<std::string, std::int64_t> all;
+    return all;
+  }
+  static std::int64_t total() {
+    std::int64_t sum = 0;
+    for (const auto& [name, count] : counts()) sum += count;
+    return sum;
+  }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
+    ++counts()[function.name()];
+    return nullptr;
+  }
+  at::CallbackHandle handle_;
+};
+
+/// The 64-64-64-10 perceptron, and 40 batches of 8 for it.
+torch::nn::Sequential perceptron() {
+  return torch::nn::Sequential(torch::nn::Linear(64, 64), torch::nn::ReLU(), torch::nn::Linear(64, 64),
+                               torch::nn::ReLU(), torch::nn::Linear(64, 10));
+}
+constexpr std::int64_t batch_size = 8, examples = 40 * batch_size;
+struct Data {
+  torch::Tensor x = torch::randn({examples, 64}), y = torch::randint(10, {examples});
+};
+
+struct NetImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) { return layers->forward(x); }
+  torch::nn::Sequential layers = register_module("layers", perceptron());
+};
+TORCH_MODULE(Net);
+
+etude::TrainingArguments arguments() {
+  auto args = toy::arguments();
+  args.per_device_train_batch_size = batch_size;
+  args.num_train_epochs = 3;
+  args.weight_decay = 0.01;
+  args.max_grad_norm = 0.01;  // so that every step clips
+  return args;
+}
+
+/// Calls `begin` when 10 steps are done, and `end` after 100 more.
+struct From10To110 {
+  std::function<void()> begin, end;
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step == 10) begin();
+    if (e.state.global_step == 110) end();
+  }
+};
+
+/// The best loop that a person would write: parameters and gradients lie in one vector each, the batch is one
+/// index_select a tensor, one fused step clips on its way, and nothing is read back.
+void train_by_hand(const Data& data, const std::function<void(int)>& step_done) {
+  auto net = perceptron();
+  std::int64_t size = 0;
+  for (const auto& parameter : net->parameters()) size += parameter.numel();
+  auto values = torch::zeros(size), gradients = torch::zeros(size), mean = torch::zeros(size),
+       square = torch::zeros(size), steps = torch::zeros({});
+  std::int64_t offset = 0;
+  for (auto& parameter : net->parameters()) {
+    const auto part = values.narrow(0, offset, parameter.numel()).view(parameter.sizes());
+    part.copy_(parameter.detach());
+    parameter.set_data(part);
+    parameter.mutable_grad() = gradients.narrow(0, offset, parameter.numel()).view(parameter.sizes());
+    offset += parameter.numel();
+  }
+  auto total = torch::zeros({});
+  torch::Tensor order;
+  for (int step = 0; step < 120; ++step) {
+    if (step % 40 == 0) order = torch::randperm(examples);
+    const auto index = order.narrow(0, step % 40 * batch_size, batch_size);
+    const auto loss =
+        torch::cross_entropy_loss(net->forward(data.x.index_select(0, index)), data.y.index_select(0, index));
+    loss.backward();
+    const torch::NoGradGuard no_grad;
+    const auto divisor = (at::linalg_vector_norm(gradients, 2) / 0.01).clamp_min_(1);
+    steps.add_(1);
+#if ETUDE_HAS_FUSED_OPTIMIZERS
+    at::_fused_adamw_(values, gradients, mean, square, {}, steps, 1e-3, 0.9, 0.999, 0.01, 1e-8, false, false,
+                      divisor);
+#endif
+    gradients.zero_();
+    total.add_(loss.detach());
+    step_done(step + 1);
+  }
+}
+
+}  // namespace
+
+// Replaced for the whole program, LibTorch included.
+void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+TEST_CASE(
+    "a step runs no more operators than the best loop that a person would write, and reads nothing back") {
+  const Data data;
+  std::optional<Operators> counting;
+  std::map<std::string, std::int64_t> ours, theirs;
+  etude::Trainer<From10To110> trainer({.model = Net(),
+                                       .args = arguments(),
+                                       .loss = torch::nn::CrossEntropyLoss(),
+                                       .train_dataset = {data.x, data.y}},
+                                      From10To110{[&] { counting.emplace(); },
+                                                  [&] {
+                                                    ours = Operators::counts();
+                                                    counting.reset();
+                                                  }});
+  trainer.train();
+  train_by_hand(data, [&](int step) {
+    if (step == 10) counting.emplace();
+    if (step == 110) {
+      theirs = Operators::counts();
+      counting.reset();
+    }
+  });
+  const auto sum = [](const auto& counts) {
+    std::int64_t all = 0;
+    for (const auto& [name, count] : counts) all += count;
+    return all;
+  };
+  CAPTURE(fmt::format("{}", ours));
+  CAPTURE(fmt::format("{}", theirs));
+  REQUIRE(sum(theirs) > 0);
+  CHECK(sum(ours) <= sum(theirs));
+  CHECK(ours.count("aten::_local_scalar_dense") == 0);
+  CHECK(ours.at("aten::addmm") == 300);  // 100 steps of 3 layers were counted
+}
+
+TEST_CASE("a step allocates nothing but its tensors") {
+  /// Forward and backward in their simplest form, whose own allocations are left out.
+  struct Counted : etude::TrainerBase<Counted, From10To110> {
+    using TrainerBase::TrainerBase;
+    torch::Tensor training_step(etude::Batch&) {
+      const auto before = allocations;
+      model().parameters().front().mutable_grad().zero_();  // counts as a gradient
+      inside += allocations - before;
+      return loss;
+    }
+    torch::Tensor loss = torch::zeros({});
+    std::int64_t inside = 0;
+  };
+  const Data data;
+  std::int64_t begin = 0, all = 0;
+  Counted* running = nullptr;
+  Counted trainer({.model = Net(),
+                   .args = arguments(),
+                   .loss = torch::nn::CrossEntropyLoss(),
+                   .train_dataset = {data.x, data.y}},
+                  From10To110{[&] { begin = allocations - running->inside; },
+                              [&] { all = allocations - running->inside - begin; }});
+  running = &trainer;
+  trainer.train();
+
+  // A step makes two tensors for the batch and one for the norm of the gradients. Epochs begin at steps 41
+  // and 81.
+  const auto before = allocations;
+  for (int i = 0; i < 300; ++i) at::empty({8, 64});
+  const auto tensors = allocations - before;
+  CAPTURE(all);
+  CHECK(all - tensors < 40);
+  CHECK(all >= tensors);
+}

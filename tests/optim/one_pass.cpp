@@ -1,0 +1,133 @@
+#include "etude/optim/one_pass.hpp"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "etude/optim/adagrad.hpp"
+#include "etude/optim/adam.hpp"
+#include "etude/optim/lion.hpp"
+#include "etude/optim/rmsprop.hpp"
+#include "etude/optim/sgd.hpp"
+
+namespace {
+
+using Maker = std::function<std::unique_ptr<etude::Optimizer>(const torch::Tensor&)>;
+
+template <class Optimizer, class Options>
+Maker maker(Options options) {
+  return [=](const torch::Tensor& parameter) {
+    return std::make_unique<Optimizer>(std::vector<etude::ParameterGroup>{{{{"p", parameter}}, {}, {}}},
+                                       options);
+  };
+}
+
+/// The parameter after three steps with gradients that need clipping at first and don't at last.
+torch::Tensor after_three_steps(const Maker& make, torch::ScalarType type, std::int64_t size, bool in_step) {
+  torch::manual_seed(3);
+  const auto parameter = torch::randn({size}, type).set_requires_grad(true);
+  const auto optimizer = make(parameter);
+  for (const double length : {5., 2., 0.5}) {
+    optimizer->zero_grad();
+    const auto gradient = torch::randn({size}, type);
+    parameter.mutable_grad().add_(gradient / gradient.norm() * length);
+    const auto norm = in_step ? optimizer->clip_grad_norm_in_step(1) : optimizer->clip_grad_norm(1);
+    CHECK(norm.item<double>() == doctest::Approx(length).epsilon(1e-5));
+    optimizer->step();
+  }
+  return parameter.detach();
+}
+
+TEST_CASE(
+    "clipping inside the step gives what clipping before it gives, by every kernel of every optimizer") {
+  const std::vector<std::pair<std::string, Maker>> makers{
+      {"AdamW", maker<etude::AdamW>(etude::AdamWOptions{.weight_decay = 0.1})},
+      {"AdamW, amsgrad", maker<etude::AdamW>(etude::AdamWOptions{.amsgrad = true})},
+      {"AdamW by operators", maker<etude::AdamW>(etude::AdamWOptions{.fused = false})},
+      {"Adam", maker<etude::Adam>(etude::AdamOptions{.weight_decay = 0.1})},
+      {"SGD", maker<etude::SGD>(etude::SGDOptions{.lr = 0.1})},
+      {"SGD, momentum", maker<etude::SGD>(etude::SGDOptions{.lr = 0.1, .momentum = 0.9, .nesterov = true})},
+      {"SGD by operators", maker<etude::SGD>(etude::SGDOptions{.lr = 0.1, .fused = false})},
+      {"Adagrad", maker<etude::Adagrad>(etude::AdagradOptions{.lr = 0.1})},
+      {"Adagrad by operators", maker<etude::Adagrad>(etude::AdagradOptions{.lr = 0.1, .fused = false})},
+      {"RMSprop", maker<etude::RMSprop>(etude::RMSpropOptions{.momentum = 0.9, .centered = true})},
+      {"Lion", maker<etude::Lion>(etude::LionOptions{.lr = 0.1})}};
+  for (const auto& [name, make] : makers)
+    for (const auto type : {torch::kFloat, torch::kDouble})
+      for (const std::int64_t size : {37, 40'000}) {  // by our kernel, and by LibTorch's where it has one
+        CAPTURE(name);
+        CAPTURE(size);
+        const auto at_once = after_three_steps(make, type, size, true),
+                   before = after_three_steps(make, type, size, false);
+        CHECK(torch::allclose(at_once, before, 1e-5, 1e-6));
+      }
+}
+
+TEST_CASE("a long vector gives the same as the short ones that it is made of") {
+  const std::vector<Maker> makers{
+      maker<etude::AdamW>(etude::AdamWOptions{}),
+      maker<etude::Adam>(etude::AdamOptions{.weight_decay = 0.1, .amsgrad = true}),
+      maker<etude::SGD>(etude::SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.3}),
+      maker<etude::Adagrad>(etude::AdagradOptions{.lr = 0.1, .lr_decay = 0.1}),
+  };
+  const auto start = torch::randn({40'000}), gradients = torch::randn({3, 40'000});
+  for (std::size_t i = 0; i < makers.size(); ++i) {
+    CAPTURE(i);
+    const auto train = [&](torch::Tensor parameter, const torch::Tensor& own) {
+      parameter = parameter.clone().set_requires_grad(true);
+      const auto optimizer = makers[i](parameter);
+      for (int step = 0; step < 3; ++step) {
+        optimizer->zero_grad();
+        parameter.mutable_grad().add_(own[step]);
+        optimizer->step();
+      }
+      return parameter.detach();
+    };
+    std::vector<torch::Tensor> parts;
+    for (std::int64_t from = 0; from < 40'000; from += 8'000)
+      parts.push_back(train(start.narrow(0, from, 8'000), gradients.narrow(1, from, 8'000)));
+    CHECK(torch::allclose(train(start, gradients), torch::cat(parts), 1e-5, 1e-6));
+  }
+}
+
+TEST_CASE("roots, maxima and signs of lanes are those of numbers, NaN and all") {
+  const std::vector<float> a{4, -2, NAN, 0}, b{9, 3, 1, NAN};
+  std::vector<float> root(4), largest(4), signs(4);
+  const auto x = etude::detail::Lanes<float>::load(a.data()), y = etude::detail::Lanes<float>::load(b.data());
+  sqrt(x).store(root.data());
+  max(x, y).store(largest.data());
+  sign(x).store(signs.data());
+  CHECK(root[0] == 2);
+  CHECK(std::isnan(root[1]));
+  CHECK(std::isnan(root[2]));
+  CHECK(root[3] == 0);
+  CHECK(largest[0] == 9);
+  CHECK(largest[1] == 3);
+  CHECK(std::isnan(largest[2]));
+  CHECK(std::isnan(largest[3]));
+  CHECK(signs == std::vector<float>{1, -1, 0, 0});
+}
+
+TEST_CASE("the sum of squares counts every element of a vector of any length") {
+  for (const std::int64_t size : {0, 1, 15, 16, 17, 4095, 4096, 4113, 100'000}) {
+    CAPTURE(size);
+    const auto values = torch::arange(size).to(torch::kDouble).remainder(7).sub(3);
+    const double expected = values.square().sum().item<double>();  // small whole numbers: exact
+    CHECK(etude::detail::sum_of_squares(size, values.data_ptr<double>()) == expected);
+    const auto single = values.to(torch::kFloat);
+    CHECK(etude::detail::sum_of_squares(size, single.data_ptr<float>()) == expected);
+  }
+}
+
+TEST_CASE("the norm of ten million small numbers keeps its digits") {
+  const auto values = torch::full({10'000'000}, 1e-3);
+  CHECK(std::sqrt(etude::detail::sum_of_squares(10'000'000, values.data_ptr<float>())) ==
+        doctest::Approx(std::sqrt(10.)).epsilon(5e-6));
+}
+
+}  // namespace
