@@ -17,6 +17,7 @@
 #include <ranges>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -124,6 +125,27 @@ std::optional<std::int64_t> size_of(const T& source) {
   }
 }
 
+/// Copies rows `indices[begin]`, ..., `indices[end - 1]` to the places `begin`, ..., `end - 1`.
+inline void copy_rows(std::byte* to, const std::byte* from, std::span<const std::int64_t> indices,
+                      std::size_t bytes, std::size_t begin, std::size_t end) {
+  const auto in_pieces = [&]<std::size_t piece>(std::integral_constant<std::size_t, piece>) {
+    for (auto i = begin; i < end; ++i)
+      for (std::size_t at = 0; at < bytes; at += piece)
+        std::memcpy(to + i * bytes + at, from + static_cast<std::size_t>(indices[i]) * bytes + at, piece);
+  };
+  // For a few bytes, memcpy of a size that the compiler doesn't know costs more than the copy.
+  if (bytes <= 512 && bytes % 16 == 0) return in_pieces(std::integral_constant<std::size_t, 16>());
+  if (bytes <= 64 && bytes % 8 == 0) return in_pieces(std::integral_constant<std::size_t, 8>());
+  if (bytes == 4) return in_pieces(std::integral_constant<std::size_t, 4>());
+  while (begin < end) {
+    auto last = begin + 1;  // Neighbours are copied together.
+    while (last < end && indices[last] == indices[last - 1] + 1) ++last;
+    std::memcpy(to + begin * bytes, from + static_cast<std::size_t>(indices[begin]) * bytes,
+                (last - begin) * bytes);
+    begin = last;
+  }
+}
+
 /// The rows of `tensor` at these indices, as one tensor. Throws DataError for an index that it doesn't have.
 inline torch::Tensor rows_of(const torch::Tensor& tensor, std::span<const std::int64_t> indices) {
   const auto count = static_cast<std::int64_t>(indices.size()), all = tensor.size(0);
@@ -145,12 +167,7 @@ inline torch::Tensor rows_of(const torch::Tensor& tensor, std::span<const std::i
   auto* to = static_cast<std::byte*>(rows.data_ptr());
   const auto grain = static_cast<std::int64_t>(131'072 / std::max<std::size_t>(bytes, 1)) + 1;
   at::parallel_for(0, count, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end);) {
-      auto last = i + 1;  // Neighbours are copied together.
-      while (last < static_cast<std::size_t>(end) && indices[last] == indices[last - 1] + 1) ++last;
-      std::memcpy(to + i * bytes, from + static_cast<std::size_t>(indices[i]) * bytes, (last - i) * bytes);
-      i = last;
-    }
+    copy_rows(to, from, indices, bytes, static_cast<std::size_t>(begin), static_cast<std::size_t>(end));
   });
   return rows;
 }

@@ -16,6 +16,7 @@
 #include "etude/callback_state.hpp"
 #include "etude/events.hpp"
 #include "etude/interrupt.hpp"
+#include "etude/libtorch/threads.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/message.hpp"
 #include "etude/runtime_callbacks.hpp"
@@ -120,6 +121,7 @@ class EventSource {
   auto guarded(Method method) {
     const auto outside = depth();
     const InterruptionScope whole(false);
+    const ThreadGuard threads;
     try {
       return method();
     } catch (const Interrupted&) {

@@ -1,0 +1,175 @@
+/// What the parts of a training cost beside the plainest code that does the same, in the same run: the way of
+/// the data, evaluation and prediction, logging. `parts_bench [--json FILE] [ROUNDS]`: each line's first
+/// entry is the plain code and its speed, the others are as many times as fast.
+
+#include <torch/data.h>
+
+#include <etude/etude.hpp>
+
+#include "measure.hpp"
+
+namespace {
+
+struct Rows : torch::data::datasets::Dataset<Rows> {
+  Rows(torch::Tensor x_, torch::Tensor y_) : x(std::move(x_)), y(std::move(y_)) {}
+  torch::data::Example<> get(std::size_t i) override {
+    return {x[static_cast<std::int64_t>(i)], y[static_cast<std::int64_t>(i)]};
+  }
+  torch::optional<std::size_t> size() const override { return static_cast<std::size_t>(x.size(0)); }
+  torch::Tensor x, y;
+};
+
+/// Keeps the compiler from leaving out what nobody uses.
+void use(const torch::Tensor& tensor) { asm volatile("" : : "r"(tensor.data_ptr()) : "memory"); }
+
+/// The batches of one epoch, shuffled.
+void data(bench::Rounds& rounds, const char* name, std::vector<std::int64_t> sizes, std::int64_t batch_size) {
+  const auto examples = sizes[0];
+  const auto x = torch::randn(sizes), y = torch::randint(10, {examples});
+  const auto batches = examples / batch_size;
+  const auto order = torch::randperm(examples);
+
+  const auto gather = [&](const torch::Tensor& from, std::int64_t first) {
+    auto batch_sizes = from.sizes().vec();
+    batch_sizes[0] = batch_size;
+    const auto to = torch::empty(batch_sizes, from.options());
+    const auto bytes = from.nbytes() / static_cast<std::size_t>(examples);
+    for (std::int64_t i = 0; i < batch_size; ++i)
+      std::memcpy(static_cast<char*>(to.data_ptr()) + static_cast<std::size_t>(i) * bytes,
+                  static_cast<const char*>(from.data_ptr()) +
+                      static_cast<std::size_t>(order.data_ptr<std::int64_t>()[first + i]) * bytes,
+                  bytes);
+    use(to);
+  };
+  const auto torch_loader = torch::data::make_data_loader<torch::data::samplers::RandomSampler>(
+      Rows(x, y).map(torch::data::transforms::Stack<>()),
+      torch::data::DataLoaderOptions().batch_size(static_cast<std::size_t>(batch_size)));
+  const etude::DataLoader ours({x, y}, {.batch_size = batch_size, .shuffle = true});
+  std::int64_t epoch = 0;
+  rounds.row(name, "batches", static_cast<double>(batches),
+             {{"memcpy of each row",
+               [&] {
+                 return bench::seconds([&] {
+                   for (std::int64_t i = 0; i < batches; ++i)
+                     gather(x, i * batch_size), gather(y, i * batch_size);
+                 });
+               }},
+              {"index_select",
+               [&] {
+                 return bench::seconds([&] {
+                   for (std::int64_t i = 0; i < batches; ++i) {
+                     const auto index = order.narrow(0, i * batch_size, batch_size);
+                     use(x.index_select(0, index)), use(y.index_select(0, index));
+                   }
+                 });
+               }},
+              {"torch's DataLoader and Stack",
+               [&] {
+                 return bench::seconds([&] {
+                   for (const auto& batch : *torch_loader) use(batch.data);
+                 });
+               }},
+              {"etude", [&] {
+                 return bench::seconds([&] {
+                   auto stream = ours.begin_epoch(epoch++);
+                   while (const auto batch = stream.next()) use(batch->inputs[0]);
+                 });
+               }}});
+}
+
+struct NetImpl : torch::nn::Module {
+  explicit NetImpl(std::int64_t width)
+      : layers(register_module("layers",
+                               torch::nn::Sequential(torch::nn::Linear(64, width), torch::nn::ReLU(),
+                                                     torch::nn::Linear(width, width), torch::nn::ReLU(),
+                                                     torch::nn::Linear(width, 10)))) {}
+  torch::Tensor forward(torch::Tensor x) { return layers->forward(x); }
+  torch::nn::Sequential layers;
+};
+TORCH_MODULE(Net);
+
+etude::TrainingArguments quiet() {
+  return {.output_dir = "/nonexistent",
+          .per_device_eval_batch_size = 64,
+          .save_strategy = etude::SaveStrategy::no,
+          .log_level = etude::LogLevel::critical,
+          .disable_tqdm = true};
+}
+
+/// A loss over a dataset, and all predictions of it.
+void evaluation(bench::Rounds& rounds, std::int64_t width) {
+  const std::int64_t examples = 16'384, batch_size = 64, batches = examples / batch_size;
+  const auto x = torch::randn({examples, 64}), y = torch::randint(10, {examples});
+  Net net(width);
+  etude::Trainer<etude::NoDefaultCallbacks> trainer({.model = net,
+                                                     .args = quiet(),
+                                                     .loss = torch::nn::CrossEntropyLoss(),
+                                                     .eval_dataset = etude::Dataset(x, y)});
+  const auto batch = [&](const torch::Tensor& tensor, std::int64_t i) {
+    return tensor.narrow(0, i * batch_size, batch_size).clone();
+  };
+  rounds.row(fmt::format("evaluation, 64-{0}-{0}-10", width), "batches", static_cast<double>(batches),
+             {{"forward and loss",
+               [&] {
+                 const torch::NoGradGuard no_grad;
+                 net->eval();
+                 return bench::seconds([&] {
+                   double total = 0;
+                   for (std::int64_t i = 0; i < batches; ++i)
+                     total +=
+                         torch::cross_entropy_loss(net->forward(batch(x, i)), batch(y, i)).item<double>();
+                 });
+               }},
+              {"etude", [&] { return bench::seconds([&] { trainer.evaluate(); }); }}});
+  rounds.row(fmt::format("prediction, 64-{0}-{0}-10", width), "batches", static_cast<double>(batches),
+             {{"forward and cat",
+               [&] {
+                 const torch::NoGradGuard no_grad;
+                 net->eval();
+                 return bench::seconds([&] {
+                   std::vector<torch::Tensor> all;
+                   for (std::int64_t i = 0; i < batches; ++i) all.push_back(net->forward(batch(x, i)));
+                   use(torch::cat(all));
+                 });
+               }},
+              {"etude", [&] { return bench::seconds([&] { trainer.predict(x); }); }}});
+}
+
+/// A line of logs, as a training with `logging_steps = 1` makes them; beside a line of text to /dev/null.
+void logging(bench::Rounds& rounds) {
+  const int lines = 20'000;
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> nowhere(std::fopen("/dev/null", "w"), std::fclose);
+  etude::Trainer<etude::NoDefaultCallbacks> trainer({.model = Net(8), .args = quiet()});
+  rounds.row("logging", "lines", lines,
+             {{"fmt::print",
+               [&] {
+                 return bench::seconds([&] {
+                   for (int i = 0; i < lines; ++i)
+                     fmt::print(nowhere.get(),
+                                "loss: {:.4f}, grad_norm: {:.4f}, learning_rate: {:.3e}, epoch: {:.2f}\n",
+                                1. / (i + 1), 1. / (i + 2), 1e-3, i * 1e-3);
+                 });
+               }},
+              {"etude, into the history", [&] {
+                 return bench::seconds([&] {
+                   for (int i = 0; i < lines; ++i) {
+                     etude::Metrics logs{
+                         {"loss", 1. / (i + 1)}, {"grad_norm", 1. / (i + 2)}, {"learning_rate", 1e-3}};
+                     trainer.log(logs);
+                   }
+                 });
+               }}});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  at::set_num_threads(1);
+  bench::Rounds rounds(argc, argv, 15);
+  data(rounds, "data: rows of 16 numbers, batches of 256", {51'200, 16}, 256);
+  data(rounds, "data: images of 28x28, batches of 64", {12'800, 1, 28, 28}, 64);
+  data(rounds, "data: images of 3x32x32, batches of 128", {12'800, 3, 32, 32}, 128);
+  evaluation(rounds, 64);
+  evaluation(rounds, 512);
+  logging(rounds);
+}
