@@ -17,6 +17,7 @@
 #include "etude/checkpoint/checkpoint.hpp"
 #include "etude/composition.hpp"
 #include "etude/describe.hpp"
+#include "etude/libtorch/memory.hpp"
 #include "etude/libtorch/random.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
@@ -75,6 +76,7 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
   /// optimizer as they are (with `model_init`, from the beginning).
   TrainOutput train(const TrainOptions& options = {}) {
     if (core_.device.is_cpu()) warn_of_slow_blas(core_.args);
+    keep_freed_memory();
     if (core_.training) throw Error("train() was called from inside a training");
     if (!core_.options.train_dataset) throw ArgumentError("train_dataset is not set: train() needs it");
     const struct Training {

@@ -54,7 +54,7 @@ struct Twins {
       const torch::Tensor gradient =
           (values - 1) * 0.3 + torch::randn(values.sizes(), at::kDouble).to(values.scalar_type());
       theirs[i].second.mutable_grad() = gradient;
-      ours[i].second.mutable_grad().add_(gradient);
+      ours[i].second.mutable_grad() = torch::empty_like(ours[i].second.detach()).copy_(gradient);
     }
   }
 

@@ -40,6 +40,7 @@ TEST_CASE("the module's tensors become views of the buffers and keep their value
   a.mutable_grad() = torch::full({3, 5}, 2.0);
   const torch::Tensor a0 = a.detach().clone(), c0 = c.detach().clone();
   FlatParameters flat({{{"a", a}, {"b", b}, {"c", c}}});
+  flat.mend();
   REQUIRE(flat.values().size() == 2);
   CHECK(inside(a, flat.values()[0]));
   CHECK(inside(b, flat.values()[0]));
@@ -235,6 +236,67 @@ TEST_CASE("strides that are dense are kept, others become contiguous, empty para
   CHECK(flat.begin_step().size() == 1);
 }
 
+TEST_CASE("gradients that are left apart are autograd's own, and count when they are there") {
+  const torch::Tensor a = parameter({30, 5}), b = parameter({7});
+  FlatParameters flat({{{"a", a}, {"b", b}}});
+  flat.zero_grad(/*apart=*/true);
+  CHECK_FALSE(a.grad().defined());
+  CHECK_FALSE(flat.has_gradient(0));
+  backward({{"a", a}});
+  CHECK(flat.has_gradient(0));
+  CHECK_FALSE(flat.has_gradient(1));
+  CHECK(flat.grad_norm().item<double>() ==
+        doctest::Approx(gradient_of(a).norm().item<double>()).epsilon(1e-6));
+  flat.clip_grad_norm(0.5);
+  CHECK(a.grad().norm().item<double>() == doctest::Approx(0.5).epsilon(1e-4));
+  flat.begin_step();
+  CHECK(flat.are_gradients_apart());
+  CHECK(flat.gradients().empty());
+  CHECK(flat.steps(0) == 1);
+  CHECK(flat.steps(1) == 0);
+
+  backward({{"b", b}});
+  flat.gather();
+  CHECK(flat.has_gradient(1));
+  CHECK(inside(b.grad(), flat.gradients()[0]));
+  CHECK(torch::allclose(b.grad(), gradient_of(b)));
+  flat.zero_grad(/*apart=*/true);
+  CHECK_FALSE(b.grad().defined());
+  flat.zero_grad();
+  CHECK(inside(a.grad(), flat.gradients()[0]));
+  CHECK(a.grad().count_nonzero().item<std::int64_t>() == 0);
+  CHECK_FALSE(flat.has_gradient(0));
+}
+
+TEST_CASE("a gradient of another kind than its parameter doesn't stay apart") {
+  torch::nn::Linear module(3, 2);
+  FlatParameters flat({etude::named_parameters(*module)});
+  const NamedTensors all = etude::named_parameters(*module);
+  flat.zero_grad(/*apart=*/true);
+  SUBCASE("the parameter changed its dtype") {
+    backward(all);
+    module->to(at::kDouble);
+    flat.begin_step();
+    CHECK((module->weight.grad().scalar_type() == at::kDouble));
+    CHECK(torch::allclose(module->weight.grad(), gradient_of(module->weight)));
+  }
+  SUBCASE("it has a graph") {
+    const torch::Tensor loss = (module->weight * 2).square().sum();
+    torch::autograd::backward({loss}, {}, /*retain_graph=*/true, /*create_graph=*/true);
+    flat.begin_step();
+    CHECK_FALSE(module->weight.grad().requires_grad());
+    CHECK(torch::allclose(module->weight.grad(), gradient_of(module->weight)));
+  }
+  SUBCASE("it lies otherwise in memory") {
+    module->weight.mutable_grad() = torch::ones({3, 2}).t();
+    flat.begin_step();
+    CHECK(module->weight.grad().is_contiguous());
+  }
+  CHECK_FALSE(flat.are_gradients_apart());
+  CHECK(inside(module->weight.grad(), flat.gradients()[0]));
+  CHECK(flat.has_gradient(0));
+}
+
 TEST_CASE("sparse gradients accumulate densely") {
   torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(5, 2).sparse(true));
   FlatParameters flat({etude::named_parameters(*embedding)});
@@ -279,6 +341,7 @@ TEST_CASE("clipping equals torch's, over several dtypes and groups") {
 TEST_CASE("norms of half precision are summed in float") {
   const torch::Tensor a = parameter({1000}, at::kHalf), b = parameter({10}, at::kBFloat16);
   FlatParameters flat({{{"a", a}, {"b", b}}});
+  flat.mend();
   flat.gradients()[0].narrow(0, 0, 1000).fill_(3000);  // the norm, 94868, is beyond half's 65504
   CHECK(flat.grad_norm().item<double>() == doctest::Approx(3000 * std::sqrt(1000.0)).epsilon(1e-3));
   flat.clip_grad_norm(1.0);
@@ -288,6 +351,7 @@ TEST_CASE("norms of half precision are summed in float") {
 TEST_CASE("clipping by value limits each element") {
   const torch::Tensor a = parameter({100}), b = parameter({10}, at::kBFloat16);
   FlatParameters flat({{{"a", a}, {"b", b}}});
+  flat.mend();
   flat.gradients()[0].fill_(-7);
   flat.gradients()[1].fill_(0.5);
   flat.clip_grad_value(2);

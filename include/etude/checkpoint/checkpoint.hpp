@@ -110,10 +110,12 @@ inline void load_half_done(TrainerCore& core, const std::vector<NamedTensor>& sa
   for (std::size_t i = 0; i < flat.layout()->slots.size(); ++i)
     if (const auto found = tensors.find("gradients." + flat.layout()->slots[i].name);
         found != tensors.end()) {
-      auto gradient = flat.parameter(i).grad();
-      if (gradient.sizes() != found->second.sizes())
+      const auto& parameter = flat.parameter(i);
+      if (parameter.sizes() != found->second.sizes())
         throw CheckpointError(
-            fmt::format("{}: {} must be {}", half_done_file, found->first, describe(gradient)));
+            fmt::format("{}: {} must be {}", half_done_file, found->first, describe(parameter)));
+      auto& gradient = parameter.mutable_grad();
+      if (!gradient.defined()) gradient = torch::zeros_like(parameter.detach());
       gradient.copy_(found->second);  // in place, so that it counts as one that came
     }
   for (auto& [name, tensor] : core.model.state_dict())

@@ -38,11 +38,10 @@ inline bool has_fused_adagrad(const torch::Tensor& values) {
   return values.is_cpu() && has_fused_optimizers(values);
 }
 
-/// Adam's numbers for one update; `steps` counts this one. With `decoupled` it is AdamW.
+/// Adam's numbers for one update. With `decoupled` it is AdamW.
 struct FusedAdam {
   double lr, beta1, beta2, eps, weight_decay;
   bool amsgrad, decoupled;
-  std::int64_t steps;
 };
 
 struct FusedSgd {
@@ -52,32 +51,27 @@ struct FusedSgd {
 
 struct FusedAdagrad {
   double lr, lr_decay, eps, weight_decay;
-  std::int64_t steps;
 };
+
+using TensorLists = std::vector<std::vector<torch::Tensor>>;
 
 #if ETUDE_HAS_FUSED_OPTIMIZERS
 
 namespace detail {
 
-// The kernels read the number of steps and the scale from the device.
-inline torch::Tensor on_device_of(const torch::Tensor& values, double number) {
-  return at::full({}, number, values.options().dtype(at::kFloat));
-}
-
 /// What the kernels divide the gradients by, in place.
-inline torch::optional<torch::Tensor> divisor(const torch::Tensor& values, double gradient_scale) {
+inline torch::optional<torch::Tensor> divisor(at::TensorList values, double gradient_scale) {
   if (gradient_scale == 1) return {};
-  return on_device_of(values, 1 / gradient_scale);
+  return at::full({}, 1 / gradient_scale, values[0].options().dtype(at::kFloat));
 }
 
 }  // namespace detail
 
-/// `moments`: mean, mean of squares, and with amsgrad the maximum of the latter. The gradients are multiplied
+/// All lists have one length. `moments`: mean, mean of squares, and with amsgrad the maximum of the latter.
+/// `steps` counts the updates, this one included, 0-dim float32 on the device. The gradients are multiplied
 /// by `gradient_scale`, here and below.
-inline void fused_adam(const torch::Tensor& values, const torch::Tensor& gradients,
-                       const std::vector<torch::Tensor>& moments, const FusedAdam& a,
-                       double gradient_scale = 1) {
-  const torch::Tensor steps = detail::on_device_of(values, static_cast<double>(a.steps));
+inline void fused_adam(at::TensorList values, at::TensorList gradients, const TensorLists& moments,
+                       at::TensorList steps, const FusedAdam& a, double gradient_scale) {
   const at::TensorList maxima = a.amsgrad ? at::TensorList(moments[2]) : at::TensorList();
   const auto kernel = [&](auto function) {
     function(values, gradients, moments[0], moments[1], maxima, steps, a.lr, a.beta1, a.beta2, a.weight_decay,
@@ -90,29 +84,27 @@ inline void fused_adam(const torch::Tensor& values, const torch::Tensor& gradien
   }
 }
 
-inline void fused_sgd(const torch::Tensor& values, const torch::Tensor& gradients,
-                      const std::vector<torch::Tensor>& moments, const FusedSgd& s,
-                      double gradient_scale = 1) {
-  at::_fused_sgd_(values, gradients, moments, s.weight_decay, s.momentum, s.lr, s.dampening, s.nesterov,
+/// Without momentum there are no moments.
+inline void fused_sgd(at::TensorList values, at::TensorList gradients, const TensorLists& moments,
+                      const FusedSgd& s, double gradient_scale) {
+  const at::TensorList momenta = moments.empty() ? at::TensorList() : at::TensorList(moments[0]);
+  at::_fused_sgd_(values, gradients, momenta, s.weight_decay, s.momentum, s.lr, s.dampening, s.nesterov,
                   /*maximize=*/false, s.first, detail::divisor(values, gradient_scale));
 }
 
-inline void fused_adagrad(const torch::Tensor& values, const torch::Tensor& gradients,
-                          const std::vector<torch::Tensor>& moments, const FusedAdagrad& a,
-                          double gradient_scale = 1) {
-  at::_fused_adagrad_(values, gradients, moments, detail::on_device_of(values, static_cast<double>(a.steps)),
-                      a.lr, a.lr_decay, a.weight_decay, a.eps, /*maximize=*/false,
-                      detail::divisor(values, gradient_scale));
+inline void fused_adagrad(at::TensorList values, at::TensorList gradients, const TensorLists& moments,
+                          at::TensorList steps, const FusedAdagrad& a, double gradient_scale) {
+  at::_fused_adagrad_(values, gradients, moments[0], steps, a.lr, a.lr_decay, a.weight_decay, a.eps,
+                      /*maximize=*/false, detail::divisor(values, gradient_scale));
 }
 
 #else
 
-inline void fused_adam(const torch::Tensor&, const torch::Tensor&, const std::vector<torch::Tensor>&,
-                       const FusedAdam&, double = 1) {}
-inline void fused_sgd(const torch::Tensor&, const torch::Tensor&, const std::vector<torch::Tensor>&,
-                      const FusedSgd&, double = 1) {}
-inline void fused_adagrad(const torch::Tensor&, const torch::Tensor&, const std::vector<torch::Tensor>&,
-                          const FusedAdagrad&, double = 1) {}
+inline void fused_adam(at::TensorList, at::TensorList, const TensorLists&, at::TensorList, const FusedAdam&,
+                       double) {}
+inline void fused_sgd(at::TensorList, at::TensorList, const TensorLists&, const FusedSgd&, double) {}
+inline void fused_adagrad(at::TensorList, at::TensorList, const TensorLists&, at::TensorList,
+                          const FusedAdagrad&, double) {}
 
 #endif
 

@@ -38,16 +38,19 @@ class Adagrad : public FlatOptimizer {
   nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
 
   bool wants_pieces(const torch::Tensor& values) const override { return values.is_cpu() && !options_.fused; }
-  bool takes_gradient_scale() const override { return true; }
+  bool in_one_pass() const override { return options_.fused; }
+  bool has_libtorch_kernel(const torch::Tensor& values) const override {
+    return options_.fused && libtorch::has_fused_adagrad(values);
+  }
+  void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t) override {
+    libtorch::fused_adagrad(lists.values, lists.gradients, lists.moments, lists.steps,
+                            {group.lr, options_.lr_decay, options_.eps, group.weight_decay},
+                            gradient_scale());
+  }
 
   void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override {
     const double lr = group.lr / (1 + static_cast<double>(steps - 1) * options_.lr_decay);
     if (options_.fused) {
-      if (libtorch::has_fused_adagrad(range.values)) {
-        return libtorch::fused_adagrad(range.values, range.gradients, range.moments,
-                                       {group.lr, options_.lr_decay, options_.eps, group.weight_decay, steps},
-                                       gradient_scale());
-      }
       const auto update = [lr, scale = gradient_scale(), penalty = group.weight_decay, eps = options_.eps](
                               auto& value, auto gradient, auto& sum) {
         gradient = gradient * scale + value * penalty;

@@ -53,22 +53,24 @@ class AdamBase : public FlatOptimizer {
   nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
 
   bool wants_pieces(const torch::Tensor& values) const override { return values.is_cpu() && !options_.fused; }
-  bool takes_gradient_scale() const override { return true; }
+  bool in_one_pass() const override { return options_.fused; }
+  bool has_libtorch_kernel(const torch::Tensor& values) const override {
+    return options_.fused && libtorch::has_fused_optimizers(values);
+  }
+  void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t) override {
+    libtorch::fused_adam(lists.values, lists.gradients, lists.moments, lists.steps,
+                         {group.lr, options_.beta1, options_.beta2, options_.eps, group.weight_decay,
+                          options_.amsgrad, decoupled},
+                         gradient_scale());
+  }
 
   void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override {
     const auto& [lr, beta1, beta2, eps, weight_decay, amsgrad, unused] = options_;
     const auto n = static_cast<double>(steps);
     const double correction = std::sqrt(1 - std::pow(beta2, n)), rate = group.lr / (1 - std::pow(beta1, n));
-    if (options_.fused) {
-      if (libtorch::has_fused_optimizers(range.values)) {
-        return libtorch::fused_adam(
-            range.values, range.gradients, range.moments,
-            {group.lr, beta1, beta2, eps, group.weight_decay, amsgrad, decoupled, steps}, gradient_scale());
-      }
-      if (amsgrad ? update_in_one_pass<3>(range, group, correction, rate)
-                  : update_in_one_pass<2>(range, group, correction, rate))
-        return;
-    }
+    if (options_.fused && (amsgrad ? update_in_one_pass<3>(range, group, correction, rate)
+                                   : update_in_one_pass<2>(range, group, correction, rate)))
+      return;
     const torch::Tensor &values = range.values, &mean = range.moments[0], &square = range.moments[1];
     torch::Tensor gradients = scaled(range.gradients);
     if (group.weight_decay != 0 && decoupled) {

@@ -17,7 +17,14 @@ namespace etude {
 
 namespace detail {
 
-/// Of float32 and float64 in contiguous memory of the CPU, where the sum can be had without an operator.
+/// Whether they are float32 or float64 in dense memory of the CPU, so that no operator is needed.
+inline bool are_plain(at::TensorList tensors) {
+  return std::ranges::all_of(tensors, [](const torch::Tensor& tensor) {
+    return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense() &&
+           (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble);
+  });
+}
+
 inline torch::Tensor l2_norm_on_cpu(at::TensorList tensors) {
   double sum = 0;
   bool exact = false;
@@ -40,11 +47,7 @@ inline torch::Tensor l2_norm_on_cpu(at::TensorList tensors) {
 /// summed in float32. Nothing here waits for a device.
 inline torch::Tensor l2_norm(at::TensorList tensors) {
   if (tensors.empty()) return at::zeros({});
-  const auto is_plain = [](const torch::Tensor& tensor) {
-    return tensor.is_cpu() && tensor.is_contiguous() &&
-           (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble);
-  };
-  if (std::ranges::all_of(tensors, is_plain)) return detail::l2_norm_on_cpu(tensors);
+  if (detail::are_plain(tensors)) return detail::l2_norm_on_cpu(tensors);
   std::vector<torch::Tensor> norms;
   for (const torch::Tensor& tensor : tensors) {
     const auto type = tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -80,7 +83,9 @@ inline torch::Tensor clip_norm(at::TensorList tensors, double max_norm) {
   if (norm.is_cpu()) {
     const double factor = clip_factor(norm, max_norm);
     if (factor == 1) return norm;
-    for (torch::Tensor tensor : tensors) tensor.mul_(factor);
+    const auto scale = [factor](auto& value, const auto&) { value = value * factor; };
+    for (torch::Tensor tensor : tensors)
+      if (!detail::are_plain(tensor) || !detail::one_pass<0>(tensor, tensor, {}, scale)) tensor.mul_(factor);
     return norm;
   }
   const torch::Tensor factor = (max_norm / (norm + 1e-6)).clamp_max(1.0);

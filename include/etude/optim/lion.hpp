@@ -34,7 +34,7 @@ class Lion : public FlatOptimizer {
   nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
 
   bool wants_pieces(const torch::Tensor&) const override { return false; }
-  bool takes_gradient_scale() const override { return true; }
+  bool in_one_pass() const override { return true; }
 
   void update_range(const Range& range, const ParamGroup& group, std::int64_t) override {
     const auto update = [beta1 = options_.beta1, beta2 = options_.beta2, lr = group.lr,

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -32,6 +33,16 @@ struct Lanes {
 
   static Lanes load(const T* from) { return {*reinterpret_cast<const Unaligned*>(from)}; }
   void store(T* to) const { *reinterpret_cast<Unaligned*>(to) = vector; }
+
+  /// The same of the first `count` elements, at the end of memory.
+  static Lanes load(const T* from, std::int64_t count) {
+    Lanes lanes(0.);
+    std::memcpy(&lanes.vector, from, static_cast<std::size_t>(count) * sizeof(T));
+    return lanes;
+  }
+  void store(T* to, std::int64_t count) const {
+    std::memcpy(to, &vector, static_cast<std::size_t>(count) * sizeof(T));
+  }
 
   friend Lanes operator+(Lanes a, Lanes b) { return {a.vector + b.vector}; }
   friend Lanes operator-(Lanes a, Lanes b) { return {a.vector - b.vector}; }
@@ -77,27 +88,30 @@ struct Lanes {
 inline constexpr std::int64_t grain = 32'768;
 
 /// Calls `update(value, gradient, moments...)` on all elements in one pass over memory; it may change
-/// everything but the gradient. `size` must be a multiple of 64 bytes.
+/// everything but the gradient.
 template <class T, std::size_t moments, class Update>
 void one_pass(std::int64_t size, T* values, const T* gradients, std::array<T*, moments> moment,
               const Update& update) {
   constexpr auto width = Lanes<T>::size;
-  at::parallel_for(0, size / width, grain / width, [&](std::int64_t begin, std::int64_t end) {
-    [&]<std::size_t... M>(std::index_sequence<M...>) {
-      for (std::int64_t i = begin * width; i < end * width; i += width) {
-        auto value = Lanes<T>::load(values + i);
-        std::array<Lanes<T>, moments> state{Lanes<T>::load(moment[M] + i)...};
-        update(value, Lanes<T>::load(gradients + i), state[M]...);
-        value.store(values + i);
-        (state[M].store(moment[M] + i), ...);
-      }
-    }
-    (std::make_index_sequence<moments>());
-  });
+  [&]<std::size_t... M>(std::index_sequence<M...>) {
+    const auto at = [&](std::int64_t i, auto... count) {
+      auto value = Lanes<T>::load(values + i, count...);
+      std::array<Lanes<T>, moments> state{Lanes<T>::load(moment[M] + i, count...)...};
+      update(value, Lanes<T>::load(gradients + i, count...), state[M]...);
+      value.store(values + i, count...);
+      (state[M].store(moment[M] + i, count...), ...);
+    };
+    const auto whole = size / width;
+    at::parallel_for(0, whole, grain / width, [&](std::int64_t begin, std::int64_t end) {
+      for (auto i = begin * width; i < end * width; i += width) at(i);
+    });
+    if (whole * width < size) at(whole * width, size - whole * width);
+  }
+  (std::make_index_sequence<moments>());
 }
 
-/// The same on flat tensors of one length. False, and nothing is done, unless they are float32 or float64 on
-/// the CPU.
+/// The same on tensors of one shape, dense in memory in the same order. False, and nothing is done, unless
+/// they are float32 or float64 on the CPU.
 template <std::size_t moments, class Update>
 bool one_pass(const torch::Tensor& values, const torch::Tensor& gradients,
               const std::vector<torch::Tensor>& moment, const Update& update) {

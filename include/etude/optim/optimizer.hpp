@@ -97,12 +97,12 @@ class Optimizer {
   /// The state of each parameter that was updated: `<parameter>.step` (a 0-dim int64) and moments such as
   /// `<parameter>.exp_avg`, in the parameter's shape. The tensors share the optimizer's memory; clone what
   /// has to outlive the next step.
-  virtual NamedTensors state();
+  inline virtual NamedTensors state();
 
   /// Replaces the state by one that `state` gave, perhaps of another layout or on another device. Parameters
   /// that are not in it start anew; what it says of parameters that are frozen now is dropped. Throws
   /// CheckpointError when a name, a shape or a value doesn't fit; nothing is changed then.
-  virtual void load_state(const NamedTensors& state);
+  inline virtual void load_state(const NamedTensors& state);
 
  protected:
   /// What a state says of one parameter. Without steps, it starts anew.

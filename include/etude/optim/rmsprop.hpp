@@ -37,7 +37,7 @@ class RMSprop : public FlatOptimizer {
   nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
 
   bool wants_pieces(const torch::Tensor&) const override { return false; }
-  bool takes_gradient_scale() const override { return true; }
+  bool in_one_pass() const override { return true; }
 
   void update_range(const Range& range, const ParamGroup& group, std::int64_t) override {
     const auto& [lr, alpha, eps, weight_decay, momentum, centered] = options_;

@@ -40,18 +40,20 @@ class SGD : public FlatOptimizer {
   nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
 
   bool wants_pieces(const torch::Tensor& values) const override { return values.is_cpu() && !options_.fused; }
-  bool takes_gradient_scale() const override { return true; }
+  bool in_one_pass() const override { return options_.fused; }
+  bool has_libtorch_kernel(const torch::Tensor& values) const override {
+    return options_.fused && libtorch::has_fused_optimizers(values);
+  }
+  void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t steps) override {
+    libtorch::fused_sgd(
+        lists.values, lists.gradients, lists.moments,
+        {group.lr, options_.momentum, options_.dampening, group.weight_decay, options_.nesterov, steps == 1},
+        gradient_scale());
+  }
 
   void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override {
     const auto& [lr, momentum, dampening, weight_decay, nesterov, unused] = options_;
-    if (options_.fused) {
-      if (libtorch::has_fused_optimizers(range.values)) {
-        return libtorch::fused_sgd(range.values, range.gradients, range.moments,
-                                   {group.lr, momentum, dampening, group.weight_decay, nesterov, steps == 1},
-                                   gradient_scale());
-      }
-      if (update_in_one_pass(range, group, steps)) return;
-    }
+    if (options_.fused && update_in_one_pass(range, group, steps)) return;
     torch::Tensor gradients = scaled(range.gradients);
     if (group.weight_decay != 0) gradients = gradients.add(range.values, group.weight_decay);
     if (momentum != 0) {
