@@ -2,9 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -36,6 +38,18 @@ struct Keep {
   int seen = 0;
   void on(const Number& e) { seen = e.value; }
 };
+
+template <std::size_t... I>
+int heard_by_all(std::index_sequence<I...>) {
+  etude::CallbackHandler handler{Listener<static_cast<char>(I)>{}...};
+  std::vector<std::string> by;
+  handler.call_event(Heard{by});
+  return static_cast<int>(by.size());
+}
+
+TEST_CASE("a hundred callbacks are not more than a compiler evaluates") {
+  CHECK(heard_by_all(std::make_index_sequence<100>()) == 100);
+}
 
 TEST_CASE("what a writer makes of an event is what those behind it and the caller see") {
   etude::CallbackHandler handler{Twice{}, Keep{}};

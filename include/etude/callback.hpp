@@ -94,16 +94,15 @@ struct anything_but {
 
 struct unrelated {};
 
-/// An `on` for `Event` exists, whether or not it can be called with one.
+/// An `on` for `Event` with more parameters exists.
 template <class Callback, class Event>
-concept meant_for = requires(Callback& c, only<Event> e) { c.on(e); } ||
-                    requires(Callback& c, only<Event> e, anything a) { c.on(e, a); } ||
-                    requires(Callback& c, only<Event> e, anything a) { c.on(a, e); } ||
-                    requires(Callback& c, only<Event> e, anything a) { c.on(e, a, a); } ||
-                    requires(Callback& c, only<Event> e, anything a) { c.on(a, e, a); } ||
-                    requires(Callback& c, only<Event> e, anything a) { c.on(a, a, e); } ||
-                    requires(Callback& c, only<Event> e, anything a) { c.on(e, a, a, a); } ||
-                    requires(Callback& c, only<Event> e, anything a) { c.on(a, a, a, e); };
+concept meant_for_with_more = requires(Callback& c, only<Event> e, anything a) { c.on(e, a); } ||
+                              requires(Callback& c, only<Event> e, anything a) { c.on(a, e); } ||
+                              requires(Callback& c, only<Event> e, anything a) { c.on(e, a, a); } ||
+                              requires(Callback& c, only<Event> e, anything a) { c.on(a, e, a); } ||
+                              requires(Callback& c, only<Event> e, anything a) { c.on(a, a, e); } ||
+                              requires(Callback& c, only<Event> e, anything a) { c.on(e, a, a, a); } ||
+                              requires(Callback& c, only<Event> e, anything a) { c.on(a, a, a, e); };
 
 /// One `on(const Event&)` and one `on(Event&)`: only one of them could ever be called.
 template <class Callback, class Event>
@@ -120,11 +119,39 @@ struct with_fallback : T {
   no_handler on(...);
 };
 
+template <class Callback>
+concept has_on_as_member_object =
+    requires { requires std::is_member_object_pointer_v<decltype(&Callback::on)>; };
+
+/// Whether some `on` may take these arguments, be it one of several. Of a final class it can't be told.
+template <class Callback, class... Arguments>
+consteval bool may_take() {
+  if constexpr (std::is_final_v<Callback> || has_on_as_member_object<Callback>) {
+    return true;
+  } else if constexpr (!has_name_on<Callback>()) {
+    return false;
+  } else {
+    return !requires(with_fallback<Callback> & c, Arguments... arguments) {
+              { c.on(arguments...) } -> std::same_as<no_handler>;
+            };
+  }
+}
+
+/// Asked once a callback, so that the many questions behind it are not asked for each of its events.
+template <class Callback>
+inline constexpr bool may_take_several =
+    may_take<Callback, anything, anything>() || may_take<Callback, anything, anything, anything>() ||
+    may_take<Callback, anything, anything, anything, anything>();
+
+/// An `on` for `Event` exists, whether or not it can be called with one.
+template <class Callback, class Event>
+concept meant_for = requires(Callback& c, only<Event> e) { c.on(e); } ||
+                    (may_take_several<Callback> && meant_for_with_more<Callback, Event>);
+
 /// Has no answer for a private `on`: the compiler names it and its event, which is the error that we want.
 template <class Callback>
 consteval bool has_accessible_handlers() {
-  if constexpr (has_name_on<Callback>() && !std::is_final_v<Callback> &&
-                !requires { requires std::is_member_object_pointer_v<decltype(&Callback::on)>; })
+  if constexpr (has_name_on<Callback>() && !std::is_final_v<Callback> && !has_on_as_member_object<Callback>)
     static_cast<void>(sizeof(with_fallback<Callback>));
   return true;
 }
@@ -138,8 +165,7 @@ consteval bool has_foreign_handler() {
     return false;
   } else if constexpr (std::is_final_v<Callback>) {
     return requires(Callback & c, anything_but<Known...> a) { c.on(a); };
-  } else if constexpr (!has_name_on<Callback>() ||
-                       requires { requires std::is_member_object_pointer_v<decltype(&Callback::on)>; }) {
+  } else if constexpr (!has_name_on<Callback>() || has_on_as_member_object<Callback>) {
     return false;
   } else {
     return !requires(with_fallback<Callback> & c, anything_but<Known...> a) {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <tuple>
 #include <utility>
 
 #include "etude/callback.hpp"
@@ -74,28 +75,45 @@ consteval bool check_handler() {
   }
 }
 
-/// Calls `check.template operator()<A, B>()` for each ordered pair of the list, A before B.
-template <class Check>
-consteval bool for_each_pair(Check, callbacks<>) {
-  return true;
-}
-template <class Check, class First, class... Rest>
-consteval bool for_each_pair(Check check, callbacks<First, Rest...>) {
-  return (check.template operator()<First, Rest>() && ...) && for_each_pair(check, callbacks<Rest...>{});
+/// The type at place `I`; only where there is a mistake to name.
+template <std::size_t I, class... Types>
+using type_at = std::tuple_element_t<I, std::tuple<Types...>>;
+
+/// A callback that must not stand where it does, and the one that it must not stand beside; `first` is the
+/// length of the list if there is none.
+struct misplaced {
+  std::size_t first, second = 0;
+};
+
+/// The first reader of an event, and the first writer behind it.
+template <class Event, class... Callbacks>
+consteval misplaced writer_after_reader() {
+  constexpr std::size_t n = sizeof...(Callbacks);
+  const std::array<bool, n> is_reader{reads<Callbacks, Event>...};
+  const std::array<bool, n> is_writer{(Writes<Callbacks, Event> && !forwards_events<Callbacks>)...};
+  std::size_t reader = 0;
+  while (reader < n && !is_reader[reader]) ++reader;
+  for (std::size_t i = reader; i < n; ++i)
+    if (is_writer[i]) return {reader, i};
+  return {n};
 }
 
 /// Every check of one event: its handlers can be called, and nobody who changes it stands behind one who has
 /// read it.
 template <class Event, class... Callbacks>
 consteval bool check_event() {
-  return (check_handler<Callbacks, Event>() && ...) &&
-         for_each_pair(
-             []<class A, class B>() {
-               return expect < !(reads<A, Event> && Writes<B, Event>) || forwards_events<B>,
-                      mistake::writer_stands_after_a_reader_of_the_event_so_move_it_before < B, A,
-                      Event >> ();
-             },
-             callbacks<Callbacks...>{});
+  if constexpr ((check_handler<Callbacks, Event>() && ...)) {
+    constexpr auto found = writer_after_reader<Event, Callbacks...>();
+    if constexpr (found.first == sizeof...(Callbacks)) {
+      return true;
+    } else {
+      using Reader = type_at<found.first, Callbacks...>;
+      using Writer = type_at<found.second, Callbacks...>;
+      return expect<false, mistake::writer_stands_after_a_reader_of_the_event_so_move_it_before<
+                               Writer, Reader, Event>>();
+    }
+  }
+  return false;
 }
 
 template <class T, class... List>
@@ -113,6 +131,10 @@ consteval bool must_follow() {
   return follows;
 }
 
+template <class Callback>
+concept declares_order =
+    requires { typename Callback::runs_after; } || requires { typename Callback::runs_before; };
+
 template <class... Callbacks>
 consteval auto order_closure() {
   constexpr std::size_t n = sizeof...(Callbacks);
@@ -126,9 +148,52 @@ consteval auto order_closure() {
   (fill_row.template operator()<Callbacks>(), ...);
   for (std::size_t k = 0; k < n; ++k)
     for (std::size_t i = 0; i < n; ++i)
-      for (std::size_t j = 0; j < n; ++j)
-        follows[i * n + j] = follows[i * n + j] || (follows[i * n + k] && follows[k * n + j]);
+      if (follows[i * n + k])
+        for (std::size_t j = 0; j < n; ++j) follows[i * n + j] = follows[i * n + j] || follows[k * n + j];
   return follows;
+}
+
+/// Every check of the declared order.
+template <class... Callbacks>
+consteval bool check_order() {
+  constexpr auto follows = order_closure<Callbacks...>();
+  constexpr std::size_t n = sizeof...(Callbacks);
+  [[maybe_unused]] const auto check_row = [&]<std::size_t I, class A, std::size_t... J>(
+      std::index_sequence<J...>) {
+    return (expect < I == J || !(follows[I * n + J] && follows[J * n + I]), mistake::runs_after_cycle < A,
+            Callbacks >> () && ...) &&
+           (expect<!(follows[I * n + J] && I < J), mistake::callback_must_stand_after<A, Callbacks>>() &&
+            ...);
+  };
+  return [&]<std::size_t... I>([[maybe_unused]] std::index_sequence<I...> all) {
+    return (check_row.template operator()<I, Callbacks>(all) && ...);
+  }
+  (std::index_sequence_for<Callbacks...>{});
+}
+
+/// One address for each type: lists of many types are compared faster by these than by `std::same_as`.
+template <class T>
+inline constexpr char type_id = 0;
+
+/// How many of the same type stand before each.
+template <class... Types>
+consteval auto ranks_of() {
+  constexpr std::size_t n = sizeof...(Types);
+  const std::array<const char*, n> ids{&type_id<Types>...};
+  std::array<std::size_t, n> ranks{};
+  for (std::size_t i = 0; i < n; ++i)
+    for (std::size_t j = 0; j < i; ++j) ranks[i] += ids[i] == ids[j];
+  return ranks;
+}
+
+/// The place of the first callback that is there already and must not be twice.
+template <class... Callbacks>
+consteval std::size_t duplicate() {
+  constexpr auto ranks = ranks_of<Callbacks...>();
+  const std::array<bool, sizeof...(Callbacks)> allowed{allows_duplicates<Callbacks>...};
+  std::size_t i = 0;
+  while (i < ranks.size() && (ranks[i] == 0 || allowed[i])) ++i;
+  return i;
 }
 
 template <class T>
@@ -145,23 +210,14 @@ consteval bool check_is_callback() {
 template <class... Callbacks>
 consteval bool check_list() {
   if constexpr ((check_is_callback<Callbacks>() && ...)) {
-    if constexpr ((expect < count_of<Callbacks, Callbacks...> == 1 || allows_duplicates<Callbacks>,
-                   mistake::callback_is_listed_twice_so_remove_one_or_set_allows_duplicates < Callbacks >>
-                           () &&
-                       ...)) {
-      constexpr auto follows = order_closure<Callbacks...>();
-      constexpr std::size_t n = sizeof...(Callbacks);
-      [[maybe_unused]] const auto check_row = [&]<std::size_t I, class A, std::size_t... J>(
-          std::index_sequence<J...>) {
-        return (expect < I == J || !(follows[I * n + J] && follows[J * n + I]), mistake::runs_after_cycle < A,
-                Callbacks >> () && ...) &&
-               (expect<!(follows[I * n + J] && I < J), mistake::callback_must_stand_after<A, Callbacks>>() &&
-                ...);
-      };
-      return [&]<std::size_t... I>([[maybe_unused]] std::index_sequence<I...> all) {
-        return (check_row.template operator()<I, Callbacks>(all) && ...);
-      }
-      (std::index_sequence_for<Callbacks...>{});
+    constexpr auto twice = duplicate<Callbacks...>();
+    if constexpr (twice < sizeof...(Callbacks)) {
+      using Twice = type_at<twice, Callbacks...>;
+      return expect<false, mistake::callback_is_listed_twice_so_remove_one_or_set_allows_duplicates<Twice>>();
+    } else if constexpr ((declares_order<Callbacks> || ...)) {
+      return check_order<Callbacks...>();
+    } else {
+      return true;
     }
   }
   return false;

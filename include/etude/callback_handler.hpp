@@ -1,8 +1,8 @@
 #pragma once
 
+#include <array>
 #include <boost/hana/at.hpp>
 #include <boost/hana/tuple.hpp>
-#include <boost/hana/unpack.hpp>
 #include <cstddef>
 #include <exception>
 #include <string_view>
@@ -43,15 +43,13 @@ template <class Callback, class Event>
 
 template <class Callback, class Event>
 [[gnu::always_inline]] constexpr void deliver(Callback& callback, Event& event) {
-  if constexpr (Handles<Callback, std::remove_const_t<Event>>) {
-    try {
-      if constexpr (reads<Callback, Event> && !forwards_events<Callback>)
-        callback.on(std::as_const(event));
-      else
-        callback.on(event);
-    } catch (...) {
-      rethrow_from<Callback, std::remove_const_t<Event>>();
-    }
+  try {
+    if constexpr (reads<Callback, Event> && !forwards_events<Callback>)
+      callback.on(std::as_const(event));
+    else
+      callback.on(event);
+  } catch (...) {
+    rethrow_from<Callback, std::remove_const_t<Event>>();
   }
 }
 
@@ -60,7 +58,7 @@ template <class Callback, class Event, class OnError>
 void deliver_to_all(Callback& callback, Event& event, OnError& on_error) {
   if constexpr (forwards_events<Callback>) {
     callback.on_all(event, on_error);
-  } else if constexpr (Handles<Callback, Event>) {
+  } else {
     try {
       deliver(callback, event);
     } catch (...) {
@@ -68,6 +66,23 @@ void deliver_to_all(Callback& callback, Event& event, OnError& on_error) {
     }
   }
 }
+
+/// The places of the callbacks that handle `Event`, so that the others cost nothing to compile either.
+template <class Event, class... Callbacks>
+class HandlersOf {
+  static constexpr std::array<bool, sizeof...(Callbacks)> handles{Handles<Callbacks, Event>...};
+
+  static consteval std::size_t place(std::size_t nth) {
+    std::size_t i = 0;
+    while (!handles[i] || nth-- > 0) ++i;
+    return i;
+  }
+  template <std::size_t... Nth>
+  static auto list(std::index_sequence<Nth...>) -> std::index_sequence<place(Nth)...>;
+
+ public:
+  using places = decltype(list(std::make_index_sequence<(std::size_t{Handles<Callbacks, Event>} + ...)>{}));
+};
 
 }  // namespace detail
 
@@ -110,7 +125,7 @@ class CallbackHandler {
       [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
         (detail::deliver(boost::hana::at_c<I>(callbacks_), event), ...);
       }
-    (std::index_sequence_for<Callbacks...>{});
+    (typename detail::HandlersOf<Plain, Callbacks...>::places{});
   }
 
   /// Raises `event` to every callback, whoever throws; `on_error()` is called for each that does, inside the
@@ -118,8 +133,10 @@ class CallbackHandler {
   template <class Event, class OnError>
   void call_event_to_all(Event& event, OnError on_error) {
     static_assert(detail::check_event<Event, Callbacks...>());
-    boost::hana::unpack(callbacks_,
-                        [&](auto&... each) { (detail::deliver_to_all(each, event, on_error), ...); });
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (detail::deliver_to_all(boost::hana::at_c<I>(callbacks_), event, on_error), ...);
+    }
+    (typename detail::HandlersOf<Event, Callbacks...>::places{});
   }
 
   /// The callbacks, in order, as a `boost::hana::tuple`.

@@ -106,21 +106,6 @@ struct handler_of<callbacks<Callbacks...>> {
     }
     (std::index_sequence_for<Callbacks...>{});
   }
-
- private:
-  /// How many of the same type stand before each.
-  template <class... All>
-  static consteval auto ranks_of() {
-    std::array<std::size_t, sizeof...(All)> ranks{};
-    std::size_t i = 0;
-    const auto rank = [&]<class T>() {
-      const std::array<bool, sizeof...(All)> same{std::same_as<T, All>...};
-      for (std::size_t j = 0; j < i; ++j) ranks[i] += same[j];
-      ++i;
-    };
-    (rank.template operator()<All>(), ...);
-    return ranks;
-  }
 };
 template <>
 struct handler_of<callbacks<>> {

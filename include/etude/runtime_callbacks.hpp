@@ -89,10 +89,13 @@ struct RuntimeState {
   std::vector<std::vector<RuntimeSlot>> slots;  // by event_index
   std::uint64_t next_id = 1;
   int dispatching = 0;
+  bool has_removed = false;
+
+  void mark_removed(RuntimeEntry& entry) { entry.removed = has_removed = true; }
 
   /// Entries that were removed while events were on their way are let go only after the outermost one.
   void sweep() {
-    if (dispatching != 0) return;
+    if (dispatching != 0 || !std::exchange(has_removed, false)) return;
     // They die when the lists are whole again: what one of them holds may remove another.
     std::vector<std::shared_ptr<RuntimeEntry>> dying;
     std::copy_if(entries.begin(), entries.end(), std::back_inserter(dying),
@@ -133,8 +136,8 @@ class CallbackHandle {
   void remove() {
     const auto state = state_.lock();
     if (!state) throw ArgumentError("the trainer that this callback was added to is gone");
-    state->find([&](const auto& entry) { return entry.id == id_; }, "the callback of this handle")->removed =
-        true;
+    state->mark_removed(
+        *state->find([&](const auto& entry) { return entry.id == id_; }, "the callback of this handle"));
     state->sweep();
   }
 
@@ -234,7 +237,7 @@ class RuntimeCallbacks {
   /// Removes it. Throws `ArgumentError` if there is none.
   template <class Callback>
   void remove() {
-    holder<Callback>().removed = true;
+    state_->mark_removed(holder<Callback>());
     state_->sweep();
   }
 
@@ -269,9 +272,9 @@ class RuntimeCallbacks {
         state.sweep();
       }
     } dispatch(*state_);
-    // By index: a callback may add others, and the lists move.
+    // By index: a callback may add others, and the lists move. The entries stay until the sweep.
     for (std::size_t i = 0, end = state_->slots[index].size(); i < end; ++i) {
-      const auto slot = state_->slots[index][i];
+      const auto& slot = state_->slots[index][i];
       if (slot.entry->removed) continue;
       if (std::is_const_v<Event> && slot.writes)
         throw ArgumentError(fmt::format("{} writes {}, which was raised as const", slot.entry->name,
@@ -287,7 +290,7 @@ class RuntimeCallbacks {
 
   template <class Callback>
   Callback take(detail::RuntimeHolder<Callback>& found) {
-    found.removed = true;
+    state_->mark_removed(found);
     Callback taken = std::move(found.callback);
     state_->sweep();
     return taken;

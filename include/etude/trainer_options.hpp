@@ -137,7 +137,9 @@ struct TrainOptions {
   /// From the newest checkpoint of `output_dir` that is whole (true), or the one at a path; `if_any` begins
   /// anew where there is none.
   struct Resume {
+    struct IfAny {};
     Resume() = default;
+    Resume(IfAny) : newest(true), may_be_none(true) {}
     Resume(bool newest_) : newest(newest_) {}
     Resume(const char* path_) : path(path_) {}
     Resume(std::string path_) : path(std::move(path_)) {}
@@ -154,11 +156,7 @@ struct TrainOptions {
 
 /// For `resume_from_checkpoint`: goes on from the newest checkpoint if there is one, so that the same command
 /// begins a training and continues it.
-inline const TrainOptions::Resume if_any = [] {
-  TrainOptions::Resume resume(true);
-  resume.may_be_none = true;
-  return resume;
-}();
+inline constexpr TrainOptions::Resume::IfAny if_any;
 
 /// What `train()` gives back.
 struct TrainOutput {

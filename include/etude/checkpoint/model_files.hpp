@@ -45,7 +45,10 @@ struct ModelIndex {
 
 namespace detail {
 
-inline const std::map<std::string, std::string> model_metadata = {{"format", "pt"}};
+inline const std::map<std::string, std::string>& model_metadata() {
+  static const std::map<std::string, std::string> metadata = {{"format", "pt"}};
+  return metadata;
+}
 
 /// Tensors that are written once, and what else each is called.
 struct UntiedState {
@@ -65,7 +68,7 @@ inline UntiedState without_ties(const StateDict& state) {
     memory_of.push_back(nullptr);
     // The metadata has one word of its own, so a tensor of that name can't be told there.
     if (!tensor.defined() || tensor.layout() != torch::kStrided || tensor.is_meta() || tensor.numel() == 0 ||
-        tensor.is_conj() || tensor.is_neg() || model_metadata.contains(name))
+        tensor.is_conj() || tensor.is_neg() || model_metadata().contains(name))
       continue;
     const auto [found, is_new] =
         first.emplace(Memory{tensor.data_ptr(), tensor.sizes().vec(), tensor.strides().vec(),
@@ -91,7 +94,7 @@ inline UntiedState without_ties(const StateDict& state) {
 struct Shard {
   std::string file;
   StateDict tensors;
-  std::map<std::string, std::string> metadata = model_metadata;
+  std::map<std::string, std::string> metadata = model_metadata();
 };
 
 struct ModelPlan {
@@ -164,7 +167,7 @@ inline void add_tied_names(SafeTensors& file) {
   const std::map<std::string, torch::Tensor> by_name(file.tensors.begin(), file.tensors.end());
   for (const auto& [name, kept] : file.metadata) {
     const auto found = by_name.find(kept);
-    if (found != by_name.end() && !by_name.contains(name) && !model_metadata.contains(name))
+    if (found != by_name.end() && !by_name.contains(name) && !model_metadata().contains(name))
       file.tensors.emplace_back(name, found->second);
   }
 }

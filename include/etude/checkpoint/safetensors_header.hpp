@@ -20,6 +20,7 @@
 
 #include "etude/checkpoint/entry_name.hpp"
 #include "etude/error.hpp"
+#include "etude/reflect/json_parser.hpp"
 
 /// The header of a safetensors file, by which its bytes are told apart.
 namespace etude {
@@ -92,7 +93,7 @@ inline std::string safetensors_dtype_names() {
 
 /// Takes a header's JSON in word by word and keeps well-formed entries only, so that a hostile one costs no
 /// more memory than a few times its own length.
-class SafeTensorsHeaderReader final : public nlohmann::json::json_sax_t {
+class SafeTensorsHeaderReader final : public nlohmann::ordered_json::json_sax_t {
  public:
   SafeTensorsHeaderReader(SafeTensorsHeader& header, std::uint64_t data_size)
       : header_(header), data_size_(data_size) {}
@@ -284,7 +285,7 @@ inline SafeTensorsHeader read_safetensors_header(std::span<const std::byte> file
   header.data_begin = sizeof length + length;
   const std::uint64_t data_size = file.size() - header.data_begin;
   detail::SafeTensorsHeaderReader reader(header, data_size);
-  nlohmann::json::sax_parse(text, &reader);
+  detail::parse_json_events(text, reader);
   std::ranges::sort(header.tensors, {}, [](const auto& entry) { return std::pair(entry.begin, entry.end); });
   std::uint64_t position = 0;
   for (const auto& entry : header.tensors) {

@@ -18,7 +18,7 @@ inline TorchFile torch_to_safetensors(const std::filesystem::path& torch_file,
                                       std::string_view key = {}) {
   auto file = load_torch_file(torch_file, key);
   const auto untied = detail::without_ties(file.tensors);
-  auto metadata = detail::model_metadata;
+  auto metadata = detail::model_metadata();
   metadata.insert(untied.kept_name.begin(), untied.kept_name.end());
   save_safetensors(safetensors_file, untied.tensors, metadata);
   return file;

@@ -45,6 +45,12 @@ inline std::string quote_non_finite(std::string_view text) {
   return result;
 }
 
+/// Tells `listener` of each word of a JSON text. The one place that parses: nlohmann's parser would be
+/// compiled once more for each form of text, listener and JSON.
+inline void parse_json_events(std::string_view text, nlohmann::ordered_json::json_sax_t& listener) {
+  nlohmann::ordered_json::sax_parse(text, &listener);
+}
+
 /// Makes ordered JSON of what a parser reads. nlohmann's own maker looks for each key among those before it,
 /// which takes hours for a hostile object.
 class OrderedJsonBuilder final : public nlohmann::ordered_json::json_sax_t {
@@ -133,9 +139,9 @@ inline nlohmann::ordered_json parse_json(std::string_view text) {
   if (text.find('\0') != text.npos) throw ArgumentError("not JSON: there is a NUL in it");  // read as its end
   detail::OrderedJsonBuilder builder;
   if (text.find("NaN") != text.npos || text.find("Infinity") != text.npos) {
-    nlohmann::ordered_json::sax_parse(detail::quote_non_finite(text), &builder);
+    detail::parse_json_events(detail::quote_non_finite(text), builder);
   } else {
-    nlohmann::ordered_json::sax_parse(text, &builder);
+    detail::parse_json_events(text, builder);
   }
   return std::move(builder.result);
 }

@@ -1,0 +1,211 @@
+/// What an event costs for 0 to 64 callbacks that each add to a member, by way of reaching them, beside the
+/// calls written by hand in the same run. `dispatch_bench [--json FILE] [ROUNDS]`: a Markdown table on
+/// standard output, a line of JSON for each measurement in FILE.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/preprocessor/repetition/repeat.hpp>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <etude/callback_handler.hpp>
+#include <etude/runtime_callbacks.hpp>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace {
+
+struct Step {
+  std::int64_t value;
+};
+
+template <std::size_t I>
+struct Add {
+  void on(const Step& e) { total += e.value; }
+  std::int64_t total = 0;
+};
+
+/// The compiler must believe that somebody looks at `thing` here, and may have changed it.
+template <class T>
+void look_at(T& thing) {
+  asm volatile("" : : "r"(&thing) : "memory");
+}
+
+template <std::size_t N>
+struct Handler {
+  static constexpr std::string_view name = "tuple";
+  void call_event(const Step& e) { callbacks.call_event(e); }
+  template <std::size_t... I>
+  static etude::CallbackHandler<Add<I>...> make(std::index_sequence<I...>) {
+    return etude::CallbackHandler<Add<I>...>(Add<I>{}...);
+  }
+  decltype(make(std::make_index_sequence<N>())) callbacks = make(std::make_index_sequence<N>());
+};
+template <>
+struct Handler<0> {
+  static constexpr std::string_view name = "tuple";
+  void call_event(const Step& e) { callbacks.call_event(e); }
+  etude::CallbackHandler<> callbacks;
+};
+
+template <std::size_t N>
+struct ByHand;
+#define MEMBER(z, i, context) Add<i> add##i;
+#define CALL(z, i, context) add##i.on(e);
+#define BY_HAND(count)                                                   \
+  template <>                                                            \
+  struct ByHand<count> {                                                 \
+    static constexpr std::string_view name = "by hand";                  \
+    void call_event([[maybe_unused]] const Step& e){                     \
+        BOOST_PP_REPEAT(count, CALL, )} BOOST_PP_REPEAT(count, MEMBER, ) \
+  };
+BY_HAND(0)
+BY_HAND(1)
+BY_HAND(4)
+BY_HAND(16)
+BY_HAND(64)
+#undef BY_HAND
+#undef CALL
+#undef MEMBER
+
+struct VirtualCallback {
+  virtual ~VirtualCallback() = default;
+  virtual void on(const Step& e) = 0;
+};
+template <std::size_t I>
+struct VirtualAdd final : VirtualCallback {
+  void on(const Step& e) override { add.on(e); }
+  Add<I> add;
+};
+
+/// As Hugging Face's handler holds its callbacks.
+template <std::size_t N>
+struct VirtualList {
+  static constexpr std::string_view name = "virtual list";
+  VirtualList() {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (callbacks.push_back(std::make_unique<VirtualAdd<I>>()), ...);
+    }
+    (std::make_index_sequence<N>());
+  }
+  void call_event(const Step& e) {
+    for (const auto& callback : callbacks) callback->on(e);
+  }
+  std::vector<std::unique_ptr<VirtualCallback>> callbacks;
+};
+
+template <std::size_t N>
+struct FunctionList {
+  static constexpr std::string_view name = "std::function list";
+  FunctionList() {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (callbacks.emplace_back([add = Add<I>()](const Step& e) mutable { add.on(e); }), ...);
+    }
+    (std::make_index_sequence<N>());
+  }
+  void call_event(const Step& e) {
+    for (const auto& callback : callbacks) callback(e);
+  }
+  std::vector<std::function<void(const Step&)>> callbacks;
+};
+
+template <std::size_t N>
+struct AtRunTime {
+  static constexpr std::string_view name = "RuntimeCallbacks";
+  AtRunTime() {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (callbacks.add(etude::events<Step>{}, Add<I>{}), ...);
+    }
+    (std::make_index_sequence<N>());
+  }
+  void call_event(const Step& e) { callbacks.on(e); }
+  etude::RuntimeCallbacks callbacks;
+};
+
+struct Contestant {
+  std::string_view name;
+  std::function<void(std::int64_t events)> raise;
+  std::vector<double> nanoseconds = {};  ///< an event, in each round
+};
+
+template <class Callbacks>
+Contestant contestant() {
+  return {Callbacks::name, [callbacks = std::make_shared<Callbacks>()](std::int64_t events) {
+            for (std::int64_t i = 0; i < events; ++i) {
+              callbacks->call_event(Step{i});
+              look_at(*callbacks);
+            }
+          }};
+}
+
+double seconds(const Contestant& contestant, std::int64_t events) {
+  const auto begin = std::chrono::steady_clock::now();
+  contestant.raise(events);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+/// One line of the table: the first contestant is what the others are measured by.
+template <std::size_t N>
+void measure(int rounds, std::ostream& json) {
+  std::vector<Contestant> contestants{contestant<ByHand<N>>(), contestant<Handler<N>>(),
+                                      contestant<VirtualList<N>>(), contestant<FunctionList<N>>(),
+                                      contestant<AtRunTime<N>>()};
+  std::int64_t events = 1000;
+  while (seconds(contestants[0], events) < 2e-3) events *= 2;
+  for (int round = 0; round < rounds; ++round)
+    for (auto& each : contestants)
+      each.nanoseconds.push_back(seconds(each, events) * 1e9 / static_cast<double>(events));
+
+  fmt::print("| {} | {:.2f} ns |", N, median(contestants[0].nanoseconds));
+  for (const auto& each : contestants) {
+    std::vector<double> ratios;
+    for (std::size_t i = 0; i < each.nanoseconds.size(); ++i)
+      ratios.push_back(each.nanoseconds[i] / contestants[0].nanoseconds[i]);
+    if (&each != &contestants[0]) fmt::print(" {:.2f} |", median(ratios));
+    json << nlohmann::ordered_json{{"bench", "dispatch"},
+                                   {"callbacks", N},
+                                   {"contestant", each.name},
+                                   {"nanoseconds", median(each.nanoseconds)},
+                                   {"ratio", median(ratios)},
+                                   {"ratio_least", std::ranges::min(ratios)},
+                                   {"ratio_most", std::ranges::max(ratios)}}
+         << '\n';
+  }
+  fmt::print("\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::ofstream json;
+  int rounds = 41;
+  for (int i = 1; i < argc; ++i) {
+    if (argv[i] == std::string_view("--json") && i + 1 < argc) {
+      json.open(argv[++i]);
+      if (!json) throw std::runtime_error(fmt::format("{} can't be written", argv[i]));
+    } else {
+      rounds = std::max(1, std::stoi(argv[i]));
+    }
+  }
+  fmt::print("| callbacks | by hand | tuple | virtual list | std::function list | RuntimeCallbacks |\n");
+  fmt::print("|---|---|---|---|---|---|\n");
+  measure<0>(rounds, json);
+  measure<1>(rounds, json);
+  measure<4>(rounds, json);
+  measure<16>(rounds, json);
+  measure<64>(rounds, json);
+}
