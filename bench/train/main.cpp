@@ -1,0 +1,155 @@
+/// Trains one contestant of the benchmark as run.py asks it to: `train_bench export DIR` writes data, order
+/// and initial weights of each workload for all contestants, `train_bench NAME DIR` answers each line
+/// `workload steps warmup` with a line of JSON, and `train_bench facts` tells LibTorch's version and the
+/// contestants.
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+
+#include "contestants.hpp"
+
+namespace bench {
+namespace {
+
+constexpr std::int64_t longest_training = 10'000;  // steps
+
+etude::StateDict state_of(const Network& network) {
+  etude::StateDict state;
+  for (const auto& item : network.named_parameters()) state.emplace_back(item.key(), item.value());
+  for (const auto& item : network.named_buffers()) state.emplace_back(item.key(), item.value());
+  return state;
+}
+
+/// Of Etude's own loader, with its default seed.
+torch::Tensor order_of(std::int64_t examples, std::int64_t batch_size) {
+  std::vector<std::int64_t> order;
+  const auto seed = static_cast<std::uint64_t>(etude::TrainingArguments().seed);
+  for (std::int64_t epoch = 0; std::ssize(order) < longest_training * batch_size; ++epoch) {
+    const auto next = etude::detail::permutation(examples, seed, epoch);
+    order.insert(order.end(), next.begin(), next.end());
+  }
+  return torch::tensor(order);
+}
+
+void export_all(const std::filesystem::path& folder) {
+  for (const auto& workload : workloads()) {
+    torch::manual_seed(1);
+    const auto [inputs, targets] = workload.examples();
+    etude::save_safetensors(folder / (workload.name + ".data.safetensors"),
+                            {{"inputs", inputs},
+                             {"targets", targets},
+                             {"order", order_of(inputs.size(0), workload.batch_size)},
+                             {"batch_size", torch::tensor(workload.batch_size)}});
+    etude::save_safetensors(folder / (workload.name + ".weights.safetensors"), state_of(*workload.network()));
+  }
+}
+
+std::map<std::string, torch::Tensor> read(const std::filesystem::path& file) {
+  std::map<std::string, torch::Tensor> tensors;
+  for (const auto& [name, tensor] : etude::load_safetensors(file).tensors)
+    tensors.emplace(name, tensor.clone());
+  return tensors;
+}
+
+double evaluate(const Task& task) {
+  const torch::NoGradGuard no_grad;
+  task.network->eval();
+  double total = 0;
+  const auto inputs = task.examples.inputs.split(256), targets = task.examples.targets.split(256);
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    total += loss(task.network->forward(inputs[i]), targets[i]).item<double>() *
+             static_cast<double>(inputs[i].size(0));
+  return total / static_cast<double>(task.examples.inputs.size(0));
+}
+
+std::int64_t peak_memory() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+#ifdef __APPLE__
+  return usage.ru_maxrss;
+#else
+  return usage.ru_maxrss * 1024;
+#endif
+}
+
+nlohmann::ordered_json answer(const std::string& contestant, const std::filesystem::path& folder,
+                              const std::string& request) {
+  std::istringstream words(request);
+  std::string name;
+  std::int64_t steps = 0, warmup = 0;
+  words >> name >> steps >> warmup;
+  const auto workload = std::ranges::find(workloads(), name, &Workload::name);
+  if (workload == workloads().end()) throw etude::Error("there is no workload '" + name + "'");
+
+  auto data = read(folder / (name + ".data.safetensors"));
+  training_clock.start(warmup, steps);
+  const auto to_train = training_clock.steps_to_train();
+  if (to_train > longest_training) throw etude::Error(fmt::format("{} are too many steps", to_train));
+  const Task task{workload->network(),
+                  {data.at("inputs"), data.at("targets")},
+                  data.at("order").narrow(0, 0, to_train * workload->batch_size),
+                  workload->batch_size,
+                  to_train};
+  const torch::NoGradGuard no_grad;
+  const auto weights = read(folder / (name + ".weights.safetensors"));
+  for (auto& [key, tensor] : state_of(*task.network)) tensor.copy_(weights.at(key));
+
+  {
+    const torch::AutoGradMode with_grad(true);
+    training_clock.start(warmup, steps);
+    contestants().at(contestant)(task);
+  }
+  const auto seconds = [](const Moment& from, const Moment& to) {
+    return std::chrono::duration<double>(to.wall - from.wall).count();
+  };
+  const Moment &begin = training_clock.begin, &end = training_clock.end;
+  return {{"seconds", seconds(begin, end)},
+          {"cpu_seconds", static_cast<double>(end.cpu - begin.cpu) / CLOCKS_PER_SEC},
+          {"steps", steps},
+          {"loss", evaluate(task)},
+          {"startup", seconds(training_clock.started, training_clock.first_call)},
+          {"calls", training_clock.calls},
+          {"threads", at::get_num_threads()},
+          {"peak_memory", peak_memory()}};
+}
+
+/// Answers go to what was standard output; whatever the contestants print goes nowhere.
+void serve(const std::string& contestant, const std::filesystem::path& folder) {
+  FILE* const answers = fdopen(dup(STDOUT_FILENO), "w");
+  const int nowhere = open("/dev/null", O_WRONLY);
+  dup2(nowhere, STDOUT_FILENO);
+  dup2(nowhere, STDERR_FILENO);
+  for (std::string request; std::getline(std::cin, request);) {
+    nlohmann::ordered_json reply;
+    try {
+      reply = answer(contestant, folder, request);
+    } catch (const std::exception& error) {
+      reply = {{"error", error.what()}};
+    }
+    fmt::print(answers, "{}\n", reply.dump());
+    std::fflush(answers);
+  }
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words == std::vector<std::string>{"facts"}) {
+    nlohmann::ordered_json facts{{"libtorch", TORCH_VERSION}, {"contestants", nlohmann::json::array()}};
+    for (const auto& [name, train] : bench::contestants()) facts["contestants"].push_back(name);
+    fmt::print("{}\n", facts.dump());
+  } else if (words.size() == 2 && words[0] == "export") {
+    bench::export_all(words[1]);
+  } else if (words.size() == 2 && bench::contestants().contains(words[0])) {
+    bench::serve(words[0], words[1]);
+  } else {
+    fmt::print(stderr, "usage: train_bench export DIR, train_bench NAME DIR, or train_bench facts\n");
+    return 2;
+  }
+}

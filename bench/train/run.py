@@ -1,0 +1,278 @@
+"""Training steps/s of Etude beside all that a user would pick instead: writes train.md and train.json.
+
+One process for each contestant, and only one at work at a time. In each round every contestant trains each workload
+anew from the same weights, in a new random order of contestants; what is compared are the times of one round.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CPP = ["today", "best", "forward_backward", "etude", "etude_none", "etude_16"]
+PEERS = {  # and their packages
+    "pytorch": ["torch", "safetensors"],
+    "pytorch_default": ["torch", "safetensors"],
+    "transformers": ["transformers", "accelerate"],
+    "pytorch_accelerated": ["pytorch-accelerated"],
+    "lightning": ["lightning"],
+    "ignite": ["pytorch-ignite"],
+}
+SCALING = ["today", "best", "forward_backward", "etude"]  # those that run with other numbers of threads too
+WORKLOADS = ["tiny", "perceptron", "wide", "convnet", "transformer"]
+LOGGING_STEPS = 500  # of all who log; as much is timed, or a multiple, if that isn't long
+WARMUP = 50
+TOLERANCE = 1e-3  # of the loss, relative to that of `today`
+
+
+class Contestant:
+    def __init__(self, name, options, threads):
+        self.name, self.threads = name, threads
+        if name in PEERS:
+            command = [sys.executable, HERE / "peers.py", name, options.data]
+        else:
+            command = [options.program, name, options.data]
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=options.data
+        )
+
+    def train(self, workload, steps, warmup=WARMUP):
+        self.process.stdin.write(f"{workload} {steps} {warmup}\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        answer = json.loads(line) if line else {"error": "the process has ended"}
+        if "error" in answer:
+            sys.exit(f"{self.name}, {workload}: {answer['error']}")
+        if answer["calls"] != warmup + steps + 1:
+            sys.exit(f"{self.name}, {workload}: {answer['calls']} steps instead of {warmup + steps + 1}")
+        if answer["threads"] != self.threads:
+            sys.exit(f"{self.name}: {answer['threads']} threads instead of {self.threads}")
+        return answer
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def available(names, in_cpp, with_peers):
+    """Of the contestants named, those that are here; says which aren't."""
+    present = []
+    for name in names:
+        packages = PEERS.get(name, []) if with_peers else []
+        missing = [p for p in packages if not has_package(p)]
+        if name in PEERS and not with_peers:
+            say(f"left out: {name}, whose LibTorch is not the one of the C++ programs")
+        elif missing:
+            say(f"left out: {name}, which needs {', '.join(missing)}")
+        elif name not in PEERS and name not in in_cpp:
+            say(f"left out: {name}, which needs a newer LibTorch")
+        else:
+            present.append(name)
+    return present
+
+
+def has_package(name):
+    try:
+        importlib.metadata.version(name)
+        return True
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
+def facts(version):
+    cpu = platform.processor() or platform.machine()
+    if Path("/proc/cpuinfo").exists():
+        models = [line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
+        cpu = models[0] if models else cpu
+    packages = sorted({p for names in PEERS.values() for p in names if has_package(p)})
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "libtorch": version,
+        "python": platform.python_version(),
+        "packages": {p: importlib.metadata.version(p) for p in packages},
+        "when": time.strftime("%Y-%m-%d %H:%M"),
+    }
+
+
+def steps_of(today, workload, seconds):
+    steps = round(100 / today.train(workload, 100)["seconds"] * seconds)
+    return LOGGING_STEPS * round(steps / LOGGING_STEPS) or steps
+
+
+def measure(names, threads, options):
+    """All answers: {workload: {contestant: [answer of each round]}}."""
+    contestants = [Contestant(name, options, threads) for name in names]
+    results = {}
+    for workload in options.workloads:
+        for contestant in contestants:
+            contestant.train(workload, 20)  # memory and code are touched for the first time
+        steps = options.steps or steps_of(contestants[0], workload, options.seconds)
+        results[workload] = {name: [] for name in names}
+        for number in range(options.rounds):
+            for contestant in random.sample(contestants, len(contestants)):
+                results[workload][contestant.name].append(contestant.train(workload, steps))
+            say(f"{workload}, {threads} thread{'s' * (threads > 1)}, round {number + 1} of {options.rounds}")
+    for contestant in contestants:
+        contestant.end()
+    return results
+
+
+def peak_memory(names, options):
+    """Bytes of a process that does nothing but train `wide`."""
+    peaks = {}
+    for name in names:
+        contestant = Contestant(name, options, 1)
+        peaks[name] = contestant.train("wide", 200)["peak_memory"]
+        contestant.end()
+    return peaks
+
+
+def loss_differences(results):
+    """The largest difference of a loss from that of `today`, relative to it, of each workload and contestant."""
+    differences = {}
+    for workload, answers in results.items():
+        expected = answers["today"][0]["loss"]
+        for name, runs in answers.items():
+            if name != "forward_backward":  # it trains nothing
+                differences[workload, name] = max(abs(run["loss"] - expected) / expected for run in runs)
+    return differences
+
+
+def quartiles(values):
+    return statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+
+
+def ratios(of, to, clock):
+    """How many times as fast as `to` each round of `of` was."""
+    return [b[clock] / a[clock] for a, b in zip(of, to)]
+
+
+def table(head, rows):
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]) + "\n"
+
+
+def cell(values, form):
+    low, middle, high = quartiles(values)
+    return f"{middle:{form}} ({low:{form}}–{high:{form}})"
+
+
+def speed_table(results, names, clock):
+    names = [n for n in names if n not in ("today", "forward_backward")]
+    beyond = [n for n in ("best", "etude") if n in names]
+    rows = []
+    for workload, answers in results.items():
+        today = answers["today"]
+        row = [workload, cell([a["steps"] / a[clock] for a in today], ",.0f")]
+        row += [cell(ratios(answers[name], today, clock), ".2f") for name in names]
+        if floor := answers.get("forward_backward"):
+            row += [cell([100 * (r - 1) for r in ratios(floor, answers[name], clock)], ".0f") for name in beyond]
+        rows.append(row)
+    head = ["workload", "today, steps/s", *names]
+    if "forward_backward" in next(iter(results.values())):
+        head += [f"{name} beyond forward and backward, %" for name in beyond]
+    return table(head, rows)
+
+
+def startup_table(results, names):
+    rows = [
+        [workload, *(f"{1e3 * statistics.median(a['startup'] for a in answers[name]):,.1f}" for name in names)]
+        for workload, answers in results.items()
+    ]
+    return table(["workload", *names], rows)
+
+
+def report(results, peaks, machine, names, worst, clock):
+    kinds = ", ".join(f"{package} {version}" for package, version in machine["packages"].items())
+    text = (
+        f"{machine['cpu']}, {machine['cores']} cores; LibTorch {machine['libtorch']}; {kinds}. "
+        f"Losses differ by at most {worst:.1e} of their value.\n"
+    )
+    for threads, by_workload in results.items():
+        kept = [name for name in names if name in next(iter(by_workload.values()))]
+        measured = clock if threads == 1 else "seconds"  # a thread that waits for another takes CPU time too
+        text += (
+            f"\n## Steps/s as a multiple of `today`, {threads} thread{'s' * (threads > 1)}\n\n"
+            f"Medians of the rounds, with quartiles{', in CPU time' * (measured == 'cpu_seconds')}.\n\n" + speed_table(by_workload, kept, measured)
+        )
+        if threads == 1:
+            text += "\n## From the call to the first forward pass, ms\n\n" + startup_table(by_workload, kept)
+    if peaks:
+        text += "\n## Peak memory of a process that trains `wide`, MB\n\n"
+        text += table(list(peaks), [[f"{peak / 1e6:.0f}" for peak in peaks.values()]])
+    return text
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--program", type=Path, required=True, help="train_bench")
+    parser.add_argument("--output", type=Path, required=True, help="folder for train.md and train.json")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=0.4, help="that `today` takes for a round")
+    parser.add_argument("--steps", type=int, help="of a round, instead")
+    parser.add_argument("--workloads", type=lambda s: s.split(","), default=WORKLOADS)
+    parser.add_argument("--contestants", type=lambda s: s.split(","), default=CPP + list(PEERS))
+    parser.add_argument("--threads", type=lambda s: [int(n) for n in s.split(",")], default=[1, 2])
+    parser.add_argument(
+        "--cpu-time",
+        dest="clock",
+        action="store_const",
+        const="cpu_seconds",
+        default="seconds",
+        help="compare CPU time, for a machine that others use too",
+    )
+    parser.add_argument("--no-peers", action="store_true", help="C++ only")
+    parser.add_argument("--quick", action="store_true", help="two short rounds: does it work?")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.steps = 2, 100
+    options.program = options.program.resolve()
+    options.output.mkdir(parents=True, exist_ok=True)
+    options.data = options.output.resolve() / "train"
+    options.data.mkdir(exist_ok=True)
+    if "today" not in options.contestants:
+        options.contestants.insert(0, "today")
+    return options
+
+
+def main():
+    options = arguments()
+    told = json.loads(subprocess.run([options.program, "facts"], check=True, capture_output=True, text=True).stdout)
+    subprocess.run([options.program, "export", options.data], check=True)
+    names = available(options.contestants, told["contestants"], not options.no_peers)
+
+    results = {}
+    for threads in options.threads:
+        chosen = names if threads == options.threads[0] else [name for name in names if name in SCALING]
+        results[threads] = measure(chosen, threads, options)
+    peaks = peak_memory([name for name in ("today", "best", "etude") if name in names], options)
+
+    machine = facts(told["libtorch"])
+    differences = {key: d for by_workload in results.values() for key, d in loss_differences(by_workload).items()}
+    worst = max(differences.values())
+    text = report(results, peaks, machine, names, worst, options.clock)
+    (options.output / "train.md").write_text(text)
+    raw = {"machine": machine, "peak_memory": peaks, "threads": results}
+    (options.output / "train.json").write_text(json.dumps(raw, indent=1) + "\n")
+    print("\n" + text)
+
+    wrong = [f"{name}, {workload}: by {d:.1e}" for (workload, name), d in differences.items() if d > TOLERANCE]
+    if wrong:
+        sys.exit("not the same work, for the losses differ:\n" + "\n".join(wrong))
+
+
+if __name__ == "__main__":
+    main()
