@@ -34,8 +34,8 @@ struct Contestant {
 };
 
 /// Rounds in which every contestant of a row does its work once, so that what disturbs the machine disturbs
-/// them all: medians of the ratios to the first contestant, as a line of Markdown and, with `--json FILE`, of
-/// JSON.
+/// them all: medians of how many times as fast as the first each was (least and most beside), as a line of
+/// Markdown and, with `--json FILE`, of JSON.
 class Rounds {
  public:
   /// `[--json FILE] [ROUNDS]`
@@ -56,7 +56,7 @@ class Rounds {
     for (auto& each : contestants) each.run();
     for (int round = 0; round < rounds_; ++round)
       for (std::size_t i = 0; i < contestants.size(); ++i) taken[i].push_back(contestants[i].run());
-    fmt::print("| {} |", name);
+    fmt::print("- {}:", name);
     for (std::size_t i = 0; i < contestants.size(); ++i) {
       std::vector<double> speedups;
       for (int round = 0; round < rounds_; ++round) {
@@ -64,9 +64,10 @@ class Rounds {
         speedups.push_back(taken[0][r] / taken[i][r]);
       }
       if (i == 0)
-        fmt::print(" {}: {:.0f} {}/s |", contestants[i].name, amount / median(taken[i]), unit);
+        fmt::print(" {} {:.0f} {}/s", contestants[i].name, amount / median(taken[i]), unit);
       else
-        fmt::print(" {}: {:.2f} |", contestants[i].name, median(speedups));
+        fmt::print("; {} {:.2f} ({:.2f}-{:.2f})", contestants[i].name, median(speedups),
+                   std::ranges::min(speedups), std::ranges::max(speedups));
       json_ << nlohmann::ordered_json{{"row", name},
                                       {"contestant", contestants[i].name},
                                       {"unit", unit},

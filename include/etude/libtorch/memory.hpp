@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <initializer_list>
 
 #if defined(__GLIBC__)
 #include <malloc.h>
