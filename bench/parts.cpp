@@ -1,8 +1,10 @@
 /// What the parts of a training cost beside the plainest code that does the same, in the same run: the way of
-/// the data, evaluation and prediction, logging. `parts_bench [--json FILE] [ROUNDS]`: each line's first
-/// entry is the plain code and its speed, the others are as many times as fast.
+/// the data, the update, evaluation and prediction, logging. `parts_bench [--json FILE] [ROUNDS]`: each
+/// line's first entry is the plain code and its speed, the others are as many times as fast.
 
 #include <torch/data.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adamw.h>
 
 #include <etude/etude.hpp>
 
@@ -73,6 +75,90 @@ void data(bench::Rounds& rounds, const char* name, std::vector<std::int64_t> siz
                  return bench::seconds([&] {
                    auto stream = ours.begin_epoch(epoch++);
                    while (const auto batch = stream.next()) use(batch->inputs[0]);
+                 });
+               }}});
+}
+
+/// Keeps a core busy.
+void work(double microseconds) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() <
+         microseconds) {
+  }
+}
+
+/// Examples that take 20 microseconds each to make.
+struct Slow {
+  std::int64_t size() const { return 3200; }
+  torch::Tensor get(std::int64_t) const {
+    work(20);
+    return example;
+  }
+  torch::Tensor example = torch::zeros({16});
+};
+
+/// A loop that takes a millisecond a batch, whose 32 examples take two thirds of that to make.
+void workers(bench::Rounds& rounds) {
+  const auto run = [](int count) {
+    const etude::DataLoader loader(Slow(), {.batch_size = 32, .num_workers = count});
+    return bench::seconds([&] {
+      auto stream = loader.begin_epoch(0);
+      while (stream.next()) work(1000);
+    });
+  };
+  rounds.row("a loop of 1 ms a batch over a dataset of 0.64 ms a batch", "batches", 100,
+             {{"the loop alone",
+               [] {
+                 return bench::seconds([] {
+                   for (int i = 0; i < 100; ++i) work(1000);
+                 });
+               }},
+              {"etude, no worker", [=] { return run(0); }},
+              {"etude, one worker", [=] { return run(1); }}});
+}
+
+/// An update with clipping, beside moving the bytes that it cannot do without: it reads the gradient twice
+/// (once for the norm), the value and two moments once, and writes the latter three: 32 bytes a parameter.
+void update(bench::Rounds& rounds, std::int64_t layers, std::int64_t size) {
+  const auto parameters = [&] {
+    etude::NamedTensors result;
+    for (std::int64_t i = 0; i < layers; ++i)
+      result.emplace_back(std::to_string(i), torch::randn({size}).set_requires_grad(true));
+    return result;
+  };
+  const auto ours = parameters(), theirs = parameters();
+  etude::AdamW optimizer({{ours, {}, {}}});
+  std::vector<torch::Tensor> list;
+  for (const auto& [name, tensor] : theirs) list.push_back(tensor);
+  torch::optim::AdamW torch_optimizer(list);
+  const auto gradients = [](const etude::NamedTensors& of) {
+    for (const auto& [name, tensor] : of) tensor.mutable_grad() = torch::randn_like(tensor.detach());
+  };
+  const auto bytes = static_cast<std::size_t>(layers * size * 16);  // each is read and written
+  const std::vector<char> from(bytes, 'x');
+  std::vector<char> to(bytes);
+  rounds.row(fmt::format("clipping and AdamW, {} tensors of {}", layers, size), "updates", 1,
+             {{"memcpy of as many bytes",
+               [&] {
+                 return bench::seconds([&] {
+                   std::memcpy(to.data(), from.data(), bytes);
+                   asm volatile("" : : "r"(to.data()) : "memory");
+                 });
+               }},
+              {"torch::optim::AdamW and clip_grad_norm_",
+               [&] {
+                 gradients(theirs);
+                 return bench::seconds([&] {
+                   torch::nn::utils::clip_grad_norm_(list, 1.0);
+                   torch_optimizer.step();
+                 });
+               }},
+              {"etude", [&] {
+                 optimizer.zero_grad();
+                 gradients(ours);
+                 return bench::seconds([&] {
+                   optimizer.clip_grad_norm_in_step(1.0);
+                   optimizer.step();
                  });
                }}});
 }
@@ -169,6 +255,9 @@ int main(int argc, char** argv) {
   data(rounds, "data: rows of 16 numbers, batches of 256", {51'200, 16}, 256);
   data(rounds, "data: images of 28x28, batches of 64", {12'800, 1, 28, 28}, 64);
   data(rounds, "data: images of 3x32x32, batches of 128", {12'800, 3, 32, 32}, 128);
+  workers(rounds);
+  update(rounds, 100, 4096);
+  update(rounds, 12, 1 << 20);
   evaluation(rounds, 64);
   evaluation(rounds, 512);
   logging(rounds);

@@ -184,7 +184,8 @@ TEST_CASE("where every checkpoint is damaged nothing is begun, and none of them 
   const Damaged copy;
   for (const auto& checkpoint : {copy.first, copy.second})
     toy::write_text(checkpoint / "scheduler.json", "{}");
-  for (const auto& resume : {etude::TrainOptions::Resume(true), etude::if_any}) {
+  for (const etude::TrainOptions::Resume& resume :
+       {etude::TrainOptions::Resume(true), etude::TrainOptions::Resume(etude::if_any)}) {
     Run run(copy.folder);
     CHECK_THROWS_WITH_AS(run.trainer->train({.resume_from_checkpoint = resume}),
                          doctest::Contains("No valid checkpoint found in output directory"),
