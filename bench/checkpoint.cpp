@@ -92,7 +92,9 @@ std::size_t size_of(const std::filesystem::path& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::filesystem::path folder = argc > 1 ? argv[1] : "checkpoint_bench_output";
+  // A folder of its own, since it is removed at the end.
+  const auto folder =
+      std::filesystem::path(argc > 1 ? argv[1] : ".") / fmt::format("checkpoint_bench_output_{}", ::getpid());
   const int rounds = argc > 2 ? std::stoi(argv[2]) : 5;
   std::filesystem::create_directories(folder);
   etude::Trainer<etude::NoDefaultCallbacks> sync(options((folder / "sync").string(), false)),

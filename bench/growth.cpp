@@ -1,6 +1,7 @@
 /// Whether anything grows with the length of a training: what a step, a log and a checkpoint take, and how
-/// much memory, after 10^2 and after 10^6 steps of one run with `logging_steps = 500`. `growth_bench
-/// [STEPS]`.
+/// much memory, after 10^2 and after 10^6 steps of one run with `logging_steps = 500`, the ratio in
+/// units of a matrix product that is timed beside them: the machine may not be as fast then as now.
+/// `growth_bench [STEPS]`.
 
 #include <unistd.h>
 
@@ -15,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 /// The microseconds of the steps, logs and checkpoints of a window of a training.
 struct Window {
-  std::vector<double> steps, logs, saves;
+  std::vector<double> steps, logs, saves, products;
   double megabytes = 0;
 };
 
@@ -43,6 +44,9 @@ struct Watch {
   void on(const etude::StepEnd& e) {
     if (window_ == nullptr) return;
     window_->steps.push_back(microseconds());
+    from_ = Clock::now();
+    static_cast<void>(torch::mm(matrix_, matrix_));
+    window_->products.push_back(microseconds());
     if (e.state.global_step % 50 != 0) return;
     e.control.should_log = e.control.should_save = true;
     from_ = Clock::now();
@@ -63,6 +67,7 @@ struct Watch {
     return std::chrono::duration<double, std::micro>(Clock::now() - from_).count();
   }
 
+  torch::Tensor matrix_ = torch::ones({128, 128});
   Window* window_ = nullptr;
   Clock::time_point from_;
 };
@@ -97,7 +102,8 @@ int main(int argc, char** argv) {
   const auto& windows = trainer.callback<Watch>().windows;
   const auto row = [&](const char* name, auto part) {
     const double early = median(windows[0].*part), late = median(windows[1].*part);
-    fmt::print("| {} | {:.1f} us | {:.1f} us | {:.2f} |\n", name, early, late, late / early);
+    fmt::print("| {} | {:.1f} us | {:.1f} us | {:.2f} |\n", name, early, late,
+               late / median(windows[1].products) / (early / median(windows[0].products)));
   };
   fmt::print("| | after 100 steps | after {} | ratio |\n|---|---|---|---|\n", steps);
   row("a step", &Window::steps);
