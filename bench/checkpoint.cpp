@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "measure.hpp"
+
 namespace {
 
 struct Wide : torch::nn::Module {
@@ -28,18 +30,6 @@ struct Wide : torch::nn::Module {
   }
   std::vector<torch::nn::Linear> layers;
 };
-
-template <class F>
-double seconds(F f) {
-  const auto begin = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 void check(bool good, const char* what) {
   if (!good) throw etude::Error(std::string(what) + ": " + std::strerror(errno));
@@ -88,6 +78,8 @@ std::size_t size_of(const std::filesystem::path& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) bytes += entry.file_size();
   return bytes;
 }
+
+using bench::median, bench::seconds;
 
 }  // namespace
 

@@ -22,6 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "measure.hpp"
+
 namespace {
 
 struct Step {
@@ -148,15 +150,10 @@ Contestant contestant() {
 }
 
 double seconds(const Contestant& contestant, std::int64_t events) {
-  const auto begin = std::chrono::steady_clock::now();
-  contestant.raise(events);
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return bench::seconds([&] { contestant.raise(events); });
 }
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
+using bench::median;
 
 /// One line of the table: the first contestant is what the others are measured by.
 template <std::size_t N>

@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "measure.hpp"
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -72,10 +74,7 @@ struct Watch {
   Clock::time_point from_;
 };
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
+using bench::median;
 
 }  // namespace
 

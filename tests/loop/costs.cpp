@@ -31,11 +31,6 @@ class Operators {
     static std::map<std::string, std::int64_t> all;
     return all;
   }
-  static std::int64_t total() {
-    std::int64_t sum = 0;
-    for (const auto& [name, count] : counts()) sum += count;
-    return sum;
-  }
 
  private:
   static std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {

@@ -196,6 +196,17 @@ TEST_CASE("what is gathered one by one, or in another dtype, is joined as torch:
       etude::DataError);
 }
 
+TEST_CASE("a batch with another number of outputs than the first is refused") {
+  for (const bool more : {false, true}) {
+    etude::Gathered all({}, true, {});
+    const etude::Tensors one(torch::ones({1})), two(torch::ones({1}), torch::ones({1}));
+    all.add({more ? one : two, {}, {}, {}, {}}, 1);
+    CHECK_THROWS_WITH_AS(all.add({more ? two : one, {}, {}, {}, {}}, 1),
+                         doctest::Contains("batches must have as many tensors as each other"),
+                         etude::DataError);
+  }
+}
+
 TEST_CASE("the predictions of a dataset lie in memory that was asked for once, and no more than they need") {
   etude::GatheredTensor all(1000);
   all.add(torch::ones({8, 3}));

@@ -152,8 +152,9 @@ inline torch::Tensor rows_of(const torch::Tensor& tensor, std::span<const std::i
   for (const auto index : indices)
     if (index < 0 || index >= all)
       throw DataError(fmt::format("example {} was asked for, of {}", index, all));
-  const bool is_plain = tensor.is_cpu() && tensor.is_contiguous() && !tensor.requires_grad() &&
-                        !tensor.is_quantized() && !tensor.is_conj() && !tensor.is_neg();
+  const bool is_plain = tensor.layout() == at::kStrided && tensor.is_cpu() && tensor.is_contiguous() &&
+                        !tensor.requires_grad() && !tensor.is_quantized() && !tensor.is_conj() &&
+                        !tensor.is_neg();
   if (!is_plain) {
     const auto index = at::from_blob(const_cast<std::int64_t*>(indices.data()), {count}, at::kLong);
     return tensor.index_select(0, index.to(tensor.device()));

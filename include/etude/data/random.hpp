@@ -36,8 +36,8 @@ inline std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t se
 
 struct DataGenerator {
   at::Generator generator = at::detail::createCPUGenerator();
-  std::optional<std::uint64_t>
-      seed;  // to be set: that fills hundreds of words, for what most datasets don't use
+  // Set at the first use: that fills hundreds of words, and most datasets draw nothing.
+  std::optional<std::uint64_t> seed = {};
 };
 
 inline DataGenerator& this_threads_generator() {

@@ -115,6 +115,9 @@ class Gathered {
 
     void add(const Tensors& part, std::int64_t size, std::int64_t examples) {
       if (columns.empty()) first = part;
+      if (part.size() != first.size())
+        throw DataError(fmt::format("batches must have as many tensors as each other, not {} and then {}",
+                                    first.size(), part.size()));
       for (std::size_t i = 0; i < part.size(); ++i) {
         if (i == columns.size())
           columns.emplace_back(part[i].dim() > 0 && part[i].size(0) == size ? examples : 0);

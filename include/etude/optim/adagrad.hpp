@@ -37,7 +37,6 @@ class Adagrad : public FlatOptimizer {
  protected:
   nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
 
-  bool wants_pieces(const torch::Tensor& values) const override { return values.is_cpu() && !options_.fused; }
   bool in_one_pass() const override { return options_.fused; }
   bool has_libtorch_kernel(const torch::Tensor& values) const override {
     return options_.fused && libtorch::has_fused_adagrad(values);

@@ -62,12 +62,8 @@ class FlatOptimizer : public Optimizer {
   /// changed.
   virtual void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) = 0;
 
-  /// Whether `update_range` makes many passes over its range, so that it should get pieces that stay in the
-  /// cache.
-  virtual bool wants_pieces(const torch::Tensor& values) const { return values.is_cpu(); }
-
   /// Whether `update_range` makes one pass over memory, on which it multiplies the gradients by
-  /// `gradient_scale()`.
+  /// `gradient_scale()`. Else it gets, on the CPU, pieces that stay in the cache from one pass to the next.
   virtual bool in_one_pass() const { return false; }
 
   /// Whether LibTorch has a better kernel for such a vector than `update_range` is.
@@ -194,7 +190,7 @@ class FlatOptimizer : public Optimizer {
 
   void cut_by_length(const FlatRange& range, std::vector<Piece>& pieces) {
     const torch::Tensor& values = flat_.values()[range.buffer];
-    const std::int64_t length = wants_pieces(values) ? piece_length() : range.size;
+    const std::int64_t length = values.is_cpu() && !in_one_pass() ? piece_length() : range.size;
     for (std::int64_t begin = 0; begin < range.size; begin += length) {
       const auto piece_of = [&](const torch::Tensor& buffer) {
         return buffer.narrow(0, range.offset + begin, std::min(length, range.size - begin));

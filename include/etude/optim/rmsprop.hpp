@@ -36,7 +36,6 @@ class RMSprop : public FlatOptimizer {
  protected:
   nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
 
-  bool wants_pieces(const torch::Tensor&) const override { return false; }
   bool in_one_pass() const override { return true; }
 
   void update_range(const Range& range, const ParamGroup& group, std::int64_t) override {
