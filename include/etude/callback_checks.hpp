@@ -171,18 +171,21 @@ consteval bool check_order() {
   (std::index_sequence_for<Callbacks...>{});
 }
 
-/// One address for each type: lists of many types are compared faster by these than by `std::same_as`.
-template <class T>
-inline constexpr char type_id = 0;
+/// How many of `Types` up to the place `end` are `T`. The builtin compares without a template for each pair.
+template <class T, class... Types>
+consteval std::size_t count_before(std::size_t end) {
+  const std::array<bool, sizeof...(Types)> same{__is_same(T, Types)...};
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < end; ++i) count += same[i];
+  return count;
+}
 
 /// How many of the same type stand before each.
 template <class... Types>
 consteval auto ranks_of() {
-  constexpr std::size_t n = sizeof...(Types);
-  const std::array<const char*, n> ids{&type_id<Types>...};
-  std::array<std::size_t, n> ranks{};
-  for (std::size_t i = 0; i < n; ++i)
-    for (std::size_t j = 0; j < i; ++j) ranks[i] += ids[i] == ids[j];
+  std::array<std::size_t, sizeof...(Types)> ranks{};
+  [[maybe_unused]] std::size_t i = 0;
+  ((ranks[i] = count_before<Types, Types...>(i), ++i), ...);
   return ranks;
 }
 

@@ -1,0 +1,10 @@
+#pragma once
+
+/// Etude is headers only, unless a program links `etude::compiled`, which defines ETUDE_COMPILED: then what
+/// depends on nobody's trainer comes from that library, and a user's file compiles the declarations alone.
+/// The definitions are in the files that end in `-inl.hpp`.
+#ifdef ETUDE_COMPILED
+#define ETUDE_INLINE
+#else
+#define ETUDE_INLINE inline
+#endif
