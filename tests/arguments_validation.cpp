@@ -1,4 +1,4 @@
-#include "etude/arguments_validation.hpp"
+#include "etude/training_arguments.hpp"
 
 #include <doctest/doctest.h>
 

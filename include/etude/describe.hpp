@@ -1,10 +1,8 @@
 #pragma once
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <boost/hana/unpack.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "etude/callback.hpp"
@@ -25,6 +23,9 @@ void describe_handlers(const Callback& callback, std::vector<std::string>& names
   }
 }
 
+/// Adds a line, unless nobody handles the event.
+void describe_event(std::string_view event, const std::vector<std::string>& names, std::string& text);
+
 }  // namespace detail
 
 /// One line for each event that somebody handles: its name, then its callbacks in the order in which they
@@ -36,10 +37,14 @@ std::string describe(const CallbackHandler<Callbacks...>& handler, events<Events
     std::vector<std::string> names;
     boost::hana::unpack(handler.callbacks(),
                         [&](const auto&... each) { (detail::describe_handlers<Event>(each, names), ...); });
-    if (!names.empty()) text += fmt::format("{:<20} {}\n", short_type_name<Event>(), fmt::join(names, ", "));
+    detail::describe_event(short_type_name<Event>(), names, text);
   };
   (line.template operator()<Events>(), ...);
   return text;
 }
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/describe-inl.hpp"
+#endif

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <concepts>
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -33,6 +32,10 @@ struct OccurrenceFilter {
 };
 
 namespace detail {
+
+[[noreturn]] inline void throw_below_one(std::string_view name, std::int64_t value) {
+  throw ArgumentError(std::string(name) + "(" + std::to_string(value) + "): must be at least 1");
+}
 
 struct always {
   template <class Event>
@@ -105,14 +108,14 @@ class EventFilter {
 
   /// Each k-th occurrence. Throws `ArgumentError` unless k >= 1.
   constexpr EventFilter every(std::int64_t k) const {
-    if (k < 1) throw ArgumentError(fmt::format("every({}): must be at least 1", k));
+    if (k < 1) detail::throw_below_one("every", k);
     auto filter = filter_;
     filter.every = k;
     return EventFilter(filter, predicate_);
   }
   /// The n-th occurrence only. Throws `ArgumentError` unless n >= 1.
   constexpr EventFilter once(std::int64_t n = 1) const {
-    if (n < 1) throw ArgumentError(fmt::format("once({}): must be at least 1", n));
+    if (n < 1) detail::throw_below_one("once", n);
     auto filter = filter_;
     filter.once = n;
     return EventFilter(filter, predicate_);

@@ -1,16 +1,15 @@
 #pragma once
 
-#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <concepts>
 #include <cstddef>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include "etude/data/batch.hpp"
 #include "etude/data/tensors_of.hpp"
-#include "etude/error.hpp"
 #include "etude/reflect/type_name.hpp"
 
 namespace etude::detail {
@@ -63,12 +62,13 @@ constexpr bool forward_accepts(std::size_t count) {
   (std::make_index_sequence<max_forward_tensors>());
 }
 
+[[noreturn]] void throw_forward_does_not_take(std::string_view module, const Tensors& inputs);
+
 /// `use(module.forward(inputs...))`. Throws DataError for a number of inputs that forward doesn't accept.
 template <class Result, std::size_t N = 1, class M, class Use>
 Result forward_all(M& module, const Tensors& inputs, Use use) {
   if constexpr (N > max_forward_tensors) {
-    throw DataError(fmt::format("the forward of {} doesn't take {} tensors: {}", type_name<M>(),
-                                inputs.size(), describe(inputs)));
+    throw_forward_does_not_take(type_name<M>(), inputs);
   } else {
     if constexpr (ForwardTakes<M, N>) {
       if (inputs.size() == N) return use(forward_first(module, inputs, std::make_index_sequence<N>()));
@@ -78,3 +78,7 @@ Result forward_all(M& module, const Tensors& inputs, Use use) {
 }
 
 }  // namespace etude::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/forward-inl.hpp"
+#endif

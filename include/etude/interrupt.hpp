@@ -1,11 +1,11 @@
 #pragma once
 
-#include <fmt/format.h>
 #include <signal.h>
 
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -21,7 +21,7 @@ constexpr std::string_view signal_name(int signal) {
 /// Thrown inside a training at the first safe point after SIGTERM or SIGINT. It comes out of `train()` only
 /// where the handler that the program itself has for the signal returns.
 struct Interrupted : Error {
-  explicit Interrupted(int signal_) : Error(fmt::format("{}", signal_name(signal_))), signal(signal_) {}
+  explicit Interrupted(int signal_) : Error(std::string(signal_name(signal_))), signal(signal_) {}
   int signal;
 };
 
@@ -30,41 +30,19 @@ struct Interrupted : Error {
 /// these objects is gone.
 class SignalGuard {
  public:
-  explicit SignalGuard(bool on) : on_(on) {
-    if (!on_) return;
-    const std::lock_guard lock(mutex());
-    if (users()++ > 0) return;
-    pending() = 0;
-    for (auto& [signal, before] : previous()) {
-      struct sigaction action {};
-      action.sa_handler = note;
-      action.sa_flags = SA_RESTART;
-      sigaction(signal, nullptr, &before);
-      if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
-    }
-  }
+  explicit SignalGuard(bool on);
   SignalGuard(const SignalGuard&) = delete;
   SignalGuard& operator=(const SignalGuard&) = delete;
-  ~SignalGuard() { restore(); }
+  ~SignalGuard();
 
   /// Gives the program its handlers back, and what came to them.
-  void restore() {
-    if (!std::exchange(on_, false)) return;
-    const std::lock_guard lock(mutex());
-    if (--users() > 0) return;
-    for (const auto& [signal, before] : previous()) sigaction(signal, &before, nullptr);
-    if (const int signal = pending().exchange(0)) ::raise(signal);
-  }
+  void restore();
 
   /// The signal that came, or 0.
   static int came() noexcept { return pending().load(std::memory_order_relaxed); }
 
  private:
-  static void note(int signal) {
-    if (pending().exchange(signal) == 0) return;
-    ::signal(signal, SIG_DFL);
-    ::raise(signal);
-  }
+  static void note(int signal);
 
   static std::atomic<int>& pending() {
     static_assert(std::atomic<int>::is_always_lock_free, "it is written in a signal handler");
@@ -118,3 +96,7 @@ inline void interruption_point() {
 }
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/interrupt-inl.hpp"
+#endif

@@ -1,10 +1,8 @@
 #pragma once
 
-#include <fmt/ranges.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -95,14 +93,11 @@ consteval auto forward_parameters() {
 
 /// How many items a batch's loss is a mean over: the labels, the first if there are several, without those
 /// that are -100 if they are integers.
-inline std::int64_t count_items(const Tensors& labels) {
-  if (labels.empty()) return 0;
-  const auto& first = labels[0];
-  return c10::isIntegralType(first.scalar_type(), false) ? first.ne(-100).sum().item<std::int64_t>()
-                                                         : first.numel();
-}
+std::int64_t count_items(const Tensors& labels);
 
 namespace detail {
+
+[[noreturn]] void throw_not_one_operand(const Tensors& tensors, std::string_view what);
 
 template <LossOperand T>
 const T& operand(const Tensors& tensors, std::string_view what) {
@@ -110,10 +105,7 @@ const T& operand(const Tensors& tensors, std::string_view what) {
     return tensors;
   } else {
     if (tensors.size() == 1) return tensors[0];
-    throw DataError(
-        fmt::format("the loss compares one output with one target, but there are {} {}: {}; a loss "
-                    "that takes (const etude::Tensors&, const etude::Tensors&) gets all of them",
-                    tensors.size(), what, describe(tensors)));
+    throw_not_one_operand(tensors, what);
   }
 }
 
@@ -147,20 +139,9 @@ torch::Tensor call_loss(std::type_identity<std::tuple<Parameter...>>, F& f, cons
 }
 
 /// LibTorch's elementwise losses broadcast, say [N, 1] against [N] over [N, N], and say nothing.
-inline void refuse_to_spread(const Tensors& outputs, const Tensors& labels) {
-  if (outputs.size() != 1 || labels.size() != 1) return;
-  const torch::Tensor &output = outputs[0], &target = labels[0];
-  if (!output.is_floating_point() || !target.is_floating_point() || output.sizes() == target.sizes()) return;
-  throw DataError(fmt::format(
-      "the output {} and the target {} of a loss must have the same shape; LibTorch would broadcast them",
-      describe(output), describe(target)));
-}
+void refuse_to_spread(const Tensors& outputs, const Tensors& labels);
 
-inline torch::Tensor checked_loss(torch::Tensor loss) {
-  if (loss.defined() && loss.numel() == 1) return loss.dim() == 0 ? loss : loss.reshape({});
-  throw DataError(
-      fmt::format("the loss must be a single number, not {}; give it reduction mean or sum", describe(loss)));
-}
+torch::Tensor checked_loss(torch::Tensor loss);
 
 }  // namespace detail
 
@@ -274,3 +255,7 @@ void Loss::set_module(std::shared_ptr<M> module) {
 }
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/loss-inl.hpp"
+#endif

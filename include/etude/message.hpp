@@ -1,6 +1,6 @@
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdio>
 #include <string_view>
@@ -10,19 +10,21 @@
 namespace etude {
 
 /// Writes to a stream that may be gone, which is no reason to end a training.
-inline void write_text(std::FILE* out, std::string_view text) noexcept {
-  std::fwrite(text.data(), 1, text.size(), out);
-  std::fflush(out);
+void write_text(std::FILE* out, std::string_view text) noexcept;
+
+namespace detail {
+void message(const TrainingArguments& args, LogLevel level, fmt::string_view format, fmt::format_args parts);
 }
 
 /// Says something to the person at the terminal, on standard error, unless `args.log_level` asks for less.
 template <class... Parts>
 void message(const TrainingArguments& args, LogLevel level, fmt::format_string<Parts...> format,
              Parts&&... parts) {
-  const auto threshold = args.log_level == LogLevel::passive ? LogLevel::warning : args.log_level;
-  if (level < threshold) return;
-  write_text(stderr,
-             fmt::format("etude: {}: {}\n", level, fmt::format(format, std::forward<Parts>(parts)...)));
+  detail::message(args, level, format, fmt::make_format_args(parts...));
 }
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/message-inl.hpp"
+#endif

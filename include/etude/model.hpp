@@ -1,6 +1,5 @@
 #pragma once
 
-#include <fmt/ranges.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
@@ -9,11 +8,9 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <ranges>
-#include <set>
 #include <string>
+#include <string_view>
 #include <type_traits>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -56,12 +53,29 @@ Tensors output_of(const T& output) {
   if constexpr (TensorsConvertible<T>) return tensors_of(output);
 }
 
-template <class M>
-class NativeModel final : public AnyModel {
+/// What is the same for every torch::nn::Module.
+class AnyNativeModel : public AnyModel {
  public:
-  explicit NativeModel(std::shared_ptr<M> module) : module_(std::move(module)) {}
+  explicit AnyNativeModel(torch::nn::Module& module) : any_(module) {}
 
-  std::string name() const override { return module_->name(); }
+  std::string name() const override;
+  std::vector<NamedTensor> parameters() const override;
+  std::vector<NamedTensor> buffers() const override;
+  bool is_training() const override;
+  void train(bool on) override;
+  void to(torch::Device device) override;
+  std::function<void()> keep_training_flags() const override;
+
+ private:
+  torch::nn::Module& any_;
+};
+
+template <class M>
+class NativeModel final : public AnyNativeModel {
+ public:
+  explicit NativeModel(std::shared_ptr<M> module) : AnyNativeModel(*module), module_(std::move(module)) {}
+
+  std::shared_ptr<torch::nn::Module> module() const override { return module_; }
   bool takes_batch() const override { return ForwardTakesWhole<M, Batch>; }
   bool accepts(std::size_t count) const override { return whole() ? count > 0 : forward_accepts<M>(count); }
 
@@ -83,81 +97,14 @@ class NativeModel final : public AnyModel {
     }
   }
 
-  std::vector<NamedTensor> parameters() const override { return listed(module_->named_parameters()); }
-  std::vector<NamedTensor> buffers() const override { return listed(module_->named_buffers()); }
-  bool is_training() const override { return module_->is_training(); }
-  void train(bool on) override { module_->train(on); }
-  void to(torch::Device device) override { module_->to(device); }
-  std::shared_ptr<torch::nn::Module> module() const override { return module_; }
-
-  std::function<void()> keep_training_flags() const override {
-    std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> flags;
-    for (auto& module : module_->modules()) flags.emplace_back(module, module->is_training());
-    // Parents come first, so a child's own flag is set after its parent has set it for all children.
-    return [flags = std::move(flags)] {
-      for (const auto& [module, training] : flags) module->train(training);
-    };
-  }
-
  private:
   static constexpr bool whole() { return ForwardTakesWhole<M, Tensors> || ForwardTakesWhole<M, Batch>; }
-
-  static std::vector<NamedTensor> listed(const torch::OrderedDict<std::string, torch::Tensor>& tensors) {
-    std::vector<NamedTensor> result;
-    for (const auto& item : tensors) result.emplace_back(item.key(), item.value());
-    return result;
-  }
 
   std::shared_ptr<M> module_;
 };
 
-class ScriptModel final : public AnyModel {
- public:
-  explicit ScriptModel(torch::jit::Module module) : module_(std::move(module)) {
-    const auto method = module_.find_method("forward");
-    if (!method.has_value())
-      throw ArgumentError(fmt::format("model: the TorchScript module {} has no forward", name()));
-    for (const auto& argument : method->function().getSchema().arguments()) {
-      required_ += !argument.default_value().has_value();
-      ++most_;
-    }
-    --required_, --most_;  // self
-  }
-
-  std::string name() const override { return module_.type()->name()->name(); }
-  bool accepts(std::size_t count) const override { return required_ <= count && count <= most_; }
-  Tensors forward(const Tensors& inputs) override {
-    return tensors_of(module_.forward(std::vector<c10::IValue>(inputs.begin(), inputs.end())));
-  }
-
-  std::vector<NamedTensor> parameters() const override { return listed(module_.named_parameters()); }
-  std::vector<NamedTensor> buffers() const override { return listed(module_.named_buffers()); }
-  bool is_training() const override { return module_.is_training(); }
-  void train(bool on) override { module_.train(on); }
-  void to(torch::Device device) override { module_.to(device); }
-  torch::jit::Module* script() override { return &module_; }
-
-  std::function<void()> keep_training_flags() const override {
-    std::vector<std::pair<torch::jit::Module, bool>> flags;
-    for (const auto& module : module_.modules()) {
-      if (module.hasattr("training")) flags.emplace_back(module, module.is_training());
-    }
-    return [flags = std::move(flags)]() mutable {
-      for (auto& [module, training] : flags) module.setattr("training", training);
-    };
-  }
-
- private:
-  template <class List>
-  static std::vector<NamedTensor> listed(const List& tensors) {
-    std::vector<NamedTensor> result;
-    for (const auto& tensor : tensors) result.emplace_back(tensor.name, tensor.value);
-    return result;
-  }
-
-  torch::jit::Module module_;
-  std::size_t required_ = 0, most_ = 0;
-};
+/// Throws ArgumentError for a module without forward.
+std::shared_ptr<AnyModel> script_model(torch::jit::Module module);
 
 template <class T>
 inline constexpr bool is_shared_ptr = false;
@@ -231,20 +178,12 @@ class Model {
   std::string name() const { return model_->name(); }
 
   /// Every parameter once, by the first of its names.
-  std::vector<NamedTensor> named_parameters() const { return each_once(model_->parameters()); }
-  std::vector<NamedTensor> named_buffers() const { return each_once(model_->buffers()); }
-  std::vector<torch::Tensor> parameters() const {
-    std::vector<torch::Tensor> result;
-    for (auto& [name, tensor] : named_parameters()) result.push_back(std::move(tensor));
-    return result;
-  }
+  std::vector<NamedTensor> named_parameters() const;
+  std::vector<NamedTensor> named_buffers() const;
+  std::vector<torch::Tensor> parameters() const;
 
   /// Parameters, then buffers, under all the names that LibTorch gives them; the tensors are the model's own.
-  std::vector<NamedTensor> state_dict() const {
-    auto result = model_->parameters();
-    std::ranges::move(model_->buffers(), std::back_inserter(result));
-    return result;
-  }
+  std::vector<NamedTensor> state_dict() const;
 
   /// Copies into the model's own tensors, whose storage stays where it is. Throws CheckpointError that lists
   /// every name that is missing, unexpected, given twice or of another shape; then nothing has been copied.
@@ -255,11 +194,7 @@ class Model {
   void eval() const { train(false); }
 
   /// Evaluation mode for as long as the guard lives.
-  [[nodiscard]] EvalGuard eval_guard() const {
-    EvalGuard guard(model_->keep_training_flags());
-    eval();
-    return guard;
-  }
+  [[nodiscard]] EvalGuard eval_guard() const;
 
   /// Moves parameters and buffers; those that move get new storage.
   void to(torch::Device device) const { model_->to(device); }
@@ -277,20 +212,16 @@ class Model {
                     "as<M>() gives a torch::nn module or torch::jit::Module");
       if (auto* module = dynamic_cast<M*>(model_->module().get())) return *module;
     }
-    throw ArgumentError(fmt::format("the model is {} and not {}", name(), type_name<M>()));
+    throw_is_not(type_name<M>());
   }
 
  private:
   template <class T>
   static std::shared_ptr<detail::AnyModel> make(T model);
 
-  static std::vector<NamedTensor> each_once(std::vector<NamedTensor> tensors) {
-    std::set<const void*> seen;
-    std::erase_if(tensors,
-                  [&](const auto& named) { return !seen.insert(named.second.unsafeGetTensorImpl()).second; });
-    return tensors;
-  }
+  static std::vector<NamedTensor> each_once(std::vector<NamedTensor> tensors);
 
+  [[noreturn]] void throw_is_not(std::string_view type) const;
   [[noreturn]] void refuse(const Tensors& inputs) const;
 
   std::shared_ptr<detail::AnyModel> model_;
@@ -299,7 +230,7 @@ class Model {
 template <class T>
 std::shared_ptr<detail::AnyModel> Model::make(T model) {
   if constexpr (std::derived_from<T, torch::jit::Module>) {
-    return std::make_shared<detail::ScriptModel>(std::move(model));
+    return detail::script_model(std::move(model));
   } else if constexpr (detail::HoldsModule<T>) {
     if (model.is_empty()) throw ArgumentError("model: it is empty; construct its module");
     return make<std::shared_ptr<typename T::ContainedType>>(model.ptr());
@@ -323,41 +254,8 @@ std::shared_ptr<detail::AnyModel> Model::make(T model) {
   }
 }
 
-inline void Model::refuse(const Tensors& inputs) const {
-  std::vector<std::size_t> counts;
-  for (std::size_t n = 0; n <= detail::max_forward_tensors; ++n) {
-    if (accepts(n)) counts.push_back(n);
-  }
-  throw DataError(fmt::format("the forward of {} takes {} tensors, not {}: {}", name(),
-                              fmt::join(counts, " or "), inputs.size(), describe(inputs)));
-}
-
-inline void Model::load_state_dict(const std::vector<NamedTensor>& state) const {
-  std::unordered_map<std::string, const torch::Tensor*> given;
-  std::vector<std::string> faults;
-  for (const auto& [name, tensor] : state) {
-    if (!given.emplace(name, &tensor).second) faults.push_back(fmt::format("{} is given twice", name));
-  }
-  std::vector<std::pair<torch::Tensor, const torch::Tensor*>> copies;
-  for (const auto& [name, own] : state_dict()) {
-    const auto found = given.extract(name);
-    if (!found) {
-      faults.push_back(fmt::format("{} is missing", name));
-    } else if (found.mapped()->sizes() != own.sizes()) {
-      faults.push_back(fmt::format("{} must be {}, not {}", name, describe(own), describe(*found.mapped())));
-    } else {
-      copies.emplace_back(own, found.mapped());
-    }
-  }
-  for (const auto& [name, tensor] : state) {
-    if (given.erase(name) > 0) faults.push_back(fmt::format("{} is not in the model", name));
-  }
-  if (!faults.empty()) {
-    throw CheckpointError(
-        fmt::format("these tensors don't fit {}:\n{}", this->name(), fmt::join(faults, "\n")));
-  }
-  const torch::NoGradGuard no_grad;
-  for (const auto& [own, value] : copies) own.copy_(*value);
-}
-
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/model-inl.hpp"
+#endif

@@ -1,10 +1,9 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <concepts>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
@@ -41,8 +40,8 @@ class ProcessingClass {
   template <class T>
   T& as() const {
     if (!object_ || *type_ != typeid(T))
-      throw ArgumentError(fmt::format("processing_class is {}, not a {}",
-                                      object_ ? "of another type" : "not set", type_name<T>()));
+      throw ArgumentError(std::string("processing_class is ") + (object_ ? "of another type" : "not set") +
+                          ", not a " + std::string(type_name<T>()));
     return *static_cast<T*>(object_.get());
   }
 

@@ -1,13 +1,8 @@
 #pragma once
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -95,26 +90,27 @@ struct RuntimeState {
 
   /// Entries that were removed while events were on their way are let go only after the outermost one.
   void sweep() {
-    if (dispatching != 0 || !std::exchange(has_removed, false)) return;
-    // They die when the lists are whole again: what one of them holds may remove another.
-    std::vector<std::shared_ptr<RuntimeEntry>> dying;
-    std::copy_if(entries.begin(), entries.end(), std::back_inserter(dying),
-                 [](const auto& entry) { return entry->removed; });
-    std::erase_if(entries, [](const auto& entry) { return entry->removed; });
-    for (auto& list : slots) std::erase_if(list, [](const auto& slot) { return slot.entry->removed; });
+    if (has_removed && dispatching == 0) let_go();
   }
+  void let_go();
+
+  /// Throws ArgumentError where another of its type is there already and may not be, or it is too late for
+  /// one that is to run earlier.
+  void check_place(bool may_be_twice, const RuntimeEntry& added) const;
 
   template <class Match>
   std::shared_ptr<RuntimeEntry> find(Match matches, std::string_view what) const {
     for (const auto& entry : entries)
       if (!entry->removed && matches(*entry)) return entry;
-    std::vector<std::string_view> names;
-    for (const auto& entry : entries)
-      if (!entry->removed) names.push_back(entry->name);
-    throw ArgumentError(fmt::format("{} is not among the run-time callbacks of this trainer: [{}]", what,
-                                    fmt::join(names, ", ")));
+    throw_not_there(what);
   }
+
+  [[noreturn]] void throw_not_there(std::string_view what) const;
 };
+
+[[noreturn]] void throw_written_as_const(std::string_view callback, std::string_view event);
+[[noreturn]] void throw_written_too_late(std::string_view callback, std::string_view event,
+                                         std::string_view reader);
 
 }  // namespace detail
 
@@ -202,7 +198,7 @@ class RuntimeCallbacks {
               mistake::handlers_for_events_of_your_own_so_declare_using_handles_etude_events<Callback>>());
     }
     auto entry = std::make_shared<detail::RuntimeHolder<Callback>>(state_->next_id++, std::move(callback));
-    check_place<Callback>(*entry);
+    state_->check_place(detail::allows_duplicates<Callback>, *entry);
     (check_write<Callback, Known>(*entry), ...);
     (subscribe<Callback, Known>(entry), ...);
     [&]<class... Own>(events<Own...>) {
@@ -277,8 +273,7 @@ class RuntimeCallbacks {
       const auto& slot = state_->slots[index][i];
       if (slot.entry->removed) continue;
       if (std::is_const_v<Event> && slot.writes)
-        throw ArgumentError(fmt::format("{} writes {}, which was raised as const", slot.entry->name,
-                                        short_type_name<std::remove_const_t<Event>>()));
+        detail::throw_written_as_const(slot.entry->name, short_type_name<std::remove_const_t<Event>>());
       visit(slot);
     }
   }
@@ -302,32 +297,11 @@ class RuntimeCallbacks {
         [](const auto& entry) { return entry.type == typeid(Callback); }, short_type_name<Callback>()));
   }
 
-  template <class Callback>
-  void check_place(const detail::RuntimeEntry& added) const {
-    const auto contains = [](const auto& list, std::type_index type) {
-      return std::find(list.begin(), list.end(), type) != list.end();
-    };
-    for (const auto& present : state_->entries) {
-      if (present->removed) continue;
-      if (present->type == added.type && !detail::allows_duplicates<Callback>)
-        throw ArgumentError(
-            fmt::format("{} is already among the run-time callbacks: pop it first, or give the type "
-                        "`static constexpr bool allows_duplicates = true`",
-                        added.name));
-      if (contains(present->runs_after, added.type) || contains(added.runs_before, present->type))
-        throw ArgumentError(
-            fmt::format("{} must run before {}, which was added earlier", added.name, present->name));
-    }
-  }
-
   template <class Callback, class Event>
   void check_write(const detail::RuntimeEntry& added) const {
     if constexpr (Writes<Callback, Event>)
       for (const auto& [name, writes] : handlers<Event>())
-        if (!writes)
-          throw ArgumentError(
-              fmt::format("{} writes {} and would run after {}, which reads it: add it earlier", added.name,
-                          short_type_name<Event>(), name));
+        if (!writes) detail::throw_written_too_late(added.name, short_type_name<Event>(), name);
   }
 
   template <class Callback, class Event>
@@ -350,3 +324,7 @@ class RuntimeCallbacks {
 };
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/runtime_callbacks-inl.hpp"
+#endif

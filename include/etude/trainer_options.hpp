@@ -62,22 +62,17 @@ class LRSchedulerOption {
   LRSchedulerOption() = default;
   template <class F>
     requires std::is_invocable_r_v<double, F&, std::int64_t>
-  LRSchedulerOption(F factor)
-      : make_([factor = Schedule(std::move(factor))](Optimizer& optimizer) -> std::unique_ptr<LRScheduler> {
-          return std::make_unique<LambdaLR>(optimizer, factor);
-        }) {}
+  LRSchedulerOption(F factor) : LRSchedulerOption(Schedule(std::move(factor)), nullptr) {}
   template <std::derived_from<torch::optim::LRScheduler> S>
-  LRSchedulerOption(std::shared_ptr<S> scheduler)
-      : make_([scheduler](Optimizer& optimizer) -> std::unique_ptr<LRScheduler> {
-          return std::make_unique<TorchLRScheduler>(optimizer, scheduler);
-        }),
-        needs_torch_optimizer_(true) {}
+  LRSchedulerOption(std::shared_ptr<S> scheduler) : LRSchedulerOption(nullptr, std::move(scheduler)) {}
 
   explicit operator bool() const { return static_cast<bool>(make_); }
-  std::unique_ptr<LRScheduler> operator()(Optimizer& optimizer) const { return make_(optimizer); }
+  std::unique_ptr<LRScheduler> operator()(Optimizer& optimizer) const;
   bool needs_torch_optimizer() const { return needs_torch_optimizer_; }
 
  private:
+  LRSchedulerOption(Schedule factor, std::shared_ptr<torch::optim::LRScheduler> scheduler);
+
   std::function<std::unique_ptr<LRScheduler>(Optimizer&)> make_;
   bool needs_torch_optimizer_ = false;
 };
@@ -186,3 +181,7 @@ struct PredictionOutput {
 };
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/trainer_options-inl.hpp"
+#endif

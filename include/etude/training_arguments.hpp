@@ -110,22 +110,24 @@ struct TrainingArguments {
 
 /// Everything about `args` that can't be honoured, one line each, as "learning_rate is -1: must be ...";
 /// empty if none.
-inline std::vector<std::string> faults(const TrainingArguments& args);
+std::vector<std::string> faults(const TrainingArguments& args);
 
 /// Throws ArgumentError with all `faults(args)` if there are any.
-inline void validate(const TrainingArguments& args);
+void validate(const TrainingArguments& args);
 
 /// `args` with what is left open decided: `~` in output_dir, eval_steps where they are needed, the metric
 /// that makes a model the best and its direction.
-inline TrainingArguments normalized(TrainingArguments args);
+TrainingArguments normalized(TrainingArguments args);
 
 /// The update steps that `steps` means when `max_steps` are planned: itself, or rounded up their share if
 /// below 1.
-inline std::int64_t absolute_steps(double steps, std::int64_t max_steps);
+std::int64_t absolute_steps(double steps, std::int64_t max_steps);
 
 /// The update steps of warmup when `max_steps` are planned.
-inline std::int64_t get_warmup_steps(const TrainingArguments& args, std::int64_t max_steps);
+std::int64_t get_warmup_steps(const TrainingArguments& args, std::int64_t max_steps);
 
 }  // namespace etude
 
-#include "etude/arguments_validation.hpp"
+#ifndef ETUDE_COMPILED
+#include "etude/training_arguments-inl.hpp"
+#endif

@@ -1,16 +1,11 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
 
 #include "etude/callbacks/progress_bar.hpp"
-#include "etude/data/data_loader.hpp"
 #include "etude/events.hpp"
-#include "etude/message.hpp"
 
 namespace etude {
 
@@ -19,52 +14,25 @@ namespace etude {
 /// `args.disable_tqdm`.
 class ProgressCallback {
  public:
-  void on(const TrainBegin& e) {
-    if (speaks(e))
-      training_ = std::make_unique<ProgressBar>(stderr, "train", e.state.max_steps, e.state.global_step);
-  }
-  void on(const StepEnd& e) {
-    if (training_) training_->update(e.state.global_step);
-  }
-  void on(const TrainEnd&) {
-    if (training_) training_->close();
-    training_.reset();
-  }
+  void on(const TrainBegin& e);
+  void on(const StepEnd& e);
+  void on(const TrainEnd&);
 
-  void on(const EvaluateBegin& e) { begin(e, std::string(e.metric_key_prefix)); }
-  void on(const PredictBegin& e) { begin(e, std::string(e.metric_key_prefix)); }
-  void on(const PredictionStep&) {
-    if (prediction_) prediction_->update(++predicted_);
-  }
-  void on(const EvaluateEnd&) { end(); }
-  void on(const PredictEnd&) { end(); }
+  void on(const EvaluateBegin& e);
+  void on(const PredictBegin& e);
+  void on(const PredictionStep&);
+  void on(const EvaluateEnd&);
+  void on(const PredictEnd&);
 
-  void on(const Log& e) {
-    if (!training_) return;
-    auto& bar = prediction_ ? *prediction_ : *training_;  // the one that is seen
-    bar.erase();
-    auto logs = e.logs;
-    logs.erase("total_flos");
-    write_text(stdout, fmt::format("{}\n", logs));
-    bar.redraw();
-  }
+  void on(const Log& e);
 
  private:
   static bool speaks(const Context& e) {
     return e.state.is_world_process_zero && !e.args.disable_tqdm.value_or(false);
   }
 
-  void begin(const Context& e, std::string title) {
-    if (!speaks(e)) return;
-    if (training_) training_->erase();
-    predicted_ = 0;
-    prediction_ = std::make_unique<ProgressBar>(stderr, std::move(title), e.eval_dataloader->size());
-  }
-  void end() {
-    if (prediction_ && !training_) prediction_->close();
-    prediction_.reset();
-    if (training_) training_->redraw();
-  }
+  void begin(const Context& e, std::string title);
+  void end();
 
   std::unique_ptr<ProgressBar> training_;
   std::unique_ptr<ProgressBar> prediction_;
@@ -72,3 +40,7 @@ class ProgressCallback {
 };
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/callbacks/progress-inl.hpp"
+#endif

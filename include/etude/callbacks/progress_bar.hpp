@@ -1,61 +1,18 @@
 #pragma once
 
-#include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
-
-#include "etude/message.hpp"
 
 namespace etude {
 
-/// Seconds as people read them: "01:05", "2:03:04".
-inline std::string clock_text(double seconds) {
-  const auto s = static_cast<std::int64_t>(std::max(0.0, seconds));
-  if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
-  return fmt::format("{:02}:{:02}", s / 60, s % 60);
-}
-
 /// One line that says how far a count has come: "train  45%|#########           | 540/1200 [00:12<00:15, 44.1
 /// it/s]", cut to `width` columns; without a total, only what is known.
-inline std::string progress_line(std::string_view title, std::int64_t done, std::optional<std::int64_t> total,
-                                 double seconds, std::int64_t done_before, int width, bool unicode) {
-  const double rate = seconds > 0 ? static_cast<double>(done - done_before) / seconds : 0;
-  const auto speed =
-      rate >= 1 || rate == 0 ? fmt::format("{:.1f} it/s", rate) : fmt::format("{:.1f} s/it", 1 / rate);
-  if (!total)
-    return fmt::format("{} {} [{}, {}]", title, done, clock_text(seconds), speed)
-        .substr(0, std::size_t(width));
-  const double fraction = *total > 0 ? std::clamp(double(done) / double(*total), 0.0, 1.0) : 1.0;
-  const auto left = rate > 0 ? clock_text(double(*total - done) / rate) : "?";
-  const auto head = fmt::format("{} {:3.0f}%", title, 100 * fraction);
-  const auto tail = fmt::format(" {}/{} [{}<{}, {}]", done, *total, clock_text(seconds), left, speed);
-  const int room = width - int(head.size()) - int(tail.size()) - 2;
-  if (room < 4) return (head + tail).substr(0, std::size_t(std::max(width, 0)));
-  static constexpr std::array parts{" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
-  const int cells = std::min(room, 40);
-  const int eighths = int(fraction * cells * 8);
-  std::string bar;
-  for (int i = 0; i < cells; ++i) {
-    const int filled = std::clamp(eighths - i * 8, 0, 8);
-    if (!unicode)
-      bar += filled == 8 ? '#' : ' ';
-    else
-      bar += parts[static_cast<std::size_t>(filled)];
-  }
-  return fmt::format("{}|{}|{}", head, bar, tail);
-}
+std::string progress_line(std::string_view title, std::int64_t done, std::optional<std::int64_t> total,
+                          double seconds, std::int64_t done_before, int width, bool unicode);
 
 /// A progress bar on a stream. On a terminal it redraws its line at most ten times a second, to the width
 /// that the terminal has at that moment; elsewhere (a pipe, a file) it writes a plain line every ten seconds
@@ -63,75 +20,44 @@ inline std::string progress_line(std::string_view title, std::int64_t done, std:
 class ProgressBar {
  public:
   ProgressBar(std::FILE* out, std::string title, std::optional<std::int64_t> total,
-              std::int64_t done_before = 0)
-      : out_(out), title_(std::move(title)), total_(total), done_(done_before), done_before_(done_before) {
-    redraw();
-  }
+              std::int64_t done_before = 0);
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
-  ~ProgressBar() { erase(); }
+  ~ProgressBar();
 
-  void update(std::int64_t done) {
-    done_ = done;
-    if (Clock::now() - drawn_ >=
-        (terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(10000)))
-      draw();
-  }
+  void update(std::int64_t done);
 
   /// Puts the line back.
-  void redraw() {
-    if (terminal_) draw();
-  }
+  void redraw();
 
   /// Takes the line away for as long as something else is written.
-  void erase() {
-    if (terminal_ && std::exchange(visible_, false)) write_text(out_, "\r\x1b[K");
-  }
+  void erase();
 
   /// Leaves the last line standing.
-  void close() {
-    draw();
-    if (std::exchange(visible_, false) && terminal_) write_text(out_, "\n");
-  }
+  void close();
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  void draw() {
-    drawn_ = Clock::now();
-    if (!terminal_ && done_ == done_before_)
-      return;  // A pipe needs no line that says that nothing happened yet.
-    const double seconds = std::chrono::duration<double>(drawn_ - begun_).count();
-    const auto line = progress_line(title_, done_, total_, seconds, done_before_, width(), unicode());
-    write_text(out_, terminal_ ? "\r" + line + "\x1b[K" : line + "\n");
-    visible_ = true;
-  }
+  void draw();
 
-  int width() const {
-    winsize size{};
-    if (!terminal_) return 100;
-    // One column less: in the last one some terminals break the line.
-    return ioctl(fileno(out_), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col - 1 : 79;
-  }
+  int width() const;
 
-  static bool unicode() {
-    for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"})
-      if (const char* value = std::getenv(name); value != nullptr && *value != '\0') {
-        const std::string_view locale = value;
-        return locale.find("UTF-8") != locale.npos || locale.find("utf8") != locale.npos;
-      }
-    return false;
-  }
+  static bool unicode();
 
   std::FILE* out_;
   std::string title_;
   std::optional<std::int64_t> total_;
   std::int64_t done_;
   std::int64_t done_before_;
-  bool terminal_ = isatty(fileno(out_)) != 0;
+  bool terminal_;
   bool visible_ = false;
   Clock::time_point begun_ = Clock::now();
   Clock::time_point drawn_ = begun_;
 };
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/callbacks/progress_bar-inl.hpp"
+#endif

@@ -1,27 +1,14 @@
 #pragma once
 
-#include <fmt/ranges.h>
-#include <torch/cuda.h>
-#include <torch/data/samplers/distributed.h>
-#include <torch/data/samplers/random.h>
-#include <torch/data/samplers/sequential.h>
-
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "etude/data/batch_stream.hpp"
 #include "etude/data/dataset.hpp"
-#include "etude/data/random.hpp"
-#include "etude/error.hpp"
-#include "etude/libtorch/random.hpp"
 
 namespace etude {
 
@@ -51,14 +38,9 @@ class DataLoader {
 
   /// The state of a StatefulSampler from which to go on: that of where the latest epoch began, or, if that
   /// epoch is over, of now. Empty for other samplers.
-  std::string sampler_state(bool epoch_is_over) const {
-    const auto* sampler = dynamic_cast<const StatefulSampler*>(options_.sampler.get());
-    return sampler && epoch_is_over ? sampler->state() : sampler_state_;
-  }
+  std::string sampler_state(bool epoch_is_over) const;
   /// Gives it back, for the epoch to be begun once more.
-  void load_sampler_state(const std::string& state) const {
-    if (auto* sampler = dynamic_cast<StatefulSampler*>(options_.sampler.get())) sampler->load_state(state);
-  }
+  void load_sampler_state(const std::string& state) const;
 
  private:
   using Requests = std::function<bool(detail::BatchRequest&)>;
@@ -76,145 +58,8 @@ class DataLoader {
   mutable std::weak_ptr<detail::Epoch> latest_;
 };
 
-inline DataLoader::DataLoader(Dataset dataset, DataLoaderOptions options)
-    : dataset_(std::move(dataset)), options_(std::move(options)) {
-  const auto& name = options_.name;
-  if (!dataset_) throw ArgumentError(name + ": none was given");
-  std::vector<std::string> faults;
-  const auto at_least = [&](const char* field, std::int64_t value, std::int64_t least) {
-    if (value < least) faults.push_back(fmt::format("{}: must be at least {}, not {}", field, least, value));
-  };
-  at_least("batch_size", options_.batch_size, 1);
-  at_least("num_workers", options_.num_workers, 0);
-  at_least("prefetch_factor", options_.prefetch_factor, 1);
-  if (options_.shuffle && options_.sampler)
-    faults.push_back("shuffle: must be false, because there is a sampler");
-  if (!dataset_.is_indexed() && options_.shuffle) {
-    faults.push_back(fmt::format("shuffle: must be false, because {} is a stream", name));
-  }
-  if (!dataset_.is_indexed() && options_.sampler) {
-    faults.push_back(fmt::format("sampler: must be left out, because {} is a stream", name));
-  }
-  if (!faults.empty()) throw ArgumentError(fmt::format("{}", fmt::join(faults, "\n")));
-
-  if (dataset_.is_indexed() && !options_.sampler && !dataset_.size()) {
-    throw DataError(fmt::format("{}: it has an index but no size; give it one, or a sampler", name));
-  }
-  if (dataset_.size() == 0) throw DataError(fmt::format("{}: it has no examples", name));
-  sampler_examples_ = count_sampler_examples();
-  if (size() == 0) {
-    throw DataError(
-        fmt::format("{}: it has {} examples, fewer than the batch_size of {}, and drop_last leaves them out",
-                    name, *dataset_.size(), options_.batch_size));
-  }
-  options_.pin_memory = options_.pin_memory && torch::cuda::is_available();
-}
-
-inline std::optional<std::int64_t> DataLoader::size(std::int64_t first_example) const {
-  const auto examples = options_.sampler ? sampler_examples_ : dataset_.size();
-  if (!examples) return std::nullopt;
-  const auto left = std::max<std::int64_t>(*examples - first_example, 0);
-  return (left + (options_.drop_last ? 0 : options_.batch_size - 1)) / options_.batch_size;
-}
-
-/// How many examples torch's own random or sequential sampler gives, which may be less than the dataset:
-/// they don't say, so they are asked for all of them. Of another sampler only its owner knows whether it
-/// ends.
-inline std::optional<std::int64_t> DataLoader::count_sampler_examples() const {
-  auto* sampler = options_.sampler.get();
-  if (!dynamic_cast<torch::data::samplers::RandomSampler*>(sampler) &&
-      !dynamic_cast<torch::data::samplers::SequentialSampler*>(sampler))
-    return std::nullopt;
-  std::int64_t examples = 0;
-  const auto next = sampler_requests(0, 0);
-  for (detail::BatchRequest request; next(request);) examples += request.size;
-  return examples;
-}
-
-inline BatchStream DataLoader::begin_epoch(std::int64_t number, std::int64_t first_example) const {
-  if (number < 0) throw ArgumentError(fmt::format("epoch: must be at least 0, not {}", number));
-  if (first_example < 0)
-    throw ArgumentError(fmt::format("first_example: must be at least 0, not {}", first_example));
-  auto epoch = std::make_shared<detail::Epoch>();
-  epoch->options = options_;
-  epoch->dataset = dataset_;
-  epoch->number = number;
-  epoch->idle_copies = idle_copies_;
-  if (const auto before = latest_.lock(); before && (!dataset_.is_indexed() || options_.sampler)) {
-    before->end();
-    before->superseded = true;
-  }
-  if (!dataset_.is_indexed()) {
-    dataset_.reset();
-    epoch->skip_to(first_example);
-    epoch->next_request = stream_requests(epoch->position);
-  } else {
-    epoch->position = first_example;
-    epoch->next_request =
-        options_.sampler ? sampler_requests(number, first_example) : requests(number, first_example);
-  }
-  epoch->start_workers();
-  latest_ = epoch;
-  return BatchStream(std::move(epoch));
-}
-
-inline DataLoader::Requests DataLoader::stream_requests(std::int64_t first_example) const {
-  return [first = first_example, size = options_.batch_size](detail::BatchRequest& request) mutable {
-    request.first = std::exchange(first, first + size);
-    request.size = size;
-    return true;
-  };
-}
-
-inline DataLoader::Requests DataLoader::requests(std::int64_t epoch, std::int64_t first_example) const {
-  const auto examples = *dataset_.size();
-  auto order =
-      options_.shuffle ? detail::permutation(examples, options_.seed, epoch) : std::vector<std::int64_t>();
-  return [order = std::move(order), examples, first = first_example, left = *size(first_example),
-          batch_size = options_.batch_size](detail::BatchRequest& request) mutable {
-    if (left-- <= 0) return false;
-    request.size = std::min(batch_size, examples - first);
-    request.indices.resize(static_cast<std::size_t>(request.size));
-    if (order.empty()) {
-      std::iota(request.indices.begin(), request.indices.end(), first);
-    } else {
-      std::copy_n(order.begin() + first, request.size, request.indices.begin());
-    }
-    request.first = std::exchange(first, first + request.size);
-    return true;
-  };
-}
-
-inline DataLoader::Requests DataLoader::sampler_requests(std::int64_t epoch,
-                                                         std::int64_t first_example) const {
-  const auto sampler = options_.sampler;
-  if (auto* distributed = dynamic_cast<torch::data::samplers::DistributedSampler<>*>(sampler.get())) {
-    distributed->set_epoch(static_cast<std::size_t>(epoch));
-  }
-  if (const auto* stateful = dynamic_cast<StatefulSampler*>(sampler.get()))
-    sampler_state_ = stateful->state();
-  {
-    // torch's samplers draw from the global generator.
-    const RandomStateGuard random(torch::kCPU);
-    set_seed(detail::mix(detail::mix(options_.seed, 2), static_cast<std::uint64_t>(epoch)));
-    sampler->reset({});
-  }
-  const auto next = [sampler, drop_last = options_.drop_last](std::int64_t count) {
-    const auto size = static_cast<std::size_t>(count);
-    auto indices = sampler->next(size);
-    while (drop_last && indices.has_value() && indices->size() < size) indices = sampler->next(size);
-    return indices;
-  };
-  for (std::int64_t first = 0; first < first_example; first += options_.batch_size)
-    if (!next(std::min(options_.batch_size, first_example - first)).has_value()) break;
-  return [next, first = first_example, size = options_.batch_size](detail::BatchRequest& request) mutable {
-    const auto indices = next(size);
-    if (!indices.has_value()) return false;
-    request.size = static_cast<std::int64_t>(indices->size());
-    request.indices.assign(indices->begin(), indices->end());
-    request.first = std::exchange(first, first + request.size);
-    return true;
-  };
-}
-
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/data/data_loader-inl.hpp"
+#endif

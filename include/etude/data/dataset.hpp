@@ -35,7 +35,7 @@ class Dataset {
 
   /// Throws DataError unless all have the same first dimension.
   Dataset(Tensors inputs, Tensors labels)
-      : source_(std::make_shared<detail::TensorSource>(std::move(inputs), std::move(labels))) {}
+      : source_(detail::tensor_source(std::move(inputs), std::move(labels))) {}
 
   template <class T>
     requires(!std::same_as<T, Dataset> && DatasetConvertible<T>)
@@ -76,9 +76,9 @@ class Dataset {
   template <class T>
   static std::shared_ptr<detail::DatasetSource> make(T source) {
     if constexpr (std::same_as<T, torch::Tensor> || std::same_as<T, Tensors>) {
-      return std::make_shared<detail::TensorSource>(std::move(source), Tensors());
+      return detail::tensor_source(std::move(source), Tensors());
     } else if constexpr (std::same_as<T, torch::data::datasets::TensorDataset>) {
-      return std::make_shared<detail::TensorSource>(std::move(source.tensor), Tensors());
+      return detail::tensor_source(std::move(source.tensor), Tensors());
     } else if constexpr (detail::TorchStream<T> || detail::Generator<T>) {
       return std::make_shared<detail::StreamSource<T>>(std::move(source));
     } else {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <c10/util/SmallVector.h>
-#include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include <concepts>
@@ -13,48 +12,13 @@
 #include <utility>
 #include <vector>
 
-#include "etude/error.hpp"
-
 namespace etude {
 
 /// The dtype as Python spells it: "float32", "int64", "bool".
-inline std::string dtype_name(torch::ScalarType dtype) {
-  switch (dtype) {
-    case torch::kByte:
-      return "uint8";
-    case torch::kChar:
-      return "int8";
-    case torch::kShort:
-      return "int16";
-    case torch::kInt:
-      return "int32";
-    case torch::kLong:
-      return "int64";
-    case torch::kHalf:
-      return "float16";
-    case torch::kFloat:
-      return "float32";
-    case torch::kDouble:
-      return "float64";
-    case torch::kComplexHalf:
-      return "complex32";
-    case torch::kComplexFloat:
-      return "complex64";
-    case torch::kComplexDouble:
-      return "complex128";
-    default:
-      break;
-  }
-  std::string name = c10::toString(dtype);
-  for (auto& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return name;
-}
+std::string dtype_name(torch::ScalarType dtype);
 
 /// A tensor's dtype and shape for messages: "float32 [8, 3]".
-inline std::string describe(const torch::Tensor& tensor) {
-  if (!tensor.defined()) return "an undefined tensor";
-  return fmt::format("{} [{}]", dtype_name(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
-}
+std::string describe(const torch::Tensor& tensor);
 
 /// One or several tensors, by position and, where their source has them, by name. What a model takes, what it
 /// gives and what a loss compares. Cheap to copy: the tensors are handles and the names are shared.
@@ -76,13 +40,7 @@ class Tensors {
       : tensors_(std::make_move_iterator(tensors.begin()), std::make_move_iterator(tensors.end())) {}
   /// Tensors with names; an empty list of names leaves them unnamed. Throws DataError unless there is one
   /// name a tensor.
-  Tensors(std::vector<torch::Tensor> tensors, std::vector<std::string> names) : Tensors(std::move(tensors)) {
-    if (names.empty()) return;
-    if (names.size() != tensors_.size()) {
-      throw DataError(fmt::format("{} names for {} tensors", names.size(), tensors_.size()));
-    }
-    names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
-  }
+  Tensors(std::vector<torch::Tensor> tensors, std::vector<std::string> names);
 
   std::size_t size() const { return tensors_.size(); }
   bool empty() const { return tensors_.empty(); }
@@ -111,15 +69,13 @@ class Tensors {
   }
 
   /// The tensor of that name. Throws DataError that lists the names there are.
-  const torch::Tensor& at(std::string_view name) const {
-    if (const auto* found = find(name)) return *found;
-    throw DataError(
-        names_ ? fmt::format("no tensor is named '{}'; there are: {}", name, fmt::join(names(), ", "))
-               : fmt::format("no tensor is named '{}': the {} here have no names", name, size()));
-  }
+  const torch::Tensor& at(std::string_view name) const;
 
   /// The only tensor. Throws DataError when there are none or several.
-  const torch::Tensor& single() const;
+  const torch::Tensor& single() const {
+    if (size() != 1) throw_not_single();
+    return tensors_.front();
+  }
   operator const torch::Tensor&() const { return single(); }
 
   /// The same names over `f(tensor)` of each tensor.
@@ -139,33 +95,22 @@ class Tensors {
   }
 
  private:
-  std::size_t checked(std::size_t index) const;
+  std::size_t checked(std::size_t index) const {
+    if (index >= size()) throw_no_such(index);
+    return index;
+  }
+  [[noreturn]] void throw_no_such(std::size_t index) const;
+  [[noreturn]] void throw_not_single() const;
 
   c10::SmallVector<torch::Tensor, 2> tensors_;  // Most batches and outputs need no memory for their list.
   std::shared_ptr<const std::vector<std::string>> names_;
 };
 
 /// "float32 [8, 3], mask: bool [8]", or "no tensors".
-inline std::string describe(const Tensors& tensors) {
-  if (tensors.empty()) return "no tensors";
-  std::string text;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (i > 0) text += ", ";
-    if (!tensors.names().empty()) text += tensors.names()[i] + ": ";
-    text += describe(tensors[i]);
-  }
-  return text;
-}
-
-inline const torch::Tensor& Tensors::single() const {
-  if (size() == 1) return tensors_.front();
-  throw DataError(fmt::format("one tensor was expected, not {}: {}", size(), describe(*this)));
-}
-
-inline std::size_t Tensors::checked(std::size_t index) const {
-  if (index < size()) return index;
-  throw DataError(
-      fmt::format("tensor {} (counted from 0) was asked for, of {}: {}", index, size(), describe(*this)));
-}
+std::string describe(const Tensors& tensors);
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/data/tensors-inl.hpp"
+#endif

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "etude/data/tensors.hpp"
+#include "etude/error.hpp"
 
 namespace etude {
 namespace detail {

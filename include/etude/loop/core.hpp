@@ -63,64 +63,23 @@ struct TrainerCore {
   std::optional<std::filesystem::path> unannounced;  ///< written, or being written, without a `Save` yet
   BackgroundJob writing;                             ///< last, so that it ends before what it uses
 
-  CheckpointStore& checkpoint_store() {
-    if (!store) {
-      store = std::make_unique<CheckpointStore>(args.output_dir, options.file_system);
-      store->begin();
-    }
-    return *store;
-  }
+  CheckpointStore& checkpoint_store();
 
   /// Takes note of what the forward passes of an accumulation group change, where one begins.
-  void remember_group_begin() {
-    group_random_state = random_state(options.generators);
-    group_buffers.clear();
-    for (const auto& [name, buffer] : model.named_buffers())
-      group_buffers.emplace_back(buffer, buffer.detach().clone());
-  }
+  void remember_group_begin();
 
   /// Where the training is in all that TrainerState doesn't say.
-  TrainingProgress current_progress() {
-    auto now = progress;
-    now.train_batch_size = args.per_device_train_batch_size;
-    now.gradient_accumulation_steps = args.gradient_accumulation_steps;
-    now.last_logged_step = last_logged_step;
-    now.loss = loss.state();
-    now.total_loss = total_loss.state();
-    now.pending_logs = pending_logs.state();
-    now.grad_norm = grad_norm.defined() ? std::optional(grad_norm.item<double>()) : std::nullopt;
-    now.learning_rate = learning_rate;
-    now.control = control;
-    now.stop_reason = control.stop_reason;
-    return now;
-  }
+  TrainingProgress current_progress();
 
-  void load_progress(const TrainingProgress& saved) {
-    progress = saved;
-    last_logged_step = saved.last_logged_step;
-    loss.load_state(saved.loss);
-    total_loss.load_state(saved.total_loss);
-    pending_logs.load_state(saved.pending_logs);
-    if (saved.grad_norm) grad_norm = torch::tensor(*saved.grad_norm, torch::kDouble);
-    learning_rate = saved.learning_rate;
-    control = saved.control;
-    control.stop_reason = saved.stop_reason;
-  }
+  void load_progress(const TrainingProgress& saved);
 
-  Context context() {
-    return {args,
-            state,
-            control,
-            model,
-            optimizer.get(),
-            lr_scheduler.get(),
-            train_dataloader.get(),
-            eval_dataloader,
-            options.processing_class ? &options.processing_class : nullptr,
-            pending_logs};
-  }
+  Context context();
 
   bool stopping() const { return control.should_training_stop || control.should_epoch_stop; }
 };
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/loop/core-inl.hpp"
+#endif

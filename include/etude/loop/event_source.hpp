@@ -1,7 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <boost/hana/for_each.hpp>
 #include <concepts>
@@ -9,6 +7,7 @@
 #include <exception>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,22 +17,19 @@
 #include "etude/interrupt.hpp"
 #include "etude/libtorch/threads.hpp"
 #include "etude/loop/core.hpp"
-#include "etude/message.hpp"
 #include "etude/runtime_callbacks.hpp"
 #include "etude/stop_training.hpp"
 
 namespace etude {
 
 /// What an exception says of itself.
-inline std::string what_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
-}
+std::string what_of(const std::exception_ptr& error);
+
+namespace detail {
+/// Tells the person at the terminal of an error, and of one that came on the way out after another.
+void tell_error(const TrainingArguments& args, const ErrorOrigin& origin, std::string_view what);
+void tell_secondary_error(const TrainingArguments& args, const std::exception_ptr& error);
+}  // namespace detail
 
 /// The side of a trainer that raises events, and sees to it that every way out of it is the same: what was
 /// begun gets its end event, everybody is told of an error, and the exception comes out as it was thrown.
@@ -110,8 +106,7 @@ class EventSource {
     reported_ = error;
     const auto origin = take_origin(error);
     const auto what = what_of(error);
-    if (!origin.callback.empty())
-      message(core_.args, LogLevel::error, "{} threw in {}: {}", origin.callback, origin.event, what);
+    if (!origin.callback.empty()) detail::tell_error(core_.args, origin, what);
     TrainError event{core_.context(), error, what, origin.callback, origin.event};
     handler_.call_event_to_all(event, [&] { tell_secondary(std::current_exception()); });
   }
@@ -157,12 +152,7 @@ class EventSource {
     std::rethrow_exception(error);
   }
 
-  void tell_secondary(const std::exception_ptr& error) {
-    const auto origin = take_origin(error);
-    const auto whose =
-        origin.callback.empty() ? "" : fmt::format(" {} threw in {}", origin.callback, origin.event);
-    message(core_.args, LogLevel::error, "and then{}: {}", whose, what_of(error));
-  }
+  void tell_secondary(const std::exception_ptr& error) { detail::tell_secondary_error(core_.args, error); }
 
   std::vector<CallbackState> states_;
   std::vector<void (*)(EventSource&)> open_;
@@ -170,3 +160,7 @@ class EventSource {
 };
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/loop/event_source-inl.hpp"
+#endif

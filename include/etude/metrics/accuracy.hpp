@@ -1,10 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-#include <torch/types.h>
-
-#include "etude/data/tensors.hpp"
-#include "etude/error.hpp"
 #include "etude/metrics/eval_prediction.hpp"
 #include "etude/metrics/metrics.hpp"
 
@@ -13,31 +8,10 @@ namespace etude::metrics {
 /// {"accuracy"}: the share of labels that are the class of the greatest logit. Labels [N, ...] of an integer
 /// dtype, -100 left out; predictions are logits [N, ..., C] or [N, C, ...], or already classes of the shape
 /// of the labels. Throws `DataError` for other shapes.
-inline Metrics accuracy(const EvalPrediction& p) {
-  const auto& predictions = p.predictions.single();
-  const auto& labels = p.label_ids.single();
-  const auto without = [&](std::int64_t dimension) {
-    auto shape = predictions.sizes().vec();
-    shape.erase(shape.begin() + dimension);
-    return shape;
-  };
-  torch::Tensor classes;
-  if (predictions.sizes() == labels.sizes() && !predictions.is_floating_point())
-    classes = predictions;
-  else if (predictions.dim() == labels.dim() + 1 &&
-           labels.sizes() == torch::IntArrayRef(without(labels.dim())))
-    classes = predictions.argmax(-1);
-  else if (predictions.dim() == labels.dim() + 1 && labels.dim() > 0 &&
-           labels.sizes() == torch::IntArrayRef(without(1)))
-    classes = predictions.argmax(1);
-  else
-    throw DataError(
-        fmt::format("accuracy: predictions are {} and labels {}: must be logits with one dimension more than "
-                    "the labels, or classes of their shape",
-                    describe(predictions), describe(labels)));
-  const auto counted = labels.ne(-100);
-  const auto right = classes.eq(labels).logical_and(counted);
-  return {{"accuracy", right.sum().item<double>() / counted.sum().item<double>()}};
-}
+Metrics accuracy(const EvalPrediction& p);
 
 }  // namespace etude::metrics
+
+#ifndef ETUDE_COMPILED
+#include "etude/metrics/accuracy-inl.hpp"
+#endif

@@ -1,19 +1,14 @@
 #pragma once
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include "etude/error.hpp"
-#include "etude/reflect/nearest.hpp"
 
 namespace etude {
 
@@ -30,9 +25,7 @@ class Metrics {
 
   Metrics() = default;
   /// `{{"loss", 0.5}, {"epoch", 1}}`; of two with one name the later counts.
-  Metrics(std::initializer_list<value_type> entries) {
-    for (const auto& [name, value] : entries) (*this)[name] = value;
-  }
+  Metrics(std::initializer_list<value_type> entries);
 
   /// The value of `name`, added as 0 at the end where it is new.
   double& operator[](std::string_view name) {
@@ -41,14 +34,8 @@ class Metrics {
   }
 
   /// The value of `name`. Throws MetricError that lists the known names.
-  const double& at(std::string_view name) const {
-    if (const auto it = find(name); it != end()) return it->second;
-    throw MetricError(missing(name));
-  }
-  double& at(std::string_view name) {
-    if (auto* entry = entry_of(name)) return entry->second;
-    throw MetricError(missing(name));
-  }
+  const double& at(std::string_view name) const;
+  double& at(std::string_view name);
 
   const_iterator find(std::string_view name) const {
     return std::find_if(begin(), end(), [&](const value_type& entry) { return entry.first == name; });
@@ -56,17 +43,10 @@ class Metrics {
   bool contains(std::string_view name) const { return find(name) != end(); }
 
   /// Whether there was such an entry.
-  bool erase(std::string_view name) {
-    const auto it = find(name);
-    if (it == end()) return false;
-    entries_.erase(it);
-    return true;
-  }
+  bool erase(std::string_view name);
 
   /// Takes over every entry of `other`; of two with one name the other's counts.
-  void update(const Metrics& other) {
-    for (const auto& [name, value] : other) (*this)[name] = value;
-  }
+  void update(const Metrics& other);
 
   void clear() { entries_.clear(); }
   std::size_t size() const { return entries_.size(); }
@@ -88,13 +68,7 @@ class Metrics {
     return it == end() ? nullptr : &entries_[static_cast<std::size_t>(it - begin())];
   }
 
-  std::string missing(std::string_view name) const {
-    std::vector<std::string_view> names;
-    for (const auto& entry : entries_) names.push_back(entry.first);
-    if (names.empty()) return fmt::format("there is no metric '{}': there are none at all", name);
-    return fmt::format("there is no metric '{}': must be one of {}{}", name, fmt::join(names, ", "),
-                       did_you_mean(name, names));
-  }
+  std::string missing(std::string_view name) const;
 
   std::vector<value_type> entries_;
 };
@@ -110,26 +84,12 @@ struct fmt::formatter<etude::Metrics> : fmt::formatter<double> {
     return fmt::formatter<double>::parse(context);
   }
 
-  template <class Context>
-  auto format(const etude::Metrics& metrics, Context& context) const {
-    auto out = fmt::format_to(context.out(), "{{");
-    const char* separator = "";
-    for (const auto& [name, value] : metrics) {
-      out = fmt::format_to(out, "{}{}: ", std::exchange(separator, ", "), name);
-      context.advance_to(out);
-      out = plain_ ? write_plainly(out, name, value) : fmt::formatter<double>::format(value, context);
-    }
-    return fmt::format_to(out, "}}");
-  }
+  fmt::format_context::iterator format(const etude::Metrics& metrics, fmt::format_context& context) const;
 
  private:
-  template <class Out>
-  static Out write_plainly(Out out, std::string_view name, double value) {
-    if (name == "epoch") return fmt::format_to(out, "{:.2f}", value);
-    if (std::trunc(value) == value && std::abs(value) < 1e15) return fmt::format_to(out, "{:.0f}", value);
-    if (std::abs(value) < 1000) return fmt::format_to(out, "{:.4g}", value);
-    return fmt::format_to(out, "{:.1f}", value);
-  }
-
   bool plain_ = true;
 };
+
+#ifndef ETUDE_COMPILED
+#include "etude/metrics/metrics-inl.hpp"
+#endif

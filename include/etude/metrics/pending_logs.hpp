@@ -29,27 +29,20 @@ class PendingLogs {
   }
 
   /// Adds what others have logged.
-  void merge(PendingLogs other) {
-    for (auto& [name, mean] : other.means_) add(name, mean.mean());
-  }
+  void merge(PendingLogs other);
 
   /// Moves everything into `logs`; a name that is there already is overwritten.
-  void take_into(Metrics& logs) {
-    for (auto& [name, mean] : std::exchange(means_, {})) logs[name] = mean.mean();
-  }
+  void take_into(Metrics& logs);
 
-  std::vector<PendingLogState> state() {
-    std::vector<PendingLogState> result;
-    for (auto& [name, mean] : means_) result.push_back({name, mean.state()});
-    return result;
-  }
-  void load_state(const std::vector<PendingLogState>& state) {
-    means_.clear();
-    for (const auto& [name, mean] : state) means_.emplace_back(name, RunningMean()).second.load_state(mean);
-  }
+  std::vector<PendingLogState> state();
+  void load_state(const std::vector<PendingLogState>& state);
 
  private:
   std::vector<std::pair<std::string, RunningMean>> means_;
 };
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/metrics/pending_logs-inl.hpp"
+#endif

@@ -1,16 +1,15 @@
 #pragma once
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string_view>
 #include <type_traits>
 
-#include "etude/error.hpp"
 #include "etude/reflect/for_each_argument.hpp"
-#include "etude/reflect/nearest.hpp"
 #include "etude/reflect/type_name.hpp"
 
 /// `ETUDE_ENUM(SaveStrategy, no, steps, epoch, best)` defines the enum class with its names, at namespace
@@ -34,14 +33,19 @@ concept ReflectedEnum = std::is_enum_v<E> && requires(E e) { etude_enum_names(e)
 template <ReflectedEnum E>
 inline constexpr auto enum_names = etude_enum_names(E{});
 
+namespace detail {
+[[noreturn]] void throw_no_enumerator(std::string_view type, std::int64_t value,
+                                      std::span<const std::string_view> names);
+[[noreturn]] void throw_no_enumerator(std::string_view type, std::string_view name,
+                                      std::span<const std::string_view> names);
+}  // namespace detail
+
 /// The name of `value`. Throws ArgumentError for a number that is no enumerator.
 template <ReflectedEnum E>
 constexpr std::string_view to_string(E value) {
   const auto index = static_cast<std::size_t>(value);
   if (index < enum_names<E>.size()) return enum_names<E>[index];
-  throw ArgumentError(fmt::format("{} has no value {}: must be one of {}", short_type_name<E>(),
-                                  static_cast<std::underlying_type_t<E>>(value),
-                                  fmt::join(enum_names<E>, ", ")));
+  detail::throw_no_enumerator(short_type_name<E>(), static_cast<std::int64_t>(value), enum_names<E>);
 }
 
 /// The enumerator called `name`. Throws ArgumentError, which lists the names and offers the nearest.
@@ -50,8 +54,7 @@ constexpr E from_string(std::string_view name) {
   for (std::size_t i = 0; i < enum_names<E>.size(); ++i) {
     if (enum_names<E>[i] == name) return static_cast<E>(i);
   }
-  throw ArgumentError(fmt::format("'{}' is no {}: must be one of {}{}", name, short_type_name<E>(),
-                                  fmt::join(enum_names<E>, ", "), did_you_mean(name, enum_names<E>)));
+  detail::throw_no_enumerator(short_type_name<E>(), name, enum_names<E>);
 }
 
 }  // namespace etude
@@ -63,3 +66,7 @@ struct fmt::formatter<E> : fmt::formatter<std::string_view> {
     return fmt::formatter<std::string_view>::format(etude::to_string(value), context);
   }
 };
+
+#ifndef ETUDE_COMPILED
+#include "etude/reflect/enum-inl.hpp"
+#endif

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "etude/error.hpp"
+#include "etude/linkage.hpp"
 #include "etude/reflect/key_values.hpp"
 #include "etude/reflect/nearest.hpp"
 #include "etude/training_arguments.hpp"
@@ -177,7 +178,7 @@ inline void check_data(const TrainingArguments& args, FaultList& found) {
 
 }  // namespace detail
 
-inline std::vector<std::string> faults(const TrainingArguments& args) {
+ETUDE_INLINE std::vector<std::string> faults(const TrainingArguments& args) {
   detail::FaultList found;
   detail::check_sizes(args, found);
   detail::check_optimisation(args, found);
@@ -188,12 +189,12 @@ inline std::vector<std::string> faults(const TrainingArguments& args) {
   return std::move(found).lines();
 }
 
-inline void validate(const TrainingArguments& args) {
+ETUDE_INLINE void validate(const TrainingArguments& args) {
   if (const auto lines = faults(args); !lines.empty())
     throw ArgumentError(fmt::format("{}", fmt::join(lines, "\n")));
 }
 
-inline TrainingArguments normalized(TrainingArguments args) {
+ETUDE_INLINE TrainingArguments normalized(TrainingArguments args) {
   if (args.output_dir == "~" || args.output_dir.starts_with("~/")) {
     if (const char* home = std::getenv("HOME")) args.output_dir.replace(0, 1, home);
   }
@@ -212,13 +213,13 @@ inline TrainingArguments normalized(TrainingArguments args) {
   return args;
 }
 
-inline std::int64_t absolute_steps(double steps, std::int64_t max_steps) {
+ETUDE_INLINE std::int64_t absolute_steps(double steps, std::int64_t max_steps) {
   // Intervals of strategies that are off are not validated.
   if (!(steps >= 0 && steps <= 1e15)) return 0;
   return static_cast<std::int64_t>(steps < 1 ? std::ceil(static_cast<double>(max_steps) * steps) : steps);
 }
 
-inline std::int64_t get_warmup_steps(const TrainingArguments& args, std::int64_t max_steps) {
+ETUDE_INLINE std::int64_t get_warmup_steps(const TrainingArguments& args, std::int64_t max_steps) {
   return absolute_steps(args.warmup_steps, max_steps);
 }
 

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "etude/error.hpp"
+#include "etude/interrupt.hpp"
+#include "etude/linkage.hpp"
+
+namespace etude {
+
+ETUDE_INLINE SignalGuard::SignalGuard(bool on) : on_(on) {
+  if (!on_) return;
+  const std::lock_guard lock(mutex());
+  if (users()++ > 0) return;
+  pending() = 0;
+  for (auto& [signal, before] : previous()) {
+    struct sigaction action {};
+    action.sa_handler = note;
+    action.sa_flags = SA_RESTART;
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
+}
+
+ETUDE_INLINE SignalGuard::~SignalGuard() { restore(); }
+
+ETUDE_INLINE void SignalGuard::restore() {
+  if (!std::exchange(on_, false)) return;
+  const std::lock_guard lock(mutex());
+  if (--users() > 0) return;
+  for (const auto& [signal, before] : previous()) sigaction(signal, &before, nullptr);
+  if (const int signal = pending().exchange(0)) ::raise(signal);
+}
+
+ETUDE_INLINE void SignalGuard::note(int signal) {
+  if (pending().exchange(signal) == 0) return;
+  ::signal(signal, SIG_DFL);
+  ::raise(signal);
+}
+
+}  // namespace etude

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "etude/linkage.hpp"
+#include "etude/loop/event_source.hpp"
+#include "etude/message.hpp"
+
+namespace etude {
+
+ETUDE_INLINE std::string what_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+ETUDE_INLINE void detail::tell_error(const TrainingArguments& args, const ErrorOrigin& origin,
+                                     std::string_view what) {
+  message(args, LogLevel::error, "{} threw in {}: {}", origin.callback, origin.event, what);
+}
+
+ETUDE_INLINE void detail::tell_secondary_error(const TrainingArguments& args,
+                                               const std::exception_ptr& error) {
+  const auto origin = take_origin(error);
+  const auto whose =
+      origin.callback.empty() ? "" : fmt::format(" {} threw in {}", origin.callback, origin.event);
+  message(args, LogLevel::error, "and then{}: {}", whose, what_of(error));
+}
+
+}  // namespace etude

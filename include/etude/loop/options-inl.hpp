@@ -1,0 +1,101 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "etude/data/data_loader.hpp"
+#include "etude/error.hpp"
+#include "etude/libtorch/blas.hpp"
+#include "etude/linkage.hpp"
+#include "etude/loop/options.hpp"
+#include "etude/message.hpp"
+#include "etude/trainer_options.hpp"
+#include "etude/training_arguments.hpp"
+
+namespace etude {
+
+ETUDE_INLINE void check_options(const TrainerOptions& options) {
+  auto found = faults(options.args);
+  const auto& args = options.args;
+  if (!options.model && !options.model_init) found.push_back("model is not set: must be, or else model_init");
+  if (options.model && options.model_init)
+    found.push_back("model and model_init are both set: must be one of them");
+  if (options.loss && options.compute_loss)
+    found.push_back("loss and compute_loss are both set: must be one of them");
+  if (options.model_init && options.optimizer)
+    found.push_back("optimizer is set: must not be with model_init, whose model it can't know");
+  if (options.lr_scheduler.needs_torch_optimizer() && !options.optimizer)
+    found.push_back(
+        "lr_scheduler is one of torch's: optimizer must be set too, to the one that it schedules");
+  if (args.eval_strategy != IntervalStrategy::no && options.eval_dataset.empty())
+    found.push_back(
+        fmt::format("eval_strategy is {}: must be no without an eval_dataset", args.eval_strategy));
+  if (args.batch_eval_metrics && options.compute_metrics && !options.compute_metrics.takes_compute_result())
+    found.push_back(
+        "batch_eval_metrics is true: compute_metrics must take a second argument, bool compute_result");
+  if (!args.batch_eval_metrics && options.compute_metrics.takes_compute_result())
+    found.push_back(
+        "batch_eval_metrics is false: must be true for a compute_metrics that takes compute_result");
+  if (options.train_dataset && !options.train_dataset.size() && args.max_steps <= 0)
+    found.push_back(
+        fmt::format("max_steps is {}: must be positive, since train_dataset has no length to count epochs by",
+                    args.max_steps));
+  if (!found.empty()) throw ArgumentError(fmt::format("{}", fmt::join(found, "\n")));
+}
+
+}  // namespace etude
+
+namespace etude {
+namespace detail {
+
+inline DataLoaderOptions loader_options(const TrainerOptions& options, const TrainingArguments& args) {
+  DataLoaderOptions loader;
+  loader.num_workers = static_cast<int>(args.dataloader_num_workers);
+  loader.prefetch_factor = static_cast<int>(args.dataloader_prefetch_factor.value_or(2));
+  loader.pin_memory = args.dataloader_pin_memory;
+  loader.collator = options.data_collator;
+  if (args.label_names) loader.label_names = *args.label_names;
+  return loader;
+}
+
+}  // namespace detail
+
+}  // namespace etude
+
+namespace etude {
+
+ETUDE_INLINE DataLoaderOptions train_loader_options(const TrainerOptions& options,
+                                                    const TrainingArguments& args) {
+  auto loader = detail::loader_options(options, args);
+  loader.name = "train_dataset";
+  loader.drop_last = args.dataloader_drop_last;
+  loader.batch_size = args.per_device_train_batch_size;
+  loader.seed = static_cast<std::uint64_t>(args.data_seed.value_or(args.seed));
+  loader.sampler = options.train_sampler;
+  loader.shuffle = args.train_sampling_strategy == SamplingStrategy::random &&
+                   options.train_dataset.is_indexed() && !options.train_sampler;
+  return loader;
+}
+
+ETUDE_INLINE DataLoaderOptions eval_loader_options(const TrainerOptions& options,
+                                                   const TrainingArguments& args) {
+  auto loader = detail::loader_options(options, args);
+  loader.name = "the dataset to evaluate or predict";
+  loader.batch_size = args.per_device_eval_batch_size;
+  return loader;
+}
+
+ETUDE_INLINE void warn_of_slow_blas(const TrainingArguments& args) {
+  static const double gflops = blas_gflops();
+  if (gflops < slow_blas_gflops)
+    message(args, LogLevel::warning,
+            "this LibTorch multiplies matrices at {:.1f} GFLOP/s, a small part of what a tuned BLAS does: on "
+            "Debian, install libopenblas0-pthread",
+            gflops);
+}
+
+}  // namespace etude
