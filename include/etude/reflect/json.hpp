@@ -1,18 +1,12 @@
 #pragma once
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <cmath>
 #include <concepts>
-#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "etude/error.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/json_parser.hpp"
 #include "etude/reflect/json_reader.hpp"
@@ -26,13 +20,7 @@ constexpr std::string_view non_finite_name(double value) {
   return value != value ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
 }
 
-inline void spell_non_finite(nlohmann::ordered_json& json) {
-  if (json.is_structured()) {
-    for (auto& part : json) spell_non_finite(part);
-  } else if (json.is_number_float() && !std::isfinite(json.get<double>())) {
-    json = non_finite_name(json.get<double>());
-  }
-}
+void spell_non_finite(nlohmann::ordered_json& json);
 
 }  // namespace detail
 
@@ -89,23 +77,22 @@ T from_json_value(const Json& json, std::vector<std::string>* unknown_keys = nul
   T value{};
   detail::JsonReader reader;
   reader.read(json, value, "");
-  if (!reader.faults.empty()) throw ArgumentError(fmt::format("{}", fmt::join(reader.faults, "\n")));
+  reader.throw_faults();
   if (unknown_keys) *unknown_keys = std::move(reader.unknown_keys);
   return value;
 }
 
 enum class KeyOrder { defined, sorted };
 
+namespace detail {
+std::string json_text(const nlohmann::ordered_json& json, KeyOrder order, std::string_view type);
+}
+
 /// `to_json_value(value)` as text, indented by two, with a newline at the end. Throws ArgumentError if a
 /// string in it isn't UTF-8.
 template <class T>
 std::string to_json_text(const T& value, KeyOrder order = KeyOrder::defined) {
-  const auto json = to_json_value(value);
-  try {
-    return (order == KeyOrder::sorted ? nlohmann::json(json).dump(2) : json.dump(2)) + "\n";
-  } catch (const nlohmann::json::exception& error) {
-    throw ArgumentError(fmt::format("no JSON text of {}: {}", short_type_name<T>(), error.what()));
-  }
+  return detail::json_text(to_json_value(value), order, short_type_name<T>());
 }
 
 /// `from_json_value` of a text.
@@ -115,3 +102,7 @@ T from_json_text(std::string_view text, std::vector<std::string>* unknown_keys =
 }
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/reflect/json-inl.hpp"
+#endif

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
 #include <concepts>
@@ -11,6 +8,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -18,6 +16,7 @@
 #include <vector>
 
 #include "etude/reflect/enum.hpp"
+#include "etude/reflect/nearest.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude::detail {
@@ -39,33 +38,30 @@ concept List = requires(T list, typename T::value_type value) { list.push_back(s
                (!JsonValue<T> && !NamedValues<T> && !std::convertible_to<T, std::string_view>);
 
 /// The number that one of the words for numbers which JSON can't spell stands for.
-inline std::optional<double> non_finite(std::string_view word) {
-  constexpr auto infinity = std::numeric_limits<double>::infinity();
-  if (word == "NaN") return std::numeric_limits<double>::quiet_NaN();
-  if (word == "Infinity") return infinity;
-  if (word == "-Infinity") return -infinity;
-  return std::nullopt;
-}
+std::optional<double> non_finite(std::string_view word);
+
+/// "one of no, steps, epoch".
+std::string one_of(std::span<const std::string_view> names);
 
 /// What a value of type T may be, in words; `absent` is how the absence of an optional one is written.
 template <class T>
 std::string allowed_values(std::string_view absent = "null") {
   if constexpr (is_optional<T>) {
-    return fmt::format("{}, or {}", allowed_values<typename T::value_type>(absent), absent);
+    return allowed_values<typename T::value_type>(absent) + ", or " + std::string(absent);
   } else if constexpr (std::same_as<T, bool>) {
     return "true or false";
   } else if constexpr (std::integral<T>) {
     if (sizeof(T) == 8) return std::is_signed_v<T> ? "a whole number" : "a whole number >= 0";
-    return fmt::format("a whole number from {} to {}", std::numeric_limits<T>::min(),
-                       std::numeric_limits<T>::max());
+    return "a whole number from " + std::to_string(std::numeric_limits<T>::min()) + " to " +
+           std::to_string(std::numeric_limits<T>::max());
   } else if constexpr (std::floating_point<T>) {
     return "a number";
   } else if constexpr (ReflectedEnum<T>) {
-    return fmt::format("one of {}", fmt::join(enum_names<T>, ", "));
+    return one_of(enum_names<T>);
   } else if constexpr (std::same_as<T, std::string>) {
     return "a string";
   } else if constexpr (List<T>) {
-    return fmt::format("a list, each {}", allowed_values<typename T::value_type>(absent));
+    return "a list, each " + allowed_values<typename T::value_type>(absent);
   } else if constexpr (JsonValue<T>) {
     return "JSON";
   } else {
@@ -74,13 +70,7 @@ std::string allowed_values(std::string_view absent = "null") {
 }
 
 /// The beginning of a text that is too long for a message, without half a character at its end.
-inline std::string shortened(std::string text) {
-  static constexpr std::size_t longest = 60;
-  if (text.size() <= longest) return text;
-  std::size_t end = longest - 3;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return text.substr(0, end) + "...";
-}
+std::string shortened(std::string text);
 
 /// `number` as a T, if T has exactly this number.
 template <std::integral T, class Number>
@@ -99,6 +89,9 @@ std::optional<T> exact(Number number) {
 class JsonReader {
  public:
   std::vector<std::string> faults, unknown_keys;
+
+  /// Throws ArgumentError with all faults, one a line, if there are any.
+  void throw_faults(std::string_view separator = "\n") const;
 
   template <class T, JsonValue Json>
   void read(const Json& json, T& value, const std::string& path) {
@@ -124,7 +117,7 @@ class JsonReader {
       T list{};
       for (std::size_t i = 0; i < json.size(); ++i) {
         typename T::value_type item{};
-        read(json[i], item, fmt::format("{}[{}]", path, i));
+        read(json[i], item, path + "[" + std::to_string(i) + "]");
         list.push_back(std::move(item));
       }
       value = std::move(list);
@@ -207,11 +200,15 @@ class JsonReader {
     if constexpr (ReflectedEnum<T>) {
       if (json.is_string()) offer = did_you_mean(json.template get_ref<const std::string&>(), enum_names<T>);
     }
-    faults.push_back(fmt::format("{} is {}: must be {}{}", path.empty() ? "the value" : path, text,
-                                 allowed_values<T>(), offer));
+    faults.push_back((path.empty() ? "the value" : path) + " is " + text + ": must be " +
+                     allowed_values<T>() + offer);
   }
 
   std::size_t refused_ = 0;
 };
 
 }  // namespace etude::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/reflect/json_reader-inl.hpp"
+#endif

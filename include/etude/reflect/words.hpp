@@ -1,7 +1,5 @@
 #pragma once
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <concepts>
 #include <optional>
@@ -10,22 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "etude/error.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/key_values.hpp"
 
 /// Values from the words of a command line, and back.
 namespace etude::detail {
 
-inline std::optional<bool> read_bool(std::string_view word) {
-  for (const auto yes : {"true", "yes", "on", "1"}) {
-    if (word == yes) return true;
-  }
-  for (const auto no : {"false", "no", "off", "0"}) {
-    if (word == no) return false;
-  }
-  return std::nullopt;
-}
+std::optional<bool> read_bool(std::string_view word);
 
 /// Reads one word; false if it isn't what T allows. Throws ArgumentError where there is more to say.
 template <class T>
@@ -67,8 +56,8 @@ bool read_word(const std::string& word, T& value) {
     }
     JsonReader reader;
     reader.read(json, value, "");
-    if (reader.faults.empty()) return true;
-    throw ArgumentError(fmt::format("{}", fmt::join(reader.faults, ", ")));
+    reader.throw_faults(", ");
+    return true;
   }
 }
 
@@ -132,14 +121,20 @@ std::string placeholder() {
   }
 }
 
+std::string spell_number(double number);
+
 /// `value` as one would write it behind its flag.
 template <class T>
 std::string spell_words(const T& value) {
   const auto json = to_json_value(value);
   if (json.is_null()) return "none";
   if (json.is_string()) return json.template get_ref<const std::string&>();
-  if (json.is_number_float()) return fmt::format("{}", json.template get<double>());
+  if (json.is_number_float()) return spell_number(json.template get<double>());
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace etude::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/reflect/words-inl.hpp"
+#endif
