@@ -11,6 +11,7 @@
 #include "etude/error.hpp"
 #include "etude/optim/metric_schedules.hpp"
 #include "etude/optim/scheduler_state.hpp"
+#include "etude/reflect/enum.hpp"
 
 namespace etude {
 
@@ -33,6 +34,15 @@ inline void check_factor(double factor) {
   if (!(factor > 0 && factor < 1)) {
     throw ArgumentError(
         fmt::format("lr_scheduler_kwargs: factor is {}: must be above 0 and below 1", factor));
+  }
+}
+
+/// What the best of one mode is means nothing in the other.
+inline void check_mode(const SchedulerState& state, MetricMode mode) {
+  const auto saved = numbers_in(state, "mode", 1).front();
+  if (saved != static_cast<double>(mode)) {
+    throw CheckpointError(fmt::format("the scheduler state 'mode' is {}: must be {} ({})", saved,
+                                      static_cast<int>(mode), mode));
   }
 }
 

@@ -2,11 +2,10 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
-#include <string>
 #include <vector>
 
 #include "etude/linkage.hpp"
+#include "etude/optim/scheduler_state.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -45,9 +44,6 @@ struct GreedyLROptions {
                (std::int64_t, window_size, "how many these are", 50),
                (std::int64_t, reset_start, "reductions at min_lr before everything starts anew", 500));
 };
-
-/// The state of a scheduler: lists of plain numbers by name.
-using SchedulerState = std::map<std::string, std::vector<double>>;
 
 /// Reduces the learning rates when a metric has stopped improving, as PyTorch's class of that name.
 class ReduceLROnPlateau {
