@@ -34,13 +34,13 @@ class Adafactor : public Optimizer {
   explicit Adafactor(const std::vector<ParameterGroup>& groups, const AdafactorOptions& options = {});
 
  protected:
-  nlohmann::ordered_json own_options() const override;
+  ETUDE_INLINE nlohmann::ordered_json own_options() const override;
 
-  void update() override;
+  ETUDE_INLINE void update() override;
 
-  NamedTensors moments(std::size_t slot) override;
+  ETUDE_INLINE NamedTensors moments(std::size_t slot) override;
 
-  void reset_moments(std::size_t slot) override;
+  ETUDE_INLINE void reset_moments(std::size_t slot) override;
 
  private:
   struct Moments {

@@ -25,13 +25,13 @@ class Adagrad : public FlatOptimizer {
   explicit Adagrad(const std::vector<ParameterGroup>& groups, const AdagradOptions& options = {});
 
  protected:
-  nlohmann::ordered_json own_options() const override;
+  ETUDE_INLINE nlohmann::ordered_json own_options() const override;
 
-  bool in_one_pass() const override;
-  bool has_libtorch_kernel(const torch::Tensor& values) const override;
-  void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t) override;
+  ETUDE_INLINE bool in_one_pass() const override;
+  ETUDE_INLINE bool has_libtorch_kernel(const torch::Tensor& values) const override;
+  ETUDE_INLINE void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t) override;
 
-  void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
+  ETUDE_INLINE void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
 
  private:
   AdagradOptions options_;

@@ -36,12 +36,12 @@ class AdamBase : public FlatOptimizer {
  protected:
   AdamBase(const std::vector<ParameterGroup>& groups, const AdamWOptions& options, bool decoupled);
 
-  nlohmann::ordered_json own_options() const override;
+  ETUDE_INLINE nlohmann::ordered_json own_options() const override;
 
-  bool in_one_pass() const override;
-  bool has_libtorch_kernel(const torch::Tensor& values) const override;
-  void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t) override;
-  void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
+  ETUDE_INLINE bool in_one_pass() const override;
+  ETUDE_INLINE bool has_libtorch_kernel(const torch::Tensor& values) const override;
+  ETUDE_INLINE void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t) override;
+  ETUDE_INLINE void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
 
  private:
   static std::vector<Moment> moments_of(const AdamWOptions& options);

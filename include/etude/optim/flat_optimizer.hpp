@@ -19,9 +19,9 @@ namespace etude {
 /// the gradients wherever autograd has put them.
 class FlatOptimizer : public Optimizer {
  public:
-  torch::Tensor clip_grad_norm_in_step(double max_norm) override;
+  ETUDE_INLINE torch::Tensor clip_grad_norm_in_step(double max_norm) override;
 
-  void zero_grad() override;
+  ETUDE_INLINE void zero_grad() override;
 
  protected:
   /// A value that is kept for every element, and what it is before the first step.
@@ -53,22 +53,23 @@ class FlatOptimizer : public Optimizer {
 
   /// Whether `update_range` makes one pass over memory, on which it multiplies the gradients by
   /// `gradient_scale()`. Else it gets, on the CPU, pieces that stay in the cache from one pass to the next.
-  virtual bool in_one_pass() const;
+  ETUDE_INLINE virtual bool in_one_pass() const;
 
   /// Whether LibTorch has a better kernel for such a vector than `update_range` is.
-  virtual bool has_libtorch_kernel(const torch::Tensor& values) const;
+  ETUDE_INLINE virtual bool has_libtorch_kernel(const torch::Tensor& values) const;
   /// Calls it. It may change the gradients.
-  virtual void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t steps);
+  ETUDE_INLINE virtual void update_by_libtorch(const Lists& lists, const ParamGroup& group,
+                                               std::int64_t steps);
 
   double gradient_scale() const { return gradient_scale_; }
   /// The gradients times `gradient_scale()`.
   torch::Tensor scaled(const torch::Tensor& gradients) const;
 
-  void update() override;
+  ETUDE_INLINE void update() override;
 
-  NamedTensors moments(std::size_t slot) override;
+  ETUDE_INLINE NamedTensors moments(std::size_t slot) override;
 
-  void reset_moments(std::size_t slot) override;
+  ETUDE_INLINE void reset_moments(std::size_t slot) override;
 
  private:
   /// A range, and of one parameter its slot.

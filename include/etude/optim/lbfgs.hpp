@@ -30,7 +30,7 @@ class LBFGS : public TorchOptimizer {
   /// Throws ArgumentError for groups that differ, and for weight decay.
   explicit LBFGS(const std::vector<ParameterGroup>& groups, const LBFGSOptions& options = {});
 
-  bool needs_closure() const override;
+  ETUDE_INLINE bool needs_closure() const override;
 };
 
 }  // namespace etude

@@ -24,11 +24,11 @@ class Lion : public FlatOptimizer {
   explicit Lion(const std::vector<ParameterGroup>& groups, const LionOptions& options = {});
 
  protected:
-  nlohmann::ordered_json own_options() const override;
+  ETUDE_INLINE nlohmann::ordered_json own_options() const override;
 
-  bool in_one_pass() const override;
+  ETUDE_INLINE bool in_one_pass() const override;
 
-  void update_range(const Range& range, const ParamGroup& group, std::int64_t) override;
+  ETUDE_INLINE void update_range(const Range& range, const ParamGroup& group, std::int64_t) override;
 
  private:
   LionOptions options_;

@@ -20,7 +20,7 @@ class LRScheduler {
  public:
   LRScheduler(const LRScheduler&) = delete;
   LRScheduler& operator=(const LRScheduler&) = delete;
-  virtual ~LRScheduler();
+  ETUDE_INLINE virtual ~LRScheduler();
 
   /// After each update. A scheduler that follows a metric leaves the learning rates alone here.
   void step() {
@@ -32,7 +32,7 @@ class LRScheduler {
   void step(double metric) { on_metric(metric); }
 
   /// Whether it is `step(metric)` that changes the learning rates.
-  virtual bool needs_metric() const;
+  ETUDE_INLINE virtual bool needs_metric() const;
 
   /// Calls of `step()` so far.
   std::int64_t step_count() const { return step_count_; }
@@ -62,21 +62,21 @@ class LRScheduler {
  protected:
   explicit LRScheduler(Optimizer& optimizer) : optimizer_(&optimizer) {}
 
-  virtual void on_step();
-  virtual void on_metric(double metric);
+  ETUDE_INLINE virtual void on_step();
+  ETUDE_INLINE virtual void on_metric(double metric);
 
   /// What there is to store beside the steps and the learning rates.
-  virtual SchedulerState own_state() const;
+  ETUDE_INLINE virtual SchedulerState own_state() const;
   /// Takes that over, of a scheduler that was stepped `steps` times; the learning rates are set afterwards.
   /// Throws CheckpointError, before it changes anything, for what it doesn't know.
-  virtual void load_own_state(const SchedulerState& state, std::int64_t steps);
+  ETUDE_INLINE virtual void load_own_state(const SchedulerState& state, std::int64_t steps);
 
   /// Sets the learning rates to those after `steps` steps; `state`, perhaps of another kind of scheduler, is
   /// what another made of it. `step_count` is set afterwards.
-  virtual void renew(const SchedulerState& state, std::int64_t steps);
+  ETUDE_INLINE virtual void renew(const SchedulerState& state, std::int64_t steps);
 
   /// As so many calls of `step()`.
-  virtual void skip(std::int64_t steps);
+  ETUDE_INLINE virtual void skip(std::int64_t steps);
 
   void start_from_initial_rates();
 
@@ -95,11 +95,11 @@ class LambdaLR : public LRScheduler {
   LambdaLR(Optimizer& optimizer, Schedule schedule);
 
  protected:
-  void on_step() override;
+  ETUDE_INLINE void on_step() override;
 
-  void renew(const SchedulerState&, std::int64_t steps) override;
+  ETUDE_INLINE void renew(const SchedulerState&, std::int64_t steps) override;
 
-  void skip(std::int64_t steps) override;
+  ETUDE_INLINE void skip(std::int64_t steps) override;
 
  private:
   void set(std::int64_t step);
@@ -157,9 +157,9 @@ class TorchLRScheduler : public LRScheduler {
   TorchLRScheduler(Optimizer& optimizer, std::shared_ptr<torch::optim::LRScheduler> scheduler);
 
  protected:
-  void on_step() override;
+  ETUDE_INLINE void on_step() override;
 
-  void load_own_state(const SchedulerState& state, std::int64_t steps) override;
+  ETUDE_INLINE void load_own_state(const SchedulerState& state, std::int64_t steps) override;
 
  private:
   std::shared_ptr<torch::optim::LRScheduler> scheduler_;

@@ -35,17 +35,17 @@ class Optimizer {
 
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
-  virtual ~Optimizer();
+  ETUDE_INLINE virtual ~Optimizer();
 
   /// One update. A closure (clears the gradients, computes the loss, calls backward, returns the loss) is
   /// called first where it is given, and its loss returned.
   /// Throws ArgumentError when `needs_closure` and none is given.
-  virtual torch::Tensor step(const Closure& closure = nullptr);
+  ETUDE_INLINE virtual torch::Tensor step(const Closure& closure = nullptr);
 
   /// Whether `step` calls the closure itself, perhaps several times, and can't do without.
-  virtual bool needs_closure() const;
+  ETUDE_INLINE virtual bool needs_closure() const;
 
-  virtual void zero_grad();
+  ETUDE_INLINE virtual void zero_grad();
 
   /// The L2 norm of all gradients, 0-dim, on the device.
   torch::Tensor grad_norm() { return flat_.grad_norm(); }
@@ -53,19 +53,19 @@ class Optimizer {
   torch::Tensor clip_grad_norm(double max_norm) { return flat_.clip_grad_norm(max_norm); }
   /// The same, for the next step only: where that can be done, the gradients stay as they are and the step
   /// scales them on its way, which saves a pass.
-  virtual torch::Tensor clip_grad_norm_in_step(double max_norm);
+  ETUDE_INLINE virtual torch::Tensor clip_grad_norm_in_step(double max_norm);
   /// Limits every gradient element to [-limit, limit].
   void clip_grad_value(double limit) { flat_.clip_grad_value(limit); }
 
-  virtual std::vector<ParamGroup>& param_groups();
+  ETUDE_INLINE virtual std::vector<ParamGroup>& param_groups();
 
   FlatParameters& flat_parameters() { return flat_; }
 
   /// Sets the learning rates of a group at once, wherever they are kept.
-  virtual void set_learning_rates(std::size_t group, double lr, double initial_lr);
+  ETUDE_INLINE virtual void set_learning_rates(std::size_t group, double lr, double initial_lr);
 
   /// The name of its kind, without namespaces: "AdamW".
-  virtual std::string type() const;
+  ETUDE_INLINE virtual std::string type() const;
 
   /// What its steps depend on beside `state` and the parameters: {"type": ..., "given": [...], "changed":
   /// [...]}, one object a group in each list. "given" has the options as they were when the optimizer was
@@ -83,12 +83,12 @@ class Optimizer {
   /// The state of each parameter that was updated: `<parameter>.step` (a 0-dim int64) and moments such as
   /// `<parameter>.exp_avg`, in the parameter's shape. The tensors share the optimizer's memory; clone what
   /// has to outlive the next step.
-  virtual NamedTensors state();
+  ETUDE_INLINE virtual NamedTensors state();
 
   /// Replaces the state by one that `state` gave, perhaps of another layout or on another device. Parameters
   /// that are not in it start anew; what it says of parameters that are frozen now is dropped. Throws
   /// CheckpointError when a name, a shape or a value doesn't fit; nothing is changed then.
-  virtual void load_state(const NamedTensors& state);
+  ETUDE_INLINE virtual void load_state(const NamedTensors& state);
 
  protected:
   /// What a state says of one parameter. Without steps, it starts anew.
@@ -108,23 +108,23 @@ class Optimizer {
   virtual NamedTensors moments(std::size_t slot) = 0;
 
   /// The names and sizes of `moments`.
-  virtual NamedSizes moment_sizes(std::size_t slot);
+  ETUDE_INLINE virtual NamedSizes moment_sizes(std::size_t slot);
 
   /// Makes what is kept of one parameter as it was before its first step.
   virtual void reset_moments(std::size_t slot) = 0;
 
   /// Its options beside those of ParamGroup, which never change: a JSON object.
-  virtual nlohmann::ordered_json own_options() const;
+  ETUDE_INLINE virtual nlohmann::ordered_json own_options() const;
 
   /// All options of a group as they are now.
-  virtual nlohmann::ordered_json group_options(std::size_t group);
+  ETUDE_INLINE virtual nlohmann::ordered_json group_options(std::size_t group);
 
   /// Throws CheckpointError unless each option of `merged` that isn't as it is in `given` could be set.
-  virtual void check_group_options(std::size_t group, const nlohmann::ordered_json& merged,
-                                   const nlohmann::ordered_json& given);
+  ETUDE_INLINE virtual void check_group_options(std::size_t group, const nlohmann::ordered_json& merged,
+                                                const nlohmann::ordered_json& given);
 
   /// Sets options that were checked.
-  virtual void set_group_options(std::size_t group, const nlohmann::ordered_json& merged);
+  ETUDE_INLINE virtual void set_group_options(std::size_t group, const nlohmann::ordered_json& merged);
 
   /// The state of each slot, checked. Throws CheckpointError as `load_state` does.
   std::vector<SlotState> match(const NamedTensors& state);

@@ -25,11 +25,11 @@ class RMSprop : public FlatOptimizer {
   explicit RMSprop(const std::vector<ParameterGroup>& groups, const RMSpropOptions& options = {});
 
  protected:
-  nlohmann::ordered_json own_options() const override;
+  ETUDE_INLINE nlohmann::ordered_json own_options() const override;
 
-  bool in_one_pass() const override;
+  ETUDE_INLINE bool in_one_pass() const override;
 
-  void update_range(const Range& range, const ParamGroup& group, std::int64_t) override;
+  ETUDE_INLINE void update_range(const Range& range, const ParamGroup& group, std::int64_t) override;
 
  private:
   template <bool with_momentum, bool with_mean>

@@ -28,42 +28,42 @@ class TorchOptimizer : public Optimizer {
   /// `param_groups.<group>.<index>`. Throws ArgumentError without an optimizer.
   TorchOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, const NamedTensors& parameters);
 
-  torch::Tensor step(const Closure& closure = nullptr) override;
+  ETUDE_INLINE torch::Tensor step(const Closure& closure = nullptr) override;
 
-  void zero_grad() override;
+  ETUDE_INLINE void zero_grad() override;
 
-  std::vector<ParamGroup>& param_groups() override;
+  ETUDE_INLINE std::vector<ParamGroup>& param_groups() override;
 
   torch::optim::Optimizer& torch_optimizer() { return *optimizer_; }
 
-  bool needs_closure() const override;
+  ETUDE_INLINE bool needs_closure() const override;
 
-  void set_learning_rates(std::size_t group, double lr, double initial_lr) override;
+  ETUDE_INLINE void set_learning_rates(std::size_t group, double lr, double initial_lr) override;
 
   /// That of LibTorch's optimizer; of a type of the user's, which it is.
-  std::string type() const override;
+  ETUDE_INLINE std::string type() const override;
 
   /// As ours, for the optimizers that LibTorch has: ours of the same kind can load it. That of LBFGS is its
   /// own. Throws CheckpointError for a type of the user's, whose state nobody can know.
-  NamedTensors state() override;
+  ETUDE_INLINE NamedTensors state() override;
 
-  void load_state(const NamedTensors& state) override;
+  ETUDE_INLINE void load_state(const NamedTensors& state) override;
 
  protected:
-  void update() override;
+  ETUDE_INLINE void update() override;
 
-  NamedTensors moments(std::size_t slot) override;
+  ETUDE_INLINE NamedTensors moments(std::size_t slot) override;
 
-  NamedSizes moment_sizes(std::size_t slot) override;
+  ETUDE_INLINE NamedSizes moment_sizes(std::size_t slot) override;
 
-  void reset_moments(std::size_t slot) override;
+  ETUDE_INLINE void reset_moments(std::size_t slot) override;
 
-  nlohmann::ordered_json group_options(std::size_t group) override;
+  ETUDE_INLINE nlohmann::ordered_json group_options(std::size_t group) override;
 
-  void check_group_options(std::size_t group, const nlohmann::ordered_json& merged,
-                           const nlohmann::ordered_json& given) override;
+  ETUDE_INLINE void check_group_options(std::size_t group, const nlohmann::ordered_json& merged,
+                                        const nlohmann::ordered_json& given) override;
 
-  void set_group_options(std::size_t group, const nlohmann::ordered_json& merged) override;
+  ETUDE_INLINE void set_group_options(std::size_t group, const nlohmann::ordered_json& merged) override;
 
  private:
   static torch::optim::Optimizer& required(const std::shared_ptr<torch::optim::Optimizer>& optimizer);
