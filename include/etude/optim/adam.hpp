@@ -1,16 +1,11 @@
 #pragma once
 
-#include <ATen/ops/maximum.h>
-
-#include <cmath>
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
-#include "etude/libtorch/optim.hpp"
+
+#include "etude/linkage.hpp"
 #include "etude/optim/flat_optimizer.hpp"
-#include "etude/optim/one_pass.hpp"
-#include "etude/optim/options.hpp"
-#include "etude/reflect/json.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
@@ -37,95 +32,41 @@ struct AdamWOptions {
 
 namespace detail {
 
-template <typename Options, bool decoupled>
 class AdamBase : public FlatOptimizer {
- public:
-  explicit AdamBase(const std::vector<ParameterGroup>& groups, const Options& options = {})
-      : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options)), options_(options) {
-    check_options({{"lr", options.lr, 0},
-                   {"beta1", options.beta1, 0, 1},
-                   {"beta2", options.beta2, 0, 1},
-                   {"eps", options.eps, 0},
-                   {"weight_decay", options.weight_decay, 0}});
-  }
-
  protected:
-  nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
+  AdamBase(const std::vector<ParameterGroup>& groups, const AdamWOptions& options, bool decoupled);
 
-  bool in_one_pass() const override { return options_.fused; }
-  bool has_libtorch_kernel(const torch::Tensor& values) const override {
-    return options_.fused && libtorch::has_fused_optimizers(values);
-  }
-  void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t) override {
-    libtorch::fused_adam(lists.values, lists.gradients, lists.moments, lists.steps,
-                         {group.lr, options_.beta1, options_.beta2, options_.eps, group.weight_decay,
-                          options_.amsgrad, decoupled},
-                         gradient_scale());
-  }
+  ETUDE_INLINE nlohmann::ordered_json own_options() const override;
 
-  void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override {
-    const auto& [lr, beta1, beta2, eps, weight_decay, amsgrad, unused] = options_;
-    const auto n = static_cast<double>(steps);
-    const double correction = std::sqrt(1 - std::pow(beta2, n)), rate = group.lr / (1 - std::pow(beta1, n));
-    if (options_.fused && (amsgrad ? update_in_one_pass<3>(range, group, correction, rate)
-                                   : update_in_one_pass<2>(range, group, correction, rate)))
-      return;
-    const torch::Tensor &values = range.values, &mean = range.moments[0], &square = range.moments[1];
-    torch::Tensor gradients = scaled(range.gradients);
-    if (group.weight_decay != 0 && decoupled) {
-      values.mul_(1 - group.lr * group.weight_decay);
-    } else if (group.weight_decay != 0) {
-      gradients = gradients.add(values, group.weight_decay);
-    }
-    mean.mul_(beta1).add_(gradients, 1 - beta1);
-    square.mul_(beta2).addcmul_(gradients, gradients, 1 - beta2);
-    torch::Tensor denominator;
-    if (amsgrad) {
-      torch::Tensor largest = range.moments[2];
-      denominator = at::maximum_out(largest, largest, square).sqrt();
-    } else {
-      denominator = square.sqrt();
-    }
-    denominator.div_(correction).add_(eps);
-    values.addcdiv_(mean, denominator, -rate);
-  }
+  ETUDE_INLINE bool in_one_pass() const override;
+  ETUDE_INLINE bool has_libtorch_kernel(const torch::Tensor& values) const override;
+  ETUDE_INLINE void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t) override;
+  ETUDE_INLINE void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
 
  private:
-  static std::vector<Moment> moments_of(const Options& options) {
-    std::vector<Moment> moments{{"exp_avg"}, {"exp_avg_sq"}};
-    if (options.amsgrad) moments.push_back({"max_exp_avg_sq"});
-    return moments;
-  }
+  static std::vector<Moment> moments_of(const AdamWOptions& options);
 
   template <std::size_t moments>
-  bool update_in_one_pass(const Range& range, const ParamGroup& group, double correction, double rate) const {
-    const double scale = gradient_scale(), penalty = decoupled ? 0 : group.weight_decay,
-                 keep = decoupled ? 1 - group.lr * group.weight_decay : 1;
-    return one_pass<moments>(range.values, range.gradients, range.moments,
-                             [=, beta1 = options_.beta1, beta2 = options_.beta2, eps = options_.eps](
-                                 auto& value, auto gradient, auto& mean, auto& square, auto&... largest) {
-                               gradient = gradient * scale + value * penalty;
-                               mean = mean * beta1 + gradient * (1 - beta1);
-                               square = square * beta2 + gradient * gradient * (1 - beta2);
-                               auto denominator = square;
-                               ((denominator = largest = max(largest, square)), ...);
-                               value = value * keep - mean / (sqrt(denominator) / correction + eps) * rate;
-                             });
-  }
+  bool update_in_one_pass(const Range& range, const ParamGroup& group, double correction, double rate) const;
 
-  Options options_;
+  AdamWOptions options_;  // Adam's are the same but for their defaults
+  bool decoupled_;
 };
 
 }  // namespace detail
 
 /// Adam (Kingma and Ba 2015), with L2 penalty as torch::optim::Adam has it.
-struct Adam : detail::AdamBase<AdamOptions, false> {
-  using AdamBase::AdamBase;
+struct Adam : detail::AdamBase {
+  explicit Adam(const std::vector<ParameterGroup>& groups, const AdamOptions& options = {});
 };
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch::optim::AdamW.
-struct AdamW : detail::AdamBase<AdamWOptions, true> {
-  using AdamBase::AdamBase;
+struct AdamW : detail::AdamBase {
+  explicit AdamW(const std::vector<ParameterGroup>& groups, const AdamWOptions& options = {});
 };
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/optim/adam-inl.hpp"
+#endif

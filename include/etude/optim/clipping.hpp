@@ -1,103 +1,29 @@
 #pragma once
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/stack.h>
-#include <ATen/ops/zeros.h>
 #include <torch/types.h>
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <vector>
-
-#include "etude/optim/one_pass.hpp"
+#include "etude/linkage.hpp"
 
 namespace etude {
 
-namespace detail {
-
-/// Whether they are float32 or float64 in dense memory of the CPU, so that no operator is needed.
-inline bool are_plain(at::TensorList tensors) {
-  return std::ranges::all_of(tensors, [](const torch::Tensor& tensor) {
-    return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense() &&
-           (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble);
-  });
-}
-
-inline torch::Tensor l2_norm_on_cpu(at::TensorList tensors) {
-  double sum = 0;
-  bool exact = false;
-  for (const torch::Tensor& tensor : tensors) {
-    exact |= tensor.scalar_type() == at::kDouble;
-    sum += tensor.scalar_type() == at::kDouble ? sum_of_squares(tensor.numel(), tensor.data_ptr<double>())
-                                               : sum_of_squares(tensor.numel(), tensor.data_ptr<float>());
-  }
-  const torch::Tensor norm = at::empty({}, exact ? at::kDouble : at::kFloat);
-  if (exact)
-    *norm.data_ptr<double>() = std::sqrt(sum);
-  else
-    *norm.data_ptr<float>() = static_cast<float>(std::sqrt(sum));
-  return norm;
-}
-
-}  // namespace detail
-
 /// The L2 norm of all the tensors together, as a 0-dim tensor on the device of the first. Half precision is
 /// summed in float32. Nothing here waits for a device.
-inline torch::Tensor l2_norm(at::TensorList tensors) {
-  if (tensors.empty()) return at::zeros({});
-  if (detail::are_plain(tensors)) return detail::l2_norm_on_cpu(tensors);
-  std::vector<torch::Tensor> norms;
-  for (const torch::Tensor& tensor : tensors) {
-    const auto type = tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    norms.push_back(at::linalg_vector_norm(tensor, 2, at::OptionalIntArrayRef{}, false, type));
-  }
-  if (norms.size() == 1) return norms.front();
-  bool exact = false;
-  for (const torch::Tensor& norm : norms) exact |= norm.scalar_type() == at::kDouble;
-  for (torch::Tensor& norm : norms) {
-    norm = norm.to(norms.front().device(), exact ? at::kDouble : at::kFloat, /*non_blocking=*/true);
-  }
-  return at::linalg_vector_norm(at::stack(norms), 2);
-}
+torch::Tensor l2_norm(at::TensorList tensors);
 
 /// What gradients of this norm, 0-dim on the CPU, are multiplied with so that it is at most `max_norm`: by
 /// torch's formula max_norm / (norm + 1e-6), at most 1. NaN for a norm that is NaN.
-inline double clip_factor(const torch::Tensor& norm, double max_norm) {
-  if (max_norm == std::numeric_limits<double>::infinity()) return 1;
-  const double value = norm.scalar_type() == at::kDouble  ? *norm.data_ptr<double>()
-                       : norm.scalar_type() == at::kFloat ? static_cast<double>(*norm.data_ptr<float>())
-                                                          : norm.item<double>();
-  const double factor = max_norm / (value + 1e-6);
-  return factor > 1 ? 1 : factor;
-}
+double clip_factor(const torch::Tensor& norm, double max_norm);
 
 /// Scales the tensors so that their common L2 norm is at most `max_norm`, by `clip_factor`. Returns the norm
 /// before. On the CPU nothing is written when nothing has to be scaled; elsewhere the factor stays on the
 /// device, so that nothing waits for it.
-inline torch::Tensor clip_norm(at::TensorList tensors, double max_norm) {
-  const torch::NoGradGuard no_grad;
-  torch::Tensor norm = l2_norm(tensors);
-  if (max_norm == std::numeric_limits<double>::infinity()) return norm;
-  if (norm.is_cpu()) {
-    const double factor = clip_factor(norm, max_norm);
-    if (factor == 1) return norm;
-    const auto scale = [factor](auto& value, const auto&) { value = value * factor; };
-    for (torch::Tensor tensor : tensors)
-      if (!detail::are_plain(tensor) || !detail::one_pass<0>(tensor, tensor, {}, scale)) tensor.mul_(factor);
-    return norm;
-  }
-  const torch::Tensor factor = (max_norm / (norm + 1e-6)).clamp_max(1.0);
-  for (torch::Tensor tensor : tensors)
-    tensor.mul_(factor.to(tensor.device(), factor.scalar_type(), /*non_blocking=*/true));
-  return norm;
-}
+torch::Tensor clip_norm(at::TensorList tensors, double max_norm);
 
 /// Limits every element to [-limit, limit].
-inline void clip_value(at::TensorList tensors, double limit) {
-  const torch::NoGradGuard no_grad;
-  for (torch::Tensor tensor : tensors) tensor.clamp_(-limit, limit);
-}
+void clip_value(at::TensorList tensors, double limit);
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/optim/clipping-inl.hpp"
+#endif

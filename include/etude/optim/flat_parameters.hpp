@@ -3,14 +3,11 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "etude/error.hpp"
-#include "etude/optim/clipping.hpp"
+#include "etude/linkage.hpp"
 #include "etude/optim/flat_layout.hpp"
 
 namespace etude {
@@ -49,19 +46,14 @@ class FlatParameters {
  public:
   /// Lays the parameters flat, and their gradients once that is needed. Frozen ones are left alone until they
   /// require a gradient; values and gradients that exist are kept. Throws ArgumentError as `plan_flat` does.
-  explicit FlatParameters(std::vector<NamedTensors> groups) : groups_(std::move(groups)) { flatten(); }
+  explicit FlatParameters(std::vector<NamedTensors> groups);
 
   FlatParameters(const FlatParameters&) = delete;
   FlatParameters& operator=(const FlatParameters&) = delete;
 
   /// The tensors stay views of the memory, which lives on with them. Gradients that never came are undefined
   /// again.
-  ~FlatParameters() {
-    for (Part& part : parts_) {
-      if (part.parameter.grad().is_same(part.gradient) && !part.has_gradient())
-        part.parameter.mutable_grad().reset();
-    }
-  }
+  ~FlatParameters();
 
   /// Puts torn views back. Cheap when nothing was torn.
   /// Throws Error when a parameter has changed its shape.
@@ -75,30 +67,16 @@ class FlatParameters {
   bool are_gradients_apart() const { return apart_; }
 
   /// Lays the gradients flat.
-  void gather() {
-    apart_ = false;
-    mend();
-  }
+  void gather();
 
   /// The L2 norm of all gradients, as `l2_norm`.
-  torch::Tensor grad_norm() {
-    const torch::Tensor norm = l2_norm(all_gradients());
-    found_.clear();
-    return norm;
-  }
+  torch::Tensor grad_norm();
 
   /// Clips by the norm of all gradients and returns the norm before, as `clip_norm`.
-  torch::Tensor clip_grad_norm(double max_norm) {
-    const torch::Tensor norm = clip_norm(all_gradients(), max_norm);
-    found_.clear();
-    return norm;
-  }
+  torch::Tensor clip_grad_norm(double max_norm);
 
   /// Limits every gradient element to [-limit, limit].
-  void clip_grad_value(double limit) {
-    clip_value(all_gradients(), limit);
-    found_.clear();
-  }
+  void clip_grad_value(double limit);
 
   /// Counts a step for each parameter that has a gradient, and says how these lie in memory: normally one
   /// range a group. The ranges are those of the last step (but for `steps`) as long as `generation` stays.
@@ -163,174 +141,8 @@ class FlatParameters {
   std::uint64_t generation_ = 0;
 };
 
-inline void FlatParameters::flatten() {
-  const torch::NoGradGuard no_grad;
-  FlatPlan plan = plan_flat(groups_, layout_.get());
-  std::vector<torch::Tensor> values = plan.layout->allocate();
-  std::map<std::string, std::size_t> old_slots;
-  for (std::size_t i = 0; i < parts_.size(); ++i) old_slots.emplace(layout_->slots[i].name, i);
-
-  std::vector<Part> parts;
-  for (std::size_t i = 0; i < plan.parameters.size(); ++i) {
-    const FlatSlot& slot = plan.layout->slots[i];
-    Part part{.parameter = plan.parameters[i], .gradient = {}};
-    bool has_gradient = part.parameter.grad().defined();
-    if (const auto old = old_slots.find(slot.name); old != old_slots.end()) {
-      if (layout_->slots[old->second].sizes != slot.sizes) {
-        throw Error(fmt::format("parameter '{}' changed its shape from {} to {}; make a new optimizer for it",
-                                slot.name, layout_->slots[old->second].sizes, slot.sizes));
-      }
-      part.steps = parts_[old->second].steps;
-      has_gradient = parts_[old->second].has_gradient();
-    }
-    slot.view(values[slot.buffer]).copy_(part.parameter);
-    if (!has_gradient) part.parameter.mutable_grad().reset();
-    parts.push_back(std::move(part));
-  }
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const FlatSlot& slot = plan.layout->slots[i];
-    parts[i].parameter.set_data(slot.view(values[slot.buffer]));
-    parts[i].data = parts[i].parameter.data_ptr();
-  }
-  parts_ = std::move(parts);
-  frozen_ = std::move(plan.frozen);
-  layout_ = std::move(plan.layout);
-  values_ = std::move(values);
-  const bool had_gradients = !gradients_.empty();
-  gradients_.clear();
-  if (had_gradients && !apart_) make_gradients();
-  ranges_outdated_ = true;
-}
-
-inline void FlatParameters::make_gradients() {
-  ++generation_;
-  gradients_ = layout_->allocate();
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    const FlatSlot& slot = layout_->slots[i];
-    parts_[i].gradient = slot.view(gradients_[slot.buffer]).variable_data();
-    take_gradient(parts_[i]);
-  }
-}
-
-/// A gradient of another kind than its parameter, or one with a graph, must be copied to be used.
-inline bool FlatParameters::may_stay_apart(std::size_t i) const {
-  const torch::Tensor& gradient = parts_[i].parameter.grad();
-  if (!gradient.defined()) return true;
-  const FlatSlot& slot = layout_->slots[i];
-  const torch::Tensor& values = values_[slot.buffer];
-  return gradient.layout() == at::kStrided && gradient.scalar_type() == values.scalar_type() &&
-         gradient.device() == values.device() && gradient.sizes() == slot.sizes &&
-         gradient.strides() == slot.strides && !gradient.requires_grad();
-}
-
-inline at::TensorList FlatParameters::all_gradients() {
-  mend();
-  if (!apart_) return gradients_;
-  found_.clear();
-  for (const Part& part : parts_)
-    if (part.parameter.grad().defined()) found_.push_back(part.parameter.grad());
-  return found_;
-}
-
-inline bool FlatParameters::fits(const FlatSlot& slot, const torch::Tensor& parameter) const {
-  const torch::Tensor& buffer = values_[slot.buffer];
-  return parameter.scalar_type() == buffer.scalar_type() && parameter.device() == buffer.device() &&
-         parameter.sizes() == slot.sizes &&
-         (parameter.strides() == slot.strides || !parameter.is_non_overlapping_and_dense());
-}
-
-inline void FlatParameters::take_gradient(Part& part) {
-  const torch::Tensor found = part.parameter.grad();
-  if (found.defined()) {
-    part.gradient.copy_(found.layout() == at::kStrided ? found.detach() : found.detach().to_dense());
-  } else {
-    part.gradient.zero_();
-  }
-  part.zero_version = found.defined() ? never : static_cast<std::int64_t>(part.gradient._version());
-  part.parameter.mutable_grad() = part.gradient;
-}
-
-inline void FlatParameters::mend_values() {
-  for (const auto& [name, tensor] : frozen_) {
-    if (tensor.requires_grad()) return flatten();
-  }
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    Part& part = parts_[i];
-    if (part.parameter.data_ptr() == part.data) continue;
-    const FlatSlot& slot = layout_->slots[i];
-    if (!fits(slot, part.parameter)) return flatten();
-    const torch::Tensor view = slot.view(values_[slot.buffer]);
-    view.copy_(part.parameter);
-    part.parameter.set_data(view);
-  }
-}
-
-inline void FlatParameters::mend() {
-  const torch::NoGradGuard no_grad;
-  mend_values();
-  if (apart_) {
-    for (std::size_t i = 0; i < parts_.size(); ++i)
-      if (!may_stay_apart(i)) return gather();
-    return;
-  }
-  if (gradients_.empty()) return make_gradients();
-  for (Part& part : parts_)
-    if (!part.parameter.grad().is_same(part.gradient)) take_gradient(part);
-}
-
-inline void FlatParameters::zero_grad(bool apart) {
-  if (apart) {
-    apart_ = true;
-    for (const Part& part : parts_) part.parameter.mutable_grad().reset();
-    return mend();
-  }
-  gather();
-  for (const torch::Tensor& buffer : gradients_) buffer.zero_();
-  for (Part& part : parts_) part.zero_version = static_cast<std::int64_t>(part.gradient._version());
-}
-
-inline const std::vector<FlatRange>& FlatParameters::begin_step() {
-  mend();
-  bool changed = std::exchange(ranges_outdated_, false);
-  for (Part& part : parts_) {
-    const bool active = part.has_gradient();
-    changed |= active != part.active;
-    part.active = active;
-    if (!active) continue;
-    ++part.steps;
-    // The update writes to the buffer, of which autograd's check for changed tensors would know nothing.
-    part.parameter.unsafeGetTensorImpl()->bump_version();
-  }
-  if (changed) {
-    find_ranges();
-  } else {
-    for (FlatRange& range : ranges_) ++range.steps;
-  }
-  return ranges_;
-}
-
-inline void FlatParameters::find_ranges() {
-  ++generation_;
-  ranges_.clear();
-  bool open = false;
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    const FlatSlot& slot = layout_->slots[i];
-    if (!parts_[i].active || slot.size == 0) {
-      open &= slot.size == 0;
-      continue;
-    }
-    const std::int64_t end =
-        slot.offset +
-        detail::padded(slot.size, static_cast<std::int64_t>(parts_[i].parameter.element_size()));
-    if (open && ranges_.back().buffer == slot.buffer && ranges_.back().group == slot.group &&
-        ranges_.back().steps == parts_[i].steps) {
-      ranges_.back().size = end - ranges_.back().offset;
-      ranges_.back().last = i + 1;
-    } else {
-      ranges_.push_back({slot.buffer, slot.group, slot.offset, end - slot.offset, i, i + 1, parts_[i].steps});
-      open = true;
-    }
-  }
-}
-
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/optim/flat_parameters-inl.hpp"
+#endif

@@ -1,12 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
+
+#include "etude/linkage.hpp"
 #include "etude/optim/flat_optimizer.hpp"
-#include "etude/optim/one_pass.hpp"
-#include "etude/optim/options.hpp"
-#include "etude/reflect/json.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
@@ -22,38 +21,21 @@ struct LionOptions {
 /// gradient.
 class Lion : public FlatOptimizer {
  public:
-  explicit Lion(const std::vector<ParameterGroup>& groups, const LionOptions& options = {})
-      : FlatOptimizer(groups, options.lr, options.weight_decay, {{"exp_avg"}}), options_(options) {
-    detail::check_options({{"lr", options.lr, 0},
-                           {"beta1", options.beta1, 0, 1},
-                           {"beta2", options.beta2, 0, 1},
-                           {"weight_decay", options.weight_decay, 0}});
-  }
+  explicit Lion(const std::vector<ParameterGroup>& groups, const LionOptions& options = {});
 
  protected:
-  nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
+  ETUDE_INLINE nlohmann::ordered_json own_options() const override;
 
-  bool in_one_pass() const override { return true; }
+  ETUDE_INLINE bool in_one_pass() const override;
 
-  void update_range(const Range& range, const ParamGroup& group, std::int64_t) override {
-    const auto update = [beta1 = options_.beta1, beta2 = options_.beta2, lr = group.lr,
-                         scale = gradient_scale(),
-                         keep = 1 - group.lr * group.weight_decay](auto& value, auto gradient, auto& mean) {
-      gradient = gradient * scale;
-      value = value * keep - sign(mean * beta1 + gradient * (1 - beta1)) * lr;
-      mean = mean * beta2 + gradient * (1 - beta2);
-    };
-    if (detail::one_pass<1>(range.values, range.gradients, range.moments, update)) return;
-    const torch::Tensor& momentum = range.moments[0];
-    const torch::Tensor gradients = scaled(range.gradients);
-    if (group.weight_decay != 0) range.values.mul_(1 - group.lr * group.weight_decay);
-    const torch::Tensor direction = momentum.mul(options_.beta1).add_(gradients, 1 - options_.beta1).sign_();
-    range.values.add_(direction, -group.lr);
-    momentum.mul_(options_.beta2).add_(gradients, 1 - options_.beta2);
-  }
+  ETUDE_INLINE void update_range(const Range& range, const ParamGroup& group, std::int64_t) override;
 
  private:
   LionOptions options_;
 };
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/optim/lion-inl.hpp"
+#endif

@@ -1,13 +1,14 @@
 #pragma once
 
-#include <fmt/format.h>
 #include <torch/optim/schedulers/lr_scheduler.h>
 
 #include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
+
 #include "etude/error.hpp"
+#include "etude/linkage.hpp"
 #include "etude/optim/metric_schedules.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/schedules.hpp"
@@ -19,7 +20,7 @@ class LRScheduler {
  public:
   LRScheduler(const LRScheduler&) = delete;
   LRScheduler& operator=(const LRScheduler&) = delete;
-  virtual ~LRScheduler() = default;
+  ETUDE_INLINE virtual ~LRScheduler();
 
   /// After each update. A scheduler that follows a metric leaves the learning rates alone here.
   void step() {
@@ -31,7 +32,7 @@ class LRScheduler {
   void step(double metric) { on_metric(metric); }
 
   /// Whether it is `step(metric)` that changes the learning rates.
-  virtual bool needs_metric() const { return false; }
+  ETUDE_INLINE virtual bool needs_metric() const;
 
   /// Calls of `step()` so far.
   std::int64_t step_count() const { return step_count_; }
@@ -40,15 +41,7 @@ class LRScheduler {
   double get_last_lr() { return optimizer_->param_groups().front().lr; }
 
   /// What `load_state` needs to go on from here, learning rates included.
-  SchedulerState state() {
-    SchedulerState result = own_state();
-    result["step_count"] = {static_cast<double>(step_count_)};
-    for (const ParamGroup& group : optimizer_->param_groups()) {
-      result["lr"].push_back(group.lr);
-      result["initial_lr"].push_back(group.initial_lr);
-    }
-    return result;
-  }
+  SchedulerState state();
 
   /// Goes on from what `state` of a scheduler of this kind gave. For a scheduler that is fresh.
   ///
@@ -60,62 +53,32 @@ class LRScheduler {
   ///
   /// Throws CheckpointError for numbers that can't be, and unless `rates_are_new`, for a state of another
   /// kind of scheduler or another number of groups; nothing is changed then.
-  void load_state(const SchedulerState& state, bool rates_are_new = false) {
-    SchedulerState own = state;
-    for (const char* name : {"step_count", "lr", "initial_lr"}) own.erase(name);
-    std::int64_t steps = 0;
-    detail::load_number(state, "step_count", steps);
-    if (rates_are_new) {
-      renew(own, steps);
-      step_count_ = steps;
-      return;
-    }
-    const std::size_t groups = optimizer_->param_groups().size();
-    const auto lr = detail::rates_in(state, "lr", groups);
-    const auto initial_lr = detail::rates_in(state, "initial_lr", groups);
-    load_own_state(own, steps);
-    step_count_ = steps;
-    for (std::size_t i = 0; i < groups; ++i) optimizer_->set_learning_rates(i, lr[i], initial_lr[i]);
-  }
+  void load_state(const SchedulerState& state, bool rates_are_new = false);
 
   /// Goes on as if `step()` had been called so often, for a checkpoint that says nothing of the scheduler.
   /// Throws ArgumentError for a number below 0.
-  void fast_forward(std::int64_t steps) {
-    if (steps < 0) throw ArgumentError(fmt::format("steps is {}: must be at least 0", steps));
-    skip(steps);
-  }
+  void fast_forward(std::int64_t steps);
 
  protected:
   explicit LRScheduler(Optimizer& optimizer) : optimizer_(&optimizer) {}
 
-  virtual void on_step() {}
-  virtual void on_metric(double) {}
+  ETUDE_INLINE virtual void on_step();
+  ETUDE_INLINE virtual void on_metric(double metric);
 
   /// What there is to store beside the steps and the learning rates.
-  virtual SchedulerState own_state() const { return {}; }
+  ETUDE_INLINE virtual SchedulerState own_state() const;
   /// Takes that over, of a scheduler that was stepped `steps` times; the learning rates are set afterwards.
   /// Throws CheckpointError, before it changes anything, for what it doesn't know.
-  virtual void load_own_state(const SchedulerState& state, std::int64_t /*steps*/) {
-    detail::check_names(state, own_state());
-  }
+  ETUDE_INLINE virtual void load_own_state(const SchedulerState& state, std::int64_t steps);
 
   /// Sets the learning rates to those after `steps` steps; `state`, perhaps of another kind of scheduler, is
   /// what another made of it. `step_count` is set afterwards.
-  virtual void renew(const SchedulerState& /*state*/, std::int64_t steps) {
-    start_from_initial_rates();
-    if (steps > step_count_) skip(steps - step_count_);
-  }
+  ETUDE_INLINE virtual void renew(const SchedulerState& state, std::int64_t steps);
 
   /// As so many calls of `step()`.
-  virtual void skip(std::int64_t steps) {
-    for (; steps > 0; --steps) step();
-  }
+  ETUDE_INLINE virtual void skip(std::int64_t steps);
 
-  void start_from_initial_rates() {
-    std::vector<ParamGroup>& groups = optimizer_->param_groups();
-    for (std::size_t i = 0; i < groups.size(); ++i)
-      optimizer_->set_learning_rates(i, groups[i].initial_lr, groups[i].initial_lr);
-  }
+  void start_from_initial_rates();
 
   void set_step_count(std::int64_t steps) { step_count_ = steps; }
 
@@ -129,25 +92,17 @@ class LRScheduler {
 /// lr = initial_lr * schedule(step), in each group, from step 0 on.
 class LambdaLR : public LRScheduler {
  public:
-  LambdaLR(Optimizer& optimizer, Schedule schedule) : LRScheduler(optimizer), schedule_(std::move(schedule)) {
-    set(0);
-  }
+  LambdaLR(Optimizer& optimizer, Schedule schedule);
 
  protected:
-  void on_step() override { set(step_count()); }
+  ETUDE_INLINE void on_step() override;
 
-  void renew(const SchedulerState&, std::int64_t steps) override { set(steps); }
+  ETUDE_INLINE void renew(const SchedulerState&, std::int64_t steps) override;
 
-  void skip(std::int64_t steps) override {
-    set(step_count() + steps);
-    set_step_count(step_count() + steps);
-  }
+  ETUDE_INLINE void skip(std::int64_t steps) override;
 
  private:
-  void set(std::int64_t step) {
-    const double factor = schedule_(step);
-    for (ParamGroup& group : optimizer().param_groups()) group.lr = group.initial_lr * factor;
-  }
+  void set(std::int64_t step);
 
   Schedule schedule_;
 };
@@ -199,23 +154,19 @@ class MetricLR : public LRScheduler {
 /// (a TorchOptimizer). Since it can't be stored, `load_state` steps a fresh one as often as the old.
 class TorchLRScheduler : public LRScheduler {
  public:
-  TorchLRScheduler(Optimizer& optimizer, std::shared_ptr<torch::optim::LRScheduler> scheduler)
-      : LRScheduler(optimizer), scheduler_(std::move(scheduler)) {
-    if (!scheduler_) throw ArgumentError("the lr_scheduler is null");
-  }
+  TorchLRScheduler(Optimizer& optimizer, std::shared_ptr<torch::optim::LRScheduler> scheduler);
 
  protected:
-  void on_step() override { scheduler_->step(); }
+  ETUDE_INLINE void on_step() override;
 
-  void load_own_state(const SchedulerState& state, std::int64_t steps) override {
-    LRScheduler::load_own_state(state, steps);
-    start_from_initial_rates();  // for schedulers that make each rate of the one before
-    for (std::int64_t i = step_count(); i < steps; ++i) scheduler_->step();
-    optimizer().param_groups();  // takes what these steps left, so that what is set next counts as later
-  }
+  ETUDE_INLINE void load_own_state(const SchedulerState& state, std::int64_t steps) override;
 
  private:
   std::shared_ptr<torch::optim::LRScheduler> scheduler_;
 };
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/optim/lr_scheduler-inl.hpp"
+#endif

@@ -1,13 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
-#include <tuple>
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
+
+#include "etude/linkage.hpp"
 #include "etude/optim/flat_optimizer.hpp"
-#include "etude/optim/one_pass.hpp"
-#include "etude/optim/options.hpp"
-#include "etude/reflect/json.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
@@ -24,82 +22,26 @@ struct RMSpropOptions {
 /// RMSprop (Hinton 2012), as torch::optim::RMSprop.
 class RMSprop : public FlatOptimizer {
  public:
-  explicit RMSprop(const std::vector<ParameterGroup>& groups, const RMSpropOptions& options = {})
-      : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options)), options_(options) {
-    detail::check_options({{"lr", options.lr, 0},
-                           {"alpha", options.alpha, 0},
-                           {"eps", options.eps, 0},
-                           {"weight_decay", options.weight_decay, 0},
-                           {"momentum", options.momentum, 0}});
-  }
+  explicit RMSprop(const std::vector<ParameterGroup>& groups, const RMSpropOptions& options = {});
 
  protected:
-  nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
+  ETUDE_INLINE nlohmann::ordered_json own_options() const override;
 
-  bool in_one_pass() const override { return true; }
+  ETUDE_INLINE bool in_one_pass() const override;
 
-  void update_range(const Range& range, const ParamGroup& group, std::int64_t) override {
-    const auto& [lr, alpha, eps, weight_decay, momentum, centered] = options_;
-    if (momentum > 0 ? centered ? update_in_one_pass<true, true>(range, group)
-                                : update_in_one_pass<true, false>(range, group)
-        : centered ? update_in_one_pass<false, true>(range, group)
-                     : update_in_one_pass<false, false>(range, group))
-      return;
-    torch::Tensor gradients = scaled(range.gradients);
-    if (group.weight_decay != 0) gradients = gradients.add(range.values, group.weight_decay);
-    const torch::Tensor& square = range.moments[0];
-    square.mul_(alpha).addcmul_(gradients, gradients, 1 - alpha);
-    torch::Tensor denominator;
-    if (centered) {
-      const torch::Tensor& mean = range.moments.back();
-      mean.mul_(alpha).add_(gradients, 1 - alpha);
-      denominator = square.addcmul(mean, mean, -1).sqrt_().add_(eps);
-    } else {
-      denominator = square.sqrt().add_(eps);
-    }
-    if (momentum > 0) {
-      const torch::Tensor& buffer = range.moments[1];
-      buffer.mul_(momentum).addcdiv_(gradients, denominator);
-      range.values.add_(buffer, -group.lr);
-    } else {
-      range.values.addcdiv_(gradients, denominator, -group.lr);
-    }
-  }
+  ETUDE_INLINE void update_range(const Range& range, const ParamGroup& group, std::int64_t) override;
 
  private:
   template <bool with_momentum, bool with_mean>
-  bool update_in_one_pass(const Range& range, const ParamGroup& group) const {
-    const auto update = [alpha = options_.alpha, eps = options_.eps, momentum = options_.momentum,
-                         lr = group.lr, penalty = group.weight_decay,
-                         scale = gradient_scale()](auto& value, auto gradient, auto& square, auto&... rest) {
-      const auto more = std::tie(rest...);
-      gradient = gradient * scale + value * penalty;
-      square = square * alpha + gradient * gradient * (1 - alpha);
-      auto variance = square;
-      if constexpr (with_mean) {
-        auto& mean = std::get<sizeof...(rest) - 1>(more);
-        mean = mean * alpha + gradient * (1 - alpha);
-        variance = square - mean * mean;
-      }
-      gradient = gradient / (sqrt(variance) + eps);
-      if constexpr (with_momentum) {
-        auto& buffer = std::get<0>(more);
-        gradient = buffer = buffer * momentum + gradient;
-      }
-      value = value - gradient * lr;
-    };
-    return detail::one_pass<1 + with_momentum + with_mean>(range.values, range.gradients, range.moments,
-                                                           update);
-  }
+  bool update_in_one_pass(const Range& range, const ParamGroup& group) const;
 
-  static std::vector<Moment> moments_of(const RMSpropOptions& options) {
-    std::vector<Moment> moments{{"square_avg"}};
-    if (options.momentum > 0) moments.push_back({"momentum_buffer"});
-    if (options.centered) moments.push_back({"grad_avg"});
-    return moments;
-  }
+  static std::vector<Moment> moments_of(const RMSpropOptions& options);
 
   RMSpropOptions options_;
 };
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/optim/rmsprop-inl.hpp"
+#endif

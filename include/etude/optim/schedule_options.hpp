@@ -1,0 +1,28 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "etude/error.hpp"
+#include "etude/optim/options.hpp"
+#include "etude/reflect/enum.hpp"
+#include "etude/training_arguments.hpp"
+
+/// The options that a user gives a schedule, or none.
+namespace etude::detail {
+
+template <typename Options>
+Options schedule_options(SchedulerType type, const nlohmann::json& kwargs) {
+  Options options;
+  read_options(kwargs, options, fmt::format("lr_scheduler_kwargs of {}", type));
+  return options;
+}
+
+inline void no_schedule_options(SchedulerType type, const nlohmann::json& kwargs) {
+  if (!kwargs.empty()) {
+    throw ArgumentError(fmt::format("lr_scheduler_kwargs is {}: {} has no options", kwargs.dump(), type));
+  }
+}
+
+}  // namespace etude::detail

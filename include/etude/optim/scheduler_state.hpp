@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "etude/linkage.hpp"
+
+namespace etude {
+
+/// The state of a scheduler: lists of plain numbers by name.
+using SchedulerState = std::map<std::string, std::vector<double>>;
+
+namespace detail {
+
+/// The number, or numbers, called `name`. Throws CheckpointError when they are missing or not `count`.
+const std::vector<double>& numbers_in(const SchedulerState& state, const std::string& name,
+                                      std::size_t count);
+
+/// One learning rate for each group.
+const std::vector<double>& rates_in(const SchedulerState& state, const std::string& name, std::size_t count);
+
+/// The best metric so far, which is infinite before the first.
+void load_number(const SchedulerState& state, const std::string& name, double& target);
+
+void load_number(const SchedulerState& state, const std::string& name, std::int64_t& target);
+
+/// Throws CheckpointError if `state` has what `known` hasn't, so that it must be another scheduler's.
+void check_names(const SchedulerState& state, const SchedulerState& known);
+
+}  // namespace detail
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/optim/scheduler_state-inl.hpp"
+#endif
