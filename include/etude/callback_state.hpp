@@ -1,12 +1,6 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <concepts>
-#include <cstddef>
-#include <exception>
-#include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -14,10 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "etude/linkage.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/json_reader.hpp"
 #include "etude/reflect/struct.hpp"
-#include "etude/reflect/three_way.hpp"
 #include "etude/reflect/type_name.hpp"
 
 namespace etude {
@@ -46,6 +40,52 @@ constexpr std::string_view state_key() {
   }
 }
 
+/// What CallbackState needs to know of a callback's type.
+struct CallbackAccess {
+  using Json = nlohmann::ordered_json;
+
+  bool keeps_own_state;
+  /// Its own state, or its members.
+  Json (*save)(const void* callback);
+  /// Takes over what `save` gives; returns what is wrong with it, in words.
+  std::vector<std::string> (*load)(void* callback, const Json& saved, const std::string& key);
+  /// The members of one that was just made; null if nobody can make one without arguments.
+  Json (*defaults)();
+};
+
+template <class Callback>
+constexpr CallbackAccess callback_access() {
+  using Json = nlohmann::ordered_json;
+  if constexpr (KeepsOwnState<Callback>) {
+    return {
+        .keeps_own_state = true,
+        .save = [](const void* callback) -> Json { return static_cast<const Callback*>(callback)->state(); },
+        .load =
+            [](void* callback, const Json& saved, const std::string&) {
+              static_cast<Callback*>(callback)->load_state(saved);
+              return std::vector<std::string>();
+            },
+        .defaults = nullptr};
+  } else {
+    CallbackAccess access{
+        .keeps_own_state = false,
+        .save = [](const void* callback) { return to_json_value(*static_cast<const Callback*>(callback)); },
+        .load =
+            [](void* callback, const Json& saved, const std::string& key) {
+              JsonReader reader;
+              reader.read(saved, *static_cast<Callback*>(callback), key);
+              return std::move(reader.faults);
+            },
+        .defaults = nullptr};
+    if constexpr (std::is_default_constructible_v<Callback>)
+      access.defaults = [] { return to_json_value(Callback{}); };
+    return access;
+  }
+}
+
+template <class Callback>
+inline constexpr CallbackAccess access_to = callback_access<Callback>();
+
 }  // namespace detail
 
 /// What a checkpoint says of the callbacks that isn't as they are now, in words.
@@ -60,100 +100,36 @@ struct StateReport {
 class CallbackState {
  public:
   template <detail::Stateful Callback>
-  explicit CallbackState(Callback& callback) : key_(detail::state_key<Callback>()) {
-    if constexpr (detail::KeepsOwnState<Callback>) {
-      save_ = [&callback](const Json&) {
-        return Json{{"args", Json::object()}, {"attributes", callback.state()}};
-      };
-      load_ = [&callback](const Json&, const Json& saved, std::string_view key, StateReport& report) {
-        try {
-          callback.load_state(saved.at("attributes"));
-        } catch (const std::exception& error) {
-          report.problems.push_back(fmt::format("the state of {} can't be used: {}", key, error.what()));
-        }
-      };
-    } else {
-      given_ = to_json_value(callback);
-      save_ = [&callback](const Json& given) {
-        return Json{{"args", changed(defaults<Callback>(), given)},
-                    {"attributes", changed(given, to_json_value(callback))}};
-      };
-      load_ = [&callback](const Json& given, const Json& saved, std::string_view key, StateReport& report) {
-        auto given_then = defaults<Callback>();
-        given_then.update(saved.at("args"));
-        const auto& attributes = saved.at("attributes");
-        for (const auto& [name, value] : attributes.items())
-          if (!given.contains(name))
-            report.problems.push_back(fmt::format("{} has no member {} any more", key, name));
-        const auto merged = three_way(given_then, attributes, given, report.differences, key);
-        detail::JsonReader reader;
-        reader.read(merged, callback, std::string(key));
-        for (auto& fault : reader.faults) report.problems.push_back(std::move(fault));
-      };
-    }
-  }
+  explicit CallbackState(Callback& callback)
+      : CallbackState(detail::state_key<Callback>(), &callback, detail::access_to<Callback>) {}
 
   const std::string& key() const { return key_; }
-  nlohmann::ordered_json save() const { return save_(given_); }
-  void load(const nlohmann::ordered_json& saved, StateReport& report) const {
-    if (saved.is_object() && saved.contains("args") && saved["args"].is_object() &&
-        saved.contains("attributes") && saved["attributes"].is_object())
-      return load_(given_, saved, key_, report);
-    report.problems.push_back(
-        fmt::format("the state of {} can't be used: it has no args and attributes", key_));
-  }
+  nlohmann::ordered_json save() const;
+  void load(const nlohmann::ordered_json& saved, StateReport& report) const;
 
  private:
   using Json = nlohmann::ordered_json;
 
-  template <class Callback>
-  static Json defaults() {
-    if constexpr (std::is_default_constructible_v<Callback>)
-      return to_json_value(Callback{});
-    else
-      return Json::object();
-  }
+  CallbackState(std::string_view key, void* callback, const detail::CallbackAccess& access);
+  Json defaults() const;
+  void load_own(const Json& saved, StateReport& report) const;
+  void load_members(const Json& saved, StateReport& report) const;
 
   std::string key_;
-  Json given_ = Json::object();
-  std::function<Json(const Json&)> save_;
-  std::function<void(const Json&, const Json&, std::string_view, StateReport&)> load_;
+  void* callback_;
+  const detail::CallbackAccess* access_;
+  Json given_;  // its members when this was made
 };
 
 /// The states of several callbacks by key; of those that share a key, a list in their order.
-inline nlohmann::ordered_json save_states(const std::vector<CallbackState>& callbacks) {
-  std::map<std::string, std::vector<nlohmann::ordered_json>> states;
-  for (const auto& callback : callbacks) states[callback.key()].push_back(callback.save());
-  auto result = nlohmann::ordered_json::object();
-  for (auto& [key, list] : states)
-    result[key] = list.size() == 1 ? std::move(list.front()) : nlohmann::ordered_json(std::move(list));
-  return result;
-}
+nlohmann::ordered_json save_states(const std::vector<CallbackState>& callbacks);
 
 /// Gives callbacks the states that `save_states` wrote. What doesn't match is told, and no reason to stop.
-inline void load_states(const nlohmann::ordered_json& saved, const std::vector<CallbackState>& callbacks,
-                        StateReport& report) {
-  if (!saved.is_object())
-    return report.problems.push_back("the states of the callbacks can't be used: they are no JSON object");
-  std::map<std::string, std::size_t> used;
-  const auto states_of = [&](const std::string& key) {
-    if (!saved.contains(key)) return std::vector<nlohmann::ordered_json>();
-    const auto& states = saved[key];
-    return states.is_array() ? states.get<std::vector<nlohmann::ordered_json>>() : std::vector{states};
-  };
-  for (const auto& callback : callbacks) {
-    const auto states = states_of(callback.key());
-    const auto next = used[callback.key()]++;
-    if (next < states.size())
-      callback.load(states[next], report);
-    else
-      report.problems.push_back(fmt::format("there is no state of {}: it starts anew", callback.key()));
-  }
-  for (const auto& [key, states] : saved.items())
-    if (const auto count = states_of(key).size(); key != "TrainerControl" && used[key] < count)
-      report.problems.push_back(
-          fmt::format("there is the state of {} {}, for which there is no callback",
-                      count - used[key] == 1 ? "a" : fmt::format("{}", count - used[key]), key));
-}
+void load_states(const nlohmann::ordered_json& saved, const std::vector<CallbackState>& callbacks,
+                 StateReport& report);
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/callback_state-inl.hpp"
+#endif

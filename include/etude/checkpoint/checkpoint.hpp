@@ -1,34 +1,26 @@
 #pragma once
 
-#include <fmt/format.h>
-#include <torch/types.h>
-#include <torch/version.h>
-
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <memory>
-#include <optional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "etude/callback_state.hpp"
 #include "etude/checkpoint/model_files.hpp"
 #include "etude/checkpoint/random_state.hpp"
-#include "etude/checkpoint/safetensors.hpp"
 #include "etude/checkpoint/snapshot_buffers.hpp"
 #include "etude/checkpoint/store.hpp"
-#include "etude/error.hpp"
-#include "etude/loop/core.hpp"
-#include "etude/message.hpp"
-#include "etude/reflect/json.hpp"
+#include "etude/linkage.hpp"
 
 /// `output_dir/checkpoint-STEP`: weights, optimizer, schedule, generators, callbacks and where the training
 /// is, in safetensors and JSON, with a manifest of checksums.
 namespace etude {
+
+class CallbackState;
+struct TrainerControl;
+struct TrainerCore;
+struct TrainerState;
 
 inline constexpr const char* half_done_file = "half_done_accumulation.safetensors";
 
@@ -36,178 +28,49 @@ inline constexpr const char* half_done_file = "half_done_accumulation.safetensor
 struct CheckpointContents {
   std::int64_t step = 0;
   std::string reason;
-  std::vector<NamedTensor> model;
-  std::map<std::string, std::vector<NamedTensor>> tensors;  ///< by file
-  std::map<std::string, std::string> texts;                 ///< by file
+  StateDict model;
+  std::map<std::string, StateDict> tensors;  ///< by file
+  std::map<std::string, std::string> texts;  ///< by file
 
   /// Makes it independent of what goes on.
-  void detach(SnapshotBuffers& buffers) {
-    std::vector<std::vector<NamedTensor>*> lists{&model};
-    for (auto& [file, list] : tensors) lists.push_back(&list);
-    buffers.copy(std::move(lists));
-  }
-
-  void write(FolderWriter& writer) const {
-    write_model_files(writer, model);
-    for (const auto& [file, list] : tensors) {
-      const auto out = writer.create(file);
-      write_safetensors(*out, list, {});
-      out->finish();
-    }
-    for (const auto& [file, text] : texts) writer.write_text(file, text);
-  }
-
-  Manifest facts() const { return {.libtorch = TORCH_VERSION, .global_step = step, .reason = reason}; }
+  void detach(SnapshotBuffers& buffers);
+  void write(FolderWriter& writer) const;
+  Manifest facts() const;
 };
 
 /// The text of `trainer_state.json`: keys in their order, and numbers that aren't finite as Python writes and
 /// reads them, bare.
-inline std::string trainer_state_text(const TrainerState& state) {
-  auto text = to_json_text(state, KeyOrder::sorted);
-  for (const std::string word : {"NaN", "Infinity", "-Infinity"}) {
-    const auto quoted = ": \"" + word + "\"";  // In a string its quotes would be escaped.
-    for (std::size_t at = 0; (at = text.find(quoted, at)) != text.npos;)
-      text.replace(at, quoted.size(), ": " + word);
-  }
-  return text;
-}
+std::string trainer_state_text(const TrainerState& state);
 
 namespace detail {
 
-inline nlohmann::json stateful_callbacks(const std::vector<CallbackState>& callbacks,
-                                         const TrainerControl& control) {
-  nlohmann::json states = save_states(callbacks);
-  states["TrainerControl"] = {{"args", to_json_value(control)}, {"attributes", nlohmann::json::object()}};
-  return states;
-}
+nlohmann::json stateful_callbacks(const std::vector<CallbackState>& callbacks, const TrainerControl& control);
 
 // The gradients and losses of an accumulation group that is under way. The buffers that its forward passes
 // have changed come here too, and `model` gets those from before: it may be the best one.
-inline std::vector<NamedTensor> half_done(TrainerCore& core, std::vector<NamedTensor>& model) {
-  std::vector<NamedTensor> result;
-  auto& flat = core.optimizer->flat_parameters();
-  flat.mend();
-  for (std::size_t i = 0; i < flat.layout()->slots.size(); ++i)
-    if (flat.has_gradient(i))
-      result.emplace_back("gradients." + flat.layout()->slots[i].name, flat.parameter(i).grad());
-  for (std::size_t i = 0; i < core.losses.size(); ++i)
-    result.emplace_back(fmt::format("losses.{}", i), core.losses[i]);
-  for (auto& [name, tensor] : model) {
-    const auto found = std::ranges::find_if(
-        core.group_buffers, [&tensor = tensor](const auto& buffer) { return buffer.first.is_same(tensor); });
-    if (found == core.group_buffers.end() || torch::equal(tensor, found->second)) continue;
-    result.emplace_back("buffers." + name, tensor);
-    tensor = found->second;
-  }
-  return result;
-}
-
-inline void load_half_done(TrainerCore& core, const std::vector<NamedTensor>& saved) {
-  const torch::NoGradGuard no_grad;
-  std::map<std::string, torch::Tensor> tensors(saved.begin(), saved.end());
-  auto& flat = core.optimizer->flat_parameters();
-  flat.mend();
-  for (std::size_t i = 0; i < flat.layout()->slots.size(); ++i)
-    if (const auto found = tensors.find("gradients." + flat.layout()->slots[i].name);
-        found != tensors.end()) {
-      const auto& parameter = flat.parameter(i);
-      if (parameter.sizes() != found->second.sizes())
-        throw CheckpointError(
-            fmt::format("{}: {} must be {}", half_done_file, found->first, describe(parameter)));
-      auto& gradient = parameter.mutable_grad();
-      if (!gradient.defined()) gradient = torch::zeros_like(parameter.detach());
-      gradient.copy_(found->second);  // in place, so that it counts as one that came
-    }
-  for (auto& [name, tensor] : core.model.state_dict())
-    if (const auto found = tensors.find("buffers." + name); found != tensors.end()) {
-      if (tensor.sizes() != found->second.sizes())
-        throw CheckpointError(
-            fmt::format("{}: {} must be {}", half_done_file, found->first, describe(tensor)));
-      tensor.copy_(found->second);
-    }
-  core.losses.clear();
-  for (std::int64_t i = 0; i < core.progress.position.micro_batches; ++i) {
-    const auto name = fmt::format("losses.{}", i);
-    if (!tensors.contains(name))
-      throw CheckpointError(fmt::format("{}: {} is missing", half_done_file, name));
-    core.losses.push_back(tensors.at(name).to(core.device, /*non_blocking=*/false, /*copy=*/true));
-  }
-}
+StateDict half_done(TrainerCore& core, StateDict& model);
+void load_half_done(TrainerCore& core, const StateDict& saved);
 
 }  // namespace detail
 
 /// What a checkpoint of where `core` is now consists of; its tensors are the model's own.
-inline CheckpointContents checkpoint_contents(TrainerCore& core, const std::vector<CallbackState>& callbacks,
-                                              std::string reason) {
-  CheckpointContents contents{.step = core.state.global_step,
-                              .reason = std::move(reason),
-                              .model = core.model.state_dict(),
-                              .tensors = {},
-                              .texts = {}};
-  if (!core.args.save_only_model && core.optimizer) {
-    contents.tensors["optimizer.safetensors"] = core.optimizer->state();
-    contents.texts["optimizer.json"] = to_json_text(core.optimizer->options_state());
-    contents.texts["scheduler.json"] = to_json_text(core.lr_scheduler->state());
-    auto& random = contents.tensors["random_state.safetensors"];
-    for (const auto& [name, state] : random_state(core.options.generators)) random.emplace_back(name, state);
-    const auto& position = core.progress.position;
-    if (core.train_dataloader)
-      if (const auto state = core.train_dataloader->sampler_state(position.exhausted || !position.begun);
-          !state.empty())
-        random.emplace_back("sampler", detail::bytes_of(state));
-    if (core.progress.position.micro_batches > 0) {
-      for (const auto& [name, state] : core.group_random_state) random.emplace_back("group." + name, state);
-      contents.tensors[half_done_file] = detail::half_done(core, contents.model);
-    }
-    contents.texts["training_progress.json"] = to_json_text(core.current_progress());
-  }
-  core.state.stateful_callbacks = detail::stateful_callbacks(callbacks, core.control);
-  contents.texts["training_args.json"] = to_json_text(core.options.args);
-  contents.texts["trainer_state.json"] = trainer_state_text(core.state);
-  return contents;
-}
+CheckpointContents checkpoint_contents(TrainerCore& core, const std::vector<CallbackState>& callbacks,
+                                       std::string reason);
 
 /// Waits for the checkpoint that is being written behind the training, if any. Throws what has thrown there;
 /// the checkpoint is then none.
-inline void wait_for_checkpoint(TrainerCore& core) {
-  try {
-    core.writing.wait();
-  } catch (...) {
-    core.unannounced.reset();
-    throw;
-  }
-}
+void wait_for_checkpoint(TrainerCore& core);
 
 /// Writes `output_dir/checkpoint-STEP` of where `core` is, whole or not at all, and returns its path. With
 /// `save_async` it is on the disk when `wait_for_checkpoint` has returned. Throws CheckpointError.
-inline std::filesystem::path write_checkpoint(TrainerCore& core,
-                                              const std::vector<CallbackState>& callbacks) {
-  if (core.updating)
-    throw Error("a checkpoint can't be written while the optimizer is at work: do it at StepEnd");
-  wait_for_checkpoint(core);
-  auto& store = core.checkpoint_store();
-  auto& state = core.state;
-  if (const auto best = state.best_global_step)
-    if (*best == state.global_step || store.has(*best))
-      state.best_model_checkpoint = store.folder(*best).string();
-  const std::shared_ptr<FolderWriter> writer = store.create(state.global_step);
-  if (core.options.processing_class) core.options.processing_class.save(writer->folder());
-  auto contents = checkpoint_contents(core, callbacks, core.save_reason);
-  const std::optional<std::filesystem::path> best = state.best_model_checkpoint;
-  const auto target = writer->target();
-  const auto write = [&core, &store, writer, best,
-                      limit = core.args.save_total_limit](const CheckpointContents& of) {
-    of.write(*writer);
-    if (const auto problem = store.commit(*writer, of.facts(), limit, best))
-      message(core.args, LogLevel::warning, "{}", *problem);
-  };
-  if (!core.args.save_async) {
-    write(contents);
-  } else {
-    contents.detach(core.snapshot);
-    core.writing.start([write, contents = std::move(contents)] { write(contents); });
-  }
-  return target;
-}
+std::filesystem::path write_checkpoint(TrainerCore& core, const std::vector<CallbackState>& callbacks);
+
+/// Writes `output_dir/trainer_state.json`: the state as it is now, the whole history of logs in it. Throws
+/// CheckpointError.
+void write_trainer_state(TrainerCore& core, const std::vector<CallbackState>& callbacks);
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/checkpoint/checkpoint-inl.hpp"
+#endif

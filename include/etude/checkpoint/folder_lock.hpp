@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "etude/checkpoint/descriptor.hpp"
 #include "etude/checkpoint/file_system.hpp"
 
 namespace etude {

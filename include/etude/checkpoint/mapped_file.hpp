@@ -1,6 +1,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -13,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "etude/checkpoint/descriptor.hpp"
 #include "etude/checkpoint/file_system.hpp"
 #include "etude/error.hpp"
 

@@ -1,270 +1,65 @@
 #pragma once
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
-#include "etude/checkpoint/checkpoint.hpp"
-#include "etude/checkpoint/folder.hpp"
-#include "etude/checkpoint/model_files.hpp"
-#include "etude/checkpoint/random_state.hpp"
-#include "etude/checkpoint/safetensors.hpp"
-#include "etude/checkpoint/store.hpp"
-#include "etude/error.hpp"
-#include "etude/loop/core.hpp"
-#include "etude/loop/progress.hpp"
-#include "etude/message.hpp"
-#include "etude/reflect/json.hpp"
-#include "etude/reflect/three_way.hpp"
+#include "etude/linkage.hpp"
 #include "etude/trainer_options.hpp"
-#include "etude/trainer_state.hpp"
 
 namespace etude {
-namespace detail {
 
-template <class T>
-T read_json(FolderReader& folder, const std::string& name) {
-  try {
-    return from_json_text<T>(folder.text(name));
-  } catch (const ArgumentError& error) {
-    throw CheckpointError(fmt::format("{}: {}", (folder.folder() / name).string(), error.what()));
-  }
-}
-
-template <class T>
-std::optional<T> read_json_if_any(FolderReader& folder, const std::string& name) {
-  return folder.has(name) ? std::optional(read_json<T>(folder, name)) : std::nullopt;
-}
-
-inline std::vector<NamedTensor> read_tensors_if_any(FolderReader& folder, const std::string& name) {
-  return folder.has(name) ? load_safetensors(folder.map(name)).tensors : std::vector<NamedTensor>();
-}
-
-}  // namespace detail
-
-/// A checkpoint as it was read: whole, and nothing of it in use yet.
-struct ResumePoint {
-  std::filesystem::path path;
-  std::optional<Manifest> manifest;  ///< none of a checkpoint that another program wrote
-  std::vector<NamedTensor> model;
-  TrainerState state;
-  std::optional<TrainingProgress> progress;
-  std::optional<std::vector<NamedTensor>> optimizer;
-  std::optional<nlohmann::ordered_json> optimizer_options;
-  std::optional<SchedulerState> scheduler;
-  std::optional<nlohmann::ordered_json> training_args;
-  RandomState random, group_random;  ///< the latter of the half-done accumulation
-  std::string sampler;
-  std::vector<NamedTensor> half_done;
-};
-
-namespace detail {
-
-/// Throws CheckpointError for numbers that no training comes to.
-inline void check_place(const ResumePoint& point) {
-  constexpr std::int64_t most = 1'000'000'000'000'000;
-  const auto& state = point.state;
-  const auto require = [&](bool good, const char* what) {
-    if (!good) throw CheckpointError(fmt::format("{}: {}", point.path.string(), what));
-  };
-  const auto counts = [&](std::int64_t number) { return number >= 0 && number <= most; };
-  require(counts(state.global_step), "global_step must be from 0 to 1e15");
-  require(!point.manifest || point.manifest->global_step == state.global_step,
-          "global_step isn't that of the manifest");
-  if (!point.progress) return;
-  const auto& progress = *point.progress;
-  const auto& position = progress.position;
-  require(counts(position.epoch) && counts(position.examples) && counts(position.padded_examples),
-          "position must be counted from 0 to 1e15");
-  require(position.micro_batches >= 0 &&
-              position.micro_batches < std::max<std::int64_t>(progress.gradient_accumulation_steps, 1),
-          "micro_batches must be fewer than gradient_accumulation_steps");
-  require(counts(progress.last_logged_step) && progress.last_logged_step <= state.global_step,
-          "last_logged_step must be from 0 to global_step");
-  require(counts(std::abs(progress.extra_steps)) && counts(std::abs(progress.extra_epochs)),
-          "extra_steps and extra_epochs must be at most 1e15");
-  for (std::int64_t i = 0; i < position.micro_batches; ++i)
-    require(
-        std::ranges::any_of(point.half_done,
-                            [&](const auto& named) { return named.first == fmt::format("losses.{}", i); }),
-        "losses of the half-done accumulation are missing");
-}
-
-}  // namespace detail
+class CheckpointStore;
+class FolderReader;
+struct ResumePoint;
+struct StateReport;
+struct TrainerState;
+struct TrainingProgress;
 
 /// Reads a checkpoint, each file checked against the manifest. Throws CheckpointError.
-inline ResumePoint read_resume_point(FolderReader& folder) {
-  ResumePoint point{
-      .path = folder.folder(),
-      .manifest = folder.manifest(),
-      .model = read_model_files(folder),
-      .state = detail::read_json<TrainerState>(folder, "trainer_state.json"),
-      .progress = detail::read_json_if_any<TrainingProgress>(folder, "training_progress.json"),
-      .optimizer = {},
-      .optimizer_options = detail::read_json_if_any<nlohmann::ordered_json>(folder, "optimizer.json"),
-      .scheduler = detail::read_json_if_any<SchedulerState>(folder, "scheduler.json"),
-      .training_args = detail::read_json_if_any<nlohmann::ordered_json>(folder, "training_args.json"),
-      .random = {},
-      .group_random = {},
-      .sampler = {},
-      .half_done = detail::read_tensors_if_any(folder, half_done_file)};
-  if (folder.has("optimizer.safetensors"))
-    point.optimizer = detail::read_tensors_if_any(folder, "optimizer.safetensors");
-  for (auto& [name, bytes] : detail::read_tensors_if_any(folder, "random_state.safetensors")) {
-    constexpr std::string_view group = "group.";
-    if (name == "sampler")
-      point.sampler = detail::text_of(bytes);
-    else if (name.starts_with(group))
-      point.group_random[name.substr(group.size())] = bytes;
-    else
-      point.random[name] = bytes;
-  }
-  detail::check_place(point);
-  return point;
-}
+ResumePoint read_resume_point(FolderReader& folder);
 
 /// The state that a checkpoint was written in, one of Hugging Face's too. Keys that it doesn't know, of
 /// another version, are passed over.
-inline TrainerState load_trainer_state(const std::filesystem::path& checkpoint) {
-  FolderReader folder(checkpoint, /*need_manifest=*/false);
-  return detail::read_json<TrainerState>(folder, "trainer_state.json");
-}
+TrainerState load_trainer_state(const std::filesystem::path& checkpoint);
 
 /// The checkpoint that `resume` means; nothing where there may be none. Of those in `output_dir` it is the
 /// newest that is whole: others are told of and passed over. Throws CheckpointError if there is none, or the
 /// one at a path can't be used; where there may be none, too, if there are some and none can be read.
-inline std::optional<ResumePoint> find_resume_point(const TrainOptions::Resume& resume,
-                                                    const CheckpointStore& store,
-                                                    const TrainingArguments& args) {
-  if (!resume.path.empty()) {
-    std::error_code error;
-    if (!std::filesystem::exists(resume.path / "trainer_state.json", error))
-      throw CheckpointError(
-          fmt::format("Can't find a valid checkpoint at {}: resume_from_checkpoint must be the folder of a "
-                      "checkpoint, with a trainer_state.json",
-                      resume.path.string()));
-    const auto path = resume.path.has_filename() ? resume.path : resume.path.parent_path();
-    FolderReader folder(path, /*need_manifest=*/false);
-    folder.verify();
-    return read_resume_point(folder);
-  }
-  std::string first_fault;
-  const auto pass_over = [&](const std::filesystem::path& path, std::string_view why) {
-    message(args, LogLevel::warning, "{} is passed over: {}", path.string(), why);
-    std::error_code error;
-    if (first_fault.empty() && std::filesystem::exists(path / manifest_file, error)) first_fault = why;
-  };
-  for (const auto& path : store.candidates(pass_over)) try {
-      FolderReader folder(path);
-      folder.verify();
-      return read_resume_point(folder);
-    } catch (const CheckpointError& error) {
-      pass_over(path, error.what());
-    }
-  if (!first_fault.empty())
-    throw CheckpointError(
-        fmt::format("No valid checkpoint found in output directory ({}), and there are some: {}",
-                    store.output_dir().string(), first_fault));
-  if (resume.may_be_none) return std::nullopt;
-  throw CheckpointError(
-      fmt::format("No valid checkpoint found in output directory ({}), and resume_from_checkpoint is true",
-                  store.output_dir().string()));
-}
+std::optional<ResumePoint> find_resume_point(const TrainOptions::Resume& resume, const CheckpointStore& store,
+                                             const TrainingArguments& args);
 
 namespace detail {
 
+/// Throws CheckpointError for numbers that no training comes to.
+void check_place(const ResumePoint& point);
+
 /// Whether the run of `checkpoint` came to its end at that step: `output_dir/trainer_state.json` says so.
-inline bool ended_in_good_order(const ResumePoint& checkpoint) {
-  try {
-    const MappedFile file(checkpoint.path.parent_path() / "trainer_state.json");
-    const auto last = from_json_text<TrainerState>(file.text());
-    const auto& before = checkpoint.state.log_history;
-    return last.global_step == checkpoint.state.global_step && last.log_history.size() >= before.size() &&
-           std::equal(before.begin(), before.end(), last.log_history.begin(),
-                      [](const auto& a, const auto& b) {
-                        return to_json_value(a).dump() == to_json_value(b).dump();  // NaN is no less equal
-                      });
-  } catch (const Error&) {
-    return false;
-  }
-}
+bool ended_in_good_order(const ResumePoint& checkpoint);
 
 /// What is told of arguments that aren't those of the checkpoint; those given now win.
-inline std::vector<std::string> changed_arguments(const ResumePoint& checkpoint,
-                                                  const TrainingArguments& args) {
-  std::vector<std::string> differences;
-  if (checkpoint.training_args)
-    three_way(*checkpoint.training_args, nlohmann::ordered_json::object(), to_json_value(args), differences);
-  return differences;
-}
+std::vector<std::string> changed_arguments(const ResumePoint& checkpoint, const TrainingArguments& args);
 
 /// Whether the learning rates of the steps to come are to be computed from the arguments.
-inline bool rates_are_new(const std::vector<std::string>& differences, const TrainerState& then,
-                          std::int64_t max_steps) {
-  return then.max_steps != max_steps || std::ranges::any_of(differences, [](std::string_view line) {
-           return line.starts_with("learning_rate:") || line.starts_with("lr_scheduler_") ||
-                  line.starts_with("warmup_steps:");
-         });
-}
+bool rates_are_new(const std::vector<std::string>& differences, const TrainerState& then,
+                   std::int64_t max_steps);
 
 /// The optimizer that was asked for keeps what fits it: its moments start anew if it is of another kind.
-inline void load_optimizer(const ResumePoint& checkpoint, Optimizer& optimizer,
-                           const std::vector<std::string>& arguments, bool& rates_are_new,
-                           StateReport& report) {
-  const auto& options = checkpoint.optimizer_options;
-  const bool is_another =
-      (options && options->is_object() && options->contains("type") &&
-       (*options)["type"] != optimizer.type()) ||
-      std::ranges::any_of(arguments, [](std::string_view line) { return line.starts_with("optim"); });
-  if (options) rates_are_new |= optimizer.load_options(*options, report.differences);
-  if (!checkpoint.optimizer)
-    return report.problems.push_back("there is no state of the optimizer: it starts anew");
-  try {
-    optimizer.load_state(*checkpoint.optimizer);
-  } catch (const CheckpointError& error) {
-    if (!is_another) throw;
-    report.problems.push_back(fmt::format("the optimizer is another and starts anew: {}", error.what()));
-  }
-}
+void load_optimizer(const ResumePoint& checkpoint, Optimizer& optimizer,
+                    const std::vector<std::string>& arguments, bool& rates_are_new, StateReport& report);
 
-inline void load_scheduler(const ResumePoint& checkpoint, LRScheduler& scheduler, bool rates_are_new,
-                           std::vector<std::string>& problems) {
-  const auto step = checkpoint.state.global_step;
-  if (!checkpoint.scheduler) {
-    scheduler.fast_forward(step);
-    return problems.push_back(fmt::format("there is no state of the schedule: it is set to step {}", step));
-  }
-  const auto count = checkpoint.scheduler->find("step_count");
-  if (count == checkpoint.scheduler->end() || count->second != std::vector{static_cast<double>(step)})
-    throw CheckpointError(fmt::format("{}: step_count must be the global_step, {}",
-                                      (checkpoint.path / "scheduler.json").string(), step));
-  scheduler.load_state(*checkpoint.scheduler, rates_are_new);
-}
+void load_scheduler(const ResumePoint& checkpoint, LRScheduler& scheduler, bool rates_are_new,
+                    std::vector<std::string>& problems);
 
 /// Where another program's checkpoint is in the data, as Hugging Face's Trainer reckons it.
-inline TrainingProgress progress_by_steps(const TrainerState& state, const TrainingArguments& args,
-                                          std::int64_t updates_per_epoch) {
-  TrainingProgress progress{.started = true};
-  const auto batches = state.global_step % updates_per_epoch * args.gradient_accumulation_steps;
-  progress.position.epoch = state.global_step / updates_per_epoch;
-  progress.position.examples = progress.position.padded_examples = batches * args.per_device_train_batch_size;
-  progress.position.begun = batches > 0;
-  progress.train_batch_size = args.per_device_train_batch_size;
-  progress.gradient_accumulation_steps = args.gradient_accumulation_steps;
-  progress.last_logged_step = state.global_step;
-  return progress;
-}
+TrainingProgress progress_by_steps(const TrainerState& state, const TrainingArguments& args,
+                                   std::int64_t updates_per_epoch);
 
 }  // namespace detail
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/checkpoint/resume-inl.hpp"
+#endif

@@ -3,12 +3,11 @@
 #include <torch/types.h>
 
 #include <cstddef>
-#include <cstdint>
-#include <map>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
+
+#include "etude/linkage.hpp"
 
 namespace etude {
 
@@ -17,33 +16,16 @@ class SnapshotBuffers {
  public:
   /// Replaces each tensor by a copy on the CPU that is valid until the next call; names of one tensor stay
   /// names of one.
-  void copy(std::vector<std::vector<std::pair<std::string, torch::Tensor>>*> lists) {
-    const torch::NoGradGuard no_grad;
-    std::map<std::tuple<const void*, std::vector<std::int64_t>, std::vector<std::int64_t>, torch::ScalarType,
-                        bool, bool>,
-             torch::Tensor>
-        copies;
-    std::size_t next = 0;
-    for (auto* list : lists)
-      for (auto& [name, tensor] : *list) {
-        auto& copy = copies[{tensor.data_ptr(), tensor.sizes().vec(), tensor.strides().vec(),
-                             tensor.scalar_type(), tensor.is_conj(), tensor.is_neg()}];
-        if (!copy.defined()) copy = copy_into(next++, tensor);
-        tensor = copy;
-      }
-    buffers_.resize(next);
-  }
+  void copy(std::vector<std::vector<std::pair<std::string, torch::Tensor>>*> lists);
 
  private:
-  torch::Tensor copy_into(std::size_t i, const torch::Tensor& tensor) {
-    if (i == buffers_.size()) buffers_.emplace_back();
-    auto& buffer = buffers_[i];
-    if (!buffer.defined() || buffer.sizes() != tensor.sizes() || buffer.scalar_type() != tensor.scalar_type())
-      buffer = torch::empty(tensor.sizes(), tensor.options().device(torch::kCPU).requires_grad(false));
-    return buffer.copy_(tensor);
-  }
+  torch::Tensor copy_into(std::size_t i, const torch::Tensor& tensor);
 
   std::vector<torch::Tensor> buffers_;
 };
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/checkpoint/snapshot_buffers-inl.hpp"
+#endif

@@ -1,11 +1,9 @@
 #pragma once
 
-#include <fmt/format.h>
-
-#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,12 +11,11 @@
 
 #include "etude/callback_state.hpp"
 #include "etude/checkpoint/checkpoint.hpp"
-#include "etude/checkpoint/folder.hpp"
-#include "etude/checkpoint/model_files.hpp"
 #include "etude/checkpoint/resume.hpp"
+#include "etude/events.hpp"
+#include "etude/linkage.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/plan.hpp"
-#include "etude/message.hpp"
 
 namespace etude {
 
@@ -26,269 +23,120 @@ namespace etude {
 ///
 /// A training that is resumed raises `TrainBegin` and, within an epoch, `EpochBegin` again, for those who set
 /// something up there; afterwards everything that is saved is as it was when the checkpoint was written.
-template <class Trainer>
-class TrainingCheckpoints {
+class AnyTrainingCheckpoints {
  public:
   /// What an interruption may go back to: where something began that isn't done.
-  struct SafePoint {
-    TrainerControl control;
-    bool honouring;
-    std::size_t log_lines;
-    PendingLogs pending_logs;
-    nlohmann::ordered_json callbacks;
-    RandomState random;
-    std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers;  ///< of the model, each with a copy
+  class SafePoint {
+   private:
+    friend class AnyTrainingCheckpoints;
+    struct State;
+    std::shared_ptr<const State> state_;
   };
 
-  explicit TrainingCheckpoints(Trainer& trainer) : trainer_(trainer), core_(trainer.core_) {}
-
-  TrainingCheckpoints(const TrainingCheckpoints&) = delete;
-  TrainingCheckpoints& operator=(const TrainingCheckpoints&) = delete;
-  ~TrainingCheckpoints() {
-    trainer_.attempt([&] { wait_for_checkpoint(core_); });
-    if (core_.store) core_.store->unlock();
-  }
+  AnyTrainingCheckpoints(const AnyTrainingCheckpoints&) = delete;
+  AnyTrainingCheckpoints& operator=(const AnyTrainingCheckpoints&) = delete;
 
   bool may_save() const {
     return core_.args.save_strategy != SaveStrategy::no || core_.args.load_best_model_at_end;
   }
-  bool resumes() const { return point_.has_value(); }
+  bool resumes() const { return point_ != nullptr; }
   /// Whether the state in `output_dir` is not the one that the run has come to.
-  bool has_news() const {
-    return core_.store->has_written() || (resumes() && may_save() && !detail::ended_in_good_order(*point_));
-  }
-  const std::filesystem::path& path() const { return point_->path; }
+  bool has_news() const;
+  const std::filesystem::path& path() const;
 
   /// Finds and reads what is to be resumed. Nothing is changed yet.
-  void find(const TrainOptions::Resume& resume) {
-    wait_for_checkpoint(core_);
-    core_.store = std::make_unique<CheckpointStore>(core_.args.output_dir, core_.options.file_system);
-    if (may_save()) {
-      if (!core_.store->lock())
-        throw CheckpointError(fmt::format(
-            "output_dir is {}: another training is writing its checkpoints there", core_.args.output_dir));
-      for (const auto& problem : core_.store->clean()) message(core_.args, LogLevel::warning, "{}", problem);
-    }
-    if (resume) point_ = find_resume_point(resume, *core_.store, core_.args);
-    core_.store->begin(resumes() ? point_->manifest : std::nullopt);
-    if (!resumes() || !may_save()) return;
-    if (const auto problem = core_.store->finish_commit(path(), core_.args.save_total_limit,
-                                                        point_->state.best_model_checkpoint))
-      message(core_.args, LogLevel::warning, "{}", *problem);
-  }
+  void find(const TrainOptions::Resume& resume);
 
   /// Takes over weights, state and the place in the data; `plan` is what is left to do from there.
-  void load_training(TrainPlan& plan) {
-    auto& state = core_.state;
-    core_.model.load_state_dict(point_->model);
-    state = point_->state;
-    if (!point_->progress)
-      point_->progress = detail::progress_by_steps(state, core_.args, plan.updates_per_epoch);
-    core_.load_progress(*point_->progress);
-    auto& position = core_.progress.position;
-    if (point_->progress->train_batch_size != core_.args.per_device_train_batch_size ||
-        point_->progress->gradient_accumulation_steps != core_.args.gradient_accumulation_steps) {
-      position.micro_batches = 0;
-      position.padded_examples = position.examples;
-      if (const auto left = core_.train_dataloader->size(position.examples)) {
-        const auto before = std::exchange(plan, continued(plan, core_.args, state.global_step, position.epoch,
-                                                          position.exhausted ? 0 : *left));
-        core_.progress.extra_steps = plan.max_steps - before.max_steps;
-        core_.progress.extra_epochs = plan.num_train_epochs - before.num_train_epochs;
-      }
-    } else {
-      plan.max_steps += core_.progress.extra_steps;
-      plan.num_train_epochs += core_.progress.extra_epochs;
-    }
-    if (core_.args.ignore_data_skip)
-      position.examples = position.padded_examples = position.micro_batches = 0;
-    auto& control = core_.control;
-    if (control.should_training_stop &&
-        (point_->state.max_steps != plan.max_steps || detail::ended_in_good_order(*point_))) {
-      control.should_training_stop = false;
-      control.stop_reason.clear();
-    }
-    if (!control.should_training_stop && state.global_step < plan.max_steps) core_.progress.finishing = false;
-  }
+  void load_training(TrainPlan& plan);
 
   /// Takes over the optimizer, the schedule and the callbacks' state, and tells what isn't as it was.
-  void load_rest() {
-    StateReport report;
-    auto arguments = detail::changed_arguments(*point_, core_.options.args);
-    auto new_rates = detail::rates_are_new(arguments, point_->state, core_.state.max_steps);
-    detail::load_optimizer(*point_, *core_.optimizer, arguments, new_rates, report);
-    detail::load_scheduler(*point_, *core_.lr_scheduler, new_rates, report.problems);
-    if (core_.args.restore_callback_states_from_checkpoint)
-      load_states(point_->state.stateful_callbacks, trainer_.states(), report);
-    if (!point_->sampler.empty()) core_.train_dataloader->load_sampler_state(point_->sampler);
-    arguments.insert(arguments.end(), report.differences.begin(), report.differences.end());
-    for (const auto& line : arguments)
-      message(core_.args, LogLevel::warning, "resuming {} with another argument: {}", path().string(), line);
-    for (const auto& line : report.problems)
-      message(core_.args, LogLevel::warning, "resuming {}: {}", path().string(), line);
-    // Their files would stay on the disk, and on some file systems in the way.
-    point_->model.clear();
-    point_->optimizer.reset();
-  }
+  void load_rest();
 
   /// Begins the way back after `TrainBegin`: what that has done to the callbacks is theirs to keep.
-  void begun() {
-    after_begin_ = safe_point();
-    if (point_->random.empty())
-      message(core_.args, LogLevel::warning,
-              "resuming {}: there is no state of the generators, and what is drawn will be other numbers",
-              path().string());
-    else
-      load_random(point_->random);
-    if (!core_.progress.position.begun) announce_again();
-  }
+  void begun();
 
   /// As the generators were when the half-done accumulation began.
-  void load_group_random() { load_random(point_->group_random); }
+  void load_group_random();
 
   /// Puts everything back that events which were raised again have touched.
-  void put_back() {
-    StateReport ignored;
-    load_states(after_begin_.callbacks, trainer_.states(), ignored);
-    const auto now = std::exchange(core_.control, after_begin_.control);
-    if (now.should_training_stop) core_.control.request_stop(now.stop_reason);
-    core_.pending_logs = after_begin_.pending_logs;
-    if (!point_->random.empty()) load_random(point_->random);
-    if (core_.progress.position.micro_batches == 0) announce_again();
-  }
+  void put_back();
 
-  void load_half_done() {
-    detail::load_half_done(core_, point_->half_done);
-    point_->half_done.clear();
-  }
+  void load_half_done();
 
   /// Writes a checkpoint, and tells of it when it is on the disk.
-  void save(std::string reason) {
-    if (core_.updating) return;  // What threw has left weights and moments between two steps.
-    announce();
-    saved_.reset();
-    core_.save_reason = std::move(reason);
-    const struct Periodic {
-      std::string& reason;
-      ~Periodic() { reason = "periodic"; }
-    } whoever_saves_next{core_.save_reason};
-    core_.unannounced = trainer_.derived().save_checkpoint();
-    saved_ = {core_.state.global_step, core_.progress};
-    if (!core_.writing.is_running()) announce();
-  }
+  void save(std::string reason);
 
   /// Tells of a checkpoint that is written by now; throws what its writing has thrown.
-  void poll() {
-    if (core_.writing.has_ended()) announce();
-  }
+  void poll();
 
   /// Waits for the checkpoint that is being written, and tells of it.
-  void announce() {
-    wait_for_checkpoint(core_);
-    if (core_.unannounced) tell(*std::exchange(core_.unannounced, std::nullopt));
-  }
-
-  void tell(const std::filesystem::path& checkpoint) {
-    trainer_.raise(Save{core_.context(), checkpoint});
-    if (core_.options.push) {
-      trainer_.raise(PushBegin{core_.context(), checkpoint});
-      core_.options.push(checkpoint);
-    }
-  }
+  void announce();
 
   /// Where an evaluation begins, which leaves the model and the generators as they are.
-  SafePoint safe_point() {
-    return {core_.control,
-            core_.progress.honouring,
-            core_.state.log_history.size(),
-            core_.pending_logs,
-            save_states(trainer_.states()),
-            core_.options.generators.empty() ? RandomState() : random_state(core_.options.generators),
-            {}};
-  }
+  SafePoint safe_point();
 
   /// Where an accumulation group begins, whose forward passes don't.
-  SafePoint group_safe_point() {
-    auto point = safe_point();
-    point.random = core_.group_random_state;
-    point.buffers = core_.group_buffers;
-    return point;
-  }
+  SafePoint group_safe_point();
 
   /// Writes a checkpoint on the way out, of `point` if there is one and of this moment if not, unless that is
   /// done already. Callbacks stay as they are now.
-  void save_on_the_way_out(const char* reason, const SafePoint* point) {
-    trainer_.attempt([&] { announce(); });
-    if (!point && saved_ && saved_->first == core_.state.global_step && same_place(saved_->second)) return;
-    const auto callbacks = trainer_.states();
-    const auto now = save_states(callbacks);
-    if (point) go_back(*point);
-    save(reason);
-    announce();
-    StateReport ignored;
-    load_states(now, callbacks, ignored);
-  }
+  void save_on_the_way_out(const char* reason, const SafePoint* point);
 
   /// Exchanges the weights for those of the best evaluation, where they were kept.
-  void load_best() {
-    if (!core_.state.best_model_checkpoint) {
-      message(core_.args, LogLevel::warning, "there is no checkpoint of the best model to load: {}",
-              core_.state.best_metric ? "none was saved when it was reached"
-                                      : "no evaluation gave a best metric");
-      return;
-    }
-    // The output folder may have been moved since, and another run be where it was.
-    std::filesystem::path best = *core_.state.best_model_checkpoint;
-    if (core_.state.best_global_step && core_.store->has(*core_.state.best_global_step))
-      best = core_.store->folder(*core_.state.best_global_step);
-    if (std::error_code error; !std::filesystem::exists(best, error)) {
-      message(core_.args, LogLevel::error,
-              "the checkpoint of the best model, {}, is gone: the weights stay the last", best.string());
-      return;
-    }
-    FolderReader folder(best, /*need_manifest=*/false);
-    core_.model.load_state_dict(read_model_files(folder));
-    trainer_.raise(CheckpointLoaded{core_.context(), best});
-  }
+  void load_best();
+
+ protected:
+  explicit AnyTrainingCheckpoints(TrainerCore& core);
+  ~AnyTrainingCheckpoints();
+
+  /// Waits for what is being written, and lets others have `output_dir`.
+  void close();
 
  private:
-  void go_back(const SafePoint& point) {
-    StateReport ignored;
-    core_.control = point.control;
-    core_.progress.honouring = point.honouring;
-    core_.state.log_history.resize(point.log_lines);
-    core_.pending_logs = point.pending_logs;
-    load_states(point.callbacks, trainer_.states(), ignored);
-    if (!point.random.empty()) load_random(point.random);
-    const torch::NoGradGuard no_grad;
-    for (const auto& [buffer, copy] : point.buffers) torch::Tensor(buffer).copy_(copy);
-    core_.progress.position.micro_batches = 0;
-    core_.losses.clear();
-    core_.optimizer->zero_grad();
-  }
+  // What the trainer does.
+  virtual std::vector<CallbackState> states() = 0;
+  virtual std::filesystem::path save_checkpoint() = 0;
+  virtual void raise(Save event) = 0;
+  virtual void raise(PushBegin event) = 0;
+  virtual void raise(CheckpointLoaded event) = 0;
+  virtual void attempt(const std::function<void()>& part) = 0;
 
+  SafePoint::State state_now();
+  static SafePoint safe_point_of(SafePoint::State state);
+  void tell(const std::filesystem::path& checkpoint);
+  void go_back(const SafePoint::State& point);
   /// The run may have been killed before everybody heard of the checkpoint that it goes on from.
-  void announce_again() {
-    if (point_->manifest && (point_->manifest->reason == "periodic" || point_->manifest->reason == "best"))
-      tell(path());
-  }
+  void announce_again();
+  bool same_place(const TrainingProgress& saved) const;
+  void load_random(const RandomState& state);
 
-  bool same_place(const TrainingProgress& saved) const {
-    const auto& now = core_.progress;
-    return saved.position == now.position && saved.honouring == now.honouring &&
-           saved.finishing == now.finishing;
-  }
-
-  void load_random(const RandomState& state) {
-    for (const auto& problem : load_random_state(state, core_.options.generators))
-      message(core_.args, LogLevel::warning, "resuming {}: {}", resumes() ? path().string() : "", problem);
-  }
-
-  Trainer& trainer_;
   TrainerCore& core_;
-  std::optional<ResumePoint> point_;
+  std::unique_ptr<ResumePoint> point_;
   SafePoint after_begin_;
   std::optional<std::pair<std::int64_t, TrainingProgress>> saved_;
 };
 
+/// The same of a trainer.
+template <class Trainer>
+class TrainingCheckpoints final : public AnyTrainingCheckpoints {
+ public:
+  explicit TrainingCheckpoints(Trainer& trainer) : AnyTrainingCheckpoints(trainer.core_), trainer_(trainer) {}
+  ~TrainingCheckpoints() { close(); }
+
+ private:
+  std::vector<CallbackState> states() override { return trainer_.states(); }
+  std::filesystem::path save_checkpoint() override { return trainer_.derived().save_checkpoint(); }
+  void raise(Save event) override { trainer_.raise(std::move(event)); }
+  void raise(PushBegin event) override { trainer_.raise(std::move(event)); }
+  void raise(CheckpointLoaded event) override { trainer_.raise(std::move(event)); }
+  void attempt(const std::function<void()>& part) override { trainer_.attempt(part); }
+
+  Trainer& trainer_;
+};
+
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/loop/checkpoints-inl.hpp"
+#endif

@@ -1,42 +1,18 @@
 #pragma once
 
-#include <fmt/format.h>
-
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "etude/reflect/json.hpp"
+#include "etude/linkage.hpp"
 
 /// What a resumed run has of its named values. Three are known of each: what was given when the saved run was
 /// made, what had become of it when it was saved, and what is given now.
 namespace etude {
-namespace detail {
-
-/// Objects are equal whatever the order of their members, and a number that isn't finite equals its word:
-/// NaN, too, equals NaN.
-inline bool same_json(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b) {
-  return nlohmann::json(to_json_value(a)) == nlohmann::json(to_json_value(b));
-}
-
-inline std::string short_json(const nlohmann::ordered_json& value) {
-  return shortened(
-      to_json_value(value).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-}
-
-}  // namespace detail
 
 /// The members of `now` that `given` lacks or has with another value.
-inline nlohmann::ordered_json changed(const nlohmann::ordered_json& given,
-                                      const nlohmann::ordered_json& now) {
-  auto result = nlohmann::ordered_json::object();
-  for (const auto& [name, value] : now.items()) {
-    const auto before = given.find(name);
-    if (before == given.end() || !detail::same_json(*before, value)) result[name] = value;
-  }
-  return result;
-}
+nlohmann::ordered_json changed(const nlohmann::ordered_json& given, const nlohmann::ordered_json& now);
 
 /// The members of `given_now`, each with the value that a resumed run begins with: what the saved run had
 /// made of it (its value in `changed_then`, else the one given) if it is given now as it was then; otherwise
@@ -44,24 +20,13 @@ inline nlohmann::ordered_json changed(const nlohmann::ordered_json& given,
 /// with `prefix` and a dot before the name unless `prefix` is empty. A member that `given_then` lacks, of
 /// another version, counts as given alike; one that `given_now` lacks is dropped. Members are compared and
 /// taken whole. What is no object is taken for an empty one.
-inline nlohmann::ordered_json three_way(const nlohmann::ordered_json& given_then,
-                                        const nlohmann::ordered_json& changed_then,
-                                        const nlohmann::ordered_json& given_now,
-                                        std::vector<std::string>& differences, std::string_view prefix = "") {
-  auto result = nlohmann::ordered_json::object();
-  if (!given_now.is_object()) return result;
-  for (const auto& [name, value] : given_now.items()) {
-    const auto before = given_then.find(name);
-    const auto made = changed_then.find(name);
-    if (before != given_then.end() && !detail::same_json(*before, value)) {
-      result[name] = value;
-      differences.push_back(fmt::format("{}{}{}: {} -> {}", prefix, prefix.empty() ? "" : ".", name,
-                                        detail::short_json(*before), detail::short_json(value)));
-    } else {
-      result[name] = made != changed_then.end() ? *made : value;
-    }
-  }
-  return result;
-}
+nlohmann::ordered_json three_way(const nlohmann::ordered_json& given_then,
+                                 const nlohmann::ordered_json& changed_then,
+                                 const nlohmann::ordered_json& given_now,
+                                 std::vector<std::string>& differences, std::string_view prefix = "");
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/reflect/three_way-inl.hpp"
+#endif

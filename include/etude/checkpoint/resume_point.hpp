@@ -1,0 +1,33 @@
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "etude/checkpoint/manifest.hpp"
+#include "etude/checkpoint/model_files.hpp"
+#include "etude/checkpoint/random_state.hpp"
+#include "etude/loop/progress.hpp"
+#include "etude/optim/lr_scheduler.hpp"
+#include "etude/trainer_state.hpp"
+
+namespace etude {
+
+/// A checkpoint as it was read: whole, and nothing of it in use yet.
+struct ResumePoint {
+  std::filesystem::path path;
+  std::optional<Manifest> manifest;  ///< none of a checkpoint that another program wrote
+  StateDict model;
+  TrainerState state;
+  std::optional<TrainingProgress> progress;
+  std::optional<StateDict> optimizer;
+  std::optional<nlohmann::ordered_json> optimizer_options;
+  std::optional<SchedulerState> scheduler;
+  std::optional<nlohmann::ordered_json> training_args;
+  RandomState random, group_random;  ///< the latter of the half-done accumulation
+  std::string sampler;
+  StateDict half_done;
+};
+
+}  // namespace etude
