@@ -1,7 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,17 +15,12 @@
 #include "etude/checkpoint/checkpoint.hpp"
 #include "etude/composition.hpp"
 #include "etude/describe.hpp"
-#include "etude/libtorch/memory.hpp"
-#include "etude/libtorch/random.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/evaluate.hpp"
 #include "etude/loop/event_source.hpp"
-#include "etude/loop/options.hpp"
 #include "etude/loop/train.hpp"
 #include "etude/message.hpp"
-#include "etude/optim/create.hpp"
-#include "etude/optim/torch_optimizer.hpp"
 
 namespace etude {
 
@@ -68,7 +61,10 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
                         mistake::callback_is_given_more_often_than_it_is_listed<Given, Derived>>() &&
          ...));
     core_.options = std::move(options);
-    guarded([&] { initialise(); });
+    guarded([&] {
+      core_.initialise();
+      raise(InitEnd{core_.context()});
+    });
   }
   TrainerBase(const TrainerBase&) = delete;
   TrainerBase& operator=(const TrainerBase&) = delete;
@@ -76,8 +72,7 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
   /// Trains the model on `train_dataset` as the arguments say. A second call goes on with the weights and the
   /// optimizer as they are (with `model_init`, from the beginning).
   TrainOutput train(const TrainOptions& options = {}) {
-    if (core_.device.is_cpu()) warn_of_slow_blas(core_.args);
-    keep_freed_memory();
+    core_.prepare_machine();
     if (core_.training) throw Error("train() was called from inside a training");
     if (!core_.options.train_dataset) throw ArgumentError("train_dataset is not set: train() needs it");
     const struct Training {
@@ -210,44 +205,24 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
     return rates;
   }
   /// Writes the weights, and the processing class, to a folder.
-  void save_model(const std::filesystem::path& directory) const {
-    save_model_files(directory, core_.model.state_dict(), default_max_shard_size,
-                     core_.options.file_system ? *core_.options.file_system : default_file_system());
-    if (core_.options.processing_class) core_.options.processing_class.save(directory);
-  }
+  void save_model(const std::filesystem::path& directory) const { core_.save_model(directory); }
   /// Returns when what `save_checkpoint` has begun is on the disk; throws what its writing has thrown.
   void wait_for_checkpoint() { etude::wait_for_checkpoint(core_); }
   /// Writes `output_dir/trainer_state.json`: the state as it is now, the whole history of logs in it.
-  void save_state() {
-    auto& files = core_.checkpoint_store().files();
-    files.create_directories(core_.args.output_dir);
-    core_.state.stateful_callbacks = detail::stateful_callbacks(this->states(), core_.control);
-    write_file(files, std::filesystem::path(core_.args.output_dir) / "trainer_state.json",
-               trainer_state_text(core_.state));
-  }
+  void save_state() { write_trainer_state(core_, this->states()); }
 
   // To override.
 
-  std::unique_ptr<DataLoader> get_train_dataloader() {
-    return std::make_unique<DataLoader>(core_.options.train_dataset,
-                                        train_loader_options(core_.options, core_.args));
-  }
+  std::unique_ptr<DataLoader> get_train_dataloader() { return core_.make_train_dataloader(); }
 
   std::unique_ptr<DataLoader> get_eval_dataloader(const Dataset& dataset) {
-    return std::make_unique<DataLoader>(dataset, eval_loader_options(core_.options, core_.args));
+    return core_.make_eval_dataloader(dataset);
   }
 
-  std::unique_ptr<Optimizer> create_optimizer() {
-    if (core_.options.optimizer)
-      return std::make_unique<TorchOptimizer>(core_.options.optimizer, core_.model.named_parameters());
-    const auto module = core_.model.module();
-    return module ? make_optimizer(core_.args, *module)
-                  : make_optimizer(core_.args, core_.model.named_parameters());
-  }
+  std::unique_ptr<Optimizer> create_optimizer() { return core_.make_optimizer(); }
 
   std::unique_ptr<LRScheduler> create_scheduler(std::int64_t max_steps) {
-    if (const auto& own = core_.options.lr_scheduler) return own(*core_.optimizer);
-    return make_scheduler(core_.args, *core_.optimizer, max_steps);
+    return core_.make_scheduler(max_steps);
   }
 
   /// The loss of a batch, one element, with the outputs of the model. `num_items_in_batch` counts the labels
@@ -288,15 +263,10 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
   void log(Metrics& logs) {
     core_.pending_logs.take_into(logs);
     logs["epoch"] = core_.state.epoch;
-    const auto entry = [&] {
-      LogEntry line(logs.begin(), logs.end());
-      line["step"] = core_.state.global_step;
-      return line;
-    };
     const auto line = core_.state.log_history.size();  // A handler may log in its turn.
-    core_.state.log_history.push_back(entry());
+    core_.state.log_history.push_back(core_.log_entry(logs));
     logs = raise(Log{core_.context(), std::move(logs)}).logs;
-    core_.state.log_history.at(line) = entry();
+    core_.state.log_history.at(line) = core_.log_entry(logs);
   }
 
   /// Writes `output_dir/checkpoint-STEP`, whole or not at all, and returns its path.
@@ -342,25 +312,6 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
         detail::expect<Composition<List...>::has_runtime_callbacks,
                        mistake::add_callback_needs_RuntimeCallbacks_in_the_list_of_this_trainer<Derived>>());
     return find<RuntimeCallbacks>();
-  }
-
-  void initialise() {
-    check_options(core_.options);
-    core_.args = normalized(core_.options.args);
-    core_.device = core_.args.use_cpu || !torch::cuda::is_available() ? torch::kCPU : torch::kCUDA;
-    make_model();
-    raise(InitEnd{core_.context()});
-  }
-
-  void make_model() {
-    const auto seed = static_cast<std::uint64_t>(core_.args.seed);
-    core_.args.full_determinism ? enable_full_determinism(seed) : set_seed(seed);
-    core_.model = core_.options.model_init ? core_.options.model_init() : core_.options.model;
-    if (!core_.model) throw ArgumentError("model_init gave no model");
-    core_.lr_scheduler.reset();  // It points into the optimizer.
-    core_.optimizer.reset();
-    core_.model.to(core_.device);
-    if (const auto& loss = core_.options.loss.module()) loss->to(core_.device);
   }
 
   bool wants_item_count() const {

@@ -63,6 +63,45 @@ struct TrainerCore {
   std::optional<std::filesystem::path> unannounced;  ///< written, or being written, without a `Save` yet
   BackgroundJob writing;                             ///< last, so that it ends before what it uses
 
+  TrainerCore();
+  TrainerCore(const TrainerCore&) = delete;
+  TrainerCore& operator=(const TrainerCore&) = delete;
+  ~TrainerCore();
+
+  /// Throws ArgumentError with everything that a trainer can't be made of, and makes its model.
+  void initialise();
+
+  /// Sees to what the machine needs for a training, and says so where its LibTorch is slow.
+  void prepare_machine() const;
+
+  /// The weights, and the processing class, as files in a folder.
+  void save_model(const std::filesystem::path& directory) const;
+
+  /// The model as the options have it, on its device, after the seed is set. Throws ArgumentError if
+  /// `model_init` gives none.
+  void make_model();
+
+  /// Forgets the training before, where one begins.
+  void begin_training();
+
+  /// What the state says of a training of `max_steps` updates.
+  void set_plan(std::int64_t max_steps, std::int64_t num_train_epochs);
+
+  /// Loaders, optimizer and schedule as the options and arguments say.
+  std::unique_ptr<DataLoader> make_train_dataloader() const;
+  std::unique_ptr<DataLoader> make_eval_dataloader(const Dataset& dataset) const;
+  std::unique_ptr<Optimizer> make_optimizer();
+  std::unique_ptr<LRScheduler> make_scheduler(std::int64_t max_steps);
+
+  /// The line of the history that these logs make.
+  LogEntry log_entry(const Metrics& logs) const;
+
+  /// What is logged of the steps since the last log, which begins anew.
+  Metrics take_logs();
+
+  /// The mean loss of an update since the last log, which begins anew.
+  double take_loss();
+
   CheckpointStore& checkpoint_store();
 
   /// Takes note of what the forward passes of an accumulation group change, where one begins.

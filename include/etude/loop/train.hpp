@@ -66,32 +66,16 @@ class TrainLoop {
   using Checkpoints = TrainingCheckpoints<Trainer>;
 
   void prepare(const TrainOptions& options) {
-    auto& state = core_.state;
-    if (core_.options.model_init && core_.trained_before) trainer_.make_model();
+    if (core_.options.model_init && core_.trained_before) core_.make_model();
     core_.trained_before = true;
     core_.train_dataloader = trainer_.derived().get_train_dataloader();
     plan_ = plan_training(core_.args, core_.train_dataloader->size());
     checkpoints_.find(options.resume_from_checkpoint);
 
-    state = {};
-    core_.progress = {};
-    core_.control.should_training_stop = false;
-    core_.control.stop_reason.clear();
-    core_.last_logged_step = 0;
-    core_.loss = RunningMean(core_.args.logging_nan_inf_filter);
-    core_.total_loss = RunningMean(true);
-    core_.grad_norm.reset();
-    core_.losses.clear();
-    core_.updating = false;
+    core_.begin_training();
     if (checkpoints_.resumes()) checkpoints_.load_training(plan_);
-    state.max_steps = plan_.max_steps;
-    state.num_train_epochs = plan_.num_train_epochs;
-    state.train_batch_size = core_.args.per_device_train_batch_size;
-    state.logging_steps = absolute_steps(core_.args.logging_steps, plan_.max_steps);
-    state.eval_steps =
-        absolute_steps(core_.args.eval_steps.value_or(core_.args.logging_steps), plan_.max_steps);
-    state.save_steps = absolute_steps(core_.args.save_steps, plan_.max_steps);
-    first_step_ = state.global_step;
+    core_.set_plan(plan_.max_steps, plan_.num_train_epochs);
+    first_step_ = core_.state.global_step;
 
     core_.model.train(true);
     if (!core_.optimizer) core_.optimizer = trainer_.derived().create_optimizer();
@@ -250,23 +234,8 @@ class TrainLoop {
   }
 
   void log_step() {
-    Metrics logs{{"loss", take_loss()}};
-    if (const auto filtered = std::exchange(filtered_, 0); filtered > 0)
-      logs["non_finite_losses"] = static_cast<double>(filtered);
-    if (core_.grad_norm.defined()) logs["grad_norm"] = core_.grad_norm.template item<double>();
-    logs["learning_rate"] = core_.learning_rate;
+    auto logs = core_.take_logs();
     trainer_.derived().log(logs);
-  }
-
-  /// The mean loss of an update since the last log.
-  double take_loss() {
-    const auto updates = static_cast<double>(core_.state.global_step - core_.last_logged_step);
-    const double loss = core_.loss.sum() / updates;
-    filtered_ = core_.loss.filtered();
-    core_.total_loss.add(loss, updates);
-    core_.loss.reset();
-    core_.last_logged_step = core_.state.global_step;
-    return loss;
   }
 
   TrainOutput finish() {
@@ -303,7 +272,7 @@ class TrainLoop {
   void log_summary() {
     if (!summary_.empty()) return;
     const auto steps = core_.state.global_step - first_step_;
-    if (core_.state.global_step > core_.last_logged_step) take_loss();
+    if (core_.state.global_step > core_.last_logged_step) core_.take_loss();
     summary_ = speed_metrics("train", begun_, samples(steps), steps);
     summary_["train_loss"] = core_.total_loss.weight() > 0 ? core_.total_loss.mean() : 0;
     auto logs = summary_;
@@ -384,7 +353,6 @@ class TrainLoop {
   TrainPlan plan_;
   std::chrono::steady_clock::time_point begun_;
   std::int64_t first_step_ = 0;
-  std::int64_t filtered_ = 0;
   bool epoch_was_stopped_ = false;
   Metrics summary_;
   Update<Trainer> update_{trainer_};
