@@ -27,6 +27,7 @@
 #include "etude/loop/train.hpp"
 #include "etude/message.hpp"
 #include "etude/optim/create.hpp"
+#include "etude/optim/torch_optimizer.hpp"
 
 namespace etude {
 
