@@ -18,6 +18,7 @@
 #include "etude/data/tensors.hpp"
 #include "etude/error.hpp"
 #include "etude/forward.hpp"
+#include "etude/linkage.hpp"
 #include "etude/reflect/type_name.hpp"
 
 namespace etude {
@@ -58,13 +59,13 @@ class AnyNativeModel : public AnyModel {
  public:
   explicit AnyNativeModel(torch::nn::Module& module) : any_(module) {}
 
-  std::string name() const override;
-  std::vector<NamedTensor> parameters() const override;
-  std::vector<NamedTensor> buffers() const override;
-  bool is_training() const override;
-  void train(bool on) override;
-  void to(torch::Device device) override;
-  std::function<void()> keep_training_flags() const override;
+  ETUDE_INLINE std::string name() const override;
+  ETUDE_INLINE std::vector<NamedTensor> parameters() const override;
+  ETUDE_INLINE std::vector<NamedTensor> buffers() const override;
+  ETUDE_INLINE bool is_training() const override;
+  ETUDE_INLINE void train(bool on) override;
+  ETUDE_INLINE void to(torch::Device device) override;
+  ETUDE_INLINE std::function<void()> keep_training_flags() const override;
 
  private:
   torch::nn::Module& any_;

@@ -17,6 +17,7 @@
 #include "etude/data/collate.hpp"
 #include "etude/data/example_of.hpp"
 #include "etude/error.hpp"
+#include "etude/linkage.hpp"
 #include "etude/reflect/type_name.hpp"
 
 namespace etude::detail {
@@ -26,8 +27,8 @@ struct DatasetSource {
   virtual ~DatasetSource() = default;
   virtual std::optional<std::int64_t> size() const = 0;
   virtual bool is_indexed() const = 0;
-  virtual Batch fetch(std::span<const std::int64_t>, const DataCollator&);
-  virtual std::optional<Batch> next(std::int64_t, const DataCollator&);
+  ETUDE_INLINE virtual Batch fetch(std::span<const std::int64_t>, const DataCollator&);
+  ETUDE_INLINE virtual std::optional<Batch> next(std::int64_t, const DataCollator&);
   virtual void reset() {}
   virtual std::shared_ptr<DatasetSource> copy() const = 0;
 };
