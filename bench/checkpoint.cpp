@@ -3,12 +3,15 @@
 /// measure.
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <etude/checkpoint/folder.hpp>
+#include <etude/checkpoint/resume_point.hpp>
 #include <etude/etude.hpp>
 #include <filesystem>
 #include <memory>

@@ -11,6 +11,7 @@
 #include <iostream>
 
 #include "contestants.hpp"
+#include "etude/checkpoint/safetensors.hpp"
 
 namespace bench {
 namespace {

@@ -1,6 +1,7 @@
 #include "common/full_run.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <atomic>
 #include <chrono>
@@ -13,6 +14,7 @@
 #include "common/folder.hpp"
 #include "common/quick_files.hpp"
 #include "etude/checkpoint/background.hpp"
+#include "etude/checkpoint/folder.hpp"
 #include "etude/checkpoint/store.hpp"
 
 namespace {

@@ -9,6 +9,9 @@
 #include <set>
 
 #include "common/toy.hpp"
+#include "etude/checkpoint/folder.hpp"
+#include "etude/checkpoint/manifest.hpp"
+#include "etude/checkpoint/safetensors.hpp"
 
 namespace {
 

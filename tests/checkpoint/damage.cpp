@@ -1,6 +1,7 @@
 #include "common/full_run.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <cstdint>
 #include <functional>
@@ -10,7 +11,9 @@
 
 #include "common/folder.hpp"
 #include "common/quick_files.hpp"
+#include "etude/checkpoint/folder.hpp"
 #include "etude/checkpoint/resume.hpp"
+#include "etude/checkpoint/resume_point.hpp"
 
 namespace {
 

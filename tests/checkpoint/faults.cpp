@@ -13,9 +13,11 @@
 
 #include "common/folder.hpp"
 #include "common/quick_files.hpp"
+#include "etude/checkpoint/folder.hpp"
 #include "etude/checkpoint/resume.hpp"
 
 #ifdef __linux__
+#include <fmt/format.h>
 #include <sched.h>
 #include <sys/fsuid.h>
 #include <sys/mount.h>

@@ -1,6 +1,7 @@
 #include "common/full_run.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <signal.h>
 
 #include <map>
@@ -8,7 +9,9 @@
 
 #include "common/folder.hpp"
 #include "common/quick_files.hpp"
+#include "etude/checkpoint/folder.hpp"
 #include "etude/checkpoint/resume.hpp"
+#include "etude/checkpoint/resume_point.hpp"
 
 namespace {
 

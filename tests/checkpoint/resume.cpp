@@ -1,6 +1,7 @@
 #include "etude/checkpoint/resume.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <signal.h>
 
 #include <functional>

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "common/folder.hpp"
+#include "etude/checkpoint/folder.hpp"
+#include "etude/checkpoint/manifest.hpp"
 
 namespace {
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 
 #include "etude/checkpoint/checksum.hpp"
 #include "etude/etude.hpp"
+#include "etude/reflect/json.hpp"
 
 /// A training with everything in it that can come out differently after a restart: shuffling, dropout,
 /// running means, accumulation with a last group of each epoch that is a partial one, a schedule, early

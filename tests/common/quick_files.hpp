@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "etude/checkpoint/descriptor.hpp"
 #include "etude/checkpoint/file_system.hpp"
 
 namespace toy {

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "common/folder.hpp"
+#include "etude/checkpoint/folder.hpp"
 #include "etude/checkpoint/store.hpp"
 #include "etude/reflect/json.hpp"
 

@@ -4,6 +4,7 @@
 // Trains, from the newest checkpoint of OUTPUT_DIR on if there is one, and writes what came out of it to
 // RESULT. Tells on standard output where it is: "training", "at STEP MICRO_BATCH", "saved STEP", "done".
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 
 #include "common/full_run.hpp"
 #include "common/quick_files.hpp"
+#include "etude/checkpoint/folder.hpp"
 
 namespace {
 

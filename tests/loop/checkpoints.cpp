@@ -1,11 +1,16 @@
 #include "etude/loop/checkpoints.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <signal.h>
 
 #include "common/quick_files.hpp"
 #include "common/shuffling.hpp"
 #include "common/toy.hpp"
+#include "etude/checkpoint/manifest.hpp"
+#include "etude/checkpoint/resume.hpp"
+#include "etude/checkpoint/resume_point.hpp"
+#include "etude/checkpoint/safetensors.hpp"
 
 namespace {
 

@@ -36,21 +36,12 @@ struct ModelIndex {
 
 namespace detail {
 
-inline const std::map<std::string, std::string>& model_metadata() {
+ETUDE_INLINE const std::map<std::string, std::string>& model_metadata() {
   static const std::map<std::string, std::string> metadata = {{"format", "pt"}};
   return metadata;
 }
 
-/// Tensors that are written once, and what else each is called.
-struct UntiedState {
-  StateDict tensors;
-  std::map<std::string, std::string> kept_name;
-};
-
-/// One name, the first in sorted order, of each tensor that has several. As Python's save_model, but that
-/// views of one memory that differ in where they begin or how they are laid out are tensors of their own:
-/// where such views overlap, Python's load_model(strict=True) calls one of their names unexpected.
-inline UntiedState without_ties(const StateDict& state) {
+ETUDE_INLINE UntiedState without_ties(const StateDict& state) {
   using Memory = std::tuple<const void*, std::vector<std::int64_t>, std::vector<std::int64_t>,
                             torch::ScalarType, std::string>;
   std::map<Memory, std::string> first;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,20 @@ inline constexpr const char* model_index_file = "model.safetensors.index.json";
 inline constexpr std::uint64_t default_max_shard_size = 5'000'000'000;
 
 namespace detail {
+
+/// What every file of a model says of itself.
+const std::map<std::string, std::string>& model_metadata();
+
+/// Tensors that are written once, and what else each is called.
+struct UntiedState {
+  StateDict tensors;
+  std::map<std::string, std::string> kept_name;
+};
+
+/// One name, the first in sorted order, of each tensor that has several. As Python's save_model, but that
+/// views of one memory that differ in where they begin or how they are laid out are tensors of their own:
+/// where such views overlap, Python's load_model(strict=True) calls one of their names unexpected.
+UntiedState without_ties(const StateDict& state);
 
 /// Whether a file of a model of several files may be called so.
 bool is_shard_name(std::string name);

@@ -13,13 +13,11 @@
 namespace etude {
 namespace detail {
 
-/// Objects are equal whatever the order of their members, and a number that isn't finite equals its word:
-/// NaN, too, equals NaN.
-inline bool same_json(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b) {
+ETUDE_INLINE bool same_json(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b) {
   return nlohmann::json(to_json_value(a)) == nlohmann::json(to_json_value(b));
 }
 
-inline std::string short_json(const nlohmann::ordered_json& value) {
+ETUDE_INLINE std::string short_json(const nlohmann::ordered_json& value) {
   return shortened(
       to_json_value(value).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }

@@ -10,6 +10,16 @@
 /// What a resumed run has of its named values. Three are known of each: what was given when the saved run was
 /// made, what had become of it when it was saved, and what is given now.
 namespace etude {
+namespace detail {
+
+/// Objects are equal whatever the order of their members, and a number that isn't finite equals its word:
+/// NaN, too, equals NaN.
+bool same_json(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b);
+
+/// For a message.
+std::string short_json(const nlohmann::ordered_json& value);
+
+}  // namespace detail
 
 /// The members of `now` that `given` lacks or has with another value.
 nlohmann::ordered_json changed(const nlohmann::ordered_json& given, const nlohmann::ordered_json& now);
