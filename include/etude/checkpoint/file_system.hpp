@@ -39,26 +39,27 @@ class FileSystem {
   virtual ~FileSystem() = default;
 
   /// An empty file at `path`, in place of one that is there. A symbolic link there is an error.
-  virtual std::unique_ptr<OutputFile> create(const std::filesystem::path& path);
+  ETUDE_INLINE virtual std::unique_ptr<OutputFile> create(const std::filesystem::path& path);
 
   /// Makes the folder and those above it that are missing, each on the disk when this returns.
-  virtual void create_directories(const std::filesystem::path& path);
+  ETUDE_INLINE virtual void create_directories(const std::filesystem::path& path);
 
   /// Puts a file in the place of another, or a folder where none is, at once for everybody who looks.
-  virtual void rename(const std::filesystem::path& from, const std::filesystem::path& to);
+  ETUDE_INLINE virtual void rename(const std::filesystem::path& from, const std::filesystem::path& to);
 
   /// Puts each of two files or folders in the place of the other, at once. False, and nothing is changed,
   /// where this can't be done.
-  virtual bool exchange(const std::filesystem::path& a, const std::filesystem::path& b);
+  ETUDE_INLINE virtual bool exchange(const std::filesystem::path& a, const std::filesystem::path& b);
 
   /// Makes `link`, a symbolic link to `target`. False where the file system has none.
-  virtual bool create_symlink(const std::filesystem::path& target, const std::filesystem::path& link);
+  ETUDE_INLINE virtual bool create_symlink(const std::filesystem::path& target,
+                                           const std::filesystem::path& link);
 
   /// Removes a file, or a folder with all that is in it. One that isn't there is no error.
-  virtual void remove_all(const std::filesystem::path& path);
+  ETUDE_INLINE virtual void remove_all(const std::filesystem::path& path);
 
   /// Waits until a file's bytes, or a folder's list of names, are on the disk.
-  virtual void sync(const std::filesystem::path& path);
+  ETUDE_INLINE virtual void sync(const std::filesystem::path& path);
 };
 
 /// The file system of this machine.
