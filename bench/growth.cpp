@@ -3,6 +3,7 @@
 /// units of a matrix product that is timed beside them: the machine may not be as fast then as now.
 /// `growth_bench [STEPS]`.
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <chrono>

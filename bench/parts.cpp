@@ -2,6 +2,7 @@
 /// the data, the update, evaluation and prediction, logging. `parts_bench [--json FILE] [ROUNDS]`: each
 /// line's first entry is the plain code and its speed, the others are as many times as fast.
 
+#include <fmt/format.h>
 #include <torch/data.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adamw.h>

@@ -1,6 +1,7 @@
 #include "etude/training_arguments.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <cstdint>
 #include <cstdlib>

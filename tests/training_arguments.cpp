@@ -1,6 +1,8 @@
 #include "etude/training_arguments.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdint>
 #include <string>

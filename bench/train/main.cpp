@@ -4,6 +4,7 @@
 /// contestants.
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
 

@@ -2,6 +2,7 @@
 
 /// All of Etude but the integrations, each of which is an include of its own, and LibTorch with it.
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include "etude/callbacks/default_flow.hpp"

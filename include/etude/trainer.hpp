@@ -264,9 +264,9 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
     core_.pending_logs.take_into(logs);
     logs["epoch"] = core_.state.epoch;
     const auto line = core_.state.log_history.size();  // A handler may log in its turn.
-    core_.state.log_history.push_back(core_.log_entry(logs));
+    core_.add_log_line(logs);
     logs = raise(Log{core_.context(), std::move(logs)}).logs;
-    core_.state.log_history.at(line) = core_.log_entry(logs);
+    core_.set_log_line(line, logs);
   }
 
   /// Writes `output_dir/checkpoint-STEP`, whole or not at all, and returns its path.

@@ -1,6 +1,7 @@
 #include "etude/checkpoint/pickle.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <array>
 #include <string>

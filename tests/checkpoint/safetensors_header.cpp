@@ -1,6 +1,7 @@
 #include "etude/checkpoint/safetensors_header.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <string>

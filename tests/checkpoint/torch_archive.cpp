@@ -1,6 +1,7 @@
 #include "etude/checkpoint/torch_archive.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <zip.h>
 

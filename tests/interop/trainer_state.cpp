@@ -1,8 +1,10 @@
 /// Reads one trainer_state.json and writes it again.
 
+#include <filesystem>
 #include <fstream>
 
-#include "etude/etude.hpp"
+#include "etude/checkpoint/resume.hpp"
+#include "etude/checkpoint/trainer_state_text.hpp"
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;

@@ -1,6 +1,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <cstdlib>

@@ -1,6 +1,7 @@
 #include "etude/metrics/metrics.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <limits>
 #include <string>

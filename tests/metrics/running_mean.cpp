@@ -1,6 +1,7 @@
 #include "etude/metrics/running_mean.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <cmath>

@@ -1,6 +1,7 @@
 #include "etude/reflect/command_line.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

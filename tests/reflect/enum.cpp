@@ -1,6 +1,7 @@
 #include "etude/reflect/enum.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <string>
 

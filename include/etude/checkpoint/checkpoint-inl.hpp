@@ -25,6 +25,7 @@
 #include "etude/checkpoint/safetensors.hpp"
 #include "etude/checkpoint/snapshot_buffers.hpp"
 #include "etude/checkpoint/store.hpp"
+#include "etude/checkpoint/trainer_state_text.hpp"
 #include "etude/error.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/message.hpp"
@@ -50,16 +51,6 @@ ETUDE_INLINE void CheckpointContents::write(FolderWriter& writer) const {
 
 ETUDE_INLINE Manifest CheckpointContents::facts() const {
   return {.libtorch = TORCH_VERSION, .global_step = step, .reason = reason};
-}
-
-ETUDE_INLINE std::string trainer_state_text(const TrainerState& state) {
-  auto text = to_json_text(state, KeyOrder::sorted);
-  for (const std::string word : {"NaN", "Infinity", "-Infinity"}) {
-    const auto quoted = ": \"" + word + "\"";  // In a string its quotes would be escaped.
-    for (std::size_t at = 0; (at = text.find(quoted, at)) != text.npos;)
-      text.replace(at, quoted.size(), ": " + word);
-  }
-  return text;
 }
 
 namespace detail {
@@ -151,7 +142,7 @@ ETUDE_INLINE CheckpointContents checkpoint_contents(TrainerCore& core,
   }
   core.state.stateful_callbacks = detail::stateful_callbacks(callbacks, core.control);
   contents.texts["training_args.json"] = to_json_text(core.options.args);
-  contents.texts["trainer_state.json"] = trainer_state_text(core.state);
+  contents.texts["trainer_state.json"] = core.state_text.of(core.state);
   return contents;
 }
 
@@ -199,7 +190,7 @@ ETUDE_INLINE void write_trainer_state(TrainerCore& core, const std::vector<Callb
   files.create_directories(core.args.output_dir);
   core.state.stateful_callbacks = detail::stateful_callbacks(callbacks, core.control);
   write_file(files, std::filesystem::path(core.args.output_dir) / "trainer_state.json",
-             trainer_state_text(core.state));
+             core.state_text.of(core.state));
 }
 
 }  // namespace etude

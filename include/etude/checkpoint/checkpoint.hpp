@@ -20,7 +20,6 @@ namespace etude {
 class CallbackState;
 struct TrainerControl;
 struct TrainerCore;
-struct TrainerState;
 
 inline constexpr const char* half_done_file = "half_done_accumulation.safetensors";
 
@@ -37,10 +36,6 @@ struct CheckpointContents {
   void write(FolderWriter& writer) const;
   Manifest facts() const;
 };
-
-/// The text of `trainer_state.json`: keys in their order, and numbers that aren't finite as Python writes and
-/// reads them, bare.
-std::string trainer_state_text(const TrainerState& state);
 
 namespace detail {
 

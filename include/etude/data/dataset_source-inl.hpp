@@ -77,8 +77,8 @@ inline torch::Tensor rows_of(const torch::Tensor& tensor, std::span<const std::i
   const auto bytes = tensor.nbytes() / static_cast<std::size_t>(std::max<std::int64_t>(all, 1));
   const auto* from = static_cast<const std::byte*>(tensor.data_ptr());
   auto* to = static_cast<std::byte*>(rows.data_ptr());
-  const auto grain = static_cast<std::int64_t>(131'072 / std::max<std::size_t>(bytes, 1)) + 1;
-  at::parallel_for(0, count, grain, [&](std::int64_t begin, std::int64_t end) {
+  const auto rows_a_task = static_cast<std::int64_t>(131'072 / std::max<std::size_t>(bytes, 1)) + 1;
+  at::parallel_for(0, count, rows_a_task, [&](std::int64_t begin, std::int64_t end) {
     copy_rows(to, from, indices, bytes, static_cast<std::size_t>(begin), static_cast<std::size_t>(end));
   });
   return rows;

@@ -247,7 +247,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::go_back(const SafePoint::State& point)
   StateReport ignored;
   core_.control = point.control;
   core_.progress.honouring = point.honouring;
-  core_.state.log_history.resize(point.log_lines);
+  core_.drop_log_lines(point.log_lines);
   core_.pending_logs = point.pending_logs;
   load_states(point.callbacks, states(), ignored);
   if (!point.random.empty()) load_random(point.random);

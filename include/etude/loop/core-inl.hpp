@@ -124,6 +124,7 @@ ETUDE_INLINE void TrainerCore::make_model() {
 
 ETUDE_INLINE void TrainerCore::begin_training() {
   state = {};
+  state_text = {};
   progress = {};
   control.should_training_stop = false;
   control.stop_reason.clear();
@@ -164,10 +165,21 @@ ETUDE_INLINE std::unique_ptr<LRScheduler> TrainerCore::make_scheduler(std::int64
   return etude::make_scheduler(args, *optimizer, max_steps);
 }
 
-ETUDE_INLINE LogEntry TrainerCore::log_entry(const Metrics& logs) const {
-  LogEntry line(logs.begin(), logs.end());
-  line["step"] = state.global_step;
-  return line;
+ETUDE_INLINE void TrainerCore::add_log_line(const Metrics& logs) {
+  state.log_history.emplace_back();
+  set_log_line(state.log_history.size() - 1, logs);
+}
+
+ETUDE_INLINE void TrainerCore::set_log_line(std::size_t line, const Metrics& logs) {
+  auto& entry = state.log_history.at(line);
+  entry = LogEntry(logs.begin(), logs.end());
+  entry["step"] = state.global_step;
+  state_text.forget_from(line);
+}
+
+ETUDE_INLINE void TrainerCore::drop_log_lines(std::size_t from) {
+  state.log_history.resize(from);
+  state_text.forget_from(from);
 }
 
 ETUDE_INLINE Metrics TrainerCore::take_logs() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "etude/checkpoint/random_state.hpp"
 #include "etude/checkpoint/snapshot_buffers.hpp"
 #include "etude/checkpoint/store.hpp"
+#include "etude/checkpoint/trainer_state_text.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/events.hpp"
 #include "etude/loop/progress.hpp"
@@ -60,6 +62,7 @@ struct TrainerCore {
   std::unique_ptr<CheckpointStore> store;
   std::string save_reason = "periodic";
   SnapshotBuffers snapshot;
+  TrainerStateText state_text;
   std::optional<std::filesystem::path> unannounced;  ///< written, or being written, without a `Save` yet
   BackgroundJob writing;                             ///< last, so that it ends before what it uses
 
@@ -93,8 +96,10 @@ struct TrainerCore {
   std::unique_ptr<Optimizer> make_optimizer();
   std::unique_ptr<LRScheduler> make_scheduler(std::int64_t max_steps);
 
-  /// The line of the history that these logs make.
-  LogEntry log_entry(const Metrics& logs) const;
+  /// Adds a line of these logs to the history, or puts them in the place of one.
+  void add_log_line(const Metrics& logs);
+  void set_log_line(std::size_t line, const Metrics& logs);
+  void drop_log_lines(std::size_t from);
 
   /// What is logged of the steps since the last log, which begins anew.
   Metrics take_logs();
