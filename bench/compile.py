@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What a trainer costs to compile: seconds and peak memory of the compiler and the size of the program, for 0 to 50
-callbacks, with and without the precompiled header of etude::pch, beside a file that only includes torch/torch.h.
+callbacks, with the headers alone, with etude::compiled, and with the precompiled header of etude::pch too, beside a file that
+only includes torch/torch.h and one with a loop by hand.
 
 The compiler and its flags are those of the benchmarks in a build folder's compile_commands.json, or --compiler with the
 words behind "--". Writes compile.md and compile.json. Seconds are the compiler's own (user and system), medians of rounds in
@@ -17,6 +18,31 @@ import sys
 from pathlib import Path
 
 TORCH = "#include <torch/torch.h>\n"
+BY_HAND = """#include <torch/torch.h>
+
+namespace {
+struct NetImpl : torch::nn::Module {
+  torch::nn::Linear layer = register_module("layer", torch::nn::Linear(4, 2));
+  torch::Tensor forward(torch::Tensor x) { return layer(x); }
+};
+TORCH_MODULE(Net);
+}  // namespace
+
+int main() {
+  const auto inputs = torch::randn({64, 4});
+  auto batches = torch::data::make_data_loader(
+      torch::data::datasets::TensorDataset(inputs).map(torch::data::transforms::Stack<torch::data::TensorExample>()), 8);
+  Net net;
+  torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(1e-3));
+  for (auto& batch : *batches) {
+    optimizer.zero_grad();
+    auto loss = torch::nn::functional::mse_loss(net(batch.data), batch.data.narrow(1, 0, 2));
+    loss.backward();
+    torch::nn::utils::clip_grad_norm_(net->parameters(), 1.0);
+    optimizer.step();
+  }
+}
+"""
 HANDLER = """#include <etude/callback_handler.hpp>
 
 struct Step { int loss; int& request; };
@@ -174,13 +200,19 @@ def main():
         cases.append((name, key, [compiler, *flags, *more, "-c", str(source), "-o", str(source.with_suffix(".o"))]))
 
     add("`#include <torch/torch.h>`", "torch", TORCH)
+    add("a loop by hand", "by_hand", BY_HAND)
     add("`#include <etude/etude.hpp>`", "etude", "#include <etude/etude.hpp>\n")
     for count in options.callbacks:
         add(f"a Trainer, {count} callbacks", f"trainer_{count}", trainer(count))
-    cases.append(("the precompiled header itself", "pch",
-                  [compiler, *flags, "-x", "c++-header", str(pch), "-o", str(compiled_pch)]))
+    library = ["-DETUDE_COMPILED"]
+    add("`#include <etude/etude.hpp>`, with etude::compiled", "etude_compiled", "#include <etude/etude.hpp>\n", library)
     for count in options.callbacks:
-        add(f"a Trainer, {count} callbacks, with etude::pch", f"trainer_{count}_pch", trainer(count), use_pch)
+        add(f"a Trainer, {count} callbacks, with etude::compiled", f"trainer_{count}_compiled", trainer(count), library)
+    cases.append(("the precompiled header itself", "pch",
+                  [compiler, *flags, *library, "-x", "c++-header", str(pch), "-o", str(compiled_pch)]))
+    for count in options.callbacks:
+        add(f"a Trainer, {count} callbacks, with etude::compiled and etude::pch", f"trainer_{count}_pch", trainer(count),
+            [*library, *use_pch])
     add("the handler alone, 4 callbacks", "handler", HANDLER)
 
     seconds = {key: [] for _, key, _ in cases}
@@ -193,13 +225,13 @@ def main():
             print(f"round {turn + 1}: {name}: {took:.2f} s, {most:.0f} MB", file=sys.stderr)
 
     results = []
-    lines = ["| | seconds | of torch/torch.h | compiler's memory | program |", "|---|---|---|---|---|"]
+    lines = ["| | seconds | of torch/torch.h | compiler's memory | program without libraries |", "|---|---|---|---|---|"]
     for name, key, _ in cases:
         ratios = [mine / torch for mine, torch in zip(seconds[key], seconds["torch"])]
         size = None
         if key == "handler" or key.startswith("trainer"):
             program = work / key
-            # LibTorch's libraries are shared: their size is no part of the program's.
+            # What libraries hold, LibTorch's and Etude's own, is no part of it.
             subprocess.run([compiler, str(work / f"{key}.o"), "-s", "-Wl,--unresolved-symbols=ignore-all", "-o",
                             str(program)], check=True)
             size = program.stat().st_size

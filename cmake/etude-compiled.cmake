@@ -20,4 +20,6 @@ add_library(etude_compiled STATIC EXCLUDE_FROM_ALL ${etude_sources})
 add_library(etude::compiled ALIAS etude_compiled)
 target_compile_definitions(etude_compiled PUBLIC ETUDE_COMPILED)
 target_link_libraries(etude_compiled PUBLIC etude::etude)
+# In a shared library g++ would else call each of its own functions through a table.
+target_compile_options(etude_compiled PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
 set_target_properties(etude_compiled PROPERTIES POSITION_INDEPENDENT_CODE ON)

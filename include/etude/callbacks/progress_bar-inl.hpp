@@ -22,8 +22,7 @@
 
 namespace etude {
 
-/// Seconds as people read them: "01:05", "2:03:04".
-inline std::string clock_text(double seconds) {
+ETUDE_INLINE std::string clock_text(double seconds) {
   const auto s = static_cast<std::int64_t>(std::max(0.0, seconds));
   if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
   return fmt::format("{:02}:{:02}", s / 60, s % 60);

@@ -9,6 +9,9 @@
 
 namespace etude {
 
+/// Seconds as people read them: "01:05", "2:03:04".
+std::string clock_text(double seconds);
+
 /// One line that says how far a count has come: "train  45%|#########           | 540/1200 [00:12<00:15, 44.1
 /// it/s]", cut to `width` columns; without a total, only what is known.
 std::string progress_line(std::string_view title, std::int64_t done, std::optional<std::int64_t> total,

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "etude/data/dataset_source.hpp"
+#include "etude/data/random.hpp"
 
 namespace torch::data::datasets {
 struct TensorDataset;
