@@ -27,22 +27,21 @@ ETUDE_INLINE bool RMSprop::in_one_pass() const { return true; }
 
 template <bool with_momentum, bool with_mean>
 bool RMSprop::update_in_one_pass(const Range& range, const ParamGroup& group) const {
-  const auto update = [alpha = options_.alpha, eps = options_.eps, momentum = options_.momentum,
-                       lr = group.lr, penalty = group.weight_decay,
+  const auto update = [options = options_, lr = group.lr, penalty = group.weight_decay,
                        scale = gradient_scale()](auto& value, auto gradient, auto& square, auto&... rest) {
     const auto more = std::tie(rest...);
     gradient = gradient * scale + value * penalty;
-    square = square * alpha + gradient * gradient * (1 - alpha);
+    square = square * options.alpha + gradient * gradient * (1 - options.alpha);
     auto variance = square;
     if constexpr (with_mean) {
       auto& mean = std::get<sizeof...(rest) - 1>(more);
-      mean = mean * alpha + gradient * (1 - alpha);
+      mean = mean * options.alpha + gradient * (1 - options.alpha);
       variance = square - mean * mean;
     }
-    gradient = gradient / (sqrt(variance) + eps);
+    gradient = gradient / (sqrt(variance) + options.eps);
     if constexpr (with_momentum) {
       auto& buffer = std::get<0>(more);
-      gradient = buffer = buffer * momentum + gradient;
+      gradient = buffer = buffer * options.momentum + gradient;
     }
     value = value - gradient * lr;
   };
