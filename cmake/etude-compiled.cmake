@@ -1,5 +1,8 @@
 # etude::compiled: what of Etude depends on nobody's trainer, compiled once in the build that links it, with its LibTorch
 # and its flags, so that the files which make trainers compile several times as fast.
+if(TARGET etude_compiled)
+  return()  # found twice
+endif()
 get_target_property(etude_headers etude::core INTERFACE_INCLUDE_DIRECTORIES)
 string(REGEX REPLACE "\\$<(BUILD|INSTALL)_INTERFACE:([^>]*)>" "\\2" etude_headers "${etude_headers}")
 list(GET etude_headers 0 etude_headers)

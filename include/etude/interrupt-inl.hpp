@@ -1,12 +1,8 @@
 #pragma once
 
-#include <fmt/format.h>
 #include <signal.h>
 
-#include <array>
-#include <atomic>
 #include <mutex>
-#include <string_view>
 #include <utility>
 
 #include "etude/error.hpp"

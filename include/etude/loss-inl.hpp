@@ -1,19 +1,13 @@
 #pragma once
 
-#include <fmt/ranges.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
-#include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 

@@ -5,14 +5,12 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
-#include <concepts>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <ranges>
 #include <set>
 #include <string>
-#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>

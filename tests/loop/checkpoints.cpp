@@ -380,6 +380,27 @@ TEST_CASE("a checkpoint can't be written in the middle of an update, and numbers
   }
 }
 
+// Saves in the midst of a log, and changes it afterwards.
+struct SavesThenWrites {
+  std::function<void()> save = {};
+  void on(etude::Log& e) {
+    if (e.state.global_step != 2) return;
+    save();
+    e.logs["loss"] = 42;
+  }
+};
+
+TEST_CASE("a log that is changed after a checkpoint was written is in the next one as it is then") {
+  const toy::Folder folder;
+  auto args = saving(folder);
+  args.logging_strategy = IntervalStrategy::steps;
+  args.logging_steps = 1;
+  etude::Trainer<SavesThenWrites> trainer(with(args, 4));
+  trainer.callback<SavesThenWrites>().save = [&] { trainer.save_checkpoint(); };
+  trainer.train();
+  CHECK(etude::load_trainer_state(folder / "checkpoint-4").log_history.at(1).at("loss") == 42);
+}
+
 TEST_CASE("two trainings don't write their checkpoints to one folder at a time") {
   const toy::Folder folder;
   const auto options = with(saving(folder), 2);

@@ -106,6 +106,32 @@ TEST_CASE("evaluation runs in evaluation mode, and each submodule has its own mo
   CHECK_FALSE(model->frozen->is_training());
 }
 
+struct Stubborn : toy::LineImpl {
+  void train(bool on) override {
+    if (!on && refuses) throw std::runtime_error("no evaluation mode");
+    toy::LineImpl::train(on);
+  }
+  bool refuses = true;
+};
+
+struct LogsAtStart {
+  void on(const etude::InitEnd& e) { e.log("mine", 3); }
+};
+
+TEST_CASE("an evaluation that can't begin leaves no loader behind, and what was logged before it") {
+  auto options = evaluation(5, 2);
+  const auto model = std::make_shared<Stubborn>();
+  options.model = model;
+  etude::Trainer<LogsAtStart> trainer(options);
+  CHECK_THROWS_WITH(trainer.evaluate(), "no evaluation mode");
+  CHECK(trainer.context().eval_dataloader == nullptr);
+  model->refuses = false;
+  trainer.evaluate();
+  etude::Metrics pending;
+  trainer.context().pending_logs.take_into(pending);
+  CHECK(pending == etude::Metrics{{"mine", 3}});
+}
+
 TEST_CASE("preprocess_logits_for_metrics makes what compute_metrics gets") {
   auto options = evaluation(3, 2);
   options.preprocess_logits_for_metrics = [](torch::Tensor logits, torch::Tensor labels) {

@@ -1,11 +1,9 @@
 #pragma once
 
 #include <ATen/ops/stack.h>
-#include <fmt/ranges.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>

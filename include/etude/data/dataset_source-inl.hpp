@@ -5,7 +5,6 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <concepts>
@@ -14,7 +13,6 @@
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <ranges>
 #include <span>
 #include <string>
 #include <type_traits>

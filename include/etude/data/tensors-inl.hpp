@@ -4,9 +4,7 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
-#include <concepts>
 #include <cstddef>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>

@@ -77,19 +77,6 @@ ETUDE_INLINE void TrainerCore::load_progress(const TrainingProgress& saved) {
   control.stop_reason = saved.stop_reason;
 }
 
-ETUDE_INLINE Context TrainerCore::context() {
-  return {args,
-          state,
-          control,
-          model,
-          optimizer.get(),
-          lr_scheduler.get(),
-          train_dataloader.get(),
-          eval_dataloader,
-          options.processing_class ? &options.processing_class : nullptr,
-          pending_logs};
-}
-
 ETUDE_INLINE TrainerCore::TrainerCore() = default;
 ETUDE_INLINE TrainerCore::~TrainerCore() = default;
 

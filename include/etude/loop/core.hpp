@@ -117,7 +117,19 @@ struct TrainerCore {
 
   void load_progress(const TrainingProgress& saved);
 
-  Context context();
+  // Seen whole, so that an event without handlers costs nothing.
+  Context context() {
+    return {args,
+            state,
+            control,
+            model,
+            optimizer.get(),
+            lr_scheduler.get(),
+            train_dataloader.get(),
+            eval_dataloader,
+            options.processing_class ? &options.processing_class : nullptr,
+            pending_logs};
+  }
 
   bool stopping() const { return control.should_training_stop || control.should_epoch_stop; }
 };

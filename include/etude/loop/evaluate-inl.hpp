@@ -61,16 +61,17 @@ ETUDE_INLINE bool EvaluationTally::computes(const EvalPrediction& prediction) co
 }
 
 ETUDE_INLINE EvaluationScope::EvaluationScope(TrainerCore& core, const DataLoader& loader)
-    : core_(core),
-      eval_dataloader_(std::exchange(core.eval_dataloader, &loader)),
-      pending_logs_(std::exchange(core.pending_logs, {})),
-      random_(core.device),
-      modes_(core.model.eval_guard()) {}
+    : aside_(core, loader), random_(core.device), modes_(core.model.eval_guard()) {}
 
-ETUDE_INLINE EvaluationScope::~EvaluationScope() {
-  core_.eval_dataloader = eval_dataloader_;
-  pending_logs_.merge(std::move(core_.pending_logs));
-  core_.pending_logs = std::move(pending_logs_);
+ETUDE_INLINE EvaluationScope::Aside::Aside(TrainerCore& core_, const DataLoader& loader)
+    : core(core_),
+      eval_dataloader(std::exchange(core.eval_dataloader, &loader)),
+      pending_logs(std::exchange(core.pending_logs, {})) {}
+
+ETUDE_INLINE EvaluationScope::Aside::~Aside() {
+  core.eval_dataloader = eval_dataloader;
+  pending_logs.merge(std::move(core.pending_logs));
+  core.pending_logs = std::move(pending_logs);
 }
 
 }  // namespace etude

@@ -65,14 +65,21 @@ class EvaluationTally {
 class EvaluationScope {
  public:
   EvaluationScope(TrainerCore& core, const DataLoader& loader);
-  EvaluationScope(const EvaluationScope&) = delete;
-  EvaluationScope& operator=(const EvaluationScope&) = delete;
-  ~EvaluationScope();
 
  private:
-  TrainerCore& core_;
-  const DataLoader* eval_dataloader_;
-  PendingLogs pending_logs_;
+  /// Goes back too where what comes after it can't begin.
+  struct Aside {
+    Aside(TrainerCore& core_, const DataLoader& loader);
+    Aside(const Aside&) = delete;
+    Aside& operator=(const Aside&) = delete;
+    ~Aside();
+
+    TrainerCore& core;
+    const DataLoader* eval_dataloader;
+    PendingLogs pending_logs;
+  };
+
+  Aside aside_;
   RandomStateGuard random_;
   EvalGuard modes_;
   torch::NoGradGuard no_grad_;

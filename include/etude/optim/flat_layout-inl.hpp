@@ -2,7 +2,6 @@
 
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include <algorithm>

@@ -1,11 +1,9 @@
 #pragma once
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <cmath>
-#include <concepts>
 #include <cstddef>
 #include <string>
 #include <string_view>

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <fmt/ranges.h>
-
-#include <algorithm>
-#include <concepts>
 #include <optional>
 #include <string>
 #include <string_view>
