@@ -7,6 +7,7 @@
 
 #include "etude/callbacks/default_flow.hpp"
 #include "etude/callbacks/early_stopping.hpp"
+#include "etude/callbacks/metric_callback.hpp"
 #include "etude/callbacks/printer.hpp"
 #include "etude/callbacks/progress.hpp"
 #include "etude/events.hpp"
@@ -21,6 +22,7 @@
 #include "etude/metrics/mean_squared_error.hpp"
 #include "etude/metrics/perplexity.hpp"
 #include "etude/metrics/r2_score.hpp"
+#include "etude/metrics/streaming.hpp"
 #include "etude/optim/adafactor.hpp"
 #include "etude/optim/adagrad.hpp"
 #include "etude/optim/adam.hpp"
