@@ -24,7 +24,9 @@ ETUDE_INLINE EvaluationTally::EvaluationTally(const TrainerCore& core, Keep keep
       keep_(keep),
       wants_inputs_(detail::wants_for_metrics(core.args, "inputs")),
       wants_losses_(detail::wants_for_metrics(core.args, "loss")),
-      all_(core.args.eval_accumulation_steps, core.args.eval_do_concat_batches, examples) {}
+      all_(core.args.eval_accumulation_steps, core.args.eval_do_concat_batches, examples) {
+  if (keep != Keep::loss) core.options.compute_metrics.begin();
+}
 
 ETUDE_INLINE void EvaluationTally::add_loss(const PredictionStepOutput& output, std::int64_t size) {
   if (output.loss.defined()) loss_.add(checked_loss(output.loss), static_cast<double>(size));

@@ -37,7 +37,7 @@ ETUDE_INLINE void check_options(const TrainerOptions& options) {
   if (args.batch_eval_metrics && options.compute_metrics && !options.compute_metrics.takes_compute_result())
     found.push_back(
         "batch_eval_metrics is true: compute_metrics must take a second argument, bool compute_result");
-  if (!args.batch_eval_metrics && options.compute_metrics.takes_compute_result())
+  if (!args.batch_eval_metrics && !options.compute_metrics.takes_whole())
     found.push_back(
         "batch_eval_metrics is false: must be true for a compute_metrics that takes compute_result");
   if (options.train_dataset && !options.train_dataset.size() && args.max_steps <= 0)

@@ -26,35 +26,53 @@ struct EvalPrediction {
 
 /// Computes the metrics of an evaluation; their names get the evaluation's prefix. With `batch_eval_metrics`
 /// it must take a second argument, `bool compute_result`: it is called with each batch, true with the last
-/// one, and what it returns then counts.
+/// one, and what it returns then counts. One that may be called in both ways works with and without. If it
+/// has a `void reset()`, that is called when an evaluation begins, since the one before may have been broken
+/// off.
 class ComputeMetrics {
  public:
   ComputeMetrics() = default;
 
   template <class F>
     requires(!std::same_as<std::remove_cvref_t<F>, ComputeMetrics>)
-  ComputeMetrics(F function) {
-    if constexpr (std::is_invocable_r_v<Metrics, F&, const EvalPrediction&>) {
-      call_ = [function = std::move(function)](const EvalPrediction& p, bool) mutable -> Metrics {
-        return function(p);
-      };
-    } else {
-      static_assert(
-          std::is_invocable_r_v<Metrics, F&, const EvalPrediction&, bool>,
-          "compute_metrics must be Metrics(const EvalPrediction&) or Metrics(const EvalPrediction&, bool)");
-      call_ = std::move(function);
-      takes_compute_result_ = true;
-    }
+  ComputeMetrics(F function)
+      : takes_whole_(std::is_invocable_r_v<Metrics, F&, const EvalPrediction&>),
+        takes_compute_result_(std::is_invocable_r_v<Metrics, F&, const EvalPrediction&, bool>) {
+    static_assert(
+        std::is_invocable_r_v<Metrics, F&, const EvalPrediction&> ||
+            std::is_invocable_r_v<Metrics, F&, const EvalPrediction&, bool>,
+        "compute_metrics must be Metrics(const EvalPrediction&) or Metrics(const EvalPrediction&, bool)");
+    call_ = [function = std::move(function)](const EvalPrediction* p,
+                                             bool compute_result) mutable -> Metrics {
+      if (!p) {
+        if constexpr (requires {
+                        { function.reset() } -> std::same_as<void>;
+                      })
+          function.reset();
+        return {};
+      }
+      if constexpr (std::is_invocable_r_v<Metrics, F&, const EvalPrediction&, bool>)
+        return function(*p, compute_result);
+      else
+        return function(*p);
+    };
   }
 
   explicit operator bool() const { return static_cast<bool>(call_); }
+  bool takes_whole() const { return takes_whole_; }
   bool takes_compute_result() const { return takes_compute_result_; }
+
+  /// An evaluation begins.
+  void begin() const {
+    if (call_) call_(nullptr, false);
+  }
   Metrics operator()(const EvalPrediction& prediction, bool compute_result = true) const {
-    return call_(prediction, compute_result);
+    return call_(&prediction, compute_result);
   }
 
  private:
-  std::function<Metrics(const EvalPrediction&, bool)> call_;
+  std::function<Metrics(const EvalPrediction*, bool)> call_;  ///< Null: an evaluation begins.
+  bool takes_whole_ = true;
   bool takes_compute_result_ = false;
 };
 

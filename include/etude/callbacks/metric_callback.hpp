@@ -1,0 +1,67 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "etude/events.hpp"
+#include "etude/metrics/metrics.hpp"
+#include "etude/metrics/streaming.hpp"
+#include "etude/metrics/streaming_metric.hpp"
+
+namespace etude {
+
+/// Computes metrics while an evaluation or a prediction runs, on the device that the model is on and whatever
+/// `compute_metrics` does, and adds them to its metrics, under names with its prefix ("eval_f1"), and to its
+/// log: `Trainer trainer(options, MetricCallback(metrics::F1(), metrics::AUROC()))`. The model's output, less
+/// the loss and `ignore_keys`, must be one tensor, and so must the labels. Adds nothing where there are no
+/// labels.
+template <metrics::StreamingMetric... Ms>
+  requires(sizeof...(Ms) > 0)
+class MetricCallback {
+ public:
+  MetricCallback() = default;
+  explicit MetricCallback(Ms... metrics) : metrics_(std::move(metrics)...) {}
+
+  void on(const EvaluateBegin& e) { begin(e.metric_key_prefix); }
+  void on(const PredictBegin& e) { begin(e.metric_key_prefix); }
+
+  /// Throws DataError where the tensors are several, or don't fit the metrics.
+  void on(const PredictionStep& e) {
+    if (e.batch.labels.empty()) return;
+    metrics_.update(e.output.single(), e.batch.labels.single());
+    seen_ = true;
+  }
+
+  /// An evaluation logs its metrics before `Evaluate`.
+  void on(Log& e) {
+    if (!prefix_.empty() && e.logs.contains(prefix_ + "_runtime")) add_to(e.logs);
+  }
+  void on(Evaluate& e) { add_to(e.metrics); }
+  void on(Predict& e) { add_to(e.metrics); }
+
+  void on(const EvaluateEnd&) { begin({}); }
+  void on(const PredictEnd&) { begin({}); }
+
+ private:
+  void begin(std::string_view prefix) {
+    prefix_ = prefix;
+    metrics_.reset();
+    seen_ = false;
+    computed_.reset();
+  }
+
+  void add_to(Metrics& metrics) {
+    if (!seen_) return;
+    if (!computed_) computed_ = metrics_.compute();
+    for (const auto& [name, value] : *computed_) metrics[prefix_ + "_" + name] = value;
+  }
+
+  metrics::Streaming<Ms...> metrics_;
+  std::string prefix_;
+  bool seen_ = false;
+  std::optional<Metrics> computed_;
+};
+
+}  // namespace etude

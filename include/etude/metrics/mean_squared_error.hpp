@@ -1,0 +1,31 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+
+#include "etude/metrics/regression_examples.hpp"
+#include "etude/metrics/streaming_metric.hpp"
+
+namespace etude::metrics {
+
+/// {"mse"}: the mean of the squared errors; NaN where there are no labels.
+class MeanSquaredError : public Accumulator {
+ public:
+  explicit MeanSquaredError(RegressionOptions options = {});
+
+  /// Predictions and labels [N, ...] of one shape, or one of them with a last dimension of 1 more. Throws
+  /// DataError for other shapes.
+  void update(const at::Tensor& predictions, const at::Tensor& labels);
+  Metrics compute() const;
+  void merge(const MeanSquaredError& other) { merge_state(other); }
+
+ private:
+  RegressionOptions options_;
+};
+
+}  // namespace etude::metrics
+
+#ifndef ETUDE_COMPILED
+#include "etude/metrics/mean_squared_error-inl.hpp"
+#endif

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "etude/data/tensors.hpp"
+#include "etude/metrics/eval_prediction.hpp"
+#include "etude/metrics/metrics.hpp"
+#include "etude/metrics/streaming_metric.hpp"
+
+namespace etude::metrics {
+namespace detail {
+
+/// Throws ArgumentError if `all` has one of the names of `more` already.
+void take_in(Metrics& all, const Metrics& more);
+
+/// The parts of `state` whose names begin with "INDEX.", without it.
+std::vector<MetricState> state_of(const std::vector<MetricState>& state, std::size_t index);
+
+}  // namespace detail
+
+/// Several streaming metrics as one, which is a `compute_metrics` too, with `batch_eval_metrics` or without:
+/// `{.compute_metrics = metrics::streaming(metrics::Accuracy(), metrics::F1())}`. With it, an evaluation
+/// keeps no predictions but those that a metric needs. Predictions and labels must be one tensor each.
+template <StreamingMetric... Ms>
+  requires(sizeof...(Ms) > 0)
+class Streaming {
+ public:
+  Streaming() = default;
+  explicit Streaming(Ms... metrics) : metrics_(std::move(metrics)...) {}
+
+  /// Throws what the metrics throw.
+  void update(const at::Tensor& predictions, const at::Tensor& labels) {
+    std::apply([&](auto&... each) { (each.update(predictions, labels), ...); }, metrics_);
+  }
+  /// Throws ArgumentError if two metrics have one name.
+  Metrics compute() const {
+    Metrics result;
+    std::apply([&](const auto&... each) { (detail::take_in(result, each.compute()), ...); }, metrics_);
+    return result;
+  }
+  void reset() {
+    std::apply([](auto&... each) { (each.reset(), ...); }, metrics_);
+  }
+
+  /// The names begin with the metric's place: "0.counts".
+  std::vector<MetricState> state() const {
+    std::vector<MetricState> result;
+    for_each_with_index(metrics_, [&](const auto& metric, std::size_t index) {
+      for (auto part : metric.state()) {
+        part.name = std::to_string(index) + "." + part.name;
+        result.push_back(std::move(part));
+      }
+    });
+    return result;
+  }
+  void load_state(const std::vector<MetricState>& state) {
+    for_each_with_index(metrics_, [&](auto& metric, std::size_t index) {
+      metric.load_state(detail::state_of(state, index));
+    });
+  }
+  void merge(const Streaming& other) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (std::get<I>(metrics_).merge(std::get<I>(other.metrics_)), ...);
+    }
+    (std::index_sequence_for<Ms...>());
+  }
+
+  /// Takes a batch, or everything; with `compute_result`, what has come together, and nothing of it stays.
+  /// Throws DataError unless predictions and labels are one tensor each.
+  Metrics operator()(const EvalPrediction& p, bool compute_result = true) {
+    if (p.batches.empty()) update(p.predictions.single(), p.label_ids.single());
+    for (const auto& batch : p.batches) update(batch.predictions.single(), batch.label_ids.single());
+    if (!compute_result) return {};
+    const auto all = *this;
+    reset();
+    return all.compute();
+  }
+
+ private:
+  template <class Tuple, class F>
+  static void for_each_with_index(Tuple& tuple, F f) {
+    std::size_t index = 0;
+    std::apply([&](auto&... each) { (f(each, index++), ...); }, tuple);
+  }
+
+  std::tuple<Ms...> metrics_;
+};
+
+template <StreamingMetric... Ms>
+Streaming<Ms...> streaming(Ms... metrics) {
+  return Streaming<Ms...>(std::move(metrics)...);
+}
+
+}  // namespace etude::metrics
+
+#ifndef ETUDE_COMPILED
+#include "etude/metrics/streaming-inl.hpp"
+#endif
