@@ -19,7 +19,7 @@ ETUDE_ENUM(SchedulerType, linear, cosine, cosine_with_restarts, polynomial, cons
            inverse_sqrt, reduce_lr_on_plateau, cosine_with_min_lr, cosine_warmup_with_min_lr,
            warmup_stable_decay, greedy);
 ETUDE_ENUM(LogLevel, debug, info, warning, error, critical, passive);
-ETUDE_ENUM(SamplingStrategy, random, sequential);
+ETUDE_ENUM(SamplingStrategy, random, sequential, group_by_length);
 
 /// What a person chooses about a training. A Trainer works with `normalized` arguments of its own and leaves
 /// those that it was given as they are.
@@ -96,7 +96,9 @@ struct TrainingArguments {
       (bool, full_determinism, "same results in every run, at the cost of speed", false),
       (bool, use_cpu, "train on the CPU even where there is an accelerator", false),
 
-      (SamplingStrategy, train_sampling_strategy, "order of the training examples", SamplingStrategy::random),
+      (SamplingStrategy, train_sampling_strategy,
+       "order of the training examples; group_by_length puts those of like length in one batch",
+       SamplingStrategy::random),
       (bool, dataloader_drop_last, "leave out the last training batch of a pass if it isn't full", false),
       (std::int64_t, dataloader_num_workers, "threads that prepare batches; 0 prepares them in the loop", 0),
       (std::optional<std::int64_t>, dataloader_prefetch_factor,

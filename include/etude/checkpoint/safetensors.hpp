@@ -1,14 +1,11 @@
 #pragma once
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 #include <torch/types.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -22,6 +19,7 @@
 #include "etude/checkpoint/file_system.hpp"
 #include "etude/checkpoint/mapped_file.hpp"
 #include "etude/checkpoint/safetensors_header.hpp"
+#include "etude/data/mapped_tensor.hpp"
 #include "etude/data/tensors.hpp"
 #include "etude/error.hpp"
 
@@ -37,10 +35,7 @@ namespace detail {
 
 // By name, so that what this LibTorch doesn't have is not found.
 inline std::optional<torch::ScalarType> scalar_type(const SafeTensorsDtype& dtype) {
-  for (int i = 0; i < static_cast<int>(torch::ScalarType::NumOptions); ++i)
-    if (c10::toString(static_cast<torch::ScalarType>(i)) == dtype.torch_name)
-      return static_cast<torch::ScalarType>(i);
-  return std::nullopt;
+  return scalar_type_named(dtype.torch_name);
 }
 
 inline const SafeTensorsDtype* safetensors_dtype(const std::string& name, const torch::Tensor& tensor) {
@@ -62,14 +57,7 @@ inline torch::Tensor tensor_of(const SafeTensorsEntry& entry, const std::shared_
                             entry.dtype->name);
   if (dtype == torch::kBool && !are_bools(bytes))
     throw safetensors_fault("tensor '{}': a BOOL must be 0 or 1", printable(entry.name));
-  const auto options = at::TensorOptions().dtype(*dtype);
-  const bool aligned = reinterpret_cast<std::uintptr_t>(bytes.data()) % entry.dtype->item_size == 0;
-  if (aligned && !bytes.empty())
-    return at::from_blob(
-        bytes.data(), entry.shape, [file](void*) {}, options);
-  auto tensor = at::empty(entry.shape, options);
-  if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
-  return tensor;
+  return mapped_tensor(file, bytes, entry.shape, *dtype);
 }
 
 /// Writes the items of a tensor row by row. What isn't a run of bytes in this process's memory is copied into

@@ -46,6 +46,11 @@ struct StatefulSampler : torch::data::samplers::Sampler<> {
   virtual void load_state(const std::string& state) = 0;
 };
 
+/// A sampler that knows how many examples it gives in an epoch.
+struct SizedSampler : torch::data::samplers::Sampler<> {
+  virtual std::int64_t size() const = 0;
+};
+
 namespace detail {
 struct BatchRequest;
 struct Epoch;

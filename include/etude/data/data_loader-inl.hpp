@@ -76,10 +76,12 @@ ETUDE_INLINE std::optional<std::int64_t> DataLoader::size(std::int64_t first_exa
   return (left + (options_.drop_last ? 0 : options_.batch_size - 1)) / options_.batch_size;
 }
 
-// How many examples torch's own random or sequential sampler gives, which may be less than the dataset: they
-// don't say, so they are asked for all of them. Of another sampler only its owner knows whether it ends.
+// How many examples the sampler gives, which may be less than the dataset has. Torch's own random and
+// sequential ones don't say, so they are asked for all of them. Of another only its owner knows whether it
+// ends.
 ETUDE_INLINE std::optional<std::int64_t> DataLoader::count_sampler_examples() const {
   auto* sampler = options_.sampler.get();
+  if (const auto* sized = dynamic_cast<const SizedSampler*>(sampler)) return sized->size();
   if (!dynamic_cast<torch::data::samplers::RandomSampler*>(sampler) &&
       !dynamic_cast<torch::data::samplers::SequentialSampler*>(sampler))
     return std::nullopt;

@@ -28,7 +28,7 @@ class DataLoader {
   std::optional<std::int64_t> dataset_size() const { return dataset_.size(); }
 
   /// The number of batches in an epoch from `first_example` on, if the dataset knows its size and the
-  /// sampler, if any, is torch's random or sequential one.
+  /// sampler, if any, is a SizedSampler or torch's random or sequential one.
   std::optional<std::int64_t> size(std::int64_t first_example = 0) const;
 
   /// The batches of an epoch from `first_example` of its order on. Nothing before it is fetched, unless the

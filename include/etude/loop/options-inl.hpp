@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "etude/data/data_loader.hpp"
+#include "etude/data/samplers.hpp"
 #include "etude/error.hpp"
 #include "etude/libtorch/blas.hpp"
 #include "etude/linkage.hpp"
@@ -44,6 +46,10 @@ ETUDE_INLINE void check_options(const TrainerOptions& options) {
     found.push_back(
         fmt::format("max_steps is {}: must be positive, since train_dataset has no length to count epochs by",
                     args.max_steps));
+  if (options.train_dataset && !options.train_dataset.is_indexed() && !options.train_sampler &&
+      args.train_sampling_strategy == SamplingStrategy::group_by_length)
+    found.push_back(
+        "train_sampling_strategy is group_by_length: must be another, since train_dataset is a stream");
   if (!found.empty()) throw ArgumentError(fmt::format("{}", fmt::join(found, "\n")));
 }
 
@@ -78,6 +84,9 @@ ETUDE_INLINE DataLoaderOptions train_loader_options(const TrainerOptions& option
   loader.sampler = options.train_sampler;
   loader.shuffle = args.train_sampling_strategy == SamplingStrategy::random &&
                    options.train_dataset.is_indexed() && !options.train_sampler;
+  if (args.train_sampling_strategy == SamplingStrategy::group_by_length && !options.train_sampler)
+    loader.sampler = std::make_shared<LengthGroupedSampler>(
+        lengths_of(options.train_dataset), loader.batch_size * args.gradient_accumulation_steps);
   return loader;
 }
 

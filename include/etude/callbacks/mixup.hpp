@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+
+#include "etude/data/mixup.hpp"
+#include "etude/events.hpp"
+
+namespace etude {
+
+/// Draws for each training batch from a generator that is a function of the seed, the step and the batch's
+/// place in it: the same with any number of workers, and when training is resumed.
+class BatchMixing {
+ public:
+  void on(const TrainBegin&) { place_ = 0; }
+  void on(const StepBegin&) { place_ = 0; }
+
+ protected:
+  at::Generator generator(const Context& e);
+
+ private:
+  std::int64_t place_ = 0;  // in the accumulation group, all of which is fetched before its step begins
+};
+
+/// Mixes training batches by `mix_up`, on their device; evaluations see theirs as they are.
+struct MixUp : BatchMixing {
+  explicit MixUp(MixingOptions mixing = {}) : options(mixing) {}
+
+  using BatchMixing::on;
+  void on(BatchFetched& e);
+
+  MixingOptions options;
+};
+
+/// Mixes training batches by `cut_mix`, on their device; evaluations see theirs as they are.
+struct CutMix : BatchMixing {
+  explicit CutMix(MixingOptions mixing = {}) : options(mixing) {}
+
+  using BatchMixing::on;
+  void on(BatchFetched& e);
+
+  MixingOptions options;
+};
+
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/callbacks/mixup-inl.hpp"
+#endif

@@ -1,0 +1,64 @@
+#include "etude/loop/options.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "common/fault_of.hpp"
+#include "common/toy.hpp"
+
+namespace {
+
+using toy::contains;
+
+struct Stream {
+  std::optional<torch::Tensor> next() { return std::nullopt; }
+};
+
+etude::TrainerOptions grouped() {
+  auto options = toy::options(toy::arguments());
+  options.args.train_sampling_strategy = etude::SamplingStrategy::group_by_length;
+  options.args.per_device_train_batch_size = 2;
+  options.args.gradient_accumulation_steps = 2;
+  return options;
+}
+
+TEST_CASE("group_by_length puts the longest examples of an update in one batch, long ones first") {
+  auto options = grouped();
+  std::vector<std::pair<torch::Tensor, std::int64_t>> examples;
+  for (std::int64_t i = 0; i < 12; ++i) examples.emplace_back(torch::zeros({i % 6 + 1}), i);
+  options.train_dataset = examples;
+  etude::check_options(options);
+  const auto loader_options = etude::train_loader_options(options, options.args);
+  CHECK(!loader_options.shuffle);
+  REQUIRE(loader_options.sampler);
+  torch::manual_seed(1);
+  loader_options.sampler->reset({});
+  // 12 examples in updates of 4: too few for several megabatches of more than one update.
+  std::vector<std::vector<std::int64_t>> updates;
+  while (const auto indices = loader_options.sampler->next(4)) {
+    updates.emplace_back();
+    for (const auto i : *indices) updates.back().push_back(examples[i].first.size(0));
+  }
+  REQUIRE(updates.size() == 3);
+  CHECK(updates[0][0] == 6);
+  for (const auto& lengths : updates)
+    CHECK(std::is_sorted(lengths.begin() + 1, lengths.end(), std::greater<>()));
+}
+
+TEST_CASE("a sampler of one's own comes before group_by_length") {
+  auto options = grouped();
+  options.train_sampler = std::make_shared<torch::data::samplers::SequentialSampler>(2);
+  CHECK(etude::train_loader_options(options, options.args).sampler == options.train_sampler);
+}
+
+TEST_CASE("a stream can't be grouped by length") {
+  auto options = grouped();
+  options.args.max_steps = 1;
+  options.train_dataset = Stream();
+  CHECK(contains(
+      toy::fault_of<etude::ArgumentError>([&] { etude::check_options(options); }),
+      "train_sampling_strategy is group_by_length: must be another, since train_dataset is a stream"));
+}
+
+}  // namespace
