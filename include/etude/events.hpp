@@ -2,8 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,6 +22,7 @@
 /// event as `const Event&` to read it or as `Event&` to change its payload; `control` may be written by all.
 namespace etude {
 
+class AnyTrainer;
 class DataLoader;
 class LRScheduler;
 class Model;
@@ -38,6 +41,7 @@ struct Context {
   const DataLoader* eval_dataloader;        ///< The one in use; null outside evaluation and prediction.
   const ProcessingClass* processing_class;  ///< Null if the trainer was given none.
   PendingLogs& pending_logs;
+  AnyTrainer& trainer;  ///< What raised the event, for `evaluate`, `predict` and the like (any_trainer.hpp).
 
   /// Adds `name` to the next log: the mean of what was logged under it since the last one. A tensor (one
   /// element, any device) is not read before then, so this never waits for a device.
@@ -48,11 +52,26 @@ struct Context {
 /// The trainer is built: the last thing that its constructor does.
 struct InitEnd : Context {};
 
+/// What a loader is for.
+enum class LoaderUse { train, evaluate, predict };
+
+/// A loader was made: at the beginning of training, before its steps are counted, and of each evaluation and
+/// prediction.
+struct DataLoaderCreated : Context {
+  const DataLoader& dataloader;
+  LoaderUse use;
+  /// Batches (of one device) after which each of its epochs ends; unset is all. At least 1.
+  std::optional<std::int64_t> max_batches = {};
+};
+
 /// Training begins: optimizer, scheduler and loader are there, what was to be resumed is loaded.
 struct TrainBegin : Context {};
 
 /// An epoch begins. `state.epoch` is the fraction that was done before.
 struct EpochBegin : Context {};
+
+/// The loader is about to be asked for the micro-batches of an update.
+struct BatchFetchBegin : Context {};
 
 /// A micro-batch has come out of the loader and lies on the model's device. All those of one accumulation
 /// group are fetched before its first is used.
@@ -158,6 +177,12 @@ struct Evaluate : Context {
 /// The evaluation of one dataset is over, whether it came to its metrics or not.
 struct EvaluateEnd : Context {};
 
+/// All datasets of an evaluation are done, be there one or several: the metrics of all of them, each under
+/// the name of its dataset. This is what decides which model is the best.
+struct EvaluateAll : Context {
+  Metrics metrics;
+};
+
 /// What `evaluate()` returns to the user: the metrics of all of its datasets; none if it failed.
 struct EvaluationRunEnd : Context {
   Metrics metrics = {};
@@ -197,10 +222,11 @@ struct TrainEnd : Context {};
 
 /// Every event of this page.
 using Vocabulary =
-    events<InitEnd, TrainBegin, EpochBegin, BatchFetched, StepBegin, ForwardBegin, BackwardBegin, BackwardEnd,
-           SubstepEnd, GradientsClipped, PreOptimizerStep, OptimizerStep, SchedulerStep, StepEnd, Log, Save,
-           PushBegin, CheckpointLoaded, EvaluationRunBegin, EvaluateBegin, PredictBegin, PredictionStepBegin,
-           PredictionStep, Evaluate, EvaluateEnd, EvaluationRunEnd, Predict, PredictEnd, EpochEnd,
-           TrainingRunEpochEnd, Stop, TrainError, TrainEnd>;
+    events<InitEnd, DataLoaderCreated, TrainBegin, EpochBegin, BatchFetchBegin, BatchFetched, StepBegin,
+           ForwardBegin, BackwardBegin, BackwardEnd, SubstepEnd, GradientsClipped, PreOptimizerStep,
+           OptimizerStep, SchedulerStep, StepEnd, Log, Save, PushBegin, CheckpointLoaded, EvaluationRunBegin,
+           EvaluateBegin, PredictBegin, PredictionStepBegin, PredictionStep, Evaluate, EvaluateEnd,
+           EvaluateAll, EvaluationRunEnd, Predict, PredictEnd, EpochEnd, TrainingRunEpochEnd, Stop,
+           TrainError, TrainEnd>;
 
 }  // namespace etude

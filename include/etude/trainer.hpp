@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/any_trainer.hpp"
 #include "etude/checkpoint/checkpoint.hpp"
 #include "etude/composition.hpp"
 #include "etude/describe.hpp"
@@ -37,13 +38,14 @@ struct event_is_not_named_in_the_Raises_of_this_trainer;
 
 /// A trainer of one's own: derive as `struct MyTrainer : etude::TrainerBase<MyTrainer, Callbacks...>`, with
 /// `using TrainerBase::TrainerBase;`, and define any of the methods under "to override" again; they are
-/// called statically, and may call the base's. `Trainer<Callbacks...>` is the one that overrides nothing.
+/// called statically, and may call the base's. One that has an `on(const Event&)` hears that event before its
+/// callbacks do. `Trainer<Callbacks...>` is the one that overrides nothing.
 template <class Derived, class... List>
-class TrainerBase : private EventSource<typename Composition<List...>::handler> {
+class TrainerBase : private EventSource<Derived, typename Composition<List...>::handler> {
   static_assert(Composition<List...>::checks::passed());
   using Callbacks = typename Composition<List...>::callbacks_list;
   using Handler = typename Composition<List...>::handler;
-  using Source = EventSource<Handler>;
+  using Source = EventSource<Derived, Handler>;
   using Source::core_, Source::handler_, Source::guarded, Source::raise, Source::open;
 
  public:
@@ -61,6 +63,7 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
                         mistake::callback_is_given_more_often_than_it_is_listed<Given, Derived>>() &&
          ...));
     core_.options = std::move(options);
+    core_.trainer = &any_;
     guarded([&] {
       core_.initialise();
       raise(InitEnd{core_.context()});
@@ -274,7 +277,7 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
   std::filesystem::path save_checkpoint() { return write_checkpoint(core_, this->states()); }
 
  protected:
-  Derived& derived() { return static_cast<Derived&>(*this); }
+  using Source::derived;
 
  private:
   template <class>
@@ -314,6 +317,11 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
     return find<RuntimeCallbacks>();
   }
 
+  void announce_loader(DataLoader& loader, LoaderUse use) {
+    const auto limit = raise(DataLoaderCreated{core_.context(), loader, use}).max_batches;
+    if (limit) loader.limit_batches(*limit);
+  }
+
   bool wants_item_count() const {
     return core_.options.loss.counts_items() || core_.options.compute_loss ||
            !std::same_as<decltype(&Derived::compute_loss), decltype(&TrainerBase::compute_loss)>;
@@ -332,8 +340,26 @@ class TrainerBase : private EventSource<typename Composition<List...>::handler> 
             derived().log(metrics);
             all.update(raise(Evaluate{core_.context(), std::move(metrics)}).metrics);
           });
-    return all;
+    return raise(EvaluateAll{core_.context(), std::move(all)}).metrics;
   }
+
+  struct Any final : AnyTrainer {
+    explicit Any(TrainerBase& trainer) : trainer_(trainer) {}
+    Metrics evaluate(const EvaluateOptions& options) override { return trainer_.derived().evaluate(options); }
+    LossOutput compute_loss(const Batch& batch) override {
+      std::optional<double> items;
+      if (trainer_.wants_item_count()) items = static_cast<double>(count_items(batch.labels));
+      return trainer_.derived().compute_loss(batch, items);
+    }
+    void save_model(const std::filesystem::path& directory) const override {
+      trainer_.core_.save_model(directory);
+    }
+    const TrainerOptions& options() const override { return trainer_.core_.options; }
+
+   private:
+    TrainerBase& trainer_;
+  };
+  Any any_{*this};
 };
 
 /// Trains a model, and tells the callbacks of its type list about it:

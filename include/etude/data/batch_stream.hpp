@@ -16,6 +16,8 @@ namespace etude {
 
 struct DataLoaderOptions {
   std::int64_t batch_size = 8;
+  /// Batches after which an epoch ends; unset is all.
+  std::optional<std::int64_t> max_batches = {};
   /// Leave out batches that are smaller than batch_size.
   bool drop_last = false;
   /// In an order that (seed, epoch) decide; the dataset must have an index.

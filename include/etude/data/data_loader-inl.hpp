@@ -44,6 +44,7 @@ ETUDE_INLINE DataLoader::DataLoader(Dataset dataset, DataLoaderOptions options)
     if (value < least) faults.push_back(fmt::format("{}: must be at least {}, not {}", field, least, value));
   };
   at_least("batch_size", options_.batch_size, 1);
+  if (options_.max_batches) at_least("max_batches", *options_.max_batches, 1);
   at_least("num_workers", options_.num_workers, 0);
   at_least("prefetch_factor", options_.prefetch_factor, 1);
   if (options_.shuffle && options_.sampler)
@@ -70,10 +71,29 @@ ETUDE_INLINE DataLoader::DataLoader(Dataset dataset, DataLoaderOptions options)
 }
 
 ETUDE_INLINE std::optional<std::int64_t> DataLoader::size(std::int64_t first_example) const {
-  const auto examples = options_.sampler ? sampler_examples_ : dataset_.size();
-  if (!examples) return std::nullopt;
-  const auto left = std::max<std::int64_t>(*examples - first_example, 0);
-  return (left + (options_.drop_last ? 0 : options_.batch_size - 1)) / options_.batch_size;
+  const auto all = options_.sampler ? sampler_examples_ : dataset_.size();
+  if (!all) return std::nullopt;
+  const auto left = std::max<std::int64_t>(*all - first_example, 0);
+  const auto batches = (left + (options_.drop_last ? 0 : options_.batch_size - 1)) / options_.batch_size;
+  return std::min(batches, limit(first_example).value_or(batches));
+}
+
+ETUDE_INLINE std::optional<std::int64_t> DataLoader::examples() const {
+  const auto all = options_.sampler ? sampler_examples_ : dataset_.size();
+  if (!all || !options_.max_batches || *options_.max_batches > *all / options_.batch_size) return all;
+  return *options_.max_batches * options_.batch_size;
+}
+
+ETUDE_INLINE std::optional<std::int64_t> DataLoader::limit(std::int64_t first_example) const {
+  if (!options_.max_batches) return std::nullopt;
+  const auto before = (first_example + options_.batch_size - 1) / options_.batch_size;
+  return std::max<std::int64_t>(*options_.max_batches - before, 0);
+}
+
+ETUDE_INLINE void DataLoader::limit_batches(std::int64_t max_batches) {
+  if (max_batches < 1)
+    throw ArgumentError(fmt::format("max_batches: must be at least 1, not {}", max_batches));
+  options_.max_batches = max_batches;
 }
 
 // How many examples the sampler gives, which may be less than the dataset has. Torch's own random and
@@ -113,6 +133,10 @@ ETUDE_INLINE BatchStream DataLoader::begin_epoch(std::int64_t number, std::int64
     epoch->next_request =
         options_.sampler ? sampler_requests(number, first_example) : requests(number, first_example);
   }
+  if (const auto most = limit(epoch->position))
+    epoch->next_request = [next = std::move(epoch->next_request), left = *most](auto& request) mutable {
+      return left-- > 0 && next(request);
+    };
   epoch->start_workers();
   latest_ = epoch;
   return BatchStream(std::move(epoch));

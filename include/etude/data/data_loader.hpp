@@ -27,9 +27,15 @@ class DataLoader {
   /// The number of examples in the dataset, if it knows.
   std::optional<std::int64_t> dataset_size() const { return dataset_.size(); }
 
+  /// Ends every epoch that begins from now on after that many batches. Throws ArgumentError below 1.
+  void limit_batches(std::int64_t max_batches);
+
   /// The number of batches in an epoch from `first_example` on, if the dataset knows its size and the
   /// sampler, if any, is a SizedSampler or torch's random or sequential one.
   std::optional<std::int64_t> size(std::int64_t first_example = 0) const;
+
+  /// The number of examples of an epoch, as far as that is known without going over it: at most so many.
+  std::optional<std::int64_t> examples() const;
 
   /// The batches of an epoch from `first_example` of its order on. Nothing before it is fetched, unless the
   /// dataset is a stream, which is rewound and read up to there. Streams of several epochs may be alive at
@@ -49,6 +55,8 @@ class DataLoader {
   Requests stream_requests(std::int64_t first_example) const;
 
   std::optional<std::int64_t> count_sampler_examples() const;
+  /// The most batches that an epoch may still give from `first_example` on; unset is all.
+  std::optional<std::int64_t> limit(std::int64_t first_example) const;
 
   Dataset dataset_;
   DataLoaderOptions options_;

@@ -37,6 +37,7 @@ struct TrainerCore {
   std::unique_ptr<LRScheduler> lr_scheduler;
   std::unique_ptr<DataLoader> train_dataloader;
   const DataLoader* eval_dataloader = nullptr;
+  AnyTrainer* trainer = nullptr;  ///< whose core this is
   PendingLogs pending_logs;
   TrainingProgress progress;  ///< see `current_progress`
   bool training = false;
@@ -128,7 +129,8 @@ struct TrainerCore {
             train_dataloader.get(),
             eval_dataloader,
             options.processing_class ? &options.processing_class : nullptr,
-            pending_logs};
+            pending_logs,
+            *trainer};
   }
 
   bool stopping() const { return control.should_training_stop || control.should_epoch_stop; }

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -101,15 +102,16 @@ class EvaluationLoop {
   EvaluationResult run(const Dataset& dataset, Keep keep, Tell tell) {
     const auto start = std::chrono::steady_clock::now();
     const auto loader = trainer_.derived().get_eval_dataloader(dataset);
+    trainer_.announce_loader(*loader,
+                             std::same_as<Begin, PredictBegin> ? LoaderUse::predict : LoaderUse::evaluate);
     const EvaluationScope scope(core_, *loader);
 
     trainer_.template open<End>();
     trainer_.raise(Begin{core_.context(), prefix_});
     auto result = go_over(*loader, keep);
-    const auto samples = loader->dataset_size().value_or(seen_);
     const auto steps =
-        (samples + core_.args.per_device_eval_batch_size - 1) / core_.args.per_device_eval_batch_size;
-    result.metrics.update(speed_metrics(prefix_, start, samples, steps));
+        (seen_ + core_.args.per_device_eval_batch_size - 1) / core_.args.per_device_eval_batch_size;
+    result.metrics.update(speed_metrics(prefix_, start, seen_, steps));
     tell(result.metrics);
     trainer_.template leave<End>();
     return result;
@@ -117,7 +119,7 @@ class EvaluationLoop {
 
  private:
   EvaluationResult go_over(const DataLoader& loader, Keep keep) {
-    EvaluationTally tally(core_, keep, loader.dataset_size());
+    EvaluationTally tally(core_, keep, loader.examples());
     auto batches = loader.begin_epoch(0);
     auto next = batches.next();
     if (!next)

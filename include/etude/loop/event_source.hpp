@@ -33,7 +33,8 @@ void tell_secondary_error(const TrainingArguments& args, const std::exception_pt
 
 /// The side of a trainer that raises events, and sees to it that every way out of it is the same: what was
 /// begun gets its end event, everybody is told of an error, and the exception comes out as it was thrown.
-template <class Handler>
+/// A `Derived` that has an `on` for an event hears it before its callbacks do.
+template <class Derived, class Handler>
 class EventSource {
  protected:
   explicit EventSource(Handler handler) : handler_(std::move(handler)) {
@@ -57,9 +58,13 @@ class EventSource {
   /// Raises an event of the loop, and gives it back with what its writers made of it.
   template <class Event>
   Event raise(Event event) {
+    if constexpr (is_heard_by_trainer<Event>()) detail::deliver(derived(), event);
     handler_.call_event(event);
     return event;
   }
+
+  // By force, for a trainer inherits this privately.
+  Derived& derived() { return (Derived&)*this; }
 
   /// Begins what ends with `End`, in whatever way it ends.
   template <class End>
@@ -108,7 +113,7 @@ class EventSource {
     const auto what = what_of(error);
     if (!origin.callback.empty()) detail::tell_error(core_.args, origin, what);
     TrainError event{core_.context(), error, what, origin.callback, origin.event};
-    handler_.call_event_to_all(event, [&] { tell_secondary(std::current_exception()); });
+    raise_to_all(event, [&] { tell_secondary(std::current_exception()); });
   }
 
   /// Runs a method of the trainer in this way.
@@ -142,14 +147,31 @@ class EventSource {
   template <class End>
   void raise_end(End event) {
     ErrorOrigin first;
-    handler_.call_event_to_all(event, [&] {
+    const auto note = [&] {
       if (first.error) return tell_secondary(std::current_exception());
       first = take_origin(std::current_exception());
-    });
+    };
+    raise_to_all(event, note);
     if (!first.error) return;
     const auto error = first.error;
     detail::last_origin() = std::move(first);
     std::rethrow_exception(error);
+  }
+
+  template <class Event>
+  static consteval bool is_heard_by_trainer() {
+    if constexpr (detail::has_name_on<Derived>()) {
+      static_assert(detail::check_event<Event, Derived>());
+      return Handles<Derived, Event>;
+    } else {
+      return false;
+    }
+  }
+
+  template <class Event, class OnError>
+  void raise_to_all(Event& event, OnError on_error) {
+    if constexpr (is_heard_by_trainer<Event>()) detail::deliver_to_all(derived(), event, on_error);
+    handler_.call_event_to_all(event, on_error);
   }
 
   void tell_secondary(const std::exception_ptr& error) { detail::tell_secondary_error(core_.args, error); }

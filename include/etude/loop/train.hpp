@@ -69,6 +69,7 @@ class TrainLoop {
     if (core_.options.model_init && core_.trained_before) core_.make_model();
     core_.trained_before = true;
     core_.train_dataloader = trainer_.derived().get_train_dataloader();
+    trainer_.announce_loader(*core_.train_dataloader, LoaderUse::train);
     plan_ = plan_training(core_.args, core_.train_dataloader->size());
     checkpoints_.find(options.resume_from_checkpoint);
 

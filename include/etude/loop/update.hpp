@@ -26,6 +26,7 @@ class Update {
   template <class Batches>
   std::int64_t fetch(Batches& batches) {
     group_.clear();
+    trainer_.raise(BatchFetchBegin{core_.context()});
     while (static_cast<std::int64_t>(group_.size()) < core_.args.gradient_accumulation_steps) {
       const InterruptionScope waiting(true);
       auto batch = batches.next();
