@@ -105,6 +105,57 @@ TEST_CASE("an overridden training step raises an event of its own and calls the 
   CHECK(trainer.model().as<toy::LineImpl>().bias.item<double>() != 0);
 }
 
+struct Hears {
+  std::vector<std::string>* heard = nullptr;
+  void on(const etude::TrainBegin&) { heard->emplace_back("callback: TrainBegin"); }
+  void on(const etude::TrainEnd&) { heard->emplace_back("callback: TrainEnd"); }
+};
+struct WithHooks : etude::TrainerBase<WithHooks, Hears> {
+  using TrainerBase::TrainerBase;
+  std::vector<std::string>* heard = nullptr;
+  void on(const etude::TrainBegin& e) {
+    CHECK(e.optimizer != nullptr);
+    heard->emplace_back("hook: TrainBegin");
+  }
+  void on(etude::Log& e) { e.logs["hooked"] = 1; }
+  void on(const etude::TrainEnd&) {
+    heard->emplace_back("hook: TrainEnd");
+    throw std::runtime_error("in a hook");
+  }
+};
+
+TEST_CASE("a trainer of one's own hears events before its callbacks, and its errors hide nothing from them") {
+  std::vector<std::string> heard;
+  WithHooks trainer(toy::options(toy::arguments()), Hears{&heard});
+  trainer.heard = &heard;
+  CHECK_THROWS_WITH(trainer.train(), "in a hook");
+  CHECK(heard == std::vector<std::string>{"hook: TrainBegin", "callback: TrainBegin", "hook: TrainEnd",
+                                          "callback: TrainEnd"});
+  CHECK(trainer.state().log_history.back().contains("hooked"));
+}
+
+struct AsksTheTrainer {
+  double loss = 0, evaluated = 0;
+  std::int64_t steps_planned = 0;
+  void on(const etude::BatchFetched& e) {
+    loss = e.trainer.compute_loss(e.batch).loss.item<double>();
+    steps_planned = e.trainer.run_config().max_num_train_steps;
+  }
+  void on(const etude::StepEnd& e) {
+    evaluated = e.trainer.evaluate({.metric_key_prefix = "now"}).at("now_loss");
+  }
+};
+
+TEST_CASE("a callback has the trainer, whatever its type, compute a loss and evaluate") {
+  etude::Trainer<etude::NoDefaultCallbacks, AsksTheTrainer> trainer(toy::options(toy::arguments(), 1));
+  trainer.train();
+  const auto& asked = trainer.callback<AsksTheTrainer>();
+  CHECK(asked.loss == doctest::Approx(1));  // (2 * 0 + 1 - 0)^2
+  CHECK(asked.steps_planned == 1);
+  CHECK(asked.evaluated == doctest::Approx(trainer.evaluate()["eval_loss"]));
+  CHECK_FALSE(trainer.state().best_metric);
+}
+
 struct Overriding : etude::TrainerBase<Overriding> {
   using TrainerBase::TrainerBase;
   std::string called;

@@ -25,6 +25,9 @@ class AnyTrainer {
   /// What the trainer was made of.
   virtual const TrainerOptions& options() const = 0;
 
+  /// The facts of the run; empty before the first training.
+  virtual const TrainerRunConfig& run_config() const = 0;
+
  protected:
   ~AnyTrainer() = default;
 };

@@ -67,6 +67,18 @@ void deliver_to_all(Callback& callback, Event& event, OnError& on_error) {
   }
 }
 
+/// A callback through which all others of its list are called, so that it sees how long each takes.
+template <class Callback>
+concept TimesCallbacks = requires { typename Callback::times_callbacks; };
+
+/// The place of that one among `Callbacks`; how many there are, if there is none.
+template <class... Callbacks>
+consteval std::size_t clock_place() {
+  std::size_t place = 0;
+  static_cast<void>(((TimesCallbacks<Callbacks> || (++place, false)) || ...));
+  return place;
+}
+
 /// The places of the callbacks that handle `Event`, so that the others cost nothing to compile either.
 template <class Event, class... Callbacks>
 class HandlersOf {
@@ -123,7 +135,10 @@ class CallbackHandler {
     if constexpr (handles<Plain>)
       // By index and always inlined: with `hana::unpack` compilers keep a call once five callbacks may throw.
       [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
-        (detail::deliver(boost::hana::at_c<I>(callbacks_), event), ...);
+        (timed<I, Plain>([&]() __attribute__((always_inline)) {
+           detail::deliver(boost::hana::at_c<I>(callbacks_), event);
+         }),
+         ...);
       }
     (typename detail::HandlersOf<Plain, Callbacks...>::places{});
   }
@@ -134,7 +149,8 @@ class CallbackHandler {
   void call_event_to_all(Event& event, OnError on_error) {
     static_assert(detail::check_event<Event, Callbacks...>());
     [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (detail::deliver_to_all(boost::hana::at_c<I>(callbacks_), event, on_error), ...);
+      (timed<I, Event>([&] { detail::deliver_to_all(boost::hana::at_c<I>(callbacks_), event, on_error); }),
+       ...);
     }
     (typename detail::HandlersOf<Event, Callbacks...>::places{});
   }
@@ -144,6 +160,18 @@ class CallbackHandler {
   constexpr const auto& callbacks() const { return callbacks_; }
 
  private:
+  template <std::size_t I, class Event, class Deliver>
+  [[gnu::always_inline]] constexpr void timed(Deliver deliver) {
+    constexpr auto clock = detail::clock_place<Callbacks...>();
+    if constexpr (clock == sizeof...(Callbacks) || clock == I) {
+      deliver();
+    } else {
+      using Callback = std::remove_cvref_t<decltype(boost::hana::at_c<I>(callbacks_))>;
+      boost::hana::at_c<clock>(callbacks_)
+          .time(short_type_name<Callback>(), short_type_name<Event>(), deliver);
+    }
+  }
+
   boost::hana::tuple<Callbacks...> callbacks_;
 };
 

@@ -64,6 +64,14 @@ struct DataLoaderCreated : Context {
   std::optional<std::int64_t> max_batches = {};
 };
 
+/// Somebody asks of how many micro-batches an update of `epoch` (from 0) is made: when the steps of a
+/// training are counted, and where an epoch begins. Asked of the same epoch again, the answer has to be the
+/// same.
+struct AccumulationPlanned : Context {
+  std::int64_t epoch = 0;
+  std::int64_t gradient_accumulation_steps = 1;  ///< At least 1; as the arguments have it, if nobody writes.
+};
+
 /// Training begins: optimizer, scheduler and loader are there, what was to be resumed is loaded.
 struct TrainBegin : Context {};
 
@@ -222,11 +230,11 @@ struct TrainEnd : Context {};
 
 /// Every event of this page.
 using Vocabulary =
-    events<InitEnd, DataLoaderCreated, TrainBegin, EpochBegin, BatchFetchBegin, BatchFetched, StepBegin,
-           ForwardBegin, BackwardBegin, BackwardEnd, SubstepEnd, GradientsClipped, PreOptimizerStep,
-           OptimizerStep, SchedulerStep, StepEnd, Log, Save, PushBegin, CheckpointLoaded, EvaluationRunBegin,
-           EvaluateBegin, PredictBegin, PredictionStepBegin, PredictionStep, Evaluate, EvaluateEnd,
-           EvaluateAll, EvaluationRunEnd, Predict, PredictEnd, EpochEnd, TrainingRunEpochEnd, Stop,
-           TrainError, TrainEnd>;
+    events<InitEnd, DataLoaderCreated, AccumulationPlanned, TrainBegin, EpochBegin, BatchFetchBegin,
+           BatchFetched, StepBegin, ForwardBegin, BackwardBegin, BackwardEnd, SubstepEnd, GradientsClipped,
+           PreOptimizerStep, OptimizerStep, SchedulerStep, StepEnd, Log, Save, PushBegin, CheckpointLoaded,
+           EvaluationRunBegin, EvaluateBegin, PredictBegin, PredictionStepBegin, PredictionStep, Evaluate,
+           EvaluateEnd, EvaluateAll, EvaluationRunEnd, Predict, PredictEnd, EpochEnd, TrainingRunEpochEnd,
+           Stop, TrainError, TrainEnd>;
 
 }  // namespace etude

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -20,8 +21,10 @@
 #include "etude/loop/core.hpp"
 #include "etude/loop/evaluate.hpp"
 #include "etude/loop/event_source.hpp"
+#include "etude/loop/snapshot.hpp"
 #include "etude/loop/train.hpp"
 #include "etude/message.hpp"
+#include "etude/metrics/report.hpp"
 
 namespace etude {
 
@@ -46,7 +49,7 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   using Callbacks = typename Composition<List...>::callbacks_list;
   using Handler = typename Composition<List...>::handler;
   using Source = EventSource<Derived, Handler>;
-  using Source::core_, Source::handler_, Source::guarded, Source::raise, Source::open;
+  using Source::core_, Source::handler_, Source::guarded, Source::is_heard, Source::raise, Source::open;
 
  public:
   /// Builds the trainer out of `options` and the callbacks that are given; those of the list that aren't are
@@ -83,7 +86,10 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
       explicit Training(bool& flag) : on(flag) { on = true; }
       ~Training() { on = false; }
     } training(core_.training);
-    return guarded([&] { return TrainLoop<TrainerBase>(*this).run(options); });
+    return guarded([&] {
+      return core_.args.auto_find_batch_size ? train_in_memory(options)
+                                             : TrainLoop<TrainerBase>(*this).run(options);
+    });
   }
 
   /// Evaluates on `eval_dataset`: {"eval_loss", what `compute_metrics` gives, "eval_runtime", ...}. Of
@@ -211,6 +217,19 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   void save_model(const std::filesystem::path& directory) const { core_.save_model(directory); }
   /// Returns when what `save_checkpoint` has begun is on the disk; throws what its writing has thrown.
   void wait_for_checkpoint() { etude::wait_for_checkpoint(core_); }
+  /// Prints metrics as a table.
+  void log_metrics(std::string_view split, const Metrics& metrics) const {
+    if (core_.state.is_world_process_zero) write_text(stdout, format_metrics(split, metrics));
+  }
+  /// Writes `output_dir/SPLIT_results.json`, and adds the metrics to `all_results.json` beside it.
+  void save_metrics(std::string_view split, const Metrics& metrics, bool combined = true) const {
+    if (core_.state.is_world_process_zero)
+      etude::save_metrics(core_.options.file_system ? *core_.options.file_system : default_file_system(),
+                          core_.args.output_dir, split, metrics, combined);
+  }
+  /// The facts of the run: batch sizes, steps of an epoch, ... Those of the last training; empty before it.
+  const TrainerRunConfig& run_config() const { return core_.run_config; }
+
   /// Writes `output_dir/trainer_state.json`: the state as it is now, the whole history of logs in it.
   void save_state() { write_trainer_state(core_, this->states()); }
 
@@ -235,11 +254,15 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
     return etude::compute_loss(core_, batch, num_items_in_batch);
   }
 
+  /// The floating-point operations of forward and backward over a micro-batch, for `state.total_flos`.
+  double floating_point_ops(const Batch& batch) { return core_.floating_point_ops(batch); }
+
   /// Forward and backward of one micro-batch; returns its share of the loss of its group, detached.
   torch::Tensor training_step(Batch& batch) {
     auto [loss, outputs, counts_items] = derived().compute_loss(batch, core_.num_items_in_batch);
     check_training_loss(loss);
     if (core_.group_size > 1 && !counts_items) loss = loss / core_.group_size;
+    if (core_.part_share < 1 && !counts_items) loss = loss * core_.part_share;
     loss = raise(BackwardBegin{core_.context(), batch, std::move(outputs), std::move(loss)}).loss;
     loss.backward();
     loss = loss.variable_data();
@@ -265,6 +288,8 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   /// `Log`.
   void log(Metrics& logs) {
     core_.pending_logs.take_into(logs);
+    if (core_.args.include_num_input_tokens_seen != InputTokens::no)
+      logs["num_input_tokens_seen"] = static_cast<double>(core_.state.num_input_tokens_seen);
     logs["epoch"] = core_.state.epoch;
     const auto line = core_.state.log_history.size();  // A handler may log in its turn.
     core_.add_log_line(logs);
@@ -322,6 +347,20 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
     if (limit) loader.limit_batches(*limit);
   }
 
+  /// Trains with the largest batches that memory has room for.
+  TrainOutput train_in_memory(const TrainOptions& options) {
+    const TrainingSnapshot before(core_);
+    for (;;) {
+      try {
+        return TrainLoop<TrainerBase>(*this).run(options);
+      } catch (...) {
+        if (!core_.finds_batch_size(std::current_exception())) throw;
+      }  // Only behind its handler is the exception gone, and with it what it may hold.
+      core_.shrink_batches();
+      before.restore();
+    }
+  }
+
   bool wants_item_count() const {
     return core_.options.loss.counts_items() || core_.options.compute_loss ||
            !std::same_as<decltype(&Derived::compute_loss), decltype(&TrainerBase::compute_loss)>;
@@ -355,6 +394,7 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
       trainer_.core_.save_model(directory);
     }
     const TrainerOptions& options() const override { return trainer_.core_.options; }
+    const TrainerRunConfig& run_config() const override { return trainer_.core_.run_config; }
 
    private:
     TrainerBase& trainer_;

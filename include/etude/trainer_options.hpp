@@ -27,6 +27,7 @@
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/processing_class.hpp"
+#include "etude/run_config.hpp"
 #include "etude/training_arguments.hpp"
 
 namespace etude {
@@ -63,17 +64,23 @@ class LRSchedulerOption {
   template <class F>
     requires std::is_invocable_r_v<double, F&, std::int64_t>
   LRSchedulerOption(F factor) : LRSchedulerOption(Schedule(std::move(factor)), nullptr) {}
+  template <class F>
+    requires std::is_invocable_r_v<Schedule, F&, const TrainerRunConfig&>
+  LRSchedulerOption(F schedule_of)
+      : LRSchedulerOption(std::function<Schedule(const TrainerRunConfig&)>(schedule_of)) {}
   template <std::derived_from<torch::optim::LRScheduler> S>
   LRSchedulerOption(std::shared_ptr<S> scheduler) : LRSchedulerOption(nullptr, std::move(scheduler)) {}
 
   explicit operator bool() const { return static_cast<bool>(make_); }
-  std::unique_ptr<LRScheduler> operator()(Optimizer& optimizer) const;
+  std::unique_ptr<LRScheduler> operator()(Optimizer& optimizer, const TrainerRunConfig& run) const;
   bool needs_torch_optimizer() const { return needs_torch_optimizer_; }
 
  private:
   LRSchedulerOption(Schedule factor, std::shared_ptr<torch::optim::LRScheduler> scheduler);
 
-  std::function<std::unique_ptr<LRScheduler>(Optimizer&)> make_;
+  LRSchedulerOption(std::function<Schedule(const TrainerRunConfig&)> schedule_of);
+
+  std::function<std::unique_ptr<LRScheduler>(Optimizer&, const TrainerRunConfig&)> make_;
   bool needs_torch_optimizer_ = false;
 };
 
@@ -110,8 +117,8 @@ struct TrainerOptions {
   /// the model.
   std::shared_ptr<torch::optim::Optimizer> optimizer = nullptr;
   /// The learning rates of the steps, instead of the schedule that `args.lr_scheduler_type` names: a function
-  /// of the step (0 at the first) that gives the factor of the initial rates, or a scheduler of torch's over
-  /// `optimizer`.
+  /// of the step (0 at the first) that gives the factor of the initial rates; a function of the run's facts
+  /// (`const TrainerRunConfig&`) that gives such a function; or a scheduler of torch's over `optimizer`.
   LRSchedulerOption lr_scheduler = {};
   /// Applied to (outputs, labels) of each batch of an evaluation; what it returns is kept for
   /// `compute_metrics`.

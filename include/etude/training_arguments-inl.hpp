@@ -105,6 +105,8 @@ inline void check_optimisation(const TrainingArguments& args, FaultList& found) 
                 "a finite number > 0");
   found.finite_from_zero("max_grad_norm", args.max_grad_norm);
   found.finite_from_zero("max_grad_value", args.max_grad_value);
+  found.require(args.label_smoothing_factor >= 0 && args.label_smoothing_factor < 1, "label_smoothing_factor",
+                args.label_smoothing_factor, "in [0, 1)");
   found.require(
       args.warmup_steps >= 0 && (args.warmup_steps < 1 || FaultList::is_step_count(args.warmup_steps)),
       "warmup_steps", args.warmup_steps, "a whole number of steps >= 0, or their share of all steps below 1");

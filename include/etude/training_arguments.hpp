@@ -19,6 +19,8 @@ ETUDE_ENUM(SchedulerType, linear, cosine, cosine_with_restarts, polynomial, cons
            inverse_sqrt, reduce_lr_on_plateau, cosine_with_min_lr, cosine_warmup_with_min_lr,
            warmup_stable_decay, greedy);
 ETUDE_ENUM(LogLevel, debug, info, warning, error, critical, passive);
+/// Which input tokens count as seen.
+ETUDE_ENUM(InputTokens, no, all, non_padding);
 ETUDE_ENUM(SamplingStrategy, random, sequential, group_by_length);
 
 /// What a person chooses about a training. A Trainer works with `normalized` arguments of its own and leaves
@@ -31,6 +33,12 @@ struct TrainingArguments {
       (std::int64_t, per_device_train_batch_size, "examples of one training batch on one device", 8),
       (std::int64_t, per_device_eval_batch_size, "examples of one evaluation batch on one device", 8),
       (std::int64_t, gradient_accumulation_steps, "batches whose gradients make one update step", 1),
+      (bool, auto_find_batch_size,
+       "where memory runs out, begin anew with batches of 0.9 times the size, and the weights as they were",
+       false),
+      (bool, auto_microbatching,
+       "where memory runs out, send each batch through the model in smaller parts, whose gradients add up",
+       false),
       (double, num_train_epochs, "passes over the training set; a fraction ends within a pass", 3.0),
       (std::int64_t, max_steps, "update steps to train for, instead of num_train_epochs; -1 is unset", -1),
 
@@ -43,6 +51,9 @@ struct TrainingArguments {
       (double, adam_epsilon, "added to the denominator of Adam's step", 1e-8),
       (double, max_grad_norm, "clip gradients to this norm; 0 is off", 1.0),
       (double, max_grad_value, "clip each element of the gradients to this magnitude; 0 is off", 0.0),
+
+      (double, label_smoothing_factor,
+       "share of each label that is spread over all classes, from 0 to below 1; 0 is off", 0.0),
 
       (SchedulerType, lr_scheduler_type, "how the learning rate goes", SchedulerType::linear),
       (nlohmann::json, lr_scheduler_kwargs,
@@ -86,6 +97,9 @@ struct TrainingArguments {
        500.0),
       (bool, logging_first_step, "log the first step too", false),
       (bool, logging_nan_inf_filter, "count a loss that isn't finite as the mean of those before it", true),
+      (InputTokens, include_num_input_tokens_seen,
+       "count the input tokens trained on: all, or those that attention_mask has (non_padding)",
+       InputTokens::no),
       (LogLevel, log_level, "least severity of what is reported; passive leaves it as it is",
        LogLevel::passive),
       (std::optional<bool>, disable_tqdm, "no progress bar; unset is yes where log_level is above warning"),

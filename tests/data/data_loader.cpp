@@ -447,3 +447,27 @@ TEST_CASE("pinned memory is asked for where there is CUDA only") {
 }
 
 }  // namespace
+
+TEST_CASE("an epoch ends after max_batches, wherever it is begun, and its size says so") {
+  for (const int workers : {0, 2}) {
+    CAPTURE(workers);
+    DataLoader loader(counted(10), {.batch_size = 3, .num_workers = workers});
+    loader.limit_batches(2);
+    CHECK(loader.size() == 2);
+    CHECK(loader.size(3) == 1);
+    CHECK(loader.size(6) == 0);
+    CHECK(loader.examples() == 6);
+    for (const auto& [first, batches] : {std::pair{0, 2}, {3, 1}, {6, 0}}) {
+      auto epoch = loader.begin_epoch(0, first);
+      int count = 0;
+      while (epoch.next()) ++count;
+      CHECK(count == batches);
+    }
+  }
+  DataLoader loader(counted(10), {.batch_size = 3});
+  loader.limit_batches(4);
+  CHECK(loader.examples() == 10);
+  loader.limit_batches(9);
+  CHECK(loader.size() == 4);
+  CHECK_THROWS_AS(loader.limit_batches(0), ArgumentError);
+}

@@ -20,6 +20,12 @@ struct Batch {
   Tensors labels;
   std::int64_t size = 0;  ///< examples
 
+  /// The examples from `first` to before `last`, in the same memory.
+  Batch slice(std::int64_t first, std::int64_t last) const {
+    const auto rows = [&](const torch::Tensor& tensor) { return tensor.slice(0, first, last); };
+    return {inputs.transform(rows), labels.transform(rows), last - first};
+  }
+
   Batch to(torch::Device device, bool non_blocking = false) const {
     return {inputs.to(device, non_blocking), labels.to(device, non_blocking), size};
   }

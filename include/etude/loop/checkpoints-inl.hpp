@@ -81,12 +81,13 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
   core_.load_progress(*point_->progress);
   auto& position = core_.progress.position;
   if (point_->progress->train_batch_size != core_.args.per_device_train_batch_size ||
-      point_->progress->gradient_accumulation_steps != core_.args.gradient_accumulation_steps) {
+      point_->progress->gradient_accumulation_steps != core_.accumulation_in(position.epoch)) {
     position.micro_batches = 0;
     position.padded_examples = position.examples;
     if (const auto left = core_.train_dataloader->size(position.examples)) {
-      const auto before = std::exchange(plan, continued(plan, core_.args, state.global_step, position.epoch,
-                                                        position.exhausted ? 0 : *left));
+      const auto before =
+          std::exchange(plan, continued(plan, core_.args, state.global_step, position.epoch,
+                                        position.exhausted ? 0 : *left, core_.checked_accumulation()));
       core_.progress.extra_steps = plan.max_steps - before.max_steps;
       core_.progress.extra_epochs = plan.num_train_epochs - before.num_train_epochs;
     }

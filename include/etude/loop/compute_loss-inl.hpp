@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/loss.h>
 
 #include <algorithm>
 #include <optional>
@@ -9,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/label_smoothing.hpp"
 #include "etude/linkage.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
@@ -39,18 +42,55 @@ ETUDE_INLINE LossOutput own_loss(const Tensors& outputs) {
   return {outputs[0], Tensors(std::vector<torch::Tensor>(outputs.begin() + 1, outputs.end())), false};
 }
 
+namespace detail {
+
+inline Tensors forward_with_labels(const Model& model, const Batch& batch) {
+  if (model.takes_batch()) return model.forward(batch);
+  std::vector<torch::Tensor> all(batch.inputs.begin(), batch.inputs.end());
+  all.insert(all.end(), batch.labels.begin(), batch.labels.end());
+  return model.forward(model.accepts(all.size()) ? Tensors(std::move(all)) : batch.inputs);
+}
+
+/// In the place of the loss that the model computes: its outputs have that one too.
+inline void smooth_own_loss(LossOutput& own, const Batch& batch, double factor,
+                            std::optional<double> num_items) {
+  const auto* logits = own.outputs.find("logits");
+  if (own.outputs.empty() || batch.labels.size() != 1)
+    throw DataError(
+        "label_smoothing_factor is set: it needs one tensor of labels, and a model that gives its scores "
+        "besides its loss");
+  own.loss =
+      label_smoothed_cross_entropy(logits ? *logits : own.outputs[0], batch.labels[0], factor, num_items);
+  own.counts_items = num_items.has_value();
+}
+
+inline torch::Tensor smoothed(const torch::nn::CrossEntropyLossImpl& loss, const Tensors& outputs,
+                              const Tensors& labels, double factor) {
+  namespace F = torch::nn::functional;
+  return F::cross_entropy(outputs, labels,
+                          F::CrossEntropyFuncOptions()
+                              .weight(loss.weight)
+                              .ignore_index(loss.options.ignore_index())
+                              .reduction(loss.options.reduction())
+                              .label_smoothing(factor));
+}
+
+}  // namespace detail
+
 ETUDE_INLINE LossOutput compute_loss(TrainerCore& core, const Batch& batch,
                                      std::optional<double> num_items_in_batch) {
+  const auto factor = core.args.label_smoothing_factor;
   if (core.options.compute_loss) return core.options.compute_loss(core.model, batch, num_items_in_batch);
   if (!core.options.loss) {
-    if (core.model.takes_batch()) return own_loss(core.model.forward(batch));
-    std::vector<torch::Tensor> all(batch.inputs.begin(), batch.inputs.end());
-    all.insert(all.end(), batch.labels.begin(), batch.labels.end());
-    return own_loss(
-        core.model.forward(core.model.accepts(all.size()) ? Tensors(std::move(all)) : batch.inputs));
+    auto own = own_loss(detail::forward_with_labels(core.model, batch));
+    if (factor > 0) detail::smooth_own_loss(own, batch, factor, num_items_in_batch);
+    return own;
   }
   if (batch.labels.empty()) throw DataError("the dataset has no labels, and `loss` needs them");
   auto outputs = core.model.forward(batch);
+  if (factor > 0)
+    if (const auto* module = dynamic_cast<torch::nn::CrossEntropyLossImpl*>(core.options.loss.module().get()))
+      return {detail::smoothed(*module, outputs, batch.labels, factor), std::move(outputs)};
   auto loss = core.options.loss(outputs, batch.labels, num_items_in_batch);
   return {std::move(loss), std::move(outputs), core.options.loss.counts_items()};
 }

@@ -1,9 +1,13 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <torch/cuda.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -24,6 +28,7 @@
 #include "etude/loop/core.hpp"
 #include "etude/loop/options.hpp"
 #include "etude/loop/progress.hpp"
+#include "etude/message.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/metrics/running_mean.hpp"
 #include "etude/model.hpp"
@@ -50,10 +55,56 @@ ETUDE_INLINE void TrainerCore::remember_group_begin() {
     group_buffers.emplace_back(buffer, buffer.detach().clone());
 }
 
+ETUDE_INLINE std::int64_t TrainerCore::accumulation_in(std::int64_t epoch) const {
+  if (!accumulation_of) return args.gradient_accumulation_steps;
+  const auto steps = accumulation_of(epoch);
+  if (steps < 1)
+    throw ArgumentError(
+        fmt::format("gradient_accumulation_steps of epoch {} is {}: must be at least 1", epoch, steps));
+  return steps;
+}
+
+ETUDE_INLINE AccumulationOf TrainerCore::checked_accumulation() const {
+  if (!accumulation_of) return {};
+  return [this](std::int64_t epoch) { return accumulation_in(epoch); };
+}
+
+ETUDE_INLINE void TrainerCore::return_to_group_begin() {
+  load_random_state(group_random_state, options.generators);
+  const torch::NoGradGuard no_grad;
+  for (const auto& [buffer, copy] : group_buffers) torch::Tensor(buffer).copy_(copy);
+  progress.position.micro_batches = 0;
+  part_share = 1;
+  losses.clear();
+  optimizer->zero_grad();
+}
+
+ETUDE_INLINE bool TrainerCore::finds_batch_size(const std::exception_ptr& error) const {
+  return args.auto_find_batch_size && args.per_device_train_batch_size > 1 && is_out_of_memory(error);
+}
+
+ETUDE_INLINE void TrainerCore::shrink_batches() {
+  auto& size = args.per_device_train_batch_size;
+  const auto smaller = std::max<std::int64_t>(size * 9 / 10, 1);
+  message(args, LogLevel::warning,
+          "memory ran out with a per_device_train_batch_size of {}: training begins anew with {}", size,
+          smaller);
+  size = smaller;
+}
+
+ETUDE_INLINE bool TrainerCore::shrink_parts(const std::exception_ptr& error, std::int64_t batch_size) {
+  const auto size = micro_batch_size > 0 ? std::min(micro_batch_size, batch_size) : batch_size;
+  if (!args.auto_microbatching || size < 2 || !is_out_of_memory(error)) return false;
+  micro_batch_size = (size + 1) / 2;
+  message(args, LogLevel::warning,
+          "memory ran out: batches go through the model {} examples at a time from now on", micro_batch_size);
+  return true;
+}
+
 ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {
   auto now = progress;
   now.train_batch_size = args.per_device_train_batch_size;
-  now.gradient_accumulation_steps = args.gradient_accumulation_steps;
+  now.gradient_accumulation_steps = accumulation_steps;
   now.last_logged_step = last_logged_step;
   now.loss = loss.state();
   now.total_loss = total_loss.state();
@@ -109,6 +160,41 @@ ETUDE_INLINE void TrainerCore::make_model() {
   if (const auto& loss_module = options.loss.module()) loss_module->to(device);
 }
 
+namespace detail {
+
+inline const torch::Tensor* token_input(const Batch& batch) {
+  if (const auto* named = batch.inputs.find("input_ids")) return named;
+  return batch.inputs.empty() ? nullptr : &batch.inputs[0];
+}
+
+}  // namespace detail
+
+ETUDE_INLINE double TrainerCore::floating_point_ops(const Batch& batch) {
+  const auto* tokens = detail::token_input(batch);
+  if (!tokens || (tokens->scalar_type() != torch::kLong && tokens->scalar_type() != torch::kInt)) return 0;
+  if (!dense_parameters) {
+    double count = 0;
+    for (const auto& parameter : model.parameters()) count += static_cast<double>(parameter.numel());
+    if (const auto module = model.module())
+      for (const auto& part : module->modules())
+        if (const auto* embedding = part->as<torch::nn::Embedding>())
+          count -= static_cast<double>(embedding->weight.numel());
+    dense_parameters = count;
+  }
+  return 6 * static_cast<double>(tokens->numel()) * *dense_parameters;
+}
+
+ETUDE_INLINE std::int64_t TrainerCore::count_input_tokens(const Batch& batch) const {
+  if (args.include_num_input_tokens_seen == InputTokens::no) return 0;
+  if (args.include_num_input_tokens_seen == InputTokens::non_padding) {
+    if (const auto* mask = batch.inputs.find("attention_mask")) return mask->sum().item<std::int64_t>();
+    throw DataError(
+        "include_num_input_tokens_seen is non_padding: the batches must have an input named attention_mask");
+  }
+  const auto* tokens = detail::token_input(batch);
+  return tokens ? tokens->numel() : 0;
+}
+
 ETUDE_INLINE void TrainerCore::begin_training() {
   state = {};
   state_text = {};
@@ -120,12 +206,39 @@ ETUDE_INLINE void TrainerCore::begin_training() {
   total_loss = RunningMean(true);
   grad_norm.reset();
   losses.clear();
+  dense_parameters.reset();
   updating = false;
 }
 
-ETUDE_INLINE void TrainerCore::set_plan(std::int64_t max_steps, std::int64_t num_train_epochs) {
+ETUDE_INLINE void TrainerCore::set_plan(const TrainPlan& plan) {
+  const auto max_steps = plan.max_steps;
+  run_config = {.num_epochs = plan.num_train_epochs,
+                .train_per_device_batch_size = args.per_device_train_batch_size,
+                .eval_per_device_batch_size = args.per_device_eval_batch_size,
+                .gradient_accumulation_steps = args.gradient_accumulation_steps,
+                .gradient_clip_norm = args.max_grad_norm,
+                .gradient_clip_value = args.max_grad_value,
+                .train_total_batch_size = args.per_device_train_batch_size * args.gradient_accumulation_steps,
+                .eval_total_batch_size = args.per_device_eval_batch_size,
+                .num_update_steps_per_epoch = plan.updates_per_epoch,
+                .num_local_update_steps_per_epoch = plan.updates_per_epoch,
+                .max_num_train_steps = max_steps,
+                .train_dataloader_len = plan.batches_per_epoch,
+                .eval_dataloader_len = {},
+                .is_local_process_zero = state.is_local_process_zero,
+                .is_world_process_zero = state.is_world_process_zero};
+  std::optional<std::int64_t> eval_batches;
+  for (const auto& [name, dataset] : options.eval_dataset) {
+    const auto size = dataset.size();
+    if (!(eval_batches =
+              size ? std::optional(eval_batches.value_or(0) + (*size + args.per_device_eval_batch_size - 1) /
+                                                                  args.per_device_eval_batch_size)
+                   : std::nullopt))
+      break;
+  }
+  run_config.eval_dataloader_len = eval_batches;
   state.max_steps = max_steps;
-  state.num_train_epochs = num_train_epochs;
+  state.num_train_epochs = plan.num_train_epochs;
   state.train_batch_size = args.per_device_train_batch_size;
   state.logging_steps = absolute_steps(args.logging_steps, max_steps);
   state.eval_steps = absolute_steps(args.eval_steps.value_or(args.logging_steps), max_steps);
@@ -148,7 +261,7 @@ ETUDE_INLINE std::unique_ptr<Optimizer> TrainerCore::make_optimizer() {
 }
 
 ETUDE_INLINE std::unique_ptr<LRScheduler> TrainerCore::make_scheduler(std::int64_t max_steps) {
-  if (const auto& own = options.lr_scheduler) return own(*optimizer);
+  if (const auto& own = options.lr_scheduler) return own(*optimizer, run_config);
   return etude::make_scheduler(args, *optimizer, max_steps);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "etude/checkpoint/trainer_state_text.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/events.hpp"
+#include "etude/loop/plan.hpp"
 #include "etude/loop/progress.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/metrics/running_mean.hpp"
@@ -39,10 +41,14 @@ struct TrainerCore {
   const DataLoader* eval_dataloader = nullptr;
   AnyTrainer* trainer = nullptr;  ///< whose core this is
   PendingLogs pending_logs;
+  TrainerRunConfig run_config;
   TrainingProgress progress;  ///< see `current_progress`
   bool training = false;
   bool trained_before = false;
   bool updating = false;  ///< The optimizer is at work: weights and moments belong to no step.
+
+  AccumulationOf accumulation_of;       ///< empty where it is the same in all epochs
+  std::int64_t accumulation_steps = 1;  ///< of the epoch under way
 
   // Of the accumulation group under way.
   std::int64_t group_size = 1;
@@ -51,6 +57,13 @@ struct TrainerCore {
   RandomState group_random_state;     ///< where it began
   /// The model's buffers, such as running means, each with a copy from where it began.
   std::vector<std::pair<torch::Tensor, torch::Tensor>> group_buffers;
+
+  double part_share = 1;              ///< of its micro-batch that goes through the model at once
+  std::int64_t micro_batch_size = 0;  ///< examples of such a part, where memory asks for parts; 0 is all
+
+  std::int64_t group_tokens = 0;  ///< input tokens that count as seen
+  double group_flos = 0;
+  std::optional<double> dense_parameters;  ///< elements of all parameters but those of embeddings
 
   // Since the last log.
   RunningMean loss;
@@ -88,8 +101,15 @@ struct TrainerCore {
   /// Forgets the training before, where one begins.
   void begin_training();
 
-  /// What the state says of a training of `max_steps` updates.
-  void set_plan(std::int64_t max_steps, std::int64_t num_train_epochs);
+  /// The floating-point operations of forward and backward over a micro-batch whose first input, or
+  /// `input_ids`, is of token numbers: 6 a token and parameter (Kaplan et al. 2020, arXiv:2001.08361),
+  /// embeddings left out, as in Hugging Face's Trainer. 0 for other inputs, of which nobody knows.
+  double floating_point_ops(const Batch& batch);
+  /// The input tokens of a micro-batch that count as seen.
+  std::int64_t count_input_tokens(const Batch& batch) const;
+
+  /// What the state and the run's facts say of a training that goes as planned.
+  void set_plan(const TrainPlan& plan);
 
   /// Loaders, optimizer and schedule as the options and arguments say.
   std::unique_ptr<DataLoader> make_train_dataloader() const;
@@ -112,6 +132,21 @@ struct TrainerCore {
 
   /// Takes note of what the forward passes of an accumulation group change, where one begins.
   void remember_group_begin();
+
+  /// Of how many micro-batches an update of that epoch is made. Throws ArgumentError unless it is at least 1.
+  std::int64_t accumulation_in(std::int64_t epoch) const;
+  AccumulationOf checked_accumulation() const;
+
+  /// Puts back what `remember_group_begin` took note of, and leaves no gradients.
+  void return_to_group_begin();
+
+  /// Whether this error makes `auto_find_batch_size` try a smaller size, and then does.
+  bool finds_batch_size(const std::exception_ptr& error) const;
+  void shrink_batches();
+
+  /// Whether this error makes `auto_microbatching` go on in smaller parts than those of a batch of so many
+  /// examples; then it will.
+  bool shrink_parts(const std::exception_ptr& error, std::int64_t batch_size);
 
   /// Where the training is in all that TrainerState doesn't say.
   TrainingProgress current_progress();

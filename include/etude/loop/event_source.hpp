@@ -63,6 +63,12 @@ class EventSource {
     return event;
   }
 
+  /// Whether anybody hears of `Event`.
+  template <class Event>
+  static consteval bool is_heard() {
+    return is_heard_by_trainer<Event>() || Handler::template handles<Event>;
+  }
+
   // By force, for a trainer inherits this privately.
   Derived& derived() { return (Derived&)*this; }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/nn/modules/loss.h>
 
 #include <cstdint>
 #include <memory>
@@ -28,6 +29,13 @@ ETUDE_INLINE void check_options(const TrainerOptions& options) {
     found.push_back("model and model_init are both set: must be one of them");
   if (options.loss && options.compute_loss)
     found.push_back("loss and compute_loss are both set: must be one of them");
+  if (args.label_smoothing_factor != 0 &&
+      (options.compute_loss ||
+       (options.loss && !dynamic_cast<torch::nn::CrossEntropyLossImpl*>(options.loss.module().get()))))
+    found.push_back(fmt::format(
+        "label_smoothing_factor is {}: must be 0 unless loss is torch::nn::CrossEntropyLoss, or the "
+        "model computes its loss itself",
+        args.label_smoothing_factor));
   if (options.model_init && options.optimizer)
     found.push_back("optimizer is set: must not be with model_init, whose model it can't know");
   if (options.lr_scheduler.needs_torch_optimizer() && !options.optimizer)

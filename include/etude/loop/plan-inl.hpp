@@ -15,24 +15,63 @@
 
 namespace etude {
 
+namespace detail {
+
+/// The updates of epochs, where each may have its own number of micro-batches to one.
+class UpdateCount {
+ public:
+  UpdateCount(const TrainingArguments& args, const AccumulationOf& accumulation, std::int64_t batches)
+      : args_(args), accumulation_(accumulation), batches_(batches) {}
+
+  std::int64_t of(std::int64_t epoch) const { return std::max<std::int64_t>(of(epoch, batches_), 1); }
+  std::int64_t of(std::int64_t epoch, std::int64_t batches) const {
+    const auto group = accumulation_ ? accumulation_(epoch) : args_.gradient_accumulation_steps;
+    return (batches + group - 1) / group;
+  }
+  /// Of the first so many epochs, the last of which may be done in part.
+  double of_all(double epochs) const {
+    if (!accumulation_) return epochs * static_cast<double>(of(0));
+    double updates = 0;
+    for (std::int64_t epoch = 0; static_cast<double>(epoch) < epochs; ++epoch)
+      updates += std::min(epochs - static_cast<double>(epoch), 1.0) * static_cast<double>(of(epoch));
+    return updates;
+  }
+  /// How many epochs it takes to make so many updates.
+  std::int64_t epochs(std::int64_t updates) const {
+    if (!accumulation_) return (updates + of(0) - 1) / of(0);
+    std::int64_t epoch = 0;
+    while (updates > 0) updates -= of(epoch++);
+    return epoch;
+  }
+
+ private:
+  const TrainingArguments& args_;
+  const AccumulationOf& accumulation_;
+  std::int64_t batches_;
+};
+
+}  // namespace detail
+
 ETUDE_INLINE TrainPlan plan_training(const TrainingArguments& args,
-                                     std::optional<std::int64_t> batches_per_epoch) {
-  const auto group = args.gradient_accumulation_steps;
+                                     std::optional<std::int64_t> batches_per_epoch,
+                                     const AccumulationOf& accumulation) {
   if (!batches_per_epoch) {
     if (args.max_steps <= 0)
       throw ArgumentError(fmt::format(
           "max_steps is {}: must be positive, since train_dataset has no length to count epochs by",
           args.max_steps));
-    return {args.max_steps, std::numeric_limits<std::int64_t>::max(), args.max_steps, args.max_steps * group};
+    return {args.max_steps, std::numeric_limits<std::int64_t>::max(), args.max_steps,
+            args.max_steps * args.gradient_accumulation_steps};
   }
+  const detail::UpdateCount updates(args, accumulation, *batches_per_epoch);
   TrainPlan plan;
   plan.batches_per_epoch = *batches_per_epoch;
-  plan.updates_per_epoch = std::max<std::int64_t>((*batches_per_epoch + group - 1) / group, 1);
+  plan.updates_per_epoch = updates.of(0);
   if (args.max_steps > 0) {
     plan.max_steps = args.max_steps;
-    plan.num_train_epochs = (args.max_steps + plan.updates_per_epoch - 1) / plan.updates_per_epoch;
+    plan.num_train_epochs = updates.epochs(args.max_steps);
   } else {
-    const double steps = std::ceil(args.num_train_epochs * static_cast<double>(plan.updates_per_epoch));
+    const double steps = std::ceil(updates.of_all(args.num_train_epochs));
     if (steps > 1e15)
       throw ArgumentError(fmt::format("num_train_epochs is {}: that is {} steps, and must be at most 1e15",
                                       args.num_train_epochs, steps));
@@ -43,12 +82,13 @@ ETUDE_INLINE TrainPlan plan_training(const TrainingArguments& args,
 }
 
 ETUDE_INLINE TrainPlan continued(TrainPlan plan, const TrainingArguments& args, std::int64_t global_step,
-                                 std::int64_t epoch, std::int64_t batches_left) {
-  const auto group = args.gradient_accumulation_steps;
-  const auto done = (epoch + 1) * plan.updates_per_epoch - (batches_left + group - 1) / group;
+                                 std::int64_t epoch, std::int64_t batches_left,
+                                 const AccumulationOf& accumulation) {
+  const detail::UpdateCount updates(args, accumulation, plan.batches_per_epoch);
+  const auto done = static_cast<std::int64_t>(updates.of_all(static_cast<double>(epoch + 1))) -
+                    updates.of(epoch, batches_left);
   if (args.max_steps > 0) {
-    const auto last = done + std::max<std::int64_t>(args.max_steps - global_step, 0);
-    plan.num_train_epochs = (last + plan.updates_per_epoch - 1) / plan.updates_per_epoch;
+    plan.num_train_epochs = updates.epochs(done + std::max<std::int64_t>(args.max_steps - global_step, 0));
   } else {
     plan.max_steps = global_step + std::max<std::int64_t>(plan.max_steps - done, 0);
   }

@@ -51,6 +51,11 @@ class TrainLoop {
       end_interrupted(interrupted, outside);
       end_by(interrupted.signal, signals);
     } catch (...) {
+      if (core_.finds_batch_size(std::current_exception())) {
+        trainer_.close_to(outside);
+        core_.control = {};
+        throw;
+      }
       std::optional<typename Checkpoints::SafePoint> now;
       trainer_.attempt([&] { now = checkpoints_.safe_point(); });
       trainer_.report(std::current_exception());
@@ -70,12 +75,19 @@ class TrainLoop {
     core_.trained_before = true;
     core_.train_dataloader = trainer_.derived().get_train_dataloader();
     trainer_.announce_loader(*core_.train_dataloader, LoaderUse::train);
-    plan_ = plan_training(core_.args, core_.train_dataloader->size());
+    if constexpr (Trainer::template is_heard<AccumulationPlanned>())
+      core_.accumulation_of = [&trainer = trainer_](std::int64_t epoch) {
+        const auto& args = trainer.core_.args;
+        return trainer
+            .raise(AccumulationPlanned{trainer.core_.context(), epoch, args.gradient_accumulation_steps})
+            .gradient_accumulation_steps;
+      };
+    plan_ = plan_training(core_.args, core_.train_dataloader->size(), core_.checked_accumulation());
     checkpoints_.find(options.resume_from_checkpoint);
 
     core_.begin_training();
     if (checkpoints_.resumes()) checkpoints_.load_training(plan_);
-    core_.set_plan(plan_.max_steps, plan_.num_train_epochs);
+    core_.set_plan(plan_);
     first_step_ = core_.state.global_step;
 
     core_.model.train(true);
@@ -137,6 +149,7 @@ class TrainLoop {
 
   void run_steps() {
     auto& position = core_.progress.position;
+    core_.accumulation_steps = core_.accumulation_in(position.epoch);
     const auto size = core_.args.per_device_train_batch_size;
     const auto left = core_.train_dataloader->size(position.examples);
     const auto padded_total = left ? position.padded_examples + *left * size : plan_.batches_per_epoch * size;
@@ -156,6 +169,7 @@ class TrainLoop {
       next.examples = batches.position();
       next.padded_examples += micro_batches * size;
       next.micro_batches = 0;
+      samples_ += micro_batches * size;
       update(next, static_cast<double>(position.epoch) +
                        static_cast<double>(next.padded_examples) / static_cast<double>(padded_total));
     }
@@ -175,9 +189,9 @@ class TrainLoop {
 
   void begin_group() {
     if (group_is_resumed_) checkpoints_.load_group_random();
+    if (core_.args.auto_microbatching) core_.remember_group_begin();
     if (!checkpoints_.may_save()) return;
-    if (core_.args.gradient_accumulation_steps > 1 || core_.args.save_on_exception)
-      core_.remember_group_begin();
+    if (core_.accumulation_steps > 1 || core_.args.save_on_exception) core_.remember_group_begin();
     if (core_.args.save_on_exception) group_begin_ = checkpoints_.group_safe_point();
   }
 
@@ -275,6 +289,7 @@ class TrainLoop {
     const auto steps = core_.state.global_step - first_step_;
     if (core_.state.global_step > core_.last_logged_step) core_.take_loss();
     summary_ = speed_metrics("train", begun_, samples(steps), steps);
+    if (core_.state.total_flos > 0) summary_["total_flos"] = core_.state.total_flos;
     summary_["train_loss"] = core_.total_loss.weight() > 0 ? core_.total_loss.mean() : 0;
     auto logs = summary_;
     trainer_.derived().log(logs);
@@ -283,6 +298,7 @@ class TrainLoop {
 
   /// The examples that `steps` updates saw, as the plan has it: a shorter last batch counts in full.
   std::int64_t samples(std::int64_t steps) const {
+    if (core_.accumulation_of) return samples_;
     return steps * core_.args.per_device_train_batch_size * core_.args.gradient_accumulation_steps;
   }
 
@@ -354,6 +370,7 @@ class TrainLoop {
   TrainPlan plan_;
   std::chrono::steady_clock::time_point begun_;
   std::int64_t first_step_ = 0;
+  std::int64_t samples_ = 0;
   bool epoch_was_stopped_ = false;
   Metrics summary_;
   Update<Trainer> update_{trainer_};

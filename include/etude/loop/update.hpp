@@ -2,8 +2,10 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -27,7 +29,7 @@ class Update {
   std::int64_t fetch(Batches& batches) {
     group_.clear();
     trainer_.raise(BatchFetchBegin{core_.context()});
-    while (static_cast<std::int64_t>(group_.size()) < core_.args.gradient_accumulation_steps) {
+    while (static_cast<std::int64_t>(group_.size()) < core_.accumulation_steps) {
       const InterruptionScope waiting(true);
       auto batch = batches.next();
       if (!batch) break;
@@ -36,7 +38,7 @@ class Update {
     core_.group_size = static_cast<std::int64_t>(group_.size());
     // Counted before the labels go to a device, which nobody waits for then; but who hears of a batch may
     // change them.
-    constexpr bool may_change = Trainer::template handles<BatchFetched>;
+    constexpr bool may_change = Trainer::template is_heard<BatchFetched>();
     core_.num_items_in_batch.reset();
     if (!may_change) count_items();
     for (auto& batch : group_) {
@@ -44,6 +46,8 @@ class Update {
       batch = trainer_.raise(BatchFetched{core_.context(), std::move(batch)}).batch;
     }
     if (may_change) count_items();
+    core_.group_flos = 0;
+    for (const auto& batch : group_) core_.group_flos += trainer_.derived().floating_point_ops(batch);
     return core_.group_size;
   }
 
@@ -51,22 +55,17 @@ class Update {
   /// in place, and says whether it has.
   template <class Resume>
   bool add_gradients(Resume resume) {
-    auto& position = core_.progress.position;
     trainer_.raise(StepBegin{core_.context()});
     if (!resume()) core_.losses.clear();
-    for (auto i = static_cast<std::size_t>(position.micro_batches); i < group_.size(); ++i) {
-      run_micro_batch(group_[i]);
-      if (i + 1 == group_.size()) break;
-      trainer_.raise(SubstepEnd{core_.context()});
-      if (core_.stopping()) {
-        position.micro_batches = 0;
-        core_.optimizer->zero_grad();
-        return false;
-      }
-      position.micro_batches = static_cast<std::int64_t>(i + 1);
-      throw_if_interrupted();
+    if (!core_.args.auto_microbatching) return run_micro_batches();
+    for (;;) {
+      try {
+        return run_micro_batches();
+      } catch (...) {
+        if (!core_.shrink_parts(std::current_exception(), largest_batch())) throw;
+      }  // Only behind its handler is the exception gone, and with it what it may hold.
+      core_.return_to_group_begin();
     }
-    return true;
   }
 
   /// One update out of the gradients that were added up; afterwards the training is at `next`.
@@ -96,6 +95,8 @@ class Update {
     group_.clear();
     ++core_.state.global_step;
     core_.state.epoch = epoch;
+    core_.state.num_input_tokens_seen += core_.group_tokens;
+    core_.state.total_flos += core_.group_flos;
     core_.progress.position = next;
     core_.updating = false;
   }
@@ -103,19 +104,56 @@ class Update {
  private:
   /// Whether somebody may look at the gradients between clipping and the next `zero_grad`.
   static constexpr bool gradients_are_seen =
-      Trainer::template handles<GradientsClipped> || Trainer::template handles<PreOptimizerStep> ||
-      Trainer::template handles<OptimizerStep> || Trainer::template handles<SchedulerStep>;
+      Trainer::template is_heard<GradientsClipped>() || Trainer::template is_heard<PreOptimizerStep>() ||
+      Trainer::template is_heard<OptimizerStep>() || Trainer::template is_heard<SchedulerStep>();
 
   void count_items() {
+    core_.group_tokens = 0;
+    for (const auto& batch : group_) core_.group_tokens += core_.count_input_tokens(batch);
     if (!trainer_.wants_item_count()) return;
     std::int64_t items = 0;
     for (const auto& batch : group_) items += etude::count_items(batch.labels);
     core_.num_items_in_batch = static_cast<double>(items);
   }
 
+  /// Those of the group that are left; false if it was given up.
+  bool run_micro_batches() {
+    auto& position = core_.progress.position;
+    for (auto i = static_cast<std::size_t>(position.micro_batches); i < group_.size(); ++i) {
+      run_micro_batch(group_[i]);
+      if (i + 1 == group_.size()) break;
+      trainer_.raise(SubstepEnd{core_.context()});
+      if (core_.stopping()) {
+        position.micro_batches = 0;
+        core_.optimizer->zero_grad();
+        return false;
+      }
+      position.micro_batches = static_cast<std::int64_t>(i + 1);
+      throw_if_interrupted();
+    }
+    return true;
+  }
+
   void run_micro_batch(Batch& batch) {
+    const auto size = core_.micro_batch_size;
+    if (size == 0 || size >= batch.size) return run_part(batch);
+    for (std::int64_t first = 0; first < batch.size; first += size) {
+      auto part = batch.slice(first, std::min(first + size, batch.size));
+      core_.part_share = static_cast<double>(part.size) / static_cast<double>(batch.size);
+      run_part(part);
+    }
+    core_.part_share = 1;
+  }
+
+  void run_part(Batch& batch) {
     batch = trainer_.raise(ForwardBegin{core_.context(), std::move(batch)}).batch;
     core_.losses.push_back(trainer_.derived().training_step(batch));
+  }
+
+  std::int64_t largest_batch() const {
+    std::int64_t largest = 0;
+    for (const auto& batch : group_) largest = std::max(largest, batch.size);
+    return largest;
   }
 
   /// For optimizers that evaluate the loss again and again: the first time is the one that was just done.

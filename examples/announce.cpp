@@ -1,0 +1,18 @@
+/// A callback that announces the start of training. Any struct is one, and handles what it has an `on` for.
+
+#include "data/digits.hpp"
+
+struct AnnounceCallback {
+  void on(const etude::TrainBegin&) { fmt::print("Starting training\n"); }
+};
+
+int main(int argc, char** argv) {
+  const auto args = etude::parse_arguments(argc, argv, digits::arguments());
+  const auto [train, test] = digits::split(digits::read(), args.seed);
+  etude::Trainer<AnnounceCallback> trainer({.model = digits::Net(),
+                                            .args = args,
+                                            .loss = torch::nn::CrossEntropyLoss(),
+                                            .train_dataset = digits::dataset(train),
+                                            .eval_dataset = digits::dataset(test)});
+  trainer.train();
+}

@@ -1,0 +1,39 @@
+/// An event of one's own: each training batch is verified before it is used. The trainer that raises it
+/// overrides its training step and calls the base's; `Raises` lets the compiler see who hears it.
+
+#include "data/digits.hpp"
+
+struct VerifyTrainBatch {
+  const torch::Tensor& xb;
+  const torch::Tensor& yb;
+};
+
+struct VerifyBatch {
+  std::int64_t verified = 0;
+  void on(const VerifyTrainBatch& e) {
+    TORCH_CHECK(e.xb.size(0) == e.yb.size(0), "a batch of ", e.xb.size(0), " images has ", e.yb.size(0), " labels");
+    TORCH_CHECK(e.xb.isfinite().all().item<bool>(), "a batch has pixels that are no numbers");
+    ++verified;
+  }
+  void on(const etude::TrainEnd&) { fmt::print("{} batches verified\n", verified); }
+};
+
+struct VerifyingTrainer : etude::TrainerBase<VerifyingTrainer, VerifyBatch, etude::Raises<VerifyTrainBatch>> {
+  using TrainerBase::TrainerBase;
+
+  torch::Tensor training_step(etude::Batch& batch) {
+    call_event(VerifyTrainBatch{batch.inputs, batch.labels});
+    return TrainerBase::training_step(batch);
+  }
+};
+
+int main(int argc, char** argv) {
+  const auto args = etude::parse_arguments(argc, argv, digits::arguments());
+  const auto [train, test] = digits::split(digits::read(), args.seed);
+  VerifyingTrainer trainer({.model = digits::Net(),
+                            .args = args,
+                            .loss = torch::nn::CrossEntropyLoss(),
+                            .train_dataset = digits::dataset(train),
+                            .eval_dataset = digits::dataset(test)});
+  trainer.train();
+}

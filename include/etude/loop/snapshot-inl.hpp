@@ -1,0 +1,45 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/checkpoint/random_state.hpp"
+#include "etude/linkage.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/loop/snapshot.hpp"
+#include "etude/model.hpp"
+#include "etude/optim/optimizer.hpp"
+
+namespace etude {
+namespace detail {
+
+inline std::vector<NamedTensor> copies_of(const std::vector<NamedTensor>& tensors) {
+  std::vector<NamedTensor> copies;
+  for (const auto& [name, tensor] : tensors)
+    copies.emplace_back(name, torch::empty_like(tensor, tensor.options().device(torch::kCPU)).copy_(tensor.detach()));
+  return copies;
+}
+
+}  // namespace detail
+
+ETUDE_INLINE TrainingSnapshot::TrainingSnapshot(TrainerCore& core)
+    : core_(core),
+      weights_(detail::copies_of(core.model.state_dict())),
+      random_(random_state(core.options.generators)) {
+  if (core.optimizer) moments_ = detail::copies_of(core.optimizer->state());
+}
+
+ETUDE_INLINE void TrainingSnapshot::restore() const {
+  core_.model.load_state_dict(weights_);
+  if (core_.optimizer) {
+    core_.optimizer->zero_grad();
+    core_.optimizer->load_state(moments_);
+  }
+  load_random_state(random_, core_.options.generators);
+  core_.pending_logs = {};
+}
+
+}  // namespace etude

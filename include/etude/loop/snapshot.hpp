@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "etude/checkpoint/random_state.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/model.hpp"
+
+namespace etude {
+
+/// What a training changes, as it was when this was made, in the memory of the host: weights, the state of the
+/// optimizer, and the generators.
+class TrainingSnapshot {
+ public:
+  explicit TrainingSnapshot(TrainerCore& core);
+
+  /// Puts it back. An optimizer that there was none of starts anew.
+  void restore() const;
+
+ private:
+  TrainerCore& core_;
+  std::vector<NamedTensor> weights_, moments_;
+  RandomState random_;
+};
+
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/loop/snapshot-inl.hpp"
+#endif

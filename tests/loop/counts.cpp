@@ -1,0 +1,138 @@
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <string>
+
+#include "common/toy.hpp"
+
+// What a training counts besides its steps: batches of a limited loader, tokens, floating-point operations.
+
+namespace {
+
+/// 6 numbers in the embedding, 2 + 1 in the layer behind it.
+struct TokensImpl : torch::nn::Module {
+  torch::nn::Embedding embed = register_module("embed", torch::nn::Embedding(3, 2));
+  torch::nn::Linear score = register_module("score", torch::nn::Linear(2, 1));
+  torch::Tensor forward(torch::Tensor input_ids, torch::Tensor mask) {
+    return (score(embed(input_ids)).squeeze(-1) * mask).sum(1);
+  }
+};
+TORCH_MODULE(Tokens);
+
+struct Sentence {
+  torch::Tensor input_ids, attention_mask, labels;
+};
+
+struct Sentences {
+  std::size_t size() const { return 5; }
+  std::map<std::string, torch::Tensor> get(std::size_t i) const {
+    const auto length = static_cast<std::int64_t>(i % 4) + 1;  // 1 2 3 4 1 tokens of 4
+    return {{"attention_mask", (torch::arange(4) < length).to(torch::kFloat)},
+            {"input_ids", torch::ones({4}, torch::kLong)},
+            {"labels", torch::ones({})}};
+  }
+};
+
+struct SentenceModelImpl : torch::nn::Module {
+  Tokens inner = register_module("inner", Tokens());
+  torch::Tensor forward(const etude::Tensors& inputs) {
+    return inner->forward(inputs.at("input_ids"), inputs.at("attention_mask"));
+  }
+};
+TORCH_MODULE(SentenceModel);
+
+etude::TrainerOptions sentences(etude::InputTokens count) {
+  auto args = toy::arguments();
+  args.per_device_train_batch_size = 2;
+  args.include_num_input_tokens_seen = count;
+  return {.model = SentenceModel(), .args = args, .loss = torch::nn::MSELoss(), .train_dataset = Sentences()};
+}
+
+template <class... Callbacks>
+using Bare = etude::Trainer<etude::NoDefaultCallbacks, Callbacks...>;
+
+struct Limit {
+  std::int64_t train = 0, evaluate = 0;
+  std::string uses = {};
+  void on(etude::DataLoaderCreated& e) {
+    uses += e.use == etude::LoaderUse::train ? 't' : e.use == etude::LoaderUse::evaluate ? 'e' : 'p';
+    e.max_batches = e.use == etude::LoaderUse::train ? train : evaluate;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("input tokens are counted in state and logs, all or without padding") {
+  Bare<> all(sentences(etude::InputTokens::all));
+  all.train();
+  CHECK(all.state().num_input_tokens_seen == 5 * 4);
+  CHECK(all.state().log_history.back().at("num_input_tokens_seen") == 20.0);
+  Bare<> real(sentences(etude::InputTokens::non_padding));
+  real.train();
+  CHECK(real.state().num_input_tokens_seen == 1 + 2 + 3 + 4 + 1);
+  Bare<> none(sentences(etude::InputTokens::no));
+  none.train();
+  CHECK(none.state().num_input_tokens_seen == 0);
+  CHECK_FALSE(none.state().log_history.back().contains("num_input_tokens_seen"));
+}
+
+TEST_CASE("tokens without padding can't be counted without a mask, and the error says what is missing") {
+  auto args = toy::arguments();
+  args.include_num_input_tokens_seen = etude::InputTokens::non_padding;
+  Bare<> trainer(toy::options(args));
+  CHECK_THROWS_WITH_AS(trainer.train(), doctest::Contains("attention_mask"), etude::DataError);
+}
+
+TEST_CASE("floating-point operations are 6 a token and parameter outside embeddings") {
+  Bare<> trainer(sentences(etude::InputTokens::no));
+  const auto output = trainer.train();
+  CHECK(trainer.state().total_flos == 6 * 20 * 3);
+  CHECK(output.metrics.at("total_flos") == 6 * 20 * 3);
+  Bare<> no_tokens(toy::options(toy::arguments()));
+  CHECK_FALSE(no_tokens.train().metrics.contains("total_flos"));
+}
+
+struct OwnCount : etude::TrainerBase<OwnCount> {
+  using TrainerBase::TrainerBase;
+  double floating_point_ops(const etude::Batch& batch) { return 10.0 * static_cast<double>(batch.size); }
+};
+
+TEST_CASE("a trainer of one's own counts floating-point operations in its way") {
+  OwnCount trainer(toy::options(toy::arguments(), 7));
+  trainer.train();
+  CHECK(trainer.state().total_flos == 70);
+}
+
+TEST_CASE("a limited loader is planned with, and its last group is flushed") {
+  auto args = toy::arguments();
+  args.gradient_accumulation_steps = 2;
+  args.num_train_epochs = 2;
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  etude::Trainer<Limit> trainer(toy::options(args, 10, 9), Limit{3, 4});
+  CHECK(trainer.train().global_step == 4);  // (2 + 1 batches) twice
+  CHECK(trainer.state().epoch == 2);
+  CHECK(trainer.state().max_steps == 4);
+  CHECK(trainer.callback<Limit>().uses == "tee");
+  CHECK(trainer.predict(toy::dataset(9)).predictions.single().size(0) == 4);
+}
+
+struct Merged {
+  std::string heard = {};
+  void on(const etude::Evaluate& e) { heard += fmt::format("Evaluate({}) ", e.metrics.size() > 3); }
+  void on(etude::EvaluateAll& e) {
+    heard += fmt::format("EvaluateAll({}) ", e.metrics.contains("eval_a_loss") && e.metrics.contains("eval_b_loss"));
+    e.metrics["eval_loss"] = 7;
+  }
+};
+
+TEST_CASE("the metrics of several datasets come together in one event, which decides what is best") {
+  auto args = toy::arguments();
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  args.metric_for_best_model = "loss";
+  auto options = toy::options(args);
+  options.eval_dataset = {{"a", toy::dataset(1)}, {"b", toy::dataset(2)}};
+  etude::Trainer<Merged> trainer(std::move(options));
+  trainer.train();
+  CHECK(trainer.callback<Merged>().heard == "Evaluate(true) Evaluate(true) EvaluateAll(true) ");
+  CHECK(trainer.state().best_metric == 7);
+}

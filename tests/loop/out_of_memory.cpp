@@ -1,0 +1,129 @@
+#include <c10/util/Exception.h>
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/toy.hpp"
+#include "etude/libtorch/memory.hpp"
+
+// Where memory runs out, training goes on with less at a time, and nothing of the failed attempt is left.
+
+namespace {
+
+/// Has room for so many examples, and mixes in what tells whether an attempt has left something behind:
+/// random numbers and a running sum.
+struct SmallImpl : torch::nn::Module {
+  explicit SmallImpl(std::int64_t room_ = 1'000'000, double noise_ = 0) : room(room_), noise(noise_) {}
+  torch::Tensor forward(torch::Tensor x) {
+    if (is_training()) {
+      sizes.push_back(x.size(0));
+      seen.add_(x.size(0));
+    }
+    const auto y = x * weight + noise * torch::randn_like(x);
+    if (x.size(0) > room) throw c10::OutOfMemoryError({__func__, __FILE__, 0}, "DefaultCPUAllocator: can't allocate memory");
+    return y;
+  }
+  std::int64_t room;
+  double noise;
+  std::vector<std::int64_t> sizes;
+  torch::Tensor weight = register_parameter("weight", torch::ones({1}));
+  torch::Tensor seen = register_buffer("seen", torch::zeros({}));
+};
+TORCH_MODULE(Small);
+
+etude::TrainerOptions ten(Small model, etude::TrainingArguments args, etude::Loss loss = torch::nn::MSELoss()) {
+  args.per_device_train_batch_size = 10;
+  args.num_train_epochs = 2;
+  return {.model = model, .args = args, .loss = std::move(loss), .train_dataset = toy::dataset(25)};
+}
+
+template <class... Callbacks>
+using Bare = etude::Trainer<etude::NoDefaultCallbacks, Callbacks...>;
+
+double weight_after(Small model, const etude::TrainingArguments& args, etude::Loss loss = torch::nn::MSELoss()) {
+  Bare<> trainer(ten(model, args, std::move(loss)));
+  trainer.train();
+  return model->weight.item<double>();
+}
+
+}  // namespace
+
+TEST_CASE("what counts as running out of memory") {
+  const auto is = [](auto error) { return etude::is_out_of_memory(std::make_exception_ptr(error)); };
+  CHECK(is(std::bad_alloc()));
+  CHECK(is(c10::OutOfMemoryError({"f", "file", 1}, "CUDA out of memory. Tried to allocate 2 GiB")));
+  CHECK(is(c10::Error({"f", "file", 1}, "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried")));
+  CHECK_FALSE(is(c10::Error({"f", "file", 1}, "mat1 and mat2 shapes cannot be multiplied")));
+  CHECK_FALSE(is(std::runtime_error("out of memory")));
+}
+
+TEST_CASE("auto_find_batch_size begins anew with nine tenths until there is room, from the weights as they were") {
+  auto args = toy::arguments();
+  args.auto_find_batch_size = true;
+  const Small small(8, 0.1);
+  Bare<toy::Recorder> trainer(ten(small, args));
+  const auto output = trainer.train();
+  CHECK(trainer.state().train_batch_size == 8);  // 10, 9, 8
+  CHECK(output.global_step == 2 * 4);
+  CHECK(trainer.callback<toy::Recorder>().count("TrainBegin") == 3);
+  CHECK(trainer.callback<toy::Recorder>().count("TrainEnd") == 3);
+  CHECK(trainer.callback<toy::Recorder>().count("TrainError") == 0);
+
+  auto fits = toy::arguments();
+  fits.per_device_train_batch_size = 8;
+  const Small roomy(1000, 0.1);
+  auto options = ten(roomy, fits);
+  options.args.per_device_train_batch_size = 8;
+  Bare<> other(std::move(options));
+  other.train();
+  CHECK(small->weight.item<double>() == roomy->weight.item<double>());
+  CHECK(small->seen.item<double>() == roomy->seen.item<double>());
+}
+
+TEST_CASE("auto_find_batch_size gives up at one example, and does nothing about other errors") {
+  auto args = toy::arguments();
+  args.auto_find_batch_size = true;
+  Bare<> none(ten(Small(0), args));
+  CHECK_THROWS_AS(none.train(), c10::OutOfMemoryError);
+  Bare<> off(ten(Small(5), toy::arguments()));
+  CHECK_THROWS_AS(off.train(), c10::OutOfMemoryError);
+}
+
+TEST_CASE("auto_microbatching makes the update of the whole batch out of parts that have room") {
+  for (const std::int64_t accumulation : {1, 2}) {
+    CAPTURE(accumulation);
+    auto args = toy::arguments();
+    args.gradient_accumulation_steps = accumulation;
+    const auto whole = weight_after(Small(1000), args);
+    args.auto_microbatching = true;
+    const Small small(3);
+    CHECK(weight_after(small, args) == doctest::Approx(whole).epsilon(1e-6));
+    CHECK(small->seen.item<double>() == 2 * 25);  // Each example once, whatever was begun in vain.
+    CHECK(small->sizes[0] == 10);
+    CHECK(small->sizes[1] == 5);
+    CHECK(small->sizes[2] == 3);  // 3 + 3 + 3 + 1 from here on
+    CHECK(std::ranges::count(small->sizes, 10) == 1);
+    CHECK(std::ranges::count(small->sizes, 5) == 1);
+  }
+}
+
+TEST_CASE("parts of a loss that is a sum over items aren't weighted twice") {
+  const auto sum_over_items = [](const torch::Tensor& y, const torch::Tensor& target, double items) {
+    return (y - target).square().sum() / items;
+  };
+  auto args = toy::arguments();
+  const auto whole = weight_after(Small(1000), args, sum_over_items);
+  args.auto_microbatching = true;
+  CHECK(weight_after(Small(3), args, sum_over_items) == doctest::Approx(whole).epsilon(1e-6));
+}
+
+TEST_CASE("auto_microbatching lets an example that has no room by itself be an error") {
+  auto args = toy::arguments();
+  args.auto_microbatching = true;
+  Bare<> trainer(ten(Small(0), args));
+  CHECK_THROWS_AS(trainer.train(), c10::OutOfMemoryError);
+}
