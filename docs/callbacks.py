@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes docs/callbacks.md, the catalogue of callbacks, out of their headers; with --check, says whether it is as
-they are now."""
+they are now, and whether the pages name only what there is."""
 
 import pathlib
 import re
@@ -132,11 +132,23 @@ def page():
     return BEGINNING + "\n".join(found[name] for name in sorted(found, key=str.lower)).rstrip() + "\n", len(found)
 
 
+def unknown_names():
+    """What the pages call etude::NAME, and no header has."""
+    words = set()
+    for path in HEADERS.rglob("*.hpp"):
+        words.update(re.findall(r"\w+", path.read_text()))
+    pages = [ROOT / "README.md", ROOT / "docs" / "porting.md"]
+    named = {name for path in pages for name in re.findall(r"etude::(?:metrics::)?(\w+)", path.read_text())}
+    return sorted(named - words - {"compiled", "pch", "etude"})
+
+
 def main():
     text, count = page()
     if "--check" in sys.argv:
         if not PAGE.exists() or PAGE.read_text() != text:
             sys.exit("docs/callbacks.md is not as the headers are: run docs/callbacks.py")
+        if unknown := unknown_names():
+            sys.exit("no header has " + ", ".join(unknown))
         return
     PAGE.write_text(text)
     print(f"{count} callbacks")

@@ -2,8 +2,7 @@
 /// to train on. All of `etude::TrainingArguments` are its options: try `--help`, or `--learning_rate 1e-3
 /// --num_train_epochs 5`.
 
-#include <etude/etude.hpp>
-#include <fstream>
+#include "data/digits.hpp"
 
 struct DigitsArguments {
   ETUDE_STRUCT(DigitsArguments,
@@ -30,17 +29,6 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Linear head = register_module("head", torch::nn::Linear(48 * 4 * 4, 10));
 };
 TORCH_MODULE(Net);
-
-/// Pixels [N, 1, 8, 8] between 0 and 1, and digits [N].
-std::pair<torch::Tensor, torch::Tensor> read_digits(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw etude::DataError("can't read " + path);
-  std::vector<float> numbers;
-  for (std::string number; std::getline(file, number, numbers.size() % 65 == 64 ? '\n' : ',');)
-    numbers.push_back(std::stof(number));
-  const auto table = torch::tensor(numbers).reshape({-1, 65});
-  return {table.narrow(1, 0, 64).reshape({-1, 1, 8, 8}) / 16, table.select(1, 64).to(torch::kLong)};
-}
 
 struct Announce {
   void on(const etude::CheckpointLoaded& e) {
@@ -72,26 +60,22 @@ int main(int argc, char** argv) {
                                           .load_best_model_at_end = true,
                                           .metric_for_best_model = "accuracy",
                                           .logging_strategy = etude::IntervalStrategy::epoch};
-  const auto [args, digits] = etude::parse_arguments(argc, argv, defaults, DigitsArguments{});
+  const auto [args, options] = etude::parse_arguments(argc, argv, defaults, DigitsArguments{});
 
-  const auto [pixels, labels] = read_digits(digits.data);
-  torch::manual_seed(static_cast<std::uint64_t>(args.seed));
-  const auto order = torch::randperm(pixels.size(0));
-  const auto split = pixels.size(0) * 8 / 10;
-  const auto train = order.narrow(0, 0, split), test = order.narrow(0, split, pixels.size(0) - split);
+  const auto [train, test] = digits::split(digits::read(options.data), args.seed);
 
   etude::Trainer<Announce, etude::EarlyStoppingCallback> trainer(
       {.model_init = [] { return Net(); },
        .args = args,
        .loss = torch::nn::CrossEntropyLoss(),
-       .train_dataset = {pixels.index_select(0, train), labels.index_select(0, train)},
-       .eval_dataset = {pixels.index_select(0, test), labels.index_select(0, test)},
+       .train_dataset = digits::dataset(train),
+       .eval_dataset = digits::dataset(test),
        .compute_metrics = etude::metrics::accuracy},
-      etude::EarlyStoppingCallback{.early_stopping_patience = digits.early_stopping_patience});
+      etude::EarlyStoppingCallback{.early_stopping_patience = options.early_stopping_patience});
 
   // The same command again goes on where it was interrupted.
   trainer.train({.resume_from_checkpoint = etude::if_any});
   const auto metrics = trainer.evaluate();
-  fmt::print("accuracy on {} digits that it was not trained on: {:.4f}\n", test.size(0),
+  fmt::print("accuracy on {} digits that it was not trained on: {:.4f}\n", test.second.size(0),
              metrics.at("eval_accuracy"));
 }

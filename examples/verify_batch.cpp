@@ -11,7 +11,8 @@ struct VerifyTrainBatch {
 struct VerifyBatch {
   std::int64_t verified = 0;
   void on(const VerifyTrainBatch& e) {
-    TORCH_CHECK(e.xb.size(0) == e.yb.size(0), "a batch of ", e.xb.size(0), " images has ", e.yb.size(0), " labels");
+    TORCH_CHECK(e.xb.size(0) == e.yb.size(0), "a batch of ", e.xb.size(0), " images has ", e.yb.size(0),
+                " labels");
     TORCH_CHECK(e.xb.isfinite().all().item<bool>(), "a batch has pixels that are no numbers");
     ++verified;
   }

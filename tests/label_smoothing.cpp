@@ -58,8 +58,7 @@ TEST_CASE("with a number of items it is their sum divided by it") {
 
 TEST_CASE("labels of another shape or kind are refused by name") {
   const auto fault = [](const torch::Tensor& bad) {
-    return toy::fault_of<etude::DataError>(
-        [&] { etude::label_smoothed_cross_entropy(logits(), bad, 0.1); });
+    return toy::fault_of<etude::DataError>([&] { etude::label_smoothed_cross_entropy(logits(), bad, 0.1); });
   };
   CHECK(fault(torch::zeros({2}, torch::kLong)).find("int64 [2]") != std::string::npos);
   CHECK(fault(torch::zeros({2, 2})).find("float32 [2, 2]") != std::string::npos);

@@ -62,7 +62,8 @@ TEST_CASE("embeddings are noisy in training, uniformly up to alpha / sqrt(L D), 
 
 TEST_CASE("a model without such an embedding is refused, and so is noise of no size") {
   Noisy none(toy::options(toy::arguments()));
-  CHECK_THROWS_WITH_AS(none.train(), doctest::Contains("must have an etude::NEFTuneEmbedding"), etude::ArgumentError);
+  CHECK_THROWS_WITH_AS(none.train(), doctest::Contains("must have an etude::NEFTuneEmbedding"),
+                       etude::ArgumentError);
   Noisy zero(words(Words()), etude::NEFTuneCallback{0});
   CHECK_THROWS_WITH_AS(zero.train(), doctest::Contains("neftune_noise_alpha is 0"), etude::ArgumentError);
 }

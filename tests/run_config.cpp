@@ -25,8 +25,8 @@ TEST_CASE("the run's facts follow from data and arguments") {
   trainer.train();
   const auto& run = trainer.run_config();
   CHECK(run.num_epochs == 3);
-  CHECK(run.train_dataloader_len == 3);           // 4, 4, 2
-  CHECK(run.num_update_steps_per_epoch == 2);     // two batches, then one
+  CHECK(run.train_dataloader_len == 3);        // 4, 4, 2
+  CHECK(run.num_update_steps_per_epoch == 2);  // two batches, then one
   CHECK(run.max_num_train_steps == 6);
   CHECK(run.train_total_batch_size == 8);
   CHECK(run.eval_dataloader_len == 2);

@@ -6,7 +6,8 @@
 #include <utility>
 #include <vector>
 
-/// The handwritten digits that several examples learn to read: 1,797 images of 8x8 pixels, with a small network.
+/// The handwritten digits that several examples learn to read: 1,797 images of 8x8 pixels, with a small
+/// network.
 namespace digits {
 
 struct NetImpl : torch::nn::Module {
@@ -17,7 +18,8 @@ struct NetImpl : torch::nn::Module {
 TORCH_MODULE(Net);
 
 /// Pixels [N, 1, 8, 8] between 0 and 1, and digits [N].
-inline std::pair<torch::Tensor, torch::Tensor> read(const std::string& path = ETUDE_EXAMPLE_DATA "/optdigits.csv") {
+inline std::pair<torch::Tensor, torch::Tensor> read(const std::string& path = ETUDE_EXAMPLE_DATA
+                                                    "/optdigits.csv") {
   std::ifstream file(path);
   if (!file) throw etude::DataError("can't read " + path);
   std::vector<float> numbers;

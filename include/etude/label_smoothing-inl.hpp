@@ -19,9 +19,10 @@ ETUDE_INLINE torch::Tensor label_smoothed_cross_entropy(const torch::Tensor& log
                     c10::isIntegralType(labels.scalar_type(), false) &&
                     logits.sizes().slice(0, static_cast<std::size_t>(labels.dim())) == labels.sizes();
   if (!fits)
-    throw DataError(fmt::format(
-        "the output {} and the labels {}: label smoothing needs scores [..., classes] and whole numbers [...]",
-        describe(logits), describe(labels)));
+    throw DataError(
+        fmt::format("the output {} and the labels {}: label smoothing needs scores [..., classes] and whole "
+                    "numbers [...]",
+                    describe(logits), describe(labels)));
   const auto log_probabilities = logits.log_softmax(-1);
   const auto counts = labels.ne(-100);
   const auto classes = labels.to(torch::kLong).clamp_min(0).unsqueeze(-1);

@@ -22,8 +22,8 @@ struct Throws {
   void on(const etude::StepEnd&) { throw std::runtime_error("in a callback"); }
 };
 
-const etude::CallbackTimes::Row* row_of(const std::vector<etude::CallbackTimes::Row>& rows, std::string_view callback,
-                                        std::string_view event) {
+const etude::CallbackTimes::Row* row_of(const std::vector<etude::CallbackTimes::Row>& rows,
+                                        std::string_view callback, std::string_view event) {
   for (const auto& row : rows)
     if (row.callback == callback && row.event == event) return &row;
   return nullptr;

@@ -23,7 +23,8 @@ using Scheduled = etude::Trainer<etude::NoDefaultCallbacks, GradientAccumulation
 
 }  // namespace
 
-TEST_CASE("an update is made of as many micro-batches as the schedule says for its epoch, and so it is planned") {
+TEST_CASE(
+    "an update is made of as many micro-batches as the schedule says for its epoch, and so it is planned") {
   auto args = toy::arguments();
   args.num_train_epochs = 4;
   Scheduled trainer(toy::options(args, 5), GradientAccumulationScheduler{{{1, 2}, {3, 4}}}, Groups{});
@@ -70,7 +71,8 @@ TEST_CASE("a resumed training makes the same groups as one that wasn't interrupt
 }
 
 TEST_CASE("a schedule that makes no sense is refused before training, by name") {
-  for (const auto& bad : {GradientAccumulationScheduler{{{-1, 2}}}, GradientAccumulationScheduler{{{0, 0}}}}) {
+  for (const auto& bad :
+       {GradientAccumulationScheduler{{{-1, 2}}}, GradientAccumulationScheduler{{{0, 0}}}}) {
     Scheduled trainer(toy::options(toy::arguments()), bad, Groups{});
     CHECK_THROWS_WITH_AS(trainer.train(), doctest::Contains("scheduling has {"), etude::ArgumentError);
   }

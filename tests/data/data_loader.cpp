@@ -469,5 +469,5 @@ TEST_CASE("an epoch ends after max_batches, wherever it is begun, and its size s
   CHECK(loader.examples() == 10);
   loader.limit_batches(9);
   CHECK(loader.size() == 4);
-  CHECK_THROWS_AS(loader.limit_batches(0), ArgumentError);
+  CHECK_THROWS_AS(loader.limit_batches(0), etude::ArgumentError);
 }

@@ -120,7 +120,8 @@ struct Merged {
   std::string heard = {};
   void on(const etude::Evaluate& e) { heard += fmt::format("Evaluate({}) ", e.metrics.size() > 3); }
   void on(etude::EvaluateAll& e) {
-    heard += fmt::format("EvaluateAll({}) ", e.metrics.contains("eval_a_loss") && e.metrics.contains("eval_b_loss"));
+    heard += fmt::format("EvaluateAll({}) ",
+                         e.metrics.contains("eval_a_loss") && e.metrics.contains("eval_b_loss"));
     e.metrics["eval_loss"] = 7;
   }
 };

@@ -24,7 +24,8 @@ struct SmallImpl : torch::nn::Module {
       seen.add_(x.size(0));
     }
     const auto y = x * weight + noise * torch::randn_like(x);
-    if (x.size(0) > room) throw c10::OutOfMemoryError({__func__, __FILE__, 0}, "DefaultCPUAllocator: can't allocate memory");
+    if (x.size(0) > room)
+      throw c10::OutOfMemoryError({__func__, __FILE__, 0}, "DefaultCPUAllocator: can't allocate memory");
     return y;
   }
   std::int64_t room;
@@ -35,7 +36,8 @@ struct SmallImpl : torch::nn::Module {
 };
 TORCH_MODULE(Small);
 
-etude::TrainerOptions ten(Small model, etude::TrainingArguments args, etude::Loss loss = torch::nn::MSELoss()) {
+etude::TrainerOptions ten(Small model, etude::TrainingArguments args,
+                          etude::Loss loss = torch::nn::MSELoss()) {
   args.per_device_train_batch_size = 10;
   args.num_train_epochs = 2;
   return {.model = model, .args = args, .loss = std::move(loss), .train_dataset = toy::dataset(25)};
@@ -44,7 +46,8 @@ etude::TrainerOptions ten(Small model, etude::TrainingArguments args, etude::Los
 template <class... Callbacks>
 using Bare = etude::Trainer<etude::NoDefaultCallbacks, Callbacks...>;
 
-double weight_after(Small model, const etude::TrainingArguments& args, etude::Loss loss = torch::nn::MSELoss()) {
+double weight_after(Small model, const etude::TrainingArguments& args,
+                    etude::Loss loss = torch::nn::MSELoss()) {
   Bare<> trainer(ten(model, args, std::move(loss)));
   trainer.train();
   return model->weight.item<double>();
@@ -56,12 +59,14 @@ TEST_CASE("what counts as running out of memory") {
   const auto is = [](auto error) { return etude::is_out_of_memory(std::make_exception_ptr(error)); };
   CHECK(is(std::bad_alloc()));
   CHECK(is(c10::OutOfMemoryError({"f", "file", 1}, "CUDA out of memory. Tried to allocate 2 GiB")));
-  CHECK(is(c10::Error({"f", "file", 1}, "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried")));
+  CHECK(is(
+      c10::Error({"f", "file", 1}, "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried")));
   CHECK_FALSE(is(c10::Error({"f", "file", 1}, "mat1 and mat2 shapes cannot be multiplied")));
   CHECK_FALSE(is(std::runtime_error("out of memory")));
 }
 
-TEST_CASE("auto_find_batch_size begins anew with nine tenths until there is room, from the weights as they were") {
+TEST_CASE(
+    "auto_find_batch_size begins anew with nine tenths until there is room, from the weights as they were") {
   auto args = toy::arguments();
   args.auto_find_batch_size = true;
   const Small small(8, 0.1);

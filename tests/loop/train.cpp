@@ -7,6 +7,7 @@
 #include <random>
 #include <stdexcept>
 
+#include "common/full_run.hpp"
 #include "common/toy.hpp"
 
 namespace {
@@ -481,6 +482,33 @@ TEST_CASE("reduce_lr_on_plateau follows the evaluations") {
   etude::Trainer trainer(options);
   trainer.train();
   CHECK(trainer.get_learning_rates()[0] == doctest::Approx(1e-3));  // one good evaluation, three bad ones
+}
+
+/// Waves with a little noise on each, which is drawn where the example is fetched.
+struct NoisyWaves {
+  int size() const { return 60; }
+  std::pair<torch::Tensor, torch::Tensor> get(int i) const {
+    const auto x = torch::sin(torch::arange(3).to(torch::kFloat) + i);
+    return {x + 0.1 * torch::randn({3}, etude::data_generator()), x.sum(0, true)};
+  }
+};
+
+TEST_CASE("a training ends with the same float32 weights to the bit with 0, 1 and 4 workers") {
+  std::string expected;
+  for (const int workers : {0, 1, 4}) {
+    CAPTURE(workers);
+    auto args = toy::arguments();
+    args.per_device_train_batch_size = 8;
+    args.num_train_epochs = 3;
+    args.dataloader_num_workers = workers;
+    etude::Trainer<etude::NoDefaultCallbacks> trainer({.model = std::make_shared<toy::DroppingNet>(),
+                                                       .args = args,
+                                                       .loss = torch::nn::MSELoss(),
+                                                       .train_dataset = NoisyWaves()});
+    trainer.train();
+    if (workers == 0) expected = toy::weights(trainer);
+    CHECK(toy::weights(trainer) == expected);
+  }
 }
 
 }  // namespace

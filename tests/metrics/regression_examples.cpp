@@ -62,16 +62,17 @@ TEST_CASE("NaN comes out as NaN") {
   CHECK(std::isnan(over(R2Score(), p, y).at("r2")));
 }
 
-TEST_CASE("labels of -100 are left out with whatever was predicted for them, unless they are numbers") {
+TEST_CASE(
+    "labels of ignore_index are left out with whatever was predicted for them; without one, -100 is a "
+    "number") {
   const auto p = torch::tensor({{1., reference::nan}, {2., 4.}, {4., 5.}}),
              y = torch::tensor({{1., -100.}, {3., 4.}, {3., 6.}});
-  CHECK(over(MeanSquaredError(), p, y).at("mse") == doctest::Approx(3 / 5.));
-  CHECK(over(MeanAbsoluteError(), p, y).at("mae") == doctest::Approx(3 / 5.));
+  CHECK(over(MeanSquaredError({.ignore_index = -100}), p, y).at("mse") == doctest::Approx(3 / 5.));
+  CHECK(over(MeanAbsoluteError({.ignore_index = -100}), p, y).at("mae") == doctest::Approx(3 / 5.));
   // 1 - 2 / (8 / 3) of the first output, 1 - 1 / 2 of the second.
-  CHECK(over(R2Score(), p, y).at("r2") == doctest::Approx((0.25 + 0.5) / 2));
+  CHECK(over(R2Score({.ignore_index = -100}), p, y).at("r2") == doctest::Approx((0.25 + 0.5) / 2));
   const auto level = torch::tensor({-100., 0.});
-  CHECK(over(MeanAbsoluteError({.ignore_index = {}, .name = "decibels"}), level + 1, level) ==
-        etude::Metrics{{"decibels", 1}});
+  CHECK(over(MeanAbsoluteError({.name = "decibels"}), level + 1, level) == etude::Metrics{{"decibels", 1}});
 }
 
 TEST_CASE("whole numbers and half precision are counted in double precision") {

@@ -11,9 +11,7 @@
 
 namespace {
 
-nlohmann::json read(const std::filesystem::path& path) {
-  return nlohmann::json::parse(toy::read_text(path));
-}
+nlohmann::json read(const std::filesystem::path& path) { return nlohmann::json::parse(toy::read_text(path)); }
 
 }  // namespace
 
@@ -34,18 +32,19 @@ TEST_CASE("metrics are saved by split, and all splits together") {
   const toy::Folder folder;
   auto& files = etude::default_file_system();
   etude::save_metrics(files, std::string(folder), "train", {{"train_loss", 1.5}});
-  etude::save_metrics(files, std::string(folder), "eval", {{"eval_loss", std::numeric_limits<double>::infinity()}});
+  etude::save_metrics(files, std::string(folder), "eval",
+                      {{"eval_loss", std::numeric_limits<double>::infinity()}});
   etude::save_metrics(files, std::string(folder), "test", {{"test_loss", 3}}, false);
   CHECK(read(folder / "train_results.json") == nlohmann::json{{"train_loss", 1.5}});
   CHECK(read(folder / "test_results.json") == nlohmann::json{{"test_loss", 3.0}});
-  CHECK(read(folder / "all_results.json") ==
-        nlohmann::json{{"train_loss", 1.5}, {"eval_loss", nullptr}});
+  CHECK(read(folder / "all_results.json") == nlohmann::json{{"train_loss", 1.5}, {"eval_loss", nullptr}});
 }
 
 TEST_CASE("results that are no JSON object stay as they are") {
   const toy::Folder folder;
   toy::write_text(folder / "all_results.json", "mine");
-  CHECK_THROWS_AS(etude::save_metrics(etude::default_file_system(), std::string(folder), "eval", {{"eval_loss", 1}}),
-                  etude::CheckpointError);
+  CHECK_THROWS_AS(
+      etude::save_metrics(etude::default_file_system(), std::string(folder), "eval", {{"eval_loss", 1}}),
+      etude::CheckpointError);
   CHECK(toy::read_text(folder / "all_results.json") == "mine");
 }

@@ -34,12 +34,12 @@ ETUDE_INLINE std::vector<CallbackTimes::Row> CallbackTimes::rows() const {
 
 ETUDE_INLINE std::string CallbackTimes::table() const {
   using Milliseconds = std::chrono::duration<double, std::milli>;
-  auto text = fmt::format("{:<32} {:<20} {:>9} {:>12} {:>12} {:>12}\n", "callback", "event", "calls", "total ms",
-                          "mean us", "longest us");
+  auto text = fmt::format("{:<32} {:<20} {:>9} {:>12} {:>12} {:>12}\n", "callback", "event", "calls",
+                          "total ms", "mean us", "longest us");
   for (const auto& row : rows()) {
     const auto total = Milliseconds(row.total).count();
-    text += fmt::format("{:<32} {:<20} {:>9} {:>12.3f} {:>12.2f} {:>12.2f}\n", row.callback, row.event, row.calls,
-                        total, 1e3 * total / static_cast<double>(row.calls),
+    text += fmt::format("{:<32} {:<20} {:>9} {:>12.3f} {:>12.2f} {:>12.2f}\n", row.callback, row.event,
+                        row.calls, total, 1e3 * total / static_cast<double>(row.calls),
                         1e3 * Milliseconds(row.longest).count());
   }
   return text;

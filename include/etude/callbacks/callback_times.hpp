@@ -12,8 +12,8 @@ namespace etude {
 
 /// Measures how long each callback takes in each event, and prints the table where training ends: the hook
 /// profiler of PyTorch Lightning, and ignite's `HandlersTimeProfiler`. The others are called through it only
-/// where it is listed; a trainer without it pays nothing. What a callback has others do (an evaluation that it
-/// asks for) is part of its time. Callbacks of run time count together, as `RuntimeCallbacks`.
+/// where it is listed; a trainer without it pays nothing. What a callback has others do (an evaluation that
+/// it asks for) is part of its time. Callbacks of run time count together, as `RuntimeCallbacks`.
 class CallbackTimes {
  public:
   using times_callbacks = void;

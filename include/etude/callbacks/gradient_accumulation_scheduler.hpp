@@ -7,7 +7,8 @@
 
 namespace etude {
 
-/// Changes from epoch to epoch how many micro-batches make an update: PyTorch Lightning's callback of this name.
+/// Changes from epoch to epoch how many micro-batches make an update: PyTorch Lightning's callback of this
+/// name.
 /// `{{0, 1}, {4, 8}}` means 1 in epochs 0 to 3 and 8 from epoch 4 on; before the first that is named it is
 /// `args.gradient_accumulation_steps`. The steps of the training and its schedule are planned with it, and a
 /// short last group weighs as the batches that it has.

@@ -19,7 +19,8 @@ namespace detail {
 inline std::vector<NamedTensor> copies_of(const std::vector<NamedTensor>& tensors) {
   std::vector<NamedTensor> copies;
   for (const auto& [name, tensor] : tensors)
-    copies.emplace_back(name, torch::empty_like(tensor, tensor.options().device(torch::kCPU)).copy_(tensor.detach()));
+    copies.emplace_back(
+        name, torch::empty_like(tensor, tensor.options().device(torch::kCPU)).copy_(tensor.detach()));
   return copies;
 }
 

@@ -9,8 +9,8 @@
 
 namespace etude {
 
-/// What a training changes, as it was when this was made, in the memory of the host: weights, the state of the
-/// optimizer, and the generators.
+/// What a training changes, as it was when this was made, in the memory of the host: weights, the state of
+/// the optimizer, and the generators.
 class TrainingSnapshot {
  public:
   explicit TrainingSnapshot(TrainerCore& core);

@@ -11,9 +11,9 @@ namespace etude::metrics {
 
 /// What the metrics of a regression can be told.
 struct RegressionOptions {
-  /// The label that is left out, element by element, whatever is predicted for it. Unset it where that is a
-  /// value like any other.
-  std::optional<std::int64_t> ignore_index = -100;
+  /// The label that is left out, element by element, whatever is predicted for it; none if unset. Set it to
+  /// -100 where an evaluation pads sequences of different lengths with that.
+  std::optional<std::int64_t> ignore_index = {};
   std::string name = {};  ///< Instead of the metric's own.
 };
 

@@ -1,0 +1,29 @@
+/// Predictions and targets of an evaluation, written to a CSV file as they come.
+
+#include "data/digits.hpp"
+
+int main(int argc, char** argv) {
+  const auto args = etude::parse_arguments(argc, argv, digits::arguments());
+  const auto [train, test] = digits::split(digits::read(), args.seed);
+  etude::Trainer<etude::PredictionsToCSVCallback> trainer(
+      {.model = digits::Net(),
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = digits::dataset(train),
+       .eval_dataset = digits::dataset(test),
+       .compute_metrics = etude::metrics::accuracy},
+      etude::PredictionsToCSVCallback{.predicted_class = true});
+  trainer.train();
+
+  const auto path = args.output_dir + "/eval_predictions.csv";
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  std::int64_t right = 0, all = 0;
+  while (std::getline(file, line)) {
+    const auto comma = line.find(',');
+    right += line.substr(0, comma) == line.substr(comma + 1);
+    ++all;
+  }
+  fmt::print("{}: {} of {} are right\n", path, right, all);
+}
