@@ -134,6 +134,20 @@ TEST_CASE("a trainer of one's own hears events before its callbacks, and its err
   CHECK(trainer.state().log_history.back().contains("hooked"));
 }
 
+struct SeesGradients : etude::TrainerBase<SeesGradients, etude::NoDefaultCallbacks> {
+  using TrainerBase::TrainerBase;
+  double norm = 0;
+  void on(const etude::PreOptimizerStep& e) { norm = e.optimizer->grad_norm().item<double>(); }
+};
+
+TEST_CASE("gradients that only the trainer itself looks at are clipped when it does") {
+  auto args = toy::arguments();
+  args.max_grad_norm = 0.125;
+  SeesGradients trainer(toy::options(args, 1));
+  trainer.train();
+  CHECK(trainer.norm == doctest::Approx(0.125));  // that of (y - 1)^2 at 0 is 2
+}
+
 struct AsksTheTrainer {
   double loss = 0, evaluated = 0;
   std::int64_t steps_planned = 0;
