@@ -208,7 +208,8 @@ TEST_CASE(
         CAPTURE(names[i]);
         const bool trained = names[i] == "scale" || names[i].starts_with("head");
         CHECK(torch::equal(weights[3][i], before[i]) != trained);
-        CHECK_FALSE(torch::equal(weights[5][i], before[i]));
+        // A bias before a batch norm gets no gradient but rounding errors.
+        if (names[i].ends_with("weight")) CHECK_FALSE(torch::equal(weights[5][i], before[i]));
       }
     }
 }
