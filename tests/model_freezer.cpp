@@ -65,11 +65,13 @@ TEST_CASE("layer groups are the direct children, layers what has no children") {
   CHECK(names(freezer.get_layers()) == Names{"first", "block.0", "block.1", "block.2", "third", "head"});
 }
 
-TEST_CASE("a freezer begins with everything unfrozen") {
+TEST_CASE("a freezer begins with everything unfrozen, and no mode changed") {
   Net net;
+  net->first->eval();
   for (auto& parameter : net->parameters()) parameter.set_requires_grad(false);
   const ModelFreezer freezer(net);
   CHECK(freezer.get_trainable_parameters().size() == net->parameters().size());
+  CHECK(modes(net) == "ETTT");
 }
 
 TEST_CASE("ranges are inclusive, may count from the end, and may be given in either order") {

@@ -34,7 +34,6 @@ ETUDE_INLINE ModelFreezer::ModelFreezer(const Model& model, Options options)
   if (groups_.empty())
     throw ArgumentError(
         fmt::format("ModelFreezer: {} has no child modules, which would be its layer groups", model.name()));
-  unfreeze();
   for (auto& parameter : model_->parameters()) parameter.set_requires_grad(true);
 }
 

@@ -70,6 +70,17 @@ TEST_CASE("a finite training isn't stopped") {
   CHECK_FALSE(trainer.callback<Callback>().triggered);
 }
 
+TEST_CASE("what an optimizer tries in the midst of its step is its own affair, until the next step") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.save_strategy = etude::SaveStrategy::steps;
+  args.optim = etude::OptimizerNames::lbfgs;
+  etude::Trainer<Callback> trainer(going_bad(args, nan, 2, true));
+  CHECK(trainer.train().stop_reason == "the loss of a batch of step 2 is nan");
+  CHECK(std::filesystem::exists(folder / "checkpoint-1"));
+}
+
 TEST_CASE("an evaluation stops the training at its bad batch") {
   auto args = toy::arguments();
   args.eval_strategy = etude::IntervalStrategy::epoch;

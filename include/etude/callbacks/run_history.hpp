@@ -25,13 +25,13 @@ namespace etude {
 /// `current_epoch` moves on where an epoch was gone through. All of it is saved with checkpoints and goes on
 /// from there. It differs in that the loss isn't divided by the accumulation steps, in that intermediate
 /// losses are kept, and in that `evaluate()` leaves what is recorded as it is. Callbacks that add to the
-/// metrics of an evaluation stand before it.
+/// metrics of an evaluation stand before it. Copies of the callback share their history.
 class RunHistoryCallback {
  public:
   /// One in memory.
   RunHistoryCallback();
-  /// A history of your own, which copies of this share. Without `reset_on_train` a training that isn't
-  /// resumed goes on with what is there. Throws ArgumentError for a null pointer.
+  /// A history of your own. Without `reset_on_train` a training that isn't resumed goes on with what is
+  /// there. Throws ArgumentError for a null pointer.
   explicit RunHistoryCallback(std::shared_ptr<RunHistory> history, bool reset_on_train = true);
 
   RunHistory& history() const { return *history_; }

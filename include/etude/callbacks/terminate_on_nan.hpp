@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "etude/events.hpp"
@@ -16,8 +17,9 @@ namespace etude {
 /// is before its backward pass, and reading the loss costs nothing. On a CUDA device the loss sets out for
 /// the host before the backward pass, and is looked at when all of that pass is in the device's queue: the
 /// wait, if any, is for the forward pass, and the device is never without work. Buffers, such as running
-/// means, have seen the batch all the same. An evaluation on the CPU ends at its bad batch, another at its
-/// end, by its mean loss.
+/// means, have seen the batch all the same. Of an optimizer that evaluates the loss several times in a step,
+/// the first time counts. An evaluation on the CPU ends at its bad batch, another at its end, by its mean
+/// loss.
 ///
 /// `triggered` tells of the run under way, or the last one. Where it stops an `evaluate()` outside of
 /// training, that throws StopTraining; the process is never ended.
@@ -27,7 +29,10 @@ struct TerminateOnNaNCallback {
   void on(const TrainBegin&) { triggered = false; }
   void on(const EvaluationRunBegin&) { triggered = false; }
 
+  void on(const ForwardBegin&) { expected = true; }
+  // What an optimizer evaluates anew in the midst of its step can't be given up.
   void on(const BackwardBegin& e) {
+    if (!std::exchange(expected, false)) return;
     if (e.loss.is_cpu())
       check(e, e.loss.item<double>());
     else
@@ -46,6 +51,7 @@ struct TerminateOnNaNCallback {
     if (!evaluations.empty()) evaluations.pop_back();
   }
 
+  bool expected = false;                      ///< A micro-batch has set out.
   ScalarCopy loss = {};                       ///< Of the micro-batch under way, if it is on a device.
   std::vector<std::string> evaluations = {};  ///< Those under way, by the prefix of their metrics.
 
