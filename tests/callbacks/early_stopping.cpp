@@ -70,6 +70,38 @@ TEST_CASE("with a cumulative threshold, small gains add up until they count") {
   CHECK(result.last_improvement == .82);
 }
 
+TEST_CASE("with a cumulative threshold it is pytorch-accelerated's callback, but for NaN") {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  struct Row {
+    std::vector<double> values;
+    std::int64_t patience;
+    double threshold;
+    bool greater_is_better;
+    std::size_t evaluations;
+    double last_improvement;
+    std::int64_t counter;
+  };
+  // Where NaN comes first, pytorch-accelerated's never finds anything better, and stops after 3.
+  const std::vector<Row> rows{{{1, .995, .98, .97}, 2, .01, false, 4, .97, 0},
+                              {{1, .99, .5}, 1, .01, false, 3, .5, 0},
+                              {{1, 1.1, 1.2, 1.3, 1.4}, 3, .01, false, 4, 1, 3},
+                              {{1, 1, 1}, 2, 0, false, 3, 1, 2},
+                              {{nan, 1, .5, .4}, 2, .01, false, 4, .4, 0},
+                              {{1, nan, .5, .4}, 2, .01, false, 4, .4, 0},
+                              {{.1, .2, .205, .21, .215, .3}, 2, .01, true, 4, .2, 2},
+                              {{1, .992, .984, .976, .968, .96}, 2, .01, false, 6, .968, 1}};
+  for (const auto& row : rows) {
+    CAPTURE(row.values);
+    const auto result = run(row.values, row.greater_is_better,
+                            {.early_stopping_patience = row.patience,
+                             .early_stopping_threshold = row.threshold,
+                             .early_stopping_threshold_kind = etude::EarlyStoppingThreshold::cumulative});
+    CHECK(result.evaluations == row.evaluations);
+    CHECK(result.last_improvement == row.last_improvement);
+    CHECK(result.counter == row.counter);
+  }
+}
+
 TEST_CASE("a gain of exactly the threshold is none, and a loss moves no bar, of either kind") {
   using enum etude::EarlyStoppingThreshold;
   for (const auto kind : {each_evaluation, cumulative}) {

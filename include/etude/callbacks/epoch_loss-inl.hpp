@@ -1,0 +1,77 @@
+#pragma once
+
+#include <ATen/ops/scalar_tensor.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "etude/any_trainer.hpp"
+#include "etude/callbacks/epoch_loss.hpp"
+#include "etude/events.hpp"
+#include "etude/linkage.hpp"
+#include "etude/metrics/running_mean.hpp"
+
+namespace etude {
+
+ETUDE_INLINE void EpochLoss::on(const TrainBegin& e) {
+  counts_items_ = e.trainer.options().loss.counts_items();
+  if (!goes_on_) forget();
+}
+
+ETUDE_INLINE void EpochLoss::on(const StepBegin&) {
+  if (!std::exchange(goes_on_, false)) group_.clear();
+  micro_batches_ = group_.size();
+}
+
+ETUDE_INLINE void EpochLoss::on(const BackwardEnd& e) {
+  if (group_.size() < micro_batches_) group_.emplace_back(e.loss, e.batch.size);
+}
+
+ETUDE_INLINE void EpochLoss::on(const StepEnd&) {
+  std::int64_t examples = 0;
+  for (const auto& [loss, size] : group_) examples += size;
+  const auto micro_batches = static_cast<std::int64_t>(group_.size());
+  // The loss of a micro-batch is the mean of its items over their number in the group; or else its mean,
+  // divided by the number of micro-batches.
+  for (const auto& [loss, size] : group_)
+    losses_.add(loss, static_cast<double>(counts_items_ ? examples : micro_batches * size));
+  examples_ += examples;
+  group_.clear();
+}
+
+ETUDE_INLINE std::optional<double> EpochLoss::take() {
+  std::optional<double> mean;
+  if (examples_ > 0) mean = losses_.state().sum / static_cast<double>(examples_);
+  forget();
+  return mean;
+}
+
+ETUDE_INLINE EpochLossState EpochLoss::state() {
+  EpochLossState state{losses_.state(), examples_, {}, {}};
+  for (const auto& [loss, size] : group_) {
+    state.group_losses.push_back(loss.item<double>());
+    state.group_examples.push_back(size);
+  }
+  return state;
+}
+
+ETUDE_INLINE void EpochLoss::load_state(const EpochLossState& state) {
+  losses_.load_state(state.losses);
+  examples_ = state.examples;
+  group_.clear();
+  const auto micro_batches = std::min(state.group_losses.size(), state.group_examples.size());
+  for (std::size_t i = 0; i < micro_batches; ++i)
+    group_.emplace_back(at::scalar_tensor(state.group_losses[i], at::kDouble), state.group_examples[i]);
+  goes_on_ = true;
+}
+
+ETUDE_INLINE void EpochLoss::forget() {
+  losses_.reset();
+  examples_ = 0;
+  group_.clear();
+}
+
+}  // namespace etude

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+
+#include "etude/callbacks/epoch_place.hpp"
+#include "etude/events.hpp"
+#include "etude/reflect/struct.hpp"
+
+namespace etude {
+
+/// Ends evaluations after `num_eval_steps` batches: those in the middle of an epoch, or, without
+/// `limit_intermediate_only`, all. Follows pytorch-accelerated's callback of this name, which limits the
+/// progress bar only. Of several datasets each is limited. Throws ArgumentError for a number below 1.
+struct LimitEvalStepsCallback {
+  ETUDE_STRUCT(LimitEvalStepsCallback, (std::int64_t, num_eval_steps, "batches of a limited evaluation", 0),
+               (bool, limit_intermediate_only, "leave evaluations outside of an epoch's steps whole", true),
+               (EpochPlace, place, "where in its epochs the training is"));
+
+  void on(const InitEnd&);
+  void on(DataLoaderCreated& e);
+
+  void on(const TrainBegin& e) { place.on(e); }
+  void on(const EpochBegin& e) { place.on(e); }
+  void on(const StepBegin& e) { place.on(e); }
+  void on(const EpochEnd& e) { place.on(e); }
+  void on(const TrainingRunEpochEnd& e) { place.on(e); }
+  void on(const TrainEnd& e) { place.on(e); }
+};
+
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/callbacks/limit_eval_steps-inl.hpp"
+#endif

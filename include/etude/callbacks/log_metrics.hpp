@@ -1,0 +1,109 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "etude/callback.hpp"
+#include "etude/callbacks/run_history.hpp"
+#include "etude/events.hpp"
+#include "etude/metrics/metrics.hpp"
+#include "etude/metrics/run_history.hpp"
+
+namespace etude {
+
+/// Finds what is new in a run's history: metrics of training, whose names begin with "train", and others.
+class NewMetrics {
+ public:
+  /// Those that have got values since they were last taken, each with its latest, in the history's order.
+  Metrics take(const RunHistory& history, bool of_training);
+
+  /// What is there now isn't new.
+  void skip(const RunHistory& history);
+
+ private:
+  std::map<std::string, std::size_t> seen_;  // how many values were there
+};
+
+namespace detail {
+void print_metrics(const Context& e, const Metrics& metrics);
+}
+
+/// To log metrics in your own way: derive as `struct MyLogger : etude::LogMetricsBase<MyLogger>`, with
+/// `using LogMetricsBase::LogMetricsBase;`, and define `log_metrics` again. See LogMetricsCallback.
+template <class Derived>
+class LogMetricsBase {
+ public:
+  using runs_after = callbacks<RunHistoryCallback>;
+
+  /// Logs what it records itself, as a RunHistoryCallback would.
+  LogMetricsBase() = default;
+  /// Logs what others record. Throws ArgumentError for a null pointer.
+  explicit LogMetricsBase(std::shared_ptr<RunHistory> history)
+      : recorder_(std::move(history)), records_(false) {}
+
+  /// Prints each metric, in the first process of each machine.
+  void log_metrics(const Context& e, const Metrics& metrics) { detail::print_metrics(e, metrics); }
+
+  void on(const TrainBegin& e) {
+    if (records_) recorder_.on(e);
+    new_metrics_.skip(recorder_.history());
+  }
+  void on(const EpochBegin& e) { record(e); }
+  void on(const StepBegin& e) { record(e); }
+  void on(const ForwardBegin& e) { record(e); }
+  void on(const BackwardEnd& e) { record(e); }
+  void on(const StepEnd& e) { record(e); }
+  void on(const EvaluateBegin& e) { record(e); }
+  void on(const Evaluate& e) {
+    record(e);
+    log_new(e, false);
+  }
+  void on(const EvaluateEnd& e) { record(e); }
+  void on(const EpochEnd& e) {
+    record(e);
+    log_new(e, true);
+  }
+  void on(const TrainingRunEpochEnd& e) { record(e); }
+  void on(const TrainEnd& e) { record(e); }
+
+  nlohmann::ordered_json state() const {
+    return records_ ? recorder_.state() : nlohmann::ordered_json::object();
+  }
+  void load_state(const nlohmann::ordered_json& saved) {
+    if (records_) recorder_.load_state(saved);
+  }
+
+ private:
+  template <class Event>
+  void record(const Event& e) {
+    if (records_) recorder_.on(e);
+  }
+
+  void log_new(const Context& e, bool of_training) {
+    const auto metrics = new_metrics_.take(recorder_.history(), of_training);
+    if (!metrics.empty()) static_cast<Derived&>(*this).log_metrics(e, metrics);
+  }
+
+  RunHistoryCallback recorder_;
+  bool records_ = true;
+  NewMetrics new_metrics_;
+};
+
+/// Prints metrics on standard output, a line each: those whose names begin with "train" at the end of an
+/// epoch, all others at the end of an evaluation. Follows pytorch-accelerated's callback of this name; a
+/// metric is logged once for each time that it is recorded, in the order of the history. `LogMetricsCallback
+/// (history)` takes what a RunHistoryCallback and others record in that history; without one it records
+/// itself. For another place than standard output see LogMetricsBase.
+struct LogMetricsCallback : LogMetricsBase<LogMetricsCallback> {
+  using LogMetricsBase::LogMetricsBase;
+};
+
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/callbacks/log_metrics-inl.hpp"
+#endif

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <concepts>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "etude/events.hpp"
+
+namespace etude {
+
+/// Moves modules that the trainer doesn't know of to the model's device, before training, an evaluation or a
+/// prediction: `MoveModulesToDeviceCallback(teacher, head)`, each a `shared_ptr` or `ModuleHolder` of a torch
+/// module. Those that it knows, the model and a loss that is a module, are there already. Follows
+/// pytorch-accelerated's callback of this name, which finds the modules among the trainer's attributes and
+/// leaves predictions out.
+class MoveModulesToDeviceCallback {
+ public:
+  /// Throws ArgumentError for a null pointer or an empty holder.
+  template <class... Modules>
+    requires(sizeof...(Modules) > 0 &&
+             (!std::same_as<std::remove_cvref_t<Modules>, MoveModulesToDeviceCallback> && ...))
+  explicit MoveModulesToDeviceCallback(Modules... modules) : modules_{pointer(std::move(modules))...} {
+    check();
+  }
+
+  void on(const TrainBegin& e) { move(e.model); }
+  void on(const EvaluationRunBegin& e) { move(e.model); }
+  void on(const PredictBegin& e) { move(e.model); }
+
+ private:
+  using Pointer = std::shared_ptr<torch::nn::Module>;
+
+  template <class M>
+  static Pointer pointer(M module) {
+    if constexpr (std::convertible_to<M, Pointer>) {
+      return module;
+    } else {
+      return module.is_empty() ? nullptr : Pointer(module.ptr());
+    }
+  }
+
+  void check() const;
+  void move(const Model& model) const;
+
+  std::vector<Pointer> modules_;
+};
+
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/callbacks/move_modules_to_device-inl.hpp"
+#endif

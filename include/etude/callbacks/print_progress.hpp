@@ -1,0 +1,30 @@
+#pragma once
+
+#include "etude/callbacks/epoch_place.hpp"
+#include "etude/events.hpp"
+#include "etude/reflect/struct.hpp"
+
+namespace etude {
+
+/// Prints a line where training, an epoch or an evaluation begins or ends: pytorch-accelerated's callback of
+/// this name, with its words, on standard output. Speaks in the first process of each machine only. An epoch
+/// that is resumed in its midst keeps its number.
+struct PrintProgressCallback {
+  ETUDE_STRUCT(PrintProgressCallback, (EpochPlace, place, "where in its epochs the training is"));
+
+  void on(const TrainBegin& e);
+  void on(const EpochBegin& e);
+  void on(const StepBegin& e) { place.on(e); }
+  void on(const EpochEnd& e) { place.on(e); }
+  void on(const TrainingRunEpochEnd& e) { place.on(e); }
+  void on(const EvaluateBegin& e);
+  void on(const EvaluationRunBegin& e);
+  void on(const EvaluationRunEnd& e);
+  void on(const TrainEnd& e);
+};
+
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/callbacks/print_progress-inl.hpp"
+#endif

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "etude/callbacks/terminate_on_nan.hpp"
+#include "etude/events.hpp"
+#include "etude/linkage.hpp"
+#include "etude/stop_training.hpp"
+
+namespace etude {
+
+ETUDE_INLINE void TerminateOnNaNCallback::on(const Evaluate& e) {
+  if (evaluations.empty()) return;
+  const auto found = e.metrics.find(evaluations.back() + "_loss");
+  if (found != e.metrics.end()) check_evaluation(found->second);
+}
+
+ETUDE_INLINE void TerminateOnNaNCallback::check(const Context& e, double value) {
+  if (std::isfinite(value)) return;
+  triggered = true;
+  throw StopTraining(fmt::format("the loss of a batch of step {} is {}", e.state.global_step + 1, value));
+}
+
+ETUDE_INLINE void TerminateOnNaNCallback::check_evaluation(double value) {
+  if (std::isfinite(value)) return;
+  triggered = true;
+  throw StopTraining(fmt::format("{}_loss is {}", evaluations.back(), value));
+}
+
+}  // namespace etude

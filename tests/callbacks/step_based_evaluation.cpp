@@ -1,0 +1,74 @@
+#include "etude/callbacks/step_based_evaluation.hpp"
+
+#include <doctest/doctest.h>
+
+#include "common/toy.hpp"
+
+namespace {
+
+using Callback = etude::StepBasedEvaluationCallback;
+
+/// A line of three modules, the second of which the user keeps in evaluation mode.
+struct FrozenMiddleImpl : torch::nn::Module {
+  FrozenMiddleImpl() {
+    first = register_module("first", torch::nn::Linear(1, 4));
+    norm = register_module("norm", torch::nn::BatchNorm1d(4));
+    last = register_module("last", torch::nn::Linear(4, 1));
+  }
+  torch::Tensor forward(torch::Tensor x) { return last(norm(first(x))); }
+  torch::nn::Linear first = nullptr, last = nullptr;
+  torch::nn::BatchNorm1d norm = nullptr;
+};
+TORCH_MODULE(FrozenMiddle);
+
+struct Modes {
+  std::vector<std::string> of_steps = {};
+  std::vector<std::int64_t> evaluated_at = {};
+
+  void on(const etude::TrainBegin& e) { e.model.as<FrozenMiddleImpl>().norm->eval(); }
+  void on(const etude::ForwardBegin& e) { of_steps.push_back(text(e.model.as<FrozenMiddleImpl>())); }
+  void on(const etude::Evaluate& e) { evaluated_at.push_back(e.state.global_step); }
+
+  static std::string text(const FrozenMiddleImpl& net) {
+    std::string modes;
+    for (const bool on :
+         {net.is_training(), net.first->is_training(), net.norm->is_training(), net.last->is_training()})
+      modes += on ? 'T' : 'F';
+    return modes;
+  }
+};
+
+TEST_CASE("it evaluates after every n-th step, and every submodule has its mode back") {
+  auto args = toy::arguments();
+  args.per_device_train_batch_size = 2;
+  auto options = toy::options(args, 12);
+  options.model = FrozenMiddle();
+  etude::Trainer<Callback, Modes> trainer(options, Callback{.eval_every_n_steps = 2});
+  trainer.train();
+  CHECK(trainer.callback<Modes>().evaluated_at == std::vector<std::int64_t>{2, 4, 6});
+  CHECK(trainer.callback<Modes>().of_steps == std::vector<std::string>(6, "TTFT"));
+}
+
+TEST_CASE("steps are those of the whole training, and one that others want evaluated too is evaluated once") {
+  auto args = toy::arguments();
+  args.num_train_epochs = 2;
+  args.eval_strategy = etude::IntervalStrategy::steps;
+  args.eval_steps = 2;
+  auto options = toy::options(args, 3);
+  options.model = FrozenMiddle();
+  etude::Trainer<Callback, Modes> trainer(options, Callback{.eval_every_n_steps = 4});
+  trainer.train();
+  CHECK(trainer.callback<Modes>().evaluated_at == std::vector<std::int64_t>{2, 4, 6});
+}
+
+TEST_CASE("what it can't work with is refused by name") {
+  etude::Trainer<Callback> unset(toy::options(toy::arguments()));
+  CHECK_THROWS_WITH_AS(unset.train(), "eval_every_n_steps is 0: must be at least 1", etude::ArgumentError);
+  auto options = toy::options(toy::arguments());
+  options.eval_dataset = {};
+  etude::Trainer<Callback> without_data(options, Callback{.eval_every_n_steps = 1});
+  CHECK_THROWS_WITH_AS(without_data.train(), "eval_dataset is not set: StepBasedEvaluationCallback needs it",
+                       etude::ArgumentError);
+}
+
+}  // namespace

@@ -1,0 +1,142 @@
+#include "etude/callbacks/terminate_on_nan.hpp"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+#include "common/toy.hpp"
+
+namespace {
+
+using Callback = etude::TerminateOnNaNCallback;
+
+/// Weights and the optimizer's state after the last step, and what came of each batch.
+struct Watch {
+  std::vector<torch::Tensor> after_step = {};
+  std::int64_t backward_passes = 0, predictions = 0;
+
+  static std::vector<torch::Tensor> copies(const etude::Context& e) {
+    std::vector<torch::Tensor> all;
+    for (const auto& [name, tensor] : e.model.state_dict()) all.push_back(tensor.detach().clone());
+    for (const auto& [name, tensor] : e.optimizer->state()) all.push_back(tensor.clone());
+    return all;
+  }
+  void on(const etude::StepEnd& e) { after_step = copies(e); }
+  void on(const etude::BackwardEnd&) { ++backward_passes; }
+  void on(const etude::PredictionStep&) { ++predictions; }
+};
+
+/// Of a training with a loss that is `bad` at its `n`-th batch, of an evaluation or of training.
+etude::TrainerOptions going_bad(etude::TrainingArguments args, double bad, std::int64_t n, bool in_training) {
+  auto options = toy::options(std::move(args), 8, 4);
+  options.loss = [bad, n, in_training, seen = std::int64_t{0}](const torch::Tensor& output,
+                                                               const torch::Tensor& target) mutable {
+    const auto loss = torch::mse_loss(output, target);
+    return torch::GradMode::is_enabled() == in_training && ++seen == n ? loss * bad : loss;
+  };
+  return options;
+}
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double inf = std::numeric_limits<double>::infinity();
+
+TEST_CASE("training stops at a loss that isn't finite, and neither weights nor moments know of its batch") {
+  for (const double bad : {nan, inf, -inf})
+    for (const std::int64_t accumulation : {1, 2}) {
+      CAPTURE(bad);
+      CAPTURE(accumulation);
+      auto args = toy::arguments();
+      args.gradient_accumulation_steps = accumulation;
+      args.weight_decay = 0.1;
+      // The last micro-batch of the third step.
+      etude::Trainer<Callback, Watch> trainer(going_bad(args, bad, 3 * accumulation, true));
+      const auto output = trainer.train();
+      CHECK(output.global_step == 2);
+      CHECK(output.stop_reason == fmt::format("the loss of a batch of step 3 is {}", bad));
+      CHECK(trainer.callback<Callback>().triggered);
+      const auto& before = trainer.callback<Watch>().after_step;
+      const auto after = Watch::copies(trainer.context());
+      REQUIRE(after.size() == before.size());
+      for (std::size_t i = 0; i < after.size(); ++i) CHECK(torch::equal(after[i], before[i]));
+      CHECK_FALSE(trainer.model().parameters().front().grad().defined());
+      if (!trainer.model().parameters().front().is_cuda())  // There, it is stopped before its backward pass.
+        CHECK(trainer.callback<Watch>().backward_passes == 3 * accumulation - 1);
+    }
+}
+
+TEST_CASE("a finite training isn't stopped") {
+  etude::Trainer<Callback> trainer(toy::options(toy::arguments(), 4));
+  CHECK(trainer.train().global_step == 4);
+  CHECK_FALSE(trainer.callback<Callback>().triggered);
+}
+
+TEST_CASE("what an optimizer tries in the midst of its step is its own affair, until the next step") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.save_strategy = etude::SaveStrategy::steps;
+  args.optim = etude::OptimizerNames::lbfgs;
+  etude::Trainer<Callback> trainer(going_bad(args, nan, 2, true));
+  CHECK(trainer.train().stop_reason == "the loss of a batch of step 2 is nan");
+  CHECK(std::filesystem::exists(folder / "checkpoint-1"));
+}
+
+TEST_CASE("an evaluation stops the training at its bad batch") {
+  auto args = toy::arguments();
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  args.num_train_epochs = 3;
+  args.use_cpu = true;
+  etude::Trainer<Callback, Watch> trainer(going_bad(args, nan, 2, false));
+  const auto output = trainer.train();
+  CHECK(output.global_step == 8);
+  CHECK(output.stop_reason == "eval_loss is nan");
+  CHECK(trainer.callback<Watch>().predictions == 1);
+  CHECK(trainer.callback<Callback>().triggered);
+}
+
+TEST_CASE("one of several datasets is named in the reason") {
+  auto args = toy::arguments();
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  args.num_train_epochs = 2;
+  auto options = going_bad(args, inf, 3, false);
+  options.eval_dataset = {{"near", toy::dataset(2)}, {"far", toy::dataset(2)}};
+  CHECK(etude::Trainer<Callback>(options).train().stop_reason == "eval_far_loss is inf");
+}
+
+TEST_CASE("outside of a training an evaluation throws, and the next run begins untriggered") {
+  auto args = toy::arguments();
+  etude::Trainer<Callback> trainer(going_bad(args, nan, 2, false));
+  CHECK_THROWS_WITH_AS(trainer.evaluate(), "eval_loss is nan", etude::StopTraining);
+  CHECK(trainer.callback<Callback>().triggered);
+  trainer.evaluate();
+  CHECK_FALSE(trainer.callback<Callback>().triggered);
+}
+
+TEST_CASE("a second training isn't held back by what stopped the first") {
+  etude::Trainer<Callback> trainer(going_bad(toy::arguments(), nan, 1, true));
+  CHECK(trainer.train().global_step == 0);
+  CHECK(trainer.train().global_step == 8);
+  CHECK_FALSE(trainer.callback<Callback>().triggered);
+}
+
+TEST_CASE("a prediction isn't looked at") {
+  etude::Trainer<Callback> trainer(going_bad(toy::arguments(), nan, 1, false));
+  const auto [x, y] = toy::points(2);
+  trainer.predict({x, y});
+  CHECK_FALSE(trainer.callback<Callback>().triggered);
+}
+
+TEST_CASE("the mean loss of an evaluation tells what single batches don't") {
+  // A device's batches aren't read one by one; a callback that makes the loss bad afterwards stands for it.
+  struct Spoils {
+    void on(etude::Evaluate& e) { e.metrics["eval_loss"] = nan; }
+  };
+  auto args = toy::arguments();
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  args.num_train_epochs = 2;
+  etude::Trainer<Spoils, Callback> trainer(toy::options(args, 2));
+  CHECK(trainer.train().global_step == 2);
+  CHECK(trainer.callback<Callback>().triggered);
+}
+
+}  // namespace
