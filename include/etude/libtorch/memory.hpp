@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <exception>
 #include <initializer_list>
 
 #if defined(__GLIBC__)
@@ -26,4 +27,12 @@ inline void keep_freed_memory() {
 #endif
 }
 
+/// Whether it says that memory has run out, on whatever device, so that a smaller batch may fit. What it
+/// holds may keep tensors alive: let go of it before trying again.
+bool is_out_of_memory(const std::exception_ptr& error);
+
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/libtorch/memory-inl.hpp"
+#endif
