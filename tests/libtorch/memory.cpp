@@ -1,8 +1,41 @@
 #include "etude/libtorch/memory.hpp"
 
 #include <doctest/doctest.h>
+#include <torch/types.h>
 
+#include <cstdint>
+#include <exception>
 #include <memory>
+#include <new>
+#include <stdexcept>
+
+namespace {
+
+template <class Throw>
+bool runs_out(Throw throw_it) {
+  try {
+    throw_it();
+  } catch (...) {
+    return etude::is_out_of_memory(std::current_exception());
+  }
+  return false;
+}
+
+TEST_CASE("memory that has run out is told from other errors, on the CPU, on a device, and as a text") {
+  CHECK(runs_out([] { throw std::bad_alloc(); }));
+  CHECK(runs_out([] { static_cast<void>(torch::empty({std::int64_t{1} << 50})); }));
+  CHECK(runs_out([] { C10_THROW_ERROR(OutOfMemoryError, "nothing is left"); }));
+  CHECK(runs_out([] { throw std::runtime_error("RuntimeError: CUDA out of memory. Tried to allocate"); }));
+  CHECK(runs_out([] { TORCH_CHECK(false, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling it"); }));
+
+  CHECK_FALSE(runs_out([] { throw std::runtime_error("the cashier is out of memory"); }));
+  CHECK_FALSE(runs_out([] { throw std::bad_array_new_length(); }));
+  CHECK_FALSE(runs_out([] { static_cast<void>(torch::ones({2}) + torch::ones({3})); }));
+  CHECK_FALSE(runs_out([] { throw 7; }));
+  CHECK_FALSE(etude::is_out_of_memory(nullptr));
+}
+
+}  // namespace
 
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
 

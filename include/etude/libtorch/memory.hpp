@@ -1,12 +1,8 @@
 #pragma once
 
-#include <c10/util/Exception.h>
-
 #include <cstdlib>
 #include <exception>
 #include <initializer_list>
-#include <new>
-#include <string_view>
 
 #if defined(__GLIBC__)
 #include <malloc.h>
@@ -31,24 +27,12 @@ inline void keep_freed_memory() {
 #endif
 }
 
-/// Whether this is how memory runs out, of a device or of the host: by its type where LibTorch has one, else
-/// by what LibTorch's allocators and cuDNN say.
-inline bool is_out_of_memory(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::bad_alloc&) {
-    return true;
-  } catch (const c10::OutOfMemoryError&) {
-    return true;
-  } catch (const c10::Error& other) {
-    const std::string_view what = other.what_without_backtrace();
-    for (const std::string_view sign :
-         {"CUDA out of memory", "CUDNN_STATUS_NOT_SUPPORTED", "can't allocate memory"})
-      if (what.find(sign) != std::string_view::npos) return true;
-    return false;
-  } catch (...) {
-    return false;
-  }
-}
+/// Whether it says that memory has run out, on whatever device, so that a smaller batch may fit. What it
+/// holds may keep tensors alive: let go of it before trying again.
+bool is_out_of_memory(const std::exception_ptr& error);
 
 }  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/libtorch/memory-inl.hpp"
+#endif

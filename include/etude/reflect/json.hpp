@@ -40,6 +40,11 @@ nlohmann::ordered_json to_json_value(const T& value) {
     detail::spell_non_finite(json);
   } else if constexpr (ReflectedEnum<T>) {
     json = to_string(value);
+  } else if constexpr (detail::SpelledByItself<T>) {
+    if (const auto number = value.plain_number())
+      json = to_json_value(*number);
+    else
+      json = value.text();
   } else if constexpr (ReflectedStruct<T>) {
     json = nlohmann::ordered_json::object();
     for_each_field(value, [&](std::string_view name, std::string_view, const auto& member) {

@@ -37,6 +37,19 @@ template <class T>
 concept List = requires(T list, typename T::value_type value) { list.push_back(std::move(value)); } &&
                (!JsonValue<T> && !NamedValues<T> && !std::convertible_to<T, std::string_view>);
 
+/// A type with a spelling of its own, a number or a text: `T::from_number` and `T::from_text` (unset where
+/// that is no T), `plain_number()` (unset where it needs a text), `text()`, and in words `T::allowed` and,
+/// for a help text, `T::placeholder`.
+template <class T>
+concept SpelledByItself = requires(const T& value, double number, std::string_view text) {
+                            { T::from_number(number) } -> std::same_as<std::optional<T>>;
+                            { T::from_text(text) } -> std::same_as<std::optional<T>>;
+                            { value.plain_number() } -> std::same_as<std::optional<double>>;
+                            { value.text() } -> std::same_as<std::string>;
+                            std::string_view(T::allowed);
+                            std::string_view(T::placeholder);
+                          };
+
 /// The number that one of the words for numbers which JSON can't spell stands for.
 std::optional<double> non_finite(std::string_view word);
 
@@ -60,6 +73,8 @@ std::string allowed_values(std::string_view absent = "null") {
     return one_of(enum_names<T>);
   } else if constexpr (std::same_as<T, std::string>) {
     return "a string";
+  } else if constexpr (SpelledByItself<T>) {
+    return std::string(T::allowed);
   } else if constexpr (List<T>) {
     return "a list, each " + allowed_values<typename T::value_type>(absent);
   } else if constexpr (JsonValue<T>) {
@@ -177,6 +192,12 @@ class JsonReader {
           std::find(enum_names<T>.begin(), enum_names<T>.end(), json.template get_ref<const std::string&>());
       if (it == enum_names<T>.end()) return false;
       value = static_cast<T>(it - enum_names<T>.begin());
+    } else if constexpr (SpelledByItself<T>) {
+      std::optional<T> read;
+      if (json.is_number()) read = T::from_number(json.template get<double>());
+      if (json.is_string()) read = T::from_text(json.template get_ref<const std::string&>());
+      if (!read) return false;
+      value = *std::move(read);
     } else {
       static_assert(
           std::same_as<T, std::string>,

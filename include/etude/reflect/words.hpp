@@ -47,6 +47,11 @@ bool read_word(const std::string& word, T& value) {
     const auto it = std::find(enum_names<T>.begin(), enum_names<T>.end(), word);
     if (it != enum_names<T>.end()) value = static_cast<T>(it - enum_names<T>.begin());
     return it != enum_names<T>.end();
+  } else if constexpr (SpelledByItself<T>) {
+    const auto number = read_number<double>(word);
+    auto read = number ? T::from_number(*number) : T::from_text(word);
+    if (read) value = *std::move(read);
+    return read.has_value();
   } else {
     nlohmann::ordered_json json;
     if (word.starts_with('{') || word.starts_with('[')) {
@@ -116,6 +121,8 @@ std::string placeholder() {
     return "TEXT";
   } else if constexpr (ReflectedEnum<T>) {
     return "NAME";
+  } else if constexpr (SpelledByItself<T>) {
+    return std::string(T::placeholder);
   } else {
     return "JSON";
   }

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <optional>
+
+#include "etude/events.hpp"
+#include "etude/interval.hpp"
+#include "etude/reflect/struct.hpp"
+
+namespace etude {
+
+/// Tells when an interval has passed, for a callback: once each time, be it asked at every step or only at
+/// some. As a member that is declared with ETUDE_STRUCT it goes into checkpoints, and a run that is resumed
+/// goes on counting.
+///
+///     void on(const TrainBegin& e) { timer.begin(e, every); }
+///     void on(const StepEnd& e) { if (timer.due(e, every)) ...; }
+struct IntervalTimer {
+  ETUDE_STRUCT(IntervalTimer, (double, passed, "where the training was when it was asked last", 0.0),
+               (std::optional<IntervalUnit>, unit, "of that; unset where it wasn't asked yet"));
+
+  /// Begins anew, or goes on where a run is resumed: from what it knows of that, or else from here.
+  void begin(const Context& e, const Interval& interval);
+
+  /// Whether an interval has ended since it was asked last. Costs no more than a division, and for a time a
+  /// look at the clock. Never, for one that isn't valid. Throws ArgumentError for tokens that nobody counts.
+  bool due(const Context& e, const Interval& interval);
+
+ private:
+  double position(const Context& e, const Interval& interval) const;
+  static double clock();
+
+  double begun_ = 0;  // on the clock, less the seconds before
+};
+
+/// An interval with its timer, where both are one member: `EveryInterval{.interval = "1ep"}`.
+struct EveryInterval {
+  ETUDE_STRUCT(EveryInterval, (Interval, interval, "how often"),
+               (IntervalTimer, timer, "what has passed of it"));
+
+  void begin(const Context& e) { timer.begin(e, interval); }
+  bool due(const Context& e) { return timer.due(e, interval); }
+};
+
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/interval_timer-inl.hpp"
+#endif

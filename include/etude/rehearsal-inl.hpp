@@ -1,0 +1,125 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "etude/any_trainer.hpp"
+#include "etude/data/batch_stream.hpp"
+#include "etude/linkage.hpp"
+#include "etude/loop/compute_loss.hpp"
+#include "etude/loop/event_source.hpp"
+#include "etude/message.hpp"
+#include "etude/rehearsal.hpp"
+
+namespace etude {
+
+ETUDE_INLINE Rehearsal::Rehearsal(const Context& context, std::unique_ptr<Optimizer> optimizer)
+    : context_(context), optimizer_(std::move(optimizer)) {
+  // Before the optimizer lays anything flat.
+  for (const auto& [name, parameter] : context_.model.named_parameters())
+    gradients_.emplace_back(parameter,
+                            parameter.grad().defined() ? parameter.grad().clone() : torch::Tensor());
+}
+
+ETUDE_INLINE void Rehearsal::begin() {
+  const auto& options = context_.trainer.options();
+  for (const auto& [name, tensor] : optimizer_->state()) optimizer_state_.emplace_back(name, tensor.clone());
+  for (const auto& group : optimizer_->param_groups()) rates_.emplace_back(group.lr, group.initial_lr);
+  const auto keep = [&](const torch::Tensor& tensor) {
+    tensors_.emplace_back(tensor, tensor.detach().clone());
+  };
+  for (const auto& [name, tensor] : context_.model.state_dict()) keep(tensor);
+  if (const auto& loss = options.loss.module()) {
+    for (const auto& tensor : loss->parameters()) keep(tensor);
+    for (const auto& tensor : loss->buffers()) keep(tensor);
+  }
+  random_ = random_state(options.generators);
+  if (const auto* sampler = dynamic_cast<StatefulSampler*>(options.train_sampler.get()))
+    sampler_ = sampler->state();
+  pending_logs_ = context_.pending_logs;
+  modes_.emplace(context_.model.eval_guard());
+  is_over_ = false;
+  context_.model.train(true);
+  optimizer_->zero_grad();
+}
+
+ETUDE_INLINE Rehearsal::~Rehearsal() {
+  try {
+    end();
+  } catch (...) {
+    message(context_.args, LogLevel::error, "after a rehearsal not everything could be put back: {}",
+            what_of(std::current_exception()));
+  }
+}
+
+ETUDE_INLINE void Rehearsal::end() {
+  if (std::exchange(is_over_, true)) return;
+  optimizer_->zero_grad();
+  optimizer_->load_state(optimizer_state_);
+  for (std::size_t i = 0; i < rates_.size(); ++i)
+    optimizer_->set_learning_rates(i, rates_[i].first, rates_[i].second);
+  optimizer_.reset();
+  {
+    const torch::NoGradGuard no_grad;
+    for (auto& [tensor, copy] : tensors_) tensor.copy_(copy);
+  }
+  for (auto& [parameter, gradient] : gradients_) parameter.mutable_grad() = gradient;
+  modes_.reset();
+  context_.pending_logs = std::move(pending_logs_);
+  const auto& options = context_.trainer.options();
+  if (sampler_) dynamic_cast<StatefulSampler&>(*options.train_sampler).load_state(*sampler_);
+  for (const auto& problem : load_random_state(random_, options.generators))
+    message(context_.args, LogLevel::warning, "after a rehearsal: {}", problem);
+}
+
+ETUDE_INLINE torch::Tensor Rehearsal::step(const std::vector<Batch>& group) {
+  const auto compute = [&] {
+    torch::Tensor sum;
+    for (const auto& batch : group) {
+      auto loss = context_.trainer.compute_loss(batch).loss;
+      check_training_loss(loss);
+      loss = loss / static_cast<double>(group.size());
+      loss.backward();
+      sum = sum.defined() ? sum + loss.detach() : loss.detach();
+    }
+    return sum;
+  };
+  const auto loss = compute();
+  const auto& args = context_.args;
+  if (args.max_grad_value > 0) optimizer_->clip_grad_value(args.max_grad_value);
+  if (args.max_grad_norm > 0) optimizer_->clip_grad_norm(args.max_grad_norm);
+  if (optimizer_->needs_closure()) {
+    optimizer_->step([&, first = true]() mutable {
+      if (std::exchange(first, false)) return loss;
+      optimizer_->zero_grad();
+      return compute();
+    });
+  } else {
+    optimizer_->step();
+  }
+  optimizer_->zero_grad();
+  return loss;
+}
+
+ETUDE_INLINE void Rehearsal::forget_step() { optimizer_->zero_grad(); }
+
+ETUDE_INLINE void Rehearsal::set_learning_rate(double rate) {
+  double largest = 0;
+  for (const auto& [lr, initial_lr] : rates_) largest = std::max(largest, initial_lr);
+  for (std::size_t i = 0; i < rates_.size(); ++i) {
+    const double lr = largest > 0 ? rate * rates_[i].second / largest : rate;
+    optimizer_->set_learning_rates(i, lr, lr);
+  }
+}
+
+ETUDE_INLINE Batch Rehearsal::on_device(const Batch& batch) const {
+  return batch.to(context_.model.parameters().front().device(), context_.args.dataloader_pin_memory);
+}
+
+}  // namespace etude

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "etude/error.hpp"
+#include "etude/reflect/type_name.hpp"
+#include "etude/testing/laws/options.hpp"
+#include "etude/testing/laws/subject.hpp"
+#include "etude/testing/laws/trials.hpp"
+
+/// What every callback owes to those beside it and to the trainer, to be checked of any callback, in any test
+/// framework or none:
+///
+///     etude::laws::check<MyCallback>();
+///     etude::laws::check<MyCallback>([] { return MyCallback(3); });
+///
+/// 1. Every begin has its end: whoever stops the training or throws, and wherever, the callback throws
+///    nothing of its own, an evaluation leaves the weights as they were, the model's modes are as without it,
+///    and another `train()` goes as if it were the first.
+/// 2. Saved state restored continues the same: a run that goes on from any checkpoint ends with the weights,
+///    the logs and the state of one that was never interrupted.
+/// 3. One that only reads changes nothing: up to where it asks for a stop, weights, modes and random numbers
+///    are those of a run without it.
+/// 4. Two of them share nothing: not in one trainer, not in one trainer that trains inside another, and not
+///    one after the other.
+///
+/// The callback is tried on a small problem of the laws' own, on the CPU: images [1, 4, 4] of three classes,
+/// a model with dropout and batch norm, accumulated gradients, two epochs of three steps, an evaluation and a
+/// checkpoint at each, in temporary folders.
+namespace etude::laws {
+
+/// Thrown by `check`. `what()` has a line for each breach: the law, where, and what was seen.
+struct LawBroken : Error {
+  using Error::Error;
+};
+
+/// The breaches, in words; none is as it should be. `make()` gives a callback, always the same, or
+/// `make(folder)` one that writes files of its own there.
+template <class Callback, class Make>
+  requires std::is_invocable_r_v<Callback, Make&> ||
+           std::is_invocable_r_v<Callback, Make&, const std::filesystem::path&>
+std::vector<std::string> broken(Make make, const Options& options = {}) {
+  return detail::broken_laws(detail::trial_of<Callback>(std::move(make)), options);
+}
+template <class Callback>
+std::vector<std::string> broken(const Options& options = {}) {
+  return broken<Callback>([] { return Callback{}; }, options);
+}
+
+/// Throws LawBroken if there is any. Throws Error if the callback can't do its work on the laws' problem at
+/// all: see Options.
+template <class Callback, class Make>
+  requires std::is_invocable_r_v<Callback, Make&> ||
+           std::is_invocable_r_v<Callback, Make&, const std::filesystem::path&>
+void check(Make make, const Options& options = {}) {
+  const auto lines = broken<Callback>(std::move(make), options);
+  if (lines.empty()) return;
+  std::string text(short_type_name<Callback>());
+  text += " breaks the laws of callbacks:";
+  for (const auto& line : lines) text += "\n- " + line;
+  throw LawBroken(text);
+}
+template <class Callback>
+void check(const Options& options = {}) {
+  check<Callback>([] { return Callback{}; }, options);
+}
+
+}  // namespace etude::laws

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "etude/linkage.hpp"
+#include "etude/trainer_options.hpp"
+
+namespace etude::laws::detail {
+
+/// A model in which everything matters that a callback may disturb: random numbers, buffers, and the modes of
+/// submodules that aren't all the same.
+struct NetImpl : torch::nn::Module {
+  explicit NetImpl(std::function<void(bool is_training)> at_forward_);
+
+  torch::Tensor forward(const torch::Tensor& images);
+
+  std::function<void(bool)> at_forward;
+  torch::nn::Linear first{nullptr}, last{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr}, still{nullptr};  ///< `still` is trained in evaluation mode.
+  torch::nn::Dropout dropout{nullptr};
+};
+
+/// The problem: 10 images [1, 4, 4] to train on and 5 to evaluate on, of three classes, in batches of 2 and
+/// groups of 2, so that the last group of an epoch is a half one.
+TrainerOptions problem(const std::filesystem::path& folder, bool saves, std::function<void(bool)> at_forward);
+
+/// Images of the same kind without labels.
+torch::Tensor unlabelled();
+
+}  // namespace etude::laws::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/testing/laws/problem-inl.hpp"
+#endif

@@ -1,0 +1,151 @@
+#include "etude/interval_timer.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "common/folder.hpp"
+#include "common/toy.hpp"
+
+namespace {
+
+using etude::Interval;
+
+/// The steps at which an interval was due.
+struct Listener {
+  ETUDE_STRUCT(Listener, (Interval, interval, "how often"), (etude::IntervalTimer, timer, "its timer"),
+               (std::vector<std::int64_t>, steps, "when it was due"));
+  void on(const etude::TrainBegin& e) {
+    timer.begin(e, interval);
+    if (e.state.global_step == 0) steps.clear();
+  }
+  void on(const etude::StepEnd& e) {
+    if (timer.due(e, interval)) steps.push_back(e.state.global_step);
+  }
+};
+using Steps = std::vector<std::int64_t>;
+
+/// 10 examples one by one, in groups of 2: 5 steps an epoch, 4 epochs.
+etude::TrainerOptions twenty_steps() {
+  auto options = toy::options(toy::arguments(), 10);
+  options.args.num_train_epochs = 4;
+  options.args.gradient_accumulation_steps = 2;
+  options.args.learning_rate = 0.01;
+  return options;
+}
+
+Steps due(const Interval& interval) {
+  etude::Trainer<Listener> trainer(twenty_steps(), Listener{.interval = interval});
+  trainer.train();
+  const auto first = trainer.callback<Listener>().steps;
+  trainer.train();
+  CHECK(trainer.callback<Listener>().steps == first);  // It begins anew.
+  return first;
+}
+
+TEST_CASE("a timer is due where its interval ends, in each unit, and in every training from its beginning") {
+  CHECK(due(6) == Steps{6, 12, 18});
+  CHECK(due(0.25) == Steps{5, 10, 15, 20});
+  CHECK(due(0.3) == Steps{6, 12, 18});
+  CHECK(due("1dur") == Steps{20});
+  CHECK(due("1ep") == Steps{5, 10, 15, 20});
+  CHECK(due("2ep") == Steps{10, 20});
+  CHECK(due("0.2ep").size() == 20);
+  CHECK(due("0.6ep") == Steps{3, 6, 9, 12, 15, 18});
+  CHECK(due("4sp") == Steps{2, 4, 6, 8, 10, 12, 14, 16, 18, 20});
+  CHECK(due("15sp") == Steps{8, 15});
+  CHECK(due("1h") == Steps{});
+  CHECK(due(-1) == Steps{});
+  CHECK(due(21) == Steps{});
+}
+
+TEST_CASE("an interval of tokens that nobody counts is an error") {
+  etude::Trainer<Listener> trainer(twenty_steps(), Listener{.interval = "10tok"});
+  CHECK_THROWS_WITH_AS(trainer.train(),
+                       "the interval is 10tok: must be in another unit, for nobody counts "
+                       "state.num_input_tokens_seen",
+                       etude::ArgumentError);
+}
+
+/// Takes a while at each step.
+struct Slow {
+  void on(const etude::StepBegin&) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+};
+
+TEST_CASE("a time is measured on the clock of the training") {
+  etude::Trainer<Slow, Listener> trainer(twenty_steps(), Listener{.interval = "50ms"});
+  trainer.train();
+  const auto& steps = trainer.callback<Listener>().steps;
+  CHECK(steps.size() >= 6);  // 20 steps of at least 20 ms are 8 times 50 ms; a slow step may end two.
+  CHECK(steps.size() < 20);
+  CHECK(steps.front() <= 3);
+}
+
+TEST_CASE("where it is asked rarely, it is due once for all that has passed") {
+  struct AtEpochs {
+    etude::EveryInterval every{.interval = 3};
+    Steps steps = {};
+    void on(const etude::TrainBegin& e) { every.begin(e); }
+    void on(const etude::EpochEnd& e) {
+      if (every.due(e)) steps.push_back(e.state.global_step);
+    }
+  };
+  auto options = twenty_steps();
+  options.args.gradient_accumulation_steps = 10;  // a step an epoch
+  etude::Trainer<AtEpochs> trainer(options);
+  trainer.train();
+  CHECK(trainer.callback<AtEpochs>().steps == Steps{3});
+}
+
+TEST_CASE("a run that is resumed goes on counting, in any unit") {
+  for (const Interval& interval : {Interval(6), Interval("0.6ep"), Interval("15sp")}) {
+    const toy::Folder folder;
+    auto options = twenty_steps();
+    options.args.output_dir = folder;
+    options.args.save_strategy = etude::SaveStrategy::steps;
+    options.args.save_steps = 7;
+    etude::Trainer<Listener> whole(options, Listener{.interval = interval});
+    whole.train();
+    options.model = toy::Line();
+    etude::Trainer<Listener> resumed(options, Listener{.interval = interval});
+    resumed.train({.resume_from_checkpoint = (folder / "checkpoint-7").string()});
+    CHECK(resumed.callback<Listener>().steps == whole.callback<Listener>().steps);
+
+    // Another unit than before: what had passed of it isn't known, and is no reason to be due at once.
+    options.model = toy::Line();
+    etude::Trainer<Listener> other(options, Listener{.interval = "1h"});
+    other.train({.resume_from_checkpoint = (folder / "checkpoint-7").string()});
+    auto before = whole.callback<Listener>().steps;
+    std::erase_if(before, [](std::int64_t step) { return step > 7; });
+    CHECK(other.callback<Listener>().steps == before);
+  }
+}
+
+/// Its timer is not in the checkpoint.
+struct Forgetful {
+  Interval interval;
+  etude::IntervalTimer timer = {};
+  Steps steps = {};
+  void on(const etude::TrainBegin& e) { timer.begin(e, interval); }
+  void on(const etude::StepEnd& e) {
+    if (timer.due(e, interval)) steps.push_back(e.state.global_step);
+  }
+};
+
+TEST_CASE("a timer that isn't saved goes on where it can see how far the training was") {
+  const toy::Folder folder;
+  auto options = twenty_steps();
+  options.args.output_dir = folder;
+  options.args.save_strategy = etude::SaveStrategy::steps;
+  options.args.save_steps = 8;
+  etude::Trainer<Forgetful>(options, Forgetful{.interval = "0.6ep"}).train();
+  options.model = toy::Line();
+  etude::Trainer<Forgetful> resumed(options, Forgetful{.interval = "0.6ep"});
+  resumed.train({.resume_from_checkpoint = (folder / "checkpoint-8").string()});
+  CHECK(resumed.callback<Forgetful>().steps == Steps{9, 12, 15, 18});
+}
+
+}  // namespace

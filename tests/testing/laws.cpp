@@ -1,0 +1,308 @@
+#include "etude/testing/laws.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/toy.hpp"
+#include "etude/metrics/f_beta.hpp"
+
+namespace {
+
+using etude::laws::broken;
+using etude::laws::check;
+
+constexpr std::string_view ends = "every begin has its end";
+constexpr std::string_view resumes = "saved state restored continues the same";
+constexpr std::string_view reads = "one that only reads changes nothing";
+constexpr std::string_view apart = "two of them share nothing";
+
+/// The laws that are named in these lines, each once.
+std::set<std::string_view> laws_in(const std::vector<std::string>& lines) {
+  std::set<std::string_view> named;
+  for (const auto& line : lines)
+    for (const auto law : {ends, resumes, reads, apart})
+      if (line.starts_with(law)) named.insert(law);
+  return named;
+}
+using Named = std::set<std::string_view>;
+
+/// Standard output and error go nowhere meanwhile.
+class Silence {
+ public:
+  Silence() {
+    std::fflush(nullptr);
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) dup2(nowhere, stream);
+    close(nowhere);
+  }
+  Silence(const Silence&) = delete;
+  Silence& operator=(const Silence&) = delete;
+  ~Silence() {
+    std::fflush(nullptr);
+    for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+      dup2(saved_.at(static_cast<std::size_t>(stream - STDOUT_FILENO)), stream);
+      close(saved_.at(static_cast<std::size_t>(stream - STDOUT_FILENO)));
+    }
+  }
+
+ private:
+  std::array<int, 2> saved_{dup(STDOUT_FILENO), dup(STDERR_FILENO)};
+};
+
+const std::vector<std::string> nothing;
+
+TEST_CASE("the flow, the early stop and the mixing of batches keep the laws") {
+  CHECK(broken<etude::DefaultFlowCallback>() == nothing);
+  CHECK(broken<etude::EarlyStoppingCallback>() == nothing);
+  // It stops at the third step: no evaluation is better by a half than those before.
+  CHECK(broken<etude::EarlyStoppingCallback>([] {
+          return etude::EarlyStoppingCallback{.early_stopping_patience = 2, .early_stopping_threshold = 0.5};
+        }) == nothing);
+  CHECK(broken<etude::MetricCallback<etude::metrics::F1>>() == nothing);
+  // A batch that is mixed already has no classes any more for a second one to mix.
+  const etude::laws::Options alone{.two_in_one_trainer = false};
+  CHECK(broken<etude::MixUp>([] { return etude::MixUp({.num_classes = 3}); }, alone) == nothing);
+  CHECK(broken<etude::CutMix>([] { return etude::CutMix({.num_classes = 3}); }, alone) == nothing);
+}
+
+TEST_CASE("what speaks to a person keeps the laws") {
+  std::vector<std::string> printer, bar;
+  {
+    const Silence silence;
+    printer = broken<etude::PrinterCallback>();
+    bar = broken<etude::ProgressCallback>(
+        {.prepare = [](etude::TrainerOptions& options) { options.args.disable_tqdm = false; }});
+  }
+  CHECK(printer == nothing);
+  CHECK(bar == nothing);
+}
+
+/// Keeps all laws: state of its own, a log, a request, times, a file, and weights that it exchanges.
+struct Good {
+  ETUDE_STRUCT(Good, (std::int64_t, count, "update steps", 0), (double, step_time, "of all, in s", 0.0));
+  std::filesystem::path folder = {};
+
+  void on(const etude::TrainBegin& e) {
+    if (e.state.log_history.empty()) count = 0;
+    std::ofstream(folder / "begun", std::ios::app) << count << '\n';
+  }
+  void on(const etude::StepEnd& e) {
+    ++count;
+    step_time += std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    e.log("count", static_cast<double>(count));
+    e.log("step_time", step_time);
+    if (count == 5) e.control.request_stop("five are enough");
+  }
+  void on(const etude::EvaluateBegin& e) {
+    was = e.model.parameters().front().detach().clone();
+    e.model.parameters().front().data().mul_(0.5);
+  }
+  void on(const etude::EvaluateEnd& e) {
+    if (was.defined()) e.model.parameters().front().data().copy_(was);
+    was.reset();
+  }
+  torch::Tensor was = {};
+};
+
+TEST_CASE("a callback of one's own that keeps the laws is told to") {
+  // Two would each put back what the other has made of the weights.
+  const auto make = [](const std::filesystem::path& folder) { return Good{.folder = folder}; };
+  CHECK(broken<Good>(make, {.two_in_one_trainer = false}) == nothing);
+  CHECK(laws_in(broken<Good>(make)) == Named{apart});
+}
+
+struct StaticCounter {
+  ETUDE_STRUCT(StaticCounter, (std::int64_t, count, "update steps", 0));
+  void on(const etude::StepEnd&) { count = ++counted; }
+  static inline std::int64_t counted = 0;
+};
+
+/// One after the other they go well.
+struct StaticCounterOfTheRun {
+  ETUDE_STRUCT(StaticCounterOfTheRun, (std::int64_t, count, "update steps", 0));
+  void on(const etude::TrainBegin& e) { counted = e.state.global_step; }
+  void on(const etude::StepEnd&) { count = ++counted; }
+  static inline std::int64_t counted = 0;
+};
+
+/// The same in one that writes.
+struct StaticCounterThatWrites : StaticCounterOfTheRun {
+  using StaticCounterOfTheRun::on;
+  void on(etude::Log& e) { e.logs["count"] = static_cast<double>(counted); }
+};
+
+TEST_CASE("a static counter is what two share") {
+  CHECK(laws_in(broken<StaticCounter>()) == Named{apart});
+  CHECK(laws_in(broken<StaticCounterThatWrites>()) == Named{apart});
+  const auto lines = broken<StaticCounterOfTheRun>();
+  CHECK(laws_in(lines) == Named{apart});
+  CHECK(std::ranges::count_if(lines, [](const auto& line) { return line.find("between") != line.npos; }) ==
+        1);
+  CHECK(std::ranges::count_if(lines, [](const auto& line) {
+          return line ==
+                 "two of them share nothing: two in one trainer: of the first, "
+                 "its state.attributes.count is 11, and was 6";
+        }) == 1);
+}
+
+struct LeavesEvaluationMode {
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step == 6) e.model.eval();
+  }
+};
+struct StopsDropout {
+  void on(const etude::StepEnd& e) { e.model.eval(); }
+};
+
+TEST_CASE("a model that is left in evaluation mode is told") {
+  const auto lines = broken<LeavesEvaluationMode>();
+  CHECK(laws_in(lines).contains(ends));
+  CHECK(lines.front() ==
+        "every begin has its end: after the training model is in evaluation mode, as it isn't without the "
+        "callback");
+  const auto laws = laws_in(broken<StopsDropout>());
+  CHECK(laws.contains(ends));
+  CHECK(laws.contains(reads));
+}
+
+struct Draws {
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step == 3) drawn = torch::rand({1}).item<double>();
+  }
+  double drawn = 0;
+};
+struct Pushes {
+  void on(const etude::PreOptimizerStep& e) { e.model.parameters().back().mutable_grad().mul_(2); }
+};
+struct StopsInSecret {
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step == 2) e.control.should_epoch_stop = true;
+  }
+};
+
+TEST_CASE("a random number that is drawn, and a gradient that is changed, are told, but no request") {
+  const auto lines = broken<Draws>();
+  CHECK(lines == std::vector<std::string>{std::string(reads) +
+                                          ": it changes, first seen at StepEnd of step 3, the random numbers "
+                                          "to come"});
+  const auto pushed = broken<Pushes>();
+  CHECK(laws_in(pushed) == Named{reads});
+  CHECK(pushed.front().find("at OptimizerStep of step 0, the weights: ") != std::string::npos);
+  CHECK(broken<Draws>({.only_reads = false}) == nothing);
+  CHECK(broken<StopsInSecret>() == nothing);
+}
+
+/// Begins anew in the middle of a run.
+struct Forgets {
+  ETUDE_STRUCT(Forgets, (std::int64_t, count, "update steps", 0));
+  void on(const etude::TrainBegin&) { count = 0; }
+  void on(const etude::StepEnd&) { ++count; }
+};
+/// Has nothing that is saved, and logs it.
+struct ForgetsItsLog {
+  std::int64_t count = 0;
+  void on(const etude::TrainBegin&) { count = 0; }
+  void on(const etude::StepEnd& e) { e.log("count", static_cast<double>(++count)); }
+};
+struct GivesWrongState {
+  void on(const etude::StepEnd&) {}
+  nlohmann::ordered_json state() const { return {{"count", 1}}; }
+  void load_state(const nlohmann::ordered_json& state) { state.at("counter"); }
+};
+
+TEST_CASE("state that is forgotten where a run is resumed is told, with the step and what differs") {
+  const auto lines = broken<Forgets>();
+  CHECK(lines ==
+        std::vector<std::string>{
+            std::string(resumes) + ": resumed at step 1: its state.attributes.count is 5, and was 6",
+            std::string(resumes) + ": resumed at step 2: its state.attributes.count is 4, and was 6",
+            std::string(resumes) + ": resumed at step 3: its state.attributes.count is 3, and was 6",
+            std::string(resumes) + ": resumed at step 4: its state.attributes.count is 2, and was 6",
+            std::string(resumes) + ": resumed at step 5: its state.attributes.count is 1, and was 6"});
+  CHECK(laws_in(broken<ForgetsItsLog>()) == Named{resumes});
+  CHECK(laws_in(broken<GivesWrongState>()) == Named{resumes});
+}
+
+struct ThrowsAtTheSecond {
+  void on(const etude::TrainBegin&) {
+    if (begun) throw std::runtime_error("begun already");
+    begun = true;
+  }
+  bool begun = false;
+};
+/// Thinks that every end has had its begin.
+struct ThrowsAtTheEnd {
+  void on(const etude::TrainBegin&) { open = true; }
+  void on(const etude::TrainEnd&) {
+    if (!open) throw std::logic_error("not open");
+    open = false;
+  }
+  bool open = false;
+};
+/// Doesn't put weights back where an evaluation fails.
+struct KeepsWeights {
+  void on(const etude::EvaluateBegin& e) {
+    was = e.model.parameters().front().detach().clone();
+    e.model.parameters().front().data().mul_(0.5);
+  }
+  void on(const etude::Evaluate& e) { e.model.parameters().front().data().copy_(was); }
+  torch::Tensor was = {};
+};
+struct CountsAllRuns {
+  ETUDE_STRUCT(CountsAllRuns, (std::int64_t, count, "update steps", 0));
+  void on(const etude::StepEnd&) { ++count; }
+};
+
+TEST_CASE("what doesn't end, or doesn't begin a second time, is told") {
+  const auto lines = broken<ThrowsAtTheSecond>();
+  CHECK(laws_in(lines) == Named{ends});
+  CHECK(lines.front() ==
+        std::string(ends) +
+            ": another train() after a whole training: it throws in TrainBegin: begun already");
+
+  CHECK(broken<ThrowsAtTheEnd>() ==
+        std::vector<std::string>{
+            std::string(ends) + ": after an exception of an earlier callback in TrainBegin: it throws in "
+                                "TrainEnd: not open",
+            std::string(ends) + ": after StopTraining thrown by an earlier callback in TrainBegin: it throws "
+                                "in TrainEnd: not open"});
+
+  const auto kept = broken<KeepsWeights>({.two_in_one_trainer = false});
+  CHECK(laws_in(kept) == Named{ends});
+  CHECK(
+      kept.front().find("the model's forward in an evaluation: the weights are not put back at EvaluateEnd: "
+                        "the weights: first.weight") != std::string::npos);
+
+  CHECK(laws_in(broken<CountsAllRuns>()) == Named{ends});
+  CHECK(broken<CountsAllRuns>({.keeps_state_between_runs = true}) == nothing);
+}
+
+TEST_CASE("check throws an error with all lines, and another where the callback can't do its work") {
+  CHECK_NOTHROW(check<etude::DefaultFlowCallback>());
+  CHECK_THROWS_WITH_AS(
+      check<Draws>(),
+      "Draws breaks the laws of callbacks:\n- one that only reads changes nothing: it changes, "
+      "first seen at StepEnd of step 3, the random numbers to come",
+      etude::laws::LawBroken);
+  CHECK_THROWS_WITH_AS(
+      check<etude::EarlyStoppingCallback>({.prepare =
+                                               [](etude::TrainerOptions& options) {
+                                                 options.args.eval_strategy = etude::IntervalStrategy::no;
+                                               }}),
+      doctest::Contains("EarlyStoppingCallback can't do its work on the problem of etude::laws"),
+      etude::Error);
+}
+
+}  // namespace
