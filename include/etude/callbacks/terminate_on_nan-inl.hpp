@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 #include "etude/callbacks/terminate_on_nan.hpp"
 #include "etude/events.hpp"
@@ -10,6 +11,14 @@
 #include "etude/stop_training.hpp"
 
 namespace etude {
+namespace detail {
+
+/// Without the sign of a NaN, which tells nothing.
+inline double as_printed(double value) {
+  return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
+}
+
+}  // namespace detail
 
 ETUDE_INLINE void TerminateOnNaNCallback::on(const Evaluate& e) {
   if (evaluations.empty()) return;
@@ -20,13 +29,14 @@ ETUDE_INLINE void TerminateOnNaNCallback::on(const Evaluate& e) {
 ETUDE_INLINE void TerminateOnNaNCallback::check(const Context& e, double value) {
   if (std::isfinite(value)) return;
   triggered = true;
-  throw StopTraining(fmt::format("the loss of a batch of step {} is {}", e.state.global_step + 1, value));
+  throw StopTraining(fmt::format("the loss of a batch of step {} is {}", e.state.global_step + 1,
+                                 detail::as_printed(value)));
 }
 
 ETUDE_INLINE void TerminateOnNaNCallback::check_evaluation(double value) {
   if (std::isfinite(value)) return;
   triggered = true;
-  throw StopTraining(fmt::format("{}_loss is {}", evaluations.back(), value));
+  throw StopTraining(fmt::format("{}_loss is {}", evaluations.back(), detail::as_printed(value)));
 }
 
 }  // namespace etude
