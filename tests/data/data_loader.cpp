@@ -464,6 +464,13 @@ TEST_CASE("an epoch ends after max_batches, wherever it is begun, and its size s
       CHECK(count == batches);
     }
   }
+  const auto sequential = std::make_shared<torch::data::samplers::SequentialSampler>(10);
+  for (DataLoader limited : {DataLoader(Stream{10}, {.batch_size = 3}),
+                             DataLoader(counted(10), {.batch_size = 3, .sampler = sequential})}) {
+    limited.limit_batches(2);
+    CHECK(batches(limited.begin_epoch(0)).size() == 2);
+    CHECK(batches(limited.begin_epoch(0, 3)).size() == 1);
+  }
   DataLoader loader(counted(10), {.batch_size = 3});
   loader.limit_batches(4);
   CHECK(loader.examples() == 10);

@@ -43,6 +43,14 @@ etude::TrainerOptions ten(Small model, etude::TrainingArguments args,
   return {.model = model, .args = args, .loss = std::move(loss), .train_dataset = toy::dataset(25)};
 }
 
+/// Plain descent, which shows the size of gradients.
+etude::TrainingArguments descent() {
+  auto args = toy::arguments();
+  args.optim = etude::OptimizerNames::sgd;
+  args.max_grad_norm = 0;
+  return args;
+}
+
 template <class... Callbacks>
 using Bare = etude::Trainer<etude::NoDefaultCallbacks, Callbacks...>;
 
@@ -101,7 +109,7 @@ TEST_CASE("auto_find_batch_size gives up at one example, and does nothing about 
 TEST_CASE("auto_microbatching makes the update of the whole batch out of parts that have room") {
   for (const std::int64_t accumulation : {1, 2}) {
     CAPTURE(accumulation);
-    auto args = toy::arguments();
+    auto args = descent();
     args.gradient_accumulation_steps = accumulation;
     const auto whole = weight_after(Small(1000), args);
     args.auto_microbatching = true;
@@ -120,7 +128,7 @@ TEST_CASE("parts of a loss that is a sum over items aren't weighted twice") {
   const auto sum_over_items = [](const torch::Tensor& y, const torch::Tensor& target, double items) {
     return (y - target).square().sum() / items;
   };
-  auto args = toy::arguments();
+  auto args = descent();
   const auto whole = weight_after(Small(1000), args, sum_over_items);
   args.auto_microbatching = true;
   CHECK(weight_after(Small(3), args, sum_over_items) == doctest::Approx(whole).epsilon(1e-6));
