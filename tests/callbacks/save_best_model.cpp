@@ -13,7 +13,7 @@ using etude::SaveBestModelCallback;
 
 struct Witness {
   std::vector<double> weights = {};  // the bias after each epoch
-  void on(const etude::EpochEnd& e) { weights.push_back(e.model.as<toy::LineImpl>().weight.item<double>()); }
+  void on(const etude::EpochEnd& e) { weights.push_back(e.model.as<toy::LineImpl>().bias.item<double>()); }
 };
 using Trainer = etude::Trainer<Witness, SaveBestModelCallback>;
 
