@@ -1,5 +1,5 @@
-/// Accuracy, precision and recall, gathered over the steps of each evaluation, with the losses in the history of
-/// the run.
+/// Accuracy, precision and recall, gathered over the steps of each evaluation, with the losses in the history
+/// of the run.
 
 #include "data/digits.hpp"
 
@@ -9,13 +9,15 @@ using ClassificationMetrics =
 int main(int argc, char** argv) {
   const auto args = etude::parse_arguments(argc, argv, digits::arguments());
   const auto [train, test] = digits::split(digits::read(), args.seed);
-  etude::Trainer<ClassificationMetrics, etude::RunHistoryCallback> trainer({.model = digits::Net(),
-                                                                            .args = args,
-                                                                            .loss = torch::nn::CrossEntropyLoss(),
-                                                                            .train_dataset = digits::dataset(train),
-                                                                            .eval_dataset = digits::dataset(test)});
+  etude::Trainer<ClassificationMetrics, etude::RunHistoryCallback> trainer(
+      {.model = digits::Net(),
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = digits::dataset(train),
+       .eval_dataset = digits::dataset(test)});
   trainer.train();
   const auto& history = trainer.callback<etude::RunHistoryCallback>().history();
-  for (const auto& name : {"train_loss_epoch", "eval_loss_epoch", "eval_accuracy", "eval_precision", "eval_recall"})
+  for (const auto& name :
+       {"train_loss_epoch", "eval_loss_epoch", "eval_accuracy", "eval_precision", "eval_recall"})
     fmt::print("{}: {:.3f}\n", name, fmt::join(history.get_metric_values(name), " "));
 }

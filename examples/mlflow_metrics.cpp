@@ -1,5 +1,5 @@
-/// A metrics logger that sends to an MLflow server, from the first process of all, in the place of printing. The
-/// server is the one of the environment variable MLFLOW_TRACKING_URI.
+/// A metrics logger that sends to an MLflow server, from the first process of all, in the place of printing.
+/// The server is the one of the environment variable MLFLOW_TRACKING_URI.
 
 #include <curl/curl.h>
 
@@ -13,7 +13,8 @@
 class MLflowRun {
  public:
   MLflowRun(std::string server, const std::string& name) : server_(std::move(server)) {
-    const auto made = post("runs/create", {{"experiment_id", "0"}, {"run_name", name}, {"start_time", now()}});
+    const auto made =
+        post("runs/create", {{"experiment_id", "0"}, {"run_name", name}, {"start_time", now()}});
     id_ = made.at("run").at("info").at("run_id").get<std::string>();
   }
 
@@ -46,11 +47,12 @@ class MLflowRun {
     curl_easy_setopt(curl.get(), CURLOPT_FAILONERROR, 1L);
     curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT, 30L);
     curl_easy_setopt(curl.get(), CURLOPT_WRITEDATA, &answer);
-    curl_easy_setopt(curl.get(), CURLOPT_WRITEFUNCTION,
-                     +[](const char* part, std::size_t size, std::size_t count, std::string* all) {
-                       all->append(part, size * count);
-                       return size * count;
-                     });
+    curl_easy_setopt(
+        curl.get(), CURLOPT_WRITEFUNCTION,
+        +[](const char* part, std::size_t size, std::size_t count, std::string* all) {
+          all->append(part, size * count);
+          return size * count;
+        });
     if (const auto fault = curl_easy_perform(curl.get()); fault != CURLE_OK)
       throw etude::Error(fmt::format("{}: {}", url, curl_easy_strerror(fault)));
     return nlohmann::json::parse(answer);
@@ -70,7 +72,8 @@ struct MLflowMetrics : etude::LogMetricsBase<MLflowMetrics> {
 int main(int argc, char** argv) {
   const auto args = etude::parse_arguments(argc, argv, digits::arguments());
   const char* server = std::getenv("MLFLOW_TRACKING_URI");
-  if (server == nullptr) throw etude::ArgumentError("MLFLOW_TRACKING_URI is not set: must be the server's address");
+  if (server == nullptr)
+    throw etude::ArgumentError("MLFLOW_TRACKING_URI is not set: must be the server's address");
   const auto run = std::make_shared<MLflowRun>(server, args.run_name.value_or(args.output_dir));
 
   const auto [train, test] = digits::split(digits::read(), args.seed);

@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "etude/callback.hpp"
 #include "etude/data/batch.hpp"
@@ -137,6 +140,13 @@ struct Log : Context {
   Metrics logs;
 };
 
+/// A checkpoint of this moment is about to be written, perhaps behind the training. What a writer adds to
+/// `tensors`, under the name of a file, becomes a safetensors file of the checkpoint, to be read again at
+/// `CheckpointLoaded`.
+struct SaveBegin : Context {
+  std::map<std::string, std::vector<std::pair<std::string, at::Tensor>>> tensors = {};
+};
+
 /// A checkpoint was written.
 struct Save : Context {
   const std::filesystem::path& checkpoint;
@@ -232,9 +242,9 @@ struct TrainEnd : Context {};
 using Vocabulary =
     events<InitEnd, DataLoaderCreated, AccumulationPlanned, TrainBegin, EpochBegin, BatchFetchBegin,
            BatchFetched, StepBegin, ForwardBegin, BackwardBegin, BackwardEnd, SubstepEnd, GradientsClipped,
-           PreOptimizerStep, OptimizerStep, SchedulerStep, StepEnd, Log, Save, PushBegin, CheckpointLoaded,
-           EvaluationRunBegin, EvaluateBegin, PredictBegin, PredictionStepBegin, PredictionStep, Evaluate,
-           EvaluateEnd, EvaluateAll, EvaluationRunEnd, Predict, PredictEnd, EpochEnd, TrainingRunEpochEnd,
-           Stop, TrainError, TrainEnd>;
+           PreOptimizerStep, OptimizerStep, SchedulerStep, StepEnd, Log, SaveBegin, Save, PushBegin,
+           CheckpointLoaded, EvaluationRunBegin, EvaluateBegin, PredictBegin, PredictionStepBegin,
+           PredictionStep, Evaluate, EvaluateEnd, EvaluateAll, EvaluationRunEnd, Predict, PredictEnd,
+           EpochEnd, TrainingRunEpochEnd, Stop, TrainError, TrainEnd>;
 
 }  // namespace etude

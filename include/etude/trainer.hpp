@@ -299,7 +299,10 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
 
   /// Writes `output_dir/checkpoint-STEP`, whole or not at all, and returns its path.
   /// With `save_async` it is being written still when this returns.
-  std::filesystem::path save_checkpoint() { return write_checkpoint(core_, this->states()); }
+  std::filesystem::path save_checkpoint() {
+    auto tensors = raise(SaveBegin{core_.context()}).tensors;
+    return write_checkpoint(core_, this->states(), std::move(tensors));
+  }
 
  protected:
   using Source::derived;

@@ -156,7 +156,8 @@ ETUDE_INLINE void wait_for_checkpoint(TrainerCore& core) {
 }
 
 ETUDE_INLINE std::filesystem::path write_checkpoint(TrainerCore& core,
-                                                    const std::vector<CallbackState>& callbacks) {
+                                                    const std::vector<CallbackState>& callbacks,
+                                                    std::map<std::string, StateDict> tensors) {
   if (core.updating)
     throw Error("a checkpoint can't be written while the optimizer is at work: do it at StepEnd");
   wait_for_checkpoint(core);
@@ -166,10 +167,15 @@ ETUDE_INLINE std::filesystem::path write_checkpoint(TrainerCore& core,
     if (*best == state.global_step || store.has(*best))
       state.best_model_checkpoint = store.folder(*best).string();
   const std::shared_ptr<FolderWriter> writer = store.create(state.global_step);
+  const auto target = writer->target();
   if (core.options.processing_class) core.options.processing_class.save(writer->folder());
   auto contents = checkpoint_contents(core, callbacks, core.save_reason);
+  for (auto& [file, list] : tensors)
+    if (file.ends_with(".json") || file.starts_with("model") ||
+        !contents.tensors.try_emplace(file, std::move(list)).second)
+      throw CheckpointError(fmt::format("a callback can't call a file of {} '{}': it is one of Etude's own",
+                                        target.string(), file));
   const std::optional<std::filesystem::path> best = state.best_model_checkpoint;
-  const auto target = writer->target();
   const auto write = [&core, &store, writer, best,
                       limit = core.args.save_total_limit](const CheckpointContents& of) {
     of.write(*writer);

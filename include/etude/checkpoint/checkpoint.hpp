@@ -56,9 +56,11 @@ CheckpointContents checkpoint_contents(TrainerCore& core, const std::vector<Call
 /// the checkpoint is then none.
 void wait_for_checkpoint(TrainerCore& core);
 
-/// Writes `output_dir/checkpoint-STEP` of where `core` is, whole or not at all, and returns its path. With
-/// `save_async` it is on the disk when `wait_for_checkpoint` has returned. Throws CheckpointError.
-std::filesystem::path write_checkpoint(TrainerCore& core, const std::vector<CallbackState>& callbacks);
+/// Writes `output_dir/checkpoint-STEP` of where `core` is, whole or not at all, and returns its path;
+/// `tensors` are what callbacks add to it, by file. With `save_async` it is on the disk when
+/// `wait_for_checkpoint` has returned. Throws CheckpointError.
+std::filesystem::path write_checkpoint(TrainerCore& core, const std::vector<CallbackState>& callbacks,
+                                       std::map<std::string, StateDict> tensors = {});
 
 /// Writes `output_dir/trainer_state.json`: the state as it is now, the whole history of logs in it. Throws
 /// CheckpointError.

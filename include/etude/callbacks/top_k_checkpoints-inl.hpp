@@ -1,0 +1,95 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "etude/callbacks/checkpoint_copies.hpp"
+#include "etude/callbacks/top_k_checkpoints.hpp"
+#include "etude/error.hpp"
+#include "etude/linkage.hpp"
+
+namespace etude {
+
+ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainBegin& e) {
+  if (k < 1) throw ArgumentError(fmt::format("k is {}: TopKCheckpointsCallback needs at least 1", k));
+  is_running = true;
+  has_failed = false;
+  if (e.state.global_step > 0) {
+    // The run may have come further than the checkpoint, and have replaced some since.
+    const auto folder = folder_of_copies(e, save_dir, "top_checkpoints");
+    std::erase_if(ranked, [&](const auto& entry) {
+      std::error_code error;
+      return !std::filesystem::exists(folder / entry.first, error);
+    });
+    return;
+  }
+  copies = {};
+  candidates.clear();
+  ranked.clear();
+  found_metric = false;
+  other_metrics.clear();
+}
+
+ETUDE_INLINE void TopKCheckpointsCallback::on(const EvaluateAll& e) {
+  if (!is_running) return;
+  const auto found = e.metrics.find(watch_metric);
+  if (found == e.metrics.end()) {
+    std::vector<std::string_view> names;
+    for (const auto& entry : e.metrics) names.push_back(entry.first);
+    other_metrics = fmt::format("{}", fmt::join(names, ", "));
+    return;
+  }
+  found_metric = true;
+  const RankedCheckpoint now{found->second, e.state.global_step};
+  if (!std::isfinite(now.value) || now.global_step == 0) return;
+  if (std::ssize(ranked) >= k && !is_before(now, worst()->second)) return;
+  auto name = fmt::format("checkpoint-{}-{}={:.4f}", now.global_step, watch_metric, now.value);
+  std::ranges::replace(name, '/', '_');
+  candidates[name] = now;
+  copies.want(e, name);
+}
+
+ETUDE_INLINE void TopKCheckpointsCallback::on(const Save& e) {
+  const auto folder = folder_of_copies(e, save_dir, "top_checkpoints");
+  for (const auto& name : copies.make(e, folder))
+    if (const auto found = candidates.extract(name)) ranked.insert_or_assign(name, found.mapped());
+  std::erase_if(candidates, [&](const auto& entry) { return !copies.expects(entry.first); });
+  while (std::ssize(ranked) > k) {
+    const auto last = worst();
+    remove_copy(e, folder / last->first);
+    ranked.erase(last);
+  }
+}
+
+ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainEnd&) {
+  if (std::exchange(is_running, false) && !has_failed) throw_if_missing();
+}
+
+ETUDE_INLINE bool TopKCheckpointsCallback::is_before(const RankedCheckpoint& a,
+                                                     const RankedCheckpoint& b) const {
+  if (a.value != b.value) return greater_is_better ? a.value > b.value : a.value < b.value;
+  return a.global_step < b.global_step;
+}
+
+ETUDE_INLINE RankedCheckpoints::iterator TopKCheckpointsCallback::worst() {
+  return std::ranges::max_element(
+      ranked, [&](const auto& a, const auto& b) { return is_before(a.second, b.second); });
+}
+
+ETUDE_INLINE void TopKCheckpointsCallback::throw_if_missing() const {
+  if (!found_metric && !other_metrics.empty())
+    throw MetricError(fmt::format("watch_metric is '{}', and no evaluation has it: must be one of {}",
+                                  watch_metric, other_metrics));
+}
+
+}  // namespace etude

@@ -1,0 +1,196 @@
+#include "etude/callbacks/loss_spike.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <random>
+
+#include "common/full_run.hpp"
+#include "common/toy.hpp"
+
+namespace {
+
+using etude::LossSpikeAction;
+using etude::LossSpikeCallback;
+using Trainer = etude::Trainer<LossSpikeCallback>;
+using Steps = std::vector<std::int64_t>;
+
+/// The targets of 64 examples, seen in this order, one a step: of a line, but for those given.
+torch::Tensor targets(const std::map<std::int64_t, float>& others) {
+  auto y = 2 * torch::arange(64).to(torch::kFloat).reshape({64, 1}) / 64 + 1;
+  for (const auto& [i, value] : others) y[i].fill_(value);
+  return y;
+}
+
+etude::TrainerOptions options_of(const torch::Tensor& y, std::vector<std::int64_t> skipped = {}) {
+  auto args = toy::arguments();
+  args.learning_rate = 1e-3;
+  args.train_sampling_strategy = etude::SamplingStrategy::sequential;
+  auto options = toy::options(args);
+  std::vector<std::int64_t> rows;
+  for (std::int64_t i = 0; i < 64; ++i)
+    if (std::ranges::find(skipped, i) == skipped.end()) rows.push_back(i);
+  const auto chosen = torch::tensor(rows);
+  const auto x = torch::arange(64).to(torch::kFloat).reshape({64, 1}) / 64;
+  options.train_dataset = {x.index_select(0, chosen), y.index_select(0, chosen)};
+  return options;
+}
+
+std::vector<double> weights_of(Trainer& trainer) {
+  std::vector<double> values;
+  for (const auto& tensor : trainer.model().parameters()) values.push_back(tensor.item<double>());
+  return values;
+}
+
+Steps range(std::int64_t first, std::int64_t last) {
+  Steps steps;
+  for (; first <= last; ++first) steps.push_back(first);
+  return steps;
+}
+
+TEST_CASE("a training goes on from the last good weights as if the data between had never been") {
+  // The 41st example is a wild one; the losses are looked at after the 48th step.
+  Trainer trainer(options_of(targets({{40, 1e4F}})), LossSpikeCallback{.check_every_n_steps = 8});
+  CHECK(trainer.train().global_step == 64);
+  const auto& callback = trainer.callback<LossSpikeCallback>();
+  CHECK((callback.spikes == Steps{41}));
+  CHECK((callback.undone == std::vector<etude::UndoneSteps>{{41, 48}}));
+  Trainer without(options_of(targets({}), range(40, 47)), LossSpikeCallback{.action = LossSpikeAction::warn});
+  CHECK(without.train().global_step == 56);
+  CHECK(weights_of(trainer) == weights_of(without));
+}
+
+TEST_CASE("a loss that isn't finite is a spike from the first step on") {
+  Trainer trainer(options_of(targets({{2, NAN}, {20, INFINITY}})),
+                  LossSpikeCallback{.check_every_n_steps = 4});
+  trainer.train();
+  const auto& callback = trainer.callback<LossSpikeCallback>();
+  CHECK((callback.spikes == Steps{3, 21}));
+  CHECK((callback.undone == std::vector<etude::UndoneSteps>{{1, 4}, {21, 24}}));
+  auto skipped = range(0, 3);
+  for (const auto i : range(20, 23)) skipped.push_back(i);
+  Trainer without(options_of(targets({}), skipped), LossSpikeCallback{.action = LossSpikeAction::warn});
+  without.train();
+  CHECK(weights_of(trainer) == weights_of(without));
+}
+
+TEST_CASE("a spike in the last steps is found where training ends") {
+  Trainer trainer(options_of(targets({{62, NAN}})), LossSpikeCallback{.check_every_n_steps = 60});
+  trainer.train();
+  CHECK((trainer.callback<LossSpikeCallback>().undone == std::vector<etude::UndoneSteps>{{61, 64}}));
+  for (const double value : weights_of(trainer)) CHECK(std::isfinite(value));
+}
+
+TEST_CASE("one that only warns, and one that stops") {
+  const auto y = targets({{40, 1e4F}, {50, 1e4F}});
+  Trainer trainer(options_of(y),
+                  LossSpikeCallback{.action = LossSpikeAction::warn, .check_every_n_steps = 8});
+  trainer.train();
+  CHECK((trainer.callback<LossSpikeCallback>().spikes == Steps{41, 51}));
+  CHECK(trainer.callback<LossSpikeCallback>().undone.empty());
+  etude::Trainer<> plain(options_of(y));
+  plain.train();
+  CHECK(torch::equal(trainer.model().parameters()[0], plain.model().parameters()[0]));
+
+  Trainer stopping(options_of(y),
+                   LossSpikeCallback{.action = LossSpikeAction::stop, .check_every_n_steps = 8});
+  const auto output = stopping.train();
+  CHECK(output.global_step == 48);
+  CHECK(output.stop_reason.starts_with("the loss of step 41 is "));
+}
+
+TEST_CASE("the noise that there always is makes no spike") {
+  torch::manual_seed(3);
+  const auto y = targets({}) + torch::randn({64, 1});
+  Trainer trainer(options_of(y), LossSpikeCallback{.threshold = 20, .check_every_n_steps = 8});
+  trainer.train();
+  CHECK(trainer.callback<LossSpikeCallback>().spikes.empty());
+  CHECK(trainer.callback<LossSpikeCallback>().losses.size() == 64);
+}
+
+TEST_CASE("a training that can't be saved by going back is stopped") {
+  std::map<std::int64_t, float> bad;
+  for (std::int64_t i = 10; i < 64; ++i) bad[i] = NAN;
+  Trainer trainer(options_of(targets(bad)), LossSpikeCallback{.check_every_n_steps = 5, .max_rollbacks = 2});
+  const auto output = trainer.train();
+  CHECK(output.global_step == 25);  // after 10 steps all is well; 15 and 20 go back, 25 is one too many
+  CHECK(output.stop_reason.ends_with("after 2 roll-backs in a row"));
+  for (const double value : weights_of(trainer)) CHECK(std::isfinite(value));
+}
+
+TEST_CASE("the loss of a step is that of all its micro-batches, as it is logged") {
+  auto options = options_of(targets({}));
+  options.args.gradient_accumulation_steps = 4;
+  options.args.logging_strategy = etude::IntervalStrategy::steps;
+  options.args.logging_steps = 1;
+  Trainer trainer(options, LossSpikeCallback{.check_every_n_steps = 3});
+  trainer.train();
+  const auto& losses = trainer.callback<LossSpikeCallback>().losses;
+  REQUIRE(losses.size() == 16);
+  for (std::size_t i = 0; i < 16; ++i)
+    CHECK(losses[i] == doctest::Approx(trainer.state().log_history[i].at("loss").get<double>()));
+}
+
+TEST_CASE("only as many losses are kept as are looked at") {
+  Trainer trainer(options_of(targets({})),
+                  LossSpikeCallback{.window = 10, .min_losses = 5, .check_every_n_steps = 8});
+  trainer.train();
+  CHECK(trainer.callback<LossSpikeCallback>().losses.size() == 10);
+}
+
+TEST_CASE("a resumed run compares with the losses of before") {
+  const toy::Folder folder;
+  auto options = options_of(targets({{40, 1e4F}}));
+  options.args.output_dir = folder;
+  options.args.save_strategy = etude::SaveStrategy::steps;
+  options.args.save_steps = 40;
+  const LossSpikeCallback callback{.check_every_n_steps = 8};
+  Trainer whole(options, callback);
+  whole.train();
+  options.model = toy::Line();
+  Trainer resumed(options, callback);
+  resumed.train({.resume_from_checkpoint = folder / "checkpoint-40"});
+  CHECK((resumed.callback<LossSpikeCallback>().spikes == Steps{41}));
+  CHECK(resumed.callback<LossSpikeCallback>().losses == whole.callback<LossSpikeCallback>().losses);
+  CHECK(weights_of(resumed) == weights_of(whole));
+}
+
+TEST_CASE("buffers go back, too") {
+  std::mt19937 engine;
+  const toy::Folder folder;
+  auto options = toy::full_options(folder, engine);
+  options.args.gradient_accumulation_steps = 1;
+  options.args.train_sampling_strategy = etude::SamplingStrategy::sequential;
+  options.args.max_steps = 8;
+  const auto x = torch::sin(torch::arange(48).to(torch::kFloat)).reshape({16, 3});
+  auto y = x.sum(1, true);
+  y[9].fill_(NAN);  // of the fifth step
+  options.train_dataset = {x, y};
+  etude::Trainer<toy::Quiet, LossSpikeCallback> trainer(options, LossSpikeCallback{.check_every_n_steps = 4});
+  trainer.train();
+  CHECK((trainer.callback<LossSpikeCallback>().undone == std::vector<etude::UndoneSteps>{{5, 8}}));
+  CHECK(trainer.model().as<toy::DroppingNet>().norm->num_batches_tracked.item<std::int64_t>() == 4);
+}
+
+TEST_CASE("what it can't work with is refused by name") {
+  const auto refusal = [](LossSpikeCallback callback,
+                          etude::OptimizerNames optim = etude::OptimizerNames::sgd) -> std::string {
+    auto options = options_of(targets({}));
+    options.args.optim = optim;
+    Trainer trainer(options, callback);
+    try {
+      trainer.train();
+    } catch (const etude::ArgumentError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refusal({.threshold = 0}) == "threshold is 0: must be above 0");
+  CHECK(refusal({.window = 1}) == "window is 1: must be at least 2");
+  CHECK(refusal({.min_losses = 200}) == "min_losses is 200: must be from 2 to window");
+  CHECK(refusal({.check_every_n_steps = 0}) == "check_every_n_steps is 0: must be at least 1");
+  CHECK(refusal({.max_rollbacks = -1}) == "max_rollbacks is -1: must be at least 0");
+  CHECK(refusal({}, etude::OptimizerNames::lbfgs).starts_with("optim is lbfgs: "));
+}
+
+}  // namespace

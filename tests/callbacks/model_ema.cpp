@@ -1,0 +1,309 @@
+#include "etude/callbacks/model_ema.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <random>
+
+#include "common/full_run.hpp"
+#include "common/toy.hpp"
+#include "etude/callbacks/best_model_folder.hpp"
+#include "etude/checkpoint/manifest.hpp"
+#include "etude/checkpoint/safetensors.hpp"
+
+namespace {
+
+using etude::IntervalStrategy;
+using etude::ModelEmaCallback;
+using etude::SaveStrategy;
+
+/// The weights after each step, and what was evaluated.
+struct Witness {
+  std::vector<double> weights = {};
+  std::vector<etude::Metrics> evaluations = {};
+  void on(const etude::StepEnd& e) { weights.push_back(e.model.as<toy::LineImpl>().weight.item<double>()); }
+  void on(const etude::Evaluate& e) { evaluations.push_back(e.metrics); }
+};
+
+using Trainer = etude::Trainer<Witness, ModelEmaCallback>;
+
+double averaged(const ModelEmaCallback& callback, const std::string& name = "weight") {
+  for (const auto& [own, tensor] : callback.average())
+    if (own == name) return tensor.item<double>();
+  throw std::runtime_error("no " + name);
+}
+
+TEST_CASE("the average moves after each step, by less than its decay at first") {
+  auto args = toy::arguments();
+  args.num_train_epochs = 3;
+  for (const bool warm_up : {true, false}) {
+    Trainer trainer(toy::options(args, 5), ModelEmaCallback{.decay = .4, .warm_up = warm_up});
+    trainer.train();
+    const auto& weights = trainer.callback<Witness>().weights;
+    REQUIRE(weights.size() == 15);
+    double expected = 0;  // the weight begins there
+    for (std::size_t n = 0; n < 15; ++n) {
+      const double decay = warm_up ? std::min(.4, (1. + double(n)) / (10. + double(n))) : .4;
+      expected = decay * expected + (1 - decay) * weights[n];
+    }
+    CAPTURE(warm_up);
+    CHECK(averaged(trainer.callback<ModelEmaCallback>()) == doctest::Approx(expected).epsilon(1e-6));
+    CHECK(trainer.callback<ModelEmaCallback>().num_updates == 15);
+    CHECK(trainer.model().as<toy::LineImpl>().weight.item<double>() == weights.back());
+  }
+}
+
+TEST_CASE("every other step only, if that was asked for") {
+  auto args = toy::arguments();
+  Trainer trainer(toy::options(args, 5),
+                  ModelEmaCallback{.decay = .5, .warm_up = false, .update_every_n_steps = 2});
+  trainer.train();
+  const auto& w = trainer.callback<Witness>().weights;
+  CHECK(averaged(trainer.callback<ModelEmaCallback>()) == doctest::Approx(.25 * w[1] + .5 * w[3]));
+}
+
+TEST_CASE("the average is evaluated after the model, under its own names, and leaves the model as it was") {
+  auto args = toy::arguments();
+  args.num_train_epochs = 2;
+  args.eval_strategy = IntervalStrategy::epoch;
+  auto options = toy::options(args, 4, 3);
+  Trainer trainer(options, ModelEmaCallback{.decay = .5, .warm_up = false});
+  trainer.train();
+  const auto& heard = trainer.callback<Witness>();
+  REQUIRE(heard.evaluations.size() == 4);
+  CHECK(heard.evaluations[0].contains("eval_loss"));
+  CHECK(heard.evaluations[1].contains("ema_model_eval_loss"));
+  CHECK(trainer.model().as<toy::LineImpl>().weight.item<double>() == heard.weights.back());
+
+  const auto loss_of = [&](double weight, double bias) {
+    const auto [x, y] = toy::points(3);
+    return (x * weight + bias - y).square().mean().item<double>();
+  };
+  const auto& ema = trainer.callback<ModelEmaCallback>();
+  CHECK(heard.evaluations[3].at("ema_model_eval_loss") ==
+        doctest::Approx(loss_of(averaged(ema), averaged(ema, "bias"))));
+  CHECK(heard.evaluations[3].at("ema_model_eval_loss") != heard.evaluations[2].at("eval_loss"));
+  const auto logs = trainer.state().log_history;
+  CHECK(std::ranges::count_if(logs, [](const auto& line) { return line.contains("ema_model_eval_loss"); }) ==
+        2);
+
+  // Outside of a training, evaluate() is of the model alone.
+  CHECK(!trainer.evaluate().contains("ema_model_eval_loss"));
+  CHECK(heard.evaluations.size() == 5);
+}
+
+TEST_CASE("several datasets each have their metrics of the average") {
+  auto args = toy::arguments();
+  args.eval_strategy = IntervalStrategy::epoch;
+  auto options = toy::options(args);
+  options.eval_dataset = {{"near", toy::dataset(1)}, {"far", toy::dataset(2)}};
+  Trainer trainer(options);
+  trainer.train();
+  const auto& evaluations = trainer.callback<Witness>().evaluations;
+  REQUIRE(evaluations.size() == 4);
+  CHECK(evaluations[2].contains("ema_model_eval_near_loss"));
+  CHECK(evaluations[3].contains("ema_model_eval_far_loss"));
+}
+
+/// One that breaks the second evaluation, that of the average.
+struct Breaker {
+  int evaluations = 0;
+  void on(const etude::PredictionStep&) {
+    if (++evaluations == 2) throw std::runtime_error("broken");
+  }
+};
+
+TEST_CASE("an evaluation of the average that fails leaves the model its own weights") {
+  auto args = toy::arguments();
+  args.eval_strategy = IntervalStrategy::epoch;
+  etude::Trainer<Witness, ModelEmaCallback, Breaker> trainer(toy::options(args),
+                                                             ModelEmaCallback{.load_at_end = true});
+  CHECK_THROWS_WITH(trainer.train(), "broken");
+  CHECK(trainer.model().as<toy::LineImpl>().weight.item<double>() ==
+        trainer.callback<Witness>().weights.back());
+}
+
+using FullTrainer = etude::Trainer<toy::Quiet, toy::Diary, etude::EarlyStoppingCallback, ModelEmaCallback>;
+
+std::string checksums(const ModelEmaCallback& callback) {
+  std::string text;
+  for (const auto& [name, tensor] : callback.average())
+    text += fmt::format("{} {}\n", name, toy::checksum_of(tensor));
+  return text;
+}
+
+TEST_CASE("a resumed run goes on with the average to the bit, whenever its checkpoint was written") {
+  for (const bool async : {false, true}) {
+    const toy::Folder folder;
+    std::mt19937 engine;
+    auto options = toy::full_options(folder, engine);
+    options.args.save_async = async;
+    const auto make = [&] {
+      return std::make_unique<FullTrainer>(options, toy::Diary{.engine = &engine},
+                                           etude::EarlyStoppingCallback{.early_stopping_patience = 99},
+                                           ModelEmaCallback{.decay = .9});
+    };
+    const auto whole = make();
+    whole->train();
+    const auto expected = checksums(whole->callback<ModelEmaCallback>());
+    for (const int step : {1, 5, 8}) {
+      options.model = std::make_shared<toy::DroppingNet>();
+      const auto resumed = make();
+      resumed->train({.resume_from_checkpoint = folder / fmt::format("checkpoint-{}", step)});
+      CAPTURE(step);
+      CAPTURE(async);
+      CHECK(checksums(resumed->callback<ModelEmaCallback>()) == expected);
+      CHECK(toy::weights(*resumed) == toy::weights(*whole));
+      CHECK(resumed->callback<ModelEmaCallback>().num_updates == 12);
+    }
+  }
+}
+
+TEST_CASE("the training itself is the same with it and without") {
+  std::mt19937 engine;
+  std::array<std::string, 2> weights;
+  for (const bool with : {true, false}) {
+    const toy::Folder folder;
+    auto options = toy::full_options(folder, engine);
+    FullTrainer trainer(options, toy::Diary{.engine = &engine},
+                        etude::EarlyStoppingCallback{.early_stopping_patience = 99},
+                        ModelEmaCallback{.evaluate_during_training = with});
+    trainer.train();
+    weights[with] = toy::weights(trainer);
+  }
+  CHECK(weights[0] == weights[1]);
+}
+
+TEST_CASE("a checkpoint without an average begins one, with its weights") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.save_strategy = SaveStrategy::steps;
+  args.save_steps = 2;
+  etude::Trainer<Witness>(toy::options(args, 4)).train();
+  Trainer trainer(toy::options(args, 4), ModelEmaCallback{.decay = .5, .warm_up = false});
+  trainer.train({.resume_from_checkpoint = folder / "checkpoint-2"});
+  const auto& w = trainer.callback<Witness>().weights;
+  REQUIRE(w.size() == 2);
+  const auto saved = etude::load_safetensors(folder / "checkpoint-2" / "model.safetensors").tensors;
+  const double begin =
+      saved[0].first == "weight" ? saved[0].second.item<double>() : saved[1].second.item<double>();
+  CHECK(averaged(trainer.callback<ModelEmaCallback>()) ==
+        doctest::Approx(.25 * begin + .25 * w[0] + .5 * w[1]));
+}
+
+TEST_CASE("an average that doesn't fit the model is an error that names what is wrong") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.save_strategy = SaveStrategy::epoch;
+  Trainer(toy::options(args)).train();
+  etude::save_safetensors(folder / "checkpoint-2" / "ema_model.safetensors", {{"weight", torch::zeros({3})}});
+  std::filesystem::remove(folder / "checkpoint-2" / etude::manifest_file);
+  Trainer trainer(toy::options(args));
+  try {
+    trainer.train({.resume_from_checkpoint = folder / "checkpoint-2"});
+    FAIL("it was taken");
+  } catch (const etude::CheckpointError& error) {
+    CHECK(std::string(error.what()).find("bias is missing") != std::string::npos);
+    CHECK(std::string(error.what()).find("weight must be") != std::string::npos);
+  }
+}
+
+TEST_CASE("the best average is kept, with what it is the best by") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.num_train_epochs = 4;
+  args.eval_strategy = IntervalStrategy::epoch;
+  auto options = toy::options(args, 2);
+  std::vector<double> values{.9, .9, .5, NAN, .1, .3, .1, .1};  // of the model and of the average in turns
+  std::size_t evaluations = 0;
+  options.compute_metrics = [&](const etude::EvalPrediction&) {
+    return etude::Metrics{{"score", values[evaluations++]}};
+  };
+  Trainer trainer(options, ModelEmaCallback{.save_path = folder / "best",
+                                            .watch_metric = "ema_model_eval_score",
+                                            .greater_is_better = false});
+  trainer.train();
+  const etude::BestModelFolder best(folder / "best");
+  REQUIRE(best.facts());
+  CHECK(best.facts()->metric == "ema_model_eval_score");
+  CHECK(best.facts()->value == .1);
+  CHECK(best.facts()->global_step == 8);
+  const auto kept = best.weights();
+  for (const auto& [name, tensor] : kept)
+    CHECK(tensor.item<double>() == averaged(trainer.callback<ModelEmaCallback>(), name));
+}
+
+TEST_CASE("without evaluations the average of the last epoch is kept") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.num_train_epochs = 2;
+  auto options = toy::options(args, 2);
+  options.eval_dataset = {};
+  Trainer trainer(options, ModelEmaCallback{.evaluate_during_training = false, .save_path = folder / "best"});
+  trainer.train();
+  CHECK(etude::BestModelFolder(folder / "best").facts()->global_step == 4);
+}
+
+TEST_CASE("at the end the average goes into the model, if that was asked for") {
+  auto args = toy::arguments();
+  Trainer trainer(toy::options(args, 3), ModelEmaCallback{.load_at_end = true});
+  trainer.train();
+  const auto weight = trainer.model().as<toy::LineImpl>().weight.item<double>();
+  CHECK(weight != trainer.callback<Witness>().weights.back());
+  CHECK(weight == averaged(trainer.callback<ModelEmaCallback>()));
+}
+
+TEST_CASE("buffers are averaged, or are the model's of the moment") {
+  std::mt19937 engine;
+  for (const bool use_buffers : {true, false}) {
+    const toy::Folder folder;
+    auto options = toy::full_options(folder, engine);
+    FullTrainer trainer(options, toy::Diary{.engine = &engine},
+                        etude::EarlyStoppingCallback{.early_stopping_patience = 99},
+                        ModelEmaCallback{.use_buffers = use_buffers, .evaluate_during_training = false});
+    trainer.train();
+    const auto average = trainer.callback<ModelEmaCallback>().average();
+    for (const auto& [name, tensor] : trainer.model().named_buffers())
+      for (const auto& [own, averaged] : average)
+        if (own == name) {
+          CAPTURE(name);
+          // num_batches_tracked is a count, which is no average in either case.
+          CHECK(torch::equal(tensor, averaged) == (!use_buffers || !tensor.is_floating_point()));
+        }
+  }
+}
+
+TEST_CASE("what it can't work with is refused by name") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.eval_strategy = IntervalStrategy::epoch;
+  const auto refusal = [&](ModelEmaCallback callback) -> std::string {
+    Trainer trainer(toy::options(args), callback);
+    try {
+      trainer.train();
+    } catch (const etude::Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refusal({.decay = 1.5}) == "decay is 1.5: ModelEmaCallback needs one from 0 to 1");
+  CHECK(refusal({.decay = NAN}).starts_with("decay is nan"));
+  CHECK(refusal({.update_every_n_steps = 0}) == "update_every_n_steps is 0: must be at least 1");
+  const auto unknown = refusal({.save_path = folder / "best", .watch_metric = "f1"});
+  CHECK(unknown.find("f1") != std::string::npos);
+  CHECK(unknown.find("ema_model_eval_loss") != std::string::npos);
+  CHECK(!std::filesystem::exists(folder / "best"));
+
+  toy::write_text(folder / "thesis.txt", "years of work");
+  CHECK(refusal({.save_path = folder}).starts_with("save_path is "));
+  CHECK(toy::read_text(folder / "thesis.txt") == "years of work");
+
+  args.load_best_model_at_end = true;
+  args.output_dir = folder;
+  args.save_strategy = SaveStrategy::epoch;
+  CHECK(refusal({.load_at_end = true}).starts_with("load_at_end and load_best_model_at_end"));
+}
+
+}  // namespace

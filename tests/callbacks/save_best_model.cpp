@@ -1,0 +1,179 @@
+#include "etude/callbacks/save_best_model.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "common/toy.hpp"
+#include "etude/callbacks/best_model_folder.hpp"
+
+namespace {
+
+using etude::SaveBestModelCallback;
+
+struct Witness {
+  std::vector<double> weights = {};  // the bias after each epoch
+  void on(const etude::EpochEnd& e) { weights.push_back(e.model.as<toy::LineImpl>().bias.item<double>()); }
+};
+using Trainer = etude::Trainer<Witness, SaveBestModelCallback>;
+
+/// A metric that takes these values, one an evaluation.
+etude::TrainerOptions scored(std::vector<double> values, etude::TrainingArguments args) {
+  args.num_train_epochs = static_cast<double>(values.size());
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  auto options = toy::options(args, 1);
+  options.compute_metrics = [values, i = std::size_t{0}](const etude::EvalPrediction&) mutable {
+    return etude::Metrics{{"score", values.at(i++)}};
+  };
+  return options;
+}
+
+double weight(Trainer& trainer) { return trainer.model().as<toy::LineImpl>().bias.item<double>(); }
+
+/// The epoch, from 1, whose weights a training ends with, and its callback.
+std::pair<std::ptrdiff_t, SaveBestModelCallback> ends_with(const std::vector<double>& values, bool greater,
+                                                           const std::string& folder) {
+  Trainer trainer(
+      scored(values, toy::arguments()),
+      SaveBestModelCallback{.save_path = folder, .watch_metric = "eval_score", .greater_is_better = greater});
+  trainer.train();
+  const auto& weights = trainer.callback<Witness>().weights;
+  return {std::ranges::find(weights, weight(trainer)) - weights.begin() + 1,
+          trainer.callback<SaveBestModelCallback>()};
+}
+
+TEST_CASE("a training ends with the weights of its best evaluation") {
+  const toy::Folder folder;
+  const auto best = folder / "best";
+  const auto [epoch, callback] = ends_with({.5, .3, .4, .3}, false, best);
+  CHECK(epoch == 2);  // The last is a tie, which is no gain.
+  CHECK(callback.best_metric == .3);
+  CHECK(callback.best_global_step == 2);
+  CHECK(callback.best_metric_epoch == 2);
+  CHECK(*etude::BestModelFolder(best).facts() ==
+        etude::BestModelFacts{.metric = "eval_score", .value = .3, .global_step = 2, .epoch = 2});
+  CHECK(ends_with({.5, .3, .7, .6}, true, best).first == 3);
+}
+
+TEST_CASE("what isn't finite is never the best, even if it comes first") {
+  const toy::Folder folder;
+  CHECK(ends_with({NAN, .9, NAN, 1}, false, folder / "best").first == 2);
+  CHECK(ends_with({INFINITY, .9, .95}, true, folder / "best").first == 3);
+  const auto [epoch, callback] = ends_with({NAN, NAN}, false, folder / "nothing");
+  CHECK(epoch == 2);
+  CHECK(!callback.best_metric);
+  CHECK(!std::filesystem::exists(folder / "nothing"));
+}
+
+TEST_CASE("what an earlier run has left is never loaded") {
+  const toy::Folder folder;
+  ends_with({.1, .2}, false, folder / "best");
+  CHECK(ends_with({NAN, NAN}, false, folder / "best").first == 2);
+  CHECK(ends_with({.9, 1}, false, folder / "best").first == 1);  // .1 of the run before is no bar
+}
+
+TEST_CASE("a second training counts anew, or goes on with the best of the first") {
+  for (const bool reset : {true, false}) {
+    const toy::Folder folder;
+    auto options = scored({.2, .3}, toy::arguments());
+    std::size_t i = 0;
+    options.compute_metrics = [&](const etude::EvalPrediction&) {
+      return etude::Metrics{{"score", std::array{.2, .3, .5, .4}.at(i++)}};
+    };
+    Trainer trainer(options,
+                    SaveBestModelCallback{
+                        .save_path = folder / "best", .watch_metric = "eval_score", .reset_on_train = reset});
+    trainer.train();
+    trainer.train();
+    const auto& weights = trainer.callback<Witness>().weights;
+    CHECK(weight(trainer) == weights[reset ? 3 : 0]);
+  }
+}
+
+TEST_CASE("a resumed run knows its best model, unless another is in the folder") {
+  for (const bool overwritten : {false, true}) {
+    const toy::Folder folder;
+    auto args = toy::arguments();
+    args.output_dir = folder;
+    args.save_strategy = etude::SaveStrategy::epoch;
+    const SaveBestModelCallback callback{.watch_metric = "eval_score", .load_saved_checkpoint = true};
+    {
+      Trainer first(scored({.2, .3, .9, .9}, args), callback);
+      first.train();
+    }
+    if (overwritten) ends_with({.05, .06}, false, folder / "best_model");
+    auto options = scored({.5, .4, 1, 1}, args);
+    Trainer resumed(options, callback);
+    resumed.train({.resume_from_checkpoint = folder / "checkpoint-2"});
+    const auto& weights = resumed.callback<Witness>().weights;  // of epochs 3 and 4
+    CHECK(resumed.callback<SaveBestModelCallback>().best_metric == (overwritten ? .4 : .2));
+    CHECK((weight(resumed) == weights[1]) == overwritten);
+  }
+}
+
+TEST_CASE("without load_saved_checkpoint, and after an error, the model stays the last") {
+  const toy::Folder folder;
+  Trainer trainer(scored({.2, .3}, toy::arguments()), SaveBestModelCallback{.save_path = folder / "best",
+                                                                            .watch_metric = "eval_score",
+                                                                            .load_saved_checkpoint = false});
+  trainer.train();
+  CHECK(weight(trainer) == trainer.callback<Witness>().weights.back());
+
+  auto options = scored({.2, .3, .4}, toy::arguments());
+  options.compute_metrics = [i = 0](const etude::EvalPrediction&) mutable {
+    if (++i == 2) throw std::runtime_error("broken");
+    return etude::Metrics{{"score", .1}};
+  };
+  Trainer broken(options, SaveBestModelCallback{.save_path = folder / "best", .watch_metric = "eval_score"});
+  CHECK_THROWS_WITH(broken.train(), "broken");
+  CHECK(weight(broken) == broken.callback<Witness>().weights.back());
+}
+
+TEST_CASE("a metric that no evaluation has is an error that lists those that there are") {
+  const toy::Folder folder;
+  for (const std::size_t epochs : {1, 3}) {
+    Trainer trainer(scored(std::vector<double>(epochs, .5), toy::arguments()),
+                    SaveBestModelCallback{.save_path = folder / "best", .watch_metric = "eval_f1"});
+    try {
+      trainer.train();
+      FAIL("it was taken");
+    } catch (const etude::MetricError& error) {
+      CHECK(std::string(error.what())
+                .starts_with("watch_metric is 'eval_f1', and no evaluation has it: must be one of eval_loss, "
+                             "eval_score, "));
+    }
+    CHECK(trainer.state().global_step == 1);  // before the step that follows
+  }
+}
+
+TEST_CASE("what it can't work with is refused, and what is in the way stays") {
+  const toy::Folder folder;
+  const auto refusal = [&](etude::TrainerOptions options, SaveBestModelCallback callback) -> std::string {
+    Trainer trainer(options, callback);
+    try {
+      trainer.train();
+    } catch (const etude::ArgumentError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  auto without = scored({.5}, toy::arguments());
+  without.args.eval_strategy = etude::IntervalStrategy::no;
+  without.eval_dataset = {};
+  CHECK(refusal(without, {.save_path = folder / "best"}) ==
+        "eval_dataset is not set: SaveBestModelCallback needs evaluations");
+
+  toy::write_text(folder / "thesis.txt", "years of work");
+  CHECK(refusal(scored({.5}, toy::arguments()), {.save_path = folder}).starts_with("save_path is /"));
+  CHECK(refusal(scored({.5}, toy::arguments()), {.save_path = folder / "thesis.txt"})
+            .starts_with("save_path is /"));
+  CHECK(toy::read_text(folder / "thesis.txt") == "years of work");
+
+  auto both = toy::arguments();
+  both.output_dir = folder;
+  both.load_best_model_at_end = true;
+  both.save_strategy = etude::SaveStrategy::epoch;
+  CHECK(refusal(scored({.5}, both), {}).starts_with("load_saved_checkpoint and load_best_model_at_end"));
+}
+
+}  // namespace

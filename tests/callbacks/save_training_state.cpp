@@ -1,0 +1,159 @@
+#include "etude/callbacks/save_training_state.hpp"
+
+#include <doctest/doctest.h>
+
+#include <random>
+#include <set>
+
+#include "common/full_run.hpp"
+#include "common/toy.hpp"
+#include "etude/checkpoint/manifest.hpp"
+
+namespace {
+
+using etude::SaveTrainingStateCallback;
+using Names = std::set<std::string>;
+using Trainer = etude::Trainer<SaveTrainingStateCallback>;
+
+Names names_in(const std::filesystem::path& folder) {
+  Names names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    names.insert(entry.path().filename().string());
+  return names;
+}
+
+struct Run {
+  toy::Folder folder = {};
+  etude::TrainingArguments args = toy::arguments();
+
+  Run() {
+    args.output_dir = folder;
+    args.num_train_epochs = 5;
+  }
+  Names train(SaveTrainingStateCallback callback) {
+    Trainer trainer(toy::options(args, 3), std::move(callback));
+    trainer.train();
+    return names_in(folder / "training_states");
+  }
+  std::int64_t step_of(const std::string& name) {
+    return etude::read_manifest(folder / "training_states" / name).global_step;
+  }
+};
+
+TEST_CASE("every other epoch of five: the second and the fourth") {
+  Run run;
+  CHECK((run.train({.save_every_n_epochs = 2, .save_at_end = false}) == Names{"epoch_2", "epoch_4"}));
+  CHECK(run.step_of("epoch_2") == 6);
+  CHECK(run.step_of("epoch_4") == 12);
+}
+
+TEST_CASE("of steps, the end among them, as many stay as were asked for") {
+  Run run;
+  CHECK((run.train({.save_every_n_steps = 4}) == Names{"step_4", "step_8", "step_12", "final"}));
+  CHECK(run.step_of("final") == 15);
+  Run few;
+  CHECK((few.train({.save_every_n_steps = 4, .max_checkpoints = 2}) == Names{"step_12", "final"}));
+}
+
+TEST_CASE("the end comes, too, where training is stopped early or ends within an epoch") {
+  struct Stopper {
+    void on(const etude::StepEnd& e) {
+      if (e.state.global_step == 4) e.control.request_stop("enough");
+    }
+  };
+  Run run;
+  etude::Trainer<SaveTrainingStateCallback, Stopper> trainer(toy::options(run.args, 3));
+  trainer.train();
+  CHECK((names_in(run.folder / "training_states") == Names{"final"}));
+  CHECK(run.step_of("final") == 4);
+  Run within;
+  within.args.max_steps = 5;
+  CHECK((within.train({}) == Names{"final"}));
+  CHECK(within.step_of("final") == 5);
+}
+
+TEST_CASE("a second training keeps its own count, and leaves what it doesn't replace") {
+  Run run;
+  run.args.num_train_epochs = 2;
+  Trainer trainer(
+      toy::options(run.args, 3),
+      SaveTrainingStateCallback{.save_every_n_steps = 2, .save_at_end = false, .max_checkpoints = 1});
+  trainer.train();
+  CHECK((names_in(run.folder / "training_states") == Names{"step_6"}));
+  std::filesystem::rename(run.folder / "training_states" / "step_6", run.folder / "training_states" / "mine");
+  trainer.train();
+  CHECK((names_in(run.folder / "training_states") == Names{"mine", "step_6"}));
+}
+
+using FullTrainer =
+    etude::Trainer<toy::Quiet, toy::Diary, etude::EarlyStoppingCallback, SaveTrainingStateCallback>;
+
+TEST_CASE("each of them can be resumed, to the bit, also when it was written behind the training") {
+  for (const bool async : {false, true}) {
+    const toy::Folder folder;
+    std::mt19937 engine;
+    auto options = toy::full_options(folder, engine);
+    options.args.save_async = async;
+    options.args.save_strategy = etude::SaveStrategy::no;
+    options.args.save_total_limit = 1;
+    const SaveTrainingStateCallback callback{
+        .save_dir = folder / "kept", .save_every_n_epochs = 1, .save_every_n_steps = 3, .max_checkpoints = 9};
+    const auto make = [&] {
+      options.model = std::make_shared<toy::DroppingNet>();
+      return std::make_unique<FullTrainer>(options, toy::Diary{.engine = &engine},
+                                           etude::EarlyStoppingCallback{.early_stopping_patience = 99},
+                                           callback);
+    };
+    const auto whole = make();
+    whole->train();
+    const Names all{"step_3", "step_6", "step_9", "step_12", "epoch_1", "epoch_2", "final"};
+    CHECK(names_in(folder / "kept") == all);
+    const auto kept = whole->callback<SaveTrainingStateCallback>().kept;
+    for (const std::string name : {"step_3", "step_6", "epoch_1", "step_9"}) {
+      CAPTURE(name);
+      const auto resumed = make();
+      resumed->train({.resume_from_checkpoint = folder / "kept" / name});
+      CHECK(toy::weights(*resumed) == toy::weights(*whole));
+      CHECK(resumed->callback<SaveTrainingStateCallback>().kept == kept);
+      CHECK(names_in(folder / "kept") == all);
+    }
+    // Of one that has come to its end nothing is left to do.
+    const auto after = make();
+    CHECK(after->train({.resume_from_checkpoint = folder / "kept" / "final"}).global_step == 12);
+    CHECK(toy::weights(*after) == toy::weights(*whole));
+  }
+}
+
+TEST_CASE("copies take no room of their own while the checkpoint is there, and stay when it goes") {
+  Run run;
+  run.args.save_total_limit = 1;
+  CHECK((run.train({.save_every_n_epochs = 1, .save_at_end = false}).size() == 5));
+  CHECK(std::filesystem::hard_link_count(run.folder / "training_states" / "epoch_5" / "model.safetensors") ==
+        2);
+  CHECK(std::filesystem::hard_link_count(run.folder / "training_states" / "epoch_1" / "model.safetensors") ==
+        1);
+  CHECK(!std::filesystem::exists(run.folder / "checkpoint-3"));
+}
+
+TEST_CASE("what it can't work with is refused, and what is in the way stays") {
+  Run run;
+  const auto refusal = [&](SaveTrainingStateCallback callback) -> std::string {
+    try {
+      run.train(std::move(callback));
+    } catch (const etude::Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refusal({.save_every_n_epochs = 0}) == "save_every_n_epochs is 0: must be at least 1, or unset");
+  CHECK(refusal({.save_every_n_steps = -1}) == "save_every_n_steps is -1: must be at least 1, or unset");
+  CHECK(refusal({.max_checkpoints = 0}) == "max_checkpoints is 0: must be at least 1, or unset");
+
+  std::filesystem::create_directories(run.folder / "training_states" / "final");
+  toy::write_text(run.folder / "training_states" / "final" / "thesis.txt", "years of work");
+  CHECK(refusal({}).find("final can't be replaced or removed: it is no checkpoint") != std::string::npos);
+  CHECK(toy::read_text(run.folder / "training_states" / "final" / "thesis.txt") == "years of work");
+}
+
+}  // namespace

@@ -1,0 +1,112 @@
+#include "etude/callbacks/top_k_checkpoints.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <set>
+
+#include "common/toy.hpp"
+#include "etude/checkpoint/manifest.hpp"
+
+namespace {
+
+using etude::TopKCheckpointsCallback;
+using Names = std::set<std::string>;
+using Trainer = etude::Trainer<TopKCheckpointsCallback>;
+
+Names names_in(const std::filesystem::path& folder) {
+  Names names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    names.insert(entry.path().filename().string());
+  return names;
+}
+
+/// One evaluation a step, with these values.
+etude::TrainerOptions scored(const toy::Folder& folder, std::vector<double> values) {
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.num_train_epochs = static_cast<double>(values.size());
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  args.save_total_limit = 1;
+  auto options = toy::options(args, 1);
+  options.compute_metrics = [values, i = std::size_t{0}](const etude::EvalPrediction&) mutable {
+    return etude::Metrics{{"score", values.at(i++)}};
+  };
+  return options;
+}
+
+Names kept(std::vector<double> values, TopKCheckpointsCallback callback, bool async = false) {
+  const toy::Folder folder;
+  callback.watch_metric = "eval_score";
+  auto options = scored(folder, std::move(values));
+  options.args.save_async = async;
+  Trainer trainer(options, callback);
+  trainer.train();
+  for (const auto& [name, of] : trainer.callback<TopKCheckpointsCallback>().ranked)
+    CHECK(etude::read_manifest(folder / "top_checkpoints" / name).global_step == of.global_step);
+  return names_in(folder / "top_checkpoints");
+}
+
+TEST_CASE("the best few stay, under names that say what they are") {
+  for (const bool async : {false, true}) {
+    CHECK((kept({.5, .3, .4, .2, .9}, {.k = 2}, async) ==
+           Names{"checkpoint-2-eval_score=0.3000", "checkpoint-4-eval_score=0.2000"}));
+    CHECK((kept({.5, .3, .4, .2, .9}, {.k = 2, .greater_is_better = true}, async) ==
+           Names{"checkpoint-1-eval_score=0.5000", "checkpoint-5-eval_score=0.9000"}));
+  }
+  CHECK(kept({.5, .3}, {.k = 3}).size() == 2);
+}
+
+TEST_CASE("of a tie the earlier stays, and what isn't finite is none of the best") {
+  CHECK((kept({.5, .5, .5}, {.k = 1}) == Names{"checkpoint-1-eval_score=0.5000"}));
+  CHECK((kept({NAN, .9, -INFINITY, .95}, {.k = 1}) == Names{"checkpoint-2-eval_score=0.9000"}));
+  CHECK((kept({NAN, .9, NAN}, {.k = 3}) == Names{"checkpoint-2-eval_score=0.9000"}));
+}
+
+TEST_CASE("a resumed run goes on with its ranking, from one of them too") {
+  const toy::Folder folder;
+  const std::vector<double> values{.5, .3, .4, .35, .1};
+  const TopKCheckpointsCallback callback{.k = 2, .watch_metric = "eval_score"};
+  Trainer first(scored(folder, values), callback);
+  first.train();
+  const Names best{"checkpoint-2-eval_score=0.3000", "checkpoint-5-eval_score=0.1000"};
+  CHECK(names_in(folder / "top_checkpoints") == best);
+
+  auto options = scored(folder, {.4, .35, .1});
+  options.args.num_train_epochs = 5;
+  Trainer resumed(options, callback);
+  resumed.train({.resume_from_checkpoint = folder / "top_checkpoints" / "checkpoint-2-eval_score=0.3000"});
+  CHECK(names_in(folder / "top_checkpoints") == best);
+  CHECK((resumed.callback<TopKCheckpointsCallback>().ranked ==
+         first.callback<TopKCheckpointsCallback>().ranked));
+}
+
+TEST_CASE("the metric's name may hold what a file's may not") {
+  const toy::Folder folder;
+  auto options = scored(folder, {.5});
+  options.compute_metrics = [](const etude::EvalPrediction&) { return etude::Metrics{{"a/b", .5}}; };
+  Trainer(options, TopKCheckpointsCallback{.watch_metric = "eval_a/b"}).train();
+  CHECK((names_in(folder / "top_checkpoints") == Names{"checkpoint-1-eval_a_b=0.5000"}));
+}
+
+TEST_CASE("what it can't work with is refused by name") {
+  const toy::Folder folder;
+  Trainer none(scored(folder, {.5}), TopKCheckpointsCallback{.k = 0});
+  CHECK_THROWS_WITH_AS(none.train(), "k is 0: TopKCheckpointsCallback needs at least 1",
+                       etude::ArgumentError);
+  for (const std::size_t epochs : {1, 2}) {
+    Trainer unknown(scored(folder, std::vector<double>(epochs, .5)),
+                    TopKCheckpointsCallback{.watch_metric = "eval_f1"});
+    try {
+      unknown.train();
+      FAIL("it was taken");
+    } catch (const etude::MetricError& error) {
+      CHECK(std::string(error.what())
+                .starts_with("watch_metric is 'eval_f1', and no evaluation has it: must be one of eval_loss, "
+                             "eval_score"));
+    }
+  }
+}
+
+}  // namespace
