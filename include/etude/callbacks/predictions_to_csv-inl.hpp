@@ -31,7 +31,7 @@ class CsvColumns {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       auto table = tensors[i].detach();
       table = table.reshape({table.dim() > 0 ? table.size(0) : 1, -1});
-      if (only_largest) table = table.argmax(1, /*keepdim=*/true);
+      if (only_largest && table.size(1) > 1) table = table.argmax(1, /*keepdim=*/true);
       auto name = std::string(title);
       if (tensors.size() > 1)
         name += "_" + (tensors.names().empty() ? std::to_string(i) : tensors.names()[i]);
@@ -127,8 +127,13 @@ ETUDE_INLINE void PredictionsToCSVCallback::end(const Context& e) {
   const auto written = std::move(output);
   if (!written) return;
   if (!is_whole) return files(e).remove_all(partial);
-  written->finish();
-  files(e).rename(partial, file);
+  try {
+    written->finish();
+    files(e).rename(partial, file);
+  } catch (const CheckpointError&) {
+    files(e).remove_all(partial);
+    throw;
+  }
   files(e).sync(file.parent_path());
 }
 
