@@ -104,7 +104,9 @@ ETUDE_INLINE ModelSummary summary(const Model& model, std::int64_t max_depth) {
     const bool lies_deeper = max_depth >= 0 && detail::depth_of(layer.name) > max_depth;
     if (!lies_deeper &&
         (!layer.parameters.empty() || !layer.has_children || detail::depth_of(layer.name) == max_depth)) {
-      LayerSummary row{.name = layer.name, .type = layer.type};
+      LayerSummary row;
+      row.name = layer.name;
+      row.type = layer.type;
       for (const auto& [name, parameter] : layer.parameters)
         row.shapes += fmt::format("{}{} [{}]", row.shapes.empty() ? "" : ", ", name,
                                   fmt::join(parameter.sizes().vec(), ", "));
