@@ -129,7 +129,7 @@ TEST_CASE("a new training begins the file anew, or behind what is there, and goe
 
 TEST_CASE("an evaluation outside of training adds its row") {
   const toy::Folder folder;
-  toy::write_text(folder / "metrics.csv", "step,eval_loss,epoch\n9,0.5,1\n");
+  toy::write_text(folder / "metrics.csv", "step,epoch,eval_loss\n9,1,0.5\n");
   etude::Trainer<etude::CSVLoggerCallback> trainer(toy::options(arguments(folder)));
   trainer.evaluate();
   const auto rows = table(folder / "metrics.csv");

@@ -111,6 +111,22 @@ TEST_CASE("over the end of an epoch, and again in a second training") {
   CHECK(steps_in(folder / "trace.json") == expected);
 }
 
+TEST_CASE("with the shapes of inputs, if they are asked for") {
+  for (const bool asked : {false, true}) {
+    const toy::Folder folder;
+    auto args = arguments(folder);
+    args.per_device_train_batch_size = 3;
+    etude::Trainer<etude::ProfilerCallback> trainer(
+        toy::options(args, 6),
+        etude::ProfilerCallback{.first_step = 1, .num_steps = 1, .record_shapes = asked});
+    trainer.train();
+    CHECK((toy::read_text(folder / "trace.json").find("Input Dims") != std::string::npos) == asked);
+    for (const auto& event : events_in(folder / "trace.json"))
+      if (asked && event.value("name", "") == "aten::mse_loss")
+        CHECK(event.at("args").at("Input Dims").at(0) == nlohmann::json{3, 1});
+  }
+}
+
 TEST_CASE("a span that training doesn't come to leaves no file") {
   const toy::Folder folder;
   etude::Trainer<etude::ProfilerCallback> trainer(toy::options(arguments(folder)),

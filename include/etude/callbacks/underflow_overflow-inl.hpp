@@ -22,6 +22,7 @@
 #include "etude/callbacks/underflow_overflow.hpp"
 #include "etude/data/tensors.hpp"
 #include "etude/error.hpp"
+#include "etude/libtorch/record_function.hpp"
 #include "etude/linkage.hpp"
 #include "etude/message.hpp"
 #include "etude/model.hpp"
@@ -47,7 +48,7 @@ struct Magnitudes {
   bool has_inf = false, has_nan = false, has_floats = false;
   std::string text = {};
 
-  void add(const at::Tensor& tensor, std::string_view name) {
+  void add_tensor(const at::Tensor& tensor, std::string_view name) {
     const auto found = magnitudes(tensor);
     if (!found) return;
     has_floats = true;
@@ -57,13 +58,14 @@ struct Magnitudes {
   }
 
   void add(const c10::IValue& value, const std::string& name) {
-    if (value.isTensor()) return add(value.toTensor(), name);
+    if (value.isTensor()) return add_tensor(value.toTensor(), name);
     if (value.isDouble()) {
       has_nan = has_nan || std::isnan(value.toDouble());
       has_inf = has_inf || std::isinf(value.toDouble());
     } else if (value.isTensorList()) {
       std::size_t i = 0;
-      for (const at::Tensor& tensor : value.toTensorVector()) add(tensor, fmt::format("{}[{}]", name, i++));
+      for (const at::Tensor& tensor : value.toTensorVector())
+        add_tensor(tensor, fmt::format("{}[{}]", name, i++));
     }
   }
 
@@ -132,7 +134,7 @@ class OperatorWatch {
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
     const at::RecordFunctionGuard unheard(false);
     auto inputs = std::make_unique<Inputs>();
-    inputs->values.add_all(function.inputs(), "input");
+    inputs->values.add_all(libtorch::inputs_of(function), "input");
     return inputs;
   }
 

@@ -14,8 +14,8 @@ struct ProfilerDetails {
 };
 
 /// Records the operators that LibTorch runs on this thread, and those of their backward passes, for as long
-/// as it lives: by Kineto where LibTorch was built with it, else by its older profiler, which records names
-/// and times on the CPU only. Throws LibTorch's own error where another profiler is at work.
+/// as it lives. Where LibTorch was built without Kineto, it records what runs on the CPU only. Throws
+/// LibTorch's own error where another profiler is at work.
 class Profiler {
  public:
   explicit Profiler(const ProfilerDetails& details);
