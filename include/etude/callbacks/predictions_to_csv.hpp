@@ -1,0 +1,60 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "etude/checkpoint/file_system.hpp"
+#include "etude/events.hpp"
+#include "etude/reflect/struct.hpp"
+
+namespace etude {
+
+/// Writes the predictions and targets of evaluations and predictions to CSV files, a row for each example in
+/// the order of the dataset: what Lightning's BasePredictionWriter and torchtnt's BaseCSVWriter leave to
+/// their users. Rows go to the disk batch by batch, and nothing is kept in memory; the file is there once the
+/// evaluation has come to its end, whole or (where something threw) not at all, and until then the one of
+/// before.
+///
+/// The columns are `prediction` and `target`, or `prediction_0`, `prediction_1`, ... where an example has
+/// several numbers; of several tensors, each has its name or place in between (`prediction_logits_0`). With
+/// `predicted_class`, `prediction` is the index of the largest where they are several. Where there are no
+/// labels, there are no targets. Each batch is copied to the CPU, which waits for the device.
+///
+/// Throws DataError where the examples of a later batch have other shapes, and CheckpointError where the file
+/// can't be written.
+struct PredictionsToCSVCallback {
+  ETUDE_STRUCT(
+      PredictionsToCSVCallback,
+      (std::string, path,
+       "the file, from output_dir on; {prefix} is eval, test or the like, {step} the update steps done",
+       "{prefix}_predictions.csv"),
+      (bool, predicted_class, "write the index of the largest output instead of all", false));
+
+  void on(const EvaluateBegin& e) { begin(e, e.metric_key_prefix); }
+  void on(const PredictBegin& e) { begin(e, e.metric_key_prefix); }
+  void on(const PredictionStep& e);
+  void on(const Evaluate&) { is_whole = true; }
+  void on(const Predict&) { is_whole = true; }
+  void on(const EvaluateEnd& e) { end(e); }
+  void on(const PredictEnd& e) { end(e); }
+
+  std::filesystem::path file = {};               ///< that is being written
+  std::filesystem::path partial = {};            ///< what it is called meanwhile
+  std::unique_ptr<OutputFile> output = nullptr;  ///< null between evaluations
+  std::vector<std::string> columns = {};         ///< of the file, once there are rows
+  bool is_whole = false;                         ///< the evaluation has come to its metrics
+
+ private:
+  void begin(const Context& e, std::string_view prefix);
+  void end(const Context& e);
+  static FileSystem& files(const Context& e);
+};
+
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/callbacks/predictions_to_csv-inl.hpp"
+#endif

@@ -1,0 +1,129 @@
+#include "etude/callbacks/predictions_to_csv.hpp"
+
+#include <doctest/doctest.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/toy.hpp"
+
+namespace {
+
+etude::TrainingArguments arguments(const toy::Folder& folder) {
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.per_device_eval_batch_size = 2;
+  return args;
+}
+
+/// y = 2 x, so exact for the points of toy::points.
+toy::Line doubling() {
+  toy::Line line;
+  const torch::NoGradGuard no_grad;
+  line->weight.fill_(2);
+  return line;
+}
+
+/// Gives as many numbers as there are channels, the last the largest but for the first example.
+struct ClassesImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) { return torch::cat({-x * unused, x - .25, x}, 1); }
+  torch::Tensor unused = register_parameter("unused", torch::ones({1}));
+};
+TORCH_MODULE(Classes);
+
+std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename());
+  return names;
+}
+
+TEST_CASE("predictions and targets of an evaluation, in the order of the dataset") {
+  const toy::Folder folder;
+  auto options = toy::options(arguments(folder), 2, 4);
+  options.model = doubling();
+  etude::Trainer<etude::PredictionsToCSVCallback> trainer(options);
+  trainer.evaluate();
+  CHECK(toy::read_text(folder / "eval_predictions.csv") == "prediction,target\n0,1\n0.5,1.5\n1,2\n1.5,2.5\n");
+  CHECK(names_in(std::string(folder)) == std::vector<std::string>{"eval_predictions.csv"});
+}
+
+TEST_CASE("a prediction without labels has no targets") {
+  const toy::Folder folder;
+  auto options = toy::options(arguments(folder));
+  options.model = doubling();
+  etude::Trainer<etude::PredictionsToCSVCallback> trainer(options);
+  trainer.predict(etude::Dataset(etude::Tensors(toy::points(4).first), etude::Tensors()));
+  CHECK(toy::read_text(folder / "test_predictions.csv") == "prediction\n0\n0.5\n1\n1.5\n");
+}
+
+TEST_CASE("several numbers of an example, or the index of the largest, with whole numbers as such") {
+  const toy::Folder folder;
+  auto options = toy::options(arguments(folder));
+  options.model = Classes();
+  options.eval_dataset = etude::Dataset(torch::tensor({{-.5}, {.125}, {1.}}, torch::kFloat),
+                                        torch::tensor({2, 0, 1}, torch::kLong));
+  options.loss = [](const torch::Tensor& output, const torch::Tensor&) { return output.sum(); };
+  etude::Trainer<etude::PredictionsToCSVCallback> all(options);
+  all.evaluate();
+  CHECK(toy::read_text(folder / "eval_predictions.csv") ==
+        "prediction_0,prediction_1,prediction_2,target\n0.5,-0.75,-0.5,2\n-0.125,-0.125,0.125,0\n-1,0.75,1,"
+        "1\n");
+  etude::Trainer<etude::PredictionsToCSVCallback> largest(
+      options, etude::PredictionsToCSVCallback{.path = "deep/{prefix}-{step}.csv", .predicted_class = true});
+  largest.evaluate();
+  CHECK(toy::read_text(folder / "deep/eval-0.csv") == "prediction,target\n0,2\n2,0\n2,1\n");
+}
+
+TEST_CASE("each dataset and each split has its file, and each evaluation of a training writes it anew") {
+  const toy::Folder folder;
+  auto args = arguments(folder);
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  args.num_train_epochs = 2;
+  auto options = toy::options(args);
+  options.eval_dataset = {{"near", toy::dataset(1)}, {"far", toy::dataset(3)}};
+  etude::Trainer<etude::PredictionsToCSVCallback> trainer(options);
+  trainer.train();
+  const auto lines = [&](const char* name) {
+    const auto text = toy::read_text(folder / name);
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  CHECK(lines("eval_near_predictions.csv") == 2);
+  CHECK(lines("eval_far_predictions.csv") == 4);
+  CHECK(names_in(std::string(folder)).size() == 2);
+}
+
+TEST_CASE("an evaluation that fails leaves the file of before, and nothing else") {
+  struct Throws {
+    bool now = false;
+    void on(const etude::PredictionStep&) const {
+      if (now) throw std::runtime_error("no");
+    }
+  };
+  const toy::Folder folder;
+  etude::Trainer<etude::PredictionsToCSVCallback, Throws> trainer(toy::options(arguments(folder), 2, 4));
+  trainer.evaluate();
+  const auto before = toy::read_text(folder / "eval_predictions.csv");
+  trainer.callback<Throws>().now = true;
+  CHECK_THROWS_AS(trainer.evaluate(), std::runtime_error);
+  CHECK(toy::read_text(folder / "eval_predictions.csv") == before);
+  CHECK(names_in(std::string(folder)).size() == 1);
+}
+
+TEST_CASE("batches whose rows are of another width are refused") {
+  struct WidensImpl : torch::nn::Module {
+    torch::Tensor forward(torch::Tensor x) { return (x * weight).repeat({1, ++calls}); }
+    torch::Tensor weight = register_parameter("weight", torch::ones({1}));
+    int calls = 0;
+  };
+  const toy::Folder folder;
+  auto options = toy::options(arguments(folder), 2, 4);
+  options.model = std::make_shared<WidensImpl>();
+  options.loss = [](const torch::Tensor& output, const torch::Tensor&) { return output.sum(); };
+  etude::Trainer<etude::PredictionsToCSVCallback> trainer(options);
+  CHECK_THROWS_AS(trainer.evaluate(), etude::DataError);
+  CHECK(names_in(std::string(folder)).empty());
+}
+
+}  // namespace

@@ -1,0 +1,125 @@
+#include "etude/callbacks/timer.hpp"
+
+#include <doctest/doctest.h>
+#include <fmt/chrono.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "common/toy.hpp"
+#include "etude/reflect/json.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Steps that take 20 ms.
+struct Slow {
+  void on(const etude::StepBegin&) const { std::this_thread::sleep_for(20ms); }
+};
+
+etude::TrainOutput train(const etude::TrainingArguments& args, etude::TimerCallback timer) {
+  return etude::Trainer<Slow, etude::TimerCallback>(toy::options(args, 4), Slow{}, timer).train();
+}
+
+etude::TrainingArguments arguments() {
+  auto args = toy::arguments();
+  args.num_train_epochs = 100;
+  return args;
+}
+
+TEST_CASE("training stops when it has taken its duration") {
+  const auto output = train(arguments(), {.duration = "0.05"});
+  CHECK(output.global_step >= 1);
+  CHECK(output.global_step <= 3);
+  CHECK(output.stop_reason == "the training has taken its duration of 0.05");
+}
+
+TEST_CASE("by epochs, it stops at the end of one") {
+  const auto output = train(arguments(), {.duration = "0.01", .interval = etude::TimerInterval::epoch});
+  CHECK(output.global_step == 4);
+}
+
+TEST_CASE("training stops at a deadline, and does no step when that is past") {
+  auto output = train(arguments(), {.deadline = "2020-02-29T12:00:00Z"});
+  CHECK(output.global_step == 0);
+  CHECK(output.stop_reason == "the deadline of 2020-02-29T12:00:00Z has come");
+  const auto soon = std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now()) + 2s;
+  const auto text =
+      fmt::format("{:%Y-%m-%dT%H:%M:%S}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(soon)));
+  output = train(arguments(), {.deadline = text});
+  CHECK(output.global_step > 0);
+  CHECK(output.global_step < 120);
+  CHECK(std::chrono::system_clock::now() >= soon);
+}
+
+TEST_CASE("without a limit it measures") {
+  auto args = arguments();
+  args.num_train_epochs = 1;
+  etude::Trainer<Slow, etude::TimerCallback> trainer(toy::options(args, 4));
+  CHECK(trainer.train().global_step == 4);
+  const auto& timer = trainer.callback<etude::TimerCallback>();
+  CHECK(timer.time_elapsed >= .08);
+  CHECK_FALSE(timer.time_remaining());
+  const double first = timer.time_elapsed;
+  trainer.train();
+  CHECK(timer.time_elapsed < first + .08);  // A second training counts anew.
+}
+
+TEST_CASE("the time before a checkpoint counts when training is resumed") {
+  const toy::Folder folder;
+  auto args = arguments();
+  args.output_dir = folder;
+  args.save_strategy = etude::SaveStrategy::steps;
+  args.save_steps = 2;
+  args.max_steps = 4;
+  args.num_train_epochs = 1;
+  etude::Trainer<Slow, etude::TimerCallback> first(toy::options(args, 4));
+  first.train();
+
+  const auto resume = [&](const char* duration) {
+    etude::Trainer<Slow, etude::TimerCallback> trainer(toy::options(args, 4), Slow{},
+                                                       etude::TimerCallback{.duration = duration});
+    auto output = trainer.train({.resume_from_checkpoint = folder / "checkpoint-2"});
+    return std::pair(output, trainer.callback<etude::TimerCallback>());
+  };
+  const auto [stopped, early] = resume("0.03");  // The first two steps have taken more.
+  CHECK(stopped.global_step == 2);
+  CHECK(stopped.stop_reason == "the training has taken its duration of 0.03");
+  const auto [done, timer] = resume("00:01:00:00");
+  CHECK(done.global_step == 4);
+  CHECK(timer.time_elapsed >= .08);
+  CHECK(*timer.time_remaining() == doctest::Approx(3600 - timer.time_elapsed));
+}
+
+TEST_CASE("durations and deadlines in words") {
+  CHECK(etude::parse_duration("00:00:00:05") == 5);
+  CHECK(etude::parse_duration("01:02:03:04") == 93784);
+  CHECK(etude::parse_duration("90") == 90);
+  CHECK(etude::parse_duration("0.25") == .25);
+  for (const char* text : {"", "1:2:3:4", "00:24:00:00", "00:00:60:00", "00:00:00:60", "-1", "1e3", "nan",
+                           ".", "1.2.3", "00:00:05", "00:00:00:05 "})
+    CHECK_THROWS_AS(etude::parse_duration(text), etude::ArgumentError);
+  const auto seconds = [](const char* text) {
+    return std::chrono::duration_cast<std::chrono::seconds>(etude::parse_deadline(text).time_since_epoch())
+        .count();
+  };
+  CHECK(seconds("1970-01-01T00:00:00Z") == 0);
+  CHECK(seconds("2001-09-09T01:46:40Z") == 1'000'000'000);
+  CHECK(seconds("2001-09-09T03:16:40+01:30") == 1'000'000'000);
+  CHECK(seconds("2001-09-08T20:46:40-05:00") == 1'000'000'000);
+  for (const char* text :
+       {"", "2026-02-29T00:00:00Z", "2026-13-01T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01T00:00:00",
+        "2026-01-01 00:00:00Z", "2026-01-01T00:00:00+1:00", "tomorrow"})
+    CHECK_THROWS_AS(etude::parse_deadline(text), etude::ArgumentError);
+}
+
+TEST_CASE("what it can't read is refused when training begins") {
+  CHECK_THROWS_WITH_AS(
+      train(arguments(), {.duration = "an hour"}),
+      "duration is 'an hour': must be DD:HH:MM:SS, or a number of seconds, such as 90 or 0.5",
+      etude::ArgumentError);
+}
+
+}  // namespace
