@@ -73,14 +73,14 @@ def cell(text):
 
 
 def fields(body):
-    """(name, default, help) of what ETUDE_STRUCT declares, and of members with a comment of their own."""
+    """(name, default, help) of what ETUDE_STRUCT declares, and of members that stand before the handlers."""
     reflected, others = [], []
     at = body.find("ETUDE_STRUCT(")
     if at >= 0:
         for entry in parts(balanced(body, body.index("(", at)))[1:]:
             entry = parts(entry[1:-1])
             reflected.append((entry[1], entry[3] if len(entry) > 3 else "", literal(entry[2])))
-    public = body.split("\n private:")[0]
+    public = body.split("void on(")[0]
     for member in re.finditer(r"^  [\w:<>, ()&*]+?\s(\w+)(?:\s*=\s*([^;\n]+)|\{\})?;\s*///< (.*(?:\n\s+///<.*)*)", public, re.M):
         others.append((member[1], (member[2] or "").strip(), plain(member[3].replace("///<", ""))))
     return reflected, others
@@ -92,7 +92,8 @@ def callbacks(path):
     for match in re.finditer(pattern, text, re.M):
         body = body_of(text, match.end(3))
         events = re.findall(r"\bvoid on\((const )?([\w:]+)&", body)
-        if not events:
+        is_a_part = re.search("allbacks? that (have|has) one", plain(match[1].replace("///", "")))
+        if not events or is_a_part or match[3].endswith("Base"):
             continue
         doc = "\n".join(line[3:].strip() for line in match[1].splitlines())
         name = match[3]

@@ -1,12 +1,8 @@
 #include "etude/testing/laws.hpp"
 
 #include <doctest/doctest.h>
-#include <fcntl.h>
-#include <unistd.h>
 
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -15,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/silence.hpp"
 #include "common/toy.hpp"
 #include "etude/metrics/f_beta.hpp"
 
@@ -38,28 +35,7 @@ std::set<std::string_view> laws_in(const std::vector<std::string>& lines) {
 }
 using Named = std::set<std::string_view>;
 
-/// Standard output and error go nowhere meanwhile.
-class Silence {
- public:
-  Silence() {
-    std::fflush(nullptr);
-    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) dup2(nowhere, stream);
-    close(nowhere);
-  }
-  Silence(const Silence&) = delete;
-  Silence& operator=(const Silence&) = delete;
-  ~Silence() {
-    std::fflush(nullptr);
-    for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
-      dup2(saved_.at(static_cast<std::size_t>(stream - STDOUT_FILENO)), stream);
-      close(saved_.at(static_cast<std::size_t>(stream - STDOUT_FILENO)));
-    }
-  }
-
- private:
-  std::array<int, 2> saved_{dup(STDOUT_FILENO), dup(STDERR_FILENO)};
-};
+using toy::Silence;
 
 const std::vector<std::string> nothing;
 

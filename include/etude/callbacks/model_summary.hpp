@@ -42,10 +42,9 @@ ModelSummary summary(const Model& model, std::int64_t max_depth = -1);
 struct ModelSummaryCallback {
   ETUDE_STRUCT(ModelSummaryCallback,
                (std::int64_t, max_depth, "how deep to look: 1 is the model's children, -1 everything", 1));
+  std::function<void(std::string_view)> print = {};  ///< takes the table instead of standard output
 
   void on(const TrainBegin& e);
-
-  std::function<void(std::string_view)> print = {};  ///< takes the table instead of standard output
 };
 
 }  // namespace etude

@@ -39,6 +39,7 @@ struct DebugUnderflowOverflowCallback {
                 "batches, from 0, all of whose operators are printed"),
                (std::optional<std::int64_t>, abort_after_batch_num, "batch after which to stop training"),
                (std::int64_t, batch_number, "the batch that comes next, counted from 0", 0));
+  std::function<void(std::string_view)> print = {};  ///< takes the traces instead of standard output
 
   void on(const TrainBegin& e);
   void on(const StepBegin& e);
@@ -49,8 +50,6 @@ struct DebugUnderflowOverflowCallback {
   void on(const StepEnd&) { leave(); }
   void on(const EpochEnd&);
   void on(const TrainEnd&);
-
-  std::function<void(std::string_view)> print = {};        ///< takes the traces instead of standard output
   std::shared_ptr<detail::OperatorWatch> watch = nullptr;  ///< while a batch goes through the model
 
  private:

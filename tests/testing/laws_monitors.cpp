@@ -1,0 +1,51 @@
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/silence.hpp"
+#include "common/toy.hpp"
+#include "etude/testing/laws.hpp"
+
+// The laws of callbacks, kept by monitors and loggers.
+
+namespace {
+
+using etude::laws::broken;
+using etude::laws::Options;
+
+const std::vector<std::string> nothing;
+
+TEST_CASE("monitors keep the laws") {
+  CHECK(broken<etude::LearningRateMonitor>() == nothing);
+  CHECK(broken<etude::GradientNormMonitor>([] { return etude::GradientNormMonitor{.every_n_steps = 2}; }) == nothing);
+  CHECK(broken<etude::ParameterNormMonitor>([] { return etude::ParameterNormMonitor{.every_n_steps = 2}; }) == nothing);
+  CHECK(broken<etude::ClippedGradientNormMonitor>([] {
+          return etude::ClippedGradientNormMonitor{.every_n_steps = 2};
+        }) == nothing);
+  const Options timed{.varying = {"batches_per", "samples_per", "data_wait", "window"}};
+  CHECK(broken<etude::ThroughputMonitor>(timed) == nothing);
+  const Options measured{.varying = {"rss", "resident", "mem"}};
+  CHECK(broken<etude::DeviceMemoryMonitor>(measured) == nothing);
+  CHECK(broken<etude::MemoryMetricsCallback>(measured) == nothing);
+}
+
+TEST_CASE("loggers to files keep the laws") {
+  CHECK(broken<etude::CSVLoggerCallback>() == nothing);
+  CHECK(broken<etude::JSONLinesLoggerCallback>() == nothing);
+  CHECK(broken<etude::PredictionsToCSVCallback>() == nothing);
+}
+
+TEST_CASE("what looks into the model and the machine keeps the laws") {
+  CHECK(broken<etude::ModelSummaryCallback>([] {
+          etude::ModelSummaryCallback callback;
+          callback.print = [](std::string_view) {};
+          return callback;
+        }) == nothing);
+  CHECK(broken<etude::DebugUnderflowOverflowCallback>() == nothing);
+  CHECK(broken<etude::ProfilerCallback>() == nothing);
+  const toy::Silence silence;
+  CHECK(broken<etude::CallbackTimes>() == nothing);
+}
+
+}  // namespace
