@@ -166,6 +166,29 @@ TEST_CASE("a second training begins anew, or goes on if that is wanted") {
   }
 }
 
+TEST_CASE("a training that was to go on and could not leaves nothing to the next") {
+  struct Fails {
+    bool now = false;
+    void on(const etude::TrainBegin&) {
+      if (std::exchange(now, false)) throw std::runtime_error("not now");
+    }
+  };
+  const toy::Folder folder;
+  auto options = standing_still(1);
+  options.args.output_dir = folder;
+  options.args.save_strategy = etude::SaveStrategy::steps;
+  options.args.save_steps = 5;  // in the second epoch
+  etude::Trainer<Callback>(options).train();
+  options.args.save_strategy = etude::SaveStrategy::no;
+  etude::Trainer<Fails, Callback> trainer(options, Fails{true});
+  CHECK_THROWS_WITH(trainer.train({.resume_from_checkpoint = folder / "checkpoint-5"}), "not now");
+  trainer.train();
+  const auto values = history_of(trainer).get_metric_values("train_loss_epoch");
+  REQUIRE(values.size() == 2);
+  for (const double value : values) CHECK(value == doctest::Approx(17.8 / 5).epsilon(1e-6));
+  CHECK(history_of(trainer).current_epoch() == 3);
+}
+
 TEST_CASE("two that are made by themselves share nothing, and none is none") {
   etude::Trainer<Callback> first(standing_still(1)), second(standing_still(1));
   first.train();

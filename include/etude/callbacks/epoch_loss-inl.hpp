@@ -16,9 +16,9 @@
 
 namespace etude {
 
-ETUDE_INLINE void EpochLoss::on(const TrainBegin& e) {
+ETUDE_INLINE void EpochLoss::begin(const TrainBegin& e, bool anew) {
   counts_items_ = e.trainer.options().loss.counts_items();
-  if (!goes_on_) forget();
+  if (anew) forget();
 }
 
 ETUDE_INLINE void EpochLoss::on(const StepBegin&) {
@@ -72,6 +72,7 @@ ETUDE_INLINE void EpochLoss::forget() {
   losses_.reset();
   examples_ = 0;
   group_.clear();
+  goes_on_ = false;
 }
 
 }  // namespace etude

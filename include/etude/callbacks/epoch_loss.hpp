@@ -27,7 +27,8 @@ struct EpochLossState {
 /// their members and pass these events on to it.
 class EpochLoss {
  public:
-  void on(const TrainBegin& e);
+  /// `anew`: nothing of it is from a checkpoint.
+  void begin(const TrainBegin& e, bool anew);
   void on(const StepBegin&);
   void on(const ForwardBegin&) { ++micro_batches_; }
   void on(const BackwardEnd& e);

@@ -49,7 +49,10 @@ class RunHistoryCallback {
   }
   void on(const EpochEnd& e);
   void on(const TrainingRunEpochEnd& e);
-  void on(const TrainEnd& e) { place_.on(e); }
+  void on(const TrainEnd& e) {
+    place_.on(e);
+    goes_on_ = false;
+  }
 
   nlohmann::ordered_json state() const;
   void load_state(const nlohmann::ordered_json& saved);
