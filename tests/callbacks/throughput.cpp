@@ -47,7 +47,7 @@ TEST_CASE("what is counted stands in the right relation") {
   monitor.count_tokens = [](const etude::Batch& batch) { return 5 * batch.size; };
   const auto state = after_training(arguments(), {}, monitor);
   CHECK(toy::logged_at(state, "throughput/batches_per_sec") == std::vector{4, 8});
-  for (const std::size_t i : {0, 1}) {
+  for (std::size_t i = 0; i < 2; ++i) {
     const auto value = [&](const char* name) { return toy::logged(state, name).at(i); };
     const double steps = value("throughput/batches_per_sec");
     CHECK(steps > 0);

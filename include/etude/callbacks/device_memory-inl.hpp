@@ -18,14 +18,14 @@ namespace etude {
 
 namespace detail {
 
-inline torch::Device device_of(const Model& model) {
+inline torch::Device device_of_model(const Model& model) {
   const auto parameters = model.parameters();
   return parameters.empty() ? torch::Device(torch::kCPU) : parameters.front().device();
 }
 
 inline void log_memory(const Context& e) {
   const auto gigabytes = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1e9; };
-  if (const auto device = device_memory(device_of(e.model))) {
+  if (const auto device = device_memory(device_of_model(e.model))) {
     e.log("memory/current_allocated_mem", gigabytes(device->allocated));
     e.log("memory/peak_allocated_mem", gigabytes(device->peak_allocated));
     e.log("memory/current_reserved_mem", gigabytes(device->reserved));
@@ -47,14 +47,14 @@ ETUDE_INLINE void DeviceMemoryMonitor::on(const EpochEnd& e) {
 
 ETUDE_INLINE MemoryMetricsCallback::Amount MemoryMetricsCallback::now(const Context& e) {
   Amount amount{.cpu = resident_memory()};
-  if (const auto device = device_memory(detail::device_of(e.model))) amount.gpu = device->allocated;
+  if (const auto device = device_memory(detail::device_of_model(e.model))) amount.gpu = device->allocated;
   return amount;
 }
 
 ETUDE_INLINE void MemoryMetricsCallback::begin(const Context& e, std::string_view name) {
   stage = name;
   peak_before = reset_peak_resident_memory() ? 0 : peak_resident_memory();
-  reset_peak_device_memory(detail::device_of(e.model));
+  reset_peak_device_memory(detail::device_of_model(e.model));
   at_begin = now(e);
 }
 
@@ -66,7 +66,7 @@ ETUDE_INLINE MemoryMetricsCallback::Deltas MemoryMetricsCallback::measure(const 
     deltas.peaked.cpu = std::max(std::int64_t{0}, peak - at_end.cpu);
   if (at_end.gpu) {
     deltas.allocated.gpu = *at_end.gpu - at_begin.gpu.value_or(0);
-    const auto peak = device_memory(detail::device_of(e.model))->peak_allocated;
+    const auto peak = device_memory(detail::device_of_model(e.model))->peak_allocated;
     deltas.peaked.gpu = std::max(std::int64_t{0}, peak - *at_end.gpu);
   }
   return deltas;

@@ -48,11 +48,10 @@ inline std::vector<AnyLayer> layers_of(const Model& model) {
   std::vector<AnyLayer> layers;
   if (const auto module = model.module()) {
     for (const auto& entry : module->named_modules("", /*include_self=*/true)) {
-      AnyLayer layer{entry.key(),
-                     short_class_name(c10::demangle(typeid(*entry.value()).name())),
-                     {},
-                     !entry.value()->children().empty()};
-      for (const auto& item : entry.value()->named_parameters(/*recurse=*/false))
+      const auto& part = *entry.value();
+      AnyLayer layer{
+          entry.key(), short_class_name(c10::demangle(typeid(part).name())), {}, !part.children().empty()};
+      for (const auto& item : part.named_parameters(/*recurse=*/false))
         layer.parameters.emplace_back(item.key(), item.value());
       layers.push_back(std::move(layer));
     }
@@ -79,8 +78,8 @@ inline std::string in_thousands(std::int64_t number) {
 }
 
 /// Adds what isn't in `seen` yet.
-inline void count(const std::vector<NamedTensor>& parameters, std::unordered_set<const void*>& seen,
-                  LayerSummary& layer) {
+inline void count_parameters(const std::vector<NamedTensor>& parameters,
+                             std::unordered_set<const void*>& seen, LayerSummary& layer) {
   for (const auto& [name, parameter] : parameters) {
     if (!parameter.defined() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
     layer.parameters += parameter.numel();
@@ -88,7 +87,7 @@ inline void count(const std::vector<NamedTensor>& parameters, std::unordered_set
   }
 }
 
-inline std::int64_t bytes_of(const std::vector<NamedTensor>& tensors) {
+inline std::int64_t bytes_in(const std::vector<NamedTensor>& tensors) {
   std::int64_t bytes = 0;
   for (const auto& [name, tensor] : tensors)
     if (tensor.defined()) bytes += tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
@@ -112,14 +111,14 @@ ETUDE_INLINE ModelSummary summary(const Model& model, std::int64_t max_depth) {
                                   fmt::join(parameter.sizes().vec(), ", "));
       result.layers.push_back(std::move(row));
     }
-    if (!result.layers.empty()) detail::count(layer.parameters, seen, result.layers.back());
+    if (!result.layers.empty()) detail::count_parameters(layer.parameters, seen, result.layers.back());
   }
   for (const auto& layer : result.layers) {
     result.parameters += layer.parameters;
     result.trainable += layer.trainable;
   }
-  result.parameter_bytes = detail::bytes_of(model.named_parameters());
-  result.buffer_bytes = detail::bytes_of(model.named_buffers());
+  result.parameter_bytes = detail::bytes_in(model.named_parameters());
+  result.buffer_bytes = detail::bytes_in(model.named_buffers());
   return result;
 }
 

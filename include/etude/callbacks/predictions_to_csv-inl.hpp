@@ -75,7 +75,7 @@ class CsvColumns {
   std::vector<Kind> kinds_;
 };
 
-inline std::string with(std::string text, std::string_view placeholder, std::string_view value) {
+inline std::string filled_in(std::string text, std::string_view placeholder, std::string_view value) {
   for (auto at = text.find(placeholder); at != text.npos; at = text.find(placeholder, at + value.size()))
     text.replace(at, placeholder.size(), value);
   return text;
@@ -92,8 +92,8 @@ ETUDE_INLINE void PredictionsToCSVCallback::begin(const Context& e, std::string_
   is_whole = false;
   columns.clear();
   if (!e.state.is_world_process_zero) return;
-  file = detail::log_path(e.args, detail::with(detail::with(path, "{prefix}", prefix), "{step}",
-                                               std::to_string(e.state.global_step)));
+  file = detail::log_path(e.args, detail::filled_in(detail::filled_in(path, "{prefix}", prefix), "{step}",
+                                                    std::to_string(e.state.global_step)));
   partial =
       file.parent_path() / fmt::format(".{}.{}.partial", file.filename().string(), detail::random_name());
   files(e).create_directories(file.parent_path());

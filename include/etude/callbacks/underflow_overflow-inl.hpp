@@ -169,16 +169,16 @@ class OperatorWatch {
   std::string culprit_, trace_;
 };
 
-inline void check_finite(const at::Tensor& tensor, std::string_view what, std::string_view name) {
+inline void check_is_finite(const at::Tensor& tensor, std::string_view what, std::string_view name) {
   const auto found = magnitudes(tensor);
   if (found && !std::isfinite(found->second))
     throw Error(fmt::format("{} {} has {}: {}", what, name, std::isnan(found->second) ? "NaN" : "inf",
                             describe(tensor)));
 }
 
-inline void check_finite(const Tensors& tensors, std::string_view what) {
+inline void check_is_finite(const Tensors& tensors, std::string_view what) {
   for (std::size_t i = 0; i < tensors.size(); ++i)
-    check_finite(tensors[i], what, tensors.names().empty() ? fmt::format("{}", i) : tensors.names()[i]);
+    check_is_finite(tensors[i], what, tensors.names().empty() ? fmt::format("{}", i) : tensors.names()[i]);
 }
 
 }  // namespace detail
@@ -197,13 +197,13 @@ ETUDE_INLINE void DebugUnderflowOverflowCallback::on(const TrainBegin& e) {
 
 ETUDE_INLINE void DebugUnderflowOverflowCallback::on(const StepBegin& e) {
   for (const auto& [name, parameter] : e.model.named_parameters())
-    detail::check_finite(parameter, "the parameter", name);
+    detail::check_is_finite(parameter, "the parameter", name);
 }
 
 ETUDE_INLINE void DebugUnderflowOverflowCallback::on(const ForwardBegin& e) {
   watch.reset();
-  detail::check_finite(e.batch.inputs, "of the batch, input");
-  detail::check_finite(e.batch.labels, "of the batch, label");
+  detail::check_is_finite(e.batch.inputs, "of the batch, input");
+  detail::check_is_finite(e.batch.labels, "of the batch, label");
   const bool traces =
       std::find(trace_batch_nums.begin(), trace_batch_nums.end(), batch_number) != trace_batch_nums.end();
   watch = std::make_shared<detail::OperatorWatch>(static_cast<std::size_t>(max_frames_to_save), traces);

@@ -25,7 +25,7 @@ namespace detail {
 
 /// When an event began and how long it took, in microseconds, which LibTorch counted before nanoseconds.
 template <class Event>
-std::pair<double, double> times_of(const Event& event) {
+std::pair<double, double> profiler_times(const Event& event) {
   if constexpr (requires { event.startNs(); })
     return {static_cast<double>(event.startNs()) / 1e3, static_cast<double>(event.durationNs()) / 1e3};
   else
@@ -36,7 +36,7 @@ std::pair<double, double> times_of(const Event& event) {
 inline nlohmann::ordered_json chrome_trace(const torch::autograd::profiler::ProfilerResult& result) {
   auto events = nlohmann::ordered_json::array();
   for (const auto& event : result.events()) {
-    const auto [begin, duration] = times_of(event);
+    const auto [begin, duration] = profiler_times(event);
     const bool is_range = event.scope() == static_cast<std::uint8_t>(at::RecordScope::USER_SCOPE);
     nlohmann::ordered_json args = nlohmann::ordered_json::object();
     if (event.hasShapes()) args["Input Dims"] = event.shapes().vec();
