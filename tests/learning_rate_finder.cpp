@@ -233,6 +233,52 @@ TEST_CASE("an optimizer of the user's own has its state and its rate back") {
   CHECK(with == without);
 }
 
+/// Goes on through the examples from one epoch to the next.
+struct GoesOn : etude::StatefulSampler {
+  void reset(std::optional<std::size_t>) override { left = 4; }
+  std::optional<std::vector<std::size_t>> next(std::size_t count) override {
+    std::vector<std::size_t> indices;
+    while (indices.size() < count && left > 0) {
+      indices.push_back(place++ % 12);
+      --left;
+    }
+    if (indices.empty()) return std::nullopt;
+    return indices;
+  }
+  void save(torch::serialize::OutputArchive&) const override {}
+  void load(torch::serialize::InputArchive&) override {}
+  std::string state() const override { return std::to_string(place); }
+  void load_state(const std::string& state) override { place = std::stoul(state); }
+  std::size_t place = 0, left = 0;
+};
+
+/// Logs each loss that it computes.
+struct Logging : etude::TrainerBase<Logging> {
+  using TrainerBase::TrainerBase;
+  etude::LossOutput compute_loss(const etude::Batch& batch, std::optional<double> items = {}) {
+    auto output = TrainerBase::compute_loss(batch, items);
+    context().log("mine", output.loss);
+    return output;
+  }
+};
+
+TEST_CASE("a sampler is where it was, and nothing is logged later") {
+  const auto sampler = std::make_shared<GoesOn>();
+  auto options = toy::options(toy::arguments(), 12);
+  sampler->place = 5;
+  options.train_sampler = sampler;
+  options.args.max_steps = 2;
+  options.args.logging_strategy = etude::IntervalStrategy::steps;
+  options.args.logging_steps = 2;
+  Logging trainer(options);
+  find_learning_rate(trainer, {.start_lr = 0.01, .end_lr = 0.2, .num_it = 10});
+  CHECK(sampler->place == 5);
+  trainer.train();
+  // The mean of what the first two steps have computed, and of nothing before.
+  const auto& line = trainer.state().log_history.front();
+  CHECK(line.at("mine").get<double>() == doctest::Approx(line.at("loss").get<double>()));
+}
+
 TEST_CASE("what the model throws comes out, with everything put back") {
   auto net = seeded_net();
   etude::Trainer<> trainer(with_everything(net));
