@@ -56,15 +56,15 @@ TEST_CASE("each step has a rate that is larger by one factor, its loss, and a lo
 
 TEST_CASE("it ends where the smoothed loss is four times its best, or no number any more") {
   etude::Trainer<> trainer(one_example());
-  const auto curve = find_learning_rate(trainer);
+  const auto curve = find_learning_rate(trainer, {.start_lr = 0.8, .end_lr = 3, .num_it = 50});
   CHECK(curve.diverged);
-  REQUIRE(curve.smoothed.size() < 100);
+  REQUIRE(curve.smoothed.size() < 50);
   double best = curve.smoothed.front();
   for (std::size_t i = 0; i < curve.smoothed.size(); ++i) {
     CHECK((curve.smoothed[i] > 4 * best) == (i + 1 == curve.smoothed.size()));
     best = std::min(best, curve.smoothed[i]);
   }
-  CHECK(curve.learning_rates.back() > 1);  // 1 - 2 lr is beyond -1 then
+  CHECK(curve.learning_rates.back() > 1);  // from where on 1 - 2 lr is beyond -1
 
   // 1e10 squared, and that twice more, is no float.
   const auto overflow =
@@ -87,7 +87,7 @@ LearningRateCurve curve_of(double shift, double ripples) {
   return curve;
 }
 
-// Computed in Python by the functions of fastai/callback/schedule.py, over lrs[10:-5] as lr_find has it.
+// Computed in Python as fastai/callback/schedule.py has these three, over lrs[10:-5] as lr_find does.
 TEST_CASE("the suggestions are those of fastai") {
   struct Row {
     double shift, ripples, valley, steep, minimum;
@@ -175,6 +175,7 @@ TEST_CASE("everything is as before, and no event is raised") {
   auto options = with_everything(net);
   std::mt19937 engine(7);
   options.generators = {{"engine", &engine}};
+  options.loss = {};
   options.compute_loss = [&](etude::Model& model, const etude::Batch& batch, std::optional<double>) {
     static_cast<void>(engine());
     auto outputs = model.forward(batch);
@@ -219,6 +220,8 @@ TEST_CASE("an optimizer of the user's own has its state and its rate back") {
     auto options = with_everything(net);
     const auto own = std::make_shared<torch::optim::Adam>(net->parameters(), torch::optim::AdamOptions(0.03));
     options.optimizer = own;
+    for (const auto& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
+    own->step();  // before it came here
     etude::Trainer<> trainer(options);
     for (int i = 0; i < 2; ++i) {
       if (text == &with) find_learning_rate(trainer, {.num_it = 20});
@@ -228,6 +231,52 @@ TEST_CASE("an optimizer of the user's own has its state and its rate back") {
     }
   }
   CHECK(with == without);
+}
+
+/// Goes on through the examples from one epoch to the next.
+struct GoesOn : etude::StatefulSampler {
+  void reset(std::optional<std::size_t>) override { left = 4; }
+  std::optional<std::vector<std::size_t>> next(std::size_t count) override {
+    std::vector<std::size_t> indices;
+    while (indices.size() < count && left > 0) {
+      indices.push_back(place++ % 12);
+      --left;
+    }
+    if (indices.empty()) return std::nullopt;
+    return indices;
+  }
+  void save(torch::serialize::OutputArchive&) const override {}
+  void load(torch::serialize::InputArchive&) override {}
+  std::string state() const override { return std::to_string(place); }
+  void load_state(const std::string& state) override { place = std::stoul(state); }
+  std::size_t place = 0, left = 0;
+};
+
+/// Logs each loss that it computes.
+struct Logging : etude::TrainerBase<Logging> {
+  using TrainerBase::TrainerBase;
+  etude::LossOutput compute_loss(const etude::Batch& batch, std::optional<double> items = {}) {
+    auto output = TrainerBase::compute_loss(batch, items);
+    context().log("mine", output.loss);
+    return output;
+  }
+};
+
+TEST_CASE("a sampler is where it was, and nothing is logged later") {
+  const auto sampler = std::make_shared<GoesOn>();
+  auto options = toy::options(toy::arguments(), 12);
+  sampler->place = 5;
+  options.train_sampler = sampler;
+  options.args.max_steps = 2;
+  options.args.logging_strategy = etude::IntervalStrategy::steps;
+  options.args.logging_steps = 2;
+  Logging trainer(options);
+  find_learning_rate(trainer, {.start_lr = 0.01, .end_lr = 0.2, .num_it = 10});
+  CHECK(sampler->place == 5);
+  trainer.train();
+  // The mean of what the first two steps have computed, and of nothing before.
+  const auto& line = trainer.state().log_history.front();
+  CHECK(line.at("mine").get<double>() == doctest::Approx(line.at("loss").get<double>()));
 }
 
 TEST_CASE("what the model throws comes out, with everything put back") {

@@ -28,7 +28,7 @@ class BatchSizeTrials {
                   const std::function<std::unique_ptr<Rehearsal>()>& begin,
                   const BatchSizeFinderOptions& options)
       : dataset_(dataset), loader_(std::move(loader)), begin_(begin), options_(options) {
-    loader_.drop_last = true;
+    loader_.drop_last = false;
     loader_.max_batches = {};
     loader_.num_workers = 0;
     largest_ = dataset_.size();
@@ -105,12 +105,12 @@ class BatchSizeTrials {
     auto batches = loader.begin_epoch(0);
     for (std::int64_t step = 0, epoch = 0; step < options_.steps_per_trial; ++step) {
       auto batch = batches.next();
-      if (!batch) {
+      if (!batch || batch->size < size) {
         batches = loader.begin_epoch(++epoch);
         batch = batches.next();
       }
-      if (!batch && size == 1) throw DataError("train_dataset gave no batches");
-      if (!batch) {
+      if (!batch) throw DataError("train_dataset gave no batches");
+      if (batch->size < size) {
         search_.limited_by_dataset = true;
         return false;
       }

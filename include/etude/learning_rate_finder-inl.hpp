@@ -69,7 +69,7 @@ class EndlessGroups {
 ETUDE_INLINE LearningRateCurve find_learning_rate(Rehearsal& rehearsal, const DataLoader& loader,
                                                   std::int64_t group_size,
                                                   const LearningRateFinderOptions& options) {
-  LearningRateCurve curve{.suggestion = options.suggestion};
+  LearningRateCurve curve{.num_it = options.num_it, .suggestion = options.suggestion};
   EndlessGroups groups(loader, group_size);
   double mean = 0, best = std::numeric_limits<double>::infinity();
   for (std::int64_t i = 0; i < options.num_it; ++i) {
@@ -106,9 +106,10 @@ inline std::optional<std::size_t> valley(const std::vector<double>& losses) {
     if (lengths[last] < lengths[i]) last = i;
   }
   if (losses.empty() || lengths[last] < 2) return {};
-  const auto first = last > lengths[last] ? last - lengths[last] : 0;
-  const double third = static_cast<double>(last - first) / 3;
-  return first + static_cast<std::size_t>(third) + static_cast<std::size_t>(third / 2);
+  // It begins one before the chain where nothing is left out, so perhaps before the first.
+  const auto length = static_cast<double>(lengths[last]);
+  const auto place = static_cast<double>(last) - length + std::floor(length / 3) + std::floor(length / 6);
+  return static_cast<std::size_t>(std::max(place, 0.0));
 }
 
 /// Where the loss falls fastest over the logarithm of the rate.
@@ -130,7 +131,8 @@ inline std::optional<std::size_t> steepest(const std::vector<double>& rates,
 
 ETUDE_INLINE std::optional<double> LearningRateCurve::suggested(LearningRateSuggestion way) const {
   auto rates = learning_rates, losses_seen = smoothed;
-  const auto begin = rates.size() / 10, end = rates.size() - std::min<std::size_t>(rates.size(), 5);
+  const auto begin = num_it > 0 ? static_cast<std::size_t>(num_it) / 10 : rates.size() / 10;
+  const auto end = rates.size() - std::min<std::size_t>(rates.size(), 5);
   if (end > begin + 2) {
     const auto cut = [&](std::vector<double>& values) {
       values = {std::next(values.begin(), static_cast<std::ptrdiff_t>(begin)),

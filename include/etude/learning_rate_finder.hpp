@@ -40,6 +40,7 @@ struct LearningRateCurve {
   std::vector<double> losses = {};    ///< of the step at each rate
   std::vector<double> smoothed = {};  ///< the same, smoothed
   bool diverged = false;              ///< It ended before the last rate.
+  std::int64_t num_it = 0;            ///< Steps that were planned; 0 is as many as there are.
   LearningRateSuggestion suggestion = LearningRateSuggestion::valley;
 
   /// The rate that was asked for; unset if the curve is too short, or never falls.

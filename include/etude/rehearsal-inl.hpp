@@ -1,11 +1,15 @@
 #pragma once
 
+#include <torch/optim/optimizer.h>
+#include <torch/serialize/archive.h>
 #include <torch/types.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,8 +23,7 @@
 
 namespace etude {
 
-ETUDE_INLINE Rehearsal::Rehearsal(const Context& context, std::unique_ptr<Optimizer> optimizer)
-    : context_(context), optimizer_(std::move(optimizer)) {
+ETUDE_INLINE Rehearsal::Rehearsal(const Context& context) : context_(context), optimizer_(context.optimizer) {
   // Before the optimizer lays anything flat.
   for (const auto& [name, parameter] : context_.model.named_parameters())
     gradients_.emplace_back(parameter,
@@ -29,6 +32,13 @@ ETUDE_INLINE Rehearsal::Rehearsal(const Context& context, std::unique_ptr<Optimi
 
 ETUDE_INLINE void Rehearsal::begin() {
   const auto& options = context_.trainer.options();
+  if (options.optimizer && !options.optimizer->state().empty()) {
+    torch::serialize::OutputArchive archive;
+    options.optimizer->save(archive);
+    std::ostringstream bytes;
+    archive.save_to(bytes);
+    torch_state_ = std::move(bytes).str();
+  }
   for (const auto& [name, tensor] : optimizer_->state()) optimizer_state_.emplace_back(name, tensor.clone());
   for (const auto& group : optimizer_->param_groups()) rates_.emplace_back(group.lr, group.initial_lr);
   const auto keep = [&](const torch::Tensor& tensor) {
@@ -64,7 +74,15 @@ ETUDE_INLINE void Rehearsal::end() {
   optimizer_->load_state(optimizer_state_);
   for (std::size_t i = 0; i < rates_.size(); ++i)
     optimizer_->set_learning_rates(i, rates_[i].first, rates_[i].second);
-  optimizer_.reset();
+  const auto& options = context_.trainer.options();
+  if (!torch_state_.empty()) {
+    std::istringstream bytes(torch_state_);
+    torch::serialize::InputArchive archive;
+    archive.load_from(bytes);
+    options.optimizer->state().clear();
+    options.optimizer->load(archive);
+  }
+  own_optimizer_.reset();
   {
     const torch::NoGradGuard no_grad;
     for (auto& [tensor, copy] : tensors_) tensor.copy_(copy);
@@ -72,7 +90,6 @@ ETUDE_INLINE void Rehearsal::end() {
   for (auto& [parameter, gradient] : gradients_) parameter.mutable_grad() = gradient;
   modes_.reset();
   context_.pending_logs = std::move(pending_logs_);
-  const auto& options = context_.trainer.options();
   if (sampler_) dynamic_cast<StatefulSampler&>(*options.train_sampler).load_state(*sampler_);
   for (const auto& problem : load_random_state(random_, options.generators))
     message(context_.args, LogLevel::warning, "after a rehearsal: {}", problem);

@@ -24,10 +24,14 @@ namespace etude {
 /// the trainer trains.
 class Rehearsal {
  public:
-  /// Throws CheckpointError if the optimizer is of a type whose state nobody knows how to put back.
+  /// With the trainer's optimizer, or one that it makes for this. Throws CheckpointError if that is of a type
+  /// whose state nobody knows how to put back.
   template <class Trainer>
-  explicit Rehearsal(Trainer& trainer) : Rehearsal(trainer.context(), nullptr) {
-    optimizer_ = trainer.create_optimizer();
+  explicit Rehearsal(Trainer& trainer) : Rehearsal(trainer.context()) {
+    if (!optimizer_) {
+      own_optimizer_ = trainer.create_optimizer();
+      optimizer_ = own_optimizer_.get();
+    }
     begin();
   }
   Rehearsal(const Rehearsal&) = delete;
@@ -52,12 +56,12 @@ class Rehearsal {
   void end();
 
  private:
-  Rehearsal(const Context& context, std::unique_ptr<Optimizer> optimizer);
+  explicit Rehearsal(const Context& context);
   void begin();
-  std::vector<NamedTensor> all_tensors() const;
 
   Context context_;
-  std::unique_ptr<Optimizer> optimizer_;
+  Optimizer* optimizer_;
+  std::unique_ptr<Optimizer> own_optimizer_;
   bool is_over_ = true;
 
   std::vector<std::pair<torch::Tensor, torch::Tensor>> tensors_;    // each with a copy
@@ -67,6 +71,7 @@ class Rehearsal {
   std::optional<std::string> sampler_;
   PendingLogs pending_logs_;
   NamedTensors optimizer_state_;
+  std::string torch_state_;  // of an optimizer of the user's, which may have stepped elsewhere
   std::vector<std::pair<double, double>> rates_;  // lr and initial_lr of each group
 };
 

@@ -168,6 +168,12 @@ struct StopsInSecret {
   }
 };
 
+struct StopsAtOnce {
+  void on(const etude::SubstepEnd& e) {
+    if (e.state.global_step == 1) throw etude::StopTraining("enough");
+  }
+};
+
 TEST_CASE("a random number that is drawn, and a gradient that is changed, are told, but no request") {
   const auto lines = broken<Draws>();
   CHECK(lines == std::vector<std::string>{std::string(reads) +
@@ -178,6 +184,7 @@ TEST_CASE("a random number that is drawn, and a gradient that is changed, are to
   CHECK(pushed.front().find("at OptimizerStep of step 0, the weights: ") != std::string::npos);
   CHECK(broken<Draws>({.only_reads = false}) == nothing);
   CHECK(broken<StopsInSecret>() == nothing);
+  CHECK(broken<StopsAtOnce>() == nothing);
 }
 
 /// Begins anew in the middle of a run.

@@ -77,8 +77,11 @@ class Trials {
     for (std::size_t i = 0; i < count; ++i) {
       const auto& is = first_.moments[i];
       if (i >= without.moments.size() || without.moments[i].event != is.event ||
-          without.moments[i].step != is.step)
-        return tell_of_reading(fmt::format("the training takes another course {}", is.words()));
+          without.moments[i].step != is.step) {
+        // A StopTraining of its own closes what is open before anybody hears why.
+        if (!first_.asked) tell_of_reading(fmt::format("the training takes another course {}", is.words()));
+        return;
+      }
       if (const auto found = difference(without.moments[i], is))
         return tell_of_reading(fmt::format("it changes, first seen {}, {}", is.words(), *found));
     }
