@@ -19,7 +19,7 @@ double transformer_flops_per_token(double parameters, double layers, double head
                                    double sequence_length);
 
 /// Measures how fast the training is, over its last `window_size` steps: Lightning's callback of this name,
-/// with the names of Composer's SpeedMonitor. Each log of training steps gets
+/// with names after those of Composer's SpeedMonitor. Each log of training steps gets
 ///
 /// - `throughput/batches_per_sec` (update steps), `throughput/samples_per_sec`, and
 /// `throughput/tokens_per_sec`
