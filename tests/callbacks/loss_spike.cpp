@@ -60,9 +60,9 @@ TEST_CASE("a training goes on from the last good weights as if the data between 
   CHECK(weights_of(trainer) == weights_of(without));
 }
 
-TEST_CASE("a loss that isn't finite is a spike from the first step on") {
+TEST_CASE("a loss that isn't finite is a spike from the first step on, and only roll-backs in a row add up") {
   Trainer trainer(options_of(targets({{2, NAN}, {20, INFINITY}})),
-                  LossSpikeCallback{.check_every_n_steps = 4});
+                  LossSpikeCallback{.check_every_n_steps = 4, .max_rollbacks = 1});
   trainer.train();
   const auto& callback = trainer.callback<LossSpikeCallback>();
   CHECK((callback.spikes == Steps{3, 21}));

@@ -37,13 +37,13 @@ TEST_CASE("the average moves after each step, by less than its decay at first") 
   auto args = toy::arguments();
   args.num_train_epochs = 3;
   for (const bool warm_up : {true, false}) {
-    Trainer trainer(toy::options(args, 5), ModelEmaCallback{.decay = .4, .warm_up = warm_up});
+    Trainer trainer(toy::options(args, 5), ModelEmaCallback{.decay = .9, .warm_up = warm_up});
     trainer.train();
     const auto& weights = trainer.callback<Witness>().weights;
     REQUIRE(weights.size() == 15);
     double expected = 0;  // the weight begins there
     for (std::size_t n = 0; n < 15; ++n) {
-      const double decay = warm_up ? std::min(.4, (1. + double(n)) / (10. + double(n))) : .4;
+      const double decay = warm_up ? std::min(.9, (1. + double(n)) / (10. + double(n))) : .9;
       expected = decay * expected + (1 - decay) * weights[n];
     }
     CAPTURE(warm_up);

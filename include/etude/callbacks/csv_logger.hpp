@@ -9,17 +9,17 @@
 
 namespace etude {
 
-/// Writes every log to a CSV file, a row each and a column for each name, quoted as in RFC 4180: Lightning's
-/// CSVLogger, whose file name it has, and that of Keras, whose `append` it has. Keras' drops what it didn't
-/// meet in its first row; here a name that is new gets its column, and the file is written anew, at once, so
-/// that nobody sees half of it. A row stands on the disk before training goes on, and nothing of it is kept
-/// in memory.
+/// Writes every log to a CSV file, a row each and a column for each name, quoted as in RFC 4180:
+/// Lightning's CSVLogger, whose file name it has, and that of Keras, whose `append` it has. Keras' drops
+/// what it didn't meet in its first row; here a name that is new gets its column, and the file is written
+/// anew, at once, so that nobody sees half of it. A row stands on the disk before training goes on, and
+/// nothing of it is kept in memory.
 ///
 /// A training that begins makes the file anew, or goes on behind what is there with `append`. One that is
 /// resumed first brings the file to what `state.log_history` has, so that steps which are done again aren't
-/// in it twice, and a file that was lost is there again. Evaluations outside of training add their rows, too.
-/// The first column is `step`; NaN and infinities are `nan`, `inf` and `-inf`. Speaks in the first process
-/// only.
+/// in it twice, and a file that was lost is there again. Evaluations outside of training add their rows,
+/// too. The first column is `step`; NaN and infinities are `nan`, `inf` and `-inf`. Speaks in the first
+/// process only.
 ///
 /// Throws ArgumentError at TrainBegin where the file can't be written.
 struct CSVLoggerCallback {

@@ -28,20 +28,20 @@ struct DeviceMemoryMonitor {
   void on(const EpochEnd& e);
 };
 
-/// Adds to the metrics of training, evaluation and prediction what each has done to the memory, in bytes: the
-/// memory metrics of Hugging Face's Trainer, under its names.
+/// Adds to the metrics of training, evaluation and prediction what each has done to the memory, in bytes:
+/// the memory metrics of Hugging Face's Trainer, under its names.
 ///
 /// - `train_mem_cpu_alloc_delta`: of the process, at the end less at the beginning;
 ///   `train_mem_cpu_peaked_delta`: how far it was above its end in between;
-/// - `train_mem_gpu_alloc_delta`, `train_mem_gpu_peaked_delta`: the same of the device that the model is on,
-///   where DeviceMemoryMonitor has it;
-/// - the same with `eval`, `test`, or whatever prefix the metrics have, and, once, in the first of them, with
-///   `init`: from when the callback was made to the end of the trainer's construction, beside
+/// - `train_mem_gpu_alloc_delta`, `train_mem_gpu_peaked_delta`: the same of the device that the model is
+///   on, where DeviceMemoryMonitor has it;
+/// - the same with `eval`, `test`, or whatever prefix the metrics have, and, once, in the first of them,
+///   with `init`: from when the callback was made to the end of the trainer's construction, beside
 ///   `before_init_mem_cpu` and `before_init_mem_gpu`.
 ///
-/// An evaluation in the middle of training has no memory of its own. Unlike Hugging Face's no thread looks at
-/// the clock: the system keeps the peak. Where it can't begin anew (macOS), a peak below one of before counts
-/// as none. The metrics of training are logged, too.
+/// An evaluation in the middle of training has no memory of its own. Unlike Hugging Face's no thread looks
+/// at the clock: the system keeps the peak. Where it can't begin anew (macOS), a peak below one of before
+/// counts as none. The metrics of training are logged, too.
 struct MemoryMetricsCallback {
   void on(const InitEnd& e);
   void on(const TrainBegin& e);

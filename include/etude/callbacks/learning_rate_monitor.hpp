@@ -12,13 +12,13 @@ namespace etude {
 /// How often LearningRateMonitor logs: with every log of training `step`s, or once an `epoch`.
 ETUDE_ENUM(LearningRateInterval, step, epoch);
 
-/// Logs the learning rate of every parameter group: Lightning's callback of this name. With `step`, each log
-/// of training steps has the rates that its last step was made with; with `epoch`, those that an epoch begins
-/// with are in the next log. Stands behind the callbacks that ask for logs.
+/// Logs the learning rate of every parameter group: Lightning's callback of this name. With `step`, each
+/// log of training steps has the rates that its last step was made with; with `epoch`, those that an epoch
+/// begins with are in the next log. Stands behind the callbacks that ask for logs.
 ///
 /// Logs `lr-AdamW` for an optimizer of that type with one group, or `lr-AdamW/pg1`, `lr-AdamW/pg2`, ... for
-/// one with several; `lr-AdamW/pg1-momentum` (the first beta, where that is what the optimizer has; nothing,
-/// where it has neither) and `lr-AdamW/pg1-weight_decay` if asked for.
+/// one with several; `lr-AdamW/pg1-momentum` (the first beta, where that is what the optimizer has;
+/// nothing, where it has neither) and `lr-AdamW/pg1-weight_decay` if asked for.
 ///
 /// Unlike Lightning's it needs no logger, and what it logs belongs to the step beside which it stands.
 struct LearningRateMonitor {

@@ -39,7 +39,8 @@ std::string csv_field(std::string_view text);
 /// The shortest text that gives the same number when it is read.
 std::string csv_number(double value);
 
-/// The records of a CSV file, without the ends of their lines. One that isn't whole, at the end, is left out.
+/// The records of a CSV file, without the ends of their lines. One that isn't whole, at the end, is left
+/// out.
 std::vector<std::string> csv_records(std::string_view text);
 
 /// The fields of a record, without their quotes.

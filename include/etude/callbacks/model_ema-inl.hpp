@@ -60,7 +60,7 @@ ETUDE_INLINE void ModelEmaCallback::check(const Context& e) const {
 }
 
 ETUDE_INLINE void ModelEmaCallback::update(const Context& e) {
-  if (e.state.global_step <= last_step) return;
+  if (!is_running || e.state.global_step <= last_step) return;
   last_step = e.state.global_step;
   if (last_step % update_every_n_steps != 0) return;
   const auto n = static_cast<double>(num_updates++);

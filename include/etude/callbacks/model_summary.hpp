@@ -36,9 +36,9 @@ struct ModelSummary {
 /// `max_depth` (1: the children of the model; below 0: all) count with the layer that they lie in.
 ModelSummary summary(const Model& model, std::int64_t max_depth = -1);
 
-/// Prints a table of the model's layers, with their classes, shapes and numbers of parameters, when training
-/// begins: Lightning's ModelSummary, whose default depth this is, with shapes. Speaks in the first process
-/// only.
+/// Prints a table of the model's layers, with their classes, shapes and numbers of parameters, when
+/// training begins: Lightning's ModelSummary, whose default depth this is, with shapes. Speaks in the first
+/// process only.
 struct ModelSummaryCallback {
   ETUDE_STRUCT(ModelSummaryCallback,
                (std::int64_t, max_depth, "how deep to look: 1 is the model's children, -1 everything", 1));

@@ -69,8 +69,8 @@ struct GradientNormMonitor {
   detail::NormLogger norms{detail::NormLogger::What::gradients};  ///< what it looks at
 };
 
-/// Logs the same as GradientNormMonitor of the gradients that the optimizer is given, so after clipping. The
-/// trainer then clips in a pass of its own.
+/// Logs the same as GradientNormMonitor of the gradients that the optimizer is given, so after clipping.
+/// The trainer then clips in a pass of its own.
 struct ClippedGradientNormMonitor {
   ETUDE_STRUCT(ClippedGradientNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",

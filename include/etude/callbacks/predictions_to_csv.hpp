@@ -12,19 +12,19 @@
 
 namespace etude {
 
-/// Writes the predictions and targets of evaluations and predictions to CSV files, a row for each example in
-/// the order of the dataset: what Lightning's BasePredictionWriter and torchtnt's BaseCSVWriter leave to
-/// their users. Rows go to the disk batch by batch, and nothing is kept in memory; the file is there once the
-/// evaluation has come to its end, whole or (where something threw) not at all, and until then the one of
-/// before.
+/// Writes the predictions and targets of evaluations and predictions to CSV files, a row for each example
+/// in the order of the dataset: what Lightning's BasePredictionWriter and torchtnt's BaseCSVWriter leave to
+/// their users. Rows go to the disk batch by batch, and nothing is kept in memory; the file is there once
+/// the evaluation has come to its end, whole or (where something threw) not at all, and until then the one
+/// of before.
 ///
 /// The columns are `prediction` and `target`, or `prediction_0`, `prediction_1`, ... where an example has
 /// several numbers; of several tensors, each has its name or place in between (`prediction_logits_0`). With
 /// `predicted_class`, `prediction` is the index of the largest where they are several. Where there are no
 /// labels, there are no targets. Each batch is copied to the CPU, which waits for the device.
 ///
-/// Throws DataError where the examples of a later batch have other shapes, and CheckpointError where the file
-/// can't be written.
+/// Throws DataError where the examples of a later batch have other shapes, and CheckpointError where the
+/// file can't be written.
 struct PredictionsToCSVCallback {
   ETUDE_STRUCT(
       PredictionsToCSVCallback,

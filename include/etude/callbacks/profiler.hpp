@@ -17,8 +17,8 @@ namespace etude {
 /// done, and also when training ends before, by an exception perhaps. Where LibTorch was built without
 /// Kineto, it has names and times only.
 ///
-/// Steps count from 1. A span that the training doesn't come to is told as a warning. Throws ArgumentError at
-/// TrainBegin for numbers below 1 and an empty path, and Error where the file can't be written.
+/// Steps count from 1. A span that the training doesn't come to is told as a warning. Throws ArgumentError
+/// at TrainBegin for numbers below 1 and an empty path, and Error where the file can't be written.
 struct ProfilerCallback {
   ETUDE_STRUCT(ProfilerCallback, (std::string, path, "the file, from output_dir on", "trace.json"),
                (std::int64_t, first_step, "the first update step of the trace", 2),

@@ -12,27 +12,26 @@
 
 namespace etude {
 
-/// The floating-point operations of one token of a transformer, forward and backward: 6 N + 12 L H Q T, for N
-/// parameters, L layers, H heads of dimension Q and sequences of T tokens. From PaLM (Chowdhery et al. 2022,
-/// arXiv:2204.02311), appendix B.
+/// The floating-point operations of one token of a transformer, forward and backward: 6 N + 12 L H Q T, for
+/// N parameters, L layers, H heads of dimension Q and sequences of T tokens. From PaLM (Chowdhery et al.
+/// 2022, arXiv:2204.02311), appendix B.
 double transformer_flops_per_token(double parameters, double layers, double heads, double head_dimension,
                                    double sequence_length);
 
 /// Measures how fast the training is, over its last `window_size` steps: Lightning's callback of this name,
-/// with the names of Composer's SpeedMonitor. Each log of training steps gets
+/// with names after those of Composer's SpeedMonitor. Each log of training steps gets
 ///
 /// - `throughput/batches_per_sec` (update steps), `throughput/samples_per_sec`, and
-/// `throughput/tokens_per_sec`
-///   where `main_input_name` or `count_tokens` says what a token is;
-/// - `throughput/flops_per_sec` with `flops_per_sample`, and with `peak_flops` besides
-///   `throughput/mfu`, the model-FLOPs utilisation of PaLM, appendix B: the operations that the model needs
-///   (none that are done twice to save memory) by those that the device could have done in that time;
+///   `throughput/tokens_per_sec` where `main_input_name` or `count_tokens` says what a token is;
+/// - `throughput/flops_per_sec` with `flops_per_sample`, and with `peak_flops` besides `throughput/mfu`,
+///   the model-FLOPs utilisation of PaLM, appendix B: the operations that the model needs (none that are
+///   done twice to save memory) by those that the device could have done in that time;
 /// - `time/data_wait` and `time/compute`: the seconds of a step in which it waited for the loader, and the
 ///   others; `throughput/data_wait_fraction`: the part of the former.
 ///
 /// Evaluations, predictions and the writing of checkpoints are left out of the time; what a checkpoint that
-/// is written in the background holds up is not. Unlike Lightning's, it never asks the device to finish, and
-/// nobody has to pass it the size of a batch. Stands behind the callbacks that ask for logs.
+/// is written in the background holds up is not. Unlike Lightning's, it never asks the device to finish,
+/// and nobody has to pass it the size of a batch. Stands behind the callbacks that ask for logs.
 ///
 /// Throws ArgumentError at TrainBegin for numbers out of range; DataError where a batch has no input
 /// `main_input_name`.

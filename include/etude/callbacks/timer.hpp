@@ -14,19 +14,19 @@ namespace etude {
 /// Where TimerCallback looks at the clock: at the end of each `step`, or of each `epoch`.
 ETUDE_ENUM(TimerInterval, step, epoch);
 
-/// The seconds of a duration in words: "DD:HH:MM:SS" ("00:12:00:00" is twelve hours), or a number of seconds
-/// ("90", "0.5"). Throws ArgumentError for anything else.
+/// The seconds of a duration in words: "DD:HH:MM:SS" ("00:12:00:00" is twelve hours), or a number of
+/// seconds ("90", "0.5"). Throws ArgumentError for anything else.
 double parse_duration(std::string_view text);
 
-/// A moment in words: "2026-05-31T18:00:00Z", or with the offset of a time zone, "2026-05-31T20:00:00+02:00"
-/// (ISO 8601). Throws ArgumentError for anything else.
+/// A moment in words: "2026-05-31T18:00:00Z", or with the offset of a time zone,
+/// "2026-05-31T20:00:00+02:00" (ISO 8601). Throws ArgumentError for anything else.
 std::chrono::system_clock::time_point parse_deadline(std::string_view text);
 
 /// Ends the training when it has taken as long as `duration`, or at a `deadline`: Lightning's Timer, whose
-/// arguments these are, with torchtnt's TimeLimitInterrupter, which has the deadline. The time that the runs
-/// before have taken is saved with checkpoints, and counts. A run that is resumed with its time used up stops
-/// before its first step. Unlike Lightning's, the reason of the stop is known: the training ends by
-/// `request_stop`, with its last evaluation and checkpoint.
+/// arguments these are, with torchtnt's TimeLimitInterrupter, which has the deadline. The time that the
+/// runs before have taken is saved with checkpoints, and counts. A run that is resumed with its time used
+/// up stops before its first step. Unlike Lightning's, the reason of the stop is known: the training ends
+/// by `request_stop`, with its last evaluation and checkpoint.
 ///
 /// Without either it only measures. Throws ArgumentError at TrainBegin for what it can't read.
 struct TimerCallback {

@@ -31,7 +31,8 @@ namespace etude {
 
 namespace detail {
 
-/// The least and the greatest absolute value of a tensor, NaN if it has any; nothing for one without floats.
+/// The least and the greatest absolute value of a tensor, NaN if it has any; nothing for one without
+/// floats.
 inline std::optional<std::pair<double, double>> magnitudes(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_floating_point() || tensor.layout() != at::kStrided ||
       tensor.is_meta() || tensor.numel() == 0)

@@ -17,16 +17,17 @@ namespace detail {
 class OperatorWatch;
 }
 
-/// Looks for the first operator that makes inf or NaN out of numbers that aren't, in the forward and backward
-/// passes of training, and ends the training with an error that shows it and the operators before it, each
-/// with the least and greatest absolute values of what it was given and what it gave: Hugging Face's
-/// DebugUnderflowOverflow (`debug="underflow_overflow"`), with its options. Numbers that come close to the
-/// limits of half precision are seen there, too.
+/// Looks for the first operator that makes inf or NaN out of numbers that aren't, in the forward and
+/// backward passes of training, and ends the training with an error that shows it and the operators before
+/// it, each with the least and greatest absolute values of what it was given and what it gave: Hugging
+/// Face's DebugUnderflowOverflow (`debug="underflow_overflow"`), with its options. Numbers that come close
+/// to the limits of half precision are seen there, too.
 ///
 /// That one hooks modules and sees their outputs only. LibTorch has no such hooks: this one sees every
 /// operator, also those of the backward pass. An infinity that the program itself put there, for a mask, is
-/// no fault. Weights and batches that aren't finite are an error before they are used. Every value is looked
-/// at and read back, which makes a step many times slower: it is for finding a fault, not for training.
+/// no fault. Weights and batches that aren't finite are an error before they are used. Every value is
+/// looked at and read back, which makes a step many times slower: it is for finding a fault, not for
+/// training.
 ///
 /// The weights are as they were before the step that failed. Throws Error at the end of the forward or
 /// backward pass in question, and where another is at work in this process; ArgumentError at TrainBegin for

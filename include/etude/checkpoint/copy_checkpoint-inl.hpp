@@ -46,8 +46,6 @@ inline void copy_file(FileSystem& files, const std::filesystem::path& from, cons
 ETUDE_INLINE void copy_checkpoint(FileSystem& files, const std::filesystem::path& from,
                                   const std::filesystem::path& to) {
   const bool replaces = detail::is_checkpoint(to);
-  std::error_code error;
-  if (replaces && std::filesystem::equivalent(from, to, error)) return;
   const auto partial = detail::beside(to, "partial");
   files.create_directories(to.parent_path());
   files.remove_all(partial);

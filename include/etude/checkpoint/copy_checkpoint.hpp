@@ -9,7 +9,7 @@ namespace etude {
 
 /// Makes `to` a copy of the checkpoint `from`, whole or not at all: of hard links where the file system has
 /// them, so that it takes no room while `from` is there. A checkpoint that is there is replaced; a copy to
-/// itself does nothing. Throws CheckpointError, also where `to` is something else than a checkpoint.
+/// itself changes nothing. Throws CheckpointError, also where `to` is something else than a checkpoint.
 void copy_checkpoint(FileSystem& files, const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// Removes a checkpoint, so that one that is removed half way looks like none. One that isn't there is no

@@ -7,8 +7,8 @@
 
 namespace etude {
 
-/// What LibTorch's allocator has of a device's memory, in bytes: for tensors, and in all, with what it keeps
-/// for later ones.
+/// What LibTorch's allocator has of a device's memory, in bytes: for tensors, and in all, with what it
+/// keeps for later ones.
 struct DeviceMemory {
   std::int64_t allocated = 0;
   std::int64_t peak_allocated = 0;
