@@ -215,11 +215,12 @@ TEST_CASE("every event of a training, ours beside Hugging Face's") {
   etude::Trainer trainer(toy::options(args), Recorder{});
   trainer.train();
   CHECK(trainer.callback<Recorder>().names() ==
-        "InitEnd TrainBegin EpochBegin BatchFetched BatchFetched "
+        "InitEnd DataLoaderCreated AccumulationPlanned AccumulationPlanned TrainBegin EpochBegin "
+        "AccumulationPlanned BatchFetchBegin BatchFetched BatchFetched "
         "StepBegin ForwardBegin BackwardBegin BackwardEnd SubstepEnd ForwardBegin BackwardBegin BackwardEnd "
         "GradientsClipped PreOptimizerStep OptimizerStep SchedulerStep StepEnd Log "
-        "EpochEnd EvaluateBegin PredictionStepBegin PredictionStep Log Evaluate EvaluateEnd Save "
-        "TrainingRunEpochEnd "
+        "EpochEnd DataLoaderCreated EvaluateBegin PredictionStepBegin PredictionStep Log Evaluate EvaluateEnd "
+        "EvaluateAll SaveBegin Save TrainingRunEpochEnd "
         "Log CheckpointLoaded TrainEnd");
 }
 

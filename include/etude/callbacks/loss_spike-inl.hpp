@@ -81,6 +81,7 @@ ETUDE_INLINE void LossSpikeCallback::on(const BackwardEnd& e) {
   if (!unseen.defined()) {
     unseen = torch::zeros({check_every_n_steps}, e.loss.options().dtype(torch::kDouble));
     slots = unseen.split(1);
+    if (good_weights.empty()) keep(e);  // It came in the middle of a training.
   }
   const auto loss = e.loss.dim() > 1 ? e.loss.reshape({1}) : e.loss;
   if (std::exchange(is_first, false))
