@@ -66,12 +66,26 @@ TEST_CASE("with a history it logs what others record there") {
       history->update_metric("train_seen", static_cast<double>(e.state.global_step));
     }
   };
-  etude::Trainer trainer(options(), etude::RunHistoryCallback(history), Records{history}, Keeps(history));
+  history->update_metric("known_before", 1);
+  etude::Trainer trainer(options(), etude::RunHistoryCallback(history, /*reset_on_train=*/false),
+                         Records{history}, Keeps(history));
   trainer.train();
   CHECK(trainer.callback<Keeps>().logged.at(0) == "2: train_loss_epoch train_seen");
+  CHECK_FALSE(trainer.callback<Keeps>().latest.contains("known_before"));
   CHECK(trainer.callback<Keeps>().latest.at("train_seen") == 4);
   CHECK(history->get_metric_values("train_loss_epoch").size() == 2);
   CHECK_THROWS_AS(Keeps(nullptr), etude::ArgumentError);
+}
+
+TEST_CASE("a second training that records as much as the first logs as much") {
+  auto one_epoch = options();
+  one_epoch.args.num_train_epochs = 1;
+  etude::Trainer<Keeps> trainer(one_epoch);
+  trainer.train();
+  const auto once = trainer.callback<Keeps>().logged.size();
+  CHECK(once == 2);
+  trainer.train();
+  CHECK(trainer.callback<Keeps>().logged.size() == 2 * once);
 }
 
 TEST_CASE("a second training logs its own, and a resumed one nothing that was logged before") {
