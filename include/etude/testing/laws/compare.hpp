@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "etude/testing/laws/stage.hpp"
+#include "etude/testing/laws/moment.hpp"
 
 namespace etude::laws::detail {
 

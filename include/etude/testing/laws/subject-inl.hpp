@@ -9,7 +9,7 @@
 #include "etude/linkage.hpp"
 #include "etude/loop/event_source.hpp"
 #include "etude/stop_training.hpp"
-#include "etude/testing/laws/stage.hpp"
+#include "etude/testing/laws/moment.hpp"
 #include "etude/testing/laws/subject.hpp"
 
 namespace etude::laws::detail {

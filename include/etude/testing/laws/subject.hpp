@@ -20,12 +20,10 @@
 #include "etude/events.hpp"
 #include "etude/reflect/type_name.hpp"
 #include "etude/runtime_callbacks.hpp"
-#include "etude/testing/laws/options.hpp"
+#include "etude/testing/laws/stage.hpp"
 #include "etude/trainer.hpp"
 
 namespace etude::laws::detail {
-
-class Stage;
 
 /// Hears every event before the callback that is tried, and may disturb it.
 struct Front {

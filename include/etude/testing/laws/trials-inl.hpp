@@ -13,7 +13,7 @@
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
 #include "etude/testing/laws/compare.hpp"
-#include "etude/testing/laws/stage.hpp"
+#include "etude/testing/laws/performance.hpp"
 #include "etude/testing/laws/trials.hpp"
 
 namespace etude::laws::detail {

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "etude/testing/laws/moment.hpp"
+#include "etude/testing/laws/options.hpp"
+#include "etude/testing/laws/stage.hpp"
+#include "etude/testing/laws/subject.hpp"
+
+namespace etude::laws::detail {
+
+/// A folder that is gone with it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder();
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// How a performance differs from the plain one: one callback that is tried, no checkpoints.
+struct Setting {
+  int subjects = 1;
+  std::filesystem::path folder = {};
+  bool saves = false;
+  std::function<void()> inside = {};
+  std::filesystem::path resume = {};
+  std::filesystem::path keep = {};
+};
+
+/// A trainer on the laws' problem, with callbacks that are tried.
+class Performance {
+ public:
+  Performance(const Trial& trial, const Options& options, const Setting& setting);
+
+  Run train(const Disturbance& disturbance = {});
+
+  /// Evaluates and predicts outside of a training; what goes wrong, in words.
+  std::vector<std::string> evaluate();
+
+ private:
+  void collect_errors(std::vector<std::string>& into);
+
+  Setting setting_;
+  std::shared_ptr<Stage> stage_ = std::make_shared<Stage>();
+  LawTrainer trainer_;
+  std::vector<std::shared_ptr<AnySubject>> subjects_;
+};
+
+}  // namespace etude::laws::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/testing/laws/performance-inl.hpp"
+#endif
