@@ -214,14 +214,15 @@ TEST_CASE("every event of a training, ours beside Hugging Face's") {
   args.load_best_model_at_end = true;
   etude::Trainer trainer(toy::options(args), Recorder{});
   trainer.train();
-  CHECK(trainer.callback<Recorder>().names() ==
-        "InitEnd DataLoaderCreated AccumulationPlanned AccumulationPlanned TrainBegin EpochBegin "
-        "AccumulationPlanned BatchFetchBegin BatchFetched BatchFetched "
-        "StepBegin ForwardBegin BackwardBegin BackwardEnd SubstepEnd ForwardBegin BackwardBegin BackwardEnd "
-        "GradientsClipped PreOptimizerStep OptimizerStep SchedulerStep StepEnd Log "
-        "EpochEnd DataLoaderCreated EvaluateBegin PredictionStepBegin PredictionStep Log Evaluate EvaluateEnd "
-        "EvaluateAll SaveBegin Save TrainingRunEpochEnd "
-        "Log CheckpointLoaded TrainEnd");
+  CHECK(
+      trainer.callback<Recorder>().names() ==
+      "InitEnd DataLoaderCreated AccumulationPlanned AccumulationPlanned TrainBegin EpochBegin "
+      "AccumulationPlanned BatchFetchBegin BatchFetched BatchFetched "
+      "StepBegin ForwardBegin BackwardBegin BackwardEnd SubstepEnd ForwardBegin BackwardBegin BackwardEnd "
+      "GradientsClipped PreOptimizerStep OptimizerStep SchedulerStep StepEnd Log "
+      "EpochEnd DataLoaderCreated EvaluateBegin PredictionStepBegin PredictionStep Log Evaluate EvaluateEnd "
+      "EvaluateAll SaveBegin Save TrainingRunEpochEnd "
+      "Log CheckpointLoaded TrainEnd");
 }
 
 TEST_CASE("the trace of pytorch-accelerated: two batches, one to evaluate on") {

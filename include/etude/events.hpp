@@ -110,6 +110,9 @@ struct BackwardBegin : Context {
 struct BackwardEnd : Context {
   const Batch& batch;
   const at::Tensor& loss;
+  /// What the mean loss of the batch was multiplied with, for the losses of a group to add up; unset where
+  /// they do so by themselves, being sums over items divided by those of the group.
+  std::optional<double> share = {};
 };
 
 /// A micro-batch that is not the last of its group is done.

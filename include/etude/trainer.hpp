@@ -17,6 +17,7 @@
 #include "etude/checkpoint/checkpoint.hpp"
 #include "etude/composition.hpp"
 #include "etude/describe.hpp"
+#include "etude/limit_batches.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/evaluate.hpp"
@@ -261,12 +262,16 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   torch::Tensor training_step(Batch& batch) {
     auto [loss, outputs, counts_items] = derived().compute_loss(batch, core_.num_items_in_batch);
     check_training_loss(loss);
-    if (core_.group_size > 1 && !counts_items) loss = loss / core_.group_size;
-    if (core_.part_share < 1 && !counts_items) loss = loss * core_.part_share;
+    std::optional<double> share;
+    if (!counts_items) {
+      share = core_.part_share / static_cast<double>(core_.group_size);
+      if (core_.group_size > 1) loss = loss / core_.group_size;
+      if (core_.part_share < 1) loss = loss * core_.part_share;
+    }
     loss = raise(BackwardBegin{core_.context(), batch, std::move(outputs), std::move(loss)}).loss;
     loss.backward();
     loss = loss.variable_data();
-    raise(BackwardEnd{core_.context(), batch, loss});
+    raise(BackwardEnd{core_.context(), batch, loss, share});
     return loss;
   }
 
@@ -346,7 +351,8 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   }
 
   void announce_loader(DataLoader& loader, LoaderUse use) {
-    const auto limit = raise(DataLoaderCreated{core_.context(), loader, use}).max_batches;
+    auto limit = use == LoaderUse::predict ? std::nullopt : batch_limit_of_environment();
+    limit = raise(DataLoaderCreated{core_.context(), loader, use, limit}).max_batches;
     if (limit) loader.limit_batches(*limit);
   }
 

@@ -19,7 +19,8 @@ const std::vector<std::string> nothing;
 TEST_CASE("what limits batches and asks for evaluations keeps the laws") {
   CHECK(broken<etude::LimitBatchesCallback>([] { return etude::LimitBatchesCallback{5}; }) == nothing);
   CHECK(broken<etude::LimitEvalStepsCallback>([] { return etude::LimitEvalStepsCallback{1}; }) == nothing);
-  CHECK(broken<etude::StepBasedEvaluationCallback>([] { return etude::StepBasedEvaluationCallback{2}; }) == nothing);
+  CHECK(broken<etude::StepBasedEvaluationCallback>([] { return etude::StepBasedEvaluationCallback{2}; }) ==
+        nothing);
   CHECK(broken<etude::GradientAccumulationScheduler>([] {
           return etude::GradientAccumulationScheduler{{{1, 3}}};
         }) == nothing);
@@ -27,7 +28,8 @@ TEST_CASE("what limits batches and asks for evaluations keeps the laws") {
 
 TEST_CASE("what stops a training keeps the laws") {
   CHECK(broken<etude::TerminateOnNaNCallback>() == nothing);
-  CHECK(broken<etude::TimerCallback>([] { return etude::TimerCallback{.duration = "01:00:00:00"}; }) == nothing);
+  CHECK(broken<etude::TimerCallback>([] { return etude::TimerCallback{.duration = "01:00:00:00"}; }) ==
+        nothing);
 }
 
 TEST_CASE("the history of a run keeps the laws, and so does what prints it") {
@@ -38,9 +40,8 @@ TEST_CASE("the history of a run keeps the laws, and so does what prints it") {
 }
 
 TEST_CASE("modules that the trainer doesn't know are moved within the laws") {
-  CHECK(broken<etude::MoveModulesToDeviceCallback>([] {
-          return etude::MoveModulesToDeviceCallback(torch::nn::Linear(2, 2));
-        }) == nothing);
+  CHECK(broken<etude::MoveModulesToDeviceCallback>(
+            [] { return etude::MoveModulesToDeviceCallback(torch::nn::Linear(2, 2)); }) == nothing);
 }
 
 }  // namespace

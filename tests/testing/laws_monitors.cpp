@@ -18,11 +18,12 @@ const std::vector<std::string> nothing;
 
 TEST_CASE("monitors keep the laws") {
   CHECK(broken<etude::LearningRateMonitor>() == nothing);
-  CHECK(broken<etude::GradientNormMonitor>([] { return etude::GradientNormMonitor{.every_n_steps = 2}; }) == nothing);
-  CHECK(broken<etude::ParameterNormMonitor>([] { return etude::ParameterNormMonitor{.every_n_steps = 2}; }) == nothing);
-  CHECK(broken<etude::ClippedGradientNormMonitor>([] {
-          return etude::ClippedGradientNormMonitor{.every_n_steps = 2};
-        }) == nothing);
+  CHECK(broken<etude::GradientNormMonitor>([] { return etude::GradientNormMonitor{.every_n_steps = 2}; }) ==
+        nothing);
+  CHECK(broken<etude::ParameterNormMonitor>([] { return etude::ParameterNormMonitor{.every_n_steps = 2}; }) ==
+        nothing);
+  CHECK(broken<etude::ClippedGradientNormMonitor>(
+            [] { return etude::ClippedGradientNormMonitor{.every_n_steps = 2}; }) == nothing);
   const Options timed{.varying = {"batches_per", "samples_per", "data_wait", "window"}};
   CHECK(broken<etude::ThroughputMonitor>(timed) == nothing);
   const Options measured{.varying = {"rss", "resident", "mem"}};

@@ -8,7 +8,6 @@
 #include <optional>
 #include <utility>
 
-#include "etude/any_trainer.hpp"
 #include "etude/callbacks/epoch_loss.hpp"
 #include "etude/events.hpp"
 #include "etude/linkage.hpp"
@@ -27,17 +26,15 @@ ETUDE_INLINE void EpochLoss::on(const StepBegin&) {
 }
 
 ETUDE_INLINE void EpochLoss::on(const BackwardEnd& e) {
-  if (group_.size() < micro_batches_) group_.emplace_back(e.loss, e.batch.size);
+  if (group_.size() < micro_batches_) group_.push_back({e.loss, e.share.value_or(0), e.batch.size});
 }
 
 ETUDE_INLINE void EpochLoss::on(const StepEnd&) {
   std::int64_t examples = 0;
-  for (const auto& [loss, size] : group_) examples += size;
-  const auto micro_batches = static_cast<std::int64_t>(group_.size());
-  // The loss of a micro-batch is the mean of its items over their number in the group; or else its mean,
-  // divided by the number of micro-batches.
-  for (const auto& [loss, size] : group_)
-    losses_.add(loss, static_cast<double>(counts_items_ ? examples : micro_batches * size));
+  for (const auto& part : group_) examples += part.examples;
+  // Of losses that add up to a mean over items, each weighs as all examples of the group.
+  for (const auto& [loss, share, size] : group_)
+    losses_.add(loss, share > 0 ? static_cast<double>(size) / share : static_cast<double>(examples));
   examples_ += examples;
   group_.clear();
 }
@@ -50,9 +47,10 @@ ETUDE_INLINE std::optional<double> EpochLoss::take() {
 }
 
 ETUDE_INLINE EpochLossState EpochLoss::state() {
-  EpochLossState state{losses_.state(), examples_, {}, {}};
-  for (const auto& [loss, size] : group_) {
+  EpochLossState state{losses_.state(), examples_, {}, {}, {}};
+  for (const auto& [loss, share, size] : group_) {
     state.group_losses.push_back(loss.item<double>());
+    state.group_shares.push_back(share);
     state.group_examples.push_back(size);
   }
   return state;
@@ -62,9 +60,11 @@ ETUDE_INLINE void EpochLoss::load_state(const EpochLossState& state) {
   losses_.load_state(state.losses);
   examples_ = state.examples;
   group_.clear();
-  const auto micro_batches = std::min(state.group_losses.size(), state.group_examples.size());
+  const auto micro_batches =
+      std::min({state.group_losses.size(), state.group_shares.size(), state.group_examples.size()});
   for (std::size_t i = 0; i < micro_batches; ++i)
-    group_.emplace_back(at::scalar_tensor(state.group_losses[i], at::kDouble), state.group_examples[i]);
+    group_.push_back({at::scalar_tensor(state.group_losses[i], at::kDouble), state.group_shares[i],
+                      state.group_examples[i]});
   goes_on_ = true;
 }
 

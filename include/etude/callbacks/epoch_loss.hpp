@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "etude/events.hpp"
@@ -19,6 +18,7 @@ struct EpochLossState {
   ETUDE_STRUCT(EpochLossState, (RunningMeanState, losses, "of the update steps"),
                (std::int64_t, examples, "of the update steps", 0),
                (std::vector<double>, group_losses, "of the micro-batches of the update under way"),
+               (std::vector<double>, group_shares, "of their means; 0 where they add up by themselves"),
                (std::vector<std::int64_t>, group_examples, "of these"));
 };
 
@@ -45,10 +45,14 @@ class EpochLoss {
 
   RunningMean losses_;  // each weighted so that their sum is that of the loss of every example
   std::int64_t examples_ = 0;
-  std::vector<std::pair<at::Tensor, std::int64_t>> group_;
+  struct MicroBatch {
+    at::Tensor loss;
+    double share;
+    std::int64_t examples;
+  };
+  std::vector<MicroBatch> group_;
   std::size_t micro_batches_ = 0;  // of the group, without those that an optimizer evaluates again
-  bool counts_items_ = false;
-  bool goes_on_ = false;  // The group under way was begun before the checkpoint.
+  bool goes_on_ = false;           // The group under way was begun before the checkpoint.
 };
 
 }  // namespace etude
