@@ -48,10 +48,12 @@ class FaultList {
     require(std::isfinite(value) && value >= 0, field, value, "a finite number >= 0");
   }
 
-  /// Steps from one thing to the next: a whole number of them, or a share.
-  void interval(std::string_view field, double value) {
-    require(value > 0 && (value < 1 || is_step_count(value)), field, value,
-            "a whole number of steps >= 1, or their share of all steps between 0 and 1");
+  /// From one thing to the next.
+  void interval(std::string_view field, const Interval& value) {
+    std::string_view allowed = "more than nothing and finite";
+    if (value.is_of_steps())
+      allowed = "a whole number of steps >= 1, or their share of all steps between 0 and 1";
+    require(value.is_valid(), field, value, allowed);
   }
   static bool is_step_count(double value) {
     return value == std::floor(value) && std::abs(value) <= 9007199254740992.0;  // 2^53, exact in a double
@@ -120,7 +122,7 @@ inline bool follows_a_metric(SchedulerType type) {
 inline void check_intervals(const TrainingArguments& args, FaultList& found) {
   // Steps of evaluations fall back to those of logging, which then count even if nothing is logged by them.
   const bool evaluates_by_steps = args.eval_strategy == IntervalStrategy::steps;
-  const bool eval_steps_given = args.eval_steps.value_or(0) != 0;
+  const bool eval_steps_given = args.eval_steps.value_or(0) != Interval(0);
   if (args.logging_strategy == IntervalStrategy::steps || (evaluates_by_steps && !eval_steps_given)) {
     found.interval("logging_steps", args.logging_steps);
   }
@@ -200,7 +202,7 @@ ETUDE_INLINE TrainingArguments normalized(TrainingArguments args) {
   if (args.output_dir == "~" || args.output_dir.starts_with("~/")) {
     if (const char* home = std::getenv("HOME")) args.output_dir.replace(0, 1, home);
   }
-  if (args.eval_strategy == IntervalStrategy::steps && args.eval_steps.value_or(0) == 0) {
+  if (args.eval_strategy == IntervalStrategy::steps && args.eval_steps.value_or(0) == Interval(0)) {
     args.eval_steps = args.logging_steps;
   }
   const bool needs_metric = args.load_best_model_at_end || args.save_strategy == SaveStrategy::best ||

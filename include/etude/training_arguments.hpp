@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "etude/interval.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -61,9 +62,9 @@ struct TrainingArguments {
       (double, warmup_steps, "update steps of warmup; below 1, their share of all steps", 0.0),
 
       (IntervalStrategy, eval_strategy, "when to evaluate", IntervalStrategy::no),
-      (std::optional<double>, eval_steps,
-       "update steps from one evaluation to the next; below 1, their share of all steps; unset is "
-       "logging_steps"),
+      (std::optional<Interval>, eval_steps,
+       "from one evaluation to the next, where eval_strategy is steps: update steps, below 1 their share, or "
+       "1ep, 30min; unset is logging_steps"),
       (double, eval_delay, "epochs (steps, if eval_strategy is steps) before the first evaluation", 0.0),
       (bool, eval_on_start, "evaluate before the first step", false),
       (bool, prediction_loss_only, "let evaluation compute the loss alone", false),
@@ -75,8 +76,10 @@ struct TrainingArguments {
       (std::vector<std::string>, include_for_metrics, "what else compute_metrics gets: inputs, loss"),
 
       (SaveStrategy, save_strategy, "when to write a checkpoint", SaveStrategy::steps),
-      (double, save_steps, "update steps from one checkpoint to the next; below 1, their share of all steps",
-       500.0),
+      (Interval, save_steps,
+       "from one checkpoint to the next, where save_strategy is steps: update steps, below 1 their share, or "
+       "1ep, 30min",
+       500),
       (std::optional<std::int64_t>, save_total_limit,
        "checkpoints of this run to keep, the newest and the best always; unset is all"),
       (bool, save_only_model, "write the model without the state that resuming needs", false),
@@ -93,8 +96,10 @@ struct TrainingArguments {
        "whether more of that metric is better; unset is yes unless its name ends in loss"),
 
       (IntervalStrategy, logging_strategy, "when to log", IntervalStrategy::steps),
-      (double, logging_steps, "update steps from one log to the next; below 1, their share of all steps",
-       500.0),
+      (Interval, logging_steps,
+       "from one log to the next, where logging_strategy is steps: update steps, below 1 their share, or "
+       "1ep, 30s",
+       500),
       (bool, logging_first_step, "log the first step too", false),
       (bool, logging_nan_inf_filter, "count a loss that isn't finite as the mean of those before it", true),
       (InputTokens, include_num_input_tokens_seen,

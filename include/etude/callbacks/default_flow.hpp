@@ -3,20 +3,31 @@
 #include <cstdint>
 
 #include "etude/events.hpp"
+#include "etude/interval.hpp"
+#include "etude/interval_timer.hpp"
 
 namespace etude {
 
 /// Asks for logs, evaluations and checkpoints where the strategies of the arguments say so, and for the last
 /// ones where training ends: Hugging Face's `DefaultFlowCallback`, which also does the latter when training
-/// ends early.
+/// ends early. An interval in another unit than steps ends with the first step that completes it; one of
+/// time begins anew in a run that is resumed.
 struct DefaultFlowCallback {
+  void on(const TrainBegin& e) {
+    log_ = evaluate_ = save_ = {};
+    if (e.args.logging_strategy == IntervalStrategy::steps) log_.timer.begin(e, e.args.logging_steps);
+    if (e.args.eval_strategy == IntervalStrategy::steps) evaluate_.timer.begin(e, eval_steps(e));
+    if (e.args.save_strategy == SaveStrategy::steps) save_.timer.begin(e, e.args.save_steps);
+  }
+
   void on(const StepEnd& e) {
     const auto step = e.state.global_step;
     if (step == 1 && e.args.logging_first_step) e.control.should_log = true;
-    if (e.args.logging_strategy == IntervalStrategy::steps && due(step, e.state.logging_steps))
+    if (e.args.logging_strategy == IntervalStrategy::steps && log_.due(e, e.args.logging_steps))
       e.control.should_log = true;
-    if (evaluates_by_steps(e) && due(step, e.state.eval_steps)) e.control.should_evaluate = true;
-    if (e.args.save_strategy == SaveStrategy::steps && due(step, e.state.save_steps))
+    if (e.args.eval_strategy == IntervalStrategy::steps && evaluate_.due(e, eval_steps(e)) && may_evaluate(e))
+      e.control.should_evaluate = true;
+    if (e.args.save_strategy == SaveStrategy::steps && save_.due(e, e.args.save_steps))
       e.control.should_save = true;
     if (step >= e.state.max_steps) {
       e.control.should_training_stop = true;
@@ -34,20 +45,41 @@ struct DefaultFlowCallback {
   void on(const Stop& e) { ask_for_the_last(e); }
 
  private:
-  static bool due(std::int64_t step, std::int64_t interval) { return interval > 0 && step % interval == 0; }
+  struct Flow {
+    IntervalTimer timer = {};
+    std::int64_t asked_at = -1;
 
-  static bool evaluates_by_steps(const Context& e) {
-    return e.args.eval_strategy == IntervalStrategy::steps &&
-           e.args.eval_delay <= static_cast<double>(e.state.global_step);
+    /// Steps need no memory, so that a run that was resumed knows what was due at the step where it begins.
+    static bool due_by_steps(const Context& e, const Interval& interval) {
+      const auto steps = interval.steps(e.state.max_steps);
+      return steps > 0 && e.state.global_step % steps == 0;
+    }
+    bool due(const Context& e, const Interval& interval) {
+      if (interval.is_of_steps() ? !due_by_steps(e, interval) : !timer.due(e, interval)) return false;
+      asked_at = e.state.global_step;
+      return true;
+    }
+    bool was_due(const Context& e, const Interval& interval) const {
+      return asked_at == e.state.global_step || due_by_steps(e, interval);
+    }
+  };
+
+  static Interval eval_steps(const Context& e) { return e.args.eval_steps.value_or(e.args.logging_steps); }
+
+  static bool may_evaluate(const Context& e) {
+    return e.args.eval_delay <= static_cast<double>(e.state.global_step);
   }
 
   // At steps that are due, these have been asked for already.
-  static void ask_for_the_last(const Context& e) {
-    const auto step = e.state.global_step;
-    if (evaluates_by_steps(e) && !due(step, e.state.eval_steps)) e.control.should_evaluate = true;
-    if (e.args.save_strategy == SaveStrategy::steps && !due(step, e.state.save_steps))
+  void ask_for_the_last(const Context& e) const {
+    if (e.args.eval_strategy == IntervalStrategy::steps && may_evaluate(e) &&
+        !evaluate_.was_due(e, eval_steps(e)))
+      e.control.should_evaluate = true;
+    if (e.args.save_strategy == SaveStrategy::steps && !save_.was_due(e, e.args.save_steps))
       e.control.should_save = true;
   }
+
+  Flow log_, evaluate_, save_;
 };
 
 }  // namespace etude

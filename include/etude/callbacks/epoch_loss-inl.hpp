@@ -15,8 +15,7 @@
 
 namespace etude {
 
-ETUDE_INLINE void EpochLoss::begin(const TrainBegin& e, bool anew) {
-  counts_items_ = e.trainer.options().loss.counts_items();
+ETUDE_INLINE void EpochLoss::begin(bool anew) {
   if (anew) forget();
 }
 

@@ -28,7 +28,7 @@ struct EpochLossState {
 class EpochLoss {
  public:
   /// `anew`: nothing of it is from a checkpoint.
-  void begin(const TrainBegin& e, bool anew);
+  void begin(bool anew);
   void on(const StepBegin&);
   void on(const ForwardBegin&) { ++micro_batches_; }
   void on(const BackwardEnd& e);

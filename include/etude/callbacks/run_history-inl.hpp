@@ -25,7 +25,7 @@ ETUDE_INLINE void RunHistoryCallback::on(const TrainBegin& e) {
   const bool anew = !std::exchange(goes_on_, false);
   if (anew && reset_on_train_) history_->reset();
   place_.begin(anew);
-  loss_.begin(e, anew);
+  loss_.begin(anew);
 }
 
 ETUDE_INLINE void RunHistoryCallback::on(const StepBegin& e) {

@@ -240,9 +240,9 @@ ETUDE_INLINE void TrainerCore::set_plan(const TrainPlan& plan) {
   state.max_steps = max_steps;
   state.num_train_epochs = plan.num_train_epochs;
   state.train_batch_size = args.per_device_train_batch_size;
-  state.logging_steps = absolute_steps(args.logging_steps, max_steps);
-  state.eval_steps = absolute_steps(args.eval_steps.value_or(args.logging_steps), max_steps);
-  state.save_steps = absolute_steps(args.save_steps, max_steps);
+  state.logging_steps = args.logging_steps.steps(max_steps);
+  state.eval_steps = args.eval_steps.value_or(args.logging_steps).steps(max_steps);
+  state.save_steps = args.save_steps.steps(max_steps);
 }
 
 ETUDE_INLINE std::unique_ptr<DataLoader> TrainerCore::make_train_dataloader() const {
