@@ -21,7 +21,7 @@ ETUDE_INLINE RunHistoryCallback::RunHistoryCallback(std::shared_ptr<RunHistory> 
   if (!history_) throw ArgumentError("RunHistoryCallback: history is a null pointer");
 }
 
-ETUDE_INLINE void RunHistoryCallback::on(const TrainBegin& e) {
+ETUDE_INLINE void RunHistoryCallback::on(const TrainBegin&) {
   const bool anew = !std::exchange(goes_on_, false);
   if (anew && reset_on_train_) history_->reset();
   place_.begin(anew);
