@@ -1,6 +1,8 @@
 /// Accuracy, precision and recall, gathered over the steps of each evaluation, with the losses in the history
 /// of the run.
 
+#include <fmt/ranges.h>
+
 #include "data/digits.hpp"
 
 using ClassificationMetrics =

@@ -195,9 +195,11 @@ TEST_CASE("evaluate and predict outside of training") {
   trainer.predict(toy::dataset(3));
   CHECK(trainer.callback<Recorder>().letters() == without_spaces("I vvLV vvvP"));
   CHECK(trainer.callback<Recorder>().names() ==
-        "InitEnd EvaluationRunBegin EvaluateBegin PredictionStepBegin PredictionStep PredictionStepBegin "
+        "InitEnd EvaluationRunBegin DataLoaderCreated EvaluateBegin PredictionStepBegin PredictionStep "
+        "PredictionStepBegin "
         "PredictionStep Log "
-        "Evaluate EvaluateEnd EvaluationRunEnd PredictBegin PredictionStepBegin PredictionStep "
+        "Evaluate EvaluateEnd EvaluateAll EvaluationRunEnd DataLoaderCreated PredictBegin "
+        "PredictionStepBegin PredictionStep "
         "PredictionStepBegin "
         "PredictionStep PredictionStepBegin PredictionStep Predict PredictEnd");
 }

@@ -34,7 +34,8 @@ TEST_CASE(
     "disable_tqdm": null, "run_name": null, "seed": 42, "data_seed": null, "full_determinism": false,
     "use_cpu": false, "train_sampling_strategy": "random", "dataloader_drop_last": false,
     "dataloader_num_workers": 0, "dataloader_prefetch_factor": null, "dataloader_pin_memory": true,
-    "label_names": null})");
+    "label_names": null, "label_smoothing_factor": 0.0, "include_num_input_tokens_seen": "no",
+    "auto_find_batch_size": false, "auto_microbatching": false})");
   CHECK(nlohmann::json(etude::to_json_value(TrainingArguments())) == defaults);
 }
 

@@ -135,10 +135,10 @@ class CallbackHandler {
     if constexpr (handles<Plain>)
       // By index and always inlined: with `hana::unpack` compilers keep a call once five callbacks may throw.
       [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
-        (timed<I, Plain>([&]() __attribute__((always_inline)) {
-           detail::deliver(boost::hana::at_c<I>(callbacks_), event);
-         }),
-         ...);
+        if constexpr (is_timed)
+          (timed<I, Plain>([&] { detail::deliver(boost::hana::at_c<I>(callbacks_), event); }), ...);
+        else
+          (detail::deliver(boost::hana::at_c<I>(callbacks_), event), ...);
       }
     (typename detail::HandlersOf<Plain, Callbacks...>::places{});
   }
@@ -149,8 +149,11 @@ class CallbackHandler {
   void call_event_to_all(Event& event, OnError on_error) {
     static_assert(detail::check_event<Event, Callbacks...>());
     [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (timed<I, Event>([&] { detail::deliver_to_all(boost::hana::at_c<I>(callbacks_), event, on_error); }),
-       ...);
+      if constexpr (is_timed)
+        (timed<I, Event>([&] { detail::deliver_to_all(boost::hana::at_c<I>(callbacks_), event, on_error); }),
+         ...);
+      else
+        (detail::deliver_to_all(boost::hana::at_c<I>(callbacks_), event, on_error), ...);
     }
     (typename detail::HandlersOf<Event, Callbacks...>::places{});
   }
@@ -160,10 +163,12 @@ class CallbackHandler {
   constexpr const auto& callbacks() const { return callbacks_; }
 
  private:
+  static constexpr auto clock = detail::clock_place<Callbacks...>();
+  static constexpr bool is_timed = clock < sizeof...(Callbacks);
+
   template <std::size_t I, class Event, class Deliver>
-  [[gnu::always_inline]] constexpr void timed(Deliver deliver) {
-    constexpr auto clock = detail::clock_place<Callbacks...>();
-    if constexpr (clock == sizeof...(Callbacks) || clock == I) {
+  void timed(Deliver deliver) {
+    if constexpr (clock == I) {
       deliver();
     } else {
       using Callback = std::remove_cvref_t<decltype(boost::hana::at_c<I>(callbacks_))>;

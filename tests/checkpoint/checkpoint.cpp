@@ -89,8 +89,8 @@ TEST_CASE(
   CHECK(output.global_step == 10);
   CHECK(torch::equal(weights(second), weights(whole)));
   CHECK(second.callback<toy::Recorder>().count("StepEnd") == 3);
-  CHECK(
-      second.callback<toy::Recorder>().names().starts_with("InitEnd CheckpointLoaded TrainBegin EpochBegin"));
+  CHECK(second.callback<toy::Recorder>().names().find(" CheckpointLoaded TrainBegin EpochBegin ") !=
+        std::string::npos);
   // A path names the checkpoint; this one is older.
   etude::Trainer<> third(saving(folder, 5));
   third.train({.resume_from_checkpoint = folder / "checkpoint-4"});

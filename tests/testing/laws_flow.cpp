@@ -40,8 +40,9 @@ TEST_CASE("the history of a run keeps the laws, and so does what prints it") {
 }
 
 TEST_CASE("modules that the trainer doesn't know are moved within the laws") {
+  const torch::nn::Linear head(2, 2);
   CHECK(broken<etude::MoveModulesToDeviceCallback>(
-            [] { return etude::MoveModulesToDeviceCallback(torch::nn::Linear(2, 2)); }) == nothing);
+            [&] { return etude::MoveModulesToDeviceCallback(head); }) == nothing);
 }
 
 }  // namespace

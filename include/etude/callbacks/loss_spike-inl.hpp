@@ -53,8 +53,10 @@ ETUDE_INLINE void LossSpikeCallback::on(const TrainBegin& e) {
     spikes.clear();
     undone.clear();
     rollbacks_in_a_row = 0;
+    pending.clear();
+    is_half_done = false;
   }
-  count = 0;
+  count = pending.size() - (is_half_done && !pending.empty() ? 1 : 0);
   is_first = true;
   unseen.reset();
   slots.clear();
@@ -81,6 +83,8 @@ ETUDE_INLINE void LossSpikeCallback::on(const BackwardEnd& e) {
   if (!unseen.defined()) {
     unseen = torch::zeros({check_every_n_steps}, e.loss.options().dtype(torch::kDouble));
     slots = unseen.split(1);
+    for (std::size_t i = 0; i < pending.size() && i < slots.size(); ++i) slots[i].fill_(pending[i]);
+    pending.clear();
     if (good_weights.empty()) keep(e);  // It came in the middle of a training.
   }
   const auto loss = e.loss.dim() > 1 ? e.loss.reshape({1}) : e.loss;
@@ -93,7 +97,15 @@ ETUDE_INLINE void LossSpikeCallback::on(const BackwardEnd& e) {
 ETUDE_INLINE void LossSpikeCallback::on(const StepEnd& e) {
   const auto step = e.state.global_step;
   ++count;
+  is_first = true;
   if (step % check_every_n_steps == 0 || step >= e.state.max_steps) look(e);
+}
+
+ETUDE_INLINE void LossSpikeCallback::on(const SaveBegin&) {
+  if (!unseen.defined()) return;
+  is_half_done = !is_first;
+  const auto seen = unseen.cpu();
+  pending.assign(seen.data_ptr<double>(), seen.data_ptr<double>() + count + (is_half_done ? 1 : 0));
 }
 
 ETUDE_INLINE void LossSpikeCallback::on(const TrainEnd&) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "etude/events.hpp"
@@ -52,12 +53,15 @@ struct LossSpikeCallback {
                (std::vector<double>, losses, "those to compare with, the oldest first"),
                (std::vector<std::int64_t>, spikes, "steps that had one"),
                (std::vector<UndoneSteps>, undone, "what was skipped"),
-               (std::int64_t, rollbacks_in_a_row, "since the last good look", 0));
+               (std::int64_t, rollbacks_in_a_row, "since the last good look", 0),
+               (std::vector<double>, pending, "losses since the last look, when a checkpoint is written"),
+               (bool, is_half_done, "the last of them is of an update under way", false));
 
   void on(const TrainBegin& e);
-  void on(const StepBegin&) { is_first = true; }
+  void on(const StepBegin&) { is_first = !std::exchange(is_half_done, false); }
   void on(const BackwardEnd& e);
   void on(const StepEnd& e);
+  void on(const SaveBegin&);
   void on(const TrainEnd&);
 
   torch::Tensor unseen = {};                   ///< Losses of the steps since the last look.

@@ -47,10 +47,23 @@ ETUDE_INLINE void InMemoryRunHistory::reset() {
   kept_.current_epoch = 1;
 }
 
-ETUDE_INLINE nlohmann::ordered_json InMemoryRunHistory::state() const { return to_json_value(kept_); }
+ETUDE_INLINE nlohmann::ordered_json InMemoryRunHistory::state() const {
+  auto state = to_json_value(kept_);
+  auto by_name = nlohmann::ordered_json::object();
+  for (auto& metric : state["metrics"])
+    by_name[metric["name"].get<std::string>()] = std::move(metric["values"]);
+  state["metrics"] = std::move(by_name);
+  return state;
+}
 
 ETUDE_INLINE void InMemoryRunHistory::load_state(const nlohmann::ordered_json& saved) {
-  kept_ = from_json_value<Kept>(saved);
+  auto listed = saved;
+  if (saved.contains("metrics") && saved["metrics"].is_object()) {
+    listed["metrics"] = nlohmann::ordered_json::array();
+    for (const auto& [name, values] : saved["metrics"].items())
+      listed["metrics"].push_back({{"name", name}, {"values", values}});
+  }
+  kept_ = from_json_value<Kept>(listed);
 }
 
 ETUDE_INLINE std::size_t InMemoryRunHistory::index_of(std::string_view name) const {
