@@ -60,6 +60,7 @@ struct Profiler::State {
 
 ETUDE_INLINE Profiler::Profiler(const ProfilerDetails& details) {
   using namespace torch::profiler::impl;
+  if (profilerEnabled()) throw Error("another profiler of LibTorch is at work, and there can be one only");
   const ProfilerConfig config(ProfilerState::KINETO, details.shapes, details.memory);
   std::set<ActivityType> activities{ActivityType::CPU};
   if (details.cuda) activities.insert(ActivityType::CUDA);
@@ -78,6 +79,7 @@ ETUDE_INLINE Profiler::~Profiler() {
 ETUDE_INLINE void Profiler::save(const std::filesystem::path& path) {
   state_->runs = false;
   const auto result = torch::autograd::profiler::disableProfiler();
+  if (!result) throw Error("the trace can't be written: somebody else has ended the profiler");
   auto partial = path;
   partial += ".partial";
   std::error_code fault;

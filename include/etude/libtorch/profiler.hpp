@@ -15,7 +15,7 @@ struct ProfilerDetails {
 
 /// Records the operators that LibTorch runs on this thread, and those of their backward passes, for as long
 /// as it lives. Where LibTorch was built without Kineto, it records what runs on the CPU only. Throws
-/// LibTorch's own error where another profiler is at work.
+/// Error where another profiler is at work.
 class Profiler {
  public:
   explicit Profiler(const ProfilerDetails& details);

@@ -47,23 +47,23 @@ ETUDE_INLINE void InMemoryRunHistory::reset() {
   kept_.current_epoch = 1;
 }
 
+// A list, for objects in a checkpoint are sorted, of one metric each, under its name.
 ETUDE_INLINE nlohmann::ordered_json InMemoryRunHistory::state() const {
   auto state = to_json_value(kept_);
-  auto by_name = nlohmann::ordered_json::object();
-  for (auto& metric : state["metrics"])
-    by_name[metric["name"].get<std::string>()] = std::move(metric["values"]);
-  state["metrics"] = std::move(by_name);
+  for (auto& metric : state["metrics"]) {
+    const auto name = metric["name"].get<std::string>();
+    metric = {{name, std::move(metric["values"])}};
+  }
   return state;
 }
 
 ETUDE_INLINE void InMemoryRunHistory::load_state(const nlohmann::ordered_json& saved) {
-  auto listed = saved;
-  if (saved.contains("metrics") && saved["metrics"].is_object()) {
-    listed["metrics"] = nlohmann::ordered_json::array();
-    for (const auto& [name, values] : saved["metrics"].items())
-      listed["metrics"].push_back({{"name", name}, {"values", values}});
-  }
-  kept_ = from_json_value<Kept>(listed);
+  auto named = saved;
+  if (named.contains("metrics") && named["metrics"].is_array())
+    for (auto& metric : named["metrics"])
+      if (metric.is_object() && metric.size() == 1)
+        metric = {{"name", metric.begin().key()}, {"values", metric.begin().value()}};
+  kept_ = from_json_value<Kept>(named);
 }
 
 ETUDE_INLINE std::size_t InMemoryRunHistory::index_of(std::string_view name) const {
