@@ -134,6 +134,32 @@ TEST_CASE("parts of a loss that is a sum over items aren't weighted twice") {
   CHECK(weight_after(Small(3), args, sum_over_items) == doctest::Approx(whole).epsilon(1e-6));
 }
 
+struct DoublesInputs {
+  void on(etude::ForwardBegin& e) {
+    e.batch.inputs = e.batch.inputs.transform([](const torch::Tensor& x) { return 2 * x; });
+  }
+};
+
+TEST_CASE("what a callback makes of a batch is made once of each part, whatever was begun in vain") {
+  const auto weight = [](const Small& model, bool in_parts) {
+    auto args = descent();
+    args.auto_microbatching = in_parts;
+    Bare<DoublesInputs> trainer(ten(model, args));
+    trainer.train();
+    return model->weight.item<double>();
+  };
+  CHECK(weight(Small(3), true) == doctest::Approx(weight(Small(1000), false)).epsilon(1e-6));
+}
+
+TEST_CASE("auto_microbatching is refused with an optimizer that evaluates whole batches again") {
+  auto args = toy::arguments();
+  args.optim = etude::OptimizerNames::lbfgs;
+  args.auto_microbatching = true;
+  Bare<> trainer(ten(Small(1000), args));
+  CHECK_THROWS_WITH_AS(trainer.train(), doctest::Contains("auto_microbatching is true"),
+                       etude::ArgumentError);
+}
+
 TEST_CASE("auto_microbatching lets an example that has no room by itself be an error") {
   auto args = toy::arguments();
   args.auto_microbatching = true;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/error.hpp"
 #include "etude/interrupt.hpp"
 #include "etude/loop/checkpoints.hpp"
 #include "etude/loop/core.hpp"
@@ -92,6 +93,9 @@ class TrainLoop {
 
     core_.model.train(true);
     if (!core_.optimizer) core_.optimizer = trainer_.derived().create_optimizer();
+    if (core_.args.auto_microbatching && core_.optimizer->needs_closure())
+      throw ArgumentError(
+          "auto_microbatching is true: must be false with an optimizer that evaluates whole batches again");
     core_.lr_scheduler = trainer_.derived().create_scheduler(plan_.max_steps);
     if (checkpoints_.resumes()) checkpoints_.load_rest();
     core_.optimizer->zero_grad();
@@ -189,9 +193,11 @@ class TrainLoop {
 
   void begin_group() {
     if (group_is_resumed_) checkpoints_.load_group_random();
-    if (core_.args.auto_microbatching) core_.remember_group_begin();
-    if (!checkpoints_.may_save()) return;
-    if (core_.accumulation_steps > 1 || core_.args.save_on_exception) core_.remember_group_begin();
+    const bool may_save = checkpoints_.may_save();
+    if (core_.args.auto_microbatching ||
+        (may_save && (core_.accumulation_steps > 1 || core_.args.save_on_exception)))
+      core_.remember_group_begin();
+    if (!may_save) return;
     if (core_.args.save_on_exception) group_begin_ = checkpoints_.group_safe_point();
   }
 

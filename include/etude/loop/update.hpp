@@ -135,8 +135,9 @@ class Update {
   }
 
   void run_micro_batch(Batch& batch) {
-    const auto size = core_.micro_batch_size;
-    if (size == 0 || size >= batch.size) return run_part(batch);
+    if (!core_.args.auto_microbatching) return run_part(batch);
+    // In parts, be it one, so that the batch stays as it is for another attempt.
+    const auto size = core_.micro_batch_size > 0 ? core_.micro_batch_size : batch.size;
     for (std::int64_t first = 0; first < batch.size; first += size) {
       auto part = batch.slice(first, std::min(first + size, batch.size));
       core_.part_share = static_cast<double>(part.size) / static_cast<double>(batch.size);
