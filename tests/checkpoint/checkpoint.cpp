@@ -37,7 +37,7 @@ std::set<std::string> names_in(const std::filesystem::path& folder) {
 }
 
 template <class Trainer>
-torch::Tensor weights(Trainer& trainer) {
+torch::Tensor flat_weights(Trainer& trainer) {
   return torch::nn::utils::parameters_to_vector(trainer.model().parameters()).detach().clone();
 }
 
@@ -87,24 +87,24 @@ TEST_CASE(
   etude::Trainer<toy::Recorder> second(saving(folder, 5));
   const auto output = second.train({.resume_from_checkpoint = true});
   CHECK(output.global_step == 10);
-  CHECK(torch::equal(weights(second), weights(whole)));
+  CHECK(torch::equal(flat_weights(second), flat_weights(whole)));
   CHECK(second.callback<toy::Recorder>().count("StepEnd") == 3);
   CHECK(second.callback<toy::Recorder>().names().find(" CheckpointLoaded TrainBegin EpochBegin ") !=
         std::string::npos);
   // A path names the checkpoint; this one is older.
   etude::Trainer<> third(saving(folder, 5));
   third.train({.resume_from_checkpoint = folder / "checkpoint-4"});
-  CHECK(torch::equal(weights(third), weights(whole)));
+  CHECK(torch::equal(flat_weights(third), flat_weights(whole)));
 }
 
 TEST_CASE("resuming a finished training does nothing more") {
   const toy::Folder folder;
   etude::Trainer<> trainer(saving(folder, 2));
   trainer.train();
-  const auto before = weights(trainer);
+  const auto before = flat_weights(trainer);
   etude::Trainer<toy::Recorder> again(saving(folder, 2));
   CHECK(again.train({.resume_from_checkpoint = true}).global_step == 4);
-  CHECK(torch::equal(weights(again), before));
+  CHECK(torch::equal(flat_weights(again), before));
   CHECK(again.callback<toy::Recorder>().count("StepBegin") == 0);
 }
 
