@@ -129,7 +129,7 @@ TEST_CASE("torch's losses don't compare every output with every target in silenc
     CHECK(loss(row, row).item<double>() == 0);
   }
   // Nor one target with all outputs.
-  CHECK_THROWS_AS(Loss(torch::nn::MSELoss())(row, torch::ones({1})), etude::DataError);
+  CHECK_THROWS_AS(Loss{torch::nn::MSELoss()}(row, torch::ones({1})), etude::DataError);
   // Who writes a loss may mean it.
   const Loss own = [](torch::Tensor output, torch::Tensor target) { return (output - target).sum(); };
   CHECK(own(column, row).item<double>() == 0);

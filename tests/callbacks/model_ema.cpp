@@ -265,10 +265,11 @@ TEST_CASE("buffers are averaged, or are the model's of the moment") {
                         ModelEmaCallback{.use_buffers = use_buffers, .evaluate_during_training = false});
     trainer.train();
     const auto average = trainer.callback<ModelEmaCallback>().average();
-    for (const auto& [name, tensor] : trainer.model().named_buffers())
+    for (const auto& buffer : trainer.model().named_buffers())
       for (const auto& [own, averaged] : average)
-        if (own == name) {
-          CAPTURE(name);
+        if (own == buffer.first) {
+          const auto& tensor = buffer.second;
+          CAPTURE(buffer.first);
           // num_batches_tracked is a count, which is no average in either case.
           CHECK(torch::equal(tensor, averaged) == (!use_buffers || !tensor.is_floating_point()));
         }

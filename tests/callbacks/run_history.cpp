@@ -242,21 +242,21 @@ TEST_CASE("after a restart, in the middle of an accumulation too, the history is
   CHECK(expected.find("eval_loss_epoch") != std::string::npos);
   CHECK(expected.starts_with("epoch 3\n"));
   // A step has 3 ends of a micro-batch that isn't the last, the last of an epoch 2.
-  for (const auto& [event, n] : std::vector<std::pair<std::string, int>>{{"SubstepEnd", 1},
-                                                                         {"SubstepEnd", 8},
-                                                                         {"SubstepEnd", 17},
-                                                                         {"SubstepEnd", 19},
-                                                                         {"StepEnd", 5},
-                                                                         {"StepEnd", 6},
-                                                                         {"EpochEnd", 1},
-                                                                         {"PredictionStep", 1},
-                                                                         {"Evaluate", 2},
-                                                                         {"TrainingRunEpochEnd", 1},
-                                                                         {"EpochBegin", 2}}) {
-    CAPTURE(event);
-    CAPTURE(n);
+  for (const auto& at : std::vector<std::pair<std::string, int>>{{"SubstepEnd", 1},
+                                                                 {"SubstepEnd", 8},
+                                                                 {"SubstepEnd", 17},
+                                                                 {"SubstepEnd", 19},
+                                                                 {"StepEnd", 5},
+                                                                 {"StepEnd", 6},
+                                                                 {"EpochEnd", 1},
+                                                                 {"PredictionStep", 1},
+                                                                 {"Evaluate", 2},
+                                                                 {"TrainingRunEpochEnd", 1},
+                                                                 {"EpochBegin", 2}}) {
+    CAPTURE(at.first);
+    CAPTURE(at.second);
     const toy::Folder folder;
-    REQUIRE(run(folder, {event, n}) == "interrupted");
+    REQUIRE(run(folder, {at.first, at.second}) == "interrupted");
     CHECK(run(folder, {}) == expected);
   }
 }

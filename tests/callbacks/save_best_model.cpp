@@ -131,7 +131,7 @@ TEST_CASE("without load_saved_checkpoint, and after an error, the model stays th
 
 TEST_CASE("a metric that no evaluation has is an error that lists those that there are") {
   const toy::Folder folder;
-  for (const std::size_t epochs : {1, 3}) {
+  for (const auto epochs : {std::size_t{1}, std::size_t{3}}) {
     Trainer trainer(scored(std::vector<double>(epochs, .5), toy::arguments()),
                     SaveBestModelCallback{.save_path = folder / "best", .watch_metric = "eval_f1"});
     try {

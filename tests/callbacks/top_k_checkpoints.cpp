@@ -95,7 +95,7 @@ TEST_CASE("what it can't work with is refused by name") {
   Trainer none(scored(folder, {.5}), TopKCheckpointsCallback{.k = 0});
   CHECK_THROWS_WITH_AS(none.train(), "k is 0: TopKCheckpointsCallback needs at least 1",
                        etude::ArgumentError);
-  for (const std::size_t epochs : {1, 2}) {
+  for (const auto epochs : {std::size_t{1}, std::size_t{2}}) {
     Trainer unknown(scored(folder, std::vector<double>(epochs, .5)),
                     TopKCheckpointsCallback{.watch_metric = "eval_f1"});
     try {

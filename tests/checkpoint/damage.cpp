@@ -134,8 +134,9 @@ TEST_CASE(
     "a checkpoint of which any file is missing, cut or has a flipped bit is refused, and the file named") {
   std::mt19937 random(1);
   const Damaged copy;
-  for (const auto& [name, text] : whole().texts) {
-    CAPTURE(name);
+  for (const auto& file : whole().texts) {
+    const auto& [name, text] = file;
+    CAPTURE(file.first);
     auto damages = cuts(text);
     for (auto& flip : flips(text, random)) damages.push_back(std::move(flip));
     for (const auto& damage : damages) {
@@ -154,8 +155,9 @@ TEST_CASE(
 
 TEST_CASE("a run whose newest checkpoint is damaged goes on from the one before, to the same end") {
   std::mt19937 random(2);
-  for (const auto& [name, text] : whole().texts) {
-    CAPTURE(name);
+  for (const auto& file : whole().texts) {
+    const auto& [name, text] = file;
+    CAPTURE(file.first);
     for (const auto& damage : {std::optional<std::string>(), std::optional(text.substr(0, text.size() / 2)),
                                std::optional(with_flipped_bit(text, random() % text.size(), 3))}) {
       const Damaged copy;
@@ -172,8 +174,9 @@ TEST_CASE("a run whose newest checkpoint is damaged goes on from the one before,
 }
 
 TEST_CASE("a run that is to go on from a damaged checkpoint by its path doesn't begin") {
-  for (const auto& [name, text] : whole().texts) {
-    CAPTURE(name);
+  for (const auto& file : whole().texts) {
+    const auto& [name, text] = file;
+    CAPTURE(file.first);
     const Damaged copy;
     copy.set(name, with_flipped_bit(text, text.size() / 3, 1));
     Run run(copy.folder);
@@ -212,9 +215,10 @@ TEST_CASE("a damaged checkpoint of another program gives an error of ours or a t
       ++refused;
     }
   };
-  for (const auto& [name, text] : whole().texts) {
+  for (const auto& file : whole().texts) {
+    const auto& [name, text] = file;
     if (name == etude::manifest_file) continue;
-    CAPTURE(name);
+    CAPTURE(file.first);
     const bool is_json = name.ends_with(".json");
     auto damages = cuts(text);
     for (std::size_t i = 0; i < (is_json ? std::min<std::size_t>(text.size(), 150) : 30); ++i)

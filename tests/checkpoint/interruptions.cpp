@@ -131,9 +131,11 @@ TEST_CASE(
   const std::map<std::string, int> moments = {
       {"StepEnd", 3}, {"Evaluate", 3}, {"Save", 3}, {"EpochEnd", 1}, {"TrainingRunEpochEnd", 1},
       {"Stop", 1},    {"TrainEnd", 1}};
-  for (const auto& [first, n] : moments)
-    for (const auto& [second, unused] : moments) {
-      CAPTURE(first);
+  for (const auto& stop : moments)
+    for (const auto& later : moments) {
+      const auto& [first, n] = stop;
+      const auto& second = later.first;
+      CAPTURE(stop.first);
       CAPTURE(second);
       const toy::Folder folder;
       Run run(folder, {.event = first, .n = n}, false, 2);

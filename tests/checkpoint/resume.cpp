@@ -84,7 +84,7 @@ TEST_CASE("a run that is resumed from any of its steps ends where the unbroken o
       Run again{.folder = other, .workers = workers};
       const auto resumed = trainer_of(again);
       again.engine.seed(99);
-      torch::manual_seed(step);
+      torch::manual_seed(static_cast<std::uint64_t>(step));
       resumed->train({.resume_from_checkpoint = folder / fmt::format("checkpoint-{}", step)});
       CHECK(outcome_of(*resumed).all == expected.all);
     }

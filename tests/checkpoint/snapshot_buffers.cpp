@@ -17,9 +17,9 @@ TEST_CASE("copies keep their values when the tensors change, and names of one te
   List first = {{"a", tensor}, {"b", tensor}}, second = {{"c", tensor}, {"d", tensor.clone()}};
   buffers.copy({&first, &second});
   tensor.fill_(9);
-  for (const auto& [name, copy] : {first[0], first[1], second[0], second[1]}) {
-    CAPTURE(name);
-    CHECK(torch::equal(copy, torch::tensor({1.0, 2.0})));
+  for (const auto& copy : {first[0], first[1], second[0], second[1]}) {
+    CAPTURE(copy.first);
+    CHECK(torch::equal(copy.second, torch::tensor({1.0, 2.0})));
   }
   CHECK(first[0].second.data_ptr() == first[1].second.data_ptr());
   CHECK(first[0].second.data_ptr() == second[0].second.data_ptr());

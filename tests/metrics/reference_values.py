@@ -145,8 +145,8 @@ lines = [
     f"// scikit-learn {sklearn.__version__}, torchmetrics {torchmetrics.__version__}, torch {torch.__version__.split('+')[0]}.",
     "// Written by reference_values.py.",
     "",
-    "#include <cmath>",
     "#include <cstdint>",
+    "#include <limits>",
     "#include <map>",
     "#include <string>",
     "#include <vector>",
@@ -154,7 +154,7 @@ lines = [
     "// clang-format off",
     "namespace reference {",
     "",
-    "inline const double nan = std::nan(\"\");",
+    "inline constexpr double nan = std::numeric_limits<double>::quiet_NaN();",
 ]
 for name, array in data.items():
     kind = "std::int64_t" if array.dtype.kind == "i" else "double"

@@ -60,8 +60,9 @@ M over(const Examples& examples) {
 void check_same(const etude::Metrics& a, const etude::Metrics& b) {
   REQUIRE(a.size() == b.size());
   REQUIRE_FALSE(a.empty());
-  for (const auto& [name, value] : a) {
-    CAPTURE(name);
+  for (const auto& metric : a) {
+    const auto& [name, value] = metric;
+    CAPTURE(metric.first);
     CHECK(std::isfinite(value));
     CHECK(value == doctest::Approx(b.at(name)).epsilon(1e-12));
   }

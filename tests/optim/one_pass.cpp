@@ -57,10 +57,11 @@ TEST_CASE(
       {"Adagrad by operators", maker<etude::Adagrad>(etude::AdagradOptions{.lr = 0.1, .fused = false})},
       {"RMSprop", maker<etude::RMSprop>(etude::RMSpropOptions{.momentum = 0.9, .centered = true})},
       {"Lion", maker<etude::Lion>(etude::LionOptions{.lr = 0.1})}};
-  for (const auto& [name, make] : makers)
+  for (const auto& named : makers)
     for (const auto type : {torch::kFloat, torch::kDouble})
       for (const std::int64_t size : {37, 40'000}) {  // by our kernel, and by LibTorch's where it has one
-        CAPTURE(name);
+        const auto& make = named.second;
+        CAPTURE(named.first);
         CAPTURE(size);
         const auto at_once = after_three_steps(make, type, size, true),
                    before = after_three_steps(make, type, size, false);

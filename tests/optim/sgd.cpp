@@ -10,13 +10,13 @@ TEST_CASE("SGD equals torch's over 1,000 steps, fused or not") {
     double momentum, dampening, weight_decay;
     bool nesterov;
   };
-  for (const auto& [momentum, dampening, weight_decay, nesterov] :
-       {Case{0, 0, 0, false}, Case{0.9, 0, 0.01, false}, Case{0.9, 0.3, 0.01, false},
-        Case{0.9, 0, 0.01, true}}) {
+  for (const auto& options : {Case{0, 0, 0, false}, Case{0.9, 0, 0.01, false}, Case{0.9, 0.3, 0.01, false},
+                              Case{0.9, 0, 0.01, true}}) {
     for (bool fused : {false, true}) {
-      CAPTURE(momentum);
-      CAPTURE(dampening);
-      CAPTURE(nesterov);
+      const auto& [momentum, dampening, weight_decay, nesterov] = options;
+      CAPTURE(options.momentum);
+      CAPTURE(options.dampening);
+      CAPTURE(options.nesterov);
       CAPTURE(fused);
       COMPARE_WITH_TORCH(torch::optim::SGDOptions,
                          compare::ours<etude::SGD>(etude::SGDOptions{.lr = 0.01,
