@@ -32,4 +32,24 @@ class AnyTrainer {
   ~AnyTrainer() = default;
 };
 
+/// `Trainer` as an AnyTrainer.
+template <class Trainer>
+class AnyTrainerOf final : public AnyTrainer {
+ public:
+  explicit AnyTrainerOf(Trainer& trainer) : trainer_(trainer) {}
+
+  Metrics evaluate(const EvaluateOptions& options) override { return trainer_.derived().evaluate(options); }
+  LossOutput compute_loss(const Batch& batch) override {
+    return trainer_.derived().compute_loss(batch, trainer_.items_in(batch.labels));
+  }
+  void save_model(const std::filesystem::path& directory) const override {
+    trainer_.core_.save_model(directory);
+  }
+  const TrainerOptions& options() const override { return trainer_.core_.options; }
+  const TrainerRunConfig& run_config() const override { return trainer_.core_.run_config; }
+
+ private:
+  Trainer& trainer_;
+};
+
 }  // namespace etude

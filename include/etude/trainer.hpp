@@ -97,12 +97,16 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   /// several datasets, each has its name in the keys ("eval_news_loss"), and the result has the metrics of
   /// all.
   Metrics evaluate(const EvaluateOptions& options = {}) {
+    const auto& datasets = options.eval_dataset.empty() ? core_.options.eval_dataset : options.eval_dataset;
+    const auto evaluate_all = [&] {
+      return EvaluationLoop<TrainerBase>::over(*this, datasets, options.metric_key_prefix,
+                                               options.ignore_keys);
+    };
     return guarded([&] {
-      const auto& datasets = options.eval_dataset.empty() ? core_.options.eval_dataset : options.eval_dataset;
-      if (core_.training) return evaluate_all(datasets, options.metric_key_prefix, options.ignore_keys);
+      if (core_.training) return evaluate_all();
       this->template open<EvaluationRunEnd>();
       raise(EvaluationRunBegin{core_.context()});
-      const auto metrics = evaluate_all(datasets, options.metric_key_prefix, options.ignore_keys);
+      const auto metrics = evaluate_all();
       this->leave(EvaluationRunEnd{core_.context(), metrics});
       return metrics;
     });
@@ -201,19 +205,9 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   LRScheduler* lr_scheduler() { return core_.lr_scheduler.get(); }
   Context context() { return core_.context(); }
 
-  std::int64_t get_num_trainable_parameters() const {
-    std::int64_t count = 0;
-    for (const auto& [name, parameter] : core_.model.named_parameters())
-      if (parameter.requires_grad()) count += parameter.numel();
-    return count;
-  }
+  std::int64_t get_num_trainable_parameters() const { return core_.trainable_parameters(); }
   /// The rate of each parameter group. Throws `ArgumentError` before there is an optimizer.
-  std::vector<double> get_learning_rates() const {
-    if (!core_.optimizer) throw ArgumentError("there is no optimizer before train()");
-    std::vector<double> rates;
-    for (const auto& group : core_.optimizer->param_groups()) rates.push_back(group.lr);
-    return rates;
-  }
+  std::vector<double> get_learning_rates() const { return core_.learning_rates(); }
   /// Writes the weights, and the processing class, to a folder.
   void save_model(const std::filesystem::path& directory) const { core_.save_model(directory); }
   /// Returns when what `save_checkpoint` has begun is on the disk; throws what its writing has thrown.
@@ -225,8 +219,7 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   /// Writes `output_dir/SPLIT_results.json`, and adds the metrics to `all_results.json` beside it.
   void save_metrics(std::string_view split, const Metrics& metrics, bool combined = true) const {
     if (core_.state.is_world_process_zero)
-      etude::save_metrics(core_.options.file_system ? *core_.options.file_system : default_file_system(),
-                          core_.args.output_dir, split, metrics, combined);
+      etude::save_metrics(core_.options.files(), core_.args.output_dir, split, metrics, combined);
   }
   /// The facts of the run: batch sizes, steps of an epoch, ... Those of the last training; empty before it.
   const TrainerRunConfig& run_config() const { return core_.run_config; }
@@ -321,6 +314,8 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   friend class TrainingCheckpoints;
   template <class>
   friend class EvaluationLoop;
+  template <class>
+  friend class AnyTrainerOf;
 
   template <class Callback>
   static constexpr bool lists = []<class... Static>(callbacks<Static...>) {
@@ -375,40 +370,13 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
            !std::same_as<decltype(&Derived::compute_loss), decltype(&TrainerBase::compute_loss)>;
   }
 
-  Metrics evaluate_all(const EvalDatasets& datasets, const std::string& prefix,
-                       const std::vector<std::string>& ignore_keys) {
-    if (datasets.empty()) throw ArgumentError("eval_dataset is not set: an evaluation needs it");
-    const auto keep = core_.args.prediction_loss_only || !core_.options.compute_metrics ? Keep::loss
-                      : core_.args.batch_eval_metrics                                   ? Keep::metrics
-                                                                                        : Keep::all;
-    Metrics all;
-    for (const auto& [name, dataset] : datasets)
-      EvaluationLoop<TrainerBase>(*this, datasets.named() ? prefix + "_" + name : prefix, ignore_keys)
-          .template run<EvaluateBegin, EvaluateEnd>(dataset, keep, [&](Metrics& metrics) {
-            derived().log(metrics);
-            all.update(raise(Evaluate{core_.context(), std::move(metrics)}).metrics);
-          });
-    return raise(EvaluateAll{core_.context(), std::move(all)}).metrics;
+  /// The items that a loss of these labels is divided by, if it is divided by them.
+  std::optional<double> items_in(const Tensors& labels) const {
+    if (!wants_item_count()) return {};
+    return static_cast<double>(count_items(labels));
   }
 
-  struct Any final : AnyTrainer {
-    explicit Any(TrainerBase& trainer) : trainer_(trainer) {}
-    Metrics evaluate(const EvaluateOptions& options) override { return trainer_.derived().evaluate(options); }
-    LossOutput compute_loss(const Batch& batch) override {
-      std::optional<double> items;
-      if (trainer_.wants_item_count()) items = static_cast<double>(count_items(batch.labels));
-      return trainer_.derived().compute_loss(batch, items);
-    }
-    void save_model(const std::filesystem::path& directory) const override {
-      trainer_.core_.save_model(directory);
-    }
-    const TrainerOptions& options() const override { return trainer_.core_.options; }
-    const TrainerRunConfig& run_config() const override { return trainer_.core_.run_config; }
-
-   private:
-    TrainerBase& trainer_;
-  };
-  Any any_{*this};
+  AnyTrainerOf<TrainerBase> any_{*this};
 };
 
 /// Trains a model, and tells the callbacks of its type list about it:

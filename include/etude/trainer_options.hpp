@@ -132,6 +132,8 @@ struct TrainerOptions {
   std::shared_ptr<FileSystem> file_system = nullptr;
   /// Hands a written checkpoint on (uploads it, copies it); called after each save.
   std::function<void(const std::filesystem::path&)> push = {};
+
+  FileSystem& files() const { return file_system ? *file_system : default_file_system(); }
 };
 
 /// How `train()` begins.

@@ -10,6 +10,8 @@
 
 namespace {
 
+using toy::names_in;
+
 etude::TrainingArguments arguments(const toy::Folder& folder) {
   auto args = toy::arguments();
   args.output_dir = folder;
@@ -32,13 +34,6 @@ struct ClassesImpl : torch::nn::Module {
 };
 TORCH_MODULE(Classes);
 
-std::vector<std::string> names_in(const std::filesystem::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    names.push_back(entry.path().filename());
-  return names;
-}
-
 TEST_CASE("predictions and targets of an evaluation, in the order of the dataset") {
   const toy::Folder folder;
   auto options = toy::options(arguments(folder), 2, 4);
@@ -46,7 +41,7 @@ TEST_CASE("predictions and targets of an evaluation, in the order of the dataset
   etude::Trainer<etude::PredictionsToCSVCallback> trainer(options);
   trainer.evaluate();
   CHECK(toy::read_text(folder / "eval_predictions.csv") == "prediction,target\n0,1\n0.5,1.5\n1,2\n1.5,2.5\n");
-  CHECK(names_in(std::string(folder)) == std::vector<std::string>{"eval_predictions.csv"});
+  CHECK(names_in(std::string(folder)) == toy::Names{"eval_predictions.csv"});
 }
 
 TEST_CASE("a prediction without labels has no targets") {

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <random>
-#include <set>
 
 #include "common/full_run.hpp"
 #include "common/toy.hpp"
@@ -12,16 +11,9 @@
 namespace {
 
 using etude::SaveTrainingStateCallback;
-using Names = std::set<std::string>;
 using Trainer = etude::Trainer<SaveTrainingStateCallback>;
-
-Names names_in(const std::filesystem::path& folder) {
-  Names names;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
-    names.insert(entry.path().filename().string());
-  return names;
-}
+using toy::Names;
+using toy::names_in;
 
 struct Run {
   toy::Folder folder = {};

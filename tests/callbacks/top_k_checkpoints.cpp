@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <set>
 
 #include "common/toy.hpp"
 #include "etude/checkpoint/manifest.hpp"
@@ -11,16 +10,9 @@
 namespace {
 
 using etude::TopKCheckpointsCallback;
-using Names = std::set<std::string>;
 using Trainer = etude::Trainer<TopKCheckpointsCallback>;
-
-Names names_in(const std::filesystem::path& folder) {
-  Names names;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
-    names.insert(entry.path().filename().string());
-  return names;
-}
+using toy::Names;
+using toy::names_in;
 
 /// One evaluation a step, with these values.
 etude::TrainerOptions scored(const toy::Folder& folder, std::vector<double> values) {

@@ -2,14 +2,14 @@
 
 #include <doctest/doctest.h>
 
-#include <set>
-
 #include "common/toy.hpp"
 #include "etude/checkpoint/manifest.hpp"
 
 namespace {
 
 using etude::WSDCheckpointCallback;
+using toy::Names;
+using toy::names_in;
 
 struct Rates {
   std::vector<double> rates = {};  // of each step
@@ -26,15 +26,6 @@ etude::TrainingArguments arguments(const std::string& folder, std::int64_t max_s
   args.warmup_steps = 2;
   return args;
 }
-
-std::set<std::string> names_in(const std::filesystem::path& folder) {
-  std::set<std::string> names;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
-    names.insert(entry.path().filename().string());
-  return names;
-}
-using Names = std::set<std::string>;
 
 TEST_CASE("the last step at the peak and the end of the fall are kept") {
   const toy::Folder folder;

@@ -15,6 +15,8 @@
 
 namespace {
 
+using toy::names_in;
+
 etude::TrainerOptions saving(const toy::Folder& folder, std::int64_t steps) {
   auto args = toy::arguments();
   args.output_dir = folder;
@@ -28,12 +30,6 @@ etude::TrainerOptions saving(const toy::Folder& folder, std::int64_t steps) {
   options.model = {};
   options.model_init = [] { return torch::nn::Linear(1, 1); };
   return options;
-}
-
-std::set<std::string> names_in(const std::filesystem::path& folder) {
-  std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.insert(entry.path().filename());
-  return names;
 }
 
 template <class Trainer>

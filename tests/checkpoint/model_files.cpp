@@ -15,15 +15,10 @@ namespace {
 
 using toy::contains;
 using toy::fault_of;
+using toy::names_in;
 
 namespace fs = std::filesystem;
 using State = etude::StateDict;
-
-std::set<std::string> names_in(const fs::path& folder) {
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename());
-  return names;
-}
 
 const torch::Tensor& at(const State& state, const std::string& name) {
   for (const auto& [key, tensor] : state)

@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace toy {
 
@@ -25,6 +27,17 @@ class Folder {
  private:
   std::filesystem::path path_;
 };
+
+using Names = std::set<std::string>;
+
+/// What lies in a folder; nothing if there is none.
+inline Names names_in(const std::filesystem::path& folder) {
+  Names names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    names.insert(entry.path().filename().string());
+  return names;
+}
 
 inline std::string read_text(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);

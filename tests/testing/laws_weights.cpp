@@ -1,11 +1,16 @@
 #include <doctest/doctest.h>
+#include <torch/types.h>
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/silence.hpp"
 #include "common/toy.hpp"
+#include "etude/neftune.hpp"
 #include "etude/testing/laws.hpp"
+#include "etude/testing/laws/problem.hpp"
 
 // The laws of callbacks, kept by those that hold or write weights.
 
@@ -34,6 +39,34 @@ TEST_CASE("what keeps checkpoints and models keeps the laws") {
     options.args.lr_scheduler_kwargs = {{"num_decay_steps", 2}};
   }};
   CHECK(broken<etude::WSDCheckpointCallback>(decays) == nothing);
+}
+
+/// A model whose images get an embedding of their pixels added, which may be noisy.
+struct EmbeddedImpl : torch::nn::Module {
+  explicit EmbeddedImpl(std::shared_ptr<etude::laws::detail::NetImpl> net)
+      : inner(register_module("inner", std::move(net))),
+        embedding(register_module("embedding", etude::NEFTuneEmbedding(2, 16))) {}
+
+  torch::Tensor forward(const torch::Tensor& images) {
+    const auto pixels = (images.flatten(1) > 0).to(torch::kLong);
+    return inner->forward(images + embedding(pixels).mean(1).view_as(images));
+  }
+
+  std::shared_ptr<etude::laws::detail::NetImpl> inner;
+  etude::NEFTuneEmbedding embedding;
+};
+
+TEST_CASE("noise in embeddings keeps the laws") {
+  const Options embedded{
+      .prepare =
+          [](etude::TrainerOptions& options) {
+            options.model_init = [make = options.model_init] {
+              return std::make_shared<EmbeddedImpl>(
+                  std::dynamic_pointer_cast<etude::laws::detail::NetImpl>(make().module()));
+            };
+          },
+      .only_reads = false};
+  CHECK(broken<etude::NEFTuneCallback>(embedded) == nothing);
 }
 
 TEST_CASE("the watch for spikes of the loss keeps the laws") {

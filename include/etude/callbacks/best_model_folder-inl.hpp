@@ -51,8 +51,7 @@ ETUDE_INLINE void BestModelFolder::check(const std::string& option) const {
 ETUDE_INLINE void BestModelFolder::write(const Context& e, const std::vector<NamedTensor>& state,
                                          const BestModelFacts& facts) const {
   const auto& options = e.trainer.options();
-  auto& files = options.file_system ? *options.file_system : default_file_system();
-  FolderWriter writer(files, path_,
+  FolderWriter writer(options.files(), path_,
                       path_.parent_path() / fmt::format(".{}.partial", path_.filename().string()));
   if (options.processing_class) options.processing_class.save(writer.folder());
   write_model_files(writer, state);

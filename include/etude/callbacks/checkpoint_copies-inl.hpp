@@ -16,14 +16,6 @@
 #include "etude/message.hpp"
 
 namespace etude {
-namespace detail {
-
-inline FileSystem& files_of(const Context& e) {
-  const auto& files = e.trainer.options().file_system;
-  return files ? *files : default_file_system();
-}
-
-}  // namespace detail
 
 ETUDE_INLINE void CheckpointCopies::want(const Context& e, const std::string& name) {
   wanted[name] = e.state.global_step;
@@ -47,14 +39,15 @@ ETUDE_INLINE std::vector<std::string> CheckpointCopies::make(const Save& e,
   const auto of = read_manifest(e.checkpoint).global_step;
   for (const auto& [name, step] : std::exchange(begun, {})) {
     if (step != of) continue;  // that was one that nobody was told of
-    if (e.state.is_world_process_zero) copy_checkpoint(detail::files_of(e), e.checkpoint, folder / name);
+    if (e.state.is_world_process_zero)
+      copy_checkpoint(e.trainer.options().files(), e.checkpoint, folder / name);
     names.push_back(name);
   }
   return names;
 }
 
 ETUDE_INLINE void remove_copy(const Context& e, const std::filesystem::path& copy) try {
-  if (e.state.is_world_process_zero) remove_checkpoint(detail::files_of(e), copy);
+  if (e.state.is_world_process_zero) remove_checkpoint(e.trainer.options().files(), copy);
 } catch (const CheckpointError& error) {
   message(e.args, LogLevel::warning, "an old checkpoint is still there: {}", error.what());
 }

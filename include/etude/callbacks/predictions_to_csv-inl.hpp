@@ -83,11 +83,6 @@ inline std::string filled_in(std::string text, std::string_view placeholder, std
 
 }  // namespace detail
 
-ETUDE_INLINE FileSystem& PredictionsToCSVCallback::files(const Context& e) {
-  const auto& own = e.trainer.options().file_system;
-  return own ? *own : default_file_system();
-}
-
 ETUDE_INLINE void PredictionsToCSVCallback::begin(const Context& e, std::string_view prefix) {
   is_whole = false;
   columns.clear();
@@ -96,8 +91,9 @@ ETUDE_INLINE void PredictionsToCSVCallback::begin(const Context& e, std::string_
                                                     std::to_string(e.state.global_step)));
   partial =
       file.parent_path() / fmt::format(".{}.{}.partial", file.filename().string(), detail::random_name());
-  files(e).create_directories(file.parent_path());
-  output = files(e).create(partial);
+  auto& files = e.trainer.options().files();
+  files.create_directories(file.parent_path());
+  output = files.create(partial);
 }
 
 ETUDE_INLINE void PredictionsToCSVCallback::on(const PredictionStep& e) {
@@ -126,15 +122,16 @@ ETUDE_INLINE void PredictionsToCSVCallback::on(const PredictionStep& e) {
 ETUDE_INLINE void PredictionsToCSVCallback::end(const Context& e) {
   const auto written = std::move(output);
   if (!written) return;
-  if (!is_whole) return files(e).remove_all(partial);
+  auto& files = e.trainer.options().files();
+  if (!is_whole) return files.remove_all(partial);
   try {
     written->finish();
-    files(e).rename(partial, file);
+    files.rename(partial, file);
   } catch (const CheckpointError&) {
-    files(e).remove_all(partial);
+    files.remove_all(partial);
     throw;
   }
-  files(e).sync(file.parent_path());
+  files.sync(file.parent_path());
 }
 
 }  // namespace etude

@@ -50,7 +50,6 @@ struct PredictionsToCSVCallback {
  private:
   void begin(const Context& e, std::string_view prefix);
   void end(const Context& e);
-  static FileSystem& files(const Context& e);
 };
 
 }  // namespace etude

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "etude/callbacks/watched_metric.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -29,11 +30,10 @@ struct SaveBestModelCallback {
                (std::optional<double>, best_metric, "watch_metric of the model in the folder"),
                (std::int64_t, best_global_step, "the step at which it was reached", 0),
                (double, best_metric_epoch, "the epoch in which it was reached", 0.0),
-               (bool, found_metric, "some evaluation had the metric", false),
-               (std::string, other_metrics, "what evaluations without it had", ""));
+               (WatchedMetric, watched, "whether evaluations have it"));
 
   void on(const TrainBegin& e);
-  void on(const StepBegin&) { throw_if_missing(); }
+  void on(const StepBegin&) { watched.throw_if_missing(watch_metric); }
   void on(const EvaluateAll& e);
   void on(const TrainError&) { has_failed = true; }
   void on(const TrainEnd& e);
@@ -42,9 +42,6 @@ struct SaveBestModelCallback {
   bool has_saved = false;   ///< The folder has the model of `best_metric`.
   bool is_running = false;
   bool has_failed = false;
-
- private:
-  void throw_if_missing() const;
 };
 
 }  // namespace etude

@@ -1,17 +1,14 @@
 #pragma once
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "etude/callbacks/checkpoint_copies.hpp"
 #include "etude/callbacks/top_k_checkpoints.hpp"
@@ -36,22 +33,14 @@ ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainBegin& e) {
   copies = {};
   candidates.clear();
   ranked.clear();
-  found_metric = false;
-  other_metrics.clear();
+  watched = {};
 }
 
 ETUDE_INLINE void TopKCheckpointsCallback::on(const EvaluateAll& e) {
   if (!is_running) return;
-  const auto found = e.metrics.find(watch_metric);
-  if (found == e.metrics.end()) {
-    std::vector<std::string_view> names;
-    for (const auto& entry : e.metrics) names.push_back(entry.first);
-    other_metrics = fmt::format("{}", fmt::join(names, ", "));
-    return;
-  }
-  found_metric = true;
-  const RankedCheckpoint now{found->second, e.state.global_step};
-  if (!std::isfinite(now.value) || now.global_step == 0) return;
+  const auto value = watched.look(watch_metric, e.metrics);
+  if (!value || !std::isfinite(*value) || e.state.global_step == 0) return;
+  const RankedCheckpoint now{*value, e.state.global_step};
   if (std::ssize(ranked) >= k && !is_before(now, worst()->second)) return;
   auto name = fmt::format("checkpoint-{}-{}={:.4f}", now.global_step, watch_metric, now.value);
   std::ranges::replace(name, '/', '_');
@@ -72,7 +61,7 @@ ETUDE_INLINE void TopKCheckpointsCallback::on(const Save& e) {
 }
 
 ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainEnd&) {
-  if (std::exchange(is_running, false) && !has_failed) throw_if_missing();
+  if (std::exchange(is_running, false) && !has_failed) watched.throw_if_missing(watch_metric);
 }
 
 ETUDE_INLINE bool TopKCheckpointsCallback::is_before(const RankedCheckpoint& a,
@@ -84,12 +73,6 @@ ETUDE_INLINE bool TopKCheckpointsCallback::is_before(const RankedCheckpoint& a,
 ETUDE_INLINE RankedCheckpoints::iterator TopKCheckpointsCallback::worst() {
   return std::ranges::max_element(
       ranked, [&](const auto& a, const auto& b) { return is_before(a.second, b.second); });
-}
-
-ETUDE_INLINE void TopKCheckpointsCallback::throw_if_missing() const {
-  if (!found_metric && !other_metrics.empty())
-    throw MetricError(fmt::format("watch_metric is '{}', and no evaluation has it: must be one of {}",
-                                  watch_metric, other_metrics));
 }
 
 }  // namespace etude

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "etude/callbacks/checkpoint_copies.hpp"
+#include "etude/callbacks/watched_metric.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -37,11 +38,10 @@ struct TopKCheckpointsCallback {
                (CheckpointCopies, copies, "those that are yet to be made"),
                (RankedCheckpoints, candidates, "those that are yet to be written, by name"),
                (RankedCheckpoints, ranked, "those that are there, by name"),
-               (bool, found_metric, "some evaluation had the metric", false),
-               (std::string, other_metrics, "what evaluations without it had", ""));
+               (WatchedMetric, watched, "whether evaluations have it"));
 
   void on(const TrainBegin& e);
-  void on(const StepBegin&) const { throw_if_missing(); }
+  void on(const StepBegin&) const { watched.throw_if_missing(watch_metric); }
   void on(const EvaluateAll& e);
   // Not const: it doesn't matter where this stands among those who add tensors.
   void on(SaveBegin& e) { copies.on(e); }
@@ -55,7 +55,6 @@ struct TopKCheckpointsCallback {
  private:
   bool is_before(const RankedCheckpoint& a, const RankedCheckpoint& b) const;
   RankedCheckpoints::iterator worst();
-  void throw_if_missing() const;
 };
 
 }  // namespace etude

@@ -143,9 +143,22 @@ ETUDE_INLINE void TrainerCore::prepare_machine() const {
   keep_freed_memory();
 }
 
+ETUDE_INLINE std::int64_t TrainerCore::trainable_parameters() const {
+  std::int64_t count = 0;
+  for (const auto& [name, parameter] : model.named_parameters())
+    if (parameter.requires_grad()) count += parameter.numel();
+  return count;
+}
+
+ETUDE_INLINE std::vector<double> TrainerCore::learning_rates() const {
+  if (!optimizer) throw ArgumentError("there is no optimizer before train()");
+  std::vector<double> rates;
+  for (const auto& group : optimizer->param_groups()) rates.push_back(group.lr);
+  return rates;
+}
+
 ETUDE_INLINE void TrainerCore::save_model(const std::filesystem::path& directory) const {
-  save_model_files(directory, model.state_dict(), default_max_shard_size,
-                   options.file_system ? *options.file_system : default_file_system());
+  save_model_files(directory, model.state_dict(), default_max_shard_size, options.files());
   if (options.processing_class) options.processing_class.save(directory);
 }
 

@@ -108,6 +108,9 @@ struct TrainerCore {
   /// The input tokens of a micro-batch that count as seen.
   std::int64_t count_input_tokens(const Batch& batch) const;
 
+  std::int64_t trainable_parameters() const;
+  std::vector<double> learning_rates() const;
+
   /// What the state and the run's facts say of a training that goes as planned.
   void set_plan(const TrainPlan& plan);
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/error.hpp"
 #include "etude/interrupt.hpp"
 #include "etude/libtorch/random.hpp"
 #include "etude/loop/compute_loss.hpp"
@@ -97,6 +98,24 @@ class EvaluationLoop {
         prefix_(std::move(prefix)),
         ignore_keys_(std::move(ignore_keys)) {}
 
+  /// Evaluates on each of the datasets, logs its metrics, and returns those of all.
+  static Metrics over(Trainer& trainer, const EvalDatasets& datasets, const std::string& prefix,
+                      const std::vector<std::string>& ignore_keys) {
+    if (datasets.empty()) throw ArgumentError("eval_dataset is not set: an evaluation needs it");
+    auto& core = trainer.core_;
+    const auto keep = core.args.prediction_loss_only || !core.options.compute_metrics ? Keep::loss
+                      : core.args.batch_eval_metrics                                  ? Keep::metrics
+                                                                                      : Keep::all;
+    Metrics all;
+    for (const auto& [name, dataset] : datasets)
+      EvaluationLoop(trainer, datasets.named() ? prefix + "_" + name : prefix, ignore_keys)
+          .template run<EvaluateBegin, EvaluateEnd>(dataset, keep, [&](Metrics& metrics) {
+            trainer.derived().log(metrics);
+            all.update(trainer.raise(Evaluate{core.context(), std::move(metrics)}).metrics);
+          });
+    return trainer.raise(EvaluateAll{core.context(), std::move(all)}).metrics;
+  }
+
   /// `Begin` and `End` are the events of the scope; `tell` gets the metrics inside it.
   template <class Begin, class End, class Tell>
   EvaluationResult run(const Dataset& dataset, Keep keep, Tell tell) {
@@ -126,9 +145,7 @@ class EvaluationLoop {
       throw DataError(std::string("the dataset to ") + (prefix_ == "test" ? "predict" : "evaluate") +
                       " is empty");
     while (next) {
-      core_.num_items_in_batch.reset();
-      if (trainer_.wants_item_count())
-        core_.num_items_in_batch = static_cast<double>(count_items(next->labels));
+      core_.num_items_in_batch = trainer_.items_in(next->labels);
       auto batch = next->to(core_.device, core_.args.dataloader_pin_memory);
       next = batches.next();
       seen_ += batch.size;

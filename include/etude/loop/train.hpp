@@ -13,6 +13,7 @@
 #include "etude/interrupt.hpp"
 #include "etude/loop/checkpoints.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/loop/evaluate.hpp"
 #include "etude/loop/plan.hpp"
 #include "etude/loop/update.hpp"
 #include "etude/message.hpp"
@@ -244,7 +245,7 @@ class TrainLoop {
     if (checkpoints_.may_save()) evaluation_begin_ = checkpoints_.safe_point();
     core_.control.should_evaluate = false;
     const InterruptionScope evaluating(true);
-    const auto metrics = trainer_.evaluate_all(core_.options.eval_dataset, "eval", {});
+    const auto metrics = EvaluationLoop<Trainer>::over(trainer_, core_.options.eval_dataset, "eval", {});
     evaluation_begin_.reset();
     core_.progress.honouring = false;
     if (core_.lr_scheduler->needs_metric() && core_.progress.started)

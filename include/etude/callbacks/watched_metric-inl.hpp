@@ -1,0 +1,34 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "etude/callbacks/watched_metric.hpp"
+#include "etude/error.hpp"
+#include "etude/linkage.hpp"
+
+namespace etude {
+
+ETUDE_INLINE std::optional<double> WatchedMetric::look(const std::string& name, const Metrics& metrics) {
+  const auto metric = metrics.find(name);
+  if (metric == metrics.end()) {
+    std::vector<std::string_view> names;
+    for (const auto& entry : metrics) names.push_back(entry.first);
+    others = fmt::format("{}", fmt::join(names, ", "));
+    return {};
+  }
+  found = true;
+  return metric->second;
+}
+
+ETUDE_INLINE void WatchedMetric::throw_if_missing(const std::string& name) const {
+  if (!found && !others.empty())
+    throw MetricError(
+        fmt::format("watch_metric is '{}', and no evaluation has it: must be one of {}", name, others));
+}
+
+}  // namespace etude

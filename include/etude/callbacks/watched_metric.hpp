@@ -1,0 +1,28 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "etude/metrics/metrics.hpp"
+#include "etude/reflect/struct.hpp"
+
+namespace etude {
+
+/// Looks for a metric in evaluations, for callbacks that have one among their members: no evaluation needs to
+/// have it, as long as one of them does.
+struct WatchedMetric {
+  ETUDE_STRUCT(WatchedMetric, (bool, found, "some evaluation had the metric", false),
+               (std::string, others, "what evaluations without it had", ""));
+
+  /// Its value, if these metrics of an evaluation have it.
+  std::optional<double> look(const std::string& name, const Metrics& metrics);
+
+  /// Throws MetricError, which lists the names that there are, if there were evaluations and none had it.
+  void throw_if_missing(const std::string& name) const;
+};
+
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/callbacks/watched_metric-inl.hpp"
+#endif
