@@ -221,7 +221,7 @@ TEST_CASE("every event of a training, ours beside Hugging Face's") {
       "InitEnd DataLoaderCreated AccumulationPlanned AccumulationPlanned TrainBegin EpochBegin "
       "AccumulationPlanned BatchFetchBegin BatchFetched BatchFetched "
       "StepBegin ForwardBegin BackwardBegin BackwardEnd SubstepEnd ForwardBegin BackwardBegin BackwardEnd "
-      "GradientsClipped PreOptimizerStep OptimizerStep SchedulerStep StepEnd Log "
+      "GradientsComplete GradientsClipped PreOptimizerStep OptimizerStep SchedulerStep StepEnd Log "
       "EpochEnd DataLoaderCreated EvaluateBegin PredictionStepBegin PredictionStep Log Evaluate EvaluateEnd "
       "EvaluateAll SaveBegin Save TrainingRunEpochEnd "
       "Log CheckpointLoaded TrainEnd");

@@ -121,6 +121,9 @@ class CallbackHandler {
   /// Whether any callback handles `Event`.
   template <class Event>
   static constexpr bool handles = (Handles<Callbacks, Event> || ...);
+  /// Whether any may change it.
+  template <class Event>
+  static constexpr bool writes = (Writes<Callbacks, Event> || ...);
 
   /// Raises `event`: any struct is one. Handlers that take `Event&` may change it, so the caller can read it
   /// afterwards.
@@ -185,6 +188,8 @@ class CallbackHandler<> {
  public:
   template <class Event>
   static constexpr bool handles = false;
+  template <class Event>
+  static constexpr bool writes = false;
   template <class Event>
   constexpr void call_event(Event&&) {}
   template <class Event, class OnError>

@@ -118,6 +118,13 @@ struct BackwardEnd : Context {
 /// A micro-batch that is not the last of its group is done.
 struct SubstepEnd : Context {};
 
+/// Memory ran out (`auto_microbatching`): the gradients of the group are begun anew, in smaller parts. What
+/// was heard of it since `StepBegin` counts no more.
+struct StepRestarted : Context {};
+
+/// The gradients of a group are complete, and not clipped yet.
+struct GradientsComplete : Context {};
+
 /// The gradients of a group are complete, and clipped if that was asked for.
 struct GradientsClipped : Context {
   const at::Tensor& grad_norm;  ///< The L2 norm before clipping, one element on the model's device.
@@ -244,10 +251,10 @@ struct TrainEnd : Context {};
 /// Every event of this page.
 using Vocabulary =
     events<InitEnd, DataLoaderCreated, AccumulationPlanned, TrainBegin, EpochBegin, BatchFetchBegin,
-           BatchFetched, StepBegin, ForwardBegin, BackwardBegin, BackwardEnd, SubstepEnd, GradientsClipped,
-           PreOptimizerStep, OptimizerStep, SchedulerStep, StepEnd, Log, SaveBegin, Save, PushBegin,
-           CheckpointLoaded, EvaluationRunBegin, EvaluateBegin, PredictBegin, PredictionStepBegin,
-           PredictionStep, Evaluate, EvaluateEnd, EvaluateAll, EvaluationRunEnd, Predict, PredictEnd,
-           EpochEnd, TrainingRunEpochEnd, Stop, TrainError, TrainEnd>;
+           BatchFetched, StepBegin, ForwardBegin, BackwardBegin, BackwardEnd, SubstepEnd, StepRestarted,
+           GradientsComplete, GradientsClipped, PreOptimizerStep, OptimizerStep, SchedulerStep, StepEnd, Log,
+           SaveBegin, Save, PushBegin, CheckpointLoaded, EvaluationRunBegin, EvaluateBegin, PredictBegin,
+           PredictionStepBegin, PredictionStep, Evaluate, EvaluateEnd, EvaluateAll, EvaluationRunEnd, Predict,
+           PredictEnd, EpochEnd, TrainingRunEpochEnd, Stop, TrainError, TrainEnd>;
 
 }  // namespace etude

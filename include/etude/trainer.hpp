@@ -50,7 +50,8 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   using Callbacks = typename Composition<List...>::callbacks_list;
   using Handler = typename Composition<List...>::handler;
   using Source = EventSource<Derived, Handler>;
-  using Source::core_, Source::handler_, Source::guarded, Source::is_heard, Source::raise, Source::open;
+  using Source::core_, Source::handler_, Source::guarded, Source::is_heard, Source::is_written, Source::raise,
+      Source::open;
 
  public:
   /// Builds the trainer out of `options` and the callbacks that are given; those of the list that aren't are
@@ -354,6 +355,7 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   /// Trains with the largest batches that memory has room for.
   TrainOutput train_in_memory(const TrainOptions& options) {
     const TrainingSnapshot before(core_);
+    const auto callbacks_before = save_states(this->states());
     for (;;) {
       try {
         return TrainLoop<TrainerBase>(*this).run(options);
@@ -362,6 +364,8 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
       }  // Only behind its handler is the exception gone, and with it what it may hold.
       core_.shrink_batches();
       before.restore();
+      StateReport nothing_new;
+      load_states(callbacks_before, this->states(), nothing_new);
     }
   }
 

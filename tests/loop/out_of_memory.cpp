@@ -2,11 +2,13 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "common/logged.hpp"
 #include "common/toy.hpp"
 #include "etude/libtorch/memory.hpp"
 
@@ -24,12 +26,13 @@ struct SmallImpl : torch::nn::Module {
       seen.add_(x.size(0));
     }
     const auto y = x * weight + noise * torch::randn_like(x);
-    if (x.size(0) > room)
+    if (x.size(0) > room && std::ssize(sizes) > roomy_calls)
       throw c10::OutOfMemoryError({__func__, __FILE__, 0}, "DefaultCPUAllocator: can't allocate memory");
     return y;
   }
   std::int64_t room;
   double noise;
+  std::int64_t roomy_calls = 0;  // so many calls in training have room for everything
   std::vector<std::int64_t> sizes;
   torch::Tensor weight = register_parameter("weight", torch::ones({1}));
   torch::Tensor seen = register_buffer("seen", torch::zeros({}));
@@ -97,6 +100,20 @@ TEST_CASE(
   CHECK(small->seen.item<double>() == roomy->seen.item<double>());
 }
 
+struct CountsBatches {
+  ETUDE_STRUCT(CountsBatches, (std::int64_t, count, "batches that came", 0));
+  void on(const etude::BatchFetched&) { ++count; }
+};
+
+TEST_CASE("auto_find_batch_size gives callbacks the state back that they had") {
+  auto args = toy::arguments();
+  args.auto_find_batch_size = true;
+  Bare<CountsBatches> trainer(ten(Small(8), args), CountsBatches{.count = 100});
+  trainer.train();
+  CHECK(trainer.state().train_batch_size == 8);
+  CHECK(trainer.callback<CountsBatches>().count == 100 + 2 * 4);
+}
+
 TEST_CASE("auto_find_batch_size gives up at one example, and does nothing about other errors") {
   auto args = toy::arguments();
   args.auto_find_batch_size = true;
@@ -122,6 +139,51 @@ TEST_CASE("auto_microbatching makes the update of the whole batch out of parts t
     CHECK(std::ranges::count(small->sizes, 10) == 1);
     CHECK(std::ranges::count(small->sizes, 5) == 1);
   }
+}
+
+struct LogsSizes {
+  void on(const etude::BackwardEnd& e) { e.log("size", static_cast<double>(e.batch.size)); }
+};
+
+TEST_CASE("what callbacks have heard of a group that is begun anew counts once") {
+  const auto train = [](const Small& model, bool in_parts) {
+    auto args = descent();
+    args.gradient_accumulation_steps = 2;
+    args.logging_strategy = etude::IntervalStrategy::steps;
+    args.logging_steps = 1;
+    args.auto_microbatching = in_parts;
+    auto trainer =
+        std::make_unique<Bare<etude::DefaultFlowCallback, LogsSizes, etude::RunHistoryCallback,
+                              etude::LossSpikeCallback, etude::GradientNormMonitor, toy::Recorder>>(
+            ten(model, args), etude::LossSpikeCallback{.check_every_n_steps = 1},
+            etude::GradientNormMonitor{.every_n_steps = 1});
+    trainer->train();
+    return trainer;
+  };
+  Small small(5);
+  small->roomy_calls = 1;  // The first micro-batch is done when memory runs out in the second.
+  const auto whole = train(Small(1000), false), parts = train(small, true);
+  REQUIRE(small->sizes[0] == 10);
+  REQUIRE(small->sizes[1] == 10);
+  REQUIRE(small->sizes[2] == 5);
+  CHECK(parts->callback<toy::Recorder>().count("StepRestarted") == 1);
+  CHECK(parts->callback<toy::Recorder>().count("StepBegin") == 4);
+  const auto same = [](const std::vector<double>& a, const std::vector<double>& b) {
+    REQUIRE(a.size() == b.size());
+    REQUIRE_FALSE(a.empty());
+    for (std::size_t i = 0; i < a.size(); ++i) CHECK(a[i] == doctest::Approx(b[i]).epsilon(1e-6));
+  };
+  const auto history = [](auto& trainer) {
+    return trainer->template callback<etude::RunHistoryCallback>().history().get_metric_values(
+        "train_loss_epoch");
+  };
+  same(history(parts), history(whole));
+  same(parts->callback<etude::LossSpikeCallback>().losses,
+       whole->callback<etude::LossSpikeCallback>().losses);
+  same(toy::logged(parts->state(), "l2_norm/grad/global"),
+       toy::logged(whole->state(), "l2_norm/grad/global"));
+  CHECK(toy::logged(whole->state(), "size") == std::vector<double>{10, 5, 10, 5});
+  CHECK(toy::logged(parts->state(), "size") == std::vector<double>{5, 5, 5, 5});
 }
 
 TEST_CASE("parts of a loss that is a sum over items aren't weighted twice") {

@@ -28,6 +28,11 @@ ETUDE_INLINE void EpochLoss::on(const BackwardEnd& e) {
   if (group_.size() < micro_batches_) group_.push_back({e.loss, e.share.value_or(0), e.batch.size});
 }
 
+ETUDE_INLINE void EpochLoss::on(const StepRestarted&) {
+  group_.clear();
+  micro_batches_ = 0;
+}
+
 ETUDE_INLINE void EpochLoss::on(const StepEnd&) {
   std::int64_t examples = 0;
   for (const auto& part : group_) examples += part.examples;

@@ -32,6 +32,7 @@ class EpochLoss {
   void on(const StepBegin&);
   void on(const ForwardBegin&) { ++micro_batches_; }
   void on(const BackwardEnd& e);
+  void on(const StepRestarted&);
   void on(const StepEnd&);
 
   /// The mean, unless there was no update; it begins anew.

@@ -60,6 +60,7 @@ struct LossSpikeCallback {
   void on(const TrainBegin& e);
   void on(const StepBegin&) { is_first = !std::exchange(is_half_done, false); }
   void on(const BackwardEnd& e);
+  void on(const StepRestarted&) { is_first = true; }
   void on(const StepEnd& e);
   void on(const SaveBegin&);
   void on(const TrainEnd&);

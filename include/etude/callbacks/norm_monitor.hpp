@@ -48,21 +48,15 @@ class NormLogger {
 /// and interval are those of Composer's OptimizerMonitor, which sees the gradients after clipping; so does
 /// ClippedGradientNormMonitor. A log has the mean over the steps since the last one. In between it costs
 /// nothing, and it leaves the trainer the way of clipping that is fastest.
-///
-/// It hears `BackwardEnd`, which a trainer that overrides `training_step` has to raise.
 struct GradientNormMonitor {
   ETUDE_STRUCT(GradientNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",
                 NormDetail::global),
-               (std::int64_t, every_n_steps, "update steps from one look to the next", 10),
-               (std::int64_t, micro_batches_left, "batches of the step under way that are not done", 0));
+               (std::int64_t, every_n_steps, "update steps from one look to the next", 10));
 
   void on(const TrainBegin& e) { norms.begin(e, every_n_steps); }
-  void on(const BatchFetchBegin&) { micro_batches_left = 0; }
-  void on(const BatchFetched&) { ++micro_batches_left; }
-  void on(const BackwardEnd& e) {
-    if (--micro_batches_left == 0 && (e.state.global_step + 1) % every_n_steps == 0)
-      norms.log(e, norm_detail);
+  void on(const GradientsComplete& e) {
+    if ((e.state.global_step + 1) % every_n_steps == 0) norms.log(e, norm_detail);
   }
   void on(const TrainEnd&) { norms.end(); }
 

@@ -69,6 +69,16 @@ class EventSource {
     return is_heard_by_trainer<Event>() || Handler::template handles<Event>;
   }
 
+  /// Whether anybody may change `Event`.
+  template <class Event>
+  static consteval bool is_written() {
+    if constexpr (is_heard_by_trainer<Event>()) {
+      return Writes<Derived, Event> || Handler::template writes<Event>;
+    } else {
+      return Handler::template writes<Event>;
+    }
+  }
+
   // By force, for a trainer inherits this privately.
   Derived& derived() { return (Derived&)*this; }
 

@@ -12,6 +12,7 @@
 #include "etude/interrupt.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/metrics/pending_logs.hpp"
 #include "etude/stop_training.hpp"
 
 namespace etude {
@@ -36,9 +37,8 @@ class Update {
       group_.push_back(std::move(*batch));
     }
     core_.group_size = static_cast<std::int64_t>(group_.size());
-    // Counted before the labels go to a device, which nobody waits for then; but who hears of a batch may
-    // change them.
-    constexpr bool may_change = Trainer::template is_heard<BatchFetched>();
+    // Counted before the labels go to a device, which nobody waits for then, unless somebody may change them.
+    constexpr bool may_change = Trainer::template is_written<BatchFetched>();
     core_.num_items_in_batch.reset();
     if (!may_change) count_items();
     for (auto& batch : group_) {
@@ -59,18 +59,22 @@ class Update {
     if (!resume()) core_.losses.clear();
     if (!core_.args.auto_microbatching) return run_micro_batches();
     for (;;) {
+      AttemptLogs logs(core_);
       try {
         return run_micro_batches();
       } catch (...) {
         if (!core_.shrink_parts(std::current_exception(), largest_batch())) throw;
       }  // Only behind its handler is the exception gone, and with it what it may hold.
+      logs.drop();
       core_.return_to_group_begin();
+      trainer_.raise(StepRestarted{core_.context()});
     }
   }
 
   /// One update out of the gradients that were added up; afterwards the training is at `next`.
   void step(const DataPosition& next, double epoch) {
     auto& optimizer = *core_.optimizer;
+    trainer_.raise(GradientsComplete{core_.context()});
     if (core_.args.max_grad_value > 0) {
       core_.grad_norm = optimizer.grad_norm();
       optimizer.clip_grad_value(core_.args.max_grad_value);
@@ -102,6 +106,21 @@ class Update {
   }
 
  private:
+  /// Keeps what callbacks log of an attempt apart, until it is known whether it counts.
+  struct AttemptLogs {
+    explicit AttemptLogs(TrainerCore& core_) : core(core_), before(std::exchange(core.pending_logs, {})) {}
+    AttemptLogs(const AttemptLogs&) = delete;
+    AttemptLogs& operator=(const AttemptLogs&) = delete;
+    ~AttemptLogs() {
+      before.merge(std::exchange(core.pending_logs, {}));
+      core.pending_logs = std::move(before);
+    }
+    void drop() { core.pending_logs = {}; }
+
+    TrainerCore& core;
+    PendingLogs before;
+  };
+
   /// Whether somebody may look at the gradients between clipping and the next `zero_grad`.
   static constexpr bool gradients_are_seen =
       Trainer::template is_heard<GradientsClipped>() || Trainer::template is_heard<PreOptimizerStep>() ||
