@@ -54,9 +54,8 @@ struct TrainingArguments {
       (double, max_grad_value, "clip each element of the gradients to this magnitude; 0 is off", 0.0),
 
       (double, label_smoothing_factor,
-       "share of each label that is spread over all classes, from 0 to below 1; 0 is off. Labels are "
-       "compared with "
-       "the outputs as they are: a model that shifts them in its own loss needs a loss of yours instead",
+       "share of each label that is spread over all classes, from 0 to below 1; 0 is off; each label stands "
+       "where its output does: a causal language model's are shifted before",
        0.0),
 
       (SchedulerType, lr_scheduler_type, "how the learning rate goes", SchedulerType::linear),
