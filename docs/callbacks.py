@@ -13,8 +13,8 @@ PAGE = ROOT / "docs" / "callbacks.md"
 BEGINNING = """# Callbacks
 
 All of Etude's callbacks, out of their headers (`docs/callbacks.py` writes this page). `#include <etude/etude.hpp>` has them all.
-Options are members, by name: `etude::EarlyStoppingCallback{.early_stopping_patience = 3}`. State is what a callback changes itself; it is
-saved with checkpoints and comes back with them, and so do options, but for those that are given besides. An event in bold is one that the
+Options are members, by name: `etude::EarlyStoppingCallback{.early_stopping_patience = 3}`. State is what a callback changes itself. Both are
+saved with checkpoints and come back with them, but for what is "Given" and what a constructor takes. An event in bold is one that the
 callback may change.
 
 """
@@ -202,7 +202,7 @@ def entry(name):
     if options:
         text += table("Option", options)
     if given:
-        text += table("Given besides" if options else "Given", given)
+        text += table("Given", given)
     if state:
         text += "State: " + ", ".join(f"`{field}` ({words})" for field, _, words in state) + ".\n\n"
     elif any("load_state(const" in ALL[each][3] for each in family):
