@@ -87,7 +87,9 @@ def declared(body):
 def members(body):
     """(name, default, help) of the public members that have a docstring, above or behind them."""
     public = re.split(r"^ (?:private|protected):", body, maxsplit=1, flags=re.M)[0]
-    pattern = r"((?:^  ///.*\n)*)^  (?! |static|using|friend|explicit)(.+?)\s(\w+)(?:\s*=\s*([^;\n]+)|\{\})?;[ ]*(///< .*(?:\n {20,}///<.*)*)?"
+    above, default = r"((?:^  ///.*\n)*)", r"(?:\s*=\s*([^;\n]+)|\{\})?"
+    behind = r"[ ]*(///< .*(?:\n {20,}///<.*)*)?"
+    pattern = above + r"^  (?! |static|using|friend|explicit)(.+?)\s(\w+)" + default + ";" + behind
     for above, type_name, name, default, behind in re.findall(pattern, public, re.M):
         is_function = "(" in re.sub(r"<.*>", "", type_name)
         if not is_function and (words := plain(re.sub("///<?", "", above + behind))):
@@ -113,7 +115,7 @@ def code_of(path):
 
 def constructors(name, body):
     """(how it is called, help) of the constructors that take something or have a docstring."""
-    pattern = r"((?:^  ///.*\n)*)(?:^  template <.*>\n)?(?:^    requires[^;{]*?\n)?(?=^  (?:explicit )?\w+\()^  (explicit )?" + name + r"\("
+    pattern = r"((?:^  ///.*\n)*)(?:^  template <.*>\n(?:^    requires[^;{]*?\n)?)?^  (?:explicit )?" + name + r"\("
     for match in re.finditer(pattern, body, re.M):
         taken = plain(balanced(body, match.end() - 1))
         words = plain(match[1].replace("///", ""))
