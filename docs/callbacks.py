@@ -13,8 +13,9 @@ PAGE = ROOT / "docs" / "callbacks.md"
 BEGINNING = """# Callbacks
 
 All of Etude's callbacks, out of their headers (`docs/callbacks.py` writes this page). `#include <etude/etude.hpp>` has them all.
-Options are members, by name: `etude::EarlyStoppingCallback{.early_stopping_patience = 3}`. Those in the first table of each are saved
-with checkpoints and come back with them. An event in bold is one that the callback may change.
+Options are members, by name: `etude::EarlyStoppingCallback{.early_stopping_patience = 3}`. State is what a callback changes itself. Both are
+saved with checkpoints and come back with them, but for what is "Given" and what a constructor takes. An event in bold is one that the
+callback may change.
 
 """
 
@@ -27,6 +28,8 @@ def balanced(text, start):
         if quoted:
             i += c == "\\"
             quoted = c != '"'
+        elif text.startswith("'\"'", i):
+            i += 2
         elif c == '"':
             quoted = True
         elif c in "([{":
@@ -72,75 +75,158 @@ def cell(text):
     return text.replace("|", "\\|")
 
 
-def fields(body):
-    """(name, default, help) of what ETUDE_STRUCT declares, and of members that stand before the handlers."""
-    reflected, others = [], []
+def declared(body):
+    """(name, default, help) of what ETUDE_STRUCT declares, and their types."""
     at = body.find("ETUDE_STRUCT(")
-    if at >= 0:
-        for entry in parts(balanced(body, body.index("(", at)))[1:]:
-            entry = parts(entry[1:-1])
-            reflected.append((entry[1], entry[3] if len(entry) > 3 else "", literal(entry[2])))
-    public = body.split("void on(")[0]
-    for member in re.finditer(r"^  [\w:<>, ()&*]+?\s(\w+)(?:\s*=\s*([^;\n]+)|\{\})?;\s*///< (.*(?:\n\s+///<.*)*)", public, re.M):
-        others.append((member[1], (member[2] or "").strip(), plain(member[3].replace("///<", ""))))
-    return reflected, others
+    if at < 0:
+        return [], []
+    entries = [parts(entry[1:-1]) for entry in parts(balanced(body, body.index("(", at)))[1:]]
+    return [(entry[1], ", ".join(entry[3:]), literal(entry[2])) for entry in entries], [entry[0] for entry in entries]
 
 
-def callbacks(path):
-    text = path.read_text()
-    pattern = r"((?:^///.*\n)+)((?:template <.*>\n(?:  requires.*\n)*)?)^(?:struct|class) (\w+)([^;{]*)\{"
-    for match in re.finditer(pattern, text, re.M):
-        body = body_of(text, match.end(3))
-        events = re.findall(r"\bvoid on\((const )?([\w:]+)&", body)
-        is_a_part = re.search("allbacks? that (have|has) one", plain(match[1].replace("///", "")))
-        if not events or is_a_part or match[3].endswith("Base"):
+def members(body):
+    """(name, default, help) of the public members that have a docstring, above or behind them."""
+    public = re.split(r"^ (?:private|protected):", body, maxsplit=1, flags=re.M)[0]
+    above, default = r"((?:^  ///.*\n)*)", r"(?:\s*=\s*([^;\n]+)|\{\})?"
+    behind = r"[ ]*(///< .*(?:\n {20,}///<.*)*)?"
+    pattern = above + r"^  (?! |static|using|friend|explicit)(.+?)\s(\w+)" + default + ";" + behind
+    for above, type_name, name, default, behind in re.findall(pattern, public, re.M):
+        is_function = "(" in re.sub(r"<.*>", "", type_name)
+        if not is_function and (words := plain(re.sub("///<?", "", above + behind))):
+            yield name, default.strip(), words[0].lower() + words[1:].rstrip(".")
+
+
+def changes(code, name):
+    """Whether a callback's code changes its member."""
+    field = rf"(?<![\w.>])(?<![\w>&*] ){name}"
+    assigned = rf"{field}(\[[^\]]*\])?(\.\w+)?\s*(=[^=]|[-+*/|]=|\+\+|--)|(\+\+|--){name}\b|= {name} = "
+    called = rf"{field}\.(push|pop|emplace|insert|erase|assign|clear|reset|open|begin(?!\(\)))\w*\("
+    return re.search(f"{assigned}|{called}", code) is not None
+
+
+def code_of(path):
+    """All that is in a header and in its definitions but what is declared."""
+    inline = path.with_name(path.stem + "-inl.hpp")
+    code = path.read_text() + (inline.read_text() if inline.exists() else "")
+    for match in reversed(list(re.finditer(r"ETUDE_STRUCT\(", code))):
+        code = code[: match.end()] + code[match.end() + len(balanced(code, match.end() - 1)) :]
+    return code
+
+
+def constructors(name, body):
+    """(how it is called, help) of the constructors that take something or have a docstring."""
+    pattern = r"((?:^  ///.*\n)*)(?:^  template <.*>\n(?:^    requires[^;{]*?\n)?)?^  (?:explicit )?" + name + r"\("
+    for match in re.finditer(pattern, body, re.M):
+        taken = plain(balanced(body, match.end() - 1))
+        words = plain(match[1].replace("///", ""))
+        if taken or words:
+            yield taken, words
+
+
+PATTERN = r"((?:^///.*\n)+|^)((?:template <.*>\n(?:  requires.*\n)*)?)^(?:struct|class) (\w+)([^;{]*)\{"
+
+
+def structs():
+    """Every struct and class of the headers, by name: docstring, template, bases, body and header."""
+    found = {}
+    for path in sorted(HEADERS.rglob("*.hpp")):
+        if path.name.endswith("-inl.hpp"):
             continue
-        doc = "\n".join(line[3:].strip() for line in match[1].splitlines())
-        name = match[3]
-        if match[2]:
-            parameters = parts(re.search("<(.*)>", match[2])[1])
-            name += "<" + ", ".join(p.split("=")[0].split()[-1] + "..." * ("..." in p) for p in parameters) + ">"
-        yield name, doc, fields(body), [(event, not const) for const, event in events], path, match[4].strip(" :")
+        text = path.read_text()
+        for match in re.finditer(PATTERN, text, re.M):
+            bases = re.findall(r"(?:public |^|: )(\w+)", re.sub(r"<.*>", "", match[4].replace(" final", "")))
+            found.setdefault(match[3], (match[1], match[2], bases, body_of(text, match.end(3)), path))
+    return found
 
 
-def entry(name, doc, options, events, path, bases):
-    text = f"## {name}\n\n`etude/{path.relative_to(HEADERS)}`"
-    if bases := re.findall(r"public (\w+)|^(\w+)", bases):
-        names = [a or b for a, b in bases]
-        text += f", a `{names[0]}`" if names[0] not in ("final", "passive") else ""
-    text += "\n\n" + doc.strip() + "\n\n"
-    heard = ", ".join(f"**`{event}`**" if writes else f"`{event}`" for event, writes in dict(events).items())
-    text += f"Events: {heard}\n\n"
-    for rows, kind in zip(options, ("Saved", "Given")):
-        if rows:
-            text += f"| {kind} | Default | Meaning |\n|---|---|---|\n"
-            for field, default, meaning in rows:
-                text += f"| `{field}` | {'`' + cell(default) + '`' if default else ''} | {cell(meaning)} |\n"
-            text += "\n"
-    return text
+ALL = structs()
+
+
+def with_bases(name):
+    """A struct and those that it derives from, the furthest first."""
+    return [each for base in ALL[name][2] if base in ALL for each in with_bases(base)] + [name]
+
+
+def events_of(name):
+    heard = {}
+    for each in with_bases(name):
+        for const, event in re.findall(r"\bvoid on\((const )?([\w:]+)&", ALL[each][3]):
+            heard[event] = not const
+    return heard
+
+
+def is_callback(name):
+    doc, _, _, _, path = ALL[name]
+    folder = path.relative_to(HEADERS).parts[0]
+    if folder in ("loop", "testing") or path.name in ("filters.hpp", "callback.hpp") or name.endswith("Base"):
+        return False
+    is_a_part = re.search("allbacks? that (have|has) one", plain(doc.replace("///", "")))
+    return doc and not is_a_part and bool(events_of(name))
+
+
+def table(heading, rows):
+    text = f"| {heading} | Default | Meaning |\n|---|---|---|\n"
+    for name, default, meaning in rows:
+        text += f"| `{name}` | {'`' + cell(default) + '`' if default else ''} | {cell(meaning)} |\n"
+    return text + "\n"
+
+
+def options_and_state(name):
+    """What a person chooses, and what the callback changes itself: the latter is declared behind the former."""
+    code = code_of(ALL[name][4])
+    fields, types = declared(ALL[name][3])
+    is_state = [(kind in ALL and declared(ALL[kind][3])[0]) or changes(code, field[0]) for field, kind in zip(fields, types)]
+    first = ([bool(each) for each in is_state] + [True]).index(True)
+    given = [member for member in members(ALL[name][3]) if not changes(code, member[0])]
+    return fields[:first], given, fields[first:]
+
+
+def entry(name):
+    doc, template, _, body, path = ALL[name]
+    title = name
+    if template:
+        parameters = parts(re.search("<(.*)>", template)[1])
+        title += "<" + ", ".join(p.split("=")[0].split()[-1] + "..." * ("..." in p) for p in parameters) + ">"
+    text = f"## {title}\n\n`etude/{path.relative_to(HEADERS)}`\n\n"
+    text += "\n".join(line[3:].strip() for line in doc.splitlines()).strip() + "\n\n"
+    text += "Events: " + ", ".join(f"**`{e}`**" if writes else f"`{e}`" for e, writes in events_of(name).items()) + "\n\n"
+
+    family = [each for each in with_bases(name) if each == name or each.endswith("Base")]
+    made = [made for each in family for made in constructors(each, ALL[each][3])]
+    for taken, words in made:
+        text += f"- `{name}({taken})`" + (f": {words}\n" if words else "\n")
+    text += "\n" if made else ""
+    for taken, _ in made:
+        for type_name in re.findall(r"\b(\w+Options)\b", taken):
+            text += table(f"`{type_name}`", list(members(ALL[type_name][3])))
+
+    options, given, state = options_and_state(name)
+    if options:
+        text += table("Option", options)
+    if given:
+        text += table("Given", given)
+    if state:
+        text += "State: " + ", ".join(f"`{field}` ({words})" for field, _, words in state) + ".\n\n"
+    elif any("load_state(const" in ALL[each][3] for each in family):
+        text += "State: what `state()` gives.\n\n"
+    return title, text
 
 
 def page():
-    found = {}
-    for path in sorted(HEADERS.rglob("*.hpp")):
-        folder = path.relative_to(HEADERS).parts[0]
-        if path.name.endswith("-inl.hpp") or folder in ("loop", "testing") or path.name in ("filters.hpp", "callback.hpp"):
-            continue
-        for callback in callbacks(path):
-            found[callback[0]] = callback
-    bases = " ".join(callback[-1] for callback in found.values())
-    found = {name: entry(*callback) for name, callback in found.items() if not re.search(rf"\b{name}\b", bases)}
+    bases = {base for _, _, names, _, _ in ALL.values() for base in names}
+    found = dict(entry(name) for name in ALL if name not in bases and is_callback(name))
     return BEGINNING + "\n".join(found[name] for name in sorted(found, key=str.lower)).rstrip() + "\n", len(found)
 
 
 def unknown_names():
-    """What the pages call etude::NAME, and no header has."""
+    """What the pages call etude::NAME, args.NAME or {.NAME = ...}, and no header has."""
     words = set()
     for path in HEADERS.rglob("*.hpp"):
         words.update(re.findall(r"\w+", path.read_text()))
-    pages = [ROOT / "README.md", ROOT / "docs" / "porting.md"]
-    named = {name for path in pages for name in re.findall(r"etude::(?:metrics::)?(\w+)", path.read_text())}
-    return sorted(named - words - {"compiled", "pch", "etude"})
+    pages = "".join((ROOT / page).read_text() for page in ("README.md", "docs/porting.md"))
+    named = set(re.findall(r"(?:etude::(?:metrics::)?|[{ ]\.)(\w+)", pages)) - {"compiled", "pch", "etude"}
+    arguments = {field for field, _, _ in declared(ALL["TrainingArguments"][3])[0]}
+    return sorted(named - words) + sorted("args." + name for name in set(re.findall(r"\bargs\.(\w+)", pages)) - arguments)
 
 
 def main():
