@@ -76,6 +76,25 @@ struct WithinSteps {
   Steps steps = {};
 };
 
+TEST_CASE("steps are counted from the beginning, also by a timer that hasn't heard of it") {
+  struct Late {
+    Interval interval;
+    etude::IntervalTimer timer = {};
+    Steps steps = {};
+    void on(const etude::StepEnd& e) {
+      if (e.state.global_step >= 12 && timer.due(e, interval)) steps.push_back(e.state.global_step);
+    }
+  };
+  const auto due_late = [](const Interval& interval) {
+    etude::Trainer<Late> trainer(twenty_steps(), Late{.interval = interval});
+    trainer.train();
+    return trainer.template callback<Late>().steps;
+  };
+  CHECK(due_late(6) == Steps{12, 18});
+  CHECK(due_late(8) == Steps{16});
+  CHECK(due_late("6sp") == Steps{15, 18});  // Of these it can't know what had passed before.
+}
+
 TEST_CASE("before the end of a step, steps are due within it, and anything else in the one that follows") {
   const auto due_within = [](const Interval& interval) {
     etude::Trainer<WithinSteps> trainer(twenty_steps(), WithinSteps{.interval = interval});
@@ -139,6 +158,19 @@ TEST_CASE("a time is measured on the clock of the training") {
   CHECK(steps.size() >= 6);  // 20 steps of at least 20 ms are 8 times 50 ms; a slow step may end two.
   CHECK(steps.size() < 20);
   CHECK(steps.front() <= 3);
+}
+
+TEST_CASE("the time before a checkpoint counts where a run is resumed") {
+  const toy::Folder folder;
+  auto options = twenty_steps();
+  options.args.output_dir = folder;
+  options.args.save_strategy = etude::SaveStrategy::steps;
+  options.args.save_steps = 10;
+  etude::Trainer<Slow, Listener>(options, Listener{.interval = "1h"}).train();
+  options.model = toy::Line();
+  etude::Trainer<Slow, Listener> resumed(options, Listener{.interval = "1h"});
+  resumed.train({.resume_from_checkpoint = (folder / "checkpoint-10").string()});
+  CHECK(resumed.callback<Listener>().timer.passed >= .4);  // 10 steps of at least 20 ms, twice
 }
 
 TEST_CASE("where it is asked rarely, it is due once for all that has passed") {

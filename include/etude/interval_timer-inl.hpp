@@ -42,7 +42,10 @@ ETUDE_INLINE void IntervalTimer::begin(const Context& e, const Interval& interva
 
 ETUDE_INLINE bool IntervalTimer::due(const Context& e, const Interval& interval) {
   if (!interval.is_valid()) return false;
-  if (unit != interval.unit()) begin(e, interval);
+  if (unit != interval.unit()) {
+    begin(e, interval);
+    if (interval.is_of_steps() && passed > 0) --passed;  // It may be this step that ends one.
+  }
   return passes(e, interval, position(e, interval));
 }
 
