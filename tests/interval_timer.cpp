@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -62,6 +63,81 @@ TEST_CASE("a timer is due where its interval ends, in each unit, and in every tr
   CHECK(due(21) == Steps{});
 }
 
+/// Asked before the end of steps, of which one may be given up.
+struct WithinSteps {
+  ETUDE_STRUCT(WithinSteps, (Interval, interval, "how often"), (etude::IntervalTimer, timer, "its timer"),
+               (std::int64_t, given_up, "the step that ends the training; 0: none", 0));
+  void on(const etude::TrainBegin& e) { timer.begin(e, interval, "interval"); }
+  void on(const etude::PreOptimizerStep& e) {
+    const auto step = e.state.global_step + 1;
+    if (timer.due_in_step(e, interval)) steps.push_back(step);
+    if (step == given_up) throw etude::StopTraining("enough");
+  }
+  Steps steps = {};
+};
+
+TEST_CASE("steps are counted from the beginning, also by a timer that hasn't heard of it") {
+  struct Late {
+    Interval interval;
+    etude::IntervalTimer timer = {};
+    Steps steps = {};
+    void on(const etude::StepEnd& e) {
+      if (e.state.global_step >= 12 && timer.due(e, interval)) steps.push_back(e.state.global_step);
+    }
+  };
+  const auto due_late = [](const Interval& interval) {
+    etude::Trainer<Late> trainer(twenty_steps(), Late{.interval = interval});
+    trainer.train();
+    return trainer.template callback<Late>().steps;
+  };
+  CHECK(due_late(6) == Steps{12, 18});
+  CHECK(due_late(8) == Steps{16});
+  CHECK(due_late("6sp") == Steps{15, 18});  // Of these it can't know what had passed before.
+}
+
+TEST_CASE("before the end of a step, steps are due within it, and anything else in the one that follows") {
+  const auto due_within = [](const Interval& interval) {
+    etude::Trainer<WithinSteps> trainer(twenty_steps(), WithinSteps{.interval = interval});
+    trainer.train();
+    return trainer.callback<WithinSteps>().steps;
+  };
+  CHECK(due_within(6) == Steps{6, 12, 18});
+  CHECK(due_within(0.25) == Steps{5, 10, 15, 20});
+  CHECK(due_within("1ep") == Steps{6, 11, 16});
+  CHECK(due_within("15sp") == Steps{9, 16});
+  CHECK(due_within("1h") == Steps{});
+}
+
+TEST_CASE("a step that was asked about and given up is asked about again where the run is resumed") {
+  const toy::Folder folder;
+  auto options = twenty_steps();
+  options.args.output_dir = folder;
+  options.args.save_strategy = etude::SaveStrategy::steps;
+  options.args.save_steps = 4;
+  etude::Trainer<WithinSteps> first(options, WithinSteps{.interval = 3, .given_up = 6});
+  CHECK(first.train().global_step == 5);
+  options.model = toy::Line();
+  etude::Trainer<WithinSteps> resumed(options, WithinSteps{.interval = 3});
+  resumed.train({.resume_from_checkpoint = (folder / "checkpoint-5").string()});
+  CHECK(resumed.callback<WithinSteps>().steps == Steps{6, 9, 12, 15, 18});
+}
+
+TEST_CASE("an option that can't pass is refused by its name where training begins") {
+  const auto refusal = [](const Interval& interval) -> std::string {
+    try {
+      etude::Trainer<WithinSteps>(twenty_steps(), WithinSteps{.interval = interval}).train();
+    } catch (const etude::ArgumentError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refusal(0.0) ==
+        "interval is 0: must be a whole number of steps >= 1, or their share of all steps between 0 and 1");
+  CHECK(refusal("-2s") == "interval is -2s: must be more than nothing and finite");
+  CHECK(refusal("10tok") ==
+        "interval is 10tok: must be in another unit where include_num_input_tokens_seen is no");
+}
+
 TEST_CASE("an interval of tokens that nobody counts is an error") {
   etude::Trainer<Listener> trainer(twenty_steps(), Listener{.interval = "10tok"});
   CHECK_THROWS_WITH_AS(trainer.train(),
@@ -82,6 +158,19 @@ TEST_CASE("a time is measured on the clock of the training") {
   CHECK(steps.size() >= 6);  // 20 steps of at least 20 ms are 8 times 50 ms; a slow step may end two.
   CHECK(steps.size() < 20);
   CHECK(steps.front() <= 3);
+}
+
+TEST_CASE("the time before a checkpoint counts where a run is resumed") {
+  const toy::Folder folder;
+  auto options = twenty_steps();
+  options.args.output_dir = folder;
+  options.args.save_strategy = etude::SaveStrategy::steps;
+  options.args.save_steps = 10;
+  etude::Trainer<Slow, Listener>(options, Listener{.interval = "1h"}).train();
+  options.model = toy::Line();
+  etude::Trainer<Slow, Listener> resumed(options, Listener{.interval = "1h"});
+  resumed.train({.resume_from_checkpoint = (folder / "checkpoint-10").string()});
+  CHECK(resumed.callback<Listener>().timer.passed >= .4);  // 10 steps of at least 20 ms, twice
 }
 
 TEST_CASE("where it is asked rarely, it is due once for all that has passed") {

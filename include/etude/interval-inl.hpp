@@ -136,6 +136,11 @@ ETUDE_INLINE bool Interval::is_valid() const {
   return true;
 }
 
+ETUDE_INLINE std::string_view Interval::valid_values() const {
+  if (is_of_steps()) return "a whole number of steps >= 1, or their share of all steps between 0 and 1";
+  return "more than nothing and finite";
+}
+
 ETUDE_INLINE std::int64_t Interval::steps(std::int64_t max_steps) const {
   if (!is_valid() || !is_of_steps()) return 0;
   const auto steps =

@@ -57,6 +57,8 @@ class Interval {
 
   /// A finite positive number, whole where it counts steps, and a share of at most 1.
   bool is_valid() const;
+  /// What a valid one of this unit is, in words.
+  std::string_view valid_values() const;
 
   /// The update steps that it comes to when `max_steps` are planned, a share rounded up; 0 where it counts
   /// something else, or isn't valid.

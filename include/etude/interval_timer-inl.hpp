@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "etude/data/data_loader.hpp"
@@ -20,14 +22,40 @@ ETUDE_INLINE void IntervalTimer::begin(const Context& e, const Interval& interva
   const bool is_resumed = e.state.global_step > 0 || !e.state.log_history.empty();
   const bool knows = is_resumed && unit == interval.unit();
   begun_ = clock() - (knows && unit == IntervalUnit::seconds ? passed : 0);
-  if (!knows) passed = is_resumed ? position(e, interval) : 0;
+  if (!is_resumed)
+    passed = 0;
+  else if (!knows)
+    passed = position(e, interval);
+  else if (unit != IntervalUnit::seconds)
+    passed = std::min(passed, position(e, interval));  // A step that was asked about may not have been done.
   unit = interval.unit();
+}
+
+ETUDE_INLINE void IntervalTimer::begin(const Context& e, const Interval& interval, std::string_view field) {
+  if (!interval.is_valid())
+    throw ArgumentError(fmt::format("{} is {}: must be {}", field, interval, interval.valid_values()));
+  if (interval.unit() == IntervalUnit::tokens && e.args.include_num_input_tokens_seen == InputTokens::no)
+    throw ArgumentError(fmt::format(
+        "{} is {}: must be in another unit where include_num_input_tokens_seen is no", field, interval));
+  begin(e, interval);
 }
 
 ETUDE_INLINE bool IntervalTimer::due(const Context& e, const Interval& interval) {
   if (!interval.is_valid()) return false;
+  if (unit != interval.unit()) {
+    begin(e, interval);
+    if (interval.is_of_steps() && passed > 0) --passed;  // It may be this step that ends one.
+  }
+  return passes(e, interval, position(e, interval));
+}
+
+ETUDE_INLINE bool IntervalTimer::due_in_step(const Context& e, const Interval& interval) {
+  if (!interval.is_valid()) return false;
   if (unit != interval.unit()) begin(e, interval);
-  const double now = position(e, interval);
+  return passes(e, interval, position(e, interval) + (interval.is_of_steps() ? 1 : 0));
+}
+
+ETUDE_INLINE bool IntervalTimer::passes(const Context& e, const Interval& interval, double now) {
   const double before = std::exchange(passed, now);
   if (interval.is_of_steps()) {
     const auto size = static_cast<double>(interval.steps(e.state.max_steps));

@@ -62,6 +62,26 @@ TEST_CASE("every other step only, if that was asked for") {
   CHECK(averaged(trainer.callback<ModelEmaCallback>()) == doctest::Approx(.25 * w[1] + .5 * w[3]));
 }
 
+TEST_CASE("an interval may be one of epochs, and goes on where a run is resumed") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.num_train_epochs = 3;
+  args.save_strategy = SaveStrategy::steps;
+  args.save_steps = 7;
+  const ModelEmaCallback callback{.decay = .5, .warm_up = false, .update_every_n_steps = "1.5ep"};
+  Trainer trainer(toy::options(args, 4), callback);
+  trainer.train();
+  const auto& w = trainer.callback<Witness>().weights;
+  const auto& whole = trainer.callback<ModelEmaCallback>();
+  CHECK(whole.num_updates == 2);
+  CHECK(averaged(whole) == doctest::Approx(.25 * 0 + .25 * w[5] + .5 * w[11]));
+  Trainer resumed(toy::options(args, 4), callback);
+  resumed.train({.resume_from_checkpoint = folder / "checkpoint-7"});
+  CHECK(averaged(resumed.callback<ModelEmaCallback>()) == averaged(whole));
+  CHECK(resumed.callback<ModelEmaCallback>().num_updates == 2);
+}
+
 TEST_CASE("the average is evaluated after the model, under its own names, and leaves the model as it was") {
   auto args = toy::arguments();
   args.num_train_epochs = 2;
@@ -291,7 +311,11 @@ TEST_CASE("what it can't work with is refused by name") {
   };
   CHECK(refusal({.decay = 1.5}) == "decay is 1.5: ModelEmaCallback needs one from 0 to 1");
   CHECK(refusal({.decay = NAN}).starts_with("decay is nan"));
-  CHECK(refusal({.update_every_n_steps = 0}) == "update_every_n_steps is 0: must be at least 1");
+  CHECK(refusal({.update_every_n_steps = 0}) ==
+        "update_every_n_steps is 0: must be a whole number of steps >= 1, or their share of all steps "
+        "between 0 and 1");
+  CHECK(refusal({.update_every_n_steps = "-1ep"}) ==
+        "update_every_n_steps is -1ep: must be more than nothing and finite");
   const auto unknown = refusal({.save_path = folder / "best", .watch_metric = "f1"});
   CHECK(unknown.find("f1") != std::string::npos);
   CHECK(unknown.find("ema_model_eval_loss") != std::string::npos);

@@ -111,7 +111,28 @@ TEST_CASE("they look every so many steps") {
                        "l2_norm/param/global") == std::vector{2, 4});
   args.max_steps = 1;
   CHECK_THROWS_WITH_AS(after_training(toy::options(args), etude::ParameterNormMonitor{.every_n_steps = 0}),
-                       "every_n_steps is 0: must be at least 1", etude::ArgumentError);
+                       "every_n_steps is 0: must be a whole number of steps >= 1, or their share of all "
+                       "steps between 0 and 1",
+                       etude::ArgumentError);
+}
+
+TEST_CASE("they look after epochs, too: at gradients in the step that follows, at weights at once") {
+  auto args = arguments();
+  args.per_device_train_batch_size = 1;
+  args.num_train_epochs = 3;  // of 2 steps each
+  const auto looks = [&](auto monitor, const char* name) {
+    return toy::logged_at(after_training(toy::options(args), monitor), name);
+  };
+  const auto* gradients = "l2_norm/grad/global";
+  const auto* weights = "l2_norm/param/global";
+  using Steps = std::vector<int>;
+  CHECK(looks(etude::ParameterNormMonitor{.every_n_steps = "1ep"}, weights) == Steps{2, 4, 6});
+  CHECK(looks(etude::GradientNormMonitor{.every_n_steps = "1ep"}, gradients) == Steps{3, 5});
+  CHECK(looks(etude::ClippedGradientNormMonitor{.every_n_steps = "1ep"}, gradients) == Steps{3, 5});
+  CHECK(looks(etude::GradientNormMonitor{.every_n_steps = 0.5}, gradients) == Steps{3, 6});
+  CHECK(looks(etude::GradientNormMonitor{.every_n_steps = "1h"}, gradients) == Steps{});
+  CHECK_THROWS_WITH_AS(looks(etude::GradientNormMonitor{.every_n_steps = "0ep"}, gradients),
+                       "every_n_steps is 0ep: must be more than nothing and finite", etude::ArgumentError);
 }
 
 TEST_CASE("looking before clipping leaves the trainer free to clip inside the optimizer's step") {

@@ -48,6 +48,26 @@ TEST_CASE("of steps, the end among them, as many stay as were asked for") {
   CHECK((few.train({.save_every_n_steps = 4, .max_checkpoints = 2}) == Names{"step_12", "final"}));
 }
 
+TEST_CASE("an interval may be one of epochs or examples, counted over resumed runs") {
+  Run run;
+  CHECK((run.train({.save_every_n_steps = "1.5ep", .save_at_end = false}) ==
+         Names{"step_5", "step_9", "step_14"}));
+  CHECK(run.step_of("step_5") == 5);
+  Run by_examples;
+  CHECK((by_examples.train({.save_every_n_steps = "7sp", .save_at_end = false, .max_checkpoints = 1}) ==
+         Names{"step_14"}));
+
+  const auto resumed = [&](const SaveTrainingStateCallback& callback) {
+    std::filesystem::remove_all(run.folder / "training_states" / "step_9");
+    std::filesystem::remove_all(run.folder / "training_states" / "step_14");
+    Trainer trainer(toy::options(run.args, 3), callback);
+    trainer.train({.resume_from_checkpoint = run.folder / "training_states" / "step_5"});
+    return names_in(run.folder / "training_states");
+  };
+  CHECK((resumed({.save_every_n_steps = "1.5ep", .save_at_end = false}) ==
+         Names{"step_5", "step_9", "step_14"}));
+}
+
 TEST_CASE("the end comes, too, where training is stopped early or ends within an epoch") {
   struct Stopper {
     void on(const etude::StepEnd& e) {
@@ -145,7 +165,11 @@ TEST_CASE("what it can't work with is refused, and what is in the way stays") {
     return "";
   };
   CHECK(refusal({.save_every_n_epochs = 0}) == "save_every_n_epochs is 0: must be at least 1, or unset");
-  CHECK(refusal({.save_every_n_steps = -1}) == "save_every_n_steps is -1: must be at least 1, or unset");
+  CHECK(refusal({.save_every_n_steps = -1}) ==
+        "save_every_n_steps is -1: must be a whole number of steps >= 1, or their share of all steps between "
+        "0 and 1");
+  CHECK(refusal({.save_every_n_steps = "0s"}) ==
+        "save_every_n_steps is 0s: must be more than nothing and finite");
   CHECK(refusal({.max_checkpoints = 0}) == "max_checkpoints is 0: must be at least 1, or unset");
 
   std::filesystem::create_directories(run.folder / "training_states" / "final");

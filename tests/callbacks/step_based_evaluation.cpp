@@ -61,9 +61,39 @@ TEST_CASE("steps are those of the whole training, and one that others want evalu
   CHECK(trainer.callback<Modes>().evaluated_at == std::vector<std::int64_t>{2, 4, 6});
 }
 
+TEST_CASE("it evaluates after epochs and examples, too, be it resumed or not") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.num_train_epochs = 3;
+  args.save_strategy = etude::SaveStrategy::steps;
+  args.save_steps = 7;
+  const auto evaluated_at = [&](const etude::Interval& interval, const etude::TrainOptions& how = {}) {
+    auto options = toy::options(args, 4);
+    options.model = FrozenMiddle();
+    etude::Trainer<Modes, Callback> trainer(options, Callback{.eval_every_n_steps = interval});
+    trainer.train(how);
+    return trainer.template callback<Modes>().evaluated_at;
+  };
+  using Steps = std::vector<std::int64_t>;
+  args.per_device_train_batch_size = 1;  // 4 steps an epoch
+  CHECK(evaluated_at("1ep") == Steps{4, 8, 12});
+  CHECK(evaluated_at("1.5ep") == Steps{6, 12});
+  CHECK(evaluated_at("1h") == Steps{});
+  CHECK(evaluated_at(0.5) == Steps{6, 12});
+  CHECK(evaluated_at("5sp") == Steps{5, 10});
+  CHECK(evaluated_at("5sp", {.resume_from_checkpoint = folder / "checkpoint-7"}) == Steps{10});
+}
+
 TEST_CASE("what it can't work with is refused by name") {
   etude::Trainer<Callback> unset(toy::options(toy::arguments()));
-  CHECK_THROWS_WITH_AS(unset.train(), "eval_every_n_steps is 0: must be at least 1", etude::ArgumentError);
+  CHECK_THROWS_WITH_AS(unset.train(),
+                       "eval_every_n_steps is 0: must be a whole number of steps >= 1, or their share of all "
+                       "steps between 0 and 1",
+                       etude::ArgumentError);
+  etude::Trainer<Callback> never(toy::options(toy::arguments()), Callback{.eval_every_n_steps = "0ep"});
+  CHECK_THROWS_WITH_AS(never.train(), "eval_every_n_steps is 0ep: must be more than nothing and finite",
+                       etude::ArgumentError);
   auto options = toy::options(toy::arguments());
   options.eval_dataset = {};
   etude::Trainer<Callback> without_data(options, Callback{.eval_every_n_steps = 1});

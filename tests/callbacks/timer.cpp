@@ -36,6 +36,13 @@ TEST_CASE("training stops when it has taken its duration") {
   CHECK(output.stop_reason == "the training has taken its duration of 0.05");
 }
 
+TEST_CASE("a duration is read with its units") {
+  const auto output = train(arguments(), {.duration = "50ms"});
+  CHECK(output.global_step >= 1);
+  CHECK(output.global_step <= 3);
+  CHECK(output.stop_reason == "the training has taken its duration of 50ms");
+}
+
 TEST_CASE("by epochs, it stops at the end of one") {
   const auto output = train(arguments(), {.duration = "0.01", .interval = etude::TimerInterval::epoch});
   CHECK(output.global_step == 4);
@@ -98,8 +105,17 @@ TEST_CASE("durations and deadlines in words") {
   CHECK(etude::parse_duration("01:02:03:04") == 93784);
   CHECK(etude::parse_duration("90") == 90);
   CHECK(etude::parse_duration("0.25") == .25);
-  for (const char* text : {"", "1:2:3:4", "00:24:00:00", "00:00:60:00", "00:00:00:60", "-1", "1e3", "nan",
-                           ".", "1.2.3", "00:00:05", "00:00:00:05 "})
+  CHECK(etude::parse_duration(".5") == .5);
+  CHECK(etude::parse_duration("0") == 0);
+  CHECK(etude::parse_duration("1h30m") == 5400);
+  CHECK(etude::parse_duration("30s") == 30);
+  CHECK(etude::parse_duration("2d") == 172800);
+  CHECK(etude::parse_duration("90min") == 5400);
+  CHECK(etude::parse_duration("1e3") == 1000);
+  for (const char* text :
+       {"",      "1:2:3:4", "00:24:00:00", "00:00:60:00", "00:00:00:60", "-1",       "-1h",
+        "nan",   "inf",     "infs",        ".",           "1.2.3",       "00:00:05", "00:00:00:05 ",
+        "30m1h", "5h30",    "90ba",        "0.5dur",      "1ep",         "100sp"})
     CHECK_THROWS_AS(etude::parse_duration(text), etude::ArgumentError);
   const auto seconds = [](const char* text) {
     return std::chrono::duration_cast<std::chrono::seconds>(etude::parse_deadline(text).time_since_epoch())
@@ -118,7 +134,7 @@ TEST_CASE("durations and deadlines in words") {
 TEST_CASE("what it can't read is refused when training begins") {
   CHECK_THROWS_WITH_AS(
       train(arguments(), {.duration = "an hour"}),
-      "duration is 'an hour': must be DD:HH:MM:SS, or a number of seconds, such as 90 or 0.5",
+      "duration is 'an hour': must be a time such as 1h30m, 30s or 2d, DD:HH:MM:SS, or a number of seconds",
       etude::ArgumentError);
 }
 

@@ -32,6 +32,7 @@ ETUDE_INLINE void ModelEmaCallback::on(const CheckpointLoaded& e) {
 
 ETUDE_INLINE void ModelEmaCallback::on(const TrainBegin& e) {
   check(e);
+  timer.begin(e, update_every_n_steps, "update_every_n_steps");
   is_running = true;
   has_failed = is_evaluating = is_training_evaluation = false;
   weights.emplace(e.model, use_buffers);
@@ -47,8 +48,6 @@ ETUDE_INLINE void ModelEmaCallback::on(const TrainBegin& e) {
 ETUDE_INLINE void ModelEmaCallback::check(const Context& e) const {
   if (!(decay >= 0 && decay <= 1))
     throw ArgumentError(fmt::format("decay is {}: ModelEmaCallback needs one from 0 to 1", decay));
-  if (update_every_n_steps < 1)
-    throw ArgumentError(fmt::format("update_every_n_steps is {}: must be at least 1", update_every_n_steps));
   if (load_at_end && e.args.load_best_model_at_end)
     throw ArgumentError("load_at_end and load_best_model_at_end: only one can go into the model at the end");
   if (save_path.empty()) return;
@@ -62,7 +61,7 @@ ETUDE_INLINE void ModelEmaCallback::check(const Context& e) const {
 ETUDE_INLINE void ModelEmaCallback::update(const Context& e) {
   if (!is_running || e.state.global_step <= last_step) return;
   last_step = e.state.global_step;
-  if (last_step % update_every_n_steps != 0) return;
+  if (!timer.due(e, update_every_n_steps)) return;
   const auto n = static_cast<double>(num_updates++);
   weights->update(*e.optimizer, 1 - (warm_up ? std::min(decay, (1 + n) / (10 + n)) : decay));
 }

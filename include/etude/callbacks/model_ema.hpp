@@ -5,6 +5,8 @@
 #include <string>
 
 #include "etude/events.hpp"
+#include "etude/interval.hpp"
+#include "etude/interval_timer.hpp"
 #include "etude/model.hpp"
 #include "etude/optim/averaged_weights.hpp"
 #include "etude/reflect/struct.hpp"
@@ -29,8 +31,8 @@ struct ModelEmaCallback {
 
   ETUDE_STRUCT(ModelEmaCallback, (double, decay, "what an update leaves of the average", 0.99),
                (bool, warm_up, "decay less at first: at most (1 + n) / (10 + n) after n updates", true),
-               (std::int64_t, update_every_n_steps, "update steps from one update of the average to the next",
-                1),
+               (Interval, update_every_n_steps,
+                "update steps from one update of the average to the next, or another interval", 1),
                (bool, use_buffers, "average the buffers, too; else they are the model's of the moment", true),
                (bool, evaluate_during_training, "evaluate the average after each evaluation", true),
                (std::string, save_path, "folder for the best average; empty is none", ""),
@@ -40,6 +42,7 @@ struct ModelEmaCallback {
                (bool, load_at_end, "put the average into the model when training has come to its end", false),
                (std::int64_t, num_updates, "updates of the average so far", 0),
                (std::int64_t, last_step, "the last step that it has looked at", 0),
+               (IntervalTimer, timer, "what has passed of update_every_n_steps"),
                (std::optional<double>, best_metric, "watch_metric of the average in save_path"));
 
   void on(const CheckpointLoaded& e);

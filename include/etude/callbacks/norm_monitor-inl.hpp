@@ -1,6 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -10,7 +9,6 @@
 #include <vector>
 
 #include "etude/callbacks/norm_monitor.hpp"
-#include "etude/error.hpp"
 #include "etude/linkage.hpp"
 #include "etude/model.hpp"
 #include "etude/optim/clipping.hpp"
@@ -21,9 +19,7 @@ ETUDE_INLINE std::string NormLogger::prefix() const {
   return what_ == What::parameters ? "l2_norm/param/" : "l2_norm/grad/";
 }
 
-ETUDE_INLINE void NormLogger::begin(const Context& e, std::int64_t every_n_steps) {
-  if (every_n_steps < 1)
-    throw ArgumentError(fmt::format("every_n_steps is {}: must be at least 1", every_n_steps));
+ETUDE_INLINE void NormLogger::begin(const Context& e) {
   parameters_.clear();
   layers_.clear();
   for (const auto& [name, parameter] : e.model.named_parameters()) {

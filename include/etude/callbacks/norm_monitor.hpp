@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "etude/events.hpp"
+#include "etude/interval.hpp"
+#include "etude/interval_timer.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -26,8 +28,7 @@ class NormLogger {
   NormLogger() = default;
   explicit NormLogger(What what) : what_(what) {}
 
-  /// Throws ArgumentError for an interval below 1.
-  void begin(const Context& e, std::int64_t every_n_steps);
+  void begin(const Context& e);
   void log(const Context& e, NormDetail norm_detail);
   void end() { *this = NormLogger(what_); }
 
@@ -47,16 +48,21 @@ class NormLogger {
 /// `l2_norm/grad/global` and, as `norm_detail` says, `l2_norm/grad/NAME` for each layer or parameter. Names
 /// and interval are those of Composer's OptimizerMonitor, which sees the gradients after clipping; so does
 /// ClippedGradientNormMonitor. A log has the mean over the steps since the last one. In between it costs
-/// nothing, and it leaves the trainer the way of clipping that is fastest.
+/// nothing, and it leaves the trainer the way of clipping that is fastest. After an interval in another unit,
+/// such as "1ep", it looks at the first step behind it. Throws ArgumentError for one that can't pass.
 struct GradientNormMonitor {
   ETUDE_STRUCT(GradientNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",
                 NormDetail::global),
-               (std::int64_t, every_n_steps, "update steps from one look to the next", 10));
+               (Interval, every_n_steps, "update steps from one look to the next, or another interval", 10),
+               (IntervalTimer, timer, "what has passed of it"));
 
-  void on(const TrainBegin& e) { norms.begin(e, every_n_steps); }
+  void on(const TrainBegin& e) {
+    timer.begin(e, every_n_steps, "every_n_steps");
+    norms.begin(e);
+  }
   void on(const GradientsComplete& e) {
-    if ((e.state.global_step + 1) % every_n_steps == 0) norms.log(e, norm_detail);
+    if (timer.due_in_step(e, every_n_steps)) norms.log(e, norm_detail);
   }
   void on(const TrainEnd&) { norms.end(); }
 
@@ -69,11 +75,15 @@ struct ClippedGradientNormMonitor {
   ETUDE_STRUCT(ClippedGradientNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",
                 NormDetail::global),
-               (std::int64_t, every_n_steps, "update steps from one look to the next", 10));
+               (Interval, every_n_steps, "update steps from one look to the next, or another interval", 10),
+               (IntervalTimer, timer, "what has passed of it"));
 
-  void on(const TrainBegin& e) { norms.begin(e, every_n_steps); }
+  void on(const TrainBegin& e) {
+    timer.begin(e, every_n_steps, "every_n_steps");
+    norms.begin(e);
+  }
   void on(const PreOptimizerStep& e) {
-    if ((e.state.global_step + 1) % every_n_steps == 0) norms.log(e, norm_detail);
+    if (timer.due_in_step(e, every_n_steps)) norms.log(e, norm_detail);
   }
   void on(const TrainEnd&) { norms.end(); }
 
@@ -87,11 +97,15 @@ struct ParameterNormMonitor {
   ETUDE_STRUCT(ParameterNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",
                 NormDetail::global),
-               (std::int64_t, every_n_steps, "update steps from one look to the next", 10));
+               (Interval, every_n_steps, "update steps from one look to the next, or another interval", 10),
+               (IntervalTimer, timer, "what has passed of it"));
 
-  void on(const TrainBegin& e) { norms.begin(e, every_n_steps); }
+  void on(const TrainBegin& e) {
+    timer.begin(e, every_n_steps, "every_n_steps");
+    norms.begin(e);
+  }
   void on(const StepEnd& e) {
-    if (e.state.global_step % every_n_steps == 0) norms.log(e, norm_detail);
+    if (timer.due(e, every_n_steps)) norms.log(e, norm_detail);
   }
   void on(const TrainEnd&) { norms.end(); }
 

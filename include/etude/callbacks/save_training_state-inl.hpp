@@ -15,11 +15,11 @@
 namespace etude {
 
 ETUDE_INLINE void SaveTrainingStateCallback::on(const TrainBegin& e) {
-  for (const auto& [name, number] : {std::pair("save_every_n_epochs", save_every_n_epochs),
-                                     {"save_every_n_steps", save_every_n_steps},
-                                     {"max_checkpoints", max_checkpoints}})
+  for (const auto& [name, number] :
+       {std::pair("save_every_n_epochs", save_every_n_epochs), {"max_checkpoints", max_checkpoints}})
     if (number && *number < 1)
       throw ArgumentError(fmt::format("{} is {}: must be at least 1, or unset", name, *number));
+  if (save_every_n_steps) timer.begin(e, *save_every_n_steps, "save_every_n_steps");
   epochs.begin(e);
   if (e.state.global_step > 0) return;
   copies = {};
@@ -27,7 +27,7 @@ ETUDE_INLINE void SaveTrainingStateCallback::on(const TrainBegin& e) {
 }
 
 ETUDE_INLINE void SaveTrainingStateCallback::on(const StepEnd& e) {
-  if (save_every_n_steps && e.state.global_step % *save_every_n_steps == 0)
+  if (save_every_n_steps && timer.due(e, *save_every_n_steps))
     copies.want(e, fmt::format("step_{}", e.state.global_step));
 }
 

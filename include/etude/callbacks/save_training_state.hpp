@@ -8,6 +8,8 @@
 #include "etude/callbacks/checkpoint_copies.hpp"
 #include "etude/callbacks/epoch_count.hpp"
 #include "etude/events.hpp"
+#include "etude/interval.hpp"
+#include "etude/interval_timer.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
@@ -21,17 +23,18 @@ namespace etude {
 /// `output_dir`, where `save_total_limit` goes on to hold. A run counts its own alone: what an earlier one
 /// has left under another name stays.
 ///
-/// Throws ArgumentError where training begins for numbers below 1, CheckpointError for a folder of such a
-/// name that is no checkpoint.
+/// Throws ArgumentError where training begins for numbers below 1 and intervals that can't pass,
+/// CheckpointError for a folder of such a name that is no checkpoint.
 struct SaveTrainingStateCallback {
   ETUDE_STRUCT(SaveTrainingStateCallback,
                (std::string, save_dir, "folder for them; empty is training_states in output_dir", ""),
                (std::optional<std::int64_t>, save_every_n_epochs,
                 "epochs from one to the next; unset is none"),
-               (std::optional<std::int64_t>, save_every_n_steps,
-                "update steps from one to the next; unset is none"),
+               (std::optional<Interval>, save_every_n_steps,
+                "update steps from one to the next, or another interval; unset is none"),
                (bool, save_at_end, "one more, `final`, where training ends", true),
                (std::optional<std::int64_t>, max_checkpoints, "keep as many, the newest; unset is all"),
+               (IntervalTimer, timer, "what has passed of save_every_n_steps"),
                (EpochCount, epochs, "those that are over"),
                (CheckpointCopies, copies, "those that are yet to be made"),
                (std::vector<std::string>, kept, "those that are there, the oldest first"));

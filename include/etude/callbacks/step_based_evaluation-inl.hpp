@@ -1,7 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include "etude/any_trainer.hpp"
 #include "etude/callbacks/step_based_evaluation.hpp"
 #include "etude/error.hpp"
@@ -11,8 +9,7 @@
 namespace etude {
 
 ETUDE_INLINE void StepBasedEvaluationCallback::on(const TrainBegin& e) {
-  if (eval_every_n_steps < 1)
-    throw ArgumentError(fmt::format("eval_every_n_steps is {}: must be at least 1", eval_every_n_steps));
+  timer.begin(e, eval_every_n_steps, "eval_every_n_steps");
   if (e.trainer.options().eval_dataset.empty())
     throw ArgumentError("eval_dataset is not set: StepBasedEvaluationCallback needs it");
 }

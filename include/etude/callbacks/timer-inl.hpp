@@ -3,17 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <optional>
-#include <string>
 #include <string_view>
-#include <system_error>
 
 #include "etude/callbacks/timer.hpp"
 #include "etude/error.hpp"
+#include "etude/interval.hpp"
 #include "etude/linkage.hpp"
 
 namespace etude {
@@ -66,14 +64,14 @@ ETUDE_INLINE double parse_duration(std::string_view text) {
   const int seconds = reader.digits(2);
   if (reader.ended_well() && hours < 24 && minutes < 60 && seconds < 60)
     return 60.0 * (60.0 * (24.0 * days + hours) + minutes) + seconds;
-  // LibC++ has no from_chars for double yet, and strtod takes more than a number of seconds.
-  const bool plain = !text.empty() && text.size() < 20 && text != "." &&
-                     std::ranges::all_of(text, [](char c) { return (c >= '0' && c <= '9') || c == '.'; }) &&
-                     std::ranges::count(text, '.') <= 1;
-  if (!plain)
+  const auto time = Interval::from_text(text);
+  const bool has_unit = !text.empty() && text.back() >= 'a' && text.back() <= 'z';
+  const bool is_time = time && (time->unit() == IntervalUnit::seconds || !has_unit);
+  if (!is_time || !(std::isfinite(time->value()) && time->value() >= 0))
     throw ArgumentError(fmt::format(
-        "duration is '{}': must be DD:HH:MM:SS, or a number of seconds, such as 90 or 0.5", text));
-  return std::stod(std::string(text));
+        "duration is '{}': must be a time such as 1h30m, 30s or 2d, DD:HH:MM:SS, or a number of seconds",
+        text));
+  return time->value();
 }
 
 ETUDE_INLINE std::chrono::system_clock::time_point parse_deadline(std::string_view text) {

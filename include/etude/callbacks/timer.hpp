@@ -14,8 +14,9 @@ namespace etude {
 /// Where TimerCallback looks at the clock: at the end of each `step`, or of each `epoch`.
 ETUDE_ENUM(TimerInterval, step, epoch);
 
-/// The seconds of a duration in words: "DD:HH:MM:SS" ("00:12:00:00" is twelve hours), or a number of
-/// seconds ("90", "0.5"). Throws ArgumentError for anything else.
+/// The seconds of a duration in words: a time as Interval reads it ("1h30m", "30s", "2d"), "DD:HH:MM:SS"
+/// ("00:12:00:00" is twelve hours), or a number of seconds ("90", "0.5"). Throws ArgumentError for anything
+/// else.
 double parse_duration(std::string_view text);
 
 /// A moment in words: "2026-05-31T18:00:00Z", or with the offset of a time zone,
@@ -32,7 +33,7 @@ std::chrono::system_clock::time_point parse_deadline(std::string_view text);
 struct TimerCallback {
   ETUDE_STRUCT(TimerCallback,
                (std::string, duration,
-                "how long to train: DD:HH:MM:SS, or seconds; empty: as long as it takes"),
+                "how long to train: 1h30m, DD:HH:MM:SS, or seconds; empty: as long as it takes"),
                (std::string, deadline, "when to stop: YYYY-MM-DDTHH:MM:SSZ, or +HH:MM for Z; empty: never"),
                (TimerInterval, interval, "look at the clock after each step, or each epoch",
                 TimerInterval::step),
