@@ -175,11 +175,11 @@ TEST_CASE("the time before a checkpoint counts where a run is resumed") {
 
 TEST_CASE("where it is asked rarely, it is due once for all that has passed") {
   struct AtEpochs {
-    etude::EveryInterval every{.interval = 3};
+    etude::IntervalTimer timer = {};
     Steps steps = {};
-    void on(const etude::TrainBegin& e) { every.begin(e); }
+    void on(const etude::TrainBegin& e) { timer.begin(e, 3); }
     void on(const etude::EpochEnd& e) {
-      if (every.due(e)) steps.push_back(e.state.global_step);
+      if (timer.due(e, 3)) steps.push_back(e.state.global_step);
     }
   };
   auto options = twenty_steps();

@@ -22,7 +22,7 @@ namespace etude {
 /// - `epochs`: "1ep", "0.5ep".
 /// - `samples`: examples trained on: "1000sp".
 /// - `tokens`: input tokens trained on: "3e4tok".
-/// - `seconds`: of training, in a run that is resumed those before it too: "30s", "5min", "1h30m", "2d".
+/// - `seconds`: of training: "30s", "5min", "1h30m", "2d".
 ETUDE_ENUM(IntervalUnit, steps, share, epochs, samples, tokens, seconds);
 
 /// How often something is done. In code, in JSON and on the command line it is a number (update steps, or

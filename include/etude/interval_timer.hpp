@@ -42,15 +42,6 @@ struct IntervalTimer {
   double begun_ = 0;  // on the clock, less the seconds before
 };
 
-/// An interval with its timer, where both are one member: `EveryInterval{.interval = "1ep"}`.
-struct EveryInterval {
-  ETUDE_STRUCT(EveryInterval, (Interval, interval, "how often"),
-               (IntervalTimer, timer, "what has passed of it"));
-
-  void begin(const Context& e) { timer.begin(e, interval); }
-  bool due(const Context& e) { return timer.due(e, interval); }
-};
-
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED

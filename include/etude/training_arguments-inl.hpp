@@ -50,10 +50,7 @@ class FaultList {
 
   /// From one thing to the next.
   void interval(std::string_view field, const Interval& value) {
-    std::string_view allowed = "more than nothing and finite";
-    if (value.is_of_steps())
-      allowed = "a whole number of steps >= 1, or their share of all steps between 0 and 1";
-    require(value.is_valid(), field, value, allowed);
+    require(value.is_valid(), field, value, value.valid_values());
   }
   static bool is_step_count(double value) {
     return value == std::floor(value) && std::abs(value) <= 9007199254740992.0;  // 2^53, exact in a double
