@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
+#include "etude/callbacks/watched_metric.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
@@ -17,10 +19,15 @@ namespace etude {
 ///   This is `min_delta` of Keras and PyTorch Lightning, and of Ignite with its `cumulative_delta`.
 ETUDE_ENUM(EarlyStoppingThreshold, each_evaluation, cumulative);
 
-/// Stops training when `args.metric_for_best_model` has not improved in `early_stopping_patience` evaluations
-/// running. Follows Hugging Face's callback of this name; `early_stopping_threshold_kind` offers the other
-/// meaning that a threshold has elsewhere. A tie is no improvement, and neither is NaN. A run that is resumed
-/// after it was to stop stops again before its first step.
+/// Stops training when a metric has not improved in `early_stopping_patience` evaluations running: that of
+/// `args.metric_for_best_model`, or `watch_metric`. Follows Hugging Face's callback of this name;
+/// `early_stopping_threshold_kind` offers the other meaning that a threshold has elsewhere, `watch_metric` is
+/// pytorch-accelerated's. A tie is no improvement, and neither is NaN. A run that is resumed after it was to
+/// stop stops again before its first step.
+///
+/// Evaluations may come from `args.eval_strategy` or from other callbacks; a training that ends without one
+/// is warned of. Throws ArgumentError where training begins if there is no `eval_dataset`, or for numbers out
+/// of range; MetricError, which lists the names that there are, if no evaluation has the metric.
 struct EarlyStoppingCallback {
   ETUDE_STRUCT(EarlyStoppingCallback,
                (std::int64_t, early_stopping_patience,
@@ -29,20 +36,28 @@ struct EarlyStoppingCallback {
                (EarlyStoppingThreshold, early_stopping_threshold_kind,
                 "better than the best of each_evaluation before, or cumulative: than the last that counted",
                 EarlyStoppingThreshold::each_evaluation),
+               (std::string, watch_metric,
+                "the metric that decides, by its whole name; empty is metric_for_best_model", ""),
+               (std::optional<bool>, greater_is_better,
+                "greater is better; unset: as the arguments say of this metric, else unless it is a loss"),
                (std::int64_t, early_stopping_patience_counter, "evaluations since the last improvement", 0),
                (std::optional<double>, last_improvement, "the metric of the last improvement"),
-               (bool, found_metric, "some evaluation had the metric that it watches", false),
-               (bool, missing_metric, "some evaluation didn't", false));
+               (std::optional<double>, best, "the best of watch_metric so far"),
+               (WatchedMetric, watched, "whether evaluations have it"));
 
   void on(const TrainBegin& e);
-
-  void on(const StepBegin& e);
-
+  void on(const StepBegin& e) const { throw_if_missing(e); }
   void on(const Evaluate& e);
+  void on(const TrainError&) { has_failed = true; }
+  void on(const TrainEnd& e);
+
+  bool is_running = false;
+  bool has_failed = false;
 
  private:
-  bool improves(const Context& e, double value) const;
-
+  std::string metric(const Context& e) const;
+  bool beats(const Context& e, double value, const std::optional<double>& bar, double by) const;
+  void throw_if_missing(const Context& e) const;
   void stop_when_patience_is_out(const Context& e) const;
 };
 
