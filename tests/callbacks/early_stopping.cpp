@@ -6,7 +6,9 @@
 
 #include "common/printed.hpp"
 #include "common/toy.hpp"
+#include "etude/callbacks/limit_eval_steps.hpp"
 #include "etude/callbacks/model_ema.hpp"
+#include "etude/callbacks/step_based_evaluation.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace {
@@ -181,11 +183,12 @@ TEST_CASE("its whole state is in its fields, and goes through JSON") {
       .best = .1,
       .watched = {.found = true, .others = "eval_loss"}};
   const auto json = etude::to_json_value(callback);
-  CHECK(json.dump() ==
-        R"({"early_stopping_patience":4,"early_stopping_threshold":0.5,)"
-        R"("early_stopping_threshold_kind":"cumulative","watch_metric":"","greater_is_better":null,)"
-        R"("early_stopping_patience_counter":3,"last_improvement":0.1,"best":0.1,)"
-        R"("watched":{"found":true,"others":"eval_loss"}})");
+  CHECK(
+      json.dump() ==
+      R"({"early_stopping_patience":4,"early_stopping_threshold":0.5,)"
+      R"("early_stopping_threshold_kind":"cumulative","watch_metric":"","greater_is_better":null,"count_intermediate":true,)"
+      R"("early_stopping_patience_counter":3,"last_improvement":0.1,"best":0.1,)"
+      R"("watched":{"found":true,"others":"eval_loss"},"place":{"epochs_done":0,"phase":"outside"}})");
   CHECK(etude::to_json_value(etude::from_json_value<etude::EarlyStoppingCallback>(json)) == json);
 }
 
@@ -315,6 +318,42 @@ TEST_CASE("evaluations that other callbacks ask for are as good, and a training 
   CHECK(told(trainer, 2).find(warning) == std::string::npos);
   etude::Trainer<etude::EarlyStoppingCallback> blind(toy::options(args, 5));
   CHECK(told(blind, 5).find(warning) != std::string::npos);
+}
+
+TEST_CASE("short evaluations in the steps of an epoch count or don't, and are no bar then either") {
+  struct Row {
+    bool count_intermediate;
+    std::vector<double> values;
+    std::int64_t steps;
+  };
+  // At step 2; at the end of the first epoch of three; at steps 4 and 6; at the end of the second.
+  for (const auto& row : std::vector<Row>{{true, {.9, .5, .9, .9, .4}, 4},
+                                          {false, {.9, .5, .9, .9, .4}, 6},
+                                          {true, {.1, .5, .1, .1, .4}, 3},
+                                          {false, {.1, .5, .1, .1, .4}, 6}}) {
+    CAPTURE(row.values);
+    CAPTURE(row.count_intermediate);
+    auto args = toy::arguments();
+    args.num_train_epochs = 2;
+    args.eval_strategy = etude::IntervalStrategy::epoch;
+    args.metric_for_best_model = "score";
+    args.greater_is_better = false;
+    auto options = toy::options(args, 3, 5);
+    std::vector<std::int64_t> sizes;
+    options.compute_metrics = [&](const etude::EvalPrediction& p) {
+      sizes.push_back(p.predictions.single().size(0));
+      return etude::Metrics{{"score", row.values.at(sizes.size() - 1)}};
+    };
+    etude::Trainer<etude::LimitEvalStepsCallback, etude::StepBasedEvaluationCallback,
+                   etude::EarlyStoppingCallback>
+        trainer(options, etude::LimitEvalStepsCallback{.num_eval_steps = 2},
+                etude::StepBasedEvaluationCallback{.eval_every_n_steps = 2},
+                etude::EarlyStoppingCallback{.count_intermediate = row.count_intermediate});
+    CHECK(trainer.train().global_step == row.steps);
+    if (row.steps < 6) continue;
+    CHECK(trainer.callback<etude::EarlyStoppingCallback>().early_stopping_patience_counter == 0);
+    CHECK((sizes == std::vector<std::int64_t>{2, 5, 2, 2, 5}));
+  }
 }
 
 TEST_CASE("evaluations outside of a training don't count") {

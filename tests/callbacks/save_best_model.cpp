@@ -6,6 +6,7 @@
 
 #include "common/toy.hpp"
 #include "etude/callbacks/best_model_folder.hpp"
+#include "etude/callbacks/step_based_evaluation.hpp"
 
 namespace {
 
@@ -127,6 +128,24 @@ TEST_CASE("without load_saved_checkpoint, and after an error, the model stays th
   Trainer broken(options, SaveBestModelCallback{.save_path = folder / "best", .watch_metric = "eval_score"});
   CHECK_THROWS_WITH(broken.train(), "broken");
   CHECK(weight(broken) == broken.callback<Witness>().weights.back());
+}
+
+TEST_CASE("evaluations in the steps of an epoch count or don't") {
+  for (const bool counts : {true, false}) {
+    const toy::Folder folder;
+    // At step 2; at the end of the first epoch of three; at steps 4 and 6; at the end of the second.
+    auto options = scored({.1, .5, .1, .2, .4}, toy::arguments());
+    options.args.num_train_epochs = 2;
+    options.train_dataset = toy::dataset(3);
+    etude::Trainer<etude::StepBasedEvaluationCallback, SaveBestModelCallback> trainer(
+        options, etude::StepBasedEvaluationCallback{.eval_every_n_steps = 2},
+        SaveBestModelCallback{
+            .save_path = folder / "best", .watch_metric = "eval_score", .count_intermediate = counts});
+    trainer.train();
+    const auto facts = etude::BestModelFolder(folder / "best").facts();
+    CHECK(facts->value == (counts ? .1 : .4));
+    CHECK(facts->global_step == (counts ? 2 : 6));
+  }
 }
 
 TEST_CASE("a metric that no evaluation has is an error that lists those that there are") {

@@ -27,6 +27,7 @@ ETUDE_INLINE void EarlyStoppingCallback::on(const TrainBegin& e) {
         fmt::format("early_stopping_threshold is {}: must be at least 0", early_stopping_threshold));
   if (e.trainer.options().eval_dataset.empty())
     throw ArgumentError("eval_dataset is not set: EarlyStoppingCallback needs evaluations");
+  place.on(e);
   is_running = true;
   has_failed = false;
   if (e.state.log_history.empty()) {
@@ -38,29 +39,36 @@ ETUDE_INLINE void EarlyStoppingCallback::on(const TrainBegin& e) {
   stop_when_patience_is_out(e);
 }
 
+ETUDE_INLINE void EarlyStoppingCallback::on(const StepBegin& e) {
+  place.on(e);
+  throw_if_missing(e);
+}
+
 ETUDE_INLINE void EarlyStoppingCallback::on(const Evaluate& e) {
-  if (!is_running) return;
+  if (!is_running || (!count_intermediate && place.phase == EpochPhase::steps)) return;
   const auto value = watched.look(metric(e), e.metrics);  // Another of several datasets may have it.
   if (!value) return;
+  const bool has_own_best = !watch_metric.empty() || !count_intermediate;
   const auto& bar = early_stopping_threshold_kind == EarlyStoppingThreshold::cumulative ? last_improvement
-                    : watch_metric.empty()                                              ? e.state.best_metric
-                                                                                        : best;
+                    : has_own_best                                                      ? best
+                                                                                        : e.state.best_metric;
   if (beats(e, *value, bar, early_stopping_threshold)) {
     early_stopping_patience_counter = 0;
     last_improvement = value;
   } else {
     ++early_stopping_patience_counter;
   }
-  if (!watch_metric.empty() && beats(e, *value, best, 0)) best = value;
+  if (has_own_best && beats(e, *value, best, 0)) best = value;
   stop_when_patience_is_out(e);
 }
 
 ETUDE_INLINE void EarlyStoppingCallback::on(const TrainEnd& e) {
+  place.on(e);
   if (!std::exchange(is_running, false) || has_failed) return;
   throw_if_missing(e);
   if (!watched.found)
     message(e.args, LogLevel::warning,
-            "EarlyStoppingCallback had nothing to watch: there was no evaluation in this training");
+            "EarlyStoppingCallback had nothing to watch: there was no evaluation that counts");
 }
 
 ETUDE_INLINE std::string EarlyStoppingCallback::metric(const Context& e) const {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "etude/callbacks/epoch_place.hpp"
 #include "etude/callbacks/watched_metric.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/enum.hpp"
@@ -25,9 +26,12 @@ ETUDE_ENUM(EarlyStoppingThreshold, each_evaluation, cumulative);
 /// pytorch-accelerated's. A tie is no improvement, and neither is NaN. A run that is resumed after it was to
 /// stop stops again before its first step.
 ///
-/// Evaluations may come from `args.eval_strategy` or from other callbacks; a training that ends without one
-/// is warned of. Throws ArgumentError where training begins if there is no `eval_dataset`, or for numbers out
-/// of range; MetricError, which lists the names that there are, if no evaluation has the metric.
+/// Evaluations may come from `args.eval_strategy` or from other callbacks, and all of the training count;
+/// without `count_intermediate`, as in pytorch-accelerated, those in the steps of an epoch don't, such as
+/// StepBasedEvaluationCallback's. A training that ends without one that counts is warned of.
+///
+/// Throws ArgumentError where training begins if there is no `eval_dataset`, or for numbers out of range;
+/// MetricError, which lists the names that there are, if no evaluation has the metric.
 struct EarlyStoppingCallback {
   ETUDE_STRUCT(EarlyStoppingCallback,
                (std::int64_t, early_stopping_patience,
@@ -40,15 +44,20 @@ struct EarlyStoppingCallback {
                 "the metric that decides, by its whole name; empty is metric_for_best_model", ""),
                (std::optional<bool>, greater_is_better,
                 "greater is better; unset: as the arguments say of this metric, else unless it is a loss"),
+               (bool, count_intermediate, "evaluations in an epoch's steps count, too", true),
                (std::int64_t, early_stopping_patience_counter, "evaluations since the last improvement", 0),
                (std::optional<double>, last_improvement, "the metric of the last improvement"),
-               (std::optional<double>, best, "the best of watch_metric so far"),
-               (WatchedMetric, watched, "whether evaluations have it"));
+               (std::optional<double>, best, "the best so far, where it isn't that of the arguments"),
+               (WatchedMetric, watched, "whether evaluations have it"),
+               (EpochPlace, place, "where in its epochs the training is"));
 
   void on(const TrainBegin& e);
-  void on(const StepBegin& e) const { throw_if_missing(e); }
+  void on(const EpochBegin& e) { place.on(e); }
+  void on(const StepBegin& e);
   void on(const Evaluate& e);
   void on(const TrainError&) { has_failed = true; }
+  void on(const EpochEnd& e) { place.on(e); }
+  void on(const TrainingRunEpochEnd& e) { place.on(e); }
   void on(const TrainEnd& e);
 
   bool is_running = false;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "etude/callbacks/epoch_place.hpp"
 #include "etude/events.hpp"
 #include "etude/model.hpp"
 #include "etude/optim/averaged_weights.hpp"
@@ -18,7 +19,8 @@ namespace etude {
 ///
 /// After each evaluation of a training the average is evaluated too, as `ema_model_eval_loss` and the like:
 /// its events come with that prefix, to this callback's neighbours as well, while the average is in the
-/// model. With `save_path` the best average is kept there (without evaluations: that of the last epoch).
+/// model. With `save_path` the best average is kept there (without evaluations: that of the last epoch);
+/// without `count_intermediate` one evaluated in the steps of an epoch is never the best.
 /// Checkpoints have the average as `ema_model.safetensors`, and a run that is resumed goes on with it to the
 /// bit; the weights that a trainer saves stay its own.
 ///
@@ -27,31 +29,37 @@ namespace etude {
 struct ModelEmaCallback {
   static constexpr const char* file = "ema_model.safetensors";  ///< of a checkpoint
 
-  ETUDE_STRUCT(ModelEmaCallback, (double, decay, "what an update leaves of the average", 0.99),
-               (bool, warm_up, "decay less at first: at most (1 + n) / (10 + n) after n updates", true),
-               (std::int64_t, update_every_n_steps, "update steps from one update of the average to the next",
-                1),
-               (bool, use_buffers, "average the buffers, too; else they are the model's of the moment", true),
-               (bool, evaluate_during_training, "evaluate the average after each evaluation", true),
-               (std::string, save_path, "folder for the best average; empty is none", ""),
-               (std::string, watch_metric, "which average is the best, if it is evaluated",
-                "ema_model_eval_loss"),
-               (bool, greater_is_better, "the best has the greatest watch_metric", false),
-               (bool, load_at_end, "put the average into the model when training has come to its end", false),
-               (std::int64_t, num_updates, "updates of the average so far", 0),
-               (std::int64_t, last_step, "the last step that it has looked at", 0),
-               (std::optional<double>, best_metric, "watch_metric of the average in save_path"));
+  ETUDE_STRUCT(
+      ModelEmaCallback, (double, decay, "what an update leaves of the average", 0.99),
+      (bool, warm_up, "decay less at first: at most (1 + n) / (10 + n) after n updates", true),
+      (std::int64_t, update_every_n_steps, "update steps from one update of the average to the next", 1),
+      (bool, use_buffers, "average the buffers, too; else they are the model's of the moment", true),
+      (bool, evaluate_during_training, "evaluate the average after each evaluation", true),
+      (std::string, save_path, "folder for the best average; empty is none", ""),
+      (std::string, watch_metric, "which average is the best, if it is evaluated", "ema_model_eval_loss"),
+      (bool, greater_is_better, "the best has the greatest watch_metric", false),
+      (bool, load_at_end, "put the average into the model when training has come to its end", false),
+      (bool, count_intermediate, "averages evaluated in an epoch's steps may be the best, too", true),
+      (std::int64_t, num_updates, "updates of the average so far", 0),
+      (std::int64_t, last_step, "the last step that it has looked at", 0),
+      (std::optional<double>, best_metric, "watch_metric of the average in save_path"),
+      (EpochPlace, place, "where in its epochs the training is"));
 
   void on(const CheckpointLoaded& e);
   void on(const TrainBegin& e);
+  void on(const EpochBegin& e) { place.on(e); }
+  void on(const StepBegin& e) { place.on(e); }
   void on(const StepEnd& e) { update(e); }
-  void on(const EpochEnd& e) { update(e); }
+  void on(const EpochEnd& e) {
+    place.on(e);
+    update(e);
+  }
   void on(const EvaluateBegin& e);
   void on(const EvaluateAll& e);
   void on(SaveBegin& e);
   void on(const TrainingRunEpochEnd& e);
   void on(const TrainError&) { has_failed = true; }
-  void on(const TrainEnd&);
+  void on(const TrainEnd& e);
 
   /// The average, with which the model is as `Model::load_state_dict` takes it. Throws Error before a
   /// training.
