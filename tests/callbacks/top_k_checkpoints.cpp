@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "common/printed.hpp"
 #include "common/toy.hpp"
 #include "etude/callbacks/step_based_evaluation.hpp"
 #include "etude/checkpoint/manifest.hpp"
@@ -98,6 +99,23 @@ TEST_CASE("evaluations in the steps of an epoch count or don't") {
            (counts ? Names{"checkpoint-2-eval_score=0.1000", "checkpoint-4-eval_score=0.1000"}
                    : Names{"checkpoint-3-eval_score=0.5000", "checkpoint-6-eval_score=0.4000"})));
   }
+}
+
+TEST_CASE("a training that ends with nothing kept is told of") {
+  const auto told = [](etude::IntervalStrategy evaluations, double value) {
+    const toy::Folder folder;
+    auto options = scored(folder, {value});
+    options.args.eval_strategy = evaluations;
+    options.args.log_level = etude::LogLevel::warning;
+    return toy::printed(
+        [&] { Trainer(options, TopKCheckpointsCallback{.watch_metric = "eval_score"}).train(); },
+        STDERR_FILENO);
+  };
+  using enum etude::IntervalStrategy;
+  const std::string nothing = "TopKCheckpointsCallback has kept nothing: ";
+  CHECK(told(no, 1).find(nothing + "there was no evaluation that counts") != std::string::npos);
+  CHECK(told(epoch, NAN).find(nothing + "eval_score was never a finite number") != std::string::npos);
+  CHECK(told(epoch, 1).find(nothing) == std::string::npos);
 }
 
 TEST_CASE("what it can't work with is refused by name") {

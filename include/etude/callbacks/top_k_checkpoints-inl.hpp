@@ -14,6 +14,7 @@
 #include "etude/callbacks/top_k_checkpoints.hpp"
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
+#include "etude/message.hpp"
 
 namespace etude {
 
@@ -65,6 +66,10 @@ ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainEnd& e) {
   place.on(e);
   if (!std::exchange(is_running, false) || has_failed) return;
   watched.throw_if_missing(watch_metric);
+  if (ranked.empty())
+    message(e.args, LogLevel::warning, "TopKCheckpointsCallback has kept nothing: {}",
+            watched.found ? fmt::format("{} was never a finite number after a step", watch_metric)
+                          : "there was no evaluation that counts");
 }
 
 ETUDE_INLINE bool TopKCheckpointsCallback::is_before(const RankedCheckpoint& a,

@@ -25,7 +25,7 @@ using RankedCheckpoints = std::map<std::string, RankedCheckpoint>;
 /// are: `checkpoint-120-eval_loss=0.2314`. Follows `save_top_k` of PyTorch Lightning's ModelCheckpoint. Of
 /// two with one value the earlier stays; a value that isn't finite is never among the best. An evaluation
 /// before the first step doesn't count; without `count_intermediate` neither do those in the steps of an
-/// epoch, such as StepBasedEvaluationCallback's.
+/// epoch, such as StepBasedEvaluationCallback's. A training that ends with nothing kept is warned of.
 ///
 /// They are copies, of hard links where that can be, of checkpoints that the trainer writes to `output_dir`,
 /// whose `save_total_limit` neither counts nor removes them. Each of them can be resumed from.
