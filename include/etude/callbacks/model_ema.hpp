@@ -22,7 +22,8 @@ namespace etude {
 /// model. With `save_path` the best average is kept there (without evaluations: that of the last epoch);
 /// without `count_intermediate` one evaluated in the steps of an epoch is never the best.
 /// Checkpoints have the average as `ema_model.safetensors`, and a run that is resumed goes on with it to the
-/// bit; the weights that a trainer saves stay its own.
+/// bit; the weights that a trainer saves stay its own. Of several callbacks that put weights into the model
+/// at the end, as this one does with `load_at_end`, the last in the list decides.
 ///
 /// Throws ArgumentError where training begins for a decay out of [0, 1] and the like, MetricError where an
 /// evaluation has no `watch_metric`, CheckpointError where the average of a checkpoint doesn't fit.

@@ -18,6 +18,10 @@ namespace etude {
 /// gain. What is loaded is what this run has saved: never what an earlier one has left in the folder.
 /// Optimizer and schedule are not saved: they belong to checkpoints.
 ///
+/// Of several callbacks that put weights into the model at the end (StochasticWeightAveragingCallback;
+/// ModelEmaCallback with `load_at_end`) the last in the list decides: with `load_saved_checkpoint` false this
+/// one leaves it to the others.
+///
 /// The folder is that of a pretrained model, with `best_model.json`, and is replaced as a whole.
 ///
 /// Throws ArgumentError where training begins if there is no `eval_dataset`, or the folder holds something
