@@ -4,7 +4,11 @@
 
 #include <limits>
 
+#include "common/printed.hpp"
 #include "common/toy.hpp"
+#include "etude/callbacks/limit_eval_steps.hpp"
+#include "etude/callbacks/model_ema.hpp"
+#include "etude/callbacks/step_based_evaluation.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace {
@@ -176,12 +180,15 @@ TEST_CASE("its whole state is in its fields, and goes through JSON") {
       .early_stopping_threshold_kind = etude::EarlyStoppingThreshold::cumulative,
       .early_stopping_patience_counter = 3,
       .last_improvement = .1,
-      .found_metric = true,
-      .missing_metric = true};
+      .best = .1,
+      .watched = {.found = true, .others = "eval_loss"}};
   const auto json = etude::to_json_value(callback);
-  CHECK(json.dump() == R"({"early_stopping_patience":4,"early_stopping_threshold":0.5,)"
-                       R"("early_stopping_threshold_kind":"cumulative","early_stopping_patience_counter":3,)"
-                       R"("last_improvement":0.1,"found_metric":true,"missing_metric":true})");
+  CHECK(
+      json.dump() ==
+      R"({"early_stopping_patience":4,"early_stopping_threshold":0.5,)"
+      R"("early_stopping_threshold_kind":"cumulative","watch_metric":"","greater_is_better":null,"count_intermediate":true,)"
+      R"("early_stopping_patience_counter":3,"last_improvement":0.1,"best":0.1,)"
+      R"("watched":{"found":true,"others":"eval_loss"},"place":{"epochs_done":0,"phase":"outside"}})");
   CHECK(etude::to_json_value(etude::from_json_value<etude::EarlyStoppingCallback>(json)) == json);
 }
 
@@ -191,11 +198,174 @@ TEST_CASE("a metric that no evaluation has is an error, not a stopping that neve
   args.eval_strategy = etude::IntervalStrategy::epoch;
   auto options = toy::options(args, 1);
   options.eval_dataset = {{"near", toy::dataset(1)}, {"far", toy::dataset(2)}};
-  etude::Trainer<etude::EarlyStoppingCallback> trainer(options);
-  CHECK_THROWS_AS(trainer.train(), etude::MetricError);
+  for (const double epochs : {3, 1}) {  // At the end, too, where no step comes after the evaluation.
+    options.args.num_train_epochs = epochs;
+    etude::Trainer<etude::EarlyStoppingCallback> trainer(options);
+    CHECK_THROWS_WITH_AS(trainer.train(),
+                         doctest::Contains("metric_for_best_model is 'eval_loss', and no evaluation has it: "
+                                           "must be one of eval_"),
+                         etude::MetricError);
+    CHECK(trainer.state().global_step == 1);
+    etude::Trainer<etude::EarlyStoppingCallback> own(options,
+                                                     etude::EarlyStoppingCallback{.watch_metric = "eval_f1"});
+    CHECK_THROWS_WITH_AS(own.train(), doctest::Contains("watch_metric is 'eval_f1', and no evaluation"),
+                         etude::MetricError);
+  }
   options.args.metric_for_best_model = "far_loss";
   etude::Trainer<etude::EarlyStoppingCallback> watching(options);
   watching.train();
+}
+
+/// Evaluates when a step is done, as StepBasedEvaluationCallback does.
+struct EachStep {
+  void on(const etude::StepEnd& e) { e.control.should_evaluate = true; }
+};
+
+TEST_CASE("it watches any metric, in its own direction, whatever decides which model is the best") {
+  using Watching = etude::Trainer<etude::EarlyStoppingCallback>;
+  struct Row {
+    std::string watched;
+    std::optional<bool> greater;
+    std::optional<std::string> best;
+    std::optional<bool> best_greater;
+    std::int64_t steps;
+  };
+  // Of three metrics one grows, one falls, and the loss stays as it is: one best, two without a gain.
+  const std::vector<Row> rows{
+      {"", {}, {}, {}, 3},
+      {"eval_up", {}, {}, {}, 6},
+      {"eval_down", {}, {}, {}, 3},
+      {"eval_down", false, {}, {}, 6},
+      {"eval_down", {}, "down", false, 6},
+      {"eval_up", false, "up", true, 3},
+      {"eval_down_loss", {}, "up", {}, 6},
+      {"eval_loss", {}, "up", {}, 3},
+  };
+  for (const auto& row : rows)
+    for (const auto kind :
+         {etude::EarlyStoppingThreshold::each_evaluation, etude::EarlyStoppingThreshold::cumulative}) {
+      CAPTURE(row.watched);
+      CAPTURE(row.steps);
+      auto args = toy::arguments();
+      args.num_train_epochs = 6;
+      args.learning_rate = 1e-12;
+      args.eval_strategy = etude::IntervalStrategy::epoch;
+      args.metric_for_best_model = row.best;
+      args.greater_is_better = row.best_greater;
+      auto options = toy::options(args, 1);
+      options.compute_metrics = [n = 0.](const etude::EvalPrediction&) mutable {
+        ++n;
+        return etude::Metrics{{"up", n}, {"down", -n}, {"down_loss", -n}};
+      };
+      Watching trainer(options, etude::EarlyStoppingCallback{.early_stopping_patience = 2,
+                                                             .early_stopping_threshold_kind = kind,
+                                                             .watch_metric = row.watched,
+                                                             .greater_is_better = row.greater});
+      const auto output = trainer.train();
+      CHECK(output.global_step == row.steps);
+      if (row.steps == 3)
+        CHECK(output.stop_reason == fmt::format("{} has not improved in 2 evaluations",
+                                                row.watched.empty() ? "eval_loss" : row.watched));
+    }
+}
+
+TEST_CASE("gains of a metric of one's own that are within the threshold move the best, but don't count") {
+  auto args = toy::arguments();
+  args.num_train_epochs = 4;
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  auto options = toy::options(args, 1);
+  options.compute_metrics = [values = std::vector{1.0, .97, .94, .91},
+                             i = std::size_t{0}](const etude::EvalPrediction&) mutable {
+    return etude::Metrics{{"score", values.at(i++)}};
+  };
+  const auto callback = [](etude::EarlyStoppingThreshold kind) {
+    return etude::EarlyStoppingCallback{.early_stopping_patience = 2,
+                                        .early_stopping_threshold = .05,
+                                        .early_stopping_threshold_kind = kind,
+                                        .watch_metric = "eval_score",
+                                        .greater_is_better = false};
+  };
+  using enum etude::EarlyStoppingThreshold;
+  CHECK(
+      etude::Trainer<etude::EarlyStoppingCallback>(options, callback(each_evaluation)).train().global_step ==
+      3);
+  CHECK(etude::Trainer<etude::EarlyStoppingCallback>(options, callback(cumulative)).train().global_step == 4);
+}
+
+TEST_CASE("it watches the metrics of an average of the weights") {
+  auto args = toy::arguments();
+  args.num_train_epochs = 4;
+  args.learning_rate = 1e-12;
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  etude::Trainer<etude::EarlyStoppingCallback, etude::ModelEmaCallback> trainer(
+      toy::options(args, 1), etude::EarlyStoppingCallback{.watch_metric = "ema_model_eval_loss"},
+      etude::ModelEmaCallback{});
+  const auto output = trainer.train();
+  CHECK(output.global_step == 2);
+  CHECK(output.stop_reason == "ema_model_eval_loss has not improved in 1 evaluations");
+}
+
+TEST_CASE("evaluations that other callbacks ask for are as good, and a training without any is told of") {
+  auto args = toy::arguments();
+  args.learning_rate = 1e-12;
+  args.log_level = etude::LogLevel::warning;
+  REQUIRE(args.eval_strategy == etude::IntervalStrategy::no);
+  const std::string warning = "EarlyStoppingCallback had nothing to watch: there was no evaluation";
+  const auto told = [&](auto& trainer, std::int64_t steps) {
+    return toy::printed([&] { CHECK(trainer.train().global_step == steps); }, STDERR_FILENO);
+  };
+  etude::Trainer<etude::EarlyStoppingCallback, EachStep> trainer(toy::options(args, 5));
+  CHECK(told(trainer, 2).find(warning) == std::string::npos);
+  etude::Trainer<etude::EarlyStoppingCallback> blind(toy::options(args, 5));
+  CHECK(told(blind, 5).find(warning) != std::string::npos);
+}
+
+TEST_CASE("short evaluations in the steps of an epoch count or don't, and are no bar then either") {
+  struct Row {
+    bool count_intermediate;
+    std::vector<double> values;
+    std::int64_t steps;
+  };
+  // At step 2; at the end of the first epoch of three; at steps 4 and 6; at the end of the second.
+  for (const auto& row : std::vector<Row>{{true, {.9, .5, .9, .9, .4}, 4},
+                                          {false, {.9, .5, .9, .9, .4}, 6},
+                                          {true, {.1, .5, .1, .1, .4}, 3},
+                                          {false, {.1, .5, .1, .1, .4}, 6}}) {
+    CAPTURE(row.values);
+    CAPTURE(row.count_intermediate);
+    auto args = toy::arguments();
+    args.num_train_epochs = 2;
+    args.eval_strategy = etude::IntervalStrategy::epoch;
+    args.metric_for_best_model = "score";
+    args.greater_is_better = false;
+    auto options = toy::options(args, 3, 5);
+    std::vector<std::int64_t> sizes;
+    options.compute_metrics = [&](const etude::EvalPrediction& p) {
+      sizes.push_back(p.predictions.single().size(0));
+      return etude::Metrics{{"score", row.values.at(sizes.size() - 1)}};
+    };
+    etude::Trainer<etude::LimitEvalStepsCallback, etude::StepBasedEvaluationCallback,
+                   etude::EarlyStoppingCallback>
+        trainer(options, etude::LimitEvalStepsCallback{.num_eval_steps = 2},
+                etude::StepBasedEvaluationCallback{.eval_every_n_steps = 2},
+                etude::EarlyStoppingCallback{.count_intermediate = row.count_intermediate});
+    CHECK(trainer.train().global_step == row.steps);
+    if (row.steps < 6) continue;
+    CHECK(trainer.callback<etude::EarlyStoppingCallback>().early_stopping_patience_counter == 0);
+    CHECK((sizes == std::vector<std::int64_t>{2, 5, 2, 2, 5}));
+  }
+}
+
+TEST_CASE("evaluations outside of a training don't count") {
+  auto args = toy::arguments();
+  args.num_train_epochs = 2;
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  etude::Trainer<etude::EarlyStoppingCallback> trainer(
+      toy::options(args, 1), etude::EarlyStoppingCallback{.early_stopping_patience = 3});
+  trainer.train();
+  for (int i = 0; i < 4; ++i) trainer.evaluate();
+  CHECK(trainer.callback<etude::EarlyStoppingCallback>().early_stopping_patience_counter == 0);
+  CHECK_FALSE(trainer.context().control.should_training_stop);
 }
 
 TEST_CASE("without a metric of one's own the loss decides") {
@@ -210,8 +380,10 @@ TEST_CASE("without a metric of one's own the loss decides") {
 
 TEST_CASE("what it can't work with is refused by name") {
   auto args = toy::arguments();
-  const auto refusal = [&](etude::EarlyStoppingCallback callback) -> std::string {
-    etude::Trainer<etude::EarlyStoppingCallback> trainer(toy::options(args), callback);
+  const auto refusal = [&](etude::EarlyStoppingCallback callback, bool has_data = true) -> std::string {
+    auto options = toy::options(args);
+    if (!has_data) options.eval_dataset = {};
+    etude::Trainer<etude::EarlyStoppingCallback> trainer(options, callback);
     try {
       trainer.train();
     } catch (const etude::ArgumentError& error) {
@@ -219,10 +391,9 @@ TEST_CASE("what it can't work with is refused by name") {
     }
     return "";
   };
-  CHECK(refusal({}) == "eval_strategy is no: EarlyStoppingCallback needs evaluations, by steps or epoch");
-  args.eval_strategy = etude::IntervalStrategy::epoch;
   CHECK(refusal({.early_stopping_patience = 0}) == "early_stopping_patience is 0: must be at least 1");
   CHECK(refusal({.early_stopping_threshold = -1}) == "early_stopping_threshold is -1: must be at least 0");
+  CHECK(refusal({}, false) == "eval_dataset is not set: EarlyStoppingCallback needs evaluations");
 }
 
 }  // namespace

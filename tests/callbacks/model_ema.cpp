@@ -8,6 +8,7 @@
 #include "common/full_run.hpp"
 #include "common/toy.hpp"
 #include "etude/callbacks/best_model_folder.hpp"
+#include "etude/callbacks/step_based_evaluation.hpp"
 #include "etude/checkpoint/manifest.hpp"
 #include "etude/checkpoint/safetensors.hpp"
 
@@ -253,6 +254,31 @@ TEST_CASE("the best average is kept, with what it is the best by") {
   const auto kept = best.weights();
   for (const auto& [name, tensor] : kept)
     CHECK(tensor.item<double>() == averaged(trainer.callback<ModelEmaCallback>(), name));
+}
+
+TEST_CASE("an average that is evaluated in the steps of an epoch may be the best or not") {
+  for (const bool counts : {true, false}) {
+    const toy::Folder folder;
+    auto args = toy::arguments();
+    args.num_train_epochs = 2;
+    args.eval_strategy = IntervalStrategy::epoch;
+    auto options = toy::options(args, 3);
+    // At step 2; at the end of the first epoch of three; at steps 4 and 6; at the end of the second.
+    std::vector<double> values{.1, .5, .1, .2, .4};
+    std::size_t evaluations = 0;  // of the model and of the average in turns
+    options.compute_metrics = [&](const etude::EvalPrediction&) {
+      return etude::Metrics{{"score", values.at(evaluations++ / 2)}};
+    };
+    etude::Trainer<etude::StepBasedEvaluationCallback, ModelEmaCallback> trainer(
+        options, etude::StepBasedEvaluationCallback{.eval_every_n_steps = 2},
+        ModelEmaCallback{.save_path = folder / "best",
+                         .watch_metric = "ema_model_eval_score",
+                         .count_intermediate = counts});
+    trainer.train();
+    const auto facts = etude::BestModelFolder(folder / "best").facts();
+    CHECK(facts->value == (counts ? .1 : .4));
+    CHECK(facts->global_step == (counts ? 2 : 6));
+  }
 }
 
 TEST_CASE("without evaluations the average of the last epoch is kept") {

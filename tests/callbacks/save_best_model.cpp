@@ -6,6 +6,9 @@
 
 #include "common/toy.hpp"
 #include "etude/callbacks/best_model_folder.hpp"
+#include "etude/callbacks/model_ema.hpp"
+#include "etude/callbacks/step_based_evaluation.hpp"
+#include "etude/callbacks/stochastic_weight_averaging.hpp"
 
 namespace {
 
@@ -127,6 +130,46 @@ TEST_CASE("without load_saved_checkpoint, and after an error, the model stays th
   Trainer broken(options, SaveBestModelCallback{.save_path = folder / "best", .watch_metric = "eval_score"});
   CHECK_THROWS_WITH(broken.train(), "broken");
   CHECK(weight(broken) == broken.callback<Witness>().weights.back());
+}
+
+TEST_CASE("evaluations in the steps of an epoch count or don't") {
+  for (const bool counts : {true, false}) {
+    const toy::Folder folder;
+    // At step 2; at the end of the first epoch of three; at steps 4 and 6; at the end of the second.
+    auto options = scored({.1, .5, .1, .2, .4}, toy::arguments());
+    options.args.num_train_epochs = 2;
+    options.train_dataset = toy::dataset(3);
+    etude::Trainer<etude::StepBasedEvaluationCallback, SaveBestModelCallback> trainer(
+        options, etude::StepBasedEvaluationCallback{.eval_every_n_steps = 2},
+        SaveBestModelCallback{
+            .save_path = folder / "best", .watch_metric = "eval_score", .count_intermediate = counts});
+    trainer.train();
+    const auto facts = etude::BestModelFolder(folder / "best").facts();
+    CHECK(facts->value == (counts ? .1 : .4));
+    CHECK(facts->global_step == (counts ? 2 : 6));
+  }
+}
+
+TEST_CASE("of callbacks that put weights into the model at the end, the last in the list decides") {
+  const toy::Folder folder;
+  const SaveBestModelCallback save_best{.save_path = folder / "best", .watch_metric = "eval_score"};
+  const etude::StochasticWeightAveragingCallback swa{.swa_epoch_start = 2};
+  const etude::ModelEmaCallback ema{.evaluate_during_training = false, .load_at_end = true};
+  const auto options = [] { return scored({.5, .3, .4}, toy::arguments()); };
+  const auto bias_after = [](auto&& trainer) {
+    trainer.train();
+    return trainer.model().template as<toy::LineImpl>().bias.template item<double>();
+  };
+  using SWA = etude::StochasticWeightAveragingCallback;
+  using Ema = etude::ModelEmaCallback;
+  const double best = bias_after(etude::Trainer<SaveBestModelCallback>(options(), save_best));
+  const double mean = bias_after(etude::Trainer<SWA>(options(), swa));
+  const double average = bias_after(etude::Trainer<Ema>(options(), ema));
+  REQUIRE(best != mean);
+  REQUIRE(mean != average);
+  CHECK(bias_after(etude::Trainer<SWA, SaveBestModelCallback>(options(), swa, save_best)) == best);
+  CHECK(bias_after(etude::Trainer<SaveBestModelCallback, SWA>(options(), save_best, swa)) == mean);
+  CHECK(bias_after(etude::Trainer<SWA, Ema>(options(), swa, ema)) == average);
 }
 
 TEST_CASE("a metric that no evaluation has is an error that lists those that there are") {

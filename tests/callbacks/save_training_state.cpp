@@ -85,6 +85,44 @@ TEST_CASE("the end comes, too, where training is stopped early or ends within an
   CHECK(within.step_of("final") == 5);
 }
 
+TEST_CASE("epochs that should_epoch_stop ends count, too") {
+  struct Cutter {
+    void on(const etude::StepEnd& e) {
+      if (e.state.global_step % 2 == 0) e.control.should_epoch_stop = true;
+    }
+  };
+  Run run;
+  run.args.num_train_epochs = 3;
+  etude::Trainer<SaveTrainingStateCallback, Cutter> trainer(
+      toy::options(run.args, 3), SaveTrainingStateCallback{.save_every_n_epochs = 1, .save_at_end = false});
+  trainer.train();
+  CHECK((names_in(run.folder / "training_states") == Names{"epoch_1", "epoch_2", "epoch_3"}));
+  CHECK(run.step_of("epoch_1") == 2);
+  CHECK(run.step_of("epoch_3") == 6);
+}
+
+TEST_CASE("an epoch that a stop leaves counts once, when it has been gone on with") {
+  struct Stopper {
+    std::int64_t at = 0;
+    void on(const etude::StepEnd& e) {
+      if (e.state.global_step == at) e.control.request_stop("enough");
+    }
+  };
+  Run run;
+  run.args.num_train_epochs = 3;
+  run.args.save_strategy = etude::SaveStrategy::steps;
+  run.args.save_steps = 1;
+  using Stopped = etude::Trainer<SaveTrainingStateCallback, Stopper>;
+  const SaveTrainingStateCallback callback{.save_every_n_epochs = 1, .save_at_end = false};
+  Stopped first(toy::options(run.args, 3), callback, Stopper{4});
+  first.train();
+  CHECK((names_in(run.folder / "training_states") == Names{"epoch_1"}));
+  Stopped second(toy::options(run.args, 3), callback, Stopper{});
+  second.train({.resume_from_checkpoint = true});
+  CHECK((names_in(run.folder / "training_states") == Names{"epoch_1", "epoch_2", "epoch_3"}));
+  CHECK(run.step_of("epoch_2") == 6);
+}
+
 TEST_CASE("a second training keeps its own count, and leaves what it doesn't replace") {
   struct Stopper {
     std::int64_t trainings = 0;

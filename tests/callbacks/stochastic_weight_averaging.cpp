@@ -158,6 +158,21 @@ TEST_CASE("an epoch that is left before its end doesn't count, and without one t
   }
 }
 
+TEST_CASE("an epoch that should_epoch_stop ends counts as any other") {
+  struct Cutter {
+    void on(const etude::StepEnd& e) {
+      if (e.state.global_step % 2 == 0) e.control.should_epoch_stop = true;
+    }
+  };
+  etude::Trainer<SWA, Witness, Cutter> trainer(toy::options(arguments(4), 3), SWA{.swa_epoch_start = 3});
+  trainer.train();
+  const auto& biases = trainer.callback<Witness>().biases;
+  REQUIRE(biases.size() == 4);
+  CHECK(trainer.callback<SWA>().n_averaged == 2);
+  CHECK(trainer.model().as<toy::LineImpl>().bias.item<double>() ==
+        doctest::Approx((biases[2] + biases[3]) / 2));
+}
+
 TEST_CASE("after an error the model stays as it was") {
   struct Thrower {
     void on(const etude::StepEnd& e) {

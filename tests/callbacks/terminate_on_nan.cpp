@@ -119,6 +119,31 @@ TEST_CASE("a second training isn't held back by what stopped the first") {
   CHECK_FALSE(trainer.callback<Callback>().triggered);
 }
 
+/// A trainer with a step of its own, which tells of its loss or doesn't.
+struct Own : etude::TrainerBase<Own, Callback> {
+  using TrainerBase::TrainerBase;
+  bool tells = false;
+  torch::Tensor training_step(etude::Batch& batch) {
+    auto loss = compute_loss(batch).loss;
+    if (tells) call_event(etude::BackwardBegin{context(), batch, {}, loss});
+    loss.backward();
+    return loss.detach();
+  }
+};
+
+TEST_CASE(
+    "in a trainer whose own step tells nothing of its loss it is an error, not a watch that never ends") {
+  Own silent(going_bad(toy::arguments(), nan, 2, true));
+  CHECK_THROWS_WITH_AS(
+      silent.train(),
+      "TerminateOnNaNCallback has heard no loss: training_step must raise BackwardBegin, as Etude's does",
+      etude::Error);
+  CHECK(silent.state().global_step == 1);
+  Own telling(going_bad(toy::arguments(), nan, 2, true));
+  telling.tells = true;
+  CHECK(telling.train().stop_reason == "the loss of a batch of step 2 is nan");
+}
+
 TEST_CASE("a prediction isn't looked at") {
   etude::Trainer<Callback> trainer(going_bad(toy::arguments(), nan, 1, false));
   const auto [x, y] = toy::points(2);

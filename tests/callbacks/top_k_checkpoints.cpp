@@ -4,7 +4,9 @@
 
 #include <cmath>
 
+#include "common/printed.hpp"
 #include "common/toy.hpp"
+#include "etude/callbacks/step_based_evaluation.hpp"
 #include "etude/checkpoint/manifest.hpp"
 
 namespace {
@@ -80,6 +82,40 @@ TEST_CASE("the metric's name may hold what a file's may not") {
   options.compute_metrics = [](const etude::EvalPrediction&) { return etude::Metrics{{"a/b", .5}}; };
   Trainer(options, TopKCheckpointsCallback{.watch_metric = "eval_a/b"}).train();
   CHECK((names_in(folder / "top_checkpoints") == Names{"checkpoint-1-eval_a_b=0.5000"}));
+}
+
+TEST_CASE("evaluations in the steps of an epoch count or don't") {
+  for (const bool counts : {true, false}) {
+    const toy::Folder folder;
+    // At step 2; at the end of the first epoch of three; at steps 4 and 6; at the end of the second.
+    auto options = scored(folder, {.1, .5, .1, .2, .4});
+    options.args.num_train_epochs = 2;
+    options.train_dataset = toy::dataset(3);
+    etude::Trainer<etude::StepBasedEvaluationCallback, TopKCheckpointsCallback>(
+        options, etude::StepBasedEvaluationCallback{.eval_every_n_steps = 2},
+        TopKCheckpointsCallback{.k = 2, .watch_metric = "eval_score", .count_intermediate = counts})
+        .train();
+    CHECK((names_in(folder / "top_checkpoints") ==
+           (counts ? Names{"checkpoint-2-eval_score=0.1000", "checkpoint-4-eval_score=0.1000"}
+                   : Names{"checkpoint-3-eval_score=0.5000", "checkpoint-6-eval_score=0.4000"})));
+  }
+}
+
+TEST_CASE("a training that ends with nothing kept is told of") {
+  const auto told = [](etude::IntervalStrategy evaluations, double value) {
+    const toy::Folder folder;
+    auto options = scored(folder, {value});
+    options.args.eval_strategy = evaluations;
+    options.args.log_level = etude::LogLevel::warning;
+    return toy::printed(
+        [&] { Trainer(options, TopKCheckpointsCallback{.watch_metric = "eval_score"}).train(); },
+        STDERR_FILENO);
+  };
+  using enum etude::IntervalStrategy;
+  const std::string nothing = "TopKCheckpointsCallback has kept nothing: ";
+  CHECK(told(no, 1).find(nothing + "there was no evaluation that counts") != std::string::npos);
+  CHECK(told(epoch, NAN).find(nothing + "eval_score was never a finite number") != std::string::npos);
+  CHECK(told(epoch, 1).find(nothing) == std::string::npos);
 }
 
 TEST_CASE("what it can't work with is refused by name") {

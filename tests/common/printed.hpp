@@ -8,23 +8,23 @@
 
 namespace toy {
 
-/// What `run` prints on standard output.
+/// What `run` prints on standard output, or on standard error.
 template <class Run>
-std::string printed(Run run) {
-  std::fflush(stdout);
+std::string printed(Run run, int stream = STDOUT_FILENO) {
+  std::fflush(nullptr);
   std::FILE* file = std::tmpfile();
-  const int before = ::dup(STDOUT_FILENO);
-  ::dup2(::fileno(file), STDOUT_FILENO);
+  const int before = ::dup(stream);
+  ::dup2(::fileno(file), stream);
   const struct PutBack {
-    int descriptor;
+    int descriptor, stream;
     ~PutBack() {
-      std::fflush(stdout);
-      ::dup2(descriptor, STDOUT_FILENO);
+      std::fflush(nullptr);
+      ::dup2(descriptor, stream);
       ::close(descriptor);
     }
-  } put_back{before};
+  } put_back{before, stream};
   run();
-  std::fflush(stdout);
+  std::fflush(nullptr);
   std::rewind(file);
   std::string text;
   std::array<char, 4096> buffer{};

@@ -283,6 +283,7 @@ TEST_CASE("check throws an error with all lines, and another where the callback 
       check<etude::EarlyStoppingCallback>({.prepare =
                                                [](etude::TrainerOptions& options) {
                                                  options.args.eval_strategy = etude::IntervalStrategy::no;
+                                                 options.eval_dataset = {};
                                                }}),
       doctest::Contains("EarlyStoppingCallback can't do its work on the problem of etude::laws"),
       etude::Error);

@@ -6,14 +6,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "etude/any_trainer.hpp"
 #include "etude/callbacks/early_stopping.hpp"
 #include "etude/error.hpp"
 #include "etude/events.hpp"
 #include "etude/linkage.hpp"
+#include "etude/message.hpp"
 #include "etude/metrics/best_model.hpp"
-#include "etude/reflect/enum.hpp"
-#include "etude/reflect/struct.hpp"
 
 namespace etude {
 
@@ -24,51 +25,77 @@ ETUDE_INLINE void EarlyStoppingCallback::on(const TrainBegin& e) {
   if (!(early_stopping_threshold >= 0))
     throw ArgumentError(
         fmt::format("early_stopping_threshold is {}: must be at least 0", early_stopping_threshold));
-  if (e.args.eval_strategy == IntervalStrategy::no)
-    throw ArgumentError("eval_strategy is no: EarlyStoppingCallback needs evaluations, by steps or epoch");
+  if (e.trainer.options().eval_dataset.empty())
+    throw ArgumentError("eval_dataset is not set: EarlyStoppingCallback needs evaluations");
+  place.on(e);
+  is_running = true;
+  has_failed = false;
   if (e.state.log_history.empty()) {
     early_stopping_patience_counter = 0;
     last_improvement.reset();
-    found_metric = missing_metric = false;
+    best.reset();
+    watched = {};
   }
   stop_when_patience_is_out(e);
 }
 
 ETUDE_INLINE void EarlyStoppingCallback::on(const StepBegin& e) {
-  if (missing_metric && !found_metric)
-    throw MetricError(
-        fmt::format("no evaluation has a metric '{}' for EarlyStoppingCallback to watch: set "
-                    "metric_for_best_model to one that an evaluation has",
-                    best_metric_name(e.args)));
+  place.on(e);
+  throw_if_missing(e);
 }
 
 ETUDE_INLINE void EarlyStoppingCallback::on(const Evaluate& e) {
-  const auto found = e.metrics.find(best_metric_name(e.args));
-  if (found == e.metrics.end()) {  // Another of several datasets may have it.
-    missing_metric = true;
-    return;
-  }
-  found_metric = true;
-  if (improves(e, found->second)) {
+  if (!is_running || (!count_intermediate && place.phase == EpochPhase::steps)) return;
+  const auto value = watched.look(metric(e), e.metrics);  // Another of several datasets may have it.
+  if (!value) return;
+  const bool has_own_best = !watch_metric.empty() || !count_intermediate;
+  const auto& bar = early_stopping_threshold_kind == EarlyStoppingThreshold::cumulative ? last_improvement
+                    : has_own_best                                                      ? best
+                                                                                        : e.state.best_metric;
+  if (beats(e, *value, bar, early_stopping_threshold)) {
     early_stopping_patience_counter = 0;
-    last_improvement = found->second;
+    last_improvement = value;
   } else {
     ++early_stopping_patience_counter;
   }
+  if (has_own_best && beats(e, *value, best, 0)) best = value;
   stop_when_patience_is_out(e);
 }
 
-ETUDE_INLINE bool EarlyStoppingCallback::improves(const Context& e, double value) const {
-  const std::optional<double>& bar = early_stopping_threshold_kind == EarlyStoppingThreshold::cumulative
-                                         ? last_improvement
-                                         : e.state.best_metric;
-  return is_better(e.args, value, bar) && (!bar || std::abs(value - *bar) > early_stopping_threshold);
+ETUDE_INLINE void EarlyStoppingCallback::on(const TrainEnd& e) {
+  place.on(e);
+  if (!std::exchange(is_running, false) || has_failed) return;
+  throw_if_missing(e);
+  if (!watched.found)
+    message(e.args, LogLevel::warning,
+            "EarlyStoppingCallback had nothing to watch: there was no evaluation that counts");
+}
+
+ETUDE_INLINE std::string EarlyStoppingCallback::metric(const Context& e) const {
+  return watch_metric.empty() ? best_metric_name(e.args) : watch_metric;
+}
+
+ETUDE_INLINE bool EarlyStoppingCallback::beats(const Context& e, double value,
+                                               const std::optional<double>& bar, double by) const {
+  if (std::isnan(value)) return false;
+  if (!bar || std::isnan(*bar)) return true;
+  const auto name = metric(e);
+  const bool is_of_arguments = name.ends_with(e.args.metric_for_best_model.value_or("loss"));
+  const bool greater = greater_is_better ? *greater_is_better
+                       : is_of_arguments ? e.args.greater_is_better.value_or(false)
+                                         : !name.ends_with("loss");
+  return (greater ? value - *bar : *bar - value) > by;
+}
+
+ETUDE_INLINE void EarlyStoppingCallback::throw_if_missing(const Context& e) const {
+  if (!watched.found && !watched.others.empty())
+    watched.throw_if_missing(metric(e), watch_metric.empty() ? "metric_for_best_model" : "watch_metric");
 }
 
 ETUDE_INLINE void EarlyStoppingCallback::stop_when_patience_is_out(const Context& e) const {
   if (early_stopping_patience_counter >= early_stopping_patience)
-    e.control.request_stop(fmt::format("{} has not improved in {} evaluations", best_metric_name(e.args),
-                                       early_stopping_patience));
+    e.control.request_stop(
+        fmt::format("{} has not improved in {} evaluations", metric(e), early_stopping_patience));
 }
 
 }  // namespace etude

@@ -2,7 +2,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
+#include "etude/callbacks/epoch_place.hpp"
+#include "etude/callbacks/watched_metric.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
@@ -17,10 +20,18 @@ namespace etude {
 ///   This is `min_delta` of Keras and PyTorch Lightning, and of Ignite with its `cumulative_delta`.
 ETUDE_ENUM(EarlyStoppingThreshold, each_evaluation, cumulative);
 
-/// Stops training when `args.metric_for_best_model` has not improved in `early_stopping_patience` evaluations
-/// running. Follows Hugging Face's callback of this name; `early_stopping_threshold_kind` offers the other
-/// meaning that a threshold has elsewhere. A tie is no improvement, and neither is NaN. A run that is resumed
-/// after it was to stop stops again before its first step.
+/// Stops training when a metric has not improved in `early_stopping_patience` evaluations running: that of
+/// `args.metric_for_best_model`, or `watch_metric`. Follows Hugging Face's callback of this name;
+/// `early_stopping_threshold_kind` offers the other meaning that a threshold has elsewhere, `watch_metric` is
+/// pytorch-accelerated's. A tie is no improvement, and neither is NaN. A run that is resumed after it was to
+/// stop stops again before its first step.
+///
+/// Evaluations may come from `args.eval_strategy` or from other callbacks, and all of the training count;
+/// without `count_intermediate`, as in pytorch-accelerated, those in the steps of an epoch don't, such as
+/// StepBasedEvaluationCallback's. A training that ends without one that counts is warned of.
+///
+/// Throws ArgumentError where training begins if there is no `eval_dataset`, or for numbers out of range;
+/// MetricError, which lists the names that there are, if no evaluation has the metric.
 struct EarlyStoppingCallback {
   ETUDE_STRUCT(EarlyStoppingCallback,
                (std::int64_t, early_stopping_patience,
@@ -29,20 +40,33 @@ struct EarlyStoppingCallback {
                (EarlyStoppingThreshold, early_stopping_threshold_kind,
                 "better than the best of each_evaluation before, or cumulative: than the last that counted",
                 EarlyStoppingThreshold::each_evaluation),
+               (std::string, watch_metric,
+                "the metric that decides, by its whole name; empty is metric_for_best_model", ""),
+               (std::optional<bool>, greater_is_better,
+                "greater is better; unset: as the arguments say of this metric, else unless it is a loss"),
+               (bool, count_intermediate, "evaluations in an epoch's steps count, too", true),
                (std::int64_t, early_stopping_patience_counter, "evaluations since the last improvement", 0),
                (std::optional<double>, last_improvement, "the metric of the last improvement"),
-               (bool, found_metric, "some evaluation had the metric that it watches", false),
-               (bool, missing_metric, "some evaluation didn't", false));
+               (std::optional<double>, best, "the best so far, where it isn't that of the arguments"),
+               (WatchedMetric, watched, "whether evaluations have it"),
+               (EpochPlace, place, "where in its epochs the training is"));
 
   void on(const TrainBegin& e);
-
+  void on(const EpochBegin& e) { place.on(e); }
   void on(const StepBegin& e);
-
   void on(const Evaluate& e);
+  void on(const TrainError&) { has_failed = true; }
+  void on(const EpochEnd& e) { place.on(e); }
+  void on(const TrainingRunEpochEnd& e) { place.on(e); }
+  void on(const TrainEnd& e);
+
+  bool is_running = false;
+  bool has_failed = false;
 
  private:
-  bool improves(const Context& e, double value) const;
-
+  std::string metric(const Context& e) const;
+  bool beats(const Context& e, double value, const std::optional<double>& bar, double by) const;
+  void throw_if_missing(const Context& e) const;
   void stop_when_patience_is_out(const Context& e) const;
 };
 

@@ -37,7 +37,6 @@ struct EpochPlace {
   }
   void on(const TrainEnd&) { phase = EpochPhase::outside; }
 
- private:
   /// The training ends in the middle of the epoch, which may go on when it is resumed.
   static bool is_cut_short(const Context& e) {
     const bool ends = e.control.should_training_stop || e.state.global_step >= e.state.max_steps;

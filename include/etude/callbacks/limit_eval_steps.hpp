@@ -10,7 +10,11 @@ namespace etude {
 
 /// Ends evaluations after `num_eval_steps` batches: those in the middle of an epoch, or, without
 /// `limit_intermediate_only`, all. Follows pytorch-accelerated's callback of this name, which limits the
-/// progress bar only. Of several datasets each is limited. Throws ArgumentError for a number below 1.
+/// progress bar only. Of several datasets each is limited.
+///
+/// What a limited evaluation finds counts as that of any other does: for `load_best_model_at_end`, and for
+/// callbacks that watch a metric, unless their `count_intermediate` is false. Throws ArgumentError for a
+/// number below 1.
 struct LimitEvalStepsCallback {
   ETUDE_STRUCT(LimitEvalStepsCallback, (std::int64_t, num_eval_steps, "batches of a limited evaluation", 0),
                (bool, limit_intermediate_only, "leave evaluations outside of an epoch's steps whole", true),

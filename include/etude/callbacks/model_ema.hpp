@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "etude/callbacks/epoch_place.hpp"
 #include "etude/events.hpp"
 #include "etude/interval.hpp"
 #include "etude/interval_timer.hpp"
@@ -20,9 +21,11 @@ namespace etude {
 ///
 /// After each evaluation of a training the average is evaluated too, as `ema_model_eval_loss` and the like:
 /// its events come with that prefix, to this callback's neighbours as well, while the average is in the
-/// model. With `save_path` the best average is kept there (without evaluations: that of the last epoch).
+/// model. With `save_path` the best average is kept there (without evaluations: that of the last epoch);
+/// without `count_intermediate` one evaluated in the steps of an epoch is never the best.
 /// Checkpoints have the average as `ema_model.safetensors`, and a run that is resumed goes on with it to the
-/// bit; the weights that a trainer saves stay its own.
+/// bit; the weights that a trainer saves stay its own. Of several callbacks that put weights into the model
+/// at the end, as this one does with `load_at_end`, the last in the list decides.
 ///
 /// Throws ArgumentError where training begins for a decay out of [0, 1] and the like, MetricError where an
 /// evaluation has no `watch_metric`, CheckpointError where the average of a checkpoint doesn't fit.
@@ -40,21 +43,29 @@ struct ModelEmaCallback {
                 "ema_model_eval_loss"),
                (bool, greater_is_better, "the best has the greatest watch_metric", false),
                (bool, load_at_end, "put the average into the model when training has come to its end", false),
+               (bool, count_intermediate, "averages evaluated in an epoch's steps may be the best, too",
+                true),
                (std::int64_t, num_updates, "updates of the average so far", 0),
                (std::int64_t, last_step, "the last step that it has looked at", 0),
                (IntervalTimer, timer, "what has passed of update_every_n_steps"),
-               (std::optional<double>, best_metric, "watch_metric of the average in save_path"));
+               (std::optional<double>, best_metric, "watch_metric of the average in save_path"),
+               (EpochPlace, place, "where in its epochs the training is"));
 
   void on(const CheckpointLoaded& e);
   void on(const TrainBegin& e);
+  void on(const EpochBegin& e) { place.on(e); }
+  void on(const StepBegin& e) { place.on(e); }
   void on(const StepEnd& e) { update(e); }
-  void on(const EpochEnd& e) { update(e); }
+  void on(const EpochEnd& e) {
+    place.on(e);
+    update(e);
+  }
   void on(const EvaluateBegin& e);
   void on(const EvaluateAll& e);
   void on(SaveBegin& e);
   void on(const TrainingRunEpochEnd& e);
   void on(const TrainError&) { has_failed = true; }
-  void on(const TrainEnd&);
+  void on(const TrainEnd& e);
 
   /// The average, with which the model is as `Model::load_state_dict` takes it. Throws Error before a
   /// training.

@@ -26,7 +26,8 @@ ETUDE_ENUM(AnnealingStrategy, cos, linear);
 /// those of an epoch's beginning; a pass over the data for the statistics is made only where there are
 /// BatchNorm modules; checkpoints have the average as `swa_model.safetensors`, and a run that is resumed goes
 /// on with it to the bit. From `swa_epoch_start` on `swa_lr` takes the place of the schedule, whatever that
-/// is. Evaluations and checkpoints of the training are those of the weights that are trained.
+/// is. Evaluations and checkpoints of the training are those of the weights that are trained. Of several
+/// callbacks that put weights into the model at the end the last in the list decides.
 ///
 /// BatchNorm modules are those of torch::nn; in a TorchScript module they keep the statistics that they have,
 /// which is told. Throws ArgumentError where training begins for an option out of range, CheckpointError

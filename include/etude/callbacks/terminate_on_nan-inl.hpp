@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "etude/callbacks/terminate_on_nan.hpp"
+#include "etude/error.hpp"
 #include "etude/events.hpp"
 #include "etude/linkage.hpp"
 #include "etude/stop_training.hpp"
@@ -19,6 +20,12 @@ inline double as_printed(double value) {
 }
 
 }  // namespace detail
+
+ETUDE_INLINE void TerminateOnNaNCallback::on(const StepEnd&) const {
+  if (expected)
+    throw Error(
+        "TerminateOnNaNCallback has heard no loss: training_step must raise BackwardBegin, as Etude's does");
+}
 
 ETUDE_INLINE void TerminateOnNaNCallback::on(const Evaluate& e) {
   if (evaluations.empty()) return;

@@ -23,6 +23,9 @@ namespace etude {
 ///
 /// `triggered` tells of the run under way, or the last one. Where it stops an `evaluate()` outside of
 /// training, that throws StopTraining; the process is never ended.
+///
+/// It hears `BackwardBegin`, which a trainer that overrides `training_step` has to raise: throws Error at the
+/// end of a step that had none.
 struct TerminateOnNaNCallback {
   ETUDE_STRUCT(TerminateOnNaNCallback, (bool, triggered, "a loss of this run was not finite", false));
 
@@ -41,6 +44,7 @@ struct TerminateOnNaNCallback {
   void on(const BackwardEnd& e) {
     if (loss.pending()) check(e, loss.get());
   }
+  void on(const StepEnd&) const;
 
   void on(const EvaluateBegin& e) { evaluations.emplace_back(e.metric_key_prefix); }
   void on(const PredictionStep& e) {
@@ -51,7 +55,7 @@ struct TerminateOnNaNCallback {
     if (!evaluations.empty()) evaluations.pop_back();
   }
 
-  bool expected = false;                      ///< A micro-batch has set out.
+  bool expected = false;                      ///< A micro-batch has set out, its loss is yet to come.
   ScalarCopy loss = {};                       ///< Of the micro-batch under way, if it is on a device.
   std::vector<std::string> evaluations = {};  ///< Those under way, by the prefix of their metrics.
 

@@ -14,11 +14,13 @@
 #include "etude/callbacks/top_k_checkpoints.hpp"
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
+#include "etude/message.hpp"
 
 namespace etude {
 
 ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainBegin& e) {
   if (k < 1) throw ArgumentError(fmt::format("k is {}: TopKCheckpointsCallback needs at least 1", k));
+  place.on(e);
   is_running = true;
   has_failed = false;
   if (e.state.global_step > 0) {
@@ -37,7 +39,7 @@ ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainBegin& e) {
 }
 
 ETUDE_INLINE void TopKCheckpointsCallback::on(const EvaluateAll& e) {
-  if (!is_running) return;
+  if (!is_running || (!count_intermediate && place.phase == EpochPhase::steps)) return;
   const auto value = watched.look(watch_metric, e.metrics);
   if (!value || !std::isfinite(*value) || e.state.global_step == 0) return;
   const RankedCheckpoint now{*value, e.state.global_step};
@@ -60,8 +62,14 @@ ETUDE_INLINE void TopKCheckpointsCallback::on(const Save& e) {
   }
 }
 
-ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainEnd&) {
-  if (std::exchange(is_running, false) && !has_failed) watched.throw_if_missing(watch_metric);
+ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainEnd& e) {
+  place.on(e);
+  if (!std::exchange(is_running, false) || has_failed) return;
+  watched.throw_if_missing(watch_metric);
+  if (ranked.empty())
+    message(e.args, LogLevel::warning, "TopKCheckpointsCallback has kept nothing: {}",
+            watched.found ? fmt::format("{} was never a finite number after a step", watch_metric)
+                          : "there was no evaluation that counts");
 }
 
 ETUDE_INLINE bool TopKCheckpointsCallback::is_before(const RankedCheckpoint& a,

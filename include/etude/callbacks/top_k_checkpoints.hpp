@@ -5,6 +5,7 @@
 #include <string>
 
 #include "etude/callbacks/checkpoint_copies.hpp"
+#include "etude/callbacks/epoch_place.hpp"
 #include "etude/callbacks/watched_metric.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
@@ -23,7 +24,8 @@ using RankedCheckpoints = std::map<std::string, RankedCheckpoint>;
 /// Keeps the checkpoints of the `k` evaluations with the best `watch_metric`, under names that say what they
 /// are: `checkpoint-120-eval_loss=0.2314`. Follows `save_top_k` of PyTorch Lightning's ModelCheckpoint. Of
 /// two with one value the earlier stays; a value that isn't finite is never among the best. An evaluation
-/// before the first step doesn't count.
+/// before the first step doesn't count; without `count_intermediate` neither do those in the steps of an
+/// epoch, such as StepBasedEvaluationCallback's. A training that ends with nothing kept is warned of.
 ///
 /// They are copies, of hard links where that can be, of checkpoints that the trainer writes to `output_dir`,
 /// whose `save_total_limit` neither counts nor removes them. Each of them can be resumed from.
@@ -35,19 +37,27 @@ struct TopKCheckpointsCallback {
                (std::string, watch_metric, "the metric that decides, by its whole name", "eval_loss"),
                (bool, greater_is_better, "the best have the greatest watch_metric", false),
                (std::string, save_dir, "folder for them; empty is top_checkpoints in output_dir", ""),
+               (bool, count_intermediate, "evaluations in an epoch's steps count, too", true),
                (CheckpointCopies, copies, "those that are yet to be made"),
                (RankedCheckpoints, candidates, "those that are yet to be written, by name"),
                (RankedCheckpoints, ranked, "those that are there, by name"),
-               (WatchedMetric, watched, "whether evaluations have it"));
+               (WatchedMetric, watched, "whether evaluations have it"),
+               (EpochPlace, place, "where in its epochs the training is"));
 
   void on(const TrainBegin& e);
-  void on(const StepBegin&) const { watched.throw_if_missing(watch_metric); }
+  void on(const EpochBegin& e) { place.on(e); }
+  void on(const StepBegin& e) {
+    place.on(e);
+    watched.throw_if_missing(watch_metric);
+  }
   void on(const EvaluateAll& e);
   // Not const: it doesn't matter where this stands among those who add tensors.
   void on(SaveBegin& e) { copies.on(e); }
   void on(const Save& e);
   void on(const TrainError&) { has_failed = true; }
-  void on(const TrainEnd&);
+  void on(const EpochEnd& e) { place.on(e); }
+  void on(const TrainingRunEpochEnd& e) { place.on(e); }
+  void on(const TrainEnd& e);
 
   bool is_running = false;
   bool has_failed = false;

@@ -25,10 +25,10 @@ ETUDE_INLINE std::optional<double> WatchedMetric::look(const std::string& name, 
   return metric->second;
 }
 
-ETUDE_INLINE void WatchedMetric::throw_if_missing(const std::string& name) const {
+ETUDE_INLINE void WatchedMetric::throw_if_missing(const std::string& name, std::string_view option) const {
   if (!found && !others.empty())
     throw MetricError(
-        fmt::format("watch_metric is '{}', and no evaluation has it: must be one of {}", name, others));
+        fmt::format("{} is '{}', and no evaluation has it: must be one of {}", option, name, others));
 }
 
 }  // namespace etude

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "etude/metrics/metrics.hpp"
 #include "etude/reflect/struct.hpp"
@@ -18,7 +19,8 @@ struct WatchedMetric {
   std::optional<double> look(const std::string& name, const Metrics& metrics);
 
   /// Throws MetricError, which lists the names that there are, if there were evaluations and none had it.
-  void throw_if_missing(const std::string& name) const;
+  /// `option` is what names the metric.
+  void throw_if_missing(const std::string& name, std::string_view option = "watch_metric") const;
 };
 
 }  // namespace etude
