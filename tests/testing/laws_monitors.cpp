@@ -29,9 +29,7 @@ TEST_CASE("monitors keep the laws") {
   CHECK(broken<etude::ThroughputMonitor>(timed) == nothing);
   const Options measured{.varying = {"rss", "resident", "mem"}};
   CHECK(broken<etude::DeviceMemoryMonitor>(measured) == nothing);
-  // The memory of the initialisation is told once, in the first training.
-  for (const auto& line : broken<etude::MemoryMetricsCallback>(measured))
-    CHECK(toy::contains(line, "init_mem_"));
+  CHECK(broken<etude::MemoryMetricsCallback>(measured) == nothing);
 }
 
 TEST_CASE("loggers to files keep the laws") {
@@ -48,8 +46,7 @@ TEST_CASE("what looks into the model and the machine keeps the laws") {
         }) == nothing);
   const Options alone{.two_in_one_trainer = false};  // A process has one of them at work.
   CHECK(broken<etude::DebugUnderflowOverflowCallback>(alone) == nothing);
-  for (const auto& line : broken<etude::ProfilerCallback>(alone))
-    CHECK(toy::contains(line, "in a trainer inside another's training"));
+  CHECK(broken<etude::ProfilerCallback>({.two_in_one_trainer = false, .two_at_once = false}) == nothing);
   const toy::Silence silence;
   CHECK(broken<etude::CallbackTimes>() == nothing);
 }

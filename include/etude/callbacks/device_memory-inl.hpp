@@ -76,10 +76,11 @@ ETUDE_INLINE void MemoryMetricsCallback::on(const InitEnd& e) {
   at_begin = before_init;
   peak_before = peak_resident_memory();
   init = measure(e);
+  tells_init = true;
 }
 
 ETUDE_INLINE void MemoryMetricsCallback::on(const TrainBegin& e) {
-  is_training = true;
+  is_training = tells_init = true;
   begin(e, "train");
 }
 
@@ -112,10 +113,10 @@ ETUDE_INLINE void MemoryMetricsCallback::add_to(Metrics& metrics, const Context&
     add(name + "_mem_gpu_peaked_delta", deltas.peaked.gpu);
   };
   const auto deltas = measure(e);
-  if (const auto first = std::exchange(init, std::nullopt)) {
+  if (std::exchange(tells_init, false)) {
     add("before_init_mem_cpu", before_init.cpu);
-    if (first->allocated.gpu) add("before_init_mem_gpu", before_init.gpu.value_or(0));
-    add_stage("init", *first);
+    if (init.allocated.gpu) add("before_init_mem_gpu", before_init.gpu.value_or(0));
+    add_stage("init", init);
   }
   add_stage(stage, deltas);
 }

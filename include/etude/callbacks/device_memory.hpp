@@ -35,9 +35,9 @@ struct DeviceMemoryMonitor {
 ///   `train_mem_cpu_peaked_delta`: how far it was above its end in between;
 /// - `train_mem_gpu_alloc_delta`, `train_mem_gpu_peaked_delta`: the same of the device that the model is
 ///   on, where DeviceMemoryMonitor has it;
-/// - the same with `eval`, `test`, or whatever prefix the metrics have, and, once, in the first of them,
-///   with `init`: from when the callback was made to the end of the trainer's construction, beside
-///   `before_init_mem_cpu` and `before_init_mem_gpu`.
+/// - the same with `eval`, `test`, or whatever prefix the metrics have, and, in the first of them and in
+///   those of each training, with `init`: from when the callback was made to the end of the trainer's
+///   construction, beside `before_init_mem_cpu` and `before_init_mem_gpu`.
 ///
 /// An evaluation in the middle of training has no memory of its own. Unlike Hugging Face's no thread looks
 /// at the clock: the system keeps the peak. Where it can't begin anew (macOS), a peak below one of before
@@ -65,8 +65,9 @@ struct MemoryMetricsCallback {
   };
 
   Amount before_init = {.cpu = resident_memory()};
-  std::optional<Deltas> init = {};  ///< until it is told
-  std::string stage = {};           ///< what is measured; empty: nothing
+  Deltas init = {};
+  bool tells_init = false;
+  std::string stage = {};  ///< what is measured; empty: nothing
   Amount at_begin = {};
   std::int64_t peak_before = 0;  ///< of the process, where it doesn't begin anew
   bool is_training = false;

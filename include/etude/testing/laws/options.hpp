@@ -24,6 +24,8 @@ struct Options {
   bool keeps_state_between_runs = false;
   /// Two of it may stand in one trainer.
   bool two_in_one_trainer = true;
+  /// Two of it may be at work at once: one in a trainer that trains inside the other's training.
+  bool two_at_once = true;
 };
 
 }  // namespace etude::laws

@@ -100,14 +100,7 @@ class Trials {
       is_repeatable_ = false;
       tell(apart, fmt::format("in a second trainer, after the first, {}", *found));
     }
-    Run inner;
-    const auto outer = perform({.inside = [&] { inner = perform({}).train(); }}).train();
-    if (is_repeatable_) {
-      if (const auto found = difference(first_, outer, varying_))
-        tell(apart, fmt::format("with another that trained in between, {}", *found));
-      if (const auto found = difference(first_, inner, varying_); found && !inner.moments.empty())
-        tell(apart, fmt::format("in a trainer inside another's training, {}", *found));
-    }
+    if (options_.two_at_once) try_one_inside_another();
     if (!options_.two_in_one_trainer) return;
     const auto both = perform({.subjects = 2}).train();
     for (const auto& breach : both.breaches) tell(apart, fmt::format("two in one trainer: {}", breach));
@@ -115,6 +108,16 @@ class Trials {
       tell(apart, fmt::format("two in one trainer end with: {}", both.error));
     else if (is_repeatable_ && only_reads_ && only_read_)
       compare_two(both);
+  }
+
+  void try_one_inside_another() {
+    Run inner;
+    const auto outer = perform({.inside = [&] { inner = perform({}).train(); }}).train();
+    if (!is_repeatable_) return;
+    if (const auto found = difference(first_, outer, varying_))
+      tell(apart, fmt::format("with another that trained in between, {}", *found));
+    if (const auto found = difference(first_, inner, varying_); found && !inner.moments.empty())
+      tell(apart, fmt::format("in a trainer inside another's training, {}", *found));
   }
 
   /// Those that write see what the other has written, which is no state that they share.
