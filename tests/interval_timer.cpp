@@ -111,9 +111,7 @@ TEST_CASE("before the end of a step, steps are due within it, and anything else 
 TEST_CASE("a step that was asked about and given up is asked about again where the run is resumed") {
   const toy::Folder folder;
   auto options = twenty_steps();
-  options.args.output_dir = folder;
-  options.args.save_strategy = etude::SaveStrategy::steps;
-  options.args.save_steps = 4;
+  toy::save_to(folder, options.args, 4);
   etude::Trainer<WithinSteps> first(options, WithinSteps{.interval = 3, .given_up = 6});
   CHECK(first.train().global_step == 5);
   options.model = toy::Line();
@@ -163,9 +161,7 @@ TEST_CASE("a time is measured on the clock of the training") {
 TEST_CASE("the time before a checkpoint counts where a run is resumed") {
   const toy::Folder folder;
   auto options = twenty_steps();
-  options.args.output_dir = folder;
-  options.args.save_strategy = etude::SaveStrategy::steps;
-  options.args.save_steps = 10;
+  toy::save_to(folder, options.args, 10);
   etude::Trainer<Slow, Listener>(options, Listener{.interval = "1h"}).train();
   options.model = toy::Line();
   etude::Trainer<Slow, Listener> resumed(options, Listener{.interval = "1h"});
@@ -193,9 +189,7 @@ TEST_CASE("a run that is resumed goes on counting, in any unit") {
   for (const Interval& interval : {Interval(6), Interval("0.6ep"), Interval("15sp")}) {
     const toy::Folder folder;
     auto options = twenty_steps();
-    options.args.output_dir = folder;
-    options.args.save_strategy = etude::SaveStrategy::steps;
-    options.args.save_steps = 7;
+    toy::save_to(folder, options.args, 7);
     etude::Trainer<Listener> whole(options, Listener{.interval = interval});
     whole.train();
     options.model = toy::Line();
@@ -227,9 +221,7 @@ struct Forgetful {
 TEST_CASE("a timer that isn't saved goes on where it can see how far the training was") {
   const toy::Folder folder;
   auto options = twenty_steps();
-  options.args.output_dir = folder;
-  options.args.save_strategy = etude::SaveStrategy::steps;
-  options.args.save_steps = 8;
+  toy::save_to(folder, options.args, 8);
   etude::Trainer<Forgetful>(options, Forgetful{.interval = "0.6ep"}).train();
   options.model = toy::Line();
   etude::Trainer<Forgetful> resumed(options, Forgetful{.interval = "0.6ep"});

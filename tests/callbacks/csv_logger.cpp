@@ -92,8 +92,7 @@ TEST_CASE("rows are on the disk while training goes on, also when it ends by an 
 TEST_CASE("a resumed training has no row twice, and those of a lost file again") {
   const toy::Folder folder;
   auto args = arguments(folder);
-  args.save_strategy = etude::SaveStrategy::steps;
-  args.save_steps = 2;
+  toy::save_to(folder, args, 2);
   etude::Trainer<LogsMore, etude::CSVLoggerCallback> whole(toy::options(args));
   whole.train();
   const auto expected = table(folder / "metrics.csv");
@@ -112,8 +111,7 @@ TEST_CASE("a new training begins the file anew, or behind what is there, and goe
   auto args = arguments(folder);
   toy::write_text(folder / "metrics.csv", "step,\"old, but good\"\r\n7,\"1\n2\"\r\n8");  // cut short
   {
-    args.save_strategy = etude::SaveStrategy::steps;
-    args.save_steps = 2;
+    toy::save_to(folder, args, 2);
     etude::Trainer<etude::CSVLoggerCallback> trainer(toy::options(args),
                                                      etude::CSVLoggerCallback{.append = true});
     trainer.train();

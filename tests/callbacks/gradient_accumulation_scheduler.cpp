@@ -51,10 +51,8 @@ TEST_CASE("max_steps and parts of an epoch are counted with the schedule") {
 TEST_CASE("a resumed training makes the same groups as one that wasn't interrupted") {
   const toy::Folder folder;
   auto args = toy::arguments();
-  args.output_dir = folder;
   args.num_train_epochs = 3;
-  args.save_strategy = etude::SaveStrategy::steps;
-  args.save_steps = 1;
+  toy::save_to(folder, args);
   const GradientAccumulationScheduler schedule{{{1, 2}, {2, 3}}};
   Saved whole(toy::options(args, 4), schedule, Groups{});
   whole.train();

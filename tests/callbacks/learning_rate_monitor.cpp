@@ -91,9 +91,7 @@ TEST_CASE("momentum and weight decay of each group, if they are asked for") {
 TEST_CASE("a resumed run logs what the whole run does") {
   const toy::Folder folder;
   auto args = arguments();
-  args.output_dir = folder;
-  args.save_strategy = etude::SaveStrategy::steps;
-  args.save_steps = 1;
+  toy::save_to(folder, args);
   for (const auto strategy : {etude::IntervalStrategy::steps, etude::IntervalStrategy::epoch}) {
     args.logging_strategy = strategy;
     etude::Trainer<etude::LearningRateMonitor> whole(toy::options(args));

@@ -141,9 +141,7 @@ TEST_CASE("only as many losses are kept as are looked at") {
 TEST_CASE("a resumed run compares with the losses of before") {
   const toy::Folder folder;
   auto options = options_of(targets({{40, 1e4F}}));
-  options.args.output_dir = folder;
-  options.args.save_strategy = etude::SaveStrategy::steps;
-  options.args.save_steps = 40;
+  toy::save_to(folder, options.args, 40);
   const LossSpikeCallback callback{.check_every_n_steps = 8};
   Trainer whole(options, callback);
   whole.train();

@@ -22,13 +22,11 @@ struct Seen {
 
 etude::TrainingArguments arguments(const std::string& folder, std::int64_t workers) {
   auto args = toy::arguments();
-  args.output_dir = folder;
   args.per_device_train_batch_size = 2;
   args.gradient_accumulation_steps = 2;
   args.num_train_epochs = 2;
   args.dataloader_num_workers = workers;
-  args.save_strategy = etude::SaveStrategy::steps;
-  args.save_steps = 4;
+  toy::save_to(folder, args, 4);
   args.eval_strategy = etude::IntervalStrategy::epoch;
   args.per_device_eval_batch_size = 3;
   return args;

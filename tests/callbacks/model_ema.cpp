@@ -66,10 +66,8 @@ TEST_CASE("every other step only, if that was asked for") {
 TEST_CASE("an interval may be one of epochs, and goes on where a run is resumed") {
   const toy::Folder folder;
   auto args = toy::arguments();
-  args.output_dir = folder;
   args.num_train_epochs = 3;
-  args.save_strategy = SaveStrategy::steps;
-  args.save_steps = 7;
+  toy::save_to(folder, args, 7);
   const ModelEmaCallback callback{.decay = .5, .warm_up = false, .update_every_n_steps = "1.5ep"};
   Trainer trainer(toy::options(args, 4), callback);
   trainer.train();
@@ -198,9 +196,7 @@ TEST_CASE("the training itself is the same with it and without") {
 TEST_CASE("a checkpoint without an average begins one, with its weights") {
   const toy::Folder folder;
   auto args = toy::arguments();
-  args.output_dir = folder;
-  args.save_strategy = SaveStrategy::steps;
-  args.save_steps = 2;
+  toy::save_to(folder, args, 2);
   etude::Trainer<Witness>(toy::options(args, 4)).train();
   Trainer trainer(toy::options(args, 4), ModelEmaCallback{.decay = .5, .warm_up = false});
   trainer.train({.resume_from_checkpoint = folder / "checkpoint-2"});

@@ -38,10 +38,8 @@ TEST_CASE("the end is told after an exception too") {
 TEST_CASE("an epoch that is resumed keeps its number") {
   const toy::Folder folder;
   auto args = toy::arguments();
-  args.output_dir = folder;
   args.num_train_epochs = 3;
-  args.save_strategy = etude::SaveStrategy::steps;
-  args.save_steps = 1;
+  toy::save_to(folder, args);
   etude::Trainer<Callback> first(toy::options(args));
   toy::printed([&] { first.train(); });
   const auto resumed_from = [&](int step) {
@@ -64,10 +62,8 @@ TEST_CASE("an epoch that a stop cut short is no epoch that was done") {
   };
   const toy::Folder folder;
   auto args = toy::arguments();
-  args.output_dir = folder;
   args.num_train_epochs = 2;
-  args.save_strategy = etude::SaveStrategy::steps;
-  args.save_steps = 100;
+  toy::save_to(folder, args, 100);
   etude::Trainer<Callback, Stops> first(toy::options(args));
   toy::printed([&] { first.train(); });
   CHECK(first.callback<Callback>().place.epochs_done == 1);

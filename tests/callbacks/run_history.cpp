@@ -175,9 +175,7 @@ TEST_CASE("a training that was to go on and could not leaves nothing to the next
   };
   const toy::Folder folder;
   auto options = standing_still(1);
-  options.args.output_dir = folder;
-  options.args.save_strategy = etude::SaveStrategy::steps;
-  options.args.save_steps = 5;  // in the second epoch
+  toy::save_to(folder, options.args, 5);  // in the second epoch
   etude::Trainer<Callback>(options).train();
   options.args.save_strategy = etude::SaveStrategy::no;
   etude::Trainer<Fails, Callback> trainer(options, Fails{true});

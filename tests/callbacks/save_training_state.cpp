@@ -110,8 +110,7 @@ TEST_CASE("an epoch that a stop leaves counts once, when it has been gone on wit
   };
   Run run;
   run.args.num_train_epochs = 3;
-  run.args.save_strategy = etude::SaveStrategy::steps;
-  run.args.save_steps = 1;
+  toy::save_to(run.folder, run.args);
   using Stopped = etude::Trainer<SaveTrainingStateCallback, Stopper>;
   const SaveTrainingStateCallback callback{.save_every_n_epochs = 1, .save_at_end = false};
   Stopped first(toy::options(run.args, 3), callback, Stopper{4});

@@ -64,10 +64,8 @@ TEST_CASE("steps are those of the whole training, and one that others want evalu
 TEST_CASE("it evaluates after epochs and examples, too, be it resumed or not") {
   const toy::Folder folder;
   auto args = toy::arguments();
-  args.output_dir = folder;
   args.num_train_epochs = 3;
-  args.save_strategy = etude::SaveStrategy::steps;
-  args.save_steps = 7;
+  toy::save_to(folder, args, 7);
   const auto evaluated_at = [&](const etude::Interval& interval, const etude::TrainOptions& how = {}) {
     auto options = toy::options(args, 4);
     options.model = FrozenMiddle();

@@ -89,9 +89,7 @@ TEST_CASE("evaluations are left out of the time") {
 TEST_CASE("writing checkpoints is left out of the time") {
   const toy::Folder folder;
   auto args = arguments();
-  args.output_dir = folder;
-  args.save_strategy = etude::SaveStrategy::steps;
-  args.save_steps = 1;
+  toy::save_to(folder, args);
   auto options = toy::options(args, 16);
   options.push = [](const std::filesystem::path&) { std::this_thread::sleep_for(100ms); };
   etude::Trainer<etude::ThroughputMonitor> trainer(options);

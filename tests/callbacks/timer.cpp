@@ -77,9 +77,7 @@ TEST_CASE("without a limit it measures") {
 TEST_CASE("the time before a checkpoint counts when training is resumed") {
   const toy::Folder folder;
   auto args = arguments();
-  args.output_dir = folder;
-  args.save_strategy = etude::SaveStrategy::steps;
-  args.save_steps = 2;
+  toy::save_to(folder, args, 2);
   args.max_steps = 4;
   args.num_train_epochs = 1;
   etude::Trainer<Slow, etude::TimerCallback> first(toy::options(args, 4));

@@ -46,6 +46,14 @@ inline etude::TrainingArguments arguments() {
           .disable_tqdm = true};
 }
 
+/// For runs that are resumed: a checkpoint every so many steps.
+inline void save_to(const std::string& folder, etude::TrainingArguments& args,
+                    const etude::Interval& save_steps = 1) {
+  args.output_dir = folder;
+  args.save_strategy = etude::SaveStrategy::steps;
+  args.save_steps = save_steps;
+}
+
 inline etude::TrainerOptions options(etude::TrainingArguments args, std::int64_t train = 2,
                                      std::int64_t eval = 1) {
   return {.model = Line(),
