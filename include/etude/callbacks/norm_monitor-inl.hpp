@@ -18,7 +18,8 @@ ETUDE_INLINE std::string NormLogger::prefix() const {
   return what_ == What::parameters ? "l2_norm/param/" : "l2_norm/grad/";
 }
 
-ETUDE_INLINE void NormLogger::begin(const Context& e) {
+ETUDE_INLINE void NormLogger::begin(const Context& e, IntervalTimer& timer, const Interval& every_n_steps) {
+  timer.begin(e, every_n_steps, "every_n_steps");
   parameters_.clear();
   layers_.clear();
   for (const auto& [name, parameter] : e.model.named_parameters()) {

@@ -28,7 +28,8 @@ class NormLogger {
   NormLogger() = default;
   explicit NormLogger(What what) : what_(what) {}
 
-  void begin(const Context& e);
+  /// Throws ArgumentError for an interval that can't pass.
+  void begin(const Context& e, IntervalTimer& timer, const Interval& every_n_steps);
   void log(const Context& e, NormDetail norm_detail);
   void end() { *this = NormLogger(what_); }
 
@@ -57,10 +58,7 @@ struct GradientNormMonitor {
                (Interval, every_n_steps, "update steps from one look to the next, or another interval", 10),
                (IntervalTimer, timer, "what has passed of it"));
 
-  void on(const TrainBegin& e) {
-    timer.begin(e, every_n_steps, "every_n_steps");
-    norms.begin(e);
-  }
+  void on(const TrainBegin& e) { norms.begin(e, timer, every_n_steps); }
   void on(const GradientsComplete& e) {
     if (timer.due_in_step(e, every_n_steps)) norms.log(e, norm_detail);
   }
@@ -78,10 +76,7 @@ struct ClippedGradientNormMonitor {
                (Interval, every_n_steps, "update steps from one look to the next, or another interval", 10),
                (IntervalTimer, timer, "what has passed of it"));
 
-  void on(const TrainBegin& e) {
-    timer.begin(e, every_n_steps, "every_n_steps");
-    norms.begin(e);
-  }
+  void on(const TrainBegin& e) { norms.begin(e, timer, every_n_steps); }
   void on(const PreOptimizerStep& e) {
     if (timer.due_in_step(e, every_n_steps)) norms.log(e, norm_detail);
   }
@@ -100,10 +95,7 @@ struct ParameterNormMonitor {
                (Interval, every_n_steps, "update steps from one look to the next, or another interval", 10),
                (IntervalTimer, timer, "what has passed of it"));
 
-  void on(const TrainBegin& e) {
-    timer.begin(e, every_n_steps, "every_n_steps");
-    norms.begin(e);
-  }
+  void on(const TrainBegin& e) { norms.begin(e, timer, every_n_steps); }
   void on(const StepEnd& e) {
     if (timer.due(e, every_n_steps)) norms.log(e, norm_detail);
   }
