@@ -153,6 +153,28 @@ TEST_CASE("a resumed run compares with the losses of before") {
   CHECK(weights_of(resumed) == weights_of(whole));
 }
 
+TEST_CASE("what adds tensors to a checkpoint may stand behind it as well as before it") {
+  const auto check = [](auto&& make) {
+    const toy::Folder folder;
+    auto options = options_of(targets({{40, 1e4F}}));
+    toy::save_to(folder, options.args, 44);  // with losses that nobody has looked at
+    const auto whole = make(options);
+    whole->train();
+    options.model = toy::Line();
+    const auto resumed = make(options);
+    resumed->train({.resume_from_checkpoint = folder / "checkpoint-44"});
+    CHECK((resumed->template callback<LossSpikeCallback>().spikes == Steps{41}));
+    CHECK(resumed->template callback<etude::ModelEmaCallback>().num_updates == 64);
+  };
+  const LossSpikeCallback spikes{.check_every_n_steps = 8};
+  check([&](const auto& options) {
+    return std::make_unique<etude::Trainer<LossSpikeCallback, etude::ModelEmaCallback>>(options, spikes);
+  });
+  check([&](const auto& options) {
+    return std::make_unique<etude::Trainer<etude::ModelEmaCallback, LossSpikeCallback>>(options, spikes);
+  });
+}
+
 TEST_CASE("buffers go back, too") {
   std::mt19937 engine;
   const toy::Folder folder;

@@ -101,7 +101,7 @@ ETUDE_INLINE void LossSpikeCallback::on(const StepEnd& e) {
   if (step % check_every_n_steps == 0 || step >= e.state.max_steps) look(e);
 }
 
-ETUDE_INLINE void LossSpikeCallback::on(const SaveBegin&) {
+ETUDE_INLINE void LossSpikeCallback::on(SaveBegin&) {
   if (!unseen.defined()) return;
   is_half_done = !is_first;
   const auto seen = unseen.cpu();

@@ -62,7 +62,8 @@ struct LossSpikeCallback {
   void on(const BackwardEnd& e);
   void on(const StepRestarted&) { is_first = true; }
   void on(const StepEnd& e);
-  void on(const SaveBegin&);
+  // Not const: it doesn't matter where this stands among those who add tensors.
+  void on(SaveBegin&);
   void on(const TrainEnd&);
 
   torch::Tensor unseen = {};                   ///< Losses of the steps since the last look.
