@@ -11,8 +11,8 @@ namespace etude {
 /// asks for. Follows pytorch-accelerated's callback of this name, which evaluates in the middle of a step,
 /// one batch late, and leaves the model in evaluation mode: here it is after the step, as any evaluation that
 /// is asked of the loop, and every submodule has its mode back afterwards. What it finds counts when the best
-/// model is looked for. Throws ArgumentError if there is no `eval_dataset`, or for an interval that can't
-/// pass.
+/// model is looked for, and for callbacks that watch a metric, unless their `count_intermediate` is false.
+/// Throws ArgumentError if there is no `eval_dataset`, or for an interval that can't pass.
 struct StepBasedEvaluationCallback {
   ETUDE_STRUCT(StepBasedEvaluationCallback,
                (Interval, eval_every_n_steps,
