@@ -65,6 +65,7 @@ struct DataLoaderCreated : Context {
   LoaderUse use;
   /// Batches (of one device) after which each of its epochs ends; unset is all. At least 1.
   std::optional<std::int64_t> max_batches = {};
+  bool is_intermediate = false;  ///< For such an evaluation: see `Evaluate`.
 };
 
 /// Somebody asks of how many micro-batches an update of `epoch` (from 0) is made: when the steps of a
@@ -178,6 +179,7 @@ struct EvaluationRunBegin : Context {};
 /// The evaluation of one dataset begins; the model is in evaluation mode.
 struct EvaluateBegin : Context {
   std::string_view metric_key_prefix;  ///< "eval", or "eval_NAME" where there are several datasets.
+  bool is_intermediate = false;        ///< See `Evaluate`.
 };
 
 /// `predict()` begins; the model is in evaluation mode.
@@ -200,6 +202,9 @@ struct PredictionStep : Context {
 /// The metrics of one dataset. `state.best_metric` is still the one of before.
 struct Evaluate : Context {
   Metrics metrics;
+  /// A training evaluates in the steps of an epoch, the last of them included: because of `eval_steps` or of
+  /// what a callback has asked for. Not at an epoch's end, before the first step, or outside of a training.
+  bool is_intermediate = false;
 };
 
 /// The evaluation of one dataset is over, whether it came to its metrics or not.
@@ -209,6 +214,7 @@ struct EvaluateEnd : Context {};
 /// the name of its dataset. This is what decides which model is the best.
 struct EvaluateAll : Context {
   Metrics metrics;
+  bool is_intermediate = false;  ///< See `Evaluate`.
 };
 
 /// What `evaluate()` returns to the user: the metrics of all of its datasets; none if it failed.
@@ -225,10 +231,16 @@ struct Predict : Context {
 struct PredictEnd : Context {};
 
 /// The training part of an epoch is over, its evaluation is yet to come.
-struct EpochEnd : Context {};
+struct EpochEnd : Context {
+  /// The epoch was gone through, or `should_epoch_stop` has ended it. If not, the training ends in its midst:
+  /// resumed, it goes on with the epoch, which ends once more.
+  bool is_done = false;
+};
 
 /// An epoch with its evaluation is over.
-struct TrainingRunEpochEnd : Context {};
+struct TrainingRunEpochEnd : Context {
+  bool is_done = false;  ///< See `EpochEnd`.
+};
 
 /// Training ends before `state.max_steps`, for a reason in words: what `TrainerControl::request_stop` or
 /// `StopTraining` said. What is asked of `control` here is still done.

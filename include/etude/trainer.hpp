@@ -348,7 +348,8 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
 
   void announce_loader(DataLoader& loader, LoaderUse use) {
     auto limit = use == LoaderUse::predict ? std::nullopt : batch_limit_of_environment();
-    limit = raise(DataLoaderCreated{core_.context(), loader, use, limit}).max_batches;
+    limit =
+        raise(DataLoaderCreated{core_.context(), loader, use, limit, core_.is_intermediate()}).max_batches;
     if (limit) loader.limit_batches(*limit);
   }
 

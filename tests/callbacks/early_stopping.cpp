@@ -188,7 +188,7 @@ TEST_CASE("its whole state is in its fields, and goes through JSON") {
       R"({"early_stopping_patience":4,"early_stopping_threshold":0.5,)"
       R"("early_stopping_threshold_kind":"cumulative","watch_metric":"","greater_is_better":null,"count_intermediate":true,)"
       R"("early_stopping_patience_counter":3,"last_improvement":0.1,"best":0.1,)"
-      R"("watched":{"found":true,"others":"eval_loss"},"place":{"epochs_done":0,"phase":"outside"}})");
+      R"("watched":{"found":true,"others":"eval_loss"}})");
   CHECK(etude::to_json_value(etude::from_json_value<etude::EarlyStoppingCallback>(json)) == json);
 }
 

@@ -187,6 +187,18 @@ TEST_CASE("a training that was to go on and could not leaves nothing to the next
   CHECK(history_of(trainer).current_epoch() == 3);
 }
 
+TEST_CASE("the state of a checkpoint that has a place in it, as it once was, is taken") {
+  const auto history = std::make_shared<etude::InMemoryRunHistory>();
+  const Callback callback(history);
+  history->update_metric("eval_loss", .5);
+  auto saved = callback.state();
+  saved.erase("is_at_end");
+  saved["place"] = {{"epochs_done", 1}, {"phase", "steps"}};
+  Callback later;
+  later.load_state(saved);
+  CHECK(later.history().get_metric_values("eval_loss") == Values{.5});
+}
+
 TEST_CASE("two that are made by themselves share nothing, and none is none") {
   etude::Trainer<Callback> first(standing_still(1)), second(standing_still(1));
   first.train();

@@ -150,6 +150,16 @@ TEST_CASE("evaluations in the steps of an epoch count or don't") {
   }
 }
 
+TEST_CASE("a checkpoint that has its place in the epoch, as it once was, is taken") {
+  SaveBestModelCallback callback;
+  etude::StateReport report;
+  etude::load_states(etude::parse_json(R"({"SaveBestModelCallback": {"args": {}, "attributes": {
+    "best_global_step": 2, "place": {"epochs_done": 1, "phase": "steps"}}}})"),
+                     {etude::CallbackState(callback)}, report);
+  CHECK(callback.best_global_step == 2);
+  CHECK(report.problems == std::vector<std::string>{"SaveBestModelCallback has no member place any more"});
+}
+
 TEST_CASE("of callbacks that put weights into the model at the end, the last in the list decides") {
   const toy::Folder folder;
   const SaveBestModelCallback save_best{.save_path = folder / "best", .watch_metric = "eval_score"};

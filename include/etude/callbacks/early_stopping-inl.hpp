@@ -27,7 +27,6 @@ ETUDE_INLINE void EarlyStoppingCallback::on(const TrainBegin& e) {
         fmt::format("early_stopping_threshold is {}: must be at least 0", early_stopping_threshold));
   if (e.trainer.options().eval_dataset.empty())
     throw ArgumentError("eval_dataset is not set: EarlyStoppingCallback needs evaluations");
-  place.on(e);
   is_running = true;
   has_failed = false;
   if (e.state.log_history.empty()) {
@@ -39,13 +38,8 @@ ETUDE_INLINE void EarlyStoppingCallback::on(const TrainBegin& e) {
   stop_when_patience_is_out(e);
 }
 
-ETUDE_INLINE void EarlyStoppingCallback::on(const StepBegin& e) {
-  place.on(e);
-  throw_if_missing(e);
-}
-
 ETUDE_INLINE void EarlyStoppingCallback::on(const Evaluate& e) {
-  if (!is_running || (!count_intermediate && place.phase == EpochPhase::steps)) return;
+  if (!is_running || (!count_intermediate && e.is_intermediate)) return;
   const auto value = watched.look(metric(e), e.metrics);  // Another of several datasets may have it.
   if (!value) return;
   const bool has_own_best = !watch_metric.empty() || !count_intermediate;
@@ -63,7 +57,6 @@ ETUDE_INLINE void EarlyStoppingCallback::on(const Evaluate& e) {
 }
 
 ETUDE_INLINE void EarlyStoppingCallback::on(const TrainEnd& e) {
-  place.on(e);
   if (!std::exchange(is_running, false) || has_failed) return;
   throw_if_missing(e);
   if (!watched.found)

@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-#include "etude/callbacks/epoch_place.hpp"
 #include "etude/callbacks/watched_metric.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/enum.hpp"
@@ -48,16 +47,12 @@ struct EarlyStoppingCallback {
                (std::int64_t, early_stopping_patience_counter, "evaluations since the last improvement", 0),
                (std::optional<double>, last_improvement, "the metric of the last improvement"),
                (std::optional<double>, best, "the best so far, where it isn't that of the arguments"),
-               (WatchedMetric, watched, "whether evaluations have it"),
-               (EpochPlace, place, "where in its epochs the training is"));
+               (WatchedMetric, watched, "whether evaluations have it"));
 
   void on(const TrainBegin& e);
-  void on(const EpochBegin& e) { place.on(e); }
-  void on(const StepBegin& e);
+  void on(const StepBegin& e) { throw_if_missing(e); }
   void on(const Evaluate& e);
   void on(const TrainError&) { has_failed = true; }
-  void on(const EpochEnd& e) { place.on(e); }
-  void on(const TrainingRunEpochEnd& e) { place.on(e); }
   void on(const TrainEnd& e);
 
   bool is_running = false;

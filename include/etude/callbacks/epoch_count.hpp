@@ -3,17 +3,16 @@
 #include <cstdint>
 #include <utility>
 
-#include "etude/callbacks/epoch_place.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
 
-/// Counts the epochs that have come to their end, also where the length of the data isn't known and
-/// `state.epoch` is a guess. One that `should_epoch_stop` ends after some steps is over as any other.
+/// Counts the epochs that are done, also where the length of the data isn't known and `state.epoch` is a
+/// guess. For callbacks that have one among their members.
 struct EpochCount {
-  ETUDE_STRUCT(EpochCount, (std::int64_t, ended, "epochs that have come to their end", 0),
-               (std::int64_t, last_step, "the step at which the last of them has", 0),
+  ETUDE_STRUCT(EpochCount, (std::int64_t, ended, "epochs that are done", 0),
+               (std::int64_t, last_step, "the step at which the last of them ended", 0),
                (bool, has_begun, "it has counted from the beginning, or taken over", false));
 
   void begin(const TrainBegin& e) {
@@ -21,12 +20,12 @@ struct EpochCount {
     if (!std::exchange(has_begun, true)) ended = static_cast<std::int64_t>(e.state.epoch + 1e-9);
   }
 
-  /// Whether it is one more: not one that is to go on when the training is resumed, or was counted before.
-  bool end(const EpochEnd& e) {
-    if (EpochPlace::is_cut_short(e) || e.state.global_step <= last_step) return false;
-    last_step = e.state.global_step;
+  /// Of an EpochEnd or TrainingRunEpochEnd: whether an epoch is done, and had steps.
+  template <class End>
+  bool end(const End& e) {
+    if (!e.is_done) return false;
     ++ended;
-    return true;
+    return std::exchange(last_step, e.state.global_step) < e.state.global_step;
   }
 
   friend bool operator==(const EpochCount&, const EpochCount&) = default;

@@ -17,7 +17,7 @@ ETUDE_INLINE void LimitEvalStepsCallback::on(const InitEnd&) {
 }
 
 ETUDE_INLINE void LimitEvalStepsCallback::on(DataLoaderCreated& e) {
-  if (e.use != LoaderUse::evaluate || (limit_intermediate_only && place.phase != EpochPhase::steps)) return;
+  if (e.use != LoaderUse::evaluate || (limit_intermediate_only && !e.is_intermediate)) return;
   e.max_batches = std::min(e.max_batches.value_or(num_eval_steps), num_eval_steps);
 }
 

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 
-#include "etude/callbacks/epoch_place.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -17,18 +16,10 @@ namespace etude {
 /// number below 1.
 struct LimitEvalStepsCallback {
   ETUDE_STRUCT(LimitEvalStepsCallback, (std::int64_t, num_eval_steps, "batches of a limited evaluation", 0),
-               (bool, limit_intermediate_only, "leave evaluations outside of an epoch's steps whole", true),
-               (EpochPlace, place, "where in its epochs the training is"));
+               (bool, limit_intermediate_only, "leave evaluations outside of an epoch's steps whole", true));
 
   void on(const InitEnd&);
   void on(DataLoaderCreated& e);
-
-  void on(const TrainBegin& e) { place.on(e); }
-  void on(const EpochBegin& e) { place.on(e); }
-  void on(const StepBegin& e) { place.on(e); }
-  void on(const EpochEnd& e) { place.on(e); }
-  void on(const TrainingRunEpochEnd& e) { place.on(e); }
-  void on(const TrainEnd& e) { place.on(e); }
 };
 
 }  // namespace etude

@@ -52,7 +52,6 @@ class LogMetricsBase {
     if (records_) recorder_.on(e);
     new_metrics_.skip(recorder_.history());
   }
-  void on(const EpochBegin& e) { record(e); }
   void on(const StepBegin& e) { record(e); }
   void on(const ForwardBegin& e) { record(e); }
   void on(const BackwardEnd& e) { record(e); }

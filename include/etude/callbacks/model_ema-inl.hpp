@@ -33,7 +33,6 @@ ETUDE_INLINE void ModelEmaCallback::on(const CheckpointLoaded& e) {
 ETUDE_INLINE void ModelEmaCallback::on(const TrainBegin& e) {
   check(e);
   timer.begin(e, update_every_n_steps, "update_every_n_steps");
-  place.on(e);
   is_running = true;
   has_failed = is_evaluating = is_training_evaluation = false;
   weights.emplace(e.model, use_buffers);
@@ -82,7 +81,7 @@ ETUDE_INLINE void ModelEmaCallback::on(const EvaluateAll& e) {
   } evaluating(is_evaluating);
   const auto swap = weights->swap_in();
   const auto metrics = e.trainer.evaluate({.metric_key_prefix = "ema_model_eval"});
-  if (save_path.empty() || (!count_intermediate && place.phase == EpochPhase::steps)) return;
+  if (save_path.empty() || (!count_intermediate && e.is_intermediate)) return;
   const double value = metrics.at(watch_metric);
   if (!is_better(value, best_metric, greater_is_better)) return;
   save(e, value);
@@ -96,12 +95,10 @@ ETUDE_INLINE void ModelEmaCallback::on(SaveBegin& e) {
 }
 
 ETUDE_INLINE void ModelEmaCallback::on(const TrainingRunEpochEnd& e) {
-  place.on(e);
   if (!evaluate_during_training && !save_path.empty() && !has_failed) save(e, std::nullopt);
 }
 
-ETUDE_INLINE void ModelEmaCallback::on(const TrainEnd& e) {
-  place.on(e);
+ETUDE_INLINE void ModelEmaCallback::on(const TrainEnd&) {
   loaded.clear();
   if (!std::exchange(is_running, false) || has_failed) return;
   if (load_at_end) weights->copy_to_model();

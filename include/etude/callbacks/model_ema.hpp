@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-#include "etude/callbacks/epoch_place.hpp"
 #include "etude/events.hpp"
 #include "etude/interval.hpp"
 #include "etude/interval_timer.hpp"
@@ -48,24 +47,18 @@ struct ModelEmaCallback {
                (std::int64_t, num_updates, "updates of the average so far", 0),
                (std::int64_t, last_step, "the last step that it has looked at", 0),
                (IntervalTimer, timer, "what has passed of update_every_n_steps"),
-               (std::optional<double>, best_metric, "watch_metric of the average in save_path"),
-               (EpochPlace, place, "where in its epochs the training is"));
+               (std::optional<double>, best_metric, "watch_metric of the average in save_path"));
 
   void on(const CheckpointLoaded& e);
   void on(const TrainBegin& e);
-  void on(const EpochBegin& e) { place.on(e); }
-  void on(const StepBegin& e) { place.on(e); }
   void on(const StepEnd& e) { update(e); }
-  void on(const EpochEnd& e) {
-    place.on(e);
-    update(e);
-  }
+  void on(const EpochEnd& e) { update(e); }
   void on(const EvaluateBegin& e);
   void on(const EvaluateAll& e);
   void on(SaveBegin& e);
   void on(const TrainingRunEpochEnd& e);
   void on(const TrainError&) { has_failed = true; }
-  void on(const TrainEnd& e);
+  void on(const TrainEnd&);
 
   /// The average, with which the model is as `Model::load_state_dict` takes it. Throws Error before a
   /// training.

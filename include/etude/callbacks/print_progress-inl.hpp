@@ -20,13 +20,12 @@ inline void print_line(const Context& e, std::string_view text) {
 }  // namespace detail
 
 ETUDE_INLINE void PrintProgressCallback::on(const TrainBegin& e) {
-  place.on(e);
+  epochs.begin(e);
   detail::print_line(e, "\nStarting training run");
 }
 
 ETUDE_INLINE void PrintProgressCallback::on(const EpochBegin& e) {
-  place.on(e);
-  detail::print_line(e, fmt::format("\nStarting epoch {}", place.epochs_done + 1));
+  detail::print_line(e, fmt::format("\nStarting epoch {}", epochs.ended + 1));
 }
 
 ETUDE_INLINE void PrintProgressCallback::on(const EvaluateBegin& e) {
@@ -42,7 +41,6 @@ ETUDE_INLINE void PrintProgressCallback::on(const EvaluationRunEnd& e) {
 }
 
 ETUDE_INLINE void PrintProgressCallback::on(const TrainEnd& e) {
-  place.on(e);
   detail::print_line(e, "Finishing training run");
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "etude/callbacks/epoch_place.hpp"
+#include "etude/callbacks/epoch_count.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -10,13 +10,11 @@ namespace etude {
 /// this name, with its words, on standard output. Speaks in the first process of each machine only. An epoch
 /// that is resumed in its midst keeps its number.
 struct PrintProgressCallback {
-  ETUDE_STRUCT(PrintProgressCallback, (EpochPlace, place, "where in its epochs the training is"));
+  ETUDE_STRUCT(PrintProgressCallback, (EpochCount, epochs, "those that are done"));
 
   void on(const TrainBegin& e);
   void on(const EpochBegin& e);
-  void on(const StepBegin& e) { place.on(e); }
-  void on(const EpochEnd& e) { place.on(e); }
-  void on(const TrainingRunEpochEnd& e) { place.on(e); }
+  void on(const TrainingRunEpochEnd& e) { epochs.end(e); }
   void on(const EvaluateBegin& e);
   void on(const EvaluationRunBegin& e);
   void on(const EvaluationRunEnd& e);

@@ -24,13 +24,9 @@ ETUDE_INLINE RunHistoryCallback::RunHistoryCallback(std::shared_ptr<RunHistory> 
 ETUDE_INLINE void RunHistoryCallback::on(const TrainBegin&) {
   const bool anew = !std::exchange(goes_on_, false);
   if (anew && reset_on_train_) history_->reset();
-  place_.begin(anew);
+  if (anew) is_at_end_ = false;
+  is_training_ = true;
   loss_.begin(anew);
-}
-
-ETUDE_INLINE void RunHistoryCallback::on(const StepBegin& e) {
-  place_.on(e);
-  loss_.on(e);
 }
 
 ETUDE_INLINE void RunHistoryCallback::on(const Evaluate& e) {
@@ -40,44 +36,39 @@ ETUDE_INLINE void RunHistoryCallback::on(const Evaluate& e) {
   const auto& prefix = prefixes_.back();
   const auto loss = e.metrics.find(prefix + "_loss");
   if (loss == e.metrics.end()) return;
-  if (const auto name = loss_name(prefix); !name.empty()) history_->update_metric(name, loss->second);
+  if (const auto name = loss_name(prefix, e.is_intermediate); !name.empty())
+    history_->update_metric(name, loss->second);
 }
 
-ETUDE_INLINE std::string RunHistoryCallback::loss_name(const std::string& prefix) const {
-  switch (place_.phase) {
-    case EpochPhase::steps:
-      return "intermediate_" + prefix + "_loss";
-    case EpochPhase::end:
-      return prefix + "_loss_epoch";
-    case EpochPhase::outside:
-      return prefix.starts_with("eval") ? "evaluation" + prefix.substr(4) + "_loss" : "";
-    default:
-      return "";
-  }
+ETUDE_INLINE std::string RunHistoryCallback::loss_name(const std::string& prefix,
+                                                       bool is_intermediate) const {
+  if (is_intermediate) return "intermediate_" + prefix + "_loss";
+  if (is_at_end_) return prefix + "_loss_epoch";
+  if (!is_training_ && prefix.starts_with("eval")) return "evaluation" + prefix.substr(4) + "_loss";
+  return "";
 }
 
-ETUDE_INLINE void RunHistoryCallback::on(const EpochEnd& e) {
-  place_.on(e);
+ETUDE_INLINE void RunHistoryCallback::on(const EpochEnd&) {
+  is_at_end_ = true;
   if (const auto loss = loss_.take()) history_->update_metric("train_loss_epoch", *loss);
 }
 
 ETUDE_INLINE void RunHistoryCallback::on(const TrainingRunEpochEnd& e) {
-  const auto before = place_.epochs_done;
-  place_.on(e);
-  history_->set_epoch(history_->current_epoch() + place_.epochs_done - before);
+  is_at_end_ = false;
+  if (e.is_done) history_->set_epoch(history_->current_epoch() + 1);
 }
 
 ETUDE_INLINE nlohmann::ordered_json RunHistoryCallback::state() const {
   return {{"history", history_->state()},
-          {"place", to_json_value(place_)},
+          {"is_at_end", is_at_end_},
           {"epoch_loss", to_json_value(loss_.state())}};
 }
 
 ETUDE_INLINE void RunHistoryCallback::load_state(const nlohmann::ordered_json& saved) {
-  const auto place = from_json_value<EpochPlace>(saved.at("place"));
+  const bool is_at_end = saved.value("is_at_end", false);
   const auto loss = from_json_value<EpochLossState>(saved.at("epoch_loss"));
   history_->load_state(saved.at("history"));
-  place_ = place;
+  is_at_end_ = is_at_end;
   loss_.load_state(loss);
   goes_on_ = true;
 }

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "etude/callbacks/epoch_loss.hpp"
-#include "etude/callbacks/epoch_place.hpp"
 #include "etude/events.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/run_history.hpp"
@@ -37,8 +36,7 @@ class RunHistoryCallback {
   RunHistory& history() const { return *history_; }
 
   void on(const TrainBegin& e);
-  void on(const EpochBegin& e) { place_.on(e); }
-  void on(const StepBegin& e);
+  void on(const StepBegin& e) { loss_.on(e); }
   void on(const ForwardBegin& e) { loss_.on(e); }
   void on(const BackwardEnd& e) { loss_.on(e); }
   void on(const StepRestarted& e) { loss_.on(e); }
@@ -50,21 +48,19 @@ class RunHistoryCallback {
   }
   void on(const EpochEnd& e);
   void on(const TrainingRunEpochEnd& e);
-  void on(const TrainEnd& e) {
-    place_.on(e);
-    goes_on_ = false;
-  }
+  void on(const TrainEnd&) { goes_on_ = is_training_ = false; }
 
   nlohmann::ordered_json state() const;
   void load_state(const nlohmann::ordered_json& saved);
 
  private:
-  std::string loss_name(const std::string& prefix) const;
+  std::string loss_name(const std::string& prefix, bool is_intermediate) const;
 
   std::shared_ptr<RunHistory> history_;
   bool reset_on_train_ = true;
   bool goes_on_ = false;  // Its state is from a checkpoint.
-  EpochPlace place_;
+  bool is_training_ = false;
+  bool is_at_end_ = false;             // of an epoch, where its evaluation belongs
   mutable EpochLoss loss_;             // whose losses are read from a device when they are saved
   std::vector<std::string> prefixes_;  // of the evaluations under way
 };

@@ -25,7 +25,6 @@ ETUDE_INLINE void SaveBestModelCallback::on(const TrainBegin& e) {
   folder = save_path.empty() ? (std::filesystem::path(e.args.output_dir) / "best_model").string() : save_path;
   const BestModelFolder best(folder);
   best.check("save_path");
-  place.on(e);
   is_running = true;
   has_failed = false;
   const bool is_new = e.state.log_history.empty() && e.state.global_step == 0;
@@ -46,7 +45,7 @@ ETUDE_INLINE void SaveBestModelCallback::on(const TrainBegin& e) {
 }
 
 ETUDE_INLINE void SaveBestModelCallback::on(const EvaluateAll& e) {
-  if (!is_running || (!count_intermediate && place.phase == EpochPhase::steps)) return;
+  if (!is_running || (!count_intermediate && e.is_intermediate)) return;
   const auto value = watched.look(watch_metric, e.metrics);
   if (!value || !is_better(*value, best_metric, greater_is_better)) return;
   if (e.state.is_world_process_zero)
@@ -62,7 +61,6 @@ ETUDE_INLINE void SaveBestModelCallback::on(const EvaluateAll& e) {
 }
 
 ETUDE_INLINE void SaveBestModelCallback::on(const TrainEnd& e) {
-  place.on(e);
   if (!std::exchange(is_running, false) || has_failed) return;
   watched.throw_if_missing(watch_metric);
   if (!load_saved_checkpoint) return;

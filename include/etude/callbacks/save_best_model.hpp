@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-#include "etude/callbacks/epoch_place.hpp"
 #include "etude/callbacks/watched_metric.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
@@ -37,19 +36,12 @@ struct SaveBestModelCallback {
                (std::optional<double>, best_metric, "watch_metric of the model in the folder"),
                (std::int64_t, best_global_step, "the step at which it was reached", 0),
                (double, best_metric_epoch, "the epoch in which it was reached", 0.0),
-               (WatchedMetric, watched, "whether evaluations have it"),
-               (EpochPlace, place, "where in its epochs the training is"));
+               (WatchedMetric, watched, "whether evaluations have it"));
 
   void on(const TrainBegin& e);
-  void on(const EpochBegin& e) { place.on(e); }
-  void on(const StepBegin& e) {
-    place.on(e);
-    watched.throw_if_missing(watch_metric);
-  }
+  void on(const StepBegin&) { watched.throw_if_missing(watch_metric); }
   void on(const EvaluateAll& e);
   void on(const TrainError&) { has_failed = true; }
-  void on(const EpochEnd& e) { place.on(e); }
-  void on(const TrainingRunEpochEnd& e) { place.on(e); }
   void on(const TrainEnd& e);
 
   std::string folder = {};  ///< `save_path`, as the arguments complete it.

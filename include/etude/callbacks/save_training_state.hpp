@@ -35,7 +35,7 @@ struct SaveTrainingStateCallback {
                (bool, save_at_end, "one more, `final`, where training ends", true),
                (std::optional<std::int64_t>, max_checkpoints, "keep as many, the newest; unset is all"),
                (IntervalTimer, timer, "what has passed of save_every_n_steps"),
-               (EpochCount, epochs, "those that are over"),
+               (EpochCount, epochs, "those that are done"),
                (CheckpointCopies, copies, "those that are yet to be made"),
                (std::vector<std::string>, kept, "those that are there, the oldest first"));
 

@@ -43,7 +43,7 @@ struct StochasticWeightAveragingCallback {
                (std::int64_t, annealing_epochs, "epochs on the way to swa_lr; 0 is at once", 10),
                (AnnealingStrategy, annealing_strategy, "the way: cos or linear", AnnealingStrategy::cos),
                (std::int64_t, n_averaged, "epochs in the average so far", 0),
-               (EpochCount, epochs, "those that are over"),
+               (EpochCount, epochs, "those that are done"),
                (std::vector<double>, begin_lrs, "learning rates of the groups where they began to go there"));
 
   void on(const CheckpointLoaded& e);

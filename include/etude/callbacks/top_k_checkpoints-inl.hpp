@@ -20,7 +20,6 @@ namespace etude {
 
 ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainBegin& e) {
   if (k < 1) throw ArgumentError(fmt::format("k is {}: TopKCheckpointsCallback needs at least 1", k));
-  place.on(e);
   is_running = true;
   has_failed = false;
   if (e.state.global_step > 0) {
@@ -39,7 +38,7 @@ ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainBegin& e) {
 }
 
 ETUDE_INLINE void TopKCheckpointsCallback::on(const EvaluateAll& e) {
-  if (!is_running || (!count_intermediate && place.phase == EpochPhase::steps)) return;
+  if (!is_running || (!count_intermediate && e.is_intermediate)) return;
   const auto value = watched.look(watch_metric, e.metrics);
   if (!value || !std::isfinite(*value) || e.state.global_step == 0) return;
   const RankedCheckpoint now{*value, e.state.global_step};
@@ -63,7 +62,6 @@ ETUDE_INLINE void TopKCheckpointsCallback::on(const Save& e) {
 }
 
 ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainEnd& e) {
-  place.on(e);
   if (!std::exchange(is_running, false) || has_failed) return;
   watched.throw_if_missing(watch_metric);
   if (ranked.empty())

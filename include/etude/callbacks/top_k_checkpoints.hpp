@@ -5,7 +5,6 @@
 #include <string>
 
 #include "etude/callbacks/checkpoint_copies.hpp"
-#include "etude/callbacks/epoch_place.hpp"
 #include "etude/callbacks/watched_metric.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
@@ -41,22 +40,15 @@ struct TopKCheckpointsCallback {
                (CheckpointCopies, copies, "those that are yet to be made"),
                (RankedCheckpoints, candidates, "those that are yet to be written, by name"),
                (RankedCheckpoints, ranked, "those that are there, by name"),
-               (WatchedMetric, watched, "whether evaluations have it"),
-               (EpochPlace, place, "where in its epochs the training is"));
+               (WatchedMetric, watched, "whether evaluations have it"));
 
   void on(const TrainBegin& e);
-  void on(const EpochBegin& e) { place.on(e); }
-  void on(const StepBegin& e) {
-    place.on(e);
-    watched.throw_if_missing(watch_metric);
-  }
+  void on(const StepBegin&) { watched.throw_if_missing(watch_metric); }
   void on(const EvaluateAll& e);
   // Not const: it doesn't matter where this stands among those who add tensors.
   void on(SaveBegin& e) { copies.on(e); }
   void on(const Save& e);
   void on(const TrainError&) { has_failed = true; }
-  void on(const EpochEnd& e) { place.on(e); }
-  void on(const TrainingRunEpochEnd& e) { place.on(e); }
   void on(const TrainEnd& e);
 
   bool is_running = false;

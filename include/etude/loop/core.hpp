@@ -171,6 +171,9 @@ struct TrainerCore {
             *trainer};
   }
 
+  /// Whether an evaluation of now is one in the steps of an epoch.
+  bool is_intermediate() const { return training && progress.in_steps; }
+
   bool stopping() const { return control.should_training_stop || control.should_epoch_stop; }
 };
 

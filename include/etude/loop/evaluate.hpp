@@ -111,9 +111,10 @@ class EvaluationLoop {
       EvaluationLoop(trainer, datasets.named() ? prefix + "_" + name : prefix, ignore_keys)
           .template run<EvaluateBegin, EvaluateEnd>(dataset, keep, [&](Metrics& metrics) {
             trainer.derived().log(metrics);
-            all.update(trainer.raise(Evaluate{core.context(), std::move(metrics)}).metrics);
+            all.update(
+                trainer.raise(Evaluate{core.context(), std::move(metrics), core.is_intermediate()}).metrics);
           });
-    return trainer.raise(EvaluateAll{core.context(), std::move(all)}).metrics;
+    return trainer.raise(EvaluateAll{core.context(), std::move(all), core.is_intermediate()}).metrics;
   }
 
   /// `Begin` and `End` are the events of the scope; `tell` gets the metrics inside it.
@@ -126,7 +127,10 @@ class EvaluationLoop {
     const EvaluationScope scope(core_, *loader);
 
     trainer_.template open<End>();
-    trainer_.raise(Begin{core_.context(), prefix_});
+    if constexpr (std::same_as<Begin, EvaluateBegin>)
+      trainer_.raise(EvaluateBegin{core_.context(), prefix_, core_.is_intermediate()});
+    else
+      trainer_.raise(Begin{core_.context(), prefix_});
     auto result = go_over(*loader, keep);
     const auto steps =
         (seen_ + core_.args.per_device_eval_batch_size - 1) / core_.args.per_device_eval_batch_size;

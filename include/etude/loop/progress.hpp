@@ -30,6 +30,7 @@ struct DataPosition {
 struct TrainingProgress {
   ETUDE_STRUCT(TrainingProgress, (bool, started, "what comes before the first step is done", false),
                (DataPosition, position, "where in the data it is"),
+               (bool, in_steps, "between the beginning of an epoch's steps and EpochEnd", false),
                (bool, honouring, "a log, evaluation or checkpoint was asked for and is not done", false),
                (bool, finishing, "the last step is done, and Stop was raised if there was to be one", false),
                (std::int64_t, extra_steps,

@@ -54,6 +54,7 @@ class TrainLoop {
       end_by(interrupted.signal, signals);
     } catch (...) {
       if (core_.finds_batch_size(std::current_exception())) {
+        core_.progress.in_steps = false;
         trainer_.close_to(outside);
         core_.control = {};
         throw;
@@ -126,12 +127,15 @@ class TrainLoop {
         begin_epoch();
         if (!ended) run_steps();
       });
+      core_.progress.in_steps = false;
       if (!std::exchange(position.ended, true)) {
+        const auto rest = core_.train_dataloader->size(position.examples);
+        if (core_.control.should_epoch_stop || (rest && *rest == 0)) position.exhausted = true;
         core_.progress.honouring = true;
-        stoppable([&] { trainer_.template leave<EpochEnd>(); });
+        stoppable([&] { trainer_.leave(EpochEnd{core_.context(), position.exhausted}); });
       }
       if (!ended || core_.progress.honouring) stoppable([&] { log_save_evaluate(); });
-      stoppable([&] { trainer_.template leave<TrainingRunEpochEnd>(); });
+      stoppable([&] { trainer_.leave(TrainingRunEpochEnd{core_.context(), position.exhausted}); });
       epoch_was_stopped_ = std::exchange(core_.control.should_epoch_stop, false);
       if (position.exhausted)
         position = {.epoch = position.epoch + 1};
@@ -158,7 +162,8 @@ class TrainLoop {
     const auto size = core_.args.per_device_train_batch_size;
     const auto left = core_.train_dataloader->size(position.examples);
     const auto padded_total = left ? position.padded_examples + *left * size : plan_.batches_per_epoch * size;
-    if (core_.progress.honouring) log_save_evaluate();
+    if (core_.progress.honouring) log_save_evaluate();  // for where it was asked, be it an end
+    core_.progress.in_steps = true;
     auto batches = core_.train_dataloader->begin_epoch(position.epoch, position.examples);
     while (!core_.stopping() && core_.state.global_step < plan_.max_steps) {
       begin_group();
@@ -179,8 +184,6 @@ class TrainLoop {
                        static_cast<double>(next.padded_examples) / static_cast<double>(padded_total));
     }
     forget_group();
-    const auto rest = core_.train_dataloader->size(position.examples);
-    position.exhausted = core_.control.should_epoch_stop || (rest && *rest == 0);
   }
 
   /// A group that was given up, or could not go on where it was interrupted, is to be begun anew.
@@ -328,6 +331,7 @@ class TrainLoop {
 
   /// The way out of a training that doesn't come to its end.
   void end_early(std::size_t outside) {
+    core_.progress.in_steps = false;
     trainer_.close_to(outside + 1);
     trainer_.attempt([&] { log_summary(); });
     trainer_.attempt([&] { checkpoints_.announce(); });

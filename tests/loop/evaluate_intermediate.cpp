@@ -1,0 +1,110 @@
+#include <doctest/doctest.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/toy.hpp"
+#include "etude/loop/evaluate.hpp"
+
+namespace {
+
+/// Where each evaluation was, by what each of its events says.
+struct Places {
+  std::vector<bool> loaders = {}, begins = {}, evaluations = {}, all = {};
+  void on(const etude::DataLoaderCreated& e) {
+    if (e.use == etude::LoaderUse::train)
+      CHECK_FALSE(e.is_intermediate);
+    else
+      loaders.push_back(e.is_intermediate);
+  }
+  void on(const etude::EvaluateBegin& e) { begins.push_back(e.is_intermediate); }
+  void on(const etude::Evaluate& e) { evaluations.push_back(e.is_intermediate); }
+  void on(const etude::EvaluateAll& e) { all.push_back(e.is_intermediate); }
+
+  void check(const std::vector<bool>& expected) const {
+    for (const auto& found : {loaders, begins, evaluations, all}) CHECK(found == expected);
+  }
+};
+
+/// Evaluates by itself where an event of this name comes.
+struct EvaluatesIn {
+  std::string event = {};
+  template <std::derived_from<etude::Context> Event>
+  void on(const Event& e) {
+    if (etude::short_type_name<Event>() == event) e.trainer.evaluate();
+  }
+};
+
+TEST_CASE("an evaluation says whether it is in the steps of an epoch") {
+  auto args = toy::arguments();
+  args.num_train_epochs = 2;
+  args.eval_on_start = true;
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  etude::Trainer<etude::StepBasedEvaluationCallback, Places> trainer(
+      toy::options(args, 2), etude::StepBasedEvaluationCallback{.eval_every_n_steps = 1});
+  trainer.train();
+  // At the start; after each of two steps and at the end, twice.
+  std::vector<bool> expected{false, true, true, false, true, true, false};
+  trainer.callback<Places>().check(expected);
+  expected.push_back(false);
+  trainer.evaluate();
+  trainer.callback<Places>().check(expected);
+
+  const auto asked_in = [](const std::string& event, bool answer) {
+    CAPTURE(event);
+    etude::Trainer<Places, EvaluatesIn> asking(toy::options(toy::arguments(), 1), EvaluatesIn{event});
+    asking.train();
+    asking.callback<Places>().check({answer});
+  };
+  for (const char* in_steps : {"BatchFetched", "StepBegin", "OptimizerStep", "StepEnd"})
+    asked_in(in_steps, true);
+  for (const char* outside : {"TrainBegin", "EpochBegin", "EpochEnd", "TrainingRunEpochEnd", "TrainEnd"})
+    asked_in(outside, false);
+}
+
+TEST_CASE("an evaluation on the way out of a training that failed is in no steps") {
+  struct Fails {
+    void on(const etude::StepEnd&) { throw std::runtime_error("no"); }
+  };
+  for (const char* event : {"EpochEnd", "TrainEnd"}) {
+    etude::Trainer<Places, EvaluatesIn, Fails> trainer(toy::options(toy::arguments()), EvaluatesIn{event});
+    CHECK_THROWS_WITH(trainer.train(), "no");
+    trainer.evaluate();
+    trainer.callback<Places>().check({false, false});
+  }
+}
+
+TEST_CASE("an evaluation that is done again where a run is resumed says what it said") {
+  struct Fails {
+    int evaluation = 0;
+    void on(const etude::PredictionStep&) {
+      if (--evaluation == 0) throw std::runtime_error("no");
+    }
+  };
+  using Trainer = etude::Trainer<etude::StepBasedEvaluationCallback, Places, Fails>;
+  // At steps 1, 2 and 3 and at the end, which may go on another day.
+  for (const int n : {1, 3, 4})
+    for (const std::int64_t max_steps : {3, 4}) {
+      CAPTURE(n);
+      CAPTURE(max_steps);
+      const toy::Folder folder;
+      auto args = toy::arguments();
+      toy::save_to(folder, args, 100);
+      args.save_on_exception = true;
+      args.eval_strategy = etude::IntervalStrategy::epoch;
+      args.max_steps = 3;
+      const etude::StepBasedEvaluationCallback each_step{.eval_every_n_steps = 1};
+      Trainer first(toy::options(args, 5), each_step, Fails{n});
+      CHECK_THROWS_WITH(first.train(), "no");
+      args.max_steps = max_steps;
+      Trainer resumed(toy::options(args, 5), each_step, Fails{});
+      resumed.train({.resume_from_checkpoint = true});
+      const auto& places = resumed.callback<Places>();
+      REQUIRE(!places.all.empty());
+      CHECK(places.all.front() == (n < 4));
+      places.check(places.all);
+    }
+}
+
+}  // namespace
