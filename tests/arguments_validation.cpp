@@ -127,6 +127,15 @@ TEST_CASE("evaluation's own settings") {
       {.eval_accumulation_steps = 1, .include_for_metrics = {"loss", "inputs"}, .label_names = Lines{"y"}});
 }
 
+TEST_CASE("trackers are those that are known") {
+  check_fault({.report_to = {"mlflow", "tensorbord"}},
+              "report_to has 'tensorbord': must be of all, none, tensorboard, wandb, comet_ml, mlflow, "
+              "azure_ml, codecarbon; did you mean 'tensorboard'?");
+  check_fault({.report_to = {"mlflow", "all"}}, "report_to has 'all' and others: it must stand alone");
+  check_good({.report_to = {"mlflow", "wandb"}});
+  check_good({.report_to = {"none"}});
+}
+
 TEST_CASE("what follows a metric needs evaluation") {
   check_fault(
       {.lr_scheduler_type = SchedulerType::reduce_lr_on_plateau},

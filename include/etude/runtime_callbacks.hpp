@@ -245,6 +245,14 @@ class RuntimeCallbacks {
     return result;
   }
 
+  /// The types of those that are there, in the order in which they were added.
+  std::vector<std::string_view> names() const {
+    std::vector<std::string_view> result;
+    for (const auto& entry : state_->entries)
+      if (!entry->removed) result.push_back(entry->name);
+    return result;
+  }
+
   /// The names of those that handle `Event`, in order; `writes` is set for each that may change it.
   template <class Event>
   std::vector<std::pair<std::string, bool>> handlers() const {

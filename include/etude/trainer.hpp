@@ -141,6 +141,15 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   template <class Event>
   static constexpr bool handles = Handler::template handles<Event>;
 
+  /// Whether a callback of this type stands in the list.
+  template <class Callback>
+  static constexpr bool lists = []<class... Static>(callbacks<Static...>) {
+    return (std::same_as<Static, Callback> || ...);
+  }(Callbacks{});
+
+  /// The types of all callbacks: those of the list, then those of run time.
+  using Source::callback_names;
+
   /// The callback of this type: one of the list, or of those of run time. Of a type that stands twice, the
   /// first.
   template <class Callback>
@@ -317,11 +326,6 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   friend class EvaluationLoop;
   template <class>
   friend class AnyTrainerOf;
-
-  template <class Callback>
-  static constexpr bool lists = []<class... Static>(callbacks<Static...>) {
-    return (std::same_as<Static, Callback> || ...);
-  }(Callbacks{});
 
   template <class... All>
   static auto strip(callbacks<All...>) ->

@@ -17,6 +17,7 @@
 #include "etude/linkage.hpp"
 #include "etude/reflect/key_values.hpp"
 #include "etude/reflect/nearest.hpp"
+#include "etude/trackers.hpp"
 #include "etude/training_arguments.hpp"
 
 namespace etude {
@@ -155,6 +156,18 @@ inline void check_checkpoints(const TrainingArguments& args, FaultList& found) {
   found.at_least("save_total_limit", args.save_total_limit, std::int64_t{1});
 }
 
+inline void check_trackers(const TrainingArguments& args, FaultList& found) {
+  std::vector<std::string_view> allowed{"all", "none"};
+  for (const auto& tracker : trackers) allowed.push_back(tracker.name);
+  for (const auto& name : args.report_to) {
+    found.require(std::ranges::find(allowed, name) != allowed.end(),
+                  fmt::format("report_to has '{}': must be of {}{}", name, fmt::join(allowed, ", "),
+                              did_you_mean(name, allowed)));
+    found.require(args.report_to.size() == 1 || (name != "all" && name != "none"),
+                  fmt::format("report_to has '{}' and others: it must stand alone", name));
+  }
+}
+
 inline void check_data(const TrainingArguments& args, FaultList& found) {
   found.at_least("eval_accumulation_steps", args.eval_accumulation_steps, std::int64_t{1});
   constexpr std::string_view includable[] = {"inputs", "loss"};
@@ -186,6 +199,7 @@ ETUDE_INLINE std::vector<std::string> faults(const TrainingArguments& args) {
   detail::check_intervals(args, found);
   detail::check_best_model(args, found);
   detail::check_checkpoints(args, found);
+  detail::check_trackers(args, found);
   detail::check_data(args, found);
   return std::move(found).lines();
 }

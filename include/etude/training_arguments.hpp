@@ -110,6 +110,10 @@ struct TrainingArguments {
       (LogLevel, log_level, "least severity of what is reported; passive leaves it as it is",
        LogLevel::passive),
       (std::optional<bool>, disable_tqdm, "no progress bar; unset is yes where log_level is above warning"),
+      (std::vector<std::string>, report_to,
+       "trackers to log to: tensorboard, wandb, comet_ml, mlflow, azure_ml, codecarbon, or all that are "
+       "there",
+       {}),
       (std::optional<std::string>, run_name, "name of this run for trackers; unset is output_dir"),
 
       (std::int64_t, seed, "seed of all that is random", 42),

@@ -55,6 +55,18 @@ class EventSource {
     return result;
   }
 
+  /// The types of all callbacks, those of run time too.
+  std::vector<std::string_view> callback_names() {
+    std::vector<std::string_view> names;
+    boost::hana::for_each(handler_.callbacks(), [&]<class Callback>(Callback& callback) {
+      if constexpr (std::same_as<Callback, RuntimeCallbacks>)
+        std::ranges::move(callback.names(), std::back_inserter(names));
+      else
+        names.push_back(short_type_name<Callback>());
+    });
+    return names;
+  }
+
   /// Raises an event of the loop, and gives it back with what its writers made of it.
   template <class Event>
   Event raise(Event event) {

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "etude/callback.hpp"
+#include "etude/reflect/type_name.hpp"
+#include "etude/runtime_callbacks.hpp"
+#include "etude/trackers.hpp"
+#include "etude/training_arguments.hpp"
+
+#ifdef ETUDE_TENSORBOARD
+#include "etude/integrations/tensorboard.hpp"
+#endif
+#ifdef ETUDE_WANDB
+#include "etude/integrations/wandb.hpp"
+#endif
+#ifdef ETUDE_COMET
+#include "etude/integrations/comet.hpp"
+#endif
+#ifdef ETUDE_MLFLOW
+#include "etude/integrations/mlflow.hpp"
+#endif
+#ifdef ETUDE_AZUREML
+#include "etude/integrations/azureml.hpp"
+#endif
+#ifdef ETUDE_CODECARBON
+#include "etude/integrations/codecarbon.hpp"
+#endif
+
+namespace etude {
+
+/// Every tracker that this program was built with.
+using BuiltTrackers = callbacks<
+#ifdef ETUDE_TENSORBOARD
+    TensorBoardCallback,
+#endif
+#ifdef ETUDE_WANDB
+    WandbCallback,
+#endif
+#ifdef ETUDE_COMET
+    CometCallback,
+#endif
+#ifdef ETUDE_MLFLOW
+    MLflowCallback,
+#endif
+#ifdef ETUDE_AZUREML
+    AzureMLCallback,
+#endif
+#ifdef ETUDE_CODECARBON
+    CodeCarbonCallback,
+#endif
+    void>;
+
+/// Adds to a trainer that has RuntimeCallbacks those trackers that `args.report_to` names, with default
+/// options, and returns their handles. Of "all" those that this program was built with and the environment
+/// is ready for (`Callback::is_available()`), but those that the trainer has already. Of names, one that this
+/// program wasn't built with is an ArgumentError when training begins.
+template <class Trainer>
+std::vector<CallbackHandle> add_trackers(Trainer& trainer) {
+  std::vector<CallbackHandle> handles;
+  const auto& report_to = trainer.args().report_to;
+  const auto names = trainer.callback_names();
+  const auto add = [&]<class Callback>() {
+    if constexpr (!std::same_as<Callback, void>) {
+      const auto* tracker = std::ranges::find(trackers, short_type_name<Callback>(), &TrackerName::callback);
+      const bool named = std::ranges::find(report_to, tracker->name) != report_to.end();
+      const bool of_all = report_to == std::vector<std::string>{"all"} && Callback::is_available();
+      if constexpr (!Trainer::template lists<Callback>)
+        if ((named || of_all) && std::ranges::find(names, tracker->callback) == names.end())
+          handles.push_back(trainer.add_callback(Callback()));
+    }
+  };
+  [&]<class... Callbacks>(callbacks<Callbacks...>) {
+    (add.template operator()<Callbacks>(), ...);
+  }(BuiltTrackers{});
+  return handles;
+}
+
+}  // namespace etude

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "etude/checkpoint/descriptor.hpp"
+
+namespace etude::detail {
+
+/// A file of records, each written by one call to the system: what was appended is there, whole, when the
+/// process is killed. A record that can't be written, because the disk is full, is lost and counted, and
+/// leaves no part of it behind.
+class AppendFile {
+ public:
+  AppendFile() = default;
+  /// A new file that only its owner may read (`mode` 0600) or one that others may, too. Throws ArgumentError
+  /// where it can't be made, and where one is there already.
+  AppendFile(const std::filesystem::path& path, unsigned mode);
+  AppendFile(AppendFile&&) = default;
+  AppendFile& operator=(AppendFile&&) = default;
+
+  bool append(std::string_view record) noexcept;
+
+  /// Empties the file.
+  bool clear() noexcept;
+
+  /// Waits until what was appended is on the disk.
+  void sync() noexcept;
+
+  explicit operator bool() const { return static_cast<bool>(file_); }
+  std::int64_t size() const { return size_; }
+  std::int64_t written() const { return written_; }  ///< Records.
+  std::int64_t lost() const { return lost_; }        ///< Records.
+  int error() const { return error_; }               ///< The system's reason why the last of them was lost.
+
+ private:
+  Descriptor file_;
+  std::int64_t size_ = 0, written_ = 0, lost_ = 0;
+  int error_ = 0;
+};
+
+}  // namespace etude::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/integrations/shared/append_file-inl.hpp"
+#endif

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace etude::detail {
+
+/// An environment variable; one that is empty counts as unset.
+inline std::optional<std::string> environment(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
+/// Whether a text means yes, as in Hugging Face's integrations: 1, on, yes or true, in any case.
+inline bool means_yes(std::string_view text) {
+  std::string upper(text);
+  for (auto& letter : upper)
+    if (letter >= 'a' && letter <= 'z') letter = static_cast<char>(letter - 'a' + 'A');
+  return upper == "1" || upper == "ON" || upper == "YES" || upper == "TRUE";
+}
+inline bool environment_says(const char* name) { return means_yes(environment(name).value_or("")); }
+
+/// `option` if it was given, else the variable, else `otherwise`.
+inline std::string option_or_environment(const std::string& option, const char* name,
+                                         std::string_view otherwise = "") {
+  return !option.empty() ? option : environment(name).value_or(std::string(otherwise));
+}
+
+}  // namespace etude::detail

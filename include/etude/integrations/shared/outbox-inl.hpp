@@ -1,0 +1,176 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <random>
+#include <system_error>
+#include <utility>
+
+#include "etude/integrations/shared/environment.hpp"
+#include "etude/integrations/shared/outbox.hpp"
+#include "etude/linkage.hpp"
+
+namespace etude::detail {
+
+ETUDE_INLINE Outbox::Outbox(Options options, MakeSender make_sender)
+    : options_(std::move(options)), make_sender_(std::move(make_sender)) {
+  for (auto& spool : Spool::abandoned(options_.directory, options_.tracker, options_.target))
+    left_.push_back({std::move(spool), nullptr});
+  own_.spool = std::make_unique<Spool>(options_.directory, options_.tracker, options_.target);
+  thread_ = std::thread([this] { run(); });
+}
+
+ETUDE_INLINE Outbox::~Outbox() {
+  cancelled_ = true;
+  {
+    const std::lock_guard lock(mutex_);  // so that the thread is either waiting or sees it
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+ETUDE_INLINE void Outbox::put(const nlohmann::ordered_json& entry) {
+  if (own_.spool->append(entry, options_.max_waiting_bytes)) {
+    const std::lock_guard lock(mutex_);
+    idle_ = false;
+  } else {
+    drop(1, fmt::format("{} can take no more, and the newest is dropped", own_.spool->folder().string()));
+  }
+  changed_.notify_all();
+}
+
+ETUDE_INLINE void Outbox::put_file(nlohmann::ordered_json entry, const std::filesystem::path& file) {
+  try {
+    entry["kept"] = own_.spool->keep(file);
+  } catch (const Error& error) {
+    drop(1, error.what());
+    return;
+  }
+  put(entry);
+}
+
+ETUDE_INLINE bool Outbox::drain(std::chrono::milliseconds at_most) {
+  std::unique_lock lock(mutex_);
+  ++hurries_;
+  const auto first = attempts_begun_;
+  changed_.notify_all();
+  // An attempt that was under way when this was called may have failed for what is over now.
+  changed_.wait_for(lock, at_most, [&] { return idle_ || last_failed_ >= first; });
+  return idle_;
+}
+
+ETUDE_INLINE Outbox::Counts Outbox::counts() const {
+  const std::lock_guard lock(mutex_);
+  auto waiting = own_.spool->count();
+  for (const auto& line : left_) waiting += line.spool->count();
+  return {sent_, waiting, dropped_};
+}
+
+ETUDE_INLINE std::vector<std::string> Outbox::take_faults() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(faults_, {});
+}
+
+ETUDE_INLINE void Outbox::tell(const std::string& kind, const std::string& fault) {
+  if (std::find(kinds_told_.begin(), kinds_told_.end(), kind) != kinds_told_.end()) return;
+  kinds_told_.push_back(kind);
+  faults_.push_back(fault);
+}
+
+ETUDE_INLINE void Outbox::drop(std::int64_t count, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  dropped_ += count;
+  tell("dropped", why);
+}
+
+// The run's own come before what others left.
+ETUDE_INLINE Outbox::Line* Outbox::next_line() {
+  if (!own_.spool->empty()) return &own_;
+  const std::lock_guard lock(mutex_);
+  while (!left_.empty() && left_.front().spool->empty()) left_.erase(left_.begin());
+  return left_.empty() ? nullptr : &left_.front();
+}
+
+ETUDE_INLINE void Outbox::run() {
+  std::minstd_rand random(std::random_device{}());
+  auto pause = options_.first_pause;
+  while (!cancelled_) {
+    auto* line = next_line();
+    if (line == nullptr) {
+      if (own_.sender) own_.sender->idle();
+      std::unique_lock lock(mutex_);
+      if (!own_.spool->empty()) continue;
+      idle_ = true;
+      changed_.notify_all();
+      changed_.wait_for(lock, std::chrono::seconds(1), [&] { return cancelled_ || !idle_; });
+      continue;
+    }
+    std::int64_t attempt = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      attempt = attempts_begun_++;
+    }
+    auto wait = pause;
+    try {
+      if (!line->sender) line->sender = make_sender_(*line->spool, cancelled_);
+      send_some(*line);
+      pause = options_.first_pause;
+      continue;
+    } catch (const Unreachable& fault) {
+      if (cancelled_) break;
+      if (fault.retry_after) wait = std::max<std::chrono::milliseconds>(wait, *fault.retry_after);
+      const std::lock_guard lock(mutex_);
+      tell("unreachable", fault.what());
+    } catch (const std::exception& fault) {
+      const std::lock_guard lock(mutex_);
+      tell("unknown", fault.what());
+    }
+    // A little apart from each other, where many runs lost the same server.
+    wait += std::chrono::milliseconds(random() % static_cast<std::uint64_t>(wait.count() / 4 + 1));
+    pause = std::min(2 * pause, options_.longest_pause);
+    std::unique_lock lock(mutex_);
+    last_failed_ = attempt;
+    changed_.notify_all();
+    // What others left may never be taken, and nothing else is to wait for that.
+    const bool is_own = line == &own_;
+    if (!is_own) std::rotate(left_.begin(), left_.begin() + 1, left_.end());
+    changed_.wait_for(lock, wait, [&, before = hurries_] {
+      return cancelled_ || hurries_ != before || (!is_own && !own_.spool->empty());
+    });
+  }
+}
+
+ETUDE_INLINE void Outbox::send_some(Line& line) {
+  const auto front = line.spool->front(options_.max_entries, options_.max_bytes);
+  if (front.unreadable > 0)
+    drop(front.unreadable, fmt::format("{} has lines that are no entries", line.spool->folder().string()));
+  if (front.entries.empty()) {
+    line.spool->advance(front.end, line.sender->memory());
+    return;
+  }
+  std::size_t count = 0;
+  try {
+    count = std::clamp<std::size_t>(line.sender->send(front.entries), 1, front.entries.size());
+    const std::lock_guard lock(mutex_);
+    sent_ += static_cast<std::int64_t>(count);
+  } catch (const Refused& refused) {
+    count = std::clamp<std::size_t>(refused.count, 1, front.entries.size());
+    drop(static_cast<std::int64_t>(count), refused.what());
+  }
+  line.spool->advance(count == front.entries.size() ? front.end : front.ends[count - 1],
+                      line.sender->memory());
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto kept = front.entries[i].find("kept");
+    std::error_code error;
+    if (kept != front.entries[i].end() && kept->is_string())
+      std::filesystem::remove(line.spool->kept(kept->get<std::string>()), error);
+  }
+}
+
+ETUDE_INLINE std::filesystem::path spool_directory(const std::string& directory) {
+  return option_or_environment(directory, "ETUDE_SPOOL_DIR", ".etude-spool");
+}
+
+}  // namespace etude::detail

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/training_arguments.hpp"
+
+namespace etude::detail {
+
+/// What a run is made of, for a tracker: the members of `config`, which is the user's, and those of the
+/// arguments, which win. A `config` that isn't an object stands under "config".
+nlohmann::ordered_json run_parameters(const TrainingArguments& args, const nlohmann::ordered_json& config);
+
+/// The values of nested objects, each under the names that lead to it: {"a": {"b": 1}} is a.b = 1. Lists stay
+/// as they are, and so do empty objects.
+std::vector<std::pair<std::string, nlohmann::ordered_json>> flattened(const nlohmann::ordered_json& values,
+                                                                      std::string_view separator = ".");
+
+/// A value as the plain text that trackers show: a string without quotes, null as "None", true as "True", as
+/// Python's clients write them.
+std::string parameter_text(const nlohmann::ordered_json& value);
+
+/// The name of the run: `run_name`, or else `output_dir`, as Hugging Face has it.
+std::string run_name_of(const TrainingArguments& args);
+
+}  // namespace etude::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/integrations/shared/parameters-inl.hpp"
+#endif

@@ -1,0 +1,99 @@
+// tracked --report_to NAME... [--output_dir ...] [any other argument of a training, and of Tracked below]
+// Trains on eight rows, two to a batch, and tells on standard output what trackers have to have heard: a line
+// "log STEP {...}" for each log, "checkpoint PATH" for each checkpoint, and at the end "finished SECONDS",
+// the time of train(). Numbers that aren't finite are the words NaN, Infinity and -Infinity.
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "etude/etude.hpp"
+#include "etude/integrations/report_to.hpp"
+#include "etude/reflect/json.hpp"
+
+namespace {
+
+struct Tracked {
+  ETUDE_STRUCT(Tracked, (bool, odd, "log nan, inf, -inf, and a name that not every tracker takes", false),
+               (std::int64_t, extra, "further metrics of each log", 0),
+               (std::int64_t, fail_at, "the step at whose end it throws; -1 is none", -1),
+               (double, step_seconds, "how long each step takes, at least", 0.0),
+               (bool, resume, "go on from the newest checkpoint", false),
+               (bool, evaluate_after, "evaluate once more after the training", false));
+};
+
+void tell(const std::string& line) {
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+struct Narrator {
+  Tracked options = {};
+
+  void on(etude::Log& e) {
+    if (options.odd) {
+      e.logs["odd_nan"] = std::nan("");
+      e.logs["odd_inf"] = std::numeric_limits<double>::infinity();
+      e.logs["odd_minus_inf"] = -std::numeric_limits<double>::infinity();
+      e.logs["odd(name)"] = 0.5;
+    }
+    for (std::int64_t i = 0; i < options.extra; ++i)
+      e.logs[fmt::format("extra_{}", i)] = static_cast<double>(i);
+    nlohmann::ordered_json told = nlohmann::ordered_json::object();
+    for (const auto& [name, value] : e.logs) told[name] = etude::to_json_value(value);
+    tell(fmt::format("log {} {}", e.state.global_step, told.dump()));
+  }
+  void on(const etude::Save& e) { tell("checkpoint " + std::filesystem::absolute(e.checkpoint).string()); }
+  void on(const etude::StepEnd& e) {
+    if (options.step_seconds > 0)
+      std::this_thread::sleep_for(std::chrono::duration<double>(options.step_seconds));
+    if (e.state.global_step == options.fail_at) throw std::runtime_error("failed on purpose");
+  }
+};
+
+struct NetImpl : torch::nn::Module {
+  torch::nn::Linear first{register_module("first", torch::nn::Linear(3, 4))},
+      second{register_module("second", torch::nn::Linear(4, 2))};
+  torch::Tensor forward(const torch::Tensor& rows) { return second(torch::relu(first(rows))); }
+};
+TORCH_MODULE(Net);
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  etude::TrainingArguments defaults;
+  defaults.per_device_train_batch_size = 2;
+  defaults.num_train_epochs = 2;
+  defaults.logging_steps = 1;
+  defaults.save_strategy = etude::SaveStrategy::no;
+  defaults.disable_tqdm = true;
+  const auto [args, tracked] = etude::parse_arguments(argc, argv, defaults, Tracked());
+
+  torch::manual_seed(1);
+  const auto rows = torch::arange(24, torch::kFloat).reshape({8, 3}).sin();
+  const auto labels = torch::arange(8) % 2;
+  etude::Trainer<Narrator, etude::RuntimeCallbacks> trainer({.model = Net(),
+                                                             .args = args,
+                                                             .loss = torch::nn::CrossEntropyLoss(),
+                                                             .train_dataset = {rows, labels},
+                                                             .eval_dataset = {rows, labels},
+                                                             .compute_metrics = etude::metrics::accuracy},
+                                                            Narrator{tracked});
+  const auto handles = etude::add_trackers(trainer);
+  const auto begun = std::chrono::steady_clock::now();
+  try {
+    trainer.train({.resume_from_checkpoint = tracked.resume});
+  } catch (const std::runtime_error& error) {
+    tell(fmt::format("failed {}", error.what()));
+    return 3;
+  }
+  tell(fmt::format("finished {}",
+                   std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count()));
+  if (tracked.evaluate_after) trainer.evaluate();
+}
