@@ -14,7 +14,10 @@ struct MLflowCallback {
 };
 
 etude::TrainerOptions options_with(std::vector<std::string> report_to) {
-  return toy::options({.report_to = std::move(report_to)});
+  auto args = toy::arguments();
+  args.logging_strategy = etude::IntervalStrategy::epoch;
+  args.report_to = std::move(report_to);
+  return toy::options(args);
 }
 
 }  // namespace
