@@ -109,18 +109,22 @@ inline std::string pretty(const nlohmann::ordered_json& json) {
   return as_code(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
+/// The metrics of an entry of the history, by their tags.
+inline std::vector<std::pair<std::string, double>> metrics_in(const LogEntry& entry) {
+  std::vector<std::pair<std::string, double>> values;
+  for (const auto& [name, value] : entry) try {
+      if (name != "step") values.emplace_back(tracked_name(name), from_json_value<double>(value));
+    } catch (const ArgumentError&) {  // Another program may log texts.
+    }
+  return values;
+}
+
 /// The logs of a step and of those behind it, as the state has them.
 inline void write_history(const TrainerState& state, std::int64_t from, SummaryWriter& writer) {
   for (const auto& entry : state.log_history) {
     const auto step = entry.find("step");
-    if (step == entry.end() || !step->second.is_number_integer() || step->second.get<std::int64_t>() < from)
-      continue;
-    std::vector<std::pair<std::string, double>> values;
-    for (const auto& [name, value] : entry) try {
-        if (name != "step") values.emplace_back(tracked_name(name), from_json_value<double>(value));
-      } catch (const ArgumentError&) {  // Another program may log texts.
-      }
-    writer.add_scalars(values, step->second.get<std::int64_t>());
+    if (step != entry.end() && step->second.is_number_integer() && step->second.get<std::int64_t>() >= from)
+      writer.add_scalars(metrics_in(entry), step->second.get<std::int64_t>());
   }
 }
 
@@ -170,8 +174,11 @@ ETUDE_INLINE void TensorBoardCallback::open(const Context& e, bool is_resumed) {
   }
   auto& writer = held->writer;
   if (is_resumed)
-    held->attempt(e, "what was logged before",
-                  [&] { detail::tensorboard::go_on(e.state, before, last_time, writer); });
+    held->attempt(e, "what was logged before", [&] {
+      for (const auto& entry : e.state.log_history)
+        for (const auto& [tag, value] : detail::tensorboard::metrics_in(entry)) held->last[tag] = value;
+      detail::tensorboard::go_on(e.state, before, last_time, writer);
+    });
   const auto step = e.state.global_step;
   held->attempt(e, "a text", [&] {
     writer.add_text("args", detail::tensorboard::pretty(to_json_value(e.args)), step);
