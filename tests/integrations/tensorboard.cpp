@@ -185,6 +185,7 @@ TEST_CASE("a resumed training hides what is done again and keeps what the checkp
   const auto run = run_in(folder);
   CHECK(toy::steps_of(run, "train/loss") == Steps{1, 2, 3, 4, 5, 6});
   CHECK(status_of(run) == 2);
+  const auto session = session_of(run);
   // The third goes on from before the second, whose checkpoints it replaces.
   for (const std::string from : {"checkpoint-4", "checkpoint-2", "checkpoint-6"}) {
     etude::Trainer<FailsAt, etude::TensorBoardCallback> trainer(resumable(folder), FailsAt{}, callback);
@@ -196,12 +197,20 @@ TEST_CASE("a resumed training hides what is done again and keeps what the checkp
     CHECK(toy::steps_of(run, "parameters/bias") == Steps{1, 2, 3, 4, 5, 6, 7, 8});
     CHECK(toy::steps_of(run, "train/train_loss") == Steps{8});
     CHECK(status_of(run) == 1);
+    CHECK(session_of(run) == session);
+    CHECK(toy::event_files(session).size() ==
+          1);  // of two, TensorBoard would go on saying what the first says
     Numbers losses;
     for (const double loss : toy::logged(trainer.state(), "loss"))
       losses.push_back(static_cast<double>(static_cast<float>(loss)));
     CHECK(toy::numbers_of(run, "train/loss") == losses);
   }
   CHECK(toy::event_files(run).size() == 4);
+  int graphs = 0;  // of more than one TensorBoard complains
+  for (const auto& file : toy::event_files(run))
+    for (const auto& event : toy::read_events(file)) graphs += !event.graph.empty();
+  CHECK(graphs == 1);
+  CHECK(toy::shown(run, "model/text_summary").size() == 1);
 }
 
 TEST_CASE("a training goes on in its folder, in a process of its own, also where all has been moved") {
