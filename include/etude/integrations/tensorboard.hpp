@@ -23,7 +23,7 @@ struct TensorBoardRun;
 /// TENSORBOARD_LOGGING_DIR, and in its names, `train/loss`, `eval/loss`, `args`, `model_config`. Adds what
 /// that one doesn't have: the graph of a TorchScript model or the layers of another one, histograms where
 /// `histogram_steps` asks for them, and at the end the arguments with the last metrics for the HPARAMS page,
-/// in a run of its own beside the training's as PyTorch's `add_hparams` writes it.
+/// in a run of its own within the folder as PyTorch's `add_hparams` writes it.
 ///
 /// A training that is resumed goes on in its folder, where the points that are done again are hidden by a
 /// SessionLog START, and those at the checkpoint's own step are kept. Where the files are gone,
