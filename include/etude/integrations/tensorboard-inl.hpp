@@ -42,7 +42,8 @@ struct TensorBoardRun {
   std::optional<SummaryWriter> session = {};  ///< of the HPARAMS page
   Metrics last = {};                          ///< of each metric, by its tag
   std::set<std::string_view> told = {};       ///< the kinds of faults that were
-  bool is_trained = false, has_ended = false, has_failed = false, histograms_are_due = false;
+  bool is_trained = false, is_summed_up = false, has_ended = false, has_failed = false,
+       histograms_are_due = false;
 
   std::int64_t lost() const { return writer.lost() + (session ? session->lost() : 0); }
 
@@ -241,6 +242,7 @@ ETUDE_INLINE void TensorBoardCallback::on(const Log& e) {
       values.emplace_back(detail::tracked_name(name), value);
       held->last[values.back().first] = value;
     }
+    held->is_summed_up |= e.logs.contains("train_runtime");
     held->writer.add_scalars(values, e.state.global_step);
     if (held->session) held->session->add_scalars(values, e.state.global_step);
   });
@@ -259,7 +261,8 @@ ETUDE_INLINE void TensorBoardCallback::on(const TrainError&) {
 
 ETUDE_INLINE void TensorBoardCallback::on(const TrainEnd& e) {
   if (!held || !held->is_trained || std::exchange(held->has_ended, true)) return;
-  if (log_hparams)
+  // What ends without a summary is an attempt, with batches that were too large, before the training.
+  if (log_hparams && held->is_summed_up)
     held->attempt(e, "the page of HPARAMS", [&] {
       const auto folder = held->writer.log_dir() / fmt::format("{:.6f}", start_time);
       // A training that was resumed may have ended here before; readers would stay with what was said then.
