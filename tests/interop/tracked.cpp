@@ -25,7 +25,9 @@ struct Tracked {
                (std::int64_t, fail_at, "the step at whose end it throws; -1 is none", -1),
                (double, step_seconds, "how long each step takes, at least", 0.0),
                (bool, resume, "go on from the newest checkpoint", false),
-               (bool, evaluate_after, "evaluate once more after the training", false));
+               (bool, evaluate_after, "evaluate once more after the training", false),
+               (bool, scripted, "train a TorchScript module", false),
+               (std::int64_t, histogram_steps, "TensorBoard's histograms; 0 is none", 0));
 };
 
 void tell(const std::string& line) {
@@ -64,6 +66,24 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
+/// The same as a TorchScript module.
+torch::jit::Module scripted_net() {
+  const auto linear = [](std::int64_t in, std::int64_t out) {
+    torch::jit::Module layer("Linear");
+    const torch::nn::Linear made(in, out);
+    layer.register_parameter("weight", made->weight, /*is_buffer=*/false);
+    layer.register_parameter("bias", made->bias, /*is_buffer=*/false);
+    layer.define("def forward(self, x):\n  return torch.linear(x, self.weight, self.bias)\n");
+    return layer;
+  };
+  torch::jit::Module net("Net");
+  net.register_module("first", linear(3, 4));
+  net.register_module("second", linear(4, 2));
+  net.define(
+      "def forward(self, rows):\n  return self.second.forward(torch.relu(self.first.forward(rows)))\n");
+  return net;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -78,13 +98,18 @@ int main(int argc, char** argv) {
   torch::manual_seed(1);
   const auto rows = torch::arange(24, torch::kFloat).reshape({8, 3}).sin();
   const auto labels = torch::arange(8) % 2;
-  etude::Trainer<Narrator, etude::RuntimeCallbacks> trainer({.model = Net(),
-                                                             .args = args,
-                                                             .loss = torch::nn::CrossEntropyLoss(),
-                                                             .train_dataset = {rows, labels},
-                                                             .eval_dataset = {rows, labels},
-                                                             .compute_metrics = etude::metrics::accuracy},
-                                                            Narrator{tracked});
+  etude::Trainer<Narrator, etude::RuntimeCallbacks> trainer(
+      {.model = tracked.scripted ? etude::Model(scripted_net()) : etude::Model(Net()),
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = {rows, labels},
+       .eval_dataset = {rows, labels},
+       .compute_metrics = etude::metrics::accuracy},
+      Narrator{tracked});
+#ifdef ETUDE_TENSORBOARD
+  if (tracked.histogram_steps > 0)
+    trainer.add_callback(etude::TensorBoardCallback{.histogram_steps = tracked.histogram_steps});
+#endif
   const auto handles = etude::add_trackers(trainer);
   const auto begun = std::chrono::steady_clock::now();
   try {

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <torch/csrc/jit/api/module.h>
+
+namespace etude::detail::tensorboard {
+
+class GraphWriter;
+
+/// Adds the operations of a TorchScript module's forward.
+void add_script(const torch::jit::Module& module, GraphWriter& graph);
+
+}  // namespace etude::detail::tensorboard
+
+#ifndef ETUDE_COMPILED
+#include "etude/integrations/tensorboard/script_graph-inl.hpp"
+#endif

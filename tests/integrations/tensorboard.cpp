@@ -1,0 +1,375 @@
+#include "etude/integrations/tensorboard.hpp"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/fault_of.hpp"
+#include "common/logged.hpp"
+#include "common/printed.hpp"
+#include "common/toy.hpp"
+#include "etude/integrations/tensorboard/summary_writer.hpp"
+#include "etude/testing/laws.hpp"
+#include "integrations/tensorboard/read_events.hpp"
+
+namespace {
+
+using Steps = std::vector<std::int64_t>;
+using Numbers = std::vector<double>;
+using Tracked = etude::Trainer<etude::TensorBoardCallback>;
+
+etude::TrainingArguments arguments(const toy::Folder& folder) {
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.num_train_epochs = 2;
+  args.logging_strategy = etude::IntervalStrategy::steps;
+  args.logging_steps = 1;
+  return args;
+}
+
+/// Saves and evaluates at every second of eight steps.
+etude::TrainerOptions resumable(const toy::Folder& folder) {
+  auto args = arguments(folder);
+  args.save_strategy = etude::SaveStrategy::steps;
+  args.save_steps = 2;
+  args.eval_strategy = etude::IntervalStrategy::steps;
+  args.eval_steps = 2;
+  return toy::options(args, 4);
+}
+
+std::filesystem::path run_in(const toy::Folder& folder) {
+  const auto runs = toy::names_in(folder / "runs");
+  REQUIRE(runs.size() == 1);
+  return folder / "runs" / *runs.begin();
+}
+
+/// The status that the page of HPARAMS shows: 1 is success, 2 failure.
+int status_of(const std::filesystem::path& run) {
+  const auto folders = toy::folders_in(run);
+  REQUIRE(folders.size() == 1);
+  const auto content = toy::shown(run / *folders.begin(), "_hparams_/session_end_info").back().content;
+  protozero::pbf_reader data(content);
+  REQUIRE(data.next(4));
+  auto session = data.get_message();
+  REQUIRE(session.next(1));
+  return session.get_enum();
+}
+
+std::filesystem::path session_of(const std::filesystem::path& run) {
+  const auto folders = toy::folders_in(run);
+  REQUIRE(folders.size() == 1);
+  return run / *folders.begin();
+}
+
+struct FailsAt {
+  std::int64_t step = -1;
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step == step) throw std::runtime_error("failed on purpose");
+  }
+};
+
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) {
+    ::setenv(name, value.c_str(), /*overwrite=*/1);
+  }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST_CASE("a log is one record, under the names that people know") {
+  const toy::Folder folder;
+  auto args = arguments(folder);
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  Tracked trainer(toy::options(args));
+  trainer.train();
+  const auto run = run_in(folder);
+  const auto files = toy::event_files(run);
+  REQUIRE(files.size() == 1);
+  const auto events = toy::read_events(files[0]);
+  // Version, arguments, model, graph; four steps, two evaluations, the summary.
+  REQUIRE(events.size() == 4 + 7);
+  CHECK(events[1].values.at(0).tag == "args/text_summary");
+  CHECK(events[2].values.at(0).tag == "model/text_summary");
+  CHECK_FALSE(events[3].graph.empty());
+  CHECK(toy::steps_of(run, "train/loss") == Steps{1, 2, 3, 4});
+  CHECK(toy::steps_of(run, "train/learning_rate") == Steps{1, 2, 3, 4});
+  CHECK(toy::steps_of(run, "train/epoch") == Steps{1, 2, 2, 3, 4, 4, 4});
+  CHECK(toy::steps_of(run, "eval/loss") == Steps{2, 4});
+  CHECK(toy::steps_of(run, "train/train_runtime") == Steps{4});
+  Numbers losses;
+  for (const double loss : toy::logged(trainer.state(), "loss"))
+    losses.push_back(static_cast<double>(static_cast<float>(loss)));
+  CHECK(toy::numbers_of(run, "train/loss") == losses);
+  CHECK(events[4].values.size() == 4);  // loss, grad_norm, learning_rate, epoch
+}
+
+TEST_CASE("arguments are JSON that Markdown shows as it is, and so is the config of the model") {
+  const toy::Folder folder;
+  etude::TensorBoardCallback callback;
+  callback.config = {{"width", 3}, {"name", "\xff"}, {"nested", {{"depth", std::nan("")}}}};
+  Tracked trainer(toy::options(arguments(folder)), callback);
+  trainer.train();
+  const auto run = run_in(folder);
+  const auto args = toy::shown(run, "args/text_summary").at(0).text;
+  CHECK(args.starts_with("    {\n      \"output_dir\": "));
+  CHECK(nlohmann::json::parse(args).at("num_train_epochs") == 2);
+  const auto config = nlohmann::json::parse(toy::shown(run, "model_config/text_summary").at(0).text);
+  CHECK(config.at("width") == 3);
+  const auto hparams = toy::shown(session_of(run), "_hparams_/session_start_info").at(0).content;
+  for (const auto* name : {"width", "nested.depth", "learning_rate"})
+    CHECK(hparams.find(name) != std::string::npos);
+}
+
+TEST_CASE("histograms are of gradients before clipping and of parameters after the step") {
+  const toy::Folder folder;
+  auto args = arguments(folder);
+  args.optim = etude::OptimizerNames::sgd;
+  args.train_sampling_strategy = etude::SamplingStrategy::sequential;
+  args.learning_rate = 0.5;
+  args.max_grad_norm = 1;
+  Tracked trainer(toy::options(args, 1), etude::TensorBoardCallback{.histogram_steps = 1});
+  trainer.train();
+  const auto run = run_in(folder);
+  // At (0, 1), with w = b = 0, the gradient of b is -2, which is clipped to -1.
+  CHECK(toy::steps_of(run, "gradients/bias") == Steps{1, 2});
+  CHECK(toy::steps_of(run, "parameters/bias") == Steps{1, 2});
+  CHECK(toy::shown(run, "gradients/bias").at(0).histogram.sum == doctest::Approx(-2));
+  CHECK(toy::shown(run, "parameters/bias").at(0).histogram.sum == doctest::Approx(0.5).epsilon(1e-4));
+  CHECK(toy::shown(run, "gradients/weight").at(0).histogram.sum == 0);
+}
+
+TEST_CASE("without an interval there are no histograms, and one that can't pass is refused") {
+  const toy::Folder folder;
+  Tracked(toy::options(arguments(folder))).train();
+  CHECK(toy::shown(run_in(folder), "parameters/bias").empty());
+  Tracked trainer(toy::options(arguments(folder)), etude::TensorBoardCallback{.histogram_steps = 0});
+  CHECK(toy::fault_of<etude::ArgumentError>([&] {
+          trainer.train();
+        }).starts_with("histogram_steps is 0: must be"));
+}
+
+TEST_CASE("numbers that aren't finite are told of once, and the histograms show the others") {
+  const toy::Folder folder;
+  auto args = arguments(folder);
+  args.log_level = etude::LogLevel::warning;
+  auto options = toy::options(args);
+  const toy::Line line;
+  line->weight.data().fill_(std::numeric_limits<float>::quiet_NaN());
+  options.model = line;
+  Tracked trainer(std::move(options), etude::TensorBoardCallback{.histogram_steps = 1});
+  const auto said = toy::printed([&] { trainer.train(); }, STDERR_FILENO);
+  const std::string told = "numbers of the parameters aren't finite at step 1";
+  CHECK(said.find(told) != said.npos);
+  CHECK(said.find("parameters aren't", said.find(told) + told.size()) == said.npos);
+  CHECK(toy::shown(run_in(folder), "parameters/weight").empty());
+}
+
+TEST_CASE("a resumed training hides what is done again and keeps what the checkpoint's step had before") {
+  const toy::Folder folder;
+  const auto callback = etude::TensorBoardCallback{.histogram_steps = 1};
+  etude::Trainer<FailsAt, etude::TensorBoardCallback> first(resumable(folder), FailsAt{7}, callback);
+  CHECK_THROWS_AS(first.train(), std::runtime_error);
+  const auto run = run_in(folder);
+  CHECK(toy::steps_of(run, "train/loss") == Steps{1, 2, 3, 4, 5, 6});
+  CHECK(status_of(run) == 2);
+  const auto session = session_of(run);
+  // The third goes on from before the second, whose checkpoints it replaces.
+  for (const std::string from : {"checkpoint-4", "checkpoint-2", "checkpoint-6"}) {
+    etude::Trainer<FailsAt, etude::TensorBoardCallback> trainer(resumable(folder), FailsAt{}, callback);
+    trainer.train({.resume_from_checkpoint = folder / from});
+    CHECK(run_in(folder) == run);
+    CHECK(toy::steps_of(run, "train/loss") == Steps{1, 2, 3, 4, 5, 6, 7, 8});
+    CHECK(toy::steps_of(run, "eval/loss") == Steps{2, 4, 6, 8});
+    CHECK(toy::steps_of(run, "gradients/bias") == Steps{1, 2, 3, 4, 5, 6, 7, 8});
+    CHECK(toy::steps_of(run, "parameters/bias") == Steps{1, 2, 3, 4, 5, 6, 7, 8});
+    CHECK(toy::steps_of(run, "train/train_loss") == Steps{8});
+    CHECK(status_of(run) == 1);
+    CHECK(session_of(run) == session);
+    CHECK(toy::event_files(session).size() ==
+          1);  // of two, TensorBoard would go on saying what the first says
+    Numbers losses;
+    for (const double loss : toy::logged(trainer.state(), "loss"))
+      losses.push_back(static_cast<double>(static_cast<float>(loss)));
+    CHECK(toy::numbers_of(run, "train/loss") == losses);
+  }
+  CHECK(toy::event_files(run).size() == 4);
+  int graphs = 0;  // of more than one TensorBoard complains
+  for (const auto& file : toy::event_files(run))
+    for (const auto& event : toy::read_events(file)) graphs += !event.graph.empty();
+  CHECK(graphs == 1);
+  CHECK(toy::shown(run, "model/text_summary").size() == 1);
+}
+
+TEST_CASE("a training goes on in its folder, in a process of its own, also where all has been moved") {
+  const toy::Folder folder;
+  Tracked(resumable(folder)).train();
+  const auto run = run_in(folder).filename();
+  toy::Folder other;
+  std::filesystem::remove_all(other / "");
+  std::filesystem::rename(folder / "", other / "");
+  Tracked(resumable(other)).train({.resume_from_checkpoint = other / "checkpoint-4"});
+  CHECK(run_in(other).filename() == run);
+  CHECK(toy::steps_of(run_in(other), "train/loss") == Steps{1, 2, 3, 4, 5, 6, 7, 8});
+}
+
+TEST_CASE("where the files are gone, or weren't there, a resumed training writes what the state has") {
+  const toy::Folder folder;
+  etude::Trainer<>(resumable(folder)).train();
+  Tracked trainer(resumable(folder));
+  trainer.train({.resume_from_checkpoint = folder / "checkpoint-4"});
+  CHECK(toy::steps_of(run_in(folder), "train/loss") == Steps{1, 2, 3, 4, 5, 6, 7, 8});
+  CHECK(toy::steps_of(run_in(folder), "eval/loss") == Steps{2, 4, 6, 8});
+}
+
+TEST_CASE("a file that was cut short is no obstacle") {
+  const toy::Folder folder;
+  Tracked(resumable(folder)).train();
+  const auto run = run_in(folder);
+  const auto file = toy::event_files(run).at(0);
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 5);
+  Tracked(resumable(folder)).train({.resume_from_checkpoint = folder / "checkpoint-4"});
+  const auto events = toy::read_events(toy::event_files(run).at(1));
+  CHECK(events.at(1).session == 1);
+  CHECK(events.at(1).step == 4);
+  Steps steps;
+  for (const auto& event : events)
+    for (const auto& value : event.values)
+      if (value.tag == "train/loss") steps.push_back(event.step);
+  CHECK(steps == Steps{4, 5, 6, 7, 8});
+}
+
+TEST_CASE("each training has a folder of its own, also within one second") {
+  const toy::Folder folder;
+  Tracked trainer(toy::options(arguments(folder)));
+  for (int i = 0; i < 3; ++i) trainer.train();
+  CHECK(toy::names_in(folder / "runs").size() == 3);
+}
+
+TEST_CASE("what was named in code wins over TENSORBOARD_LOGGING_DIR, and that over the default") {
+  const toy::Folder folder;
+  const Variable home("HOME", folder), place("TENSORBOARD_LOGGING_DIR", "~/boards");
+  Tracked(toy::options(arguments(folder))).train();
+  CHECK(toy::event_files(folder / "boards").size() == 1);
+  Tracked(toy::options(arguments(folder)), etude::TensorBoardCallback{.logging_dir = folder / "mine"})
+      .train();
+  CHECK(toy::event_files(folder / "mine").size() == 1);
+  CHECK(toy::names_in(folder / "runs").empty());
+}
+
+TEST_CASE("another training in a named folder hides nothing of the one before") {
+  const toy::Folder folder;
+  Tracked trainer(toy::options(arguments(folder)),
+                  etude::TensorBoardCallback{.logging_dir = folder / "mine"});
+  trainer.train();
+  trainer.train();
+  CHECK(toy::steps_of(folder / "mine", "train/loss") == Steps{1, 2, 3, 4, 1, 2, 3, 4});
+  CHECK(toy::folders_in(folder / "mine").size() == 2);
+}
+
+TEST_CASE(
+    "evaluations before and after a training are in its run, and the last metrics in the page of HPARAMS") {
+  const toy::Folder folder;
+  Tracked trainer(toy::options(arguments(folder)));
+  trainer.evaluate();
+  trainer.train();
+  trainer.evaluate();
+  trainer.evaluate();
+  const auto run = run_in(folder);
+  CHECK(toy::steps_of(run, "eval/loss") == Steps{0, 4, 4});
+  const auto session = session_of(run);
+  CHECK(toy::steps_of(session, "eval/loss") == Steps{4, 4, 4});
+  CHECK(toy::numbers_of(session, "eval/loss").back() == toy::numbers_of(run, "eval/loss").back());
+  CHECK(toy::steps_of(session, "train/train_loss") == Steps{4});
+  CHECK(trainer.callback<etude::TensorBoardCallback>().writer() != nullptr);
+}
+
+TEST_CASE("a program adds to the run what it likes") {
+  const toy::Folder folder;
+  Tracked trainer(toy::options(arguments(folder)));
+  CHECK(trainer.callback<etude::TensorBoardCallback>().writer() == nullptr);
+  trainer.train();
+  trainer.callback<etude::TensorBoardCallback>().writer()->add_text("verdict", "good");
+  CHECK(toy::shown(run_in(folder), "verdict/text_summary").at(0).text == "good");
+}
+
+TEST_CASE("graph and page of HPARAMS can be left out") {
+  const toy::Folder folder;
+  Tracked trainer(toy::options(arguments(folder)),
+                  etude::TensorBoardCallback{.log_graph = false, .log_hparams = false});
+  trainer.train();
+  const auto run = run_in(folder);
+  CHECK(toy::folders_in(run).empty());
+  for (const auto& event : toy::read_events(toy::event_files(run).at(0))) CHECK(event.graph.empty());
+}
+
+TEST_CASE("a folder that can't be written is refused when training begins, by the name of what named it") {
+  const toy::Folder folder;
+  toy::write_text(folder / "file", "");
+  const auto refused = [&](etude::TensorBoardCallback callback, const std::string& output_dir) {
+    auto args = arguments(folder);
+    args.output_dir = output_dir;
+    Tracked trainer(toy::options(args), std::move(callback));
+    return toy::fault_of<etude::ArgumentError>([&] { trainer.train(); });
+  };
+  const std::string place = folder / "file/run";
+  CHECK(refused({.logging_dir = place}, folder)
+            .starts_with("logging_dir is '" + place + "': must be a folder"));
+  CHECK(refused({}, place).starts_with("output_dir is '" + place + "': must be a folder"));
+  const Variable variable("TENSORBOARD_LOGGING_DIR", place);
+  CHECK(refused({}, folder).starts_with("TENSORBOARD_LOGGING_DIR is '" + place + "': must be a folder"));
+}
+
+struct FitsFourImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) {
+    if (x.size(0) > 4)
+      throw c10::OutOfMemoryError({__func__, __FILE__, 0}, "DefaultCPUAllocator: can't allocate memory");
+    return line(x);
+  }
+  torch::nn::Linear line{register_module("line", torch::nn::Linear(1, 1))};
+};
+TORCH_MODULE(FitsFour);
+
+TEST_CASE("attempts with batches that are too large are not in the page of HPARAMS") {
+  const toy::Folder folder;
+  auto args = arguments(folder);
+  args.per_device_train_batch_size = 5;
+  args.auto_find_batch_size = true;
+  auto options = toy::options(args, 8);
+  options.model = FitsFour();
+  Tracked trainer(std::move(options));
+  trainer.train();
+  std::size_t sessions = 0;
+  const auto runs = toy::names_in(folder / "runs");
+  for (const auto& run : runs) sessions += toy::folders_in(folder / "runs" / run).size();
+  CHECK(runs.size() == 2);
+  CHECK(sessions == 1);
+}
+
+TEST_CASE("a copy begins with no run open") {
+  const toy::Folder folder;
+  Tracked trainer(toy::options(arguments(folder)));
+  trainer.train();
+  const auto copy = trainer.callback<etude::TensorBoardCallback>();
+  CHECK(copy.writer() == nullptr);
+}
+
+TEST_CASE("the callback keeps the laws") {
+  etude::laws::check<etude::TensorBoardCallback>([](const std::filesystem::path& folder) {
+    return etude::TensorBoardCallback{.logging_dir = folder / "board", .histogram_steps = 2};
+  });
+}
+
+}  // namespace
