@@ -1,0 +1,173 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/archive/iterators/binary_from_base64.hpp>
+#include <boost/archive/iterators/transform_width.hpp>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+
+#include "etude/checkpoint/file_system.hpp"
+#include "etude/error.hpp"
+#include "etude/integrations/comet.hpp"
+#include "etude/integrations/comet/settings.hpp"
+#include "etude/integrations/shared/environment.hpp"
+#include "etude/integrations/shared/http.hpp"
+#include "etude/integrations/shared/outbox.hpp"
+#include "etude/linkage.hpp"
+
+namespace etude::detail::comet {
+
+inline std::string in_lower_case(std::string text) {
+  for (auto& letter : text)
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  return text;
+}
+
+/// A variable that is yes or no, as Comet's client reads one.
+inline std::optional<bool> answer_in(const char* name) {
+  const auto text = environment(name);
+  if (!text) return std::nullopt;
+  const auto word = in_lower_case(*text);
+  for (const std::string_view yes : {"1", "true", "t", "yes", "y", "on"})
+    if (word == yes) return true;
+  for (const std::string_view no : {"0", "false", "f", "no", "n", "off"})
+    if (word == no) return false;
+  throw ArgumentError(fmt::format(
+      "CometCallback: {} is '{}': must be 1 or 0, true or false, yes or no, on or off", name, *text));
+}
+
+/// A key may say behind a * where it belongs: {"baseUrl": ...} in Base64. Empty if it doesn't.
+inline std::string server_in(const std::string& api_key) {
+  using boost::archive::iterators::binary_from_base64;
+  using boost::archive::iterators::transform_width;
+  const auto star = api_key.find('*');
+  if (star == api_key.npos) return "";
+  auto code = api_key.substr(star + 1);
+  while (code.ends_with('=')) code.pop_back();
+  try {
+    using Bytes = transform_width<binary_from_base64<std::string::const_iterator>, 8, 6>;
+    std::string text;
+    const auto count = code.size() * 3 / 4;
+    for (Bytes byte(code.cbegin()); text.size() < count; ++byte) text += static_cast<char>(*byte);
+    const auto facts = nlohmann::json::parse(text, nullptr, false);
+    if (facts.is_object()) return facts.value("baseUrl", "");
+  } catch (const std::exception&) {
+    // Another key with a * in it.
+  }
+  return "";
+}
+
+inline void set_servers(Settings& settings, const std::string& option) {
+  auto address = option_or_environment(option, "COMET_URL_OVERRIDE");
+  if (address.empty()) {
+    auto root = server_in(settings.api_key);
+    while (root.ends_with('/')) root.pop_back();
+    address = (root.empty() ? "https://www.comet.com" : root) + "/clientlib/";
+  }
+  settings.client_url = without_credentials(address, "CometCallback: url_override (or COMET_URL_OVERRIDE)",
+                                            settings.user, settings.password);
+  constexpr std::string_view clientlib = "/clientlib";
+  settings.rest_url = settings.client_url;
+  if (settings.rest_url.ends_with(clientlib))
+    settings.rest_url.resize(settings.rest_url.size() - clientlib.size());
+}
+
+inline void set_key(Settings& settings, const CometCallback& callback, const TrainerState& state) {
+  auto given = option_or_environment(callback.experiment_key, "COMET_EXPERIMENT_KEY");
+  if (state.is_hyper_param_search) {
+    settings.mode = "create";  // each trial is an experiment of its own
+    given.clear();
+  }
+  const bool is_right =
+      given.size() >= 32 && given.size() <= 50 && std::all_of(given.begin(), given.end(), [](char c) {
+        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+      });
+  if (!given.empty() && !is_right)
+    throw ArgumentError(
+        fmt::format("CometCallback: experiment_key (or COMET_EXPERIMENT_KEY) is '{}': must be 32 to 50 "
+                    "letters and digits",
+                    given));
+  const bool goes_on = given.empty() && !callback.run_key.empty();
+  if (settings.mode == "get" && given.empty() && !goes_on)
+    throw ArgumentError(
+        "CometCallback: mode (or COMET_MODE) is 'get', which needs experiment_key (or COMET_EXPERIMENT_KEY)");
+  settings.key_is_new = given.empty() && !goes_on;
+  settings.key = !given.empty() ? given : goes_on ? callback.run_key : random_name() + random_name();
+  // The part before may not have been uploaded when this one is.
+  if (goes_on && settings.mode == "create") settings.mode = "get_or_create";
+}
+
+ETUDE_INLINE Settings settings_of(const CometCallback& callback, const TrainingArguments& args,
+                                  const TrainerState& state) {
+  Settings settings;
+  const auto mode = in_lower_case(option_or_environment(
+      callback.mode, "COMET_MODE", environment("COMET_START_MODE").value_or("get_or_create")));
+  std::optional<bool> online = callback.online;
+  constexpr std::array<std::string_view, 3> old_modes{"online", "offline", "disabled"};
+  if (std::find(old_modes.begin(), old_modes.end(), mode) != old_modes.end()) {
+    settings.notices.push_back(
+        {LogLevel::warning,
+         fmt::format(
+             "CometCallback: the mode (or COMET_MODE) '{}' is of an earlier version: use COMET_START_ONLINE, "
+             "and get_or_create, create or get here",
+             mode)});
+    settings.disabled = mode == "disabled";
+    if (!online && !settings.disabled) online = mode == "online";
+    settings.mode = "get_or_create";
+  } else if (mode == "get_or_create" || mode == "create" || mode == "get") {
+    settings.mode = mode;
+  } else {
+    throw ArgumentError(fmt::format(
+        "CometCallback: mode (or COMET_MODE) is '{}': must be get_or_create, create or get", mode));
+  }
+  if (settings.disabled) return settings;
+
+  if (!online) online = answer_in("COMET_START_ONLINE");
+  settings.api_key = option_or_environment(callback.api_key, "COMET_API_KEY");
+  if (online.value_or(false) && settings.api_key.empty())
+    throw ArgumentError(
+        "CometCallback: online (or COMET_START_ONLINE) needs a key: set COMET_API_KEY, or train offline");
+  settings.online = online.value_or(true) && !settings.api_key.empty();
+  set_servers(settings, callback.url_override);
+  set_key(settings, callback, state);
+
+  settings.project = option_or_environment(callback.project_name, "COMET_PROJECT_NAME");
+  settings.workspace = option_or_environment(callback.workspace, "COMET_WORKSPACE");
+  settings.name =
+      !callback.experiment_name.empty()
+          ? callback.experiment_name
+          : args.run_name.value_or(environment("COMET_START_EXPERIMENT_NAME").value_or(args.output_dir));
+  settings.tags = callback.tags;
+  if (settings.tags.empty()) {
+    auto rest = environment("COMET_START_EXPERIMENT_TAGS").value_or("");
+    while (!rest.empty()) {
+      const auto tag = rest.substr(0, rest.find(','));
+      rest.erase(0, tag.size() + 1);
+      if (const auto first = tag.find_first_not_of(' '); first != tag.npos)
+        settings.tags.push_back(tag.substr(first, tag.find_last_not_of(' ') + 1 - first));
+    }
+  }
+  settings.offline_directory =
+      option_or_environment(callback.offline_directory, "COMET_OFFLINE_DIRECTORY", ".cometml-runs");
+  settings.spool_directory = spool_directory(callback.spool_directory);
+  settings.log_assets = callback.log_assets.value_or(environment_says("COMET_LOG_ASSETS"));
+  return settings;
+}
+
+ETUDE_INLINE bool is_configured() {
+  const auto mode = in_lower_case(environment("COMET_MODE").value_or(""));
+  if (mode == "disabled") return false;
+  try {
+    return environment("COMET_API_KEY") || mode == "offline" || answer_in("COMET_START_ONLINE") == false;
+  } catch (const ArgumentError&) {
+    return true;  // it is told when training begins
+  }
+}
+
+}  // namespace etude::detail::comet
