@@ -70,7 +70,7 @@ ETUDE_INLINE void Online::drain(std::chrono::milliseconds at_most) {
 
 ETUDE_INLINE void Online::settle() noexcept {
   try {
-    drain(std::chrono::seconds(2));
+    drain(std::chrono::seconds(10));
     const auto counts = outbox_.counts();
     const bool is_well = counts.waiting == 0 && counts.dropped == 0;
     notices_.push_back(

@@ -78,30 +78,33 @@ ETUDE_INLINE nlohmann::json ServerClient::post(const std::string& url, const Jso
 
 ETUDE_INLINE nlohmann::json ServerClient::post(const HttpRequest& request) {
   auto response = http_.send(request);
-  auto json = nlohmann::json::parse(response.body, nullptr, false);
-  if (response.status >= 200 && response.status < 300) return json;
-  for (auto at = response.body.find(api_key_); at != response.body.npos;
-       at = response.body.find(api_key_, at))
-    response.body.replace(at, api_key_.size(), "***");
-  const auto code =
-      json.is_object() && json.contains("sdk_error_code") && json["sdk_error_code"].is_number_integer()
-          ? json["sdk_error_code"].get<std::int64_t>()
-          : 0;
-  const auto what =
-      fmt::format("{} {}: {} {}", request.method, request.url, response.status, fault_in(response.body));
-  // What another key or a server that is well would be told isn't given up.
-  const bool may_change = response.status == 401 || response.status == 403 || response.status == 408 ||
-                          response.status == 429 || response.status >= 500 || code == unknown_key;
-  if (may_change && code != exists) throw Unreachable(what, response.retry_after);
-  throw Denied(what, code);
+  const auto answer = nlohmann::json::parse(response.body, nullptr, false);
+  const auto code = answer.is_object() ? answer.find("sdk_error_code") : answer.end();
+  const auto number =
+      answer.is_object() && code != answer.end() && code->is_number_integer() ? code->get<std::int64_t>() : 0;
+  try {
+    http_.checked(request, std::move(response));
+  } catch (const Unreachable& fault) {
+    if (number == exists) throw Denied(fault.what(), number);
+    throw;
+  } catch (const Refused& fault) {
+    // Another key would be told something else.
+    if (number == unknown_key) throw Unreachable(fault.what());
+    throw Denied(fault.what(), number);
+  }
+  return answer;
 }
 
 ETUDE_INLINE std::size_t ServerClient::send(std::span<const nlohmann::ordered_json> entries) {
   beat();
-  const auto& type = entries.front().at("type").get_ref<const std::string&>();
-  if (type == "metric_msg") return send_metrics(entries);
-  if (type == "parameter_msg") return send_parameters(entries);
-  send_one(entries.front());
+  try {
+    const auto& type = entries.front().at("type").get_ref<const std::string&>();
+    if (type == "metric_msg") return send_metrics(entries);
+    if (type == "parameter_msg") return send_parameters(entries);
+    send_one(entries.front());
+  } catch (const nlohmann::json::exception&) {
+    throw Refused("an entry of the spool isn't as it was written");
+  }
   return 1;
 }
 
