@@ -59,9 +59,10 @@ ETUDE_INLINE void Online::fail(const std::string& what) noexcept {
 }
 
 ETUDE_INLINE void Online::drain(std::chrono::milliseconds at_most) {
-  constexpr std::chrono::milliseconds a_while(250);
   const auto end = std::chrono::steady_clock::now() + at_most;
-  for (auto before = outbox_.counts().sent; !outbox_.drain(a_while);) {
+  // A server that has never answered may be none.
+  const auto a_while = [](std::int64_t sent) { return std::chrono::milliseconds(sent > 0 ? 2000 : 250); };
+  for (auto before = outbox_.counts().sent; !outbox_.drain(a_while(before));) {
     const auto sent = outbox_.counts().sent;
     if (sent == before || std::chrono::steady_clock::now() > end) return;
     before = sent;
