@@ -374,11 +374,12 @@ def resumed_goes_on_in_the_experiment():
     same(parts[0].points(), second.points(), "the second part")
     same(second.logs[0][0], 6, "where it went on")
     same(parts[0].experiment["start_time"], parts[1].experiment["start_time"], "when it began")
-    server = Server()
-    upload(server, *paths)
-    same(server.points(), sorted(first.points() + second.points()), "metrics that were uploaded")
-    same(len(server.experiments), 1, "experiments on the server")
-    server.stop()
+    for order in (paths, paths[::-1]):
+        server = Server()
+        upload(server, *order)
+        same(server.points(), sorted(first.points() + second.points()), "metrics that were uploaded")
+        same(len(server.experiments), 1, "experiments on the server")
+        server.stop()
 
 
 def failed_is_said():
@@ -470,7 +471,7 @@ def online_is_what_the_package_sends():
     check("out/checkpoint-8/trainer_state.json" in uploads, f"files {sorted(uploads)}")
     with open(folder.path + "/out/checkpoint-8/trainer_state.json", "rb") as file:
         check(file.read() in uploads["out/checkpoint-8/trainer_state.json"], "a file's bytes")
-    check(f"{len(server.requests) and ''}0 were dropped" in told.err or "dropped" not in told.err, told.err)
+    check("wait in" not in told.err, told.err)
 
     # The package, online and uploading an archive of ours, says the same under the same names.
     package = Server()

@@ -21,11 +21,11 @@ struct Run;
 /// (args|learning_rate), the model as graph text, facts of the system, and with `log_assets` the files of
 /// output_dir at the end.
 ///
-/// Online where there is a key (COMET_API_KEY) and COMET_START_ONLINE isn't 0: what is logged waits on the
-/// disk until the server has it, and the training never waits. Else into an archive of `offline_directory`,
-/// KEY.zip, that `comet upload` takes; it is made when the callback is destroyed, when another training
-/// begins, or at once after an error. What a killed process had written, the next one that trains with this
-/// directory makes an archive of.
+/// Online where there is a key (COMET_API_KEY, or what `comet login` has stored) and COMET_START_ONLINE isn't
+/// 0: what is logged waits on the disk until the server has it, and the training never waits. Else into an
+/// archive of `offline_directory`, KEY.zip, that `comet upload` takes; it is made when the callback is
+/// destroyed, when another training begins, or at once after an error. What a killed process had written, the
+/// next one that trains with this directory makes an archive of.
 ///
 /// A training that is resumed goes on in the same experiment, and steps that are done again are in it twice;
 /// offline that gives another archive, KEY-XXXXXX.zip. A second training from the start is another

@@ -31,11 +31,13 @@ class Variables {
     for (const auto* name :
          {"COMET_API_KEY", "COMET_MODE", "COMET_START_MODE", "COMET_START_ONLINE", "COMET_PROJECT_NAME",
           "COMET_WORKSPACE", "COMET_EXPERIMENT_KEY", "COMET_OFFLINE_DIRECTORY", "COMET_LOG_ASSETS",
-          "COMET_URL_OVERRIDE", "COMET_START_EXPERIMENT_NAME", "COMET_START_EXPERIMENT_TAGS"}) {
+          "COMET_URL_OVERRIDE", "COMET_START_EXPERIMENT_NAME", "COMET_START_EXPERIMENT_TAGS", "COMET_CONFIG",
+          "HOME"}) {
       if (const char* value = std::getenv(name)) before_[name] = value;
       ::unsetenv(name);
       names_.emplace_back(name);
     }
+    ::setenv("HOME", "/nonexistent", 1);  // where a person has a key
     for (const auto& [name, value] : set) ::setenv(name.c_str(), value.c_str(), 1);
   }
   Variables(const Variables&) = delete;

@@ -56,6 +56,47 @@ TEST_CASE("options win over variables, and those over defaults") {
             "run") == "mine|\"q\"|[\"z\"]");
 }
 
+TEST_CASE("what comet login has written is read, behind the environment") {
+  const toy::Folder home, folder;
+  toy::write_text(home / ".comet.config",
+                  "# Config file\n\n[comet]\napi_key = stored\nworkspace = w\nproject_name=p\n\n"
+                  "[comet_start]\nonline = False\n");
+  const Variables set(Variables::Set{{"HOME", home}, {"COMET_PROJECT_NAME", "q"}});
+  CHECK(CometCallback::is_available());
+  auto callback = offline(folder);
+  callback.online.reset();
+  etude::Trainer<CometCallback>(toy::options(arguments(folder)), callback).train();
+  const auto found = experiments(folder / "comet");
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].facts.at("workspace") == "w");
+  CHECK(found[0].facts.at("project_name") == "q");
+
+  toy::write_text(home / ".comet.config", "[comet]\nno value\n");
+  CHECK(toy::contains(toy::fault_of<etude::ArgumentError>([&] {
+                        etude::Trainer<CometCallback>(toy::options(arguments(folder)), callback).train();
+                      }),
+                      ".comet.config can't be read"));
+}
+
+TEST_CASE("a key may say which server it is for") {
+  const Variables none;
+  const toy::Folder folder;
+  const auto server_of = [&](const std::string& key, const std::string& url) {
+    auto callback = offline(folder);
+    callback.api_key = key;
+    callback.url_override = url;
+    const auto settings = etude::detail::comet::settings_of(callback, arguments(folder), {});
+    return settings.client_url + " " + settings.rest_url;
+  };
+  // {"baseUrl": "https://comet.example/"}
+  const std::string key = "abc*eyJiYXNlVXJsIjogImh0dHBzOi8vY29tZXQuZXhhbXBsZS8ifQ==";
+  CHECK(server_of(key, "") == "https://comet.example/clientlib https://comet.example");
+  CHECK(server_of("abc", "") == "https://www.comet.com/clientlib https://www.comet.com");
+  CHECK(server_of("abc*#", "") == "https://www.comet.com/clientlib https://www.comet.com");
+  CHECK(server_of(key, "http://own:80/a/clientlib/") == "http://own:80/a/clientlib http://own:80/a");
+  CHECK(server_of(key, "http://own") == "http://own http://own");
+}
+
 TEST_CASE("options and variables that can't be are refused when training begins") {
   const toy::Folder folder;
   toy::write_text(folder / "file", "");
