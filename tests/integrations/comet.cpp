@@ -152,11 +152,14 @@ TEST_CASE("a key that is given is that of every training") {
   const toy::Folder folder;
   for (int i = 0; i < 2; ++i)
     etude::Trainer<CometCallback>(toy::options(arguments(folder)), offline(folder)).train();
+  etude::Trainer<CometCallback>(toy::options(arguments(folder)), offline(folder))
+      .train({.resume_from_checkpoint = folder / "out/checkpoint-2"});
   const auto found = experiments(folder / "comet");
-  REQUIRE(found.size() == 2);
+  REQUIRE(found.size() == 3);
   for (const auto& one : found) {
     CHECK(one.key() == given);
-    CHECK(one.facts.at("resume_strategy") == "create");
+    CHECK(one.facts.at("resume_strategy") ==
+          (one.steps("train/loss").size() == 4 ? "create" : "get_or_create"));
     CHECK(one.facts.at("user_provided_experiment_key") == true);
   }
 }

@@ -146,7 +146,7 @@ inline void set_key(Settings& settings, const Configuration& variable, const Com
         fmt::format("CometCallback: experiment_key (or COMET_EXPERIMENT_KEY) is '{}': must be 32 to 50 "
                     "letters and digits",
                     given));
-  const bool goes_on = given.empty() && !callback.run_key.empty();
+  const bool goes_on = !callback.run_key.empty() && (given.empty() || given == callback.run_key);
   if (settings.mode == "get" && given.empty() && !goes_on)
     throw ArgumentError(
         "CometCallback: mode (or COMET_MODE) is 'get', which needs experiment_key (or COMET_EXPERIMENT_KEY)");
