@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "etude/checkpoint/folder_lock.hpp"
+#include "etude/integrations/comet/journal.hpp"
+#include "etude/integrations/comet/settings.hpp"
+#include "etude/integrations/shared/append_file.hpp"
+
+namespace etude::detail::comet {
+
+/// An archive that `comet upload` takes: KEY.zip, or KEY-XXXXXX.zip where the experiment may have others.
+/// What goes into it is written to the folder `.KEY.partial` beside it, each group of messages at once; the
+/// zip is made of that at the end, or by whoever comes next if the process was killed.
+class Archive final : public Journal {
+ public:
+  /// Throws ArgumentError where the folder can't be written.
+  Archive(const Settings& settings, std::int64_t start_time);
+  ~Archive() override { finish(); }
+
+  void put(std::vector<Message> messages) noexcept override;
+  void put_file(Message message, const std::filesystem::path& file) noexcept override;
+  void fail(const std::string& what) noexcept override;
+  void settle() noexcept override;
+  void finish() noexcept override;
+  std::vector<Notice> notices() noexcept override;
+
+  /// Makes the archives of processes that were killed, and says which.
+  static std::vector<Notice> rescue(const std::filesystem::path& directory);
+
+ private:
+  void write_experiment();
+  void tell(LogLevel level, std::string text) noexcept;
+
+  std::filesystem::path directory_, folder_;
+  std::string stem_;
+  nlohmann::ordered_json experiment_;
+  std::unique_ptr<FolderLock> lock_;
+  AppendFile messages_;
+  std::int64_t count_ = 0, lost_ = 0, files_ = 0;
+  bool finished_ = false, told_lost_ = false;
+  std::vector<Notice> notices_;
+};
+
+}  // namespace etude::detail::comet
+
+#ifndef ETUDE_COMPILED
+#include "etude/integrations/comet/archive-inl.hpp"
+#endif

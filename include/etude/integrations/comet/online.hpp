@@ -1,0 +1,45 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "etude/integrations/comet/journal.hpp"
+#include "etude/integrations/comet/settings.hpp"
+#include "etude/integrations/shared/outbox.hpp"
+
+namespace etude::detail::comet {
+
+/// Sends the messages to a server, behind the training.
+class Online final : public Journal {
+ public:
+  /// Throws ArgumentError where the spool can't be made.
+  Online(const Settings& settings, std::int64_t start_time);
+  ~Online() override { finish(); }
+
+  void put(std::vector<Message> messages) noexcept override;
+  void put_file(Message message, const std::filesystem::path& file) noexcept override;
+  void fail(const std::string& what) noexcept override;
+  void settle() noexcept override;
+  void finish() noexcept override;
+  std::vector<Notice> notices() noexcept override;
+
+ private:
+  void put_one(const std::string& type, nlohmann::ordered_json payload);
+  /// Waits for as long as something gets through, and not longer than this.
+  void drain(std::chrono::milliseconds at_most);
+
+  std::string key_, server_;
+  std::int64_t start_time_;
+  bool failed_ = false, finished_ = false;
+  std::vector<Notice> notices_;
+  Outbox outbox_;
+};
+
+}  // namespace etude::detail::comet
+
+#ifndef ETUDE_COMPILED
+#include "etude/integrations/comet/online-inl.hpp"
+#endif

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "etude/integrations/comet/settings.hpp"
+#include "etude/integrations/shared/http.hpp"
+#include "etude/integrations/shared/outbox.hpp"
+
+namespace etude::detail::comet {
+
+/// Speaks to Comet's server as its Python client 3.58 does: experiments, parameters, metrics and heartbeats
+/// by the addresses of that client, which lets the client choose the experiment's key and takes batches, and
+/// everything else by the public REST interface, version 2.
+class ServerClient final : public Sender {
+ public:
+  ServerClient(const Settings& settings, const Spool& spool, const std::atomic<bool>& cancelled);
+
+  std::size_t send(std::span<const nlohmann::ordered_json> entries) override;
+  nlohmann::ordered_json memory() const override;
+  void idle() override;
+
+ private:
+  using Json = nlohmann::ordered_json;
+
+  nlohmann::json post(const std::string& url, const Json& body);
+  nlohmann::json post(const HttpRequest& request);
+  HttpRequest request_of(const std::string& url, const Json& body) const;
+  std::string client(std::string_view path) const;
+  std::string rest(std::string_view path) const;
+
+  void open(const Json& payload);
+  void send_one(const Json& entry);
+  void send_asset(const Json& entry);
+  void close(const Json& payload);
+  std::size_t send_metrics(std::span<const Json> entries);
+  std::size_t send_parameters(std::span<const Json> entries);
+  void say_alive(bool is_alive);
+  void beat();
+
+  std::string api_key_, client_url_, rest_url_;
+  const Spool& spool_;
+  HttpClient http_;
+  std::string key_, run_id_, project_id_;
+  bool answer_was_lost_ = false, closed_ = false;
+  std::chrono::steady_clock::time_point next_beat_ = {};
+};
+
+}  // namespace etude::detail::comet
+
+#ifndef ETUDE_COMPILED
+#include "etude/integrations/comet/sender-inl.hpp"
+#endif

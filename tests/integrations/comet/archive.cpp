@@ -1,0 +1,103 @@
+#include "etude/integrations/comet/archive.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/fault_of.hpp"
+#include "common/printed.hpp"
+#include "common/toy.hpp"
+#include "etude/checkpoint/folder_lock.hpp"
+#include "integrations/comet/experiments.hpp"
+
+namespace {
+
+using namespace comets;
+
+/// What a process that was killed leaves.
+void leave(const fs::path& folder, const std::string& key, const std::string& messages) {
+  fs::create_directories(folder);
+  const Json facts{{"offline_id", key},     {"start_time", 7},      {"stop_time", 7},
+                   {"tags", Json::array()}, {"workspace", nullptr}, {"project_name", nullptr}};
+  toy::write_text(folder / "experiment.json", facts.dump());
+  toy::write_text(folder / "messages.json", messages);
+}
+
+TEST_CASE("what a killed process had written becomes an archive, without a message that isn't whole") {
+  const Variables none;
+  const toy::Folder folder;
+  const std::string line = R"({"payload":{"key":"k","value":1},"type":"log_other"})";
+  leave(folder / "comet/.killed.partial", "killed", line + "\n" + line + "\n" + line.substr(0, 20));
+  leave(folder / "comet/.atonce.partial", "atonce", line.substr(0, 20));
+  toy::write_text(folder / "comet/.killed.partial/asset-0", "bytes");
+  toy::write_text(folder / "comet/killed.zip.tmp.x7", "half a zip");
+  // The zip was whole, and the process was killed before the folder was gone.
+  leave(folder / "comet/.zipped.partial", "zipped", line + "\n");
+  toy::write_text(folder / "comet/zipped.zip", "as it was");
+  // Somebody writes to this one, and these belong to others.
+  leave(folder / "comet/.alive.partial", "alive", line + "\n");
+  const etude::detail::FolderLock alive(folder / "comet/.alive.partial");
+  fs::create_directories(folder / "comet/.checkpoint-4.0123.partial");
+  fs::create_directories(folder / "comet/visible.partial");
+
+  const auto archives = folder / "comet";
+  etude::Trainer<CometCallback> trainer(toy::options(arguments(folder)), offline(folder));
+  trainer.train();
+  CHECK(toy::read_text(archives / "zipped.zip") == "as it was");
+  fs::remove(archives / "zipped.zip");
+  const auto found = experiments(archives);
+  REQUIRE(found.size() == 2);
+  for (const auto& one : found) {
+    CHECK(one.messages.size() == (one.key() == "killed" ? 2 : 0));
+    CHECK(one.files.contains("asset-0") == (one.key() == "killed"));
+    CHECK(one.facts.at("customer_error_reported") == true);
+    CHECK(one.facts.at("stop_time") > 1'600'000'000'000);
+  }
+  auto left = toy::names_in(archives);
+  left.erase("." + trainer.callback<CometCallback>().run_key + ".partial");
+  CHECK(left == toy::Names{"killed.zip", "atonce.zip", ".alive.partial", ".checkpoint-4.0123.partial",
+                           "visible.partial"});
+}
+
+/// A disk that takes no more after the second step.
+struct FillsTheDisk {
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step != 2) return;
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{1, RLIM_INFINITY};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  void on(const etude::TrainEnd&) {
+    const rlimit limit{RLIM_INFINITY, RLIM_INFINITY};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    std::signal(SIGXFSZ, SIG_DFL);
+  }
+};
+
+TEST_CASE("a full disk is told once, counted, and stops no training") {
+  const Variables none;
+  const toy::Folder folder;
+  auto args = arguments(folder);
+  args.save_strategy = etude::SaveStrategy::no;
+  args.log_level = etude::LogLevel::warning;
+  std::string said;
+  {
+    // A file, since what is printed is written to one.
+    etude::Trainer<FillsTheDisk, CometCallback> trainer(toy::options(args), FillsTheDisk{}, offline(folder));
+    trainer.train();
+    CHECK(trainer.state().global_step == 4);
+    said = toy::printed([&] { trainer.callback<CometCallback>() = {}; }, STDERR_FILENO);
+  }
+  const auto found = experiments(folder / "comet");
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].steps("train/loss") == std::vector{1});
+  CHECK(toy::contains(said, "were lost"));
+  CHECK_FALSE(toy::contains(said, " 0 were lost"));
+}
+
+}  // namespace

@@ -1,0 +1,239 @@
+"""What is sent to a server, be it well or not."""
+
+import glob
+import os
+import signal
+import socket
+import subprocess
+import time
+
+from comet_offline import upload
+from comet_server import Server
+from comet_tools import KEY, PROGRAM, REFERENCE, Folder, Told, check, python, same
+
+ONLINE = dict(COMET_API_KEY=KEY)
+
+
+def bodies(server):
+    """For each address, the sets of names that were sent to it."""
+    found = {}
+    for request in server.requests:
+        body = request["json"]
+        if body is None:
+            names = tuple(sorted(request["query"]))
+        elif "values" in body:
+            names = tuple(sorted(body)) + tuple(sorted({"values." + name for value in body["values"] for name in value}))
+        else:
+            names = tuple(sorted(body))
+        found.setdefault(request["path"].replace("/api/rest/v2/", "/REST/").replace("/clientlib/rest/v2/", "/REST/"), set()).add(
+            names
+        )
+    return found
+
+
+def online_is_what_the_package_sends():
+    folder = Folder()
+    server = Server()
+    told = folder.train(
+        "--odd",
+        "true",
+        "--save_strategy",
+        "epoch",
+        "--step_seconds",
+        "0.3",
+        **ONLINE,
+        COMET_URL_OVERRIDE=server.address,
+        COMET_LOG_ASSETS="1",
+        COMET_PROJECT_NAME="project",
+        COMET_WORKSPACE="space",
+        COMET_START_EXPERIMENT_TAGS="a,b",
+    )
+    same(folder.archives(), [], "archives")
+    same(server.points(), told.points(), "metrics")
+    opened = server.to("/logger/add/run")[0]["json"]
+    same((opened["projectName"], opened["teamName"], opened["offline"]), ("project", "space", False), "the experiment")
+    key = opened["experimentKey"]
+    same(
+        {
+            request["json"]["experimentKey"]
+            for request in server.requests
+            if request["json"] and "experimentKey" in request["json"]
+        },
+        {key},
+        "whose it is",
+    )
+    same({request["authorization"] for request in server.requests}, {KEY}, "who asks")
+    check(all(KEY not in request["url"] for request in server.requests), "the key is in an address")
+    same(folder.spooled(), b"", "what waits")
+    beats = [request["json"]["is_alive"] for request in server.to("/status-report/update")]
+    check(len(beats) >= 4 and beats[-1] is False and all(beats[:-1]), f"heartbeats {beats}")
+    times = server.to("/set-start-end-time")[0]["json"]
+    check(2000 < times["endTimeMillis"] - times["startTimeMillis"] < 60000, "times")
+    names = {
+        value["parameterName"]: value["parameterValue"]
+        for request in server.to("/experiment/parameter")
+        for value in request["json"]["values"]
+    }
+    same((names["args|logging_steps"], names["args|seed"]), (1, 42), "parameters")
+    same(
+        {request["json"]["key"]: request["json"]["value"] for request in server.to("/log-other")},
+        {"Name": folder.path + "/out", "Created from": "etude", "hasNestedParams": True},
+        "others",
+    )
+    uploads = {request["query"]["fileName"]: request["raw"] for request in server.to("/upload-asset")}
+    check("out/checkpoint-8/trainer_state.json" in uploads, f"files {sorted(uploads)}")
+    with open(folder.path + "/out/checkpoint-8/trainer_state.json", "rb") as file:
+        check(file.read() in uploads["out/checkpoint-8/trainer_state.json"], "a file's bytes")
+    check("wait in" not in told.err, told.err)
+
+    # The package, online and uploading an archive of ours, says the same under the same names.
+    package = Server()
+    python(REFERENCE, folder.path, ONLINE="1", COMET_API_KEY=KEY, COMET_URL_OVERRIDE=package.address, ASSETS=folder.path + "/out")
+    folder.train("--odd", "true", COMET_MODE="offline", COMET_START_EXPERIMENT_TAGS="a")
+    upload(package, folder.archives()[0])
+    ours, theirs = bodies(server), bodies(package)
+    for path in ours:
+        if path.endswith(("/set-start-end-time", "/tags", "/upload-asset")):
+            continue  # the package has other addresses for these; REST has them in its own client
+        check(path in theirs, f"the package doesn't know {path}: {sorted(theirs)}")
+        check(ours[path] <= theirs[path], f"{path}: {ours[path]}, and the package's are {theirs[path]}")
+    server.stop()
+    package.stop()
+
+
+def failed_and_resumed_online():
+    folder = Folder()
+    server = Server()
+    first = folder.train(
+        "--fail_at", "3", "--save_steps", "2", "--save_strategy", "steps", code=3, **ONLINE, COMET_URL_OVERRIDE=server.address
+    )
+    failed = server.to("/update-status")
+    same(
+        [(request["json"]["error"], request["json"]["hasCrashed"]) for request in failed],
+        [("failed on purpose", True)],
+        "the error",
+    )
+    server.lose_next_open = True
+    second = folder.train("--resume", "true", **ONLINE, COMET_URL_OVERRIDE=server.address)
+    same(len(set(server.keys())), 1, "experiments")
+    same(server.points(), sorted(first.points() + second.points()), "metrics")
+    server.stop()
+
+
+def a_key_that_is_given():
+    folder = Folder()
+    server = Server()
+    given = "A" * 32
+    told = folder.train(**ONLINE, COMET_URL_OVERRIDE=server.address, COMET_EXPERIMENT_KEY=given, COMET_MODE="create")
+    # An answer that is lost: the experiment is there, and is this run's.
+    other = "B" * 32
+    server.lose_next_open = True
+    again = folder.train(
+        "--step_seconds", "0.4", **ONLINE, COMET_URL_OVERRIDE=server.address, COMET_EXPERIMENT_KEY=other, COMET_MODE="create"
+    )
+    same(server.points(given), told.points(), "metrics of the first")
+    same(server.points(other), again.points(), "metrics of the second")
+    # Somebody else's: what is logged waits.
+    refused = folder.train(**ONLINE, COMET_URL_OVERRIDE=server.address, COMET_EXPERIMENT_KEY=given, COMET_MODE="create")
+    check("it exists" in refused.err and "wait in" in refused.err, refused.err + refused.out)
+    same(server.points(given), told.points(), "metrics of the first, afterwards")
+    check(b"train/loss" in folder.spooled(), "nothing waits")
+    server.stop()
+
+
+def wrong_key():
+    folder = Folder()
+    server = Server()
+    told = folder.train(COMET_API_KEY="another" + KEY[::-1], COMET_URL_OVERRIDE=server.address)
+    check("not registered" in told.err and KEY[::-1] not in told.err, told.err)
+    later = folder.train(**ONLINE, COMET_URL_OVERRIDE=server.address)
+    wait_for(lambda: once(server.points()) == once(told.points() + later.points()), "what waited for the right key")
+    check(KEY[::-1].encode() not in folder.spooled(), "the key is in the spool")
+    server.stop()
+
+
+def wait_for(condition, what):
+    for _ in range(100):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError(what)
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def bad_servers_cost_nothing():
+    plain = Folder()
+    base = subprocess.run(
+        [PROGRAM, "--output_dir", plain.path + "/out", "--step_seconds", "0.05"], text=True, capture_output=True, cwd=plain.path
+    )
+    seconds = Told(base.stdout, base.stderr, base.returncode).seconds
+    for mode in ("down", "hangs", "500"):
+        folder = Folder()
+        port = free_port()
+        server = None if mode == "down" else Server(port, mode)
+        told = folder.train("--step_seconds", "0.05", **ONLINE, COMET_URL_OVERRIDE=f"http://127.0.0.1:{port}/clientlib/")
+        print(f"  {mode}: {told.seconds:.2f} s, without a tracker {seconds:.2f} s")
+        check(told.seconds < 1.5 * seconds + 0.6, f"{mode}: {told.seconds} s instead of {seconds} s")
+        check("0 messages of experiment" in told.err and "wait in" in told.err and "0 were dropped" in told.err, told.err)
+        spooled = folder.spooled()
+        check(KEY.encode() not in spooled and b"train/loss" in spooled, f"{mode}: the spool")
+        for path in glob.glob(folder.path + "/spool/*"):
+            same(os.stat(path).st_mode & 0o77, 0, "who may read the spool")
+        if server:
+            server.stop()
+        well = Server(port)
+        later = folder.train("--step_seconds", "0.05", **ONLINE, COMET_URL_OVERRIDE=well.address)
+        same(well.points(), sorted(told.points() + later.points()), f"{mode}: what is there in the end")
+        same(len(well.experiments), 2, f"{mode}: experiments")
+        same(folder.spooled(), b"", f"{mode}: the spool in the end")
+        well.stop()
+
+
+def once(points):
+    """What a server has that was told some things twice, as it may be after a kill."""
+    return sorted(set(points))
+
+
+def restarted_in_the_middle():
+    folder = Folder()
+    server = Server()
+    process = folder.start("--step_seconds", "0.3", "--num_train_epochs", "4", **ONLINE, COMET_URL_OVERRIDE=server.address)
+    lines = [process.stdout.readline() for _ in range(5)]
+    wait_for(server.points, "nothing was sent")
+    port = server.port
+    server.stop()
+    lines += [process.stdout.readline() for _ in range(8)]
+    again = Server(port, experiments=server.experiments)
+    rest, err = process.communicate(timeout=60)
+    told = Told("".join(lines) + rest, err, process.returncode)
+    # A connection that was open is served to its end.
+    seen = sorted(server.points() + again.points())
+    same(once(seen), once(told.points()), "metrics")
+    check(len(seen) - len(told.points()) in (0, 4, 5), f"{len(seen)} instead of {len(told.points())} metrics")
+    same(len(server.experiments), 1, "experiments")
+    again.stop()
+
+
+def killed_online():
+    folder = Folder()
+    port = free_port()
+    address = f"http://127.0.0.1:{port}/clientlib/"
+    process = folder.start("--step_seconds", "0.2", **ONLINE, COMET_URL_OVERRIDE=address)
+    lines = [process.stdout.readline() for _ in range(7)]
+    process.send_signal(signal.SIGKILL)
+    rest, err = process.communicate()
+    logged = Told("".join(lines) + rest, err, 0)
+    server = Server(port)
+    later = folder.train(**ONLINE, COMET_URL_OVERRIDE=address)
+    seen = server.points()
+    check(
+        seen in [sorted(points + later.points()) for points in logged.up_to_the_last()],
+        f"what the killed process had logged: {seen}",
+    )
+    same(len(server.experiments), 2, "experiments")
+    server.stop()

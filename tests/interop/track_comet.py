@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""track_comet.py PROGRAM: trains with PROGRAM (tracked.cpp) into Comet, and has Comet's own package read it.
+
+Offline archives are read by `comet offline`, checked against the package's schemas, compared with an archive
+that the package itself writes, and sent by `comet upload` to a server of this script. Online, what the program
+sends to that server is compared with what the package sends."""
+
+import os
+import sys
+import time
+
+sys.dont_write_bytecode = True
+
+from comet_offline import failed_is_said, killed_is_rescued, offline_matches_the_package, resumed_goes_on_in_the_experiment
+from comet_online import (
+    ONLINE,
+    a_key_that_is_given,
+    bad_servers_cost_nothing,
+    failed_and_resumed_online,
+    killed_online,
+    online_is_what_the_package_sends,
+    restarted_in_the_middle,
+    wrong_key,
+)
+from comet_tools import HERE, Folder, check
+
+
+def wrong_variables():
+    for variables, expected in (
+        (dict(COMET_MODE="often"), "'often': must be get_or_create, create or get"),
+        (dict(COMET_MODE="get"), "needs experiment_key"),
+        (dict(COMET_EXPERIMENT_KEY="short"), "32 to 50 letters and digits"),
+        (dict(COMET_START_ONLINE="maybe"), "COMET_START_ONLINE is 'maybe'"),
+        (dict(COMET_START_ONLINE="1"), "set COMET_API_KEY"),
+        (dict(COMET_URL_OVERRIDE="ftp://server", **ONLINE), "COMET_URL_OVERRIDE"),
+        (dict(COMET_OFFLINE_DIRECTORY="/proc/none"), "/proc/none can't be made"),
+    ):
+        told = Folder().train(code=3, **variables)
+        check(expected in told.out, f"{variables}: {told.out}")
+    folder = Folder()
+    told = folder.train(COMET_MODE="DISABLED")
+    check("of an earlier version" in told.err and not os.path.exists(folder.path + "/archives"), told.err)
+    told = folder.train(COMET_MODE="OFFLINE", **ONLINE)
+    check("of an earlier version" in told.err and len(folder.archives()) == 1, told.err)
+
+
+CASES = [
+    offline_matches_the_package,
+    resumed_goes_on_in_the_experiment,
+    failed_is_said,
+    killed_is_rescued,
+    online_is_what_the_package_sends,
+    failed_and_resumed_online,
+    a_key_that_is_given,
+    wrong_key,
+    bad_servers_cost_nothing,
+    restarted_in_the_middle,
+    killed_online,
+    wrong_variables,
+]
+
+if __name__ == "__main__":
+    wanted = sys.argv[2:]
+    for case in CASES:
+        if wanted and case.__name__ not in wanted:
+            continue
+        begun = time.time()
+        case()
+        print(f"{case.__name__}: {time.time() - begun:.1f} s", flush=True)
+    HERE.cleanup()
