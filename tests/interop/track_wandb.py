@@ -6,7 +6,6 @@ usage: track_wandb.py PROGRAM
 
 import base64
 import hashlib
-import http.server
 import json
 import math
 import os
@@ -16,9 +15,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-import urllib.parse
 import zlib
 
 try:
@@ -33,208 +30,379 @@ try:
 except ImportError:  # since 0.30
     DataStore = None
 
+from wandb_server import ENTITY, Server, serve
+
 SINGLE = {"train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos"}
-ENTITY = "us"
 
 
-# What the server keeps of a run.
-class Run:
-    def __init__(self, name):
-        self.name = name
-        self.upserts = []
-        self.streams = {}  # by file: lines by their offset
-        self.files = {}
-        self.artifacts = []
-        self.complete = None
-        self.exit_code = None
-
-    def lines(self, file):
-        return [self.streams.get(file, {})[k] for k in sorted(self.streams.get(file, {}))]
-
-    def history(self):
-        return [json.loads(line) for line in self.lines("wandb-history.jsonl")]
-
-    def summary(self):
-        lines = self.lines("wandb-summary.json")
-        return json.loads(lines[-1]) if lines else {}
-
-    def config(self):
-        for upsert in reversed(self.upserts):
-            if upsert.get("config"):
-                return {k: v["value"] for k, v in json.loads(upsert["config"]).items()}
-        return {}
-
-
-class Server(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    runs = {}
-    operations = []
-    unknown = []
-    uploads = {}
-    lock = threading.Lock()
-
-    def log_message(self, *_):
-        pass
-
-    def body(self):
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            data = b""
-            while size := int(self.rfile.readline().strip() or b"0", 16):
-                data += self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
-        else:
-            data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if self.headers.get("Content-Encoding") == "gzip":
-            data = zlib.decompress(data, 31)
-        return data
-
-    def answer(self, value):
-        data = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def do_PUT(self):
-        data = self.body()
-        _, _, run, name = urllib.parse.unquote(self.path).split("/", 3)
-        with self.lock:
-            (self.uploads if run == "artifact" else self.run_of(run).files)[name] = data
-        self.answer({})
-
-    def do_GET(self):
-        self.answer({})
-
-    def do_POST(self):
-        data = json.loads(self.body() or b"{}")
-        with self.lock:
-            if self.path.endswith("/graphql"):
-                self.graphql(data)
-            elif self.path.endswith("/file_stream"):
-                self.file_stream(data)
-            else:
-                self.unknown.append(self.path)
-                self.answer({})
-
-    def url(self, *parts):
-        return f"http://127.0.0.1:{self.server.server_address[1]}/upload/" + urllib.parse.quote("/".join(parts))
-
-    def run_of(self, name):
-        return self.runs.setdefault(name, Run(name))
-
-    def file_stream(self, data):
-        run = self.run_of(self.path.split("/")[-2])
-        for name, chunk in data.get("files", {}).items():
-            lines = run.streams.setdefault(name, {})
-            for i, line in enumerate(chunk["content"]):
-                lines[chunk["offset"] + i] = line
-        if "complete" in data:
-            run.complete, run.exit_code = data["complete"], data.get("exitcode")
-        self.answer({"exitcode": None, "limits": {}})
-
-    def graphql(self, data):
-        variables, query = data.get("variables", {}), data["query"]
-        name = data.get("operationName") or query.split("(")[0].split("{")[0].split()[-1]
-        self.operations.append(name)
-        handler = getattr(self, "do_" + name, None)
-        if handler is None:
-            self.unknown.append(name)
-            return self.answer({"errors": [{"message": f"unknown {name}"}]})
-        self.answer({"data": handler(variables, query)})
-
-    def do_ServerFeaturesQuery(self, variables, query):
-        return {"serverInfo": {"features": []}}
-
-    def project(self):
-        return {"id": "P", "name": "p", "entity": {"id": "E", "name": ENTITY}}
-
-    def do_UpsertBucket(self, variables, query):
-        run = self.run_of(variables["name"])
-        inserted = not run.upserts
-        run.upserts.append(variables)
-        bucket = {
-            "id": "ID-" + run.name,
-            "name": run.name,
-            "displayName": variables.get("displayName") or "sunny-lion-1",
-            "description": None,
-            "config": variables.get("config"),
-            "sweepName": None,
-            "project": {**self.project(), "name": variables.get("project")},
-            "historyLineCount": len(run.lines("wandb-history.jsonl")),
-        }
-        return {"upsertBucket": {"bucket": bucket, "inserted": inserted}}
-
-    def do_RunResumeStatus(self, variables, query):
-        run = self.runs.get(variables["name"])
-        if run is None:
-            return {"model": {**self.project(), "bucket": None}}
-        history = run.lines("wandb-history.jsonl")
-        bucket = {
-            "id": "ID-" + run.name,
-            "name": run.name,
-            "summaryMetrics": (run.lines("wandb-summary.json") or ["{}"])[-1],
-            "displayName": "sunny-lion-1",
-            "logLineCount": 0,
-            "historyLineCount": len(history),
-            "eventsLineCount": 0,
-            "historyTail": json.dumps(history[-1:]),
-            "eventsTail": "[]",
-            "config": run.upserts[-1].get("config") or "{}",
-            "tags": [],
-            "notes": None,
-            "wandbConfig": json.dumps({"t": 1}),
-        }
-        return {"model": {**self.project(), "bucket": bucket}}
-
-    def do_CreateRunFiles(self, variables, query):
-        run = variables["run"]
-        files = [{"name": f, "uploadUrl": self.url(run, f)} for f in variables["files"]]
-        return {"createRunFiles": {"runID": "ID-" + run, "uploadHeaders": [], "files": files}}
-
-    def do_CreateArtifact(self, variables, query):
-        given = variables["input"]
-        artifact = {"input": given, "manifests": [], "files": [], "committed": False, "id": f"A{len(self.artifacts())}"}
-        self.run_of(given["runName"]).artifacts.append(artifact)
-        return {"createArtifact": {"artifact": {"id": artifact["id"], "digest": given["digest"], "state": "PENDING",
-                                                "aliases": [], "artifactSequence": {"id": "S", "latestArtifact": None}}}}
-
-    def artifacts(self):
-        return [artifact for run in self.runs.values() for artifact in run.artifacts]
-
-    def artifact(self, id):
-        return next(a for a in self.artifacts() if a["id"] == id)
-
-    def do_CreateArtifactManifest(self, variables, query):
-        self.artifact(variables["artifactID"])["manifests"].append(variables)
-        file = {"id": "F", "uploadUrl": self.url("artifact", variables["artifactID"] + "-manifest"), "uploadHeaders": []}
-        return {"createArtifactManifest": {"artifactManifest": {"id": variables["artifactID"], "file": file}}}
-
-    def do_UpdateArtifactManifest(self, variables, query):
-        id = variables["artifactManifestID"]
-        file = {"id": "F", "uploadUrl": self.url("artifact", id + "-manifest"), "uploadHeaders": []}
-        return {"updateArtifactManifest": {"artifactManifest": {"id": id, "file": file}}}
-
-    def do_CreateArtifactFiles(self, variables, query):
-        edges = []
-        for spec in variables["input"]["artifactFiles"]:
-            self.artifact(spec["artifactID"])["files"].append(spec)
-            edges.append({"node": {"id": "F", "name": spec["name"], "displayName": spec["name"],
-                                   "storagePath": spec["name"],
-                                   "uploadUrl": self.url("artifact", spec["artifactID"] + "/" + spec["name"]),
-                                   "uploadHeaders": [], "uploadMultipartUrls": None,
-                                   "artifact": {"id": spec["artifactID"]}}})
-        return {"createArtifactFiles": {"files": {"edges": edges}}}
-
-    def do_CommitArtifact(self, variables, query):
-        artifact = self.artifact(variables["artifactID"])
-        artifact["committed"] = True
-        return {"commitArtifact": {"artifact": {"id": artifact["id"], "digest": artifact["input"]["digest"]}}}
+# What lies in a transaction log, read by wandb's own parser of records.
+def raw_records(path):
+    if DataStore is not None:
+        store = DataStore()
+        store.open_for_scan(str(path))
+        while (data := store.scan_data()) is not None:
+            yield data
+        return
+    data = path.read_bytes()
+    assert data[:7] == b":W&B\xe1\xbe\x00", data[:7]
+    at, record = 7, b""
+    while at < len(data):
+        left = 32768 - at % 32768
+        if left < 7:
+            assert data[at : at + left] == bytes(left), "a block's end isn't zeros"
+            at += left
+            continue
+        crc, size, kind = struct.unpack("<IHB", data[at : at + 7])
+        assert size <= left - 7, "a chunk goes beyond its block"
+        part = data[at + 7 : at + 7 + size]
+        assert len(part) == size and zlib.crc32(bytes([kind]) + part) == crc, f"a broken chunk at {at}"
+        assert (kind in (1, 2)) == (record == b""), f"a chunk of kind {kind} at {at}"
+        record += part
+        at += 7 + size
+        if kind in (1, 4):
+            yield record
+            record = b""
+    assert record == b"", "the last record isn't whole"
 
 
-def serve():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    server.handle_error = lambda *_: None  # wandb breaks connections off
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return f"http://127.0.0.1:{server.server_address[1]}"
+def refuse_unknown_fields(message):
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    assert len(UnknownFieldSet(message)) == 0, f"wandb doesn't know all fields of {message}"
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            parts = value.values() if hasattr(value, "values") else [value] if hasattr(value, "ListFields") else value
+            for part in parts:
+                refuse_unknown_fields(part)
+
+
+def records_of(folder):
+    (path,) = folder.glob("run-*.wandb")
+    records = [pb.Record.FromString(data) for data in raw_records(path)]
+    assert [record.num for record in records] == list(range(1, len(records) + 1)), "records are missing"
+    for record in records:
+        refuse_unknown_fields(record)
+    return records
+
+
+def kinds_of(records):
+    return [record.WhichOneof("record_type") for record in records]
+
+
+def items(list_of_items):
+    values = {}
+    for item in list_of_items:
+        (key,) = item.nested_key if item.nested_key else [item.key]
+        assert key not in values, f"{key} twice"
+        values[key] = json.loads(item.value_json)
+    return values
+
+
+def rows_of(records):
+    rows = []
+    for record in records:
+        if record.WhichOneof("record_type") == "history":
+            rows.append(items(record.history.item))
+            assert rows[-1]["_step"] == record.history.step.num
+    return rows
+
+
+# What the training says that it has logged, as rows and as the summary that belongs to them.
+def number(value):
+    return {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}.get(value, value)
+
+
+def tracked(name):
+    for use in ("eval", "test"):
+        if name.startswith(use + "_"):
+            return f"{use}/{name.removeprefix(use + '_')}"
+    return "train/" + name
+
+
+def expected(lines, first_step=0):
+    rows, summary = [], {}
+    for line in lines:
+        if line.startswith("log "):
+            _, step, logs = line.split(" ", 2)
+            logs = {name: number(value) for name, value in json.loads(logs).items()}
+            rows.append({tracked(k): v for k, v in logs.items() if k not in SINGLE})
+            rows[-1] |= {"train/global_step": int(step), "_step": first_step + len(rows) - 1}
+            summary |= rows[-1] | {k: v for k, v in logs.items() if k in SINGLE}
+    return rows, summary
+
+
+def same(a, b):
+    return a == b or (isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b))
+
+
+def check_same(got, wanted, also=()):
+    assert set(got) == set(wanted) | set(also), set(got) ^ (set(wanted) | set(also))
+    for key, value in wanted.items():
+        assert same(got[key], value), f"{key} is {got[key]}, and was logged as {value}"
+
+
+def check_rows(rows, wanted):
+    assert len(rows) == len(wanted), f"{len(rows)} rows, and {len(wanted)} logs"
+    times = [row["_runtime"] for row in rows]
+    assert times == sorted(times) and all(0 <= t < 100 for t in times), times
+    for row, want in zip(rows, wanted):
+        histograms = [key for key, value in row.items() if isinstance(value, dict)]
+        check_same(row, want, ["_timestamp", "_runtime", *histograms])
+        assert abs(row["_timestamp"] - time.time()) < 600, row
+
+
+class Bench:
+    def __init__(self, program, folder, address):
+        self.program, self.folder, self.address = program, folder, address
+        self.count = 0
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_")}
+        self.env = clean | {"HOME": str(folder / "home"), "OMP_NUM_THREADS": "1"}
+        (folder / "home").mkdir()
+
+    def place(self):
+        self.count += 1
+        place = self.folder / str(self.count)
+        place.mkdir()
+        return place
+
+    def begin(self, place, *options, **variables):
+        arguments = [self.program, "--report_to", "wandb", "--output_dir", str(place / "out"), *options]
+        return subprocess.Popen(arguments, cwd=place, env=self.env | variables, text=True, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+
+    def train(self, place, *options, code=0, **variables):
+        process = self.begin(place, *options, **variables)
+        out, errors = process.communicate(timeout=120)
+        assert process.returncode == code, f"{process.returncode}: {out[-2000:]}{errors[-2000:]}"
+        return out.splitlines(), errors
+
+    def sync(self, folder, *options, torn=False):
+        env = self.env | {"WANDB_BASE_URL": self.address, "WANDB_API_KEY": "0" * 40, "WANDB_ERROR_REPORTING": "false"}
+        if "resume" not in pb.RunRecord.DESCRIPTOR.fields_by_name:
+            env["WANDB_RESUME"] = "allow"  # what newer releases find in the log
+        done = subprocess.run([sys.executable, "-m", "wandb", "sync", *options, str(folder)], env=env, cwd=self.folder,
+                              capture_output=True, text=True, timeout=200)
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, said
+        (path,) = folder.glob("run-*.wandb")
+        assert path.with_suffix(".wandb.synced").exists() != torn, said
+        assert not Server.unknown, Server.unknown
+        return Server.runs[path.stem.removeprefix("run-")]
+
+
+def run_folders(place):
+    return sorted(place.glob("wandb/offline-run-*"))
+
+
+def check_whole_run(bench):
+    place = bench.place()
+    said = {"WANDB_PROJECT": "crêpes", "WANDB_NAME": "a name", "WANDB_RUN_GROUP": "group 1", "WANDB_JOB_TYPE": "train",
+            "WANDB_TAGS": "first, second", "WANDB_NOTES": "of\ntwo lines", "WANDB_ENTITY": ENTITY,
+            "WANDB_API_KEY": "f" * 40}
+    lines, errors = bench.train(place, "--odd", "true", "--eval_strategy", "epoch", "--evaluate_after", "true",
+                                "--learning_rate", "0.25", WANDB_MODE="online", **said)
+    (folder,) = run_folders(place)
+    assert f"wandb sync {folder}" in errors, errors
+    assert (place / "wandb/latest-run").resolve() == folder
+    wanted, summary = expected(lines)
+    assert len(wanted) == 8 + 2 + 1 + 1  # of steps, evaluations, the training's summary, and the evaluation after
+
+    records = records_of(folder)
+    kinds = kinds_of(records)
+    assert kinds[:2] == ["header", "run"] and kinds[-1] == "exit", kinds
+    count = {kind: kinds.count(kind) for kind in set(kinds)}
+    names = {key for row in wanted for key in row} - {"_step", "train/global_step"}
+    assert count == {"header": 1, "run": 1, "environment": 1, "files": 1, "config": 1, "exit": 1,
+                     "metric": 2 + len(names), "history": len(wanted), "summary": len(wanted) + 1}, count
+    assert records[-1].exit.exit_code == 0
+    check_rows(rows_of(records), wanted)
+    run = records[1].run
+    assert len(run.run_id) == 8 and run.project == "crêpes" and list(run.tags) == ["first", "second"], run
+    metrics = [record.metric for record in records if record.WhichOneof("record_type") == "metric"]
+    assert (metrics[0].name, metrics[1].glob_name, metrics[1].step_metric) == (
+        "train/global_step", "*", "train/global_step")
+    assert {metric.name for metric in metrics[2:]} == names
+    metadata = json.loads((folder / "files/wandb-metadata.json").read_text())
+    assert metadata["host"] == os.uname().nodename and metadata["program"] == pathlib.Path(bench.program).name
+    for path in folder.rglob("*"):
+        assert path.is_dir() or b"f" * 40 not in path.read_bytes(), f"the key is in {path}"
+
+    there = bench.sync(folder)
+    assert (there.complete, there.exit_code) == (True, 0)
+    check_rows(there.history(), wanted)
+    check_same({k: v for k, v in there.summary().items() if k != "_wandb"}, summary, ["_timestamp", "_runtime"])
+    assert set(there.summary()["_wandb"]) == {"runtime"}
+    config = there.config()
+    assert config["learning_rate"] == 0.25 and config["model/num_parameters"] == 26, config
+    for item in run.config.update:
+        # wandb leaves out an object without members.
+        assert item.key == "_wandb" or config.get(item.key, {}) == json.loads(item.value_json), item
+    assert config["_wandb"]["t"]["9"] == {"1": "etude_trainer"}, config["_wandb"]
+    upsert = there.upserts[0]
+    assert [upsert[k] for k in ("project", "entity", "displayName", "groupName", "jobType", "notes", "tags", "host")] == [
+        "crêpes", ENTITY, "a name", "group 1", "train", "of\ntwo lines", ["first", "second"], os.uname().nodename], upsert
+    assert json.loads(there.files["wandb-metadata.json"])["host"] == os.uname().nodename
+
+
+def check_large_and_watched(bench):
+    place = bench.place()
+    lines, _ = bench.train(place, "--extra", "3000", "--num_train_epochs", "26", "--logging_steps", "26",
+                           WANDB_MODE="offline", WANDB_WATCH="all", WANDB_RUN_ID="mine-1")
+    (folder,) = run_folders(place)
+    assert folder.name.endswith("-mine-1")
+    wanted, _ = expected(lines)
+    records = records_of(folder)
+    assert max(len(record.SerializeToString()) for record in records) > 2 * 32768
+    rows = rows_of(records)
+    check_rows(rows, wanted)
+    watched = [row for row in rows if any(isinstance(value, dict) for value in row.values())]
+    assert [row["train/global_step"] for row in watched] == [104], "histograms of step 100 go with the next row"
+    sizes = {"first.weight": 12, "first.bias": 4, "second.weight": 8, "second.bias": 2}
+    for what in ("gradients", "parameters"):
+        for name, size in sizes.items():
+            histogram = watched[0][f"{what}/{name}"]
+            assert histogram["_type"] == "histogram" and sum(histogram["values"]) == size, histogram
+            bins = histogram["bins"]
+            assert len(bins) == len(histogram["values"]) + 1 == 65 and bins == sorted(bins), histogram
+            wandb.Histogram(np_histogram=(histogram["values"], bins))
+    there = bench.sync(folder)
+    check_rows(there.history(), wanted)
+    assert there.history()[-2]["gradients/first.bias"] == watched[0]["gradients/first.bias"] or \
+        there.history()[-1].get("gradients/first.bias") == watched[0]["gradients/first.bias"]
+
+
+def tree(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def check_artifacts(bench):
+    place = bench.place()
+    lines, _ = bench.train(place, "--save_strategy", "epoch", WANDB_MODE="offline", WANDB_LOG_MODEL="checkpoint")
+    (folder,) = run_folders(place)
+    checkpoints = [pathlib.Path(line.split(" ", 1)[1]) for line in lines if line.startswith("checkpoint ")]
+    assert len(checkpoints) == 2
+    before = [tree(checkpoint) for checkpoint in checkpoints]
+    records = records_of(folder)
+    artifacts = [record.artifact for record in records if record.WhichOneof("record_type") == "artifact"]
+    aliases = [["base_model", "latest"], ["epoch_1.0", "checkpoint_global_step_4", "latest"],
+               ["epoch_2.0", "checkpoint_global_step_8", "latest"], ["final_model", "latest"]]
+    assert [list(artifact.aliases) for artifact in artifacts] == aliases
+    metadata = json.loads(artifacts[1].metadata)
+    assert metadata["train/global_step"] == 4 and metadata["model/num_parameters"] == 26, metadata
+    assert json.loads(artifacts[3].metadata)["final_model"] is True
+    run_id = records[1].run.run_id
+    for artifact in artifacts:
+        assert artifact.name == "model-" + run_id and artifact.type == "model" and artifact.finalize
+        text = "wandb-artifact-manifest-v1\n"
+        for entry in artifact.manifest.contents:
+            text += f"{entry.path}:{entry.digest}\n"
+            content = pathlib.Path(entry.local_path).read_bytes()
+            assert entry.digest == base64.b64encode(hashlib.md5(content).digest()).decode()
+            assert entry.size == len(content) and str(place / "out") not in entry.local_path
+        assert artifact.digest == hashlib.md5(text.encode()).hexdigest()
+    for artifact, files in zip(artifacts[1:3], before):
+        assert {entry.path for entry in artifact.manifest.contents} == set(files)
+
+    there = bench.sync(folder)
+    assert [tree(checkpoint) for checkpoint in checkpoints] == before, "the checkpoints were touched"
+    assert len(there.artifacts) == 4 and all(artifact["committed"] for artifact in there.artifacts)
+    by_alias = {artifact["input"]["aliases"][0]["alias"]: artifact for artifact in there.artifacts}
+    for alias, files in zip(("epoch_1.0", "epoch_2.0"), before):
+        id = by_alias[alias]["id"]
+        assert {spec["name"] for spec in by_alias[alias]["files"]} == set(files)
+        for name, content in files.items():
+            assert Server.uploads[f"{id}/{name}"] == content, name
+    assert set(spec["name"] for spec in by_alias["final_model"]["files"]) == {"model.safetensors",
+                                                                              "model_architecture.txt"}
+
+
+def check_failed_and_resumed(bench):
+    place = bench.place()
+    first, _ = bench.train(place, "--save_strategy", "steps", "--save_steps", "3", "--fail_at", "5", code=3,
+                           WANDB_MODE="offline")
+    second, _ = bench.train(place, "--save_strategy", "steps", "--save_steps", "3", "--resume", "true",
+                            WANDB_MODE="offline")
+    before, after = run_folders(place)
+    began, went_on = records_of(before), records_of(after)
+    assert began[-1].exit.exit_code == 1 and went_on[-1].exit.exit_code == 0
+    assert went_on[1].run.run_id == began[1].run.run_id and went_on[1].run.resumed and not began[1].run.resumed
+    assert went_on[1].run.starting_step == 3
+    rows, _ = expected(first)
+    check_rows(rows_of(began), rows)
+    more, _ = expected(second, first_step=3)
+    check_rows(rows_of(went_on), more)
+    there = bench.sync(before)
+    assert (there.complete, there.exit_code) == (True, 1)
+    there = bench.sync(after)
+    assert (there.complete, there.exit_code) == (True, 0)
+    got = there.history()
+    assert [row["train/global_step"] for row in got] == [row["train/global_step"] for row in rows + more]
+    if hasattr(pb.RunRecord, "resume"):  # wandb counts behind what is there
+        assert [row["_step"] for row in got] == list(range(len(rows) + len(more)))
+
+
+def check_killed(bench):
+    place = bench.place()
+    process = bench.begin(place, "--step_seconds", "0.2", WANDB_MODE="offline", WANDB_LOG_MODEL="end")
+    lines = []
+    while len([line for line in lines if line.startswith("log ")]) < 4:
+        lines.append(process.stdout.readline().rstrip("\n"))
+    time.sleep(0.1)  # the row is written behind the line; the next step is 0.2 s away
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    (folder,) = run_folders(place)
+    wanted, _ = expected(lines)
+    records = records_of(folder)
+    assert "exit" not in kinds_of(records)
+    check_rows(rows_of(records), wanted)
+    there = bench.sync(folder)
+    assert (there.complete, there.exit_code) == (True, 1)
+    check_rows(there.history(), wanted)
+
+
+def check_torn(bench):
+    place = bench.place()
+    lines, _ = bench.train(place, WANDB_MODE="offline")
+    (folder,) = run_folders(place)
+    (path,) = folder.glob("run-*.wandb")
+    path.write_bytes(path.read_bytes()[:-3])
+    there = bench.sync(folder, torn=True)
+    assert (there.complete, there.exit_code) == (True, 1)
+    check_rows(there.history(), expected(lines)[0])
+
+
+def check_switched_off(bench):
+    for variables in ({"WANDB_MODE": "disabled"}, {"WANDB_DISABLED": "true"}):
+        place = bench.place()
+        _, errors = bench.train(place, **variables)
+        assert list(place.glob("*")) == [], "something was written"
+        assert ("WANDB_DISABLED" in errors) == ("WANDB_DISABLED" in variables), errors
+    _, errors = bench.train(bench.place(), WANDB_MODE="offline", WANDB_LOG_MODEL="often", WANDB_WATCH="tv")
+    assert "WANDB_LOG_MODEL is 'often'" in errors and "WANDB_WATCH is 'tv'" in errors, errors
+
+
+def check_time(bench):
+    def seconds(*options, **variables):
+        place = bench.place()
+        lines, _ = bench.train(place, "--num_train_epochs", "250", *options, WANDB_MODE="offline", **variables)
+        return float(next(line for line in lines if line.startswith("finished ")).split()[1])
+
+    with_tracker = min(seconds() for _ in range(2))
+    off = min(seconds(WANDB_DISABLED="1") for _ in range(2))
+    print(f"1000 logs: {with_tracker:.3f} s, and {off:.3f} s without")
+    assert with_tracker - off < 1.0, "a log costs more than a millisecond"
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(str(pathlib.Path(sys.argv[1]).resolve()), pathlib.Path(folder), serve())
+        for check in (check_whole_run, check_large_and_watched, check_artifacts, check_failed_and_resumed, check_killed,
+                      check_torn, check_switched_off, check_time):
+            begun = time.time()
+            check(bench)
+            print(f"{check.__name__}: {time.time() - begun:.1f} s", flush=True)
+    print(f"wandb {wandb.__version__} took", len(Server.runs), "runs")
+
+
+if __name__ == "__main__":
+    main()

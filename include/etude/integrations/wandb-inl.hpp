@@ -103,9 +103,13 @@ ETUDE_INLINE void WandbCallback::open(const Context& e) {
     facts.resumed = !facts.id.empty();
   }
   if (facts.id.empty()) facts.id = detail::wandb_random(8);
-  if (facts.id != run_id) next_step = 0;
+  if (facts.id != run_id) {
+    next_step = 0;
+    run_seconds = 0;
+  }
   run_id = facts.id;
   facts.starting_step = next_step;
+  facts.starting_seconds = run_seconds;
   facts.start = std::chrono::system_clock::now();
 
   open_run = std::make_shared<Open>(settings.directory, std::move(facts));
@@ -136,6 +140,7 @@ ETUDE_INLINE std::string WandbCallback::model_name(const Context& e) const {
 
 ETUDE_INLINE void WandbCallback::on(const TrainBegin& e) {
   if (!e.state.is_world_process_zero) return;
+  has_failed = false;
   if (detail::begins_anew(e.state)) {
     // Evaluations before the training belong to it, and so does what was begun and had no rows yet.
     const bool goes_on = open_run && (!open_run->has_trained || open_run->run.rows() == 0);
@@ -150,7 +155,9 @@ ETUDE_INLINE void WandbCallback::on(const TrainBegin& e) {
     open(e);
   else
     open_run->run.configure(detail::run_parameters(e.args, config));
-  if (open_run) open_run->in_training = open_run->has_trained = true;
+  if (!open_run) return;
+  open_run->in_training = open_run->has_trained = true;
+  open_run->exit_code = 0;
 }
 
 ETUDE_INLINE void WandbCallback::on(const GradientsComplete& e) {
@@ -171,10 +178,12 @@ ETUDE_INLINE void WandbCallback::log(const Context& e, const Metrics& metrics) {
   if (!open_run && detail::wandb_is_enabled(*this)) open(e);
   if (!open_run) return;
   attempt(e, [&] {
-    Metrics row, alone;
-    for (const auto& [key, value] : metrics) (detail::wandb_is_single_value(key) ? alone : row)[key] = value;
+    detail::WandbValues row, alone;
+    for (const auto& [key, value] : metrics)
+      (detail::wandb_is_single_value(key) ? alone : row).emplace_back(key, value);
     open_run->run.log(next_step++, e.state.global_step, row, std::exchange(open_run->histograms, {}));
     open_run->run.summarize(alone);
+    run_seconds = open_run->run.seconds();
   });
 }
 
@@ -204,15 +213,19 @@ ETUDE_INLINE void WandbCallback::log_final_model(const Context& e) {
 }
 
 ETUDE_INLINE void WandbCallback::on(const TrainError&) {
+  has_failed = true;
   if (open_run) open_run->exit_code = 1;
 }
 
 ETUDE_INLINE void WandbCallback::on(const TrainEnd& e) {
-  if (!open_run || !std::exchange(open_run->in_training, false)) return;
-  const bool has_failed = open_run->exit_code != 0;
+  const bool failed = std::exchange(has_failed, false);
+  if (!open_run) return;
+  // It may have been opened by a log after a training that failed before it was heard of here.
+  open_run->has_trained = true;
+  if (!std::exchange(open_run->in_training, false) && !failed) return;
   attempt(e, [&] {
-    if (open_run->settings.log_end && !has_failed) log_final_model(e);
-    if (has_failed) open_run->run.finish(1);
+    if (open_run->settings.log_end && !failed) log_final_model(e);
+    if (failed) open_run->run.finish(1);
   });
   auto& run = open_run->run;
   if (const auto lost = run.lost())
@@ -221,7 +234,7 @@ ETUDE_INLINE void WandbCallback::on(const TrainEnd& e) {
   else
     message(e.args, LogLevel::info, "WandbCallback: {} rows of run {}; `wandb sync {}` uploads them",
             run.rows(), run_id, folder());
-  if (has_failed) open_run.reset();
+  if (failed) open_run.reset();
 }
 
 }  // namespace etude

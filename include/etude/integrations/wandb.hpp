@@ -50,7 +50,8 @@ struct WandbCallback {
                (std::string, log_model, "end, checkpoint or false: WANDB_LOG_MODEL", ""),
                (std::string, watch, "gradients, parameters, all or false: WANDB_WATCH", ""),
                (std::string, run_id, "the run that this one is", ""),
-               (std::int64_t, next_step, "rows of its history so far", 0));
+               (std::int64_t, next_step, "rows of its history so far", 0),
+               (double, run_seconds, "how old it was at the last of them", 0.0));
   nlohmann::ordered_json config = {};  ///< More of the run's config: what Python's `model.config` would be.
 
   /// Whether `report_to` "all" takes it: unless WANDB_MODE or WANDB_DISABLED switch it off.
@@ -70,6 +71,7 @@ struct WandbCallback {
   /// An open run, and what was decided when it was opened.
   struct Open;
   detail::NotCopied<Open> open_run = {};
+  bool has_failed = false;  ///< Something threw, and its end events are yet to come.
 
  private:
   void open(const Context& e);

@@ -111,6 +111,7 @@ ETUDE_INLINE std::string wandb_run_message(const WandbRunFacts& run) {
       Writer label(telemetry, 9);
       label.add_string(1, "etude_trainer");
     }
+    if (run.starting_seconds > 0) message.add_int32(20, static_cast<std::int32_t>(run.starting_seconds));
     if (run.resumed) message.add_bool(24, true);
   });
 }

@@ -52,6 +52,7 @@ struct WandbRunFacts {
   WandbTime start = {};
   bool resumed = false;  ///< Goes on with a run that may be on the server already.
   std::int64_t starting_step = 0;
+  double starting_seconds = 0;  ///< Of its time.
 };
 
 struct WandbMetric {

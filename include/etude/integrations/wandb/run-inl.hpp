@@ -84,7 +84,8 @@ ETUDE_INLINE void WandbRun::link_latest() const {
 }
 
 ETUDE_INLINE double WandbRun::seconds() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count();
+  return facts_.starting_seconds +
+         std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count();
 }
 
 ETUDE_INLINE void WandbRun::write(WandbKind kind, std::string_view message) {
@@ -122,7 +123,7 @@ ETUDE_INLINE void WandbRun::define(const std::string& name) {
           wandb_metric_message({.name = name, .step_metric = "train/global_step", .expanded = true}));
 }
 
-ETUDE_INLINE void WandbRun::log(std::int64_t step, std::int64_t global_step, const Metrics& metrics,
+ETUDE_INLINE void WandbRun::log(std::int64_t step, std::int64_t global_step, const WandbValues& metrics,
                                 WandbItems also) {
   WandbItems row;
   for (const auto& [name, value] : metrics) {
@@ -151,7 +152,7 @@ ETUDE_INLINE void WandbRun::log(std::int64_t step, std::int64_t global_step, con
   ++rows_;
 }
 
-ETUDE_INLINE void WandbRun::summarize(const Metrics& values) {
+ETUDE_INLINE void WandbRun::summarize(const WandbValues& values) {
   WandbItems items;
   for (const auto& [name, value] : values) {
     numbers_[name] = value;

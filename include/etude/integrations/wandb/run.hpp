@@ -9,14 +9,17 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "etude/integrations/wandb/artifacts.hpp"
 #include "etude/integrations/wandb/records.hpp"
 #include "etude/integrations/wandb/transaction_log.hpp"
-#include "etude/metrics/metrics.hpp"
 
 namespace etude::detail {
+
+/// Metrics, each name once.
+using WandbValues = std::vector<std::pair<std::string, double>>;
 
 /// The id that a run which wasn't finished has left in a file; empty if none has.
 std::string wandb_interrupted_run(const std::filesystem::path& file);
@@ -36,15 +39,16 @@ class WandbRun {
   const std::filesystem::path& folder() const { return folder_; }
   const WandbRunFacts& facts() const { return facts_; }
   std::int64_t rows() const { return rows_; }
+  double seconds() const;  ///< Its age, with that of the runs that it goes on with.
 
   void configure(const nlohmann::ordered_json& config);
 
   /// A row of the history, `step` its number, and the summary that it brings: the metrics under their names,
   /// and those that `also` has.
-  void log(std::int64_t step, std::int64_t global_step, const Metrics& metrics, WandbItems also = {});
+  void log(std::int64_t step, std::int64_t global_step, const WandbValues& metrics, WandbItems also = {});
 
   /// Values for the summary alone.
-  void summarize(const Metrics& values);
+  void summarize(const WandbValues& values);
 
   /// Numbers of the summary so far, for an artifact's metadata.
   nlohmann::ordered_json summary_numbers() const;
@@ -68,8 +72,6 @@ class WandbRun {
   void define(const std::string& name);
   void describe_machine();
   void link_latest() const;
-  double seconds() const;
-
   WandbRunFacts facts_;
   std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   std::filesystem::path folder_;
