@@ -82,7 +82,8 @@ def records_of(folder):
     records = [pb.Record.FromString(data) for data in raw_records(path)]
     assert [record.num for record in records] == list(range(1, len(records) + 1)), "records are missing"
     for record in records:
-        refuse_unknown_fields(record)
+        if NEW_RESUME:  # older releases lack some fields, and pass over them
+            refuse_unknown_fields(record)
     return records
 
 
