@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -64,6 +66,21 @@ TEST_CASE("variables say what options leave open, and options win") {
   CHECK(runs.at("other").name == "of the arguments");
   CHECK((runs.at("other").tags == std::vector<std::string>{"x"}));
   CHECK(runs.at("third").name == "of the options");
+}
+
+TEST_CASE("runs lie in .wandb where that is there, and ~ is the home folder") {
+  const toy::Folder folder;
+  const std::string home = folder;
+  const std::string before = std::getenv("HOME") ? std::getenv("HOME") : "";
+  ::setenv("HOME", home.c_str(), 1);
+  {
+    const toy::WandbVariables variables(std::map<std::string, std::string>{{"WANDB_DIR", "~/of mine"}});
+    std::filesystem::create_directories(folder / "of mine/.wandb");
+    Trainer(toy::options(arguments(folder)), Odd{}, WandbCallback{}).train();
+  }
+  ::setenv("HOME", before.c_str(), 1);
+  CHECK(toy::names_in(folder / "of mine") == toy::Names{".wandb"});
+  CHECK(toy::names_in(folder / "of mine/.wandb").size() == 2);  // the run, and the link to the latest
 }
 
 TEST_CASE("what is switched off writes nothing, and an old switch is told of") {

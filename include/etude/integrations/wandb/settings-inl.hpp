@@ -61,7 +61,9 @@ inline std::string mode(const WandbCallback& options) {
 
 inline std::filesystem::path directory(const WandbCallback& options) {
   std::error_code error;
-  const auto root = std::filesystem::absolute(option_or_environment(options.dir, "WANDB_DIR", "."), error);
+  auto text = option_or_environment(options.dir, "WANDB_DIR", ".");
+  if (text == "~" || text.starts_with("~/")) text.replace(0, 1, environment("HOME").value_or("~"));
+  const auto root = std::filesystem::absolute(text, error);
   const bool is_hidden = std::filesystem::exists(root / ".wandb", error);
   return (root / (is_hidden ? ".wandb" : "wandb")).lexically_normal();
 }
