@@ -68,7 +68,6 @@ struct WandbCallback {
   /// The folder of the run that is open; empty if none is.
   std::string folder() const;
 
-  /// An open run, and what was decided when it was opened.
   struct Open;
   detail::NotCopied<Open> open_run = {};
   bool has_failed = false;  ///< Something threw, and its end events are yet to come.
