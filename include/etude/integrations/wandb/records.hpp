@@ -1,0 +1,101 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The messages of Weights & Biases' transaction log (wandb_internal.proto), as far as an offline run needs
+/// them. Each function gives the bytes of one message, which `wandb_record` makes a Record.
+namespace etude::detail {
+
+using WandbTime = std::chrono::system_clock::time_point;
+
+/// What a Record holds; the numbers are those of its fields.
+enum class WandbKind : std::uint32_t {
+  history = 2,
+  summary = 3,
+  config = 5,
+  files = 6,
+  artifact = 8,
+  metric = 12,
+  run = 17,
+  exit = 18,
+  header = 21,
+  environment = 26
+};
+
+std::string wandb_record(std::int64_t number, WandbKind kind, std::string_view message);
+
+/// A value by its name, or by the names that lead to it, as JSON.
+struct WandbItem {
+  std::vector<std::string> path;
+  std::string json = {};
+};
+using WandbItems = std::vector<WandbItem>;
+
+/// A number as JSON with Python's NaN, Infinity and -Infinity, which Weights & Biases keeps as what they are.
+std::string wandb_number(double value);
+
+/// Any other value. In it, what isn't finite is a text, and what isn't UTF-8 is replaced.
+std::string wandb_json(nlohmann::ordered_json value);
+
+/// `text` with what isn't UTF-8 replaced: a reader refuses the whole record for it.
+std::string wandb_text(std::string_view text);
+
+struct WandbRunFacts {
+  std::string id = {}, entity = {}, project = {}, group = {}, job_type = {}, name = {}, notes = {}, host = {};
+  std::vector<std::string> tags = {};
+  nlohmann::ordered_json config = {};  ///< An object.
+  WandbTime start = {};
+  bool resumed = false;  ///< Goes on with a run that may be on the server already.
+  std::int64_t starting_step = 0;
+  double starting_seconds = 0;  ///< Of its time.
+};
+
+struct WandbMetric {
+  std::string name = {}, glob = {}, step_metric = {};
+  bool defined = false;   ///< By the program, and not found by the glob.
+  bool expanded = false;  ///< Found by the glob.
+};
+
+struct WandbEnvironment {
+  std::string os = {}, program = {}, root = {}, host = {}, executable = {}, cpu_model = {};
+  WandbTime start = {};
+  std::uint32_t cpu_count = 0;
+  std::uint64_t memory_bytes = 0, disk_bytes = 0, disk_used_bytes = 0;
+  std::vector<std::string> gpus = {};  ///< Their names.
+};
+
+struct WandbFile {
+  std::string path = {};        ///< In the artifact.
+  std::string local_path = {};  ///< Of a copy that `wandb sync` may remove, as it does.
+  std::string digest = {};      ///< MD5 in base64.
+  std::int64_t size = 0;
+};
+
+struct WandbArtifact {
+  std::string run_id = {}, project = {}, entity = {}, type = {}, name = {}, digest = {}, metadata = {},
+              client_id = {}, sequence_client_id = {};
+  std::vector<std::string> aliases = {};
+  std::vector<WandbFile> files = {};
+};
+
+std::string wandb_header_message();
+std::string wandb_run_message(const WandbRunFacts& run);
+std::string wandb_config_message(const nlohmann::ordered_json& config);
+std::string wandb_metric_message(const WandbMetric& metric);
+std::string wandb_history_message(const WandbItems& row, std::int64_t step);
+std::string wandb_summary_message(const WandbItems& values);
+std::string wandb_file_message(const std::string& path);
+std::string wandb_environment_message(const WandbEnvironment& environment);
+std::string wandb_artifact_message(const WandbArtifact& artifact);
+std::string wandb_exit_message(int exit_code, std::int64_t seconds);
+
+}  // namespace etude::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/integrations/wandb/records-inl.hpp"
+#endif

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "etude/events.hpp"
+#include "etude/integrations/wandb/records.hpp"
+
+namespace etude {
+
+struct WandbCallback;
+
+namespace detail {
+
+/// What a run is to be, once options, arguments and variables are put together.
+struct WandbSettings {
+  bool enabled = true;
+  bool is_online = false;  ///< It was asked for what is not done: to send at once.
+  std::filesystem::path directory = {};
+  WandbRunFacts facts = {};  ///< `id` is empty if any will do.
+  std::string resume = {};
+  bool log_end = false, log_checkpoints = false;
+  bool watch_gradients = false, watch_parameters = false;
+  std::vector<std::string> warnings = {};
+};
+
+/// Whether the mode and WANDB_DISABLED leave it on. Throws ArgumentError for a mode that there isn't.
+bool wandb_is_enabled(const WandbCallback& options);
+
+/// Throws ArgumentError for options and variables that can't be honoured.
+WandbSettings wandb_settings(const WandbCallback& options, const Context& e);
+
+}  // namespace detail
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/integrations/wandb/settings-inl.hpp"
+#endif

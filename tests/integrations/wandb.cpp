@@ -1,0 +1,280 @@
+#include "etude/integrations/wandb.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/fault_of.hpp"
+#include "common/printed.hpp"
+#include "common/silence.hpp"
+#include "common/toy.hpp"
+#include "etude/testing/laws.hpp"
+#include "integrations/wandb/run_log.hpp"
+#include "integrations/wandb/training.hpp"
+
+namespace {
+
+using etude::WandbCallback;
+using toy::read_wandb_run;
+using toy::wandb_runs;
+using toy::WandbValues;
+using toy::wandb::arguments;
+using toy::wandb::in;
+using toy::wandb::Odd;
+using toy::wandb::Trainer;
+
+std::string plain(const nlohmann::json& number) { return fmt::format("{}", number.get<double>()); }
+
+TEST_CASE("every log is a row, under the names that Hugging Face gives them, and part of the summary") {
+  const toy::WandbVariables none;
+  const toy::Folder folder;
+  std::vector<etude::LogEntry> history;
+  {
+    Trainer trainer(toy::options(arguments(folder)), Odd{.badly_named = true}, in(folder));
+    trainer.train();
+    trainer.evaluate();
+    history = trainer.state().log_history;
+  }
+  REQUIRE(wandb_runs(folder / "").size() == 1);
+  const auto run = read_wandb_run(wandb_runs(folder / "")[0]);
+  REQUIRE(run.rows.size() == 6);  // four steps, the summary of the training, and the evaluation
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(run.rows[i].at("train/loss") == plain(history[i].at("loss")));
+    CHECK(run.rows[i].at("train/epoch") == plain(history[i].at("epoch")));
+    CHECK(run.rows[i].at("train/global_step") == std::to_string(i + 1));
+    CHECK(run.rows[i].at("_step") == std::to_string(i));
+    CHECK(run.rows[i].contains("_timestamp"));
+    CHECK(run.rows[i].contains("_runtime"));
+  }
+  CHECK(run.rows[1].at("train/nan") == "NaN");  // nlohmann's parser and writer would make it null
+  CHECK(run.rows[1].at("train/minus_inf") == "-Infinity");
+  CHECK(run.rows[1].contains("train/a \"name\"\xEF\xBF\xBD"));  // wandb refuses records that aren't UTF-8
+  CHECK_FALSE(run.rows[4].contains("train/train_loss"));
+  CHECK_FALSE(run.rows[4].contains("train/train_runtime"));
+  CHECK(run.rows[4].at("train/epoch") == "2");
+  CHECK(run.rows[5].at("eval/loss") == plain(history[5].at("eval_loss")));
+  CHECK(run.summary.at("train_loss") == plain(history[4].at("train_loss")));
+  CHECK(run.summary.contains("train_samples_per_second"));
+  CHECK(run.summary.at("eval/loss") == run.rows[5].at("eval/loss"));
+  CHECK(run.summary.at("train/loss") == run.rows[3].at("train/loss"));
+  CHECK(run.summary.at("_step") == "5");
+  CHECK(run.summary.at("_wandb > runtime") == "0");
+  CHECK(run.exit_code == 0);
+}
+
+TEST_CASE("the config is the arguments' and the user's, of which the arguments win") {
+  const toy::WandbVariables none;
+  const toy::Folder folder;
+  {
+    auto callback = in(folder);
+    callback.config = {{"learning_rate", 7}, {"layers", 2}, {"odd", std::numeric_limits<double>::infinity()}};
+    Trainer(toy::options(arguments(folder)), Odd{}, callback).train();
+  }
+  const auto run = read_wandb_run(wandb_runs(folder / "")[0]);
+  CHECK(run.config.at("learning_rate") == "0.1");
+  CHECK(run.config.at("layers") == "2");
+  CHECK(run.config.at("odd") == "\"Infinity\"");
+  CHECK(run.config.at("lr_scheduler_type") == "\"constant\"");
+  CHECK(run.config.at("_wandb") == "{}");
+  CHECK(run.config.at("model/num_parameters") == "2");
+  CHECK(run.project == "huggingface");
+  CHECK(run.name.empty());
+  CHECK(run.id.size() == 8);
+  CHECK(run.id.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789") == std::string::npos);
+}
+
+TEST_CASE("a training that is resumed goes on in its run, in a folder of its own") {
+  const toy::WandbVariables none;
+  const toy::Folder folder;
+  auto args = arguments(folder);
+  args.save_strategy = etude::SaveStrategy::steps;
+  args.save_steps = 2;
+  {
+    Trainer trainer(toy::options(args), Odd{3}, in(folder));
+    CHECK_THROWS_AS(trainer.train(), std::runtime_error);
+  }
+  Trainer(toy::options(args), Odd{}, in(folder)).train({.resume_from_checkpoint = true});
+  const auto folders = wandb_runs(folder / "");
+  REQUIRE(folders.size() == 2);
+  const auto failed = read_wandb_run(folders[0]), resumed = read_wandb_run(folders[1]);
+  CHECK(failed.exit_code == 1);
+  CHECK_FALSE(failed.resumed);
+  CHECK(resumed.exit_code == 0);
+  CHECK(resumed.id == failed.id);
+  CHECK(resumed.resumed);
+  CHECK(resumed.starting_step == 2);
+  CHECK(resumed.rows[0].at("_step") == "2");
+  CHECK(resumed.rows[0].at("train/global_step") == "3");
+  CHECK(std::stod(resumed.rows[0].at("_runtime")) > std::stod(failed.rows[1].at("_runtime")));
+
+  auto anew = in(folder);
+  anew.resume = "never";
+  Trainer(toy::options(args), Odd{}, anew).train({.resume_from_checkpoint = folder / "out/checkpoint-2"});
+  auto other = in(folder);
+  other.id = "other";
+  Trainer(toy::options(args), Odd{}, other).train({.resume_from_checkpoint = folder / "out/checkpoint-2"});
+  int of_it = 0;
+  for (const auto& path : wandb_runs(folder / "")) {
+    const auto run = read_wandb_run(path);
+    if (run.id == failed.id)
+      ++of_it;
+    else
+      CHECK_FALSE(run.resumed);
+    if (run.id != failed.id) CHECK(run.rows[0].at("_step") == "0");
+  }
+  CHECK(of_it == 2);
+  CHECK(wandb_runs(folder / "").size() == 4);
+}
+
+TEST_CASE("evaluations before the training belong to its run, and a second training is another") {
+  const toy::WandbVariables none;
+  const toy::Folder folder;
+  {
+    Trainer trainer(toy::options(arguments(folder)), Odd{}, in(folder));
+    trainer.evaluate();
+    trainer.train();
+    CHECK(read_wandb_run(trainer.callback<WandbCallback>().folder()).exit_code == std::nullopt);
+    trainer.predict(toy::dataset(2));
+    trainer.train();
+  }
+  std::vector<std::size_t> rows;
+  std::vector<std::string> ids;
+  for (const auto& path : wandb_runs(folder / "")) {
+    const auto run = read_wandb_run(path);
+    CHECK(run.exit_code == 0);
+    rows.push_back(run.rows.size());
+    ids.push_back(run.id);
+    if (run.rows.size() == 7) {
+      CHECK(run.rows[0].contains("eval/loss"));
+      CHECK(run.rows[6].contains("test/loss"));
+    }
+  }
+  std::sort(rows.begin(), rows.end());
+  CHECK((rows == std::vector<std::size_t>{5, 7}));
+  CHECK(ids[0] != ids[1]);
+}
+
+TEST_CASE("a run goes on with one that wasn't finished where resume is auto") {
+  const toy::WandbVariables none;
+  const toy::Folder folder;
+  auto callback = in(folder);
+  callback.resume = "auto";
+  const auto args = arguments(folder);
+  {
+    Trainer trainer(toy::options(args), Odd{3}, callback);
+    CHECK_THROWS(trainer.train());
+  }
+  CHECK(std::filesystem::exists(folder / "wandb/wandb-resume.json"));
+  Trainer(toy::options(args), Odd{}, callback).train();
+  CHECK_FALSE(std::filesystem::exists(folder / "wandb/wandb-resume.json"));
+  Trainer(toy::options(args), Odd{}, callback).train();
+  std::vector<toy::WandbRunSeen> runs;
+  for (const auto& path : wandb_runs(folder / "")) runs.push_back(read_wandb_run(path));
+  REQUIRE(runs.size() == 3);
+  CHECK(std::count_if(runs.begin(), runs.end(), [](const auto& run) { return run.resumed; }) == 1);
+  CHECK(std::count_if(runs.begin(), runs.end(), [&](const auto& run) { return run.id == runs[0].id; }) <= 2);
+}
+
+TEST_CASE("models and checkpoints are artifacts where that is asked for") {
+  const toy::WandbVariables none;
+  for (const std::string log_model : {"false", "end", "checkpoint"}) {
+    const toy::Folder folder;
+    auto args = arguments(folder);
+    args.save_strategy = etude::SaveStrategy::epoch;
+    args.save_total_limit = 1;
+    args.run_name = "night/7";
+    auto callback = in(folder);
+    callback.log_model = log_model;
+    Trainer(toy::options(args), Odd{}, callback).train();
+    const auto run = read_wandb_run(wandb_runs(folder / "")[0]);
+    std::vector<std::string> aliases;
+    for (const auto& artifact : run.artifacts) {
+      CHECK(artifact.name == "model-night-7");
+      CHECK(artifact.aliases.back() == "latest");
+      aliases.push_back(artifact.aliases.front());
+      for (const auto& [path, local] : artifact.files) {
+        CHECK(std::filesystem::exists(local));
+        CHECK(local.find((folder / "out").string()) == std::string::npos);
+      }
+    }
+    if (log_model == "false") CHECK(aliases.empty());
+    if (log_model == "end") CHECK((aliases == std::vector<std::string>{"base_model", "final_model"}));
+    if (log_model == "checkpoint") {
+      CHECK((aliases == std::vector<std::string>{"base_model", "epoch_1.0", "epoch_2.0", "final_model"}));
+      CHECK(run.artifacts[1].files.contains("model.safetensors"));
+      CHECK(nlohmann::json::parse(run.artifacts[1].metadata)["train/global_step"] == 2);
+      CHECK(nlohmann::json::parse(run.artifacts[3].metadata)["final_model"] == true);
+      CHECK(run.artifacts[3].files.contains("model_architecture.txt"));
+    }
+  }
+}
+
+TEST_CASE("watching adds histograms to the row behind each hundredth step") {
+  const toy::WandbVariables none;
+  const toy::Silence silence;
+  for (const std::string watch : {"gradients", "parameters", "all", "false"}) {
+    const toy::Folder folder;
+    auto args = arguments(folder);
+    args.max_steps = 201;
+    args.logging_steps = 1;
+    auto callback = in(folder);
+    callback.watch = watch;
+    Trainer(toy::options(args), Odd{}, callback).train();
+    const auto run = read_wandb_run(wandb_runs(folder / "")[0]);
+    for (std::size_t i = 0; i < run.rows.size(); ++i) {
+      const bool is_due = i == 99 || i == 199;
+      CHECK(run.rows[i].contains("gradients/weight") == (is_due && (watch == "gradients" || watch == "all")));
+      CHECK(run.rows[i].contains("parameters/bias") == (is_due && (watch == "parameters" || watch == "all")));
+    }
+  }
+}
+
+TEST_CASE("what can't be written any more is told once, and stops nothing") {
+  const toy::Folder folder;
+  const toy::WandbVariables none;
+  auto args = arguments(folder);
+  args.log_level = etude::LogLevel::warning;
+  args.save_strategy = etude::SaveStrategy::epoch;
+  auto callback = in(folder);
+  callback.log_model = "checkpoint";
+  struct Spoils {
+    void on(const etude::StepEnd& e) {
+      if (e.state.global_step == 1)
+        for (const auto& run : wandb_runs(folder)) {
+          std::filesystem::remove_all(run / "artifacts");
+          toy::write_text(run / "artifacts", "in the way");
+        }
+    }
+    std::filesystem::path folder = {};
+  };
+  const auto told = toy::printed(
+      [&] {
+        etude::Trainer<Spoils, WandbCallback> trainer(toy::options(args), Spoils{folder / ""}, callback);
+        CHECK(trainer.train().global_step == 4);
+      },
+      STDERR_FILENO);
+  CHECK(toy::contains(told, "etude: warning: WandbCallback: "));
+  CHECK(read_wandb_run(wandb_runs(folder / "")[0]).rows.size() == 5);
+}
+
+TEST_CASE("the laws of callbacks are kept") {
+  const toy::WandbVariables none;
+  const auto make = [](const std::filesystem::path& folder) {
+    WandbCallback callback;
+    callback.mode = "offline";
+    callback.dir = folder;
+    callback.log_model = "checkpoint";
+    callback.watch = "all";
+    return callback;
+  };
+  CHECK(etude::laws::broken<WandbCallback>(make, {.varying = {"run_id"}}) == std::vector<std::string>());
+}
+
+}  // namespace

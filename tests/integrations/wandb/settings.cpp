@@ -1,0 +1,157 @@
+#include "etude/integrations/wandb/settings.hpp"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/fault_of.hpp"
+#include "common/printed.hpp"
+#include "common/toy.hpp"
+#include "integrations/wandb/run_log.hpp"
+#include "integrations/wandb/training.hpp"
+
+// What options and variables make of a run, seen in what is written.
+
+namespace {
+
+using etude::WandbCallback;
+using toy::read_wandb_run;
+using toy::wandb_runs;
+using toy::wandb::arguments;
+using toy::wandb::in;
+using toy::wandb::Odd;
+using toy::wandb::Trainer;
+
+TEST_CASE("variables say what options leave open, and options win") {
+  const toy::Folder folder;
+  const toy::WandbVariables variables({{"WANDB_PROJECT", "p"},
+                                       {"WANDB_ENTITY", "e"},
+                                       {"WANDB_NAME", "n"},
+                                       {"WANDB_RUN_GROUP", "g"},
+                                       {"WANDB_JOB_TYPE", "j"},
+                                       {"WANDB_NOTES", "o"},
+                                       {"WANDB_TAGS", " a, b ,,c"},
+                                       {"WANDB_RUN_ID", "mine"},
+                                       {"WANDB_DIR", folder},
+                                       {"WANDB_MODE", "dryrun"}});
+  auto args = arguments(folder);
+  Trainer(toy::options(args), Odd{}, WandbCallback{}).train();
+  args.run_name = "of the arguments";
+  WandbCallback callback;
+  callback.project = "another";
+  callback.id = "other";
+  callback.tags = {"x"};
+  Trainer(toy::options(args), Odd{}, callback).train();
+  callback.name = "of the options";
+  callback.id = "third";
+  Trainer(toy::options(args), Odd{}, callback).train();
+  std::map<std::string, toy::WandbRunSeen> runs;
+  for (const auto& path : wandb_runs(folder / "")) {
+    auto run = read_wandb_run(path);
+    CHECK(path.filename().string().ends_with("-" + run.id));
+    runs[run.id] = run;
+  }
+  REQUIRE(runs.size() == 3);
+  const auto& first = runs.at("mine");
+  CHECK((std::vector{first.project, first.entity, first.name, first.group, first.job_type, first.notes} ==
+         std::vector<std::string>{"p", "e", "n", "g", "j", "o"}));
+  CHECK((first.tags == std::vector<std::string>{"a", "b", "c"}));
+  CHECK(runs.at("other").project == "another");
+  CHECK(runs.at("other").entity == "e");
+  CHECK(runs.at("other").name == "of the arguments");
+  CHECK((runs.at("other").tags == std::vector<std::string>{"x"}));
+  CHECK(runs.at("third").name == "of the options");
+}
+
+TEST_CASE("runs lie in .wandb where that is there, and ~ is the home folder") {
+  const toy::Folder folder;
+  const std::string home = folder;
+  const std::string before = std::getenv("HOME") ? std::getenv("HOME") : "";
+  ::setenv("HOME", home.c_str(), 1);
+  {
+    const toy::WandbVariables variables(std::map<std::string, std::string>{{"WANDB_DIR", "~/of mine"}});
+    std::filesystem::create_directories(folder / "of mine/.wandb");
+    Trainer(toy::options(arguments(folder)), Odd{}, WandbCallback{}).train();
+  }
+  ::setenv("HOME", before.c_str(), 1);
+  CHECK(toy::names_in(folder / "of mine") == toy::Names{".wandb"});
+  CHECK(toy::names_in(folder / "of mine/.wandb").size() == 2);  // the run, and the link to the latest
+}
+
+TEST_CASE("what is switched off writes nothing, and an old switch is told of") {
+  const toy::Folder folder;
+  for (const auto& variables : {std::map<std::string, std::string>{{"WANDB_MODE", "disabled"}},
+                                std::map<std::string, std::string>{{"WANDB_DISABLED", "YES"}}}) {
+    const toy::WandbVariables now(variables);
+    CHECK_FALSE(WandbCallback::is_available());
+    auto args = arguments(folder);
+    args.log_level = etude::LogLevel::warning;
+    WandbCallback callback;
+    callback.dir = folder;
+    const auto told = toy::printed(
+        [&] {
+          Trainer trainer(toy::options(args), Odd{}, callback);
+          trainer.evaluate();
+          trainer.train();
+        },
+        STDERR_FILENO);
+    CHECK(toy::contains(told, "WANDB_DISABLED") == variables.contains("WANDB_DISABLED"));
+    CHECK(toy::names_in(folder / "").empty());
+  }
+  const toy::WandbVariables none;
+  CHECK(WandbCallback::is_available());
+}
+
+TEST_CASE("who asks for online is told how the run is uploaded") {
+  const toy::Folder folder;
+  const toy::WandbVariables variables(std::map<std::string, std::string>{{"WANDB_API_KEY", "0123456789"}});
+  auto args = arguments(folder);
+  args.log_level = etude::LogLevel::warning;
+  auto callback = in(folder);
+  for (const std::string mode : {"offline", "online", ""}) {
+    callback.mode = mode;
+    const auto told =
+        toy::printed([&] { Trainer(toy::options(args), Odd{}, callback).train(); }, STDERR_FILENO);
+    CHECK(toy::contains(told, "`wandb sync ") == (mode != "offline"));
+    CHECK_FALSE(toy::contains(told, "0123456789"));
+  }
+}
+
+TEST_CASE("wrong options are refused when training begins, by name") {
+  const toy::Folder folder;
+  const toy::WandbVariables none;
+  const auto fault = [&](auto change) {
+    auto callback = in(folder);
+    change(callback);
+    return toy::fault_of<etude::ArgumentError>(
+        [&] { Trainer(toy::options(arguments(folder)), Odd{}, callback).train(); });
+  };
+  CHECK(fault([](auto& c) { c.mode = "maybe"; }) ==
+        "mode is 'maybe': must be one of online, offline, disabled, shared, dryrun");
+  CHECK(toy::contains(fault([](auto& c) { c.log_model = "all"; }), "log_model is 'all': must be one of end"));
+  CHECK(toy::contains(fault([](auto& c) { c.watch = "yes"; }), "watch is 'yes': must be one of gradients"));
+  CHECK(toy::contains(fault([](auto& c) { c.resume = "x"; }), "resume is 'x': must be one of allow, must"));
+  CHECK(toy::contains(fault([](auto& c) { c.id = "a/b"; }), "id is 'a/b'"));
+  CHECK(toy::contains(fault([](auto& c) { c.project = "a/b"; }), "project is 'a/b'"));
+  toy::write_text(folder / "file", "");
+  CHECK(toy::contains(fault([&](auto& c) { c.dir = folder / "file"; }), "dir: must be a folder"));
+  CHECK(toy::names_in(folder / "") == toy::Names{"file"});
+}
+
+TEST_CASE("variables that Hugging Face's callback only warns of are warned of") {
+  const toy::Folder folder;
+  const toy::WandbVariables variables({{"WANDB_LOG_MODEL", "often"}, {"WANDB_WATCH", "tv"}});
+  auto args = arguments(folder);
+  args.log_level = etude::LogLevel::warning;
+  const auto told =
+      toy::printed([&] { Trainer(toy::options(args), Odd{}, in(folder)).train(); }, STDERR_FILENO);
+  CHECK(toy::contains(told, "WANDB_LOG_MODEL is 'often', which is taken as false"));
+  CHECK(toy::contains(told, "WANDB_WATCH is 'tv', which is taken as false"));
+}
+
+}  // namespace

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <limits>
+#include <stdexcept>
+
+#include "common/toy.hpp"
+#include "etude/integrations/wandb.hpp"
+
+namespace toy::wandb {
+
+inline etude::TrainingArguments arguments(const Folder& folder) {
+  auto args = toy::arguments();
+  args.output_dir = folder / "out";
+  args.num_train_epochs = 2;
+  args.logging_strategy = etude::IntervalStrategy::steps;
+  args.logging_steps = 1;
+  return args;
+}
+
+/// Logs numbers that aren't finite, and throws where it is told to.
+struct Odd {
+  int fail_at = -1;
+  bool badly_named = false;  ///< One of them has a name that isn't UTF-8.
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step == 2) {
+      e.log("nan", std::numeric_limits<double>::quiet_NaN());
+      e.log("minus_inf", -std::numeric_limits<double>::infinity());
+      if (badly_named) e.log("a \"name\"\xFF", 1);
+    }
+    if (e.state.global_step == fail_at) throw std::runtime_error("on purpose");
+  }
+};
+
+using Trainer = etude::Trainer<Odd, etude::WandbCallback>;
+
+/// Options of a run in the folder.
+inline etude::WandbCallback in(const Folder& folder) {
+  etude::WandbCallback callback;
+  callback.mode = "offline";
+  callback.dir = folder;
+  return callback;
+}
+
+}  // namespace toy::wandb
