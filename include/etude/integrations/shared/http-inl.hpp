@@ -193,8 +193,7 @@ ETUDE_INLINE std::vector<std::string> HttpClient::secrets() const {
   return found;
 }
 
-ETUDE_INLINE HttpResponse HttpClient::expect(const HttpRequest& request) {
-  auto response = send(request);
+ETUDE_INLINE HttpResponse HttpClient::checked(const HttpRequest& request, HttpResponse response) const {
   if (response.status >= 200 && response.status < 300) return response;
   // Servers repeat what they were sent.
   for (const auto& secret : secrets())
