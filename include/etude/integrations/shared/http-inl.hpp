@@ -113,7 +113,6 @@ ETUDE_INLINE HttpResponse HttpClient::send(const HttpRequest& request) {
 
   HttpResponse response;
   set(CURLOPT_URL, request.url.c_str());
-  set(CURLOPT_PROTOCOLS, CURLPROTO_HTTP | CURLPROTO_HTTPS);
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_USERAGENT, "etude");
   set(CURLOPT_CONNECTTIMEOUT, 10L);
