@@ -136,7 +136,9 @@ TEST_CASE(
   for (int run = 1; run <= 2; ++run) {
     const auto outbox = outbox_to(server, options_in(folder));
     put(*outbox, 100 * run, 100 * run + 9);
-    CHECK(!outbox->drain(10s));  // at once: it knows that nobody is there
+    const auto begun = std::chrono::steady_clock::now();
+    CHECK(!outbox->drain(1h));  // an attempt is enough to know that nobody is there
+    CHECK(std::chrono::steady_clock::now() - begun < 30s);
     CHECK(outbox->counts() == Outbox::Counts{0, 10 * run, 0});
   }
   server.set_up(true);
