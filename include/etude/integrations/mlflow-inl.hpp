@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "etude/checkpoint/file_system.hpp"
 #include "etude/integrations/mlflow.hpp"
 #include "etude/integrations/mlflow/run.hpp"
 #include "etude/integrations/mlflow/session.hpp"
@@ -19,6 +18,10 @@ ETUDE_INLINE bool MLflowCallback::is_available() {
          !detail::environment_says("DISABLE_MLFLOW_INTEGRATION");
 }
 
+ETUDE_INLINE bool MLflowCallback::sends_checkpoints() const {
+  return log_artifacts.value_or(detail::environment_says("HF_MLFLOW_LOG_ARTIFACTS"));
+}
+
 ETUDE_INLINE std::unique_ptr<detail::MLflowRun> MLflowCallback::open(const Context& e, bool resumes) {
   if (detail::environment_says("DISABLE_MLFLOW_INTEGRATION")) {
     message(e.args, LogLevel::info, "MLflowCallback: DISABLE_MLFLOW_INTEGRATION turns it off");
@@ -28,7 +31,7 @@ ETUDE_INLINE std::unique_ptr<detail::MLflowRun> MLflowCallback::open(const Conte
   options.http = detail::mlflow_http_options();
   options.address = detail::mlflow_address(tracking_uri, options.http);
   options.spool_directory = detail::spool_directory(spool_directory);
-  options.drain_seconds = drain_seconds;
+  options.drain_seconds = drain_seconds.value_or(sends_checkpoints() ? 600 : 10);
   options.experiment_name = detail::option_or_environment(experiment_name, "MLFLOW_EXPERIMENT_NAME");
   options.experiment_id = detail::option_or_environment(experiment_id, "MLFLOW_EXPERIMENT_ID");
   options.attach_to = detail::option_or_environment(run_id, "MLFLOW_RUN_ID");
@@ -41,12 +44,7 @@ ETUDE_INLINE std::unique_ptr<detail::MLflowRun> MLflowCallback::open(const Conte
             "MLflowCallback: MLFLOW_NESTED_RUN is set, and the run isn't nested: parent_run_id or "
             "MLFLOW_PARENT_RUN_ID has to say in which");
 
-  detail::check_mlflow_ids(options);
-  if (!resumes) run_key = attached_to = "";
-  if (run_key.empty()) run_key = detail::random_name();
-  if (options.attach_to.empty()) options.attach_to = attached_to;
-  attached_to = options.attach_to;
-  options.key = run_key;
+  detail::identify_mlflow_run(options, run_key, attached_to, resumes);
   if (options.experiment_name.empty() && options.experiment_id.empty()) options.experiment_id = "0";
 
   auto run = std::make_unique<detail::MLflowRun>(std::move(options), e.args);

@@ -54,7 +54,8 @@ struct MLflowCallback {
        "only the first so many parameters; -1 is all, unset is MLFLOW_MAX_LOG_PARAMS"),
       (std::optional<bool>, log_artifacts, "send checkpoints; unset is HF_MLFLOW_LOG_ARTIFACTS"),
       (std::string, spool_directory, "empty is ETUDE_SPOOL_DIR, or .etude-spool", ""),
-      (double, drain_seconds, "the longest wait for the server at the end", 30.0),
+      (std::optional<double>, drain_seconds,
+       "the longest wait for the server at the end; unset is 10, or 600 where checkpoints are sent"),
       (std::string, run_key, "by which the run is found again: its tag etude.run"),
       (std::string, attached_to, "the run of the server that it goes on with, if that was asked for"));
 
@@ -77,6 +78,7 @@ struct MLflowCallback {
   detail::NotCopied<detail::MLflowSession> session = {};  ///< What is open.
 
  private:
+  bool sends_checkpoints() const;
   std::unique_ptr<detail::MLflowRun> open(const Context& e, bool resumes);
 };
 

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "etude/checkpoint/file_system.hpp"
 #include "etude/error.hpp"
 #include "etude/integrations/mlflow/run.hpp"
 #include "etude/integrations/mlflow/source.hpp"
@@ -197,13 +198,14 @@ ETUDE_INLINE std::vector<std::pair<std::string, nlohmann::ordered_json>> members
   return list;
 }
 
-ETUDE_INLINE void check_mlflow_ids(const MLflowRunOptions& options) {
+namespace mlflow {
+
+inline void check_ids(const MLflowRunOptions& options) {
   auto http = options.http;
   http.timeout = std::chrono::seconds(1);
   try {
     MLflowClient client(options.address, std::move(http), options.tokens);
     if (options.attach_to.empty()) {
-      if (options.experiment_id.empty()) return;
       const auto experiment = client.experiment(options.experiment_id);
       if (!experiment || experiment->is_deleted)
         throw ArgumentError(fmt::format("experiment_id (MLFLOW_EXPERIMENT_ID) is '{}': {} there",
@@ -232,6 +234,18 @@ ETUDE_INLINE void check_mlflow_ids(const MLflowRunOptions& options) {
     // Whoever sends will find out.
   } catch (const Refused&) {
   }
+}
+
+}  // namespace mlflow
+
+ETUDE_INLINE void identify_mlflow_run(MLflowRunOptions& options, std::string& run_key,
+                                      std::string& attached_to, bool resumes) {
+  if (!options.attach_to.empty() || !options.experiment_id.empty()) mlflow::check_ids(options);
+  if (!resumes) run_key = attached_to = "";
+  if (run_key.empty()) run_key = random_name();
+  if (options.attach_to.empty()) options.attach_to = attached_to;
+  attached_to = options.attach_to;
+  options.key = run_key;
 }
 
 }  // namespace etude::detail

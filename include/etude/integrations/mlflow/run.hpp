@@ -28,7 +28,7 @@ struct MLflowRunOptions {
   HttpOptions http = {};
   std::shared_ptr<TokenSource> tokens = nullptr;
   std::filesystem::path spool_directory = {};
-  double drain_seconds = 30;
+  double drain_seconds = 10;
 
   std::string key = {};        ///< By which the run is found again.
   std::string attach_to = {};  ///< A run of the server, instead of one that is made.
@@ -80,9 +80,11 @@ class MLflowRun {
 /// What log_params takes, of the members of an object.
 std::vector<std::pair<std::string, nlohmann::ordered_json>> members(const nlohmann::ordered_json& values);
 
-/// Throws ArgumentError for a run or an experiment that a person has named by its id and that isn't there, or
-/// don't belong together, if the server says so at once.
-void check_mlflow_ids(const MLflowRunOptions& options);
+/// Says which run it is: the one of `run_key` or `attached_to`, which a training that goes on has from its
+/// checkpoint, or a new one. Throws ArgumentError for a run or an experiment that a person has named by its
+/// id and that isn't there, or don't belong together, if the server says so at once.
+void identify_mlflow_run(MLflowRunOptions& options, std::string& run_key, std::string& attached_to,
+                         bool resumes);
 
 }  // namespace etude::detail
 

@@ -50,7 +50,9 @@ inline std::filesystem::path readable_file(const char* variable) {
   return *path;
 }
 
-inline std::optional<std::int64_t> count_in(const char* variable) {
+}  // namespace mlflow
+
+ETUDE_INLINE std::optional<std::int64_t> mlflow_count(const char* variable) {
   const auto text = environment(variable);
   if (!text) return std::nullopt;
   const auto count = read_number<std::int64_t>(*text);
@@ -58,8 +60,6 @@ inline std::optional<std::int64_t> count_in(const char* variable) {
     throw ArgumentError(fmt::format("{} is '{}': must be a whole number, at least 0", variable, *text));
   return count;
 }
-
-}  // namespace mlflow
 
 ETUDE_INLINE HttpOptions mlflow_http_options() {
   HttpOptions http;
@@ -80,7 +80,7 @@ ETUDE_INLINE HttpOptions mlflow_http_options() {
       throw ArgumentError("MLFLOW_WORKSPACE has a space or another sign that no name of a workspace has");
     http.secret_headers.push_back("X-MLFLOW-WORKSPACE: " + *workspace);
   }
-  if (const auto timeout = mlflow::count_in("MLFLOW_HTTP_REQUEST_TIMEOUT")) {
+  if (const auto timeout = mlflow_count("MLFLOW_HTTP_REQUEST_TIMEOUT")) {
     if (*timeout < 1 || *timeout > 86400)
       throw ArgumentError(
           fmt::format("MLFLOW_HTTP_REQUEST_TIMEOUT is {}: must be from 1 to 86400 seconds", *timeout));
@@ -104,7 +104,7 @@ ETUDE_INLINE std::map<std::string, std::string> mlflow_tags(const std::map<std::
 ETUDE_INLINE std::int64_t mlflow_max_params(std::optional<std::int64_t> given) {
   if (given && *given < -1)
     throw ArgumentError(fmt::format("max_log_params is {}: must be at least 0, or -1 for all", *given));
-  return given ? *given : mlflow::count_in("MLFLOW_MAX_LOG_PARAMS").value_or(-1);
+  return given ? *given : mlflow_count("MLFLOW_MAX_LOG_PARAMS").value_or(-1);
 }
 
 ETUDE_INLINE std::string mlflow_address(const std::string& given, HttpOptions& http,

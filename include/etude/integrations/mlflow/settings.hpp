@@ -26,6 +26,9 @@ std::int64_t mlflow_max_params(std::optional<std::int64_t> given);
 /// MLFLOW_TRACKING_URI. `instead_of` is a scheme that stands for https, such as azureml.
 std::string mlflow_address(const std::string& given, HttpOptions& http, const std::string& instead_of = "");
 
+/// The whole number, at least 0, of a variable, if it is set.
+std::optional<std::int64_t> mlflow_count(const char* variable);
+
 /// Whether MLFLOW_TRACKING_URI has one of these schemes.
 bool mlflow_uri_begins(std::initializer_list<const char*> schemes);
 
