@@ -114,6 +114,7 @@ ETUDE_INLINE HttpResponse HttpClient::send(const HttpRequest& request) {
   HttpResponse response;
   set(CURLOPT_URL, request.url.c_str());
   set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_FRESH_CONNECT, request.once ? 1L : 0L);
   set(CURLOPT_USERAGENT, "etude");
   set(CURLOPT_CONNECTTIMEOUT, 10L);
   // Of a file's time nothing is known but that it has to get on.
