@@ -152,11 +152,12 @@ ETUDE_INLINE nlohmann::json MLflowClient::get(const std::string& method, const s
   return call({.method = "GET", .url = fmt::format("{}{}{}?{}", address_, mlflow::api, method, query)});
 }
 
-ETUDE_INLINE nlohmann::json MLflowClient::post(const std::string& method,
-                                               const nlohmann::ordered_json& body) {
+ETUDE_INLINE nlohmann::json MLflowClient::post(const std::string& method, const nlohmann::ordered_json& body,
+                                               bool once) {
   return call({.method = "POST",
                .url = fmt::format("{}{}{}", address_, mlflow::api, method),
-               .body = body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)});
+               .body = body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
+               .once = once});
 }
 
 ETUDE_INLINE std::optional<MLflowExperiment> MLflowClient::experiment(const std::string& id) {
@@ -211,7 +212,7 @@ ETUDE_INLINE std::optional<MLflowRunFacts> MLflowClient::run_with_tag(const std:
 }
 
 ETUDE_INLINE MLflowRunFacts MLflowClient::create_run(const nlohmann::ordered_json& body) {
-  return mlflow::run_facts(post("runs/create", body));
+  return mlflow::run_facts(post("runs/create", body, true));
 }
 
 ETUDE_INLINE void MLflowClient::set_status(const std::string& run_id, const std::string& status,

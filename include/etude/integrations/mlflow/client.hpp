@@ -70,7 +70,7 @@ class MLflowClient {
 
  private:
   nlohmann::json get(const std::string& method, const std::string& query);
-  nlohmann::json post(const std::string& method, const nlohmann::ordered_json& body);
+  nlohmann::json post(const std::string& method, const nlohmann::ordered_json& body, bool once = false);
   nlohmann::json call(const HttpRequest& request);
   HttpResponse ask(const HttpRequest& request);
 

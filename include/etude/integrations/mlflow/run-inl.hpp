@@ -159,14 +159,15 @@ ETUDE_INLINE void MLflowRun::end(std::string_view status) {
   tell_counts();
 }
 
-// A server that answers is waited for; one that doesn't, for a moment.
+// A server that answers is waited for; one that never did, for a moment.
 ETUDE_INLINE void MLflowRun::send_rest() {
   using namespace std::chrono;
-  constexpr milliseconds slice(200), silence(1000);
+  constexpr milliseconds slice(200);
   const auto end = steady_clock::now() + duration<double>(options_.drain_seconds);
   for (auto now = steady_clock::now(); now < end; now = steady_clock::now()) {
     const auto at_most = std::min(slice, duration_cast<milliseconds>(end - now) + milliseconds(1));
-    if (outbox_.drain(at_most) || steady_clock::now() - now < at_most || report_->silence() > silence) break;
+    if (outbox_.drain(at_most) || steady_clock::now() - now < at_most) break;
+    if (report_->silence() > seconds(report_->is_alive() ? 5 : 1)) break;
   }
   tell_faults();
 }

@@ -61,6 +61,11 @@ ETUDE_INLINE std::string MLflowReport::page() const {
 
 ETUDE_INLINE void MLflowReport::ask(bool for_a_file) { asked_ = for_a_file ? 0 : mlflow::now_in_ms(); }
 
+ETUDE_INLINE void MLflowReport::answered(bool well) {
+  asked_ = 0;
+  if (well) is_alive_ = true;
+}
+
 ETUDE_INLINE std::chrono::milliseconds MLflowReport::silence() const {
   const auto asked = asked_.load();
   return std::chrono::milliseconds(asked == 0 ? 0 : mlflow::now_in_ms() - asked);
@@ -84,11 +89,14 @@ ETUDE_INLINE void MLflowSender::idle() { client_.keep_fresh(); }
 ETUDE_INLINE std::size_t MLflowSender::send(std::span<const Json> entries) {
   struct Asking {
     MLflowReport& report;
-    ~Asking() { report.answered(); }
+    bool well = false;
+    ~Asking() { report.answered(well); }
   } asking{*report_};
   try {
     report_->ask(entries.front().value("do", "") == "file");
-    return send_next(entries);
+    const auto count = send_next(entries);
+    asking.well = true;
+    return count;
   } catch (const nlohmann::json::exception&) {
     throw Refused("an entry isn't as we write them");
   } catch (const ArgumentError& error) {

@@ -29,13 +29,16 @@ class MLflowReport {
   /// For how long the server has let us wait for an answer. A file's way takes its time.
   std::chrono::milliseconds silence() const;
   void ask(bool for_a_file);
-  void answered() { asked_ = 0; }
+  void answered(bool well);
+  /// Whether it has ever answered as it should.
+  bool is_alive() const { return is_alive_; }
 
  private:
   mutable std::mutex mutex_;
   std::vector<std::string> notes_;
   std::string page_;
   std::atomic<std::int64_t> asked_ = 0;  // when, in milliseconds
+  std::atomic<bool> is_alive_ = false;
 };
 
 /// Sends the entries that MLflowRun writes: first the "run", which is found or made, and then what it logs.
