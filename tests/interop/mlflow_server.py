@@ -13,7 +13,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.parse
 
 HERE = tempfile.TemporaryDirectory()
 for name in list(os.environ):

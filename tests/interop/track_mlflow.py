@@ -8,7 +8,6 @@ import glob
 import hashlib
 import os
 import re
-import socket
 import sys
 import threading
 import time
@@ -185,7 +184,7 @@ def down_at_start(server, client):
     same(os.stat(spool).st_mode & 0o777, 0o700, "who may read the spool")
 
     proxy = Proxy(server)
-    proxy.server.socket.close  # its port is another: the target of the spool is an address
+    # As if the server were back: its port is one that was free.
     lines = open(f"{spool}/run.json", encoding="utf-8").read()
     open(f"{spool}/run.json", "w", encoding="utf-8").write(lines.replace(proxied, proxy.address))
     second = place.train(proxy.address, "--max_steps", "1").end()
