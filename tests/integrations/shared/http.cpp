@@ -120,6 +120,11 @@ TEST_CASE("a server that repeats credentials doesn't get them into a message") {
   HttpClient bearer({.bearer = "t0ken"}), header({.secret_headers = {"Comet-Sdk-Api: k3y"}});
   CHECK(toy::contains(toy::fault_of<Refused>([&] { bearer.expect({.url = server / "400"}); }),
                       "not with Bearer ***"));
+  for (const std::string password : {"l:ove", "l:ov", "l:o"}) {
+    HttpClient basic({.user = "ada", .password = password});
+    CHECK(toy::contains(toy::fault_of<Refused>([&] { basic.expect({.url = server / "400"}); }),
+                        "not with Basic ***"));
+  }
   CHECK(
       toy::contains(toy::fault_of<Refused>([&] { header.expect({.url = server / "400"}); }), "not with ***"));
 }

@@ -79,6 +79,19 @@ inline std::size_t read_file(char* to, std::size_t size, std::size_t count, void
   return std::fread(to, 1, size * count, static_cast<std::FILE*>(file));
 }
 
+inline std::string base64(std::string_view bytes) {
+  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    unsigned group = 0;
+    for (std::size_t j = i; j < i + 3; ++j)
+      group = group << 8 | (j < bytes.size() ? static_cast<unsigned char>(bytes[j]) : 0u);
+    for (std::size_t j = 0; j < 4; ++j)
+      text += i + j <= bytes.size() ? digits[group >> (18 - 6 * j) & 63] : '=';
+  }
+  return text;
+}
+
 struct FreeUrl {
   void operator()(CURLU* url) const { curl_url_cleanup(url); }
 };
@@ -114,6 +127,7 @@ ETUDE_INLINE HttpResponse HttpClient::send(const HttpRequest& request) {
   HttpResponse response;
   set(CURLOPT_URL, request.url.c_str());
   set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_FRESH_CONNECT, request.once ? 1L : 0L);
   set(CURLOPT_USERAGENT, "etude");
   set(CURLOPT_CONNECTTIMEOUT, 10L);
   // Of a file's time nothing is known but that it has to get on.
@@ -186,6 +200,7 @@ ETUDE_INLINE std::vector<std::string> HttpClient::secrets() const {
     if (!secret.empty() && secret.find_first_not_of('*') != secret.npos) found.push_back(secret);
   };
   add(options_.password);
+  if (!options_.user.empty()) add(http::base64(options_.user + ':' + options_.password));
   add(options_.bearer);
   for (const auto& header : options_.secret_headers)
     if (const auto colon = header.find(": "); colon != header.npos) add(header.substr(colon + 2));

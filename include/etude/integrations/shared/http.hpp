@@ -33,6 +33,8 @@ struct HttpRequest {
   std::filesystem::path file = {};  ///< Sent as the body, read as it goes.
   /// The file as a field of this name of a form, as browsers send one, instead.
   std::string form_field = {};
+  /// Must not arrive twice: on a connection that was kept open libcurl sends again what got no answer.
+  bool once = false;
 };
 
 struct HttpResponse {

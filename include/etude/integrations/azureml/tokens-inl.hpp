@@ -1,0 +1,60 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "etude/integrations/azureml/tokens.hpp"
+#include "etude/integrations/mlflow/settings.hpp"
+#include "etude/integrations/shared/outbox.hpp"
+
+namespace etude::detail {
+
+ETUDE_INLINE AzureMLTokens::AzureMLTokens(std::string url, std::chrono::seconds interval)
+    : url_(std::move(url)),
+      interval_(interval),
+      pause_(interval),
+      next_(std::chrono::steady_clock::now() + interval) {}
+
+ETUDE_INLINE std::optional<std::string> AzureMLTokens::renewed(HttpClient& http, bool is_refused) {
+  const auto now = std::chrono::steady_clock::now();
+  if (url_.empty() || (now < next_ && !is_refused)) return std::nullopt;
+  next_ = now + interval_;
+  try {
+    const auto response = http.send({.method = "GET", .url = url_});
+    const auto answer = nlohmann::json::parse(response.body, nullptr, false);
+    if (response.status == 200 && answer.is_object() && answer.contains("token") &&
+        answer["token"].is_string()) {
+      pause_ = interval_;
+      return answer["token"].get<std::string>();
+    }
+    if (response.status == 429) pause_ = std::min(2 * pause_, std::chrono::seconds(600));
+    next_ = now + std::max(pause_, response.retry_after.value_or(pause_));
+  } catch (const Unreachable&) {
+    // The one that there is may still do.
+  }
+  return std::nullopt;
+}
+
+ETUDE_INLINE std::string azureml_token_url(const std::string& address, const std::string& experiment_id,
+                                           const std::string& run_id) {
+  constexpr std::string_view mlflow = "/mlflow/v";
+  const auto begin = address.find(mlflow);
+  if (begin == address.npos || experiment_id.empty() || run_id.empty()) return "";
+  const auto end = std::min(address.find('/', begin + mlflow.size()), address.size());
+  return fmt::format("{}/history/v1.0{}/experimentids/{}/runs/{}/token", address.substr(0, begin),
+                     address.substr(end), url_escaped(experiment_id), url_escaped(run_id));
+}
+
+ETUDE_INLINE std::chrono::seconds azureml_refresh_interval() {
+  for (const char* name : {"MLFLOW_AML_TOKEN_REFRESH_INTERVAL", "MLFLOW_TOKEN_REFRESH_INTERVAL_SECONDS"})
+    if (const auto seconds = mlflow_count(name))
+      return std::chrono::seconds(std::max<std::int64_t>(*seconds, 1));
+  return std::chrono::seconds(30);
+}
+
+}  // namespace etude::detail

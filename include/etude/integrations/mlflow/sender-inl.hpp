@@ -1,0 +1,258 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <utility>
+
+#include "etude/integrations/mlflow/sender.hpp"
+#include "etude/reflect/key_values.hpp"
+
+namespace etude::detail {
+namespace mlflow {
+
+/// Our tags of a run: its name here, and when the last of those who send to it began.
+inline constexpr const char *run_key = "etude.run", *begun = "etude.begun";
+inline constexpr std::size_t metrics_at_once = 1000, bytes_at_once = 900'000;
+
+inline std::int64_t now_in_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(steady_clock::now().time_since_epoch()).count();
+}
+
+inline std::string text(const nlohmann::ordered_json& json, const char* name) {
+  return json.value(name, std::string());
+}
+
+inline nlohmann::ordered_json tag(const std::string& key, const std::string& value) {
+  return {{"key", key}, {"value", value}};
+}
+
+/// Whether somebody who began later than the writer of `entry` sends to the run.
+inline bool is_outdated(const nlohmann::ordered_json& entry, const MLflowRunFacts& run) {
+  const auto tag = run.tags.find(begun);
+  const auto last = tag == run.tags.end() ? std::nullopt : read_number<std::int64_t>(tag->second);
+  return last && *last > entry.at("begun").get<std::int64_t>();
+}
+
+}  // namespace mlflow
+
+ETUDE_INLINE void MLflowReport::note(std::string what) {
+  const std::lock_guard lock(mutex_);
+  constexpr std::size_t at_most = 100;
+  if (notes_.size() < at_most) notes_.push_back(std::move(what));
+}
+
+ETUDE_INLINE std::vector<std::string> MLflowReport::take_notes() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(notes_, {});
+}
+
+ETUDE_INLINE void MLflowReport::set_run(std::string experiment_id, std::string run_id) {
+  const std::lock_guard lock(mutex_);
+  page_ = fmt::format("/#/experiments/{}/runs/{}", experiment_id, run_id);
+}
+
+ETUDE_INLINE std::string MLflowReport::page() const {
+  const std::lock_guard lock(mutex_);
+  return page_;
+}
+
+ETUDE_INLINE void MLflowReport::ask(bool for_a_file) { asked_ = for_a_file ? 0 : mlflow::now_in_ms(); }
+
+ETUDE_INLINE void MLflowReport::answered(bool well) {
+  asked_ = 0;
+  if (well) is_alive_ = true;
+}
+
+ETUDE_INLINE std::chrono::milliseconds MLflowReport::silence() const {
+  const auto asked = asked_.load();
+  return std::chrono::milliseconds(asked == 0 ? 0 : mlflow::now_in_ms() - asked);
+}
+
+ETUDE_INLINE MLflowSender::MLflowSender(MLflowClient client, const Spool& spool,
+                                        std::shared_ptr<MLflowReport> report)
+    : client_(std::move(client)), spool_(spool), report_(std::move(report)) {
+  const auto& memory = spool.memory();
+  run_id_ = mlflow::text(memory, "run_id");
+  experiment_id_ = mlflow::text(memory, "experiment_id");
+  artifact_uri_ = mlflow::text(memory, "artifact_uri");
+}
+
+ETUDE_INLINE nlohmann::ordered_json MLflowSender::memory() const {
+  return {{"run_id", run_id_}, {"experiment_id", experiment_id_}, {"artifact_uri", artifact_uri_}};
+}
+
+ETUDE_INLINE void MLflowSender::idle() { client_.keep_fresh(); }
+
+ETUDE_INLINE std::size_t MLflowSender::send(std::span<const Json> entries) {
+  struct Asking {
+    MLflowReport& report;
+    bool well = false;
+    ~Asking() { report.answered(well); }
+  } asking{*report_};
+  try {
+    report_->ask(entries.front().value("do", "") == "file");
+    const auto count = send_next(entries);
+    asking.well = true;
+    return count;
+  } catch (const nlohmann::json::exception&) {
+    throw Refused("an entry isn't as we write them");
+  } catch (const ArgumentError& error) {
+    throw Refused(error.what());
+  }
+}
+
+ETUDE_INLINE std::size_t MLflowSender::send_next(std::span<const Json> entries) {
+  const auto& entry = entries.front();
+  const auto what = mlflow::text(entry, "do");
+  if (what == "run") {
+    open(entry);
+    return 1;
+  }
+  if (run_id_.empty()) throw Refused("nothing says of which run they are", entries.size());
+  if (what == "metrics") return log_metrics(entries);
+  if (what == "params")
+    log_params(entry);
+  else if (what == "tags")
+    log_values("tags", entry.at("tags"));
+  else if (what == "file")
+    put_file(entry);
+  else if (what == "end")
+    end(entry);
+  else
+    throw Refused(fmt::format("there is no entry '{}'", what));
+  return 1;
+}
+
+ETUDE_INLINE std::string MLflowSender::experiment_id(const Json& entry) {
+  const auto id = mlflow::text(entry, "experiment_id"), name = mlflow::text(entry, "experiment_name");
+  const auto experiment =
+      name.empty() || !id.empty() ? client_.experiment(id) : client_.experiment_named(name);
+  const auto which = id.empty() ? fmt::format("'{}'", name) : id;
+  if (!experiment)
+    throw Unreachable(fmt::format("there is no experiment {}: all waits until there is", which));
+  if (experiment->is_deleted)
+    throw Unreachable(fmt::format("the experiment {} was deleted: all waits until it is restored", which));
+  return experiment->id;
+}
+
+ETUDE_INLINE MLflowRunFacts MLflowSender::find_or_create(const Json& entry) {
+  if (const auto id = mlflow::text(entry, "attach_to"); !id.empty()) {
+    if (auto run = client_.run(id); run && !run->is_deleted) return *run;
+    report_->note(fmt::format("there is no run {} on the server: another is made", id));
+  }
+  const auto experiment = experiment_id(entry);
+  const auto key = mlflow::text(entry, "key");
+  if (auto run = client_.run_with_tag(experiment, mlflow::run_key, key)) return *run;
+  auto tags = entry.at("tags");
+  tags.push_back(mlflow::tag(mlflow::run_key, key));
+  is_new_ = true;
+  return client_.create_run({{"experiment_id", experiment},
+                             {"user_id", mlflow::text(entry, "user")},
+                             {"run_name", mlflow::text(entry, "name")},
+                             {"start_time", entry.at("begun")},
+                             {"tags", std::move(tags)}});
+}
+
+// A run that isn't there loses all that is logged to it: so nothing is given up here.
+ETUDE_INLINE void MLflowSender::open(const Json& entry) try {
+  const auto run = find_or_create(entry);
+  run_id_ = run.id;
+  experiment_id_ = run.experiment_id;
+  artifact_uri_ = run.artifact_uri;
+  report_->set_run(experiment_id_, run_id_);
+  if (mlflow::is_outdated(entry, run)) return;
+  const auto begun = std::to_string(entry.at("begun").get<std::int64_t>());
+  log_values("tags", Json::array({mlflow::tag(mlflow::begun, begun)}));
+  if (!is_new_ && entry.at("ends").get<bool>()) client_.set_status(run_id_, "RUNNING", std::nullopt);
+} catch (const Refused& refused) {
+  throw Unreachable(refused.what());
+}
+
+ETUDE_INLINE MLflowRunFacts MLflowSender::living_run() {
+  auto run = client_.run(run_id_);
+  if (!run || run->is_deleted)
+    throw Refused(fmt::format("the run {} was deleted, and takes nothing more", run_id_));
+  return *run;
+}
+
+ETUDE_INLINE std::size_t MLflowSender::log_metrics(std::span<const Json> entries) {
+  auto values = Json::array();
+  std::size_t count = 0, bytes = 0, of_first = 0;
+  for (const auto& entry : entries) {
+    if (mlflow::text(entry, "do") != "metrics") break;
+    const auto& metrics = entry.at("metrics");
+    std::size_t size = 0;
+    for (const auto& metric : metrics)
+      size += metric.at(0).get_ref<const std::string&>().size() + 100;  // with the numbers and their names
+    if (count > 0 &&
+        (values.size() + metrics.size() > mlflow::metrics_at_once || bytes + size > mlflow::bytes_at_once))
+      break;
+    for (const auto& metric : metrics)
+      values.push_back({{"key", metric.at(0)},
+                        {"value", metric.at(1)},
+                        {"timestamp", entry.at("time")},
+                        {"step", entry.at("step")}});
+    if (++count == 1) of_first = values.size();
+    bytes += size;
+  }
+  try {
+    client_.log_batch(run_id_, "metrics", values);
+    return count;
+  } catch (const Refused&) {
+    living_run();
+  }
+  values.erase(values.begin() + static_cast<std::ptrdiff_t>(of_first), values.end());
+  log_one_by_one("metrics", values);
+  return 1;
+}
+
+ETUDE_INLINE void MLflowSender::log_params(const Json& entry) {
+  auto values = Json::array();
+  const auto known = is_new_ ? decltype(MLflowRunFacts::params)() : living_run().params;
+  std::vector<std::string> changed;
+  for (const auto& param : entry.at("params")) {
+    const auto there = known.find(mlflow::text(param, "key"));
+    if (there == known.end())
+      values.push_back(param);
+    else if (there->second != mlflow::text(param, "value"))
+      changed.push_back(there->first);
+  }
+  if (!changed.empty())
+    report_->note(
+        fmt::format("parameters of a run can't be changed, and these keep the value that they have: {}",
+                    fmt::join(changed, ", ")));
+  log_values("params", values);
+}
+
+ETUDE_INLINE void MLflowSender::log_values(const std::string& kind, const Json& values) {
+  if (values.empty()) return;
+  try {
+    return client_.log_batch(run_id_, kind, values);
+  } catch (const Refused&) {
+    living_run();
+  }
+  log_one_by_one(kind, values);
+}
+
+// One value that the server doesn't take makes it refuse all that came with it.
+ETUDE_INLINE void MLflowSender::log_one_by_one(const std::string& kind, const Json& values) {
+  for (const auto& value : values) try {
+      client_.log_batch(run_id_, kind, Json::array({value}));
+    } catch (const Refused& refused) {
+      report_->note(fmt::format("{} {} is left out: {}", kind, mlflow::text(value, "key"), refused.what()));
+    }
+}
+
+ETUDE_INLINE void MLflowSender::put_file(const Json& entry) {
+  client_.put_artifact(artifact_uri_, mlflow::text(entry, "path"), spool_.kept(mlflow::text(entry, "kept")));
+}
+
+ETUDE_INLINE void MLflowSender::end(const Json& entry) {
+  if (mlflow::is_outdated(entry, living_run())) return;
+  client_.set_status(run_id_, mlflow::text(entry, "status"), entry.at("time").get<std::int64_t>());
+}
+
+}  // namespace etude::detail

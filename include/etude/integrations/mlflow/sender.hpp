@@ -1,0 +1,80 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "etude/integrations/mlflow/client.hpp"
+#include "etude/integrations/shared/outbox.hpp"
+#include "etude/linkage.hpp"
+
+namespace etude::detail {
+
+/// What the thread that sends has to say to the training's.
+class MLflowReport {
+ public:
+  void note(std::string what);
+  std::vector<std::string> take_notes();
+
+  void set_run(std::string experiment_id, std::string run_id);
+  /// Of the run's page, below the server's address; empty while it isn't known.
+  std::string page() const;
+
+  /// For how long the server has let us wait for an answer. A file's way takes its time.
+  std::chrono::milliseconds silence() const;
+  void ask(bool for_a_file);
+  void answered(bool well);
+  /// Whether it has ever answered as it should.
+  bool is_alive() const { return is_alive_; }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::string> notes_;
+  std::string page_;
+  std::atomic<std::int64_t> asked_ = 0;  // when, in milliseconds
+  std::atomic<bool> is_alive_ = false;
+};
+
+/// Sends the entries that MLflowRun writes: first the "run", which is found or made, and then what it logs.
+class MLflowSender final : public Sender {
+ public:
+  MLflowSender(MLflowClient client, const Spool& spool, std::shared_ptr<MLflowReport> report);
+
+  ETUDE_INLINE std::size_t send(std::span<const nlohmann::ordered_json> entries) override;
+  ETUDE_INLINE nlohmann::ordered_json memory() const override;
+  ETUDE_INLINE void idle() override;
+
+ private:
+  using Json = nlohmann::ordered_json;
+
+  std::size_t send_next(std::span<const Json> entries);
+  void open(const Json& entry);
+  std::string experiment_id(const Json& entry);
+  MLflowRunFacts find_or_create(const Json& entry);
+  std::size_t log_metrics(std::span<const Json> entries);
+  void log_params(const Json& entry);
+  void log_values(const std::string& kind, const Json& values);
+  void log_one_by_one(const std::string& kind, const Json& values);
+  void put_file(const Json& entry);
+  void end(const Json& entry);
+  MLflowRunFacts living_run();
+
+  MLflowClient client_;
+  const Spool& spool_;
+  std::shared_ptr<MLflowReport> report_;
+  std::string run_id_, experiment_id_, artifact_uri_;
+  bool is_new_ = false;  // nobody else has logged to it
+};
+
+}  // namespace etude::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/integrations/mlflow/sender-inl.hpp"
+#endif

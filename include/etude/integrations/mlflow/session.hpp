@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "etude/events.hpp"
+#include "etude/integrations/mlflow/run.hpp"
+
+namespace etude::detail {
+
+/// The run that a callback has open, from event to event: begun where training begins, or with the first log
+/// of an evaluation before that; ended with the training, and open for logs that follow.
+class MLflowSession {
+ public:
+  /// Makes the run, of a training that goes on (`resumes`) or begins; null if there is to be none.
+  using Open = std::function<std::unique_ptr<MLflowRun>(const Context& e, bool resumes)>;
+
+  void begin(const TrainBegin& e, const Open& open);
+  void log(const Context& e, const Metrics& metrics, const Open& open);
+  void save(const Save& e);
+  void stop(const Stop& e);
+  void fail();
+  void end();
+
+ private:
+  std::unique_ptr<MLflowRun> run_;
+  bool is_training_ = false, has_trained_ = false, has_failed_ = false, was_killed_ = false;
+};
+
+}  // namespace etude::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/integrations/mlflow/session-inl.hpp"
+#endif

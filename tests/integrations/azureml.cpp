@@ -1,0 +1,127 @@
+#include "etude/integrations/azureml.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/fault_of.hpp"
+#include "common/mlflow_server.hpp"
+#include "common/printed.hpp"
+#include "common/toy.hpp"
+#include "etude/integrations/azureml/tokens.hpp"
+#include "etude/testing/laws.hpp"
+
+namespace {
+
+using etude::AzureMLCallback;
+
+const std::string workspace = "/mlflow/v1.0/subscriptions/s/workspaces/w";
+const std::string tokens = "/history/v1.0/subscriptions/s/workspaces/w/experimentids/e/runs/given/token";
+
+etude::TrainingArguments arguments(const toy::Folder& folder) {
+  auto args = toy::arguments();
+  args.output_dir = folder / "out";
+  args.logging_strategy = etude::IntervalStrategy::steps;
+  args.logging_steps = 1;
+  return args;
+}
+
+using Trainer = etude::Trainer<AzureMLCallback>;
+
+TEST_CASE("in a job it logs metrics to the job's run, renews the token, and leaves the end to the platform") {
+  const toy::Folder folder;
+  toy::MLflowServer server(workspace);
+  int renewed = 0;
+  server.before = [&](const auto& call, httplib::Response& response) {
+    if (call.method == tokens) {
+      ++renewed;
+      response.set_content(R"({"token": "second"})", "application/json");
+      return true;
+    }
+    if (call.authorization != "Bearer second") {
+      response.status = 401;
+      return true;
+    }
+    if (call.method.starts_with("runs/get")) {
+      response.set_content(R"({"run": {"info": {"run_id": "given", "experiment_id": "e"}}})",
+                           "application/json");
+      return true;
+    }
+    return false;
+  };
+  const toy::Variable uri("MLFLOW_TRACKING_URI", server.address() + "?query=1"),
+      token("AZUREML_RUN_TOKEN", "first"), run("MLFLOW_RUN_ID", "given"),
+      experiment("MLFLOW_EXPERIMENT_ID", "e"), artifacts("HF_MLFLOW_LOG_ARTIFACTS", "1"),
+      user("MLFLOW_TRACKING_USERNAME", "ada"), password("MLFLOW_TRACKING_PASSWORD", "x");
+  auto args = arguments(folder);
+  args.log_level = etude::LogLevel::warning;
+  const auto told = toy::printed(
+      [&] { Trainer(toy::options(args), AzureMLCallback{.spool_directory = folder / "spool"}).train(); },
+      STDERR_FILENO);
+  CHECK(toy::contains(told, "checkpoints aren't sent"));
+  CHECK_FALSE(toy::contains(told, "401"));
+  CHECK(renewed >= 1);
+  int losses = 0;
+  for (const auto& metric : server.logged("metrics"))
+    if (metric["key"] == "loss") CHECK(metric["step"] == ++losses);
+  CHECK(losses == 2);
+  for (const auto* never : {"runs/create", "runs/update"}) CHECK(server.calls(never).empty());
+  CHECK(server.logged("params").empty());
+}
+
+TEST_CASE("elsewhere it makes a run of the experiment, and ends it") {
+  const toy::Folder folder;
+  toy::MLflowServer server(workspace);
+  const toy::Variable token("MLFLOW_TRACKING_TOKEN", "t");
+  Trainer(toy::options(arguments(folder)),
+          AzureMLCallback{
+              .tracking_uri = server.address(), .log_params = true, .spool_directory = folder / "spool"})
+      .train();
+  CHECK(server.calls("experiments/get-by-name").size() == 1);
+  CHECK(server.calls("runs/create").at(0).body["experiment_id"] == "7");
+  CHECK(server.calls("runs/update").at(0).body["status"] == "FINISHED");
+  CHECK(server.logged("params").size() == etude::field_names<etude::TrainingArguments>().size());
+}
+
+TEST_CASE("where a job's tokens are") {
+  using etude::detail::azureml_token_url;
+  CHECK(azureml_token_url("https://a.ms/mlflow/v2.0/subscriptions/s", "e 1", "r") ==
+        "https://a.ms/history/v1.0/subscriptions/s/experimentids/e%201/runs/r/token");
+  CHECK(azureml_token_url("https://a.ms", "e", "r") == "");
+  CHECK(azureml_token_url("https://a.ms/mlflow/v1.0/x", "", "r") == "");
+}
+
+TEST_CASE("an address of another kind, or no token, is told where training begins") {
+  const toy::Folder folder;
+  const auto fault = [&](const std::string& uri) {
+    Trainer trainer(toy::options(arguments(folder)),
+                    AzureMLCallback{.tracking_uri = uri, .spool_directory = folder / "spool"});
+    return toy::fault_of<etude::ArgumentError>([&] { trainer.train(); });
+  };
+  CHECK(toy::contains(fault("azureml://127.0.0.1:1/mlflow/v1.0/x"),
+                      "MLFLOW_TRACKING_TOKEN nor AZUREML_RUN_TOKEN"));
+  CHECK(toy::contains(fault("databricks"), "azureml://, http:// or https://"));
+  const toy::Variable interval("MLFLOW_AML_TOKEN_REFRESH_INTERVAL", "soon"),
+      token("MLFLOW_TRACKING_TOKEN", "t");
+  CHECK(toy::contains(fault("azureml://127.0.0.1:1/mlflow/v1.0/x"),
+                      "MLFLOW_AML_TOKEN_REFRESH_INTERVAL is 'soon'"));
+}
+
+TEST_CASE("report_to=all takes it where there is a workspace's address") {
+  CHECK_FALSE(AzureMLCallback::is_available());
+  const toy::Variable address("MLFLOW_TRACKING_URI", "azureml://127.0.0.1:1/mlflow/v1.0/x");
+  CHECK(AzureMLCallback::is_available());
+  CHECK_FALSE(etude::MLflowCallback::is_available());
+}
+
+TEST_CASE("AzureMLCallback keeps the laws of callbacks") {
+  const toy::Variable token("MLFLOW_TRACKING_TOKEN", "t");
+  const auto make = [](const std::filesystem::path& folder) {
+    return AzureMLCallback{
+        .tracking_uri = "http://127.0.0.1:1", .spool_directory = folder / "spool", .drain_seconds = 0.0};
+  };
+  CHECK(etude::laws::broken<AzureMLCallback>(make, {.varying = {"run_key"}}) == std::vector<std::string>());
+}
+
+}  // namespace
