@@ -41,6 +41,7 @@ function(etude_add_tracker option)
   target_compile_definitions(etude::${name} INTERFACE ${option}=1)
   set_property(GLOBAL APPEND PROPERTY etude_trackers etude::${name})
   set_property(GLOBAL APPEND PROPERTY etude_tracker_headers ${arg_HEADERS})
+  set_property(GLOBAL APPEND PROPERTY etude_tracker_libraries ${arg_LIBRARIES})
 endfunction()
 
 if(ETUDE_TENSORBOARD)

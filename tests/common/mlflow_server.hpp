@@ -1,7 +1,5 @@
 #pragma once
 
-#include <httplib.h>
-
 #include <chrono>
 #include <functional>
 #include <map>
@@ -11,6 +9,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "common/httplib.hpp"
 
 namespace toy {
 

@@ -1,12 +1,12 @@
 #include "etude/integrations/shared/http.hpp"
 
 #include <doctest/doctest.h>
-#include <httplib.h>
 
 #include <thread>
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "common/httplib.hpp"
 #include "etude/integrations/shared/outbox.hpp"
 
 using etude::ArgumentError;
