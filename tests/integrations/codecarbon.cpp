@@ -171,22 +171,28 @@ TEST_CASE("each training has a row of its own, and a resumed one goes on with th
   CHECK(number(counted, "duration") < number(after[0], "duration"));
 }
 
+struct ReadsRow {
+  std::filesystem::path path;
+  double kwh = -1;
+  void on(const etude::StepEnd&) { kwh = number(rows(path).at(0), "energy_consumed"); }
+};
+
 TEST_CASE("what a stopped training was to log last isn't mixed into the logs of the one that goes on") {
   const toy::Folder folder;
   const auto stop = etude::on<etude::StepEnd>().call([](const etude::StepEnd& e) {
-    if (e.state.global_step == 2) e.control.request_stop("enough");
+    if (e.state.global_step == 3) e.control.request_stop("enough");
   });
   etude::Trainer stopped(toy::options(arguments(folder)), tracker(), stop);
   stopped.train();
   auto callback = tracker();
   callback.log_always = true;
-  callback.measure_power_secs = 1000;
+  callback.measure_power_secs = 1000;  // so that the log has what there was at the beginning
   std::filesystem::remove(folder / "emissions.csv");
-  etude::Trainer<Slow, CodeCarbonCallback> resumed(toy::options(arguments(folder)), Slow{}, callback);
-  resumed.train({.resume_from_checkpoint = folder / "checkpoint-2"});
-  const auto values = toy::logged(resumed.state(), "energy_consumed_kwh");
-  // The step logs have what the checkpoint had, since nothing was measured meanwhile.
-  CHECK(values.at(values.size() - 2) == values.at(values.size() - 3));
+  etude::Trainer<CodeCarbonCallback, ReadsRow> resumed(toy::options(arguments(folder)), callback,
+                                                       ReadsRow{folder / "emissions.csv"});
+  resumed.train({.resume_from_checkpoint = folder / "checkpoint-3"});
+  CHECK(toy::logged_at(resumed.state(), "energy_consumed_kwh") == std::vector{4, 4});
+  CHECK(toy::logged(resumed.state(), "energy_consumed_kwh").at(0) == resumed.callback<ReadsRow>().kwh);
 }
 
 TEST_CASE("other processes of the machine than the first write nothing") {

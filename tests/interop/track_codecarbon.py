@@ -340,7 +340,7 @@ class Counters(threading.Thread):
     def __init__(self, path):
         super().__init__(daemon=True)
         self.path, self.begun, self.stops = path, time.time(), False
-        self.domains = {"intel-rapl:0": ("package-0", 60e6, 499e6, 500_000_000), "intel-rapl:1": ("package-1", 30e6, 5e6, 10**11),
+        self.domains = {"intel-rapl:0": ("package-0", 60e6, 410e6, 500_000_000), "intel-rapl:1": ("package-1", 30e6, 5e6, 10**11),
                         "intel-rapl:0:0": ("core", 50e6, 1e6, 10**11), "intel-rapl:2": ("psys", 200e6, 1e6, 10**11)}
         for name, (domain, _, _, end) in self.domains.items():
             (path / name).mkdir(parents=True)

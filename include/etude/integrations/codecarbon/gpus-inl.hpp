@@ -8,6 +8,7 @@
 #include <cctype>
 #include <charconv>
 #include <sstream>
+#include <type_traits>
 #include <utility>
 
 #include "etude/integrations/codecarbon/gpus.hpp"
