@@ -12,7 +12,8 @@ PAGE = ROOT / "docs" / "callbacks.md"
 
 BEGINNING = """# Callbacks
 
-All of Etude's callbacks, out of their headers (`docs/callbacks.py` writes this page). `#include <etude/etude.hpp>` has them all.
+All of Etude's callbacks, out of their headers (`docs/callbacks.py` writes this page). `#include <etude/etude.hpp>` has them all
+but the trackers of `etude/integrations/`, each of which is an include of its own ([trackers.md](trackers.md)).
 Options are members, by name: `etude::EarlyStoppingCallback{.early_stopping_patience = 3}`. State is what a callback changes itself. Both are
 saved with checkpoints and come back with them, but for what is "Given" and what a constructor takes. An event in bold is one that the
 callback may change.
@@ -223,7 +224,7 @@ def unknown_names():
     words = set()
     for path in HEADERS.rglob("*.hpp"):
         words.update(re.findall(r"\w+", path.read_text()))
-    pages = "".join((ROOT / page).read_text() for page in ("README.md", "docs/porting.md"))
+    pages = "".join((ROOT / page).read_text() for page in ("README.md", "docs/porting.md", "docs/trackers.md"))
     named = set(re.findall(r"(?:etude::(?:metrics::)?|[{ ]\.)(\w+)", pages)) - {"compiled", "pch", "etude"}
     arguments = {field for field, _, _ in declared(ALL["TrainingArguments"][3])[0]}
     return sorted(named - words) + sorted("args." + name for name in set(re.findall(r"\bargs\.(\w+)", pages)) - arguments)

@@ -113,7 +113,6 @@ ETUDE_INLINE HttpResponse HttpClient::send(const HttpRequest& request) {
 
   HttpResponse response;
   set(CURLOPT_URL, request.url.c_str());
-  set(CURLOPT_PROTOCOLS, CURLPROTO_HTTP | CURLPROTO_HTTPS);
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_USERAGENT, "etude");
   set(CURLOPT_CONNECTTIMEOUT, 10L);
@@ -193,8 +192,7 @@ ETUDE_INLINE std::vector<std::string> HttpClient::secrets() const {
   return found;
 }
 
-ETUDE_INLINE HttpResponse HttpClient::expect(const HttpRequest& request) {
-  auto response = send(request);
+ETUDE_INLINE HttpResponse HttpClient::checked(const HttpRequest& request, HttpResponse response) const {
   if (response.status >= 200 && response.status < 300) return response;
   // Servers repeat what they were sent.
   for (const auto& secret : secrets())

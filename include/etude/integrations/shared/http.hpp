@@ -56,7 +56,10 @@ class HttpClient {
   /// As `send`; throws Unreachable for answers that say to come again (408, 429, 5xx; and 401 and 403, which
   /// the right credentials change), and Refused for every other that isn't a success, with what `fault_in`
   /// finds in its body.
-  HttpResponse expect(const HttpRequest& request);
+  HttpResponse expect(const HttpRequest& request) { return checked(request, send(request)); }
+
+  /// `response`, which came to `request`, where it is a success; throws as `expect` does where it isn't.
+  HttpResponse checked(const HttpRequest& request, HttpResponse response) const;
 
   void set_bearer(std::string token) { options_.bearer = std::move(token); }
   const HttpOptions& options() const { return options_; }

@@ -53,12 +53,11 @@ ETUDE_INLINE void Outbox::put_file(nlohmann::ordered_json entry, const std::file
 
 ETUDE_INLINE bool Outbox::drain(std::chrono::milliseconds at_most) {
   std::unique_lock lock(mutex_);
-  hurry_ = true;
+  ++hurries_;
   const auto first = attempts_begun_;
   changed_.notify_all();
   // An attempt that was under way when this was called may have failed for what is over now.
   changed_.wait_for(lock, at_most, [&] { return idle_ || last_failed_ >= first; });
-  hurry_ = false;
   return idle_;
 }
 
@@ -134,8 +133,12 @@ ETUDE_INLINE void Outbox::run() {
     std::unique_lock lock(mutex_);
     last_failed_ = attempt;
     changed_.notify_all();
-    const bool was_hurried = hurry_;
-    changed_.wait_for(lock, wait, [&] { return cancelled_ || (hurry_ && !was_hurried); });
+    // What others left may never be taken, and nothing else is to wait for that.
+    const bool is_own = line == &own_;
+    if (!is_own) std::rotate(left_.begin(), left_.begin() + 1, left_.end());
+    changed_.wait_for(lock, wait, [&, before = hurries_] {
+      return cancelled_ || hurries_ != before || (!is_own && !own_.spool->empty());
+    });
   }
 }
 

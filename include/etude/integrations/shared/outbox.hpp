@@ -116,7 +116,8 @@ class Outbox {
   std::condition_variable changed_;
   std::int64_t sent_ = 0, dropped_ = 0;
   std::int64_t attempts_begun_ = 0, last_failed_ = -1;
-  bool hurry_ = false, idle_ = false;
+  std::int64_t hurries_ = 0;
+  bool idle_ = false;
   std::vector<std::string> faults_, kinds_told_;
   std::thread thread_;  // the last: it uses all of these
 };

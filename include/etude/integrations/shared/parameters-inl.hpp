@@ -13,7 +13,8 @@ ETUDE_INLINE nlohmann::ordered_json run_parameters(const TrainingArguments& args
     parameters = config;
   else if (!config.is_null())
     parameters["config"] = config;
-  for (const auto& [name, value] : to_json_value(args).items()) parameters[name] = value;
+  const auto arguments = to_json_value(args);
+  for (const auto& [name, value] : arguments.items()) parameters[name] = value;
   return parameters;
 }
 

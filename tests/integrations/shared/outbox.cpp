@@ -1,0 +1,266 @@
+#include "etude/integrations/shared/outbox.hpp"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <thread>
+
+#include "common/folder.hpp"
+
+using etude::detail::Outbox;
+using etude::detail::Refused;
+using etude::detail::Sender;
+using etude::detail::Spool;
+using etude::detail::Unreachable;
+using Json = nlohmann::ordered_json;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A server that can be taken down, and what it was sent.
+struct Server {
+  explicit Server(bool is_up = true) : up(is_up) {}
+
+  std::mutex mutex;
+  bool up;
+  std::atomic<bool> hangs = false;
+  int attempts = 0, idle = 0;
+  std::vector<int> got;
+  std::vector<std::size_t> batches;
+
+  std::vector<int> received() {
+    const std::lock_guard lock(mutex);
+    return got;
+  }
+  void set_up(bool is_up) {
+    const std::lock_guard lock(mutex);
+    up = is_up;
+  }
+};
+
+class ToServer : public Sender {
+ public:
+  ToServer(Server& server, const Spool& spool, const std::atomic<bool>& cancelled)
+      : server_(server), cancelled_(cancelled), sent_(spool.memory().value("sent", 0)) {}
+
+  std::size_t send(std::span<const Json> entries) override {
+    while (server_.hangs)
+      if (cancelled_) throw Unreachable("given up");
+    const std::lock_guard lock(server_.mutex);
+    ++server_.attempts;
+    if (!server_.up) throw Unreachable("http://a: Connection refused");
+    if (entries.front().at("n") == 13) throw Refused("http://a: 400 the server is superstitious");
+    std::size_t count = 0;
+    for (const auto& entry : entries) {
+      if (entry.at("n") == 13) break;
+      server_.got.push_back(entry.at("n").get<int>());
+      ++count;
+    }
+    sent_ += static_cast<int>(count);
+    server_.batches.push_back(count);
+    return count;
+  }
+  Json memory() const override { return {{"sent", sent_}}; }
+  void idle() override {
+    const std::lock_guard lock(server_.mutex);
+    ++server_.idle;
+  }
+
+ private:
+  Server& server_;
+  const std::atomic<bool>& cancelled_;
+  int sent_;
+};
+
+Outbox::Options options_in(const std::string& folder) {
+  return {
+      .directory = folder, .tracker = "toy", .target = "http://a", .first_pause = 5ms, .longest_pause = 20ms};
+}
+
+std::unique_ptr<Outbox> outbox_to(Server& server, const Outbox::Options& options) {
+  return std::make_unique<Outbox>(options, [&](const Spool& spool, const std::atomic<bool>& cancelled) {
+    return std::make_unique<ToServer>(server, spool, cancelled);
+  });
+}
+
+void put(Outbox& outbox, int first, int last) {
+  for (int n = first; n <= last; ++n) outbox.put({{"n", n}});
+}
+
+std::vector<int> range(int first, int last) {
+  std::vector<int> numbers;
+  for (int n = first; n <= last; ++n) numbers.push_back(n);
+  return numbers;
+}
+
+}  // namespace
+
+TEST_CASE("everything arrives, once and in order, and no more than may be goes together") {
+  toy::Folder folder;
+  Server server;
+  auto options = options_in(folder);
+  options.max_entries = 7;
+  {
+    const auto outbox = outbox_to(server, options);
+    put(*outbox, 20, 519);
+    CHECK(outbox->drain(10s));
+    CHECK(outbox->counts() == Outbox::Counts{500, 0, 0});
+    CHECK(outbox->take_faults().empty());
+  }
+  CHECK(server.received() == range(20, 519));
+  for (const auto size : server.batches) CHECK(size <= 7);
+  CHECK(toy::names_in(std::string(folder)).empty());
+}
+
+TEST_CASE("a server that is down for a while misses nothing, and the fault is told once") {
+  toy::Folder folder;
+  Server server(false);
+  const auto outbox = outbox_to(server, options_in(folder));
+  put(*outbox, 20, 29);
+  while (true) {
+    const std::lock_guard lock(server.mutex);
+    if (server.attempts >= 3) break;
+  }
+  put(*outbox, 30, 39);
+  server.set_up(true);
+  CHECK(outbox->drain(10s));
+  CHECK(server.received() == range(20, 39));
+  CHECK(outbox->take_faults() == std::vector<std::string>{"http://a: Connection refused"});
+  CHECK(outbox->take_faults().empty());
+}
+
+TEST_CASE(
+    "what a server that stays down was not sent is sent by the next run, before which nothing is lost") {
+  toy::Folder folder;
+  Server server(false);
+  for (int run = 1; run <= 2; ++run) {
+    const auto outbox = outbox_to(server, options_in(folder));
+    put(*outbox, 100 * run, 100 * run + 9);
+    const auto begun = std::chrono::steady_clock::now();
+    CHECK(!outbox->drain(1h));  // an attempt is enough to know that nobody is there
+    CHECK(std::chrono::steady_clock::now() - begun < 30s);
+    CHECK(outbox->counts() == Outbox::Counts{0, 10 * run, 0});
+  }
+  server.set_up(true);
+  const auto outbox = outbox_to(server, options_in(folder));
+  put(*outbox, 300, 309);
+  CHECK(outbox->drain(10s));
+  CHECK(outbox->counts() == Outbox::Counts{30, 0, 0});
+  auto got = server.received();
+  std::sort(got.begin(), got.end());
+  auto expected = range(100, 109);
+  for (const int first : {200, 300})
+    for (const int n : range(first, first + 9)) expected.push_back(n);
+  CHECK(got == expected);
+}
+
+TEST_CASE("of two runs at a time each has its own queue") {
+  toy::Folder folder;
+  Server down(false), up;
+  const auto first = outbox_to(down, options_in(folder));
+  put(*first, 1, 5);
+  const auto second = outbox_to(up, options_in(folder));
+  put(*second, 6, 9);
+  CHECK(second->drain(10s));
+  CHECK(up.received() == range(6, 9));
+  CHECK(first->counts().waiting == 5);
+}
+
+TEST_CASE("what the server refuses is dropped, and what stands behind it is not") {
+  toy::Folder folder;
+  Server server;
+  const auto outbox = outbox_to(server, options_in(folder));
+  put(*outbox, 11, 15);
+  CHECK(outbox->drain(10s));
+  CHECK(server.received() == std::vector{11, 12, 14, 15});
+  CHECK(outbox->counts() == Outbox::Counts{4, 0, 1});
+  CHECK(outbox->take_faults() == std::vector<std::string>{"http://a: 400 the server is superstitious"});
+}
+
+TEST_CASE("a server that hangs holds nobody up, and nothing is lost") {
+  toy::Folder folder;
+  Server server;
+  server.hangs = true;
+  const auto begun = std::chrono::steady_clock::now();
+  {
+    const auto outbox = outbox_to(server, options_in(folder));
+    put(*outbox, 20, 29);
+    CHECK(!outbox->drain(50ms));
+  }
+  CHECK(std::chrono::steady_clock::now() - begun < 5s);
+  server.hangs = false;
+  const auto outbox = outbox_to(server, options_in(folder));
+  CHECK(outbox->drain(10s));
+  CHECK(server.received() == range(20, 29));
+}
+
+TEST_CASE("a queue that is full drops the newest, counts them, and says so once") {
+  toy::Folder folder;
+  Server server(false);
+  auto options = options_in(folder);
+  options.max_waiting_bytes = 45;  // five of nine bytes
+  const auto outbox = outbox_to(server, options);
+  put(*outbox, 20, 29);
+  CHECK(outbox->counts() == Outbox::Counts{0, 5, 5});
+  server.set_up(true);
+  CHECK(outbox->drain(10s));
+  CHECK(server.received() == range(20, 24));
+  CHECK(outbox->take_faults().size() <= 2);  // that it was down, and that entries were dropped
+}
+
+TEST_CASE("a sender goes on with what the one of the process before remembered") {
+  toy::Folder folder;
+  Server server;
+  int remembered = -1;
+  const auto make = [&](const Spool& spool, const std::atomic<bool>& cancelled) {
+    remembered = spool.memory().value("sent", 0);
+    return std::make_unique<ToServer>(server, spool, cancelled);
+  };
+  {
+    auto options = options_in(folder);
+    options.max_entries = 4;
+    Outbox outbox(options, make);
+    put(outbox, 20, 23);
+    CHECK(outbox.drain(10s));
+    server.set_up(false);
+    put(outbox, 24, 25);
+    CHECK(!outbox.drain(10s));
+  }
+  CHECK(remembered == 0);
+  server.set_up(true);
+  Outbox outbox(options_in(folder), make);
+  CHECK(outbox.drain(10s));
+  CHECK(remembered == 4);
+  CHECK(server.received() == range(20, 25));
+}
+
+TEST_CASE("a file that is put is there until it was sent, and then gone") {
+  toy::Folder folder, elsewhere;
+  toy::write_text(elsewhere / "weights", "w1");
+  Server server(false);
+  const auto outbox = outbox_to(server, options_in(folder));
+  outbox->put_file({{"n", 1}}, elsewhere / "weights");
+  const auto files = outbox->spool().folder() / "files";
+  std::filesystem::remove(elsewhere / "weights");
+  CHECK(toy::names_in(files).size() == 1);
+  server.set_up(true);
+  CHECK(outbox->drain(10s));
+  CHECK(server.received() == std::vector{1});
+  CHECK(toy::names_in(files).empty());
+  outbox->put_file({{"n", 2}}, elsewhere / "weights");
+  CHECK(outbox->counts() == Outbox::Counts{1, 0, 1});
+}
+
+TEST_CASE("where nothing is to be sent the sender is asked now and then") {
+  toy::Folder folder;
+  Server server;
+  const auto outbox = outbox_to(server, options_in(folder));
+  put(*outbox, 1, 1);
+  CHECK(outbox->drain(10s));
+  for (int i = 0; i < 500; ++i) {
+    std::this_thread::sleep_for(10ms);
+    const std::lock_guard lock(server.mutex);
+    if (server.idle > 0) break;
+  }
+  CHECK(server.idle > 0);
+}
