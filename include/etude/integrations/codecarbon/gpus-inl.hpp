@@ -128,8 +128,7 @@ ETUDE_INLINE GpuMeter::GpuMeter(std::unique_ptr<Gpus> gpus, const std::optional<
       faults_.push_back(fmt::format("there is no GPU {}: it isn't measured", id));
   }
   std::ranges::sort(indices);
-  const auto twice = std::ranges::unique(indices);
-  indices.erase(twice.begin(), twice.end());
+  indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
   for (const auto i : indices) {
     Chosen gpu{.index = i, .last = gpus_->joules(i)};
     gpu.by_power = !gpu.last;

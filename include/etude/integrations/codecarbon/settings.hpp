@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "etude/integrations/codecarbon.hpp"
+#include "etude/integrations/codecarbon/callback.hpp"
 
 namespace etude::detail {
 
