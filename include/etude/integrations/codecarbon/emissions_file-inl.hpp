@@ -125,6 +125,18 @@ inline std::unique_ptr<LockFile> lock(const std::filesystem::path& path) {
   }
 }
 
+/// Whether somebody has the file open to write to it: the system gives a lease only where nobody has. Asked
+/// of files without a name only, which nobody can open meanwhile.
+inline bool has_writer([[maybe_unused]] const Descriptor& file) {
+#ifdef F_SETLEASE
+  struct stat facts {};
+  if (::fstat(file.get(), &facts) != 0 || facts.st_nlink != 0) return false;
+  if (::fcntl(file.get(), F_SETLEASE, F_RDLCK) != 0) return errno == EAGAIN;
+  ::fcntl(file.get(), F_SETLEASE, F_UNLCK);
+#endif
+  return false;
+}
+
 }  // namespace emissions
 
 ETUDE_INLINE EmissionsFile::EmissionsFile(std::filesystem::path path)
@@ -196,6 +208,8 @@ ETUDE_INLINE void EmissionsFile::write(const EmissionsRow& row) {
 
 /// Adds to the file what was written to the one that it took the place of.
 ETUDE_INLINE void EmissionsFile::rescue() noexcept {
+  for (int i = 0; i < 100 && replaced_ && emissions::has_writer(replaced_); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   struct stat facts {};
   if (!replaced_ || ::fstat(replaced_.get(), &facts) != 0 ||
       static_cast<std::size_t>(facts.st_size) <= replaced_size_)
