@@ -1,0 +1,89 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "etude/checkpoint/descriptor.hpp"
+
+namespace etude::detail {
+
+/// The columns of CodeCarbon 3.3's emissions.csv, in its order.
+inline constexpr std::array<std::string_view, 38> emissions_columns{"timestamp",
+                                                                    "project_name",
+                                                                    "run_id",
+                                                                    "experiment_id",
+                                                                    "duration",
+                                                                    "emissions",
+                                                                    "emissions_rate",
+                                                                    "cpu_power",
+                                                                    "gpu_power",
+                                                                    "ram_power",
+                                                                    "cpu_energy",
+                                                                    "gpu_energy",
+                                                                    "ram_energy",
+                                                                    "energy_consumed",
+                                                                    "water_consumed",
+                                                                    "country_name",
+                                                                    "country_iso_code",
+                                                                    "region",
+                                                                    "cloud_provider",
+                                                                    "cloud_region",
+                                                                    "os",
+                                                                    "python_version",
+                                                                    "codecarbon_version",
+                                                                    "cpu_count",
+                                                                    "cpu_model",
+                                                                    "gpu_count",
+                                                                    "gpu_model",
+                                                                    "longitude",
+                                                                    "latitude",
+                                                                    "ram_total_size",
+                                                                    "tracking_mode",
+                                                                    "cpu_utilization_percent",
+                                                                    "gpu_utilization_percent",
+                                                                    "ram_utilization_percent",
+                                                                    "ram_used_gb",
+                                                                    "on_cloud",
+                                                                    "pue",
+                                                                    "wue"};
+
+using EmissionsRow = std::map<std::string, std::string, std::less<>>;
+
+/// An emissions.csv. Every row has all columns. Rows of other runs stay as they are, to the byte; the file is
+/// the old one or the new one at any moment, also when the process is killed.
+class EmissionsFile {
+ public:
+  explicit EmissionsFile(std::filesystem::path path);
+  EmissionsFile(const EmissionsFile&) = delete;
+  EmissionsFile& operator=(const EmissionsFile&) = delete;
+  ~EmissionsFile();
+
+  const std::filesystem::path& path() const { return path_; }
+
+  /// The last row with this `run_id`; none if there is none, or no such file.
+  std::optional<EmissionsRow> row_of(std::string_view run_id) const;
+
+  /// Puts a row in the place of the last one that has its `run_id`, or behind the others. A file with other
+  /// columns is kept as NAME.bak (NAME_0.bak, ...), as CodeCarbon does it, and a new one begun. Throws Error,
+  /// or one that derives from it, if it can't be written, also because others write to it all the time.
+  void write(const EmissionsRow& row);
+
+ private:
+  void rescue() noexcept;
+
+  std::filesystem::path path_;
+  // The file that was replaced last: who had it open and knows of no locks may have added a row since.
+  Descriptor replaced_;
+  std::size_t replaced_size_ = 0;
+};
+
+}  // namespace etude::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/integrations/codecarbon/emissions_file-inl.hpp"
+#endif
