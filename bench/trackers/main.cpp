@@ -1,6 +1,6 @@
-/// What run.py runs: `trackers_bench TRACKER LOGS METRICS` trains for LOGS steps, with a log of METRICS numbers
-/// at each, and prints a line of JSON: for how many microseconds a log held the training up (median and the
-/// 99th percentile), and the seconds of training, and from its first log until the tracker is closed.
+/// What run.py runs: `trackers_bench TRACKER LOGS METRICS` trains for LOGS steps, with a log of METRICS
+/// numbers at each, and prints a line of JSON: for how many microseconds a log held the training up (median
+/// and the 99th percentile), and the seconds of training, and from its first log until the tracker is closed.
 
 #include <fmt/format.h>
 #include <torch/torch.h>

@@ -77,7 +77,7 @@ ETUDE_INLINE void CodeCarbonCallback::on(const TrainingRunEpochEnd& e) {
 ETUDE_INLINE void CodeCarbonCallback::on(const Stop& e) { log_the_last(e); }
 ETUDE_INLINE void CodeCarbonCallback::on(const TrainError& e) { log_the_last(e); }
 
-ETUDE_INLINE void CodeCarbonCallback::on(const SaveBegin&) {
+ETUDE_INLINE void CodeCarbonCallback::on(SaveBegin&) {
   if (run) totals = run->measure();
 }
 

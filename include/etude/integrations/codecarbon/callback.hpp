@@ -98,7 +98,8 @@ struct CodeCarbonCallback {
   void on(const StepEnd& e);
   void on(const EpochEnd& e);
   void on(const Log& e);
-  void on(const SaveBegin& e);
+  // Not const: it doesn't matter where this stands among those who add tensors.
+  void on(SaveBegin& e);
   void on(const TrainingRunEpochEnd& e);
   void on(const Stop& e);
   void on(const TrainError& e);
