@@ -14,7 +14,6 @@ namespace mlflow {
 
 /// Our tags of a run: its name here, and when the last of those who send to it began.
 inline constexpr const char *run_key = "etude.run", *begun = "etude.begun";
-inline constexpr std::size_t metrics_at_once = 1000, bytes_at_once = 900'000;
 
 inline std::int64_t now_in_ms() {
   using namespace std::chrono;
@@ -23,10 +22,6 @@ inline std::int64_t now_in_ms() {
 
 inline std::string text(const nlohmann::ordered_json& json, const char* name) {
   return json.value(name, std::string());
-}
-
-inline nlohmann::ordered_json tag(const std::string& key, const std::string& value) {
-  return {{"key", key}, {"value", value}};
 }
 
 /// Whether somebody who began later than the writer of `entry` sends to the run.

@@ -16,6 +16,16 @@
 #include "etude/linkage.hpp"
 
 namespace etude::detail {
+namespace mlflow {
+
+/// What the server takes in a request.
+inline constexpr std::size_t metrics_at_once = 1000, bytes_at_once = 900'000;
+
+inline nlohmann::ordered_json tag(const std::string& key, const std::string& value) {
+  return {{"key", key}, {"value", value}};
+}
+
+}  // namespace mlflow
 
 /// What the thread that sends has to say to the training's.
 class MLflowReport {
