@@ -20,7 +20,7 @@ namespace etude::detail {
 
 struct HttpClient::Connection {
   struct Free {
-    void operator()(CURL* curl) const { curl_easy_cleanup(curl); }
+    void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
   };
   std::unique_ptr<CURL, Free> curl;
 };
