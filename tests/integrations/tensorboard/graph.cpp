@@ -1,7 +1,6 @@
 #include "etude/integrations/tensorboard/graph.hpp"
 
 #include <doctest/doctest.h>
-#include <torch/script.h>
 #include <torch/torch.h>
 
 #include <string>

@@ -18,7 +18,7 @@
 
 #include "etude/checkpoint/file_system.hpp"
 #include "etude/error.hpp"
-#include "etude/integrations/comet.hpp"
+#include "etude/integrations/comet/callback.hpp"
 #include "etude/integrations/comet/settings.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/http.hpp"
