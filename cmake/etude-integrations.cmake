@@ -27,8 +27,8 @@ macro(etude_find_package option package target debian)
   endif()
 endmacro()
 
-# etude_add_tracker(OPTION FOLDER... LIBRARIES LIBRARY...): the target is called as the option, in small letters; the folders and
-# files of etude/integrations that are its own are compiled by etude::compiled, too.
+# etude_add_tracker(OPTION HEADERS FOLDER... LIBRARIES LIBRARY...): the target is called as the option, in small letters; the
+# folders and files of etude/integrations that are its own are compiled by etude::compiled, too.
 function(etude_add_tracker option)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LIBRARIES")
   string(REGEX REPLACE "^ETUDE_" "" name ${option})
@@ -60,13 +60,12 @@ if(ETUDE_COMET)
   etude_find_package(ETUDE_COMET CURL CURL::libcurl libcurl4-openssl-dev)
   etude_add_tracker(ETUDE_COMET HEADERS comet shared/http LIBRARIES etude::zip CURL::libcurl)
 endif()
-if(ETUDE_MLFLOW OR ETUDE_AZUREML)
-  etude_find_package(ETUDE_MLFLOW CURL CURL::libcurl libcurl4-openssl-dev)
-endif()
 if(ETUDE_MLFLOW)
+  etude_find_package(ETUDE_MLFLOW CURL CURL::libcurl libcurl4-openssl-dev)
   etude_add_tracker(ETUDE_MLFLOW HEADERS mlflow shared/http LIBRARIES CURL::libcurl)
 endif()
 if(ETUDE_AZUREML)
+  etude_find_package(ETUDE_AZUREML CURL CURL::libcurl libcurl4-openssl-dev)
   etude_add_tracker(ETUDE_AZUREML HEADERS azureml mlflow shared/http LIBRARIES CURL::libcurl)
 endif()
 if(ETUDE_CODECARBON)

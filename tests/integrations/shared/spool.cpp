@@ -104,16 +104,16 @@ TEST_CASE("of several that were left the oldest comes first") {
     CHECK(numbers(left[static_cast<std::size_t>(n)]->front(9, 999)) == std::vector{n + 1});
 }
 
-TEST_CASE("a line that was cut short, or is no JSON, is passed over") {
+TEST_CASE("a line that was cut short, or is no object, is passed over") {
   toy::Folder folder;
   killed_after(folder, 1, 1);
   const auto entries = only_folder_in(path_of(folder)) / "entries.jsonl";
-  toy::write_text(entries, toy::read_text(entries) + "{\"n\": \n{\"n\":2}\n{\"n\":3");
+  toy::write_text(entries, toy::read_text(entries) + "{\"n\": \n7\n[]\n{\"n\":2}\n{\"n\":3");
   auto left = Spool::abandoned(path_of(folder), "mlflow", "http://a");
   REQUIRE(left.size() == 1);
   const auto front = left[0]->front(9, 999);
   CHECK(numbers(front) == std::vector{1, 2});
-  CHECK(front.unreadable == 1);
+  CHECK(front.unreadable == 3);
   left[0]->advance(front.end, {});
   CHECK(left[0]->empty());
 }
@@ -128,6 +128,22 @@ TEST_CASE("an offset that somebody changed is not believed") {
     REQUIRE(left.size() == 1);
     CHECK(numbers(left[0]->front(9, 999)) == std::vector{1, 2});
   }
+}
+
+TEST_CASE("what says whose a spool is may be anything") {
+  toy::Folder folder;
+  killed_after(folder, 1, 2);
+  const auto spool = only_folder_in(path_of(folder));
+  const auto right = toy::read_text(spool / "run.json");
+  for (const char* text : {R"({"tracker": 5, "target": []})", R"({"tracker": "mlflow"})", "7", ""}) {
+    toy::write_text(spool / "run.json", text);
+    CHECK(Spool::abandoned(path_of(folder), "mlflow", "http://a").empty());
+  }
+  toy::write_text(spool / "run.json", right);
+  toy::write_text(spool / "sent.json", R"({"bytes": 0, "memory": 7})");
+  const auto left = Spool::abandoned(path_of(folder), "mlflow", "http://a");
+  REQUIRE(left.size() == 1);
+  CHECK(left[0]->memory() == Json::object());
 }
 
 TEST_CASE("a spool that others may write, or that isn't ours, is left alone") {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <netdb.h>
-#include <pwd.h>
 #include <sys/socket.h>
 #include <sys/utsname.h>
 #include <torch/version.h>
@@ -148,15 +147,6 @@ inline std::string address() {
   return "127.0.0.1";
 }
 
-inline std::string user() {
-  if (const auto name = environment("USER")) return *name;
-  std::array<char, 4096> text{};
-  passwd entry{}, *found = nullptr;
-  if (::getpwuid_r(::geteuid(), &entry, text.data(), text.size(), &found) == 0 && found != nullptr)
-    return found->pw_name;
-  return std::to_string(::geteuid());
-}
-
 ETUDE_INLINE Message system_details() {
   utsname system{};
   ::uname(&system);
@@ -164,7 +154,7 @@ ETUDE_INLINE Message system_details() {
       "system_details",
       {{"command", command_line()},
        {"env", nullptr},
-       {"hostname", system.nodename},
+       {"hostname", host_name()},
        {"ip", address()},
        {"machine", system.machine},
        {"os", fmt::format("{}-{}-{}", system.sysname, system.release, system.machine)},
@@ -175,7 +165,7 @@ ETUDE_INLINE Message system_details() {
        {"python_exe", program()},
        {"python_version", "none"},
        {"python_version_verbose", fmt::format("none: C++ ({}), LibTorch {}", __VERSION__, TORCH_VERSION)},
-       {"user", user()}});
+       {"user", user_name()}});
 }
 
 ETUDE_INLINE Message asset(std::string_view name, std::string_view file_path, std::int64_t step,

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <pwd.h>
-#include <unistd.h>
-
-#include <array>
 #include <fstream>
 #include <string_view>
 #include <system_error>
@@ -39,16 +35,6 @@ inline std::string commit_of(const std::filesystem::path& git, const std::string
 }
 
 }  // namespace mlflow
-
-ETUDE_INLINE std::string user_name() {
-  for (const char* name : {"LOGNAME", "USER", "LNAME", "USERNAME"})
-    if (const auto value = environment(name)) return *value;
-  passwd entry{}, *found = nullptr;
-  std::array<char, 4096> texts{};
-  if (::getpwuid_r(::geteuid(), &entry, texts.data(), texts.size(), &found) == 0 && found != nullptr)
-    return found->pw_name;
-  return "";
-}
 
 ETUDE_INLINE std::string git_commit(std::filesystem::path folder) {
   std::error_code error;

@@ -8,9 +8,6 @@
 /// Where a run comes from, as MLflow's own clients say it.
 namespace etude::detail {
 
-/// The person at work; empty if nobody knows.
-std::string user_name();
-
 /// The commit that is checked out in `folder` or in one above it; empty where there is none.
 std::string git_commit(std::filesystem::path folder);
 

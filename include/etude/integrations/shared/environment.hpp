@@ -1,5 +1,9 @@
 #pragma once
 
+#include <pwd.h>
+#include <unistd.h>
+
+#include <array>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -27,6 +31,24 @@ inline bool environment_says(const char* name) { return means_yes(environment(na
 inline std::string option_or_environment(const std::string& option, const char* name,
                                          std::string_view otherwise = "") {
   return !option.empty() ? option : environment(name).value_or(std::string(otherwise));
+}
+
+/// The person at work, as Python's `getpass.getuser` finds it, or their number where it has no name.
+inline std::string user_name() {
+  for (const char* name : {"LOGNAME", "USER", "LNAME", "USERNAME"})
+    if (const auto value = environment(name)) return *value;
+  passwd entry{}, *found = nullptr;
+  std::array<char, 4096> texts{};
+  if (::getpwuid_r(::geteuid(), &entry, texts.data(), texts.size(), &found) == 0 && found != nullptr)
+    return found->pw_name;
+  return std::to_string(::geteuid());
+}
+
+/// The name of this machine.
+inline std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
+  return name.data();
 }
 
 }  // namespace etude::detail

@@ -52,6 +52,10 @@ inline void write(const std::filesystem::path& path, const nlohmann::ordered_jso
                    [&](OutputFile& file) { file.write(std::as_bytes(std::span(text))); });
 }
 
+inline nlohmann::ordered_json description(const std::string& tracker, const std::string& target) {
+  return {{"tracker", tracker}, {"target", target}};
+}
+
 inline void make_folder(const std::filesystem::path& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     throw ArgumentError(fmt::format("{} can't be made: {}", path.string(), std::strerror(errno)));
@@ -69,7 +73,7 @@ ETUDE_INLINE Spool::Spool(const std::filesystem::path& directory, const std::str
   spool::make_folder(folder_);
   lock_ = std::make_unique<FolderLock>(folder_);
   try {
-    spool::write(folder_ / spool::run, {{"tracker", tracker}, {"target", target}});
+    spool::write(folder_ / spool::run, spool::description(tracker, target));
     std::filesystem::rename(folder_, directory / name);
   } catch (const std::exception& e) {
     throw ArgumentError(fmt::format("{} can't be written: {}", folder_.string(), e.what()));
@@ -95,7 +99,7 @@ ETUDE_INLINE bool Spool::take_over(const std::string& tracker, const std::string
     return false;
   if (lock_->state() != LockState::held) return false;
   const auto run = spool::read_object(folder_ / spool::run);
-  if (run.is_null() || run.value("tracker", "") != tracker || run.value("target", "") != target) return false;
+  if (run != spool::description(tracker, target)) return false;
   open_entries();
   struct stat facts {};
   if (!entries_ || ::fstat(entries_.get(), &facts) != 0) return false;
@@ -103,7 +107,7 @@ ETUDE_INLINE bool Spool::take_over(const std::string& tracker, const std::string
   const auto sent = spool::read_object(folder_ / spool::sent);
   if (const auto bytes = sent.find("bytes"); bytes != sent.end() && bytes->is_number_integer())
     begin_ = std::clamp(bytes->get<std::int64_t>(), std::int64_t{0}, size_);
-  if (const auto memory = sent.find("memory"); memory != sent.end()) memory_ = *memory;
+  if (const auto memory = sent.find("memory"); memory != sent.end() && memory->is_object()) memory_ = *memory;
   for (auto at = begin_; at < size_;) {  // only counted
     std::string part(std::size_t{1} << 16, '\0');
     const auto count = uninterrupted([&] { return ::pread(entries_.get(), part.data(), part.size(), at); });
@@ -119,10 +123,13 @@ ETUDE_INLINE std::vector<std::unique_ptr<Spool>> Spool::abandoned(const std::fil
                                                                   const std::string& target) {
   std::vector<std::pair<std::filesystem::file_time_type, std::unique_ptr<Spool>>> found;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-    if (!entry.path().filename().string().starts_with(tracker + '-') || !entry.is_directory(error)) continue;
-    std::unique_ptr<Spool> one(new Spool(entry.path()));
-    if (one->take_over(tracker, target)) found.emplace_back(entry.last_write_time(error), std::move(one));
+  // By hand: another process may remove one while we look.
+  for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
+       at.increment(error)) {
+    std::error_code gone;
+    if (!at->path().filename().string().starts_with(tracker + '-') || !at->is_directory(gone)) continue;
+    std::unique_ptr<Spool> one(new Spool(at->path()));
+    if (one->take_over(tracker, target)) found.emplace_back(at->last_write_time(gone), std::move(one));
   }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::unique_ptr<Spool>> spools;
@@ -185,7 +192,7 @@ ETUDE_INLINE Spool::Front Spool::front(std::size_t max_entries, std::size_t max_
                                       text.begin() + static_cast<std::ptrdiff_t>(newline), nullptr, false);
     line = newline + 1;
     result.end = begin + static_cast<std::int64_t>(line);
-    if (entry.is_discarded()) {
+    if (!entry.is_object()) {
       ++result.unreadable;
       continue;
     }
@@ -205,19 +212,30 @@ ETUDE_INLINE void Spool::advance(std::int64_t end, const nlohmann::ordered_json&
     done = std::count(text.begin(), text.begin() + std::max<ssize_t>(count, 0), '\n');
   }
   memory_ = memory;
+  bool is_long = false;
   {
     const std::lock_guard lock(mutex_);
     begin_ = end;
     waiting_ -= done;
-    // So that the file of a run that goes on for weeks doesn't grow. Emptied before that is written down: an
-    // offset behind the end is read as the end.
-    if (begin_ == size_ && size_ > (std::int64_t{1} << 20) && end_ && end_.clear()) begin_ = size_ = 0;
+    is_long = begin_ == size_ && size_ > (std::int64_t{1} << 20);
   }
-  // Not under the lock, which the training waits for.
+  // So that the file of a run that goes on for weeks doesn't grow. That it begins anew is written down before
+  // it does: who is killed between the two sends some of it twice, and loses nothing.
+  if (!write_down(is_long ? 0 : end) || !is_long) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (begin_ == size_ && end_ && end_.clear()) begin_ = size_ = 0;
+  }
+  if (begin_ != 0) write_down(begin_);
+}
+
+// Not under the lock, which the training waits for.
+ETUDE_INLINE bool Spool::write_down(std::int64_t begin) const {
   try {
-    spool::write(folder_ / spool::sent, {{"bytes", begin_}, {"memory", memory_}});
+    spool::write(folder_ / spool::sent, {{"bytes", begin}, {"memory", memory_}});
+    return true;
   } catch (const Error&) {
-    // The disk is full: who takes over sends some of it twice.
+    return false;  // The disk is full: who takes over sends some of it twice.
   }
 }
 

@@ -62,6 +62,7 @@ class Spool {
   explicit Spool(std::filesystem::path folder);
   bool take_over(const std::string& tracker, const std::string& target);
   void open_entries();
+  bool write_down(std::int64_t begin) const;
 
   std::filesystem::path folder_;
   std::unique_ptr<FolderLock> lock_;

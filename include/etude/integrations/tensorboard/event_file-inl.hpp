@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <boost/crc.hpp>
 #include <chrono>
@@ -14,6 +13,7 @@
 
 #include "etude/checkpoint/mapped_file.hpp"
 #include "etude/error.hpp"
+#include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/tensorboard/event_file.hpp"
 #include "etude/linkage.hpp"
 #include "etude/reflect/key_values.hpp"
@@ -114,12 +114,6 @@ ETUDE_INLINE std::vector<std::string> records_from(const std::vector<std::filesy
   std::vector<std::string> records;
   for (auto& [step_of_it, record] : found) records.push_back(std::move(record));
   return records;
-}
-
-ETUDE_INLINE std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
-  return name.data();
 }
 
 /// The second that a file is named after: a later one than of those that are there, since in names alone

@@ -29,9 +29,6 @@ std::vector<std::filesystem::path> event_files(const std::filesystem::path& fold
 std::vector<std::string> records_from(const std::vector<std::filesystem::path>& files, std::int64_t step,
                                       double time);
 
-/// The name of this machine.
-std::string host_name();
-
 /// Makes a folder, and a new event file in it, which is read after those that are there. Throws ArgumentError
 /// where it can't.
 AppendFile new_event_file(const std::filesystem::path& folder, std::filesystem::path& path);
