@@ -194,6 +194,20 @@ TEST_CASE("a server that hangs holds nobody up, and nothing is lost") {
   CHECK(server.received() == range(20, 29));
 }
 
+TEST_CASE("a queue that somebody emptied is said to be unreadable, and is not asked for again and again") {
+  toy::Folder folder;
+  Server server(false);
+  const auto outbox = outbox_to(server, options_in(folder));
+  put(*outbox, 20, 29);
+  CHECK(!outbox->drain(1h));
+  std::filesystem::resize_file(outbox->spool().folder() / "entries.jsonl", 0);
+  CHECK(!outbox->drain(1h));
+  CHECK(outbox->take_faults() ==
+        std::vector<std::string>{"http://a: Connection refused",
+                                 outbox->spool().folder().string() + " can't be read"});
+  CHECK(outbox->counts() == Outbox::Counts{0, 10, 0});
+}
+
 TEST_CASE("a queue that is full drops the newest, counts them, and says so once") {
   toy::Folder folder;
   Server server(false);

@@ -11,6 +11,7 @@
 #include "etude/error.hpp"
 #include "etude/integrations/mlflow/run.hpp"
 #include "etude/integrations/mlflow/source.hpp"
+#include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/parameters.hpp"
 #include "etude/linkage.hpp"
 #include "etude/message.hpp"

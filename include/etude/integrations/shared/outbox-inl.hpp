@@ -147,6 +147,7 @@ ETUDE_INLINE void Outbox::send_some(Line& line) {
   if (front.unreadable > 0)
     drop(front.unreadable, fmt::format("{} has lines that are no entries", line.spool->folder().string()));
   if (front.entries.empty()) {
+    if (front.unreadable == 0) throw Error(fmt::format("{} can't be read", line.spool->folder().string()));
     line.spool->advance(front.end, line.sender->memory());
     return;
   }
