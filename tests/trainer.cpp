@@ -105,6 +105,37 @@ TEST_CASE("an overridden training step raises an event of its own and calls the 
   CHECK(trainer.model().as<toy::LineImpl>().bias.item<double>() != 0);
 }
 
+struct Halved {
+  double value;
+};
+struct ReadsHalved {
+  double seen = 0;
+  void on(const Halved& e) { seen = e.value; }
+};
+struct Halving : etude::TrainerBase<Halving, ReadsHalved> {
+  using TrainerBase::TrainerBase;
+  void on(Halved& e) { e.value /= 2; }
+};
+
+TEST_CASE("a trainer of one's own hears events of one's own before its callbacks, and may change them") {
+  Halving trainer(toy::options(toy::arguments()));
+  trainer.call_event(Halved{6});
+  CHECK(trainer.callback<ReadsHalved>().seen == 3);
+  Halved own{10};
+  trainer.call_event(own);
+  CHECK(own.value == 5);
+}
+
+struct AddsMetric {
+  void on(etude::EvaluationRunEnd& e) { e.metrics["eval_doubled"] = e.metrics.at("eval_loss") * 2; }
+};
+
+TEST_CASE("what a callback changes when an evaluation is over is what the user gets") {
+  etude::Trainer<etude::NoDefaultCallbacks, AddsMetric> trainer(toy::options(toy::arguments()));
+  const auto metrics = trainer.evaluate();
+  CHECK(metrics.at("eval_doubled") == 2 * metrics.at("eval_loss"));
+}
+
 struct Hears {
   std::vector<std::string>* heard = nullptr;
   void on(const etude::TrainBegin&) { heard->emplace_back("callback: TrainBegin"); }

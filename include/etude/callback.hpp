@@ -33,8 +33,7 @@ concept Handles = detail::reads<Callback, Event> || detail::takes_mutable<Callba
 /// `Callback` may change the payload of `Event`: its `on` takes `Event&`. One that takes `const Event&`
 /// reads.
 template <class Callback, class Event>
-concept Writes = detail::takes_mutable<Callback, Event> && !
-detail::reads<Callback, Event>;
+concept Writes = detail::takes_mutable<Callback, Event> && (!detail::reads<Callback, Event>);
 
 namespace detail {
 

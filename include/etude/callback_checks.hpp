@@ -160,8 +160,9 @@ consteval bool check_order() {
   constexpr std::size_t n = sizeof...(Callbacks);
   [[maybe_unused]] const auto check_row = [&]<std::size_t I, class A, std::size_t... J>(
       std::index_sequence<J...>) {
-    return (expect < I == J || !(follows[I * n + J] && follows[J * n + I]), mistake::runs_after_cycle < A,
-            Callbacks >> () && ...) &&
+    return (expect<(I == J || !(follows[I * n + J] && follows[J * n + I])),
+                   mistake::runs_after_cycle<A, Callbacks>>() &&
+            ...) &&
            (expect<!(follows[I * n + J] && I < J), mistake::callback_must_stand_after<A, Callbacks>>() &&
             ...);
   };
@@ -201,12 +202,11 @@ consteval std::size_t duplicate() {
 
 template <class T>
 consteval bool check_is_callback() {
-  return expect < !is_reference_wrapper<T>::value && std::is_class_v<T>,
-         mistake::not_a_callback_so_pass_the_callback_itself_by_value < T >> () &&
-                 expect < !called_like_a_function<T> ||
-             has_name_on<T>(),
-         mistake::a_lambda_is_not_a_callback_so_write_etude_on_Event_call < T >> () &&
-             has_accessible_handlers<T>();
+  return expect<(!is_reference_wrapper<T>::value && std::is_class_v<T>),
+                mistake::not_a_callback_so_pass_the_callback_itself_by_value<T>>() &&
+         expect<(!called_like_a_function<T> || has_name_on<T>()),
+                mistake::a_lambda_is_not_a_callback_so_write_etude_on_Event_call<T>>() &&
+         has_accessible_handlers<T>();
 }
 
 /// Every check of the list itself: each is a callback, none stands twice, and the declared order is kept.
@@ -252,19 +252,21 @@ consteval bool check_callback() {
   if constexpr (!(check_handler<Callback, Known>() && ...)) {
     return false;
   } else if constexpr (declares_events<Callback>) {
-    return check_declared<Callback>(typename Callback::handles{}) &&
-           []<class... Declared>(events<Declared...>) {
-             return (expect < !Closed || count_of<Declared, Known...> != 0,
-                     mistake::declared_event_is_not_among_those_that_this_trainer_raises < Callback,
-                     Declared >> () && ...);
-           }(typename Callback::handles{});
+    constexpr auto are_raised = []<class... Declared>(events<Declared...>) {
+      return (
+          expect<(!Closed || count_of<Declared, Known...> != 0),
+                 mistake::declared_event_is_not_among_those_that_this_trainer_raises<Callback, Declared>>() &&
+          ...);
+    };
+    return check_declared<Callback>(typename Callback::handles{}) && are_raised(typename Callback::handles{});
   } else if constexpr (has_foreign_handler<Callback, Known...>()) {
     return expect<!Closed, mistake::callback_handles_an_event_that_this_trainer_never_raises<Callback>>() &&
            expect<!requires(Callback & c, anything_but_a_class a) { c.on(a); },
                   mistake::handler_parameter_is_not_an_event<Callback>>();
   } else {
-    return expect < handles_known || std::is_base_of_v<passive, Callback>,
-           mistake::callback_handles_no_event_of_this_trainer_so_write_void_on_const_Event < Callback >> ();
+    return expect<
+        (handles_known || std::is_base_of_v<passive, Callback>),
+        mistake::callback_handles_no_event_of_this_trainer_so_write_void_on_const_Event<Callback>>();
   }
 }
 

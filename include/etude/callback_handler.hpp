@@ -132,9 +132,11 @@ class CallbackHandler {
     using Plain = std::remove_cvref_t<Event>;
     static_assert(detail::check_event<Plain, Callbacks...>());
     if constexpr (std::is_const_v<std::remove_reference_t<Event>>)
-      static_assert((detail::expect < !Writes<Callbacks, Plain> || detail::forwards_events<Callbacks>,
-                     mistake::event_is_raised_as_const_but_a_callback_writes_it < CallbackHandler, Callbacks,
-                     Plain >> () && ...));
+      static_assert(
+          (detail::expect<(!Writes<Callbacks, Plain> || detail::forwards_events<Callbacks>),
+                          mistake::event_is_raised_as_const_but_a_callback_writes_it<CallbackHandler,
+                                                                                     Callbacks, Plain>>() &&
+           ...));
     if constexpr (handles<Plain>)
       // By index and always inlined: with `hana::unpack` compilers keep a call once five callbacks may throw.
       [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {

@@ -22,7 +22,8 @@
 #include "etude/training_arguments.hpp"
 
 /// The vocabulary: every event that a trainer raises, in the order in which they come. A handler takes an
-/// event as `const Event&` to read it or as `Event&` to change its payload; `control` may be written by all.
+/// event as `const Event&` to read it or as `Event&` to change its payload, which is what isn't const here;
+/// `control` may be written by all.
 namespace etude {
 
 class AnyTrainer;
@@ -44,7 +45,7 @@ struct Context {
   const DataLoader* eval_dataloader;        ///< The one in use; null outside evaluation and prediction.
   const ProcessingClass* processing_class;  ///< Null if the trainer was given none.
   PendingLogs& pending_logs;
-  AnyTrainer& trainer;  ///< What raised the event, for `evaluate`, `predict` and the like (any_trainer.hpp).
+  AnyTrainer& trainer;  ///< What raised the event, whatever its type: any_trainer.hpp.
 
   /// Adds `name` to the next log: the mean of what was logged under it since the last one. A tensor (one
   /// element, any device) is not read before then, so this never waits for a device.
@@ -62,17 +63,17 @@ enum class LoaderUse { train, evaluate, predict };
 /// prediction.
 struct DataLoaderCreated : Context {
   const DataLoader& dataloader;
-  LoaderUse use;
+  const LoaderUse use;
   /// Batches (of one device) after which each of its epochs ends; unset is all. At least 1.
   std::optional<std::int64_t> max_batches = {};
-  bool is_intermediate = false;  ///< For such an evaluation: see `Evaluate`.
+  const bool is_intermediate = false;  ///< For such an evaluation: see `Evaluate`.
 };
 
 /// Somebody asks of how many micro-batches an update of `epoch` (from 0) is made: when the steps of a
 /// training are counted, and where an epoch begins. Asked of the same epoch again, the answer has to be the
 /// same.
 struct AccumulationPlanned : Context {
-  std::int64_t epoch = 0;
+  const std::int64_t epoch = 0;
   std::int64_t gradient_accumulation_steps = 1;  ///< At least 1; as the arguments have it, if nobody writes.
 };
 
@@ -113,7 +114,7 @@ struct BackwardEnd : Context {
   const at::Tensor& loss;
   /// What the mean loss of the batch was multiplied with, for the losses of a group to add up; unset where
   /// they do so by themselves, being sums over items divided by those of the group.
-  std::optional<double> share = {};
+  const std::optional<double> share = {};
 };
 
 /// A micro-batch that is not the last of its group is done.
@@ -139,7 +140,7 @@ struct OptimizerStep : Context {};
 
 /// After the learning-rate scheduler.
 struct SchedulerStep : Context {
-  double learning_rate;  ///< That of the next step.
+  const double learning_rate;  ///< That of the next step.
 };
 
 /// An update was made: `state.global_step` and `state.epoch` count it. A step that was given up has no
@@ -178,13 +179,13 @@ struct EvaluationRunBegin : Context {};
 
 /// The evaluation of one dataset begins; the model is in evaluation mode.
 struct EvaluateBegin : Context {
-  std::string_view metric_key_prefix;  ///< "eval", or "eval_NAME" where there are several datasets.
-  bool is_intermediate = false;        ///< See `Evaluate`.
+  const std::string_view metric_key_prefix;  ///< "eval", or "eval_NAME" where there are several datasets.
+  const bool is_intermediate = false;        ///< See `Evaluate`.
 };
 
 /// `predict()` begins; the model is in evaluation mode.
 struct PredictBegin : Context {
-  std::string_view metric_key_prefix;
+  const std::string_view metric_key_prefix;
 };
 
 /// A batch of an evaluation or a prediction is about to go through the model.
@@ -204,7 +205,7 @@ struct Evaluate : Context {
   Metrics metrics;
   /// A training evaluates in the steps of an epoch, the last of them included: because of `eval_steps` or of
   /// what a callback has asked for. Not at an epoch's end, before the first step, or outside of a training.
-  bool is_intermediate = false;
+  const bool is_intermediate = false;
 };
 
 /// The evaluation of one dataset is over, whether it came to its metrics or not.
@@ -214,10 +215,11 @@ struct EvaluateEnd : Context {};
 /// the name of its dataset. This is what decides which model is the best.
 struct EvaluateAll : Context {
   Metrics metrics;
-  bool is_intermediate = false;  ///< See `Evaluate`.
+  const bool is_intermediate = false;  ///< See `Evaluate`.
 };
 
-/// What `evaluate()` returns to the user: the metrics of all of its datasets; none if it failed.
+/// `evaluate()` is over: the metrics of all of its datasets, and none if it failed. What a writer changes is
+/// what the user gets.
 struct EvaluationRunEnd : Context {
   Metrics metrics = {};
 };
@@ -234,27 +236,27 @@ struct PredictEnd : Context {};
 struct EpochEnd : Context {
   /// The epoch was gone through, or `should_epoch_stop` has ended it. If not, the training ends in its midst:
   /// resumed, it goes on with the epoch, which ends once more.
-  bool is_done = false;
+  const bool is_done = false;
 };
 
 /// An epoch with its evaluation is over.
 struct TrainingRunEpochEnd : Context {
-  bool is_done = false;  ///< See `EpochEnd`.
+  const bool is_done = false;  ///< See `EpochEnd`.
 };
 
 /// Training ends before `state.max_steps`, for a reason in words: what `TrainerControl::request_stop` or
 /// `StopTraining` said. What is asked of `control` here is still done.
 struct Stop : Context {
-  std::string_view reason;
+  const std::string_view reason;
 };
 
 /// Something threw. Every callback hears this one, whoever else throws meanwhile, before the end events of
 /// what was open. The exception comes out of the trainer's method afterwards, as it was thrown.
 struct TrainError : Context {
   const std::exception_ptr& error;
-  std::string_view what;
-  std::string_view callback;  ///< The callback that threw; empty if none did.
-  std::string_view event;     ///< The event that it was handling.
+  const std::string_view what;
+  const std::string_view callback;  ///< The callback that threw; empty if none did.
+  const std::string_view event;     ///< The event that it was handling.
 };
 
 /// Training is over, in whatever way.

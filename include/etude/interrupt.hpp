@@ -66,6 +66,13 @@ class SignalGuard {
   bool on_;
 };
 
+/// Whether a training that stops for `reason` (of the event `Stop`) stops for a signal: the process is about
+/// to end behind `TrainEnd`, without destructors.
+inline bool stops_for_signal(std::string_view reason) {
+  const int signal = SignalGuard::came();
+  return signal != 0 && reason == signal_name(signal);
+}
+
 /// Throws `Interrupted` after a signal that a training looks out for.
 inline void throw_if_interrupted() {
   if (const int signal = SignalGuard::came()) throw Interrupted(signal);

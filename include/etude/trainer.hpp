@@ -107,9 +107,7 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
       if (core_.training) return evaluate_all();
       this->template open<EvaluationRunEnd>();
       raise(EvaluationRunBegin{core_.context()});
-      const auto metrics = evaluate_all();
-      this->leave(EvaluationRunEnd{core_.context(), metrics});
-      return metrics;
+      return this->leave(EvaluationRunEnd{core_.context(), evaluate_all()}).metrics;
     });
   }
 
@@ -126,14 +124,16 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
     });
   }
 
-  /// Raises an event, of Etude or of one's own, to the callbacks: static ones, then those of run time.
+  /// Raises an event, of Etude or of one's own, to the trainer itself where it has an `on` for it, and to the
+  /// callbacks: static ones, then those of run time.
   template <class Event>
   void call_event(Event&& event) {
     using Plain = std::remove_cvref_t<Event>;
     static_assert([]<class... Known>(events<Known...>) {
-      return detail::expect < !Composition<List...>::closed || detail::count_of<Plain, Known...> != 0,
-             mistake::event_is_not_named_in_the_Raises_of_this_trainer < Plain, Derived >> ();
+      return detail::expect<(!Composition<List...>::closed || detail::count_of<Plain, Known...> != 0),
+                            mistake::event_is_not_named_in_the_Raises_of_this_trainer<Plain, Derived>>();
     }(typename Composition<List...>::known_events{}));
+    if constexpr (Source::template is_heard_by_trainer<Plain>()) detail::deliver(this->derived(), event);
     handler_.call_event(std::forward<Event>(event));
   }
 
@@ -172,9 +172,10 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
                       mistake::add_callback_needs_RuntimeCallbacks_in_the_list_of_this_trainer<Derived>>()) {
       []<class... Static>(callbacks<Static...>) {
         static_assert(
-            (detail::expect < !std::same_as<Static, Callback> || detail::allows_duplicates<Callback>,
-             mistake::callback_is_listed_twice_so_remove_one_or_set_allows_duplicates < Callback >> () &&
-                 ...));
+            (detail::expect<
+                 (!std::same_as<Static, Callback> || detail::allows_duplicates<Callback>),
+                 mistake::callback_is_listed_twice_so_remove_one_or_set_allows_duplicates<Callback>>() &&
+             ...));
         static_assert((detail::expect<!detail::must_follow<Static, Callback>(),
                                       mistake::callback_must_stand_after<Static, Callback>>() &&
                        ...));

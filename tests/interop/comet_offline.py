@@ -8,8 +8,9 @@ import signal
 import subprocess
 import time
 
+from checks import check, same
 from comet_server import Server
-from comet_tools import COMET, KEY, PROGRAM, REFERENCE, Archive, Folder, Told, check, key_sets, python, same
+from comet_tools import COMET, KEY, PROGRAM, REFERENCE, Archive, Folder, Told, key_sets, python
 
 
 def upload(server, *archives):

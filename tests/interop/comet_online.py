@@ -7,9 +7,10 @@ import socket
 import subprocess
 import time
 
+from checks import check, same
 from comet_offline import upload
 from comet_server import Server
-from comet_tools import KEY, PROGRAM, REFERENCE, Folder, Told, check, python, same
+from comet_tools import KEY, PROGRAM, REFERENCE, Folder, Told, python
 
 ONLINE = dict(COMET_API_KEY=KEY)
 

@@ -8,6 +8,8 @@ import sys
 import tempfile
 import zipfile
 
+from checks import check, same
+
 PROGRAM = os.path.abspath(sys.argv[1])
 KEY = "kEyThatNobodyMaySee0123456789"
 HERE = tempfile.TemporaryDirectory()
@@ -25,15 +27,6 @@ try:
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
-
-
-def check(value, what):
-    if not value:
-        raise AssertionError(what)
-
-
-def same(seen, expected, what):
-    check(seen == expected, f"{what}:\n  seen     {seen!r}\n  expected {expected!r}")
 
 
 class Folder:

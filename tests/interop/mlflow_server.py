@@ -14,6 +14,8 @@ import tempfile
 import threading
 import time
 
+from checks import check, same
+
 HERE = tempfile.TemporaryDirectory()
 for name in list(os.environ):
     if name.startswith(("MLFLOW_", "HF_MLFLOW", "DISABLE_MLFLOW", "AZUREML_", "ETUDE_SPOOL")) or name.lower().endswith("_proxy"):
@@ -27,15 +29,6 @@ try:
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
-
-
-def check(value, what):
-    if not value:
-        raise AssertionError(what)
-
-
-def same(seen, expected, what):
-    check(seen == expected, f"{what}:\n  seen     {seen!r}\n  expected {expected!r}")
 
 
 def free_port():

@@ -10,7 +10,8 @@ import sys
 import time
 
 PROGRAM = os.path.abspath(sys.argv[1])
-from mlflow_server import (HERE, MlflowClient, Proxy, Server, Training, check, histories, histories_of, same, the_run)  # noqa: E402
+from checks import check, same  # noqa: E402
+from mlflow_server import (HERE, MlflowClient, Proxy, Server, Training, histories, histories_of, the_run)  # noqa: E402
 
 WORKSPACE = ("subscriptions/S/resourceGroups/R/providers/Microsoft.MachineLearningServices/workspaces/W")
 PREFIX = "/mlflow/v1.0/" + WORKSPACE

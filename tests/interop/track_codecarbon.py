@@ -13,6 +13,8 @@ import threading
 import time
 from pathlib import Path
 
+from checks import check
+
 try:
     import pandas
     import psutil
@@ -46,11 +48,6 @@ quick = {"CODECARBON_MEASURE_POWER_SECS": "0.2", "CODECARBON_COUNTRY_ISO_CODE": 
 
 def close(a, b, relative=1e-9, absolute=0.0):
     return abs(a - b) <= max(relative * max(abs(a), abs(b)), absolute)
-
-
-def check(good, what):
-    if not good:
-        raise AssertionError(what)
 
 
 def folder(name):

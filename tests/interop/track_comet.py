@@ -9,8 +9,7 @@ import os
 import sys
 import time
 
-sys.dont_write_bytecode = True
-
+from checks import check
 from comet_offline import failed_is_said, killed_is_rescued, offline_matches_the_package, resumed_goes_on_in_the_experiment
 from comet_online import (
     ONLINE,
@@ -22,7 +21,7 @@ from comet_online import (
     restarted_in_the_middle,
     wrong_key,
 )
-from comet_tools import HERE, Folder, check
+from comet_tools import HERE, Folder
 
 
 def wrong_variables():

@@ -13,8 +13,8 @@ import threading
 import time
 
 PROGRAM = os.path.abspath(sys.argv[1])
-from mlflow_server import (HERE, MlflowClient, Proxy, Server, Training, check, free_port, histories, histories_of,  # noqa: E402
-                           same, the_run)
+from checks import check, same  # noqa: E402
+from mlflow_server import (HERE, MlflowClient, Proxy, Server, Training, free_port, histories, histories_of, the_run)  # noqa: E402
 
 
 def fit(name):

@@ -22,7 +22,6 @@ except ImportError as error:
     print("skipped:", error)
     sys.exit(77)
 
-sys.dont_write_bytecode = True  # beside this file
 from wandb_log import DataStore, NEW_RESUME, kinds_of, records_of, rows_of
 from wandb_server import ENTITY, Server, serve
 

@@ -67,8 +67,7 @@ ETUDE_INLINE void MLflowCallback::log(const Context& e, const Metrics& metrics) 
 }
 
 ETUDE_INLINE void MLflowCallback::on(const Save& e) {
-  if (session && log_artifacts.value_or(detail::environment_says("HF_MLFLOW_LOG_ARTIFACTS")))
-    session->save(e);
+  if (session && sends_checkpoints()) session->save(e);
 }
 
 ETUDE_INLINE void MLflowCallback::on(const Stop& e) {

@@ -223,6 +223,17 @@ ETUDE_INLINE void TrainerCore::begin_training() {
   updating = false;
 }
 
+/// Of all datasets together; unset where there are none, or one of them has no length.
+inline std::optional<std::int64_t> eval_batches(const EvalDatasets& datasets, std::int64_t batch_size) {
+  std::optional<std::int64_t> batches;
+  for (const auto& [name, dataset] : datasets) {
+    const auto size = dataset.size();
+    if (!size) return std::nullopt;
+    batches = batches.value_or(0) + (*size + batch_size - 1) / batch_size;
+  }
+  return batches;
+}
+
 ETUDE_INLINE void TrainerCore::set_plan(const TrainPlan& plan) {
   const auto max_steps = plan.max_steps;
   run_config = {.num_epochs = plan.num_train_epochs,
@@ -240,16 +251,7 @@ ETUDE_INLINE void TrainerCore::set_plan(const TrainPlan& plan) {
                 .eval_dataloader_len = {},
                 .is_local_process_zero = state.is_local_process_zero,
                 .is_world_process_zero = state.is_world_process_zero};
-  std::optional<std::int64_t> eval_batches;
-  for (const auto& [name, dataset] : options.eval_dataset) {
-    const auto size = dataset.size();
-    if (!(eval_batches =
-              size ? std::optional(eval_batches.value_or(0) + (*size + args.per_device_eval_batch_size - 1) /
-                                                                  args.per_device_eval_batch_size)
-                   : std::nullopt))
-      break;
-  }
-  run_config.eval_dataloader_len = eval_batches;
+  run_config.eval_dataloader_len = eval_batches(options.eval_dataset, args.per_device_eval_batch_size);
   state.max_steps = max_steps;
   state.num_train_epochs = plan.num_train_epochs;
   state.train_batch_size = args.per_device_train_batch_size;

@@ -75,6 +75,17 @@ class EventSource {
     return event;
   }
 
+  /// Whether the trainer itself hears of `Event`.
+  template <class Event>
+  static consteval bool is_heard_by_trainer() {
+    if constexpr (detail::has_name_on<Derived>()) {
+      static_assert(detail::check_event<Event, Derived>());
+      return Handles<Derived, Event>;
+    } else {
+      return false;
+    }
+  }
+
   /// Whether anybody hears of `Event`.
   template <class Event>
   static consteval bool is_heard() {
@@ -97,18 +108,23 @@ class EventSource {
   /// Begins what ends with `End`, in whatever way it ends.
   template <class End>
   void open() {
-    open_.push_back(
-        [](EventSource& self) { self.attempt([&] { self.raise_end(End{self.core_.context()}); }); });
+    open_.push_back([](EventSource& self) {
+      self.attempt([&] {
+        End event{self.core_.context()};
+        self.raise_end(event);
+      });
+    });
   }
 
   template <class End>
-  void leave() {
-    leave(End{core_.context()});
+  End leave() {
+    return leave(End{core_.context()});
   }
   template <class End>
-  void leave(End event) {
+  End leave(End event) {
     open_.pop_back();
-    raise_end(std::move(event));
+    raise_end(event);
+    return event;
   }
 
   /// How much is open.
@@ -173,7 +189,7 @@ class EventSource {
  private:
   /// Every callback hears an end event, whoever throws; the first exception comes out afterwards.
   template <class End>
-  void raise_end(End event) {
+  void raise_end(End& event) {
     ErrorOrigin first;
     const auto note = [&] {
       if (first.error) return tell_secondary(std::current_exception());
@@ -184,16 +200,6 @@ class EventSource {
     const auto error = first.error;
     detail::last_origin() = std::move(first);
     std::rethrow_exception(error);
-  }
-
-  template <class Event>
-  static consteval bool is_heard_by_trainer() {
-    if constexpr (detail::has_name_on<Derived>()) {
-      static_assert(detail::check_event<Event, Derived>());
-      return Handles<Derived, Event>;
-    } else {
-      return false;
-    }
   }
 
   template <class Event, class OnError>

@@ -142,7 +142,7 @@ class TrainLoop {
       if (position.exhausted)
         position = {.epoch = position.epoch + 1};
       else
-        position.ended = false;  // It may go on another day.
+        position.ended = false;  // A resumed training goes on in it.
       if (stop_is_due()) break;  // A signal is answered at the end, which is all that is left.
       throw_if_interrupted();
     }

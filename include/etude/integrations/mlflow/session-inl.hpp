@@ -32,8 +32,7 @@ ETUDE_INLINE void MLflowSession::save(const Save& e) {
 }
 
 ETUDE_INLINE void MLflowSession::stop(const Stop& e) {
-  const int signal = SignalGuard::came();
-  was_killed_ = is_training_ && signal != 0 && e.reason == signal_name(signal);
+  was_killed_ = is_training_ && stops_for_signal(e.reason);
 }
 
 ETUDE_INLINE void MLflowSession::fail() { has_failed_ = true; }
