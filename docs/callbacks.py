@@ -93,7 +93,7 @@ def members(body):
     pattern = above + r"^  (?! |static|using|friend|explicit)(.+?)\s(\w+)" + default + ";" + behind
     for above, type_name, name, default, behind in re.findall(pattern, public, re.M):
         is_function = "(" in re.sub(r"<.*>", "", type_name)
-        if not is_function and (words := plain(re.sub("///<?", "", above + behind))):
+        if not is_function and not type_name.startswith("detail::") and (words := plain(re.sub("///<?", "", above + behind))):
             yield name, default.strip(), words[0].lower() + words[1:].rstrip(".")
 
 
@@ -107,7 +107,9 @@ def changes(code, name):
 
 def code_of(path):
     """All that is in a header and in its definitions but what is declared."""
-    inline = path.with_name(path.stem + "-inl.hpp")
+    # The definitions of comet/callback.hpp are those of comet.hpp.
+    stem = path.parent if path.stem == "callback" and path.parent != HEADERS else path.with_suffix("")
+    inline = stem.with_name(stem.name + "-inl.hpp")
     code = path.read_text() + (inline.read_text() if inline.exists() else "")
     for match in reversed(list(re.finditer(r"ETUDE_STRUCT\(", code))):
         code = code[: match.end()] + code[match.end() + len(balanced(code, match.end() - 1)) :]
@@ -190,7 +192,8 @@ def entry(name):
         title += "<" + ", ".join(p.split("=")[0].split()[-1] + "..." * ("..." in p) for p in parameters) + ">"
     text = f"## {title}\n\n`etude/{path.relative_to(HEADERS)}`\n\n"
     text += "\n".join(line[3:].strip() for line in doc.splitlines()).strip() + "\n\n"
-    text += "Events: " + ", ".join(f"**`{e}`**" if writes else f"`{e}`" for e, writes in events_of(name).items()) + "\n\n"
+    heard = {e: writes for e, writes in events_of(name).items() if e in ALL}
+    text += "Events: " + (", ".join(f"**`{e}`**" if writes else f"`{e}`" for e, writes in heard.items()) or "all") + "\n\n"
 
     family = [each for each in with_bases(name) if each == name or each.endswith("Base")]
     made = [made for each in family for made in constructors(each, ALL[each][3])]

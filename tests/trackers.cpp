@@ -32,6 +32,14 @@ TEST_CASE("a tracker that is asked for and isn't there is an error before traini
   CHECK(trainer.state().global_step == 0);
 }
 
+TEST_CASE("so it is before an evaluation or a prediction that is no part of a training") {
+  auto options = options_with({"mlflow"});
+  const auto dataset = options.train_dataset;
+  etude::Trainer trainer(std::move(options));
+  CHECK_THROWS_AS(trainer.evaluate({.eval_dataset = dataset}), etude::ArgumentError);
+  CHECK_THROWS_AS(trainer.predict(dataset), etude::ArgumentError);
+}
+
 TEST_CASE("a tracker may stand in the list, or come at run time") {
   std::int64_t logs = 0;
   etude::Trainer listed(options_with({"mlflow"}), MLflowCallback{&logs});

@@ -42,6 +42,14 @@ template <class Callback, class Other>
 struct callback_must_stand_after;
 template <class Callback, class Other>
 struct runs_after_cycle;
+template <class Callback, class Trainer>
+struct callback_is_not_in_the_list_of_this_trainer;
+template <class Callback, class Trainer>
+struct callback_is_given_more_often_than_it_is_listed;
+template <class Trainer>
+struct add_callback_needs_RuntimeCallbacks_in_the_list_of_this_trainer;
+template <class Event, class Trainer>
+struct event_is_not_named_in_the_Raises_of_this_trainer;
 
 }  // namespace mistake
 

@@ -29,17 +29,6 @@
 
 namespace etude {
 
-namespace mistake {
-template <class Callback, class Trainer>
-struct callback_is_not_in_the_list_of_this_trainer;
-template <class Callback, class Trainer>
-struct callback_is_given_more_often_than_it_is_listed;
-template <class Trainer>
-struct add_callback_needs_RuntimeCallbacks_in_the_list_of_this_trainer;
-template <class Event, class Trainer>
-struct event_is_not_named_in_the_Raises_of_this_trainer;
-}  // namespace mistake
-
 /// A trainer of one's own: derive as `struct MyTrainer : etude::TrainerBase<MyTrainer, Callbacks...>`, with
 /// `using TrainerBase::TrainerBase;`, and define any of the methods under "to override" again; they are
 /// called statically, and may call the base's. One that has an `on(const Event&)` hears that event before its
@@ -105,6 +94,7 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
     };
     return guarded([&] {
       if (core_.training) return evaluate_all();
+      this->check_trackers();
       this->template open<EvaluationRunEnd>();
       raise(EvaluationRunBegin{core_.context()});
       return this->leave(EvaluationRunEnd{core_.context(), evaluate_all()}).metrics;
@@ -114,6 +104,7 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   /// The model's outputs for every example of `dataset`, in order, with metrics where it has labels.
   PredictionOutput predict(const Dataset& dataset, const PredictOptions& options = {}) {
     return guarded([&] {
+      if (!core_.training) this->check_trackers();
       Metrics told;
       auto result = EvaluationLoop<TrainerBase>(*this, options.metric_key_prefix, options.ignore_keys)
                         .template run<PredictBegin, PredictEnd>(dataset, Keep::all, [&](Metrics& metrics) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
@@ -73,6 +74,12 @@ struct FailsAt {
   std::int64_t step = -1;
   void on(const etude::StepEnd& e) {
     if (e.state.global_step == step) throw std::runtime_error("failed on purpose");
+  }
+};
+
+struct Killed {
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step == 2) ::raise(SIGTERM);
   }
 };
 
@@ -294,6 +301,15 @@ TEST_CASE(
   CHECK(toy::numbers_of(session, "eval/loss").back() == toy::numbers_of(run, "eval/loss").back());
   CHECK(toy::steps_of(session, "train/train_loss") == Steps{4});
   CHECK(trainer.callback<etude::TensorBoardCallback>().writer() != nullptr);
+}
+
+TEST_CASE("a training that a signal ends is no success") {
+  const toy::Folder folder;
+  const auto before = std::signal(SIGTERM, [](int) {});
+  etude::Trainer<Killed, etude::TensorBoardCallback> trainer(toy::options(arguments(folder)));
+  CHECK_THROWS_AS(trainer.train(), etude::Interrupted);
+  std::signal(SIGTERM, before);
+  CHECK(status_of(run_in(folder)) == 2);
 }
 
 TEST_CASE("a program adds to the run what it likes") {

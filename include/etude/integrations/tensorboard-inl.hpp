@@ -26,6 +26,7 @@
 #include "etude/integrations/tensorboard.hpp"
 #include "etude/integrations/tensorboard/event_file.hpp"
 #include "etude/integrations/tensorboard/summary_writer.hpp"
+#include "etude/interrupt.hpp"
 #include "etude/linkage.hpp"
 #include "etude/message.hpp"
 #include "etude/model.hpp"
@@ -253,6 +254,10 @@ ETUDE_INLINE void TensorBoardCallback::on(const Save&) {
   // A checkpoint that outlives a power failure is one to go on from, and what was logged before belongs to
   // it.
   if (held) held->writer.flush();
+}
+
+ETUDE_INLINE void TensorBoardCallback::on(const Stop& e) {
+  if (held && held->is_trained && !held->has_ended && stops_for_signal(e.reason)) held->has_failed = true;
 }
 
 ETUDE_INLINE void TensorBoardCallback::on(const TrainError&) {

@@ -60,6 +60,7 @@ struct TensorBoardCallback {
   void on(const StepEnd& e);
   void on(const Log& e);
   void on(const Save& e);
+  void on(const Stop& e);
   void on(const TrainError& e);
   void on(const TrainEnd& e);
 

@@ -19,6 +19,7 @@
 #include "etude/loop/core.hpp"
 #include "etude/runtime_callbacks.hpp"
 #include "etude/stop_training.hpp"
+#include "etude/trackers.hpp"
 
 namespace etude {
 
@@ -65,6 +66,11 @@ class EventSource {
         names.push_back(short_type_name<Callback>());
     });
     return names;
+  }
+
+  /// Throws ArgumentError for a tracker that `report_to` asks for and that is none of them.
+  void check_trackers() {
+    if (!core_.args.report_to.empty()) check_report_to(core_.args, callback_names());
   }
 
   /// Raises an event of the loop, and gives it back with what its writers made of it.

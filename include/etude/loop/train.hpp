@@ -20,7 +20,6 @@
 #include "etude/metrics/best_model.hpp"
 #include "etude/metrics/speed.hpp"
 #include "etude/stop_training.hpp"
-#include "etude/trackers.hpp"
 
 namespace etude {
 
@@ -75,7 +74,7 @@ class TrainLoop {
   using Checkpoints = TrainingCheckpoints<Trainer>;
 
   void prepare(const TrainOptions& options) {
-    if (!core_.args.report_to.empty()) check_report_to(core_.args, trainer_.callback_names());
+    trainer_.check_trackers();
     if (core_.options.model_init && core_.trained_before) core_.make_model();
     core_.trained_before = true;
     core_.train_dataloader = trainer_.derived().get_train_dataloader();

@@ -81,6 +81,7 @@ ETUDE_INLINE EmissionsRun::EmissionsRun(CodeCarbonCallback options, std::string 
       meter_(options_, open_nvml(), std::chrono::steady_clock::now()),
       totals_(before) {
   if (!intensity_.warning.empty()) tell(intensity_.warning);
+  for (const auto& fault : meter_.take_faults()) tell(fault);
   const bool on_cloud = !intensity_.cloud_provider.empty() || !intensity_.cloud_region.empty();
   facts_ = {{"project_name", options_.project_name},
             {"run_id", std::move(run_id)},
@@ -135,15 +136,23 @@ ETUDE_INLINE void EmissionsRun::run() {
       next_measurement = std::max(next_measurement + interval, now);
       next_sample = now + second;
     } else if (now >= next_sample) {
-      meter_.sample(now);
+      lock.unlock();
+      {
+        const std::lock_guard sampling(meter_mutex_);
+        meter_.sample(now);
+      }
+      lock.lock();
       next_sample = std::max(next_sample + second, now);
     }
   }
 }
 
 ETUDE_INLINE EmissionsTotals EmissionsRun::measure() {
-  const std::lock_guard lock(mutex_);
-  if (is_finished_) return totals_;
+  const std::lock_guard measuring(meter_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_finished_) return totals_;
+  }
   auto part = meter_.measure(std::chrono::steady_clock::now());
   const double pue = options_.pue.value_or(1);
   part.cpu_energy *= pue;
@@ -151,6 +160,7 @@ ETUDE_INLINE EmissionsTotals EmissionsRun::measure() {
   part.ram_energy *= pue;
   part.water_consumed = options_.wue.value_or(0) * part.energy_consumed();
   part.emissions = intensity_.kg_per_kwh * part.energy_consumed();
+  const std::lock_guard lock(mutex_);
   emissions::add(totals_, part);
   for (const auto& fault : meter_.take_faults()) tell(fault);
   return totals_;
@@ -219,12 +229,11 @@ ETUDE_INLINE void EmissionsRun::tell(const std::string& fault) {
 
 ETUDE_INLINE std::vector<std::string> EmissionsRun::take_faults() {
   const std::lock_guard lock(mutex_);
-  for (const auto& fault : meter_.take_faults()) tell(fault);
   return std::exchange(faults_, {});
 }
 
 ETUDE_INLINE std::string EmissionsRun::description() const {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(meter_mutex_);
   return fmt::format("CPU by {}; memory by {}; {}; {:.1f} g/kWh ({})", meter_.cpu_method(),
                      options_.force_ram_power ? "force_ram_power" : "the modules that it is likely made of",
                      meter_.gpus().empty() ? "no GPU" : meter_.gpus().model(), intensity_.kg_per_kwh * 1000,

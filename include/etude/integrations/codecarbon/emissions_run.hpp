@@ -56,9 +56,10 @@ class EmissionsRun {
   CodeCarbonCallback options_;
   CarbonIntensity intensity_;
   std::optional<EmissionsFile> file_;
-  EmissionsRow facts_;  // those columns of the row that stay
-  mutable std::mutex mutex_;
+  EmissionsRow facts_;              // those columns of the row that stay
+  mutable std::mutex meter_mutex_;  // not the other, which logs wait for: to measure may take long
   EnergyMeter meter_;
+  mutable std::mutex mutex_;  // of all below
   EmissionsTotals totals_;
   std::set<std::string> told_;
   std::vector<std::string> faults_;
