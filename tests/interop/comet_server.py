@@ -17,6 +17,7 @@ class Server:
         self.requests, self.mode, self.lock = [], mode, threading.Lock()
         self.experiments = set() if experiments is None else experiments
         self.lose_next_open = False
+        self.refused = set()  # names of metrics and parameters: a batch with one of them is refused whole
         server = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -72,6 +73,10 @@ class Server:
                 return 500, {"msg": f"no. {request['authorization']}"}
             if request["authorization"] != KEY:
                 return 400, {"sdk_error_code": 90212, "msg": f"{request['authorization']} is not registered"}
+            if body and any(
+                value.get("metricName", value.get("parameterName")) in self.refused for value in body.get("values", [])
+            ):
+                return 400, {"sdk_error_code": 90001, "msg": "a value that can't be taken"}
             self.requests.append(request)
             if path == "/clientlib/isAlive/ver":
                 return 200, {"version": "4.40.0"}
