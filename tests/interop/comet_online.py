@@ -173,6 +173,33 @@ def terminated_online():
     server.stop()
 
 
+def a_server_with_a_certificate_of_its_own():
+    folder = Folder()
+    pem = folder.path + "/own.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", pem + ".key", "-out", pem, "-days", "2"]
+        + ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True,
+        capture_output=True,
+    )
+    with open(pem) as certificate, open(pem + ".key") as key, open(pem + ".both", "w") as both:
+        both.write(certificate.read() + key.read())
+    server = Server(certificate=pem + ".both")
+    to_it = dict(COMET_URL_OVERRIDE=server.address, **ONLINE)
+    told = folder.train(**to_it)
+    check("certificate" in told.err and "wait in" in told.err and not server.requests, told.err)
+    trusting = [
+        dict(COMET_INCLUDE_CUSTOM_CA_BUNDLE=pem),
+        dict(REQUESTS_CA_BUNDLE=pem),
+        dict(COMET_INTERNAL_CHECK_TLS_CERTIFICATE="0"),
+    ]
+    points = told.points()
+    for variables in trusting:
+        points += folder.train("--step_seconds", "0.05", **variables, **to_it).points()
+        same(server.points(), sorted(points), f"{variables}: metrics")
+    server.stop()
+
+
 def wrong_key():
     folder = Folder()
     server = Server()

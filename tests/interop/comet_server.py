@@ -3,6 +3,7 @@
 import gzip
 import http.server
 import json
+import ssl
 import threading
 import time
 import urllib.parse
@@ -13,7 +14,7 @@ from comet_tools import KEY
 class Server:
     """Answers as Comet's server does, as far as its package asks, and keeps what it was sent."""
 
-    def __init__(self, port=0, mode="well", experiments=None):
+    def __init__(self, port=0, mode="well", experiments=None, certificate=None):
         self.requests, self.mode, self.lock = [], mode, threading.Lock()
         self.experiments = set() if experiments is None else experiments
         self.lose_next_open = False
@@ -63,7 +64,11 @@ class Server:
 
         self.http = Quiet(("127.0.0.1", port), Handler)
         self.port = self.http.server_address[1]
-        self.address = f"http://127.0.0.1:{self.port}/clientlib/"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
+        self.address = f"http{'s' if certificate else ''}://127.0.0.1:{self.port}/clientlib/"
         threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
 
     def answer(self, request):
