@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "common/toy.hpp"
+#include "etude/interrupt.hpp"
 #include "etude/testing/laws.hpp"
 #include "integrations/comet/experiments.hpp"
 
@@ -29,6 +31,17 @@ struct LogsMore {
     e.log("name(odd) \u00fc", 0.5);
     e.log(std::string(150, 'n'), 1);
   }
+};
+
+struct IsTerminated {
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step == 3) ::raise(SIGTERM);
+  }
+};
+
+struct OwnHandler {
+  void (*before)(int) = ::signal(SIGTERM, [](int) {});
+  ~OwnHandler() { ::signal(SIGTERM, before); }
 };
 
 struct Throws {
@@ -90,16 +103,17 @@ TEST_CASE("an archive has what was logged, under Comet's names and with its form
   CHECK(one.parameter("config|rate") == std::vector<Json>{"Infinity"});
   CHECK(one.parameter("config|many").at(0).get<std::string>().size() == 1000);
 
-  std::map<std::string, Json> others;
-  for (const auto& payload : one.of("log_other")) others[payload.at("key")] = payload.at("value");
-  CHECK(others == std::map<std::string, Json>{{"Name", folder / "out"},
-                                              {"Created from", "etude"},
-                                              {"offline_experiment", true},
-                                              {"hasNestedParams", true}});
+  CHECK(one.others() == std::map<std::string, Json>{{"Created from", "etude"},
+                                                    {"offline_experiment", true},
+                                                    {"hasNestedParams", true}});
   CHECK(one.of("graph").size() == 1);
   CHECK(one.of("system_details").at(0).at("pid") == ::getpid());
+  // Neither arguments of the command line nor the archive are for others' eyes.
+  CHECK(one.of("system_details").at(0).at("command").size() == 1);
+  CHECK(fs::status(folder / "comet" / one.name).permissions() ==
+        (fs::perms::owner_read | fs::perms::owner_write));
   // The names within a line are sorted, and everything is ASCII, as Python writes them.
-  CHECK(one.files.at("messages.json").starts_with("{\"payload\":{\"file_name\":"));
+  CHECK(one.files.at("messages.json").starts_with("{\"payload\":{\"key\":"));
   CHECK(std::ranges::all_of(one.files.at("messages.json"), [](char c) { return c > 0; }));
 }
 
@@ -124,6 +138,44 @@ TEST_CASE("an archive is there when the callback is gone, when the next training
   CHECK(found[2].facts.at("customer_error_message") == "the third step");
   CHECK(found[2].steps("train/loss") == std::vector{1, 2});
   CHECK(toy::names_in(folder / "comet").size() == 3);
+}
+
+TEST_CASE("an archive is there at once after a signal, and nothing in it says that the training failed") {
+  const Variables none;
+  const toy::Folder folder;
+  const OwnHandler handler;
+  etude::Trainer<IsTerminated, CometCallback> trainer(toy::options(arguments(folder)), IsTerminated{},
+                                                      offline(folder));
+  CHECK_THROWS_AS(trainer.train(), etude::Interrupted);
+  auto found = experiments(folder / "comet");
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].steps("train/loss") == std::vector{1, 2, 3});
+  CHECK(found[0].facts.at("customer_error_reported") == false);
+  CHECK(toy::names_in(folder / "comet").size() == 1);
+  trainer.train({.resume_from_checkpoint = true});
+  trainer.callback<CometCallback>().run = {};
+  found = experiments(folder / "comet");
+  REQUIRE(found.size() == 2);
+  CHECK(found[1].key() == found[0].key());
+  CHECK(found[1].steps("train/loss") == std::vector{4});
+}
+
+TEST_CASE("what is resumed after an evaluation goes to its own experiment, not to the evaluation's") {
+  const Variables none;
+  const toy::Folder folder;
+  etude::Trainer<CometCallback>(toy::options(arguments(folder)), offline(folder)).train();
+  {
+    etude::Trainer<CometCallback> trainer(toy::options(arguments(folder)), offline(folder));
+    trainer.evaluate();
+    trainer.train({.resume_from_checkpoint = folder / "out/checkpoint-2"});
+  }
+  const auto found = experiments(folder / "comet");
+  REQUIRE(found.size() == 3);
+  CHECK(found[1].metric("eval/loss").size() == 1);
+  CHECK(found[1].key() != found[0].key());
+  CHECK(found[2].key() == found[0].key());
+  CHECK(found[2].facts.at("start_time") == found[0].facts.at("start_time"));
+  CHECK(found[2].steps("train/loss") == std::vector{3, 4});
 }
 
 TEST_CASE("a training that is resumed goes on in the same experiment, and its archive replaces none") {
@@ -235,6 +287,38 @@ TEST_CASE("the files of output_dir are assets, but not the archives, the spool a
   for (const auto* name : {"out/.hidden", "out/plain2", "out/spool/waits"})
     CHECK_FALSE(uploads.contains(name));
   for (const auto& [name, payload] : uploads) CHECK_FALSE(name.starts_with("out/comet"));
+}
+
+TEST_CASE("a symbolic link's file is kept, and is there when both are gone") {
+  const toy::Folder folder;
+  const Variables set(Variables::Set{{"COMET_LOG_ASSETS", "1"}});
+  auto args = arguments(folder);
+  args.save_strategy = etude::SaveStrategy::no;
+  fs::create_directories(folder / "out");
+  for (const bool online : {false, true}) {
+    toy::write_text(folder / "vocabulary", "words");
+    fs::create_symlink("../vocabulary", folder / "out/words.txt");
+    auto callback = offline(folder);
+    callback.online = online;
+    callback.api_key = "k";
+    callback.url_override = "http://127.0.0.1:9/clientlib";
+    {
+      etude::Trainer<CometCallback> trainer(toy::options(args), callback);
+      trainer.train();
+      fs::remove(folder / "vocabulary");
+      fs::remove(folder / "out/words.txt");
+    }
+    std::vector<std::string> kept;
+    if (online) {
+      for (const auto& entry : fs::recursive_directory_iterator(folder / "spool"))
+        if (entry.path().parent_path().filename() == "files") kept.push_back(toy::read_text(entry.path()));
+    } else {
+      const auto found = experiments(folder / "comet");
+      for (const auto& upload : found.at(0).of("file_upload"))
+        kept.push_back(found[0].files.at(upload.at("file_path")));
+    }
+    CHECK(std::ranges::count(kept, "words") == 1);
+  }
 }
 
 TEST_CASE("it keeps the laws of callbacks") {

@@ -72,6 +72,7 @@ def offline_matches_the_package():
     )
 
     others = {other["key"]: other["value"] for other in archive.of("log_other")}
+    same(os.stat(folder.archives()[0]).st_mode & 0o777, 0o600, "who may read it")
     same(others, {"Name": "my run", "Created from": "etude", "offline_experiment": True, "hasNestedParams": True}, "others")
     parameters = {
         given["paramName"]: given["paramValue"]
@@ -85,7 +86,7 @@ def offline_matches_the_package():
     )
     same((parameters["curr_step"], parameters["curr_epoch"]), (8, 2.0), "where it was at last")
     check("in_features=3, out_features=4" in archive.of("graph")[0]["graph"], "the model")
-    same(archive.of("system_details")[0]["command"][0], PROGRAM, "the command")
+    same(archive.of("system_details")[0]["command"], [PROGRAM], "the command")
     same(archive.of("file_name")[0]["file_name"], os.path.realpath(PROGRAM), "the program")
 
     uploads = {
@@ -157,6 +158,22 @@ def failed_is_said():
     reported = server.to("/write/experiment/update-status")
     same([request["json"]["error"] for request in reported], ["failed on purpose"], "the error on the server")
     server.stop()
+
+
+def terminated_is_whole():
+    for number in (signal.SIGTERM, signal.SIGINT):
+        folder = Folder()
+        process = folder.start("--step_seconds", "0.2", COMET_MODE="offline")
+        lines = [process.stdout.readline() for _ in range(3)]
+        process.send_signal(number)
+        rest, err = process.communicate(timeout=60)
+        told = Told("".join(lines) + rest, err, process.returncode, -number)
+        same(glob.glob(folder.path + "/archives/.*"), [], "what is left")
+        same(len(folder.archives()), 1, "archives")
+        archive = Archive(folder.archives()[0])
+        archive.validate()
+        same(archive.points(), told.points(), "metrics")
+        same(archive.experiment["customer_error_reported"], False, "whether it failed")
 
 
 def killed_is_rescued():

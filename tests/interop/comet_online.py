@@ -78,9 +78,10 @@ def online_is_what_the_package_sends():
     same((names["args|logging_steps"], names["args|seed"]), (1, 42), "parameters")
     same(
         {request["json"]["key"]: request["json"]["value"] for request in server.to("/log-other")},
-        {"Name": folder.path + "/out", "Created from": "etude", "hasNestedParams": True},
+        {"Created from": "etude", "hasNestedParams": True},
         "others",
     )
+    same([request["json"]["command"] for request in server.to("/system-details")], [[PROGRAM]], "the command")
     uploads = {request["query"]["fileName"]: request["raw"] for request in server.to("/upload-asset")}
     check("out/checkpoint-8/trainer_state.json" in uploads, f"files {sorted(uploads)}")
     with open(folder.path + "/out/checkpoint-8/trainer_state.json", "rb") as file:
@@ -139,6 +140,63 @@ def a_key_that_is_given():
     check("it exists" in refused.err and "wait in" in refused.err, refused.err + refused.out)
     same(server.points(given), told.points(), "metrics of the first, afterwards")
     check(b"train/loss" in folder.spooled(), "nothing waits")
+    server.stop()
+
+
+def a_refused_value_costs_no_other():
+    folder = Folder()
+    server = Server()
+    server.refused = {"train/extra_1", "args|seed"}
+    told = folder.train("--extra", "3", **ONLINE, COMET_URL_OVERRIDE=server.address)
+    points = [point for point in told.points() if point[0] not in server.refused]
+    same(server.points(), points, "metrics")
+    names = [value["parameterName"] for request in server.to("/experiment/parameter") for value in request["json"]["values"]]
+    check("args|seed" not in names and "args|logging_steps" in names, f"parameters {names}")
+    check(f"{len(told.points()) - len(points) + 1} were dropped" in told.err, told.err)
+    server.stop()
+
+
+def terminated_online():
+    """A signal ends an experiment, though no destructor runs."""
+    folder = Folder()
+    server = Server()
+    process = folder.start("--step_seconds", "0.3", **ONLINE, COMET_URL_OVERRIDE=server.address)
+    lines = [process.stdout.readline() for _ in range(3)]
+    process.send_signal(signal.SIGTERM)
+    rest, err = process.communicate(timeout=60)
+    told = Told("".join(lines) + rest, err, process.returncode, -signal.SIGTERM)
+    same(server.points(), told.points(), "metrics")
+    same(len(server.to("/set-start-end-time")), 1, "ends")
+    check(server.to("/status-report/update")[-1]["json"]["is_alive"] is False, "it is still said to be alive")
+    same(server.to("/update-status"), [], "what failed")
+    same(folder.spooled(), b"", "what waits")
+    server.stop()
+
+
+def a_server_with_a_certificate_of_its_own():
+    folder = Folder()
+    pem = folder.path + "/own.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", pem + ".key", "-out", pem, "-days", "2"]
+        + ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True,
+        capture_output=True,
+    )
+    with open(pem) as certificate, open(pem + ".key") as key, open(pem + ".both", "w") as both:
+        both.write(certificate.read() + key.read())
+    server = Server(certificate=pem + ".both")
+    to_it = dict(COMET_URL_OVERRIDE=server.address, **ONLINE)
+    told = folder.train(**to_it)
+    check("certificate" in told.err and "wait in" in told.err and not server.requests, told.err)
+    trusting = [
+        dict(COMET_INCLUDE_CUSTOM_CA_BUNDLE=pem),
+        dict(REQUESTS_CA_BUNDLE=pem),
+        dict(COMET_INTERNAL_CHECK_TLS_CERTIFICATE="0"),
+    ]
+    points = told.points()
+    for variables in trusting:
+        points += folder.train("--step_seconds", "0.05", **variables, **to_it).points()
+        same(server.points(), sorted(points), f"{variables}: metrics")
     server.stop()
 
 

@@ -3,6 +3,7 @@
 import gzip
 import http.server
 import json
+import ssl
 import threading
 import time
 import urllib.parse
@@ -13,10 +14,11 @@ from comet_tools import KEY
 class Server:
     """Answers as Comet's server does, as far as its package asks, and keeps what it was sent."""
 
-    def __init__(self, port=0, mode="well", experiments=None):
+    def __init__(self, port=0, mode="well", experiments=None, certificate=None):
         self.requests, self.mode, self.lock = [], mode, threading.Lock()
         self.experiments = set() if experiments is None else experiments
         self.lose_next_open = False
+        self.refused = set()  # names of metrics and parameters: a batch with one of them is refused whole
         server = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -62,7 +64,11 @@ class Server:
 
         self.http = Quiet(("127.0.0.1", port), Handler)
         self.port = self.http.server_address[1]
-        self.address = f"http://127.0.0.1:{self.port}/clientlib/"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
+        self.address = f"http{'s' if certificate else ''}://127.0.0.1:{self.port}/clientlib/"
         threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
 
     def answer(self, request):
@@ -72,6 +78,10 @@ class Server:
                 return 500, {"msg": f"no. {request['authorization']}"}
             if request["authorization"] != KEY:
                 return 400, {"sdk_error_code": 90212, "msg": f"{request['authorization']} is not registered"}
+            if body and any(
+                value.get("metricName", value.get("parameterName")) in self.refused for value in body.get("values", [])
+            ):
+                return 400, {"sdk_error_code": 90001, "msg": "a value that can't be taken"}
             self.requests.append(request)
             if path == "/clientlib/isAlive/ver":
                 return 200, {"version": "4.40.0"}

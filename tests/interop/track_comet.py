@@ -10,15 +10,24 @@ import sys
 import time
 
 from checks import check
-from comet_offline import failed_is_said, killed_is_rescued, offline_matches_the_package, resumed_goes_on_in_the_experiment
+from comet_offline import (
+    failed_is_said,
+    killed_is_rescued,
+    offline_matches_the_package,
+    resumed_goes_on_in_the_experiment,
+    terminated_is_whole,
+)
 from comet_online import (
     ONLINE,
     a_key_that_is_given,
+    a_refused_value_costs_no_other,
+    a_server_with_a_certificate_of_its_own,
     bad_servers_cost_nothing,
     failed_and_resumed_online,
     killed_online,
     online_is_what_the_package_sends,
     restarted_in_the_middle,
+    terminated_online,
     wrong_key,
 )
 from comet_tools import HERE, Folder
@@ -47,14 +56,18 @@ CASES = [
     offline_matches_the_package,
     resumed_goes_on_in_the_experiment,
     failed_is_said,
+    terminated_is_whole,
     killed_is_rescued,
     online_is_what_the_package_sends,
     failed_and_resumed_online,
     a_key_that_is_given,
+    a_refused_value_costs_no_other,
+    a_server_with_a_certificate_of_its_own,
     wrong_key,
     bad_servers_cost_nothing,
     restarted_in_the_middle,
     killed_online,
+    terminated_online,
     wrong_variables,
 ]
 

@@ -21,6 +21,7 @@
 #include "etude/integrations/comet/online.hpp"
 #include "etude/integrations/comet/settings.hpp"
 #include "etude/integrations/shared/names.hpp"
+#include "etude/interrupt.hpp"
 #include "etude/linkage.hpp"
 #include "etude/message.hpp"
 #include "etude/model.hpp"
@@ -51,6 +52,7 @@ struct Run {
 
   TrainingArguments args;
   std::unique_ptr<Journal> journal;  ///< Null where Comet is switched off.
+  std::string key;                   ///< Of the experiment; empty where Comet is switched off.
   std::filesystem::path own_files[2];
   bool log_assets = false, is_training = false, has_trained = false, has_failed = false;
   std::optional<std::int64_t> step;
@@ -96,7 +98,9 @@ inline void log_files(Run& run, const std::filesystem::path& output_dir, std::in
   const auto folder = whole(output_dir);
   for (const auto& file : files_in(folder, run.own_files)) {
     const auto name = folder.filename() / file.lexically_relative(folder);
-    run.journal->put_file(asset(name.string(), "", step, now()), file);
+    std::error_code error;
+    const auto real = std::filesystem::canonical(file, error);  // a symbolic link means nothing elsewhere
+    run.journal->put_file(asset(name.string(), "", step, now()), error ? file : real);
   }
 }
 
@@ -125,12 +129,13 @@ ETUDE_INLINE void CometCallback::open(const Context& e) {
   opened->own_files[0] = comet::whole(settings.offline_directory);
   opened->own_files[1] = comet::whole(settings.spool_directory);
   run = opened;
-  run_key = settings.key;
+  run->key = run_key = settings.key;
   start_time = begun;
 
-  std::vector<comet::Message> messages{comet::file_name(), comet::system_details(),
-                                       comet::other("Created from", "etude"),
-                                       comet::other("Name", settings.name)};
+  std::vector<comet::Message> messages{comet::other("Created from", "etude")};
+  if (settings.log_program) messages.push_back(comet::file_name());
+  if (settings.log_host) messages.push_back(comet::system_details());
+  if (!settings.name.empty()) messages.push_back(comet::other("Name", settings.name));
   if (!settings.online) messages.push_back(comet::other("offline_experiment", true));
   messages.push_back(comet::graph(comet::text_of(e.model)));
   nlohmann::ordered_json values{{"args", to_json_value(e.args)}};
@@ -141,9 +146,12 @@ ETUDE_INLINE void CometCallback::open(const Context& e) {
 
 ETUDE_INLINE void CometCallback::on(const TrainBegin& e) {
   if (!e.state.is_world_process_zero) return;
-  if (run && (run->has_trained || run->is_training)) run.reset();
+  const bool begins_anew = detail::begins_anew(e.state);
+  // What is resumed belongs to its own experiment, not to that of an evaluation before.
+  const bool is_another = !begins_anew && run && run->key != run_key;
+  if (run && (run->has_trained || run->is_training || is_another)) run.reset();
   if (!run) {
-    if (detail::begins_anew(e.state)) {
+    if (begins_anew) {
       run_key.clear();
       start_time = 0;
     }
@@ -182,13 +190,15 @@ ETUDE_INLINE void CometCallback::on(const TrainError& e) {
 ETUDE_INLINE void CometCallback::on(const TrainEnd& e) {
   if (!run || !std::exchange(run->is_training, false)) return;
   run->has_trained = true;
-  if (run->journal) {
-    if (run->log_assets && !run->has_failed)
-      detail::comet::log_files(*run, e.args.output_dir, e.state.global_step);
+  if (run->journal && run->log_assets && !run->has_failed)
+    detail::comet::log_files(*run, e.args.output_dir, e.state.global_step);
+  // After a signal the process ends behind this event, without destructors.
+  if (run->has_failed || e.state.is_hyper_param_search || SignalGuard::came() != 0) {
+    run.reset();
+  } else if (run->journal) {
     run->journal->settle();
     run->tell();
   }
-  if (run->has_failed || e.state.is_hyper_param_search) run.reset();
 }
 
 }  // namespace etude

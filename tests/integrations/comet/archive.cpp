@@ -64,6 +64,33 @@ TEST_CASE("what a killed process had written becomes an archive, without a messa
                            "visible.partial"});
 }
 
+TEST_CASE("what is left of a training that had ended isn't called cut short, and what isn't a file is lost") {
+  const Variables none;
+  const toy::Folder folder;
+  auto args = arguments(folder);
+  args.log_level = etude::LogLevel::warning;
+  etude::Trainer<CometCallback> trainer(toy::options(args), offline(folder));
+  trainer.train();
+  // As if it had been killed now.
+  const auto key = trainer.callback<CometCallback>().run_key;
+  const auto left = "." + key + ".partial";
+  fs::create_directories(folder / "left");
+  fs::copy(folder / "comet" / left, folder / "left" / left);
+  fs::create_symlink("/nonexistent", folder / "left" / left / "asset-0");
+  const auto notices = etude::detail::comet::Archive::rescue(folder / "left");
+  REQUIRE(notices.size() == 1);
+  CHECK(toy::contains(notices[0].text, "1 files of it were lost"));
+  CHECK(notices[0].level == etude::LogLevel::warning);
+  const auto found = experiments(folder / "left");
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].facts.at("customer_error_reported") == false);
+  CHECK(found[0].facts.at("stop_time") > found[0].facts.at("start_time"));
+
+  fs::create_symlink("/nonexistent", folder / "comet" / left / "asset-0");
+  const auto said = toy::printed([&] { trainer.callback<CometCallback>().run = {}; }, STDERR_FILENO);
+  CHECK(toy::contains(said, " and 1 were lost"));
+}
+
 /// A disk that takes no more after the second step.
 struct FillsTheDisk {
   void on(const etude::StepEnd& e) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -8,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,35 +25,36 @@ using etude::CometCallback;
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-/// The environment has these of Comet's variables, and no others.
+/// The environment has these variables, and no others of Comet's.
 class Variables {
  public:
   using Set = std::map<std::string, std::string>;
 
-  explicit Variables(const Set& set = {}) {
-    for (const auto* name :
-         {"COMET_API_KEY", "COMET_MODE", "COMET_START_MODE", "COMET_START_ONLINE", "COMET_PROJECT_NAME",
-          "COMET_WORKSPACE", "COMET_EXPERIMENT_KEY", "COMET_OFFLINE_DIRECTORY", "COMET_LOG_ASSETS",
-          "COMET_URL_OVERRIDE", "COMET_START_EXPERIMENT_NAME", "COMET_START_EXPERIMENT_TAGS", "COMET_CONFIG",
-          "HOME"}) {
-      if (const char* value = std::getenv(name)) before_[name] = value;
-      ::unsetenv(name);
-      names_.emplace_back(name);
-    }
+  explicit Variables(const Set& set = {}) : before_(clear()) {
     ::setenv("HOME", "/nonexistent", 1);  // where a person has a key
     for (const auto& [name, value] : set) ::setenv(name.c_str(), value.c_str(), 1);
   }
   Variables(const Variables&) = delete;
   Variables& operator=(const Variables&) = delete;
   ~Variables() {
-    for (const auto& name : names_) {
-      ::unsetenv(name.c_str());
-      if (before_.contains(name)) ::setenv(name.c_str(), before_[name].c_str(), 1);
-    }
+    clear();
+    for (const auto& [name, value] : before_) ::setenv(name.c_str(), value.c_str(), 1);
   }
 
  private:
-  std::vector<std::string> names_;
+  /// What there was.
+  static Set clear() {
+    Set found;
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+      const std::string_view text(*entry);
+      const std::string name(text.substr(0, text.find('=')));
+      if (name.starts_with("COMET_") || name == "HOME" || name.ends_with("_CA_BUNDLE"))
+        found[name] = text.substr(name.size() + 1);
+    }
+    for (const auto& [name, value] : found) ::unsetenv(name.c_str());
+    return found;
+  }
+
   Set before_;
 };
 
@@ -67,6 +71,11 @@ struct Experiment {
     return found;
   }
   std::string key() const { return facts.at("offline_id"); }
+  std::map<std::string, Json> others() const {
+    std::map<std::string, Json> found;
+    for (const auto& payload : of("log_other")) found[payload.at("key")] = payload.at("value");
+    return found;
+  }
   /// The values of a parameter, in order.
   std::vector<Json> parameter(const std::string& parameter_name) const {
     std::vector<Json> values;

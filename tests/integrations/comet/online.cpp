@@ -61,4 +61,30 @@ TEST_CASE("online, what can't be sent waits, and the keys to the server are nowh
   CHECK(run_key.size() == 32);
 }
 
+TEST_CASE(
+    "what waits is told where a program only evaluates, and once more where it evaluates behind a training") {
+  const Variables set(Variables::Set{{"COMET_API_KEY", "k"}, {"COMET_URL_OVERRIDE", "http://127.0.0.1:9"}});
+  const toy::Folder folder;
+  auto args = arguments(folder);
+  args.log_level = etude::LogLevel::warning;
+  auto callback = offline(folder);
+  callback.online.reset();
+  const auto said = [&](bool trains) {
+    return toy::printed(
+        [&] {
+          etude::Trainer<CometCallback> trainer(toy::options(args), callback);
+          if (trains) trainer.train();
+          trainer.evaluate();
+        },
+        STDERR_FILENO);
+  };
+  const auto count = [](const std::string& text) {
+    int found = 0;
+    for (auto at = text.find(" wait in "); at != text.npos; at = text.find(" wait in ", at + 1)) ++found;
+    return found;
+  };
+  CHECK(count(said(false)) == 1);
+  CHECK(count(said(true)) == 2);
+}
+
 }  // namespace

@@ -29,31 +29,120 @@ TEST_CASE("options win over variables, and those over defaults") {
     args.run_name = run_name;
     etude::Trainer<CometCallback>(toy::options(args), callback).train();
     const auto found = experiments(std::string(archives));
-    for (const auto& payload : found.at(0).of("log_other"))
-      if (payload.at("key") == "Name")
-        return payload.at("value").get<std::string>() + "|" + found[0].facts.at("project_name").dump() + "|" +
-               found[0].facts.at("tags").dump();
-    return std::string();
+    auto others = found.at(0).others();
+    return others["Name"].dump() + found[0].facts.at("project_name").dump() +
+           found[0].facts.at("tags").dump();
   };
   const auto nothing = [](CometCallback&) {};
   {
     const Variables none;
-    CHECK(name_of(nothing, {}) == (folder / "out").string() + "|null|[]");
+    CHECK(name_of(nothing, {}) == "nullnull[]");
+    CHECK(name_of(nothing, folder / "out") == "nullnull[]");  // as Hugging Face's arguments once had it
+    CHECK(name_of(nothing, "run") == "\"run\"null[]");
+  }
+  {
+    const Variables set(Variables::Set{{"COMET_EXPERIMENT_NAME", "m"}});
+    CHECK(name_of(nothing, {}) == "\"m\"null[]");
   }
   const Variables set(Variables::Set{{"COMET_PROJECT_NAME", "p"},
                                      {"COMET_START_EXPERIMENT_NAME", "n"},
+                                     {"COMET_EXPERIMENT_NAME", "m"},
                                      {"COMET_START_EXPERIMENT_TAGS", "x, y,,"},
                                      {"COMET_OFFLINE_DIRECTORY", "/nonexistent/a"},
                                      {"COMET_API_KEY", "k"}});
-  CHECK(name_of(nothing, {}) == "n|\"p\"|[\"x\",\"y\"]");
-  CHECK(name_of(nothing, "run") == "run|\"p\"|[\"x\",\"y\"]");
+  CHECK(name_of(nothing, {}) == "\"n\"\"p\"[\"x\",\"y\"]");
+  CHECK(name_of(nothing, "run") == "\"run\"\"p\"[\"x\",\"y\"]");
   CHECK(name_of(
             [](CometCallback& callback) {
               callback.experiment_name = "mine";
               callback.project_name = "q";
               callback.tags = {"z"};
             },
-            "run") == "mine|\"q\"|[\"z\"]");
+            "run") == "\"mine\"\"q\"[\"z\"]");
+}
+
+/// A working directory.
+struct Within {
+  explicit Within(const fs::path& folder) { fs::current_path(folder); }
+  ~Within() { fs::current_path(before); }
+  fs::path before = fs::current_path();
+};
+
+TEST_CASE(".env is read behind the environment and before .comet.config") {
+  const toy::Folder folder;
+  const Within within{std::string(folder)};
+  toy::write_text(".comet.config", "[comet]\nproject_name = third\nworkspace = third\napi_key = third\n");
+  toy::write_text(".env",
+                  "# COMET_WORKSPACE=no\nsomething else\nexport COMET_WORKSPACE = 'second'\r\n"
+                  "COMET_PROJECT_NAME=second\nCOMET_API_KEY=\"a=b\"\nCOMET_MODE=\nPATH=/nonexistent\n");
+  const Variables set(Variables::Set{{"COMET_PROJECT_NAME", "first"}});
+  const auto settings = etude::detail::comet::settings_of(CometCallback(), arguments(folder), {});
+  CHECK(settings.project == "first");
+  CHECK(settings.workspace == "second");
+  CHECK(settings.api_key == "a=b");
+  CHECK(settings.mode == "get_or_create");
+  CHECK(CometCallback::is_available());
+}
+
+TEST_CASE("what is private isn't logged where variables say so, or nothing at all") {
+  const auto types_with = [](const Variables::Set& variables) {
+    const Variables set(variables);
+    const toy::Folder folder;
+    etude::Trainer<CometCallback>(toy::options(arguments(folder)), offline(folder)).train();
+    std::string types;
+    for (const auto& one : experiments(folder / "comet"))
+      types += std::to_string(one.of("system_details").size()) + std::to_string(one.of("file_name").size());
+    return types;
+  };
+  CHECK(types_with({{"COMET_AUTO_LOG_ENV_HOST", "1"}}) == "11");
+  CHECK(types_with({{"COMET_AUTO_LOG_ENV_HOST", "0"}}) == "01");
+  CHECK(types_with({{"COMET_AUTO_LOG_ENV_DETAILS", "false"}}) == "01");
+  CHECK(types_with({{"COMET_AUTO_LOG_CODE", "no"}}) == "10");
+  CHECK(types_with({{"COMET_AUTO_LOG_DISABLE", "1"}}) == "");
+}
+
+TEST_CASE("certificates are those of the variables that Comet's client and Python's requests have") {
+  const toy::Folder folder;
+  toy::write_text(folder / "own.pem", "");
+  toy::write_text(folder / "all.pem", "");
+  const auto settings_with = [&](Variables::Set variables) {
+    variables["COMET_API_KEY"] = "k";
+    const Variables set(variables);
+    return etude::detail::comet::settings_of(CometCallback(), arguments(folder), {});
+  };
+  CHECK(settings_with({}).verify);
+  CHECK(settings_with({}).certificates.empty());
+  CHECK_FALSE(settings_with({{"COMET_INTERNAL_CHECK_TLS_CERTIFICATE", "0"}}).verify);
+  CHECK(settings_with({{"REQUESTS_CA_BUNDLE", folder / "all.pem"}}).certificates == folder / "all.pem");
+  CHECK(settings_with({{"REQUESTS_CA_BUNDLE", folder / "all.pem"},
+                       {"COMET_INCLUDE_CUSTOM_CA_BUNDLE", folder / "own.pem"}})
+            .certificates == folder / "own.pem");
+  CHECK(toy::contains(toy::fault_of<etude::ArgumentError>([&] {
+                        settings_with({{"CURL_CA_BUNDLE", folder / "none.pem"}});
+                      }),
+                      "none.pem': must be a file of certificates"));
+}
+
+TEST_CASE("a training that is offline only for want of a key is warned of, and variables that mean nothing") {
+  const toy::Folder folder;
+  const auto told = [&](const Variables::Set& variables, std::optional<bool> online = {}) {
+    const Variables set(variables);
+    CometCallback callback;
+    callback.online = online;
+    std::string text;
+    for (const auto& notice : etude::detail::comet::settings_of(callback, arguments(folder), {}).notices)
+      text += notice.text;
+    return text;
+  };
+  CHECK(toy::contains(told({}), "offline, in .cometml-runs"));
+  CHECK(told({{"COMET_START_ONLINE", "0"}}).empty());
+  CHECK(told({}, false).empty());
+  CHECK(told({{"COMET_API_KEY", "k"}}).empty());
+  CHECK(toy::contains(told({{"COMET_API_KEY", "k"},
+                            {"COMET_INI", "f"},
+                            {"COMET_ALLOW_HEADER_NAME", "h"},
+                            {"COMET_LOG_OTHER_TEAM", "red"}}),
+                      "nothing here: COMET_INI, COMET_ALLOW_HEADER_NAME, COMET_LOG_OTHER_TEAM"));
 }
 
 TEST_CASE("what comet login has written is read, behind the environment") {
@@ -166,6 +255,7 @@ TEST_CASE("report_to=all takes it where there is a key or offline experiments ar
   CHECK(is_available({{"COMET_MODE", "offline"}}));
   CHECK(is_available({{"COMET_START_ONLINE", "0"}}));
   CHECK_FALSE(is_available({{"COMET_START_ONLINE", "1"}}));
+  CHECK_FALSE(is_available({{"COMET_API_KEY", "k"}, {"COMET_AUTO_LOG_DISABLE", "1"}}));
   CHECK_FALSE(is_available({{"COMET_API_KEY", "k"}, {"COMET_MODE", "disabled"}}));
 }
 

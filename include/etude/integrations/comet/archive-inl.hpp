@@ -33,10 +33,14 @@ struct Discard {
   void operator()(zip_t* zip) const { zip_discard(zip); }
 };
 
-/// The files of `folder` as an archive, stored as they are, as Python's zipfile does.
-inline void zip_folder(const fs::path& folder, const fs::path& path) {
+/// The files of `folder` as an archive that only its owner may read, stored as they are, as Python's zipfile
+/// does. Returns how many entries that are no files it has left out.
+inline std::int64_t zip_folder(const fs::path& folder, const fs::path& path) {
   auto beside = path;
   beside += ".tmp";
+  fs::remove(beside);
+  AppendFile(beside, 0600);  // whose mode libzip keeps
+  std::int64_t left_out = 0;
   int code = 0;
   std::unique_ptr<zip_t, Discard> zip(zip_open(beside.c_str(), ZIP_CREATE | ZIP_TRUNCATE, &code));
   const auto fault = [&](const char* why) {
@@ -44,7 +48,11 @@ inline void zip_folder(const fs::path& folder, const fs::path& path) {
   };
   if (!zip) throw fault("it can't be made");
   for (const auto& entry : fs::directory_iterator(folder)) {
-    if (!entry.is_regular_file()) continue;
+    if (entry.path().filename().string().starts_with('.')) continue;  // an unfinished file
+    if (std::error_code error; !entry.is_regular_file(error)) {
+      ++left_out;
+      continue;
+    }
     auto* source = zip_source_file(zip.get(), entry.path().c_str(), 0, -1);
     const auto index = source == nullptr ? -1
                                          : zip_file_add(zip.get(), entry.path().filename().c_str(), source,
@@ -61,6 +69,7 @@ inline void zip_folder(const fs::path& folder, const fs::path& path) {
   default_file_system().sync(beside);
   default_file_system().rename(beside, path);
   default_file_system().sync(path.parent_path());
+  return left_out;
 }
 
 /// What libzip leaves behind when it is killed.
@@ -184,7 +193,7 @@ ETUDE_INLINE void Archive::put_file(Message message, const std::filesystem::path
     std::filesystem::create_hard_link(file, folder_ / name, error);
     if (error) std::filesystem::copy_file(file, folder_ / name, error);
     if (error) {
-      ++lost_;
+      ++count_, ++lost_;
       tell(LogLevel::warning, fmt::format("Comet: {} can't be kept: {}", file.string(), error.message()));
       return;
     }
@@ -204,7 +213,15 @@ ETUDE_INLINE void Archive::fail(const std::string& what) noexcept {
   }
 }
 
-ETUDE_INLINE void Archive::settle() noexcept { messages_.sync(); }
+ETUDE_INLINE void Archive::settle() noexcept {
+  messages_.sync();
+  try {
+    experiment_["stop_time"] = now();
+    write_experiment();
+  } catch (const std::exception&) {
+    // Whoever makes the archive takes the training for one that was cut short.
+  }
+}
 
 ETUDE_INLINE void Archive::finish() noexcept {
   if (std::exchange(finished_, true)) return;
@@ -212,7 +229,7 @@ ETUDE_INLINE void Archive::finish() noexcept {
     experiment_["stop_time"] = now();
     write_experiment();
     const auto path = directory_ / (stem_ + ".zip");
-    archive::zip_folder(folder_, path);
+    lost_ += archive::zip_folder(folder_, path);
     default_file_system().remove_all(folder_);
     tell(lost_ > 0 ? LogLevel::warning : LogLevel::info,
          fmt::format("Comet: {} messages are in {} and {} were lost; to upload it: comet upload {}",
@@ -265,11 +282,11 @@ ETUDE_INLINE std::vector<Notice> Archive::rescue(const std::filesystem::path& di
           experiment["customer_error_message"] = "The process ended in the middle of the training.";
           write_file(default_file_system(), folder / archive::experiment, experiment.dump(-1, ' ', true));
         }
-        archive::zip_folder(folder, path);
-        notices.push_back(
-            {LogLevel::info, fmt::format("Comet: {} is of a process that was killed; to upload it: "
-                                         "comet upload {}",
-                                         path.string(), path.string())});
+        const auto lost = archive::zip_folder(folder, path);
+        notices.push_back({lost > 0 ? LogLevel::warning : LogLevel::info,
+                           fmt::format("Comet: {} is of a process that was killed, and {} files of it were "
+                                       "lost; to upload it: comet upload {}",
+                                       path.string(), lost, path.string())});
       }
       default_file_system().remove_all(folder);
     } catch (const std::exception& fault) {

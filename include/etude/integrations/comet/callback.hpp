@@ -23,9 +23,10 @@ struct Run;
 ///
 /// Online where there is a key (COMET_API_KEY, or what `comet login` has stored) and COMET_START_ONLINE isn't
 /// 0: what is logged waits on the disk until the server has it, and the training never waits. Else into an
-/// archive of `offline_directory`, KEY.zip, that `comet upload` takes; it is made when the callback is
-/// destroyed, when another training begins, or at once after an error. What a killed process had written, the
-/// next one that trains with this directory makes an archive of.
+/// archive of `offline_directory`, KEY.zip, that `comet upload` takes, with a warning where nobody has asked
+/// for that. It is made when the callback is destroyed, when another training begins, or at once after an
+/// error or a signal. What a killed process had written, the next one that trains with this directory makes
+/// an archive of.
 ///
 /// A training that is resumed goes on in the same experiment, and steps that are done again are in it twice;
 /// offline that gives another archive, KEY-XXXXXX.zip. A second training from the start is another
@@ -35,13 +36,14 @@ struct Run;
 /// variables that can't be, and for folders that can't be written; a wrong COMET_MODE is one, where Hugging
 /// Face's only warns. Nothing after that stops a training: faults are warnings.
 ///
-/// Tried with comet_ml 3.58, its `comet offline` and `comet upload`; never with Comet's own servers.
+/// Tried with comet_ml 3.58, its `comet offline` and `comet upload`; not with Comet's own servers.
 struct CometCallback {
   ETUDE_STRUCT(
       CometCallback,
       (std::string, project_name, "empty is COMET_PROJECT_NAME, or else Comet's own choice", ""),
       (std::string, workspace, "empty is COMET_WORKSPACE, or else the default of the key", ""),
-      (std::string, experiment_name, "empty is run_name, COMET_START_EXPERIMENT_NAME or else output_dir", ""),
+      (std::string, experiment_name,
+       "empty is run_name, COMET_START_EXPERIMENT_NAME, COMET_EXPERIMENT_NAME, or what Comet makes up", ""),
       (std::string, experiment_key, "32 to 50 letters and digits; empty is COMET_EXPERIMENT_KEY or a new one",
        ""),
       (std::string, mode, "get_or_create, create or get; empty is COMET_MODE or get_or_create", ""),

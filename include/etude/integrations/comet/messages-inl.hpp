@@ -124,11 +124,12 @@ inline std::string program() {
 
 ETUDE_INLINE Message file_name() { return message_of("file_name", {{"file_name", program()}}); }
 
-inline std::vector<std::string> command_line() {
+/// The command without its arguments, which may be secrets.
+inline std::string command() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> words;
-  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
-  return words;
+  std::string word;
+  std::getline(file, word, '\0');
+  return word;
 }
 
 /// The first address that others may know this machine by: nobody is asked, as a name server would be.
@@ -152,7 +153,7 @@ ETUDE_INLINE Message system_details() {
   ::uname(&system);
   return message_of(
       "system_details",
-      {{"command", command_line()},
+      {{"command", nlohmann::json::array({command()})},
        {"env", nullptr},
        {"hostname", host_name()},
        {"ip", address()},

@@ -35,7 +35,8 @@ Message graph(std::string text);
 /// The program's file.
 Message file_name();
 
-/// Machine, system, user and command. What is there about Python says what there is instead.
+/// Machine, system, user and command, without its arguments. What is there about Python says what there is
+/// instead.
 Message system_details();
 
 /// A file of the run under a name of its own; `file_path` is where it is in the archive.

@@ -69,16 +69,21 @@ ETUDE_INLINE void Online::drain(std::chrono::milliseconds at_most) {
   }
 }
 
+ETUDE_INLINE void Online::tell_counts() {
+  const auto counts = outbox_.counts();
+  const bool is_well = counts.waiting == 0 && counts.dropped == 0;
+  notices_.push_back(
+      {is_well ? LogLevel::info : LogLevel::warning,
+       fmt::format("Comet: {} messages of experiment {} were sent to {}, {} wait in {}, {} were dropped",
+                   counts.sent, key_, server_, counts.waiting, outbox_.spool().folder().string(),
+                   counts.dropped)});
+  told_ = counts;
+}
+
 ETUDE_INLINE void Online::settle() noexcept {
   try {
     drain(std::chrono::seconds(10));
-    const auto counts = outbox_.counts();
-    const bool is_well = counts.waiting == 0 && counts.dropped == 0;
-    notices_.push_back(
-        {is_well ? LogLevel::info : LogLevel::warning,
-         fmt::format("Comet: {} messages of experiment {} were sent to {}, {} wait in {}, {} were dropped",
-                     counts.sent, key_, server_, counts.waiting, outbox_.spool().folder().string(),
-                     counts.dropped)});
+    tell_counts();
   } catch (const std::exception&) {
     // There is no memory for it.
   }
@@ -89,6 +94,8 @@ ETUDE_INLINE void Online::finish() noexcept {
   try {
     put_one("end", {{"start", start_time_}, {"stop", now()}, {"failed", failed_}});
     drain(std::chrono::seconds(10));
+    if (told_) ++told_->sent;  // the end, which is no news
+    if (outbox_.counts() != told_) tell_counts();
   } catch (const std::exception&) {
     // The server sees by itself that nothing more comes.
   }

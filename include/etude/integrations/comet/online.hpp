@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,11 +31,13 @@ class Online final : public Journal {
   void put_one(const std::string& type, nlohmann::ordered_json payload);
   /// Waits for as long as something gets through, and not longer than this.
   void drain(std::chrono::milliseconds at_most);
+  void tell_counts();
 
   std::string key_, server_;
   std::int64_t start_time_;
   bool failed_ = false, finished_ = false;
   std::vector<Notice> notices_;
+  std::optional<Outbox::Counts> told_;
   Outbox outbox_;
 };
 

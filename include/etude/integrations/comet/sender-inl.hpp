@@ -37,6 +37,8 @@ inline HttpOptions http_options(const Settings& settings) {
   options.user = settings.user;
   options.password = settings.password;
   options.secret_headers = {"Authorization: " + settings.api_key};
+  options.verify = settings.verify;
+  options.certificates = settings.certificates;
   options.timeout = std::chrono::seconds(60);
   return options;
 }
@@ -99,10 +101,10 @@ ETUDE_INLINE std::size_t ServerClient::send(std::span<const nlohmann::ordered_js
   beat();
   try {
     const auto& type = entries.front().at("type").get_ref<const std::string&>();
-    if (type == "metric_msg") return send_metrics(entries);
-    if (type == "parameter_msg") return send_parameters(entries);
+    if (type == "metric_msg" || type == "parameter_msg") return send_batch(entries, type);
     send_one(entries.front());
   } catch (const nlohmann::json::exception&) {
+    if (entries.size() > 1) return send(entries.first(1));
     throw Refused("an entry of the spool isn't as it was written");
   }
   return 1;
@@ -155,45 +157,40 @@ ETUDE_INLINE void ServerClient::open(const Json& payload) {
   say_alive(true);
 }
 
-ETUDE_INLINE std::size_t ServerClient::send_metrics(std::span<const Json> entries) {
-  auto values = Json::array();
-  for (const auto& entry : entries) {
-    if (entry.at("type") != "metric_msg") break;
-    const auto& payload = entry.at("payload");
+inline nlohmann::ordered_json value_of(const nlohmann::ordered_json& entry) {
+  const auto& payload = entry.at("payload");
+  if (entry.at("type") == "metric_msg") {
     auto value = payload.at("metric");
     value["context"] = nullptr;
     value["timestamp"] = payload.at("local_timestamp");
-    values.push_back(std::move(value));
+    return value;
   }
-  const auto count = values.size();
-  try {
-    post(client("batch/logger/experiment/metric"), {{"experimentKey", key_}, {"values", std::move(values)}});
-  } catch (const Denied& denied) {
-    throw Refused(denied.what(), count);
-  }
-  return count;
+  const auto& given = payload.at(payload.contains("params") ? "params" : "param");
+  return {{"parameterName", given.at("paramName")},
+          {"parameterValue", given.at("paramValue")},
+          {"step", given.at("step")},
+          {"source", given.at("source")},
+          {"context", nullptr},
+          {"timestamp", payload.at("local_timestamp")}};
 }
 
-ETUDE_INLINE std::size_t ServerClient::send_parameters(std::span<const Json> entries) {
+ETUDE_INLINE std::size_t ServerClient::send_batch(std::span<const Json> entries, const std::string& type) {
   auto values = Json::array();
-  for (const auto& entry : entries) {
-    if (entry.at("type") != "parameter_msg") break;
-    const auto& payload = entry.at("payload");
-    const auto& given = payload.at(payload.contains("params") ? "params" : "param");
-    values.push_back({{"parameterName", given.at("paramName")},
-                      {"parameterValue", given.at("paramValue")},
-                      {"step", given.at("step")},
-                      {"source", given.at("source")},
-                      {"context", nullptr},
-                      {"timestamp", payload.at("local_timestamp")}});
+  for (const auto& entry : entries.first(std::min(entries.size(), batch_))) {
+    if (entry.at("type") != type) break;
+    values.push_back(value_of(entry));
   }
   const auto count = values.size();
   try {
-    post(client("batch/logger/experiment/parameter"),
-         {{"experimentKey", key_}, {"values", std::move(values)}});
-  } catch (const Denied& denied) {
-    throw Refused(denied.what(), count);
+    post(
+        client(type == "metric_msg" ? "batch/logger/experiment/metric" : "batch/logger/experiment/parameter"),
+        {{"experimentKey", key_}, {"values", std::move(values)}});
+  } catch (const Denied&) {
+    if (count == 1) throw;
+    batch_ = count / 2;
+    return send_batch(entries, type);
   }
+  batch_ = std::min(std::max(batch_, 2 * count), most_at_once);
   return count;
 }
 

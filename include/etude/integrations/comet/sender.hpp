@@ -29,6 +29,7 @@ class ServerClient final : public Sender {
 
  private:
   using Json = nlohmann::ordered_json;
+  static constexpr std::size_t most_at_once = 1000;
 
   nlohmann::json post(const std::string& url, const Json& body);
   nlohmann::json post(const HttpRequest& request);
@@ -40,8 +41,9 @@ class ServerClient final : public Sender {
   void send_one(const Json& entry);
   void send_asset(const Json& entry);
   void close(const Json& payload);
-  std::size_t send_metrics(std::span<const Json> entries);
-  std::size_t send_parameters(std::span<const Json> entries);
+  /// Sends the first of the entries that are of one type: all of them, or fewer and fewer where the server
+  /// refuses, so that only what it refuses alone is given up.
+  std::size_t send_batch(std::span<const Json> entries, const std::string& type);
   void say_alive(bool is_alive);
   void beat();
 
@@ -49,6 +51,7 @@ class ServerClient final : public Sender {
   const Spool& spool_;
   HttpClient http_;
   std::string key_, run_id_, project_id_;
+  std::size_t batch_ = most_at_once;
   bool answer_was_lost_ = false, closed_ = false;
   std::chrono::steady_clock::time_point next_beat_ = {};
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +11,7 @@
 #include <boost/property_tree/ini_parser.hpp>
 #include <boost/property_tree/ptree.hpp>
 #include <exception>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -40,12 +42,13 @@ inline std::string in_upper_case(std::string text) {
 }
 
 /// Comet's variables: those of the environment, and those that `comet login` and its kin have written to
-/// files.
+/// files, in the order in which its client looks for them.
 class Configuration {
  public:
   Configuration() {
     namespace fs = std::filesystem;
     std::error_code error;
+    read_lines(".env");
     if (const auto named = environment("COMET_CONFIG"))
       read(fs::is_directory(*named, error) ? fs::path(*named) / ".comet.config" : fs::path(*named));
     read(".comet.config");
@@ -75,6 +78,24 @@ class Configuration {
   }
 
  private:
+  /// NAME=VALUE in each line, perhaps in quotes. What else may be there is for others.
+  void read_lines(const std::filesystem::path& path) {
+    const auto trimmed = [](std::string_view text, std::string_view what) {
+      text.remove_prefix(std::min(text.find_first_not_of(what), text.size()));
+      return text.substr(0, text.find_last_not_of(what) + 1);
+    };
+    constexpr std::string_view space = " \t\r", exported = "export ";
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+      const auto equals = line.find('=');
+      if (equals == line.npos) continue;
+      auto name = trimmed(std::string_view(line).substr(0, equals), space);
+      if (name.starts_with(exported)) name = trimmed(name.substr(exported.size()), space);
+      const auto value = trimmed(trimmed(std::string_view(line).substr(equals + 1), space), "'\"");
+      if (name.starts_with("COMET_") && !value.empty()) values_.insert_or_assign(std::string(name), value);
+    }
+  }
+
   /// [comet_start] online = 0 is COMET_START_ONLINE. What was read before wins.
   void read(const std::filesystem::path& path) {
     std::error_code error;
@@ -130,6 +151,36 @@ inline void set_servers(Settings& settings, const Configuration& variable, const
     settings.rest_url.resize(settings.rest_url.size() - clientlib.size());
 }
 
+/// How it is made sure who answers, as Comet's client has it of its own variables and of Python's.
+inline void set_certificates(Settings& settings, const Configuration& variable) {
+  settings.verify = variable.answer("COMET_INTERNAL_CHECK_TLS_CERTIFICATE").value_or(true);
+  std::error_code error;
+  for (const char* name : {"COMET_INCLUDE_CUSTOM_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}) {
+    const auto path = variable(name);
+    if (!path) continue;
+    if (!std::filesystem::is_regular_file(*path, error))
+      throw ArgumentError(
+          fmt::format("CometCallback: {} is '{}': must be a file of certificates in PEM", name, *path));
+    settings.certificates = *path;
+    return;
+  }
+}
+
+/// What the environment asks for and nobody here does.
+inline void warn_of_others(Settings& settings, const Configuration& variable) {
+  std::vector<std::string> found;
+  for (const char* name : {"COMET_INI", "COMET_ALLOW_HEADER_NAME", "COMET_LOGGING_METRICS_IGNORE",
+                           "COMET_LOGGING_OTHERS_IGNORE", "COMET_LOGGING_PARAMETERS_IGNORE"})
+    if (variable(name)) found.emplace_back(name);
+  for (char** entry = environ; *entry != nullptr; ++entry)
+    if (const std::string_view text(*entry); text.starts_with("COMET_LOG_OTHER_"))
+      found.emplace_back(text.substr(0, text.find('=')));
+  if (!found.empty())
+    settings.notices.push_back(
+        {LogLevel::warning,
+         fmt::format("CometCallback: these variables mean nothing here: {}", fmt::join(found, ", "))});
+}
+
 inline void set_key(Settings& settings, const Configuration& variable, const CometCallback& callback,
                     const TrainerState& state) {
   auto given = variable.pick(callback.experiment_key, "COMET_EXPERIMENT_KEY");
@@ -180,6 +231,7 @@ ETUDE_INLINE Settings settings_of(const CometCallback& callback, const TrainingA
     throw ArgumentError(fmt::format(
         "CometCallback: mode (or COMET_MODE) is '{}': must be get_or_create, create or get", mode));
   }
+  if (variable.answer("COMET_AUTO_LOG_DISABLE").value_or(false)) settings.disabled = true;
   if (settings.disabled) return settings;
 
   if (!online) online = variable.answer("COMET_START_ONLINE");
@@ -189,14 +241,16 @@ ETUDE_INLINE Settings settings_of(const CometCallback& callback, const TrainingA
         "CometCallback: online (or COMET_START_ONLINE) needs a key: set COMET_API_KEY, or train offline");
   settings.online = online.value_or(true) && !settings.api_key.empty();
   set_servers(settings, variable, callback.url_override);
+  if (settings.online) set_certificates(settings, variable);
+  warn_of_others(settings, variable);
   set_key(settings, variable, callback, state);
 
   settings.project = variable.pick(callback.project_name, "COMET_PROJECT_NAME");
   settings.workspace = variable.pick(callback.workspace, "COMET_WORKSPACE");
+  const auto run_name = args.run_name == args.output_dir ? std::nullopt : args.run_name;
   settings.name =
-      !callback.experiment_name.empty()
-          ? callback.experiment_name
-          : args.run_name.value_or(variable("COMET_START_EXPERIMENT_NAME").value_or(args.output_dir));
+      variable.pick(!callback.experiment_name.empty() ? callback.experiment_name : run_name.value_or(""),
+                    "COMET_START_EXPERIMENT_NAME", variable("COMET_EXPERIMENT_NAME").value_or(""));
   settings.tags = callback.tags;
   if (settings.tags.empty()) {
     auto rest = variable("COMET_START_EXPERIMENT_TAGS").value_or("");
@@ -209,7 +263,17 @@ ETUDE_INLINE Settings settings_of(const CometCallback& callback, const TrainingA
   }
   settings.offline_directory =
       variable.pick(callback.offline_directory, "COMET_OFFLINE_DIRECTORY", ".cometml-runs");
+  if (!online && settings.api_key.empty())
+    settings.notices.push_back(
+        {LogLevel::warning,
+         fmt::format(
+             "CometCallback: there is no key to the server (COMET_API_KEY), so the training is logged "
+             "offline, in {}; if that is what you want, COMET_START_ONLINE=0 says so",
+             settings.offline_directory.string())});
   settings.spool_directory = spool_directory(callback.spool_directory);
+  settings.log_program = variable.answer("COMET_AUTO_LOG_CODE").value_or(true);
+  settings.log_host = variable.answer("COMET_AUTO_LOG_ENV_HOST").value_or(true) &&
+                      variable.answer("COMET_AUTO_LOG_ENV_DETAILS").value_or(true);
   settings.log_assets = callback.log_assets.value_or(means_yes(variable("COMET_LOG_ASSETS").value_or("")));
   return settings;
 }
@@ -218,7 +282,7 @@ ETUDE_INLINE bool is_configured() {
   try {
     const Configuration variable;
     const auto mode = in_lower_case(variable("COMET_MODE").value_or(""));
-    if (mode == "disabled") return false;
+    if (mode == "disabled" || variable.answer("COMET_AUTO_LOG_DISABLE") == true) return false;
     return variable("COMET_API_KEY") || mode == "offline" || variable.answer("COMET_START_ONLINE") == false;
   } catch (const ArgumentError&) {
     return true;  // it is told when training begins
