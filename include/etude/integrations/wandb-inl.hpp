@@ -250,7 +250,7 @@ ETUDE_INLINE void WandbCallback::on(const Stop& e) {
 }
 
 ETUDE_INLINE void WandbCallback::fail(int exit_code) {
-  // What goes wrong behind a training is nothing of its.
+  // What goes wrong behind a training doesn't make that a failed one.
   if (open_run && open_run->has_trained && !open_run->in_training) return;
   failure = exit_code;
   if (open_run) open_run->exit_code = exit_code;
@@ -259,13 +259,13 @@ ETUDE_INLINE void WandbCallback::fail(int exit_code) {
 ETUDE_INLINE void WandbCallback::on(const TrainEnd& e) {
   const int code = std::exchange(failure, 0);
   if (!open_run) return;
-  const bool is_killed = SignalGuard::came() != 0;  // behind this event, without destructors
   const bool was_in_training = std::exchange(open_run->in_training, false);
   // It may have been opened by a log after a training that failed before it was heard of here.
   open_run->has_trained = true;
   if (code != 0) open_run->exit_code = code;
   if (was_in_training && code == 0 && open_run->settings.log_end) attempt([&] { log_final_model(e); });
-  if (code != 0 || is_killed)
+  // The process ends by a signal without destructors.
+  if (code != 0 || SignalGuard::came() != 0)
     open_run.reset();
   else if (was_in_training)
     open_run->tell_counts();
