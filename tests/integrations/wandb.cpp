@@ -1,6 +1,7 @@
 #include "etude/integrations/wandb.hpp"
 
 #include <doctest/doctest.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <cmath>
@@ -114,6 +115,9 @@ TEST_CASE("a training that is resumed goes on in its run, in a folder of its own
   CHECK(resumed.rows[0].at("train/global_step") == "3");
   CHECK(std::stod(resumed.rows[0].at("_runtime")) > std::stod(failed.rows[1].at("_runtime")));
 
+  auto allowed = in(folder);
+  allowed.resume = "allow";
+  Trainer(toy::options(args), Odd{}, allowed).train();  // with an id that nobody has seen
   auto anew = in(folder);
   anew.resume = "never";
   Trainer(toy::options(args), Odd{}, anew).train({.resume_from_checkpoint = folder / "out/checkpoint-2"});
@@ -130,7 +134,7 @@ TEST_CASE("a training that is resumed goes on in its run, in a folder of its own
     if (run.id != failed.id) CHECK(run.rows[0].at("_step") == "0");
   }
   CHECK(of_it == 2);
-  CHECK(wandb_runs(folder / "").size() == 4);
+  CHECK(wandb_runs(folder / "").size() == 5);
 }
 
 TEST_CASE("evaluations before the training belong to its run, and a second training is another") {
@@ -262,6 +266,124 @@ TEST_CASE("what can't be written any more is told once, and stops nothing") {
       STDERR_FILENO);
   CHECK(toy::contains(told, "etude: warning: WandbCallback: "));
   CHECK(read_wandb_run(wandb_runs(folder / "")[0]).rows.size() == 5);
+}
+
+/// Sends SIGTERM at the end of a step, or of the training (0).
+struct Signals {
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step == at) ::raise(SIGTERM);
+  }
+  void on(const etude::TrainEnd&) {
+    if (at == 0) ::raise(SIGTERM);
+  }
+  int at = 0;
+};
+
+TEST_CASE("a signal ends the run within the training, and nothing but a whole training has a final model") {
+  const toy::WandbVariables none;
+  void (*const before)(int) = ::signal(SIGTERM, [](int) {});
+  for (const int at : {0, 2}) {
+    const toy::Folder folder;
+    auto args = arguments(folder);
+    args.save_strategy = etude::SaveStrategy::steps;
+    args.save_steps = 100;
+    auto callback = in(folder);
+    callback.log_model = "checkpoint";
+    callback.resume = "auto";
+    etude::Trainer<Signals, WandbCallback> trainer(toy::options(args), Signals{at}, callback);
+    CHECK_THROWS_AS(trainer.train(), etude::Interrupted);
+    // Without a handler the process would be gone here.
+    const auto run = read_wandb_run(wandb_runs(folder / "").at(0));
+    CHECK(run.exit_code == (at == 2 ? 255 : 0));
+    std::vector<std::string> aliases;
+    for (const auto& artifact : run.artifacts) aliases.push_back(artifact.aliases.front());
+    CHECK((aliases == (at == 2 ? std::vector<std::string>{"base_model", "epoch_1.0"}
+                               : std::vector<std::string>{"base_model", "epoch_2.0", "final_model"})));
+    CHECK(std::filesystem::exists(folder / "wandb/wandb-resume.json") == (at == 2));
+  }
+  ::signal(SIGTERM, before);
+}
+
+TEST_CASE("an evaluation that throws makes no failed run of a training that went well") {
+  const toy::WandbVariables none;
+  struct Throws {
+    void on(const etude::PredictionStep&) {
+      if (on_) throw std::runtime_error("on purpose");
+    }
+    bool on_ = false;
+  };
+  for (const bool in_training : {false, true}) {
+    const toy::Folder folder;
+    auto args = arguments(folder);
+    if (in_training) args.eval_strategy = etude::IntervalStrategy::epoch;
+    {
+      etude::Trainer<Throws, WandbCallback> trainer(toy::options(args), Throws{in_training}, in(folder));
+      if (in_training) {
+        CHECK_THROWS(trainer.train());
+      } else {
+        trainer.train();
+        trainer.callback<Throws>().on_ = true;
+        CHECK_THROWS(trainer.evaluate());
+        trainer.callback<Throws>().on_ = false;
+        trainer.evaluate();
+      }
+    }
+    const auto run = read_wandb_run(wandb_runs(folder / "").at(0));
+    CHECK(run.exit_code == (in_training ? 1 : 0));
+    CHECK(run.rows.size() == (in_training ? 3 : 6));
+  }
+}
+
+TEST_CASE("what was written is told once at the end, and again if there is more") {
+  const toy::WandbVariables none;
+  const auto told_of = [](bool trains, bool evaluates) {
+    const toy::Folder folder;
+    auto args = arguments(folder);
+    args.log_level = etude::LogLevel::info;
+    const auto told = toy::printed(
+        [&] {
+          Trainer trainer(toy::options(args), Odd{}, in(folder));
+          if (trains) trainer.train();
+          if (evaluates) trainer.evaluate();
+        },
+        STDERR_FILENO);
+    std::string counts;
+    for (auto at = told.find(" rows of run "); at != told.npos; at = told.find(" rows of run ", at + 1))
+      counts += told[at - 1];
+    return counts;
+  };
+  CHECK(told_of(true, false) == "5");
+  CHECK(told_of(true, true) == "56");
+  CHECK(told_of(false, true) == "1");
+  CHECK(told_of(false, false).empty());
+}
+
+TEST_CASE("what is wrong with the last artifact is told when the callback is destroyed") {
+  const toy::WandbVariables none;
+  const toy::Folder folder;
+  auto args = arguments(folder);
+  args.log_level = etude::LogLevel::warning;
+  auto callback = in(folder);
+  callback.log_model = "end";
+  struct Spoils {
+    void on(const etude::StepEnd&) {
+      for (const auto& run : wandb_runs(folder)) {
+        std::filesystem::create_directories(run / "artifacts/1");
+        // A file that can be opened and not read.
+        std::error_code there;
+        std::filesystem::create_symlink("/proc/self/mem", run / "artifacts/1/unreadable", there);
+      }
+    }
+    std::filesystem::path folder = {};
+  };
+  const auto told = toy::printed(
+      [&] {
+        etude::Trainer<Spoils, WandbCallback>(toy::options(args), Spoils{folder / ""}, callback).train();
+      },
+      STDERR_FILENO);
+  const auto fault = told.find("wasn't logged");
+  REQUIRE(fault != told.npos);
+  CHECK(told.find("wasn't logged", fault + 1) == told.npos);
 }
 
 TEST_CASE("the laws of callbacks are kept") {

@@ -119,11 +119,11 @@ def check_whole_run(bench):
     place = bench.place()
     said = {"WANDB_PROJECT": "crêpes", "WANDB_NAME": "a name", "WANDB_RUN_GROUP": "group 1", "WANDB_JOB_TYPE": "train",
             "WANDB_TAGS": "first, second", "WANDB_NOTES": "of\ntwo lines", "WANDB_ENTITY": ENTITY,
-            "WANDB_API_KEY": "f" * 40}
+            "WANDB_API_KEY": "f" * 40, "WANDB_SWEEP_ID": "sweep1"}
     lines, errors = bench.train(place, "--odd", "true", "--eval_strategy", "epoch", "--evaluate_after", "true",
-                                "--learning_rate", "0.25", WANDB_MODE="online", **said)
+                                "--learning_rate", "0.25", **said)
     (folder,) = run_folders(place)
-    assert f"wandb sync {folder}" in errors, errors
+    assert f"wandb sync {folder}" in errors and errors.count("of sweep sweep1") == 1, errors
     assert (place / "wandb/latest-run").resolve() == folder
     wanted, summary = expected(lines)
     assert len(wanted) == 8 + 2 + 1 + 1  # of steps, evaluations, the training's summary, and the evaluation after
@@ -138,7 +138,7 @@ def check_whole_run(bench):
     assert records[-1].exit.exit_code == 0
     check_rows(rows_of(records), wanted)
     run = records[1].run
-    assert len(run.run_id) == 8 and run.project == "crêpes" and list(run.tags) == ["first", "second"], run
+    assert len(run.run_id) == 8 and run.sweep_id == "sweep1" and run.project == "crêpes" and list(run.tags) == ["first", "second"], run
     metrics = [record.metric for record in records if record.WhichOneof("record_type") == "metric"]
     assert (metrics[0].name, metrics[1].glob_name, metrics[1].step_metric) == (
         "train/global_step", "*", "train/global_step")
@@ -160,8 +160,9 @@ def check_whole_run(bench):
         assert item.key == "_wandb" or config.get(item.key, {}) == json.loads(item.value_json), item
     assert config["_wandb"]["t"]["9"] == {"1": "etude_trainer"}, config["_wandb"]
     upsert = there.upserts[0]
-    assert [upsert[k] for k in ("project", "entity", "displayName", "groupName", "jobType", "notes", "tags", "host")] == [
-        "crêpes", ENTITY, "a name", "group 1", "train", "of\ntwo lines", ["first", "second"], os.uname().nodename], upsert
+    keys = ("project", "entity", "displayName", "groupName", "jobType", "notes", "tags", "host", "sweep")
+    assert [upsert[k] for k in keys] == ["crêpes", ENTITY, "a name", "group 1", "train", "of\ntwo lines",
+                                         ["first", "second"], os.uname().nodename, "sweep1"], upsert
     assert json.loads(there.files["wandb-metadata.json"])["host"] == os.uname().nodename
 
     if DataStore is not None:  # releases that have it have the older way of syncing, too
@@ -288,6 +289,31 @@ def check_killed(bench):
     check_rows(there.history(), wanted)
 
 
+def check_interrupted(bench):
+    for sent in (signal.SIGTERM, signal.SIGINT):
+        place = bench.place()
+        process = bench.begin(place, "--step_seconds", "0.2", "--save_strategy", "steps", "--save_steps", "1000",
+                              WANDB_MODE="offline", WANDB_LOG_MODEL="checkpoint")
+        lines = []
+        while len([line for line in lines if line.startswith("log ")]) < 3:
+            lines.append(process.stdout.readline().rstrip("\n"))
+        process.send_signal(sent)
+        rest, errors = process.communicate(timeout=60)
+        assert process.returncode == -sent, f"{process.returncode}: {errors}"
+        lines += rest.splitlines()
+        (checkpoint,) = [pathlib.Path(line.split(" ", 1)[1]) for line in lines if line.startswith("checkpoint ")]
+        (folder,) = run_folders(place)
+        records = records_of(folder)
+        assert records[-1].exit.exit_code == 255, "what Python's package says of Ctrl-C"
+        check_rows(rows_of(records), expected(lines)[0])
+        first, last = [record.artifact for record in records if record.WhichOneof("record_type") == "artifact"]
+        assert list(first.aliases) == ["base_model", "latest"], first
+        assert last.aliases[1] == "checkpoint_global_step_" + checkpoint.name.split("-")[1], last
+        assert {entry.path for entry in last.manifest.contents} == set(tree(checkpoint))
+        there = bench.sync(folder)
+        assert (there.complete, there.exit_code, len(there.artifacts)) == (True, 255, 2)
+
+
 def check_torn(bench):
     place = bench.place()
     lines, _ = bench.train(place, WANDB_MODE="offline")
@@ -305,6 +331,12 @@ def check_switched_off(bench):
         _, errors = bench.train(place, **variables)
         assert list(place.glob("*")) == [], "something was written"
         assert ("WANDB_DISABLED" in errors) == ("WANDB_DISABLED" in variables), errors
+    for command, is_told, count in (("disabled", False, 0), ("offline", False, 1), ("online", True, 1)):
+        place = bench.place()
+        subprocess.run([sys.executable, "-m", "wandb", command], env=bench.env, cwd=place, check=True,
+                       capture_output=True, timeout=60)
+        _, errors = bench.train(place)
+        assert len(run_folders(place)) == count and ("wandb sync " in errors) == is_told, errors
     _, errors = bench.train(bench.place(), WANDB_MODE="offline", WANDB_LOG_MODEL="often", WANDB_WATCH="tv")
     assert "WANDB_LOG_MODEL is 'often'" in errors and "WANDB_WATCH is 'tv'" in errors, errors
 
@@ -325,7 +357,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(str(pathlib.Path(sys.argv[1]).resolve()), pathlib.Path(folder), serve())
         for check in (check_whole_run, check_large_and_watched, check_artifacts, check_failed_and_resumed, check_killed,
-                      check_torn, check_switched_off, check_time):
+                      check_interrupted, check_torn, check_switched_off, check_time):
             begun = time.time()
             check(bench)
             print(f"{check.__name__}: {time.time() - begun:.1f} s", flush=True)

@@ -8,6 +8,7 @@
 #include <exception>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "etude/integrations/wandb/histogram.hpp"
 #include "etude/integrations/wandb/run.hpp"
 #include "etude/integrations/wandb/settings.hpp"
+#include "etude/interrupt.hpp"
 #include "etude/linkage.hpp"
 #include "etude/message.hpp"
 #include "etude/model.hpp"
@@ -48,12 +50,39 @@ inline void wandb_write_architecture(const Model& model, const std::filesystem::
 }  // namespace detail
 
 struct WandbCallback::Open {
-  Open(const std::filesystem::path& directory, detail::WandbRunFacts facts)
-      : run(directory, std::move(facts)) {}
+  Open(const TrainingArguments& args_, const std::filesystem::path& directory, detail::WandbRunFacts facts)
+      : args(args_), run(directory, std::move(facts)) {}
   Open(const Open&) = delete;
   Open& operator=(const Open&) = delete;
-  ~Open() { run.finish(exit_code); }
+  ~Open() {
+    run.finish(exit_code);
+    try {
+      tell_faults();
+      tell_counts();
+    } catch (const std::exception&) {
+      // There is no memory for it.
+    }
+  }
 
+  void tell_faults() {
+    for (const auto& fault : run.take_faults()) message(args, LogLevel::warning, "WandbCallback: {}", fault);
+  }
+
+  /// How much there is of it and where, if that isn't what was told last.
+  void tell_counts() {
+    const std::pair counts(run.rows(), run.lost());
+    if (std::exchange(told, counts) == counts) return;
+    const auto& id = run.facts().id;
+    const auto folder = run.folder().string();
+    if (counts.second > 0)
+      message(args, LogLevel::warning, "WandbCallback: {} rows of run {} in {}, and {} records lost",
+              counts.first, id, folder, counts.second);
+    else
+      message(args, LogLevel::info, "WandbCallback: {} rows of run {}; `wandb sync {}` uploads them",
+              counts.first, id, folder);
+  }
+
+  TrainingArguments args;
   detail::WandbRun run;
   detail::WandbSettings settings = {};
   detail::WandbItems histograms = {};  ///< They go with the next row.
@@ -61,6 +90,7 @@ struct WandbCallback::Open {
   bool in_training = false;
   bool has_trained = false;
   int exit_code = 0;
+  std::optional<std::pair<std::int64_t, std::int64_t>> told = {};  ///< Rows, and records that are lost.
 };
 
 ETUDE_INLINE bool WandbCallback::is_available() {
@@ -76,15 +106,13 @@ ETUDE_INLINE std::string WandbCallback::folder() const {
 }
 
 template <class Act>
-void WandbCallback::attempt(const Context& e, Act act) {
+void WandbCallback::attempt(Act act) {
   try {
     act();
   } catch (const std::exception& error) {
-    message(e.args, LogLevel::warning, "WandbCallback: {}", error.what());
+    message(open_run->args, LogLevel::warning, "WandbCallback: {}", error.what());
   }
-  if (open_run)
-    for (const auto& fault : open_run->run.take_faults())
-      message(e.args, LogLevel::warning, "WandbCallback: {}", fault);
+  open_run->tell_faults();
 }
 
 ETUDE_INLINE void WandbCallback::open(const Context& e) {
@@ -96,8 +124,11 @@ ETUDE_INLINE void WandbCallback::open(const Context& e) {
   const bool is_automatic = settings.resume == "auto" || settings.resume == "true";
   auto facts = settings.facts;
   if (facts.id.empty() && settings.resume != "never") facts.id = run_id;
+  if (facts.id.empty() && settings.resume == "must")
+    throw ArgumentError(
+        "resume is 'must': must have the run to go on with, as id, WANDB_RUN_ID or a checkpoint's run");
   facts.resumed =
-      (!facts.id.empty() && facts.id == run_id) || settings.resume == "allow" || settings.resume == "must";
+      !facts.id.empty() && (facts.id == run_id || settings.resume == "allow" || settings.resume == "must");
   if (facts.id.empty() && is_automatic) {
     facts.id = detail::wandb_interrupted_run(resume_file);
     facts.resumed = !facts.id.empty();
@@ -112,12 +143,12 @@ ETUDE_INLINE void WandbCallback::open(const Context& e) {
   facts.starting_seconds = run_seconds;
   facts.start = std::chrono::system_clock::now();
 
-  open_run = std::make_shared<Open>(settings.directory, std::move(facts));
+  open_run = std::make_shared<Open>(e.args, settings.directory, std::move(facts));
   if (is_automatic) open_run->run.keep_id_in(resume_file);
   const auto count = detail::wandb_parameter_count(e.model);
   open_run->run.configure({{"model/num_parameters", count}});
   if (settings.log_end)
-    attempt(e, [&] {
+    attempt([&] {
       const auto folder = open_run->run.artifacts().make_folder();
       detail::wandb_write_architecture(e.model, folder);
       open_run->run.artifacts().log(
@@ -125,10 +156,10 @@ ETUDE_INLINE void WandbCallback::open(const Context& e) {
           {{"model_config", config}, {"num_parameters", count}, {"initial_model", true}});
     });
   if (settings.is_online)
-    message(
-        e.args, LogLevel::warning,
-        "WandbCallback sends nothing by itself: this run is written to {}, and `wandb sync {}` uploads it",
-        folder(), folder());
+    message(e.args, LogLevel::warning,
+            "WandbCallback sends nothing by itself: this run is written to {}, and `wandb sync {}` uploads "
+            "it (WANDB_MODE=offline says that you know)",
+            folder(), folder());
   open_run->watch_steps = std::max<std::int64_t>(100, e.state.logging_steps);
   open_run->settings = std::move(settings);
 }
@@ -140,7 +171,7 @@ ETUDE_INLINE std::string WandbCallback::model_name(const Context& e) const {
 
 ETUDE_INLINE void WandbCallback::on(const TrainBegin& e) {
   if (!e.state.is_world_process_zero) return;
-  has_failed = false;
+  failure = 0;
   if (detail::begins_anew(e.state)) {
     // Evaluations before the training belong to it, and so does what was begun and had no rows yet.
     const bool goes_on = open_run && (!open_run->has_trained || open_run->run.rows() == 0);
@@ -164,7 +195,7 @@ ETUDE_INLINE void WandbCallback::on(const GradientsComplete& e) {
   if (!open_run || (e.state.global_step + 1) % open_run->watch_steps != 0) return;
   const auto& settings = open_run->settings;
   if (settings.watch_gradients || settings.watch_parameters)
-    attempt(e, [&] {
+    attempt([&] {
       open_run->histograms = detail::wandb_histograms(e, settings.watch_gradients, settings.watch_parameters);
     });
 }
@@ -177,7 +208,7 @@ ETUDE_INLINE void WandbCallback::log(const Context& e, const Metrics& metrics) {
   if (!e.state.is_world_process_zero) return;
   if (!open_run && detail::wandb_is_enabled(*this)) open(e);
   if (!open_run) return;
-  attempt(e, [&] {
+  attempt([&] {
     detail::WandbValues row, alone;
     for (const auto& [key, value] : metrics)
       (detail::wandb_is_single_value(key) ? alone : row).emplace_back(key, value);
@@ -189,7 +220,7 @@ ETUDE_INLINE void WandbCallback::log(const Context& e, const Metrics& metrics) {
 
 ETUDE_INLINE void WandbCallback::on(const Save& e) {
   if (!open_run || !open_run->settings.log_checkpoints) return;
-  attempt(e, [&] {
+  attempt([&] {
     auto metadata = open_run->run.summary_numbers();
     metadata["model/num_parameters"] = detail::wandb_parameter_count(e.model);
     auto& artifacts = open_run->run.artifacts();
@@ -212,29 +243,32 @@ ETUDE_INLINE void WandbCallback::log_final_model(const Context& e) {
   open_run->run.artifacts().log(folder, model_name(e), {"final_model"}, metadata);
 }
 
-ETUDE_INLINE void WandbCallback::on(const TrainError&) {
-  has_failed = true;
-  if (open_run) open_run->exit_code = 1;
+ETUDE_INLINE void WandbCallback::on(const TrainError&) { fail(1); }
+
+ETUDE_INLINE void WandbCallback::on(const Stop& e) {
+  if (stops_for_signal(e.reason)) fail(255);  // as of a Python that was ended by Ctrl-C
+}
+
+ETUDE_INLINE void WandbCallback::fail(int exit_code) {
+  // What goes wrong behind a training doesn't make that a failed one.
+  if (open_run && open_run->has_trained && !open_run->in_training) return;
+  failure = exit_code;
+  if (open_run) open_run->exit_code = exit_code;
 }
 
 ETUDE_INLINE void WandbCallback::on(const TrainEnd& e) {
-  const bool failed = std::exchange(has_failed, false);
+  const int code = std::exchange(failure, 0);
   if (!open_run) return;
+  const bool was_in_training = std::exchange(open_run->in_training, false);
   // It may have been opened by a log after a training that failed before it was heard of here.
   open_run->has_trained = true;
-  if (!std::exchange(open_run->in_training, false) && !failed) return;
-  attempt(e, [&] {
-    if (open_run->settings.log_end && !failed) log_final_model(e);
-    if (failed) open_run->run.finish(1);
-  });
-  auto& run = open_run->run;
-  if (const auto lost = run.lost())
-    message(e.args, LogLevel::warning, "WandbCallback: {} rows of run {} in {}, and {} records lost",
-            run.rows(), run_id, folder(), lost);
-  else
-    message(e.args, LogLevel::info, "WandbCallback: {} rows of run {}; `wandb sync {}` uploads them",
-            run.rows(), run_id, folder());
-  if (failed) open_run.reset();
+  if (code != 0) open_run->exit_code = code;
+  if (was_in_training && code == 0 && open_run->settings.log_end) attempt([&] { log_final_model(e); });
+  // The process ends by a signal without destructors.
+  if (code != 0 || SignalGuard::came() != 0)
+    open_run.reset();
+  else if (was_in_training)
+    open_run->tell_counts();
 }
 
 }  // namespace etude

@@ -19,29 +19,31 @@ namespace etude {
 /// and infinities stay what they are.
 ///
 /// What differs: nothing is sent. The run is an offline one, `wandb/offline-run-TIME-ID` in `dir`, whatever
-/// WANDB_MODE says, and with `online` the callback says which command uploads it. The label is
+/// the mode, and unless that is `offline` a warning says which command uploads it. The label is
 /// "etude_trainer". A training that is resumed from a checkpoint goes on in its run, in a folder of its own
 /// that is uploaded after the first. A run is finished when the next training begins or the callback is
-/// destroyed, since evaluations may come behind; one whose training throws is a failed one, and so is one
-/// whose process is killed, with all rows up to then.
+/// destroyed, since evaluations may come behind; at once when the training throws, which makes it a failed
+/// one, or ends by SIGTERM or SIGINT, with exit code 255. A process that is killed leaves a failed run with
+/// all rows up to then.
 ///
 /// `log_model` "end" makes an artifact of the model when training ends, "checkpoint" of each checkpoint, too:
 /// of copies (hard links where WANDB_DIR is on the checkpoints' disk), hashed in a thread of their own, since
 /// `wandb sync` removes the files that it has uploaded. `watch` adds histograms of gradients, before
 /// clipping, or parameters or all of them to a row every max(100, logging_steps) steps.
 ///
-/// An option that is left empty is what its variable says. Speaks in the first process only. Throws
-/// ArgumentError for wrong options and for a folder that can't be written, when training begins; later faults
-/// are told, and never stop a training. Read back by wandb 0.29 and 0.31, and uploaded by their `wandb sync`
-/// to a server of the tests; not tried against wandb.ai.
+/// An option that is left empty is what its variable says; `mode`, `entity` and `project` are behind that
+/// what wandb's settings files say. In a sweep, `id`, `project` and `entity` are the sweep's. Speaks in the
+/// first process only. Throws ArgumentError for wrong options and for a folder that can't be written, when
+/// training begins; later faults are told, and never stop a training. Read back by wandb 0.29 and 0.31, and
+/// uploaded by their `wandb sync` to a server of the tests; not tried against wandb.ai.
 struct WandbCallback {
-  ETUDE_STRUCT(WandbCallback, (std::string, project, "WANDB_PROJECT, or else huggingface", ""),
+  ETUDE_STRUCT(WandbCallback, (std::string, project, "WANDB_PROJECT, settings, or else huggingface", ""),
                (std::string, name, "shown name; empty is run_name of the arguments, then WANDB_NAME", ""),
-               (std::string, entity, "who owns it: WANDB_ENTITY", ""),
+               (std::string, entity, "who owns it: WANDB_ENTITY, settings", ""),
                (std::string, group, "WANDB_RUN_GROUP", ""), (std::string, job_type, "WANDB_JOB_TYPE", ""),
                (std::vector<std::string>, tags, "WANDB_TAGS, with commas between them"),
                (std::string, notes, "WANDB_NOTES", ""),
-               (std::string, mode, "online, offline, disabled, shared or dryrun: WANDB_MODE", ""),
+               (std::string, mode, "online, offline, disabled, shared or dryrun: WANDB_MODE, settings", ""),
                (std::string, dir, "folder that gets the folder wandb: WANDB_DIR, or else the working one",
                 ""),
                (std::string, id, "identifier of the run: WANDB_RUN_ID, or else a random one", ""),
@@ -54,7 +56,7 @@ struct WandbCallback {
                (double, run_seconds, "how old it was at the last of them", 0.0));
   nlohmann::ordered_json config = {};  ///< More of the run's config: what Python's `model.config` would be.
 
-  /// Whether `report_to` "all" takes it: unless WANDB_MODE or WANDB_DISABLED switch it off.
+  /// Whether `report_to` "all" takes it: unless WANDB_MODE, wandb's settings or WANDB_DISABLED switch it off.
   static bool is_available();
 
   void on(const TrainBegin& e);
@@ -62,6 +64,7 @@ struct WandbCallback {
   void on(const Log& e);
   void on(const Predict& e);
   void on(const Save& e);
+  void on(const Stop& e);
   void on(const TrainError& e);
   void on(const TrainEnd& e);
 
@@ -70,15 +73,16 @@ struct WandbCallback {
 
   struct Open;
   detail::NotCopied<Open> open_run = {};
-  bool has_failed = false;  ///< Something threw, and its end events are yet to come.
+  int failure = 0;  ///< Exit code of a training that went wrong, until its end.
 
  private:
   void open(const Context& e);
   std::string model_name(const Context& e) const;
   void log(const Context& e, const Metrics& metrics);
   void log_final_model(const Context& e);
+  void fail(int exit_code);
   template <class Act>
-  void attempt(const Context& e, Act act);
+  void attempt(Act act);
 };
 
 }  // namespace etude

@@ -92,6 +92,28 @@ TEST_CASE("what an artifact names are copies, which outlive the checkpoint and c
   CHECK(toy::read_text(folder / "checkpoint/model.safetensors") == "weights");
 }
 
+TEST_CASE("files and folders that are symbolic links are copied as what they lead to") {
+  const toy::Folder folder;
+  Seen seen;
+  std::filesystem::create_directories(folder / "elsewhere/deep");
+  std::filesystem::create_directories(folder / "checkpoint");
+  toy::write_text(folder / "elsewhere/deep/vocab.json", "words");
+  std::filesystem::create_symlink("../elsewhere/deep/vocab.json", folder / "checkpoint/vocab.json");
+  std::filesystem::create_directory_symlink("../elsewhere", folder / "checkpoint/more");
+  WandbArtifacts artifacts(folder / "staged", {}, outcome(seen));
+  artifacts.log(artifacts.copy_of(folder / "checkpoint"), "model-x", {"mine"}, {});
+  artifacts.wait();
+  CHECK(seen.faults.empty());
+  REQUIRE(seen.artifacts.size() == 1);
+  REQUIRE(seen.artifacts[0].files.size() == 2);
+  for (const auto* name : {"vocab.json", "more/deep/vocab.json"}) {
+    const auto copy = seen.artifacts[0].files.at(name);
+    CHECK(toy::read_text(copy) == "words");
+    std::filesystem::remove(copy);  // as `wandb sync` does
+  }
+  CHECK(toy::read_text(folder / "checkpoint/vocab.json") == "words");
+}
+
 TEST_CASE("a folder that can't be read is told, and the next artifact is made") {
   const toy::Folder folder;
   Seen seen;

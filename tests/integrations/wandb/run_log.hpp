@@ -53,7 +53,7 @@ struct WandbArtifactSeen {
 
 /// What an offline run says.
 struct WandbRunSeen {
-  std::string id, entity, project, group, job_type, name, notes;
+  std::string id, entity, project, group, job_type, name, notes, sweep_id;
   std::vector<std::string> tags;
   bool resumed = false;
   std::int64_t starting_step = 0;
@@ -116,6 +116,9 @@ inline void wandb_read_run(protozero::pbf_reader run, WandbRunSeen& seen) {
         break;
       case 10:
         seen.tags.push_back(run.get_string());
+        break;
+      case 12:
+        seen.sweep_id = run.get_string();
         break;
       case 14:
         seen.starting_step = run.get_int64();
@@ -208,18 +211,21 @@ inline std::vector<std::filesystem::path> wandb_runs(const std::filesystem::path
   return folders;
 }
 
-/// The variables of Weights & Biases are these and no others, as long as this lives.
+/// The variables of Weights & Biases are these and no others, and settings files are only where they say, as
+/// long as this lives.
 class WandbVariables {
  public:
   explicit WandbVariables(const std::map<std::string, std::string>& variables = {}) {
-    for (const char* name : {"PROJECT", "NAME", "ENTITY", "MODE", "DIR", "RUN_ID", "RUN_GROUP", "JOB_TYPE",
-                             "TAGS", "NOTES", "RESUME", "DISABLED", "LOG_MODEL", "WATCH", "API_KEY"}) {
+    for (const char* name :
+         {"PROJECT", "NAME", "ENTITY", "MODE", "DIR", "RUN_ID", "RUN_GROUP", "JOB_TYPE", "TAGS", "NOTES",
+          "RESUME", "DISABLED", "LOG_MODEL", "WATCH", "API_KEY", "SWEEP_ID", "CONFIG_DIR"}) {
       const auto variable = std::string("WANDB_") + name;
       if (const char* value = std::getenv(variable.c_str())) before_[variable] = value;
       ::unsetenv(variable.c_str());
     }
-    for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
     now_ = variables;
+    now_.emplace("WANDB_CONFIG_DIR", "/dev/null");
+    for (const auto& [name, value] : now_) ::setenv(name.c_str(), value.c_str(), 1);
   }
   WandbVariables(const WandbVariables&) = delete;
   WandbVariables& operator=(const WandbVariables&) = delete;

@@ -107,19 +107,92 @@ TEST_CASE("what is switched off writes nothing, and an old switch is told of") {
   CHECK(WandbCallback::is_available());
 }
 
-TEST_CASE("who asks for online is told how the run is uploaded") {
+TEST_CASE("who doesn't ask for offline is told how the run is uploaded") {
   const toy::Folder folder;
-  const toy::WandbVariables variables(std::map<std::string, std::string>{{"WANDB_API_KEY", "0123456789"}});
+  auto args = arguments(folder);
+  args.log_level = etude::LogLevel::passive;
+  auto callback = in(folder);
+  for (const std::string key : {"", "0123456789"})
+    for (const std::string mode : {"offline", "dryrun", "online", ""}) {
+      const toy::WandbVariables variables(std::map<std::string, std::string>{{"WANDB_API_KEY", key}});
+      callback.mode = mode;
+      const auto told =
+          toy::printed([&] { Trainer(toy::options(args), Odd{}, callback).train(); }, STDERR_FILENO);
+      CHECK(toy::contains(told, "`wandb sync ") == (mode != "offline" && mode != "dryrun"));
+      CHECK_FALSE(toy::contains(told, "0123456789"));
+    }
+}
+
+struct WorkingDirectory {
+  std::filesystem::path before = std::filesystem::current_path();
+  explicit WorkingDirectory(const std::filesystem::path& path) { std::filesystem::current_path(path); }
+  ~WorkingDirectory() { std::filesystem::current_path(before); }
+};
+
+TEST_CASE("wandb's settings files are behind variables, and the folder's before the person's") {
+  const toy::Folder folder;
+  const WorkingDirectory here(folder / "");
+  std::filesystem::create_directories(folder / "config");
+  std::filesystem::create_directories(folder / "wandb");
+  const auto write = [&](const std::string& of_person, const std::string& of_folder) {
+    toy::write_text(folder / "config/settings", of_person);
+    toy::write_text(folder / "wandb/settings", of_folder);
+  };
+  const auto run = [&](std::map<std::string, std::string> variables) {
+    const toy::Folder place;
+    variables["WANDB_CONFIG_DIR"] = folder / "config";
+    const toy::WandbVariables now(variables);
+    WandbCallback callback;
+    callback.dir = place;
+    const bool is_available = WandbCallback::is_available();
+    Trainer(toy::options(arguments(place)), Odd{}, callback).train();
+    const auto runs = wandb_runs(place / "");
+    CHECK(runs.size() == (is_available ? 1 : 0));
+    return is_available ? read_wandb_run(runs.at(0)) : toy::WandbRunSeen();
+  };
+  write("[default]\nentity = mine\nproject = p\n", "[default]\nproject = q\n[other]\nentity = theirs\n");
+  CHECK(run({}).entity == "mine");
+  CHECK(run({}).project == "q");
+  CHECK(run({{"WANDB_PROJECT", "r"}, {"WANDB_ENTITY", "e"}}).project == "r");
+  CHECK(run({{"WANDB_PROJECT", "r"}, {"WANDB_ENTITY", "e"}}).entity == "e");
+  write("[default]\nmode = disabled\n", "");
+  CHECK(run({}).id.empty());
+  CHECK_FALSE(run({{"WANDB_MODE", "offline"}}).id.empty());
+  write("[default]\nmode = disabled\n", "[default]\nmode = online\n");
+  CHECK_FALSE(run({}).id.empty());
+  write("[default]\ndisabled = true\nmode = offline\n", "");  // as `wandb offline` of older releases did
+  CHECK_FALSE(run({}).id.empty());
+
+  const auto fault = [&] { return toy::fault_of<etude::ArgumentError>([&] { run({}); }); };
+  write("[default]\nmode = maybe\n", "");
+  CHECK(toy::contains(fault(), "mode of wandb's settings is 'maybe': must be one of online"));
+  write("[default\n", "");
+  CHECK(toy::contains(fault(), "config/settings can't be read: "));
+}
+
+TEST_CASE("a run of a sweep says so, is in the sweep's project, and the person is told what is missing") {
+  const toy::Folder folder;
+  const toy::WandbVariables variables(
+      {{"WANDB_SWEEP_ID", "s1"}, {"WANDB_RUN_ID", "trial"}, {"WANDB_PROJECT", "of the sweep"}});
   auto args = arguments(folder);
   args.log_level = etude::LogLevel::warning;
   auto callback = in(folder);
-  for (const std::string mode : {"offline", "online", ""}) {
-    callback.mode = mode;
-    const auto told =
-        toy::printed([&] { Trainer(toy::options(args), Odd{}, callback).train(); }, STDERR_FILENO);
-    CHECK(toy::contains(told, "`wandb sync ") == (mode != "offline"));
-    CHECK_FALSE(toy::contains(told, "0123456789"));
-  }
+  callback.id = "mine";
+  callback.project = "of mine";
+  callback.entity = "me";
+  const auto told = toy::printed(
+      [&] {
+        Trainer trainer(toy::options(args), Odd{}, callback);
+        trainer.train();
+        trainer.evaluate();
+      },
+      STDERR_FILENO);
+  const auto line = told.find("of sweep s1");
+  REQUIRE(line != told.npos);
+  CHECK(told.find("of sweep s1", line + 1) == told.npos);
+  const auto run = read_wandb_run(wandb_runs(folder / "").at(0));
+  CHECK((std::vector{run.sweep_id, run.id, run.project, run.entity} ==
+         std::vector<std::string>{"s1", "trial", "of the sweep", "me"}));
 }
 
 TEST_CASE("wrong options are refused when training begins, by name") {
@@ -138,6 +211,7 @@ TEST_CASE("wrong options are refused when training begins, by name") {
   CHECK(toy::contains(fault([](auto& c) { c.resume = "x"; }), "resume is 'x': must be one of allow, must"));
   CHECK(toy::contains(fault([](auto& c) { c.id = "a/b"; }), "id is 'a/b'"));
   CHECK(toy::contains(fault([](auto& c) { c.project = "a/b"; }), "project is 'a/b'"));
+  CHECK(toy::contains(fault([](auto& c) { c.resume = "must"; }), "resume is 'must': must have the run"));
   toy::write_text(folder / "file", "");
   CHECK(toy::contains(fault([&](auto& c) { c.dir = folder / "file"; }), "dir: must be a folder"));
   CHECK(toy::names_in(folder / "") == toy::Names{"file"});

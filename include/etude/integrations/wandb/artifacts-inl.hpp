@@ -104,13 +104,15 @@ ETUDE_INLINE std::filesystem::path WandbArtifacts::make_folder() {
 
 ETUDE_INLINE std::filesystem::path WandbArtifacts::copy_of(const std::filesystem::path& source) try {
   auto folder = make_folder();
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(source)) {
+  constexpr auto follow = std::filesystem::directory_options::follow_directory_symlink;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(source, follow)) {
     const auto target = folder / entry.path().lexically_relative(source);
     std::error_code error;
     if (entry.is_directory()) {
       std::filesystem::create_directories(target);
     } else if (entry.is_regular_file()) {
-      std::filesystem::create_hard_link(entry.path(), target, error);
+      // A link to a symbolic link would be one, too, and lead nowhere from here.
+      std::filesystem::create_hard_link(std::filesystem::canonical(entry.path()), target, error);
       if (error) std::filesystem::copy_file(entry.path(), target);
     }
   }

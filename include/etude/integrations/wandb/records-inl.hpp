@@ -102,6 +102,7 @@ ETUDE_INLINE std::string wandb_run_message(const WandbRunFacts& run) {
     add_text(message, 8, run.name);
     add_text(message, 9, run.notes);
     for (const auto& tag : run.tags) add_text(message, 10, tag);
+    add_text(message, 12, run.sweep_id);
     add_text(message, 13, run.host);
     if (run.starting_step > 0) message.add_int64(14, run.starting_step);
     add_time(message, 17, run.start);

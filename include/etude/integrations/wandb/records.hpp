@@ -46,7 +46,8 @@ std::string wandb_json(nlohmann::ordered_json value);
 std::string wandb_text(std::string_view text);
 
 struct WandbRunFacts {
-  std::string id = {}, entity = {}, project = {}, group = {}, job_type = {}, name = {}, notes = {}, host = {};
+  std::string id = {}, entity = {}, project = {}, group = {}, job_type = {}, name = {}, notes = {}, host = {},
+              sweep_id = {};
   std::vector<std::string> tags = {};
   nlohmann::ordered_json config = {};  ///< An object.
   WandbTime start = {};

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <boost/property_tree/ini_parser.hpp>
+#include <boost/property_tree/ptree.hpp>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -55,17 +57,42 @@ inline void refuse_letters(std::string_view name, const std::string& value, std:
                                     value, longest, letters));
 }
 
-inline std::string mode(const WandbCallback& options) {
-  return word(options.mode, "mode", "WANDB_MODE", {"online", "offline", "disabled", "shared", "dryrun"});
+inline std::filesystem::path at_home(std::string text) {
+  if (text == "~" || text.starts_with("~/")) text.replace(0, 1, environment("HOME").value_or("~"));
+  return text;
 }
 
-inline std::filesystem::path directory(const WandbCallback& options) {
+/// The folder of runs and settings in `root`.
+inline std::filesystem::path folder_in(const std::filesystem::path& root) {
   std::error_code error;
-  auto text = option_or_environment(options.dir, "WANDB_DIR", ".");
-  if (text == "~" || text.starts_with("~/")) text.replace(0, 1, environment("HOME").value_or("~"));
-  const auto root = std::filesystem::absolute(text, error);
-  const bool is_hidden = std::filesystem::exists(root / ".wandb", error);
-  return (root / (is_hidden ? ".wandb" : "wandb")).lexically_normal();
+  const auto whole = std::filesystem::absolute(root, error);
+  const bool is_hidden = std::filesystem::exists(whole / ".wandb", error);
+  return (whole / (is_hidden ? ".wandb" : "wandb")).lexically_normal();
+}
+
+/// What `wandb init`, `wandb offline` and their kin have written, in the working directory or for the person;
+/// empty where nothing was.
+inline std::string setting(const std::string& name) {
+  const auto config = environment("WANDB_CONFIG_DIR").value_or("~/.config/wandb");
+  for (const auto& path : {folder_in(".") / "settings", at_home(config) / "settings"}) {
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(path, error)) continue;
+    boost::property_tree::ptree file;
+    try {
+      boost::property_tree::read_ini(path.string(), file);
+    } catch (const boost::property_tree::ini_parser_error& fault) {
+      throw ArgumentError(
+          fmt::format("{} can't be read: {} (line {})", path.string(), fault.message(), fault.line()));
+    }
+    if (const auto value = file.get("default." + name, ""); !value.empty()) return value;
+  }
+  return "";
+}
+
+inline std::string mode(const WandbCallback& options) {
+  const bool is_said = !options.mode.empty() || environment("WANDB_MODE");
+  return word(is_said ? options.mode : setting("mode"), is_said ? "mode" : "mode of wandb's settings",
+              "WANDB_MODE", {"online", "offline", "disabled", "shared", "dryrun"});
 }
 
 inline std::vector<std::string> tags(const WandbCallback& options) {
@@ -100,16 +127,29 @@ ETUDE_INLINE WandbSettings wandb_settings(const WandbCallback& options, const Co
         "WANDB_MODE=disabled");
   settings.enabled = wandb_is_enabled(options);
   if (!settings.enabled) return settings;
-  settings.is_online =
-      chosen == "online" || chosen == "shared" || (chosen.empty() && environment("WANDB_API_KEY"));
-  settings.directory = directory(options);
+  settings.is_online = chosen != "offline" && chosen != "dryrun";
+  settings.directory = folder_in(at_home(option_or_environment(options.dir, "WANDB_DIR", ".")));
 
   auto& facts = settings.facts;
-  facts.id = option_or_environment(options.id, "WANDB_RUN_ID");
+  facts.sweep_id = environment("WANDB_SWEEP_ID").value_or("");
+  const bool is_swept = !facts.sweep_id.empty();
+  if (is_swept)
+    settings.warnings.push_back(fmt::format(
+        "WandbCallback: this run is of sweep {}. Its parameters have to come by the command line, and the "
+        "agent sees nothing of it before the upload; id, project and entity are the sweep's",
+        facts.sweep_id));
+  // A sweep's variables win.
+  const auto pick = [&](const std::string& option, const char* variable) {
+    return option_or_environment(is_swept ? "" : option, variable, is_swept ? option : "");
+  };
+  facts.id = pick(options.id, "WANDB_RUN_ID");
   refuse_letters(options.id.empty() ? "WANDB_RUN_ID" : "id", facts.id, ":;,#?/\\' ", 64);
-  facts.project = option_or_environment(options.project, "WANDB_PROJECT", "huggingface");
-  refuse_letters(options.project.empty() ? "WANDB_PROJECT" : "project", facts.project, "/\\#?%:", 128);
-  facts.entity = option_or_environment(options.entity, "WANDB_ENTITY");
+  facts.project = pick(options.project, "WANDB_PROJECT");
+  if (facts.project.empty()) facts.project = setting("project");
+  if (facts.project.empty()) facts.project = "huggingface";
+  refuse_letters("project", facts.project, "/\\#?%:", 128);
+  facts.entity = pick(options.entity, "WANDB_ENTITY");
+  if (facts.entity.empty()) facts.entity = setting("entity");
   facts.group = option_or_environment(options.group, "WANDB_RUN_GROUP");
   facts.job_type = option_or_environment(options.job_type, "WANDB_JOB_TYPE");
   facts.notes = option_or_environment(options.notes, "WANDB_NOTES");

@@ -16,7 +16,7 @@ namespace detail {
 /// What a run is to be, once options, arguments and variables are put together.
 struct WandbSettings {
   bool enabled = true;
-  bool is_online = false;  ///< It was asked for what is not done: to send at once.
+  bool is_online = false;  ///< Whoever runs it may believe that it sends.
   std::filesystem::path directory = {};
   WandbRunFacts facts = {};  ///< `id` is empty if any will do.
   std::string resume = {};
@@ -25,7 +25,8 @@ struct WandbSettings {
   std::vector<std::string> warnings = {};
 };
 
-/// Whether the mode and WANDB_DISABLED leave it on. Throws ArgumentError for a mode that there isn't.
+/// Whether the mode and WANDB_DISABLED leave it on. Throws ArgumentError for a mode that there isn't, and for
+/// settings files that can't be read.
 bool wandb_is_enabled(const WandbCallback& options);
 
 /// Throws ArgumentError for options and variables that can't be honoured.
