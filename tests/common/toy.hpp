@@ -63,6 +63,17 @@ inline etude::TrainerOptions options(etude::TrainingArguments args, std::int64_t
           .eval_dataset = dataset(eval)};
 }
 
+/// A model that has room for four examples at a time.
+struct FitsFourImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) {
+    if (x.size(0) > 4)
+      throw c10::OutOfMemoryError({__func__, __FILE__, 0}, "DefaultCPUAllocator: can't allocate memory");
+    return line(x);
+  }
+  torch::nn::Linear line{register_module("line", torch::nn::Linear(1, 1))};
+};
+TORCH_MODULE(FitsFour);
+
 /// The names of all events, in the order in which they came.
 struct Recorder {
   std::vector<std::string> heard = {};

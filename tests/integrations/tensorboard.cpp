@@ -348,23 +348,13 @@ TEST_CASE("a folder that can't be written is refused when training begins, by th
   CHECK(refused({}, folder).starts_with("TENSORBOARD_LOGGING_DIR is '" + place + "': must be a folder"));
 }
 
-struct FitsFourImpl : torch::nn::Module {
-  torch::Tensor forward(torch::Tensor x) {
-    if (x.size(0) > 4)
-      throw c10::OutOfMemoryError({__func__, __FILE__, 0}, "DefaultCPUAllocator: can't allocate memory");
-    return line(x);
-  }
-  torch::nn::Linear line{register_module("line", torch::nn::Linear(1, 1))};
-};
-TORCH_MODULE(FitsFour);
-
 TEST_CASE("attempts with batches that are too large are not in the page of HPARAMS") {
   const toy::Folder folder;
   auto args = arguments(folder);
   args.per_device_train_batch_size = 5;
   args.auto_find_batch_size = true;
   auto options = toy::options(args, 8);
-  options.model = FitsFour();
+  options.model = toy::FitsFour();
   Tracked trainer(std::move(options));
   trainer.train();
   std::size_t sessions = 0;

@@ -186,6 +186,24 @@ TEST_CASE("a run goes on with one that wasn't finished where resume is auto") {
   CHECK(std::count_if(runs.begin(), runs.end(), [&](const auto& run) { return run.id == runs[0].id; }) <= 2);
 }
 
+TEST_CASE("of attempts with batches that are too large no model is the final one") {
+  const toy::WandbVariables none;
+  const toy::Folder folder;
+  auto args = arguments(folder);
+  args.per_device_train_batch_size = 5;
+  args.auto_find_batch_size = true;
+  auto options = toy::options(args, 8);
+  options.model = toy::FitsFour();
+  auto callback = in(folder);
+  callback.log_model = "end";
+  Trainer(std::move(options), Odd{}, callback).train();
+  std::int64_t final_models = 0;
+  for (const auto& folder_of_run : wandb_runs(folder / ""))
+    for (const auto& artifact : read_wandb_run(folder_of_run).artifacts)
+      final_models += artifact.aliases.front() == "final_model";
+  CHECK(final_models == 1);
+}
+
 TEST_CASE("models and checkpoints are artifacts where that is asked for") {
   const toy::WandbVariables none;
   for (const std::string log_model : {"false", "end", "checkpoint"}) {

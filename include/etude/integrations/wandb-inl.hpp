@@ -263,7 +263,10 @@ ETUDE_INLINE void WandbCallback::on(const TrainEnd& e) {
   // It may have been opened by a log after a training that failed before it was heard of here.
   open_run->has_trained = true;
   if (code != 0) open_run->exit_code = code;
-  if (was_in_training && code == 0 && open_run->settings.log_end) attempt([&] { log_final_model(e); });
+  // What ends without a summary is an attempt, with batches that were too large, before the training.
+  const bool has_come_to_its_end = code == 0 && open_run->run.summary_numbers().contains("train_runtime");
+  if (was_in_training && has_come_to_its_end && open_run->settings.log_end)
+    attempt([&] { log_final_model(e); });
   // The process ends by a signal without destructors.
   if (code != 0 || SignalGuard::came() != 0)
     open_run.reset();
