@@ -23,7 +23,8 @@ struct Server {
 
   std::mutex mutex;
   bool up;
-  Unreachable fault{"http://a: Connection refused"};
+  std::string fault = "http://a: Connection refused", kind = "connection";
+  std::optional<std::chrono::seconds> retry_after;
   std::atomic<bool> hangs = false;
   int attempts = 0, idle = 0;
   std::vector<int> got;
@@ -49,7 +50,7 @@ class ToServer : public Sender {
       if (cancelled_) throw Unreachable("given up");
     const std::lock_guard lock(server_.mutex);
     ++server_.attempts;
-    if (!server_.up) throw Unreachable(server_.fault);
+    if (!server_.up) throw Unreachable(server_.fault, server_.retry_after, server_.kind);
     if (entries.front().at("n") == 13) throw Refused("http://a: 400 the server is superstitious");
     std::size_t count = 0;
     for (const auto& entry : entries) {
@@ -143,7 +144,8 @@ TEST_CASE("faults of other kinds are told beside the first") {
   for (const char* kind : {"401", "5xx", "401"}) {
     CHECK(!outbox->drain(1h));
     const std::lock_guard lock(server.mutex);
-    server.fault = Unreachable(std::string("http://a: ") + kind, std::nullopt, kind);
+    server.fault = std::string("http://a: ") + kind;
+    server.kind = kind;
   }
   CHECK(!outbox->drain(1h));
   CHECK(outbox->take_faults() ==
@@ -160,7 +162,7 @@ TEST_CASE("who is in a hurry ends our own pauses, and none that the server asked
   wait_for_attempts(server, 1);
   {
     const std::lock_guard lock(server.mutex);
-    server.fault = Unreachable("http://a: 429", 1s);
+    server.retry_after = 1s;
   }
   const auto begun = std::chrono::steady_clock::now();
   CHECK(!outbox->drain(1h));
@@ -176,7 +178,7 @@ TEST_CASE("what others left makes nobody ask again before the server will be ask
     const auto outbox = outbox_to(server, options_in(folder));
     put(*outbox, 20, 20);
   }
-  server.fault = Unreachable("http://a: 429", 1s);
+  server.retry_after = 1s;
   const auto attempts = server.attempts;
   const auto begun = std::chrono::steady_clock::now();
   const auto outbox = outbox_to(server, options_in(folder));
