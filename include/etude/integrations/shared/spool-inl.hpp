@@ -125,16 +125,16 @@ inline void keep_or_throw(const std::filesystem::path& file, const std::filesyst
   if (error) refuse(error.message());
   const auto folder = kept.parent_path();
   const auto bytes = static_cast<std::int64_t>(size);
-  const auto [alone, shared] = kept_in(folder);
+  const auto now = kept_in(folder);
   const auto check_alone = [&](std::int64_t more) {
-    if (alone + more > max_bytes)
+    if (now.alone + more > max_bytes)
       refuse(fmt::format("files that are only in {} may take {} bytes", folder.string(), max_bytes));
   };
   check_alone(0);
   // Some file systems have no idea of their size.
   if (const auto disk = std::filesystem::space(folder, error); !error && disk.capacity > 0) {
     const auto spare = std::min(disk.capacity / 10, static_cast<std::uintmax_t>(max_bytes));
-    if (disk.available < spare + size + static_cast<std::uintmax_t>(shared))
+    if (disk.available < spare + size + static_cast<std::uintmax_t>(now.shared))
       refuse(fmt::format("less than {} bytes of the disk of {} would be left", spare, folder.string()));
   }
   std::filesystem::create_hard_link(real, kept, error);
