@@ -107,6 +107,7 @@ TEST_CASE("what may pass is to be tried again, and what can't isn't") {
       FAIL("no fault");
     } catch (const Unreachable& fault) {
       CHECK(fault.retry_after == 7s);
+      CHECK(fault.kind == (*status == '5' ? "5xx" : status));
       CHECK(fault.what() == "GET " + (server / status) + ": " + status + " not with ");
     }
   }

@@ -23,6 +23,8 @@ struct Server {
 
   std::mutex mutex;
   bool up;
+  std::string fault = "http://a: Connection refused", kind = "connection";
+  std::optional<std::chrono::seconds> retry_after;
   std::atomic<bool> hangs = false;
   int attempts = 0, idle = 0;
   std::vector<int> got;
@@ -48,7 +50,7 @@ class ToServer : public Sender {
       if (cancelled_) throw Unreachable("given up");
     const std::lock_guard lock(server_.mutex);
     ++server_.attempts;
-    if (!server_.up) throw Unreachable("http://a: Connection refused");
+    if (!server_.up) throw Unreachable(server_.fault, server_.retry_after, server_.kind);
     if (entries.front().at("n") == 13) throw Refused("http://a: 400 the server is superstitious");
     std::size_t count = 0;
     for (const auto& entry : entries) {
@@ -81,6 +83,14 @@ std::unique_ptr<Outbox> outbox_to(Server& server, const Outbox::Options& options
   return std::make_unique<Outbox>(options, [&](const Spool& spool, const std::atomic<bool>& cancelled) {
     return std::make_unique<ToServer>(server, spool, cancelled);
   });
+}
+
+void wait_for_attempts(Server& server, int count) {
+  while (true) {
+    std::this_thread::sleep_for(1ms);
+    const std::lock_guard lock(server.mutex);
+    if (server.attempts >= count) return;
+  }
 }
 
 void put(Outbox& outbox, int first, int last) {
@@ -117,16 +127,67 @@ TEST_CASE("a server that is down for a while misses nothing, and the fault is to
   Server server(false);
   const auto outbox = outbox_to(server, options_in(folder));
   put(*outbox, 20, 29);
-  while (true) {
-    const std::lock_guard lock(server.mutex);
-    if (server.attempts >= 3) break;
-  }
+  wait_for_attempts(server, 3);
   put(*outbox, 30, 39);
   server.set_up(true);
   CHECK(outbox->drain(10s));
   CHECK(server.received() == range(20, 39));
   CHECK(outbox->take_faults() == std::vector<std::string>{"http://a: Connection refused"});
   CHECK(outbox->take_faults().empty());
+}
+
+TEST_CASE("faults of other kinds are told beside the first") {
+  toy::Folder folder;
+  Server server(false);
+  const auto outbox = outbox_to(server, options_in(folder));
+  put(*outbox, 20, 29);
+  for (const char* kind : {"401", "5xx", "401"}) {
+    CHECK(!outbox->drain(1h));
+    const std::lock_guard lock(server.mutex);
+    server.fault = std::string("http://a: ") + kind;
+    server.kind = kind;
+  }
+  CHECK(!outbox->drain(1h));
+  CHECK(outbox->take_faults() ==
+        std::vector<std::string>{"http://a: Connection refused", "http://a: 401", "http://a: 5xx"});
+}
+
+TEST_CASE("who is in a hurry ends our own pauses, and none that the server asked for") {
+  toy::Folder folder;
+  Server server(false);
+  auto options = options_in(folder);
+  options.first_pause = options.longest_pause = 1h;
+  const auto outbox = outbox_to(server, options);
+  put(*outbox, 20, 20);
+  wait_for_attempts(server, 1);
+  {
+    const std::lock_guard lock(server.mutex);
+    server.retry_after = 1s;
+  }
+  const auto begun = std::chrono::steady_clock::now();
+  CHECK(!outbox->drain(1h));
+  server.set_up(true);
+  CHECK(outbox->drain(30s));
+  CHECK(std::chrono::steady_clock::now() - begun > 900ms);
+}
+
+TEST_CASE("what others left makes nobody ask again before the server will be asked") {
+  toy::Folder folder;
+  Server server(false);
+  {
+    const auto outbox = outbox_to(server, options_in(folder));
+    put(*outbox, 20, 20);
+  }
+  server.retry_after = 1s;
+  const auto attempts = server.attempts;
+  const auto begun = std::chrono::steady_clock::now();
+  const auto outbox = outbox_to(server, options_in(folder));
+  wait_for_attempts(server, attempts + 1);
+  server.set_up(true);
+  put(*outbox, 21, 21);
+  CHECK(outbox->drain(30s));
+  CHECK(std::chrono::steady_clock::now() - begun > 900ms);
+  CHECK(server.received() == std::vector{21, 20});
 }
 
 TEST_CASE(
@@ -263,6 +324,93 @@ TEST_CASE("a file that is put is there until it was sent, and then gone") {
   CHECK(toy::names_in(files).empty());
   outbox->put_file({{"n", 2}}, elsewhere / "weights");
   CHECK(outbox->counts() == Outbox::Counts{1, 0, 1});
+}
+
+TEST_CASE("a file whose entry isn't taken isn't kept") {
+  toy::Folder folder, elsewhere;
+  toy::write_text(elsewhere / "weights", "w1");
+  Server server(false);
+  auto options = options_in(folder);
+  options.max_waiting_bytes = 20;  // one of 19 bytes
+  const auto outbox = outbox_to(server, options);
+  for (int n = 1; n <= 3; ++n) outbox->put_file({{"n", n}}, elsewhere / "weights");
+  CHECK(outbox->counts() == Outbox::Counts{0, 1, 2});
+  CHECK(toy::names_in(outbox->spool().folder() / "files").size() == 1);
+}
+
+TEST_CASE("of files that are rotated away while the server is down only so much is kept") {
+  toy::Folder folder, elsewhere;
+  Server server(false);
+  auto options = options_in(folder);
+  options.max_kept_bytes = 250;
+  const auto outbox = outbox_to(server, options);
+  const auto put_checkpoint = [&](int n) {
+    toy::write_text(elsewhere / "weights", std::string(100, 'x'));
+    outbox->put_file({{"n", n}}, elsewhere / "weights");
+    std::filesystem::remove(elsewhere / "weights");
+  };
+  for (int n = 1; n <= 5; ++n) put_checkpoint(n);
+  CHECK(outbox->counts() == Outbox::Counts{0, 3, 2});
+  bool is_told = false;
+  for (const auto& fault : outbox->take_faults()) is_told |= fault.find("may take 250 bytes") != fault.npos;
+  CHECK(is_told);
+  server.set_up(true);
+  CHECK(outbox->drain(10s));
+  put_checkpoint(6);
+  CHECK(outbox->drain(10s));
+  CHECK(server.received() == std::vector{1, 2, 3, 6});
+}
+
+TEST_CASE("a sender is asked now and then while what others left can't be sent") {
+  toy::Folder folder;
+  Server down(false), up;
+  std::filesystem::path stuck;
+  {
+    const auto outbox = outbox_to(down, options_in(folder));
+    put(*outbox, 1, 1);
+    stuck = outbox->spool().folder();
+  }
+  Outbox outbox(options_in(folder), [&](const Spool& spool, const std::atomic<bool>& cancelled) {
+    return std::make_unique<ToServer>(spool.folder() == stuck ? down : up, spool, cancelled);
+  });
+  put(outbox, 2, 2);
+  for (int i = 0; i < 500; ++i) {
+    std::this_thread::sleep_for(10ms);
+    const std::lock_guard lock(up.mutex);
+    if (up.idle > 0) break;
+  }
+  const std::lock_guard lock(up.mutex);
+  CHECK(up.idle > 0);
+}
+
+TEST_CASE("nobody waits while what others left is cleared away") {
+  struct Slow : ToServer {
+    Slow(Server& server, const Spool& spool, const std::atomic<bool>& cancelled, std::atomic<int>& stage)
+        : ToServer(server, spool, cancelled), stage_(stage) {}
+    ~Slow() override {
+      int untouched = 0;
+      if (!stage_.compare_exchange_strong(untouched, 1)) return;  // the run's own
+      for (int i = 0; i < 500 && stage_ == 1; ++i) std::this_thread::sleep_for(10ms);
+      if (stage_ == 1) stage_ = 3;
+    }
+    std::atomic<int>& stage_;
+  };
+  toy::Folder folder;
+  Server server(false);
+  {
+    const auto outbox = outbox_to(server, options_in(folder));
+    put(*outbox, 1, 1);
+  }
+  server.set_up(true);
+  std::atomic<int> stage = 0;
+  Outbox outbox(options_in(folder), [&](const Spool& spool, const std::atomic<bool>& cancelled) {
+    return std::make_unique<Slow>(server, spool, cancelled, stage);
+  });
+  while (stage == 0) std::this_thread::sleep_for(1ms);
+  outbox.put({{"n", 2}});
+  CHECK(outbox.counts().dropped == 0);
+  CHECK(stage.exchange(2) == 1);
+  CHECK(outbox.drain(10s));
 }
 
 TEST_CASE("where nothing is to be sent the sender is asked now and then") {

@@ -11,6 +11,9 @@
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
 
+using etude::ArgumentError;
+using etude::detail::FolderLock;
+using etude::detail::LockFile;
 using etude::detail::Spool;
 using Json = nlohmann::ordered_json;
 
@@ -146,6 +149,73 @@ TEST_CASE("what says whose a spool is may be anything") {
   CHECK(left[0]->memory() == Json::object());
 }
 
+TEST_CASE("a spool of another machine is left alone, one of another container on this machine isn't") {
+  toy::Folder folder;
+  killed_after(folder, 1, 2);
+  const auto spool = only_folder_in(path_of(folder));
+  auto run = Json::parse(toy::read_text(spool / "run.json"));
+  const auto mount = run.at("mount").get<std::string>();
+  const auto found = [&](const std::string& host, const std::string& its_mount) {
+    run["host"] = host;
+    run["mount"] = its_mount;
+    toy::write_text(spool / "run.json", run.dump());
+    return !Spool::abandoned(path_of(folder), "mlflow", "http://a").empty();
+  };
+  const auto here = run.at("host").get<std::string>();
+  CHECK(!found("elsewhere", ""));
+  CHECK(!found("elsewhere", "another-boot:1"));
+  CHECK(found(here, "another-boot:1"));
+  CHECK(found("elsewhere", mount) == !mount.empty());
+  CHECK(toy::names_in(path_of(folder)).size() == 1);
+}
+
+TEST_CASE("a process on a machine of the same name that shows no lock but its file's keeps its spool") {
+  toy::Folder folder;
+  killed_after(folder, 1, 2);
+  {
+    const LockFile its(only_folder_in(path_of(folder)) / "lock");
+    CHECK(Spool::abandoned(path_of(folder), "mlflow", "http://a").empty());
+  }
+  CHECK(Spool::abandoned(path_of(folder), "mlflow", "http://a").size() == 1);
+
+  Spool live(path_of(folder), "mlflow", "http://a");
+  CHECK(LockFile(live.folder() / "lock").state() == etude::detail::LockState::taken);
+}
+
+TEST_CASE("what a killed process left half made is removed when it is old and nobody has it") {
+  toy::Folder folder;
+  const auto make = [&](const std::string& name, int mode, std::chrono::minutes age) {
+    REQUIRE(::mkdir((folder / name).c_str(), 0700) == 0);
+    REQUIRE(::chmod((folder / name).c_str(), static_cast<::mode_t>(mode)) == 0);
+    toy::write_text(folder / name / "run.json", "{");
+    std::filesystem::last_write_time(folder / name, std::filesystem::file_time_type::clock::now() - age);
+  };
+  make(".mlflow-old", 0700, std::chrono::minutes(61));
+  make(".mlflow-new", 0700, std::chrono::minutes(1));
+  make(".mlflow-held", 0700, std::chrono::minutes(61));
+  make(".mlflow-anybody's", 0777, std::chrono::minutes(61));
+  make(".comet-old", 0700, std::chrono::minutes(61));
+  const FolderLock held(folder / ".mlflow-held");
+  CHECK(Spool::abandoned(path_of(folder), "mlflow", "http://a").empty());
+  CHECK(toy::names_in(path_of(folder)) ==
+        toy::Names{".mlflow-new", ".mlflow-held", ".mlflow-anybody's", ".comet-old"});
+}
+
+TEST_CASE("a spool that can't be written leaves nothing behind") {
+  toy::Folder folder;
+  const auto child = ::fork();
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{0, RLIM_INFINITY};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const auto fault = toy::fault_of<ArgumentError>([&] { Spool(path_of(folder), "mlflow", "http://a"); });
+    ::_exit(toy::contains(fault, "can't be written") && toy::names_in(path_of(folder)).empty() ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+}
+
 TEST_CASE("a spool that others may write, or that isn't ours, is left alone") {
   toy::Folder folder;
   killed_after(folder, 1, 2);
@@ -214,19 +284,78 @@ TEST_CASE("a kept file stays as it was when it is removed where it was") {
   toy::Folder folder, elsewhere;
   Spool spool(path_of(folder), "mlflow", "http://a");
   toy::write_text(elsewhere / "weights", "w1");
-  const auto name = spool.keep(elsewhere / "weights");
+  const auto name = spool.keep(elsewhere / "weights", plenty);
   std::filesystem::remove(elsewhere / "weights");
   CHECK(toy::read_text(spool.kept(name)) == "w1");
-  CHECK(toy::fault_of<etude::ArgumentError>([&] { spool.kept("../../etc/passwd"); }) ==
+  CHECK(toy::fault_of<ArgumentError>([&] { spool.kept("../../etc/passwd"); }) ==
         "'../../etc/passwd' is no name of a kept file");
-  CHECK(toy::contains(toy::fault_of<etude::ArgumentError>([&] { spool.keep(elsewhere / "weights"); }),
+  CHECK(toy::contains(toy::fault_of<ArgumentError>([&] { spool.keep(elsewhere / "weights", plenty); }),
                       "can't be kept: No such file"));
+  spool.let_go(name);
+  CHECK(!std::filesystem::exists(spool.kept(name)));
+}
+
+TEST_CASE("of a kept symbolic link it is the file that is kept") {
+  toy::Folder folder, elsewhere;
+  Spool spool(path_of(folder), "mlflow", "http://a");
+  toy::write_text(elsewhere / "weights", "w1");
+  std::filesystem::create_symlink("weights", elsewhere / "link");
+  const auto kept = spool.kept(spool.keep(elsewhere / "link", plenty));
+  std::filesystem::remove(elsewhere / "weights");
+  CHECK(toy::read_text(kept) == "w1");
+}
+
+TEST_CASE("kept files count from when they are nowhere else, and beyond the bound none is kept") {
+  toy::Folder folder, elsewhere;
+  Spool spool(path_of(folder), "mlflow", "http://a");
+  std::vector<std::string> names;
+  const auto keep = [&](const std::string& name) {
+    toy::write_text(elsewhere / name, "123456");
+    names.push_back(spool.keep(elsewhere / name, 10));
+  };
+  for (const char* name : {"a", "b", "c"}) keep(name);
+  for (const char* name : {"a", "b"}) std::filesystem::remove(elsewhere / name);
+  CHECK(toy::fault_of<ArgumentError>([&] { keep("d"); }) ==
+        (elsewhere / "d").string() + " can't be kept: files that are only in " +
+            (spool.folder() / "files").string() + " may take 10 bytes");
+  spool.let_go(names[0]);
+  keep("d");
+  CHECK(toy::names_in(spool.folder() / "files").size() == 3);
+}
+
+TEST_CASE("a file that has to be copied counts at once") {
+  toy::Folder folder;
+  const std::filesystem::path other_disk = "/dev/shm/etude-" + etude::detail::random_name();
+  toy::write_text(other_disk, "123456");
+  struct stat here {
+  }, there{};
+  ::stat(std::string(folder).c_str(), &here);
+  if (::stat(other_disk.c_str(), &there) == 0 && here.st_dev != there.st_dev) {
+    Spool spool(path_of(folder), "mlflow", "http://a");
+    CHECK(toy::read_text(spool.kept(spool.keep(other_disk, 10))) == "123456");
+    CHECK(toy::contains(toy::fault_of<ArgumentError>([&] { spool.keep(other_disk, 10); }),
+                        "may take 10 bytes"));
+    CHECK(toy::names_in(spool.folder() / "files").size() == 1);
+  }
+  std::filesystem::remove(other_disk);
+}
+
+TEST_CASE("a file is not kept that would fill the disk once it is nowhere else") {
+  toy::Folder folder, elsewhere;
+  Spool spool(path_of(folder), "mlflow", "http://a");
+  const auto available = std::filesystem::space(path_of(folder)).available;
+  for (const char* name : {"a", "b"}) {
+    toy::write_text(elsewhere / name, "");
+    std::filesystem::resize_file(elsewhere / name, available / 10 * 6);  // with nothing in it
+  }
+  spool.keep(elsewhere / "a", 1);
+  CHECK(toy::contains(toy::fault_of<ArgumentError>([&] { spool.keep(elsewhere / "b", 1); }),
+                      "less than 1 bytes of the disk of"));
 }
 
 TEST_CASE("a folder that can't be made is an error that names it") {
   toy::Folder folder;
   toy::write_text(folder / "file", "");
-  CHECK(toy::contains(
-      toy::fault_of<etude::ArgumentError>([&] { Spool(folder / "file", "mlflow", "http://a"); }),
-      (folder / "file").string()));
+  CHECK(toy::contains(toy::fault_of<ArgumentError>([&] { Spool(folder / "file", "mlflow", "http://a"); }),
+                      (folder / "file").string()));
 }

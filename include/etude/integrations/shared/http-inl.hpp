@@ -189,7 +189,8 @@ ETUDE_INLINE HttpResponse HttpClient::send(const HttpRequest& request) {
   set(CURLOPT_HTTPHEADER, headers.get());
 
   if (const auto fault = curl_easy_perform(curl); fault != CURLE_OK)
-    throw Unreachable(fmt::format("{} {}: {}", request.method, request.url, curl_easy_strerror(fault)));
+    throw Unreachable(fmt::format("{} {}: {}", request.method, request.url, curl_easy_strerror(fault)),
+                      std::nullopt, "connection");
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &response.status);
   return response;
 }
@@ -220,9 +221,9 @@ ETUDE_INLINE HttpResponse HttpClient::checked(const HttpRequest& request, HttpRe
     case 403:
     case 408:
     case 429:
-      throw Unreachable(what, response.retry_after);
+      throw Unreachable(what, response.retry_after, std::to_string(response.status));
     default:
-      if (response.status >= 500) throw Unreachable(what, response.retry_after);
+      if (response.status >= 500) throw Unreachable(what, response.retry_after, "5xx");
       throw Refused(what);
   }
 }

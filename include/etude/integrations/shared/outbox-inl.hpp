@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <exception>
 #include <random>
-#include <system_error>
 #include <utility>
 
 #include "etude/integrations/shared/environment.hpp"
@@ -31,24 +30,31 @@ ETUDE_INLINE Outbox::~Outbox() {
   thread_.join();
 }
 
-ETUDE_INLINE void Outbox::put(const nlohmann::ordered_json& entry) {
-  if (own_.spool->append(entry, options_.max_waiting_bytes)) {
+ETUDE_INLINE bool Outbox::append(const nlohmann::ordered_json& entry) {
+  const bool is_taken = own_.spool->append(entry, options_.max_waiting_bytes);
+  if (is_taken) {
     const std::lock_guard lock(mutex_);
     idle_ = false;
   } else {
-    drop(1, fmt::format("{} can take no more, and the newest is dropped", own_.spool->folder().string()));
+    drop("full", 1,
+         fmt::format("{} can take no more, and the newest is dropped", own_.spool->folder().string()));
   }
   changed_.notify_all();
+  return is_taken;
 }
 
+ETUDE_INLINE void Outbox::put(const nlohmann::ordered_json& entry) { append(entry); }
+
 ETUDE_INLINE void Outbox::put_file(nlohmann::ordered_json entry, const std::filesystem::path& file) {
+  std::string name;
   try {
-    entry["kept"] = own_.spool->keep(file);
+    name = own_.spool->keep(file, options_.max_kept_bytes);
   } catch (const Error& error) {
-    drop(1, error.what());
+    drop("file", 1, error.what());
     return;
   }
-  put(entry);
+  entry["kept"] = name;
+  if (!append(entry)) own_.spool->let_go(name);
 }
 
 ETUDE_INLINE bool Outbox::drain(std::chrono::milliseconds at_most) {
@@ -79,23 +85,27 @@ ETUDE_INLINE void Outbox::tell(const std::string& kind, const std::string& fault
   faults_.push_back(fault);
 }
 
-ETUDE_INLINE void Outbox::drop(std::int64_t count, const std::string& why) {
+ETUDE_INLINE void Outbox::drop(const std::string& kind, std::int64_t count, const std::string& why) {
   const std::lock_guard lock(mutex_);
   dropped_ += count;
-  tell("dropped", why);
+  tell(kind, why);
 }
 
 // The run's own come before what others left.
 ETUDE_INLINE Outbox::Line* Outbox::next_line() {
   if (!own_.spool->empty()) return &own_;
+  std::vector<Line> done;  // whose folders are removed when the lock, which the training waits for, is free
   const std::lock_guard lock(mutex_);
-  while (!left_.empty() && left_.front().spool->empty()) left_.erase(left_.begin());
+  while (!left_.empty() && left_.front().spool->empty()) {
+    done.push_back(std::move(left_.front()));
+    left_.erase(left_.begin());
+  }
   return left_.empty() ? nullptr : &left_.front();
 }
 
 ETUDE_INLINE void Outbox::run() {
   std::minstd_rand random(std::random_device{}());
-  auto pause = options_.first_pause;
+  auto next_pause = options_.first_pause;
   while (!cancelled_) {
     auto* line = next_line();
     if (line == nullptr) {
@@ -107,45 +117,68 @@ ETUDE_INLINE void Outbox::run() {
       changed_.wait_for(lock, std::chrono::seconds(1), [&] { return cancelled_ || !idle_; });
       continue;
     }
-    std::int64_t attempt = 0;
+    std::int64_t attempt = 0, hurries = 0;
     {
       const std::lock_guard lock(mutex_);
       attempt = attempts_begun_++;
+      hurries = hurries_;
     }
-    auto wait = pause;
+    auto wait = next_pause;
+    std::chrono::milliseconds at_least{0};
     try {
       if (!line->sender) line->sender = make_sender_(*line->spool, cancelled_);
       send_some(*line);
-      pause = options_.first_pause;
+      next_pause = options_.first_pause;
       continue;
     } catch (const Unreachable& fault) {
       if (cancelled_) break;
-      if (fault.retry_after) wait = std::max<std::chrono::milliseconds>(wait, *fault.retry_after);
+      if (fault.retry_after) at_least = *fault.retry_after;
       const std::lock_guard lock(mutex_);
-      tell("unreachable", fault.what());
+      tell(fault.kind, fault.what());
     } catch (const std::exception& fault) {
       const std::lock_guard lock(mutex_);
       tell("unknown", fault.what());
     }
     // A little apart from each other, where many runs lost the same server.
+    wait = std::max(wait, at_least);
     wait += std::chrono::milliseconds(random() % static_cast<std::uint64_t>(wait.count() / 4 + 1));
-    pause = std::min(2 * pause, options_.longest_pause);
-    std::unique_lock lock(mutex_);
-    last_failed_ = attempt;
-    changed_.notify_all();
-    // What others left may never be taken, and nothing else is to wait for that.
+    next_pause = std::min(2 * next_pause, options_.longest_pause);
     const bool is_own = line == &own_;
-    if (!is_own) std::rotate(left_.begin(), left_.begin() + 1, left_.end());
-    changed_.wait_for(lock, wait, [&, before = hurries_] {
-      return cancelled_ || hurries_ != before || (!is_own && !own_.spool->empty());
-    });
+    {
+      const std::lock_guard lock(mutex_);
+      last_failed_ = attempt;
+      if (!is_own) std::rotate(left_.begin(), left_.begin() + 1, left_.end());
+    }
+    changed_.notify_all();
+    pause(is_own, hurries, wait, at_least);
+  }
+}
+
+// What others left may never be taken, and nothing else is to wait for that.
+ETUDE_INLINE void Outbox::pause(bool is_own, std::int64_t hurries, std::chrono::milliseconds wait,
+                                std::chrono::milliseconds at_least) {
+  using Clock = std::chrono::steady_clock;
+  const auto begun = Clock::now();
+  std::unique_lock lock(mutex_);
+  const auto goes_on = [&] {
+    return cancelled_ ||
+           (Clock::now() >= begun + at_least && (hurries_ != hurries || (!is_own && !own_.spool->empty())));
+  };
+  for (auto now = begun; now < begun + wait; now = Clock::now()) {
+    const auto slice = std::min<Clock::duration>(begun + wait - now, std::chrono::seconds(1));
+    if (changed_.wait_for(lock, slice, goes_on)) return;
+    if (is_own || !own_.sender) continue;
+    lock.unlock();
+    own_.sender->idle();
+    lock.lock();
   }
 }
 
 ETUDE_INLINE void Outbox::send_some(Line& line) {
   const auto front = line.spool->front(options_.max_entries, options_.max_bytes);
   if (front.unreadable > 0)
-    drop(front.unreadable, fmt::format("{} has lines that are no entries", line.spool->folder().string()));
+    drop("unreadable", front.unreadable,
+         fmt::format("{} has lines that are no entries", line.spool->folder().string()));
   if (front.entries.empty()) {
     if (front.unreadable == 0) throw Error(fmt::format("{} can't be read", line.spool->folder().string()));
     line.spool->advance(front.end, line.sender->memory());
@@ -158,15 +191,13 @@ ETUDE_INLINE void Outbox::send_some(Line& line) {
     sent_ += static_cast<std::int64_t>(count);
   } catch (const Refused& refused) {
     count = std::clamp<std::size_t>(refused.count, 1, front.entries.size());
-    drop(static_cast<std::int64_t>(count), refused.what());
+    drop("refused", static_cast<std::int64_t>(count), refused.what());
   }
   line.spool->advance(count == front.entries.size() ? front.end : front.ends[count - 1],
                       line.sender->memory());
   for (std::size_t i = 0; i < count; ++i) {
     const auto kept = front.entries[i].find("kept");
-    std::error_code error;
-    if (kept != front.entries[i].end() && kept->is_string())
-      std::filesystem::remove(line.spool->kept(kept->get<std::string>()), error);
+    if (kept != front.entries[i].end() && kept->is_string()) line.spool->let_go(kept->get<std::string>());
   }
 }
 

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "etude/error.hpp"
@@ -23,9 +24,11 @@ namespace etude::detail {
 
 /// The server can't be reached, or says that it can't now: to be asked again later.
 struct Unreachable : Error {
-  explicit Unreachable(const std::string& what, std::optional<std::chrono::seconds> after = std::nullopt)
-      : Error(what), retry_after(after) {}
-  std::optional<std::chrono::seconds> retry_after;  ///< As the server has it.
+  explicit Unreachable(const std::string& what, std::optional<std::chrono::seconds> after = std::nullopt,
+                       std::string why = "unreachable")
+      : Error(what), retry_after(after), kind(std::move(why)) {}
+  std::optional<std::chrono::seconds> retry_after;  ///< As the server has it: nothing cuts it short.
+  std::string kind;                                 ///< Of the faults of one kind the first is told.
 };
 
 /// The server won't take the first `count` entries, now or later: they are given up.
@@ -64,8 +67,12 @@ class Outbox {
     std::size_t max_entries = 1000;                          ///< That a sender is offered at once.
     std::size_t max_bytes = 900'000;                         ///< Of those, about.
     std::int64_t max_waiting_bytes = std::int64_t{1} << 30;  ///< What comes beyond them is dropped.
-    std::chrono::milliseconds first_pause{1000};             ///< After a fault; then twice as long each time,
-    std::chrono::milliseconds longest_pause{60'000};         ///< up to this.
+    /// Beyond them no file is kept: bytes of kept files that are nowhere else any more, such as checkpoints
+    /// that were rotated away. 16 GiB are a checkpoint of a billion parameters with its optimizer, and many
+    /// of smaller models; and as much, or a tenth of the disk if that is less, stays free for the training.
+    std::int64_t max_kept_bytes = std::int64_t{1} << 34;
+    std::chrono::milliseconds first_pause{1000};      ///< After a fault; then twice as long each time,
+    std::chrono::milliseconds longest_pause{60'000};  ///< up to this.
   };
   /// Makes the sender of one spool. It gives up what it is doing when `cancelled` becomes true.
   using MakeSender = std::function<std::unique_ptr<Sender>(const Spool&, const std::atomic<bool>& cancelled)>;
@@ -79,10 +86,12 @@ class Outbox {
 
   void put(const nlohmann::ordered_json& entry);
 
-  /// Keeps `file` as it is now and adds an entry {..., "kept": NAME}; it is let go when that was sent.
+  /// Keeps `file` as it is now and adds an entry {..., "kept": NAME}; it is let go when that was sent. The
+  /// entry is dropped where the file can't be kept.
   void put_file(nlohmann::ordered_json entry, const std::filesystem::path& file);
 
   /// Waits until everything was sent, the server can't be reached, or the time is over. Whether all was sent.
+  /// Pauses of our own end at once, and one that the server asked for doesn't.
   bool drain(std::chrono::milliseconds at_most);
 
   struct Counts {
@@ -101,11 +110,14 @@ class Outbox {
     std::unique_ptr<Spool> spool;
     std::unique_ptr<Sender> sender;
   };
+  bool append(const nlohmann::ordered_json& entry);
   void run();
   void send_some(Line& line);
+  void pause(bool is_own, std::int64_t hurries, std::chrono::milliseconds wait,
+             std::chrono::milliseconds at_least);
   Line* next_line();
   void tell(const std::string& kind, const std::string& fault);
-  void drop(std::int64_t count, const std::string& why);
+  void drop(const std::string& kind, std::int64_t count, const std::string& why);
 
   Options options_;
   MakeSender make_sender_;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <span>
@@ -16,6 +17,7 @@
 
 #include "etude/checkpoint/file_system.hpp"
 #include "etude/error.hpp"
+#include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/spool.hpp"
 #include "etude/linkage.hpp"
 
@@ -23,7 +25,7 @@ namespace etude::detail {
 namespace spool {
 
 inline constexpr std::string_view entries = "entries.jsonl", sent = "sent.json", run = "run.json",
-                                  files = "files";
+                                  files = "files", lock = "lock";
 
 inline std::string read(const std::filesystem::path& path, std::size_t at_most) {
   const Descriptor file(
@@ -52,13 +54,96 @@ inline void write(const std::filesystem::path& path, const nlohmann::ordered_jso
                    [&](OutputFile& file) { file.write(std::as_bytes(std::span(text))); });
 }
 
-inline nlohmann::ordered_json description(const std::string& tracker, const std::string& target) {
-  return {{"tracker", tracker}, {"target", target}};
+/// A file system as it is mounted in a system that runs: who sees the same one sees the same locks, in
+/// whatever container. Empty where it has no name.
+inline std::string mount_of(const std::filesystem::path& folder) {
+  auto boot = read("/proc/sys/kernel/random/boot_id", 64);
+  boot.resize(std::min(boot.find('\n'), boot.size()));
+  struct stat facts {};
+  if (boot.empty() || ::stat(folder.c_str(), &facts) != 0) return "";
+  return fmt::format("{}:{}", boot, facts.st_dev);
+}
+
+inline bool says(const nlohmann::ordered_json& json, const char* name, const std::string& value) {
+  const auto found = json.find(name);
+  return found != json.end() && *found == value;
+}
+
+inline bool is_of_this_machine(const nlohmann::ordered_json& json, const std::filesystem::path& folder) {
+  const auto mount = mount_of(folder);
+  return says(json, "host", host_name()) || (!mount.empty() && says(json, "mount", mount));
+}
+
+/// What somebody else can put there would be sent with our credentials.
+inline bool is_ours(const std::filesystem::path& folder) {
+  struct stat facts {};
+  return ::lstat(folder.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) && facts.st_uid == ::geteuid() &&
+         (facts.st_mode & 022) == 0;
 }
 
 inline void make_folder(const std::filesystem::path& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     throw ArgumentError(fmt::format("{} can't be made: {}", path.string(), std::strerror(errno)));
+}
+
+/// Spools are made and removed under names that begin with a point. It takes a moment, so that one that is
+/// old and locked by nobody was left by a kill.
+inline void remove_half_made(const std::filesystem::path& folder) {
+  std::error_code error;
+  const auto age =
+      std::filesystem::file_time_type::clock::now() - std::filesystem::last_write_time(folder, error);
+  if (error || age < std::chrono::hours(1) || !is_ours(folder)) return;
+  const FolderLock folder_lock(folder);
+  if (folder_lock.state() == LockState::held) std::filesystem::remove_all(folder, error);
+}
+
+/// Bytes of kept files: those that are nowhere else, and those that will be when they are removed there.
+struct Kept {
+  std::int64_t alone = 0, shared = 0;
+};
+
+inline Kept kept_in(const std::filesystem::path& folder) {
+  Kept kept;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    struct stat facts {};
+    if (::lstat(at->path().c_str(), &facts) == 0)
+      (facts.st_nlink > 1 ? kept.shared : kept.alone) += facts.st_size;
+  }
+  return kept;
+}
+
+inline void keep_or_throw(const std::filesystem::path& file, const std::filesystem::path& kept,
+                          std::int64_t max_bytes) {
+  const auto refuse = [&](const std::string& why) {
+    throw ArgumentError(fmt::format("{} can't be kept: {}", file.string(), why));
+  };
+  std::error_code error;
+  // A hard link of a symbolic link would hold the link only.
+  const auto real = std::filesystem::canonical(file, error);
+  const auto size = error ? 0 : std::filesystem::file_size(real, error);
+  if (error) refuse(error.message());
+  const auto folder = kept.parent_path();
+  const auto bytes = static_cast<std::int64_t>(size);
+  const auto now = kept_in(folder);
+  const auto check_alone = [&](std::int64_t more) {
+    if (now.alone + more > max_bytes)
+      refuse(fmt::format("files that are only in {} may take {} bytes", folder.string(), max_bytes));
+  };
+  check_alone(0);
+  // Some file systems have no idea of their size.
+  if (const auto disk = std::filesystem::space(folder, error); !error && disk.capacity > 0) {
+    const auto spare = std::min(disk.capacity / 10, static_cast<std::uintmax_t>(max_bytes));
+    if (disk.available < spare + size + static_cast<std::uintmax_t>(now.shared))
+      refuse(fmt::format("less than {} bytes of the disk of {} would be left", spare, folder.string()));
+  }
+  std::filesystem::create_hard_link(real, kept, error);
+  if (!error) return;
+  check_alone(bytes);
+  if (std::filesystem::copy_file(real, kept, error); !error) return;
+  const auto why = error.message();
+  std::filesystem::remove(kept, error);  // a part of it
+  refuse(why);
 }
 
 }  // namespace spool
@@ -68,23 +153,34 @@ ETUDE_INLINE Spool::Spool(const std::filesystem::path& directory, const std::str
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   const auto name = tracker + '-' + random_name();
-  // Under a name that nobody looks for until it is locked.
+  // Under a name that nobody takes up until it is locked and whole.
   folder_ = directory / ('.' + name);
   spool::make_folder(folder_);
-  lock_ = std::make_unique<FolderLock>(folder_);
+  take_lock();
   try {
-    spool::write(folder_ / spool::run, spool::description(tracker, target));
+    spool::write(folder_ / spool::run, {{"tracker", tracker},
+                                        {"target", target},
+                                        {"host", host_name()},
+                                        {"mount", spool::mount_of(folder_)}});
+    end_ = AppendFile(folder_ / spool::entries, 0600);
     std::filesystem::rename(folder_, directory / name);
   } catch (const std::exception& e) {
+    std::filesystem::remove_all(folder_, error);
     throw ArgumentError(fmt::format("{} can't be written: {}", folder_.string(), e.what()));
   }
   folder_ = directory / name;
-  end_ = AppendFile(folder_ / spool::entries, 0600);
   open_entries();
 }
 
-ETUDE_INLINE Spool::Spool(std::filesystem::path folder)
-    : folder_(std::move(folder)), lock_(std::make_unique<FolderLock>(folder_)) {}
+ETUDE_INLINE Spool::Spool(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+// Only who has the folder's lock asks for the file's, which goes with the folder when that is removed.
+ETUDE_INLINE bool Spool::take_lock() {
+  lock_ = std::make_unique<FolderLock>(folder_);
+  if (lock_->state() != LockState::held) return false;
+  file_lock_ = std::make_unique<LockFile>(folder_ / spool::lock);
+  return file_lock_->state() == LockState::held;
+}
 
 ETUDE_INLINE void Spool::open_entries() {
   const auto path = folder_ / spool::entries;
@@ -93,13 +189,10 @@ ETUDE_INLINE void Spool::open_entries() {
 }
 
 ETUDE_INLINE bool Spool::take_over(const std::string& tracker, const std::string& target) {
-  // What somebody else can put there would be sent with our credentials.
-  struct stat folder {};
-  if (::lstat(folder_.c_str(), &folder) != 0 || folder.st_uid != ::geteuid() || (folder.st_mode & 022) != 0)
-    return false;
-  if (lock_->state() != LockState::held) return false;
+  if (!spool::is_ours(folder_)) return false;
   const auto run = spool::read_object(folder_ / spool::run);
-  if (run != spool::description(tracker, target)) return false;
+  if (!spool::says(run, "tracker", tracker) || !spool::says(run, "target", target)) return false;
+  if (!spool::is_of_this_machine(run, folder_) || !take_lock()) return false;
   open_entries();
   struct stat facts {};
   if (!entries_ || ::fstat(entries_.get(), &facts) != 0) return false;
@@ -127,7 +220,9 @@ ETUDE_INLINE std::vector<std::unique_ptr<Spool>> Spool::abandoned(const std::fil
   for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
        at.increment(error)) {
     std::error_code gone;
-    if (!at->path().filename().string().starts_with(tracker + '-') || !at->is_directory(gone)) continue;
+    const auto name = at->path().filename().string();
+    if (name.starts_with('.' + tracker + '-')) spool::remove_half_made(at->path());
+    if (!name.starts_with(tracker + '-') || !at->is_directory(gone)) continue;
     std::unique_ptr<Spool> one(new Spool(at->path()));
     if (one->take_over(tracker, target)) found.emplace_back(at->last_write_time(gone), std::move(one));
   }
@@ -140,8 +235,16 @@ ETUDE_INLINE std::vector<std::unique_ptr<Spool>> Spool::abandoned(const std::fil
 ETUDE_INLINE Spool::~Spool() {
   // Of one that couldn't be locked nobody knows whose it is.
   if (!entries_ || waiting_ > 0 || lock_->state() == LockState::taken) return;
+  // Who is killed meanwhile leaves nothing that would be taken up.
+  auto gone = folder_;
+  gone.replace_filename('.' + folder_.filename().string());
   std::error_code error;
-  std::filesystem::remove_all(folder_, error);
+  std::filesystem::rename(folder_, gone, error);
+  // A network file system keeps what is open, and with it the folder.
+  entries_.close();
+  end_ = AppendFile();
+  file_lock_.reset();
+  std::filesystem::remove_all(error ? folder_ : gone, error);
 }
 
 ETUDE_INLINE bool Spool::append(const nlohmann::ordered_json& entry, std::int64_t max_bytes) noexcept {
@@ -246,15 +349,16 @@ ETUDE_INLINE std::int64_t Spool::count() const {
   return waiting_;
 }
 
-ETUDE_INLINE std::string Spool::keep(const std::filesystem::path& file) {
+ETUDE_INLINE std::string Spool::keep(const std::filesystem::path& file, std::int64_t max_bytes) {
   spool::make_folder(folder_ / spool::files);
-  const auto name = std::to_string(kept_++);
-  const auto kept = folder_ / spool::files / name;
-  std::error_code error;
-  std::filesystem::create_hard_link(file, kept, error);
-  if (error) std::filesystem::copy_file(file, kept, error);
-  if (error) throw ArgumentError(fmt::format("{} can't be kept: {}", file.string(), error.message()));
+  auto name = std::to_string(kept_++);
+  spool::keep_or_throw(file, folder_ / spool::files / name, max_bytes);
   return name;
+}
+
+ETUDE_INLINE void Spool::let_go(const std::string& name) const {
+  std::error_code error;
+  std::filesystem::remove(kept(name), error);
 }
 
 ETUDE_INLINE std::filesystem::path Spool::kept(const std::string& name) const {

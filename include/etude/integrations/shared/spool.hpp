@@ -17,13 +17,17 @@ namespace etude::detail {
 /// What is to be sent to a server, and isn't yet, in a folder that only its owner may read: a queue on the
 /// disk. What is appended survives the process, and a batch is all that is ever held in memory. One thread
 /// may append while another takes from the front.
+///
+/// By its locks a spool tells that its process lives. They may not be seen from other machines, so that only
+/// the machine that made a spool takes it up again; and where the file system has no locks, nobody does.
 class Spool {
  public:
   /// A new one within `directory`, for the entries that `tracker` sends to `target`, an address without
   /// credentials. Throws ArgumentError where it can't be made.
   Spool(const std::filesystem::path& directory, const std::string& tracker, const std::string& target);
 
-  /// Those that processes which have ended left behind with something in them, oldest first.
+  /// Those that processes of this machine which have ended left behind, oldest first. What they left half
+  /// made is removed.
   static std::vector<std::unique_ptr<Spool>> abandoned(const std::filesystem::path& directory,
                                                        const std::string& tracker, const std::string& target);
 
@@ -53,20 +57,26 @@ class Spool {
   const std::filesystem::path& folder() const { return folder_; }
 
   /// Keeps a file as it is now, also when it is removed where it is: as a hard link, or a copy where the file
-  /// system has none between the two. Returns its name here. Throws ArgumentError if it can't.
-  std::string keep(const std::filesystem::path& file);
+  /// system has none between the two. Returns its name here. Throws ArgumentError if it can't, and where kept
+  /// files that are nowhere else take more than `max_bytes`, or would leave less than these, or than a tenth
+  /// of the disk if that is less, free once all of them are nowhere else.
+  std::string keep(const std::filesystem::path& file, std::int64_t max_bytes);
+  /// Removes a kept file.
+  void let_go(const std::string& name) const;
   /// Where a kept file is. Throws ArgumentError for a name that `keep` can't have given.
   std::filesystem::path kept(const std::string& name) const;
 
  private:
   explicit Spool(std::filesystem::path folder);
+  bool take_lock();
   bool take_over(const std::string& tracker, const std::string& target);
   void open_entries();
   bool write_down(std::int64_t begin) const;
 
   std::filesystem::path folder_;
   std::unique_ptr<FolderLock> lock_;
-  mutable std::mutex mutex_;  // of the sizes and the file's end
+  std::unique_ptr<LockFile> file_lock_;  // network file systems show it to other machines
+  mutable std::mutex mutex_;             // of the sizes and the file's end
   AppendFile end_;
   Descriptor entries_;
   std::int64_t begin_ = 0, size_ = 0, waiting_ = 0;
