@@ -137,13 +137,12 @@ ETUDE_INLINE HttpResponse MLflowClient::ask(const HttpRequest& request) {
   return response;
 }
 
-ETUDE_INLINE nlohmann::json MLflowClient::call(const HttpRequest& request) {
+ETUDE_INLINE HttpResponse MLflowClient::expect(const HttpRequest& request) {
   auto response = ask(request);
   const auto status = response.status;
-  auto answer = nlohmann::json::parse(response.body, nullptr, false);
-  const auto code = mlflow::text(answer, "error_code");
+  const auto code = mlflow::text(nlohmann::json::parse(response.body, nullptr, false), "error_code");
   try {
-    http_.checked(request, std::move(response));
+    return http_.checked(request, std::move(response));
   } catch (const Refused& refused) {
     if (code == "RESOURCE_DOES_NOT_EXIST") throw mlflow::NotThere(refused.what());
     constexpr long is_too_long = 413;
@@ -152,9 +151,14 @@ ETUDE_INLINE nlohmann::json MLflowClient::call(const HttpRequest& request) {
         fmt::format("{}; it is no answer of an MLflow server{}", refused.what(),
                     status < 400 ? ", whose own address must be given: redirects aren't followed" : ""));
   }
+}
+
+ETUDE_INLINE nlohmann::json MLflowClient::call(const HttpRequest& request) {
+  const auto response = expect(request);
+  auto answer = nlohmann::json::parse(response.body, nullptr, false);
   if (!answer.is_object())
-    throw Unreachable(
-        fmt::format("{} {}: {}, and no answer of an MLflow server", request.method, request.url, status));
+    throw Unreachable(fmt::format("{} {}: {}, and no answer of an MLflow server", request.method, request.url,
+                                  response.status));
   return answer;
 }
 
@@ -267,7 +271,7 @@ ETUDE_INLINE void MLflowClient::put_artifact(const std::string& artifact_uri, co
   }
 
   if (mlflow::origin(base) != mlflow::origin(address_)) return put_to_store(base, path, file);
-  call({.method = "PUT", .url = base + mlflow::escaped_path(path), .file = file});
+  expect({.method = "PUT", .url = base + mlflow::escaped_path(path), .file = file});
 }
 
 ETUDE_INLINE void MLflowClient::put_to_store(const std::string& folder, const std::string& path,

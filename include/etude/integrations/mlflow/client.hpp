@@ -79,6 +79,7 @@ class MLflowClient {
   nlohmann::json post(const std::string& method, const nlohmann::ordered_json& body, bool once = false);
   nlohmann::json call(const HttpRequest& request);
   HttpResponse ask(const HttpRequest& request);
+  HttpResponse expect(const HttpRequest& request);
   void put_to_store(const std::string& folder, const std::string& path, const std::filesystem::path& file);
 
   std::string address_;
