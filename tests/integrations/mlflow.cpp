@@ -408,7 +408,7 @@ TEST_CASE("what a proxy answers in the server's place loses nothing") {
   CHECK(toy::names_in(folder / "spool").empty());
 }
 
-TEST_CASE("an http address of artifacts is used with its credentials and its query, which nobody is told") {
+TEST_CASE("artifacts go to an http address with its credentials and its query, which nobody is told") {
   const toy::Folder folder;
   toy::write_text(folder / "file", "text");
   httplib::Server store;
@@ -421,6 +421,11 @@ TEST_CASE("an http address of artifacts is used with its credentials and its que
     response.status = status;
     response.set_content("no: " + query, "text/plain");
   });
+  store.Put("/api/2.0/mlflow-artifacts/artifacts/1/a/file",
+            [&](const httplib::Request& request, httplib::Response& response) {
+              body = "served " + request.body;
+              response.status = status;
+            });
   const int port = store.bind_to_any_port("127.0.0.1");
   std::thread thread([&] { store.listen_after_bind(); });
   while (!store.is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -438,6 +443,15 @@ TEST_CASE("an http address of artifacts is used with its credentials and its que
   CHECK(toy::fault_of<etude::detail::Refused>(put) == plain + "400 ");
   status = 503;
   CHECK(toy::fault_of<etude::detail::Unreachable>(put) == plain + "503 ");
+  const auto put_to_server = [&] {
+    etude::detail::MLflowClient(fmt::format("http://127.0.0.1:{}", port), {})
+        .put_artifact("mlflow-artifacts:/1/a", "file", folder / "file");
+  };
+  status = 405;
+  CHECK_THROWS_AS(put_to_server(), etude::detail::Unreachable);  // a proxy's own
+  status = 200;
+  put_to_server();
+  CHECK(body == "served text");
   store.stop();
   thread.join();
   const auto gone = toy::fault_of<etude::detail::Unreachable>(put);
