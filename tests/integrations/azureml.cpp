@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/fault_of.hpp"
@@ -68,6 +70,73 @@ TEST_CASE("in a job it logs metrics to the job's run, renews the token, and leav
   CHECK(losses == 2);
   for (const auto* never : {"runs/create", "runs/update"}) CHECK(server.calls(never).empty());
   CHECK(server.logged("params").empty());
+}
+
+TEST_CASE("a second training in a job begins with the newest token, where the environment's has ended") {
+  const toy::Folder folder;
+  toy::MLflowServer server(workspace);
+  int renewed = 0;
+  server.before = [&](const auto& call, httplib::Response& response) {
+    const auto now = [&] { return renewed == 0 ? "Bearer first" : "Bearer t" + std::to_string(renewed); };
+    if (call.authorization != now() || (renewed == 0 && call.method != tokens))
+      return (response.status = 401, true);
+    if (call.method == tokens)
+      response.set_content(fmt::format(R"({{"token": "t{}"}})", ++renewed), "application/json");
+    else if (call.method.starts_with("runs/get"))
+      response.set_content(R"({"run": {"info": {"run_id": "given", "experiment_id": "e"}}})",
+                           "application/json");
+    else
+      return false;
+    return true;
+  };
+  const toy::Variable uri("MLFLOW_TRACKING_URI", server.address()), token("AZUREML_RUN_TOKEN", "first"),
+      run("MLFLOW_RUN_ID", "given"), experiment("MLFLOW_EXPERIMENT_ID", "e");
+  auto args = arguments(folder);
+  args.log_level = etude::LogLevel::warning;
+  const auto told = toy::printed(
+      [&] {
+        Trainer trainer(toy::options(args), AzureMLCallback{.spool_directory = folder / "spool"});
+        trainer.train();
+        trainer.train();
+      },
+      STDERR_FILENO);
+  CHECK(told == "");
+  int losses = 0;
+  for (const auto& metric : server.logged("metrics")) losses += metric["key"] == "loss" ? 1 : 0;
+  CHECK(losses == 4);
+}
+
+TEST_CASE(
+    "who sends to a job takes the token that another got, and the next training one of the environment's "
+    "if that is refused") {
+  using etude::detail::azureml_tokens;
+  using etude::detail::HttpClient;
+  httplib::Server service;
+  std::string valid = "a";
+  service.Get("/token", [&](const httplib::Request& request, httplib::Response& response) {
+    if (request.get_header_value("Authorization") != "Bearer " + valid) return (void)(response.status = 401);
+    valid += "a";
+    response.set_content(R"({"token": ")" + valid + R"("})", "application/json");
+  });
+  const int port = service.bind_to_any_port("127.0.0.1");
+  std::thread thread([&] { service.listen_after_bind(); });
+  while (!service.is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto url = fmt::format("http://127.0.0.1:{}/token", port);
+  const auto tokens_of = [&] { return azureml_tokens(url, std::chrono::seconds(100)); };
+  {
+    HttpClient first({.bearer = "a"}), second({.bearer = "a"});
+    CHECK(tokens_of()->renewed(second, false) == std::nullopt);
+    CHECK(tokens_of()->renewed(first, true) == "aa");
+    CHECK(tokens_of()->renewed(second, false) == "aa");
+    second.set_bearer("aa");
+    CHECK(tokens_of()->renewed(second, false) == std::nullopt);
+    valid = "other";
+    CHECK(tokens_of()->renewed(second, true) == std::nullopt);
+    HttpClient third({.bearer = "other"});
+    CHECK(tokens_of()->renewed(third, true) == "othera");
+  }
+  service.stop();
+  thread.join();
 }
 
 TEST_CASE("elsewhere it makes a run of the experiment, and ends it") {

@@ -1,10 +1,18 @@
 #include "etude/integrations/mlflow.hpp"
 
+#include <arpa/inet.h>
 #include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/fault_of.hpp"
@@ -217,7 +225,7 @@ TEST_CASE("a resumed training goes on in its run, and of its parameters sends th
   CHECK(updates[2].body["status"] == "FINISHED");
 }
 
-TEST_CASE("one metric that the server doesn't take costs no other") {
+TEST_CASE("one metric that the server doesn't take costs no other, is told once, and counted") {
   const toy::Folder folder;
   toy::MLflowServer server;
   server.before = [](const auto& call, httplib::Response& response) {
@@ -235,14 +243,237 @@ TEST_CASE("one metric that the server doesn't take costs no other") {
   args.log_level = etude::LogLevel::warning;
   const auto told =
       toy::printed([&] { Trainer(toy::options(args), to(server, folder)).train(); }, STDERR_FILENO);
-  CHECK(toy::contains(told, "metrics epoch is left out: "));
+  const std::string note = "metrics epoch is left out: ";
+  CHECK(toy::contains(told, note));
+  CHECK_FALSE(toy::contains(told.substr(told.find(note) + 1), note));
   CHECK(toy::contains(told, "no epochs"));
+  CHECK(toy::contains(told, "3 were dropped"));
   std::set<std::string> taken;
   for (const auto& call : server.calls("runs/log-batch"))
     if (call.body.contains("metrics") && call.body["metrics"].size() == 1)
       taken.insert(call.body["metrics"][0]["key"].get<std::string>());
   CHECK(taken.contains("loss"));
   CHECK(taken.contains("train_loss"));
+}
+
+using etude::detail::MLflowRun;
+
+etude::detail::MLflowRunOptions run_to(const std::string& address, const toy::Folder& folder) {
+  return {.callback = "MLflowCallback",
+          .tracker = "mlflow",
+          .address = address,
+          .http = {.timeout = std::chrono::seconds(2)},
+          .spool_directory = folder / "spool",
+          .key = "key",
+          .experiment_id = "0"};
+}
+
+double seconds_of(const std::function<void()>& act) {
+  const auto begun = std::chrono::steady_clock::now();
+  act();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+}
+
+/// A run that has logged a metric which the server has.
+std::unique_ptr<MLflowRun> living_run(const etude::detail::MLflowRunOptions& options,
+                                      const toy::MLflowServer& server) {
+  auto run = std::make_unique<MLflowRun>(options, etude::TrainingArguments());
+  run->log_metrics({{"loss", 1.0}}, 1);
+  while (server.logged("metrics").empty()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return run;
+}
+
+TEST_CASE("at the end a server that has answered is waited for while it fails, one that never has isn't") {
+  const toy::Folder folder;
+  toy::MLflowServer server;
+  int failures = 3;
+  server.before = [&](const auto& call, httplib::Response& response) {
+    if (call.method != "runs/update" || --failures < 0) return false;
+    response.status = failures == 2 ? 429 : 503;
+    return true;
+  };
+  toy::printed([&] { living_run(run_to(server.address(), folder), server)->end("FINISHED"); }, STDERR_FILENO);
+  CHECK(server.calls("runs/update").size() == 4);
+  CHECK(toy::names_in(folder / "spool").empty());
+
+  toy::MLflowServer down;
+  down.before = [](const auto&, httplib::Response& response) { return (response.status = 503, true); };
+  const auto took = seconds_of([&] {
+    toy::printed([&] { MLflowRun(run_to(down.address(), folder), {}).end("FINISHED"); }, STDERR_FILENO);
+  });
+  CHECK(took < 3);
+  CHECK(toy::names_in(folder / "spool").size() == 1);
+}
+
+TEST_CASE("what a training before left, and the server doesn't take now, isn't waited for") {
+  const toy::Folder folder;
+  toy::MLflowServer server;
+  server.before = [](const auto& call, httplib::Response& response) {
+    const bool is_left = call.method == "runs/create" && call.body["experiment_id"] == "9";
+    if (is_left) response.status = 503;
+    return is_left;
+  };
+  auto left = run_to(server.address(), folder);
+  left.experiment_id = "9";
+  left.key = "left";
+  left.drain_seconds = 0;
+  toy::printed([&] { MLflowRun(left, {}).end("FINISHED"); }, STDERR_FILENO);
+  const auto took = seconds_of([&] {
+    toy::printed([&] { living_run(run_to(server.address(), folder), server)->end("FINISHED"); },
+                 STDERR_FILENO);
+  });
+  CHECK(took < 5);
+  CHECK(server.calls("runs/update").size() == 1);
+}
+
+/// A port that takes connections and says nothing.
+class DumbPort {
+ public:
+  DumbPort() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address_;
+    auto* address = reinterpret_cast<sockaddr*>(&address_);
+    ::bind(socket_, address, size);
+    ::listen(socket_, 16);
+    ::getsockname(socket_, address, &size);
+  }
+  DumbPort(const DumbPort&) = delete;
+  DumbPort& operator=(const DumbPort&) = delete;
+  ~DumbPort() { ::close(socket_); }
+  int port() const { return ntohs(address_.sin_port); }
+
+ private:
+  int socket_;
+  sockaddr_in address_{};
+};
+
+TEST_CASE("a store of artifacts that hangs holds the end for the time that an answer may take, and once") {
+  const toy::Folder folder;
+  toy::MLflowServer server;
+  const DumbPort store;
+  server.before = [&](const auto& call, httplib::Response& response) {
+    if (call.method != "runs/create") return false;
+    response.set_content(fmt::format(R"({{"run": {{"info": {{"run_id": "r", "experiment_id": "0",
+                                          "artifact_uri": "http://127.0.0.1:{}/a"}}}}}})",
+                                     store.port()),
+                         "application/json");
+    return true;
+  };
+  std::filesystem::create_directories(folder / "checkpoint-1");
+  toy::write_text(folder / "checkpoint-1" / "file", std::string(100, 'x'));
+  auto options = run_to(server.address(), folder);
+  options.drain_seconds = 30;
+  options.http.timeout = std::chrono::seconds(1);  // and five more, over which libcurl measures
+  auto run = living_run(options, server);
+  run->log_checkpoint(folder / "checkpoint-1");
+  const auto told = toy::printed(
+      [&] {
+        CHECK(seconds_of([&] {
+                run->end("FINISHED");
+                run.reset();
+              }) < 12);
+      },
+      STDERR_FILENO);
+  CHECK(toy::contains(told, "wait in"));
+}
+
+TEST_CASE("what a proxy answers in the server's place loses nothing") {
+  const toy::Folder folder;
+  toy::MLflowServer server;
+  const std::vector<int> ways{302, 400, 405, 421, 200};
+  std::size_t count = 0;
+  server.before = [&](const auto& call, httplib::Response& response) {
+    if (call.method != "runs/log-batch" || !call.body.contains("metrics") || count == ways.size())
+      return false;
+    response.status = ways[count++];
+    response.set_content("<html>log in</html>", "text/html");
+    if (response.status == 302) response.set_header("Location", "http://127.0.0.1:1/login?state=secret");
+    return true;
+  };
+  const auto told = toy::printed(
+      [&] {
+        MLflowRun run(run_to(server.address(), folder), {});
+        while (server.logged("tags").empty()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until the run is open
+        run.log_metrics({{"loss", 1.0}}, 1);
+        run.end("FINISHED");
+      },
+      STDERR_FILENO);
+  CHECK(server.logged("metrics").size() == ways.size() + 1);
+  CHECK(toy::contains(told, "302"));
+  CHECK(toy::contains(told, "redirects aren't followed"));
+  CHECK_FALSE(toy::contains(told, "secret"));
+  CHECK_FALSE(toy::contains(told, "dropped"));
+  CHECK(toy::names_in(folder / "spool").empty());
+}
+
+TEST_CASE("artifacts go to an http address with its credentials and its query, which nobody is told") {
+  const toy::Folder folder;
+  toy::write_text(folder / "file", "text");
+  httplib::Server store;
+  std::string query, authorization, body;
+  int status = 200;
+  store.Put("/store/a/checkpoint-1/file", [&](const httplib::Request& request, httplib::Response& response) {
+    query = request.get_param_value("sig");
+    authorization = request.get_header_value("Authorization");
+    body = request.body;
+    response.status = status;
+    response.set_content("no: " + query, "text/plain");
+  });
+  store.Put("/api/2.0/mlflow-artifacts/artifacts/1/a/file",
+            [&](const httplib::Request& request, httplib::Response& response) {
+              body = "served " + request.body;
+              response.status = status;
+            });
+  const int port = store.bind_to_any_port("127.0.0.1");
+  std::thread thread([&] { store.listen_after_bind(); });
+  while (!store.is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  etude::detail::MLflowClient client(nobody, {.bearer = "own"});
+  const auto put = [&] {
+    client.put_artifact(fmt::format("http://ada:pass@127.0.0.1:{}/store/a?sig=secret", port),
+                        "checkpoint-1/file", folder / "file");
+  };
+  put();
+  CHECK(query == "secret");
+  CHECK(authorization == "Basic YWRhOnBhc3M=");
+  CHECK(body == "text");
+  const auto plain = fmt::format("PUT http://127.0.0.1:{}/store/a/checkpoint-1/file: ", port);
+  status = 400;
+  CHECK(toy::fault_of<etude::detail::Refused>(put) == plain + "400 ");
+  status = 503;
+  CHECK(toy::fault_of<etude::detail::Unreachable>(put) == plain + "503 ");
+  const auto put_to_server = [&] {
+    etude::detail::MLflowClient(fmt::format("http://127.0.0.1:{}", port), {})
+        .put_artifact("mlflow-artifacts:/1/a", "file", folder / "file");
+  };
+  status = 405;
+  CHECK_THROWS_AS(put_to_server(), etude::detail::Unreachable);  // a proxy's own
+  status = 200;
+  put_to_server();
+  CHECK(body == "served text");
+  store.stop();
+  thread.join();
+  const auto gone = toy::fault_of<etude::detail::Unreachable>(put);
+  CHECK(gone.starts_with(plain));
+  CHECK_FALSE(toy::contains(gone, "secret"));
+}
+
+struct SlowTokens final : etude::detail::TokenSource {
+  std::optional<std::string> renewed(etude::detail::HttpClient&, bool) override {
+    std::this_thread::sleep_for(std::chrono::seconds(4));
+    return std::nullopt;
+  }
+};
+
+TEST_CASE("the check of a run's name holds the beginning of a training for 2 s at most") {
+  const toy::Folder folder;
+  auto options = run_to(nobody, folder);
+  options.tokens = std::make_shared<SlowTokens>();
+  options.attach_to = "given";
+  CHECK(seconds_of([&] { etude::detail::identify_mlflow_run(options, "", "", false); }) < 3);
+  CHECK(options.attach_to == "given");
+  CHECK(options.key.size() > 4);
 }
 
 TEST_CASE("wrong options are told where training begins, and none of it shows credentials") {
@@ -254,16 +485,68 @@ TEST_CASE("wrong options are told where training begins, and none of it shows cr
   };
   CHECK(toy::contains(fault({}), "MLFLOW_TRACKING_URI is set: must be the address"));
   CHECK(toy::contains(fault({.tracking_uri = "sqlite:///x.db"}), "tracking_uri is 'sqlite...'"));
+  CHECK(toy::contains(fault({.tracking_uri = "azureml://a"}),
+                      "AzureMLCallback, which is azure_ml in report_to"));
   const auto told = fault({.tracking_uri = "http://ada:secret@127.0.0.1:1"});
   CHECK(toy::contains(told, "must have none"));
   CHECK_FALSE(toy::contains(told, "secret"));
-  for (const char* name : {"MLFLOW_MAX_LOG_PARAMS", "MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_TAGS",
-                           "MLFLOW_TRACKING_SERVER_CERT_PATH", "MLFLOW_TRACKING_CLIENT_CERT_PATH"}) {
+  for (const char* name :
+       {"MLFLOW_MAX_LOG_PARAMS", "MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_TAGS", "MLFLOW_RUN_CONTEXT",
+        "MLFLOW_TRACKING_SERVER_CERT_PATH", "MLFLOW_TRACKING_CLIENT_CERT_PATH"}) {
     const toy::Variable wrong(name, "-x");
     CHECK(toy::contains(fault({.tracking_uri = nobody}), std::string(name) + " is '-x'"));
   }
   toy::write_text(folder / "spool", "");
   CHECK(toy::contains(fault({.tracking_uri = nobody}), "spool"));
+}
+
+TEST_CASE("options say which experiment, then the name of the environment, then its id") {
+  const toy::Variable name("MLFLOW_EXPERIMENT_NAME", "named"), id("MLFLOW_EXPERIMENT_ID", "3");
+  const auto experiment = [](const std::string& given_name, const std::string& given_id) {
+    const toy::Folder folder;
+    toy::MLflowServer server;
+    auto callback = to(server, folder);
+    callback.experiment_name = given_name;
+    callback.experiment_id = given_id;
+    Trainer(toy::options(arguments(folder)), callback).train();
+    const auto asked = server.calls("experiments/get-by-name");
+    return server.calls("runs/create").at(0).body["experiment_id"].get<std::string>() + '/' +
+           std::to_string(asked.size());
+  };
+  CHECK(experiment("", "") == "7/1");
+  CHECK(experiment("other", "") == "7/1");
+  CHECK(experiment("", "4") == "4/0");
+}
+
+TEST_CASE("tags of an orchestrator, certificates of other tools, and a wish for system metrics are heard") {
+  using namespace etude::detail;
+  const toy::Folder folder;
+  {
+    const toy::Variable context("MLFLOW_RUN_CONTEXT", R"({"job": 1, "team": "c"})"),
+        tags("MLFLOW_TAGS", R"({"team": "b", "size": "s"})");
+    CHECK(mlflow_tags({{"size", "m"}}) ==
+          std::map<std::string, std::string>{{"job", "1"}, {"size", "m"}, {"team", "b"}});
+  }
+  const auto certificates = [&](const std::string& address, HttpOptions http = {}) {
+    mlflow_address(address, http);
+    return http.certificates;
+  };
+  toy::write_text(folder / "a.pem", "");
+  {
+    const toy::Variable unset("REQUESTS_CA_BUNDLE", ""), curl("CURL_CA_BUNDLE", folder / "a.pem");
+    CHECK(certificates("https://a") == folder / "a.pem");
+    CHECK(certificates("http://a").empty());
+    CHECK(certificates("https://a", {.verify = false}).empty());
+    CHECK(certificates("https://a", {.certificates = "own.pem"}) == "own.pem");
+    const toy::Variable requests("REQUESTS_CA_BUNDLE", folder / "b.pem");
+    CHECK(toy::contains(toy::fault_of<ArgumentError>([&] { certificates("https://a"); }),
+                        "REQUESTS_CA_BUNDLE is"));
+  }
+  const toy::Variable system("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "true");
+  auto options = run_to(nobody, folder);
+  options.drain_seconds = 0;
+  CHECK(toy::contains(toy::printed([&] { const MLflowRun run(options, {}); }, STDERR_FILENO),
+                      "MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING is set"));
 }
 
 TEST_CASE("report_to=all takes it where there is a server's address") {

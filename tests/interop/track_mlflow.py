@@ -267,6 +267,22 @@ def lost_answers(server, client):
     proxy.stop()
 
 
+def in_the_way(server, client):
+    """A proxy that sends to a login, knows no such method or says 503, meanwhile and at the end: nothing is lost."""
+    place = Place(client)
+    ways = {"log-batch": [(302, b"<html>"), (405, b"<html>"), (400, b"<html>")], "runs/update": [503, (302, b"")], "model.safetensors": [(400, b"")]}
+
+    def way(method, path, *_):
+        return next((ways[ending].pop(0) for ending in ways if path.endswith(ending) and ways[ending]), "pass")
+
+    proxy = Proxy(server, way)
+    training = place.train(proxy.address, "--step_seconds", "0.5", "--save_strategy", "epoch", HF_MLFLOW_LOG_ARTIFACTS="1").end()
+    place.check_run([training])
+    same(list(ways.values()), [[], [], []], "answers that are left")
+    check("dropped" not in training.errors(), training.errors())
+    proxy.stop()
+
+
 def credentials(server, client):
     user, password, token = "somebody", "pass:word/1", "ToKeN0123456789"
     basic = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
@@ -336,6 +352,7 @@ def main():
         "no server at the start": lambda: down_at_start(server, client),
         "errors and silence": lambda: troubles(server, client),
         "lost answers": lambda: lost_answers(server, client),
+        "a proxy in the way": lambda: in_the_way(server, client),
         "credentials": lambda: credentials(server, client),
         "wrong options": lambda: wrong_options(client),
         "a server that is killed and begun again": lambda: restarted(server, client),

@@ -29,8 +29,7 @@ ETUDE_INLINE std::unique_ptr<detail::MLflowRun> AzureMLCallback::open(const Cont
   if (options.http.bearer.empty())
     throw ArgumentError(
         "neither MLFLOW_TRACKING_TOKEN nor AZUREML_RUN_TOKEN is set: must be an access token, such as `az "
-        "account "
-        "get-access-token --resource https://management.azure.com/` gives");
+        "account get-access-token --resource https://management.azure.com/` gives");
   options.spool_directory = detail::spool_directory(spool_directory);
   options.drain_seconds = drain_seconds;
   options.experiment_name = detail::option_or_environment(experiment_name, "MLFLOW_EXPERIMENT_NAME");
@@ -38,17 +37,18 @@ ETUDE_INLINE std::unique_ptr<detail::MLflowRun> AzureMLCallback::open(const Cont
   options.attach_to = detail::option_or_environment(run_id, "MLFLOW_RUN_ID");
   options.name = detail::run_name_of(e.args);
   options.tags = detail::mlflow_tags(tags);
-  options.tokens = std::make_shared<detail::AzureMLTokens>(
+  options.tokens = detail::azureml_tokens(
       detail::azureml_token_url(options.address, options.experiment_id, options.attach_to),
       detail::azureml_refresh_interval());
   detail::identify_mlflow_run(options, run_key, attached_to, resumes);
+  run_key = options.key;
+  attached_to = options.attach_to;
   options.ends = options.attach_to.empty();
   if (options.experiment_name.empty() && options.experiment_id.empty()) options.experiment_name = "Default";
   if (detail::environment_says("HF_MLFLOW_LOG_ARTIFACTS"))
     message(e.args, LogLevel::warning,
             "AzureMLCallback: HF_MLFLOW_LOG_ARTIFACTS is set, and checkpoints aren't sent: Azure ML takes "
-            "them in a "
-            "store of its own");
+            "them in a store of its own");
 
   auto run = std::make_unique<detail::MLflowRun>(std::move(options), e.args);
   if (log_params) run->log_params(detail::members(detail::run_parameters(e.args, config)), -1);

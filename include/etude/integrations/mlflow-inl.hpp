@@ -32,8 +32,13 @@ ETUDE_INLINE std::unique_ptr<detail::MLflowRun> MLflowCallback::open(const Conte
   options.address = detail::mlflow_address(tracking_uri, options.http);
   options.spool_directory = detail::spool_directory(spool_directory);
   options.drain_seconds = drain_seconds.value_or(sends_checkpoints() ? 600 : 10);
-  options.experiment_name = detail::option_or_environment(experiment_name, "MLFLOW_EXPERIMENT_NAME");
-  options.experiment_id = detail::option_or_environment(experiment_id, "MLFLOW_EXPERIMENT_ID");
+  options.experiment_name = experiment_name;
+  options.experiment_id = experiment_id;
+  if (experiment_name.empty() && experiment_id.empty()) {
+    options.experiment_name = detail::environment("MLFLOW_EXPERIMENT_NAME").value_or("");
+    if (options.experiment_name.empty())
+      options.experiment_id = detail::environment("MLFLOW_EXPERIMENT_ID").value_or("");
+  }
   options.attach_to = detail::option_or_environment(run_id, "MLFLOW_RUN_ID");
   options.parent_run_id = detail::option_or_environment(parent_run_id, "MLFLOW_PARENT_RUN_ID");
   options.name = detail::run_name_of(e.args);
@@ -45,6 +50,8 @@ ETUDE_INLINE std::unique_ptr<detail::MLflowRun> MLflowCallback::open(const Conte
             "MLFLOW_PARENT_RUN_ID has to say in which");
 
   detail::identify_mlflow_run(options, run_key, attached_to, resumes);
+  run_key = options.key;
+  attached_to = options.attach_to;
   if (options.experiment_name.empty() && options.experiment_id.empty()) options.experiment_id = "0";
 
   auto run = std::make_unique<detail::MLflowRun>(std::move(options), e.args);

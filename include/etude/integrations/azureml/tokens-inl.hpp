@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -22,22 +23,38 @@ ETUDE_INLINE AzureMLTokens::AzureMLTokens(std::string url, std::chrono::seconds 
 
 ETUDE_INLINE std::optional<std::string> AzureMLTokens::renewed(HttpClient& http, bool is_refused) {
   const auto now = std::chrono::steady_clock::now();
+  std::unique_lock lock(mutex_);
+  if (!current_.empty() && current_ != http.options().bearer) return current_;
   if (url_.empty() || (now < next_ && !is_refused)) return std::nullopt;
   next_ = now + interval_;
+  lock.unlock();  // nobody else is to wait for the answer
   try {
     const auto response = http.send({.method = "GET", .url = url_});
     const auto answer = nlohmann::json::parse(response.body, nullptr, false);
+    lock.lock();
     if (response.status == 200 && answer.is_object() && answer.contains("token") &&
         answer["token"].is_string()) {
       pause_ = interval_;
-      return answer["token"].get<std::string>();
+      return current_ = answer["token"].get<std::string>();
     }
+    // The environment may have a better one.
+    if (response.status == 401 && current_ == http.options().bearer) current_ = "";
     if (response.status == 429) pause_ = std::min(2 * pause_, std::chrono::seconds(600));
     next_ = now + std::max(pause_, response.retry_after.value_or(pause_));
   } catch (const Unreachable&) {
     // The one that there is may still do.
   }
   return std::nullopt;
+}
+
+ETUDE_INLINE std::shared_ptr<AzureMLTokens> azureml_tokens(const std::string& url,
+                                                           std::chrono::seconds interval) {
+  static std::mutex mutex;
+  static std::map<std::string, std::shared_ptr<AzureMLTokens>> known;
+  const std::lock_guard lock(mutex);
+  auto& tokens = known[url];
+  if (!tokens) tokens = std::make_shared<AzureMLTokens>(url, interval);
+  return tokens;
 }
 
 ETUDE_INLINE std::string azureml_token_url(const std::string& address, const std::string& experiment_id,

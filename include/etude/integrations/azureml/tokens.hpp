@@ -1,6 +1,8 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -9,7 +11,8 @@
 
 namespace etude::detail {
 
-/// The tokens of a job of Azure ML, which end after a while: each is asked for with the one before.
+/// The tokens of a job of Azure ML, which end after a while: each is asked for with the one before. Whoever
+/// sends to the job shares them.
 class AzureMLTokens final : public TokenSource {
  public:
   /// `url` is where they are; empty if nobody can say.
@@ -18,10 +21,14 @@ class AzureMLTokens final : public TokenSource {
   ETUDE_INLINE std::optional<std::string> renewed(HttpClient& http, bool is_refused) override;
 
  private:
-  std::string url_;
+  std::mutex mutex_;
+  std::string url_, current_;
   std::chrono::seconds interval_, pause_;
   std::chrono::steady_clock::time_point next_;
 };
+
+/// The tokens of `url`, for the whole process: a training begins with the newest that another has got.
+std::shared_ptr<AzureMLTokens> azureml_tokens(const std::string& url, std::chrono::seconds interval);
 
 /// Where a job asks for its tokens: beside the workspace's MLflow address. Empty for an address that isn't
 /// one of a workspace, and without a run or its experiment.

@@ -77,6 +77,12 @@ inline std::string_view origin(std::string_view url) {
   return host == url.npos ? url : url.substr(0, url.find('/', host + 3));
 }
 
+/// With its ?, and without a fragment.
+inline std::string query(std::string_view url) {
+  url = url.substr(0, url.find('#'));
+  return std::string(url.substr(std::min(url.find('?'), url.size())));
+}
+
 inline std::string unescaped(std::string_view text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -131,20 +137,28 @@ ETUDE_INLINE HttpResponse MLflowClient::ask(const HttpRequest& request) {
   return response;
 }
 
-ETUDE_INLINE nlohmann::json MLflowClient::call(const HttpRequest& request) {
+ETUDE_INLINE HttpResponse MLflowClient::expect(const HttpRequest& request) {
   auto response = ask(request);
-  const auto answer = nlohmann::json::parse(response.body, nullptr, false);
-  const auto code = mlflow::text(answer, "error_code");
-  const bool is_good = response.status >= 200 && response.status < 300;
-  if (is_good ? !answer.is_object() : response.status == 404 && code.empty())
-    throw Unreachable(fmt::format("{} {}: {}, and no answer of an MLflow server", request.method, request.url,
-                                  response.status));
+  const auto status = response.status;
+  const auto code = mlflow::text(nlohmann::json::parse(response.body, nullptr, false), "error_code");
   try {
-    http_.checked(request, std::move(response));
+    return http_.checked(request, std::move(response));
   } catch (const Refused& refused) {
     if (code == "RESOURCE_DOES_NOT_EXIST") throw mlflow::NotThere(refused.what());
-    throw;
+    constexpr long is_too_long = 413;
+    if (!code.empty() || status == is_too_long) throw;
+    throw Unreachable(
+        fmt::format("{}; it is no answer of an MLflow server{}", refused.what(),
+                    status < 400 ? ", whose own address must be given: redirects aren't followed" : ""));
   }
+}
+
+ETUDE_INLINE nlohmann::json MLflowClient::call(const HttpRequest& request) {
+  const auto response = expect(request);
+  auto answer = nlohmann::json::parse(response.body, nullptr, false);
+  if (!answer.is_object())
+    throw Unreachable(fmt::format("{} {}: {}, and no answer of an MLflow server", request.method, request.url,
+                                  response.status));
   return answer;
 }
 
@@ -244,7 +258,7 @@ ETUDE_INLINE void MLflowClient::put_artifact(const std::string& artifact_uri, co
   } else if (const auto here = after("mlflow-artifacts:")) {
     base = address_ + std::string(mlflow::artifacts) + mlflow::escaped_path(*here);
   } else if (after("http://") || after("https://")) {
-    base = artifact_uri;
+    return put_to_store(artifact_uri, path, file);
   } else if (artifact_uri.starts_with('/')) {
     return mlflow::write_artifact(std::filesystem::path(artifact_uri) / path, file);
   } else if (const auto folder = after("file://")) {
@@ -256,16 +270,35 @@ ETUDE_INLINE void MLflowClient::put_artifact(const std::string& artifact_uri, co
         artifact_uri.substr(0, artifact_uri.find(':'))));
   }
 
-  const HttpRequest request{.method = "PUT", .url = base + mlflow::escaped_path(path), .file = file};
-  if (mlflow::origin(base) == mlflow::origin(address_)) {
-    http_.checked(request, ask(request));
-    return;
-  }
-  // What another host is called by the server's answer isn't told our credentials.
+  if (mlflow::origin(base) != mlflow::origin(address_)) return put_to_store(base, path, file);
+  expect({.method = "PUT", .url = base + mlflow::escaped_path(path), .file = file});
+}
+
+ETUDE_INLINE void MLflowClient::put_to_store(const std::string& folder, const std::string& path,
+                                             const std::filesystem::path& file) {
   auto options = http_.options();
-  options.user = options.password = options.bearer = "";
-  options.secret_headers.clear();
-  HttpClient(options, cancelled_).expect(request);
+  // A host that only the server's answer names isn't told our credentials.
+  if (mlflow::origin(folder) != mlflow::origin(address_)) {
+    options.user = options.password = options.bearer = "";
+    options.secret_headers.clear();
+  }
+  const auto plain = without_credentials(folder, "the artifacts' address", options.user, options.password);
+  const auto query = mlflow::query(folder);
+  const HttpRequest shown{.method = "PUT", .url = plain + mlflow::escaped_path(path), .file = file};
+  auto request = shown;
+  request.url += query;
+  HttpClient store(std::move(options), cancelled_);
+  HttpResponse response;
+  try {
+    response = store.send(request);
+  } catch (const Unreachable& fault) {
+    std::string what = fault.what();
+    if (const auto at = what.find(request.url); at != what.npos)
+      what.replace(at, request.url.size(), shown.url);
+    throw Unreachable(what);
+  }
+  if (!query.empty()) response.body.clear();  // it may repeat the query
+  store.checked(shown, std::move(response));
 }
 
 }  // namespace etude::detail

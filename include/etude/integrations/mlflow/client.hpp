@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -23,7 +24,8 @@ class TokenSource {
   TokenSource& operator=(const TokenSource&) = delete;
   virtual ~TokenSource() = default;
 
-  /// The token to go on with, where `http` got a new one; `is_refused`: the server has just answered 401.
+  /// The token to go on with, if it isn't the one that `http` has; a new one is asked for with that, and at
+  /// once if the server has just refused it (401). Any thread may call it.
   virtual std::optional<std::string> renewed(HttpClient& http, bool is_refused) = 0;
 };
 
@@ -41,7 +43,7 @@ struct MLflowExperiment {
 };
 
 /// The part of MLflow's REST API 2.0 that a run needs. Each call throws Unreachable or Refused; an answer
-/// that is none of MLflow's, such as a proxy's, is Unreachable.
+/// that is none of MLflow's, such as a proxy's, is Unreachable, but for 413, which smaller requests mend.
 class MLflowClient {
  public:
   MLflowClient(std::string address, HttpOptions options, std::shared_ptr<TokenSource> tokens = nullptr,
@@ -61,18 +63,24 @@ class MLflowClient {
   /// `values` are the "metrics", "params" or "tags" of runs/log-batch.
   void log_batch(const std::string& run_id, const std::string& kind, nlohmann::ordered_json values);
 
-  /// Uploads a file to where the run has its artifacts, or writes it there, where that is a folder.
+  /// Uploads a file to where the run has its artifacts, or writes it there, where that is a folder. What is
+  /// secret in that address is in no message.
   void put_artifact(const std::string& artifact_uri, const std::string& path,
                     const std::filesystem::path& file);
 
   /// Sees to a token that ends soon.
   void keep_fresh();
 
+  /// For how long it waits for an answer, or for a byte of a file to get on.
+  std::chrono::seconds timeout() const { return http_.options().timeout; }
+
  private:
   nlohmann::json get(const std::string& method, const std::string& query);
   nlohmann::json post(const std::string& method, const nlohmann::ordered_json& body, bool once = false);
   nlohmann::json call(const HttpRequest& request);
   HttpResponse ask(const HttpRequest& request);
+  HttpResponse expect(const HttpRequest& request);
+  void put_to_store(const std::string& folder, const std::string& path, const std::filesystem::path& file);
 
   std::string address_;
   HttpClient http_;

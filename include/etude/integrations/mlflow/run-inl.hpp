@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "etude/checkpoint/file_system.hpp"
@@ -52,20 +53,24 @@ ETUDE_INLINE MLflowRun::MLflowRun(MLflowRunOptions options, const TrainingArgume
           [options = options_, report = report_](const Spool& spool, const std::atomic<bool>& cancelled) {
             return mlflow::make_sender(options, spool, cancelled, report);
           }) {
+  if (environment_says("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"))
+    message(args_, LogLevel::warning,
+            "{}: MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING is set, and the machine's load isn't measured or sent",
+            options_.callback);
   auto tags = nlohmann::ordered_json::array();
   for (const auto& [key, value] : source_tags()) tags.push_back(mlflow::tag(key, value));
   if (!options_.parent_run_id.empty())
     tags.push_back(mlflow::tag("mlflow.parentRunId", options_.parent_run_id));
-  outbox_.put({{"do", "run"},
-               {"key", options_.key},
-               {"attach_to", options_.attach_to},
-               {"experiment_id", options_.experiment_id},
-               {"experiment_name", options_.experiment_name},
-               {"name", mlflow::beginning(options_.name, mlflow::longest_name)},
-               {"user", user_name()},
-               {"begun", begun_},
-               {"ends", options_.ends},
-               {"tags", tags}});
+  put({{"do", "run"},
+       {"key", options_.key},
+       {"attach_to", options_.attach_to},
+       {"experiment_id", options_.experiment_id},
+       {"experiment_name", options_.experiment_name},
+       {"name", mlflow::beginning(options_.name, mlflow::longest_name)},
+       {"user", user_name()},
+       {"begun", begun_},
+       {"ends", options_.ends},
+       {"tags", tags}});
   auto given = nlohmann::ordered_json::array();
   for (const auto& [key, value] : options_.tags) given.push_back(mlflow::tag(mlflow_name(key), value));
   put_chunks("tags", given);
@@ -73,47 +78,52 @@ ETUDE_INLINE MLflowRun::MLflowRun(MLflowRunOptions options, const TrainingArgume
 
 ETUDE_INLINE MLflowRun::~MLflowRun() {
   try {
-    if (has_ended_)
-      send_rest();
-    else
+    if (!has_ended_)
       end("FINISHED");
+    else if (has_news_)
+      send_rest();
     if (outbox_.counts() != told_) tell_counts();
   } catch (const std::exception&) {
     // There is no memory left to say so.
   }
 }
 
+ETUDE_INLINE void MLflowRun::put(const nlohmann::ordered_json& entry) {
+  has_news_ = true;
+  outbox_.put(entry);
+}
+
 ETUDE_INLINE void MLflowRun::log_metrics(const Metrics& metrics, std::int64_t step) {
   // The server takes two equal values of one step and time for one.
   const auto time = last_time_ = std::max(mlflow::time_in_ms(), last_time_ + 1);
   auto values = nlohmann::ordered_json::array();
-  const auto put = [&] {
-    outbox_.put({{"do", "metrics"}, {"time", time}, {"step", step}, {"metrics", std::move(values)}});
+  const auto put_values = [&] {
+    put({{"do", "metrics"}, {"time", time}, {"step", step}, {"metrics", std::move(values)}});
     values = nlohmann::ordered_json::array();
   };
   for (const auto& [name, value] : metrics) {
     values.push_back({metric_names_[name], to_json_value(value)});
-    if (values.size() == mlflow::metrics_at_once) put();
+    if (values.size() == mlflow::metrics_at_once) put_values();
   }
-  if (!values.empty()) put();
+  if (!values.empty()) put_values();
 }
 
 ETUDE_INLINE void MLflowRun::put_chunks(const char* what, const nlohmann::ordered_json& values) {
   constexpr std::size_t at_once = 100;
   auto chunk = nlohmann::ordered_json::array();
   std::size_t bytes = 0;
-  const auto put = [&] {
-    if (!chunk.empty()) outbox_.put({{"do", what}, {what, std::move(chunk)}});
+  const auto put_chunk = [&] {
+    if (!chunk.empty()) put({{"do", what}, {what, std::move(chunk)}});
     chunk = nlohmann::ordered_json::array();
     bytes = 0;
   };
   for (const auto& value : values) {
     const auto size = value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).size();
-    if (chunk.size() == at_once || bytes + size > mlflow::bytes_at_once) put();
+    if (chunk.size() == at_once || bytes + size > mlflow::bytes_at_once) put_chunk();
     chunk.push_back(value);
     bytes += size;
   }
-  put();
+  put_chunk();
 }
 
 ETUDE_INLINE void MLflowRun::log_params(
@@ -145,6 +155,7 @@ ETUDE_INLINE void MLflowRun::log_checkpoint(const std::filesystem::path& checkpo
   for (; !error && file != end; file.increment(error)) {
     if (!file->is_regular_file()) continue;
     const auto path = whole.filename() / file->path().lexically_relative(whole);
+    has_news_ = true;
     outbox_.put_file({{"do", "file"}, {"path", path.generic_string()}}, file->path());
   }
   if (error)
@@ -154,21 +165,36 @@ ETUDE_INLINE void MLflowRun::log_checkpoint(const std::filesystem::path& checkpo
 
 ETUDE_INLINE void MLflowRun::end(std::string_view status) {
   if (options_.ends)
-    outbox_.put({{"do", "end"}, {"status", status}, {"time", mlflow::time_in_ms()}, {"begun", begun_}});
+    put({{"do", "end"}, {"status", status}, {"time", mlflow::time_in_ms()}, {"begun", begun_}});
   has_ended_ = true;
   send_rest();
   tell_counts();
 }
 
-// A server that answers is waited for; one that never did, for a moment.
+// A server that has taken something is waited for, whatever it says now; one that never did, for a moment.
 ETUDE_INLINE void MLflowRun::send_rest() {
   using namespace std::chrono;
-  constexpr milliseconds slice(200);
-  const auto end = steady_clock::now() + duration<double>(options_.drain_seconds);
-  for (auto now = steady_clock::now(); now < end; now = steady_clock::now()) {
-    const auto at_most = std::min(slice, duration_cast<milliseconds>(end - now) + milliseconds(1));
-    if (outbox_.drain(at_most) || steady_clock::now() - now < at_most) break;
-    if (report_->silence() > seconds(report_->is_alive() ? 5 : 1)) break;
+  constexpr milliseconds slice(200), longest_pause(1000);
+  constexpr double moment = 2;
+  has_news_ = false;
+  const auto begun = steady_clock::now();
+  const auto left = [&] {
+    const auto at_most =
+        report_->is_alive() ? options_.drain_seconds : std::min(options_.drain_seconds, moment);
+    return ceil<milliseconds>(duration<double>(at_most) - (steady_clock::now() - begun));
+  };
+  auto failures = report_->failures();
+  for (auto pause = slice; left() > milliseconds(0);) {
+    const auto at_most = std::min(slice, left());
+    const auto asked = steady_clock::now();
+    if (outbox_.drain(at_most) || report_->silence() > seconds(report_->is_alive() ? 5 : 1)) break;
+    const bool is_early = steady_clock::now() - asked < at_most;  // what was begun for this has failed
+    if (!is_early && report_->failures() == failures) continue;
+    failures = report_->failures();
+    // A store that hangs has had its time, and what another training left may never be taken.
+    if (report_->is_alive() ? report_->has_hung() || outbox_.spool().empty() : is_early) break;
+    std::this_thread::sleep_for(std::min(pause, left()));
+    pause = std::min(2 * pause, longest_pause);
   }
   tell_faults();
 }
@@ -228,8 +254,7 @@ inline void check_ids(const MLflowRunOptions& options) {
       if (experiment && experiment->name != options.experiment_name)
         throw ArgumentError(
             fmt::format("experiment_name (MLFLOW_EXPERIMENT_NAME) is '{}': must be '{}', which the run '{}' "
-                        "belongs to, or "
-                        "unset",
+                        "belongs to, or unset",
                         options.experiment_name, experiment->name, options.attach_to));
     }
   } catch (const Unreachable&) {
@@ -240,14 +265,15 @@ inline void check_ids(const MLflowRunOptions& options) {
 
 }  // namespace mlflow
 
-ETUDE_INLINE void identify_mlflow_run(MLflowRunOptions& options, std::string& run_key,
-                                      std::string& attached_to, bool resumes) {
-  if (!options.attach_to.empty() || !options.experiment_id.empty()) mlflow::check_ids(options);
-  if (!resumes) run_key = attached_to = "";
-  if (run_key.empty()) run_key = random_name();
-  if (options.attach_to.empty()) options.attach_to = attached_to;
-  attached_to = options.attach_to;
-  options.key = run_key;
+ETUDE_INLINE void identify_mlflow_run(MLflowRunOptions& options, const std::string& run_key,
+                                      const std::string& attached_to, bool resumes) {
+  if (!options.attach_to.empty() || !options.experiment_id.empty()) {
+    // In a thread: where no name server answers, libcurl can't be told to give up.
+    options.check = std::async(std::launch::async, [options] { mlflow::check_ids(options); });
+    if (options.check.wait_for(std::chrono::seconds(2)) == std::future_status::ready) options.check.get();
+  }
+  options.key = resumes && !run_key.empty() ? run_key : random_name();
+  if (resumes && options.attach_to.empty()) options.attach_to = attached_to;
 }
 
 }  // namespace etude::detail

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -37,6 +38,8 @@ struct MLflowRunOptions {
   std::string parent_run_id = {};
   std::map<std::string, std::string> tags = {};
   bool ends = true;  ///< Its status is ours to say.
+
+  std::shared_future<void> check = {};  ///< Whether the ids are right: under way, if the server is slow.
 };
 
 /// A run on an MLflow server, for the training's thread: everything is written to an outbox, and sent behind
@@ -47,7 +50,7 @@ class MLflowRun {
   MLflowRun(MLflowRunOptions options, const TrainingArguments& args);
   MLflowRun(const MLflowRun&) = delete;
   MLflowRun& operator=(const MLflowRun&) = delete;
-  /// Ends the run as FINISHED, if it hasn't ended, and sends the rest.
+  /// Ends the run as FINISHED, if it hasn't ended, and sends what was logged since.
   ~MLflowRun();
 
   void log_metrics(const Metrics& metrics, std::int64_t step);
@@ -63,6 +66,7 @@ class MLflowRun {
   void tell_faults();
 
  private:
+  void put(const nlohmann::ordered_json& entry);
   void put_chunks(const char* what, const nlohmann::ordered_json& values);
   void send_rest();
   void tell_counts();
@@ -70,7 +74,7 @@ class MLflowRun {
   MLflowRunOptions options_;
   TrainingArguments args_;
   std::int64_t begun_, last_time_ = 0;
-  bool has_ended_ = false;
+  bool has_ended_ = false, has_news_ = false;
   MLflowNames metric_names_, param_names_;
   std::shared_ptr<MLflowReport> report_ = std::make_shared<MLflowReport>();
   Outbox::Counts told_;
@@ -80,11 +84,12 @@ class MLflowRun {
 /// What log_params takes, of the members of an object.
 std::vector<std::pair<std::string, nlohmann::ordered_json>> members(const nlohmann::ordered_json& values);
 
-/// Says which run it is: the one of `run_key` or `attached_to`, which a training that goes on has from its
-/// checkpoint, or a new one. Throws ArgumentError for a run or an experiment that a person has named by its
-/// id and that isn't there, or don't belong together, if the server says so at once.
-void identify_mlflow_run(MLflowRunOptions& options, std::string& run_key, std::string& attached_to,
-                         bool resumes);
+/// Says in `options` which run it is, by its `key` and `attach_to`: those of `run_key` and `attached_to`,
+/// which a training that `resumes` has from its checkpoint, or a new one. Throws ArgumentError for a run or
+/// an experiment that a person has named by its id and that isn't there, or don't belong together, if the
+/// server says so within 2 s.
+void identify_mlflow_run(MLflowRunOptions& options, const std::string& run_key,
+                         const std::string& attached_to, bool resumes);
 
 }  // namespace etude::detail
 

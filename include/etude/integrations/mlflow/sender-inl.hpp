@@ -15,6 +15,8 @@ namespace mlflow {
 /// Our tags of a run: its name here, and when the last of those who send to it began.
 inline constexpr const char *run_key = "etude.run", *begun = "etude.begun";
 
+inline constexpr const char* partly = "an entry counts as dropped if the server doesn't take all of it";
+
 inline std::int64_t now_in_ms() {
   using namespace std::chrono;
   return duration_cast<milliseconds>(steady_clock::now().time_since_epoch()).count();
@@ -61,6 +63,11 @@ ETUDE_INLINE void MLflowReport::answered(bool well) {
   if (well) is_alive_ = true;
 }
 
+ETUDE_INLINE void MLflowReport::failed(bool has_hung) {
+  has_hung_ = has_hung;
+  ++failures_;
+}
+
 ETUDE_INLINE std::chrono::milliseconds MLflowReport::silence() const {
   const auto asked = asked_.load();
   return std::chrono::milliseconds(asked == 0 ? 0 : mlflow::now_in_ms() - asked);
@@ -72,11 +79,11 @@ ETUDE_INLINE MLflowSender::MLflowSender(MLflowClient client, const Spool& spool,
   const auto& memory = spool.memory();
   run_id_ = mlflow::text(memory, "run_id");
   experiment_id_ = mlflow::text(memory, "experiment_id");
-  artifact_uri_ = mlflow::text(memory, "artifact_uri");
 }
 
+// Without where artifacts go: there may be credentials in that.
 ETUDE_INLINE nlohmann::ordered_json MLflowSender::memory() const {
-  return {{"run_id", run_id_}, {"experiment_id", experiment_id_}, {"artifact_uri", artifact_uri_}};
+  return {{"run_id", run_id_}, {"experiment_id", experiment_id_}};
 }
 
 ETUDE_INLINE void MLflowSender::idle() { client_.keep_fresh(); }
@@ -87,11 +94,17 @@ ETUDE_INLINE std::size_t MLflowSender::send(std::span<const Json> entries) {
     bool well = false;
     ~Asking() { report.answered(well); }
   } asking{*report_};
+  const auto begun = std::chrono::steady_clock::now();
+  bool is_file = false;
   try {
-    report_->ask(entries.front().value("do", "") == "file");
+    is_file = entries.front().value("do", "") == "file";
+    report_->ask(is_file);
     const auto count = send_next(entries);
     asking.well = true;
     return count;
+  } catch (const Unreachable&) {
+    report_->failed(is_file && std::chrono::steady_clock::now() - begun >= client_.timeout());
+    throw;
   } catch (const nlohmann::json::exception&) {
     throw Refused("an entry isn't as we write them");
   } catch (const ArgumentError& error) {
@@ -108,16 +121,18 @@ ETUDE_INLINE std::size_t MLflowSender::send_next(std::span<const Json> entries) 
   }
   if (run_id_.empty()) throw Refused("nothing says of which run they are", entries.size());
   if (what == "metrics") return log_metrics(entries);
+  bool was_taken = true;
   if (what == "params")
-    log_params(entry);
+    was_taken = log_params(entry);
   else if (what == "tags")
-    log_values("tags", entry.at("tags"));
+    was_taken = log_values("tags", entry.at("tags"));
   else if (what == "file")
     put_file(entry);
   else if (what == "end")
     end(entry);
   else
     throw Refused(fmt::format("there is no entry '{}'", what));
+  if (!was_taken) throw Refused(mlflow::partly);
   return 1;
 }
 
@@ -200,11 +215,11 @@ ETUDE_INLINE std::size_t MLflowSender::log_metrics(std::span<const Json> entries
     living_run();
   }
   values.erase(values.begin() + static_cast<std::ptrdiff_t>(of_first), values.end());
-  log_one_by_one("metrics", values);
+  if (!log_one_by_one("metrics", values)) throw Refused(mlflow::partly);
   return 1;
 }
 
-ETUDE_INLINE void MLflowSender::log_params(const Json& entry) {
+ETUDE_INLINE bool MLflowSender::log_params(const Json& entry) {
   auto values = Json::array();
   const auto known = is_new_ ? decltype(MLflowRunFacts::params)() : living_run().params;
   std::vector<std::string> changed;
@@ -219,29 +234,36 @@ ETUDE_INLINE void MLflowSender::log_params(const Json& entry) {
     report_->note(
         fmt::format("parameters of a run can't be changed, and these keep the value that they have: {}",
                     fmt::join(changed, ", ")));
-  log_values("params", values);
+  return log_values("params", values);
 }
 
-ETUDE_INLINE void MLflowSender::log_values(const std::string& kind, const Json& values) {
-  if (values.empty()) return;
+ETUDE_INLINE bool MLflowSender::log_values(const std::string& kind, const Json& values) {
+  if (values.empty()) return true;
   try {
-    return client_.log_batch(run_id_, kind, values);
+    client_.log_batch(run_id_, kind, values);
+    return true;
   } catch (const Refused&) {
     living_run();
   }
-  log_one_by_one(kind, values);
+  return log_one_by_one(kind, values);
 }
 
 // One value that the server doesn't take makes it refuse all that came with it.
-ETUDE_INLINE void MLflowSender::log_one_by_one(const std::string& kind, const Json& values) {
+ETUDE_INLINE bool MLflowSender::log_one_by_one(const std::string& kind, const Json& values) {
+  bool all = true;
   for (const auto& value : values) try {
       client_.log_batch(run_id_, kind, Json::array({value}));
     } catch (const Refused& refused) {
-      report_->note(fmt::format("{} {} is left out: {}", kind, mlflow::text(value, "key"), refused.what()));
+      all = false;
+      const auto what = fmt::format("{} {}", kind, mlflow::text(value, "key"));
+      if (left_out_.insert(what).second)
+        report_->note(fmt::format("{} is left out: {}", what, refused.what()));
     }
+  return all;
 }
 
 ETUDE_INLINE void MLflowSender::put_file(const Json& entry) {
+  if (artifact_uri_.empty()) artifact_uri_ = living_run().artifact_uri;
   client_.put_artifact(artifact_uri_, mlflow::text(entry, "path"), spool_.kept(mlflow::text(entry, "kept")));
 }
 

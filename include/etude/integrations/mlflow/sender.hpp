@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,15 +42,21 @@ class MLflowReport {
   std::chrono::milliseconds silence() const;
   void ask(bool for_a_file);
   void answered(bool well);
+  void failed(bool has_hung);
   /// Whether it has ever answered as it should.
   bool is_alive() const { return is_alive_; }
+  /// How often it couldn't be reached.
+  std::int64_t failures() const { return failures_; }
+  /// Whether it last was with a file, and for as long as an answer may take.
+  bool has_hung() const { return has_hung_; }
 
  private:
   mutable std::mutex mutex_;
   std::vector<std::string> notes_;
   std::string page_;
   std::atomic<std::int64_t> asked_ = 0;  // when, in milliseconds
-  std::atomic<bool> is_alive_ = false;
+  std::atomic<std::int64_t> failures_ = 0;
+  std::atomic<bool> is_alive_ = false, has_hung_ = false;
 };
 
 /// Sends the entries that MLflowRun writes: first the "run", which is found or made, and then what it logs.
@@ -69,9 +76,9 @@ class MLflowSender final : public Sender {
   std::string experiment_id(const Json& entry);
   MLflowRunFacts find_or_create(const Json& entry);
   std::size_t log_metrics(std::span<const Json> entries);
-  void log_params(const Json& entry);
-  void log_values(const std::string& kind, const Json& values);
-  void log_one_by_one(const std::string& kind, const Json& values);
+  bool log_params(const Json& entry);
+  bool log_values(const std::string& kind, const Json& values);
+  bool log_one_by_one(const std::string& kind, const Json& values);
   void put_file(const Json& entry);
   void end(const Json& entry);
   MLflowRunFacts living_run();
@@ -80,7 +87,8 @@ class MLflowSender final : public Sender {
   const Spool& spool_;
   std::shared_ptr<MLflowReport> report_;
   std::string run_id_, experiment_id_, artifact_uri_;
-  bool is_new_ = false;  // nobody else has logged to it
+  std::set<std::string> left_out_;  // what was told of
+  bool is_new_ = false;             // nobody else has logged to it
 };
 
 }  // namespace etude::detail

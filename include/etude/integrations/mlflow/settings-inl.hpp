@@ -91,13 +91,15 @@ ETUDE_INLINE HttpOptions mlflow_http_options() {
 
 ETUDE_INLINE std::map<std::string, std::string> mlflow_tags(const std::map<std::string, std::string>& given) {
   auto tags = given;
-  const auto text = environment("MLFLOW_TAGS");
-  if (!text) return tags;
-  const auto json = nlohmann::ordered_json::parse(*text, nullptr, false);
-  if (!json.is_object())
-    throw ArgumentError(
-        fmt::format("MLFLOW_TAGS is '{}': must be a JSON object, such as {{\"team\": \"a\"}}", *text));
-  for (const auto& [name, value] : json.items()) tags.emplace(name, parameter_text(value));
+  for (const char* variable : {"MLFLOW_TAGS", "MLFLOW_RUN_CONTEXT"}) {
+    const auto text = environment(variable);
+    if (!text) continue;
+    const auto json = nlohmann::ordered_json::parse(*text, nullptr, false);
+    if (!json.is_object())
+      throw ArgumentError(
+          fmt::format("{} is '{}': must be a JSON object, such as {{\"team\": \"a\"}}", variable, *text));
+    for (const auto& [name, value] : json.items()) tags.emplace(name, parameter_text(value));
+  }
   return tags;
 }
 
@@ -119,6 +121,12 @@ ETUDE_INLINE std::string mlflow_address(const std::string& given, HttpOptions& h
                     mlflow::uri, allowed));
   if (!instead_of.empty() && address.starts_with(instead_of + "://"))
     address = "https" + address.substr(instead_of.size());
+  if (address.starts_with("azureml://"))
+    throw ArgumentError(
+        fmt::format("{} is 'azureml...', a workspace of Azure ML: AzureMLCallback, which is azure_ml in "
+                    "report_to, sends to "
+                    "it, with its log_params the parameters too",
+                    field));
   // The value isn't shown: there may be credentials in it.
   if (!address.starts_with("http://") && !address.starts_with("https://"))
     throw ArgumentError(
@@ -127,6 +135,9 @@ ETUDE_INLINE std::string mlflow_address(const std::string& given, HttpOptions& h
                     field, address.substr(0, std::min(address.find(':'), std::size_t{20})), allowed));
   std::string user, password;
   auto plain = without_credentials(address, field, user, password);
+  for (const char* variable : {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"})
+    if (plain.starts_with("https://") && http.verify && http.certificates.empty())
+      http.certificates = mlflow::readable_file(variable);
   if (user.empty()) return plain;
   // It would be a part of the callback's state, and of every checkpoint.
   if (!given.empty())

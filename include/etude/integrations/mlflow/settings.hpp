@@ -16,14 +16,15 @@ namespace etude::detail {
 /// variables of TLS, and MLFLOW_HTTP_REQUEST_TIMEOUT.
 HttpOptions mlflow_http_options();
 
-/// `given`, and those of MLFLOW_TAGS that it doesn't have.
+/// `given`, and those of MLFLOW_TAGS that it doesn't have, and then those of MLFLOW_RUN_CONTEXT.
 std::map<std::string, std::string> mlflow_tags(const std::map<std::string, std::string>& given);
 
 /// `given`, or MLFLOW_MAX_LOG_PARAMS; -1 is all.
 std::int64_t mlflow_max_params(std::optional<std::int64_t> given);
 
 /// The server's address, without credentials, which go to `http`: `given`, which must have none, or else
-/// MLFLOW_TRACKING_URI. `instead_of` is a scheme that stands for https, such as azureml.
+/// MLFLOW_TRACKING_URI. `instead_of` is a scheme that stands for https, such as azureml. Where it is https
+/// and `http` verifies certificates and has none of its own, it gets REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE.
 std::string mlflow_address(const std::string& given, HttpOptions& http, const std::string& instead_of = "");
 
 /// The whole number, at least 0, of a variable, if it is set.
