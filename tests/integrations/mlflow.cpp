@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <limits>
@@ -378,6 +379,22 @@ TEST_CASE("a store of artifacts that hangs holds the end for the time that an an
   CHECK(toy::contains(told, "wait in"));
 }
 
+TEST_CASE("a server that has gone is not waited for as long as one that answers") {
+  const toy::Folder folder;
+  toy::MLflowServer server;
+  auto options = run_to(server.address(), folder);
+  options.drain_seconds = 600;
+  std::atomic<bool> is_gone = false;
+  server.before = [&](const auto&, httplib::Response& response) {
+    if (is_gone) response.status = 503;
+    return is_gone.load();
+  };
+  auto run = living_run(options, server);
+  is_gone = true;
+  CHECK(seconds_of([&] { toy::printed([&] { run->end("FINISHED"); }, STDERR_FILENO); }) < 60);
+  CHECK(toy::names_in(folder / "spool").size() == 1);
+}
+
 TEST_CASE("what a proxy answers in the server's place loses nothing") {
   const toy::Folder folder;
   toy::MLflowServer server;
@@ -402,7 +419,7 @@ TEST_CASE("what a proxy answers in the server's place loses nothing") {
       STDERR_FILENO);
   CHECK(server.logged("metrics").size() == ways.size() + 1);
   CHECK(toy::contains(told, "302"));
-  CHECK(toy::contains(told, "redirects aren't followed"));
+  CHECK(toy::contains(told, "it redirects to http://127.0.0.1:1/login"));
   CHECK_FALSE(toy::contains(told, "secret"));
   CHECK_FALSE(toy::contains(told, "dropped"));
   CHECK(toy::names_in(folder / "spool").empty());

@@ -140,6 +140,10 @@ ETUDE_INLINE HttpResponse MLflowClient::ask(const HttpRequest& request) {
 ETUDE_INLINE HttpResponse MLflowClient::expect(const HttpRequest& request) {
   auto response = ask(request);
   const auto status = response.status;
+  std::string user, password;
+  const auto location = response.location.empty()
+                            ? std::string()
+                            : without_credentials(response.location, "the redirect", user, password);
   const auto code = mlflow::text(nlohmann::json::parse(response.body, nullptr, false), "error_code");
   try {
     return http_.checked(request, std::move(response));
@@ -147,9 +151,9 @@ ETUDE_INLINE HttpResponse MLflowClient::expect(const HttpRequest& request) {
     if (code == "RESOURCE_DOES_NOT_EXIST") throw mlflow::NotThere(refused.what());
     constexpr long is_too_long = 413;
     if (!code.empty() || status == is_too_long) throw;
-    throw Unreachable(
-        fmt::format("{}; it is no answer of an MLflow server{}", refused.what(),
-                    status < 400 ? ", whose own address must be given: redirects aren't followed" : ""));
+    throw Unreachable(fmt::format(
+        "{}; it is no answer of an MLflow server{}", refused.what(),
+        location.empty() ? "" : ", whose own address must be given: it redirects to " + location));
   }
 }
 

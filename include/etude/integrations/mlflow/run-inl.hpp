@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -174,7 +175,7 @@ ETUDE_INLINE void MLflowRun::end(std::string_view status) {
 // A server that has taken something is waited for, whatever it says now; one that never did, for a moment.
 ETUDE_INLINE void MLflowRun::send_rest() {
   using namespace std::chrono;
-  constexpr milliseconds slice(200), longest_pause(1000);
+  constexpr milliseconds slice(200), longest_pause(1000), longest_outage(10'000);
   constexpr double moment = 2;
   has_news_ = false;
   const auto begun = steady_clock::now();
@@ -184,6 +185,8 @@ ETUDE_INLINE void MLflowRun::send_rest() {
     return ceil<milliseconds>(duration<double>(at_most) - (steady_clock::now() - begun));
   };
   auto failures = report_->failures();
+  auto sent = outbox_.counts().sent;
+  std::optional<steady_clock::time_point> failing_since;
   for (auto pause = slice; left() > milliseconds(0);) {
     const auto at_most = std::min(slice, left());
     const auto asked = steady_clock::now();
@@ -193,6 +196,10 @@ ETUDE_INLINE void MLflowRun::send_rest() {
     failures = report_->failures();
     // A store that hangs has had its time, and what another training left may never be taken.
     if (report_->is_alive() ? report_->has_hung() || outbox_.spool().empty() : is_early) break;
+    if (const auto now_sent = outbox_.counts().sent; std::exchange(sent, now_sent) != now_sent)
+      failing_since.reset();
+    if (!failing_since) failing_since = asked;
+    if (steady_clock::now() - *failing_since > longest_outage) break;
     std::this_thread::sleep_for(std::min(pause, left()));
     pause = std::min(2 * pause, longest_pause);
   }

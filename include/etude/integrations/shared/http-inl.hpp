@@ -192,6 +192,9 @@ ETUDE_INLINE HttpResponse HttpClient::send(const HttpRequest& request) {
     throw Unreachable(fmt::format("{} {}: {}", request.method, request.url, curl_easy_strerror(fault)),
                       std::nullopt, "connection");
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &response.status);
+  const char* location = nullptr;
+  curl_easy_getinfo(curl, CURLINFO_REDIRECT_URL, &location);
+  if (location != nullptr) response.location = location;
   return response;
 }
 

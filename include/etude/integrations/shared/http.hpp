@@ -41,6 +41,7 @@ struct HttpResponse {
   long status = 0;
   std::string body;
   std::optional<std::chrono::seconds> retry_after = std::nullopt;
+  std::string location = {};  ///< Where a redirect leads, which is not followed.
 };
 
 /// One connection, kept open from request to request; for one thread.
