@@ -20,7 +20,10 @@
 #include "common/mlflow_server.hpp"
 #include "common/printed.hpp"
 #include "common/toy.hpp"
+#include "etude/integrations/mlflow/client.hpp"
 #include "etude/integrations/mlflow/names.hpp"
+#include "etude/integrations/mlflow/run.hpp"
+#include "etude/integrations/mlflow/settings.hpp"
 #include "etude/testing/laws.hpp"
 
 namespace {
