@@ -60,10 +60,10 @@ def arguments(output, *extra):
     return [program, "--report_to", "codecarbon", "--output_dir", str(output), *extra]
 
 
-def tracked(output, *extra, environment=None, fails=False, **more):
+def tracked(output, *extra, environment=None, fails=False, by=()):
     """The program's logs, and what it told on standard error."""
-    done = subprocess.run(arguments(output, *extra), cwd=root, text=True, capture_output=True,
-                          env=base | quick | (environment or {}), timeout=120, **more)
+    done = subprocess.run([*by, *arguments(output, *extra)], cwd=root, text=True, capture_output=True,
+                          env=base | quick | (environment or {}), timeout=120)
     check((done.returncode != 0) == fails, f"{extra} gave {done.returncode}: {done.stdout}\n{done.stderr}")
     logs = [json.loads(line.split(" ", 2)[2]) for line in done.stdout.splitlines() if line.startswith("log ")]
     return logs, done.stderr
@@ -380,12 +380,10 @@ def counters():
 
     for name in thread.domains:
         (tree / name / "energy_uj").chmod(0)
-    other = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
-    for path in (root, tree, *tree.iterdir()):
-        path.chmod(0o755)
+    # Root, who may read everything, without just that: another user may not reach this program.
+    by = ["setpriv", "--inh-caps=-all", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     output = folder("unreadable")
-    output.chmod(0o777)
-    _, told = tracked(output, environment={"CODECARBON_RAPL_DIR": str(tree), "CODECARBON_FORCE_RAM_POWER": "10"}, **other)
+    _, told = tracked(output, environment={"CODECARBON_RAPL_DIR": str(tree), "CODECARBON_FORCE_RAM_POWER": "10"}, by=by)
     check("energy_uj can't be read: only root may" in told and "measured by its load instead" in told, f"told: {told}")
     check(official_row(output).cpu_energy > 0, "the load counts in place of RAPL")
 

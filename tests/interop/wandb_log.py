@@ -25,7 +25,7 @@ def raw_records(path):
         return
     data = path.read_bytes()
     assert data[:7] == b":W&B\xe1\xbe\x00", data[:7]
-    at, record = 7, b""
+    at, record, is_open = 7, b"", False
     while at < len(data):
         left = 32768 - at % 32768
         if left < 7:
@@ -36,13 +36,14 @@ def raw_records(path):
         assert size <= left - 7, "a chunk goes beyond its block"
         part = data[at + 7 : at + 7 + size]
         assert len(part) == size and zlib.crc32(bytes([kind]) + part) == crc, f"a broken chunk at {at}"
-        assert (kind in (1, 2)) == (record == b""), f"a chunk of kind {kind} at {at}"
+        assert (kind in (1, 2)) != is_open, f"a chunk of kind {kind} at {at}"
         record += part
         at += 7 + size
-        if kind in (1, 4):
+        is_open = kind in (2, 3)  # perhaps with nothing in it yet
+        if not is_open:
             yield record
             record = b""
-    assert record == b"", "the last record isn't whole"
+    assert not is_open, "the last record isn't whole"
 
 
 def refuse_unknown_fields(message):
