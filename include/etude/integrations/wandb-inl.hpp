@@ -72,14 +72,13 @@ struct WandbCallback::Open {
   void tell_counts() {
     const std::pair counts(run.rows(), run.lost());
     if (std::exchange(told, counts) == counts) return;
-    const auto& id = run.facts().id;
-    const auto folder = run.folder().string();
+    const auto run_folder = run.folder().string();
     if (counts.second > 0)
       message(args, LogLevel::warning, "WandbCallback: {} rows of run {} in {}, and {} records lost",
-              counts.first, id, folder, counts.second);
+              counts.first, run.facts().id, run_folder, counts.second);
     else
       message(args, LogLevel::info, "WandbCallback: {} rows of run {}; `wandb sync {}` uploads them",
-              counts.first, id, folder);
+              counts.first, run.facts().id, run_folder);
   }
 
   TrainingArguments args;
