@@ -66,8 +66,8 @@ class SignalGuard {
   bool on_;
 };
 
-/// Whether a training that stops for `reason` (of the event `Stop`) stops for a signal: the process is about
-/// to end behind `TrainEnd`, without destructors.
+/// Whether a training that stops for `reason` (of the event `Stop`) stops for a signal: unless the
+/// program has a handler for it, the process ends behind `TrainEnd`, without destructors.
 inline bool stops_for_signal(std::string_view reason) {
   const int signal = SignalGuard::came();
   return signal != 0 && reason == signal_name(signal);

@@ -74,6 +74,15 @@ struct FitsFourImpl : torch::nn::Module {
 };
 TORCH_MODULE(FitsFour);
 
+/// Of a training whose first attempt, with batches of five, runs out of memory.
+inline etude::TrainerOptions first_too_large(etude::TrainingArguments args) {
+  args.per_device_train_batch_size = 5;
+  args.auto_find_batch_size = true;
+  auto result = options(args, 8);
+  result.model = FitsFour();
+  return result;
+}
+
 /// The names of all events, in the order in which they came.
 struct Recorder {
   std::vector<std::string> heard = {};

@@ -350,12 +350,7 @@ TEST_CASE("a folder that can't be written is refused when training begins, by th
 
 TEST_CASE("attempts with batches that are too large are not in the page of HPARAMS") {
   const toy::Folder folder;
-  auto args = arguments(folder);
-  args.per_device_train_batch_size = 5;
-  args.auto_find_batch_size = true;
-  auto options = toy::options(args, 8);
-  options.model = toy::FitsFour();
-  Tracked trainer(std::move(options));
+  Tracked trainer(toy::first_too_large(arguments(folder)));
   trainer.train();
   std::size_t sessions = 0;
   const auto runs = toy::names_in(folder / "runs");

@@ -189,14 +189,9 @@ TEST_CASE("a run goes on with one that wasn't finished where resume is auto") {
 TEST_CASE("of attempts with batches that are too large no model is the final one") {
   const toy::WandbVariables none;
   const toy::Folder folder;
-  auto args = arguments(folder);
-  args.per_device_train_batch_size = 5;
-  args.auto_find_batch_size = true;
-  auto options = toy::options(args, 8);
-  options.model = toy::FitsFour();
   auto callback = in(folder);
   callback.log_model = "end";
-  Trainer(std::move(options), Odd{}, callback).train();
+  Trainer(toy::first_too_large(arguments(folder)), Odd{}, callback).train();
   std::int64_t final_models = 0;
   for (const auto& folder_of_run : wandb_runs(folder / ""))
     for (const auto& artifact : read_wandb_run(folder_of_run).artifacts)

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <exception>
@@ -64,11 +63,6 @@ struct TensorBoardRun {
 };
 
 namespace tensorboard {
-
-inline std::filesystem::path with_home(const std::string& path) {
-  const char* home = std::getenv("HOME");
-  return home && (path == "~" || path.starts_with("~/")) ? home + path.substr(1) : path;
-}
 
 /// "Nov21_09-06-38_host", whatever the locale.
 inline std::string name_of_now() {
@@ -161,7 +155,7 @@ ETUDE_INLINE void TensorBoardCallback::open(const Context& e, bool is_resumed) {
     std::filesystem::path folder;
     if (!named.empty()) {
       run.clear();
-      folder = detail::tensorboard::with_home(named);
+      folder = detail::with_home(named);
     } else {
       const auto runs = std::filesystem::path(e.args.output_dir) / "runs";
       if (!is_resumed || !detail::tensorboard::is_name(run)) run = detail::tensorboard::new_run(runs);

@@ -223,6 +223,8 @@ ETUDE_INLINE void TrainerCore::begin_training() {
   updating = false;
 }
 
+namespace detail {
+
 /// Of all datasets together; unset where there are none, or one of them has no length.
 inline std::optional<std::int64_t> eval_batches(const EvalDatasets& datasets, std::int64_t batch_size) {
   std::optional<std::int64_t> batches;
@@ -233,6 +235,8 @@ inline std::optional<std::int64_t> eval_batches(const EvalDatasets& datasets, st
   }
   return batches;
 }
+
+}  // namespace detail
 
 ETUDE_INLINE void TrainerCore::set_plan(const TrainPlan& plan) {
   const auto max_steps = plan.max_steps;
@@ -251,7 +255,8 @@ ETUDE_INLINE void TrainerCore::set_plan(const TrainPlan& plan) {
                 .eval_dataloader_len = {},
                 .is_local_process_zero = state.is_local_process_zero,
                 .is_world_process_zero = state.is_world_process_zero};
-  run_config.eval_dataloader_len = eval_batches(options.eval_dataset, args.per_device_eval_batch_size);
+  run_config.eval_dataloader_len =
+      detail::eval_batches(options.eval_dataset, args.per_device_eval_batch_size);
   state.max_steps = max_steps;
   state.num_train_epochs = plan.num_train_epochs;
   state.train_batch_size = args.per_device_train_batch_size;

@@ -8,8 +8,6 @@
 #include <array>
 #include <boost/archive/iterators/binary_from_base64.hpp>
 #include <boost/archive/iterators/transform_width.hpp>
-#include <boost/property_tree/ini_parser.hpp>
-#include <boost/property_tree/ptree.hpp>
 #include <exception>
 #include <fstream>
 #include <map>
@@ -24,6 +22,7 @@
 #include "etude/integrations/comet/settings.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/http.hpp"
+#include "etude/integrations/shared/ini.hpp"
 #include "etude/integrations/shared/outbox.hpp"
 #include "etude/linkage.hpp"
 
@@ -98,16 +97,7 @@ class Configuration {
 
   /// [comet_start] online = 0 is COMET_START_ONLINE. What was read before wins.
   void read(const std::filesystem::path& path) {
-    std::error_code error;
-    if (!std::filesystem::is_regular_file(path, error)) return;
-    boost::property_tree::ptree sections;
-    try {
-      boost::property_tree::read_ini(path.string(), sections);
-    } catch (const boost::property_tree::ini_parser_error& fault) {
-      throw ArgumentError(fmt::format("CometCallback: {} can't be read: {} (line {})", path.string(),
-                                      fault.message(), fault.line()));
-    }
-    for (const auto& [section, entries] : sections)
+    for (const auto& [section, entries] : read_ini(path))
       for (const auto& [name, value] : entries)
         if (!value.data().empty()) values_.emplace(in_upper_case(section + '_' + name), value.data());
   }

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,6 +32,12 @@ inline bool environment_says(const char* name) { return means_yes(environment(na
 inline std::string option_or_environment(const std::string& option, const char* name,
                                          std::string_view otherwise = "") {
   return !option.empty() ? option : environment(name).value_or(std::string(otherwise));
+}
+
+/// A path in which ~ at the beginning is the home folder.
+inline std::filesystem::path with_home(std::string path) {
+  if (path == "~" || path.starts_with("~/")) path.replace(0, 1, environment("HOME").value_or("~"));
+  return path;
 }
 
 /// The person at work, as Python's `getpass.getuser` finds it, or their number where it has no name.

@@ -4,8 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <boost/property_tree/ini_parser.hpp>
-#include <boost/property_tree/ptree.hpp>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -13,6 +11,7 @@
 
 #include "etude/error.hpp"
 #include "etude/integrations/shared/environment.hpp"
+#include "etude/integrations/shared/ini.hpp"
 #include "etude/integrations/shared/parameters.hpp"
 #include "etude/integrations/wandb.hpp"
 #include "etude/integrations/wandb/settings.hpp"
@@ -57,11 +56,6 @@ inline void refuse_letters(std::string_view name, const std::string& value, std:
                                     value, longest, letters));
 }
 
-inline std::filesystem::path at_home(std::string text) {
-  if (text == "~" || text.starts_with("~/")) text.replace(0, 1, environment("HOME").value_or("~"));
-  return text;
-}
-
 /// The folder of runs and settings in `root`.
 inline std::filesystem::path folder_in(const std::filesystem::path& root) {
   std::error_code error;
@@ -74,17 +68,8 @@ inline std::filesystem::path folder_in(const std::filesystem::path& root) {
 /// empty where nothing was.
 inline std::string setting(const std::string& name) {
   const auto config = environment("WANDB_CONFIG_DIR").value_or("~/.config/wandb");
-  for (const auto& path : {folder_in(".") / "settings", at_home(config) / "settings"}) {
-    std::error_code error;
-    if (!std::filesystem::is_regular_file(path, error)) continue;
-    boost::property_tree::ptree file;
-    try {
-      boost::property_tree::read_ini(path.string(), file);
-    } catch (const boost::property_tree::ini_parser_error& fault) {
-      throw ArgumentError(
-          fmt::format("{} can't be read: {} (line {})", path.string(), fault.message(), fault.line()));
-    }
-    if (const auto value = file.get("default." + name, ""); !value.empty()) return value;
+  for (const auto& path : {folder_in(".") / "settings", with_home(config) / "settings"}) {
+    if (const auto value = read_ini(path).get("default." + name, ""); !value.empty()) return value;
   }
   return "";
 }
@@ -128,7 +113,7 @@ ETUDE_INLINE WandbSettings wandb_settings(const WandbCallback& options, const Co
   settings.enabled = wandb_is_enabled(options);
   if (!settings.enabled) return settings;
   settings.is_online = chosen != "offline" && chosen != "dryrun";
-  settings.directory = folder_in(at_home(option_or_environment(options.dir, "WANDB_DIR", ".")));
+  settings.directory = folder_in(with_home(option_or_environment(options.dir, "WANDB_DIR", ".")));
 
   auto& facts = settings.facts;
   facts.sweep_id = environment("WANDB_SWEEP_ID").value_or("");
