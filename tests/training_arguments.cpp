@@ -88,3 +88,20 @@ TEST_CASE("the command line fills the arguments and validates them") {
       "seed is -1: must be at least 0",
       etude::ArgumentError);
 }
+
+TEST_CASE("a name that was cut short, or has a word too few, is completed to the one that is meant") {
+  const auto fault = [](Words words) -> std::string {
+    try {
+      (void)parse_arguments<TrainingArguments>(words);
+    } catch (const etude::ArgumentError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(fault({"--optim", "adamw"}).ends_with("; did you mean 'adamw_torch'?"));
+  CHECK(fault({"--lr_scheduler_type", "cos"}).ends_with("; did you mean 'cosine'?"));
+  CHECK(fault({"--eval_strategy", "epochs"}).ends_with("; did you mean 'epoch'?"));
+  CHECK(fault({"--batch_size", "4"}) ==
+        "--batch_size is no flag; did you mean '--per_device_train_batch_size'?");
+  CHECK(fault({"--epochs", "4"}) == "--epochs is no flag; did you mean '--num_train_epochs'?");
+}

@@ -24,6 +24,24 @@ TEST_CASE("the nearest name is offered if it is near") {
   CHECK(etude::nearest("x", std::vector<std::string_view>{}) == "");
 }
 
+TEST_CASE("the beginning of a name is completed rather than changed into another name") {
+  const std::vector<std::string_view> names{"adam", "adamw_torch", "adamw_torch_fused",
+                                            "cosine_with_restarts"};
+  CHECK(etude::nearest("adamw", names) == "adamw_torch");
+  CHECK(etude::nearest("adma", names) == "adam");
+  CHECK(etude::nearest("cos", names) == "cosine_with_restarts");
+  CHECK(etude::nearest("co", names) == "");
+}
+
+TEST_CASE("words of a name offer the first that has them") {
+  const std::vector<std::string_view> names{"per_device_train_batch_size", "per_device_eval_batch_size",
+                                            "num_train_epochs"};
+  CHECK(etude::nearest("batch_size", names) == "per_device_train_batch_size");
+  CHECK(etude::nearest("epochs", names) == "num_train_epochs");
+  CHECK(etude::nearest("train", names) == "per_device_train_batch_size");
+  CHECK(etude::nearest("rain", names) == "");
+}
+
 TEST_CASE("the offer is a whole phrase or nothing") {
   const std::vector<std::string_view> names{"seed"};
   CHECK(etude::did_you_mean("sed", names) == "; did you mean 'seed'?");

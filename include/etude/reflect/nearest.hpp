@@ -26,18 +26,34 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
-/// The name that `wrong` was probably meant to be; empty where none is near (more than a third of its letters
-/// differ).
+namespace detail {
+
+/// Whether `part` stands in `name` as words of its own, between underscores.
+inline bool has_words(std::string_view name, std::string_view part) {
+  const auto at = name.find(part);
+  return at != name.npos && (at == 0 || name[at - 1] == '_') &&
+         (at + part.size() == name.size() || name[at + part.size()] == '_');
+}
+
+}  // namespace detail
+
+/// The name that `wrong` was probably meant to be: the first that begins with it (from three letters on),
+/// else the one with the fewest letters to change, a third of them at most, else the first that has it among
+/// its words. Empty where there is none.
 template <class Names>
 std::string_view nearest(std::string_view wrong, const Names& names) {
   std::string_view best;
   std::size_t least = std::max<std::size_t>(1, wrong.size() / 3) + 1;
   for (std::string_view name : names) {
+    if (wrong.size() >= 3 && name.starts_with(wrong)) return name;
     if (const auto distance = edit_distance(wrong, name); distance < least) {
       least = distance;
       best = name;
     }
   }
+  if (!best.empty() || wrong.size() < 3) return best;
+  for (std::string_view name : names)
+    if (detail::has_words(name, wrong)) return name;
   return best;
 }
 
