@@ -24,8 +24,8 @@ etude::Dataset points(std::int64_t n) {
 }
 
 int main(int argc, char** argv) {
-  auto args = etude::parse_arguments<etude::TrainingArguments>(
-      argc, argv);  // --learning_rate 1e-2 --eval_strategy epoch
+  // The command line overrides these defaults: --num_train_epochs 5 --eval_strategy epoch
+  auto args = etude::parse_arguments(argc, argv, etude::TrainingArguments{.learning_rate = 1e-2});
 
   etude::Trainer<Announce> trainer({.model = Net(),
                                     .args = args,
