@@ -35,6 +35,10 @@ ETUDE_INLINE LRSchedulerOption::LRSchedulerOption(
         return std::make_unique<LambdaLR>(optimizer, std::move(factor));
       }) {}
 
+ETUDE_INLINE const char* TrainOptions::Resume::throw_null() {
+  throw ArgumentError("resume_from_checkpoint is a null pointer: must be a path, true, false or if_any");
+}
+
 ETUDE_INLINE std::unique_ptr<LRScheduler> LRSchedulerOption::operator()(Optimizer& optimizer,
                                                                         const TrainerRunConfig& run) const {
   return make_(optimizer, run);

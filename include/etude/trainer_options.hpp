@@ -3,6 +3,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -145,7 +146,9 @@ struct TrainOptions {
     Resume() = default;
     Resume(IfAny) : newest(true), may_be_none(true) {}
     Resume(bool newest_) : newest(newest_) {}
-    Resume(const char* path_) : path(path_) {}
+    /// Throws ArgumentError for a null pointer.
+    Resume(const char* path_) : path(path_ ? path_ : throw_null()) {}
+    Resume(std::nullptr_t) = delete;  // false begins anew
     Resume(std::string path_) : path(std::move(path_)) {}
     Resume(std::filesystem::path path_) : path(std::move(path_)) {}
     Resume(std::optional<std::filesystem::path> path_) : path(path_.value_or("")) {}
@@ -154,6 +157,9 @@ struct TrainOptions {
     bool newest = false;
     bool may_be_none = false;
     std::filesystem::path path = {};
+
+   private:
+    [[noreturn]] static const char* throw_null();
   };
   Resume resume_from_checkpoint = {};
 };

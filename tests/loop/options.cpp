@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/fault_of.hpp"
+#include "common/printed.hpp"
 #include "common/toy.hpp"
 
 namespace {
@@ -59,6 +60,64 @@ TEST_CASE("a stream can't be grouped by length") {
   CHECK(contains(
       toy::fault_of<etude::ArgumentError>([&] { etude::check_options(options); }),
       "train_sampling_strategy is group_by_length: must be another, since train_dataset is a stream"));
+}
+
+std::shared_ptr<torch::optim::SGD> sgd_over(const std::vector<torch::Tensor>& parameters) {
+  return std::make_shared<torch::optim::SGD>(parameters, 0.5);
+}
+
+std::string fault_with_optimizer_over(const std::vector<torch::Tensor>& parameters, toy::Line model = {}) {
+  auto options = toy::options(toy::arguments());
+  options.model = model;
+  options.optimizer = sgd_over(parameters);
+  return toy::fault_of<etude::ArgumentError>([&] { etude::check_options(options); });
+}
+
+TEST_CASE("an optimizer over the parameters of another model is refused") {
+  CHECK(fault_with_optimizer_over(toy::Line()->parameters()) ==
+        "optimizer holds none of the model's parameters: must be made from those of the module that is given "
+        "as model");
+}
+
+TEST_CASE("an optimizer may hold a part of the model, more than the model, or the parameters of the loss") {
+  const auto accepts = [](const etude::TrainerOptions& options) {
+    const auto said = toy::printed(
+        [&] {
+          etude::check_options(options);
+          etude::warn_of_stale_optimizer(options);
+        },
+        STDERR_FILENO);
+    CHECK(said == "");
+  };
+  toy::Line model, other;
+  auto options = toy::options(toy::arguments());
+  options.args.log_level = etude::LogLevel::info;
+  options.model = model;
+  options.optimizer = sgd_over({model->bias});
+  accepts(options);
+  options.optimizer = sgd_over({model->weight, model->bias, other->weight});
+  accepts(options);
+  for (const auto& parameter : model->parameters()) parameter.requires_grad_(false);
+  options.optimizer = sgd_over({other->weight});
+  accepts(options);
+}
+
+TEST_CASE("an optimizer that was made before a layer was replaced is told of") {
+  toy::Line model, replaced;
+  auto options = toy::options(toy::arguments());
+  options.args.log_level = etude::LogLevel::info;
+  options.model = model;
+  options.optimizer = sgd_over({model->weight, replaced->bias});
+  const auto said = toy::printed([&] { etude::Trainer<> trainer(options); }, STDERR_FILENO);
+  CHECK(contains(said, "optimizer doesn't hold 1 of the model's parameter tensors, and holds 1 that aren't"));
+}
+
+TEST_CASE("resume_from_checkpoint is refused as a null pointer") {
+  const char* unset = nullptr;
+  CHECK_THROWS_WITH_AS(static_cast<void>(etude::TrainOptions{.resume_from_checkpoint = unset}),
+                       "resume_from_checkpoint is a null pointer: must be a path, true, false or if_any",
+                       etude::ArgumentError);
+  static_assert(!std::convertible_to<std::nullptr_t, etude::TrainOptions::Resume>);
 }
 
 }  // namespace

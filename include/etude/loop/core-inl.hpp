@@ -133,6 +133,7 @@ ETUDE_INLINE TrainerCore::~TrainerCore() = default;
 
 ETUDE_INLINE void TrainerCore::initialise() {
   check_options(options);
+  warn_of_stale_optimizer(options);
   args = normalized(options.args);
   device = args.use_cpu || !torch::cuda::is_available() ? torch::kCPU : torch::kCUDA;
   make_model();

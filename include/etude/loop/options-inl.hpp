@@ -4,9 +4,11 @@
 #include <fmt/ranges.h>
 #include <torch/nn/modules/loss.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "etude/data/data_loader.hpp"
@@ -20,6 +22,34 @@
 #include "etude/training_arguments.hpp"
 
 namespace etude {
+namespace detail {
+
+/// How the tensors of the option `optimizer` and those of the model match.
+struct OptimizerMatch {
+  std::int64_t common = 0;   ///< the optimizer's that are the model's, or the loss module's
+  std::int64_t foreign = 0;  ///< the optimizer's that are neither's
+  std::int64_t missing = 0;  ///< the model's trainable ones that the optimizer doesn't hold
+};
+
+inline OptimizerMatch match_optimizer(const TrainerOptions& options) {
+  std::unordered_set<const void*> known, held;
+  const auto parameters = options.model.parameters();
+  for (const auto& parameter : parameters) known.insert(parameter.unsafeGetTensorImpl());
+  if (const auto& loss = options.loss.module())
+    for (const auto& parameter : loss->parameters()) known.insert(parameter.unsafeGetTensorImpl());
+  OptimizerMatch match;
+  for (const auto& group : options.optimizer->param_groups())
+    for (const auto& parameter : group.params()) {
+      held.insert(parameter.unsafeGetTensorImpl());
+      ++(known.contains(parameter.unsafeGetTensorImpl()) ? match.common : match.foreign);
+    }
+  match.missing = std::ranges::count_if(parameters, [&](const torch::Tensor& parameter) {
+    return parameter.requires_grad() && !held.contains(parameter.unsafeGetTensorImpl());
+  });
+  return match;
+}
+
+}  // namespace detail
 
 ETUDE_INLINE void check_options(const TrainerOptions& options) {
   auto found = faults(options.args);
@@ -38,6 +68,13 @@ ETUDE_INLINE void check_options(const TrainerOptions& options) {
         args.label_smoothing_factor));
   if (options.model_init && options.optimizer)
     found.push_back("optimizer is set: must not be with model_init, whose model it can't know");
+  if (options.model && options.optimizer) {
+    // A model that is frozen as a whole may serve to train something beside it.
+    if (const auto match = detail::match_optimizer(options); match.common == 0 && match.missing > 0)
+      found.push_back(
+          "optimizer holds none of the model's parameters: must be made from those of the module that is "
+          "given as model");
+  }
   if (options.lr_scheduler.needs_torch_optimizer() && !options.optimizer)
     found.push_back(
         "lr_scheduler is one of torch's: optimizer must be set too, to the one that it schedules");
@@ -104,6 +141,17 @@ ETUDE_INLINE DataLoaderOptions eval_loader_options(const TrainerOptions& options
   loader.name = "the dataset to evaluate or predict";
   loader.batch_size = args.per_device_eval_batch_size;
   return loader;
+}
+
+ETUDE_INLINE void warn_of_stale_optimizer(const TrainerOptions& options) {
+  if (!options.model || !options.optimizer) return;
+  const auto match = detail::match_optimizer(options);
+  if (match.foreign > 0 && match.missing > 0)
+    message(
+        options.args, LogLevel::warning,
+        "optimizer doesn't hold {} of the model's parameter tensors, and holds {} that aren't the model's: "
+        "make it after the model has all its layers",
+        match.missing, match.foreign);
 }
 
 ETUDE_INLINE void warn_of_slow_blas(const TrainingArguments& args) {

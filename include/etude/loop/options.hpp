@@ -13,6 +13,10 @@ DataLoaderOptions train_loader_options(const TrainerOptions& options, const Trai
 
 DataLoaderOptions eval_loader_options(const TrainerOptions& options, const TrainingArguments& args);
 
+/// Says so where the option `optimizer` lacks parameters of the model and holds others instead, as one does
+/// that was made before a layer was replaced.
+void warn_of_stale_optimizer(const TrainerOptions& options);
+
 /// Says so where this LibTorch's matrix products are many times slower than they could be.
 void warn_of_slow_blas(const TrainingArguments& args);
 
