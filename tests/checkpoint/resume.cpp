@@ -5,10 +5,12 @@
 #include <signal.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "common/folder.hpp"
 #include "common/full_run.hpp"
@@ -89,6 +91,46 @@ TEST_CASE("a run that is resumed from any of its steps ends where the unbroken o
       CHECK(outcome_of(*resumed).all == expected.all);
     }
   }
+}
+
+/// Waves in noise, whose index is their label.
+struct NoisyWaves {
+  std::int64_t n = 46;
+  std::int64_t size() const { return n; }
+  std::pair<torch::Tensor, torch::Tensor> get(std::int64_t i, torch::Generator& generator) {
+    return {torch::randn({3}, generator), torch::full({1}, static_cast<float>(i) / 46)};
+  }
+};
+
+TEST_CASE("what get draws from its generator is the same after a resume, with other workers and batches") {
+  const auto train = [](Run& run, const etude::TrainOptions& how) {
+    auto options = run.options();
+    options.train_dataset = NoisyWaves();
+    options.eval_dataset = NoisyWaves{9};
+    struct Seen {
+      std::map<std::pair<std::int64_t, double>, double> inputs;  // by epoch and label
+      void on(const etude::ForwardBegin& e) {
+        for (std::int64_t i = 0; i < e.batch.size; ++i)
+          inputs[{static_cast<std::int64_t>(e.state.epoch), e.batch.labels[0][i].item<double>()}] =
+              e.batch.inputs[0][i][0].item<double>();
+      }
+    };
+    etude::Trainer<toy::Quiet, Seen> trainer(options);
+    trainer.train(how);
+    return std::pair(trainer.callback<Seen>().inputs, toy::tensors(trainer));
+  };
+  const toy::Folder folder, other, third;
+  Run run{.folder = folder, .workers = 2};
+  const auto [inputs, tensors] = train(run, {});
+  CHECK(inputs.size() == 2 * 46);
+  for (const int workers : {0, 3}) {
+    Run again{.folder = other, .workers = workers};
+    CHECK(train(again, {.resume_from_checkpoint = folder / "checkpoint-2"}).second == tensors);
+  }
+  Run larger{.folder = third, .change = [](auto& args) { args.per_device_train_batch_size = 6; }};
+  const auto rest = train(larger, {.resume_from_checkpoint = folder / "checkpoint-2"}).first;
+  CHECK(rest.size() == 2 * 46 - 2 * 4 * 2);
+  for (const auto& [place, value] : rest) CHECK(value == inputs.at(place));
 }
 
 // Trains until it isn't interrupted any more; each time something happens at the n-th event.

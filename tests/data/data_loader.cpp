@@ -289,6 +289,44 @@ TEST_CASE("what is drawn from data_generator depends on seed, epoch and batch on
   CHECK(expected[0] != expected[1]);
 }
 
+TEST_CASE(
+    "a get that takes a generator draws the same for an example of an epoch, whoever fetches it, in any "
+    "batch") {
+  struct Noise {
+    int size() const { return 12; }
+    std::pair<torch::Tensor, torch::Tensor> get(int i, torch::Generator& generator) {
+      const auto first = torch::rand({}, generator);
+      return {first * 1e6,
+              torch::stack({torch::tensor(i), (torch::rand({}, generator) * 1e6).to(torch::kLong)})};
+    }
+  };
+  // What each example has drawn, by its index.
+  const auto drawn = [](etude::BatchStream stream) {
+    std::map<std::int64_t, Numbers> result;
+    while (const auto batch = stream.next())
+      for (std::int64_t i = 0; i < batch->size; ++i) {
+        const auto label = numbers(batch->labels[0][i]);
+        result[label[0]] = {numbers(batch->inputs[0][i])[0], label[1]};
+      }
+    return result;
+  };
+  const DataLoader alone(Noise(), {.batch_size = 3});
+  const auto expected = drawn(alone.begin_epoch(0));
+  CHECK(expected.size() == 12);
+  std::set<Numbers> different;
+  for (const auto& [i, numbers_of_i] : expected) different.insert(numbers_of_i);
+  CHECK(different.size() == 12);
+  CHECK(drawn(alone.begin_epoch(0)) == expected);
+  CHECK(drawn(alone.begin_epoch(1)) != expected);
+  CHECK(drawn(DataLoader(Noise(), {.batch_size = 3, .seed = 7}).begin_epoch(0)) != expected);
+  CHECK(drawn(DataLoader(Noise(), {.batch_size = 3, .shuffle = true}).begin_epoch(0)) == expected);
+  const DataLoader workers(Noise(), {.batch_size = 5, .shuffle = true, .num_workers = 3});
+  CHECK(drawn(workers.begin_epoch(0)) == expected);
+  const auto rest = drawn(workers.begin_epoch(0, 7));
+  CHECK(rest.size() == 5);
+  for (const auto& [i, numbers_of_i] : rest) CHECK(numbers_of_i == expected.at(i));
+}
+
 TEST_CASE("streams give what they have, to the last example") {
   for (const int workers : {0, 3}) {
     DataLoader loader(Stream{10}, {.batch_size = 4, .num_workers = workers});

@@ -179,6 +179,36 @@ TEST_CASE("any type with size and get is a dataset") {
   CHECK(Dataset(Getting{record}).fetch(Indices{1}).inputs.names() == std::vector<std::string>{"x", "labels"});
 }
 
+/// One of torch's whose examples may be asked for with a generator, too.
+struct TorchNoise : torch::data::datasets::Dataset<TorchNoise> {
+  torch::data::Example<> get(std::size_t) override { return {torch::zeros({}), torch::zeros({})}; }
+  torch::data::Example<> get(std::size_t, const torch::Generator& generator) {
+    return {torch::rand({}, generator), torch::zeros({})};
+  }
+  torch::optional<std::size_t> size() const override { return 3; }
+};
+
+TEST_CASE("a get that takes a generator, by reference or as a handle, is the one that is called") {
+  struct ByValue {
+    int size() const { return 3; }
+    torch::Tensor get(int) { return torch::zeros({}); }
+    torch::Tensor get(int, torch::Generator generator) { return torch::rand({}, generator); }
+  };
+  struct ByReference {
+    int size() const { return 3; }
+    torch::Tensor get(std::size_t, torch::Generator& generator) const { return torch::rand({}, generator); }
+  };
+  const auto drawn = [](const Dataset& dataset, std::uint64_t seed) {
+    return dataset.fetch(Indices{2, 0}, {}, seed).inputs.single();
+  };
+  const auto expected = drawn(ByReference(), 5);
+  CHECK(expected[0].item<double>() != expected[1].item<double>());
+  CHECK(drawn(ByReference(), 5).equal(expected));
+  CHECK_FALSE(drawn(ByReference(), 6).equal(expected));
+  CHECK(drawn(ByValue(), 5).equal(expected));
+  CHECK(drawn(TorchNoise(), 5).equal(expected));
+}
+
 TEST_CASE("any type with next is a stream") {
   struct Counter {
     int position = 0;

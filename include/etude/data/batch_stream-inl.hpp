@@ -143,7 +143,8 @@ struct Epoch {
     seed_data_generator(mix(epoch_seed, static_cast<std::uint64_t>(request.first)));
     std::optional<Batch> batch;
     if (dataset.is_indexed()) {
-      batch = dataset.fetch(request.indices, options.collator);
+      const auto examples_seed = mix(mix(options.seed, 3), static_cast<std::uint64_t>(epoch));
+      batch = dataset.fetch(request.indices, options.collator, examples_seed);
     } else {
       do {
         batch = dataset.next(request.size, options.collator);

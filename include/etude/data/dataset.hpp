@@ -19,15 +19,17 @@ namespace etude {
 
 /// What a Dataset can be made from, beside tensors.
 template <class T>
-concept DatasetConvertible =
-    std::same_as<T, torch::Tensor> || std::same_as<T, Tensors> || detail::TorchIndexed<T> ||
-    detail::TorchStream<T> || detail::Getter<T> || detail::ExampleVector<T> || detail::Generator<T>;
+concept DatasetConvertible = std::same_as<T, torch::Tensor> || std::same_as<T, Tensors> ||
+                             detail::TorchIndexed<T> || detail::TorchStream<T> || detail::Getter<T> ||
+                             detail::RandomGetter<T> || detail::ExampleVector<T> || detail::Generator<T>;
 
 /// Where examples come from, whatever its type; a copy refers to the same source. It is made from
 ///  - tensors whose first dimension counts the examples: `Dataset(inputs, labels)`, or one tensor, or torch's
 ///  TensorDataset;
 ///  - any dataset of torch::data, mapped or not, with an index or a stream (its request type is size_t);
 ///  - any type with `size()` and `get(index)`, and a vector, of what `example_of` understands;
+///  - any type with `size()` and `get(index, torch::Generator&)`: a DataLoader seeds that generator from
+///  (seed, epoch, index), so what is drawn from it is the same with any number of workers and after a resume;
 ///  - any type whose `next()` gives an optional of the same, to be rewound by `reset()` if it has one: a
 ///  stream.
 class Dataset {
@@ -51,10 +53,11 @@ class Dataset {
   bool is_indexed() const { return source_->is_indexed(); }
 
   /// The examples at these indices as a batch, made by `collator` or, without one, by
-  /// `default_data_collator`. Throws DataError for
-  /// examples that can't make a batch.
-  Batch fetch(std::span<const std::int64_t> indices, const DataCollator& collator = {}) const {
-    return source_->fetch(indices, collator);
+  /// `default_data_collator`. The generator of a `get` that takes one is seeded from (seed, index). Throws
+  /// DataError for examples that can't make a batch.
+  Batch fetch(std::span<const std::int64_t> indices, const DataCollator& collator = {},
+              std::uint64_t seed = 0) const {
+    return source_->fetch(indices, collator, seed);
   }
 
   /// The next examples of a stream, `batch_size` of them as long as there are as many; nothing at its end.

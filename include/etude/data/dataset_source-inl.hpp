@@ -92,7 +92,7 @@ class TensorSource final : public DatasetSource {
   bool is_indexed() const override { return true; }
   std::shared_ptr<DatasetSource> copy() const override { return std::make_shared<TensorSource>(*this); }
 
-  Batch fetch(std::span<const std::int64_t> indices, const DataCollator& collator) override {
+  Batch fetch(std::span<const std::int64_t> indices, const DataCollator& collator, std::uint64_t) override {
     if (collator) {
       std::vector<Example> examples;
       for (const auto i : indices) {
@@ -114,7 +114,7 @@ ETUDE_INLINE std::shared_ptr<DatasetSource> tensor_source(Tensors inputs, Tensor
   return std::make_shared<TensorSource>(std::move(inputs), std::move(labels));
 }
 
-ETUDE_INLINE Batch DatasetSource::fetch(std::span<const std::int64_t>, const DataCollator&) {
+ETUDE_INLINE Batch DatasetSource::fetch(std::span<const std::int64_t>, const DataCollator&, std::uint64_t) {
   throw DataError("a stream dataset can't be asked for examples by index");
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <c10/util/ArrayRef.h>
 
 #include <concepts>
@@ -16,6 +17,7 @@
 
 #include "etude/data/collate.hpp"
 #include "etude/data/example_of.hpp"
+#include "etude/data/random.hpp"
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
 #include "etude/reflect/type_name.hpp"
@@ -27,7 +29,8 @@ struct DatasetSource {
   virtual ~DatasetSource() = default;
   virtual std::optional<std::int64_t> size() const = 0;
   virtual bool is_indexed() const = 0;
-  ETUDE_INLINE virtual Batch fetch(std::span<const std::int64_t>, const DataCollator&);
+  /// `seed` is what the generators of examples that ask for one are made from.
+  ETUDE_INLINE virtual Batch fetch(std::span<const std::int64_t>, const DataCollator&, std::uint64_t seed);
   ETUDE_INLINE virtual std::optional<Batch> next(std::int64_t, const DataCollator&);
   virtual void reset() {}
   virtual std::shared_ptr<DatasetSource> copy() const = 0;
@@ -92,6 +95,13 @@ concept Getter = requires(T& source, ExampleIndex index) {
                    source.size();
                    requires ExampleConvertible<std::remove_cvref_t<decltype(source.get(index))>>;
                  };
+/// A getter that draws at random, from a generator of the example's own.
+template <class T>
+concept RandomGetter =
+    requires(T& source, ExampleIndex index, at::Generator& generator) {
+      source.size();
+      requires ExampleConvertible<std::remove_cvref_t<decltype(source.get(index, generator))>>;
+    };
 template <class T>
 concept ExampleVector = std::ranges::random_access_range<T> && ExampleRange<T>;
 template <class T>
@@ -143,8 +153,9 @@ class IndexedSource final : public OwnedSource<T> {
     }
   }
 
-  Batch fetch(std::span<const std::int64_t> indices, const DataCollator& collator) override {
-    if constexpr (TorchIndexed<T>) {
+  Batch fetch(std::span<const std::int64_t> indices, const DataCollator& collator,
+              std::uint64_t seed) override {
+    if constexpr (TorchIndexed<T> && !RandomGetter<T>) {
       const std::vector<std::size_t> request(indices.begin(), indices.end());
       return batch_of(
           this->source_.get_batch(typename T::BatchRequestType(c10::ArrayRef<std::size_t>(request))), indices,
@@ -153,7 +164,9 @@ class IndexedSource final : public OwnedSource<T> {
       std::vector<Example> examples;
       examples.reserve(indices.size());
       for (const auto i : indices) {
-        if constexpr (Getter<T>) {
+        if constexpr (RandomGetter<T>) {
+          examples.push_back(example_of(this->source_.get(ExampleIndex{i}, example_generator(seed, i))));
+        } else if constexpr (Getter<T>) {
           examples.push_back(example_of(this->source_.get(ExampleIndex{i})));
         } else {
           examples.push_back(example_of(this->source_[static_cast<std::size_t>(i)]));

@@ -40,6 +40,12 @@ inline DataGenerator& this_threads_generator() {
 
 ETUDE_INLINE void seed_data_generator(std::uint64_t seed) { this_threads_generator().seed = seed; }
 
+ETUDE_INLINE at::Generator& example_generator(std::uint64_t seed, std::int64_t index) {
+  thread_local at::Generator generator = at::detail::createCPUGenerator();
+  generator.set_current_seed(mix(seed, static_cast<std::uint64_t>(index)));
+  return generator;
+}
+
 }  // namespace detail
 
 }  // namespace etude

@@ -23,12 +23,16 @@ std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t seed, std
 
 void seed_data_generator(std::uint64_t seed);
 
+/// One generator a thread, seeded from (seed, index) at each call.
+at::Generator& example_generator(std::uint64_t seed, std::int64_t index);
+
 }  // namespace detail
 
 /// This thread's generator for what a dataset or a collator draws (augmentation). A DataLoader seeds it
 /// before each batch from (seed, epoch, batch), so what is drawn from it does not depend on the number of
-/// workers, nor on where training was resumed. LibTorch's default generator is shared by all threads and
-/// promises none of this.
+/// workers, nor on where training was resumed. With batches of another size it gives examples other numbers;
+/// the generator that a dataset's `get(index, torch::Generator&)` receives doesn't. LibTorch's default
+/// generator is shared by all threads and promises none of this.
 at::Generator& data_generator();
 
 }  // namespace etude
