@@ -3,7 +3,7 @@
 #include "data/digits.hpp"
 
 struct AnnounceCallback {
-  void on(const etude::TrainBegin&) { fmt::print("Starting training\n"); }
+  void on(const etude::TrainBegin&) { etude::print("Starting training\n"); }
 };
 
 int main(int argc, char** argv) {

@@ -124,8 +124,8 @@ struct Writer {
   TextArguments text = {};
   std::string prompt = {};
   void on(const etude::Evaluate& e) const {
-    fmt::print("--- after {} steps:\n{}\n---\n", e.state.global_step,
-               sample(e.model, e.processing_class->as<Alphabet>(), text, prompt));
+    etude::print("--- after {} steps:\n{}\n---\n", e.state.global_step,
+                 sample(e.model, e.processing_class->as<Alphabet>(), text, prompt));
   }
 };
 

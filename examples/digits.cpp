@@ -32,15 +32,15 @@ TORCH_MODULE(Net);
 
 struct Announce {
   void on(const etude::CheckpointLoaded& e) {
-    fmt::print("Weights of step {} out of {}, from {}.\n", *etude::checkpoint_step(e.checkpoint),
-               e.state.max_steps, e.checkpoint.string());
+    etude::print("Weights of step {} out of {}, from {}.\n", *etude::checkpoint_step(e.checkpoint),
+                 e.state.max_steps, e.checkpoint.string());
   }
   void on(const etude::TrainBegin& e) {
-    fmt::print("Up to {} epochs of {} examples, in batches of {}.\n", e.args.num_train_epochs,
-               *e.train_dataloader->dataset_size(), e.args.per_device_train_batch_size);
+    etude::print("Up to {} epochs of {} examples, in batches of {}.\n", e.args.num_train_epochs,
+                 *e.train_dataloader->dataset_size(), e.args.per_device_train_batch_size);
   }
   void on(const etude::Stop& e) {
-    fmt::print("Stopped after {} steps: {}.\n", e.state.global_step, e.reason);
+    etude::print("Stopped after {} steps: {}.\n", e.state.global_step, e.reason);
   }
 };
 

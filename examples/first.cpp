@@ -10,8 +10,8 @@ TORCH_MODULE(Net);
 // A callback is any struct. Events are types: write `on` for those you want, and take what you need from
 // them.
 struct Announce {
-  void on(const etude::TrainBegin& e) { fmt::print("up to {} epochs\n", e.args.num_train_epochs); }
-  void on(const etude::Log& e) { fmt::print("step {}: {}\n", e.state.global_step, e.logs); }
+  void on(const etude::TrainBegin& e) { etude::print("up to {} epochs\n", e.args.num_train_epochs); }
+  void on(const etude::Log& e) { etude::print("step {}: {}\n", e.state.global_step, e.logs); }
   void on(const etude::StepEnd& e) {
     if (e.state.global_step == 100) e.control.should_evaluate = true;
   }

@@ -8,7 +8,7 @@ struct ShortPrinter : etude::PrinterCallback {
     if (!e.state.is_local_process_zero) return;
     auto logs = e.logs;
     logs.erase("total_flos");
-    fmt::print("step {}: {}\n", e.state.global_step, logs);
+    etude::print("step {}: {}\n", e.state.global_step, logs);
   }
 };
 

@@ -16,7 +16,7 @@ struct VerifyBatch {
     TORCH_CHECK(e.xb.isfinite().all().item<bool>(), "a batch has pixels that are no numbers");
     ++verified;
   }
-  void on(const etude::TrainEnd&) { fmt::print("{} batches verified\n", verified); }
+  void on(const etude::TrainEnd&) { etude::print("{} batches verified\n", verified); }
 };
 
 struct VerifyingTrainer : etude::TrainerBase<VerifyingTrainer, VerifyBatch, etude::Raises<VerifyTrainBatch>> {

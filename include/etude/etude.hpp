@@ -54,6 +54,7 @@
 #include "etude/label_smoothing.hpp"
 #include "etude/learning_rate_finder.hpp"
 #include "etude/limit_batches.hpp"
+#include "etude/message.hpp"
 #include "etude/metrics/accuracy.hpp"
 #include "etude/metrics/auroc.hpp"
 #include "etude/metrics/average_precision.hpp"

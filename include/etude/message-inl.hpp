@@ -5,14 +5,18 @@
 #include <cstdio>
 #include <string_view>
 
+#include "etude/console.hpp"
 #include "etude/linkage.hpp"
 #include "etude/message.hpp"
 
 namespace etude {
 
 ETUDE_INLINE void write_text(std::FILE* out, std::string_view text) noexcept {
-  std::fwrite(text.data(), 1, text.size(), out);
-  std::fflush(out);
+  detail::Console::instance().write(out, text);
+}
+
+ETUDE_INLINE void detail::print(std::FILE* out, fmt::string_view format, fmt::format_args parts) {
+  write_text(out, fmt::vformat(format, parts));
 }
 
 ETUDE_INLINE void detail::message(const TrainingArguments& args, LogLevel level, fmt::string_view format,

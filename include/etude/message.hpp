@@ -9,11 +9,24 @@
 
 namespace etude {
 
-/// Writes to a stream that may be gone, which is no reason to end a training.
+/// Writes to a stream that may be gone, which is no reason to end a training. On a terminal the text stands
+/// above a progress bar.
 void write_text(std::FILE* out, std::string_view text) noexcept;
 
 namespace detail {
+void print(std::FILE* out, fmt::string_view format, fmt::format_args parts);
 void message(const TrainingArguments& args, LogLevel level, fmt::string_view format, fmt::format_args parts);
+}  // namespace detail
+
+/// For callbacks: `fmt::print`, but where a progress bar is drawn on the terminal, the text stands on lines
+/// of its own above it.
+template <class... Parts>
+void print(fmt::format_string<Parts...> format, Parts&&... parts) {
+  detail::print(stdout, format, fmt::make_format_args(parts...));
+}
+template <class... Parts>
+void print(std::FILE* out, fmt::format_string<Parts...> format, Parts&&... parts) {
+  detail::print(out, format, fmt::make_format_args(parts...));
 }
 
 /// Says something to the person at the terminal, on standard error, unless `args.log_level` asks for less.

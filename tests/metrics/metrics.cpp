@@ -71,13 +71,21 @@ TEST_CASE("metrics print as a person would write them") {
   CHECK(fmt::format("{}", Metrics{{"loss", 0.123449}, {"learning_rate", 5e-5}, {"epoch", 1}}) ==
         "{loss: 0.1234, learning_rate: 5e-05, epoch: 1.00}");
   CHECK(fmt::format("{}", Metrics{{"step", 12345}, {"speed", 12345.67}, {"zero", 0}, {"minus", -0.5}}) ==
-        "{step: 12345, speed: 12345.7, zero: 0, minus: -0.5}");
+        "{step: 12345, speed: 12346, zero: 0, minus: -0.5}");
   CHECK(fmt::format(
             "{}",
             Metrics{{"a", infinity}, {"b", -infinity}, {"c", std::numeric_limits<double>::quiet_NaN()}}) ==
         "{a: inf, b: -inf, c: nan}");
+  CHECK(fmt::format("{}", Metrics{{"grad_norm", 3e38}, {"speed", 2345678.9}, {"tokens", 123456789}}) ==
+        "{grad_norm: 3e+38, speed: 2.346e+06, tokens: 123456789}");
   CHECK(fmt::format("{}", Metrics()) == "{}");
   CHECK(fmt::format("<{:.2f}>", Metrics{{"loss", 0.129}, {"n", 3}}) == "<{loss: 0.13, n: 3.00}>");
+}
+
+TEST_CASE("a NaN is printed without its sign, which tells nothing") {
+  const Metrics metrics{{"loss", -std::numeric_limits<double>::quiet_NaN()}};
+  CHECK(fmt::format("{}", metrics) == "{loss: nan}");
+  CHECK(fmt::format("{:.3f}", metrics) == "{loss: nan}");
 }
 
 TEST_CASE("metrics round-trip through JSON in their order, non-finite numbers too") {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include <utility>
 
 #include "etude/callbacks/progress_bar.hpp"
+#include "etude/console.hpp"
 #include "etude/linkage.hpp"
 #include "etude/message.hpp"
 
@@ -65,10 +65,12 @@ ETUDE_INLINE ProgressBar::ProgressBar(std::FILE* out, std::string title, std::op
       done_(done_before),
       done_before_(done_before),
       terminal_(isatty(fileno(out)) != 0) {
-  redraw();
+  if (!terminal_) return;
+  detail::Console::instance().add(this, out_);
+  draw();
 }
 
-ETUDE_INLINE ProgressBar::~ProgressBar() { erase(); }
+ETUDE_INLINE ProgressBar::~ProgressBar() { detail::Console::instance().remove(this); }
 
 ETUDE_INLINE void ProgressBar::update(std::int64_t done) {
   done_ = done;
@@ -77,34 +79,26 @@ ETUDE_INLINE void ProgressBar::update(std::int64_t done) {
     draw();
 }
 
-ETUDE_INLINE void ProgressBar::redraw() {
-  if (terminal_) draw();
-}
-
-ETUDE_INLINE void ProgressBar::erase() {
-  if (terminal_ && std::exchange(visible_, false)) write_text(out_, "\r\x1b[K");
-}
-
 ETUDE_INLINE void ProgressBar::close() {
-  draw();
-  if (std::exchange(visible_, false) && terminal_) write_text(out_, "\n");
+  const auto last = line();
+  detail::Console::instance().remove(this);
+  // A pipe needs no line that says that nothing happened.
+  if (terminal_ || done_ != done_before_) write_text(out_, last + "\n");
 }
 
 ETUDE_INLINE void ProgressBar::draw() {
   drawn_ = Clock::now();
-  if (!terminal_ && done_ == done_before_)
-    return;  // A pipe needs no line that says that nothing happened yet.
-  const double seconds = std::chrono::duration<double>(drawn_ - begun_).count();
-  const auto line = progress_line(title_, done_, total_, seconds, done_before_, width(), unicode());
-  write_text(out_, terminal_ ? "\r" + line + "\x1b[K" : line + "\n");
-  visible_ = true;
+  if (!terminal_) return write_text(out_, line() + "\n");
+  auto text = "\r" + line() + "\x1b[K";
+  // With the last column filled, what others print begins on the next line.
+  if (const auto last = detail::terminal_columns(out_)) text += fmt::format("\x1b[{}G ", *last);
+  detail::Console::instance().draw(this, std::move(text));
 }
 
-ETUDE_INLINE int ProgressBar::width() const {
-  winsize size{};
-  if (!terminal_) return 100;
-  // One column less: in the last one some terminals break the line.
-  return ioctl(fileno(out_), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col - 1 : 79;
+ETUDE_INLINE std::string ProgressBar::line() const {
+  const double seconds = std::chrono::duration<double>(Clock::now() - begun_).count();
+  const int width = terminal_ ? detail::terminal_columns(out_).value_or(80) - 1 : 100;
+  return progress_line(title_, done_, total_, seconds, done_before_, width, unicode());
 }
 
 ETUDE_INLINE bool ProgressBar::unicode() {

@@ -20,6 +20,10 @@ std::string progress_line(std::string_view title, std::int64_t done, std::option
 /// A progress bar on a stream. On a terminal it redraws its line at most ten times a second, to the width
 /// that the terminal has at that moment; elsewhere (a pipe, a file) it writes a plain line every ten seconds
 /// and a last one.
+///
+/// While it lives, what Etude prints (`etude::print` too) stands above it. Text that something else prints
+/// stands on lines of its own behind it, and the bar is drawn anew below. A bar that is made while another is
+/// there covers it.
 class ProgressBar {
  public:
   ProgressBar(std::FILE* out, std::string title, std::optional<std::int64_t> total,
@@ -30,12 +34,6 @@ class ProgressBar {
 
   void update(std::int64_t done);
 
-  /// Puts the line back.
-  void redraw();
-
-  /// Takes the line away for as long as something else is written.
-  void erase();
-
   /// Leaves the last line standing.
   void close();
 
@@ -44,7 +42,7 @@ class ProgressBar {
 
   void draw();
 
-  int width() const;
+  std::string line() const;
 
   static bool unicode();
 
@@ -54,7 +52,6 @@ class ProgressBar {
   std::int64_t done_;
   std::int64_t done_before_;
   bool terminal_;
-  bool visible_ = false;
   Clock::time_point begun_ = Clock::now();
   Clock::time_point drawn_ = begun_;
 };

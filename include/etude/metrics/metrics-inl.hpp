@@ -57,13 +57,15 @@ ETUDE_INLINE fmt::format_context::iterator fmt::formatter<etude::Metrics>::forma
     const etude::Metrics& metrics, fmt::format_context& context) const {
   const auto write_plainly = [](auto out, std::string_view name, double value) {
     if (name == "epoch") return fmt::format_to(out, "{:.2f}", value);
-    if (std::trunc(value) == value && std::abs(value) < 1e15) return fmt::format_to(out, "{:.0f}", value);
-    if (std::abs(value) < 1000) return fmt::format_to(out, "{:.4g}", value);
-    return fmt::format_to(out, "{:.1f}", value);
+    const bool is_count = std::trunc(value) == value && std::abs(value) < 1e15;
+    if (is_count || (std::abs(value) >= 1000 && std::abs(value) < 1e6))
+      return fmt::format_to(out, "{:.0f}", value);
+    return fmt::format_to(out, "{:.4g}", value);
   };
   auto out = fmt::format_to(context.out(), "{{");
   const char* separator = "";
-  for (const auto& [name, value] : metrics) {
+  for (const auto& [name, given] : metrics) {
+    const auto value = etude::detail::without_sign_of_nan(given);
     out = fmt::format_to(out, "{}{}: ", std::exchange(separator, ", "), name);
     context.advance_to(out);
     out = plain_ ? write_plainly(out, name, value) : fmt::formatter<double>::format(value, context);

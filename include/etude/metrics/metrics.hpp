@@ -3,14 +3,25 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <initializer_list>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 namespace etude {
+namespace detail {
+
+/// `value`, where a NaN has no sign, which would be printed and tells nothing.
+template <std::floating_point T>
+constexpr T without_sign_of_nan(T value) {
+  return value == value ? value : std::numeric_limits<T>::quiet_NaN();
+}
+
+}  // namespace detail
 
 /// Named numbers in the order in which they were first given: what is logged, and what an evaluation returns.
 /// Lookup is linear, which for the dozen entries it is made for is faster than a tree.
@@ -75,8 +86,9 @@ class Metrics {
 
 }  // namespace etude
 
-/// `{loss: 0.1234, learning_rate: 5e-05, epoch: 1.00}`: four significant digits, counts in full, "epoch" with
-/// two decimals. A format given by the caller (`{:.6f}`) is applied to every value instead.
+/// `{loss: 0.1234, learning_rate: 5e-05, epoch: 1.00}`: four significant digits, counts in full, from 1000 to
+/// a million without decimals, "epoch" with two. A format given by the caller (`{:.6f}`) is applied to every
+/// value instead.
 template <>
 struct fmt::formatter<etude::Metrics> : fmt::formatter<double> {
   constexpr auto parse(format_parse_context& context) {
