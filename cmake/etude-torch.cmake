@@ -1,10 +1,166 @@
-# The pip wheel's config looks for a kineto that is inside libtorch_cpu already, and warns that it is not there.
-set(kineto_LIBRARY c10)
+# Finds LibTorch and has its target, torch. Where there is none that serves, etude_torch_fault says why and what to do.
+#
+# LibTorch is the one that Torch_DIR, Torch_ROOT or CMAKE_PREFIX_PATH names, else the wheel of the active Python, else the
+# system's. Where LibTorch was built for CUDA, Torch's own CMake files ask for a CUDA toolkit that fits. Its libraries need none, so
+# their targets are made here: for the CPU, and for the GPU too where the libraries of NVIDIA that Python uses are installed. A
+# project with CUDA code of its own calls find_package(Torch) first, and those targets are taken.
+set(etude_torch_fault "")
+set(etude_torch_remedy "Name one with -DTorch_DIR=FOLDER_OF_TorchConfig.cmake, or install one: pip install torch (2.7 or later), or Debian's libtorch-dev")
 
-# Torch's config may take the Caffe2 of another LibTorch on this machine, so name its own.
-if(NOT Torch_DIR AND DEFINED ENV{Torch_DIR})
-  set(Torch_DIR $ENV{Torch_DIR})
-endif()
-if(Torch_DIR)
-  set(Caffe2_DIR ${Torch_DIR}/../Caffe2)
+# Sets Torch_DIR, in the cache, unless it is set, and `version` to that LibTorch's version.
+function(etude_locate_torch version)
+  # The version's file stands beside Torch's config, and including it has no consequences.
+  set(search Torch QUIET CONFIGS TorchConfigVersion.cmake)
+  if(NOT Torch_DIR)
+    find_package(${search} NO_CMAKE_SYSTEM_PATH NO_SYSTEM_ENVIRONMENT_PATH)
+  endif()
+  if(NOT Torch_DIR AND NOT CMAKE_CROSSCOMPILING AND NOT CMAKE_DISABLE_FIND_PACKAGE_Torch)
+    etude_locate_torch_of_python()
+  endif()
+  if(NOT Torch_DIR)
+    find_package(${search})
+  endif()
+  include(${Torch_DIR}/TorchConfigVersion.cmake OPTIONAL)
+  set(${version} ${PACKAGE_VERSION} PARENT_SCOPE)
+endfunction()
+
+function(etude_locate_torch_of_python)
+  find_program(python NAMES python3 python NO_CACHE)
+  if(NOT python)
+    return()
+  endif()
+  # Only looked for: importing it takes seconds.
+  execute_process(COMMAND ${python} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+                  OUTPUT_VARIABLE package OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  set(config ${package}/share/cmake/Torch)
+  if(NOT EXISTS ${config}/TorchConfig.cmake)
+    return()
+  endif()
+  etude_torch_has_old_abi(${config} is_old)
+  if(is_old)
+    message(STATUS "Etude: not the LibTorch of ${python}, which has the C++ ABI of before 2015")
+  else()
+    set(Torch_DIR ${config} CACHE PATH "The folder of TorchConfig.cmake" FORCE)
+  endif()
+endfunction()
+
+# Sets `result` to whether the LibTorch of a config was compiled with another std::string than is usual since 2015.
+function(etude_torch_has_old_abi config result)
+  file(STRINGS ${config}/TorchConfig.cmake old REGEX "_GLIBCXX_USE_CXX11_ABI=0")
+  if(old)
+    set(${result} TRUE PARENT_SCOPE)
+  else()
+    set(${result} FALSE PARENT_SCOPE)
+  endif()
+endfunction()
+
+# Sets `result` to whether LibTorch, as pip and pytorch.org lay it out, was built for CUDA.
+function(etude_torch_is_for_cuda prefix result)
+  set(${result} FALSE PARENT_SCOPE)
+  set(config ${prefix}/share/cmake/Caffe2/Caffe2Config.cmake)
+  if(EXISTS ${config} AND EXISTS ${prefix}/lib/libtorch_cuda.so)
+    file(STRINGS ${config} uses_cuda REGEX "^ *set\\(CAFFE2_USE_CUDA (ON|1)\\)")
+    if(uses_cuda)
+      set(${result} TRUE PARENT_SCOPE)
+    endif()
+  endif()
+endfunction()
+
+# Sets `missing` to the libraries, by name, that a library needs and the loader doesn't find, and `found` to the files of those
+# that are not in the linker's own folders.
+function(etude_dependencies library missing found)
+  set(names "")
+  set(files "")
+  execute_process(COMMAND ldd ${library} OUTPUT_VARIABLE lines ERROR_QUIET)
+  string(REGEX MATCHALL "[^\n\t]+" lines "${lines}")
+  foreach(line IN LISTS lines)
+    if(line MATCHES "^(.+) => not found")
+      list(APPEND names ${CMAKE_MATCH_1})
+    elseif(line MATCHES " => (/.+) \\(0x")
+      cmake_path(SET file NORMALIZE ${CMAKE_MATCH_1})
+      cmake_path(GET file PARENT_PATH folder)
+      if(NOT folder IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)
+        list(APPEND files ${file})
+      endif()
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES names)
+  set(${missing} "${names}" PARENT_SCOPE)
+  set(${found} "${files}" PARENT_SCOPE)
+endfunction()
+
+function(etude_add_torch_library name prefix)
+  etude_dependencies(${prefix}/lib/lib${name}.so missing found)
+  add_library(${name} SHARED IMPORTED GLOBAL)
+  set_target_properties(${name} PROPERTIES
+    IMPORTED_LOCATION ${prefix}/lib/lib${name}.so
+    IMPORTED_LINK_DEPENDENT_LIBRARIES "${found}"
+    INTERFACE_INCLUDE_DIRECTORIES "${prefix}/include;${prefix}/include/torch/csrc/api/include")
+endfunction()
+
+# Makes c10, torch_cpu and torch of a LibTorch that was built for CUDA; and c10_cuda and torch_cuda, which torch then loads, where
+# all that they need is installed.
+function(etude_make_torch_targets prefix)
+  etude_dependencies(${prefix}/lib/libtorch_cpu.so missing found)
+  if(missing)
+    list(JOIN missing ", " missing)
+    set(etude_torch_fault "LibTorch in ${prefix} lacks ${missing}: install what its wheel requires (pip install torch)" PARENT_SCOPE)
+    return()
+  endif()
+  etude_add_torch_library(c10 ${prefix})
+  etude_add_torch_library(torch_cpu ${prefix})
+  # Some headers depend on how LibTorch was built.
+  file(READ ${prefix}/share/cmake/Caffe2/Caffe2Targets.cmake targets)
+  if(targets MATCHES "set_target_properties\\(torch_cpu PROPERTIES\n *INTERFACE_COMPILE_DEFINITIONS \"([A-Z0-9_;]+)\"")
+    set_property(TARGET torch_cpu PROPERTY INTERFACE_COMPILE_DEFINITIONS ${CMAKE_MATCH_1})
+  endif()
+  add_library(torch INTERFACE IMPORTED GLOBAL)
+  set_property(TARGET torch PROPERTY INTERFACE_LINK_LIBRARIES torch_cpu c10)
+
+  etude_dependencies(${prefix}/lib/libtorch_cuda.so missing found)
+  if(missing)
+    list(JOIN missing ", " missing)
+    message(STATUS "Etude: LibTorch is for the CPU only; for the GPU it lacks ${missing}")
+    return()
+  endif()
+  etude_add_torch_library(c10_cuda ${prefix})
+  etude_add_torch_library(torch_cuda ${prefix})
+  # No symbol of it is used: it has to be loaded all the same, so that it registers its kernels.
+  set_property(TARGET torch APPEND PROPERTY INTERFACE_LINK_LIBRARIES
+               "-Wl,--push-state,--no-as-needed \"${prefix}/lib/libtorch_cuda.so\" -Wl,--pop-state" torch_cuda c10_cuda)
+endfunction()
+
+if(NOT TARGET torch)
+  etude_locate_torch(etude_torch_version)
+  if(NOT Torch_DIR)
+    set(etude_torch_fault "There is no LibTorch here. ${etude_torch_remedy}")
+  elseif(NOT EXISTS ${Torch_DIR}/TorchConfig.cmake)
+    set(etude_torch_fault "Torch_DIR is ${Torch_DIR}, and there is no TorchConfig.cmake. ${etude_torch_remedy}")
+  else()
+    cmake_path(ABSOLUTE_PATH Torch_DIR NORMALIZE OUTPUT_VARIABLE etude_torch_prefix)
+    string(REGEX REPLACE "/[^/]+/[^/]+/[^/]+/?$" "" etude_torch_prefix ${etude_torch_prefix})
+    etude_torch_has_old_abi(${Torch_DIR} etude_torch_is_old)
+    etude_torch_is_for_cuda(${etude_torch_prefix} etude_torch_for_cuda)
+    if(etude_torch_version VERSION_LESS 1.13)
+      set(etude_torch_fault "LibTorch in ${Torch_DIR} is ${etude_torch_version}, and 1.13 is the oldest that serves. ${etude_torch_remedy}")
+    elseif(etude_torch_is_old)
+      set(etude_torch_fault "LibTorch in ${Torch_DIR} has the C++ ABI of before 2015. ${etude_torch_remedy}")
+    elseif(etude_torch_for_cuda)
+      etude_make_torch_targets(${etude_torch_prefix})
+      set(TORCH_INSTALL_PREFIX ${etude_torch_prefix})
+      set(TORCH_INCLUDE_DIRS ${etude_torch_prefix}/include ${etude_torch_prefix}/include/torch/csrc/api/include)
+      set(TORCH_LIBRARIES torch)
+      set(Torch_VERSION ${etude_torch_version})
+      set(Torch_FOUND TRUE)
+    else()
+      # The pip wheel's config looks for a kineto that is inside libtorch_cpu already, and warns that it is not there.
+      set(kineto_LIBRARY c10)
+      # Torch's config may take the Caffe2 of another LibTorch on this machine, so name its own.
+      set(Caffe2_DIR ${Torch_DIR}/../Caffe2)
+      find_package(Torch QUIET)  # its own message may name another LibTorch's file
+      if(NOT TARGET torch)
+        set(etude_torch_fault "LibTorch in ${Torch_DIR} can't be used: ${Torch_NOT_FOUND_MESSAGE}. ${etude_torch_remedy}")
+      endif()
+    endif()
+  endif()
 endif()
