@@ -241,6 +241,70 @@ TEST_CASE("methods are overridden statically and can call the base's") {
   CHECK(trainer.state().log_history.back().at("mine") == 5);
 }
 
+/// Evaluates as `how` says, and knows what it was asked for.
+struct Evaluates : etude::TrainerBase<Evaluates, toy::Recorder> {
+  using TrainerBase::TrainerBase;
+  std::function<etude::Metrics()> how = {};
+  int evaluations = 0, states = 0;
+
+  etude::Metrics evaluate(const etude::EvaluateOptions& options) {
+    ++evaluations;
+    return how ? how() : TrainerBase::evaluate(options);
+  }
+  void save_state() {
+    ++states;
+    TrainerBase::save_state();
+  }
+  // An overload beside what is called.
+  using TrainerBase::compute_loss;
+  etude::LossOutput compute_loss(const torch::Tensor& x) { return compute_loss(etude::make_batch(x, {})); }
+};
+
+TEST_CASE("train() evaluates as a trainer of one's own does, and finds the best model in what that gives") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  toy::save_to(folder, args, 2);
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  args.num_train_epochs = 3;
+  args.metric_for_best_model = "score";
+  args.greater_is_better = true;
+  Evaluates trainer(toy::options(args));
+  trainer.how = [&] { return etude::Metrics{{"eval_score", trainer.evaluations == 2 ? 1.0 : 0.5}}; };
+  trainer.train();
+  CHECK(trainer.evaluations == 3);
+  CHECK(trainer.state().best_metric == 1.0);
+  CHECK(trainer.state().best_global_step == 4);
+  CHECK(trainer.states == 1);
+}
+
+TEST_CASE("an evaluation of one's own that calls the base's is that of the training") {
+  auto args = toy::arguments();
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  etude::Trainer<toy::Recorder> plain(toy::options(args));
+  plain.train();
+  struct Own : etude::TrainerBase<Own, toy::Recorder> {
+    using TrainerBase::TrainerBase;
+    etude::Metrics evaluate(const etude::EvaluateOptions& options = {}) {
+      return TrainerBase::evaluate(options);
+    }
+  } own(toy::options(args));
+  own.train();
+  CHECK(own.callback<toy::Recorder>().names() == plain.callback<toy::Recorder>().names());
+  own.evaluate();
+  CHECK(own.callback<toy::Recorder>().heard.back() == "EvaluationRunEnd");
+}
+
+TEST_CASE("an evaluation of one's own that throws leaves nothing behind for the next") {
+  auto args = toy::arguments();
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  Evaluates trainer(toy::options(args));
+  trainer.how = []() -> etude::Metrics { throw std::runtime_error("no metrics today"); };
+  CHECK_THROWS_WITH(trainer.train(), "no metrics today");
+  trainer.how = nullptr;
+  CHECK(trainer.evaluate({}).contains("eval_loss"));
+  CHECK(trainer.callback<toy::Recorder>().heard.back() == "EvaluationRunEnd");
+}
+
 TEST_CASE("compute_loss as an option has the whole way from a batch to a loss") {
   auto options = toy::options(toy::arguments(), 1);
   options.loss = {};

@@ -134,12 +134,14 @@ struct Composition {
 
   using known_events =
       typename detail::concat<events, Vocabulary, typename detail::raised_by<List>::type...>::type;
-  using callbacks_list = typename detail::concat<
+  using static_callbacks = typename detail::concat<
       callbacks, detail::keep_if<DefaultFlowCallback, wants<DefaultFlowCallback>>,
       detail::keep_if<List, !detail::policy<List> && !std::same_as<List, RuntimeCallbacks>>...,
       detail::keep_if<ProgressCallback, wants<ProgressCallback>>,
-      detail::keep_if<PrinterCallback, wants<PrinterCallback>>,
-      detail::keep_if<RuntimeCallbacks, has_runtime_callbacks>>::type;
+      detail::keep_if<PrinterCallback, wants<PrinterCallback>>>::type;
+  using callbacks_list =
+      typename detail::concat<callbacks, static_callbacks,
+                              detail::keep_if<RuntimeCallbacks, has_runtime_callbacks>>::type;
 
   using handler = typename detail::handler_of<callbacks_list>::type;
   using maker = detail::handler_of<callbacks_list>;

@@ -26,13 +26,18 @@
 #include "etude/loop/train.hpp"
 #include "etude/message.hpp"
 #include "etude/metrics/report.hpp"
+#include "etude/trainer_checks.hpp"
 
 namespace etude {
+
+template <class... List>
+class Trainer;
 
 /// A trainer of one's own: derive as `struct MyTrainer : etude::TrainerBase<MyTrainer, Callbacks...>`, with
 /// `using TrainerBase::TrainerBase;`, and define any of the methods under "to override" again; they are
 /// called statically, and may call the base's. One that has an `on(const Event&)` hears that event before its
-/// callbacks do. `Trainer<Callbacks...>` is the one that overrides nothing.
+/// callbacks do. What derives from such a trainer in its turn overrides nothing, so make it final.
+/// `Trainer<Callbacks...>` is the one that overrides nothing.
 template <class Derived, class... List>
 class TrainerBase : private EventSource<Derived, typename Composition<List...>::handler> {
   static_assert(Composition<List...>::checks::passed());
@@ -49,13 +54,10 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   template <class... Given>
   explicit TrainerBase(TrainerOptions options, Given... given)
       : Source(Composition<List...>::maker::make(std::tuple<Given...>(std::move(given)...))) {
-    static_assert((detail::expect<detail::count_of<Given, List...> != 0,
-                                  mistake::callback_is_not_in_the_list_of_this_trainer<Given, Derived>>() &&
-                   ...));
-    static_assert(
-        (detail::expect<detail::count_of<Given, Given...> <= detail::count_of<Given, List...>,
-                        mistake::callback_is_given_more_often_than_it_is_listed<Given, Derived>>() &&
-         ...));
+    static_assert(detail::check_given<Derived, callbacks<List...>, Given...>());
+    if constexpr (!std::same_as<Derived, Trainer<List...>>)
+      static_assert(detail::check_trainer<Derived, TrainerBase, Composition<List...>::closed>(
+          typename Composition<List...>::known_events{}));
     core_.options = std::move(options);
     core_.trainer = &any_;
     guarded([&] {
@@ -72,32 +74,10 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
     core_.prepare_machine();
     if (core_.training) throw Error("train() was called from inside a training");
     if (!core_.options.train_dataset) throw ArgumentError("train_dataset is not set: train() needs it");
-    const struct Training {
-      bool& on;
-      explicit Training(bool& flag) : on(flag) { on = true; }
-      ~Training() { on = false; }
-    } training(core_.training);
+    const RaisedFlag training(core_.training);
     return guarded([&] {
       return core_.args.auto_find_batch_size ? train_in_memory(options)
                                              : TrainLoop<TrainerBase>(*this).run(options);
-    });
-  }
-
-  /// Evaluates on `eval_dataset`: {"eval_loss", what `compute_metrics` gives, "eval_runtime", ...}. Of
-  /// several datasets, each has its name in the keys ("eval_news_loss"), and the result has the metrics of
-  /// all.
-  Metrics evaluate(const EvaluateOptions& options = {}) {
-    const auto& datasets = options.eval_dataset.empty() ? core_.options.eval_dataset : options.eval_dataset;
-    const auto evaluate_all = [&] {
-      return EvaluationLoop<TrainerBase>::over(*this, datasets, options.metric_key_prefix,
-                                               options.ignore_keys);
-    };
-    return guarded([&] {
-      if (core_.training) return evaluate_all();
-      this->check_trackers();
-      this->template open<EvaluationRunEnd>();
-      raise(EvaluationRunBegin{core_.context()});
-      return this->leave(EvaluationRunEnd{core_.context(), evaluate_all()}).metrics;
     });
   }
 
@@ -161,19 +141,8 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
     if constexpr (detail::expect<
                       Composition<List...>::has_runtime_callbacks,
                       mistake::add_callback_needs_RuntimeCallbacks_in_the_list_of_this_trainer<Derived>>()) {
-      []<class... Static>(callbacks<Static...>) {
-        static_assert(
-            (detail::expect<
-                 (!std::same_as<Static, Callback> || detail::allows_duplicates<Callback>),
-                 mistake::callback_is_listed_twice_so_remove_one_or_set_allows_duplicates<Callback>>() &&
-             ...));
-        static_assert((detail::expect<!detail::must_follow<Static, Callback>(),
-                                      mistake::callback_must_stand_after<Static, Callback>>() &&
-                       ...));
-        []<class... Known>(events<Known...>) {
-          static_assert((detail::check_event<Known, Static..., Callback>() && ...));
-        }(typename Composition<List...>::known_events{});
-      }(without_runtime{});
+      static_assert(detail::check_added<Callback>(typename Composition<List...>::known_events{},
+                                                  typename Composition<List...>::static_callbacks{}));
       return runtime().add(typename Composition<List...>::known_events{}, std::move(callback));
     }
   }
@@ -226,10 +195,27 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   /// The facts of the run: batch sizes, steps of an epoch, ... Those of the last training; empty before it.
   const TrainerRunConfig& run_config() const { return core_.run_config; }
 
-  /// Writes `output_dir/trainer_state.json`: the state as it is now, the whole history of logs in it.
-  void save_state() { write_trainer_state(core_, this->states()); }
-
   // To override.
+
+  /// Evaluates on `eval_dataset`: {"eval_loss", what `compute_metrics` gives, "eval_runtime", ...}. Of
+  /// several datasets, each has its name in the keys ("eval_news_loss"), and the result has the metrics of
+  /// all. `train()` calls it with no options where an evaluation is due, and looks for the best model in what
+  /// it gives.
+  Metrics evaluate(const EvaluateOptions& options = {}) {
+    const auto& datasets = options.eval_dataset.empty() ? core_.options.eval_dataset : options.eval_dataset;
+    const auto evaluate_all = [&] {
+      return EvaluationLoop<TrainerBase>::over(*this, datasets, options.metric_key_prefix,
+                                               options.ignore_keys);
+    };
+    if (std::exchange(core_.evaluation_is_due, false)) return evaluate_all();
+    return guarded([&] {
+      if (core_.training) return evaluate_all();
+      this->check_trackers();
+      this->template open<EvaluationRunEnd>();
+      raise(EvaluationRunBegin{core_.context()});
+      return this->leave(EvaluationRunEnd{core_.context(), evaluate_all()}).metrics;
+    });
+  }
 
   std::unique_ptr<DataLoader> get_train_dataloader() { return core_.make_train_dataloader(); }
 
@@ -304,10 +290,16 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
     return write_checkpoint(core_, this->states(), std::move(tensors));
   }
 
+  /// Writes `output_dir/trainer_state.json`: the state as it is now, the whole history of logs in it.
+  void save_state() { write_trainer_state(core_, this->states()); }
+
  protected:
   using Source::derived;
 
  private:
+  friend Derived;
+  ~TrainerBase() = default;  // for Derived alone: write struct Mine : etude::TrainerBase<Mine, ...>
+
   template <class>
   friend class TrainLoop;
   template <class>
@@ -318,11 +310,6 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   friend class EvaluationLoop;
   template <class>
   friend class AnyTrainerOf;
-
-  template <class... All>
-  static auto strip(callbacks<All...>) ->
-      typename detail::concat<callbacks, detail::keep_if<All, !std::same_as<All, RuntimeCallbacks>>...>::type;
-  using without_runtime = decltype(strip(Callbacks{}));
 
   template <class Callback>
   Callback& find() {
@@ -367,8 +354,11 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   }
 
   bool wants_item_count() const {
-    return core_.options.loss.counts_items() || core_.options.compute_loss ||
-           !std::same_as<decltype(&Derived::compute_loss), decltype(&TrainerBase::compute_loss)>;
+    constexpr bool is_inherited =
+        requires {
+          requires std::same_as<decltype(&Derived::compute_loss), decltype(&TrainerBase::compute_loss)>;
+        };
+    return core_.options.loss.counts_items() || core_.options.compute_loss || !is_inherited;
   }
 
   /// The items that a loss of these labels is divided by, if it is divided by them.
@@ -383,13 +373,25 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
 /// Trains a model, and tells the callbacks of its type list about it:
 /// `etude::Trainer<Announce, EarlyStoppingCallback> trainer({.model = net, ...}, Announce{});`
 /// The list may hold policies too (`Raises`, `NoDefaultCallbacks`) and `RuntimeCallbacks`; see `Composition`.
+/// To override a method, derive from TrainerBase instead.
 template <class... List>
-class Trainer : public TrainerBase<Trainer<List...>, List...> {
+class Trainer final : public TrainerBase<Trainer<List...>, List...> {
  public:
   using TrainerBase<Trainer<List...>, List...>::TrainerBase;
+
+  template <class First, class... Rest>
+    requires(!std::convertible_to<First, TrainerOptions>)
+  explicit Trainer(First, Rest...) : Trainer(TrainerOptions{}) {
+    static_assert(
+        detail::expect<false,
+                       mistake::the_options_come_first_so_write_Trainer_options_callbacks<First, Trainer>>());
+  }
 };
 
 template <class... Callbacks>
 Trainer(TrainerOptions, Callbacks...) -> Trainer<Callbacks...>;
+template <class First, class... Rest>
+  requires(!std::convertible_to<First, TrainerOptions>)
+Trainer(First, Rest...) -> Trainer<>;
 
 }  // namespace etude

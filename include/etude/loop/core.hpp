@@ -27,6 +27,18 @@
 
 namespace etude {
 
+/// Sets a flag for as long as it lives.
+class RaisedFlag {
+ public:
+  explicit RaisedFlag(bool& flag) : flag_(flag) { flag_ = true; }
+  RaisedFlag(const RaisedFlag&) = delete;
+  RaisedFlag& operator=(const RaisedFlag&) = delete;
+  ~RaisedFlag() { flag_ = false; }
+
+ private:
+  bool& flag_;
+};
+
 /// What the loops work on: everything of a trainer that doesn't depend on its type.
 struct TrainerCore {
   TrainerOptions options;
@@ -45,7 +57,8 @@ struct TrainerCore {
   TrainingProgress progress;  ///< see `current_progress`
   bool training = false;
   bool trained_before = false;
-  bool updating = false;  ///< The optimizer is at work: weights and moments belong to no step.
+  bool evaluation_is_due = false;  ///< The training asks for it: errors and signals are that one's matter.
+  bool updating = false;           ///< The optimizer is at work: weights and moments belong to no step.
 
   AccumulationOf accumulation_of;       ///< empty where it is the same in all epochs
   std::int64_t accumulation_steps = 1;  ///< of the epoch under way

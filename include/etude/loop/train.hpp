@@ -249,7 +249,8 @@ class TrainLoop {
     if (checkpoints_.may_save()) evaluation_begin_ = checkpoints_.safe_point();
     core_.control.should_evaluate = false;
     const InterruptionScope evaluating(true);
-    const auto metrics = EvaluationLoop<Trainer>::over(trainer_, core_.options.eval_dataset, "eval", {});
+    const RaisedFlag due(core_.evaluation_is_due);
+    const Metrics metrics = trainer_.derived().evaluate(EvaluateOptions{});
     evaluation_begin_.reset();
     core_.progress.honouring = false;
     if (core_.lr_scheduler->needs_metric() && core_.progress.started)
@@ -286,7 +287,7 @@ class TrainLoop {
     stoppable([&] { log_summary(); });
     if (core_.args.load_best_model_at_end) stoppable([&] { checkpoints_.load_best(); });
     stoppable([&] { trainer_.template leave<TrainEnd>(); });
-    if (checkpoints_.has_news()) trainer_.save_state();
+    if (checkpoints_.has_news()) trainer_.derived().save_state();
     output.global_step = core_.state.global_step;
     output.metrics = summary_;
     output.training_loss = summary_.at("train_loss");

@@ -1,0 +1,17 @@
+// EXPECT: method_is_never_called_so_write_on_as<Mine, etude::mistake::method::train_epoch_end, void
+#include "etude/event_methods.hpp"
+
+namespace etude {
+struct EpochEnd {};
+}  // namespace etude
+
+struct Mine {
+#ifndef ETUDE_MISTAKE
+  void on(const etude::EpochEnd&) { train_epoch_end(0); }
+#endif
+  void train_epoch_end(int);
+
+ private:
+  void train_epoch_end(int, int);
+};
+static_assert(etude::detail::has_no_trainer_hooks<Mine, etude::EpochEnd>());
