@@ -156,7 +156,7 @@ if(NOT TARGET torch)
       # The pip wheel's config looks for a kineto that is inside libtorch_cpu already, and warns that it is not there.
       set(kineto_LIBRARY c10)
       # Torch's config may take the Caffe2 of another LibTorch on this machine, so name its own.
-      set(Caffe2_DIR ${Torch_DIR}/../Caffe2)
+      set(Caffe2_DIR ${Torch_DIR}/../Caffe2 CACHE PATH "The folder of Caffe2Config.cmake" FORCE)
       find_package(Torch QUIET)  # its own message may name another LibTorch's file
       if(NOT TARGET torch)
         set(etude_torch_fault "LibTorch in ${Torch_DIR} can't be used: ${Torch_NOT_FOUND_MESSAGE}. ${etude_torch_remedy}")
