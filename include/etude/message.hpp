@@ -16,24 +16,33 @@ void write_text(std::FILE* out, std::string_view text) noexcept;
 namespace detail {
 void print(std::FILE* out, fmt::string_view format, fmt::format_args parts);
 void message(const TrainingArguments& args, LogLevel level, fmt::string_view format, fmt::format_args parts);
+
+/// fmt 12.2 deprecates the conversion, which is all that fmt 9 has.
+template <class Format>
+fmt::string_view text_of(const Format& format) {
+  if constexpr (requires { format.get(); })
+    return format.get();
+  else
+    return format;
+}
 }  // namespace detail
 
 /// For callbacks: `fmt::print`, but where a progress bar is drawn on the terminal, the text stands on lines
 /// of its own above it.
 template <class... Parts>
 void print(fmt::format_string<Parts...> format, Parts&&... parts) {
-  detail::print(stdout, format, fmt::make_format_args(parts...));
+  detail::print(stdout, detail::text_of(format), fmt::make_format_args(parts...));
 }
 template <class... Parts>
 void print(std::FILE* out, fmt::format_string<Parts...> format, Parts&&... parts) {
-  detail::print(out, format, fmt::make_format_args(parts...));
+  detail::print(out, detail::text_of(format), fmt::make_format_args(parts...));
 }
 
 /// Says something to the person at the terminal, on standard error, unless `args.log_level` asks for less.
 template <class... Parts>
 void message(const TrainingArguments& args, LogLevel level, fmt::format_string<Parts...> format,
              Parts&&... parts) {
-  detail::message(args, level, format, fmt::make_format_args(parts...));
+  detail::message(args, level, detail::text_of(format), fmt::make_format_args(parts...));
 }
 
 }  // namespace etude
