@@ -19,7 +19,7 @@ void message(const TrainingArguments& args, LogLevel level, fmt::string_view for
 
 /// fmt 12.2 deprecates the conversion, which is all that fmt 9 has.
 template <class Format>
-fmt::string_view text_of(const Format& format) {
+fmt::string_view format_text(const Format& format) {
   if constexpr (requires { format.get(); })
     return format.get();
   else
@@ -31,18 +31,18 @@ fmt::string_view text_of(const Format& format) {
 /// of its own above it.
 template <class... Parts>
 void print(fmt::format_string<Parts...> format, Parts&&... parts) {
-  detail::print(stdout, detail::text_of(format), fmt::make_format_args(parts...));
+  detail::print(stdout, detail::format_text(format), fmt::make_format_args(parts...));
 }
 template <class... Parts>
 void print(std::FILE* out, fmt::format_string<Parts...> format, Parts&&... parts) {
-  detail::print(out, detail::text_of(format), fmt::make_format_args(parts...));
+  detail::print(out, detail::format_text(format), fmt::make_format_args(parts...));
 }
 
 /// Says something to the person at the terminal, on standard error, unless `args.log_level` asks for less.
 template <class... Parts>
 void message(const TrainingArguments& args, LogLevel level, fmt::format_string<Parts...> format,
              Parts&&... parts) {
-  detail::message(args, level, detail::text_of(format), fmt::make_format_args(parts...));
+  detail::message(args, level, detail::format_text(format), fmt::make_format_args(parts...));
 }
 
 }  // namespace etude
