@@ -5,13 +5,15 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <mutex>
 #include <random>
 #include <set>
 #include <thread>
 
+#include "common/child.hpp"
 #include "common/folder.hpp"
+#include "common/gate.hpp"
+#include "common/printed.hpp"
 #include "common/quick_files.hpp"
 #include "etude/checkpoint/background.hpp"
 #include "etude/checkpoint/folder.hpp"
@@ -21,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
+using toy::Gate;
 
 struct Witness {
   std::vector<std::int64_t> saved = {};  // in the order of the events
@@ -49,25 +52,6 @@ struct Run {
                                         etude::EarlyStoppingCallback{.early_stopping_patience = 5});
   }
   std::vector<std::int64_t> saved() { return trainer->callback<Witness>().saved; }
-};
-
-// Something that one thread waits for and another does. Gives up after a time, so that a test can fail.
-class Gate {
- public:
-  void open() {
-    const std::lock_guard lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-  bool wait() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, 20s, [&] { return open_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
 };
 
 bool is_of(const fs::path& path, int step) {
@@ -233,6 +217,102 @@ TEST_CASE(
     });
   }
   CHECK(done);
+}
+
+TEST_CASE("a child made by fork() has no part in its parent's job, and can have jobs of its own") {
+  Gate gate;
+  const auto job = std::make_unique<etude::BackgroundJob>();
+  job->start([&] { gate.wait(); });
+  CHECK(toy::end_of_child([]() -> int { std::exit(3); }) == "exit 3");
+  CHECK(toy::end_of_child([&] {
+          const_cast<std::unique_ptr<etude::BackgroundJob>&>(job).reset();
+          return 4;
+        }) == "exit 4");
+  CHECK(toy::end_of_child([&] {
+          if (job->has_ended()) return 1;
+          try {
+            job->wait();
+            return 2;
+          } catch (const etude::Error& error) {
+            if (std::string(error.what()).find("forked") == std::string::npos) return 3;
+          }
+          int done = 0;
+          job->start([&] { done = 5; });
+          job->wait();
+          return done;
+        }) == "exit 5");
+  gate.open();
+  job->wait();
+}
+
+TEST_CASE("exit() waits for a job, in whatever thread it is called, and keeps its status") {
+  const toy::Folder folder;
+  const auto write_late = [&] {
+    std::this_thread::sleep_for(300ms);
+    toy::write_text(folder / "late", "done");
+  };
+  CHECK(toy::end_of_child([&]() -> int {
+          auto& job = *new etude::BackgroundJob;
+          job.start(write_late);
+          std::exit(3);
+        }) == "exit 3");
+  CHECK(toy::read_text(folder / "late") == "done");
+  fs::remove(folder / "late");
+
+  std::string end;
+  const auto said = toy::printed(
+      [&] {
+        end = toy::end_of_child([&] {
+          etude::BackgroundJob writing, exiting;
+          writing.start(write_late);
+          exiting.start([] { std::exit(4); });
+          exiting.wait();
+          return 1;
+        });
+      },
+      STDERR_FILENO);
+  CHECK(end == "exit 4");
+  CHECK(said.find("exit() was called in a thread of Etude's") != said.npos);
+  CHECK(toy::read_text(folder / "late") == "done");
+}
+
+TEST_CASE(
+    "a child that a callback makes while a checkpoint is written leaves by any way, and harms nothing") {
+  struct InChild {};
+  for (const bool throws : {false, true}) {
+    CAPTURE(throws);
+    const toy::Folder folder;
+    Gate child_has_ended;
+    std::string end;
+    bool was_writing = false, is_locked = false;
+    const auto hook = [&](std::string_view operation, const fs::path& path) {
+      if (operation == "create" && is_of(path, 2)) was_writing = child_has_ended.wait();
+    };
+    auto run = std::make_unique<Run>(folder, hook, Witness{.at_step = [&](std::int64_t step) {
+                                       if (step != 3) return;
+                                       const auto child = ::fork();
+                                       if (child == 0 && throws) throw InChild();
+                                       if (child == 0) std::exit(7);
+                                       end = toy::end_of(child);
+                                       is_locked =
+                                           !etude::CheckpointStore(fs::path(std::string(folder))).lock();
+                                       child_has_ended.open();
+                                     }});
+    try {
+      run->trainer->train();
+    } catch (const InChild&) {
+      run.reset();
+      ::_exit(8);
+    }
+    CHECK(end == (throws ? "exit 8" : "exit 7"));
+    CHECK(was_writing);
+    CHECK(is_locked);
+    CHECK((run->saved() == std::vector<std::int64_t>{2, 4, 6}));
+    for (const int step : {2, 4, 6}) {
+      etude::FolderReader reader(folder / fmt::format("checkpoint-{}", step));
+      CHECK_NOTHROW(reader.verify());
+    }
+  }
 }
 
 }  // namespace

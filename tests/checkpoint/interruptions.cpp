@@ -3,12 +3,22 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
 #include <map>
+#include <memory>
 #include <random>
+#include <stdexcept>
+#include <thread>
 
+#include "common/child.hpp"
 #include "common/folder.hpp"
 #include "common/quick_files.hpp"
+#include "common/toy.hpp"
 #include "etude/checkpoint/folder.hpp"
 #include "etude/checkpoint/resume.hpp"
 #include "etude/checkpoint/resume_point.hpp"
@@ -146,6 +156,145 @@ TEST_CASE(
       REQUIRE(last.train());
       CHECK(toy::outcome(*last.trainer) == expected);
     }
+}
+
+// Examples of a line; from one of them on a worker is stuck for ever, or fails where `fails`.
+struct StuckPoints {
+  std::int64_t stuck_from = 0, fails = -1;
+  std::shared_ptr<std::atomic<int>> stuck = std::make_shared<std::atomic<int>>(0);
+
+  std::int64_t size() const { return 40; }
+  etude::Example get(std::int64_t i) {
+    if (i == fails) {
+      while (*stuck == 0) ::usleep(1000);
+      throw std::runtime_error("example");
+    }
+    if (i >= stuck_from) {
+      ++*stuck;
+      for (;;) ::pause();
+    }
+    const auto x = torch::full({1}, static_cast<double>(i) / 40);
+    return {x, 2 * x + 1};
+  }
+};
+
+// Does something at the second step, when a worker is stuck.
+struct Doing {
+  std::function<void()> at_second_step = {};
+  std::shared_ptr<std::atomic<int>> stuck = nullptr;
+
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step != 2 || !at_second_step) return;
+    while (*stuck == 0) ::usleep(1000);
+    at_second_step();
+  }
+};
+
+// Of which a worker is stuck, with two more; it would have 20 steps.
+etude::TrainerOptions stuck_options(const std::string& folder, const StuckPoints& points,
+                                    bool in_evaluation = false) {
+  auto args = toy::arguments();
+  toy::save_to(folder, args, 100);
+  args.per_device_train_batch_size = args.per_device_eval_batch_size = 2;
+  args.dataloader_num_workers = 3;
+  auto options = toy::options(args, 40, 40);
+  options.file_system = std::make_shared<toy::QuickFiles>();
+  options.train_sampler = std::make_shared<torch::data::samplers::SequentialSampler>(40);
+  if (!in_evaluation) {
+    options.train_dataset = points;
+    return options;
+  }
+  options.args.eval_strategy = etude::IntervalStrategy::steps;
+  options.args.eval_steps = 3;
+  options.eval_dataset = points;
+  return options;
+}
+
+using StuckTrainer = etude::Trainer<toy::Quiet, Doing>;
+
+// Trains until a signal, which comes when a worker is stuck; a handler of the program's returns.
+void train_until_signal(const etude::TrainerOptions& options, const StuckPoints& points, bool waits) {
+  StuckTrainer trainer(options, toy::Quiet{},
+                       Doing{waits ? nullptr : [] { ::raise(SIGTERM); }, points.stuck});
+  std::thread sending;
+  if (waits)
+    sending = std::thread([&] {
+      while (*points.stuck == 0) ::usleep(1000);
+      ::usleep(100'000);  // until the training waits, too
+      ::kill(::getpid(), SIGTERM);
+    });
+  try {
+    trainer.train();
+  } catch (...) {
+    if (waits) sending.join();
+    throw;
+  }
+}
+
+TEST_CASE("a signal while a worker is stuck: a checkpoint is written, and the process ends") {
+  struct Case {
+    bool in_evaluation, waits;
+    int step;
+  };
+  for (const Case& when : {Case{false, true, 5}, Case{false, false, 2}, Case{true, true, 3}})
+    for (const bool has_handler : {false, true}) {
+      CAPTURE(when.step);
+      CAPTURE(has_handler);
+      const toy::Folder folder;
+      const StuckPoints points{.stuck_from = 10};
+      const auto options = stuck_options(folder, points, when.in_evaluation);
+      const auto end = toy::end_of_child([&]() -> int {
+        ::signal(SIGTERM, has_handler ? [](int) {} : SIG_DFL);
+        try {
+          train_until_signal(options, points, when.waits);
+        } catch (const etude::Interrupted&) {
+          std::exit(3);
+        }
+        return 4;
+      });
+      CHECK(end == (has_handler ? "exit 3" : "signal 15"));
+      etude::FolderReader checkpoint(folder / fmt::format("checkpoint-{}", when.step));
+      CHECK_NOTHROW(checkpoint.verify());
+      CHECK(checkpoint.manifest()->reason == "interrupted");
+
+      auto healthy = toy::options(options.args, 40, 40);
+      StuckTrainer again(healthy);
+      CHECK(again.train({.resume_from_checkpoint = true}).global_step == 20);
+    }
+}
+
+TEST_CASE("train() throws Interrupted at once when the checkpoint is written, though a worker is stuck") {
+  const toy::Folder folder;
+  const StuckPoints points{.stuck_from = 10};
+  auto options = stuck_options(folder, points);
+  options.push = [&](const std::filesystem::path&) { toy::write_text(folder / "written", ""); };
+  CHECK(toy::end_of_child([&] {
+          ::signal(SIGTERM, [](int) {});
+          try {
+            train_until_signal(options, points, true);
+          } catch (const etude::Interrupted&) {
+            const auto written = std::filesystem::last_write_time(folder / "written");
+            return std::filesystem::file_time_type::clock::now() - written < std::chrono::seconds(1) ? 3 : 4;
+          }
+          return 5;
+        }) == "exit 3");
+}
+
+TEST_CASE("train() ends though a worker is stuck: by an exception, a stop, or the error of another worker") {
+  const auto end_of_training = [](const StuckPoints& points, std::function<void()> at_second_step) {
+    const toy::Folder folder;
+    return toy::end_of_child([&] {
+      StuckTrainer trainer(stuck_options(folder, points), toy::Quiet{}, Doing{at_second_step, points.stuck});
+      try {
+        return trainer.train().stop_reason == "enough" ? 3 : 4;
+      } catch (const std::runtime_error& error) {
+        return error.what() == std::string("callback") ? 5 : error.what() == std::string("example") ? 6 : 7;
+      }
+    });
+  };
+  CHECK(end_of_training({.stuck_from = 10}, [] { throw etude::StopTraining("enough"); }) == "exit 3");
+  CHECK(end_of_training({.stuck_from = 10}, [] { throw std::runtime_error("callback"); }) == "exit 5");
+  CHECK(end_of_training({.stuck_from = 10, .fails = 9}, {}) == "exit 6");
 }
 
 }  // namespace

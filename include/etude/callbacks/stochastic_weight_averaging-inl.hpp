@@ -20,6 +20,7 @@
 #include "etude/checkpoint/safetensors.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/error.hpp"
+#include "etude/interrupt.hpp"
 #include "etude/libtorch/random.hpp"
 #include "etude/linkage.hpp"
 #include "etude/message.hpp"
@@ -182,8 +183,11 @@ ETUDE_INLINE void StochasticWeightAveragingCallback::renew_statistics(const Cont
   const auto modes = e.model.eval_guard();
   e.model.train();
   auto batches = e.train_dataloader->begin_epoch(0);
-  while (const auto batch = batches.next())
-    e.trainer.compute_loss(batch->to(device, e.args.dataloader_pin_memory));
+  const auto next = [&] {
+    const InterruptionScope waiting(true);
+    return batches.next();
+  };
+  while (const auto batch = next()) e.trainer.compute_loss(batch->to(device, e.args.dataloader_pin_memory));
 }
 
 }  // namespace etude

@@ -1,70 +1,45 @@
 #pragma once
 
-#include <condition_variable>
-#include <cstdlib>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "etude/checkpoint/background.hpp"
+#include "etude/error.hpp"
 
 namespace etude {
-namespace detail {
 
-// How many run in this process.
-struct RunningJobs {
-  std::mutex mutex;
-  std::condition_variable changed;
-  int count = 0;
-
-  void begin() {
-    const std::lock_guard lock(mutex);
-    ++count;
-  }
-  void end() {
-    const std::lock_guard lock(mutex);
-    --count;
-    changed.notify_all();
-  }
-  void wait() {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return count == 0; });
-  }
-};
-
-inline RunningJobs& running_jobs() {
-  // Never destroyed: `exit` destroys statics while a thread may still be at work.
-  static RunningJobs& instance = *new RunningJobs;
-  [[maybe_unused]] static const int registered = std::atexit([] { running_jobs().wait(); });
-  return instance;
+ETUDE_INLINE BackgroundJob::~BackgroundJob() {
+  if (thread_ && !thread_.get_deleter().mark.is_in_child()) thread_->join();
 }
-
-}  // namespace detail
-
-ETUDE_INLINE BackgroundJob::~BackgroundJob() { join(); }
 
 ETUDE_INLINE void BackgroundJob::start(std::function<void()> job) {
   wait();
-  detail::running_jobs().begin();
   done_ = false;
-  try {
-    thread_ = std::thread([this, job = std::move(job)]() mutable { run(job); });
-  } catch (...) {
-    detail::running_jobs().end();
-    throw;
-  }
+  const auto work = std::make_shared<detail::OwnWork>(detail::OwnWork::job);
+  thread_ = detail::make_thread_shared<std::thread>([this, job = std::move(job), work]() mutable {
+    work->enter();
+    run(job);
+  });
 }
 
 ETUDE_INLINE bool BackgroundJob::has_ended() {
-  if (!thread_.joinable()) return false;
+  if (!thread_ || thread_.get_deleter().mark.is_in_child()) return false;
   const std::lock_guard lock(mutex_);
   return done_;
 }
 
 ETUDE_INLINE void BackgroundJob::wait() {
-  join();
+  if (const auto thread = std::exchange(thread_, nullptr)) {
+    if (thread.get_deleter().mark.is_in_child())
+      throw Error(
+          "this process was forked while its parent was writing in the background: only the parent "
+          "can wait for that; end the child with _exit, or fork before train()");
+    thread->join();
+  }
   if (auto error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
 }
 
@@ -76,16 +51,9 @@ ETUDE_INLINE void BackgroundJob::run(std::function<void()>& job) {
     error = std::current_exception();
   }
   job = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    error_ = std::move(error);
-    done_ = true;
-  }
-  detail::running_jobs().end();
-}
-
-ETUDE_INLINE void BackgroundJob::join() {
-  if (thread_.joinable()) thread_.join();
+  const std::lock_guard lock(mutex_);
+  error_ = std::move(error);
+  done_ = true;
 }
 
 }  // namespace etude

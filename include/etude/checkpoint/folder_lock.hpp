@@ -11,6 +11,7 @@
 
 #include "etude/checkpoint/descriptor.hpp"
 #include "etude/checkpoint/file_system.hpp"
+#include "etude/own_threads.hpp"
 
 namespace etude {
 namespace detail {
@@ -49,7 +50,8 @@ class FolderLock {
 };
 
 /// A lock that is a file, made for it and removed by its holder. It ends with the process, however that ends,
-/// and holds between hosts where a network file system passes the locks of files on.
+/// and holds between hosts where a network file system passes the locks of files on. A child made by fork()
+/// doesn't take it away from its parent.
 class LockFile {
  public:
   explicit LockFile(std::filesystem::path path) : path_(std::move(path)) {
@@ -65,12 +67,13 @@ class LockFile {
   LockFile(const LockFile&) = delete;
   LockFile& operator=(const LockFile&) = delete;
   ~LockFile() {
-    if (file_ && lock_state(file_, path_) == LockState::held) ::unlink(path_.c_str());
+    if (file_ && !mark_.is_in_child() && lock_state(file_, path_) == LockState::held) ::unlink(path_.c_str());
   }
 
   LockState state() const { return state_; }
 
  private:
+  ForkMark mark_;
   std::filesystem::path path_;
   Descriptor file_;
   LockState state_ = LockState::unknown;

@@ -32,7 +32,7 @@ struct BatchRequest {
 
 /// What one epoch is made of; the loader that began it and the stream that reads it hold it together.
 struct Epoch {
-  DataLoaderOptions options;
+  std::shared_ptr<const DataLoaderOptions> options;
   Dataset dataset;
   std::int64_t number = 0;
   std::int64_t position = 0;  // how many examples of the epoch lie before the next batch
@@ -52,9 +52,9 @@ struct Epoch {
   ~Epoch() { end(); }
 
   void start_workers() {
-    if (options.num_workers == 0) return;
-    const auto count = dataset.is_indexed() ? static_cast<std::size_t>(options.num_workers) : 1;
-    depth = count * static_cast<std::size_t>(options.prefetch_factor);
+    if (options->num_workers == 0) return;
+    const auto count = dataset.is_indexed() ? static_cast<std::size_t>(options->num_workers) : 1;
+    depth = count * static_cast<std::size_t>(options->prefetch_factor);
     std::vector<Dataset> datasets;
     while (datasets.size() < count) {
       if (!dataset.is_indexed()) {
@@ -79,7 +79,7 @@ struct Epoch {
   }
 
   std::optional<Batch> next() {
-    if (superseded) throw DataError(options.name + ": a newer epoch of this loader has begun");
+    if (superseded) throw DataError(options->name + ": a newer epoch of this loader has begun");
     auto batch = take();
     if (!batch) end();
     return batch;
@@ -89,8 +89,8 @@ struct Epoch {
   void skip_to(std::int64_t first_example) {
     while (position < first_example) {
       interruption_point();
-      const auto batch = fetch(options, number, dataset,
-                               {position, std::min(options.batch_size, first_example - position), {}});
+      const auto batch = fetch(*options, number, dataset,
+                               {position, std::min(options->batch_size, first_example - position), {}});
       if (!batch) return;
       position += batch->size;
     }
@@ -99,7 +99,7 @@ struct Epoch {
   std::optional<Batch> take() {
     if (!workers) {
       if (!next_request(current)) return std::nullopt;
-      return counted(current, [&] { return fetch(options, number, dataset, current); });
+      return counted(current, [&] { return fetch(*options, number, dataset, current); });
     }
     while (pending.size() < depth && order()) {
     }
@@ -124,10 +124,10 @@ struct Epoch {
       BatchRequest next;
       if (!next_request(next)) return false;
       const BatchRequest place{next.first, next.size, {}};
-      pending.push_back({workers->submit([this, next = std::move(next)](Dataset& copy) {
-                           return fetch(options, number, copy, next);
-                         }),
-                         place});
+      auto work = [options = options, number = number, next = std::move(next)](Dataset& copy) {
+        return fetch(*options, number, copy, next);
+      };
+      pending.push_back({workers->submit(std::move(work)), place});
     } catch (...) {
       next_request = [](BatchRequest&) { return false; };
       pending.push_back(
@@ -136,7 +136,7 @@ struct Epoch {
     return true;
   }
 
-  // Runs in the workers: it must not touch what the epoch changes.
+  // Runs in the workers, and may outlive the epoch there.
   static std::optional<Batch> fetch(const DataLoaderOptions& options, std::int64_t epoch, Dataset& dataset,
                                     const BatchRequest& request) {
     const auto epoch_seed = mix(mix(options.seed, 1), static_cast<std::uint64_t>(epoch));

@@ -116,7 +116,7 @@ ETUDE_INLINE BatchStream DataLoader::begin_epoch(std::int64_t number, std::int64
   if (first_example < 0)
     throw ArgumentError(fmt::format("first_example: must be at least 0, not {}", first_example));
   auto epoch = std::make_shared<detail::Epoch>();
-  epoch->options = options_;
+  epoch->options = std::make_shared<const DataLoaderOptions>(options_);
   epoch->dataset = dataset_;
   epoch->number = number;
   epoch->idle_copies = idle_copies_;

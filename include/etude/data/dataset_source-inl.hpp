@@ -7,6 +7,8 @@
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -22,7 +25,10 @@
 #include "etude/data/collate.hpp"
 #include "etude/data/dataset_source.hpp"
 #include "etude/data/example_of.hpp"
+#include "etude/error.hpp"
+#include "etude/interrupt.hpp"
 #include "etude/linkage.hpp"
+#include "etude/own_threads.hpp"
 #include "etude/reflect/type_name.hpp"
 
 namespace etude::detail {
@@ -109,6 +115,19 @@ class TensorSource final : public DatasetSource {
  private:
   Batch all_;
 };
+
+ETUDE_INLINE void Turns::begin() {
+  const int here = fork_count();
+  for (int taken = nowhere; !taken_in_.compare_exchange_strong(taken, here, std::memory_order_acquire);
+       taken = nowhere) {
+    if (taken != here)
+      throw Error(
+          "this process was forked while a thread was reading the stream dataset for its parent: the "
+          "child can't read it; end the child with _exit, or fork before train()");
+    interruption_point();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
 
 ETUDE_INLINE std::shared_ptr<DatasetSource> tensor_source(Tensors inputs, Tensors labels) {
   return std::make_shared<TensorSource>(std::move(inputs), std::move(labels));

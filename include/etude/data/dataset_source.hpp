@@ -3,6 +3,7 @@
 #include <ATen/core/Generator.h>
 #include <c10/util/ArrayRef.h>
 
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -177,6 +178,30 @@ class IndexedSource final : public OwnedSource<T> {
   }
 };
 
+/// Lets one thread at a time read a stream: a loader's thread that was left behind may be stuck in it.
+class Turns {
+ public:
+  /// A turn of this thread. Its beginning waits for that of another one, and throws `Interrupted` meanwhile
+  /// in a training that is to end; in a child made by fork(), throws Error for a turn of a thread that isn't
+  /// there.
+  class Turn {
+   public:
+    explicit Turn(Turns& turns) : turns_(turns) { turns_.begin(); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn() { turns_.taken_in_.store(nowhere, std::memory_order_release); }
+
+   private:
+    Turns& turns_;
+  };
+
+ private:
+  static constexpr int nowhere = -1;
+  void begin();
+
+  std::atomic<int> taken_in_ = nowhere;  // fork_count of the process whose thread has the turn
+};
+
 /// A dataset that is read from front to back. Once it has ended it is not asked again before `reset`.
 template <class T>
 class StreamSource final : public OwnedSource<T> {
@@ -189,11 +214,13 @@ class StreamSource final : public OwnedSource<T> {
   }
 
   void reset() override {
+    const Turns::Turn turn(turns_);
     if constexpr (requires { this->source_.reset(); }) this->source_.reset();
     ended_ = false;
   }
 
   std::optional<Batch> next(std::int64_t batch_size, const DataCollator& collator) override {
+    const Turns::Turn turn(turns_);
     if (ended_) return std::nullopt;
     auto batch = read(batch_size, collator);
     ended_ = ended_ || !batch;
@@ -233,6 +260,7 @@ class StreamSource final : public OwnedSource<T> {
   }
 
   bool ended_ = false;
+  Turns turns_;
 };
 
 }  // namespace etude::detail

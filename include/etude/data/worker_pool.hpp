@@ -2,28 +2,32 @@
 
 #include <ATen/Parallel.h>
 
-#include <atomic>
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdlib>
 #include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <stop_token>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "etude/data/dataset.hpp"
+#include "etude/error.hpp"
 #include "etude/interrupt.hpp"
+#include "etude/own_threads.hpp"
 
 namespace etude::detail {
 
-/// Threads that run jobs in the order given, each with a dataset of its own and on one core. The destructor
-/// drops the jobs that wait and joins; it takes no longer than the jobs that are running.
+/// Threads that run jobs in the order given, each with a dataset of its own and on one core. The pool's end
+/// drops the jobs that wait, and waits `patience_with_threads` for those that run. A thread that is stuck
+/// then is left behind: it owns its dataset and its job, and ends with them if that ever returns.
 class WorkerPool {
  public:
   using Work = std::function<std::optional<Batch>(Dataset&)>;
@@ -33,53 +37,84 @@ class WorkerPool {
     bool ready = false;
   };
 
-  explicit WorkerPool(std::vector<Dataset> datasets) : datasets_(std::move(datasets)) {
+  explicit WorkerPool(std::vector<Dataset> datasets) {
     const int threads = at::get_num_threads();
-    for (auto& dataset : datasets_) {
-      threads_.emplace_back([this, &dataset](const std::stop_token& stop) {
-        // LibTorch gives a thread the general number at its first use, so let it do that before.
-        at::get_num_threads();
-        at::set_num_threads(1);
-        started_.fetch_add(1);
-        started_.notify_one();
-        run(dataset, stop);
-      });
+    // In a child made by fork(), LibTorch makes its thread pool anew at the next use, and crashes where two
+    // threads come at once.
+    at::set_num_threads(threads);
+    for (auto& dataset : datasets) shared_->workers.push_back({std::move(dataset)});
+    try {
+      for (std::size_t i = 0; i < shared_->workers.size(); ++i)
+        threads_->emplace_back([shared = shared_, i]() mutable {
+          // LibTorch gives a thread the general number at its first use, so let it do that before.
+          at::get_num_threads();
+          at::set_num_threads(1);
+          shared->run(shared->workers[i]);
+          const OwnWork freeing(OwnWork::load);
+          shared.reset();
+        });
+    } catch (...) {
+      stop();
+      throw;
     }
-    for (std::size_t n; (n = started_.load()) < threads_.size();) started_.wait(n);
+    std::unique_lock lock(shared_->mutex);
+    shared_->changed.wait(lock, [&] { return shared_->started == threads_->size(); });
     // Said in any thread, set_num_threads also decides what later threads start with, and in old LibTorch
     // MKL's threads for all of them. So say again what this thread has.
     at::set_num_threads(threads);
   }
-
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
   ~WorkerPool() { stop(); }
 
-  /// Has `work` done by the next thread that is free.
+  /// Has `work` done by the next thread that is free. It may outlive the pool, and must own what it uses.
   std::shared_ptr<Result> submit(Work work) {
+    require_threads();
     auto result = std::make_shared<Result>();
     {
-      const std::lock_guard lock(mutex_);
-      jobs_.push_back({std::move(work), result});
+      const std::lock_guard lock(shared_->mutex);
+      shared_->jobs.push_back({std::move(work), result});
     }
-    wake_.notify_one();
+    shared_->wake.notify_one();
     return result;
   }
 
   /// Waits for a result and takes it; throws what its work has thrown, and `Interrupted` in a training that
   /// is to end.
   std::optional<Batch> take(Result& result) {
-    std::unique_lock lock(mutex_);
+    require_threads();
+    std::unique_lock lock(shared_->mutex);
     // A signal's handler may not notify.
-    while (!done_.wait_for(lock, std::chrono::milliseconds(50), [&] { return result.ready; }))
+    while (!shared_->changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return result.ready; }))
       interruption_point();
     if (result.error) std::rethrow_exception(std::exchange(result.error, nullptr));
     return std::move(result.batch);
   }
 
-  /// Ends the threads and hands the datasets back.
+  /// Ends the threads and hands the datasets back, but those of threads that are left behind.
   std::vector<Dataset> stop() {
-    for (auto& thread : threads_) thread.request_stop();
-    threads_.clear();
-    return std::exchange(datasets_, {});
+    std::vector<Dataset> datasets;
+    if (mark_.is_in_child()) return datasets;
+    std::deque<Job> dropped;
+    std::unique_lock lock(shared_->mutex);
+    shared_->stops = true;
+    dropped.swap(shared_->jobs);
+    shared_->wake.notify_all();
+    const auto ours = std::span(shared_->workers).first(threads_->size());
+    shared_->changed.wait_for(lock, patience_with_threads,
+                              [&] { return std::ranges::all_of(ours, &Worker::has_ended); });
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+      if (!ours[i].has_ended) {
+        (*threads_)[i].detach();
+        continue;
+      }
+      datasets.push_back(std::move(ours[i].dataset));
+      lock.unlock();
+      (*threads_)[i].join();
+      lock.lock();
+    }
+    threads_->clear();
+    return datasets;
   }
 
  private:
@@ -87,35 +122,70 @@ class WorkerPool {
     Work work;
     std::shared_ptr<Result> result;
   };
+  struct Worker {
+    Dataset dataset;
+    bool has_ended = false;
+  };
 
-  void run(Dataset& dataset, const std::stop_token& stop) {
-    std::unique_lock lock(mutex_);
-    while (wake_.wait(lock, stop, [&] { return !jobs_.empty(); }) && !stop.stop_requested()) {
-      auto [work, result] = std::move(jobs_.front());
-      jobs_.pop_front();
-      lock.unlock();
+  // What the threads hold together with the pool.
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable wake, changed;
+    std::deque<Job> jobs;
+    std::vector<Worker> workers;
+    std::size_t started = 0;
+    bool stops = false;
+
+    void run(Worker& worker) {
+      std::unique_lock lock(mutex);
+      ++started;
+      changed.notify_one();
+      for (;;) {
+        wake.wait(lock, [&] { return stops || !jobs.empty(); });
+        if (stops) break;
+        auto job = std::move(jobs.front());
+        jobs.pop_front();
+        lock.unlock();
+        {
+          const OwnWork fetching(OwnWork::load);
+          fetch(std::exchange(job, {}), worker.dataset);
+        }
+        lock.lock();
+      }
+      worker.has_ended = true;
+      changed.notify_one();
+    }
+
+    void fetch(Job job, Dataset& dataset) {
+      const ForkMark mark;
       std::optional<Batch> batch;
       std::exception_ptr error;
       try {
-        batch = work(dataset);
+        batch = job.work(dataset);
       } catch (...) {
         error = std::current_exception();
       }
-      lock.lock();
-      result->batch = std::move(batch);
-      result->error = std::move(error);
-      result->ready = true;
-      done_.notify_one();
+      if (mark.is_in_child())
+        end_process("a child made by fork() in a dataset or a collator must not return from it",
+                    EXIT_FAILURE);
+      const std::lock_guard lock(mutex);
+      job.result->batch = std::move(batch);
+      job.result->error = std::move(error);
+      job.result->ready = true;
+      changed.notify_one();
     }
+  };
+
+  void require_threads() const {
+    if (mark_.is_in_child())
+      throw Error(
+          "this process was forked while threads were fetching data for its parent: it has none of "
+          "them; end the child with _exit, or fork before train()");
   }
 
-  std::vector<Dataset> datasets_;
-  std::mutex mutex_;
-  std::condition_variable_any wake_;
-  std::condition_variable done_;
-  std::deque<Job> jobs_;
-  std::atomic<std::size_t> started_ = 0;
-  std::vector<std::jthread> threads_;  // last, so that they end before what they use
+  ForkMark mark_;
+  std::shared_ptr<Shared> shared_{new Shared, DeleteUnlessForked()};
+  ThreadShared<std::vector<std::thread>> threads_ = make_thread_shared<std::vector<std::thread>>();
 };
 
 }  // namespace etude::detail

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <thread>
+
+namespace toy {
+
+/// How a child process ended: "exit 0", "signal 15", or "never" where it took longer than a minute and was
+/// killed.
+inline std::string end_of(pid_t child) {
+  int status = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (::waitpid(child, &status, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() > end) {
+      ::kill(child, SIGKILL);
+      ::waitpid(child, &status, 0);
+      return "never";
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status))
+                             : "exit " + std::to_string(WEXITSTATUS(status));
+}
+
+/// Runs `body` in a child process, which ends with `_exit` of what it returns, and says how that ended.
+template <class Body>
+std::string end_of_child(Body body) {
+  std::fflush(nullptr);
+  const auto child = ::fork();
+  if (child != 0) return end_of(child);
+  try {
+    ::_exit(body());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "a child process threw: %s\n", error.what());
+    ::_exit(97);
+  }
+}
+
+}  // namespace toy
