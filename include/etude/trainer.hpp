@@ -71,6 +71,7 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   /// Trains the model on `train_dataset` as the arguments say. A second call goes on with the weights and the
   /// optimizer as they are (with `model_init`, from the beginning).
   TrainOutput train(const TrainOptions& options = {}) {
+    const Calls::Scope call(core_.calls, Calls::train);
     core_.prepare_machine();
     if (core_.training) throw Error("train() was called from inside a training");
     if (!core_.options.train_dataset) throw ArgumentError("train_dataset is not set: train() needs it");
@@ -83,6 +84,7 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
 
   /// The model's outputs for every example of `dataset`, in order, with metrics where it has labels.
   PredictionOutput predict(const Dataset& dataset, const PredictOptions& options = {}) {
+    const Calls::Scope call(core_.calls, Calls::predict);
     return guarded([&] {
       if (!core_.training) this->check_trackers();
       Metrics told;
@@ -202,6 +204,7 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   /// all. `train()` calls it with no options where an evaluation is due, and looks for the best model in what
   /// it gives.
   Metrics evaluate(const EvaluateOptions& options = {}) {
+    const Calls::Scope call(core_.calls, Calls::evaluate);
     const auto& datasets = options.eval_dataset.empty() ? core_.options.eval_dataset : options.eval_dataset;
     const auto evaluate_all = [&] {
       return EvaluationLoop<TrainerBase>::over(*this, datasets, options.metric_key_prefix,
@@ -273,25 +276,32 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   /// Adds `epoch` and what callbacks have logged to `logs`, keeps them in `state.log_history` and raises
   /// `Log`.
   void log(Metrics& logs) {
+    const Calls::Scope call(core_.calls, Calls::log);
     core_.pending_logs.take_into(logs);
     if (core_.args.include_num_input_tokens_seen != InputTokens::no)
       logs["num_input_tokens_seen"] = static_cast<double>(core_.state.num_input_tokens_seen);
     logs["epoch"] = core_.state.epoch;
+    logs.drop_signs_of_nan();
     const auto line = core_.state.log_history.size();  // A handler may log in its turn.
     core_.add_log_line(logs);
     logs = raise(Log{core_.context(), std::move(logs)}).logs;
+    logs.drop_signs_of_nan();
     core_.set_log_line(line, logs);
   }
 
   /// Writes `output_dir/checkpoint-STEP`, whole or not at all, and returns its path.
   /// With `save_async` it is being written still when this returns.
   std::filesystem::path save_checkpoint() {
+    const Calls::Scope call(core_.calls, Calls::save_checkpoint);
     auto tensors = raise(SaveBegin{core_.context()}).tensors;
     return write_checkpoint(core_, this->states(), std::move(tensors));
   }
 
   /// Writes `output_dir/trainer_state.json`: the state as it is now, the whole history of logs in it.
-  void save_state() { write_trainer_state(core_, this->states()); }
+  void save_state() {
+    const Calls::Scope call(core_.calls, Calls::save_state);
+    write_trainer_state(core_, this->states());
+  }
 
  protected:
   using Source::derived;

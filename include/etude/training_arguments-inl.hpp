@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,8 +16,10 @@
 
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
+#include "etude/reflect/json.hpp"
 #include "etude/reflect/key_values.hpp"
 #include "etude/reflect/nearest.hpp"
+#include "etude/reflect/utf8.hpp"
 #include "etude/trackers.hpp"
 #include "etude/training_arguments.hpp"
 
@@ -190,6 +193,15 @@ inline void check_data(const TrainingArguments& args, FaultList& found) {
                 "label_names is empty: must name at least one label, or be unset");
 }
 
+/// No checkpoint could be written with them.
+inline void check_texts(const TrainingArguments& args, FaultList& found) {
+  const auto values = to_json_value(args);
+  for (const auto& [name, value] : values.items()) {
+    nlohmann::json mended = value;
+    if (const auto bad = mend_utf8(mended)) found.require(false, name, *bad, "UTF-8");
+  }
+}
+
 }  // namespace detail
 
 ETUDE_INLINE std::vector<std::string> faults(const TrainingArguments& args) {
@@ -201,6 +213,7 @@ ETUDE_INLINE std::vector<std::string> faults(const TrainingArguments& args) {
   detail::check_checkpoints(args, found);
   detail::check_trackers(args, found);
   detail::check_data(args, found);
+  detail::check_texts(args, found);
   return std::move(found).lines();
 }
 

@@ -19,6 +19,7 @@
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
 #include "etude/message.hpp"
+#include "etude/metrics/metrics.hpp"
 
 namespace etude::detail {
 
@@ -71,7 +72,7 @@ ETUDE_INLINE std::string csv_field(std::string_view text) {
   return quoted + '"';
 }
 
-ETUDE_INLINE std::string csv_number(double value) { return fmt::format("{}", value); }
+ETUDE_INLINE std::string csv_number(double value) { return fmt::format("{}", without_sign_of_nan(value)); }
 
 ETUDE_INLINE std::vector<std::string> csv_records(std::string_view text) {
   std::vector<std::string> records;

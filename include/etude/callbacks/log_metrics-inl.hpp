@@ -33,7 +33,8 @@ ETUDE_INLINE void NewMetrics::skip(const RunHistory& history) {
 ETUDE_INLINE void detail::print_metrics(const Context& e, const Metrics& metrics) {
   if (!e.state.is_local_process_zero) return;
   std::string text;
-  for (const auto& [name, value] : metrics) text += fmt::format("\n{}: {}\n", name, value);
+  for (const auto& [name, value] : metrics)
+    text += fmt::format("\n{}: {}\n", name, without_sign_of_nan(value));
   write_text(stdout, text);
 }
 

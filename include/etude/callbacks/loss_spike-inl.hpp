@@ -17,6 +17,7 @@
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
 #include "etude/message.hpp"
+#include "etude/metrics/metrics.hpp"
 #include "etude/optim/optimizer.hpp"
 
 namespace etude {
@@ -148,7 +149,8 @@ ETUDE_INLINE void LossSpikeCallback::look(const Context& e) {
 
 ETUDE_INLINE void LossSpikeCallback::answer(const Context& e, double loss) {
   e.log("loss_spikes", static_cast<double>(spikes.size()));
-  const auto what = fmt::format("the loss of step {} is {:.4g}, a spike{}", spikes.back(), loss,
+  const auto what = fmt::format("the loss of step {} is {:.4g}, a spike{}", spikes.back(),
+                                detail::without_sign_of_nan(loss),
                                 losses.empty() ? "" : fmt::format(" above {:.4g}", detail::median(losses)));
   if (action == LossSpikeAction::warn) {
     message(e.args, LogLevel::warning, "{}", what);

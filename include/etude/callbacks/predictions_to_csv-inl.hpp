@@ -19,6 +19,7 @@
 #include "etude/callbacks/predictions_to_csv.hpp"
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
+#include "etude/metrics/metrics.hpp"
 
 namespace etude {
 
@@ -60,9 +61,9 @@ class CsvColumns {
         if (kinds_[i] == Kind::whole)
           fmt::format_to(std::back_inserter(out), "{},", table.data_ptr<std::int64_t>()[k]);
         else if (kinds_[i] == Kind::exact)
-          fmt::format_to(std::back_inserter(out), "{},", table.data_ptr<double>()[k]);
+          fmt::format_to(std::back_inserter(out), "{},", without_sign_of_nan(table.data_ptr<double>()[k]));
         else
-          fmt::format_to(std::back_inserter(out), "{},", table.data_ptr<float>()[k]);
+          fmt::format_to(std::back_inserter(out), "{},", without_sign_of_nan(table.data_ptr<float>()[k]));
       }
     }
   }

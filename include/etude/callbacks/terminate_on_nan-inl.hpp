@@ -3,23 +3,15 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <limits>
 
 #include "etude/callbacks/terminate_on_nan.hpp"
 #include "etude/error.hpp"
 #include "etude/events.hpp"
 #include "etude/linkage.hpp"
+#include "etude/metrics/metrics.hpp"
 #include "etude/stop_training.hpp"
 
 namespace etude {
-namespace detail {
-
-/// Without the sign of a NaN, which tells nothing.
-inline double as_printed(double value) {
-  return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
-}
-
-}  // namespace detail
 
 ETUDE_INLINE void TerminateOnNaNCallback::on(const StepEnd&) const {
   if (expected)
@@ -37,13 +29,13 @@ ETUDE_INLINE void TerminateOnNaNCallback::check(const Context& e, double value) 
   if (std::isfinite(value)) return;
   triggered = true;
   throw StopTraining(fmt::format("the loss of a batch of step {} is {}", e.state.global_step + 1,
-                                 detail::as_printed(value)));
+                                 detail::without_sign_of_nan(value)));
 }
 
 ETUDE_INLINE void TerminateOnNaNCallback::check_evaluation(double value) {
   if (std::isfinite(value)) return;
   triggered = true;
-  throw StopTraining(fmt::format("{}_loss is {}", evaluations.back(), detail::as_printed(value)));
+  throw StopTraining(fmt::format("{}_loss is {}", evaluations.back(), detail::without_sign_of_nan(value)));
 }
 
 }  // namespace etude

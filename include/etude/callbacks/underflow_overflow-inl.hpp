@@ -25,6 +25,7 @@
 #include "etude/libtorch/record_function.hpp"
 #include "etude/linkage.hpp"
 #include "etude/message.hpp"
+#include "etude/metrics/metrics.hpp"
 #include "etude/model.hpp"
 
 namespace etude {
@@ -55,7 +56,8 @@ struct Magnitudes {
     has_floats = true;
     has_nan = has_nan || std::isnan(found->second);
     has_inf = has_inf || std::isinf(found->second);
-    text += fmt::format("{:>10.2e} {:>10.2e}  {} {}\n", found->first, found->second, name, describe(tensor));
+    text += fmt::format("{:>10.2e} {:>10.2e}  {} {}\n", without_sign_of_nan(found->first),
+                        without_sign_of_nan(found->second), name, describe(tensor));
   }
 
   void add(const c10::IValue& value, const std::string& name) {

@@ -30,6 +30,7 @@
 #include "etude/loop/core.hpp"
 #include "etude/message.hpp"
 #include "etude/reflect/json.hpp"
+#include "etude/reflect/utf8.hpp"
 
 namespace etude {
 
@@ -55,10 +56,16 @@ ETUDE_INLINE Manifest CheckpointContents::facts() const {
 
 namespace detail {
 
-ETUDE_INLINE nlohmann::json stateful_callbacks(const std::vector<CallbackState>& callbacks,
-                                               const TrainerControl& control) {
+ETUDE_INLINE nlohmann::json stateful_callbacks(const TrainerCore& core,
+                                               const std::vector<CallbackState>& callbacks) {
   nlohmann::json states = save_states(callbacks);
-  states["TrainerControl"] = {{"args", to_json_value(control)}, {"attributes", nlohmann::json::object()}};
+  for (auto& [name, state] : states.items())
+    if (const auto bad = mend_utf8(state))
+      message(core.args, LogLevel::warning,
+              "the state of {} has {}, which isn't UTF-8: in the checkpoint those bytes are replaced", name,
+              *bad);
+  states["TrainerControl"] = {{"args", to_json_value(core.control)},
+                              {"attributes", nlohmann::json::object()}};
   return states;
 }
 
@@ -140,7 +147,7 @@ ETUDE_INLINE CheckpointContents checkpoint_contents(TrainerCore& core,
     }
     contents.texts["training_progress.json"] = to_json_text(core.current_progress());
   }
-  core.state.stateful_callbacks = detail::stateful_callbacks(callbacks, core.control);
+  core.state.stateful_callbacks = detail::stateful_callbacks(core, callbacks);
   contents.texts["training_args.json"] = to_json_text(core.options.args);
   contents.texts["trainer_state.json"] = core.state_text.of(core.state);
   return contents;
@@ -194,7 +201,7 @@ ETUDE_INLINE std::filesystem::path write_checkpoint(TrainerCore& core,
 ETUDE_INLINE void write_trainer_state(TrainerCore& core, const std::vector<CallbackState>& callbacks) {
   auto& files = core.checkpoint_store().files();
   files.create_directories(core.args.output_dir);
-  core.state.stateful_callbacks = detail::stateful_callbacks(callbacks, core.control);
+  core.state.stateful_callbacks = detail::stateful_callbacks(core, callbacks);
   write_file(files, std::filesystem::path(core.args.output_dir) / "trainer_state.json",
              core.state_text.of(core.state));
 }

@@ -21,6 +21,7 @@
 #include "etude/checkpoint/entry_name.hpp"
 #include "etude/error.hpp"
 #include "etude/reflect/json_parser.hpp"
+#include "etude/reflect/utf8.hpp"
 
 /// The header of a safetensors file, by which its bytes are told apart.
 namespace etude {
@@ -309,6 +310,8 @@ inline std::string safetensors_header_bytes(std::span<const SafeTensorsEntry> te
     if (!names.insert(entry.name).second)
       throw detail::safetensors_fault("tensor '{}': the name is there twice, or reserved",
                                       detail::printable(entry.name));
+    if (!is_utf8(entry.name))
+      throw detail::safetensors_fault("tensor {}: the name must be UTF-8", quoted_utf8(entry.name));
     // Not by key, which would look through all that are there.
     header.get_ref<nlohmann::ordered_json::object_t&>().emplace_back(
         entry.name, nlohmann::ordered_json{{"dtype", entry.dtype->name},
@@ -319,7 +322,7 @@ inline std::string safetensors_header_bytes(std::span<const SafeTensorsEntry> te
   try {
     text = header.dump();
   } catch (const nlohmann::json::exception& error) {
-    throw detail::safetensors_fault("a name or the metadata isn't UTF-8: {}", error.what());
+    throw detail::safetensors_fault("the metadata isn't UTF-8: {}", error.what());
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const std::uint64_t length = text.size();

@@ -17,6 +17,7 @@
 #include "etude/checkpoint/pickle_document.hpp"
 #include "etude/checkpoint/torch_names.hpp"
 #include "etude/error.hpp"
+#include "etude/reflect/utf8.hpp"
 
 namespace etude {
 

@@ -25,6 +25,7 @@
 #include "etude/libtorch/memory.hpp"
 #include "etude/libtorch/random.hpp"
 #include "etude/linkage.hpp"
+#include "etude/loop/calls.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/options.hpp"
 #include "etude/loop/progress.hpp"
@@ -36,6 +37,7 @@
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/torch_optimizer.hpp"
+#include "etude/reflect/utf8.hpp"
 #include "etude/trainer_options.hpp"
 
 namespace etude {
@@ -112,7 +114,7 @@ ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {
   now.grad_norm = grad_norm.defined() ? std::optional(grad_norm.item<double>()) : std::nullopt;
   now.learning_rate = learning_rate;
   now.control = control;
-  now.stop_reason = control.stop_reason;
+  now.stop_reason = mended_utf8(control.stop_reason);
   return now;
 }
 
@@ -159,6 +161,7 @@ ETUDE_INLINE std::vector<double> TrainerCore::learning_rates() const {
 }
 
 ETUDE_INLINE void TrainerCore::save_model(const std::filesystem::path& directory) const {
+  const Calls::Scope call(calls, Calls::save_model);
   save_model_files(directory, model.state_dict(), default_max_shard_size, options.files());
   if (options.processing_class) options.processing_class.save(directory);
 }

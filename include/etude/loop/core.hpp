@@ -16,6 +16,7 @@
 #include "etude/checkpoint/trainer_state_text.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/events.hpp"
+#include "etude/loop/calls.hpp"
 #include "etude/loop/plan.hpp"
 #include "etude/loop/progress.hpp"
 #include "etude/metrics/pending_logs.hpp"
@@ -55,6 +56,7 @@ struct TrainerCore {
   PendingLogs pending_logs;
   TrainerRunConfig run_config;
   TrainingProgress progress;  ///< see `current_progress`
+  mutable Calls calls;
   bool training = false;
   bool trained_before = false;
   bool evaluation_is_due = false;  ///< The training asks for it: errors and signals are that one's matter.

@@ -53,7 +53,8 @@ ETUDE_INLINE EvaluationResult EvaluationTally::take(const std::string& prefix) {
       computed_ = core_.options.compute_metrics(result.prediction);
   }
   for (const auto& [name, value] : computed_)
-    result.metrics[name.starts_with(prefix + "_") ? name : prefix + "_" + name] = value;
+    result.metrics[name.starts_with(prefix + "_") ? name : prefix + "_" + name] =
+        detail::without_sign_of_nan(value);
   return result;
 }
 

@@ -96,7 +96,9 @@ class EvaluationLoop {
       : trainer_(trainer),
         core_(trainer.core_),
         prefix_(std::move(prefix)),
-        ignore_keys_(std::move(ignore_keys)) {}
+        ignore_keys_(std::move(ignore_keys)) {
+    detail::check_metric_name(prefix_);
+  }
 
   /// Evaluates on each of the datasets, logs its metrics, and returns those of all.
   static Metrics over(Trainer& trainer, const EvalDatasets& datasets, const std::string& prefix,

@@ -9,6 +9,7 @@
 #include "etude/linkage.hpp"
 #include "etude/loop/event_source.hpp"
 #include "etude/message.hpp"
+#include "etude/reflect/utf8.hpp"
 
 namespace etude {
 
@@ -16,7 +17,7 @@ ETUDE_INLINE std::string what_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& e) {
-    return e.what();
+    return mended_utf8(e.what());
   } catch (...) {
     return "an exception that is no std::exception";
   }

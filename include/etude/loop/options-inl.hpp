@@ -18,6 +18,7 @@
 #include "etude/linkage.hpp"
 #include "etude/loop/options.hpp"
 #include "etude/message.hpp"
+#include "etude/reflect/utf8.hpp"
 #include "etude/trainer_options.hpp"
 #include "etude/training_arguments.hpp"
 
@@ -81,6 +82,9 @@ ETUDE_INLINE void check_options(const TrainerOptions& options) {
   if (args.eval_strategy != IntervalStrategy::no && options.eval_dataset.empty())
     found.push_back(
         fmt::format("eval_strategy is {}: must be no without an eval_dataset", args.eval_strategy));
+  for (const auto& [name, dataset] : options.eval_dataset)
+    if (!is_utf8(name))
+      found.push_back(fmt::format("eval_dataset has the name {}: must be UTF-8", quoted_utf8(name)));
   if (args.batch_eval_metrics && options.compute_metrics && !options.compute_metrics.takes_compute_result())
     found.push_back(
         "batch_eval_metrics is true: compute_metrics must take a second argument, bool compute_result");

@@ -15,8 +15,14 @@
 #include "etude/linkage.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/reflect/nearest.hpp"
+#include "etude/reflect/utf8.hpp"
 
 namespace etude {
+
+ETUDE_INLINE void detail::check_metric_name(std::string_view name) {
+  if (!is_utf8(name))
+    throw ArgumentError(fmt::format("the name of a metric is {}: must be UTF-8", quoted_utf8(name)));
+}
 
 ETUDE_INLINE Metrics::Metrics(std::initializer_list<value_type> entries) {
   for (const auto& [name, value] : entries) (*this)[name] = value;
@@ -41,6 +47,10 @@ ETUDE_INLINE bool Metrics::erase(std::string_view name) {
 
 ETUDE_INLINE void Metrics::update(const Metrics& other) {
   for (const auto& [name, value] : other) (*this)[name] = value;
+}
+
+ETUDE_INLINE void Metrics::drop_signs_of_nan() {
+  for (auto& [name, value] : entries_) value = detail::without_sign_of_nan(value);
 }
 
 ETUDE_INLINE std::string Metrics::missing(std::string_view name) const {

@@ -21,6 +21,8 @@ constexpr T without_sign_of_nan(T value) {
   return value == value ? value : std::numeric_limits<T>::quiet_NaN();
 }
 
+void check_metric_name(std::string_view name);
+
 }  // namespace detail
 
 /// Named numbers in the order in which they were first given: what is logged, and what an evaluation returns.
@@ -38,9 +40,11 @@ class Metrics {
   /// `{{"loss", 0.5}, {"epoch", 1}}`; of two with one name the later counts.
   Metrics(std::initializer_list<value_type> entries);
 
-  /// The value of `name`, added as 0 at the end where it is new.
+  /// The value of `name`, added as 0 at the end where it is new. Throws ArgumentError for a new name that
+  /// isn't UTF-8, with which no checkpoint could be written.
   double& operator[](std::string_view name) {
     if (auto* entry = entry_of(name)) return entry->second;
+    detail::check_metric_name(name);
     return entries_.emplace_back(name, 0.0).second;
   }
 
@@ -62,6 +66,9 @@ class Metrics {
   void clear() { entries_.clear(); }
   std::size_t size() const { return entries_.size(); }
   bool empty() const { return entries_.empty(); }
+  /// Takes the sign away from every NaN.
+  void drop_signs_of_nan();
+
   const_iterator begin() const { return entries_.begin(); }
   const_iterator end() const { return entries_.end(); }
 

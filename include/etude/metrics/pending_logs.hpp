@@ -25,6 +25,7 @@ class PendingLogs {
   void add(std::string_view name, const Value& value) {
     for (auto& [known, mean] : means_)
       if (known == name) return mean.add(value);
+    detail::check_metric_name(name);
     means_.emplace_back(std::string(name), RunningMean()).second.add(value);
   }
 

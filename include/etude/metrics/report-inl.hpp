@@ -23,7 +23,7 @@ namespace etude {
 namespace detail {
 
 inline std::string metric_text(std::string_view name, double value) {
-  if (!std::isfinite(value)) return fmt::format("{}", value);
+  if (!std::isfinite(value)) return fmt::format("{}", without_sign_of_nan(value));
   if (name.find("_mem_") != std::string_view::npos)
     return fmt::format("{:.0f}MB", std::floor(value / (1 << 20)));
   if (name.ends_with("_runtime") && value < 1e12) {

@@ -12,6 +12,7 @@
 
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
+#include "etude/metrics/metrics.hpp"
 #include "etude/metrics/run_history.hpp"
 #include "etude/reflect/json.hpp"
 
@@ -34,7 +35,10 @@ ETUDE_INLINE double InMemoryRunHistory::get_latest_metric(std::string_view name)
 ETUDE_INLINE void InMemoryRunHistory::update_metric(std::string_view name, double value) {
   auto full_name = kept_.prefix + std::string(name);
   const auto i = index_of(full_name);
-  if (i == kept_.metrics.size()) kept_.metrics.push_back({std::move(full_name), {}});
+  if (i == kept_.metrics.size()) {
+    detail::check_metric_name(full_name);
+    kept_.metrics.push_back({std::move(full_name), {}});
+  }
   kept_.metrics[i].values.push_back(value);
 }
 

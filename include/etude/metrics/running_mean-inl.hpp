@@ -11,6 +11,7 @@
 
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
+#include "etude/metrics/metrics.hpp"
 #include "etude/metrics/running_mean.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -41,7 +42,7 @@ ETUDE_INLINE double RunningMean::weight() {
 
 ETUDE_INLINE double RunningMean::mean() {
   read();
-  return sum_ / weight_;
+  return detail::without_sign_of_nan(sum_ / weight_);
 }
 
 ETUDE_INLINE std::int64_t RunningMean::filtered() {

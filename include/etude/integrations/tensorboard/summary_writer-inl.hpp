@@ -12,20 +12,15 @@
 #include "etude/integrations/tensorboard/histogram.hpp"
 #include "etude/integrations/tensorboard/summary_writer.hpp"
 #include "etude/linkage.hpp"
+#include "etude/reflect/utf8.hpp"
 
 namespace etude {
 namespace detail::tensorboard {
 
 using Message = protozero::pbf_writer;
 
-/// The text, with what isn't UTF-8 replaced: a record with such a text ends its file for every reader.
-inline std::string utf8(std::string_view text) {
-  if (std::ranges::all_of(text, [](char c) { return static_cast<signed char>(c) >= 0; }))
-    return std::string(text);
-  using nlohmann::ordered_json;
-  return ordered_json::parse(ordered_json(text).dump(-1, ' ', false, ordered_json::error_handler_t::replace))
-      .get<std::string>();
-}
+/// A record with a text that isn't UTF-8 ends its file for every reader.
+inline std::string utf8(std::string_view text) { return mended_utf8(text); }
 
 inline void put_metadata(Message& value, std::string_view plugin, std::string_view content) {
   Message metadata(value, 9), data(metadata, 1);

@@ -10,6 +10,7 @@
 #include "etude/integrations/wandb/records.hpp"
 #include "etude/linkage.hpp"
 #include "etude/reflect/json.hpp"
+#include "etude/reflect/utf8.hpp"
 
 namespace etude::detail {
 namespace wandb_proto {
@@ -71,12 +72,7 @@ ETUDE_INLINE std::string wandb_json(nlohmann::ordered_json value) {
   return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-ETUDE_INLINE std::string wandb_text(std::string_view text) {
-  const auto is_ascii = [](char letter) { return static_cast<unsigned char>(letter) < 0x80; };
-  if (std::all_of(text.begin(), text.end(), is_ascii)) return std::string(text);
-  const auto quoted = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  return nlohmann::json::parse(quoted).get<std::string>();
-}
+ETUDE_INLINE std::string wandb_text(std::string_view text) { return mended_utf8(text); }
 
 ETUDE_INLINE std::string wandb_header_message() {
   return wandb_proto::message_of([](auto& header) {

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <string_view>
+#include <thread>
+
+#include "etude/linkage.hpp"
+
+namespace etude {
+
+/// The methods of a trainer that are called now: all by one thread, and each not too often from inside
+/// itself, as by a callback that evaluates whenever an evaluation begins.
+class Calls {
+ public:
+  enum Method { train, evaluate, predict, log, save_checkpoint, save_state, save_model };
+
+  /// One call, from its beginning to its end. Throws Error where it is refused.
+  class Scope {
+   public:
+    Scope(Calls& calls, Method method);
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope();
+
+   private:
+    Calls& calls_;
+    Method method_;
+    bool is_first_;
+  };
+
+ private:
+  static constexpr int deepest = 8;
+
+  std::atomic<std::thread::id> thread_{};
+  std::array<int, 7> depths_{};
+};
+
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/loop/calls-inl.hpp"
+#endif
