@@ -54,7 +54,7 @@ ETUDE_INLINE void remove_copy(const Context& e, const std::filesystem::path& cop
 
 ETUDE_INLINE std::filesystem::path folder_of_copies(const Context& e, const std::string& folder,
                                                     std::string_view name) {
-  return folder.empty() ? std::filesystem::path(e.args.output_dir) / name : std::filesystem::path(folder);
+  return folder.empty() ? std::filesystem::path(e.args.output_dir) / name : std::filesystem::absolute(folder);
 }
 
 }  // namespace etude

@@ -37,7 +37,7 @@ struct CheckpointCopies {
 /// Removes a copy; says so where it can't be.
 void remove_copy(const Context& e, const std::filesystem::path& copy);
 
-/// The folder as it is, or where none is given, `name` in `output_dir`.
+/// The folder as an absolute path: as it is given, or where none is, `name` in `output_dir`.
 std::filesystem::path folder_of_copies(const Context& e, const std::string& folder, std::string_view name);
 
 }  // namespace etude

@@ -22,7 +22,8 @@ ETUDE_INLINE void SaveBestModelCallback::on(const TrainBegin& e) {
   if (load_saved_checkpoint && e.args.load_best_model_at_end)
     throw ArgumentError(
         "load_saved_checkpoint and load_best_model_at_end: only one can go into the model at the end");
-  folder = save_path.empty() ? (std::filesystem::path(e.args.output_dir) / "best_model").string() : save_path;
+  folder = save_path.empty() ? (std::filesystem::path(e.args.output_dir) / "best_model").string()
+                             : std::filesystem::absolute(save_path).string();
   const BestModelFolder best(folder);
   best.check("save_path");
   is_running = true;

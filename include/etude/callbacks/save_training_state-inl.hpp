@@ -21,6 +21,7 @@ ETUDE_INLINE void SaveTrainingStateCallback::on(const TrainBegin& e) {
       throw ArgumentError(fmt::format("{} is {}: must be at least 1, or unset", name, *number));
   if (save_every_n_steps) timer.begin(e, *save_every_n_steps, "save_every_n_steps");
   epochs.begin(e);
+  folder = folder_of_copies(e, save_dir, "training_states");
   if (e.state.global_step > 0) return;
   copies = {};
   kept.clear();
@@ -45,7 +46,6 @@ ETUDE_INLINE void SaveTrainingStateCallback::on(const Stop& e) {
 }
 
 ETUDE_INLINE void SaveTrainingStateCallback::on(const Save& e) {
-  const auto folder = folder_of_copies(e, save_dir, "training_states");
   for (const auto& name : copies.make(e, folder)) {
     std::erase(kept, name);
     kept.push_back(name);

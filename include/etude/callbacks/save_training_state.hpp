@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,6 +48,8 @@ struct SaveTrainingStateCallback {
   // Not const: it doesn't matter where this stands among those who add tensors.
   void on(SaveBegin& e) { copies.on(e); }
   void on(const Save& e);
+
+  std::filesystem::path folder = {};  ///< `save_dir`, as the arguments complete it.
 };
 
 }  // namespace etude

@@ -22,9 +22,9 @@ ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainBegin& e) {
   if (k < 1) throw ArgumentError(fmt::format("k is {}: TopKCheckpointsCallback needs at least 1", k));
   is_running = true;
   has_failed = false;
+  folder = folder_of_copies(e, save_dir, "top_checkpoints");
   if (e.state.global_step > 0) {
     // The run may have come further than the checkpoint, and have replaced some since.
-    const auto folder = folder_of_copies(e, save_dir, "top_checkpoints");
     std::erase_if(ranked, [&](const auto& entry) {
       std::error_code error;
       return !std::filesystem::exists(folder / entry.first, error);
@@ -50,7 +50,6 @@ ETUDE_INLINE void TopKCheckpointsCallback::on(const EvaluateAll& e) {
 }
 
 ETUDE_INLINE void TopKCheckpointsCallback::on(const Save& e) {
-  const auto folder = folder_of_copies(e, save_dir, "top_checkpoints");
   for (const auto& name : copies.make(e, folder))
     if (const auto found = candidates.extract(name)) ranked.insert_or_assign(name, found.mapped());
   std::erase_if(candidates, [&](const auto& entry) { return !copies.expects(entry.first); });

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <string>
 
@@ -51,6 +52,7 @@ struct TopKCheckpointsCallback {
   void on(const TrainError&) { has_failed = true; }
   void on(const TrainEnd& e);
 
+  std::filesystem::path folder = {};  ///< `save_dir`, as the arguments complete it.
   bool is_running = false;
   bool has_failed = false;
 

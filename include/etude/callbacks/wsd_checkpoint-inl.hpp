@@ -31,6 +31,7 @@ ETUDE_INLINE void WSDCheckpointCallback::on(const TrainBegin& e) {
   // The update after as many steps is the first at less than the peak, or at it for the last time.
   pre_decay_step = warmup + options.num_stable_steps.value_or(max_steps - warmup - decay);
   post_decay_step = std::min(pre_decay_step + decay, max_steps);
+  folder = folder_of_copies(e, save_dir, "wsd_checkpoints");
   if (e.state.global_step == 0) copies = {};
 }
 
@@ -41,8 +42,6 @@ ETUDE_INLINE void WSDCheckpointCallback::on(const StepEnd& e) {
     copies.want(e, fmt::format("checkpoint_{}_wsd_post_decay", step));
 }
 
-ETUDE_INLINE void WSDCheckpointCallback::on(const Save& e) {
-  copies.make(e, folder_of_copies(e, save_dir, "wsd_checkpoints"));
-}
+ETUDE_INLINE void WSDCheckpointCallback::on(const Save& e) { copies.make(e, folder); }
 
 }  // namespace etude

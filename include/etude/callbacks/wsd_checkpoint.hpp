@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include "etude/callbacks/checkpoint_copies.hpp"
@@ -31,8 +32,9 @@ struct WSDCheckpointCallback {
   void on(SaveBegin& e) { copies.on(e); }
   void on(const Save& e);
 
-  std::int64_t pre_decay_step = 0;   ///< Of this training.
-  std::int64_t post_decay_step = 0;  ///< Of this training.
+  std::int64_t pre_decay_step = 0;    ///< Of this training.
+  std::int64_t post_decay_step = 0;   ///< Of this training.
+  std::filesystem::path folder = {};  ///< `save_dir`, as the arguments complete it.
 };
 
 }  // namespace etude

@@ -9,6 +9,7 @@
 #include "etude/integrations/mlflow/run.hpp"
 #include "etude/integrations/mlflow/session.hpp"
 #include "etude/integrations/mlflow/settings.hpp"
+#include "etude/integrations/shared/arguments.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/parameters.hpp"
 #include "etude/linkage.hpp"
@@ -35,7 +36,7 @@ ETUDE_INLINE std::unique_ptr<detail::MLflowRun> AzureMLCallback::open(const Cont
   options.experiment_name = detail::option_or_environment(experiment_name, "MLFLOW_EXPERIMENT_NAME");
   options.experiment_id = detail::option_or_environment(experiment_id, "MLFLOW_EXPERIMENT_ID");
   options.attach_to = detail::option_or_environment(run_id, "MLFLOW_RUN_ID");
-  options.name = detail::run_name_of(e.args);
+  options.name = detail::run_name_of(detail::tracked_arguments(e));
   options.tags = detail::mlflow_tags(tags);
   options.tokens = detail::azureml_tokens(
       detail::azureml_token_url(options.address, options.experiment_id, options.attach_to),
@@ -51,7 +52,8 @@ ETUDE_INLINE std::unique_ptr<detail::MLflowRun> AzureMLCallback::open(const Cont
             "them in a store of its own");
 
   auto run = std::make_unique<detail::MLflowRun>(std::move(options), e.args);
-  if (log_params) run->log_params(detail::members(detail::run_parameters(e.args, config)), -1);
+  if (log_params)
+    run->log_params(detail::members(detail::run_parameters(detail::tracked_arguments(e), config)), -1);
   return run;
 }
 

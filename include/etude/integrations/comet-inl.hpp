@@ -20,6 +20,7 @@
 #include "etude/integrations/comet/messages.hpp"
 #include "etude/integrations/comet/online.hpp"
 #include "etude/integrations/comet/settings.hpp"
+#include "etude/integrations/shared/arguments.hpp"
 #include "etude/integrations/shared/names.hpp"
 #include "etude/interrupt.hpp"
 #include "etude/linkage.hpp"
@@ -110,7 +111,7 @@ ETUDE_INLINE bool CometCallback::is_available() { return detail::comet::is_confi
 
 ETUDE_INLINE void CometCallback::open(const Context& e) {
   namespace comet = detail::comet;
-  const auto settings = comet::settings_of(*this, e.args, e.state);
+  const auto settings = comet::settings_of(*this, detail::tracked_arguments(e), e.state);
   const auto opened = std::make_shared<comet::Run>(e.args);
   opened->tell(settings.notices);
   if (settings.disabled) {
@@ -138,7 +139,7 @@ ETUDE_INLINE void CometCallback::open(const Context& e) {
   if (!settings.name.empty()) messages.push_back(comet::other("Name", settings.name));
   if (!settings.online) messages.push_back(comet::other("offline_experiment", true));
   messages.push_back(comet::graph(comet::text_of(e.model)));
-  nlohmann::ordered_json values{{"args", to_json_value(e.args)}};
+  nlohmann::ordered_json values{{"args", to_json_value(detail::tracked_arguments(e))}};
   if (!config.is_null()) values["config"] = config;
   for (auto& message : comet::parameters(values, time)) messages.push_back(std::move(message));
   run->journal->put(std::move(messages));

@@ -6,6 +6,7 @@
 #include "etude/integrations/mlflow/run.hpp"
 #include "etude/integrations/mlflow/session.hpp"
 #include "etude/integrations/mlflow/settings.hpp"
+#include "etude/integrations/shared/arguments.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/parameters.hpp"
 #include "etude/linkage.hpp"
@@ -41,7 +42,7 @@ ETUDE_INLINE std::unique_ptr<detail::MLflowRun> MLflowCallback::open(const Conte
   }
   options.attach_to = detail::option_or_environment(run_id, "MLFLOW_RUN_ID");
   options.parent_run_id = detail::option_or_environment(parent_run_id, "MLFLOW_PARENT_RUN_ID");
-  options.name = detail::run_name_of(e.args);
+  options.name = detail::run_name_of(detail::tracked_arguments(e));
   options.tags = detail::mlflow_tags(tags);
   const auto at_most = detail::mlflow_max_params(max_log_params);
   if (options.parent_run_id.empty() && detail::environment_says("MLFLOW_NESTED_RUN"))
@@ -55,7 +56,7 @@ ETUDE_INLINE std::unique_ptr<detail::MLflowRun> MLflowCallback::open(const Conte
   if (options.experiment_name.empty() && options.experiment_id.empty()) options.experiment_id = "0";
 
   auto run = std::make_unique<detail::MLflowRun>(std::move(options), e.args);
-  const auto parameters = detail::run_parameters(e.args, config);
+  const auto parameters = detail::run_parameters(detail::tracked_arguments(e), config);
   const bool flat = flatten_params.value_or(detail::environment_says("MLFLOW_FLATTEN_PARAMS"));
   run->log_params(flat ? detail::flattened(parameters) : detail::members(parameters), at_most);
   return run;

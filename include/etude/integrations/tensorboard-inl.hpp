@@ -19,6 +19,7 @@
 #include "etude/callbacks/log_file.hpp"
 #include "etude/callbacks/model_summary.hpp"
 #include "etude/error.hpp"
+#include "etude/integrations/shared/arguments.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/names.hpp"
 #include "etude/integrations/shared/parameters.hpp"
@@ -155,7 +156,7 @@ ETUDE_INLINE void TensorBoardCallback::open(const Context& e, bool is_resumed) {
     std::filesystem::path folder;
     if (!named.empty()) {
       run.clear();
-      folder = detail::with_home(named);
+      folder = std::filesystem::absolute(detail::with_home(named));
     } else {
       const auto runs = std::filesystem::path(e.args.output_dir) / "runs";
       if (!is_resumed || !detail::tensorboard::is_name(run)) run = detail::tensorboard::new_run(runs);
@@ -177,7 +178,7 @@ ETUDE_INLINE void TensorBoardCallback::open(const Context& e, bool is_resumed) {
     });
   const auto step = e.state.global_step;
   held->attempt(e, "a text", [&] {
-    writer.add_text("args", detail::tensorboard::pretty(to_json_value(e.args)), step);
+    writer.add_text("args", detail::tensorboard::pretty(to_json_value(detail::tracked_arguments(e))), step);
     if (!config.is_null()) writer.add_text("model_config", detail::tensorboard::pretty(config), step);
     if (!is_resumed || before.empty())
       writer.add_text("model", detail::tensorboard::as_code(summary(e.model).table()), step);
@@ -269,7 +270,8 @@ ETUDE_INLINE void TensorBoardCallback::on(const TrainEnd& e) {
       for (const auto& file : detail::tensorboard::event_files(folder))
         std::filesystem::remove(file, ignored);
       auto& session = held->session.emplace(folder);
-      session.add_hparams(detail::flattened(detail::run_parameters(e.args, config)), start_time);
+      session.add_hparams(detail::flattened(detail::run_parameters(detail::tracked_arguments(e), config)),
+                          start_time);
       session.add_scalars({held->last.begin(), held->last.end()}, e.state.global_step);
       session.add_session_end(held->has_failed ? SessionStatus::failure : SessionStatus::success);
       session.flush();

@@ -16,6 +16,7 @@
 #include "etude/any_trainer.hpp"
 #include "etude/callbacks/log_file.hpp"
 #include "etude/callbacks/model_summary.hpp"
+#include "etude/integrations/shared/arguments.hpp"
 #include "etude/integrations/shared/parameters.hpp"
 #include "etude/integrations/wandb.hpp"
 #include "etude/integrations/wandb/histogram.hpp"
@@ -164,7 +165,8 @@ ETUDE_INLINE void WandbCallback::open(const Context& e) {
 }
 
 ETUDE_INLINE std::string WandbCallback::model_name(const Context& e) const {
-  const bool is_named = !name.empty() || (e.args.run_name && *e.args.run_name != e.args.output_dir);
+  const bool is_named =
+      !name.empty() || (e.args.run_name && *e.args.run_name != detail::tracked_arguments(e).output_dir);
   return "model-" + (is_named ? open_run->run.facts().name : run_id);
 }
 
@@ -184,7 +186,7 @@ ETUDE_INLINE void WandbCallback::on(const TrainBegin& e) {
   if (!open_run)
     open(e);
   else
-    open_run->run.configure(detail::run_parameters(e.args, config));
+    open_run->run.configure(detail::run_parameters(detail::tracked_arguments(e), config));
   if (!open_run) return;
   open_run->in_training = open_run->has_trained = true;
   open_run->exit_code = 0;

@@ -65,6 +65,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::find(const TrainOptions::Resume& resum
   if (resume)
     if (auto found = find_resume_point(resume, *core_.store, core_.args))
       point_ = std::make_unique<ResumePoint>(std::move(*found));
+  if (resumes()) point_->path = std::filesystem::absolute(point_->path);
   core_.store->begin(resumes() ? point_->manifest : std::nullopt);
   if (!resumes() || !may_save()) return;
   if (const auto problem = core_.store->finish_commit(path(), core_.args.save_total_limit,

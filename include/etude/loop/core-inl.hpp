@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "etude/checkpoint/background.hpp"
@@ -137,6 +138,13 @@ ETUDE_INLINE void TrainerCore::initialise() {
   check_options(options);
   warn_of_stale_optimizer(options);
   args = normalized(options.args);
+  std::error_code error;
+  const auto output_dir = std::filesystem::absolute(args.output_dir, error).string();
+  if (error || !is_utf8(output_dir))
+    throw ArgumentError(
+        fmt::format("output_dir is '{}', and the working folder {}: must be an absolute path then",
+                    args.output_dir, error ? "is gone" : "has a name that isn't UTF-8"));
+  args.output_dir = output_dir;
   device = args.use_cpu || !torch::cuda::is_available() ? torch::kCPU : torch::kCUDA;
   make_model();
 }

@@ -202,7 +202,7 @@ ETUDE_INLINE void Outbox::send_some(Line& line) {
 }
 
 ETUDE_INLINE std::filesystem::path spool_directory(const std::string& directory) {
-  return option_or_environment(directory, "ETUDE_SPOOL_DIR", ".etude-spool");
+  return std::filesystem::absolute(option_or_environment(directory, "ETUDE_SPOOL_DIR", ".etude-spool"));
 }
 
 }  // namespace etude::detail

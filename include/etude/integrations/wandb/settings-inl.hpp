@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "etude/error.hpp"
+#include "etude/integrations/shared/arguments.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/ini.hpp"
 #include "etude/integrations/shared/parameters.hpp"
@@ -147,7 +148,7 @@ ETUDE_INLINE WandbSettings wandb_settings(const WandbCallback& options, const Co
   } else {
     facts.name = option_or_environment(e.args.run_name.value_or(""), "WANDB_NAME");
   }
-  facts.config = run_parameters(e.args, options.config);
+  facts.config = run_parameters(tracked_arguments(e), options.config);
 
   settings.resume =
       word(options.resume, "resume", "WANDB_RESUME", {"allow", "must", "never", "auto", "true", "false"});
