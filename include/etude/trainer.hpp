@@ -73,7 +73,6 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   TrainOutput train(const TrainOptions& options = {}) {
     const Calls::Scope call(core_.calls, Calls::train);
     core_.prepare_machine();
-    if (core_.training) throw Error("train() was called from inside a training");
     if (!core_.options.train_dataset) throw ArgumentError("train_dataset is not set: train() needs it");
     const RaisedFlag training(core_.training);
     return guarded([&] {
@@ -281,11 +280,8 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
     if (core_.args.include_num_input_tokens_seen != InputTokens::no)
       logs["num_input_tokens_seen"] = static_cast<double>(core_.state.num_input_tokens_seen);
     logs["epoch"] = core_.state.epoch;
-    logs.drop_signs_of_nan();
-    const auto line = core_.state.log_history.size();  // A handler may log in its turn.
-    core_.add_log_line(logs);
+    const auto line = core_.add_log_line(logs);  // A handler may log in its turn.
     logs = raise(Log{core_.context(), std::move(logs)}).logs;
-    logs.drop_signs_of_nan();
     core_.set_log_line(line, logs);
   }
 
@@ -298,10 +294,7 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   }
 
   /// Writes `output_dir/trainer_state.json`: the state as it is now, the whole history of logs in it.
-  void save_state() {
-    const Calls::Scope call(core_.calls, Calls::save_state);
-    write_trainer_state(core_, this->states());
-  }
+  void save_state() { write_trainer_state(core_, this->states()); }
 
  protected:
   using Source::derived;

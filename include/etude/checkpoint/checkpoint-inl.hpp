@@ -199,6 +199,7 @@ ETUDE_INLINE std::filesystem::path write_checkpoint(TrainerCore& core,
 }
 
 ETUDE_INLINE void write_trainer_state(TrainerCore& core, const std::vector<CallbackState>& callbacks) {
+  const Calls::Scope call(core.calls, Calls::save_state);
   auto& files = core.checkpoint_store().files();
   files.create_directories(core.args.output_dir);
   core.state.stateful_callbacks = detail::stateful_callbacks(core, callbacks);

@@ -297,12 +297,15 @@ ETUDE_INLINE std::unique_ptr<LRScheduler> TrainerCore::make_scheduler(std::int64
   return etude::make_scheduler(args, *optimizer, max_steps);
 }
 
-ETUDE_INLINE void TrainerCore::add_log_line(const Metrics& logs) {
+ETUDE_INLINE std::size_t TrainerCore::add_log_line(Metrics& logs) {
+  const auto line = state.log_history.size();
   state.log_history.emplace_back();
-  set_log_line(state.log_history.size() - 1, logs);
+  set_log_line(line, logs);
+  return line;
 }
 
-ETUDE_INLINE void TrainerCore::set_log_line(std::size_t line, const Metrics& logs) {
+ETUDE_INLINE void TrainerCore::set_log_line(std::size_t line, Metrics& logs) {
+  logs.drop_signs_of_nan();
   auto& entry = state.log_history.at(line);
   entry = LogEntry(logs.begin(), logs.end());
   entry["step"] = state.global_step;

@@ -135,9 +135,10 @@ struct TrainerCore {
   std::unique_ptr<Optimizer> make_optimizer();
   std::unique_ptr<LRScheduler> make_scheduler(std::int64_t max_steps);
 
-  /// Adds a line of these logs to the history, or puts them in the place of one.
-  void add_log_line(const Metrics& logs);
-  void set_log_line(std::size_t line, const Metrics& logs);
+  /// Adds a line of these logs to the history and returns its number, or puts them in the place of one. No
+  /// NaN keeps its sign.
+  std::size_t add_log_line(Metrics& logs);
+  void set_log_line(std::size_t line, Metrics& logs);
   void drop_log_lines(std::size_t from);
 
   /// What is logged of the steps since the last log, which begins anew.
