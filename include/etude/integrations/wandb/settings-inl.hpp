@@ -35,7 +35,7 @@ inline std::string word(const std::string& option, std::string_view name, const 
   const auto value = lower(option_or_environment(option, variable));
   if (!value.empty() && std::ranges::find(allowed, value) == allowed.end())
     throw ArgumentError(fmt::format("{} is '{}': must be one of {}", option.empty() ? variable : name, value,
-                                    fmt::join(allowed, ", ")));
+                                    fmt::join(allowed.begin(), allowed.end(), ", ")));
   return value;
 }
 
@@ -46,7 +46,7 @@ inline std::string word_or_false(const std::string& option, std::string_view nam
   if (!option.empty() || value.empty() || std::ranges::find(allowed, value) != allowed.end())
     return word(option, name, variable, allowed);
   warnings.push_back(fmt::format("{} is '{}', which is taken as false: must be one of {}", variable, value,
-                                 fmt::join(allowed, ", ")));
+                                 fmt::join(allowed.begin(), allowed.end(), ", ")));
   return "false";
 }
 
