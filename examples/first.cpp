@@ -23,7 +23,7 @@ etude::Dataset points(std::int64_t n) {
   return {x, x.square().sum(1).lt(0.6).to(torch::kLong)};
 }
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   // The command line overrides these defaults: --num_train_epochs 5 --eval_strategy epoch
   auto args = etude::parse_arguments(argc, argv, etude::TrainingArguments{.learning_rate = 1e-2});
 
@@ -38,4 +38,7 @@ int main(int argc, char** argv) {
   etude::TrainOutput result = trainer.train({.resume_from_checkpoint = etude::if_any});
   etude::Metrics metrics = trainer.evaluate();
   fmt::print("{} steps, accuracy {:.3f}\n", result.global_step, metrics.at("eval_accuracy"));
+} catch (const std::exception& error) {
+  fmt::print(stderr, "{}\n", error.what());  // what is wrong, in its first line
+  return 1;
 }

@@ -1,7 +1,9 @@
 #include "etude/loss.hpp"
 
 #include <doctest/doctest.h>
+
 #include <torch/nn/modules/loss.h>
+#include <cmath>
 
 namespace {
 
@@ -133,6 +135,42 @@ TEST_CASE("torch's losses don't compare every output with every target in silenc
   // Who writes a loss may mean it.
   const Loss own = [](torch::Tensor output, torch::Tensor target) { return (output - target).sum(); };
   CHECK(own(column, row).item<double>() == 0);
+}
+
+TEST_CASE("losses of classes say which labels they want") {
+  for (const Loss& loss : {Loss(torch::nn::CrossEntropyLoss()), Loss(torch::nn::NLLLoss())}) {
+    const auto scores = torch::ones({4, 3});
+    const auto refusal = [&](const torch::Tensor& labels) {
+      return message<etude::DataError>([&] { loss(scores, labels); });
+    };
+    CHECK(contains(refusal(torch::zeros({4})),
+                   "wants class numbers as labels: int64 [4] for the output float32 [4, 3], not float32 [4]; "
+                   "convert them with .to(torch::kLong)"));
+    CHECK(contains(refusal(torch::zeros({4}, torch::kInt)), "not int32 [4]; convert them"));
+    CHECK(refusal(torch::zeros({4, 1}, torch::kLong)).ends_with("not int64 [4, 1]"));
+    CHECK(loss(scores, torch::zeros({4}, torch::kLong)).dim() == 0);
+    CHECK(loss(torch::ones({4, 3, 5}), torch::zeros({4, 5}, torch::kLong)).dim() == 0);
+  }
+  const Loss shares = torch::nn::CrossEntropyLoss();
+  CHECK(shares(torch::zeros({4, 3}), torch::full({4, 3}, 1 / 3.)).item<double>() ==
+        doctest::Approx(std::log(3)));
+  const Loss numbers = torch::nn::NLLLoss();
+  CHECK_THROWS_AS(numbers(torch::zeros({4, 3}), torch::full({4, 3}, 1 / 3.)), etude::DataError);
+}
+
+TEST_CASE("losses of numbers want those of their output's type") {
+  for (const Loss& loss : {Loss(torch::nn::MSELoss()), Loss(torch::nn::L1Loss()), Loss(torch::nn::BCELoss()),
+                           Loss(torch::nn::BCEWithLogitsLoss())}) {
+    const auto column = torch::ones({4, 1});
+    const auto refusal = [&](torch::ScalarType type) {
+      return message<etude::DataError>([&] { loss(column, column.to(type)); });
+    };
+    CHECK(contains(refusal(torch::kLong),
+                   "wants labels of the type of its output: float32 [4, 1], not int64 [4, 1]"));
+    CHECK(contains(refusal(torch::kDouble), "not float64 [4, 1]; convert them with .to(torch::kFloat)"));
+    CHECK(loss(column, column).dim() == 0);
+    CHECK(loss(column.to(torch::kDouble), column.to(torch::kDouble)).dim() == 0);
+  }
 }
 
 TEST_CASE("empty losses are refused") {

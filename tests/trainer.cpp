@@ -462,6 +462,10 @@ TEST_CASE("bad input is answered with what is allowed") {
   CHECK(refusal<DataError>([](auto& o) {
           o.train_dataset = {torch::zeros({0, 1}), torch::zeros({0, 1})};
         }) == "train_dataset: it has no examples");
+  CHECK(refusal<DataError>([](auto& o) {
+          o.loss = {};
+          o.args.per_device_train_batch_size = 2;
+        }).starts_with("no loss is set, and the model's first output, float32 [2, 1], can't be the loss"));
   CHECK(refusal<ArgumentError>([](auto& o) { o.train_dataset = {}; }) ==
         "train_dataset is not set: train() needs it");
   CHECK(refusal<ArgumentError>([](auto& o) {

@@ -7,7 +7,9 @@
 namespace etude {
 
 /// The base of every exception that Etude itself throws. Exceptions of callbacks, models, losses and datasets
-/// come out as they were thrown.
+/// come out as they were thrown; those of LibTorch (c10::Error and its kin) say in their text which model,
+/// step and batch they came from, and have stack frames only with TORCH_SHOW_CPP_STACKTRACES in the
+/// environment.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

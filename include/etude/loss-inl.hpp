@@ -1,8 +1,12 @@
 #pragma once
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,10 +37,42 @@ ETUDE_INLINE std::int64_t count_items(const Tensors& labels) {
 namespace etude {
 namespace detail {
 
-ETUDE_INLINE void refuse_to_spread(const Tensors& outputs, const Tensors& labels) {
+/// Class numbers for scores [examples, classes, ...].
+inline void check_classes(std::string_view name, const torch::Tensor& output, const torch::Tensor& target) {
+  const bool takes_shares = name == "CrossEntropyLoss" && target.sizes() == output.sizes();
+  const bool are_numbers = target.scalar_type() == torch::kLong || target.scalar_type() == torch::kByte;
+  if (output.dim() < 2 || (takes_shares && target.is_floating_point())) return;
+  const auto scores = output.sizes();
+  if (are_numbers && target.dim() == output.dim() - 1 && target.size(0) == scores[0] &&
+      target.sizes().slice(1) == scores.slice(2))
+    return;
+  auto expected = scores.vec();
+  expected.erase(expected.begin() + 1);
+  throw DataError(fmt::format("{} wants class numbers as labels: int64 [{}] for the output {}, not {}{}",
+                              name, fmt::join(expected, ", "), describe(output), describe(target),
+                              are_numbers ? "" : "; convert them with .to(torch::kLong)"));
+}
+
+/// Numbers to compare with the outputs, one by one.
+inline void check_numbers(std::string_view name, const torch::Tensor& output, const torch::Tensor& target) {
+  const bool is_wider = target.scalar_type() == torch::kDouble && output.scalar_type() != torch::kDouble;
+  if (target.is_floating_point() && !is_wider) return;
+  throw DataError(
+      fmt::format("{} wants labels of the type of its output: {}, not {}; convert them with "
+                  ".to(torch::{})",
+                  name, describe(output), describe(target),
+                  output.scalar_type() == torch::kDouble ? "kDouble" : "kFloat"));
+}
+
+ETUDE_INLINE void check_operands(std::string_view name, const Tensors& outputs, const Tensors& labels) {
   if (outputs.size() != 1 || labels.size() != 1) return;
   const torch::Tensor &output = outputs[0], &target = labels[0];
-  if (!output.is_floating_point() || !target.is_floating_point() || output.sizes() == target.sizes()) return;
+  if (!output.is_floating_point()) return;
+  if (name == "CrossEntropyLoss" || name == "NLLLoss") return check_classes(name, output, target);
+  constexpr std::array<std::string_view, 6> elementwise{"MSELoss",   "L1Loss",  "SmoothL1Loss",
+                                                        "HuberLoss", "BCELoss", "BCEWithLogitsLoss"};
+  if (std::ranges::find(elementwise, name) != elementwise.end()) check_numbers(name, output, target);
+  if (!target.is_floating_point() || output.sizes() == target.sizes()) return;
   throw DataError(fmt::format(
       "the output {} and the target {} of a loss must have the same shape; LibTorch would broadcast them",
       describe(output), describe(target)));

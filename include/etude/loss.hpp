@@ -138,8 +138,10 @@ torch::Tensor call_loss(std::type_identity<std::tuple<Parameter...>>, F& f, cons
   }
 }
 
-/// LibTorch's elementwise losses broadcast, say [N, 1] against [N] over [N, N], and say nothing.
-void refuse_to_spread(const Tensors& outputs, const Tensors& labels);
+/// Throws DataError for what torch's loss of that name (as "CrossEntropyLoss") computes something else from
+/// than is meant, or answers in words that don't say what to do: class numbers of another type or shape, and
+/// elementwise losses of tensors of other types, or of other shapes, which LibTorch would broadcast.
+void check_operands(std::string_view name, const Tensors& outputs, const Tensors& labels);
 
 torch::Tensor checked_loss(torch::Tensor loss);
 
@@ -248,7 +250,8 @@ void Loss::set_module(std::shared_ptr<M> module) {
   if constexpr (type_name<M>().starts_with("torch::nn::")) {
     compute_ = [compute = std::move(compute_)](const Tensors& outputs, const Tensors& labels,
                                                std::optional<double> n) {
-      detail::refuse_to_spread(outputs, labels);
+      constexpr auto name = short_type_name<M>();
+      detail::check_operands(name.substr(0, name.rfind("Impl")), outputs, labels);
       return compute(outputs, labels, n);
     };
   }

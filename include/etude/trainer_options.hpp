@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <initializer_list>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -171,9 +172,10 @@ inline constexpr TrainOptions::Resume::IfAny if_any;
 /// What `train()` gives back.
 struct TrainOutput {
   std::int64_t global_step = 0;
-  double training_loss = 0;  ///< The mean over the update steps of the run, resumed ones included.
-  Metrics metrics;           ///< The summary that was logged last: train_runtime, train_loss, ...
-  std::string stop_reason;   ///< Why it ended before `max_steps`; empty if it didn't.
+  /// The mean over the update steps of the run, resumed ones included; NaN where there was none.
+  double training_loss = std::numeric_limits<double>::quiet_NaN();
+  Metrics metrics;          ///< The summary that was logged last: train_runtime, train_loss, ...
+  std::string stop_reason;  ///< Why it ended before `max_steps`; empty if it didn't.
 };
 
 /// What `evaluate()` does other than the trainer's options say.

@@ -28,6 +28,44 @@ bool contains(const std::string& text, std::string_view part) { return text.find
 
 torch::Tensor row(std::int64_t index) { return torch::full({2}, static_cast<double>(index)); }
 
+/// Counts how often somebody asks it for an example.
+struct Asked {
+  std::shared_ptr<int> times = std::make_shared<int>();
+  std::size_t size() const { return 3; }
+  torch::Tensor get(std::size_t) { return ++*times, torch::zeros({1}); }
+};
+
+TEST_CASE("the fingerprint is that of a few examples of tensors and vectors") {
+  const auto x = torch::arange(100).to(torch::kFloat).reshape({50, 2});
+  const auto y = torch::arange(50);
+  const auto of = [](const Dataset& dataset) { return dataset.fingerprint(); };
+  CHECK(of({x, y}) == of({x.clone(), y.clone()}));
+  CHECK(of({x, y}) == of({x.t().contiguous().t(), y}));
+  CHECK(of({x, y}) != of({x + 1, y}));
+  CHECK(of({x, y}) != of({x, y + 1}));
+  CHECK(of({x, y}) != of({x.to(torch::kDouble), y}));
+  CHECK(of({x, y}) != of(x));
+  auto last = y.clone();
+  last[49] = 7;
+  CHECK(of({x, y}) != of({x, last}));
+  for (const std::int64_t n : {1, 2, 7, 8, 9, 17}) {
+    auto ends = y.slice(0, 0, n).clone();
+    const auto before = of(ends);
+    ends[n - 1] = 7777;
+    CHECK(of(ends) != before);
+  }
+  CHECK(of({torch::zeros({0, 2}), torch::zeros({0})}) == of({torch::zeros({0, 2}), torch::zeros({0})}));
+  using Examples = std::vector<std::pair<torch::Tensor, std::int64_t>>;
+  CHECK(of(Examples{{row(1), 1}, {row(2), 2}}) == of(Examples{{row(1), 1}, {row(2), 2}}));
+  CHECK(of(Examples{{row(1), 1}, {row(2), 2}}) != of(Examples{{row(1), 1}, {row(3), 2}}));
+}
+
+TEST_CASE("the fingerprint asks the program's own code for nothing") {
+  const Asked asked;
+  CHECK(Dataset(asked).fingerprint() == "");
+  CHECK(*asked.times == 0);
+}
+
 // What fetching 1 and 3 must give of every dataset whose example i is row(i) with label i.
 void check_one_and_three(const Batch& batch) {
   CHECK(batch.size == 2);

@@ -4,6 +4,10 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <fstream>
+
+#include "common/fault_of.hpp"
+#include "common/printed.hpp"
 #include "common/quick_files.hpp"
 #include "common/shuffling.hpp"
 #include "common/toy.hpp"
@@ -399,6 +403,116 @@ TEST_CASE("a log that is changed after a checkpoint was written is in the next o
   trainer.callback<SavesThenWrites>().save = [&] { trainer.save_checkpoint(); };
   trainer.train();
   CHECK(etude::load_trainer_state(folder / "checkpoint-4").log_history.at(1).at("loss") == 42);
+}
+
+etude::TrainingArguments saving_and_warning(const std::string& folder) {
+  auto args = saving(folder);
+  args.log_level = etude::LogLevel::warning;
+  return args;
+}
+
+void killed_quietly(const etude::TrainerOptions& options, std::int64_t step) {
+  toy::printed([&] { train_until(options, step); }, STDERR_FILENO);
+}
+
+std::string warnings_of(const etude::TrainerOptions& options) {
+  etude::Trainer<> trainer(options);
+  return toy::printed([&] { trainer.train({.resume_from_checkpoint = true}); }, STDERR_FILENO);
+}
+
+TEST_CASE("a checkpoint of the last step, or of a later one, says that nothing is left, and what to change") {
+  const toy::Folder folder;
+  auto args = saving_and_warning(folder);
+  args.num_train_epochs = 2;
+  etude::Trainer<>(with(args, 3)).train();
+  const auto checkpoint = (folder / "checkpoint-6").string();
+  CHECK(warnings_of(with(args, 3)) ==
+        fmt::format(
+            "etude: warning: nothing is left to train: {} is at step 6 already, of 6; to train on raise "
+            "num_train_epochs (2), to begin anew give another output_dir\n",
+            checkpoint));
+  auto fewer = args;
+  fewer.max_steps = 4;
+  CHECK(
+      toy::contains(warnings_of(with(fewer, 3)),
+                    fmt::format("nothing is left to train: {} is at step 6 already, of 4; to train on raise "
+                                "max_steps (4)",
+                                checkpoint)));
+  auto more = args;
+  more.num_train_epochs = 3;
+  CHECK_FALSE(toy::contains(warnings_of(with(more, 3)), "nothing is left"));
+}
+
+TEST_CASE("a resume says that the training examples are others, by their number or a few of them") {
+  const toy::Folder folder;
+  const auto args = saving_and_warning(folder);
+  killed_quietly(with(args, 4), 3);
+  auto options = with(args, 4);
+  const auto [x, y] = toy::points(4);
+  options.train_dataset = {x, y + 1};
+  const auto checkpoint = (folder / "checkpoint-2").string();
+  CHECK(warnings_of(options) ==
+        fmt::format(
+            "etude: warning: resuming {} with another train_dataset: as many examples, but other ones\n",
+            checkpoint));
+  const toy::Folder again;
+  const auto other = saving_and_warning(again);
+  killed_quietly(with(other, 4), 3);
+  CHECK(
+      toy::contains(warnings_of(with(other, 5)), "checkpoint-2 with another train_dataset: 4 -> 5 examples"));
+  const toy::Folder third;
+  const auto same = saving_and_warning(third);
+  killed_quietly(with(same, 4), 3);
+  CHECK(warnings_of(with(same, 4)) == "");
+}
+
+TEST_CASE("a checkpoint without the facts of its examples is resumed without a word of them") {
+  const toy::Folder folder;
+  const auto args = saving(folder);
+  train_until(with(args, 4), 3);
+  const auto checkpoint = folder / "checkpoint-2";
+  std::ifstream in(checkpoint / "training_progress.json");
+  auto progress = nlohmann::ordered_json::parse(in);
+  CHECK(progress.at("train_dataset").at("size") == 4);
+  progress.erase("train_dataset");
+  std::ofstream(checkpoint / "training_progress.json") << progress;
+  std::filesystem::remove(checkpoint / "etude_manifest.json");
+  auto options = with(args, 5);
+  options.args.log_level = etude::LogLevel::warning;
+  etude::Trainer<> trainer(options);
+  CHECK_FALSE(toy::contains(
+      toy::printed([&] { trainer.train({.resume_from_checkpoint = checkpoint}); }, STDERR_FILENO),
+      "train_dataset"));
+}
+
+TEST_CASE("another model in the same folder names the checkpoint and the ways out in its first line") {
+  const toy::Folder folder;
+  const auto args = saving(folder);
+  etude::Trainer<>(with(args, 2)).train();
+  auto options = with(args, 2);
+  options.model = torch::nn::Linear(1, 1);
+  const auto fault = toy::fault_of<etude::CheckpointError>(
+      [&] { etude::Trainer<>(options).train({.resume_from_checkpoint = etude::if_any}); });
+  CHECK(fault.starts_with((folder / "checkpoint-2").string() +
+                          " doesn't fit this model: to begin anew, give another output_dir or leave out "
+                          "resume_from_checkpoint; "));
+}
+
+TEST_CASE("an optimizer of other groups than the checkpoint's names it and the ways out, too") {
+  const toy::Folder folder;
+  toy::Line model;
+  auto options = with(saving(folder), 2);
+  options.model = model;
+  const torch::optim::SGDOptions sgd(0.1);
+  options.optimizer = std::make_shared<torch::optim::SGD>(model->parameters(), sgd);
+  etude::Trainer<>(options).train();
+  const std::vector<torch::optim::OptimizerParamGroup> groups{
+      torch::optim::OptimizerParamGroup({model->weight}), torch::optim::OptimizerParamGroup({model->bias})};
+  options.optimizer = std::make_shared<torch::optim::SGD>(groups, sgd);
+  const auto fault = toy::fault_of<etude::CheckpointError>(
+      [&] { etude::Trainer<>(options).train({.resume_from_checkpoint = etude::if_any}); });
+  CHECK(toy::contains(fault,
+                      "checkpoint-2 doesn't fit this optimizer: to begin anew, give another output_dir"));
 }
 
 TEST_CASE("two trainings don't write their checkpoints to one folder at a time") {

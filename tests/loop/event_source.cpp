@@ -41,7 +41,7 @@ struct Witness {
   void on(const etude::EvaluationRunEnd&) { heard.emplace_back("EvaluationRunEnd"); }
   void on(const etude::PredictEnd&) { heard.emplace_back("PredictEnd"); }
   void on(const etude::Log& e) {
-    if (e.logs.contains("train_loss")) heard.emplace_back("Log");
+    if (e.logs.contains("train_runtime")) heard.emplace_back("Log");
   }
   void on(const etude::TrainEnd&) { heard.emplace_back("TrainEnd"); }
   void on(const etude::TrainError& e) {

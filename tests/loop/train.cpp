@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "common/full_run.hpp"
+#include "common/printed.hpp"
 #include "common/toy.hpp"
 
 namespace {
@@ -177,6 +178,56 @@ TEST_CASE("a loss that is not finite counts as the mean of those before it, and 
   CHECK(logged(trainer.state(), 0, "non_finite_losses") == 1);
   CHECK(logged(trainer.state(), 1, "loss") ==
         doctest::Approx(3));  // the mean of 4 and 2: nothing came before
+}
+
+struct FailsAt {
+  std::int64_t step = 0;
+  void on(const etude::StepEnd& e) const {
+    if (e.state.global_step == step) throw std::runtime_error("a fault");
+  }
+};
+
+TEST_CASE(
+    "the end says how many losses weren't finite and since when, with the filter and without, resumed or "
+    "not") {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const bool filter : {true, false})
+    for (const std::int64_t fault : {0, 3, 5}) {
+      CAPTURE(filter);
+      CAPTURE(fault);
+      const toy::Folder folder;
+      auto args = one_plain_step();
+      args.logging_nan_inf_filter = filter;
+      args.logging_steps = 2;
+      args.log_level = etude::LogLevel::warning;
+      toy::save_to(folder, args);
+      const auto options = echo(args, {1, nan, 3, 4, nan, 6});
+      etude::TrainOutput output;
+      std::string text;
+      if (fault > 0) {
+        etude::Trainer<FailsAt> trainer(options, FailsAt{fault});
+        text = toy::printed([&] { CHECK_THROWS(trainer.train()); }, STDERR_FILENO);
+      }
+      etude::Trainer<> trainer(options);
+      text = toy::printed([&] { output = trainer.train({.resume_from_checkpoint = etude::if_any}); },
+                          STDERR_FILENO);
+      CHECK(text.find("warning: 2 of the losses weren't finite, since step 2: ") != std::string::npos);
+      CHECK(output.metrics.at("non_finite_losses") == 2);
+    }
+}
+
+TEST_CASE("the end names a parameter that NaN has got into, and says nothing of a sound training") {
+  auto args = one_plain_step();
+  args.log_level = etude::LogLevel::warning;
+  auto options = toy::options(args, 2);
+  CHECK(toy::printed([&] { etude::Trainer<>(options).train(); }, STDERR_FILENO) == "");
+  auto [x, y] = toy::points(2);
+  y[0] = std::numeric_limits<float>::quiet_NaN();
+  options.model = toy::Line();
+  options.train_dataset = {x, y};
+  CHECK(toy::printed([&] { etude::Trainer<>(options).train(); }, STDERR_FILENO)
+            .find("2 of the losses weren't finite, since step 1, and weight has values now that aren't, "
+                  "either") != std::string::npos);
 }
 
 TEST_CASE("without logging_nan_inf_filter a NaN is logged as it is") {

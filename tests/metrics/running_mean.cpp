@@ -46,7 +46,28 @@ TEST_CASE("with the filter, what is not finite counts as the mean of what came b
   mean.add(torch::full({}, nan, torch::kDouble));
   mean.add(5.0);
   CHECK(mean.sum() == doctest::Approx(3 + 2 + 2 + 5));
-  CHECK(mean.filtered() == 2);
+  CHECK(mean.non_finite() == 2);
+}
+
+TEST_CASE("what isn't finite is counted, with the place of the first, with the filter and without") {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  for (const bool filter : {true, false}) {
+    etude::RunningMean mean(filter);
+    CHECK(mean.first_non_finite() == std::nullopt);
+    mean.add(torch::full({}, 1.0f), 1, 3);
+    mean.add(torch::full({}, inf, torch::kDouble), 1, 4);
+    mean.add(torch::full({}, inf, torch::kFloat), 1, 5);
+    CHECK(mean.non_finite() == 2);
+    CHECK(mean.first_non_finite() == 4);
+    etude::RunningMean again(filter);
+    again.load_state(mean.state());
+    again.add(inf, 1, 9);
+    CHECK(again.non_finite() == 3);
+    CHECK(again.first_non_finite() == 4);
+    again.reset();
+    CHECK(again.non_finite() == 0);
+    CHECK(again.first_non_finite() == std::nullopt);
+  }
 }
 
 TEST_CASE("reading a loss on the CPU runs no operator") {

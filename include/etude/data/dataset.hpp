@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -48,6 +49,10 @@ class Dataset {
 
   /// How many examples it has, if it knows.
   std::optional<std::int64_t> size() const { return source_->size(); }
+
+  /// A checksum of a few examples, at a cost that doesn't grow with their number: of tensors and vectors.
+  /// Empty for others, whose examples are made by code of the program's.
+  std::string fingerprint() const { return source_->fingerprint(); }
 
   /// Whether `fetch` works; else `next` does.
   bool is_indexed() const { return source_->is_indexed(); }

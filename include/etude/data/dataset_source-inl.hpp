@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/checkpoint/checksum.hpp"
 #include "etude/data/collate.hpp"
 #include "etude/data/dataset_source.hpp"
 #include "etude/data/example_of.hpp"
@@ -88,6 +90,27 @@ inline torch::Tensor rows_of(const torch::Tensor& tensor, std::span<const std::i
   return rows;
 }
 
+ETUDE_INLINE std::string fingerprint_of(std::int64_t size,
+                                        const std::function<Example(std::int64_t)>& example) {
+  constexpr std::int64_t most_examples = 8, most_numbers = 1024;
+  Checksum sum;
+  const auto add = [&](const torch::Tensor& tensor) {
+    const auto text = describe(tensor);
+    sum.update(std::as_bytes(std::span(text)));
+    const auto numbers = tensor.detach().reshape({-1});
+    const auto first = numbers.slice(0, 0, std::min(numbers.numel(), most_numbers)).cpu().contiguous();
+    sum.update({static_cast<const std::byte*>(first.data_ptr()), first.nbytes()});
+  };
+  const auto count = std::min(size, most_examples);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto parts = std::max<std::int64_t>(count - 1, 1);  // from the first to the last, without overflow
+    const auto [inputs, labels] = example((size - 1) / parts * i + (size - 1) % parts * i / parts);
+    for (const auto& tensor : inputs) add(tensor);
+    for (const auto& tensor : labels) add(tensor);
+  }
+  return sum.hex();
+}
+
 /// Tensors whose first dimension counts examples: a batch is one gather out of each, and a copy, since a
 /// model that works in place would otherwise change the dataset.
 class TensorSource final : public DatasetSource {
@@ -97,6 +120,16 @@ class TensorSource final : public DatasetSource {
   std::optional<std::int64_t> size() const override { return all_.size; }
   bool is_indexed() const override { return true; }
   std::shared_ptr<DatasetSource> copy() const override { return std::make_shared<TensorSource>(*this); }
+
+  std::string fingerprint() const override {
+    for (const auto* tensors : {&all_.inputs, &all_.labels})
+      for (const auto& tensor : *tensors)
+        if (tensor.layout() != at::kStrided || tensor.is_quantized()) return {};
+    return fingerprint_of(all_.size, [this](std::int64_t i) {
+      const auto row = [&](const torch::Tensor& tensor) { return tensor.select(0, i); };
+      return Example{all_.inputs.transform(row), all_.labels.transform(row)};
+    });
+  }
 
   Batch fetch(std::span<const std::int64_t> indices, const DataCollator& collator, std::uint64_t) override {
     if (collator) {

@@ -7,10 +7,12 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <ranges>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -35,7 +37,12 @@ struct DatasetSource {
   ETUDE_INLINE virtual std::optional<Batch> next(std::int64_t, const DataCollator&);
   virtual void reset() {}
   virtual std::shared_ptr<DatasetSource> copy() const = 0;
+  /// A checksum of a few examples, for those that can be read without code of the program's; else empty.
+  virtual std::string fingerprint() const { return {}; }
 };
+
+/// The checksum of a few of `size` examples: of their types, their shapes and their first numbers.
+std::string fingerprint_of(std::int64_t size, const std::function<Example(std::int64_t)>& example);
 
 Batch collate(std::vector<Example> examples, std::span<const std::int64_t> indices,
               const DataCollator& collator);
@@ -139,6 +146,11 @@ class OwnedSource : public DatasetSource {
   T source_;
 };
 
+template <class T>
+inline constexpr bool is_vector = false;
+template <class T>
+inline constexpr bool is_vector<std::vector<T>> = true;
+
 /// A dataset that is asked for examples by index.
 template <class T>
 class IndexedSource final : public OwnedSource<T> {
@@ -152,6 +164,15 @@ class IndexedSource final : public OwnedSource<T> {
     } else {
       throw_cannot_be_copied(type_name<T>());
     }
+  }
+
+  std::string fingerprint() const override {
+    if constexpr (is_vector<T>)
+      return fingerprint_of(*this->size(), [this](std::int64_t i) {
+        return example_of(this->source_[static_cast<std::size_t>(i)]);
+      });
+    else
+      return {};
   }
 
   Batch fetch(std::span<const std::int64_t> indices, const DataCollator& collator,

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -36,6 +37,23 @@ struct AnyTrainingCheckpoints::SafePoint::State {
   RandomState random;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers;  ///< of the model, each with a copy
 };
+
+namespace detail {
+
+/// Takes over a part of a checkpoint; where it doesn't fit, the error names the checkpoint and the ways out.
+template <class Part>
+void fitting(const std::filesystem::path& checkpoint, std::string_view what, Part take_over) {
+  try {
+    take_over();
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(
+        fmt::format("{} doesn't fit this {}: to begin anew, give another output_dir or leave out "
+                    "resume_from_checkpoint; {}",
+                    checkpoint.string(), what, error.what()));
+  }
+}
+
+}  // namespace detail
 
 ETUDE_INLINE AnyTrainingCheckpoints::AnyTrainingCheckpoints(TrainerCore& core)
     : core_(core), after_begin_(safe_point_of({})) {}
@@ -75,10 +93,11 @@ ETUDE_INLINE void AnyTrainingCheckpoints::find(const TrainOptions::Resume& resum
 
 ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
   auto& state = core_.state;
-  core_.model.load_state_dict(point_->model);
+  detail::fitting(path(), "model", [&] { core_.model.load_state_dict(point_->model); });
   state = point_->state;
   if (!point_->progress)
     point_->progress = detail::progress_by_steps(state, core_.args, plan.updates_per_epoch);
+  if (const auto& then = point_->progress->train_dataset) tell_of_another_dataset(*then);
   core_.load_progress(*point_->progress);
   auto& position = core_.progress.position;
   if (point_->progress->train_batch_size != core_.args.per_device_train_batch_size ||
@@ -104,14 +123,45 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
     control.stop_reason.clear();
   }
   if (!control.should_training_stop && state.global_step < plan.max_steps) core_.progress.finishing = false;
+  tell_if_nothing_is_left(plan);
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::tell_of_another_dataset(const DatasetFacts& then) const {
+  const auto& now = *core_.progress.train_dataset;
+  const auto count = [](const auto& size) {
+    return size ? fmt::format("{}", *size) : "an unknown number of";
+  };
+  std::string difference;
+  if (now.size != then.size)
+    difference = fmt::format("{} -> {} examples", count(then.size), count(now.size));
+  else if (!now.fingerprint.empty() && !then.fingerprint.empty() && now.fingerprint != then.fingerprint)
+    difference = "as many examples, but other ones";
+  if (!difference.empty())
+    message(core_.args, LogLevel::warning, "resuming {} with another train_dataset: {}", path().string(),
+            difference);
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::tell_if_nothing_is_left(const TrainPlan& plan) const {
+  const auto step = core_.state.global_step;
+  if (step < plan.max_steps) return;
+  const auto& args = core_.args;
+  const auto limit = args.max_steps > 0 ? fmt::format("max_steps ({})", args.max_steps)
+                                        : fmt::format("num_train_epochs ({})", args.num_train_epochs);
+  message(
+      args, LogLevel::warning,
+      "nothing is left to train: {} is at step {} already, of {}; to train on raise {}, to begin anew give "
+      "another output_dir",
+      path().string(), step, plan.max_steps, limit);
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::load_rest() {
   StateReport report;
   auto arguments = detail::changed_arguments(*point_, core_.options.args);
   auto new_rates = detail::rates_are_new(arguments, point_->state, core_.state.max_steps);
-  detail::load_optimizer(*point_, *core_.optimizer, arguments, new_rates, report);
-  detail::load_scheduler(*point_, *core_.lr_scheduler, new_rates, report.problems);
+  detail::fitting(path(), "optimizer",
+                  [&] { detail::load_optimizer(*point_, *core_.optimizer, arguments, new_rates, report); });
+  detail::fitting(path(), "lr_scheduler",
+                  [&] { detail::load_scheduler(*point_, *core_.lr_scheduler, new_rates, report.problems); });
   if (core_.args.restore_callback_states_from_checkpoint)
     load_states(point_->state.stateful_callbacks, states(), report);
   if (!point_->sampler.empty()) core_.train_dataloader->load_sampler_state(point_->sampler);

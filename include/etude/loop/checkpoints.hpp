@@ -108,6 +108,9 @@ class AnyTrainingCheckpoints {
   void go_back(const SafePoint::State& point);
   /// The run may have been killed before everybody heard of the checkpoint that it goes on from.
   void announce_again();
+  /// Tells what a person who resumes this training may not expect.
+  void tell_of_another_dataset(const DatasetFacts& then) const;
+  void tell_if_nothing_is_left(const TrainPlan& plan) const;
   bool same_place(const TrainingProgress& saved) const;
   void load_random(const RandomState& state);
 

@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "etude/label_smoothing.hpp"
+#include "etude/libtorch/error.hpp"
 #include "etude/linkage.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
@@ -34,15 +36,37 @@ ETUDE_INLINE Tensors without_keys(const Tensors& outputs, const std::vector<std:
 ETUDE_INLINE LossOutput own_loss(const Tensors& outputs) {
   if (const auto* loss = outputs.find("loss")) return {*loss, without_keys(outputs, {"loss"}), false};
   if (!outputs.names().empty())
-    throw DataError(
-        fmt::format("the model gave no loss: its outputs are {}, and the trainer has neither `loss` nor "
-                    "`compute_loss`",
-                    fmt::join(outputs.names(), ", ")));
+    throw DataError(fmt::format(
+        "no loss is set, and none of the model's outputs ({}) is named loss: set the trainer's `loss` "
+        "or `compute_loss`",
+        fmt::join(outputs.names(), ", ")));
   if (outputs.empty()) throw DataError("the model gave no output to take the loss from");
+  if (outputs[0].numel() != 1)
+    throw DataError(fmt::format(
+        "no loss is set, and the model's first output, {}, can't be the loss: it isn't one element; set "
+        "the trainer's `loss` or `compute_loss`",
+        describe(outputs[0])));
   return {outputs[0], Tensors(std::vector<torch::Tensor>(outputs.begin() + 1, outputs.end())), false};
 }
 
 namespace detail {
+
+/// What the model's own exceptions come from.
+inline std::string forward_of(const Model& model, const Tensors& inputs) {
+  const auto parameters = model.parameters();
+  if (parameters.empty()) return "in forward";
+  const auto dtype = parameters.front().scalar_type();
+  for (const auto& input : inputs)
+    if (input.is_floating_point() && input.scalar_type() != dtype)
+      return fmt::format("in forward, whose parameters are {0} where an input is {1} (make it {0})",
+                         dtype_name(dtype), dtype_name(input.scalar_type()));
+  return "in forward";
+}
+
+inline std::string loss_of(const Loss& loss, const Tensors& outputs) {
+  return fmt::format("in {}, of output {}", loss.module() ? loss.module()->name() : "the loss",
+                     describe(outputs));
+}
 
 inline Tensors forward_with_labels(const Model& model, const Batch& batch) {
   if (model.takes_batch()) return model.forward(batch);
@@ -77,21 +101,34 @@ inline torch::Tensor smoothed(const torch::nn::CrossEntropyLossImpl& loss, const
 
 }  // namespace detail
 
+ETUDE_INLINE std::string place_of(const Model& model, std::string_view moment, const Batch& batch) {
+  return fmt::format("{} in {}, inputs {}, labels {}", model.name(), moment, describe(batch.inputs),
+                     batch.labels.empty() ? "none" : describe(batch.labels));
+}
+
 ETUDE_INLINE LossOutput compute_loss(TrainerCore& core, const Batch& batch,
                                      std::optional<double> num_items_in_batch) {
+  const auto in_forward = [&] { return detail::forward_of(core.model, batch.inputs); };
   const auto factor = core.args.label_smoothing_factor;
   if (core.options.compute_loss) return core.options.compute_loss(core.model, batch, num_items_in_batch);
   if (!core.options.loss) {
-    auto own = own_loss(detail::forward_with_labels(core.model, batch));
+    auto own =
+        own_loss(with_place([&] { return detail::forward_with_labels(core.model, batch); }, in_forward));
     if (factor > 0) detail::smooth_own_loss(own, batch, factor, num_items_in_batch);
     return own;
   }
   if (batch.labels.empty()) throw DataError("the dataset has no labels, and `loss` needs them");
-  auto outputs = core.model.forward(batch);
+  auto outputs = with_place([&] { return core.model.forward(batch); }, in_forward);
   if (factor > 0)
     if (const auto* module = dynamic_cast<torch::nn::CrossEntropyLossImpl*>(core.options.loss.module().get()))
-      return {detail::smoothed(*module, outputs, batch.labels, factor), std::move(outputs)};
-  auto loss = core.options.loss(outputs, batch.labels, num_items_in_batch);
+      return with_place(
+          [&]() -> LossOutput {
+            detail::check_operands("CrossEntropyLoss", outputs, batch.labels);
+            return {detail::smoothed(*module, outputs, batch.labels, factor), outputs};
+          },
+          [&] { return detail::loss_of(core.options.loss, outputs); });
+  auto loss = with_place([&] { return core.options.loss(outputs, batch.labels, num_items_in_batch); },
+                         [&] { return detail::loss_of(core.options.loss, outputs); });
   return {std::move(loss), std::move(outputs), core.options.loss.counts_items()};
 }
 

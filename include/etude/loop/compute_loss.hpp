@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "etude/loop/core.hpp"
@@ -13,6 +14,9 @@ Tensors without_keys(const Tensors& outputs, const std::vector<std::string>& key
 
 /// The loss of a model that computes it itself: its output named "loss", or its first.
 LossOutput own_loss(const Tensors& outputs);
+
+/// Where an exception came from that a batch has caused: the model, `moment` and what is in the batch.
+std::string place_of(const Model& model, std::string_view moment, const Batch& batch);
 
 /// The loss of a batch as the trainer's options say.
 LossOutput compute_loss(TrainerCore& core, const Batch& batch, std::optional<double> num_items_in_batch);

@@ -120,7 +120,9 @@ ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {
 }
 
 ETUDE_INLINE void TrainerCore::load_progress(const TrainingProgress& saved) {
+  const auto train_dataset = std::exchange(progress.train_dataset, std::nullopt);
   progress = saved;
+  progress.train_dataset = train_dataset;
   last_logged_step = saved.last_logged_step;
   loss.load_state(saved.loss);
   total_loss.load_state(saved.total_loss);
@@ -224,6 +226,8 @@ ETUDE_INLINE void TrainerCore::begin_training() {
   state = {};
   state_text = {};
   progress = {};
+  const auto& examples = options.train_dataset;
+  progress.train_dataset = {examples.size(), examples.fingerprint()};
   control.should_training_stop = false;
   control.stop_reason.clear();
   last_logged_step = 0;
@@ -318,7 +322,7 @@ ETUDE_INLINE void TrainerCore::drop_log_lines(std::size_t from) {
 }
 
 ETUDE_INLINE Metrics TrainerCore::take_logs() {
-  const auto filtered = loss.filtered();
+  const auto filtered = loss.filters() ? loss.non_finite() : 0;
   Metrics logs{{"loss", take_loss()}};
   if (filtered > 0) logs["non_finite_losses"] = static_cast<double>(filtered);
   if (grad_norm.defined()) logs["grad_norm"] = grad_norm.item<double>();
@@ -326,10 +330,32 @@ ETUDE_INLINE Metrics TrainerCore::take_logs() {
   return logs;
 }
 
+ETUDE_INLINE void TrainerCore::sum_up_losses(Metrics& summary) {
+  if (total_loss.weight() > 0) summary["train_loss"] = total_loss.mean();
+  const auto count = progress.non_finite_losses;
+  if (count == 0) return;
+  summary["non_finite_losses"] = static_cast<double>(count);
+  const auto& first = progress.first_non_finite_loss;
+  std::string broken;
+  for (const auto& [name, parameter] : model.named_parameters())
+    if (parameter.is_floating_point() && !torch::isfinite(parameter.detach()).all().item<bool>()) {
+      broken = fmt::format(", and {} has values now that aren't, either", name);
+      break;
+    }
+  message(args, LogLevel::warning,
+          "{} of the losses weren't finite{}{}: train_loss counts them as the mean of the others; "
+          "TerminateOnNaNCallback stops at the first",
+          count, first ? fmt::format(", since step {}", *first) : "", broken);
+}
+
 ETUDE_INLINE double TrainerCore::take_loss() {
   const auto updates = static_cast<double>(state.global_step - last_logged_step);
   const double mean = loss.sum() / updates;
   total_loss.add(mean, updates);
+  if (const auto count = loss.non_finite(); count > 0) {
+    if (progress.non_finite_losses == 0) progress.first_non_finite_loss = loss.first_non_finite();
+    progress.non_finite_losses += count;
+  }
   loss.reset();
   last_logged_step = state.global_step;
   return mean;

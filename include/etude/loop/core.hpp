@@ -147,6 +147,9 @@ struct TrainerCore {
   /// The mean loss of an update since the last log, which begins anew.
   double take_loss();
 
+  /// Adds the mean loss of the training, where a step was made; warns of losses that weren't finite.
+  void sum_up_losses(Metrics& summary);
+
   CheckpointStore& checkpoint_store();
 
   /// Takes note of what the forward passes of an accumulation group change, where one begins.
@@ -170,6 +173,7 @@ struct TrainerCore {
   /// Where the training is in all that TrainerState doesn't say.
   TrainingProgress current_progress();
 
+  /// Takes over what is saved, but for the facts of the training examples: those stay what they are.
   void load_progress(const TrainingProgress& saved);
 
   // Seen whole, so that an event without handlers costs nothing.

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "etude/libtorch/error.hpp"
 #include "etude/linkage.hpp"
 #include "etude/loop/evaluate.hpp"
 
@@ -40,7 +41,8 @@ ETUDE_INLINE void EvaluationTally::add(const Batch& batch, PredictionStepOutput 
   if (wants_inputs_) part.inputs = batch.inputs;
   if (wants_losses_ && output.loss.defined()) part.losses = output.loss.reshape({1}).expand({batch.size});
   if (core_.args.batch_eval_metrics && computes(part))
-    computed_ = core_.options.compute_metrics(to_cpu(part), is_last);
+    computed_ = with_place([&] { return core_.options.compute_metrics(to_cpu(part), is_last); },
+                           [] { return "compute_metrics"; });
   if (keep_ == Keep::all) all_.add(std::move(part), batch.size);
 }
 
@@ -50,7 +52,8 @@ ETUDE_INLINE EvaluationResult EvaluationTally::take(const std::string& prefix) {
   if (keep_ != Keep::loss) {
     result.prediction = all_.take();
     if (!core_.args.batch_eval_metrics && computes(result.prediction))
-      computed_ = core_.options.compute_metrics(result.prediction);
+      computed_ = with_place([&] { return core_.options.compute_metrics(result.prediction); },
+                             [] { return "compute_metrics"; });
   }
   for (const auto& [name, value] : computed_)
     result.metrics[name.starts_with(prefix + "_") ? name : prefix + "_" + name] =

@@ -15,6 +15,7 @@
 #include "etude/callback_state.hpp"
 #include "etude/events.hpp"
 #include "etude/interrupt.hpp"
+#include "etude/libtorch/error.hpp"
 #include "etude/libtorch/threads.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/runtime_callbacks.hpp"
@@ -159,6 +160,7 @@ class EventSource {
   void report(const std::exception_ptr& error) {
     if (reported_ == error) return;
     reported_ = error;
+    leave_out_frames(error);
     const auto origin = take_origin(error);
     const auto what = what_of(error);
     if (!origin.callback.empty()) detail::tell_error(core_.args, origin, what);

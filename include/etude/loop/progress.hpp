@@ -26,10 +26,17 @@ struct DataPosition {
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
 
+/// By which a resumed training knows its training examples again.
+struct DatasetFacts {
+  ETUDE_STRUCT(DatasetFacts, (std::optional<std::int64_t>, size, "examples, if it is known"),
+               (std::string, fingerprint, "checksum of a few of them; empty if they aren't looked at", ""));
+};
+
 /// What a training is in the middle of, beside TrainerState: `training_progress.json` of a checkpoint.
 struct TrainingProgress {
   ETUDE_STRUCT(TrainingProgress, (bool, started, "what comes before the first step is done", false),
                (DataPosition, position, "where in the data it is"),
+               (std::optional<DatasetFacts>, train_dataset, "the examples"),
                (bool, in_steps, "between the beginning of an epoch's steps and EpochEnd", false),
                (bool, honouring, "a log, evaluation or checkpoint was asked for and is not done", false),
                (bool, finishing, "the last step is done, and Stop was raised if there was to be one", false),
@@ -41,6 +48,8 @@ struct TrainingProgress {
                (std::int64_t, last_logged_step, "step of the last log", 0),
                (RunningMeanState, loss, "losses since the last log"),
                (RunningMeanState, total_loss, "losses that are logged"),
+               (std::int64_t, non_finite_losses, "those of all that are logged that weren't finite", 0),
+               (std::optional<std::int64_t>, first_non_finite_loss, "the step of the first of them"),
                (std::vector<PendingLogState>, pending_logs, "what callbacks have logged since"),
                (std::optional<double>, grad_norm, "norm of the last step's gradients"),
                (double, learning_rate, "learning rate of the last step", 0.0),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "etude/interrupt.hpp"
+#include "etude/libtorch/error.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/metrics/pending_logs.hpp"
@@ -32,7 +34,11 @@ class Update {
     trainer_.raise(BatchFetchBegin{core_.context()});
     while (static_cast<std::int64_t>(group_.size()) < core_.accumulation_steps) {
       const InterruptionScope waiting(true);
-      auto batch = batches.next();
+      auto batch = with_place([&] { return batches.next(); },
+                              [&] {
+                                return fmt::format("train_dataset, for the batch of step {}",
+                                                   core_.state.global_step + 1);
+                              });
       if (!batch) break;
       group_.push_back(std::move(*batch));
     }
@@ -94,7 +100,7 @@ class Update {
     core_.lr_scheduler->step();
     stop_later([&] { trainer_.raise(SchedulerStep{core_.context(), core_.lr_scheduler->get_last_lr()}); });
     optimizer.zero_grad();
-    for (const auto& loss : core_.losses) core_.loss.add(loss);
+    for (const auto& loss : core_.losses) core_.loss.add(loss, 1, core_.state.global_step + 1);
     core_.losses.clear();
     group_.clear();
     ++core_.state.global_step;
@@ -167,7 +173,9 @@ class Update {
 
   void run_part(Batch& batch) {
     batch = trainer_.raise(ForwardBegin{core_.context(), std::move(batch)}).batch;
-    core_.losses.push_back(trainer_.derived().training_step(batch));
+    core_.losses.push_back(with_place(
+        [&] { return trainer_.derived().training_step(batch); },
+        [&] { return place_of(core_.model, fmt::format("step {}", core_.state.global_step + 1), batch); }));
   }
 
   std::int64_t largest_batch() const {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,19 +18,18 @@
 
 namespace etude {
 
-ETUDE_INLINE void RunningMean::add(double value, double weight) {
+ETUDE_INLINE void RunningMean::add(double value, double weight, std::int64_t place) {
   read();
-  take(value, weight);
+  take(value, weight, place);
 }
 
-ETUDE_INLINE void RunningMean::add(const at::Tensor& value, double weight) {
+ETUDE_INLINE void RunningMean::add(const at::Tensor& value, double weight, std::int64_t place) {
   if (!value.defined() || value.numel() != 1) throw DataError("a value to log must be one element");
   if (value.is_cpu() && pending_.empty() && value.scalar_type() == at::kFloat) {
-    take(*value.data_ptr<float>(), weight);  // Straight from memory: no operator runs.
+    take(*value.data_ptr<float>(), weight, place);  // Straight from memory: no operator runs.
     return;
   }
-  pending_.push_back(value.detach());
-  weights_.push_back(weight);
+  pending_.push_back({value.detach(), weight, place});
   if (pending_.size() >= read_after) read();
 }
 
@@ -45,14 +45,19 @@ ETUDE_INLINE double RunningMean::mean() {
   return detail::without_sign_of_nan(sum_ / weight_);
 }
 
-ETUDE_INLINE std::int64_t RunningMean::filtered() {
+ETUDE_INLINE std::int64_t RunningMean::non_finite() {
   read();
-  return filtered_;
+  return non_finite_;
+}
+
+ETUDE_INLINE std::optional<std::int64_t> RunningMean::first_non_finite() {
+  read();
+  return first_non_finite_;
 }
 
 ETUDE_INLINE RunningMeanState RunningMean::state() {
   read();
-  return {sum_, weight_, leading_, filtered_};
+  return {sum_, weight_, leading_, non_finite_, first_non_finite_};
 }
 
 ETUDE_INLINE void RunningMean::load_state(const RunningMeanState& state) {
@@ -60,12 +65,14 @@ ETUDE_INLINE void RunningMean::load_state(const RunningMeanState& state) {
   sum_ = state.sum;
   weight_ = state.weight;
   leading_ = state.leading;
-  filtered_ = state.filtered;
+  non_finite_ = state.filtered;
+  first_non_finite_ = state.first_filtered;
 }
 
-ETUDE_INLINE void RunningMean::take(double value, double weight) {
-  if (filter_ && !std::isfinite(value)) {
-    ++filtered_;
+ETUDE_INLINE void RunningMean::take(double value, double weight, std::int64_t place) {
+  const bool is_finite = std::isfinite(value);
+  if (!is_finite && ++non_finite_ == 1) first_non_finite_ = place;
+  if (filter_ && !is_finite) {
     if (weight_ == 0) {
       leading_ += weight;  // Nothing came before it: it counts as the mean of what comes.
       return;
@@ -80,12 +87,11 @@ ETUDE_INLINE void RunningMean::read() {
   if (pending_.empty()) return;
   std::vector<at::Tensor> flat;
   flat.reserve(pending_.size());
-  for (const auto& value : pending_) flat.push_back(value.reshape({1}).to(at::kDouble));
+  for (const auto& [value, weight, place] : pending_) flat.push_back(value.reshape({1}).to(at::kDouble));
   const auto values = at::cat(flat).cpu();
   const auto* data = values.data_ptr<double>();
-  const auto weights = std::exchange(weights_, {});
-  pending_.clear();
-  for (std::size_t i = 0; i < weights.size(); ++i) take(data[i], weights[i]);
+  const auto taken = std::exchange(pending_, {});
+  for (std::size_t i = 0; i < taken.size(); ++i) take(data[i], taken[i].weight, taken[i].place);
 }
 
 }  // namespace etude

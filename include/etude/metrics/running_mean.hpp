@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "etude/reflect/struct.hpp"
@@ -15,7 +16,8 @@ struct RunningMeanState {
   ETUDE_STRUCT(RunningMeanState, (double, sum, "of weight times value", 0.0),
                (double, weight, "of what is in the sum", 0.0),
                (double, leading, "weight of filtered values before the first finite one", 0.0),
-               (std::int64_t, filtered, "values that were filtered", 0));
+               (std::int64_t, filtered, "values that weren't finite", 0),
+               (std::optional<std::int64_t>, first_filtered, "where the first of them was given"));
 };
 
 /// The weighted mean of numbers and of one-element tensors. Tensors on a device are kept as they are and read
@@ -27,10 +29,11 @@ class RunningMean {
   /// `reset`.
   explicit RunningMean(bool filter_non_finite = false) : filter_(filter_non_finite) {}
 
-  void add(double value, double weight = 1);
+  /// `place` says where the value comes from (an update step, say), for `first_non_finite`.
+  void add(double value, double weight = 1, std::int64_t place = 0);
 
   /// Throws `DataError` unless `value` is one element.
-  void add(const at::Tensor& value, double weight = 1);
+  void add(const at::Tensor& value, double weight = 1, std::int64_t place = 0);
 
   /// The sum of weight times value.
   double sum();
@@ -38,8 +41,10 @@ class RunningMean {
   double weight();
   /// NaN when nothing was added, or nothing finite.
   double mean();
-  /// How many values were filtered.
-  std::int64_t filtered();
+  /// How many values weren't finite, filtered or not, and the place of the first.
+  std::int64_t non_finite();
+  std::optional<std::int64_t> first_non_finite();
+  bool filters() const { return filter_; }
   void reset() { *this = RunningMean(filter_); }
 
   RunningMeanState state();
@@ -48,7 +53,13 @@ class RunningMean {
  private:
   static constexpr std::size_t read_after = 4096;
 
-  void take(double value, double weight);
+  struct Pending {
+    at::Tensor value;
+    double weight;
+    std::int64_t place;
+  };
+
+  void take(double value, double weight, std::int64_t place);
 
   void read();
 
@@ -56,9 +67,9 @@ class RunningMean {
   double sum_ = 0;
   double weight_ = 0;
   double leading_ = 0;
-  std::int64_t filtered_ = 0;
-  std::vector<at::Tensor> pending_;
-  std::vector<double> weights_;
+  std::int64_t non_finite_ = 0;
+  std::optional<std::int64_t> first_non_finite_;
+  std::vector<Pending> pending_;
 };
 
 }  // namespace etude

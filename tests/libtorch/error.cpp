@@ -1,0 +1,147 @@
+#include "etude/libtorch/error.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "common/fault_of.hpp"
+#include "common/logged.hpp"
+#include "common/toy.hpp"
+
+namespace {
+
+using toy::contains;
+
+/// The environment variable, set for as long as this lives.
+struct Stacktraces {
+  explicit Stacktraces(const char* value) { ::setenv("TORCH_SHOW_CPP_STACKTRACES", value, 1); }
+  ~Stacktraces() { ::unsetenv("TORCH_SHOW_CPP_STACKTRACES"); }
+};
+
+std::string without_trailing_newline(std::string text) {
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+template <class Exception, class Run>
+std::string text_of(Run run) {
+  try {
+    run();
+  } catch (const Exception& error) {
+    return without_trailing_newline(error.what());
+  }
+  return "nothing was thrown";
+}
+
+void fail() {
+  etude::with_place([] { TORCH_CHECK_INDEX(false, "no such index"); }, [] { return "here"; });
+}
+
+TEST_CASE("an exception of LibTorch's keeps its type, says where it came from and has no frames") {
+  CHECK(text_of<c10::IndexError>(fail) == "here: no such index");
+  CHECK(text_of<c10::IndexError>([] { etude::with_place(fail, [] { return "outside"; }); }) ==
+        "outside: here: no such index");
+}
+
+TEST_CASE("the stack frames come with TORCH_SHOW_CPP_STACKTRACES") {
+  const auto with = [](const char* value) {
+    const Stacktraces on(value);
+    return text_of<c10::IndexError>(fail);
+  };
+  CHECK(with("1").starts_with("here: no such index\n"));
+  CHECK(with("1").find("frame #0") != std::string::npos);
+  CHECK(with("0") == "here: no such index");
+}
+
+TEST_CASE("other exceptions are left alone") {
+  CHECK_THROWS_WITH_AS(etude::with_place([] { throw std::runtime_error("x"); }, [] { return "here"; }), "x",
+                       std::runtime_error);
+}
+
+struct ScoresImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) { return out(x); }
+  torch::nn::Linear out{register_module("out", torch::nn::Linear(2, 3))};
+};
+TORCH_MODULE(Scores);
+
+etude::TrainerOptions classification(const torch::Tensor& inputs, const torch::Tensor& labels) {
+  auto options = toy::options(toy::arguments());
+  options.args.per_device_train_batch_size = 4;
+  options.args.per_device_eval_batch_size = 4;
+  options.model = Scores();
+  options.loss = torch::nn::CrossEntropyLoss();
+  options.train_dataset = {inputs, labels};
+  options.eval_dataset = {inputs, labels};
+  return options;
+}
+
+template <class Exception>
+std::string training_error(const etude::TrainerOptions& options) {
+  return text_of<Exception>([&] { etude::Trainer<>(options).train(); });
+}
+
+TEST_CASE(
+    "what the model or the loss can't take is told in one line, with the model, the step and the batch") {
+  const auto x = torch::ones({8, 2});
+  const auto y = torch::zeros({8}, torch::kLong);
+  const auto shape = training_error<c10::Error>(classification(torch::ones({8, 5}), y));
+  CHECK(contains(shape, "ScoresImpl in step 1, inputs float32 [4, 5], labels int64 [4]: in forward: "));
+  CHECK(shape.find('\n') == std::string::npos);
+  auto labels = y.clone();
+  labels[7] = 9;
+  auto sequential = classification(x, labels);
+  sequential.args.train_sampling_strategy = etude::SamplingStrategy::sequential;
+  const auto range = training_error<c10::IndexError>(sequential);
+  CHECK(contains(range, "ScoresImpl in step 2, inputs float32 [4, 2], labels int64 [4]: in "));
+  CHECK(range.find("CrossEntropyLoss") != std::string::npos);
+  CHECK(range.find("Target 9 is out of bounds") != std::string::npos);
+  CHECK(range.find('\n') == std::string::npos);
+  CHECK(training_error<c10::Error>(classification(x.to(torch::kDouble), y))
+            .find("in forward, whose parameters are float32 where an input is float64 (make it float32)") !=
+        std::string::npos);
+  CHECK(contains(text_of<c10::Error>([&] { etude::Trainer<>(classification(x, y + 3)).evaluate(); }),
+                 "ScoresImpl in an evaluation (eval), inputs float32 [4, 2], labels int64 [4]: "));
+}
+
+struct Unfit {
+  std::size_t size() const { return 4; }
+  torch::Tensor get(std::size_t) const { return torch::zeros({2}).reshape({7}); }
+};
+
+TEST_CASE("so is what a dataset or compute_metrics can't do") {
+  const auto x = torch::ones({8, 2});
+  const auto y = torch::zeros({8}, torch::kLong);
+  auto options = classification(x, y);
+  options.compute_metrics = [](const etude::EvalPrediction& p) {
+    return etude::Metrics{{"sum", p.predictions.single().reshape({5}).sum().item<double>()}};
+  };
+  CHECK(text_of<c10::Error>([&] {
+          etude::Trainer<>(options).evaluate();
+        }).starts_with("compute_metrics: shape '[5]'"));
+  for (const int workers : {0, 2}) {
+    options.args.dataloader_num_workers = workers;
+    options.train_dataset = Unfit();
+    CHECK(training_error<c10::Error>(options).starts_with(
+        "train_dataset, for the batch of step 1: shape '[7]'"));
+  }
+}
+
+struct Complains {
+  void on(const etude::StepEnd&) { TORCH_CHECK(false, "the callback's own words"); }
+};
+
+TEST_CASE("a callback's exception of LibTorch's comes out in its own words, without the frames") {
+  const auto options = classification(torch::ones({8, 2}), torch::zeros({8}, torch::kLong));
+  CHECK(text_of<c10::Error>([&] { etude::Trainer<Complains>(options).train(); }) ==
+        "the callback's own words");
+}
+
+TEST_CASE("a training whose first step fails logs no train_loss") {
+  etude::Trainer<> trainer(classification(torch::ones({8, 5}), torch::zeros({8}, torch::kLong)));
+  CHECK_THROWS_AS(trainer.train(), c10::Error);
+  CHECK(toy::logged_any(trainer.state(), "train_runtime"));
+  CHECK_FALSE(toy::logged_any(trainer.state(), "train_loss"));
+}
+
+}  // namespace
