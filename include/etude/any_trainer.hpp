@@ -1,6 +1,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string_view>
+#include <vector>
 
 #include "etude/data/batch.hpp"
 #include "etude/metrics/metrics.hpp"
@@ -21,6 +23,9 @@ class AnyTrainer {
 
   /// Writes the weights, and the processing class, to a folder.
   virtual void save_model(const std::filesystem::path& directory) const = 0;
+
+  /// The types of all callbacks, without their namespaces.
+  virtual std::vector<std::string_view> callback_names() = 0;
 
   /// What the trainer was made of.
   virtual const TrainerOptions& options() const = 0;
@@ -45,6 +50,7 @@ class AnyTrainerOf final : public AnyTrainer {
   void save_model(const std::filesystem::path& directory) const override {
     trainer_.core_.save_model(directory);
   }
+  std::vector<std::string_view> callback_names() override { return trainer_.callback_names(); }
   const TrainerOptions& options() const override { return trainer_.core_.options; }
   const TrainerRunConfig& run_config() const override { return trainer_.core_.run_config; }
 

@@ -312,6 +312,8 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   template <class>
   friend class EvaluationLoop;
   template <class>
+  friend class MetricCheck;
+  template <class>
   friend class AnyTrainerOf;
 
   template <class Callback>

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "common/logged.hpp"
 #include "common/printed.hpp"
 #include "common/toy.hpp"
 #include "etude/callbacks/limit_eval_steps.hpp"
@@ -29,13 +30,13 @@ Run run(const std::vector<double>& values, bool greater_is_better, etude::EarlyS
   args.metric_for_best_model = "score";
   args.greater_is_better = greater_is_better;
   auto options = toy::options(args, 1);
-  std::size_t evaluations = 0;
-  options.compute_metrics = [&](const etude::EvalPrediction&) {
-    return etude::Metrics{{"score", values[evaluations++]}};
+  options.compute_metrics = [values, i = std::size_t{0}](const etude::EvalPrediction&) mutable {
+    return etude::Metrics{{"score", values.at(i++)}};
   };
   etude::Trainer<etude::EarlyStoppingCallback> trainer(options, callback);
   const auto output = trainer.train();
   const auto& after = trainer.callback<etude::EarlyStoppingCallback>();
+  const auto evaluations = toy::logged(trainer.state(), "eval_score").size();
   return {evaluations, after.early_stopping_patience_counter, trainer.state().best_metric,
           after.last_improvement, output.stop_reason};
 }
@@ -339,10 +340,9 @@ TEST_CASE("short evaluations in the steps of an epoch count or don't, and are no
     args.metric_for_best_model = "score";
     args.greater_is_better = false;
     auto options = toy::options(args, 3, 5);
-    std::vector<std::int64_t> sizes;
-    options.compute_metrics = [&](const etude::EvalPrediction& p) {
-      sizes.push_back(p.predictions.single().size(0));
-      return etude::Metrics{{"score", row.values.at(sizes.size() - 1)}};
+    options.compute_metrics = [values = row.values, i = 0u](const etude::EvalPrediction& p) mutable {
+      return etude::Metrics{{"score", values.at(i++)},
+                            {"size", static_cast<double>(p.predictions.single().size(0))}};
     };
     etude::Trainer<etude::LimitEvalStepsCallback, etude::StepBasedEvaluationCallback,
                    etude::EarlyStoppingCallback>
@@ -352,7 +352,7 @@ TEST_CASE("short evaluations in the steps of an epoch count or don't, and are no
     CHECK(trainer.train().global_step == row.steps);
     if (row.steps < 6) continue;
     CHECK(trainer.callback<etude::EarlyStoppingCallback>().early_stopping_patience_counter == 0);
-    CHECK((sizes == std::vector<std::int64_t>{2, 5, 2, 2, 5}));
+    CHECK((toy::logged(trainer.state(), "eval_size") == std::vector<double>{2, 5, 2, 2, 5}));
   }
 }
 
@@ -394,6 +394,29 @@ TEST_CASE("what it can't work with is refused by name") {
   CHECK(refusal({.early_stopping_patience = 0}) == "early_stopping_patience is 0: must be at least 1");
   CHECK(refusal({.early_stopping_threshold = -1}) == "early_stopping_threshold is -1: must be at least 0");
   CHECK(refusal({}, false) == "eval_dataset is not set: EarlyStoppingCallback needs evaluations");
+}
+
+TEST_CASE("a training whose eval_strategy is no is warned of before its first step") {
+  struct Mark {
+    void on(const etude::StepBegin& e) {
+      if (e.state.global_step == 0) std::fputs("the first step\n", stderr);
+    }
+  };
+  auto args = toy::arguments();
+  args.log_level = etude::LogLevel::warning;
+  const auto said = [&](auto... callbacks) {
+    etude::Trainer<Mark, decltype(callbacks)...> trainer(toy::options(args, 1), callbacks...);
+    const auto text = toy::printed([&] { trainer.train(); }, STDERR_FILENO);
+    return text.substr(0, text.find("the first step"));
+  };
+  CHECK(said(etude::EarlyStoppingCallback{}) ==
+        "etude: warning: EarlyStoppingCallback watches evaluations, and eval_strategy is no: set it to epoch "
+        "or "
+        "steps, unless a callback of yours asks for evaluations\n");
+  CHECK(said(etude::StepBasedEvaluationCallback{.eval_every_n_steps = 1}, etude::EarlyStoppingCallback{}) ==
+        "");
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  CHECK(said(etude::EarlyStoppingCallback{}) == "");
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ ETUDE_INLINE void EarlyStoppingCallback::on(const TrainBegin& e) {
         fmt::format("early_stopping_threshold is {}: must be at least 0", early_stopping_threshold));
   if (e.trainer.options().eval_dataset.empty())
     throw ArgumentError("eval_dataset is not set: EarlyStoppingCallback needs evaluations");
+  warn_without_evaluations(e, "EarlyStoppingCallback");
   is_running = true;
   has_failed = false;
   if (e.state.log_history.empty()) {

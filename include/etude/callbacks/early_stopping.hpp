@@ -27,7 +27,8 @@ ETUDE_ENUM(EarlyStoppingThreshold, each_evaluation, cumulative);
 ///
 /// Evaluations may come from `args.eval_strategy` or from other callbacks, and all of the training count;
 /// without `count_intermediate`, as in pytorch-accelerated, those in the steps of an epoch don't, such as
-/// StepBasedEvaluationCallback's. A training that ends without one that counts is warned of.
+/// StepBasedEvaluationCallback's. A training that ends without one that counts is warned of, and, where it
+/// begins, one that has neither an `eval_strategy` nor that callback.
 ///
 /// Throws ArgumentError where training begins if there is no `eval_dataset`, or for numbers out of range;
 /// MetricError, which lists the names that there are, if no evaluation has the metric.

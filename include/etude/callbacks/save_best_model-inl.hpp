@@ -19,6 +19,7 @@ namespace etude {
 ETUDE_INLINE void SaveBestModelCallback::on(const TrainBegin& e) {
   if (e.trainer.options().eval_dataset.empty())
     throw ArgumentError("eval_dataset is not set: SaveBestModelCallback needs evaluations");
+  warn_without_evaluations(e, "SaveBestModelCallback");
   if (load_saved_checkpoint && e.args.load_best_model_at_end)
     throw ArgumentError(
         "load_saved_checkpoint and load_best_model_at_end: only one can go into the model at the end");

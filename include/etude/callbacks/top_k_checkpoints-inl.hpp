@@ -20,6 +20,7 @@ namespace etude {
 
 ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainBegin& e) {
   if (k < 1) throw ArgumentError(fmt::format("k is {}: TopKCheckpointsCallback needs at least 1", k));
+  warn_without_evaluations(e, "TopKCheckpointsCallback");
   is_running = true;
   has_failed = false;
   folder = folder_of_copies(e, save_dir, "top_checkpoints");

@@ -3,15 +3,30 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "etude/any_trainer.hpp"
 #include "etude/callbacks/watched_metric.hpp"
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
+#include "etude/message.hpp"
 
 namespace etude {
+
+ETUDE_INLINE void warn_without_evaluations(const Context& e, std::string_view callback) {
+  if (e.args.eval_strategy != IntervalStrategy::no) return;
+  const auto callbacks = e.trainer.callback_names();
+  if (std::ranges::find(callbacks, "StepBasedEvaluationCallback") != callbacks.end()) return;
+  message(
+      e.args, LogLevel::warning,
+      "{} watches evaluations, and eval_strategy is no: set it to epoch or steps, unless a callback of yours "
+      "asks for evaluations",
+      callback);
+}
 
 ETUDE_INLINE std::optional<double> WatchedMetric::look(const std::string& name, const Metrics& metrics) {
   const auto metric = metrics.find(name);

@@ -4,10 +4,15 @@
 #include <string>
 #include <string_view>
 
+#include "etude/events.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
+
+/// Warns a person who trains with `callback`, which watches evaluations, but has asked for none: neither by
+/// `eval_strategy` nor by StepBasedEvaluationCallback.
+void warn_without_evaluations(const Context& e, std::string_view callback);
 
 /// Looks for a metric in evaluations, for callbacks that have one among their members: no evaluation needs to
 /// have it, as long as one of them does.

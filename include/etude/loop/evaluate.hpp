@@ -12,6 +12,7 @@
 
 #include "etude/error.hpp"
 #include "etude/interrupt.hpp"
+#include "etude/libtorch/error.hpp"
 #include "etude/libtorch/random.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
@@ -105,9 +106,7 @@ class EvaluationLoop {
                       const std::vector<std::string>& ignore_keys) {
     if (datasets.empty()) throw ArgumentError("eval_dataset is not set: an evaluation needs it");
     auto& core = trainer.core_;
-    const auto keep = core.args.prediction_loss_only || !core.options.compute_metrics ? Keep::loss
-                      : core.args.batch_eval_metrics                                  ? Keep::metrics
-                                                                                      : Keep::all;
+    const auto keep = kept(core);
     Metrics all;
     for (const auto& [name, dataset] : datasets)
       EvaluationLoop(trainer, datasets.named() ? prefix + "_" + name : prefix, ignore_keys)
@@ -117,6 +116,18 @@ class EvaluationLoop {
                 trainer.raise(Evaluate{core.context(), std::move(metrics), core.is_intermediate()}).metrics);
           });
     return trainer.raise(EvaluateAll{core.context(), std::move(all), core.is_intermediate()}).metrics;
+  }
+
+  /// The metrics of the first batch of each `eval_dataset`; no event is raised.
+  static Metrics first_batches(Trainer& trainer) {
+    auto& core = trainer.core_;
+    const auto& datasets = core.options.eval_dataset;
+    Metrics all;
+    for (const auto& [name, dataset] : datasets) {
+      EvaluationLoop loop(trainer, datasets.named() ? "eval_" + name : "eval", {});
+      all.update(loop.first_batch(dataset, kept(core)));
+    }
+    return all;
   }
 
   /// `Begin` and `End` are the events of the scope; `tell` gets the metrics inside it.
@@ -143,6 +154,30 @@ class EvaluationLoop {
   }
 
  private:
+  static Keep kept(const TrainerCore& core) {
+    return core.args.prediction_loss_only || !core.options.compute_metrics ? Keep::loss
+           : core.args.batch_eval_metrics                                  ? Keep::metrics
+                                                                           : Keep::all;
+  }
+
+  Metrics first_batch(const Dataset& dataset, Keep keep) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto loader = trainer_.derived().get_eval_dataloader(dataset);
+    loader->limit_batches(1);
+    const EvaluationScope scope(core_, *loader);
+    EvaluationTally tally(core_, keep, loader->examples());
+    auto batches = loader->begin_epoch(0);
+    const auto batch = batches.next().value().to(core_.device);
+    core_.num_items_in_batch = trainer_.items_in(batch.labels);
+    auto output = trainer_.derived().prediction_step(batch, ignore_keys_);
+    tally.add_loss(output, batch.size);
+    tally.add(batch, std::move(output), true);
+    auto metrics = tally.take(prefix_).metrics;
+    metrics.update(speed_metrics(prefix_, start, batch.size, 1));
+    metrics["epoch"] = 0;
+    return metrics;
+  }
+
   EvaluationResult go_over(const DataLoader& loader, Keep keep) {
     EvaluationTally tally(core_, keep, loader.examples());
     auto batches = loader.begin_epoch(0);
@@ -157,7 +192,9 @@ class EvaluationLoop {
       seen_ += batch.size;
       interruption_point();
       batch = trainer_.raise(PredictionStepBegin{core_.context(), std::move(batch)}).batch;
-      auto output = trainer_.derived().prediction_step(batch, ignore_keys_);
+      auto output =
+          with_place([&] { return trainer_.derived().prediction_step(batch, ignore_keys_); },
+                     [&] { return place_of(core_.model, "an evaluation (" + prefix_ + ")", batch); });
       tally.add_loss(output, batch.size);
       trainer_.raise(PredictionStep{core_.context(), batch, output.logits, output.loss});
       tally.add(batch, std::move(output), !next);

@@ -14,6 +14,7 @@
 #include "etude/loop/checkpoints.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/evaluate.hpp"
+#include "etude/loop/metric_check.hpp"
 #include "etude/loop/plan.hpp"
 #include "etude/loop/update.hpp"
 #include "etude/message.hpp"
@@ -103,6 +104,7 @@ class TrainLoop {
     if (checkpoints_.resumes()) checkpoints_.load_rest();
     core_.optimizer->zero_grad();
     epoch_is_resumed_ = core_.progress.position.begun;
+    MetricCheck<Trainer>::run(trainer_);
     begun_ = std::chrono::steady_clock::now();
   }
 
@@ -290,7 +292,7 @@ class TrainLoop {
     if (checkpoints_.has_news()) trainer_.derived().save_state();
     output.global_step = core_.state.global_step;
     output.metrics = summary_;
-    output.training_loss = summary_.at("train_loss");
+    if (summary_.contains("train_loss")) output.training_loss = summary_.at("train_loss");
     core_.control = {};
     return output;
   }
@@ -302,7 +304,7 @@ class TrainLoop {
     if (core_.state.global_step > core_.last_logged_step) core_.take_loss();
     summary_ = speed_metrics("train", begun_, samples(steps), steps);
     if (core_.state.total_flos > 0) summary_["total_flos"] = core_.state.total_flos;
-    summary_["train_loss"] = core_.total_loss.weight() > 0 ? core_.total_loss.mean() : 0;
+    core_.sum_up_losses(summary_);
     auto logs = summary_;
     trainer_.derived().log(logs);
     summary_ = std::move(logs);

@@ -13,6 +13,7 @@
 #include "etude/linkage.hpp"
 #include "etude/metrics/best_model.hpp"
 #include "etude/metrics/metrics.hpp"
+#include "etude/reflect/nearest.hpp"
 #include "etude/trainer_state.hpp"
 #include "etude/training_arguments.hpp"
 
@@ -34,9 +35,9 @@ ETUDE_INLINE double best_metric(const TrainingArguments& args, const Metrics& me
   if (metrics.contains(name)) return metrics.at(name);
   std::vector<std::string_view> known;
   for (const auto& entry : metrics) known.push_back(entry.first);
-  throw MetricError(
-      fmt::format("metric_for_best_model is '{}', and the evaluation has no '{}': must be one of {}",
-                  args.metric_for_best_model.value_or("loss"), name, fmt::join(known, ", ")));
+  throw MetricError(fmt::format(
+      "metric_for_best_model is '{}', and the evaluation has no '{}': must be one of {}{}",
+      args.metric_for_best_model.value_or("loss"), name, fmt::join(known, ", "), did_you_mean(name, known)));
 }
 
 ETUDE_INLINE bool update_best_metric(const TrainingArguments& args, const Metrics& metrics,

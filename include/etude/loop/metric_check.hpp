@@ -1,0 +1,105 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <boost/hana/for_each.hpp>
+#include <concepts>
+#include <exception>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "etude/callback.hpp"
+#include "etude/checkpoint/random_state.hpp"
+#include "etude/events.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/loop/evaluate.hpp"
+#include "etude/metrics/best_model.hpp"
+#include "etude/metrics/eval_prediction.hpp"
+#include "etude/metrics/pending_logs.hpp"
+#include "etude/reflect/type_name.hpp"
+#include "etude/runtime_callbacks.hpp"
+
+namespace etude {
+
+/// Puts back what an evaluation that isn't to count may have changed: generators, buffers of the model,
+/// pending logs, and what a `compute_metrics` holds by value.
+class DryRun {
+ public:
+  explicit DryRun(TrainerCore& core);
+  DryRun(const DryRun&) = delete;
+  DryRun& operator=(const DryRun&) = delete;
+  ~DryRun();
+
+ private:
+  TrainerCore& core_;
+  RandomState random_;
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers_;  // each with a copy
+  PendingLogs pending_logs_;
+  ComputeMetrics compute_metrics_;
+};
+
+/// Whether only an evaluation can say that it has `metric_for_best_model`: one is planned, a person has
+/// chosen the metric, it isn't the loss, no evaluation before has had it, and all datasets have an index.
+bool is_metric_unsure(const TrainerCore& core);
+
+/// Finds a mistyped `metric_for_best_model` before the first step.
+template <class Trainer>
+class MetricCheck {
+ public:
+  /// Throws MetricError, which lists the metrics that there are, where an evaluation doesn't give the one
+  /// that was asked for: the first batch of each dataset is evaluated, no event is raised, and everything is
+  /// as it was afterwards. Does nothing where that says nothing, since callbacks may add metrics.
+  static void run(Trainer& trainer) {
+    auto& core = trainer.core_;
+    if (!is_metric_unsure(core) || may_add_metrics(trainer)) return;
+    Metrics found;
+    try {
+      const DryRun dry_run(core);
+      found = EvaluationLoop<Trainer>::first_batches(trainer);
+    } catch (const std::exception&) {
+      return;  // One batch may be too few for a metric, and the evaluation itself will tell.
+    }
+    best_metric(core.args, found);
+  }
+
+ private:
+  /// A `log` of the trainer's own may add metrics, too.
+  template <class Derived>
+  static constexpr bool logs_as_base =
+      requires { requires std::same_as<decltype(&Derived::log), decltype(&Trainer::log)>; };
+
+  static bool may_add_metrics(Trainer& trainer) {
+    using Derived = std::remove_reference_t<decltype(trainer.derived())>;
+    bool may = !logs_as_base<Derived>;
+    boost::hana::for_each(trainer.handler_.callbacks(), [&]<class Callback>(Callback& callback) {
+      if constexpr (std::same_as<Callback, RuntimeCallbacks>)
+        may = may || writes<Log, Evaluate, EvaluateAll>(callback) ||
+              hears<EvaluateBegin, PredictionStepBegin, PredictionStep>(callback);
+      else
+        may = may || Writes<Callback, Log> || Writes<Callback, Evaluate> || Writes<Callback, EvaluateAll> ||
+              (!type_name<Callback>().starts_with("etude::") &&
+               (Handles<Callback, EvaluateBegin> || Handles<Callback, PredictionStepBegin> ||
+                Handles<Callback, PredictionStep>));
+    });
+    return may;
+  }
+
+  template <class... Event>
+  static bool hears(RuntimeCallbacks& callbacks) {
+    return (!callbacks.template handlers<Event>().empty() || ...);
+  }
+  template <class... Event>
+  static bool writes(RuntimeCallbacks& callbacks) {
+    return (
+        std::ranges::any_of(callbacks.template handlers<Event>(), [](const auto& h) { return h.second; }) ||
+        ...);
+  }
+};
+
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/loop/metric_check-inl.hpp"
+#endif
