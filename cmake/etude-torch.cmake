@@ -1,9 +1,9 @@
-# Finds LibTorch and has its target, torch. Where there is none that serves, etude_torch_fault says why and what to do.
+# Finds LibTorch and makes its target, torch. Where none can be used, etude_torch_fault says why and what to do.
 #
 # LibTorch is the one that Torch_DIR, Torch_ROOT or CMAKE_PREFIX_PATH names, else the wheel of the active Python, else the
-# system's. Where LibTorch was built for CUDA, Torch's own CMake files ask for a CUDA toolkit that fits. Its libraries need none, so
-# their targets are made here: for the CPU, and for the GPU too where the libraries of NVIDIA that Python uses are installed. A
-# project with CUDA code of its own calls find_package(Torch) first, and those targets are taken.
+# system's. Where LibTorch was built for CUDA, Torch's own CMake files ask for a matching CUDA toolkit. Its libraries need none, so
+# the targets are made here: for the CPU, and for the GPU too where NVIDIA's libraries that Python uses are installed. A project
+# with CUDA code of its own calls find_package(Torch) first, and those targets are used.
 set(etude_torch_fault "")
 set(etude_torch_remedy "Name one with -DTorch_DIR=FOLDER_OF_TorchConfig.cmake, or install one: pip install torch (2.7 or later), or Debian's libtorch-dev")
 
@@ -38,13 +38,13 @@ function(etude_locate_torch_of_python)
   endif()
   etude_torch_has_old_abi(${config} is_old)
   if(is_old)
-    message(STATUS "Etude: not the LibTorch of ${python}, which has the C++ ABI of before 2015")
+    message(STATUS "Etude: the LibTorch of ${python} is not used: it has the old C++ ABI (_GLIBCXX_USE_CXX11_ABI=0)")
   else()
     set(Torch_DIR ${config} CACHE PATH "The folder of TorchConfig.cmake" FORCE)
   endif()
 endfunction()
 
-# Sets `result` to whether the LibTorch of a config was compiled with another std::string than is usual since 2015.
+# Sets `result` to whether the LibTorch of a config was compiled with the std::string that GCC had before 2015.
 function(etude_torch_has_old_abi config result)
   file(STRINGS ${config}/TorchConfig.cmake old REGEX "_GLIBCXX_USE_CXX11_ABI=0")
   if(old)
@@ -104,7 +104,7 @@ function(etude_make_torch_targets prefix)
   etude_dependencies(${prefix}/lib/libtorch_cpu.so missing found)
   if(missing)
     list(JOIN missing ", " missing)
-    set(etude_torch_fault "LibTorch in ${prefix} lacks ${missing}: install what its wheel requires (pip install torch)" PARENT_SCOPE)
+    set(etude_torch_fault "LibTorch in ${prefix} needs ${missing}: install what its wheel requires (pip install torch)" PARENT_SCOPE)
     return()
   endif()
   etude_add_torch_library(c10 ${prefix})
@@ -120,7 +120,7 @@ function(etude_make_torch_targets prefix)
   etude_dependencies(${prefix}/lib/libtorch_cuda.so missing found)
   if(missing)
     list(JOIN missing ", " missing)
-    message(STATUS "Etude: LibTorch is for the CPU only; for the GPU it lacks ${missing}")
+    message(STATUS "Etude: LibTorch is used on the CPU only; on a GPU it needs ${missing}")
     return()
   endif()
   etude_add_torch_library(c10_cuda ${prefix})
@@ -141,10 +141,10 @@ if(NOT TARGET torch)
     string(REGEX REPLACE "/[^/]+/[^/]+/[^/]+/?$" "" etude_torch_prefix ${etude_torch_prefix})
     etude_torch_has_old_abi(${Torch_DIR} etude_torch_is_old)
     etude_torch_is_for_cuda(${etude_torch_prefix} etude_torch_for_cuda)
-    if(etude_torch_version VERSION_LESS 1.13)
-      set(etude_torch_fault "LibTorch in ${Torch_DIR} is ${etude_torch_version}, and 1.13 is the oldest that serves. ${etude_torch_remedy}")
+    if(etude_torch_version AND etude_torch_version VERSION_LESS 1.13)
+      set(etude_torch_fault "LibTorch in ${Torch_DIR} is ${etude_torch_version}; Etude needs 1.13 or later. ${etude_torch_remedy}")
     elseif(etude_torch_is_old)
-      set(etude_torch_fault "LibTorch in ${Torch_DIR} has the C++ ABI of before 2015. ${etude_torch_remedy}")
+      set(etude_torch_fault "LibTorch in ${Torch_DIR} uses the old C++ ABI (_GLIBCXX_USE_CXX11_ABI=0). ${etude_torch_remedy}")
     elseif(etude_torch_for_cuda)
       etude_make_torch_targets(${etude_torch_prefix})
       set(TORCH_INSTALL_PREFIX ${etude_torch_prefix})

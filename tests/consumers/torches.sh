@@ -88,8 +88,8 @@ wheel=-DTorch_DIR=$site/torch/share/cmake/Torch
 
 configure 'no LibTorch' 'Error.* There is no LibTorch here\. Name one with -DTorch_DIR=.* pip install torch' -S project $release -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON
 configure 'a wrong Torch_DIR' 'Error.* Torch_DIR is /nowhere, and there is no TorchConfig.cmake\. Name one' -S project $release -DTorch_DIR=/nowhere
-configure 'the old ABI' 'Error.*/old_abi/.* has the C\+\+ ABI of before 2015\. Name one' -S project $release -DTorch_DIR="$folder/old_abi/share/cmake/Torch"
-configure 'an old LibTorch' 'Error.*/too_old/.* is 1.12.1, and 1.13 is the oldest' -S project $release -DTorch_DIR="$folder/too_old/share/cmake/Torch"
+configure 'the old ABI' 'Error.*/old_abi/.* uses the old C\+\+ ABI .*\. Name one' -S project $release -DTorch_DIR="$folder/old_abi/share/cmake/Torch"
+configure 'an old LibTorch' 'Error.*/too_old/.* is 1.12.1; Etude needs 1.13' -S project $release -DTorch_DIR="$folder/too_old/share/cmake/Torch"
 configure 'no build type' 'Warning.* CMAKE_BUILD_TYPE is not set, .*-DCMAKE_BUILD_TYPE=Release.*LibTorch 2.15.0.*Generating done' -S project "$wheel"
 configure 'a build type' 'LibTorch 2.15.0.*Generating done' -S project "$wheel" $release
 if grep Warning output; then failed=1; fi
@@ -101,7 +101,7 @@ printf '#!/bin/sh\necho "%s"\n' "$site/torch" >bin/python3
 chmod +x bin/python3
 PATH=$folder/bin:$PATH configure "Python's" "LibTorch 2.15.0: $site/torch .*Generating done" -S project $release
 printf '#!/bin/sh\necho "%s"\n' "$folder/old_abi" >bin/python3
-PATH=$folder/bin:$PATH configure "Python's, with the old ABI" "Etude: not the LibTorch of $folder/bin/python3" -S project $release
+PATH=$folder/bin:$PATH configure "Python's, with the old ABI" "Etude: the LibTorch of $folder/bin/python3 is not used" -S project $release
 
 cmake -S "$here/../.." -B etude $release "$wheel" -DETUDE_BUILD_TESTS=OFF -DETUDE_BUILD_EXAMPLES=OFF >output 2>&1 || cat output
 cmake --install etude --prefix installed >/dev/null
@@ -112,9 +112,9 @@ links 1 libtorch_cuda.so
 
 # Without a package that only the GPU needs, and without one that the CPU needs too.
 rm "$packages/libcublas.so.99"
-configure 'the CPU only' 'LibTorch is for the CPU only; for the GPU it lacks libcublas.so.99 .*Generating done' -S project $release -DCMAKE_PREFIX_PATH="$folder/installed" "$wheel"
+configure 'the CPU only' 'LibTorch is used on the CPU only; on a GPU it needs libcublas.so.99 .*Generating done' -S project $release -DCMAKE_PREFIX_PATH="$folder/installed" "$wheel"
 links 0 libtorch_cuda.so
 rm "$packages/libcudart.so.99"
-configure 'too little' 'Error.*FALSE.*lacks libcudart.so.99: install what its wheel requires' -S project $release -DCMAKE_PREFIX_PATH="$folder/installed" "$wheel"
+configure 'too little' 'Error.*FALSE.*needs libcudart.so.99: install what its wheel requires' -S project $release -DCMAKE_PREFIX_PATH="$folder/installed" "$wheel"
 
 exit $failed
