@@ -126,6 +126,22 @@ TEST_CASE("a trainer of one's own hears events of one's own before its callbacks
   CHECK(own.value == 5);
 }
 
+struct CountsLogs : etude::DefaultFlowCallback {
+  using DefaultFlowCallback::on;
+  int logs = 0;
+  void on(const etude::Log&) { ++logs; }
+};
+
+TEST_CASE("a callback that derives from a default stands in its place, with the handlers of both") {
+  auto args = toy::arguments();
+  args.logging_strategy = etude::IntervalStrategy::steps;
+  args.logging_steps = 1;
+  etude::Trainer<CountsLogs> trainer(toy::options(args, 2));
+  trainer.train();
+  CHECK(trainer.callback<CountsLogs>().logs == 3);  // of two steps, and the summary
+  CHECK(trainer.describe().find("DefaultFlowCallback") == std::string::npos);
+}
+
 struct AddsMetric {
   void on(etude::EvaluationRunEnd& e) { e.metrics["eval_doubled"] = e.metrics.at("eval_loss") * 2; }
 };

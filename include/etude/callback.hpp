@@ -17,6 +17,13 @@ struct callbacks {};
 
 namespace detail {
 
+/// To need a type that isn't defined is the error of a mistake; see callback_checks.hpp.
+template <bool Good, class Mistake>
+consteval bool expect() {
+  if constexpr (!Good) static_cast<void>(sizeof(Mistake));
+  return Good;
+}
+
 template <class Callback, class Event>
 concept reads = requires(Callback& callback, const Event& event) { callback.on(event); };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "etude/callback.hpp"
+#include "etude/callback_bases.hpp"
 
 namespace etude {
 
@@ -58,12 +59,6 @@ struct event_is_not_named_in_the_Raises_of_this_trainer;
 struct passive {};
 
 namespace detail {
-
-template <bool Good, class Mistake>
-consteval bool expect() {
-  if constexpr (!Good) static_cast<void>(sizeof(Mistake));
-  return Good;
-}
 
 template <class Callback, class Event>
 consteval bool check_handler() {
@@ -289,7 +284,8 @@ template <class... Known, bool Closed, class... Callbacks>
 struct CallbackChecks<events<Known...>, Closed, Callbacks...> {
   static consteval bool passed() {
     if constexpr (detail::check_list<Callbacks...>())
-      if constexpr ((detail::check_callback<Closed, Callbacks, Known...>() && ...))
+      if constexpr ((detail::check_callback<Closed, Callbacks, Known...>() && ...) &&
+                    (detail::keeps_handlers_of_bases<Callbacks, Known...>() && ...))
         return (detail::check_event<Known, Callbacks...>() && ...);
     return false;
   }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/callback.hpp"
 #include "etude/linkage.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/json_reader.hpp"
@@ -15,6 +16,12 @@
 #include "etude/reflect/type_name.hpp"
 
 namespace etude {
+
+namespace mistake {
+template <class Callback, class State, class LoadState>
+struct state_is_never_saved_so_declare_state_and_load_state_public_as;
+}  // namespace mistake
+
 namespace detail {
 
 /// A callback that says itself what is to be kept of it, as a JSON object.
@@ -27,6 +34,43 @@ concept KeepsOwnState =
 
 template <class Callback>
 concept Stateful = KeepsOwnState<Callback> || ReflectedStruct<Callback>;
+
+struct load_state_probe {
+  void load_state();
+};
+template <class T>
+struct with_load_state_probe : T, load_state_probe {};
+
+/// Whether `load_state` names anything in T, be it private.
+template <class T>
+consteval bool has_name_load_state() {
+  if constexpr (std::is_final_v<T>)
+    return requires { &T::load_state; };
+  else
+    return !requires { &with_load_state_probe<T>::load_state; };
+}
+
+template <class T>
+inline constexpr bool is_json = std::same_as<T, nlohmann::ordered_json> || std::same_as<T, nlohmann::json>;
+
+/// One of `state` and `load_state` is there, and it isn't by chance that it is called so.
+template <class T>
+concept means_to_keep_state =
+    requires(T& callback) {
+      requires is_json<std::remove_cvref_t<decltype(callback.state())>> ||
+                   (std::convertible_to<decltype(callback.state()), nlohmann::ordered_json> &&
+                    has_name_load_state<T>());
+    } || requires(T& callback, const nlohmann::ordered_json& json) { callback.load_state(json); };
+
+/// Whether the state of a callback is saved. Refuses one that means to keep its own and isn't called so.
+template <class Callback>
+consteval bool is_stateful() {
+  if constexpr (!KeepsOwnState<Callback>)
+    expect<!means_to_keep_state<Callback>,
+           mistake::state_is_never_saved_so_declare_state_and_load_state_public_as<
+               Callback, nlohmann::ordered_json() const, void(const nlohmann::ordered_json&)>>();
+  return Stateful<Callback>;
+}
 
 /// What a callback's state is stored under: `static constexpr std::string_view state_key`, or the name of its
 /// class, without namespaces and template arguments.

@@ -27,6 +27,7 @@ TORCH_MODULE(NEFTuneEmbedding);
 /// `neftune_noise_alpha` of Hugging Face's arguments. Throws ArgumentError before training if the model has
 /// none, and for a value that is no finite number above 0.
 struct NEFTuneCallback {
+  using this_callback = NEFTuneCallback;
   ETUDE_STRUCT(NEFTuneCallback,
                (double, neftune_noise_alpha, "scale of the noise; the paper has 5 to 15", 5.0));
 

@@ -68,7 +68,7 @@ struct RuntimeHolder : RuntimeEntry {
       runs_after = type_indices(typename Callback::runs_after{});
     if constexpr (requires { typename Callback::runs_before; })
       runs_before = type_indices(typename Callback::runs_before{});
-    if constexpr (Stateful<Callback>) state.emplace(callback);
+    if constexpr (is_stateful<Callback>()) state.emplace(callback);
   }
   Callback callback;
 };

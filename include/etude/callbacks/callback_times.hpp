@@ -16,6 +16,7 @@ namespace etude {
 /// it asks for) is part of its time. Callbacks of run time count together, as `RuntimeCallbacks`.
 class CallbackTimes {
  public:
+  using this_callback = CallbackTimes;
   using times_callbacks = void;
 
   /// Of one callback in one event.

@@ -16,6 +16,7 @@ using StepsByName = std::map<std::string, std::int64_t>;
 
 /// Copies of checkpoints that are wanted and not there yet. A callback that has one hands its events on.
 struct CheckpointCopies {
+  using this_callback = CheckpointCopies;
   ETUDE_STRUCT(CheckpointCopies,
                (StepsByName, wanted, "those whose checkpoint is yet to be written, by name"),
                (StepsByName, begun, "those whose checkpoint is being written"));

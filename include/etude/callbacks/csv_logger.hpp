@@ -23,6 +23,7 @@ namespace etude {
 ///
 /// Throws ArgumentError at TrainBegin where the file can't be written.
 struct CSVLoggerCallback {
+  using this_callback = CSVLoggerCallback;
   ETUDE_STRUCT(CSVLoggerCallback, (std::string, path, "the file, from output_dir on", "metrics.csv"),
                (bool, append, "keep the rows of the trainings before", false),
                (std::int64_t, rows_before, "rows of the file that are of trainings before", 0));

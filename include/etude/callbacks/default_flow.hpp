@@ -13,6 +13,7 @@ namespace etude {
 /// ends early. An interval in another unit than steps ends with the first step that completes it; one of
 /// time begins anew in a run that is resumed.
 struct DefaultFlowCallback {
+  using this_callback = DefaultFlowCallback;
   void on(const TrainBegin& e) {
     log_ = evaluate_ = save_ = {};
     if (e.args.logging_strategy == IntervalStrategy::steps) log_.timer.begin(e, e.args.logging_steps);

@@ -18,6 +18,7 @@ namespace etude {
 /// `memory/resident_mem`, `memory/peak_resident_mem`. Nobody waits for the device. Stands behind the
 /// callbacks that ask for logs.
 struct DeviceMemoryMonitor {
+  using this_callback = DeviceMemoryMonitor;
   ETUDE_STRUCT(DeviceMemoryMonitor,
                (std::int64_t, last_logged_step, "the step of the last log that has the memory", -1));
 
@@ -43,6 +44,7 @@ struct DeviceMemoryMonitor {
 /// at the clock: the system keeps the peak. Where it can't begin anew (macOS), a peak below one of before
 /// counts as none. The metrics of training are logged, too.
 struct MemoryMetricsCallback {
+  using this_callback = MemoryMetricsCallback;
   void on(const InitEnd& e);
   void on(const TrainBegin& e);
   void on(Log& e);

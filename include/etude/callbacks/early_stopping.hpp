@@ -33,6 +33,7 @@ ETUDE_ENUM(EarlyStoppingThreshold, each_evaluation, cumulative);
 /// Throws ArgumentError where training begins if there is no `eval_dataset`, or for numbers out of range;
 /// MetricError, which lists the names that there are, if no evaluation has the metric.
 struct EarlyStoppingCallback {
+  using this_callback = EarlyStoppingCallback;
   ETUDE_STRUCT(EarlyStoppingCallback,
                (std::int64_t, early_stopping_patience,
                 "evaluations without improvement before training stops", 1),

@@ -27,6 +27,7 @@ struct EpochLossState {
 /// their members and pass these events on to it.
 class EpochLoss {
  public:
+  using this_callback = EpochLoss;
   /// `anew`: nothing of it is from a checkpoint.
   void begin(bool anew);
   void on(const StepBegin&);

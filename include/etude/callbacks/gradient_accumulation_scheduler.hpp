@@ -15,6 +15,7 @@ namespace etude {
 ///
 /// Throws ArgumentError before training for an epoch below 0 or a number below 1.
 struct GradientAccumulationScheduler {
+  using this_callback = GradientAccumulationScheduler;
   std::map<std::int64_t, std::int64_t> scheduling = {};  ///< micro-batches of an update, by first epoch
 
   void on(AccumulationPlanned& e) const;

@@ -19,6 +19,7 @@ namespace etude {
 ///
 /// Throws ArgumentError at TrainBegin where the file can't be written.
 struct JSONLinesLoggerCallback {
+  using this_callback = JSONLinesLoggerCallback;
   ETUDE_STRUCT(JSONLinesLoggerCallback, (std::string, path, "the file, from output_dir on", "metrics.jsonl"),
                (bool, append, "keep the lines of the trainings before", false),
                (std::int64_t, lines_before, "lines of the file that are of trainings before", 0));

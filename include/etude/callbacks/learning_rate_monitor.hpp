@@ -22,6 +22,7 @@ ETUDE_ENUM(LearningRateInterval, step, epoch);
 ///
 /// Unlike Lightning's it needs no logger, and what it logs belongs to the step beside which it stands.
 struct LearningRateMonitor {
+  using this_callback = LearningRateMonitor;
   ETUDE_STRUCT(LearningRateMonitor,
                (LearningRateInterval, logging_interval,
                 "log with every log of training steps, or once an epoch", LearningRateInterval::step),

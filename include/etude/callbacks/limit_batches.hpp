@@ -12,6 +12,7 @@ namespace etude {
 /// a last accumulation group that is shorter makes its update. Predictions stay whole. To limit the batches
 /// of a program as it is, see `LimitBatches`. Throws ArgumentError for a number below 1.
 struct LimitBatchesCallback {
+  using this_callback = LimitBatchesCallback;
   ETUDE_STRUCT(LimitBatchesCallback, (std::int64_t, num_batches, "batches of an epoch or an evaluation", 0));
 
   void on(const InitEnd&);

@@ -15,6 +15,7 @@ namespace etude {
 /// callbacks that watch a metric, unless their `count_intermediate` is false. Throws ArgumentError for a
 /// number below 1.
 struct LimitEvalStepsCallback {
+  using this_callback = LimitEvalStepsCallback;
   ETUDE_STRUCT(LimitEvalStepsCallback, (std::int64_t, num_eval_steps, "batches of a limited evaluation", 0),
                (bool, limit_intermediate_only, "leave evaluations outside of an epoch's steps whole", true));
 

@@ -37,6 +37,7 @@ void print_metrics(const Context& e, const Metrics& metrics);
 template <class Derived>
 class LogMetricsBase {
  public:
+  using this_callback = LogMetricsBase;
   using runs_after = callbacks<RunHistoryCallback>;
 
   /// Logs what it records itself, as a RunHistoryCallback would.

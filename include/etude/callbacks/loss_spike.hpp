@@ -43,6 +43,7 @@ struct UndoneSteps {
 /// Throws ArgumentError where training begins for numbers out of range and for an optimizer that evaluates
 /// its loss several times a step.
 struct LossSpikeCallback {
+  using this_callback = LossSpikeCallback;
   ETUDE_STRUCT(LossSpikeCallback,
                (LossSpikeAction, action, "what is done: warn, stop or roll_back", LossSpikeAction::roll_back),
                (double, threshold, "deviations above the median that make a spike", 6.0),

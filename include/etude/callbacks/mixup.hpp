@@ -11,6 +11,7 @@ namespace etude {
 /// place in it: the same with any number of workers, and when training is resumed.
 class BatchMixing {
  public:
+  using this_callback = BatchMixing;
   void on(const TrainBegin&) { place_ = 0; }
   void on(const StepBegin&) { place_ = 0; }
 
@@ -23,6 +24,7 @@ class BatchMixing {
 
 /// Mixes training batches by `mix_up`, on their device; evaluations see theirs as they are.
 struct MixUp : BatchMixing {
+  using this_callback = MixUp;
   explicit MixUp(MixingOptions mixing = {}) : options(mixing) {}
 
   using BatchMixing::on;
@@ -33,6 +35,7 @@ struct MixUp : BatchMixing {
 
 /// Mixes training batches by `cut_mix`, on their device; evaluations see theirs as they are.
 struct CutMix : BatchMixing {
+  using this_callback = CutMix;
   explicit CutMix(MixingOptions mixing = {}) : options(mixing) {}
 
   using BatchMixing::on;

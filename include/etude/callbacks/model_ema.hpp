@@ -29,6 +29,7 @@ namespace etude {
 /// Throws ArgumentError where training begins for a decay out of [0, 1] and the like, MetricError where an
 /// evaluation has no `watch_metric`, CheckpointError where the average of a checkpoint doesn't fit.
 struct ModelEmaCallback {
+  using this_callback = ModelEmaCallback;
   static constexpr const char* file = "ema_model.safetensors";  ///< of a checkpoint
 
   ETUDE_STRUCT(ModelEmaCallback, (double, decay, "what an update leaves of the average", 0.99),

@@ -40,6 +40,7 @@ ModelSummary summary(const Model& model, std::int64_t max_depth = -1);
 /// training begins: Lightning's ModelSummary, whose default depth this is, with shapes. Speaks in the first
 /// process only.
 struct ModelSummaryCallback {
+  using this_callback = ModelSummaryCallback;
   ETUDE_STRUCT(ModelSummaryCallback,
                (std::int64_t, max_depth, "how deep to look: 1 is the model's children, -1 everything", 1));
   std::function<void(std::string_view)> print = {};  ///< takes the table instead of standard output

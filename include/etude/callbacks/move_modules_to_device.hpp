@@ -19,6 +19,7 @@ namespace etude {
 /// leaves predictions out.
 class MoveModulesToDeviceCallback {
  public:
+  using this_callback = MoveModulesToDeviceCallback;
   /// Throws ArgumentError for a null pointer or an empty holder.
   template <class... Modules>
     requires(sizeof...(Modules) > 0 &&

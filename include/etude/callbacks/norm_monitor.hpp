@@ -52,6 +52,7 @@ class NormLogger {
 /// nothing, and it leaves the trainer the way of clipping that is fastest. After an interval in another unit,
 /// such as "1ep", it looks at the first step behind it. Throws ArgumentError for one that can't pass.
 struct GradientNormMonitor {
+  using this_callback = GradientNormMonitor;
   ETUDE_STRUCT(GradientNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",
                 NormDetail::global),
@@ -70,6 +71,7 @@ struct GradientNormMonitor {
 /// Logs the same as GradientNormMonitor of the gradients that the optimizer is given, so after clipping.
 /// The trainer then clips in a pass of its own.
 struct ClippedGradientNormMonitor {
+  using this_callback = ClippedGradientNormMonitor;
   ETUDE_STRUCT(ClippedGradientNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",
                 NormDetail::global),
@@ -89,6 +91,7 @@ struct ClippedGradientNormMonitor {
 /// `norm_detail` says, `l2_norm/param/NAME` for each layer or parameter; frozen ones count. Named as in
 /// Composer's OptimizerMonitor. A log has the mean over the steps since the last one.
 struct ParameterNormMonitor {
+  using this_callback = ParameterNormMonitor;
   ETUDE_STRUCT(ParameterNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",
                 NormDetail::global),

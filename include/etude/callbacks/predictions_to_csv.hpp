@@ -26,6 +26,7 @@ namespace etude {
 /// Throws DataError where the examples of a later batch have other shapes, and CheckpointError where the
 /// file can't be written.
 struct PredictionsToCSVCallback {
+  using this_callback = PredictionsToCSVCallback;
   ETUDE_STRUCT(
       PredictionsToCSVCallback,
       (std::string, path,

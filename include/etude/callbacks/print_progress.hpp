@@ -10,6 +10,7 @@ namespace etude {
 /// this name, with its words, on standard output. Speaks in the first process of each machine only. An epoch
 /// that is resumed in its midst keeps its number.
 struct PrintProgressCallback {
+  using this_callback = PrintProgressCallback;
   ETUDE_STRUCT(PrintProgressCallback, (EpochCount, epochs, "those that are done"));
 
   void on(const TrainBegin& e);

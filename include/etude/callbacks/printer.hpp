@@ -7,6 +7,7 @@ namespace etude {
 /// Prints the logs, in the first process of each machine, where there is no progress bar
 /// (`args.disable_tqdm`).
 struct PrinterCallback {
+  using this_callback = PrinterCallback;
   void on(const Log& e);
 };
 

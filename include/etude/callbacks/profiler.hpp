@@ -20,6 +20,7 @@ namespace etude {
 /// Steps count from 1. A span that the training doesn't come to is told as a warning. Throws ArgumentError
 /// at TrainBegin for numbers below 1 and an empty path, and Error where the file can't be written.
 struct ProfilerCallback {
+  using this_callback = ProfilerCallback;
   ETUDE_STRUCT(ProfilerCallback, (std::string, path, "the file, from output_dir on", "trace.json"),
                (std::int64_t, first_step, "the first update step of the trace", 2),
                (std::int64_t, num_steps, "how many update steps it has", 3),

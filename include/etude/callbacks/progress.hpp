@@ -14,6 +14,7 @@ namespace etude {
 /// `args.disable_tqdm`.
 class ProgressCallback {
  public:
+  using this_callback = ProgressCallback;
   void on(const TrainBegin& e);
   void on(const StepEnd& e);
   void on(const TrainEnd&);

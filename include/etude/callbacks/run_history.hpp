@@ -27,6 +27,7 @@ namespace etude {
 /// metrics of an evaluation stand before it. Copies of the callback share their history.
 class RunHistoryCallback {
  public:
+  using this_callback = RunHistoryCallback;
   /// One in memory.
   RunHistoryCallback();
   /// A history of your own. Without `reset_on_train` a training that isn't resumed goes on with what is

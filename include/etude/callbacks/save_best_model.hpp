@@ -26,6 +26,7 @@ namespace etude {
 /// Throws ArgumentError where training begins if there is no `eval_dataset`, or the folder holds something
 /// else; MetricError, which lists the names that there are, if no evaluation has `watch_metric`.
 struct SaveBestModelCallback {
+  using this_callback = SaveBestModelCallback;
   ETUDE_STRUCT(SaveBestModelCallback,
                (std::string, save_path, "folder for the best model; empty is best_model in output_dir", ""),
                (std::string, watch_metric, "the metric that decides, by its whole name", "eval_loss"),

@@ -27,6 +27,7 @@ namespace etude {
 /// Throws ArgumentError where training begins for numbers below 1 and intervals that can't pass,
 /// CheckpointError for a folder of such a name that is no checkpoint.
 struct SaveTrainingStateCallback {
+  using this_callback = SaveTrainingStateCallback;
   ETUDE_STRUCT(SaveTrainingStateCallback,
                (std::string, save_dir, "folder for them; empty is training_states in output_dir", ""),
                (std::optional<std::int64_t>, save_every_n_epochs,

@@ -14,6 +14,7 @@ namespace etude {
 /// model is looked for, and for callbacks that watch a metric, unless their `count_intermediate` is false.
 /// Throws ArgumentError if there is no `eval_dataset`, or for an interval that can't pass.
 struct StepBasedEvaluationCallback {
+  using this_callback = StepBasedEvaluationCallback;
   ETUDE_STRUCT(StepBasedEvaluationCallback,
                (Interval, eval_every_n_steps,
                 "update steps from one evaluation to the next, or another interval"),

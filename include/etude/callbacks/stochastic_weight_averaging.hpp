@@ -33,6 +33,7 @@ ETUDE_ENUM(AnnealingStrategy, cos, linear);
 /// which is told. Throws ArgumentError where training begins for an option out of range, CheckpointError
 /// where the average of a checkpoint doesn't fit.
 struct StochasticWeightAveragingCallback {
+  using this_callback = StochasticWeightAveragingCallback;
   static constexpr const char* file = "swa_model.safetensors";  ///< of a checkpoint
 
   ETUDE_STRUCT(StochasticWeightAveragingCallback,

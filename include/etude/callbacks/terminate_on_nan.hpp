@@ -27,6 +27,7 @@ namespace etude {
 /// It hears `BackwardBegin`, which a trainer that overrides `training_step` has to raise: throws Error at the
 /// end of a step that had none.
 struct TerminateOnNaNCallback {
+  using this_callback = TerminateOnNaNCallback;
   ETUDE_STRUCT(TerminateOnNaNCallback, (bool, triggered, "a loss of this run was not finite", false));
 
   void on(const TrainBegin&) { triggered = false; }

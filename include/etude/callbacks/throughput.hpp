@@ -36,6 +36,7 @@ double transformer_flops_per_token(double parameters, double layers, double head
 /// Throws ArgumentError at TrainBegin for numbers out of range; DataError where a batch has no input
 /// `main_input_name`.
 struct ThroughputMonitor {
+  using this_callback = ThroughputMonitor;
   ETUDE_STRUCT(ThroughputMonitor, (std::int64_t, window_size, "update steps to measure over", 100),
                (double, flops_per_sample, "operations of one example, forward and backward; 0: unknown", 0.0),
                (double, peak_flops, "operations that the device can do in a second; 0: unknown", 0.0),

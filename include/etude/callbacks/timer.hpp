@@ -31,6 +31,7 @@ std::chrono::system_clock::time_point parse_deadline(std::string_view text);
 ///
 /// Without either it only measures. Throws ArgumentError at TrainBegin for what it can't read.
 struct TimerCallback {
+  using this_callback = TimerCallback;
   ETUDE_STRUCT(TimerCallback,
                (std::string, duration,
                 "how long to train: 1h30m, DD:HH:MM:SS, or seconds; empty: as long as it takes"),

@@ -33,6 +33,7 @@ using RankedCheckpoints = std::map<std::string, RankedCheckpoint>;
 /// Throws ArgumentError where training begins for a `k` below 1; MetricError, which lists the names that
 /// there are, if no evaluation has `watch_metric`.
 struct TopKCheckpointsCallback {
+  using this_callback = TopKCheckpointsCallback;
   ETUDE_STRUCT(TopKCheckpointsCallback, (std::int64_t, k, "how many to keep", 3),
                (std::string, watch_metric, "the metric that decides, by its whole name", "eval_loss"),
                (bool, greater_is_better, "the best have the greatest watch_metric", false),

@@ -33,6 +33,7 @@ class OperatorWatch;
 /// backward pass in question, and where another is at work in this process; ArgumentError at TrainBegin for
 /// numbers out of range.
 struct DebugUnderflowOverflowCallback {
+  using this_callback = DebugUnderflowOverflowCallback;
   ETUDE_STRUCT(DebugUnderflowOverflowCallback,
                (std::int64_t, max_frames_to_save, "operators to show before the one that failed, with it",
                 21),

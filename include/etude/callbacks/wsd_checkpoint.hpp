@@ -22,6 +22,7 @@ namespace etude {
 ///
 /// Throws ArgumentError where training begins with another schedule.
 struct WSDCheckpointCallback {
+  using this_callback = WSDCheckpointCallback;
   ETUDE_STRUCT(WSDCheckpointCallback,
                (std::string, save_dir, "folder for them; empty is wsd_checkpoints in output_dir", ""),
                (CheckpointCopies, copies, "those that are yet to be made"));

@@ -26,6 +26,7 @@ namespace etude {
 ///
 /// Throws ArgumentError where training begins, as MLflowCallback does, and without a token.
 struct AzureMLCallback {
+  using this_callback = AzureMLCallback;
   ETUDE_STRUCT(AzureMLCallback,
                (std::string, tracking_uri, "azureml:// or https://; empty is MLFLOW_TRACKING_URI", ""),
                (std::string, experiment_name,

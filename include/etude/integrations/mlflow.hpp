@@ -41,6 +41,7 @@ using MLflowTags = std::map<std::string, std::string>;
 /// Throws ArgumentError where training begins, for an address, tags or a number of the wrong form, a spool
 /// that can't be written, and a run or experiment that the server, if it answers at once, doesn't have.
 struct MLflowCallback {
+  using this_callback = MLflowCallback;
   ETUDE_STRUCT(
       MLflowCallback, (std::string, tracking_uri, "the server's address; empty is MLFLOW_TRACKING_URI", ""),
       (std::string, experiment_name, "made if it isn't there; empty is MLFLOW_EXPERIMENT_NAME, or Default",

@@ -36,6 +36,7 @@ struct TensorBoardRun;
 /// Throws ArgumentError where training begins, or at a first evaluation before, for a folder that can't be
 /// written and for an interval that can't pass. A disk that is full later is told of and ends nothing.
 struct TensorBoardCallback {
+  using this_callback = TensorBoardCallback;
   ETUDE_STRUCT(TensorBoardCallback,
                (std::string, logging_dir,
                 "folder of the run, ~ is the home folder; empty is TENSORBOARD_LOGGING_DIR, or a new one in "

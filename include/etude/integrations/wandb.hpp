@@ -37,6 +37,7 @@ namespace etude {
 /// training begins; later faults are told, and never stop a training. Read back by wandb 0.29 and 0.31, and
 /// uploaded by their `wandb sync` to a server of the tests; not tried against wandb.ai.
 struct WandbCallback {
+  using this_callback = WandbCallback;
   ETUDE_STRUCT(WandbCallback, (std::string, project, "WANDB_PROJECT, settings, or else huggingface", ""),
                (std::string, name, "shown name; empty is run_name of the arguments, then WANDB_NAME", ""),
                (std::string, entity, "who owns it: WANDB_ENTITY, settings", ""),

@@ -41,7 +41,7 @@ class EventSource {
  protected:
   explicit EventSource(Handler handler) : handler_(std::move(handler)) {
     boost::hana::for_each(handler_.callbacks(), [&]<class Callback>(Callback& callback) {
-      if constexpr (detail::Stateful<Callback>) states_.emplace_back(callback);
+      if constexpr (detail::is_stateful<Callback>()) states_.emplace_back(callback);
     });
   }
   EventSource(const EventSource&) = delete;

@@ -59,6 +59,7 @@ struct EmissionsTotals {
 /// this one measures the same. RAPL and NVML were tried with files and a library made for it, and not on
 /// hardware. AMD's GPUs, Apple's chips and CodeCarbon's servers are not supported.
 struct CodeCarbonCallback {
+  using this_callback = CodeCarbonCallback;
   ETUDE_STRUCT(
       CodeCarbonCallback, (std::string, project_name, "name of the project; else codecarbon", ""),
       (std::string, experiment_id, "id of the experiment; else CodeCarbon's default one", ""),

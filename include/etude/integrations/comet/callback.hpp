@@ -38,6 +38,7 @@ struct Run;
 ///
 /// Tried with comet_ml 3.58, its `comet offline` and `comet upload`; not with Comet's own servers.
 struct CometCallback {
+  using this_callback = CometCallback;
   ETUDE_STRUCT(
       CometCallback,
       (std::string, project_name, "empty is COMET_PROJECT_NAME, or else Comet's own choice", ""),

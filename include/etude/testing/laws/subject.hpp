@@ -55,7 +55,7 @@ template <class Callback>
 struct Held final : AnySubject {
   template <class Make>
   Held(Make& make, const std::filesystem::path& folder) : callback(made(make, folder)) {
-    if constexpr (etude::detail::Stateful<Callback>) saved.emplace(callback);
+    if constexpr (etude::detail::is_stateful<Callback>()) saved.emplace(callback);
   }
   template <class Make>
   static Callback made(Make& make, const std::filesystem::path& folder) {

@@ -1,0 +1,21 @@
+// EXPECT: handler_of_the_base_is_hidden_so_write_using_Base_on<Derived, Base, EpochEnd>
+#include "etude/callback_handler.hpp"
+
+struct StepEnd {};
+struct EpochEnd {};
+using Raised = etude::events<StepEnd, EpochEnd>;
+
+struct Base {
+  using this_callback = Base;
+  void on(const StepEnd&) {}
+  void on(const EpochEnd&) {}
+};
+
+struct Derived : Base {
+#ifndef ETUDE_MISTAKE
+  using Base::on;
+#endif
+  void on(const StepEnd&) {}
+};
+
+static_assert(etude::CallbackChecks<Raised, false, Derived>::passed());
