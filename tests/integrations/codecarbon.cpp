@@ -1,15 +1,18 @@
 #include "etude/integrations/codecarbon.hpp"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/child.hpp"
 #include "common/fault_of.hpp"
 #include "common/logged.hpp"
 #include "common/printed.hpp"
@@ -104,6 +107,33 @@ TEST_CASE("a training leaves a row whose figures agree with each other, and its 
   CHECK(logged > 0.5 * kwh);
   CHECK(logged <= kwh);
   CHECK(last.at("emissions_kg").get<double>() == Approx(logged * 0.056039));
+}
+
+TEST_CASE("a child made by fork() in a training doesn't wait for its parent's measurements, nor write") {
+  struct Forking {
+    std::string* end;
+    void on(const etude::StepEnd& e) {
+      if (e.state.global_step != 2) return;
+      const auto child = ::fork();
+      if (child == 0) throw std::runtime_error("in the child");
+      *end = toy::end_of(child);
+    }
+  };
+  const toy::Folder folder;
+  std::string end;
+  auto callback = tracker();
+  callback.measure_power_secs = 1000;
+  const auto duration = [&] { return number(rows(folder / "emissions.csv").at(0), "duration"); };
+  auto trainer = std::make_unique<etude::Trainer<Forking, CodeCarbonCallback>>(
+      toy::options(arguments(folder)), Forking{&end}, callback);
+  try {
+    trainer->train();
+  } catch (const std::runtime_error&) {
+    trainer.reset();
+    ::_exit(duration() == 0 ? 3 : 4);
+  }
+  CHECK(end == "exit 3");
+  CHECK(duration() > 0);
 }
 
 TEST_CASE("every log has the emissions so far, if that is asked for") {

@@ -2,9 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <thread>
 
+#include "common/child.hpp"
 #include "common/folder.hpp"
 
 using etude::detail::Outbox;
@@ -425,4 +427,30 @@ TEST_CASE("where nothing is to be sent the sender is asked now and then") {
     if (server.idle > 0) break;
   }
   CHECK(server.idle > 0);
+}
+
+TEST_CASE("a child made by fork() neither waits nor sends, and leaves the spool to its parent") {
+  toy::Folder folder;
+  Server server;
+  auto outbox = outbox_to(server, options_in(folder));
+  put(*outbox, 20, 29);
+  CHECK(outbox->drain(10s));
+  CHECK(toy::end_of_child([]() -> int { std::exit(3); }) == "exit 3");
+  CHECK(toy::end_of_child([&] {
+          put(*outbox, 30, 39);
+          outbox->put_file({{"n", 40}}, "/etc/hostname");
+          if (outbox->drain(100s)) return 1;
+          if (!(outbox->counts() == Outbox::Counts{})) return 2;
+          if (outbox->take_faults().size() != 1 || !outbox->take_faults().empty()) return 3;
+          outbox.reset();
+          return 4;
+        }) == "exit 4");
+  put(*outbox, 50, 59);
+  CHECK(outbox->drain(10s));
+  auto expected = range(20, 29);
+  for (int n = 50; n <= 59; ++n) expected.push_back(n);
+  CHECK(server.received() == expected);
+  CHECK(toy::names_in(std::string(folder)).size() == 1);
+  outbox.reset();
+  CHECK(toy::names_in(std::string(folder)).empty());
 }

@@ -114,7 +114,7 @@ ETUDE_INLINE EmissionsRun::EmissionsRun(CodeCarbonCallback options, std::string 
     }
     is_written_ = true;
   }
-  thread_ = std::thread([this] { run(); });
+  thread_ = make_thread_shared<std::thread>([this] { run(); });
 }
 
 ETUDE_INLINE EmissionsRun::~EmissionsRun() { finish(); }
@@ -126,7 +126,7 @@ ETUDE_INLINE void EmissionsRun::run() {
       std::chrono::duration<double>(std::min(options_.measure_power_secs.value_or(15), 1e6)));
   auto next_sample = Clock::now() + second, next_measurement = Clock::now() + interval;
   std::unique_lock lock(mutex_);
-  while (!changed_.wait_until(lock, std::min(next_sample, next_measurement), [&] { return stops_; })) {
+  while (!changed_->wait_until(lock, std::min(next_sample, next_measurement), [&] { return stops_; })) {
     const auto now = Clock::now();
     if (now >= next_measurement) {
       lock.unlock();
@@ -147,7 +147,12 @@ ETUDE_INLINE void EmissionsRun::run() {
   }
 }
 
+ETUDE_INLINE std::unique_lock<std::mutex> EmissionsRun::locked(std::mutex& mutex) const {
+  return mark_.is_in_child() ? std::unique_lock<std::mutex>() : std::unique_lock(mutex);
+}
+
 ETUDE_INLINE EmissionsTotals EmissionsRun::measure() {
+  if (mark_.is_in_child()) return totals_;
   const std::lock_guard measuring(meter_mutex_);
   {
     const std::lock_guard lock(mutex_);
@@ -167,18 +172,19 @@ ETUDE_INLINE EmissionsTotals EmissionsRun::measure() {
 }
 
 ETUDE_INLINE EmissionsTotals EmissionsRun::totals() const {
-  const std::lock_guard lock(mutex_);
+  const auto reading = locked(mutex_);
   return totals_;
 }
 
 ETUDE_INLINE void EmissionsRun::finish() {
+  if (mark_.is_in_child()) return;
   {
     const std::lock_guard lock(mutex_);
     if (is_finished_) return;
     stops_ = true;
   }
-  changed_.notify_all();
-  thread_.join();
+  changed_->notify_all();
+  thread_->join();
   measure();
   {
     const std::lock_guard lock(mutex_);
@@ -228,12 +234,12 @@ ETUDE_INLINE void EmissionsRun::tell(const std::string& fault) {
 }
 
 ETUDE_INLINE std::vector<std::string> EmissionsRun::take_faults() {
-  const std::lock_guard lock(mutex_);
+  const auto reading = locked(mutex_);
   return std::exchange(faults_, {});
 }
 
 ETUDE_INLINE std::string EmissionsRun::description() const {
-  const std::lock_guard lock(meter_mutex_);
+  const auto reading = locked(meter_mutex_);
   return fmt::format("CPU by {}; memory by {}; {}; {:.1f} g/kWh ({})", meter_.cpu_method(),
                      options_.force_ram_power ? "force_ram_power" : "the modules that it is likely made of",
                      meter_.gpus().empty() ? "no GPU" : meter_.gpus().model(), intensity_.kg_per_kwh * 1000,

@@ -12,6 +12,7 @@
 #include "etude/integrations/codecarbon/emissions_file.hpp"
 #include "etude/integrations/codecarbon/energy_meter.hpp"
 #include "etude/integrations/codecarbon/intensity.hpp"
+#include "etude/own_threads.hpp"
 
 namespace etude::detail {
 
@@ -21,7 +22,8 @@ EmissionsTotals totals_of(const EmissionsRow& row);
 /// 36 characters that nobody else has: a UUID of version 4.
 std::string random_uuid();
 
-/// The measurement of one training: a thread of its own, and a row of the file.
+/// The measurement of one training: a thread of its own, and a row of the file. A child made by fork()
+/// measures and writes nothing: that is its parent's.
 class EmissionsRun {
  public:
   /// `options` are complete. Goes on from `before`, or from the row of `run_id` if that has come further.
@@ -52,7 +54,10 @@ class EmissionsRun {
   void write() noexcept;
   EmissionsRow row(const EmissionsTotals& totals) const;
   void tell(const std::string& fault);
+  /// None in a child made by fork(): a thread that isn't there may have the mutex for ever.
+  std::unique_lock<std::mutex> locked(std::mutex& mutex) const;
 
+  ForkMark mark_;
   CodeCarbonCallback options_;
   CarbonIntensity intensity_;
   std::optional<EmissionsFile> file_;
@@ -65,8 +70,8 @@ class EmissionsRun {
   std::vector<std::string> faults_;
   bool is_written_ = false;
   bool stops_ = false, is_finished_ = false;
-  std::condition_variable changed_;
-  std::thread thread_;  // the last: it uses all of these
+  ThreadShared<std::condition_variable> changed_ = make_thread_shared<std::condition_variable>();
+  ThreadShared<std::thread> thread_;  // the last: it uses all of these
 };
 
 }  // namespace etude::detail

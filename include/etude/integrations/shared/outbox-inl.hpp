@@ -10,6 +10,7 @@
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/outbox.hpp"
 #include "etude/linkage.hpp"
+#include "etude/own_threads.hpp"
 
 namespace etude::detail {
 
@@ -18,19 +19,29 @@ ETUDE_INLINE Outbox::Outbox(Options options, MakeSender make_sender)
   for (auto& spool : Spool::abandoned(options_.directory, options_.tracker, options_.target))
     left_.push_back({std::move(spool), nullptr});
   own_.spool = std::make_unique<Spool>(options_.directory, options_.tracker, options_.target);
-  thread_ = std::thread([this] { run(); });
+  thread_ = make_thread_shared<std::thread>([this] { run(); });
 }
 
 ETUDE_INLINE Outbox::~Outbox() {
+  if (mark_.is_in_child()) {
+    // The spools and the connections are the parent's, so they are never closed here.
+    new Line(std::move(own_));
+    new std::vector<Line>(std::move(left_));
+    return;
+  }
   cancelled_ = true;
   {
     const std::lock_guard lock(mutex_);  // so that the thread is either waiting or sees it
   }
-  changed_.notify_all();
-  thread_.join();
+  changed_->notify_all();
+  thread_->join();
 }
 
 ETUDE_INLINE bool Outbox::append(const nlohmann::ordered_json& entry) {
+  if (mark_.is_in_child()) {
+    has_dropped_in_child_ = true;
+    return false;
+  }
   const bool is_taken = own_.spool->append(entry, options_.max_waiting_bytes);
   if (is_taken) {
     const std::lock_guard lock(mutex_);
@@ -39,13 +50,17 @@ ETUDE_INLINE bool Outbox::append(const nlohmann::ordered_json& entry) {
     drop("full", 1,
          fmt::format("{} can take no more, and the newest is dropped", own_.spool->folder().string()));
   }
-  changed_.notify_all();
+  changed_->notify_all();
   return is_taken;
 }
 
 ETUDE_INLINE void Outbox::put(const nlohmann::ordered_json& entry) { append(entry); }
 
 ETUDE_INLINE void Outbox::put_file(nlohmann::ordered_json entry, const std::filesystem::path& file) {
+  if (mark_.is_in_child()) {
+    append(entry);
+    return;
+  }
   std::string name;
   try {
     name = own_.spool->keep(file, options_.max_kept_bytes);
@@ -58,16 +73,18 @@ ETUDE_INLINE void Outbox::put_file(nlohmann::ordered_json entry, const std::file
 }
 
 ETUDE_INLINE bool Outbox::drain(std::chrono::milliseconds at_most) {
+  if (mark_.is_in_child()) return false;
   std::unique_lock lock(mutex_);
   ++hurries_;
   const auto first = attempts_begun_;
-  changed_.notify_all();
+  changed_->notify_all();
   // An attempt that was under way when this was called may have failed for what is over now.
-  changed_.wait_for(lock, at_most, [&] { return idle_ || last_failed_ >= first; });
+  changed_->wait_for(lock, at_most, [&] { return idle_ || last_failed_ >= first; });
   return idle_;
 }
 
 ETUDE_INLINE Outbox::Counts Outbox::counts() const {
+  if (mark_.is_in_child()) return {};
   const std::lock_guard lock(mutex_);
   auto waiting = own_.spool->count();
   for (const auto& line : left_) waiting += line.spool->count();
@@ -75,6 +92,10 @@ ETUDE_INLINE Outbox::Counts Outbox::counts() const {
 }
 
 ETUDE_INLINE std::vector<std::string> Outbox::take_faults() {
+  if (mark_.is_in_child()) {
+    if (!std::exchange(has_dropped_in_child_, false)) return {};
+    return {"this process was forked from the one that sends, and what it logs is dropped"};
+  }
   const std::lock_guard lock(mutex_);
   return std::exchange(faults_, {});
 }
@@ -109,12 +130,15 @@ ETUDE_INLINE void Outbox::run() {
   while (!cancelled_) {
     auto* line = next_line();
     if (line == nullptr) {
-      if (own_.sender) own_.sender->idle();
+      if (own_.sender) {
+        const OwnWork asking(OwnWork::load);
+        own_.sender->idle();
+      }
       std::unique_lock lock(mutex_);
       if (!own_.spool->empty()) continue;
       idle_ = true;
-      changed_.notify_all();
-      changed_.wait_for(lock, std::chrono::seconds(1), [&] { return cancelled_ || !idle_; });
+      changed_->notify_all();
+      changed_->wait_for(lock, std::chrono::seconds(1), [&] { return cancelled_ || !idle_; });
       continue;
     }
     std::int64_t attempt = 0, hurries = 0;
@@ -126,6 +150,7 @@ ETUDE_INLINE void Outbox::run() {
     auto wait = next_pause;
     std::chrono::milliseconds at_least{0};
     try {
+      const OwnWork sending(OwnWork::load);
       if (!line->sender) line->sender = make_sender_(*line->spool, cancelled_);
       send_some(*line);
       next_pause = options_.first_pause;
@@ -149,7 +174,7 @@ ETUDE_INLINE void Outbox::run() {
       last_failed_ = attempt;
       if (!is_own) std::rotate(left_.begin(), left_.begin() + 1, left_.end());
     }
-    changed_.notify_all();
+    changed_->notify_all();
     pause(is_own, hurries, wait, at_least);
   }
 }
@@ -166,10 +191,13 @@ ETUDE_INLINE void Outbox::pause(bool is_own, std::int64_t hurries, std::chrono::
   };
   for (auto now = begun; now < begun + wait; now = Clock::now()) {
     const auto slice = std::min<Clock::duration>(begun + wait - now, std::chrono::seconds(1));
-    if (changed_.wait_for(lock, slice, goes_on)) return;
+    if (changed_->wait_for(lock, slice, goes_on)) return;
     if (is_own || !own_.sender) continue;
     lock.unlock();
-    own_.sender->idle();
+    {
+      const OwnWork asking(OwnWork::load);
+      own_.sender->idle();
+    }
     lock.lock();
   }
 }

@@ -19,6 +19,7 @@
 
 #include "etude/error.hpp"
 #include "etude/integrations/shared/spool.hpp"
+#include "etude/own_threads.hpp"
 
 namespace etude::detail {
 
@@ -57,7 +58,8 @@ class Sender {
 
 /// Sends entries to a server behind the training, in a thread of its own. `put` writes them to a spool on the
 /// disk and returns, whatever the server does; what can't be sent waits there, and is sent when this process,
-/// or the next one that has the same tracker, target and directory, finds the server.
+/// or the next one that has the same tracker, target and directory, finds the server. A child made by fork()
+/// sends nothing and leaves the spool to its parent: it drops what it puts.
 class Outbox {
  public:
   struct Options {
@@ -119,19 +121,21 @@ class Outbox {
   void tell(const std::string& kind, const std::string& fault);
   void drop(const std::string& kind, std::int64_t count, const std::string& why);
 
+  ForkMark mark_;
+  bool has_dropped_in_child_ = false;
   Options options_;
   MakeSender make_sender_;
   Line own_;
   std::vector<Line> left_;  // by processes before this one
   std::atomic<bool> cancelled_ = false;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  ThreadShared<std::condition_variable> changed_ = make_thread_shared<std::condition_variable>();
   std::int64_t sent_ = 0, dropped_ = 0;
   std::int64_t attempts_begun_ = 0, last_failed_ = -1;
   std::int64_t hurries_ = 0;
   bool idle_ = false;
   std::vector<std::string> faults_, kinds_told_;
-  std::thread thread_;  // the last: it uses all of these
+  ThreadShared<std::thread> thread_;  // the last: it uses all of these
 };
 
 /// Where spools are: `directory`, else the variable ETUDE_SPOOL_DIR, else `.etude-spool` in the working
