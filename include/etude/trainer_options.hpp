@@ -39,7 +39,8 @@ class EvalDatasets {
  public:
   EvalDatasets() = default;
   template <class D>
-    requires std::convertible_to<D, Dataset> && (!std::same_as<std::remove_cvref_t<D>, EvalDatasets>)
+    requires(!std::derived_from<std::remove_cvref_t<D>, EvalDatasets> &&
+             !std::convertible_to<D, const std::map<std::string, Dataset>&>)
   EvalDatasets(D&& dataset) : entries_{{"", Dataset(std::forward<D>(dataset))}} {}
   /// Inputs and labels, one example a row.
   EvalDatasets(torch::Tensor inputs, torch::Tensor labels)

@@ -266,10 +266,10 @@ TEST_CASE("what can't give examples is no dataset") {
   struct NoGet {
     int size() const { return 1; }
   };
-  static_assert(!std::convertible_to<int, Dataset>);
-  static_assert(!std::convertible_to<NoGet, Dataset>);
-  static_assert(!std::convertible_to<std::vector<std::string>, Dataset>);
-  static_assert(!std::convertible_to<std::map<std::string, Dataset>, Dataset>);
+  static_assert(!etude::DatasetConvertible<int>);
+  static_assert(!etude::DatasetConvertible<NoGet>);
+  static_assert(!etude::DatasetConvertible<std::vector<std::string>>);
+  static_assert(!etude::DatasetConvertible<std::map<std::string, Dataset>>);
   static_assert(std::convertible_to<TorchDataset&, Dataset>);
 }
 

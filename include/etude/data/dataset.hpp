@@ -42,8 +42,15 @@ class Dataset {
       : source_(detail::tensor_source(std::move(inputs), std::move(labels))) {}
 
   template <class T>
-    requires(!std::same_as<T, Dataset> && DatasetConvertible<T>)
-  Dataset(T source) : source_(make(std::move(source))) {}
+    requires(!std::derived_from<T, Dataset>)
+  Dataset(T source) {
+    static_assert(
+        DatasetConvertible<T>,
+        "etude: a dataset is made from tensors, a dataset of torch::data, a vector of examples, or a "
+        "type with size() and get(index) or with next(); an example is a tensor, a number, or a pair, "
+        "tuple, string-keyed map or Boost.Hana struct of them");
+    if constexpr (DatasetConvertible<T>) source_ = make(std::move(source));
+  }
 
   explicit operator bool() const { return source_ != nullptr; }
 
