@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <future>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -17,6 +18,7 @@
 #include "etude/integrations/shared/parameters.hpp"
 #include "etude/linkage.hpp"
 #include "etude/message.hpp"
+#include "etude/own_threads.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace etude::detail {
@@ -275,9 +277,14 @@ inline void check_ids(const MLflowRunOptions& options) {
 ETUDE_INLINE void identify_mlflow_run(MLflowRunOptions& options, const std::string& run_key,
                                       const std::string& attached_to, bool resumes) {
   if (!options.attach_to.empty() || !options.experiment_id.empty()) {
-    // In a thread: where no name server answers, libcurl can't be told to give up.
-    options.check = std::async(std::launch::async, [options] { mlflow::check_ids(options); });
-    if (options.check.wait_for(std::chrono::seconds(2)) == std::future_status::ready) options.check.get();
+    // In a thread that nobody waits for: where no name server answers, libcurl can't be told to give up.
+    std::packaged_task<void()> check([options] {
+      const OwnWork asking(OwnWork::load);
+      mlflow::check_ids(options);
+    });
+    auto checked = check.get_future();
+    std::thread(std::move(check)).detach();
+    if (checked.wait_for(std::chrono::seconds(2)) == std::future_status::ready) checked.get();
   }
   options.key = resumes && !run_key.empty() ? run_key : random_name();
   if (resumes && options.attach_to.empty()) options.attach_to = attached_to;

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <future>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -38,8 +37,6 @@ struct MLflowRunOptions {
   std::string parent_run_id = {};
   std::map<std::string, std::string> tags = {};
   bool ends = true;  ///< Its status is ours to say.
-
-  std::shared_future<void> check = {};  ///< Whether the ids are right: under way, if the server is slow.
 };
 
 /// A run on an MLflow server, for the training's thread: everything is written to an outbox, and sent behind
