@@ -15,6 +15,7 @@
 
 #include "etude/any_trainer.hpp"
 #include "etude/data/batch_stream.hpp"
+#include "etude/libtorch/error.hpp"
 #include "etude/linkage.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/event_source.hpp"
@@ -99,7 +100,8 @@ ETUDE_INLINE torch::Tensor Rehearsal::step(const std::vector<Batch>& group) {
   const auto compute = [&] {
     torch::Tensor sum;
     for (const auto& batch : group) {
-      auto loss = context_.trainer.compute_loss(batch).loss;
+      auto loss = with_place([&] { return context_.trainer.compute_loss(batch).loss; },
+                             [&] { return place_of(context_.model, "a rehearsal", batch); });
       check_training_loss(loss);
       loss = loss / static_cast<double>(group.size());
       loss.backward();

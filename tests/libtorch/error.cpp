@@ -104,6 +104,12 @@ TEST_CASE(
                  "ScoresImpl in an evaluation (eval), inputs float32 [4, 2], labels int64 [4]: "));
 }
 
+TEST_CASE("so is what goes wrong before the training, while a learning rate is looked for") {
+  etude::Trainer<> trainer(classification(torch::ones({8, 5}), torch::zeros({8}, torch::kLong)));
+  CHECK(contains(text_of<c10::Error>([&] { etude::find_learning_rate(trainer); }),
+                 "ScoresImpl in a rehearsal, inputs float32 [4, 5], labels int64 [4]: in forward: "));
+}
+
 struct Unfit {
   std::size_t size() const { return 4; }
   torch::Tensor get(std::size_t) const { return torch::zeros({2}).reshape({7}); }

@@ -4,10 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <filesystem>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "etude/error.hpp"
 #include "etude/interrupt.hpp"
