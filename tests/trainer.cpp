@@ -321,6 +321,55 @@ TEST_CASE("an evaluation of one's own that throws leaves nothing behind for the 
   CHECK(trainer.callback<toy::Recorder>().heard.back() == "EvaluationRunEnd");
 }
 
+/// Makes nothing of what `nothing` names.
+struct GivesNull : etude::TrainerBase<GivesNull> {
+  using TrainerBase::TrainerBase;
+  std::string nothing;
+  std::unique_ptr<etude::Optimizer> create_optimizer() {
+    return nothing == "create_optimizer" ? nullptr : TrainerBase::create_optimizer();
+  }
+  std::unique_ptr<etude::LRScheduler> create_scheduler(std::int64_t steps) {
+    return nothing == "create_scheduler" ? nullptr : TrainerBase::create_scheduler(steps);
+  }
+  std::unique_ptr<etude::DataLoader> get_train_dataloader() {
+    return nothing == "get_train_dataloader" ? nullptr : TrainerBase::get_train_dataloader();
+  }
+  std::unique_ptr<etude::DataLoader> get_eval_dataloader(const etude::Dataset& dataset) {
+    return nothing == "get_eval_dataloader" ? nullptr : TrainerBase::get_eval_dataloader(dataset);
+  }
+};
+
+TEST_CASE("a method of one's own that makes nothing is named") {
+  auto args = toy::arguments();
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  for (const std::string method :
+       {"create_optimizer", "create_scheduler", "get_train_dataloader", "get_eval_dataloader"}) {
+    GivesNull trainer(toy::options(args));
+    trainer.nothing = method;
+    CHECK_THROWS_WITH_AS(trainer.train(), (method + " gave a null pointer").c_str(), etude::ArgumentError);
+  }
+}
+
+/// Leaves `backward` to somebody else, or not.
+struct OwnStep : etude::TrainerBase<OwnStep> {
+  using TrainerBase::TrainerBase;
+  bool calls_backward = false;
+  torch::Tensor training_step(etude::Batch& batch) {
+    auto loss = TrainerBase::compute_loss(batch).loss;
+    if (calls_backward) loss.backward();
+    return loss;
+  }
+};
+
+TEST_CASE("a training step of one's own that leaves out backward is refused, and one that has it trains") {
+  OwnStep without(toy::options(toy::arguments()));
+  CHECK_THROWS_WITH_AS(without.train(), doctest::Contains("nobody has called backward on"), etude::DataError);
+  OwnStep with(toy::options(toy::arguments()));
+  with.calls_backward = true;
+  CHECK(with.train().global_step == 2);
+  CHECK(with.model().as<toy::LineImpl>().bias.item<double>() != 0);
+}
+
 TEST_CASE("compute_loss as an option has the whole way from a batch to a loss") {
   auto options = toy::options(toy::arguments(), 1);
   options.loss = {};

@@ -218,13 +218,11 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   }
 
   std::unique_ptr<DataLoader> get_train_dataloader() { return core_.make_train_dataloader(); }
-
   std::unique_ptr<DataLoader> get_eval_dataloader(const Dataset& dataset) {
     return core_.make_eval_dataloader(dataset);
   }
 
   std::unique_ptr<Optimizer> create_optimizer() { return core_.make_optimizer(); }
-
   std::unique_ptr<LRScheduler> create_scheduler(std::int64_t max_steps) {
     return core_.make_scheduler(max_steps);
   }

@@ -7,6 +7,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "etude/checkpoint/background.hpp"
@@ -15,6 +17,7 @@
 #include "etude/checkpoint/store.hpp"
 #include "etude/checkpoint/trainer_state_text.hpp"
 #include "etude/data/data_loader.hpp"
+#include "etude/error.hpp"
 #include "etude/events.hpp"
 #include "etude/loop/calls.hpp"
 #include "etude/loop/plan.hpp"
@@ -39,6 +42,13 @@ class RaisedFlag {
  private:
   bool& flag_;
 };
+
+/// What a method of the trainer has made. Throws ArgumentError if it is nothing.
+template <class T>
+std::unique_ptr<T> made_by(std::string_view method, std::unique_ptr<T> made) {
+  if (!made) throw ArgumentError(std::string(method) + " gave a null pointer");
+  return made;
+}
 
 /// What the loops work on: everything of a trainer that doesn't depend on its type.
 struct TrainerCore {

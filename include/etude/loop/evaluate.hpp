@@ -134,7 +134,7 @@ class EvaluationLoop {
   template <class Begin, class End, class Tell>
   EvaluationResult run(const Dataset& dataset, Keep keep, Tell tell) {
     const auto start = std::chrono::steady_clock::now();
-    const auto loader = trainer_.derived().get_eval_dataloader(dataset);
+    const auto loader = made_by("get_eval_dataloader", trainer_.derived().get_eval_dataloader(dataset));
     trainer_.announce_loader(*loader,
                              std::same_as<Begin, PredictBegin> ? LoaderUse::predict : LoaderUse::evaluate);
     const EvaluationScope scope(core_, *loader);
@@ -162,7 +162,7 @@ class EvaluationLoop {
 
   Metrics first_batch(const Dataset& dataset, Keep keep) {
     const auto start = std::chrono::steady_clock::now();
-    const auto loader = trainer_.derived().get_eval_dataloader(dataset);
+    const auto loader = made_by("get_eval_dataloader", trainer_.derived().get_eval_dataloader(dataset));
     loader->limit_batches(1);
     const EvaluationScope scope(core_, *loader);
     EvaluationTally tally(core_, keep, loader->examples());

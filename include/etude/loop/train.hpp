@@ -76,7 +76,7 @@ class TrainLoop {
     trainer_.check_trackers();
     if (core_.options.model_init && core_.trained_before) core_.make_model();
     core_.trained_before = true;
-    core_.train_dataloader = trainer_.derived().get_train_dataloader();
+    core_.train_dataloader = made_by("get_train_dataloader", trainer_.derived().get_train_dataloader());
     trainer_.announce_loader(*core_.train_dataloader, LoaderUse::train);
     if constexpr (Trainer::template is_heard<AccumulationPlanned>())
       core_.accumulation_of = [&trainer = trainer_](std::int64_t epoch) {
@@ -87,18 +87,17 @@ class TrainLoop {
       };
     plan_ = plan_training(core_.args, core_.train_dataloader->size(), core_.checked_accumulation());
     checkpoints_.find(options.resume_from_checkpoint);
-
     core_.begin_training();
     if (checkpoints_.resumes()) checkpoints_.load_training(plan_);
     core_.set_plan(plan_);
     first_step_ = core_.state.global_step;
-
     core_.model.train(true);
-    if (!core_.optimizer) core_.optimizer = trainer_.derived().create_optimizer();
+    if (!core_.optimizer)
+      core_.optimizer = made_by("create_optimizer", trainer_.derived().create_optimizer());
     if (core_.args.auto_microbatching && core_.optimizer->needs_closure())
       throw ArgumentError(
           "auto_microbatching is true: must be false with an optimizer that evaluates whole batches again");
-    core_.lr_scheduler = trainer_.derived().create_scheduler(plan_.max_steps);
+    core_.lr_scheduler = made_by("create_scheduler", trainer_.derived().create_scheduler(plan_.max_steps));
     if (checkpoints_.resumes()) checkpoints_.load_rest();
     core_.optimizer->zero_grad();
     epoch_is_resumed_ = core_.progress.position.begun;

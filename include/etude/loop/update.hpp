@@ -174,7 +174,7 @@ class Update {
   void run_part(Batch& batch) {
     batch = trainer_.raise(ForwardBegin{core_.context(), std::move(batch)}).batch;
     core_.losses.push_back(with_place(
-        [&] { return trainer_.derived().training_step(batch); },
+        [&] { return checked_step_loss(core_.model, trainer_.derived().training_step(batch)); },
         [&] { return place_of(core_.model, fmt::format("step {}", core_.state.global_step + 1), batch); }));
   }
 
@@ -190,7 +190,8 @@ class Update {
       if (std::exchange(first, false)) return sum(core_.losses);
       core_.optimizer->zero_grad();
       std::vector<torch::Tensor> losses;
-      for (auto& batch : group_) losses.push_back(trainer_.derived().training_step(batch));
+      for (auto& batch : group_)
+        losses.push_back(checked_step_loss(core_.model, trainer_.derived().training_step(batch)));
       return sum(losses);
     };
   }
