@@ -224,9 +224,6 @@ struct is_reference_wrapper : std::false_type {};
 template <class T>
 struct is_reference_wrapper<std::reference_wrapper<T>> : std::true_type {};
 
-template <class T>
-concept called_like_a_function = requires { &T::operator(); };
-
 template <class Callback>
 concept allows_duplicates = requires { requires Callback::allows_duplicates; };
 

@@ -7,6 +7,8 @@
 
 #include "etude/callback.hpp"
 #include "etude/callback_bases.hpp"
+#include "etude/callback_forms.hpp"
+#include "etude/callback_names.hpp"
 
 namespace etude {
 
@@ -15,20 +17,20 @@ namespace etude {
 /// compiler prints there.
 namespace mistake {
 
-template <class Callback, class Form>
-struct handler_cannot_take_its_event_so_declare_it_as;
 template <class Callback, class Event>
 struct handler_must_return_void;
-template <class Callback, class Event>
-struct two_handlers_for_one_event_so_keep_only_one;
+template <class Callback>
+struct callback_is_const_so_leave_out_the_const;
+template <class Callback>
+struct callback_is_abstract_so_list_a_class_that_overrides_its_pure_virtual_functions;
+template <class Callback>
+struct callback_cannot_be_moved_into_the_trainer_so_give_it_a_move_constructor;
 template <class Callback>
 struct callback_handles_no_event_of_this_trainer_so_write_void_on_const_Event;
 template <class Callback>
 struct callback_handles_an_event_that_this_trainer_never_raises;
 template <class Callback, class Events>
 struct declared_event_is_not_among_those_that_this_trainer_raises;
-template <class Callback>
-struct handler_parameter_is_not_an_event;
 template <class Lambda>
 struct a_lambda_is_not_a_callback_so_write_etude_on_Event_call;
 template <class T>
@@ -203,13 +205,53 @@ consteval std::size_t duplicate() {
   return i;
 }
 
+struct call_probe {
+  void operator()();
+};
+template <class T>
+struct with_call_probe : T, call_probe {};
+
+/// Whether T has a call operator, be it a template as that of a generic lambda.
+template <class T>
+consteval bool is_called_like_a_function() {
+  if constexpr (std::is_final_v<T>)
+    return requires { &T::operator(); };
+  else
+    return !requires { &with_call_probe<T>::operator(); };
+}
+
+template <class T>
+concept points_to_another = requires(T& pointer) {
+                              *pointer;
+                              pointer.operator->();
+                            };
+
+/// A trainer holds its callbacks by value.
+template <class T>
+consteval bool check_can_be_held() {
+  return expect<
+             !std::is_abstract_v<T>,
+             mistake::callback_is_abstract_so_list_a_class_that_overrides_its_pure_virtual_functions<T>>() &&
+         expect<(std::is_abstract_v<T> || std::is_move_constructible_v<T>),
+                mistake::callback_cannot_be_moved_into_the_trainer_so_give_it_a_move_constructor<T>>();
+}
+
+/// Each in its turn, so that what it is comes before what it lacks.
 template <class T>
 consteval bool check_is_callback() {
-  return expect<(!is_reference_wrapper<T>::value && std::is_class_v<T>),
-                mistake::not_a_callback_so_pass_the_callback_itself_by_value<T>>() &&
-         expect<(!called_like_a_function<T> || has_name_on<T>()),
-                mistake::a_lambda_is_not_a_callback_so_write_etude_on_Event_call<T>>() &&
-         has_accessible_handlers<T>();
+  if constexpr (!expect<(!is_reference_wrapper<T>::value && std::is_class_v<T>),
+                        mistake::not_a_callback_so_pass_the_callback_itself_by_value<T>>())
+    return false;
+  else if constexpr (!expect<!std::is_const_v<T>, mistake::callback_is_const_so_leave_out_the_const<T>>())
+    return false;
+  else if constexpr (!expect < has_name_on<T>() || !points_to_another<T>,
+                     mistake::not_a_callback_so_pass_the_callback_itself_by_value < T >> ())
+    return false;
+  else if constexpr (!expect < has_name_on<T>() || !is_called_like_a_function<T>(),
+                     mistake::a_lambda_is_not_a_callback_so_write_etude_on_Event_call < T >> ())
+    return false;
+  else
+    return has_accessible_handlers<T>() && check_can_be_held<T>() && check_names<T>() && check_forms<T>();
 }
 
 /// Every check of the list itself: each is a callback, none stands twice, and the declared order is kept.
@@ -229,19 +271,10 @@ consteval bool check_list() {
   return false;
 }
 
-/// Converts to what can't be an event.
-struct anything_but_a_class {
-  template <class T>
-    requires(!std::is_class_v<T>)
-  operator T&() const;
-  template <class T>
-    requires(!std::is_class_v<T>)
-  operator T&&() const;
-};
-
-template <class Callback, class... Declared>
+template <class Callback, class... Known, class... Declared>
 consteval bool check_declared(events<Declared...>) {
-  return (check_handler<Callback, Declared>() && ...) &&
+  return (check_is_event<Callback, Declared, Known...>() && ...) &&
+         (check_handler<Callback, Declared>() && ...) &&
          (expect<Handles<Callback, Declared>, mistake::handler_cannot_take_its_event_so_declare_it_as<
                                                   Callback, void(const Declared&)>>() &&
           ...);
@@ -252,7 +285,7 @@ consteval bool check_declared(events<Declared...>) {
 template <bool Closed, class Callback, class... Known>
 consteval bool check_callback() {
   constexpr bool handles_known = (Handles<Callback, Known> || ...);
-  if constexpr (!(check_handler<Callback, Known>() && ...)) {
+  if constexpr (!(check_handler<Callback, Known>() && ...) || !check_arity<Callback>()) {
     return false;
   } else if constexpr (declares_events<Callback>) {
     constexpr auto are_raised = []<class... Declared>(events<Declared...>) {
@@ -261,11 +294,11 @@ consteval bool check_callback() {
                  mistake::declared_event_is_not_among_those_that_this_trainer_raises<Callback, Declared>>() &&
           ...);
     };
-    return check_declared<Callback>(typename Callback::handles{}) && are_raised(typename Callback::handles{});
+    return check_declared<Callback, Known...>(typename Callback::handles{}) &&
+           are_raised(typename Callback::handles{});
   } else if constexpr (has_foreign_handler<Callback, Known...>()) {
     return expect<!Closed, mistake::callback_handles_an_event_that_this_trainer_never_raises<Callback>>() &&
-           expect<!requires(Callback & c, anything_but_a_class a) { c.on(a); },
-                  mistake::handler_parameter_is_not_an_event<Callback>>();
+           visit_parameters<Callback, events_visitor<Callback, Known...>>();
   } else {
     return expect<
         (handles_known || std::is_base_of_v<passive, Callback>),

@@ -9,10 +9,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "etude/callback.hpp"
+#include "etude/callback_forms.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/data/tensors.hpp"
 #include "etude/metrics/metrics.hpp"
@@ -271,4 +273,23 @@ using Vocabulary =
            PredictionStepBegin, PredictionStep, Evaluate, EvaluateEnd, EvaluateAll, EvaluationRunEnd, Predict,
            PredictEnd, EpochEnd, TrainingRunEpochEnd, Stop, TrainError, TrainEnd>;
 
+/// Those of them that have something to write.
+using WritableVocabulary =
+    events<DataLoaderCreated, AccumulationPlanned, BatchFetched, ForwardBegin, BackwardBegin, Log, SaveBegin,
+           PredictionStepBegin, Evaluate, EvaluateAll, EvaluationRunEnd, Predict>;
+
+namespace detail {
+
+template <class Event, class... List>
+consteval bool is_among(events<List...>) {
+  return (__is_same(Event, List) || ...);
+}
+
+template <class Event>
+  requires(std::is_base_of_v<Context, Event>)
+inline constexpr bool has_constant_payload<Event> = __is_same(Event, Context) ||
+                                                    (is_among<Event>(Vocabulary{}) &&
+                                                     !is_among<Event>(WritableVocabulary{}));
+
+}  // namespace detail
 }  // namespace etude

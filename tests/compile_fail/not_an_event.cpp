@@ -1,4 +1,4 @@
-// EXPECT: handler_parameter_is_not_an_event<Listener>
+// EXPECT: handler_parameter_is_not_an_event<Listener, int>
 #include "etude/callback_handler.hpp"
 
 struct StepEnd {

@@ -1,0 +1,254 @@
+#pragma once
+
+#include <concepts>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "etude/callback.hpp"
+#include "etude/reflect/type_name.hpp"
+
+/// Handlers in a form in which they are never called, though another of the same callback is. Every parameter
+/// of every `on` is looked at by itself, whatever the events of the trainer are.
+namespace etude {
+
+struct Context;
+
+namespace mistake {
+
+template <class Callback, class Form>
+struct handler_cannot_take_its_event_so_declare_it_as;
+template <class Callback, class Event>
+struct two_handlers_for_one_event_so_keep_only_one;
+template <class Callback>
+struct handler_has_no_parameter_so_declare_it_as_void_on_const_Event;
+template <class Callback, class Parameter>
+struct handler_takes_several_arguments_so_declare_it_as_void_on_const_Event;
+template <class Callback, class Handler>
+struct handler_is_protected_so_make_it_public;
+template <class Callback, class Handler>
+struct handler_is_private_so_make_it_public;
+template <class Callback, class Handler>
+struct handler_of_an_rvalue_is_never_called_so_declare_it_as;
+template <class Callback, class Reader, class Writer>
+struct handler_changes_only_a_copy_of_its_event_so_declare_it_as_one_of;
+template <class Callback, class Handler>
+struct event_has_nothing_to_write_so_declare_the_handler_as;
+template <class Callback, class Writer>
+struct writer_is_hidden_by_a_reader_of_its_event_so_move_it_to_another_callback;
+template <class Callback, class Event>
+struct handler_is_for_an_event_that_handles_does_not_name;
+template <class Callback, class Handler>
+struct handler_takes_another_type_of_this_name_so_declare_it_as;
+template <class Callback, class Event>
+struct event_is_only_declared_here_so_include_its_definition;
+template <class Callback, class Parameter>
+struct handler_parameter_is_not_an_event;
+
+}  // namespace mistake
+
+namespace detail {
+
+/// Whether a writer of `Event` would have nothing to write; events.hpp says so of Etude's own.
+template <class Event>
+inline constexpr bool has_constant_payload = false;
+
+template <class T>
+concept complete = requires { sizeof(T); };
+
+template <class Event>
+concept nothing_to_write = complete<Event> && has_constant_payload<Event>;
+
+/// What is written to a copy of `Event` is lost. An event of one's own that can't be assigned refers to what
+/// is elsewhere.
+template <class Event>
+concept loses_changes_as_a_copy = complete<Event> && !
+std::is_empty_v<Event> && !has_constant_payload<Event> &&
+    (std::is_base_of_v<Context, Event> || std::is_copy_assignable_v<Event> ||
+     std::is_move_assignable_v<Event>);
+
+template <class Callback, class Parameter>
+concept has_mutable_form = requires { static_cast<void (Callback::*)(Parameter)>(&Callback::on); } ||
+                           requires { static_cast<void (*)(Parameter)>(&Callback::on); };
+template <class Callback, class Parameter>
+concept has_const_form = requires { static_cast<void (Callback::*)(Parameter) const>(&Callback::on); };
+template <class Callback, class Parameter>
+concept has_rvalue_form = requires { static_cast<void (Callback::*)(Parameter) &&>(&Callback::on); } ||
+                          requires { static_cast<void (Callback::*)(Parameter) const&&>(&Callback::on); };
+
+/// How many handlers take exactly `Parameter`; `Unrelated`, of the same form, is taken by a generic one.
+template <class Callback, class Parameter, class Unrelated>
+consteval int count_form() {
+  int count = 0;
+  if constexpr (has_mutable_form<Callback, Parameter>) count += !has_mutable_form<Callback, Unrelated>;
+  if constexpr (has_const_form<Callback, Parameter>) count += !has_const_form<Callback, Unrelated>;
+  return count;
+}
+
+/// Every handler of a class that may be derived from, in the form in which protected ones can be called.
+template <class Callback>
+using all_handlers = typename std::conditional_t<std::is_final_v<Callback>, std::type_identity<Callback>,
+                                                 std::type_identity<with_fallback<Callback>>>::type;
+
+/// Whether one with access to what is protected could call a handler with `Event`.
+template <class Callback, class Event>
+concept handles_inside = requires(all_handlers<Callback>& c, Event& event) { c.on(event); } &&
+                         !requires(all_handlers<Callback> & c, Event& event) {
+                            { c.on(event) } -> std::same_as<no_handler>;
+                          };
+
+template <class Callback, class Event>
+consteval bool is_declared() {
+  return []<class... Declared>(events<Declared...>) {
+    return ((std::same_as<Event, Declared> || std::is_base_of_v<Event, Declared>) || ...);
+  }(typename Callback::handles{});
+}
+
+/// Every check of the handlers of `Callback` that take `Event` in some form.
+template <class Callback, class Event>
+consteval bool check_handlers_of() {
+  using All = all_handlers<Callback>;
+  using Reader = void(const Event&);
+  using Writer = void(Event&);
+  constexpr int copying = count_form<All, Event, unrelated>();
+  constexpr int writing = count_form<All, Event&, unrelated&>();
+  constexpr int taking_rvalues = count_form<All, Event&&, unrelated&&>();
+  constexpr int all = copying + writing + taking_rvalues + count_form<All, const Event&, const unrelated&>();
+  if constexpr (all > 1) {
+    return expect<false, mistake::two_handlers_for_one_event_so_keep_only_one<Callback, Event>>();
+  } else if constexpr (has_rvalue_form<All, const Event&> || has_rvalue_form<All, Event&> ||
+                       has_rvalue_form<All, Event>) {
+    return expect<false, mistake::handler_of_an_rvalue_is_never_called_so_declare_it_as<Callback, Reader>>();
+  } else if constexpr (!Handles<Callback, Event>) {
+    // What is deleted is for nobody.
+    return expect<!handles_inside<Callback, Event>,
+                  mistake::handler_is_protected_so_make_it_public<Callback, Reader>>() &&
+           expect<(taking_rvalues > 0 || !std::is_final_v<Callback>),
+                  mistake::handler_is_private_so_make_it_public<Callback, Reader>>() &&
+           expect<taking_rvalues == 0,
+                  mistake::handler_cannot_take_its_event_so_declare_it_as<Callback, Reader>>();
+  } else {
+    if constexpr (declares_events<Callback>)
+      expect<is_declared<Callback, Event>(),
+             mistake::handler_is_for_an_event_that_handles_does_not_name<Callback, Event>>();
+    if constexpr (copying > 0)
+      return expect<!loses_changes_as_a_copy<Event>,
+                    mistake::handler_changes_only_a_copy_of_its_event_so_declare_it_as_one_of<
+                        Callback, Reader, Writer>>();
+    else if constexpr (writing > 0)
+      return expect<!reads<Callback, Event>,
+                    mistake::writer_is_hidden_by_a_reader_of_its_event_so_move_it_to_another_callback<
+                        Callback, Writer>>() &&
+             expect<!nothing_to_write<Event>,
+                    mistake::event_has_nothing_to_write_so_declare_the_handler_as<Callback, Reader>>();
+    return true;
+  }
+}
+
+/// Is converted to the parameter of each handler in turn, shows its type to `Visitor`, and then fits none.
+template <class Visitor>
+struct parameter_probe {
+  template <class T>
+    requires(Visitor::template visit<std::remove_cv_t<T>>())
+  operator T&() const;
+  template <class T>
+    requires(Visitor::template visit<std::remove_cv_t<T>>())
+  operator T&&() const;
+};
+
+/// Of a final class that has several, not even the name can be seen otherwise.
+template <class Callback>
+concept has_visible_overloads = (std::is_final_v<Callback> || has_name_on<Callback>()) && !
+has_on_as_member_object<Callback>;
+
+/// Shows the parameter of each handler that isn't generic to `Visitor`, and of those with more parameters the
+/// first.
+template <class Callback, class Visitor, class... More>
+consteval bool visit_parameters() {
+  if constexpr (has_visible_overloads<Callback>)
+    static_cast<void>(requires(all_handlers<Callback> & c, parameter_probe<Visitor> probe, More... more) {
+                        std::move(c).on(probe, more...);
+                      });
+  return true;
+}
+
+template <class Callback>
+struct forms_visitor {
+  template <class T>
+  static consteval bool visit() {
+    if constexpr (std::is_class_v<T>) check_handlers_of<Callback, T>();
+    return false;
+  }
+};
+
+/// One that may be left out is a parameter with a default.
+template <class Callback>
+struct more_parameters_visitor {
+  template <class T>
+  static consteval bool visit() {
+    if constexpr (std::is_class_v<T>)
+      expect<Handles<Callback, T>,
+             mistake::handler_takes_several_arguments_so_declare_it_as_void_on_const_Event<Callback, T>>();
+    return false;
+  }
+};
+
+/// Whether every `on` can be called with one event and nothing else.
+template <class Callback>
+consteval bool check_arity() {
+  if constexpr (has_visible_overloads<Callback> && !Handles<Callback, unrelated>) {
+    expect<!requires(Callback & c) { c.on(); },
+           mistake::handler_has_no_parameter_so_declare_it_as_void_on_const_Event<Callback>>();
+    if constexpr (may_take_several<Callback>) {
+      using Visitor = more_parameters_visitor<Callback>;
+      visit_parameters<Callback, Visitor, anything>();
+      visit_parameters<Callback, Visitor, anything, anything>();
+      visit_parameters<Callback, Visitor, anything, anything, anything>();
+    }
+  }
+  return true;
+}
+
+/// Whether each `on` is in a form in which it can be called.
+template <class Callback>
+consteval bool check_forms() {
+  return visit_parameters<Callback, forms_visitor<Callback>>();
+}
+
+consteval bool is_of_a_library(std::string_view name) {
+  for (const std::string_view place : {"std::", "torch::", "at::", "c10::", "etude::"})
+    if (name.starts_with(place)) return true;
+  return false;
+}
+
+/// Whether `Event` may be an event that none of `Known` is: one of the program's own.
+template <class Callback, class Event, class... Known>
+consteval bool check_is_event() {
+  if constexpr (((std::same_as<Event, Known> || std::is_base_of_v<Event, Known>) || ...)) {
+    return true;
+  } else if constexpr (!std::is_class_v<Event>) {
+    return expect<false, mistake::handler_parameter_is_not_an_event<Callback, Event>>();
+  } else {
+    constexpr auto name = short_type_name<Event>();
+    return (expect<short_type_name<Known>() != name,
+                   mistake::handler_takes_another_type_of_this_name_so_declare_it_as<Callback,
+                                                                                     void(const Known&)>>() &&
+            ...) &&
+           expect<complete<Event>,
+                  mistake::event_is_only_declared_here_so_include_its_definition<Callback, Event>>() &&
+           expect<(!is_of_a_library(type_name<Event>()) || std::is_base_of_v<Context, Event>),
+                  mistake::handler_parameter_is_not_an_event<Callback, Event>>();
+  }
+}
+
+template <class Callback, class... Known>
+struct events_visitor {
+  template <class T>
+  static consteval bool visit() {
+    check_is_event<Callback, T, Known...>();
+    return false;
+  }
+};
+
+}  // namespace detail
+}  // namespace etude

@@ -1,0 +1,15 @@
+// EXPECT: handler_changes_only_a_copy_of_its_event_so_declare_it_as_one_of<Listener, void ?\(const etude::Log ?&\), void ?\(etude::Log ?&\)>
+// NEEDS: torch
+#include "etude/callback_handler.hpp"
+#include "etude/events.hpp"
+
+struct Listener {
+  void on(etude::StepEnd e);
+#ifdef ETUDE_MISTAKE
+  void on(etude::Log e);
+#else
+  void on(etude::Log& e);
+#endif
+};
+
+static_assert(etude::CallbackChecks<etude::Vocabulary, false, Listener>::passed());

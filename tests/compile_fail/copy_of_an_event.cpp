@@ -1,0 +1,24 @@
+// EXPECT: handler_changes_only_a_copy_of_its_event_so_declare_it_as_one_of<Listener, void ?\(const StepEnd ?&\), void ?\(StepEnd ?&\)>
+#include "etude/callback_handler.hpp"
+
+struct StepEnd {
+  int step;
+};
+struct EpochEnd {};
+using Raised = etude::events<StepEnd, EpochEnd>;
+
+struct Watched {
+  const int& number;
+};
+
+struct Listener {
+  void on(Watched e);  // refers to what is elsewhere
+  void on(EpochEnd e);
+#ifdef ETUDE_MISTAKE
+  void on(StepEnd e);
+#else
+  void on(StepEnd& e);
+#endif
+};
+
+static_assert(etude::CallbackChecks<Raised, false, Listener>::passed());

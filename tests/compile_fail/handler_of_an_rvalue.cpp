@@ -1,0 +1,19 @@
+// EXPECT: handler_of_an_rvalue_is_never_called_so_declare_it_as<Listener, void ?\(const EpochEnd ?&\)>
+#include "etude/callback_handler.hpp"
+
+struct StepEnd {
+  int step;
+};
+struct EpochEnd {};
+using Raised = etude::events<StepEnd, EpochEnd>;
+
+struct Listener {
+  void on(const StepEnd& e);
+#ifdef ETUDE_MISTAKE
+  void on(const EpochEnd& e) &&;
+#else
+  void on(const EpochEnd& e);
+#endif
+};
+
+static_assert(etude::CallbackChecks<Raised, false, Listener>::passed());

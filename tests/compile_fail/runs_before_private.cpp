@@ -1,0 +1,23 @@
+// EXPECT: runs_before_must_be_a_public_type_so_write_using_runs_before<Listener>
+#include "etude/callback_handler.hpp"
+
+struct StepEnd {
+  int step;
+};
+struct EpochEnd {};
+using Raised = etude::events<StepEnd, EpochEnd>;
+
+struct Other {
+  void on(const StepEnd& e);
+};
+class Listener {
+#ifndef ETUDE_MISTAKE
+ public:
+#endif
+  using runs_before = etude::callbacks<Other>;
+
+ public:
+  void on(const StepEnd& e);
+};
+
+static_assert(etude::CallbackChecks<Raised, false, Listener, Other>::passed());

@@ -1,0 +1,23 @@
+// EXPECT: not_a_callback_so_pass_the_callback_itself_by_value<std::shared_ptr<Listener>
+#include <memory>
+
+#include "etude/callback_handler.hpp"
+
+struct StepEnd {
+  int step;
+};
+struct EpochEnd {};
+using Raised = etude::events<StepEnd, EpochEnd>;
+
+struct Listener {
+  void on(const StepEnd& e);
+};
+
+void compose(std::shared_ptr<Listener> listener) {
+#ifdef ETUDE_MISTAKE
+  etude::CallbackHandler handler{listener};
+#else
+  etude::CallbackHandler handler{*listener};
+#endif
+  static_cast<void>(handler);
+}
