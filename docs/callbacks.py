@@ -233,6 +233,13 @@ def unknown_names():
     return sorted(named - words) + sorted("args." + name for name in set(re.findall(r"\bargs\.(\w+)", pages)) - arguments)
 
 
+def missing_handlers():
+    """Handlers of other trainers in README's table of events that callback_names.hpp doesn't have for the same event."""
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \| ([^|]*) \|", (ROOT / "README.md").read_text(), re.M)
+    known = set(re.findall(r"X\((on_\w+), (\w+)\)", (HEADERS / "callback_names.hpp").read_text()))
+    return [name for event, *names in rows for name in re.findall(r"`(on_\w+)`", "".join(names)) if (name, event) not in known]
+
+
 def main():
     text, count = page()
     if "--check" in sys.argv:
@@ -240,6 +247,8 @@ def main():
             sys.exit("docs/callbacks.md is not as the headers are: run docs/callbacks.py")
         if unknown := unknown_names():
             sys.exit("no header has " + ", ".join(unknown))
+        if missing := missing_handlers():
+            sys.exit("callback_names.hpp does not have " + ", ".join(missing))
         return
     PAGE.write_text(text)
     print(f"{count} callbacks")
