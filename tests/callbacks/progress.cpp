@@ -229,6 +229,17 @@ TEST_CASE("logs fit in 110 columns: one line for that of a step, others broken b
   CHECK(lines[5] == " train_loss: 0.1235, epoch: 12.35}");
 }
 
+TEST_CASE("with disable_tqdm they are broken in the same way") {
+  auto options = logged_training();
+  options.args.disable_tqdm = true;
+  const auto text = written(110, [&](int) { etude::Trainer<LongLogs>(options).train(); });
+  const auto lines = toy::screen(text, 110);
+  REQUIRE(lines.size() == 7);
+  CHECK(lines[2].ends_with("eval_runtime: 123.5,"));
+  CHECK(lines[3].starts_with(" eval_samples_per_second: "));
+  CHECK(text.find('\x1b') == text.npos);
+}
+
 TEST_CASE("in a pipe a log is one line, however long") {
   const auto text = written(0, [](int) { etude::Trainer<LongLogs>(logged_training()).train(); });
   CHECK(text.find("eval_runtime: 123.5, eval_samples_per_second: 1.235e+06") != text.npos);
@@ -250,7 +261,7 @@ TEST_CASE("when training throws, the bar is closed where it stands") {
 TEST_CASE("with disable_tqdm only the logs are printed") {
   auto options = logged_training();
   options.args.disable_tqdm = true;
-  const auto lines = toy::screen(written(80, [&](int) { etude::Trainer<>(options).train(); }), 1000);
+  const auto lines = toy::screen(written(160, [&](int) { etude::Trainer<>(options).train(); }), 160);
   CHECK(lines.size() == 5);
   for (std::size_t i = 0; i < 4; ++i) CHECK(lines[i].starts_with("{"));
 }

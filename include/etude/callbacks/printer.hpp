@@ -1,8 +1,13 @@
 #pragma once
 
 #include "etude/events.hpp"
+#include "etude/metrics/metrics.hpp"
 
 namespace etude {
+namespace detail {
+/// All of them but `total_flos`; on a terminal, lines are broken between entries.
+void print_logs(Metrics logs);
+}  // namespace detail
 
 /// Prints the logs, in the first process of each machine, where there is no progress bar
 /// (`args.disable_tqdm`).
