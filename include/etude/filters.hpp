@@ -29,12 +29,32 @@ struct OccurrenceFilter {
     if (!after) return n % every == 0;
     return n > *after && (n - *after - 1) % every == 0;
   }
+
+  /// Whether there is any occurrence that it admits.
+  constexpr bool admits_any() const {
+    if (once) return admits(*once);
+    if (!after) return every < before;
+    return before > 0 && *after < before - 1;
+  }
 };
 
 namespace detail {
 
-[[noreturn]] inline void throw_below_one(std::string_view name, std::int64_t value) {
-  throw ArgumentError(std::string(name) + "(" + std::to_string(value) + "): must be at least 1");
+[[noreturn]] inline void throw_below(std::int64_t least, std::string_view name, std::int64_t value) {
+  throw ArgumentError(std::string(name) + "(" + std::to_string(value) + "): must be at least " +
+                      std::to_string(least));
+}
+
+[[noreturn]] inline void throw_never_fires(const OccurrenceFilter& filter) {
+  std::string text;
+  const auto add = [&](std::string_view name, std::int64_t value) {
+    text += (text.empty() ? "" : ".") + std::string(name) + "(" + std::to_string(value) + ")";
+  };
+  if (filter.every != 1) add("every", filter.every);
+  if (filter.once) add("once", *filter.once);
+  if (filter.after) add("after", *filter.after);
+  if (filter.before != std::numeric_limits<std::int64_t>::max()) add("before", filter.before);
+  throw ArgumentError(text + ": no occurrence meets all of these conditions, so it would never be called");
 }
 
 struct always {
@@ -108,20 +128,21 @@ class EventFilter {
 
   /// Each k-th occurrence. Throws `ArgumentError` unless k >= 1.
   constexpr EventFilter every(std::int64_t k) const {
-    if (k < 1) detail::throw_below_one("every", k);
+    if (k < 1) detail::throw_below(1, "every", k);
     auto filter = filter_;
     filter.every = k;
     return EventFilter(filter, predicate_);
   }
   /// The n-th occurrence only. Throws `ArgumentError` unless n >= 1.
   constexpr EventFilter once(std::int64_t n = 1) const {
-    if (n < 1) detail::throw_below_one("once", n);
+    if (n < 1) detail::throw_below(1, "once", n);
     auto filter = filter_;
     filter.once = n;
     return EventFilter(filter, predicate_);
   }
-  /// Occurrences n+1 and later.
+  /// Occurrences n+1 and later. Throws `ArgumentError` unless n >= 0.
   constexpr EventFilter after(std::int64_t n) const {
+    if (n < 0) detail::throw_below(0, "after", n);
     auto filter = filter_;
     filter.after = n;
     return EventFilter(filter, predicate_);
@@ -139,10 +160,12 @@ class EventFilter {
     return EventFilter<Event, Joined>(filter_, Joined{predicate_, std::move(more)});
   }
 
-  /// The callback that calls `function` with the event.
+  /// The callback that calls `function` with the event. Throws `ArgumentError` where the counts together
+  /// admit no occurrence.
   template <class Function>
     requires std::invocable<Function&, Event&>
-  constexpr auto call(Function function) const {
+  [[nodiscard]] constexpr auto call(Function function) const {
+    if (!filter_.admits_any()) detail::throw_never_fires(filter_);
     return InlineCallback<Event, Predicate, Function>(filter_, predicate_, std::move(function));
   }
 

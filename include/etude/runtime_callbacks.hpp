@@ -146,7 +146,7 @@ class CallbackHandle {
 /// A handle that removes its callback, if it is still there, when it goes out of scope.
 class ScopedCallback {
  public:
-  explicit ScopedCallback(CallbackHandle handle) : handle_(std::move(handle)) {}
+  [[nodiscard]] explicit ScopedCallback(CallbackHandle handle) : handle_(std::move(handle)) {}
   ScopedCallback(ScopedCallback&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
   ScopedCallback& operator=(ScopedCallback&&) = delete;
   ~ScopedCallback() {
