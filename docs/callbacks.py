@@ -14,9 +14,9 @@ BEGINNING = """# Callbacks
 
 All of Etude's callbacks, out of their headers (`docs/callbacks.py` writes this page). `#include <etude/etude.hpp>` has them all
 but the trackers of `etude/integrations/`, each of which is an include of its own ([trackers.md](trackers.md)).
-Options are members, by name: `etude::EarlyStoppingCallback{.early_stopping_patience = 3}`. State is what a callback changes itself. Both are
-saved with checkpoints and come back with them, but for what is "Given" and what a constructor takes. An event in bold is one that the
-callback may change.
+Options are members, by name: `etude::EarlyStoppingCallback{.early_stopping_patience = 3}`. State is what a callback changes itself, and
+comes back with a checkpoint. Options are saved beside it, and are those that the resumed program gives: a difference is printed. What is
+"Given" and what a constructor takes isn't saved. An event in bold is one that the callback may change.
 
 """
 

@@ -80,10 +80,17 @@ struct AccumulationPlanned : Context {
 };
 
 /// Training begins: optimizer, scheduler and loader are there, what was to be resumed is loaded.
-struct TrainBegin : Context {};
+struct TrainBegin : Context {
+  const bool is_resumed = false;  ///< The training goes on from a checkpoint.
+};
 
 /// An epoch begins. `state.epoch` is the fraction that was done before.
-struct EpochBegin : Context {};
+struct EpochBegin : Context {
+  /// The training goes on in the midst of this epoch, whose `EpochBegin` the run before has heard. Weights,
+  /// buffers, the optimizer and the saved state of callbacks are put back afterwards to what they were before
+  /// the event.
+  const bool is_resumed = false;
+};
 
 /// The loader is about to be asked for the micro-batches of an update.
 struct BatchFetchBegin : Context {};
@@ -199,7 +206,7 @@ struct PredictionStepBegin : Context {
 struct PredictionStep : Context {
   const Batch& batch;
   const Tensors& output;
-  const at::Tensor& loss;  ///< Undefined where there are no labels.
+  const at::Tensor& loss;  ///< Undefined where there are no labels and the loss needs them.
 };
 
 /// The metrics of one dataset. `state.best_metric` is still the one of before.

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <typeinfo>
@@ -14,7 +16,8 @@
 namespace etude {
 
 /// Whatever prepares the data (a tokenizer, a scaler, a vocabulary): any object with `save(directory)`. It is
-/// stored with every checkpoint and reachable from every event.
+/// stored with every checkpoint and reachable from every event. A tokenizer may have a `pad_token_id`, a
+/// number or an optional one, as a member or a function.
 class ProcessingClass {
  public:
   ProcessingClass() = default;
@@ -31,10 +34,20 @@ class ProcessingClass {
     save_ = [](void* self, const std::filesystem::path& directory) {
       static_cast<T*>(self)->save(directory);
     };
+    if constexpr (requires { Number(object->pad_token_id()); }) {
+      pad_token_id_ = [](void* self) { return Number(static_cast<T*>(self)->pad_token_id()); };
+    } else if constexpr (requires { Number(object->pad_token_id); }) {
+      pad_token_id_ = [](void* self) { return Number(static_cast<T*>(self)->pad_token_id); };
+    }
   }
 
   explicit operator bool() const { return object_ != nullptr; }
   void save(const std::filesystem::path& directory) const { save_(object_.get(), directory); }
+
+  /// The number of its token for padding; none if it has no such token, or there is no object.
+  std::optional<std::int64_t> pad_token_id() const {
+    return object_ && pad_token_id_ ? pad_token_id_(object_.get()) : std::nullopt;
+  }
 
   /// The object itself. Throws `ArgumentError` if it is not a `T`.
   template <class T>
@@ -46,9 +59,12 @@ class ProcessingClass {
   }
 
  private:
+  using Number = std::optional<std::int64_t>;
+
   std::shared_ptr<void> object_;
   const std::type_info* type_ = nullptr;
   void (*save_)(void*, const std::filesystem::path&) = nullptr;
+  Number (*pad_token_id_)(void*) = nullptr;
 };
 
 }  // namespace etude

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "etude/error.hpp"
+#include "etude/trainer_control.hpp"
 
 namespace etude {
 
@@ -10,5 +11,15 @@ namespace etude {
 struct StopTraining : Error {
   using Error::Error;
 };
+
+/// Runs a part of a training that is not to be left half done: a `StopTraining` out of it is a request.
+template <class Part>
+void stop_later(TrainerControl& control, Part part) {
+  try {
+    part();
+  } catch (const StopTraining& stop) {
+    control.request_stop(stop.what());
+  }
+}
 
 }  // namespace etude

@@ -256,16 +256,8 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
 
   /// Forward of one batch of an evaluation or a prediction, without gradients.
   PredictionStepOutput prediction_step(const Batch& batch, const std::vector<std::string>& ignore_keys) {
-    PredictionStepOutput result{{}, {}, batch.labels};
-    if (batch.labels.empty()) {
-      result.logits = core_.model.forward(batch);
-    } else {
-      auto computed = derived().compute_loss(batch, core_.num_items_in_batch);
-      result.loss = std::move(computed.loss);
-      result.logits = std::move(computed.outputs);
-    }
-    result.logits = without_keys(result.logits, ignore_keys);
-    return result;
+    auto computed = EvaluationLoop<TrainerBase>::outputs_of(*this, batch);
+    return {std::move(computed.loss), without_keys(computed.outputs, ignore_keys), batch.labels};
   }
 
   /// Adds `epoch` and what callbacks have logged to `logs`, keeps them in `state.log_history` and raises
@@ -354,17 +346,20 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
     }
   }
 
-  bool wants_item_count() const {
+  /// Whether it is the user who goes the way from a batch to its loss.
+  bool has_own_compute_loss() const {
     constexpr bool is_inherited =
         requires {
           requires std::same_as<decltype(&Derived::compute_loss), decltype(&TrainerBase::compute_loss)>;
         };
-    return core_.options.loss.counts_items() || core_.options.compute_loss || !is_inherited;
+    return core_.options.compute_loss || !is_inherited;
   }
+
+  bool wants_item_count() const { return core_.options.loss.counts_items() || has_own_compute_loss(); }
 
   /// The items that a loss of these labels is divided by, if it is divided by them.
   std::optional<double> items_in(const Tensors& labels) const {
-    if (!wants_item_count()) return {};
+    if (labels.empty() || !wants_item_count()) return {};
     return static_cast<double>(count_items(labels));
   }
 

@@ -25,6 +25,15 @@ struct TrainerControl {
     if (stop_reason.empty()) stop_reason = reason;
   }
 
+  /// Asks for what `other` asks for, too.
+  void add(const TrainerControl& other) {
+    if (other.should_training_stop) request_stop(other.stop_reason);
+    should_epoch_stop |= other.should_epoch_stop;
+    should_save |= other.should_save;
+    should_evaluate |= other.should_evaluate;
+    should_log |= other.should_log;
+  }
+
   friend bool operator==(const TrainerControl&, const TrainerControl&) = default;
 };
 

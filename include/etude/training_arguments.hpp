@@ -105,7 +105,8 @@ struct TrainingArguments {
       (bool, logging_first_step, "log the first step too", false),
       (bool, logging_nan_inf_filter, "count a loss that isn't finite as the mean of those before it", true),
       (InputTokens, include_num_input_tokens_seen,
-       "count the input tokens trained on: all, or those that attention_mask has (non_padding)",
+       "count the input tokens trained on: all, or (non_padding) those of attention_mask, or else those that "
+       "aren't the pad_token_id of processing_class",
        InputTokens::no),
       (LogLevel, log_level, "least severity of what is reported; passive leaves it as it is",
        LogLevel::passive),

@@ -58,8 +58,8 @@ TEST_CASE("every log is a row, and a name that is new becomes a column without h
   REQUIRE(rows.size() == 6);  // the names, four steps and the summary
   CHECK(rows[0] == Row{"step", "loss", "grad_norm", "learning_rate", "epoch", "a, \"new\" one",
                        "not a number", "exact", "train_runtime", "train_samples_per_second",
-                       "train_steps_per_second", "train_loss"});
-  for (const auto& row : rows) CHECK(row.size() == 12);
+                       "train_steps_per_second", "total_flos", "train_loss"});
+  for (const auto& row : rows) CHECK(row.size() == 13);
   CHECK(column(rows, "step") == Row{"1", "2", "3", "4", "4"});
   CHECK(column(rows, "epoch") == Row{"0.5", "1", "1.5", "2", "2"});
   CHECK(column(rows, "a, \"new\" one") == Row{"", "2", "", "", ""});

@@ -330,6 +330,101 @@ TEST_CASE("a half-done accumulation that is stopped before it goes on is begun a
   CHECK(weight_of(rest) == weight_of(whole));
 }
 
+/// Sums up what it has seen, which goes into its output.
+struct CountingImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) {
+    if (is_training()) seen.add_(x.sum());
+    return x * weight + seen;
+  }
+  torch::Tensor weight = register_parameter("weight", torch::zeros({1}));
+  torch::Tensor seen = register_buffer("seen", torch::zeros({1}));
+};
+TORCH_MODULE(Counting);
+
+void disturb(const etude::Context& e) {
+  const torch::NoGradGuard no_grad;
+  for (auto& [name, tensor] : e.model.state_dict()) tensor.mul_(0.5);
+  e.optimizer->load_state({});
+  e.optimizer->param_groups()[0].weight_decay = 0;
+}
+
+/// Begins each epoch, and each step too if it is asked to, with something else than what was there.
+struct Disturbs {
+  bool steps = false;
+  void on(const etude::EpochBegin& e) { disturb(e); }
+  void on(const etude::StepBegin& e) {
+    if (steps) disturb(e);
+  }
+  void on(const etude::StepEnd& e) { e.optimizer->param_groups()[0].weight_decay += 0.1; }
+};
+
+TEST_CASE("what a handler makes of model and optimizer where an epoch begins isn't made again by a resume") {
+  struct Signal {
+    std::int64_t step = -1;
+    void on(const etude::SubstepEnd& e) {
+      if (e.state.global_step == step) ::raise(SIGTERM);
+    }
+  };
+  const OwnHandler handler;
+  for (const bool steps : {false, true}) {
+    CAPTURE(steps);
+    const toy::Folder folder, other;
+    auto args = saving(other);
+    args.num_train_epochs = 2;
+    args.gradient_accumulation_steps = 2;
+    const auto options = [&](const std::string& output_dir) {
+      args.output_dir = output_dir;
+      auto result = with(args, 8);
+      result.model = Counting();
+      return result;
+    };
+    const auto outcome = [](auto& trainer) {
+      std::string text = trainer.optimizer()->options_state().dump();
+      for (const auto& [name, tensor] : trainer.model().state_dict())
+        text += fmt::format(" {}={}", name, tensor.template item<double>());
+      for (const auto& [name, tensor] : trainer.optimizer()->state())
+        text += fmt::format(" {}={}", name, tensor.template item<double>());
+      return text;
+    };
+    etude::Trainer<Disturbs, Signal> whole(options(other), Disturbs{steps});
+    CHECK(whole.train().global_step == 8);
+    for (const int step : {2, 4, 6}) {  // in the midst of the first epoch, at its end, in the second
+      CAPTURE(step);
+      etude::Trainer<Disturbs, Signal> resumed(options(folder), Disturbs{steps});
+      resumed.train({.resume_from_checkpoint = other / fmt::format("checkpoint-{}", step)});
+      CHECK(outcome(resumed) == outcome(whole));
+    }
+    // In the midst of an accumulation.
+    const toy::Folder half;
+    CHECK_THROWS_AS((etude::Trainer<Disturbs, Signal>(options(half), Disturbs{steps}, Signal{5}).train()),
+                    etude::Interrupted);
+    etude::Trainer<Disturbs, Signal> resumed(options(half), Disturbs{steps});
+    resumed.train({.resume_from_checkpoint = true});
+    CHECK(outcome(resumed) == outcome(whole));
+  }
+}
+
+TEST_CASE("TrainBegin and EpochBegin say whether they are raised again") {
+  struct Resumed {
+    std::string heard = {};
+    void on(const etude::TrainBegin& e) { heard += e.is_resumed ? "T" : "t"; }
+    void on(const etude::EpochBegin& e) { heard += e.is_resumed ? "E" : "e"; }
+  };
+  const toy::Folder folder, other;
+  auto args = saving(folder);
+  args.num_train_epochs = 2;
+  const auto heard = [&](const etude::TrainOptions& how) {
+    etude::Trainer<Resumed> trainer(with(args, 4));
+    trainer.train(how);
+    return trainer.callback<Resumed>().heard;
+  };
+  CHECK(heard({.resume_from_checkpoint = etude::if_any}) == "tee");
+  args.output_dir = other;
+  CHECK(heard({.resume_from_checkpoint = folder / "checkpoint-2"}) == "TEe");
+  CHECK(heard({.resume_from_checkpoint = folder / "checkpoint-4"}) == "TEe");  // Its end is left.
+  CHECK(heard({.resume_from_checkpoint = folder / "checkpoint-6"}) == "TE");
+}
+
 TEST_CASE("what was asked for at a step is done for that step, after an exception too") {
   struct Tracker {
     void on(const etude::Log& e) {

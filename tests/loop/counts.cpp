@@ -1,8 +1,17 @@
 #include <doctest/doctest.h>
 
-#include <cstdint>
-#include <string>
+#include <unistd.h>
 
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "common/printed.hpp"
 #include "common/toy.hpp"
 
 // What a training counts besides its steps: batches of a limited loader, tokens, floating-point operations.
@@ -76,11 +85,76 @@ TEST_CASE("input tokens are counted in state and logs, all or without padding") 
   CHECK_FALSE(none.state().log_history.back().contains("num_input_tokens_seen"));
 }
 
-TEST_CASE("tokens without padding can't be counted without a mask, and the error says what is missing") {
-  auto args = toy::arguments();
-  args.include_num_input_tokens_seen = etude::InputTokens::non_padding;
-  Bare<> trainer(toy::options(args));
-  CHECK_THROWS_WITH_AS(trainer.train(), doctest::Contains("attention_mask"), etude::DataError);
+TEST_CASE("a log of steps has the tokens a second of this run, a resumed one's from where it went on") {
+  const toy::Folder folder;
+  auto options = sentences(etude::InputTokens::all);
+  toy::save_to(folder, options.args);
+  options.args.logging_strategy = etude::IntervalStrategy::steps;
+  options.args.logging_steps = 1;
+  const auto tokens = [](const etude::TrainerState& state, std::size_t line) {
+    const auto& log = state.log_history.at(line);
+    // Rounded: the runtime to 1e-4 seconds, the speed to 1e-3.
+    return log.at("train_tokens_per_second").get<double>() * log.at("train_runtime").get<double>();
+  };
+  struct Takes {
+    void on(const etude::StepEnd&) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }
+  };
+  Bare<Takes, etude::DefaultFlowCallback> trainer(options);
+  trainer.train();
+  CHECK(tokens(trainer.state(), 0) == doctest::Approx(8).epsilon(0.05));
+  CHECK(tokens(trainer.state(), 2) == doctest::Approx(20).epsilon(0.05));
+  Bare<Takes, etude::DefaultFlowCallback> resumed(options);
+  resumed.train({.resume_from_checkpoint = folder / "checkpoint-2"});
+  CHECK(resumed.state().num_input_tokens_seen == 20);
+  CHECK(tokens(resumed.state(), 2) == doctest::Approx(4).epsilon(0.05));
+  CHECK_FALSE(resumed.state().log_history.back().contains("train_tokens_per_second"));
+}
+
+/// Two sentences of four tokens, of which 0 is padding.
+etude::TrainerOptions padded_sentences(etude::ProcessingClass tokenizer) {
+  auto options = sentences(etude::InputTokens::non_padding);
+  struct Scores : torch::nn::Module {
+    Scores() { register_module("inner", inner); }
+    torch::Tensor forward(torch::Tensor ids) { return inner->forward(ids, torch::ones_like(ids)); }
+    Tokens inner;
+  };
+  options.model = std::make_shared<Scores>();
+  options.train_dataset = {torch::tensor({{1, 2, 0, 0}, {2, 2, 1, 0}}), torch::ones({2})};
+  options.processing_class = std::move(tokenizer);
+  options.args.log_level = etude::LogLevel::warning;
+  return options;
+}
+
+TEST_CASE("without a mask, tokens without padding are those that aren't the tokenizer's for padding") {
+  struct Member {
+    std::optional<int> pad_token_id;
+    void save(const std::filesystem::path&) {}
+  };
+  struct Function {
+    std::int64_t pad_token_id() const { return 2; }
+    void save(const std::filesystem::path&) {}
+  };
+  const auto counted = [](etude::ProcessingClass tokenizer, bool warns) {
+    std::int64_t tokens = 0;
+    auto options = padded_sentences(std::move(tokenizer));
+    options.args.num_train_epochs = 2;
+    const auto text = toy::printed(
+        [&] {
+          Bare<> trainer(options);
+          trainer.train();
+          tokens = trainer.state().num_input_tokens_seen;
+        },
+        STDERR_FILENO);
+    const auto at =
+        text.find("include_num_input_tokens_seen is non_padding, and nothing says what is padding");
+    CHECK((at != std::string::npos) == warns);
+    if (warns) CHECK(text.find("include_num_input_tokens_seen", at + 1) == std::string::npos);  // said once
+    return tokens / 2;
+  };
+  CHECK(counted(Member{0}, false) == 5);
+  CHECK(counted(Function(), false) == 5);
+  CHECK(counted(Member{}, true) == 8);
+  CHECK(counted({}, true) == 8);
 }
 
 TEST_CASE("floating-point operations are 6 a token and parameter outside embeddings") {
@@ -89,7 +163,8 @@ TEST_CASE("floating-point operations are 6 a token and parameter outside embeddi
   CHECK(trainer.state().total_flos == 6 * 20 * 3);
   CHECK(output.metrics.at("total_flos") == 6 * 20 * 3);
   Bare<> no_tokens(toy::options(toy::arguments()));
-  CHECK_FALSE(no_tokens.train().metrics.contains("total_flos"));
+  CHECK(no_tokens.train().metrics.at("total_flos") == 0);
+  CHECK(no_tokens.state().log_history.back().at("total_flos") == 0.0);
 }
 
 struct OwnCount : etude::TrainerBase<OwnCount> {

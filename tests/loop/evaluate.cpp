@@ -3,6 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
 
 #include "common/toy.hpp"
 
@@ -299,6 +303,129 @@ TEST_CASE(
   etude::Trainer learning(options);
   CHECK(learning.train().training_loss == 1);
   CHECK(learning.model().as<WithLossImpl>().weight.item<double>() > 0);
+}
+
+/// The mean square of what the model makes of its inputs.
+etude::LossOutput energy(etude::Model& model, const etude::Batch& batch, std::optional<double>) {
+  auto outputs = model.forward(batch);
+  return {outputs.single().square().mean(), outputs};
+}
+
+struct Energetic : etude::TrainerBase<Energetic> {
+  using TrainerBase::TrainerBase;
+  etude::LossOutput compute_loss(const etude::Batch& batch, std::optional<double> items = {}) {
+    return energy(model(), batch, items);
+  }
+};
+
+toy::Line threefold() {
+  toy::Line model;
+  model->weight.data().fill_(3);
+  return model;
+}
+
+TEST_CASE("data without labels has a loss where compute_loss needs none") {
+  const auto [x, y] = toy::points(10);
+  const auto expected = doctest::Approx(9 * x.square().mean().item<double>());
+  auto options = evaluation(1, 4);
+  options.model = threefold();
+  options.loss = {};
+  options.eval_dataset = x;
+  Energetic own(options);
+  CHECK(own.evaluate().at("eval_loss") == expected);
+  options.compute_loss = energy;
+  etude::Trainer trainer(options);
+  CHECK(trainer.evaluate().at("eval_loss") == expected);
+  CHECK(torch::allclose(trainer.predict(x).predictions.single(), 3 * x));
+}
+
+TEST_CASE("data without labels has no loss where compute_loss asks for labels") {
+  const auto [x, y] = toy::points(10);
+  auto options = evaluation(1, 4);
+  options.loss = {};
+  std::int64_t calls = 0;
+  options.compute_loss = [&](etude::Model& model, const etude::Batch& batch, std::optional<double>) {
+    ++calls;
+    auto outputs = model.forward(batch);
+    return etude::LossOutput{torch::mse_loss(outputs, batch.labels), outputs};
+  };
+  etude::Trainer trainer(options);
+  CHECK_FALSE(trainer.evaluate({.eval_dataset = x}).contains("eval_loss"));
+  CHECK(calls == 1);  // Once is enough to know.
+  CHECK(trainer.evaluate({.eval_dataset = {x, y}}).contains("eval_loss"));
+  options.compute_loss = [](etude::Model&, const etude::Batch& batch, std::optional<double>) {
+    return etude::LossOutput{batch.inputs.at("misspelt"), {}};
+  };
+  CHECK_THROWS_AS(etude::Trainer(options).evaluate({.eval_dataset = x}), etude::DataError);
+}
+
+TEST_CASE("a compute_loss is told of no number of items where there are no labels") {
+  const auto [x, y] = toy::points(4);
+  auto options = evaluation(1, 4);
+  options.loss = {};
+  options.train_dataset = x;
+  std::vector<bool> was_told;
+  options.compute_loss = [&](etude::Model& model, const etude::Batch& batch, std::optional<double> number) {
+    was_told.push_back(number.has_value());
+    return energy(model, batch, number);
+  };
+  etude::Trainer trainer(options);
+  trainer.train();
+  trainer.evaluate({.eval_dataset = x});
+  CHECK(was_told == std::vector<bool>(5, false));
+}
+
+template <bool is_named>
+struct EnergyModel : torch::nn::Module {
+  etude::Tensors forward(const etude::Tensors& inputs) {
+    const auto output = inputs[0] * weight;
+    const auto loss = output.square().mean();
+    return is_named ? etude::Tensors({loss, output}, {"loss", "logits"}) : etude::Tensors(loss, output);
+  }
+  torch::Tensor weight = register_parameter("weight", 3 * torch::ones({1}));
+};
+
+TEST_CASE_TEMPLATE("data without labels has the loss that the model gives", M, EnergyModel<true>,
+                   EnergyModel<false>) {
+  const auto [x, y] = toy::points(10);
+  auto options = evaluation(1, 10);
+  options.model = std::make_shared<M>();
+  options.loss = {};
+  options.eval_dataset = x;
+  etude::Trainer trainer(options);
+  const double expected = 9 * x.square().mean().template item<double>();
+  CHECK(trainer.evaluate().at("eval_loss") == doctest::Approx(expected));
+  const auto prediction = trainer.predict(x);
+  CHECK(prediction.metrics.at("test_loss") == doctest::Approx(expected));
+  CHECK(torch::allclose(prediction.predictions.single(), 3 * x));
+  // What a model predicts is no loss of its own.
+  options.model = threefold();
+  CHECK_FALSE(etude::Trainer(options).evaluate().contains("eval_loss"));
+}
+
+TEST_CASE("a gradient penalty in an evaluation is told what to do, and does it") {
+  const auto [x, y] = toy::points(10);
+  auto options = evaluation(1, 4);
+  options.loss = {};
+  options.model = threefold();
+  options.eval_dataset = x;
+  const auto penalty = [](etude::Model& model, const etude::Batch& batch, std::optional<double>) {
+    auto points = batch.inputs.single().detach().clone().requires_grad_();
+    const auto outputs = model.forward(etude::Tensors(points));
+    const auto gradient = torch::autograd::grad({outputs.single().sum()}, {points}, {}, true, true)[0];
+    return etude::LossOutput{(gradient - 1).square().mean(), outputs};
+  };
+  options.compute_loss = penalty;
+  CHECK_THROWS_WITH_AS(etude::Trainer(options).evaluate(), doctest::Contains("torch::AutoGradMode"),
+                       etude::DataError);
+  options.eval_dataset = {x, y};
+  CHECK_THROWS_WITH_AS(etude::Trainer(options).evaluate(), doctest::Contains("torch::AutoGradMode"),
+                       etude::DataError);
+  options.compute_loss = [&](etude::Model& model, const etude::Batch& batch, std::optional<double> items) {
+    const torch::AutoGradMode with_grad(true);
+    return penalty(model, batch, items);
+  };
+  CHECK(etude::Trainer(options).evaluate().at("eval_loss") == doctest::Approx(4));
 }
 
 struct Named {

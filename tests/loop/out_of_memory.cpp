@@ -1,7 +1,9 @@
 #include <c10/util/Exception.h>
 #include <doctest/doctest.h>
+#include <signal.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <new>
 #include <stdexcept>
@@ -121,6 +123,84 @@ TEST_CASE("auto_find_batch_size gives up at one example, and does nothing about 
   CHECK_THROWS_AS(none.train(), c10::OutOfMemoryError);
   Bare<> off(ten(Small(5), toy::arguments()));
   CHECK_THROWS_AS(off.train(), c10::OutOfMemoryError);
+}
+
+/// Goes on from the second step of a training whose batches of ten had to be of eight.
+etude::TrainerState resumed_with(Small model, std::int64_t asked, const toy::Folder& folder) {
+  auto args = toy::arguments();
+  args.auto_find_batch_size = true;
+  toy::save_to(folder, args);
+  auto options = ten(model, args);
+  options.args.per_device_train_batch_size = asked;
+  Bare<toy::Recorder> trainer(std::move(options));
+  trainer.train({.resume_from_checkpoint = folder / "checkpoint-2"});
+  return trainer.state();
+}
+
+TEST_CASE(
+    "a resumed run goes on with the batch size that was found, and makes the steps of the unbroken one") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.auto_find_batch_size = true;
+  toy::save_to(folder, args);
+  const Small small(8, 0.1);
+  Bare<etude::DefaultFlowCallback> unbroken(ten(small, args));
+  CHECK(unbroken.train().global_step == 8);
+
+  // With as much room as then, and with more: ten aren't tried.
+  for (const std::int64_t room : {8, 1000}) {
+    CAPTURE(room);
+    const Small again(room, 0.1);
+    const auto state = resumed_with(again, 10, folder);
+    CHECK(state.train_batch_size == 8);
+    CHECK(state.global_step == 8);
+    CHECK(again->sizes == std::vector<std::int64_t>{8, 1, 8, 8, 8, 1});
+    CHECK(again->weight.item<double>() == small->weight.item<double>());
+  }
+}
+
+TEST_CASE("the batch size of a checkpoint gives way to one that is asked for anew, and to less memory") {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  args.auto_find_batch_size = true;
+  toy::save_to(folder, args);
+  Bare<etude::DefaultFlowCallback>(ten(Small(8), args)).train();
+  CHECK(resumed_with(Small(1000), 12, folder).train_batch_size == 12);
+  CHECK(resumed_with(Small(6), 10, folder).train_batch_size == 6);
+  // One of Hugging Face's has the size in trainer_state.json alone.
+  for (const auto* file : {"training_args.json", "training_progress.json", "etude_manifest.json"})
+    REQUIRE(std::filesystem::remove(folder / "checkpoint-2" / file));
+  CHECK(resumed_with(Small(1000), 10, folder).train_batch_size == 8);
+}
+
+TEST_CASE("a resumed run goes on with the parts that had room, in the midst of an accumulation too") {
+  struct Signal {
+    void on(const etude::SubstepEnd& e) {
+      if (e.state.global_step == 2) ::raise(SIGTERM);
+    }
+  };
+  const auto before = ::signal(SIGTERM, [](int) {});  // a program's own handler, which returns
+  const toy::Folder folder, other;
+  auto args = descent();
+  args.auto_microbatching = true;
+  args.gradient_accumulation_steps = 2;
+  args.logging_strategy = etude::IntervalStrategy::steps;
+  args.logging_steps = 1;
+  toy::save_to(other, args);
+  const Small whole(3, 0.1);
+  Bare<etude::DefaultFlowCallback> unbroken(ten(whole, args));
+  unbroken.train();
+
+  toy::save_to(folder, args);
+  CHECK_THROWS_AS((Bare<etude::DefaultFlowCallback, Signal>(ten(Small(3, 0.1), args)).train()),
+                  etude::Interrupted);
+  const Small roomy(1000, 0.1);
+  Bare<etude::DefaultFlowCallback> resumed(ten(roomy, args));
+  resumed.train({.resume_from_checkpoint = true});
+  CHECK(resumed.state().global_step == 4);
+  CHECK(roomy->weight.item<double>() == whole->weight.item<double>());
+  CHECK(toy::logged(resumed.state(), "loss") == toy::logged(unbroken.state(), "loss"));
+  ::signal(SIGTERM, before);
 }
 
 TEST_CASE("auto_microbatching makes the update of the whole batch out of parts that have room") {

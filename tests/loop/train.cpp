@@ -324,6 +324,9 @@ TEST_CASE("what is asked for at the very end is still done") {
 
 TEST_CASE("a stop that is asked for before a step begins is looked at before the step") {
   using Control = etude::TrainerControl;
+  CHECK(letters_when<etude::InitEnd>(&Control::should_training_stop) == "IBLT");
+  CHECK(letters_when<etude::DataLoaderCreated>(&Control::should_training_stop) == "IBLT");
+  CHECK(letters_when<etude::AccumulationPlanned>(&Control::should_training_stop) == "IBLT");
   CHECK(letters_when<etude::TrainBegin>(&Control::should_training_stop) == "IBLT");
   CHECK(letters_when<etude::EpochBegin>(&Control::should_training_stop) == "IBEeLT");
   CHECK(letters_when<etude::EpochBegin>(&Control::should_epoch_stop) == "IBEeEspoSspoSeLT");
@@ -396,7 +399,42 @@ std::pair<std::string, std::string> stopped_in(std::int64_t group = 1) {
   return {trainer.template callback<toy::Recorder>().letters(), output.stop_reason};
 }
 
+template <class Event>
+struct AsksToStop {
+  bool asks = true;
+  void on(const Event& e) {
+    if (!std::exchange(asks, false)) return;
+    e.control.request_stop("no time");
+    e.control.should_log = true;
+  }
+};
+
+TEST_CASE_TEMPLATE("a stop that is asked for before the training is there has its reason, and holds once",
+                   Event, etude::InitEnd, etude::DataLoaderCreated, etude::AccumulationPlanned) {
+  etude::Trainer<AsksToStop<Event>, toy::Recorder> trainer(toy::options(toy::arguments(), 4));
+  const auto output = trainer.train();
+  CHECK(output.stop_reason == "no time");
+  CHECK(output.global_step == 0);
+  CHECK(trainer.template callback<toy::Recorder>().count("Stop") == 1);
+  CHECK(trainer.train().global_step == 4);
+}
+
+TEST_CASE_TEMPLATE("a run that is resumed heeds what was asked for before its checkpoint is loaded", Event,
+                   etude::InitEnd, etude::DataLoaderCreated, etude::AccumulationPlanned) {
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  toy::save_to(folder, args, 2);
+  etude::Trainer<>(toy::options(args, 5)).train();
+  etude::Trainer<AsksToStop<Event>> trainer(toy::options(args, 5));
+  const auto output = trainer.train({.resume_from_checkpoint = folder / "checkpoint-2"});
+  CHECK(output.global_step == 2);
+  CHECK(output.stop_reason == "no time");
+  CHECK(trainer.state().log_history.at(0).contains("loss"));
+}
+
 TEST_CASE("StopTraining ends the training in good order from wherever it is thrown") {
+  CHECK(stopped_in<etude::DataLoaderCreated>() == std::pair<std::string, std::string>{"IBLT", "enough"});
+  CHECK(stopped_in<etude::AccumulationPlanned>() == std::pair<std::string, std::string>{"IBLT", "enough"});
   CHECK(stopped_in<etude::TrainBegin>() == std::pair<std::string, std::string>{"ILT", "enough"});
   CHECK(stopped_in<etude::EpochBegin>().first == "IBevLVCLT");
   CHECK(stopped_in<etude::ForwardBegin>().first == "IBEsevLVCLT");

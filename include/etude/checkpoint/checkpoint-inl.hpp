@@ -112,11 +112,12 @@ ETUDE_INLINE void load_half_done(TrainerCore& core, const StateDict& saved) {
       tensor.copy_(found->second);
     }
   core.losses.clear();
-  for (std::int64_t i = 0; i < core.progress.position.micro_batches; ++i) {
-    const auto name = fmt::format("losses.{}", i);
-    if (!tensors.contains(name))
-      throw CheckpointError(fmt::format("{}: {} is missing", half_done_file, name));
-    core.losses.push_back(tensors.at(name).to(core.device, /*non_blocking=*/false, /*copy=*/true));
+  const auto loss = [](std::int64_t i) { return fmt::format("losses.{}", i); };
+  // A micro-batch that went through the model in parts has a loss of each.
+  for (std::int64_t i = 0; i < core.progress.position.micro_batches || tensors.contains(loss(i)); ++i) {
+    if (!tensors.contains(loss(i)))
+      throw CheckpointError(fmt::format("{}: {} is missing", half_done_file, loss(i)));
+    core.losses.push_back(tensors.at(loss(i)).to(core.device, /*non_blocking=*/false, /*copy=*/true));
   }
 }
 

@@ -188,6 +188,19 @@ ETUDE_INLINE std::vector<std::string> changed_arguments(const ResumePoint& check
   return differences;
 }
 
+ETUDE_INLINE void use_found_batch_size(const ResumePoint& checkpoint, const TrainingArguments& asked,
+                                       TrainingArguments& args) {
+  constexpr auto key = "per_device_train_batch_size";
+  const auto found = checkpoint.state.train_batch_size;
+  const auto& then = checkpoint.training_args;
+  const bool is_asked_anew =
+      then && then->is_object() && then->contains(key) && (*then)[key] != asked.per_device_train_batch_size;
+  if (!found || *found < 1 || *found >= args.per_device_train_batch_size || is_asked_anew) return;
+  args.per_device_train_batch_size = *found;
+  message(args, LogLevel::info, "resuming {} with the {} that memory had room for: {}",
+          checkpoint.path.string(), key, *found);
+}
+
 ETUDE_INLINE bool rates_are_new(const std::vector<std::string>& differences, const TrainerState& then,
                                 std::int64_t max_steps) {
   return then.max_steps != max_steps || std::ranges::any_of(differences, [](std::string_view line) {

@@ -42,6 +42,11 @@ bool ended_in_good_order(const ResumePoint& checkpoint);
 /// What is told of arguments that aren't those of the checkpoint; those given now win.
 std::vector<std::string> changed_arguments(const ResumePoint& checkpoint, const TrainingArguments& args);
 
+/// Sets the batch size of `args` to the one that memory had room for at the checkpoint, unless the one that
+/// was `asked` for is another than then.
+void use_found_batch_size(const ResumePoint& checkpoint, const TrainingArguments& asked,
+                          TrainingArguments& args);
+
 /// Whether the learning rates of the steps to come are to be computed from the arguments.
 bool rates_are_new(const std::vector<std::string>& differences, const TrainerState& then,
                    std::int64_t max_steps);

@@ -64,6 +64,7 @@ ETUDE_INLINE Tensors::Tensors(std::vector<torch::Tensor> tensors, std::vector<st
 
 ETUDE_INLINE const torch::Tensor& Tensors::at(std::string_view name) const {
   if (const auto* found = find(name)) return *found;
+  if (empty()) throw NoTensorsError(fmt::format("no tensor is named '{}': there are none", name));
   throw DataError(names_
                       ? fmt::format("no tensor is named '{}'; there are: {}", name, fmt::join(names(), ", "))
                       : fmt::format("no tensor is named '{}': the {} here have no names", name, size()));
@@ -81,12 +82,16 @@ ETUDE_INLINE std::string describe(const Tensors& tensors) {
 }
 
 ETUDE_INLINE void Tensors::throw_not_single() const {
-  throw DataError(fmt::format("one tensor was expected, not {}: {}", size(), describe(*this)));
+  const auto what = fmt::format("one tensor was expected, not {}: {}", size(), describe(*this));
+  if (empty()) throw NoTensorsError(what);
+  throw DataError(what);
 }
 
 ETUDE_INLINE void Tensors::throw_no_such(std::size_t index) const {
-  throw DataError(
-      fmt::format("tensor {} (counted from 0) was asked for, of {}: {}", index, size(), describe(*this)));
+  const auto what =
+      fmt::format("tensor {} (counted from 0) was asked for, of {}: {}", index, size(), describe(*this));
+  if (empty()) throw NoTensorsError(what);
+  throw DataError(what);
 }
 
 }  // namespace etude

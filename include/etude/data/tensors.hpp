@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "etude/error.hpp"
+
 namespace etude {
 
 /// The dtype as Python spells it: "float32", "int64", "bool".
@@ -19,6 +21,11 @@ std::string dtype_name(torch::ScalarType dtype);
 
 /// A tensor's dtype and shape for messages: "float32 [8, 3]".
 std::string describe(const torch::Tensor& tensor);
+
+/// A tensor was asked for where there are none: the labels of unlabelled data.
+struct NoTensorsError : DataError {
+  using DataError::DataError;
+};
 
 /// One or several tensors, by position and, where their source has them, by name. What a model takes, what it
 /// gives and what a loss compares. Cheap to copy: the tensors are handles and the names are shared.

@@ -84,6 +84,8 @@ ETUDE_INLINE void AnyTrainingCheckpoints::find(const TrainOptions::Resume& resum
     if (auto found = find_resume_point(resume, *core_.store, core_.args))
       point_ = std::make_unique<ResumePoint>(std::move(*found));
   if (resumes()) point_->path = std::filesystem::absolute(point_->path);
+  if (resumes() && core_.args.auto_find_batch_size)
+    detail::use_found_batch_size(*point_, core_.options.args, core_.args);
   core_.store->begin(resumes() ? point_->manifest : std::nullopt);
   if (!resumes() || !may_save()) return;
   if (const auto problem = core_.store->finish_commit(path(), core_.args.save_total_limit,
@@ -93,6 +95,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::find(const TrainOptions::Resume& resum
 
 ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
   auto& state = core_.state;
+  const auto asked_before = core_.control;
   detail::fitting(path(), "model", [&] { core_.model.load_state_dict(point_->model); });
   state = point_->state;
   if (!point_->progress)
@@ -123,6 +126,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
     control.stop_reason.clear();
   }
   if (!control.should_training_stop && state.global_step < plan.max_steps) core_.progress.finishing = false;
+  control.add(asked_before);
   tell_if_nothing_is_left(plan);
 }
 
@@ -183,12 +187,19 @@ ETUDE_INLINE void AnyTrainingCheckpoints::begun() {
             path().string());
   else
     load_random(point_->random);
+  if (hears_again(core_.progress.position)) model_after_begin_ = std::make_unique<TrainingSnapshot>(core_);
   if (!core_.progress.position.begun) announce_again();
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::load_group_random() { load_random(point_->group_random); }
 
+ETUDE_INLINE void AnyTrainingCheckpoints::put_back_model() {
+  if (model_after_begin_) model_after_begin_->restore();
+}
+
 ETUDE_INLINE void AnyTrainingCheckpoints::put_back() {
+  put_back_model();
+  model_after_begin_.reset();
   StateReport ignored;
   const auto& begin = *after_begin_.state_;
   load_states(begin.callbacks, states(), ignored);

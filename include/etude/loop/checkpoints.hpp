@@ -16,6 +16,7 @@
 #include "etude/linkage.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/plan.hpp"
+#include "etude/loop/snapshot.hpp"
 
 namespace etude {
 
@@ -53,7 +54,7 @@ class AnyTrainingCheckpoints {
   /// Takes over the optimizer, the schedule and the callbacks' state, and tells what isn't as it was.
   void load_rest();
 
-  /// Begins the way back after `TrainBegin`: what that has done to the callbacks is theirs to keep.
+  /// Begins the way back after `TrainBegin`: what that has done stays.
   void begun();
 
   /// As the generators were when the half-done accumulation began.
@@ -61,6 +62,8 @@ class AnyTrainingCheckpoints {
 
   /// Puts everything back that events which were raised again have touched.
   void put_back();
+  /// Of that, the model and its optimizer; the gradients are zero then.
+  void put_back_model();
 
   void load_half_done();
 
@@ -101,6 +104,8 @@ class AnyTrainingCheckpoints {
   virtual void raise(PushBegin event) = 0;
   virtual void raise(CheckpointLoaded event) = 0;
   virtual void attempt(const std::function<void()>& part) = 0;
+  /// Whether somebody hears again of what had begun at `position`, and may change the model then.
+  virtual bool hears_again(const DataPosition& position) const = 0;
 
   SafePoint::State state_now();
   static SafePoint safe_point_of(SafePoint::State state);
@@ -117,6 +122,7 @@ class AnyTrainingCheckpoints {
   TrainerCore& core_;
   std::unique_ptr<ResumePoint> point_;
   SafePoint after_begin_;
+  std::unique_ptr<TrainingSnapshot> model_after_begin_;
   std::optional<std::pair<std::int64_t, TrainingProgress>> saved_;
 };
 
@@ -134,6 +140,13 @@ class TrainingCheckpoints final : public AnyTrainingCheckpoints {
   void raise(PushBegin event) override { trainer_.raise(std::move(event)); }
   void raise(CheckpointLoaded event) override { trainer_.raise(std::move(event)); }
   void attempt(const std::function<void()>& part) override { trainer_.attempt(part); }
+  bool hears_again(const DataPosition& position) const override {
+    constexpr bool of_group = Trainer::template is_heard<BatchFetchBegin>() ||
+                              Trainer::template is_heard<BatchFetched>() ||
+                              Trainer::template is_heard<StepBegin>();
+    return position.begun &&
+           (Trainer::template is_heard<EpochBegin>() || (of_group && position.micro_batches > 0));
+  }
 
   Trainer& trainer_;
 };

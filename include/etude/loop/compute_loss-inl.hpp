@@ -117,7 +117,7 @@ ETUDE_INLINE LossOutput compute_loss(TrainerCore& core, const Batch& batch,
     if (factor > 0) detail::smooth_own_loss(own, batch, factor, num_items_in_batch);
     return own;
   }
-  if (batch.labels.empty()) throw DataError("the dataset has no labels, and `loss` needs them");
+  if (batch.labels.empty()) throw NoTensorsError("the dataset has no labels, and `loss` needs them");
   auto outputs = with_place([&] { return core.model.forward(batch); }, in_forward);
   if (factor > 0)
     if (const auto* module = dynamic_cast<torch::nn::CrossEntropyLossImpl*>(core.options.loss.module().get()))
@@ -130,6 +130,24 @@ ETUDE_INLINE LossOutput compute_loss(TrainerCore& core, const Batch& batch,
   auto loss = with_place([&] { return core.options.loss(outputs, batch.labels, num_items_in_batch); },
                          [&] { return detail::loss_of(core.options.loss, outputs); });
   return {std::move(loss), std::move(outputs), core.options.loss.counts_items()};
+}
+
+ETUDE_INLINE LossOutput outputs_without_labels(TrainerCore& core, const Batch& batch) {
+  auto outputs = core.model.forward(batch);
+  const bool is_models_own = !core.options.loss && !core.options.compute_loss && !outputs.empty();
+  const auto* named = outputs.find("loss");
+  const auto& loss = named || !is_models_own || !outputs.names().empty() ? named : &outputs[0];
+  if (!is_models_own || !loss || !loss->defined() || loss->dim() > 0) return {{}, std::move(outputs)};
+  return own_loss(outputs);
+}
+
+ETUDE_INLINE void explain_differentiation(const c10::Error& error) {
+  const std::string what = error.what_without_backtrace();
+  if (what.find("does not require grad") == std::string::npos) return;
+  throw DataError(
+      fmt::format("compute_loss differentiates, and an evaluation takes no gradients: begin that part with "
+                  "`torch::AutoGradMode with_grad(true);`, or leave it out unless model.is_training() ({})",
+                  what.substr(0, what.find('\n'))));
 }
 
 ETUDE_INLINE const torch::Tensor& checked_loss(const torch::Tensor& loss) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/util/Exception.h>
+
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +22,13 @@ std::string place_of(const Model& model, std::string_view moment, const Batch& b
 
 /// The loss of a batch as the trainer's options say.
 LossOutput compute_loss(TrainerCore& core, const Batch& batch, std::optional<double> num_items_in_batch);
+
+/// The outputs of the model for a batch without labels, and the loss if the model gives it itself: as an
+/// output named "loss", or as its first if that has no dimension, as no prediction has.
+LossOutput outputs_without_labels(TrainerCore& core, const Batch& batch);
+
+/// Throws `DataError` with what to do, if `error` came of differentiating where no gradients are taken.
+void explain_differentiation(const c10::Error& error);
 
 /// `loss`, if it is one element. Throws `DataError` otherwise.
 const torch::Tensor& checked_loss(const torch::Tensor& loss);

@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -33,6 +34,7 @@
 #include "etude/message.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/metrics/running_mean.hpp"
+#include "etude/metrics/speed.hpp"
 #include "etude/model.hpp"
 #include "etude/optim/create.hpp"
 #include "etude/optim/lr_scheduler.hpp"
@@ -108,6 +110,7 @@ ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {
   auto now = progress;
   now.train_batch_size = args.per_device_train_batch_size;
   now.gradient_accumulation_steps = accumulation_steps;
+  now.micro_batch_size = micro_batch_size;
   now.last_logged_step = last_logged_step;
   now.loss = loss.state();
   now.total_loss = total_loss.state();
@@ -123,6 +126,7 @@ ETUDE_INLINE void TrainerCore::load_progress(const TrainingProgress& saved) {
   const auto train_dataset = std::exchange(progress.train_dataset, std::nullopt);
   progress = saved;
   progress.train_dataset = train_dataset;
+  if (args.auto_microbatching && saved.micro_batch_size > 0) micro_batch_size = saved.micro_batch_size;
   last_logged_step = saved.last_logged_step;
   loss.load_state(saved.loss);
   total_loss.load_state(saved.total_loss);
@@ -211,15 +215,25 @@ ETUDE_INLINE double TrainerCore::floating_point_ops(const Batch& batch) {
   return 6 * static_cast<double>(tokens->numel()) * *dense_parameters;
 }
 
-ETUDE_INLINE std::int64_t TrainerCore::count_input_tokens(const Batch& batch) const {
+ETUDE_INLINE std::int64_t TrainerCore::count_input_tokens(const Batch& batch) {
   if (args.include_num_input_tokens_seen == InputTokens::no) return 0;
+  const auto* tokens = detail::token_input(batch);
   if (args.include_num_input_tokens_seen == InputTokens::non_padding) {
     if (const auto* mask = batch.inputs.find("attention_mask")) return mask->sum().item<std::int64_t>();
-    throw DataError(
-        "include_num_input_tokens_seen is non_padding: the batches must have an input named attention_mask");
+    if (const auto padding = options.processing_class.pad_token_id(); padding && tokens)
+      return tokens->ne(*padding).sum().item<std::int64_t>();
+    if (!std::exchange(warned_of_padding, true))
+      message(args, LogLevel::warning,
+              "include_num_input_tokens_seen is non_padding, and nothing says what is padding: all input "
+              "tokens are counted. Name an input attention_mask, or give a processing_class that has a "
+              "pad_token_id");
   }
-  const auto* tokens = detail::token_input(batch);
   return tokens ? tokens->numel() : 0;
+}
+
+ETUDE_INLINE void TrainerCore::start_clock() {
+  begun = std::chrono::steady_clock::now();
+  tokens_before = state.num_input_tokens_seen;
 }
 
 ETUDE_INLINE void TrainerCore::begin_training() {
@@ -228,8 +242,6 @@ ETUDE_INLINE void TrainerCore::begin_training() {
   progress = {};
   const auto& examples = options.train_dataset;
   progress.train_dataset = {examples.size(), examples.fingerprint()};
-  control.should_training_stop = false;
-  control.stop_reason.clear();
   last_logged_step = 0;
   loss = RunningMean(args.logging_nan_inf_filter);
   total_loss = RunningMean(true);
@@ -327,6 +339,8 @@ ETUDE_INLINE Metrics TrainerCore::take_logs() {
   if (filtered > 0) logs["non_finite_losses"] = static_cast<double>(filtered);
   if (grad_norm.defined()) logs["grad_norm"] = grad_norm.item<double>();
   logs["learning_rate"] = learning_rate;
+  if (args.include_num_input_tokens_seen != InputTokens::no)
+    logs.update(token_speed("train", begun, state.num_input_tokens_seen - tokens_before));
   return logs;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -68,8 +69,12 @@ struct TrainerCore {
   TrainingProgress progress;  ///< see `current_progress`
   mutable Calls calls;
   bool training = false;
+  std::chrono::steady_clock::time_point begun = {};  ///< when it was ready for its first step
+  std::int64_t tokens_before = 0;                    ///< `state.num_input_tokens_seen` then
   bool trained_before = false;
   bool evaluation_is_due = false;  ///< The training asks for it: errors and signals are that one's matter.
+  bool predicting = false;         ///< `predict()` is under way, not an evaluation.
+  bool loss_needs_labels = false;  ///< `compute_loss` has asked for labels where there were none.
   bool updating = false;           ///< The optimizer is at work: weights and moments belong to no step.
 
   AccumulationOf accumulation_of;       ///< empty where it is the same in all epochs
@@ -88,6 +93,7 @@ struct TrainerCore {
 
   std::int64_t group_tokens = 0;  ///< input tokens that count as seen
   double group_flos = 0;
+  bool warned_of_padding = false;
   std::optional<double> dense_parameters;  ///< elements of all parameters but those of embeddings
 
   // Since the last log.
@@ -123,6 +129,9 @@ struct TrainerCore {
   /// `model_init` gives none.
   void make_model();
 
+  /// Begins to measure the speed of a training.
+  void start_clock();
+
   /// Forgets the training before, where one begins.
   void begin_training();
 
@@ -131,7 +140,7 @@ struct TrainerCore {
   /// embeddings left out, as in Hugging Face's Trainer. 0 for other inputs, of which nobody knows.
   double floating_point_ops(const Batch& batch);
   /// The input tokens of a micro-batch that count as seen.
-  std::int64_t count_input_tokens(const Batch& batch) const;
+  std::int64_t count_input_tokens(const Batch& batch);
 
   std::int64_t trainable_parameters() const;
   std::vector<double> learning_rates() const;

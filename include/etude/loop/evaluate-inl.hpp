@@ -66,16 +66,18 @@ ETUDE_INLINE bool EvaluationTally::computes(const EvalPrediction& prediction) co
   return core_.options.compute_metrics && !first.label_ids.empty();
 }
 
-ETUDE_INLINE EvaluationScope::EvaluationScope(TrainerCore& core, const DataLoader& loader)
-    : aside_(core, loader), random_(core.device), modes_(core.model.eval_guard()) {}
+ETUDE_INLINE EvaluationScope::EvaluationScope(TrainerCore& core, const DataLoader& loader, bool predicting)
+    : aside_(core, loader, predicting), random_(core.device), modes_(core.model.eval_guard()) {}
 
-ETUDE_INLINE EvaluationScope::Aside::Aside(TrainerCore& core_, const DataLoader& loader)
+ETUDE_INLINE EvaluationScope::Aside::Aside(TrainerCore& core_, const DataLoader& loader, bool is_prediction)
     : core(core_),
       eval_dataloader(std::exchange(core.eval_dataloader, &loader)),
-      pending_logs(std::exchange(core.pending_logs, {})) {}
+      pending_logs(std::exchange(core.pending_logs, {})),
+      predicting(std::exchange(core.predicting, is_prediction)) {}
 
 ETUDE_INLINE EvaluationScope::Aside::~Aside() {
   core.eval_dataloader = eval_dataloader;
+  core.predicting = predicting;
   pending_logs.merge(std::move(core.pending_logs));
   core.pending_logs = std::move(pending_logs);
 }

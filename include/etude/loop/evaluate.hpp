@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/util/Exception.h>
 #include <torch/types.h>
 
 #include <chrono>
@@ -23,7 +24,7 @@ namespace etude {
 
 /// What a batch of an evaluation comes to.
 struct PredictionStepOutput {
-  torch::Tensor loss;  ///< One element; undefined where there are no labels.
+  torch::Tensor loss;  ///< One element; undefined where there are no labels and the loss needs them.
   Tensors logits;      ///< The outputs that are predictions.
   Tensors labels;
 };
@@ -67,12 +68,12 @@ class EvaluationTally {
 /// are pending, the generators, and the mode of every submodule. No gradients are taken meanwhile.
 class EvaluationScope {
  public:
-  EvaluationScope(TrainerCore& core, const DataLoader& loader);
+  EvaluationScope(TrainerCore& core, const DataLoader& loader, bool predicting);
 
  private:
   /// Goes back too where what comes after it can't begin.
   struct Aside {
-    Aside(TrainerCore& core_, const DataLoader& loader);
+    Aside(TrainerCore& core_, const DataLoader& loader, bool is_prediction);
     Aside(const Aside&) = delete;
     Aside& operator=(const Aside&) = delete;
     ~Aside();
@@ -80,6 +81,7 @@ class EvaluationScope {
     TrainerCore& core;
     const DataLoader* eval_dataloader;
     PendingLogs pending_logs;
+    bool predicting;
   };
 
   Aside aside_;
@@ -130,14 +132,29 @@ class EvaluationLoop {
     return all;
   }
 
+  /// The outputs of a batch, with their loss where it has labels or the loss needs none. Whether a loss of
+  /// the user's own needs them is seen when it asks for them.
+  static LossOutput outputs_of(Trainer& trainer, const Batch& batch) {
+    auto& core = trainer.core_;
+    if (!batch.labels.empty()) return computed(trainer, batch);
+    if (trainer.has_own_compute_loss() && !core.predicting && !core.loss_needs_labels) {
+      try {
+        return computed(trainer, batch);
+      } catch (const NoTensorsError&) {
+        core.loss_needs_labels = true;
+      }
+    }
+    return outputs_without_labels(core, batch);
+  }
+
   /// `Begin` and `End` are the events of the scope; `tell` gets the metrics inside it.
   template <class Begin, class End, class Tell>
   EvaluationResult run(const Dataset& dataset, Keep keep, Tell tell) {
     const auto start = std::chrono::steady_clock::now();
     const auto loader = made_by("get_eval_dataloader", trainer_.derived().get_eval_dataloader(dataset));
-    trainer_.announce_loader(*loader,
-                             std::same_as<Begin, PredictBegin> ? LoaderUse::predict : LoaderUse::evaluate);
-    const EvaluationScope scope(core_, *loader);
+    constexpr bool predicting = std::same_as<Begin, PredictBegin>;
+    trainer_.announce_loader(*loader, predicting ? LoaderUse::predict : LoaderUse::evaluate);
+    const EvaluationScope scope(core_, *loader, predicting);
 
     trainer_.template open<End>();
     if constexpr (std::same_as<Begin, EvaluateBegin>)
@@ -164,7 +181,7 @@ class EvaluationLoop {
     const auto start = std::chrono::steady_clock::now();
     const auto loader = made_by("get_eval_dataloader", trainer_.derived().get_eval_dataloader(dataset));
     loader->limit_batches(1);
-    const EvaluationScope scope(core_, *loader);
+    const EvaluationScope scope(core_, *loader, /*predicting=*/false);
     EvaluationTally tally(core_, keep, loader->examples());
     auto batches = loader->begin_epoch(0);
     const auto batch = batches.next().value().to(core_.device);
@@ -176,6 +193,15 @@ class EvaluationLoop {
     metrics.update(speed_metrics(prefix_, start, batch.size, 1));
     metrics["epoch"] = 0;
     return metrics;
+  }
+
+  static LossOutput computed(Trainer& trainer, const Batch& batch) {
+    try {
+      return trainer.derived().compute_loss(batch, trainer.core_.num_items_in_batch);
+    } catch (const c10::Error& error) {
+      explain_differentiation(error);
+      throw;
+    }
   }
 
   EvaluationResult go_over(const DataLoader& loader, Keep keep) {

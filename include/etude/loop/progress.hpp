@@ -45,6 +45,8 @@ struct TrainingProgress {
                (std::int64_t, extra_epochs, "likewise", 0),
                (std::int64_t, train_batch_size, "examples of a micro-batch", 0),
                (std::int64_t, gradient_accumulation_steps, "micro-batches of a group", 0),
+               (std::int64_t, micro_batch_size,
+                "examples that go through the model at once, where memory asks for parts; 0 is all", 0),
                (std::int64_t, last_logged_step, "step of the last log", 0),
                (RunningMeanState, loss, "losses since the last log"),
                (RunningMeanState, total_loss, "losses that are logged"),

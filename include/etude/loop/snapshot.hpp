@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "etude/checkpoint/random_state.hpp"
@@ -9,8 +10,8 @@
 
 namespace etude {
 
-/// What a training changes, as it was when this was made, in the memory of the host: weights, the state of
-/// the optimizer, and the generators.
+/// What a training changes, as it was when this was made, in the memory of the host: weights, the optimizer's
+/// state and options, and the generators.
 class TrainingSnapshot {
  public:
   explicit TrainingSnapshot(TrainerCore& core);
@@ -21,6 +22,7 @@ class TrainingSnapshot {
  private:
   TrainerCore& core_;
   std::vector<NamedTensor> weights_, moments_;
+  nlohmann::ordered_json options_;
   RandomState random_;
 };
 

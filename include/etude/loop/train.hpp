@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -40,7 +39,7 @@ class TrainLoop {
     try {
       if (checkpoints_.resumes())
         stoppable([&] { trainer_.raise(CheckpointLoaded{core_.context(), checkpoints_.path()}); });
-      stoppable([&] { trainer_.raise(TrainBegin{core_.context()}); });
+      stoppable([&] { trainer_.raise(TrainBegin{core_.context(), checkpoints_.resumes()}); });
       if (checkpoints_.resumes()) stoppable([&] { checkpoints_.begun(); });
       is_ready_ = true;
       if (!core_.progress.started) stoppable([&] { evaluate_at_start(); });
@@ -76,17 +75,21 @@ class TrainLoop {
     trainer_.check_trackers();
     if (core_.options.model_init && core_.trained_before) core_.make_model();
     core_.trained_before = true;
+    checkpoints_.find(options.resume_from_checkpoint);
     core_.train_dataloader = made_by("get_train_dataloader", trainer_.derived().get_train_dataloader());
-    trainer_.announce_loader(*core_.train_dataloader, LoaderUse::train);
+    stop_later(core_.control, [&] { trainer_.announce_loader(*core_.train_dataloader, LoaderUse::train); });
     if constexpr (Trainer::template is_heard<AccumulationPlanned>())
       core_.accumulation_of = [&trainer = trainer_](std::int64_t epoch) {
-        const auto& args = trainer.core_.args;
-        return trainer
-            .raise(AccumulationPlanned{trainer.core_.context(), epoch, args.gradient_accumulation_steps})
-            .gradient_accumulation_steps;
+        auto& core = trainer.core_;
+        auto steps = core.args.gradient_accumulation_steps;
+        stop_later(core.control, [&] {
+          steps =
+              trainer.raise(AccumulationPlanned{core.context(), epoch, steps}).gradient_accumulation_steps;
+        });
+        return steps;
       };
     plan_ = plan_training(core_.args, core_.train_dataloader->size(), core_.checked_accumulation());
-    checkpoints_.find(options.resume_from_checkpoint);
+
     core_.begin_training();
     if (checkpoints_.resumes()) checkpoints_.load_training(plan_);
     core_.set_plan(plan_);
@@ -102,7 +105,7 @@ class TrainLoop {
     core_.optimizer->zero_grad();
     epoch_is_resumed_ = core_.progress.position.begun;
     MetricCheck<Trainer>::run(trainer_);
-    begun_ = std::chrono::steady_clock::now();
+    core_.start_clock();
   }
 
   void evaluate_at_start() {
@@ -147,13 +150,11 @@ class TrainLoop {
   }
 
   void begin_epoch() {
-    trainer_.raise(EpochBegin{core_.context()});
+    trainer_.raise(EpochBegin{core_.context(), epoch_is_resumed_});
     core_.progress.position.begun = true;
     if (!std::exchange(epoch_is_resumed_, false)) return;
-    if (core_.progress.position.micro_batches > 0)
-      group_is_resumed_ = true;
-    else
-      checkpoints_.put_back();
+    group_is_resumed_ = core_.progress.position.micro_batches > 0;
+    group_is_resumed_ ? checkpoints_.put_back_model() : checkpoints_.put_back();
   }
 
   void run_steps() {
@@ -209,8 +210,8 @@ class TrainLoop {
   bool run_group() {
     return update_.add_gradients([&] {
       if (!std::exchange(group_is_resumed_, false)) return false;
-      checkpoints_.load_half_done();
       checkpoints_.put_back();
+      checkpoints_.load_half_done();
       return true;
     });
   }
@@ -299,8 +300,8 @@ class TrainLoop {
     if (!summary_.empty()) return;
     const auto steps = core_.state.global_step - first_step_;
     if (core_.state.global_step > core_.last_logged_step) core_.take_loss();
-    summary_ = speed_metrics("train", begun_, samples(steps), steps);
-    if (core_.state.total_flos > 0) summary_["total_flos"] = core_.state.total_flos;
+    summary_ = speed_metrics("train", core_.begun, samples(steps), steps);
+    summary_["total_flos"] = core_.state.total_flos;
     core_.sum_up_losses(summary_);
     auto logs = summary_;
     trainer_.derived().log(logs);
@@ -380,7 +381,6 @@ class TrainLoop {
   Trainer& trainer_;
   TrainerCore& core_;
   TrainPlan plan_;
-  std::chrono::steady_clock::time_point begun_;
   std::int64_t first_step_ = 0;
   std::int64_t samples_ = 0;
   bool epoch_was_stopped_ = false;

@@ -96,9 +96,11 @@ class Update {
     core_.learning_rate = core_.lr_scheduler->get_last_lr();
     core_.updating = true;
     optimizer.step(optimizer.needs_closure() ? reevaluation() : nullptr);
-    stop_later([&] { trainer_.raise(OptimizerStep{core_.context()}); });
+    stop_later(core_.control, [&] { trainer_.raise(OptimizerStep{core_.context()}); });
     core_.lr_scheduler->step();
-    stop_later([&] { trainer_.raise(SchedulerStep{core_.context(), core_.lr_scheduler->get_last_lr()}); });
+    stop_later(core_.control, [&] {
+      trainer_.raise(SchedulerStep{core_.context(), core_.lr_scheduler->get_last_lr()});
+    });
     optimizer.zero_grad();
     for (const auto& loss : core_.losses) core_.loss.add(loss, 1, core_.state.global_step + 1);
     core_.losses.clear();
@@ -136,9 +138,9 @@ class Update {
     core_.group_tokens = 0;
     for (const auto& batch : group_) core_.group_tokens += core_.count_input_tokens(batch);
     if (!trainer_.wants_item_count()) return;
-    std::int64_t items = 0;
-    for (const auto& batch : group_) items += etude::count_items(batch.labels);
-    core_.num_items_in_batch = static_cast<double>(items);
+    for (const auto& batch : group_)
+      if (const auto items = trainer_.items_in(batch.labels))
+        core_.num_items_in_batch = core_.num_items_in_batch.value_or(0) + *items;
   }
 
   /// Those of the group that are left; false if it was given up.
@@ -200,16 +202,6 @@ class Update {
     auto total = losses.front();
     for (std::size_t i = 1; i < losses.size(); ++i) total = total + losses[i];
     return total;
-  }
-
-  /// Runs a part of an update, which is not to be left half done.
-  template <class Part>
-  void stop_later(Part part) {
-    try {
-      part();
-    } catch (const StopTraining& stop) {
-      core_.control.request_stop(stop.what());
-    }
   }
 
   Trainer& trainer_;

@@ -13,6 +13,10 @@ namespace etude {
 Metrics speed_metrics(const std::string& split, std::chrono::steady_clock::time_point start,
                       std::int64_t num_samples, std::int64_t num_steps);
 
+/// `{split}_runtime` in seconds since `start`, and `{split}_tokens_per_second`.
+Metrics token_speed(const std::string& split, std::chrono::steady_clock::time_point start,
+                    std::int64_t num_tokens);
+
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
