@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <random>
@@ -129,6 +131,56 @@ TEST_CASE("the shuffled order is a function of seed and epoch alone") {
   CHECK(joined(batches(other_seed.begin_epoch(0))) != first);
   // Seeds and epochs that add up to the same are not the same.
   CHECK(joined(batches(other_seed.begin_epoch(0))) != joined(batches(loader.begin_epoch(1))));
+}
+
+// More examples than any list of their numbers could hold.
+struct Endless {
+  std::uint64_t count = 0;
+  std::uint64_t size() const { return count; }
+  torch::Tensor get(std::int64_t index) const { return torch::full({}, index, torch::kLong); }
+};
+
+TEST_CASE("a shuffled epoch of any size begins at once, anywhere in its order") {
+  const auto begin = std::chrono::steady_clock::now();
+  for (const auto bits : {31, 62}) {
+    CAPTURE(bits);
+    const auto size = std::int64_t{1} << bits;
+    DataLoader loader(Endless{static_cast<std::uint64_t>(size)},
+                      {.batch_size = 2, .drop_last = bits == 31, .shuffle = true});
+    CHECK(loader.size() == size / 2);
+    // Worked out in Python from the definition of KeyedPermutation.
+    const auto first =
+        bits == 31 ? Numbers{1797637392, 374177866} : Numbers{1156285948503563621, 2103619274972368494};
+    CHECK(numbers(loader.begin_epoch(0).next()->inputs[0]) == first);
+    const std::int64_t last = bits == 31 ? 274536089 : 1853118932856447575;
+    if (bits == 62) CHECK(batches(loader.begin_epoch(0, size - 1)) == std::vector<Numbers>{{last}});
+    CHECK(numbers(loader.begin_epoch(0, size - 2).next()->inputs[0])[1] == last);
+  }
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
+}
+
+TEST_CASE("a dataset of more than 2^62 examples is refused, and counts below are right") {
+  for (const auto size : {(std::uint64_t{1} << 62) + 1, ~std::uint64_t{0}, std::uint64_t{1} << 63})
+    CHECK(message<etude::DataError>([&] {
+            DataLoader(Endless{size}, {.name = "train_dataset"});
+          }).find("must be at most 2^62 (4611686018427387904)") != std::string::npos);
+  const auto most = std::int64_t{1} << 62, largest = std::numeric_limits<std::int64_t>::max();
+  const Endless dataset{static_cast<std::uint64_t>(most)};
+  DataLoader whole(dataset, {.batch_size = largest, .max_batches = largest});
+  CHECK(whole.size() == 1);
+  CHECK(whole.size(largest) == 0);
+  CHECK(whole.examples() == most);
+  CHECK(DataLoader(dataset, {.batch_size = 3}).size() == most / 3 + 1);
+  CHECK(DataLoader(dataset, {.batch_size = 3, .drop_last = true}).size() == most / 3);
+}
+
+TEST_CASE("the order of older checkpoints is there to be asked for") {
+  DataLoader loader(counted(8), {.batch_size = 8, .shuffle = true});
+  CHECK(joined(batches(loader.begin_epoch(0))) == Numbers{5, 0, 1, 2, 6, 3, 4, 7});
+  loader.shuffle_by(etude::ShuffleOrder::fisher_yates);
+  // As in the test of `permutation`.
+  CHECK(joined(batches(loader.begin_epoch(0))) == Numbers{7, 1, 4, 5, 2, 3, 0, 6});
+  CHECK(joined(batches(loader.begin_epoch(0, 3))) == Numbers{5, 2, 3, 0, 6});
 }
 
 TEST_CASE("an epoch goes on from any batch, and what was before is not fetched") {

@@ -170,6 +170,7 @@ TEST_CASE("weights that no probability can be made of are refused") {
   CHECK(fault({0, 0}) == "weights: one must be positive");
   CHECK(fault({}) == "weights: one must be positive");
   CHECK(fault({1}, {.num_samples = 0}) == "num_samples is 0: must be at least 1");
+  CHECK(contains(fault({1}, {.num_samples = std::int64_t{1} << 62}), "must be at most 2^40"));
   CHECK(contains(fault({1, 0}, {.replacement = false}), "num_samples is 2: must be at most 1"));
   CHECK(toy::fault_of<ArgumentError>([] { LengthGroupedSampler({}, 1); }) ==
         "lengths: there must be at least one");

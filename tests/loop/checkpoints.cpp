@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <cmath>
 #include <fstream>
+#include <limits>
 
 #include "common/fault_of.hpp"
 #include "common/printed.hpp"
@@ -85,6 +87,142 @@ TEST_CASE("a training whose batches got another size may be killed again") {
   CHECK(trainer.train({.resume_from_checkpoint = true}).global_step == 14);
   CHECK(trainer.state().max_steps == 14);
   CHECK(trainer.state().epoch == 3);
+}
+
+// Which of twelve points came, in their order.
+struct Seen {
+  std::vector<std::int64_t> points = {};
+  void on(const etude::ForwardBegin& e) {
+    points.push_back(std::llround(e.batch.inputs[0].item<double>() * 12));
+  }
+};
+
+struct Run {
+  std::vector<std::int64_t> points;
+  float weight, bias;
+};
+
+Run run(const etude::TrainingArguments& args, const etude::TrainOptions& how) {
+  etude::Trainer<Seen> trainer(with(args, 12));
+  trainer.train(how);
+  return {trainer.callback<Seen>().points, weight_of(trainer),
+          trainer.model().named_parameters().back().second.item<float>()};
+}
+
+etude::TrainingArguments two_epochs(const std::string& folder) {
+  auto args = saving(folder);
+  args.learning_rate = 0.1;
+  args.num_train_epochs = 2;
+  args.save_steps = 5;
+  return args;
+}
+
+TEST_CASE("a checkpoint of a version without names for orders keeps its order to the end") {
+  using Points = std::vector<std::int64_t>;
+  const toy::Folder folder;
+  // Written at step 5 of 24 by the version before, whose unbroken run had these examples and weights.
+  const auto checkpoint =
+      std::filesystem::path(__FILE__).parent_path() / "checkpoint_without_shuffle_order/checkpoint-5";
+  const auto rest = run(two_epochs(folder), {.resume_from_checkpoint = checkpoint});
+  const Points expected{1, 8, 9, 7, 3, 10, 2, 5, 0, 8, 9, 6, 10, 3, 11, 7, 1, 4, 2};
+  CHECK(rest.points == expected);
+  CHECK(rest.weight == doctest::Approx(1.5365301).epsilon(1e-5));
+  CHECK(rest.bias == doctest::Approx(1.5660301).epsilon(1e-5));
+  // And those written meanwhile.
+  const auto again = run(two_epochs(folder), {.resume_from_checkpoint = folder / "checkpoint-15"});
+  CHECK(again.points == Points(expected.begin() + 10, expected.end()));
+}
+
+TEST_CASE("a checkpoint names the order of its examples, and no other name is believed") {
+  const toy::Folder folder;
+  const auto whole = run(two_epochs(folder), {});
+  // The first epoch's, worked out in Python from the definition of KeyedPermutation.
+  CHECK(std::vector(whole.points.begin(), whole.points.begin() + 12) ==
+        std::vector<std::int64_t>{5, 8, 1, 2, 9, 3, 4, 7, 0, 10, 11, 6});
+  const auto path = folder / "checkpoint-10", progress = path / "training_progress.json";
+  const auto rest = run(two_epochs(folder), {.resume_from_checkpoint = path});
+  CHECK(rest.points == std::vector(whole.points.begin() + 10, whole.points.end()));
+  CHECK(rest.weight == whole.weight);
+
+  auto text = toy::read_text(progress);
+  const std::string name = "\"shuffle_order\": \"feistel\"";
+  REQUIRE(text.find(name) != std::string::npos);
+  text.replace(text.find(name), name.size(), "\"shuffle_order\": \"sorted\"");
+  toy::write_text(progress, text);
+  std::filesystem::remove(path / etude::manifest_file);  // whose checksum would tell
+  CHECK(
+      toy::contains(toy::fault_of<etude::CheckpointError>([&] {
+                      etude::Trainer<>(with(two_epochs(folder), 12)).train({.resume_from_checkpoint = path});
+                    }),
+                    "fisher_yates, feistel"));
+}
+
+// Puts another number into a checkpoint, whose manifest goes, for its checksum would tell.
+void spoil(const std::filesystem::path& checkpoint, const std::string& file, const std::string& key,
+           const std::string& value) {
+  std::filesystem::remove(checkpoint / etude::manifest_file);
+  auto text = toy::read_text(checkpoint / file);
+  const auto at = text.find("\"" + key + "\": ");
+  REQUIRE(at != text.npos);
+  const auto begin = at + key.size() + 4;
+  text.replace(begin, text.find_first_of(",\n", begin) - begin, value);
+  toy::write_text(checkpoint / file, text);
+}
+
+TEST_CASE("the largest numbers of a checkpoint don't make the next one unreadable") {
+  const std::string largest = "9223372036854775807";
+  const toy::Folder folder, next;
+  auto args = saving(folder);
+  args.num_train_epochs = 2;
+  args.include_num_input_tokens_seen = etude::InputTokens::all;
+  train_until(with(args, 4), 3);
+  const auto checkpoint = folder / "checkpoint-2";
+  spoil(checkpoint, "trainer_state.json", "num_input_tokens_seen", largest);
+  for (const auto* key : {"padded_examples", "filtered"})
+    spoil(checkpoint, "training_progress.json", key, largest);
+  args.output_dir = next;
+  auto options = with(args, 4);
+  etude::Trainer<>(options).train({.resume_from_checkpoint = checkpoint});
+  args.num_train_epochs = 3;
+  etude::Trainer<> last(with(args, 4));
+  CHECK(last.train({.resume_from_checkpoint = next / "checkpoint-8"}).global_step == 12);
+  CHECK(last.state().num_input_tokens_seen >= std::int64_t{1} << 62);
+}
+
+TEST_CASE("more steps than can be counted are refused, where they come from a checkpoint too") {
+  const toy::Folder folder;
+  const auto args = saving(folder);
+  train_until(with(args, 4), 3);
+  const auto checkpoint = folder / "checkpoint-2";
+  spoil(checkpoint, "training_progress.json", "extra_steps", "1000000000000000");
+  const auto options = with(args, 4);
+  CHECK(toy::contains(
+      toy::fault_of([&] { etude::Trainer<>(options).train({.resume_from_checkpoint = checkpoint}); }),
+      "extra_steps is 1000000000000000"));
+}
+
+TEST_CASE("a signal is heard while a sampler is read up to the place of a checkpoint") {
+  struct Counting : torch::data::samplers::SequentialSampler {
+    using SequentialSampler::SequentialSampler;
+    int calls = 0, signal_at = -1;
+    torch::optional<std::vector<std::size_t>> next(std::size_t count) override {
+      if (++calls == signal_at) ::raise(SIGTERM);
+      return SequentialSampler::next(count);
+    }
+  };
+  const OwnHandler handler;
+  const toy::Folder folder;
+  auto args = saving(folder);
+  const auto options = with(args, 100);
+  train_until(options, 51);
+  auto sampled = options;
+  const auto sampler = std::make_shared<Counting>(100);
+  sampled.train_sampler = sampler;
+  etude::Trainer<> trainer(sampled);
+  sampler->calls = 0;
+  sampler->signal_at = 103;  // The loader has counted 100 examples and found the end.
+  CHECK_THROWS_AS(trainer.train({.resume_from_checkpoint = true}), etude::Interrupted);
+  CHECK(sampler->calls == sampler->signal_at);
 }
 
 TEST_CASE("a stateful sampler goes on with the next epoch from a checkpoint of an epoch's end") {
@@ -471,6 +609,11 @@ TEST_CASE("a checkpoint can't be written in the middle of an update, and numbers
            [](auto& p) { p.progress->position.examples = std::int64_t{1} << 60; },
            [](auto& p) { p.progress->position.micro_batches = -1; },
            [](auto& p) { p.progress->position.micro_batches = 1; },
+           [](auto& p) { p.progress->position.padded_examples = -1; },
+           [](auto& p) { p.progress->extra_steps = std::numeric_limits<std::int64_t>::min(); },
+           [](auto& p) { p.progress->extra_epochs = std::int64_t{1} << 60; },
+           [](auto& p) { p.state.epoch = 1e300; }, [](auto& p) { p.state.epoch = NAN; },
+           [](auto& p) { p.state.num_input_tokens_seen = -1; },
            [](auto& p) { p.progress->last_logged_step = 1; },
            [](auto& p) { p.manifest = etude::Manifest{.global_step = 1}; }}) {
     auto wrong = point;

@@ -89,6 +89,17 @@ TEST_CASE("reading a loss on the CPU runs no operator") {
   at::removeCallback(handle);
 }
 
+TEST_CASE("the number of filtered values goes on from any that a checkpoint has") {
+  for (const auto& [before, after] :
+       {std::pair{std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::max()},
+        {std::int64_t{-5}, std::int64_t{1}}}) {
+    etude::RunningMean mean(true);
+    mean.load_state({.sum = 1, .weight = 1, .leading = 0, .filtered = before});
+    mean.add(std::nan(""));
+    CHECK(mean.non_finite() == after);
+  }
+}
+
 TEST_CASE("pending logs are means by name, in the order of their first mention") {
   etude::PendingLogs logs;
   logs.add("b", 1.0);

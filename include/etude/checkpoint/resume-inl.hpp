@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -24,6 +23,7 @@
 #include "etude/checkpoint/resume_point.hpp"
 #include "etude/checkpoint/safetensors.hpp"
 #include "etude/checkpoint/store.hpp"
+#include "etude/counting.hpp"
 #include "etude/error.hpp"
 #include "etude/loop/progress.hpp"
 #include "etude/message.hpp"
@@ -60,26 +60,28 @@ inline StateDict read_tensors_if_any(FolderReader& folder, const std::string& na
 namespace detail {
 
 ETUDE_INLINE void check_place(const ResumePoint& point) {
-  constexpr std::int64_t most = 1'000'000'000'000'000;
   const auto& state = point.state;
   const auto require = [&](bool good, const char* what) {
     if (!good) throw CheckpointError(fmt::format("{}: {}", point.path.string(), what));
   };
-  const auto counts = [&](std::int64_t number) { return number >= 0 && number <= most; };
+  const auto counts = [](std::int64_t number) { return number >= 0 && number <= most_steps; };
+  const auto differs = [](std::int64_t by) { return by >= -most_steps && by <= most_steps; };
   require(counts(state.global_step), "global_step must be from 0 to 1e15");
+  require(state.epoch >= 0 && state.epoch <= static_cast<double>(most_steps), "epoch must be from 0 to 1e15");
+  require(state.num_input_tokens_seen >= 0, "num_input_tokens_seen must be at least 0");
   require(!point.manifest || point.manifest->global_step == state.global_step,
           "global_step isn't that of the manifest");
   if (!point.progress) return;
   const auto& progress = *point.progress;
   const auto& position = progress.position;
-  require(counts(position.epoch) && counts(position.examples) && counts(position.padded_examples),
+  require(counts(position.epoch) && counts(position.examples) && position.padded_examples >= 0,
           "position must be counted from 0 to 1e15");
   require(position.micro_batches >= 0 &&
               position.micro_batches < std::max<std::int64_t>(progress.gradient_accumulation_steps, 1),
           "micro_batches must be fewer than gradient_accumulation_steps");
   require(counts(progress.last_logged_step) && progress.last_logged_step <= state.global_step,
           "last_logged_step must be from 0 to global_step");
-  require(counts(std::abs(progress.extra_steps)) && counts(std::abs(progress.extra_epochs)),
+  require(differs(progress.extra_steps) && differs(progress.extra_epochs),
           "extra_steps and extra_epochs must be at most 1e15");
   for (std::int64_t i = 0; i < position.micro_batches; ++i)
     require(
@@ -244,11 +246,17 @@ ETUDE_INLINE void load_scheduler(const ResumePoint& checkpoint, LRScheduler& sch
 
 ETUDE_INLINE TrainingProgress progress_by_steps(const TrainerState& state, const TrainingArguments& args,
                                                 std::int64_t updates_per_epoch) {
-  TrainingProgress progress{.started = true};
-  const auto batches = state.global_step % updates_per_epoch * args.gradient_accumulation_steps;
+  TrainingProgress progress{.started = true, .shuffle_order = ShuffleOrder::feistel};
+  const auto updates = state.global_step % updates_per_epoch;
+  const auto examples_of_an_update = args.gradient_accumulation_steps * args.per_device_train_batch_size;
+  if (updates > most_steps / examples_of_an_update)
+    throw CheckpointError(fmt::format(
+        "step {} of the checkpoint is too far on: the examples of an epoch are counted up to 1e15, and "
+        "an update has {}",
+        state.global_step, examples_of_an_update));
   progress.position.epoch = state.global_step / updates_per_epoch;
-  progress.position.examples = progress.position.padded_examples = batches * args.per_device_train_batch_size;
-  progress.position.begun = batches > 0;
+  progress.position.examples = progress.position.padded_examples = updates * examples_of_an_update;
+  progress.position.begun = updates > 0;
   progress.train_batch_size = args.per_device_train_batch_size;
   progress.gradient_accumulation_steps = args.gradient_accumulation_steps;
   progress.last_logged_step = state.global_step;

@@ -11,6 +11,7 @@
 
 #include "etude/data/batch.hpp"
 #include "etude/data/collate.hpp"
+#include "etude/data/shuffle.hpp"
 
 namespace etude {
 
@@ -22,6 +23,7 @@ struct DataLoaderOptions {
   bool drop_last = false;
   /// In an order that (seed, epoch) decide; the dataset must have an index.
   bool shuffle = false;
+  ShuffleOrder shuffle_order = ShuffleOrder::feistel;
   std::uint64_t seed = 42;
   /// Threads that fetch ahead, each with a copy of the dataset; a stream has one at most.
   int num_workers = 0;

@@ -16,11 +16,13 @@
 #include <utility>
 #include <vector>
 
+#include "etude/counting.hpp"
 #include "etude/data/batch_stream.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/data/dataset.hpp"
 #include "etude/data/random.hpp"
 #include "etude/error.hpp"
+#include "etude/interrupt.hpp"
 #include "etude/libtorch/random.hpp"
 #include "etude/linkage.hpp"
 
@@ -62,6 +64,10 @@ ETUDE_INLINE DataLoader::DataLoader(Dataset dataset, DataLoaderOptions options)
   }
   if (dataset_.size() == 0) throw DataError(fmt::format("{}: it has no examples", name));
   sampler_examples_ = count_sampler_examples();
+  for (const auto count : {dataset_.size(), sampler_examples_})
+    if (count && (*count < 0 || *count > detail::largest_dataset))
+      throw DataError(fmt::format("{}: its size is {}: must be at most 2^62 ({})", name, *count,
+                                  detail::largest_dataset));
   if (size() == 0) {
     throw DataError(
         fmt::format("{}: it has {} examples, fewer than the batch_size of {}, and drop_last leaves them out",
@@ -74,7 +80,8 @@ ETUDE_INLINE std::optional<std::int64_t> DataLoader::size(std::int64_t first_exa
   const auto all = options_.sampler ? sampler_examples_ : dataset_.size();
   if (!all) return std::nullopt;
   const auto left = std::max<std::int64_t>(*all - first_example, 0);
-  const auto batches = (left + (options_.drop_last ? 0 : options_.batch_size - 1)) / options_.batch_size;
+  const auto batches =
+      options_.drop_last ? left / options_.batch_size : detail::groups_of(left, options_.batch_size);
   return std::min(batches, limit(first_example).value_or(batches));
 }
 
@@ -86,7 +93,7 @@ ETUDE_INLINE std::optional<std::int64_t> DataLoader::examples() const {
 
 ETUDE_INLINE std::optional<std::int64_t> DataLoader::limit(std::int64_t first_example) const {
   if (!options_.max_batches) return std::nullopt;
-  const auto before = (first_example + options_.batch_size - 1) / options_.batch_size;
+  const auto before = detail::groups_of(first_example, options_.batch_size);
   return std::max<std::int64_t>(*options_.max_batches - before, 0);
 }
 
@@ -150,23 +157,39 @@ ETUDE_INLINE DataLoader::Requests DataLoader::stream_requests(std::int64_t first
   };
 }
 
-ETUDE_INLINE DataLoader::Requests DataLoader::requests(std::int64_t epoch, std::int64_t first_example) const {
-  const auto examples = *dataset_.size();
-  auto order =
-      options_.shuffle ? detail::permutation(examples, options_.seed, epoch) : std::vector<std::int64_t>();
-  return [order = std::move(order), examples, first = first_example, left = *size(first_example),
-          batch_size = options_.batch_size](detail::BatchRequest& request) mutable {
+namespace detail {
+
+/// So many batches of the examples that `example_at(place)` gives, from `first` to below `end`.
+template <class ExampleAt>
+auto requests_in_order(ExampleAt example_at, std::int64_t batches, std::int64_t first, std::int64_t end,
+                       std::int64_t batch_size) {
+  return [example_at = std::move(example_at), left = batches, first, end,
+          batch_size](BatchRequest& request) mutable {
     if (left-- <= 0) return false;
-    request.size = std::min(batch_size, examples - first);
+    request.first = first;
+    request.size = std::min(batch_size, end - first);
     request.indices.resize(static_cast<std::size_t>(request.size));
-    if (order.empty()) {
-      std::iota(request.indices.begin(), request.indices.end(), first);
-    } else {
-      std::copy_n(order.begin() + first, request.size, request.indices.begin());
-    }
-    request.first = std::exchange(first, first + request.size);
+    for (auto& index : request.indices) index = example_at(first++);
     return true;
   };
+}
+
+}  // namespace detail
+
+ETUDE_INLINE DataLoader::Requests DataLoader::requests(std::int64_t epoch, std::int64_t first_example) const {
+  const auto examples = *dataset_.size();
+  const auto in_order = [&](auto example_at) -> Requests {
+    return detail::requests_in_order(std::move(example_at), *size(first_example), first_example, examples,
+                                     options_.batch_size);
+  };
+  if (!options_.shuffle) return in_order([](std::int64_t place) { return place; });
+  if (options_.shuffle_order == ShuffleOrder::feistel)
+    return in_order([order = detail::KeyedPermutation(examples, options_.seed, epoch)](std::int64_t place) {
+      return order[place];
+    });
+  return in_order([order = detail::permutation(examples, options_.seed, epoch)](std::int64_t place) {
+    return order[static_cast<std::size_t>(place)];
+  });
 }
 
 ETUDE_INLINE DataLoader::Requests DataLoader::sampler_requests(std::int64_t epoch,
@@ -189,8 +212,10 @@ ETUDE_INLINE DataLoader::Requests DataLoader::sampler_requests(std::int64_t epoc
     while (drop_last && indices.has_value() && indices->size() < size) indices = sampler->next(size);
     return indices;
   };
-  for (std::int64_t first = 0; first < first_example; first += options_.batch_size)
-    if (!next(std::min(options_.batch_size, first_example - first)).has_value()) break;
+  for (std::int64_t left = first_example; left > 0; left -= std::min(options_.batch_size, left)) {
+    interruption_point();
+    if (!next(std::min(options_.batch_size, left)).has_value()) break;
+  }
   return [next, first = first_example, size = options_.batch_size](detail::BatchRequest& request) mutable {
     const auto indices = next(size);
     if (!indices.has_value()) return false;

@@ -13,7 +13,8 @@
 namespace etude {
 
 /// Batches of a dataset, epoch after epoch. The order of each epoch is a function of (seed, epoch), so
-/// training can go on from any example of any epoch. With workers a dataset's `get` runs in several threads
+/// training can go on from any example of any epoch; a shuffled one is computed place by place, in constant
+/// memory. With workers a dataset's `get` runs in several threads
 /// at once, each on a copy of the dataset, and in no order among them: what it draws at random is repeatable
 /// only from `data_generator()`. To be used by one thread.
 class DataLoader {
@@ -26,6 +27,9 @@ class DataLoader {
 
   /// The number of examples in the dataset, if it knows.
   std::optional<std::int64_t> dataset_size() const { return dataset_.size(); }
+
+  /// Shuffles every epoch that begins from now on, if it shuffles at all, in that way.
+  void shuffle_by(ShuffleOrder order) { options_.shuffle_order = order; }
 
   /// Ends every epoch that begins from now on after that many batches. Throws ArgumentError below 1.
   void limit_batches(std::int64_t max_batches);

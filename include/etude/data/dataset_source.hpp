@@ -3,11 +3,13 @@
 #include <ATen/core/Generator.h>
 #include <c10/util/ArrayRef.h>
 
+#include <algorithm>
 #include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <ranges>
@@ -118,13 +120,24 @@ concept Generator = requires(T& source) {
                       requires ExampleConvertible<std::remove_cvref_t<decltype(*source.next())>>;
                     };
 
+/// A number too large for the result stays too large.
+template <class Size>
+std::int64_t signed_count(Size size) {
+  if constexpr (std::unsigned_integral<Size>) {
+    constexpr std::uintmax_t most = std::numeric_limits<std::int64_t>::max();
+    return static_cast<std::int64_t>(std::min<std::uintmax_t>(size, most));
+  } else {
+    return static_cast<std::int64_t>(size);
+  }
+}
+
 template <class T>
 std::optional<std::int64_t> size_of(const T& source) {
   if constexpr (requires { source.size().has_value(); }) {
     const auto size = source.size();
-    return size.has_value() ? std::optional(static_cast<std::int64_t>(*size)) : std::nullopt;
+    return size.has_value() ? std::optional(signed_count(*size)) : std::nullopt;
   } else if constexpr (requires { source.size(); }) {
-    return static_cast<std::int64_t>(source.size());
+    return signed_count(source.size());
   } else {
     return std::nullopt;
   }

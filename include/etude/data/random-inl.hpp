@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "etude/data/random.hpp"
+#include "etude/interrupt.hpp"
 #include "etude/linkage.hpp"
 
 namespace etude {
@@ -22,8 +23,11 @@ ETUDE_INLINE std::vector<std::int64_t> permutation(std::int64_t size, std::uint6
   std::mt19937_64 generator(mix(mix(seed, 0), static_cast<std::uint64_t>(epoch)));
   std::vector<std::int64_t> order(static_cast<std::size_t>(size));
   std::iota(order.begin(), order.end(), 0);
-  for (std::size_t left = order.size(); left > 1; --left)
+  constexpr std::size_t some = std::size_t{1} << 20;
+  for (std::size_t left = order.size(); left > 1; --left) {
+    if (left % some == 0) interruption_point();
     std::swap(order[left - 1], order[generator() % left]);
+  }
   return order;
 }
 

@@ -18,7 +18,8 @@ constexpr std::uint64_t mix(std::uint64_t value, std::uint64_t salt) {
 }
 
 /// The numbers below `size` in an order that (seed, epoch) decide, the same on every machine and with every
-/// LibTorch. It touches no other generator. Fisher-Yates; the modulo's bias is below size / 2^64.
+/// LibTorch. It touches no other generator and may be interrupted. Fisher-Yates; the modulo's bias is below
+/// size / 2^64.
 std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch);
 
 void seed_data_generator(std::uint64_t seed);

@@ -20,6 +20,7 @@
 #include "etude/data/random.hpp"
 #include "etude/data/samplers.hpp"
 #include "etude/error.hpp"
+#include "etude/interrupt.hpp"
 #include "etude/linkage.hpp"
 
 namespace etude {
@@ -41,6 +42,7 @@ ETUDE_INLINE std::vector<std::int64_t> group_by_length(std::vector<std::int64_t>
   const auto megabatch = std::min(batch_size, size) * batches;
   auto longest = order.begin();
   for (std::int64_t begin = 0; begin < size; begin += megabatch) {
+    interruption_point();
     const auto first = order.begin() + begin;
     std::stable_sort(first, order.begin() + std::min(begin + megabatch, size),
                      [&](auto a, auto b) { return length(a) > length(b); });
@@ -108,6 +110,10 @@ ETUDE_INLINE WeightedRandomSampler::WeightedRandomSampler(std::vector<double> we
     throw ArgumentError("weights: their sum must be finite");
   if (num_samples_ < 1)
     throw ArgumentError(fmt::format("num_samples is {}: must be at least 1", num_samples_));
+  constexpr std::int64_t most = std::int64_t{1} << 40;
+  if (num_samples_ > most)
+    throw ArgumentError(fmt::format(
+        "num_samples is {}: must be at most 2^40, for those of an epoch are a list in memory", num_samples_));
   if (!replacement_ && num_samples_ > positive)
     throw ArgumentError(fmt::format(
         "num_samples is {}: must be at most {}, the examples of positive weight, without replacement",
@@ -123,6 +129,7 @@ ETUDE_INLINE std::vector<std::int64_t> WeightedRandomSampler::order(std::uint64_
     // The last of positive weight, for a product that rounds up to the whole sum.
     const auto last = std::ranges::lower_bound(sums, sums.back());
     for (std::int64_t i = 0; i < num_samples_; ++i) {
+      if (i % 1'000'000 == 0) interruption_point();
       const auto drawn = std::ranges::upper_bound(sums, detail::uniform(generator) * sums.back());
       examples.push_back(std::min(drawn, last) - sums.begin());
     }

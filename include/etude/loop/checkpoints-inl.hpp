@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,6 +22,7 @@
 #include "etude/checkpoint/model_files.hpp"
 #include "etude/checkpoint/resume.hpp"
 #include "etude/checkpoint/resume_point.hpp"
+#include "etude/counting.hpp"
 #include "etude/error.hpp"
 #include "etude/loop/checkpoints.hpp"
 #include "etude/loop/core.hpp"
@@ -98,10 +101,12 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
   const auto asked_before = core_.control;
   detail::fitting(path(), "model", [&] { core_.model.load_state_dict(point_->model); });
   state = point_->state;
+  state.num_input_tokens_seen = std::min(state.num_input_tokens_seen, detail::largest_dataset);
   if (!point_->progress)
     point_->progress = detail::progress_by_steps(state, core_.args, plan.updates_per_epoch);
   if (const auto& then = point_->progress->train_dataset) tell_of_another_dataset(*then);
   core_.load_progress(*point_->progress);
+  core_.train_dataloader->shuffle_by(point_->progress->shuffle_order);
   auto& position = core_.progress.position;
   if (point_->progress->train_batch_size != core_.args.per_device_train_batch_size ||
       point_->progress->gradient_accumulation_steps != core_.accumulation_in(position.epoch)) {
@@ -115,9 +120,15 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
       core_.progress.extra_epochs = plan.num_train_epochs - before.num_train_epochs;
     }
   } else {
-    plan.max_steps += core_.progress.extra_steps;
-    plan.num_train_epochs += core_.progress.extra_epochs;
+    plan.max_steps = std::max<std::int64_t>(plan.max_steps + core_.progress.extra_steps, 1);
+    plan.num_train_epochs =
+        std::clamp<std::int64_t>(plan.num_train_epochs + core_.progress.extra_epochs, 1, detail::most_steps);
   }
+  if (plan.max_steps > detail::most_steps)
+    throw CheckpointError(
+        fmt::format("{}: extra_steps is {}: with them max_steps is {}, and must be at most 1e15",
+                    path().string(), core_.progress.extra_steps, plan.max_steps));
+  position.padded_examples = std::min(position.padded_examples, detail::largest_dataset);
   if (core_.args.ignore_data_skip) position.examples = position.padded_examples = position.micro_batches = 0;
   auto& control = core_.control;
   if (control.should_training_stop &&

@@ -21,9 +21,11 @@
 #include "etude/checkpoint/random_state.hpp"
 #include "etude/checkpoint/snapshot_buffers.hpp"
 #include "etude/checkpoint/store.hpp"
+#include "etude/counting.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/error.hpp"
 #include "etude/events.hpp"
+#include "etude/interrupt.hpp"
 #include "etude/libtorch/memory.hpp"
 #include "etude/libtorch/random.hpp"
 #include "etude/linkage.hpp"
@@ -51,6 +53,15 @@ ETUDE_INLINE CheckpointStore& TrainerCore::checkpoint_store() {
     store->begin();
   }
   return *store;
+}
+
+ETUDE_INLINE BatchStream TrainerCore::begin_batches() const {
+  const InterruptionScope may_be_given_up(true);
+  return train_dataloader->begin_epoch(progress.position.epoch, progress.position.examples);
+}
+
+ETUDE_INLINE double TrainerCore::padded(std::int64_t batches) const {
+  return static_cast<double>(batches) * static_cast<double>(args.per_device_train_batch_size);
 }
 
 ETUDE_INLINE void TrainerCore::remember_group_begin() {
@@ -111,6 +122,7 @@ ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {
   now.train_batch_size = args.per_device_train_batch_size;
   now.gradient_accumulation_steps = accumulation_steps;
   now.micro_batch_size = micro_batch_size;
+  if (train_dataloader) now.shuffle_order = train_dataloader->options().shuffle_order;
   now.last_logged_step = last_logged_step;
   now.loss = loss.state();
   now.total_loss = total_loss.state();
@@ -253,13 +265,14 @@ ETUDE_INLINE void TrainerCore::begin_training() {
 
 namespace detail {
 
-/// Of all datasets together; unset where there are none, or one of them has no length.
+/// Of all datasets together; unset where there are none, or one of them has no length, or all have too many.
 inline std::optional<std::int64_t> eval_batches(const EvalDatasets& datasets, std::int64_t batch_size) {
   std::optional<std::int64_t> batches;
   for (const auto& [name, dataset] : datasets) {
     const auto size = dataset.size();
     if (!size) return std::nullopt;
-    batches = batches.value_or(0) + (*size + batch_size - 1) / batch_size;
+    batches = batches.value_or(0) + std::min(groups_of(*size, batch_size), largest_dataset);
+    if (*batches > largest_dataset) return std::nullopt;
   }
   return batches;
 }

@@ -171,6 +171,12 @@ struct TrainerCore {
 
   CheckpointStore& checkpoint_store();
 
+  /// The batches of the epoch under way from where the training is. A signal is heard, for a stream or a
+  /// sampler that is read up to there takes its time.
+  BatchStream begin_batches() const;
+  /// The examples of so many training batches, were they all full; as a double, which no product overflows.
+  double padded(std::int64_t batches) const;
+
   /// Takes note of what the forward passes of an accumulation group change, where one begins.
   void remember_group_begin();
 

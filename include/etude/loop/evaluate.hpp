@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/counting.hpp"
 #include "etude/error.hpp"
 #include "etude/interrupt.hpp"
 #include "etude/libtorch/error.hpp"
@@ -162,9 +163,8 @@ class EvaluationLoop {
     else
       trainer_.raise(Begin{core_.context(), prefix_});
     auto result = go_over(*loader, keep);
-    const auto steps =
-        (seen_ + core_.args.per_device_eval_batch_size - 1) / core_.args.per_device_eval_batch_size;
-    result.metrics.update(speed_metrics(prefix_, start, seen_, steps));
+    const auto steps = detail::groups_of(seen_, core_.args.per_device_eval_batch_size);
+    result.metrics.update(speed_metrics(prefix_, start, static_cast<double>(seen_), steps));
     tell(result.metrics);
     trainer_.template leave<End>();
     return result;
@@ -190,7 +190,7 @@ class EvaluationLoop {
     tally.add_loss(output, batch.size);
     tally.add(batch, std::move(output), true);
     auto metrics = tally.take(prefix_).metrics;
-    metrics.update(speed_metrics(prefix_, start, batch.size, 1));
+    metrics.update(speed_metrics(prefix_, start, static_cast<double>(batch.size), 1));
     metrics["epoch"] = 0;
     return metrics;
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "etude/data/shuffle.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/metrics/running_mean.hpp"
 #include "etude/reflect/struct.hpp"
@@ -47,6 +48,8 @@ struct TrainingProgress {
                (std::int64_t, gradient_accumulation_steps, "micro-batches of a group", 0),
                (std::int64_t, micro_batch_size,
                 "examples that go through the model at once, where memory asks for parts; 0 is all", 0),
+               (ShuffleOrder, shuffle_order, "how train_dataset is shuffled, where it is",
+                ShuffleOrder::fisher_yates),
                (std::int64_t, last_logged_step, "step of the last log", 0),
                (RunningMeanState, loss, "losses since the last log"),
                (RunningMeanState, total_loss, "losses that are logged"),

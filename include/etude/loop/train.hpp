@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "etude/counting.hpp"
 #include "etude/error.hpp"
 #include "etude/interrupt.hpp"
 #include "etude/loop/checkpoints.hpp"
@@ -162,10 +163,11 @@ class TrainLoop {
     core_.accumulation_steps = core_.accumulation_in(position.epoch);
     const auto size = core_.args.per_device_train_batch_size;
     const auto left = core_.train_dataloader->size(position.examples);
-    const auto padded_total = left ? position.padded_examples + *left * size : plan_.batches_per_epoch * size;
+    const double total = left ? static_cast<double>(position.padded_examples) + core_.padded(*left)
+                              : core_.padded(plan_.batches_per_epoch);
     if (core_.progress.honouring) log_save_evaluate();  // for where it was asked, be it an end
     core_.progress.in_steps = true;
-    auto batches = core_.train_dataloader->begin_epoch(position.epoch, position.examples);
+    auto batches = core_.begin_batches();
     while (!core_.stopping() && core_.state.global_step < plan_.max_steps) {
       begin_group();
       const auto micro_batches = update_.fetch(batches);
@@ -178,11 +180,10 @@ class TrainLoop {
       if (!run_group()) break;
       auto next = position;
       next.examples = batches.position();
-      next.padded_examples += micro_batches * size;
+      next.padded_examples = std::min(next.padded_examples + micro_batches * size, detail::largest_dataset);
       next.micro_batches = 0;
-      samples_ += micro_batches * size;
-      update(next, static_cast<double>(position.epoch) +
-                       static_cast<double>(next.padded_examples) / static_cast<double>(padded_total));
+      samples_ += core_.padded(micro_batches);
+      update(next, static_cast<double>(position.epoch) + static_cast<double>(next.padded_examples) / total);
     }
     forget_group();
   }
@@ -277,8 +278,7 @@ class TrainLoop {
                                                     : "train_dataset has no more batches";
       if (!was_finishing) stoppable([&] { trainer_.raise(Stop{core_.context(), reason}); });
     }
-    // What was asked for since the last step; and again, for what is asked for meanwhile or a stop came in
-    // between.
+    // What was asked for since the last step, and again what was asked for meanwhile or before a stop.
     for (int i = 0; i < 2; ++i) stoppable([&] { log_save_evaluate(); });
     checkpoints_.announce();
     is_done_ = true;
@@ -309,9 +309,9 @@ class TrainLoop {
   }
 
   /// The examples that `steps` updates saw, as the plan has it: a shorter last batch counts in full.
-  std::int64_t samples(std::int64_t steps) const {
+  double samples(std::int64_t steps) const {
     if (core_.accumulation_of) return samples_;
-    return steps * core_.args.per_device_train_batch_size * core_.args.gradient_accumulation_steps;
+    return core_.padded(steps) * static_cast<double>(core_.args.gradient_accumulation_steps);
   }
 
   /// Whether a resumed training is on its way to where it was: it has done nothing yet that isn't in the
@@ -382,7 +382,7 @@ class TrainLoop {
   TrainerCore& core_;
   TrainPlan plan_;
   std::int64_t first_step_ = 0;
-  std::int64_t samples_ = 0;
+  double samples_ = 0;
   bool epoch_was_stopped_ = false;
   Metrics summary_;
   Update<Trainer> update_{trainer_};

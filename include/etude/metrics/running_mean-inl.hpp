@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/counting.hpp"
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
 #include "etude/metrics/metrics.hpp"
@@ -71,7 +72,10 @@ ETUDE_INLINE void RunningMean::load_state(const RunningMeanState& state) {
 
 ETUDE_INLINE void RunningMean::take(double value, double weight, std::int64_t place) {
   const bool is_finite = std::isfinite(value);
-  if (!is_finite && ++non_finite_ == 1) first_non_finite_ = place;
+  if (!is_finite) {
+    detail::count_up(non_finite_);
+    if (non_finite_ == 1) first_non_finite_ = place;
+  }
   if (filter_ && !is_finite) {
     if (weight_ == 0) {
       leading_ += weight;  // Nothing came before it: it counts as the mean of what comes.

@@ -11,7 +11,7 @@ namespace etude {
 /// `{split}_runtime` in seconds since `start`, `{split}_samples_per_second` and `{split}_steps_per_second`;
 /// rounded and named as in Hugging Face's `speed_metrics`.
 Metrics speed_metrics(const std::string& split, std::chrono::steady_clock::time_point start,
-                      std::int64_t num_samples, std::int64_t num_steps);
+                      double num_samples, std::int64_t num_steps);
 
 /// `{split}_runtime` in seconds since `start`, and `{split}_tokens_per_second`.
 Metrics token_speed(const std::string& split, std::chrono::steady_clock::time_point start,
