@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -73,12 +74,13 @@ TEST_CASE("what is no interval is answered with what is allowed") {
 }
 
 TEST_CASE("only intervals that can pass are valid") {
-  for (const Interval& good : {Interval(1), Interval(0.5), Interval("1dur"), Interval("0.01ep"),
-                               Interval("1sp"), Interval("0.5s"), Interval("2ep")})
+  for (const Interval& good :
+       {Interval(1), Interval((std::int64_t{1} << 53) - 1), Interval(0.5), Interval("1dur"),
+        Interval("0.01ep"), Interval("1sp"), Interval("0.5s"), Interval("2ep")})
     CHECK_MESSAGE(good.is_valid(), good.text());
-  for (const Interval& bad :
-       {Interval(), Interval(0), Interval(-1), Interval(2.5), Interval("0.5ba"), Interval("1.5dur"),
-        Interval("0ep"), Interval("-5s"), Interval(1e300), Interval(std::nan(""))})
+  for (const Interval& bad : {Interval(), Interval(0), Interval(-1), Interval(2.5), Interval("0.5ba"),
+                              Interval("1.5dur"), Interval((std::int64_t{1} << 53) + 1), Interval("0ep"),
+                              Interval("-5s"), Interval(1e300), Interval(std::nan(""))})
     CHECK_MESSAGE(!bad.is_valid(), bad.text());
   CHECK(Interval(50).steps(1000) == 50);
   CHECK(Interval(0.1).steps(1001) == 101);

@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/folder.hpp"
@@ -227,6 +229,28 @@ TEST_CASE("a timer that isn't saved goes on where it can see how far the trainin
   etude::Trainer<Forgetful> resumed(options, Forgetful{.interval = "0.6ep"});
   resumed.train({.resume_from_checkpoint = (folder / "checkpoint-8").string()});
   CHECK(resumed.callback<Forgetful>().steps == Steps{9, 12, 15, 18});
+}
+
+// A stream of one point in each epoch.
+struct Once {
+  bool is_over = false;
+  void reset() { is_over = false; }
+  std::optional<etude::Example> next() {
+    if (std::exchange(is_over, true)) return std::nullopt;
+    return etude::Example{torch::zeros({1}), torch::ones({1})};
+  }
+};
+
+TEST_CASE("examples are counted beyond 2^63") {
+  auto options = toy::options(toy::arguments());
+  options.train_dataset = Once();
+  options.args.per_device_train_batch_size = 1'000'000'000;
+  options.args.gradient_accumulation_steps = 1'000'000;
+  options.args.max_steps = 9300;  // times 1e15 examples, if the batches were full
+  etude::Trainer<Listener> trainer(options, Listener{.interval = "1e15sp"});
+  const auto output = trainer.train();
+  CHECK(trainer.callback<Listener>().steps.size() == 9300);
+  CHECK(output.metrics.at("train_samples_per_second") > 0);
 }
 
 }  // namespace

@@ -132,7 +132,8 @@ ETUDE_INLINE bool Interval::is_valid() const {
   if (!(std::isfinite(value_) && value_ > 0)) return false;
   if (unit_ == IntervalUnit::share) return value_ <= 1;
   if (unit_ == IntervalUnit::steps)
-    return value_ == std::floor(value_) && value_ <= 9007199254740992.0;  // 2^53, exact in a double
+    return value_ == std::floor(value_) &&
+           value_ < 9007199254740992.0;  // 2^53, below which a double has each
   return true;
 }
 

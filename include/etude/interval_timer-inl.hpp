@@ -77,8 +77,9 @@ ETUDE_INLINE double IntervalTimer::position(const Context& e, const Interval& in
     case IntervalUnit::samples:
       if (const auto examples = e.train_dataloader ? e.train_dataloader->examples() : std::nullopt)
         return std::round(state.epoch * static_cast<double>(*examples));
-      return static_cast<double>(state.global_step * e.args.per_device_train_batch_size *
-                                 e.args.gradient_accumulation_steps);
+      return static_cast<double>(state.global_step) *
+             static_cast<double>(e.args.per_device_train_batch_size) *
+             static_cast<double>(e.args.gradient_accumulation_steps);
     case IntervalUnit::tokens:
       if (state.global_step > 0 && state.num_input_tokens_seen == 0)
         throw ArgumentError(fmt::format(

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/fault_of.hpp"
 #include "common/toy.hpp"
 
 namespace {
@@ -32,6 +33,16 @@ TEST_CASE(
   CHECK(trainer.callback<Groups>().sizes == std::vector<std::int64_t>{1, 1, 1, 1, 1, 2, 2, 1, 2, 2, 1, 4, 1});
   CHECK(trainer.state().max_steps == 13);
   CHECK(trainer.state().epoch == 4);
+}
+
+TEST_CASE("epochs without end are refused before the first step") {
+  auto args = toy::arguments();
+  args.num_train_epochs = 1e18;
+  Scheduled trainer(toy::options(args, 5), GradientAccumulationScheduler{{{1, 2}}}, Groups{});
+  CHECK(toy::contains(
+      toy::fault_of<etude::ArgumentError>([&] { trainer.train(); }),
+      "num_train_epochs is 1e+18 and max_steps is -1: they must come to at most 1000000 epochs"));
+  CHECK(trainer.callback<Groups>().size == 0);
 }
 
 TEST_CASE("max_steps and parts of an epoch are counted with the schedule") {

@@ -198,6 +198,8 @@ TEST_CASE("what it can't work with is refused by name") {
   CHECK(refusal({.swa_epoch_start = 2.5}) == "swa_epoch_start is 2.5" + start);
   CHECK(refusal({.swa_epoch_start = -1}) == "swa_epoch_start is -1" + start);
   CHECK(refusal({.swa_epoch_start = 6}) == "swa_epoch_start is 6: there are 4 epochs, and no average");
+  CHECK(refusal({.swa_epoch_start = 1e300}) ==
+        "swa_epoch_start is 1e+300: there are 4 epochs, and no average");
   CHECK(refusal({.swa_lr = 0}) == "swa_lr is 0: must be above 0");
   CHECK(refusal({.annealing_epochs = -1}) == "annealing_epochs is -1: must be at least 0");
 }

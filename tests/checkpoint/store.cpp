@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -187,6 +188,51 @@ TEST_CASE("a copy of a checkpoint is not counted, nor removed, and makes way") {
   CHECK(names(std::string(folder)) == std::set<std::string>{"checkpoint-007", "checkpoint-1007", "latest",
                                                             "checkpoint-1007." + manifest.run});
   CHECK(etude::read_manifest(folder / "checkpoint-1007").global_step == 1007);
+}
+
+TEST_CASE("a manifest with the largest serial number leaves the checkpoints after it readable and newer") {
+  const toy::Folder folder;
+  CheckpointStore store{std::string(folder)};
+  store.begin();
+  CHECK_FALSE(write(store, 9));
+  auto manifest = etude::read_manifest(folder / "checkpoint-9");
+  const auto give_serial = [&](std::int64_t serial) {
+    manifest.serial = serial;
+    toy::write_text(folder / "checkpoint-9" / etude::manifest_file, etude::to_manifest_text(manifest));
+  };
+  const auto newest_first = [](CheckpointStore& of) {
+    std::vector<std::string> result;
+    for (const auto& path : of.candidates([](const auto&, auto) {})) result.push_back(path.filename());
+    return result;
+  };
+  give_serial((std::int64_t{1} << 53) - 1);
+  CheckpointStore resumed{std::string(folder)};
+  resumed.begin(manifest);
+  CHECK_FALSE(write(resumed, 10));
+  CHECK_FALSE(write(resumed, 11));
+  CHECK(etude::read_manifest(folder / "checkpoint-11").serial == (std::int64_t{1} << 53) - 1);
+  CHECK(newest_first(resumed) == std::vector<std::string>{"checkpoint-11", "checkpoint-10", "checkpoint-9"});
+  CheckpointStore again{std::string(folder)};
+  again.begin(manifest);
+  CHECK_FALSE(write(again, 12, 2));
+  CHECK(newest_first(again) == std::vector<std::string>{"checkpoint-12", "checkpoint-11"});
+}
+
+TEST_CASE("a serial number that no manifest has counts for nothing") {
+  for (const auto serial :
+       {std::int64_t{-1}, std::int64_t{1} << 53, std::numeric_limits<std::int64_t>::max()}) {
+    const toy::Folder folder;
+    CheckpointStore store{std::string(folder)};
+    store.begin();
+    CHECK_FALSE(write(store, 1));
+    auto manifest = etude::read_manifest(folder / "checkpoint-1");
+    manifest.serial = serial;
+    toy::write_text(folder / "checkpoint-1" / etude::manifest_file, etude::to_manifest_text(manifest));
+    CheckpointStore other{std::string(folder)};
+    other.begin();
+    CHECK_FALSE(write(other, 2));
+    CHECK(etude::read_manifest(folder / "checkpoint-2").serial == 1);
+  }
 }
 
 TEST_CASE("a commit is finished whatever way leads to its folder") {

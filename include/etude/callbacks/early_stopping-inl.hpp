@@ -10,6 +10,7 @@
 
 #include "etude/any_trainer.hpp"
 #include "etude/callbacks/early_stopping.hpp"
+#include "etude/counting.hpp"
 #include "etude/error.hpp"
 #include "etude/events.hpp"
 #include "etude/linkage.hpp"
@@ -51,7 +52,7 @@ ETUDE_INLINE void EarlyStoppingCallback::on(const Evaluate& e) {
     early_stopping_patience_counter = 0;
     last_improvement = value;
   } else {
-    ++early_stopping_patience_counter;
+    detail::count_up(early_stopping_patience_counter);
   }
   if (has_own_best && beats(e, *value, best, 0)) best = value;
   stop_when_patience_is_out(e);

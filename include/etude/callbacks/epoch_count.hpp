@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "etude/counting.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -24,7 +25,7 @@ struct EpochCount {
   template <class End>
   bool end(const End& e) {
     if (!e.is_done) return false;
-    ++ended;
+    detail::count_up(ended);
     return std::exchange(last_step, e.state.global_step) < e.state.global_step;
   }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "etude/callbacks/epoch_loss.hpp"
+#include "etude/counting.hpp"
 #include "etude/events.hpp"
 #include "etude/linkage.hpp"
 #include "etude/metrics/running_mean.hpp"
@@ -62,13 +63,14 @@ ETUDE_INLINE EpochLossState EpochLoss::state() {
 
 ETUDE_INLINE void EpochLoss::load_state(const EpochLossState& state) {
   losses_.load_state(state.losses);
-  examples_ = state.examples;
+  const auto count = [](std::int64_t n) { return std::clamp<std::int64_t>(n, 0, detail::most_steps); };
+  examples_ = count(state.examples);
   group_.clear();
   const auto micro_batches =
       std::min({state.group_losses.size(), state.group_shares.size(), state.group_examples.size()});
   for (std::size_t i = 0; i < micro_batches; ++i)
     group_.push_back({at::scalar_tensor(state.group_losses[i], at::kDouble), state.group_shares[i],
-                      state.group_examples[i]});
+                      count(state.group_examples[i])});
   goes_on_ = true;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "etude/callbacks/loss_spike.hpp"
+#include "etude/counting.hpp"
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
 #include "etude/message.hpp"
@@ -164,7 +165,8 @@ ETUDE_INLINE void LossSpikeCallback::answer(const Context& e, double loss) {
   undone.push_back({good_step + 1, e.state.global_step});
   message(e.args, LogLevel::warning, "{}: the model is as it was after step {}", what, good_step);
   good_step = e.state.global_step;
-  if (++rollbacks_in_a_row > max_rollbacks)
+  detail::count_up(rollbacks_in_a_row);
+  if (rollbacks_in_a_row > max_rollbacks)
     e.control.request_stop(fmt::format("{}, after {} roll-backs in a row", what, max_rollbacks));
 }
 

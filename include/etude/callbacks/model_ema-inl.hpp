@@ -14,6 +14,7 @@
 #include "etude/callbacks/model_ema.hpp"
 #include "etude/checkpoint/folder.hpp"
 #include "etude/checkpoint/safetensors.hpp"
+#include "etude/counting.hpp"
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
 #include "etude/message.hpp"
@@ -62,7 +63,8 @@ ETUDE_INLINE void ModelEmaCallback::update(const Context& e) {
   if (!is_running || e.state.global_step <= last_step) return;
   last_step = e.state.global_step;
   if (!timer.due(e, update_every_n_steps)) return;
-  const auto n = static_cast<double>(num_updates++);
+  detail::count_up(num_updates);
+  const auto n = static_cast<double>(num_updates - 1);
   weights->update(*e.optimizer, 1 - (warm_up ? std::min(decay, (1 + n) / (10 + n)) : decay));
 }
 

@@ -18,6 +18,7 @@
 #include "etude/callbacks/stochastic_weight_averaging.hpp"
 #include "etude/checkpoint/folder.hpp"
 #include "etude/checkpoint/safetensors.hpp"
+#include "etude/counting.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/error.hpp"
 #include "etude/interrupt.hpp"
@@ -103,7 +104,8 @@ ETUDE_INLINE void StochasticWeightAveragingCallback::check(const Context& e) {
   const auto all = e.state.num_train_epochs;
   const auto start =
       swa_epoch_start < 1 ? std::floor(swa_epoch_start * static_cast<double>(all) + 1e-9) : swa_epoch_start;
-  first_epoch = std::max<std::int64_t>(static_cast<std::int64_t>(start) - 1, 0);
+  first_epoch =
+      static_cast<std::int64_t>(std::clamp(start - 1, 0.0, static_cast<double>(detail::most_steps)));
   if (first_epoch >= all)
     throw ArgumentError(
         fmt::format("swa_epoch_start is {}: there are {} epochs, and no average", swa_epoch_start, all));
@@ -138,7 +140,7 @@ ETUDE_INLINE void StochasticWeightAveragingCallback::on(const StepBegin& e) {
 ETUDE_INLINE void StochasticWeightAveragingCallback::on(const EpochEnd& e) {
   if (!is_running || has_failed || !epochs.end(e) || epochs.ended <= first_epoch) return;
   if (!weights) weights.emplace(e.model, /*use_buffers=*/false);
-  ++n_averaged;
+  detail::count_up(n_averaged);
   weights->update(*e.optimizer, 1 / static_cast<double>(n_averaged));
 }
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "etude/callbacks/underflow_overflow.hpp"
+#include "etude/counting.hpp"
 #include "etude/data/tensors.hpp"
 #include "etude/error.hpp"
 #include "etude/libtorch/record_function.hpp"
@@ -238,7 +239,7 @@ ETUDE_INLINE void DebugUnderflowOverflowCallback::leave() {
     print ? print(text) : write_text(stdout, text);
   }
   watch.reset();
-  ++batch_number;
+  detail::count_up(batch_number);
 }
 
 }  // namespace etude

@@ -12,6 +12,7 @@
 #include "etude/checkpoint/checksum.hpp"
 #include "etude/checkpoint/entry_name.hpp"
 #include "etude/checkpoint/mapped_file.hpp"
+#include "etude/counting.hpp"
 #include "etude/error.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/struct.hpp"
@@ -35,14 +36,17 @@ struct ManifestFile {
 struct Manifest {
   using Files = std::map<std::string, ManifestFile>;
   static constexpr std::int64_t newest_format = 1;
+  static constexpr std::int64_t most_serial = (std::int64_t{1} << 53) - 1;
 
-  ETUDE_STRUCT(Manifest, (std::int64_t, format, "version of this file's form", newest_format),
-               (std::string, etude, "version of Etude", version_text()),
-               (std::string, libtorch, "version of LibTorch"), (std::string, run, "which run wrote it"),
-               (std::int64_t, serial, "counts the checkpoints of an output folder, the newest has the most"),
-               (std::int64_t, global_step, "update steps done"),
-               (std::string, reason, "periodic, best, interrupted or exception"),
-               (Files, files, "every file but this one, by its path in the folder"));
+  ETUDE_STRUCT(
+      Manifest, (std::int64_t, format, "version of this file's form", newest_format),
+      (std::string, etude, "version of Etude", version_text()),
+      (std::string, libtorch, "version of LibTorch"), (std::string, run, "which run wrote it"),
+      (std::int64_t, serial,
+       "counts the checkpoints of an output folder, the newest has the most; the largest number stays"),
+      (std::int64_t, global_step, "update steps done"),
+      (std::string, reason, "periodic, best, interrupted or exception"),
+      (Files, files, "every file but this one, by its path in the folder"));
 
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
@@ -101,11 +105,10 @@ inline Manifest from_manifest_text(std::string_view text) {
   constexpr auto in_a_name = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
   if (manifest.run.size() > 64 || manifest.run.find_first_not_of(in_a_name) != std::string::npos)
     throw CheckpointError("run must be at most 64 letters, digits, '-' and '_'");
-  constexpr std::int64_t most = std::int64_t{1} << 53;
-  if (manifest.serial < 0 || manifest.serial >= most || manifest.global_step < 0 ||
-      manifest.global_step >= most)
-    throw CheckpointError(fmt::format("serial ({}) and global_step ({}) must be from 0 to 2^53",
-                                      manifest.serial, manifest.global_step));
+  if (manifest.serial < 0 || manifest.serial > Manifest::most_serial)
+    throw CheckpointError(fmt::format("serial is {}: must be from 0 to 2^53 - 1", manifest.serial));
+  if (manifest.global_step < 0 || manifest.global_step > detail::most_steps)
+    throw CheckpointError(fmt::format("global_step is {}: must be from 0 to 1e15", manifest.global_step));
   for (const auto& [name, file] : manifest.files) {
     if (const auto fault = detail::fault_of_entry_name(name); !fault.empty())
       throw CheckpointError(

@@ -55,6 +55,13 @@ ETUDE_INLINE std::optional<std::filesystem::path> get_last_checkpoint(
 
 namespace detail {
 
+inline CheckpointAge age_of(const Manifest& manifest, const std::filesystem::path& folder) {
+  if (manifest.serial < Manifest::most_serial) return {manifest.serial, {}, {}};
+  std::error_code gone;
+  return {manifest.serial, std::filesystem::last_write_time(folder / manifest_file, gone),
+          manifest.global_step};
+}
+
 // Whether `name` is ".checkpoint-STEP.partial" or ".deleted", with or without words between.
 inline bool is_leftover(const std::string& name) {
   return name.starts_with('.') && (name.ends_with(".partial") || name.ends_with(".deleted")) &&
@@ -120,16 +127,15 @@ ETUDE_INLINE std::vector<std::string> CheckpointStore::clean() {
 
 ETUDE_INLINE std::vector<std::filesystem::path> CheckpointStore::candidates(
     const std::function<void(const std::filesystem::path& folder, std::string_view why)>& on_fault) const {
-  std::vector<std::pair<std::int64_t, std::filesystem::path>> found;
+  std::vector<std::pair<detail::CheckpointAge, std::filesystem::path>> found;
   for (const auto& path : checkpoint_folders(output_dir_)) try {
-      found.emplace_back(read_manifest(path).serial, path);
+      found.emplace_back(detail::age_of(read_manifest(path), path), path);
     } catch (const CheckpointError& error) {
       on_fault(path, error.what());
     }
-  std::ranges::stable_sort(found, std::ranges::greater(),
-                           &std::pair<std::int64_t, std::filesystem::path>::first);
+  std::ranges::stable_sort(found, std::ranges::greater(), [](const auto& aged) { return aged.first; });
   std::vector<std::filesystem::path> result;
-  for (auto& [serial, path] : found) result.push_back(std::move(path));
+  for (auto& [age, path] : found) result.push_back(std::move(path));
   return result;
 }
 
@@ -143,11 +149,11 @@ ETUDE_INLINE void CheckpointStore::begin(const std::optional<Manifest>& manifest
       serial_ = std::max(serial_, found.serial);
       // One of another name was copied by somebody, and is theirs.
       if (found.run == run_ && path.filename() == folder(found.global_step).filename())
-        entries_.push_back({path, found.serial, found.reason});
+        entries_.push_back({path, detail::age_of(found, path), found.reason});
     } catch (const CheckpointError&) {
       // Another program's, or damaged: not to be counted on, nor to be removed.
     }
-  std::ranges::sort(entries_, {}, &Entry::serial);
+  std::ranges::sort(entries_, {}, &Entry::age);
 }
 
 ETUDE_INLINE std::unique_ptr<FolderWriter> CheckpointStore::create(std::int64_t step) {
@@ -159,14 +165,14 @@ ETUDE_INLINE std::optional<std::string> CheckpointStore::commit(
     FolderWriter& writer, Manifest facts, std::optional<std::int64_t> limit,
     const std::optional<std::filesystem::path>& best) {
   facts.run = run_;
-  facts.serial = ++serial_;
+  facts.serial = serial_ = std::min(serial_ + 1, Manifest::most_serial);
   for (const auto& entry : entries_)  // One that was due stays when it is written again for another reason.
     if (entry.path == writer.target() && entry.reason == "periodic") facts.reason = entry.reason;
   move_aside(writer.target());
   writer.commit(facts);
   has_written_ = true;
   std::erase_if(entries_, [&](const Entry& entry) { return entry.path == writer.target(); });
-  entries_.push_back({writer.target(), facts.serial, facts.reason});
+  entries_.push_back({writer.target(), detail::age_of(facts, writer.target()), facts.reason});
   return settle(writer.target(), limit, best);
 }
 

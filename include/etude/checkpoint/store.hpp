@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "etude/checkpoint/file_system.hpp"
@@ -19,7 +20,12 @@ struct Manifest;
 
 namespace detail {
 class LockFile;
-}
+
+/// The greater of two is that of the newer checkpoint: its serial number tells, and where both have the
+/// largest one, which a damaged or hostile manifest may have brought, the time at which its manifest was
+/// written and its step.
+using CheckpointAge = std::tuple<std::int64_t, std::filesystem::file_time_type, std::int64_t>;
+}  // namespace detail
 
 /// The step of a folder called "checkpoint-STEP".
 std::optional<std::int64_t> checkpoint_step(const std::filesystem::path& folder);
@@ -89,7 +95,7 @@ class CheckpointStore {
  private:
   struct Entry {
     std::filesystem::path path;
-    std::int64_t serial;
+    detail::CheckpointAge age;
     std::string reason;
   };
 

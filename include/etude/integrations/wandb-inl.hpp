@@ -16,6 +16,7 @@
 #include "etude/any_trainer.hpp"
 #include "etude/callbacks/log_file.hpp"
 #include "etude/callbacks/model_summary.hpp"
+#include "etude/counting.hpp"
 #include "etude/integrations/shared/arguments.hpp"
 #include "etude/integrations/shared/parameters.hpp"
 #include "etude/integrations/wandb.hpp"
@@ -213,7 +214,8 @@ ETUDE_INLINE void WandbCallback::log(const Context& e, const Metrics& metrics) {
     detail::WandbValues row, alone;
     for (const auto& [key, value] : metrics)
       (detail::wandb_is_single_value(key) ? alone : row).emplace_back(key, value);
-    open_run->run.log(next_step++, e.state.global_step, row, std::exchange(open_run->histograms, {}));
+    open_run->run.log(next_step, e.state.global_step, row, std::exchange(open_run->histograms, {}));
+    detail::count_up(next_step);
     open_run->run.summarize(alone);
     run_seconds = open_run->run.seconds();
   });

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <optional>
 
+#include "etude/counting.hpp"
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
 #include "etude/loop/plan.hpp"
@@ -25,12 +25,12 @@ class UpdateCount {
 
   std::int64_t of(std::int64_t epoch) const { return std::max<std::int64_t>(of(epoch, batches_), 1); }
   std::int64_t of(std::int64_t epoch, std::int64_t batches) const {
-    const auto group = accumulation_ ? accumulation_(epoch) : args_.gradient_accumulation_steps;
-    return (batches + group - 1) / group;
+    return groups_of(batches, accumulation_ ? accumulation_(epoch) : args_.gradient_accumulation_steps);
   }
   /// Of the first so many epochs, the last of which may be done in part.
   double of_all(double epochs) const {
     if (!accumulation_) return epochs * static_cast<double>(of(0));
+    if (!(epochs <= most_asked)) refuse();
     double updates = 0;
     for (std::int64_t epoch = 0; static_cast<double>(epoch) < epochs; ++epoch)
       updates += std::min(epochs - static_cast<double>(epoch), 1.0) * static_cast<double>(of(epoch));
@@ -38,17 +38,36 @@ class UpdateCount {
   }
   /// How many epochs it takes to make so many updates.
   std::int64_t epochs(std::int64_t updates) const {
-    if (!accumulation_) return (updates + of(0) - 1) / of(0);
+    if (!accumulation_) return groups_of(updates, of(0));
     std::int64_t epoch = 0;
-    while (updates > 0) updates -= of(epoch++);
+    for (; updates > 0; updates -= of(epoch++))
+      if (epoch == most_asked) refuse();
     return epoch;
   }
 
  private:
+  // Each is asked about before the first step, and again where a training is resumed.
+  static constexpr std::int64_t most_asked = 1'000'000;
+
+  [[noreturn]] void refuse() const {
+    throw ArgumentError(
+        fmt::format("num_train_epochs is {} and max_steps is {}: they must come to at most {} epochs where a "
+                    "callback handles AccumulationPlanned, which is raised for each of them",
+                    args_.num_train_epochs, args_.max_steps, most_asked));
+  }
+
   const TrainingArguments& args_;
   const AccumulationOf& accumulation_;
   std::int64_t batches_;
 };
+
+/// A number of steps that was computed. Throws ArgumentError unless it can be counted.
+inline std::int64_t countable_steps(double steps, const char* field, double value) {
+  if (!(steps <= static_cast<double>(most_steps)))
+    throw ArgumentError(
+        fmt::format("{} is {}: that is {} steps, and must be at most 1e15", field, value, steps));
+  return static_cast<std::int64_t>(steps);
+}
 
 }  // namespace detail
 
@@ -60,7 +79,11 @@ ETUDE_INLINE TrainPlan plan_training(const TrainingArguments& args,
       throw ArgumentError(fmt::format(
           "max_steps is {}: must be positive, since train_dataset has no length to count epochs by",
           args.max_steps));
-    return {args.max_steps, std::numeric_limits<std::int64_t>::max(), args.max_steps,
+    if (args.max_steps > detail::largest_dataset / args.gradient_accumulation_steps)
+      throw ArgumentError(
+          fmt::format("max_steps is {}: must be at most 2^62 / {}, the gradient_accumulation_steps",
+                      args.max_steps, args.gradient_accumulation_steps));
+    return {args.max_steps, detail::most_steps, args.max_steps,
             args.max_steps * args.gradient_accumulation_steps};
   }
   const detail::UpdateCount updates(args, accumulation, *batches_per_epoch);
@@ -71,11 +94,8 @@ ETUDE_INLINE TrainPlan plan_training(const TrainingArguments& args,
     plan.max_steps = args.max_steps;
     plan.num_train_epochs = updates.epochs(args.max_steps);
   } else {
-    const double steps = std::ceil(updates.of_all(args.num_train_epochs));
-    if (steps > 1e15)
-      throw ArgumentError(fmt::format("num_train_epochs is {}: that is {} steps, and must be at most 1e15",
-                                      args.num_train_epochs, steps));
-    plan.max_steps = static_cast<std::int64_t>(steps);
+    plan.max_steps = detail::countable_steps(std::ceil(updates.of_all(args.num_train_epochs)),
+                                             "num_train_epochs", args.num_train_epochs);
     plan.num_train_epochs = static_cast<std::int64_t>(std::ceil(args.num_train_epochs));
   }
   return plan;
@@ -85,8 +105,10 @@ ETUDE_INLINE TrainPlan continued(TrainPlan plan, const TrainingArguments& args, 
                                  std::int64_t epoch, std::int64_t batches_left,
                                  const AccumulationOf& accumulation) {
   const detail::UpdateCount updates(args, accumulation, plan.batches_per_epoch);
-  const auto done = static_cast<std::int64_t>(updates.of_all(static_cast<double>(epoch + 1))) -
-                    updates.of(epoch, batches_left);
+  const auto epochs = static_cast<double>(epoch + 1);
+  const auto done =
+      detail::countable_steps(updates.of_all(epochs), "the checkpoint's number of epochs", epochs) -
+      updates.of(epoch, batches_left);
   if (args.max_steps > 0) {
     plan.num_train_epochs = updates.epochs(done + std::max<std::int64_t>(args.max_steps - global_step, 0));
   } else {

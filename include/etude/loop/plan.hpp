@@ -12,7 +12,7 @@ namespace etude {
 /// is an update like any other, and `max_steps` overrides `num_train_epochs`.
 struct TrainPlan {
   std::int64_t max_steps = 0;          ///< update steps
-  std::int64_t num_train_epochs = 0;   ///< epochs begun
+  std::int64_t num_train_epochs = 0;   ///< epochs begun; 1e15 where the data has no length
   std::int64_t updates_per_epoch = 0;  ///< of the first, where epochs differ
   std::int64_t batches_per_epoch =
       0;  ///< micro-batches; where the data has no length, those of `max_steps` updates

@@ -1,0 +1,78 @@
+#include "etude/loop/plan.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include "common/fault_of.hpp"
+
+namespace {
+
+using etude::ArgumentError;
+using etude::TrainingArguments;
+using toy::contains;
+
+constexpr std::int64_t most_batches = std::int64_t{1} << 62;
+
+std::string fault_of_plan(const TrainingArguments& args, std::optional<std::int64_t> batches,
+                          const etude::AccumulationOf& accumulation = {}) {
+  return toy::fault_of<ArgumentError>([&] { etude::plan_training(args, batches, accumulation); });
+}
+
+TEST_CASE("epochs without end are refused before any of them is looked at") {
+  TrainingArguments args{.num_train_epochs = 1e18};
+  CHECK(fault_of_plan(args, 10) ==
+        "num_train_epochs is 1e+18: that is 1e+19 steps, and must be at most 1e15");
+  int asked = 0;
+  const auto two = [&](std::int64_t) { return ++asked, std::int64_t{2}; };
+  CHECK(contains(fault_of_plan(args, 10, two),
+                 "num_train_epochs is 1e+18 and max_steps is -1: they must come to at most 1000000 epochs"));
+  CHECK(asked <= 1);
+  args = {.num_train_epochs = 3, .max_steps = 1'000'000'000'000};
+  CHECK(contains(fault_of_plan(args, 10, two), "max_steps is 1000000000000: they must come to"));
+  CHECK(asked <= 1'000'002);
+  args.max_steps = 4'000'000;
+  CHECK(etude::plan_training(args, 10, two).num_train_epochs == 800'000);
+}
+
+TEST_CASE("the most batches make a plan that is right, or none") {
+  TrainingArguments args{.gradient_accumulation_steps = 1'000'000, .max_steps = 1'000'000'000'000};
+  auto plan = etude::plan_training(args, most_batches);
+  CHECK(plan.updates_per_epoch == 4'611'686'018'428);  // of 4611686018427387904 batches, rounded up
+  CHECK(plan.num_train_epochs == 1);
+  args.max_steps = -1;
+  args.num_train_epochs = 2;
+  CHECK(etude::plan_training(args, most_batches).max_steps == 9'223'372'036'856);
+  args.gradient_accumulation_steps = 1;
+  CHECK(contains(fault_of_plan(args, most_batches), "must be at most 1e15"));
+  plan = etude::plan_training(
+      {.gradient_accumulation_steps = std::numeric_limits<std::int64_t>::max(), .num_train_epochs = 3},
+      most_batches);
+  CHECK(plan.updates_per_epoch == 1);
+  CHECK(plan.max_steps == 3);
+}
+
+TEST_CASE("the batches of a stream are counted, or the steps refused") {
+  TrainingArguments args{.gradient_accumulation_steps = 1'000'000, .max_steps = 1'000'000'000'000};
+  const auto plan = etude::plan_training(args, std::nullopt);
+  CHECK(plan.batches_per_epoch == 1'000'000'000'000'000'000);
+  CHECK(plan.num_train_epochs == 1'000'000'000'000'000);
+  args.max_steps = most_batches;
+  CHECK(contains(fault_of_plan(args, std::nullopt),
+                 "max_steps is 4611686018427387904: must be at most 2^62 / 1000000"));
+}
+
+TEST_CASE("a plan isn't continued from an epoch that no training comes to") {
+  const TrainingArguments args{.num_train_epochs = 2};
+  const auto plan = etude::plan_training(args, 1000);
+  const auto fault = [&](const etude::AccumulationOf& accumulation) {
+    return toy::fault_of<ArgumentError>(
+        [&] { etude::continued(plan, args, 10, 1'000'000'000'000'000, 5, accumulation); });
+  };
+  CHECK(contains(fault({}), "must be at most 1e15"));
+  CHECK(contains(fault([](std::int64_t) { return std::int64_t{1}; }), "at most 1000000 epochs"));
+}
+
+}  // namespace
