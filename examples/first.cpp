@@ -19,6 +19,7 @@ struct Announce {
 
 // Points of a square, and whether they lie in a circle.
 etude::Dataset points(std::int64_t n) {
+  torch::manual_seed(static_cast<std::uint64_t>(n));  // the same points whenever the program is run
   const auto x = torch::rand({n, 2}) * 2 - 1;
   return {x, x.square().sum(1).lt(0.6).to(torch::kLong)};
 }
