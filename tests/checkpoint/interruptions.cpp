@@ -19,6 +19,7 @@
 #include "common/folder.hpp"
 #include "common/quick_files.hpp"
 #include "common/toy.hpp"
+#include "etude/callbacks/stochastic_weight_averaging.hpp"
 #include "etude/checkpoint/folder.hpp"
 #include "etude/checkpoint/resume.hpp"
 #include "etude/checkpoint/resume_point.hpp"
@@ -252,7 +253,7 @@ TEST_CASE("a signal while a worker is stuck: a checkpoint is written, and the pr
         }
         return 4;
       });
-      CHECK(end == (has_handler ? "exit 3" : "signal 15"));
+      CHECK(end == std::string(has_handler ? "exit 3" : "signal 15"));
       etude::FolderReader checkpoint(folder / fmt::format("checkpoint-{}", when.step));
       CHECK_NOTHROW(checkpoint.verify());
       CHECK(checkpoint.manifest()->reason == "interrupted");
@@ -274,7 +275,7 @@ TEST_CASE("train() throws Interrupted at once when the checkpoint is written, th
             train_until_signal(options, points, true);
           } catch (const etude::Interrupted&) {
             const auto written = std::filesystem::last_write_time(folder / "written");
-            return std::filesystem::file_time_type::clock::now() - written < std::chrono::seconds(1) ? 3 : 4;
+            return std::filesystem::file_time_type::clock::now() - written < std::chrono::seconds(5) ? 3 : 4;
           }
           return 5;
         }) == "exit 3");
@@ -295,6 +296,37 @@ TEST_CASE("train() ends though a worker is stuck: by an exception, a stop, or th
   CHECK(end_of_training({.stuck_from = 10}, [] { throw etude::StopTraining("enough"); }) == "exit 3");
   CHECK(end_of_training({.stuck_from = 10}, [] { throw std::runtime_error("callback"); }) == "exit 5");
   CHECK(end_of_training({.stuck_from = 10, .fails = 9}, {}) == "exit 6");
+}
+
+// A worker is stuck when all examples were fetched once.
+struct StuckAfterOnePass {
+  std::shared_ptr<std::atomic<int>> fetched = std::make_shared<std::atomic<int>>(0);
+
+  std::int64_t size() const { return 8; }
+  etude::Example get(std::int64_t) {
+    if (++*fetched > 8)
+      for (;;) ::pause();
+    return {torch::rand({3}), torch::ones({1})};
+  }
+};
+
+TEST_CASE("a signal ends a training whose averaged model waits for a stuck worker to renew its statistics") {
+  const StuckAfterOnePass points;
+  auto args = toy::arguments();
+  args.per_device_train_batch_size = 2;
+  args.dataloader_num_workers = 1;
+  auto options = toy::options(args);
+  options.model = std::make_shared<toy::DroppingNet>();
+  options.train_dataset = points;
+  CHECK(toy::end_of_child([&]() -> int {
+          ::signal(SIGTERM, SIG_DFL);
+          std::thread([fetched = points.fetched] {
+            while (*fetched <= 8) ::usleep(1000);
+            ::kill(::getpid(), SIGTERM);
+          }).detach();
+          etude::Trainer<toy::Quiet, etude::StochasticWeightAveragingCallback>(options).train();
+          return 4;
+        }) == "signal 15");
 }
 
 }  // namespace
