@@ -60,6 +60,28 @@ class EvalDatasets {
   bool named_ = false;
 };
 
+/// A shared pointer that says so itself where it is given something else, for an options' braces don't.
+template <class T>
+class SharedOption : public std::shared_ptr<T> {
+ public:
+  SharedOption() = default;
+  template <class Given>
+    requires(!std::derived_from<std::remove_cvref_t<Given>, SharedOption>)
+  SharedOption(Given&& given) : std::shared_ptr<T>(pointer(std::forward<Given>(given))) {}
+
+ private:
+  template <class Given>
+  static std::shared_ptr<T> pointer(Given&& given) {
+    static_assert(std::convertible_to<Given, std::shared_ptr<T>>,
+                  "etude: optimizer and train_sampler are shared_ptr to classes that derive from "
+                  "torch::optim::Optimizer and torch::data::samplers::Sampler<>");
+    if constexpr (std::convertible_to<Given, std::shared_ptr<T>>)
+      return std::forward<Given>(given);
+    else
+      return nullptr;
+  }
+};
+
 /// How the learning rates go, as a user has it.
 class LRSchedulerOption {
  public:
@@ -73,6 +95,18 @@ class LRSchedulerOption {
       : LRSchedulerOption(std::function<Schedule(const TrainerRunConfig&)>(schedule_of)) {}
   template <std::derived_from<torch::optim::LRScheduler> S>
   LRSchedulerOption(std::shared_ptr<S> scheduler) : LRSchedulerOption(nullptr, std::move(scheduler)) {}
+  template <class Other>
+    requires(!std::derived_from<Other, LRSchedulerOption> &&
+             !std::is_invocable_r_v<double, Other&, std::int64_t> &&
+             !std::is_invocable_r_v<Schedule, Other&, const TrainerRunConfig&> &&
+             !std::convertible_to<Other, std::shared_ptr<torch::optim::LRScheduler>>)
+  LRSchedulerOption(Other) {
+    static_assert(
+        !sizeof(Other),
+        "etude: lr_scheduler is a function of the step (std::int64_t) that gives a factor, a function "
+        "of const etude::TrainerRunConfig& that gives such a function, or a shared_ptr to a scheduler "
+        "of torch::optim");
+  }
 
   explicit operator bool() const { return static_cast<bool>(make_); }
   std::unique_ptr<LRScheduler> operator()(Optimizer& optimizer, const TrainerRunConfig& run) const;
@@ -118,7 +152,7 @@ struct TrainerOptions {
   ComputeMetrics compute_metrics = {};
   /// The optimizer to use as it is, instead of the one that `args.optim` names. It must hold parameters of
   /// the model.
-  std::shared_ptr<torch::optim::Optimizer> optimizer = nullptr;
+  SharedOption<torch::optim::Optimizer> optimizer = nullptr;
   /// The learning rates of the steps, instead of the schedule that `args.lr_scheduler_type` names: a function
   /// of the step (0 at the first) that gives the factor of the initial rates; a function of the run's facts
   /// (`const TrainerRunConfig&`) that gives such a function; or a scheduler of torch's over `optimizer`.
@@ -128,7 +162,7 @@ struct TrainerOptions {
   std::function<Tensors(const Tensors&, const Tensors&)> preprocess_logits_for_metrics = {};
   ProcessingClass processing_class = {};
   /// The order of the training examples, instead of `args.train_sampling_strategy`.
-  std::shared_ptr<torch::data::samplers::Sampler<>> train_sampler = nullptr;
+  SharedOption<torch::data::samplers::Sampler<>> train_sampler = nullptr;
   /// Generators of your own, by name, whose state goes into checkpoints and comes back with them.
   StatefulGenerators generators = {};
   /// What checkpoints are written through, instead of plain files.
