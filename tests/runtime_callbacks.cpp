@@ -249,4 +249,27 @@ TEST_CASE("a callback that holds another may be removed with it") {
   CHECK_FALSE(other.attached());
 }
 
+struct Counts {
+  virtual ~Counts() = default;
+  int heard = 0;
+  virtual void on(const Step&) { ++heard; }
+};
+struct CountsTwice : Counts {
+  void on(const Step&) override { heard += 2; }
+};
+
+TEST_CASE("a callback that would be copied as its base only is refused") {
+  Handler handler{Sum{}, {}};
+  CountsTwice twice;
+  Counts& base = twice;
+  CHECK_THROWS_AS(runtime(handler).add(Known{}, base), etude::ArgumentError);
+  Counts once;
+  Counts& itself = once;
+  runtime(handler).add(Known{}, itself);
+  runtime(handler).add(Known{}, twice);
+  handler.call_event(Step{1});
+  CHECK(runtime(handler).get<Counts>().heard == 1);
+  CHECK(runtime(handler).get<CountsTwice>().heard == 2);
+}
+
 }  // namespace

@@ -51,6 +51,11 @@ ETUDE_INLINE void RuntimeState::throw_not_there(std::string_view what) const {
                                   fmt::join(names, ", ")));
 }
 
+ETUDE_INLINE void throw_sliced(std::string_view base) {
+  throw ArgumentError(fmt::format(
+      "{} is only the base of the callback that was given: pass it as the class that it is", base));
+}
+
 ETUDE_INLINE void throw_written_as_const(std::string_view callback, std::string_view event) {
   throw ArgumentError(fmt::format("{} writes {}, which was raised as const", callback, event));
 }

@@ -24,6 +24,8 @@ namespace etude {
 namespace mistake {
 template <class Callback>
 struct handlers_for_events_of_your_own_so_declare_using_handles_etude_events;
+template <class Callback>
+struct InitEnd_has_gone_by_at_run_time_so_list_the_callback_in_the_type_of_the_trainer;
 }  // namespace mistake
 
 namespace detail {
@@ -73,6 +75,13 @@ struct RuntimeHolder : RuntimeEntry {
   Callback callback;
 };
 
+/// Whether `Callback` hears `Event` and nothing else.
+template <class Callback, class Event, class... Known>
+consteval bool handles_only(events<Known...>) {
+  return Handles<Callback, Event> && (0 + ... + int{Handles<Callback, Known>}) == 1 &&
+         !has_foreign_handler<Callback, Known...>();
+}
+
 struct RuntimeSlot {
   std::shared_ptr<RuntimeEntry> entry;
   bool writes;
@@ -108,6 +117,7 @@ struct RuntimeState {
   [[noreturn]] void throw_not_there(std::string_view what) const;
 };
 
+[[noreturn]] void throw_sliced(std::string_view base);
 [[noreturn]] void throw_written_as_const(std::string_view callback, std::string_view event);
 [[noreturn]] void throw_written_too_late(std::string_view callback, std::string_view event,
                                          std::string_view reader);
@@ -184,20 +194,26 @@ class RuntimeCallbacks {
   }
 
   /// Adds `callback`, subscribed to those events of the trainer that it handles, and to those of your own
-  /// that it names in `using handles = events<...>` or by its only `on`. Throws `ArgumentError` if one of its
-  /// type is there already (unless the type says `allows_duplicates`), or if it would write an event behind
-  /// one who reads it, or break a declared order.
-  template <class... Known, class Callback>
-  CallbackHandle add(events<Known...>, Callback callback) {
+  /// that it names in `using handles = events<...>` or by its only `on`; `Closed`: there are no others.
+  /// Throws `ArgumentError` if one of its type is there already (unless the type says `allows_duplicates`),
+  /// if it is part of an object of a derived class, or if it would write an event behind one who reads it, or
+  /// break a declared order.
+  template <bool Closed = false, class... Known, class Given>
+  CallbackHandle add(events<Known...>, Given&& callback) {
+    using Callback = std::remove_cvref_t<Given>;
     static_assert(CallbackChecks<events<Known...>, false, Callback>::passed());
     using Declared = detail::declared_events_t<Callback>;
     if constexpr (!detail::declares_events<Callback>) {
       static_assert(
           detail::expect<
-              accounts_for_all<Callback, Known...>(Declared{}),
+              (Closed ||
+               !Handles<Callback, detail::unrelated>)&&accounts_for_all<Callback, Known...>(Declared{}),
               mistake::handlers_for_events_of_your_own_so_declare_using_handles_etude_events<Callback>>());
     }
-    auto entry = std::make_shared<detail::RuntimeHolder<Callback>>(state_->next_id++, std::move(callback));
+    if constexpr (std::is_polymorphic_v<Callback>)
+      if (typeid(callback) != typeid(Callback)) detail::throw_sliced(short_type_name<Callback>());
+    auto entry =
+        std::make_shared<detail::RuntimeHolder<Callback>>(state_->next_id++, std::forward<Given>(callback));
     state_->check_place(detail::allows_duplicates<Callback>, *entry);
     (check_write<Callback, Known>(*entry), ...);
     (subscribe<Callback, Known>(entry), ...);

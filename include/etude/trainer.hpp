@@ -135,14 +135,20 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   }
 
   /// Adds a callback at run time; it runs behind those of the list. `InitEnd` has gone by.
-  template <class Callback>
-  CallbackHandle add_callback(Callback callback) {
+  template <class Given>
+  CallbackHandle add_callback(Given&& callback) {
+    using Callback = std::remove_cvref_t<Given>;
     if constexpr (detail::expect<
                       Composition<List...>::has_runtime_callbacks,
                       mistake::add_callback_needs_RuntimeCallbacks_in_the_list_of_this_trainer<Derived>>()) {
       static_assert(detail::check_added<Callback>(typename Composition<List...>::known_events{},
                                                   typename Composition<List...>::static_callbacks{}));
-      return runtime().add(typename Composition<List...>::known_events{}, std::move(callback));
+      static_assert(detail::expect<
+                    !detail::handles_only<Callback, InitEnd>(typename Composition<List...>::known_events{}),
+                    mistake::InitEnd_has_gone_by_at_run_time_so_list_the_callback_in_the_type_of_the_trainer<
+                        Callback>>());
+      return runtime().template add<Composition<List...>::closed>(
+          typename Composition<List...>::known_events{}, std::forward<Given>(callback));
     }
   }
 
