@@ -4,15 +4,15 @@
 
 #include "etude/callback.hpp"
 
-/// Members of a callback that Etude never looks at, but whose names say that they were meant for it: the
-/// handlers of other trainers, and misspelt declarations.
+/// Members of a callback or a trainer that Etude never looks at, but whose names say that they were meant for
+/// it: the handlers and hooks of other trainers, and misspelt declarations.
 namespace etude {
 
 struct Context;
 
 namespace mistake {
 
-template <class Callback, class Method, class Handler>
+template <class Class, class Method, class Handler>
 struct method_is_never_called_so_write_on_for_its_event_or_declare_handles;
 template <class Callback>
 struct method_On_is_never_called_so_write_on;
@@ -45,6 +45,12 @@ struct handles_is_a_list_so_write;
   X(on_push_begin, PushBegin) X(on_epoch_end, EpochEnd) X(on_train_epoch_end, EpochEnd) \
   X(on_training_run_epoch_end, TrainingRunEpochEnd) X(on_stop_training_error, Stop) \
   X(on_train_end, TrainEnd) X(on_training_run_end, TrainEnd)
+
+// The hooks of pytorch-accelerated's trainer.
+#define ETUDE_OTHER_HOOKS(X) \
+  X(training_run_start, TrainBegin) X(training_run_end, TrainEnd) X(training_run_epoch_end, TrainingRunEpochEnd) \
+  X(train_epoch_start, EpochBegin) X(train_epoch_end, EpochEnd) X(eval_epoch_start, EvaluateBegin) \
+  X(eval_epoch_end, Evaluate) X(evaluation_run_start, EvaluationRunBegin) X(evaluation_run_end, EvaluationRunEnd)
 // clang-format on
 
 #define ETUDE_DECLARE_EVENT(method, Event) struct Event;
@@ -57,39 +63,35 @@ namespace detail {
 namespace method {
 #define ETUDE_DECLARE_NAME(method, Event) struct method;
 ETUDE_OTHER_HANDLERS(ETUDE_DECLARE_NAME)
+ETUDE_OTHER_HOOKS(ETUDE_DECLARE_NAME)
 #undef ETUDE_DECLARE_NAME
 }  // namespace method
 
-struct other_names {
+#define ETUDE_DECLARE_METHOD(method, Event) void method();
+struct misspelt_names {
   void On();
   void run_after();
   void run_before();
   void runs_after();
   void runs_before();
-#define ETUDE_DECLARE_METHOD(method, Event) void method();
-  ETUDE_OTHER_HANDLERS(ETUDE_DECLARE_METHOD)
-#undef ETUDE_DECLARE_METHOD
 };
-template <class T>
-struct with_other_names : T, other_names {};
+struct other_handlers {
+  ETUDE_OTHER_HANDLERS(ETUDE_DECLARE_METHOD)
+};
+struct other_hooks {
+  ETUDE_OTHER_HOOKS(ETUDE_DECLARE_METHOD)
+};
+#undef ETUDE_DECLARE_METHOD
+template <class T, class Names>
+struct with_names : T, Names {};
 
-/// As has_name_on(): where T has one of these names, it is ambiguous here. Of a final class, which can't be a
+/// As has_name_on(): where T has one of `Names` too, it is ambiguous here. Of a final class, which can't be a
 /// base, only what is public and not overloaded can be seen.
-template <class T>
-using probed_names = typename std::conditional_t<std::is_final_v<T>, std::type_identity<T>,
-                                                 std::type_identity<with_other_names<T>>>::type;
+template <class T, class Names>
+using probed_for = typename std::conditional_t<std::is_final_v<T>, std::type_identity<T>,
+                                               std::type_identity<with_names<T, Names>>>::type;
 
-#define ETUDE_ASK(method, Event) &probed_names<T>::method;
-template <class T>
-concept has_no_other_name = (!std::is_final_v<T>) && requires {
-                                                       &probed_names<T>::On;
-                                                       &probed_names<T>::run_after;
-                                                       &probed_names<T>::run_before;
-                                                       &probed_names<T>::runs_after;
-                                                       &probed_names<T>::runs_before;
-                                                       ETUDE_OTHER_HANDLERS(ETUDE_ASK)
-                                                     };
-#undef ETUDE_ASK
+#define ETUDE_HAS(name) (requires { &Probe::name; } == std::is_final_v<T>)
 
 template <class List, template <class...> class Template>
 inline constexpr bool is_list_of = false;
@@ -107,8 +109,57 @@ consteval bool check_order_list() {
                 mistake::order_is_declared_by_a_list_so_write<Callback, callbacks<List>>>();
 }
 
-/// Every check of what stands beside the handlers of a callback. One that says by `handles` exactly which
-/// events it is for may have methods of any name.
+/// What a class declares about itself is spelt right, and public.
+template <class T>
+consteval bool check_declarations() {
+  using Probe = probed_for<T, misspelt_names>;
+  constexpr bool hides_runs_after = !std::is_final_v<T> && !declares_runs_after<T> && ETUDE_HAS(runs_after);
+  constexpr bool hides_runs_before =
+      !std::is_final_v<T> && !declares_runs_before<T> && ETUDE_HAS(runs_before);
+  constexpr bool has_run_after = !std::is_final_v<T> && ETUDE_HAS(run_after);
+  constexpr bool has_run_before = !std::is_final_v<T> && ETUDE_HAS(run_before);
+  constexpr bool has_On = !declares_events<T> && ETUDE_HAS(On);
+  return expect<!has_run_after, mistake::run_after_means_nothing_so_write_using_runs_after<T>>() &&
+         expect<!has_run_before, mistake::run_before_means_nothing_so_write_using_runs_before<T>>() &&
+         expect<!hides_runs_after,
+                mistake::runs_after_must_be_a_public_type_so_write_using_runs_after<T>>() &&
+         expect<!hides_runs_before,
+                mistake::runs_before_must_be_a_public_type_so_write_using_runs_before<T>>() &&
+         expect<!has_On, mistake::method_On_is_never_called_so_write_on<T>>();
+}
+
+/// One that hears the event anyway, or says by `handles` which it is for, may have methods of any name.
+#define ETUDE_CHECK_METHOD(name, Event)                                                           \
+  if constexpr (ETUDE_HAS(name))                                                                  \
+    if constexpr (!Handles<T, Event>)                                                             \
+      expect<false, mistake::method_is_never_called_so_write_on_for_its_event_or_declare_handles< \
+                        T, method::name, void(const Event&)>>();
+
+/// Refuses a method that Hugging Face's Trainer or pytorch-accelerated would call.
+template <class T>
+consteval bool has_no_other_handlers() {
+  if constexpr (!declares_events<T>) {
+    using Probe = probed_for<T, other_handlers>;
+    ETUDE_OTHER_HANDLERS(ETUDE_CHECK_METHOD)
+  }
+  return true;
+}
+
+/// The same for the hooks of a trainer.
+template <class T>
+consteval bool has_no_other_hooks() {
+  if constexpr (!declares_events<T>) {
+    using Probe = probed_for<T, other_hooks>;
+    ETUDE_OTHER_HOOKS(ETUDE_CHECK_METHOD)
+  }
+  return true;
+}
+#undef ETUDE_CHECK_METHOD
+#undef ETUDE_HAS
+#undef ETUDE_OTHER_HANDLERS
+#undef ETUDE_OTHER_HOOKS
+
+/// Every check of what stands beside the handlers of a callback.
 template <class T>
 consteval bool check_names() {
   if constexpr (declares_events<T>) {
@@ -121,31 +172,8 @@ consteval bool check_names() {
     if constexpr (!check_order_list<T, typename T::runs_after>()) return false;
   if constexpr (declares_runs_before<T>)
     if constexpr (!check_order_list<T, typename T::runs_before>()) return false;
-  if constexpr (!has_no_other_name<T>) {
-    using Names = probed_names<T>;
-    constexpr bool final = std::is_final_v<T>;
-    return expect < final || requires { &Names::run_after; },
-           mistake::run_after_means_nothing_so_write_using_runs_after < T >> () && expect < final ||
-               requires { &Names::run_before; },
-           mistake::run_before_means_nothing_so_write_using_runs_before < T >> () && expect < final ||
-               declares_runs_after<T> || requires { &Names::runs_after; },
-           mistake::runs_after_must_be_a_public_type_so_write_using_runs_after < T >> () && expect < final ||
-               declares_runs_before<T> || requires { &Names::runs_before; },
-           mistake::runs_before_must_be_a_public_type_so_write_using_runs_before < T >> () &&
-                   expect < declares_events<T> ||
-               requires { &Names::On; } != final,
-           mistake::method_On_is_never_called_so_write_on < T >> ()
-#define ETUDE_EXPECT(name, Event)                                                        \
-  &&expect<declares_events<T> || requires { &Names::name; } != final,                    \
-           mistake::method_is_never_called_so_write_on_for_its_event_or_declare_handles< \
-               T, method::name, void(const Event&)>>()
-                                                                     ETUDE_OTHER_HANDLERS(ETUDE_EXPECT)
-#undef ETUDE_EXPECT
-        ;
-  }
-  return true;
+  return check_declarations<T>() && has_no_other_handlers<T>();
 }
-#undef ETUDE_OTHER_HANDLERS
 
 }  // namespace detail
 }  // namespace etude

@@ -12,7 +12,7 @@
 #include "etude/any_trainer.hpp"
 #include "etude/callback_checks.hpp"
 #include "etude/data/data_loader.hpp"
-#include "etude/event_methods.hpp"
+#include "etude/callback_names.hpp"
 #include "etude/loop/evaluate.hpp"
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/optimizer.hpp"
@@ -157,7 +157,7 @@ concept keeps_call_event = requires { take<void (Base::*)(TrainEnd&)>(&D::templa
 /// Every check of a trainer of one's own, `D`, that derives from `Base` and raises the events `Known`.
 template <class D, class Base, bool Closed, class... Known>
 consteval bool check_trainer(events<Known...>) {
-  if constexpr (check_overrides<D>() && has_no_trainer_hooks<D, Known...>()) {
+  if constexpr (check_overrides<D>() && has_no_other_handlers<D>() && has_no_other_hooks<D>()) {
     if constexpr (expect<keeps_save_model<D, Base>,
                          mistake::override_is_never_called_by_train<
                              D, mistake::method::save_model_so_override_save_checkpoint>>() &&

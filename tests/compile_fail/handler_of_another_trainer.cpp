@@ -1,20 +1,31 @@
-// EXPECT: method_is_never_called_so_write_on_for_its_event_or_declare_handles<Listener, etude::detail::method::on_train_epoch_end, void ?\(const etude::EpochEnd ?&\)>
+// EXPECT: method_is_never_called_so_write_on_for_its_event_or_declare_handles<Listener,
+// etude::detail::method::on_train_epoch_end, void ?\(const etude::EpochEnd ?&\)>
 #include "etude/callback_handler.hpp"
 
+namespace etude {
 struct StepEnd {
   int step;
 };
 struct EpochEnd {};
-using Raised = etude::events<StepEnd, EpochEnd>;
+}  // namespace etude
+using Raised = etude::events<etude::StepEnd, etude::EpochEnd>;
 
 struct Listener {
 #ifndef ETUDE_MISTAKE
-  using handles = etude::events<StepEnd>;
+  using handles = etude::events<etude::StepEnd>;
 #endif
-  void on(const StepEnd& e);
+  void on(const etude::StepEnd& e);
 
  private:
   void on_train_epoch_end();
 };
 
-static_assert(etude::CallbackChecks<Raised, false, Listener>::passed());
+// A method of such a name may help the handler of its event.
+struct Helped {
+  void on(const etude::EpochEnd&) { on_train_epoch_end(); }
+
+ private:
+  void on_train_epoch_end();
+};
+
+static_assert(etude::CallbackChecks<Raised, false, Helped, Listener>::passed());

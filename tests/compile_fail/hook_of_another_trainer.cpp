@@ -1,5 +1,6 @@
-// EXPECT: method_is_never_called_so_write_on_as<Mine, etude::mistake::method::train_epoch_end, void
-#include "etude/event_methods.hpp"
+// EXPECT: method_is_never_called_so_write_on_for_its_event_or_declare_handles<Mine,
+// etude::detail::method::train_epoch_end, void
+#include "etude/callback_names.hpp"
 
 namespace etude {
 struct EpochEnd {};
@@ -14,4 +15,4 @@ struct Mine {
  private:
   void train_epoch_end(int, int);
 };
-static_assert(etude::detail::has_no_trainer_hooks<Mine, etude::EpochEnd>());
+static_assert(etude::detail::has_no_other_hooks<Mine>());
