@@ -90,7 +90,7 @@ def members(body):
     public = re.split(r"^ (?:private|protected):", body, maxsplit=1, flags=re.M)[0]
     above, default = r"((?:^  ///.*\n)*)", r"(?:\s*=\s*([^;\n]+)|\{\})?"
     behind = r"[ ]*(///< .*(?:\n {20,}///<.*)*)?"
-    pattern = above + r"^  (?! |static|using|friend|explicit)(.+?)\s(\w+)" + default + ";" + behind
+    pattern = above + r"^  (?! |//|static|using|friend|explicit)(.+?)\s(\w+)" + default + ";" + behind
     for above, type_name, name, default, behind in re.findall(pattern, public, re.M):
         is_function = "(" in re.sub(r"<.*>", "", type_name)
         if not is_function and not type_name.startswith("detail::") and (words := plain(re.sub("///<?", "", above + behind))):
