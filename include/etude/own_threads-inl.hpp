@@ -71,14 +71,16 @@ inline OwnThreads& own_threads() {
 
 ETUDE_INLINE int fork_count() noexcept { return own_threads().forks.load(std::memory_order_relaxed); }
 
-ETUDE_INLINE OwnWork::OwnWork(Kind kind) : kind_(kind) {
+ETUDE_INLINE OwnWork::OwnWork(Kind kind, const std::atomic<bool>* is_given_up)
+    : kind_(kind), is_given_up_(is_given_up) {
   auto& own = own_threads();
   own.add(kind_, 1);
   if (kind_ == job) return;
   enter();
   if (!own.exiting) return;
   own.add(kind_, -1);
-  for (;;) ::pause();
+  stay_while_exiting();
+  own.add(kind_, 1);
 }
 
 ETUDE_INLINE OwnWork::~OwnWork() {
@@ -86,8 +88,13 @@ ETUDE_INLINE OwnWork::~OwnWork() {
   auto& own = own_threads();
   own.add(kind_, -1);
   if (kind_ == job) return;
-  while (own.exiting) ::pause();
+  stay_while_exiting();
   own_work_here().reset();
+}
+
+ETUDE_INLINE void OwnWork::stay_while_exiting() const noexcept {
+  while (own_threads().exiting && !(is_given_up_ && *is_given_up_))
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 ETUDE_INLINE void OwnWork::enter() noexcept { own_work_here() = kind_; }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -44,11 +45,14 @@ ThreadShared<T> make_thread_shared(Parts&&... parts) {
 /// done by then never comes back from its destructor here, and one that is begun later never from its
 /// constructor, so that its thread touches nothing that `exit` destroys. `exit` called in such work ends the
 /// process without destroying anything, since other threads go on, and says so on standard error.
+///
+/// A thread that is joined where an object of static storage is destroyed has `is_given_up`, which is set
+/// before: then the load comes back all the same.
 class OwnWork {
  public:
   enum Kind { job, load };
 
-  explicit OwnWork(Kind kind);
+  explicit OwnWork(Kind kind, const std::atomic<bool>* is_given_up = nullptr);
   OwnWork(const OwnWork&) = delete;
   OwnWork& operator=(const OwnWork&) = delete;
   ~OwnWork();
@@ -57,7 +61,10 @@ class OwnWork {
   void enter() noexcept;
 
  private:
+  void stay_while_exiting() const noexcept;
+
   Kind kind_;
+  const std::atomic<bool>* is_given_up_;
   ForkMark mark_;
 };
 

@@ -27,7 +27,7 @@ struct Server {
   bool up;
   std::string fault = "http://a: Connection refused", kind = "connection";
   std::optional<std::chrono::seconds> retry_after;
-  std::atomic<bool> hangs = false;
+  std::atomic<bool> hangs = false, is_asked = false;
   int attempts = 0, idle = 0;
   std::vector<int> got;
   std::vector<std::size_t> batches;
@@ -48,6 +48,7 @@ class ToServer : public Sender {
       : server_(server), cancelled_(cancelled), sent_(spool.memory().value("sent", 0)) {}
 
   std::size_t send(std::span<const Json> entries) override {
+    server_.is_asked = true;
     while (server_.hangs)
       if (cancelled_) throw Unreachable("given up");
     const std::lock_guard lock(server_.mutex);
@@ -98,6 +99,9 @@ void wait_for_attempts(Server& server, int count) {
 void put(Outbox& outbox, int first, int last) {
   for (int n = first; n <= last; ++n) outbox.put({{"n", n}});
 }
+
+/// Destroyed by `exit`, as what a program has in static storage from its beginning.
+std::unique_ptr<Outbox> held_to_the_end;
 
 std::vector<int> range(int first, int last) {
   std::vector<int> numbers;
@@ -453,4 +457,17 @@ TEST_CASE("a child made by fork() neither waits nor sends, and leaves the spool 
   CHECK(toy::names_in(std::string(folder)).size() == 1);
   outbox.reset();
   CHECK(toy::names_in(std::string(folder)).empty());
+}
+
+TEST_CASE("exit() comes to its end where it destroys an outbox whose server hangs") {
+  toy::Folder folder;
+  CHECK(toy::end_of_child([&]() -> int {
+          auto& server = *new Server;
+          server.hangs = true;
+          held_to_the_end = outbox_to(server, options_in(folder));
+          put(*held_to_the_end, 20, 29);
+          while (!server.is_asked) std::this_thread::sleep_for(1ms);
+          // The request lasts longer than exit() waits for it.
+          std::exit(3);
+        }) == "exit 3");
 }

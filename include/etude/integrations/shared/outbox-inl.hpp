@@ -131,8 +131,8 @@ ETUDE_INLINE void Outbox::run() {
     auto* line = next_line();
     if (line == nullptr) {
       if (own_.sender) {
-        const OwnWork asking(OwnWork::load);
-        own_.sender->idle();
+        const OwnWork asking(OwnWork::load, &cancelled_);
+        if (!cancelled_) own_.sender->idle();
       }
       std::unique_lock lock(mutex_);
       if (!own_.spool->empty()) continue;
@@ -150,7 +150,8 @@ ETUDE_INLINE void Outbox::run() {
     auto wait = next_pause;
     std::chrono::milliseconds at_least{0};
     try {
-      const OwnWork sending(OwnWork::load);
+      const OwnWork sending(OwnWork::load, &cancelled_);
+      if (cancelled_) break;
       if (!line->sender) line->sender = make_sender_(*line->spool, cancelled_);
       send_some(*line);
       next_pause = options_.first_pause;
@@ -195,8 +196,8 @@ ETUDE_INLINE void Outbox::pause(bool is_own, std::int64_t hurries, std::chrono::
     if (is_own || !own_.sender) continue;
     lock.unlock();
     {
-      const OwnWork asking(OwnWork::load);
-      own_.sender->idle();
+      const OwnWork asking(OwnWork::load, &cancelled_);
+      if (!cancelled_) own_.sender->idle();
     }
     lock.lock();
   }
