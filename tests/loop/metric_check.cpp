@@ -103,6 +103,27 @@ TEST_CASE("the dry run of a metric that is there leaves no trace") {
   CHECK(outcomes[0] == outcomes[1]);
 }
 
+/// A model whose buffer becomes as large as the batches that it evaluates.
+struct GrowingImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) {
+    if (!is_training()) scratch.set_data(torch::ones({x.size(0)}));
+    sizes.push_back(scratch.size(0));
+    return line(x);
+  }
+  std::vector<std::int64_t> sizes;
+  torch::Tensor scratch = register_buffer("scratch", torch::zeros({7}));
+  toy::Line line{register_module("line", toy::Line())};
+};
+TORCH_MODULE(Growing);
+
+TEST_CASE("a buffer that takes another shape in the dry run has its own again afterwards") {
+  auto options = wanting("score");
+  Growing model;
+  options.model = model;
+  etude::Trainer<>(options).train();
+  CHECK((model->sizes == std::vector<std::int64_t>{1, 7, 7, 7, 7, 1, 1, 1}));
+}
+
 /// Adds a metric of its own.
 struct Adds {
   void on(etude::Evaluate& e) { e.metrics["eval_mine"] = 1; }

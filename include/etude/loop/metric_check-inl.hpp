@@ -26,7 +26,11 @@ ETUDE_INLINE DryRun::~DryRun() {
   core_.pending_logs = std::move(pending_logs_);
   load_random_state(random_, core_.options.generators);
   const torch::NoGradGuard no_grad;
-  for (auto& [buffer, copy] : buffers_) buffer.copy_(copy);
+  for (auto& [buffer, copy] : buffers_)
+    if (buffer.sizes() == copy.sizes() && buffer.scalar_type() == copy.scalar_type())
+      buffer.copy_(copy);
+    else
+      buffer.set_data(copy);
 }
 
 ETUDE_INLINE bool is_metric_unsure(const TrainerCore& core) {
