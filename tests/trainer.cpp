@@ -354,8 +354,10 @@ TEST_CASE("a method of one's own that makes nothing is named") {
 struct OwnStep : etude::TrainerBase<OwnStep> {
   using TrainerBase::TrainerBase;
   bool calls_backward = false;
+  double share_after_first = 1;
   torch::Tensor training_step(etude::Batch& batch) {
     auto loss = TrainerBase::compute_loss(batch).loss;
+    if (state().global_step > 0) loss = loss * share_after_first;
     if (calls_backward) loss.backward();
     return loss;
   }
@@ -368,6 +370,13 @@ TEST_CASE("a training step of one's own that leaves out backward is refused, and
   with.calls_backward = true;
   CHECK(with.train().global_step == 2);
   CHECK(with.model().as<toy::LineImpl>().bias.item<double>() != 0);
+}
+
+TEST_CASE("gradients of zero are none that are missing") {
+  OwnStep zero(toy::options(toy::arguments()));
+  zero.calls_backward = true;
+  zero.share_after_first = 0;
+  CHECK(zero.train().global_step == 2);
 }
 
 TEST_CASE("compute_loss as an option has the whole way from a batch to a loss") {

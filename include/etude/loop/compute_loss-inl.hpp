@@ -161,16 +161,19 @@ ETUDE_INLINE void check_training_loss(const torch::Tensor& loss) {
     throw DataError("the loss depends on no parameter that is trained: all are frozen, or it was detached");
 }
 
-ETUDE_INLINE torch::Tensor checked_step_loss(const Model& model, torch::Tensor loss) {
-  if (loss.defined() && !loss.requires_grad()) return loss;
+ETUDE_INLINE torch::Tensor checked_step_loss(TrainerCore& core, torch::Tensor loss) {
   if (!loss.defined()) throw DataError("training_step gave no loss");
+  if (!loss.requires_grad()) return loss;
+  // Looked at once only: it waits for the device, and later gradients may all be zero.
+  if (core.checked_backward) return loss.detach();
   const auto has_gradient = [](const torch::Tensor& parameter) {
     return parameter.grad().defined() && parameter.grad().count_nonzero().item<std::int64_t>() > 0;
   };
-  if (!std::ranges::any_of(model.parameters(), has_gradient))
+  if (!std::ranges::any_of(core.model.parameters(), has_gradient))
     throw DataError(
         "training_step gave a loss that nobody has called backward on: it must do so itself, as "
         "TrainerBase::training_step does");
+  core.checked_backward = true;
   return loss.detach();
 }
 

@@ -36,9 +36,9 @@ const torch::Tensor& checked_loss(const torch::Tensor& loss);
 /// Throws `DataError` unless `loss` is something to call `backward` on.
 void check_training_loss(const torch::Tensor& loss);
 
-/// What a training step gives, detached. Throws `DataError` if it is none, or nobody has called `backward` on
-/// it.
-torch::Tensor checked_step_loss(const Model& model, torch::Tensor loss);
+/// What a training step gives, detached. Throws `DataError` if it is none, or if the first one that isn't
+/// detached has left no gradient, since nobody has called `backward` on it.
+torch::Tensor checked_step_loss(TrainerCore& core, torch::Tensor loss);
 
 }  // namespace etude
 

@@ -94,6 +94,7 @@ struct TrainerCore {
   std::int64_t group_tokens = 0;  ///< input tokens that count as seen
   double group_flos = 0;
   bool warned_of_padding = false;
+  bool checked_backward = false;           ///< see `checked_step_loss`
   std::optional<double> dense_parameters;  ///< elements of all parameters but those of embeddings
 
   // Since the last log.

@@ -176,7 +176,7 @@ class Update {
   void run_part(Batch& batch) {
     batch = trainer_.raise(ForwardBegin{core_.context(), std::move(batch)}).batch;
     core_.losses.push_back(with_place(
-        [&] { return checked_step_loss(core_.model, trainer_.derived().training_step(batch)); },
+        [&] { return checked_step_loss(core_, trainer_.derived().training_step(batch)); },
         [&] { return place_of(core_.model, fmt::format("step {}", core_.state.global_step + 1), batch); }));
   }
 
@@ -193,7 +193,7 @@ class Update {
       core_.optimizer->zero_grad();
       std::vector<torch::Tensor> losses;
       for (auto& batch : group_)
-        losses.push_back(checked_step_loss(core_.model, trainer_.derived().training_step(batch)));
+        losses.push_back(checked_step_loss(core_, trainer_.derived().training_step(batch)));
       return sum(losses);
     };
   }
