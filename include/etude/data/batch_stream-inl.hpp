@@ -143,7 +143,7 @@ struct Epoch {
     seed_data_generator(mix(epoch_seed, static_cast<std::uint64_t>(request.first)));
     std::optional<Batch> batch;
     if (dataset.is_indexed()) {
-      const auto examples_seed = mix(mix(options.seed, 3), static_cast<std::uint64_t>(epoch));
+      const auto examples_seed = mix(mix(options.seed, 4), static_cast<std::uint64_t>(epoch));
       batch = dataset.fetch(request.indices, options.collator, examples_seed);
     } else {
       do {
