@@ -57,7 +57,8 @@ class FaultList {
     require(value.is_valid(), field, value, value.valid_values());
   }
   static bool is_step_count(double value) {
-    return value == std::floor(value) && std::abs(value) < 9007199254740992.0;  // 2^53, below which a double has each
+    return value == std::floor(value) &&
+           std::abs(value) < 9007199254740992.0;  // 2^53, below which a double has each
   }
 
   std::vector<std::string> lines() && { return std::move(lines_); }

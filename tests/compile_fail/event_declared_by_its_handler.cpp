@@ -1,4 +1,4 @@
-// EXPECT: handler_takes_another_type_of_this_name_so_declare_it_as<Listener, void ?\(const trainer::StepEnd ?&\)>
+// EXPECT: handler_takes_another_type_of_this_name_so_declare_it_as<Listener, .*\(const trainer::StepEnd ?&\)>
 #include "etude/callback_handler.hpp"
 
 namespace trainer {

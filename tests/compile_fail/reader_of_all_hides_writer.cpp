@@ -1,4 +1,4 @@
-// EXPECT: writer_is_hidden_by_a_reader_of_its_event_so_move_it_to_another_callback<Listener, void ?\(StepEnd ?&\)>
+// EXPECT: writer_is_hidden_by_a_reader_of_its_event.*<Listener, void ?\(StepEnd ?&\)>
 #include "etude/callback_handler.hpp"
 
 struct StepEnd {
