@@ -375,6 +375,24 @@ TEST_CASE("a compute_loss is told of no number of items where there are no label
   CHECK(was_told == std::vector<bool>(5, false));
 }
 
+TEST_CASE("an evaluation in the midst of an update leaves it the number of its items") {
+  struct Evaluates {
+    void on(const etude::ForwardBegin& e) { e.trainer.evaluate(); }
+  };
+  auto options = evaluation(1, 1);
+  options.train_dataset = toy::dataset(6);
+  options.args.per_device_train_batch_size = 3;
+  options.args.gradient_accumulation_steps = 2;
+  options.loss = {};
+  std::vector<double> numbers;
+  options.compute_loss = [&](etude::Model& model, const etude::Batch& batch, std::optional<double> number) {
+    if (model.is_training()) numbers.push_back(number.value());
+    return energy(model, batch, number);
+  };
+  etude::Trainer<Evaluates>(options).train();
+  CHECK(numbers == std::vector<double>{6, 6});
+}
+
 template <bool is_named>
 struct EnergyModel : torch::nn::Module {
   etude::Tensors forward(const etude::Tensors& inputs) {
