@@ -66,8 +66,8 @@ class EvaluationTally {
 };
 
 /// Keeps what an evaluation would disturb of a training, and puts it back: the loader in use, the logs that
-/// are pending, the items of the update, the generators, and the mode of every submodule. No gradients are taken
-/// meanwhile.
+/// are pending, the items of the update, the generators, and the mode of every submodule. No gradients are
+/// taken meanwhile.
 class EvaluationScope {
  public:
   EvaluationScope(TrainerCore& core, const DataLoader& loader, bool predicting);
