@@ -11,8 +11,8 @@
 
 #include "etude/any_trainer.hpp"
 #include "etude/callback_checks.hpp"
-#include "etude/data/data_loader.hpp"
 #include "etude/callback_names.hpp"
+#include "etude/data/data_loader.hpp"
 #include "etude/loop/evaluate.hpp"
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/optimizer.hpp"
