@@ -468,6 +468,36 @@ TEST_CASE("a half-done accumulation that is stopped before it goes on is begun a
   CHECK(weight_of(rest) == weight_of(whole));
 }
 
+TEST_CASE("a half-done accumulation behind the last epoch that is left doesn't spoil the next checkpoint") {
+  struct Signal {
+    void on(const etude::SubstepEnd& e) {
+      if (e.state.global_step == 6) ::raise(SIGTERM);
+    }
+  };
+  struct Saving {
+    void on(const etude::TrainBegin& e) { e.control.should_save = true; }
+  };
+  const OwnHandler handler;
+  const toy::Folder folder, other;
+  auto args = saving(folder);
+  args.gradient_accumulation_steps = 3;
+  args.save_steps = 100;
+  args.num_train_epochs = 3;
+  {
+    etude::Trainer<Signal> trainer(with(args, 12));
+    CHECK_THROWS_AS(trainer.train(), etude::Interrupted);
+  }
+  auto fewer = args;
+  fewer.num_train_epochs = 1;
+  CHECK(etude::Trainer<Saving>(with(fewer, 12)).train({.resume_from_checkpoint = true}).global_step == 6);
+  etude::Trainer<> rest(with(args, 12));
+  CHECK(rest.train({.resume_from_checkpoint = true}).global_step == 12);
+  args.output_dir = other;
+  etude::Trainer<> whole(with(args, 12));
+  whole.train();
+  CHECK(weight_of(rest) == weight_of(whole));
+}
+
 /// Sums up what it has seen, which goes into its output.
 struct CountingImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) {
@@ -702,6 +732,32 @@ TEST_CASE("a resume says that the training examples are others, by their number 
   const auto same = saving_and_warning(third);
   killed_quietly(with(same, 4), 3);
   CHECK(warnings_of(with(same, 4)) == "");
+}
+
+TEST_CASE("a resume with a train_dataset of another size makes the epochs, or the steps, that are left") {
+  struct Case {
+    std::int64_t examples, max_steps, steps;
+  };
+  // 4 of 10 examples of the second of 3 epochs are done at step 14.
+  for (const Case& resumed : {Case{20, -1, 14 + 16 + 20}, Case{5, -1, 14 + 1 + 5}, Case{3, -1, 14 + 3},
+                              Case{40, 30, 30}, Case{2, 30, 30}}) {
+    const auto examples = resumed.examples, max_steps = resumed.max_steps, steps = resumed.steps;
+    CAPTURE(examples);
+    CAPTURE(max_steps);
+    const toy::Folder folder;
+    auto args = saving(folder);
+    args.num_train_epochs = 3;
+    args.max_steps = max_steps;
+    train_until(with(args, 10), 15);
+    // Killed once more, for the number of steps to be that of the new size.
+    train_until(with(args, examples), 16, {.resume_from_checkpoint = true});
+    etude::Trainer<> trainer(with(args, examples));
+    const auto result = trainer.train({.resume_from_checkpoint = true});
+    CHECK(result.global_step == steps);
+    CHECK(result.stop_reason == "");
+    CHECK(trainer.state().max_steps == steps);
+    if (max_steps < 0) CHECK(trainer.state().epoch == doctest::Approx(3));
+  }
 }
 
 TEST_CASE("a checkpoint without the facts of its examples is resumed without a word of them") {

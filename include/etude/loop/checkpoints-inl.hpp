@@ -108,7 +108,10 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
   core_.load_progress(*point_->progress);
   core_.train_dataloader->shuffle_by(point_->progress->shuffle_order);
   auto& position = core_.progress.position;
-  if (point_->progress->train_batch_size != core_.args.per_device_train_batch_size ||
+  const auto& examples_then = point_->progress->train_dataset;
+  const bool has_other_size = examples_then && examples_then->size && core_.progress.train_dataset->size &&
+                              *examples_then->size != *core_.progress.train_dataset->size;
+  if (has_other_size || point_->progress->train_batch_size != core_.args.per_device_train_batch_size ||
       point_->progress->gradient_accumulation_steps != core_.accumulation_in(position.epoch)) {
     position.micro_batches = 0;
     position.padded_examples = position.examples;
@@ -129,6 +132,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
         fmt::format("{}: extra_steps is {}: with them max_steps is {}, and must be at most 1e15",
                     path().string(), core_.progress.extra_steps, plan.max_steps));
   position.padded_examples = std::min(position.padded_examples, detail::largest_dataset);
+  if (position.epoch >= plan.num_train_epochs) position.micro_batches = 0;  // nothing goes on with them
   if (core_.args.ignore_data_skip) position.examples = position.padded_examples = position.micro_batches = 0;
   auto& control = core_.control;
   if (control.should_training_stop &&
