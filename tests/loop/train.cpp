@@ -557,6 +557,36 @@ TEST_CASE("the user's own optimizer and schedule are used as they are") {
   CHECK(logged(trainer.state(), 1, "learning_rate") == 0);
 }
 
+TEST_CASE("a learning rate that can't be ends the training before the weights are touched") {
+  const auto fault = [](std::int64_t step, double rate, auto set_rate) {
+    toy::Line model;
+    auto options = toy::options(toy::arguments(), 6);
+    options.model = model;
+    etude::Trainer trainer(options, etude::on<etude::StepEnd>().call([=](const etude::StepEnd& e) {
+      if (e.state.global_step + 1 == step) set_rate(e.optimizer->param_groups()[0].lr);
+    }));
+    CHECK_THROWS_WITH_AS(
+        trainer.train(),
+        fmt::format("the learning rate of parameter group 0 is {} for step {}: must be at least 0 and "
+                    "finite; the lr_scheduler gives it, or a callback has set it",
+                    rate, step)
+            .c_str(),
+        etude::ArgumentError);
+    CHECK(trainer.state().global_step == step - 1);
+    CHECK(torch::isfinite(model->weight).item<bool>());
+  };
+  fault(3, -0.5, [](double& rate) { rate = -0.5; });
+  fault(4, INFINITY, [](double& rate) { rate = INFINITY; });
+  fault(2, std::numeric_limits<double>::quiet_NaN(),
+        [](double& rate) { rate = std::numeric_limits<double>::quiet_NaN(); });
+
+  auto options = toy::options(toy::arguments(), 6);
+  options.lr_scheduler = [](std::int64_t step) { return 1.0 / static_cast<double>(step); };
+  etude::Trainer trainer(options);
+  CHECK_THROWS_AS(trainer.train(), etude::ArgumentError);
+  CHECK(trainer.state().global_step == 0);
+}
+
 TEST_CASE("reduce_lr_on_plateau follows the evaluations") {
   auto args = toy::arguments();
   args.num_train_epochs = 4;

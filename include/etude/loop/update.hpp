@@ -7,9 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <utility>
 #include <vector>
 
+#include "etude/error.hpp"
 #include "etude/interrupt.hpp"
 #include "etude/libtorch/error.hpp"
 #include "etude/loop/compute_loss.hpp"
@@ -94,6 +96,7 @@ class Update {
     trainer_.raise(GradientsClipped{core_.context(), core_.grad_norm});
     trainer_.raise(PreOptimizerStep{core_.context()});
     core_.learning_rate = core_.lr_scheduler->get_last_lr();
+    check_learning_rates();
     core_.updating = true;
     optimizer.step(optimizer.needs_closure() ? reevaluation() : nullptr);
     stop_later(core_.control, [&] { trainer_.raise(OptimizerStep{core_.context()}); });
@@ -133,6 +136,17 @@ class Update {
   static constexpr bool gradients_are_seen =
       Trainer::template is_heard<GradientsClipped>() || Trainer::template is_heard<PreOptimizerStep>() ||
       Trainer::template is_heard<OptimizerStep>() || Trainer::template is_heard<SchedulerStep>();
+
+  /// One that can't be would spoil all weights, and a checkpoint that has it can't be resumed.
+  void check_learning_rates() const {
+    const auto& groups = core_.optimizer->param_groups();
+    for (std::size_t i = 0; i < groups.size(); ++i)
+      if (!(groups[i].lr >= 0 && groups[i].lr <= std::numeric_limits<double>::max()))
+        throw ArgumentError(
+            fmt::format("the learning rate of parameter group {} is {} for step {}: must be at least 0 and "
+                        "finite; the lr_scheduler gives it, or a callback has set it",
+                        i, groups[i].lr, core_.state.global_step + 1));
+  }
 
   void count_items() {
     core_.group_tokens = 0;
