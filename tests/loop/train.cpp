@@ -578,7 +578,7 @@ TEST_CASE("a learning rate that can't be ends the training before the weights ar
   fault(3, -0.5, [](double& rate) { rate = -0.5; });
   fault(4, INFINITY, [](double& rate) { rate = INFINITY; });
   fault(2, std::numeric_limits<double>::quiet_NaN(),
-        [](double& rate) { rate = std::numeric_limits<double>::quiet_NaN(); });
+        [](double& rate) { rate = -std::numeric_limits<double>::quiet_NaN(); });
 
   auto options = toy::options(toy::arguments(), 6);
   options.lr_scheduler = [](std::int64_t step) { return 1.0 / static_cast<double>(step); };

@@ -16,6 +16,7 @@
 #include "etude/libtorch/error.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/metrics/metrics.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/stop_training.hpp"
 
@@ -140,12 +141,14 @@ class Update {
   /// One that can't be would spoil all weights, and a checkpoint that has it can't be resumed.
   void check_learning_rates() const {
     const auto& groups = core_.optimizer->param_groups();
-    for (std::size_t i = 0; i < groups.size(); ++i)
-      if (!(groups[i].lr >= 0 && groups[i].lr <= std::numeric_limits<double>::max()))
-        throw ArgumentError(
-            fmt::format("the learning rate of parameter group {} is {} for step {}: must be at least 0 and "
-                        "finite; the lr_scheduler gives it, or a callback has set it",
-                        i, groups[i].lr, core_.state.global_step + 1));
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      const double rate = groups[i].lr;
+      if (rate >= 0 && rate <= std::numeric_limits<double>::max()) continue;
+      throw ArgumentError(
+          fmt::format("the learning rate of parameter group {} is {} for step {}: must be at least 0 and "
+                      "finite; the lr_scheduler gives it, or a callback has set it",
+                      i, detail::without_sign_of_nan(rate), core_.state.global_step + 1));
+    }
   }
 
   void count_items() {
