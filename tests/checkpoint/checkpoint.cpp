@@ -144,6 +144,12 @@ TEST_CASE("what is no checkpoint is refused by name") {
       refusal({.resume_from_checkpoint = true}).starts_with("No valid checkpoint found in output directory"));
   CHECK(refusal({.resume_from_checkpoint = "/nonexistent"})
             .starts_with("Can't find a valid checkpoint at /nonexistent: "));
+  const toy::Folder other;
+  CHECK(etude::Trainer<>(saving(other, 2)).train().global_step == 4);
+  CHECK(refusal({.resume_from_checkpoint = other / ""}) ==
+        (other / "").string() +
+            " is no checkpoint, but has some: resume_from_checkpoint must be one of them, such as " +
+            (other / "checkpoint-4").string() + ", or, with this as output_dir, true");
   std::filesystem::create_directories(folder / "checkpoint-x");
   std::filesystem::create_directories(folder / "checkpoint-3");
   std::ofstream(folder / "checkpoint-3/trainer_state.json") << "{";

@@ -1,6 +1,7 @@
 #include "etude/checkpoint/store.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,8 +12,13 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
+
+#ifdef __linux__
+#include <sys/fsuid.h>
+#endif
 
 #include "common/folder.hpp"
 #include "etude/checkpoint/folder.hpp"
@@ -76,9 +82,33 @@ TEST_CASE("an output folder is locked by one store, until it is unlocked") {
   CHECK(second.lock());
   CHECK_FALSE(first.lock());
   toy::write_text(folder / "file", "");
-  CHECK_THROWS_WITH_AS((void)CheckpointStore(folder / "file").lock(), doctest::Contains("Not a directory"),
+  const auto file = (folder / "file").string();
+  CHECK_THROWS_WITH_AS((void)CheckpointStore(file).lock(),
+                       ("output_dir is " + file + ": " + file + " can't be created: Not a directory").c_str(),
                        etude::CheckpointError);
 }
+
+#ifdef __linux__
+TEST_CASE("an output folder that can't be written to is refused before anything is trained") {
+  const toy::Folder folder;
+  std::thread([&] {
+    const auto output = folder / "out";
+    fs::create_directory(output);
+    REQUIRE(::chmod(output.c_str(), 0555) == 0);
+    const bool is_root = ::geteuid() == 0;
+    if (is_root) {
+      REQUIRE(::chown(std::string(folder).c_str(), 65534, 65534) == 0);
+      ::setfsuid(65534);  // of this thread alone
+    }
+    CHECK_THROWS_WITH_AS(
+        (void)CheckpointStore(output).lock(),
+        ("output_dir is " + output.string() + ": must be a folder that can be written to: Permission denied")
+            .c_str(),
+        etude::CheckpointError);
+    if (is_root) ::setfsuid(0);
+  }).join();
+}
+#endif
 
 TEST_CASE("the lock of a process that ended is free, and its file goes with the next") {
   const toy::Folder folder;

@@ -163,7 +163,7 @@ TEST_CASE("a dataset of more than 2^62 examples is refused, and counts below are
   for (const auto size : {(std::uint64_t{1} << 62) + 1, ~std::uint64_t{0}, std::uint64_t{1} << 63})
     CHECK(message<etude::DataError>([&] {
             DataLoader(Endless{size}, {.name = "train_dataset"});
-          }).find("must be at most 2^62 (4611686018427387904)") != std::string::npos);
+          }).find("must be at least 0 and at most 2^62 (4611686018427387904)") != std::string::npos);
   const auto most = std::int64_t{1} << 62, largest = std::numeric_limits<std::int64_t>::max();
   const Endless dataset{static_cast<std::uint64_t>(most)};
   DataLoader whole(dataset, {.batch_size = largest, .max_batches = largest});

@@ -286,7 +286,11 @@ TEST_CASE("examples that don't stack are named by index, tensor and shape") {
     return std::map<std::string, torch::Tensor>{
         {"ids", torch::zeros({2}, i == 3 ? torch::kLong : torch::kFloat)}};
   }};
-  CHECK(contains(message<etude::DataError>([&] { named.fetch(Indices{1, 3}); }), "input 'ids'"));
+  CHECK(message<etude::DataError>([&] {
+          named.fetch(Indices{1, 3});
+        }) ==
+        "input 'ids' must be the same for all examples of a batch: float32 [2] in example 1, int64 [2] in "
+        "example 3; convert them to one type");
   const Dataset counts = Getting{[](std::int64_t i) {
     return std::pair(std::vector<torch::Tensor>(static_cast<std::size_t>(i), torch::zeros({1})), 0);
   }};

@@ -1,6 +1,7 @@
 #include "etude/loop/evaluate.hpp"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/printed.hpp"
 #include "common/toy.hpp"
 
 namespace {
@@ -357,6 +359,30 @@ TEST_CASE("data without labels has no loss where compute_loss asks for labels") 
     return etude::LossOutput{batch.inputs.at("misspelt"), {}};
   };
   CHECK_THROWS_AS(etude::Trainer(options).evaluate({.eval_dataset = x}), etude::DataError);
+}
+
+TEST_CASE("an evaluation without labels says once that compute_metrics is not called, a prediction doesn't") {
+  const auto points = toy::points(10);
+  const auto &x = points.first, &y = points.second;
+  auto options = evaluation(1, 4);
+  options.args.log_level = etude::LogLevel::warning;
+  options.compute_metrics = [](const etude::EvalPrediction&) { return etude::Metrics{{"seen", 1}}; };
+  etude::Trainer<etude::NoDefaultCallbacks> trainer(options);
+  CHECK(toy::printed(
+            [&] {
+              (void)trainer.predict(x);
+              (void)trainer.evaluate({.eval_dataset = etude::Dataset(x, y)});
+            },
+            STDERR_FILENO)
+            .empty());
+  const auto said = toy::printed(
+      [&] {
+        for (int i = 0; i < 2; ++i) CHECK_FALSE(trainer.evaluate({.eval_dataset = x}).contains("eval_seen"));
+      },
+      STDERR_FILENO);
+  CHECK(said ==
+        "etude: warning: the dataset of the evaluation 'eval' has no labels: compute_metrics is not called, "
+        "and its metrics are missing\n");
 }
 
 TEST_CASE("a compute_loss is told of no number of items where there are no labels") {

@@ -112,6 +112,21 @@ TEST_CASE("an optimizer that was made before a layer was replaced is told of") {
   CHECK(contains(said, "optimizer doesn't hold 1 of the model's parameter tensors, and holds 1 that aren't"));
 }
 
+TEST_CASE("datasets to evaluate on have names that tell them apart") {
+  auto options = toy::options(toy::arguments());
+  const auto [x, y] = toy::points(4);
+  const etude::Dataset data{x, y};
+  options.eval_dataset = {{"news", data}, {"books", data}, {"news", data}};
+  CHECK(toy::fault_of<etude::ArgumentError>([&] { etude::Trainer<> trainer(options); }) ==
+        "eval_dataset has the name 'news' twice: must be a name for each dataset");
+  options.eval_dataset = {{"", data}, {"books", data}};
+  CHECK(toy::fault_of<etude::ArgumentError>([&] { etude::Trainer<> trainer(options); }) ==
+        "eval_dataset has an empty name: must be one that its metrics can be told by");
+  options.eval_dataset = {{"news", data}, {"books", data}};
+  CHECK(toy::fault_of<etude::ArgumentError>([&] { etude::Trainer<> trainer(options); }) ==
+        "nothing was thrown");
+}
+
 TEST_CASE("resume_from_checkpoint is refused as a null pointer") {
   const char* unset = nullptr;
   CHECK_THROWS_WITH_AS(static_cast<void>(etude::TrainOptions{.resume_from_checkpoint = unset}),

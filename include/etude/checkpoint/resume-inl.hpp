@@ -132,7 +132,15 @@ ETUDE_INLINE std::optional<ResumePoint> find_resume_point(const TrainOptions::Re
                                                           const TrainingArguments& args) {
   if (!resume.path.empty()) {
     std::error_code error;
-    if (!std::filesystem::exists(resume.path / "trainer_state.json", error))
+    const auto has = [&](const char* name) { return std::filesystem::exists(resume.path / name, error); };
+    if (const auto inside = checkpoint_folders(resume.path);
+        !inside.empty() && !has(model_file) && !has(model_index_file))
+      throw CheckpointError(
+          fmt::format("{} is no checkpoint, but has some: resume_from_checkpoint must be one of them, such "
+                      "as {}, or, with "
+                      "this as output_dir, true",
+                      resume.path.string(), inside.back().string()));
+    if (!has("trainer_state.json"))
       throw CheckpointError(
           fmt::format("Can't find a valid checkpoint at {}: resume_from_checkpoint must be the folder of a "
                       "checkpoint, with a trainer_state.json",

@@ -1,11 +1,15 @@
 #pragma once
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <iterator>
@@ -86,7 +90,15 @@ ETUDE_INLINE bool CheckpointStore::has(std::int64_t step) const {
 
 ETUDE_INLINE bool CheckpointStore::lock() {
   if (lock_) return true;
-  files_->create_directories(output_dir_);
+  try {
+    files_->create_directories(output_dir_);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(fmt::format("output_dir is {}: {}", output_dir_.string(), error.what()));
+  }
+  if (::faccessat(AT_FDCWD, output_dir_.c_str(), W_OK | X_OK, AT_EACCESS) != 0 &&
+      (errno == EACCES || errno == EROFS))
+    throw CheckpointError(fmt::format("output_dir is {}: must be a folder that can be written to: {}",
+                                      output_dir_.string(), std::strerror(errno)));
   lock_ = std::make_unique<detail::LockFile>(output_dir_ / ".etude.lock");
   if (lock_->state() != detail::LockState::taken) return true;
   lock_.reset();

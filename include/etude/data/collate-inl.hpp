@@ -36,7 +36,9 @@ inline Tensors stack(std::string_view kind, const std::vector<Example>& examples
       if (other[t].sizes() == first[t].sizes() && other[t].scalar_type() == first[t].scalar_type()) continue;
       const auto name = first.names().empty() ? std::to_string(t) : fmt::format("'{}'", first.names()[t]);
       const auto error = differs(fmt::format("{} {}", kind, name), describe(first[t]), describe(other[t]), i);
-      throw DataError(fmt::format("{}; a data_collator can pad them", error.what()));
+      throw DataError(fmt::format("{}; {}", error.what(),
+                                  other[t].sizes() == first[t].sizes() ? "convert them to one type"
+                                                                       : "a data_collator can pad them"));
     }
   }
   std::size_t position = 0;

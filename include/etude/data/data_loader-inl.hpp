@@ -66,8 +66,8 @@ ETUDE_INLINE DataLoader::DataLoader(Dataset dataset, DataLoaderOptions options)
   sampler_examples_ = count_sampler_examples();
   for (const auto count : {dataset_.size(), sampler_examples_})
     if (count && (*count < 0 || *count > detail::largest_dataset))
-      throw DataError(fmt::format("{}: its size is {}: must be at most 2^62 ({})", name, *count,
-                                  detail::largest_dataset));
+      throw DataError(fmt::format("{}: its size is {}: must be at least 0 and at most 2^62 ({})", name,
+                                  *count, detail::largest_dataset));
   if (size() == 0) {
     throw DataError(
         fmt::format("{}: it has {} examples, fewer than the batch_size of {}, and drop_last leaves them out",

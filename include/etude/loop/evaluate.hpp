@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,9 @@ struct EvaluationResult {
   EvalPrediction prediction;
   Metrics metrics;
 };
+
+/// Warns once of an evaluation, not a prediction, that has nothing for `compute_metrics` to compare with.
+void warn_of_missing_labels(TrainerCore& core, std::string_view prefix);
 
 /// Adds up the batches of an evaluation.
 class EvaluationTally {
@@ -224,6 +228,7 @@ class EvaluationLoop {
           with_place([&] { return trainer_.derived().prediction_step(batch, ignore_keys_); },
                      [&] { return place_of(core_.model, "an evaluation (" + prefix_ + ")", batch); });
       tally.add_loss(output, batch.size);
+      if (keep != Keep::loss && output.labels.empty()) warn_of_missing_labels(core_, prefix_);
       trainer_.raise(PredictionStep{core_.context(), batch, output.logits, output.loss});
       tally.add(batch, std::move(output), !next);
     }

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <vector>
 
@@ -82,9 +84,16 @@ ETUDE_INLINE void check_options(const TrainerOptions& options) {
   if (args.eval_strategy != IntervalStrategy::no && options.eval_dataset.empty())
     found.push_back(
         fmt::format("eval_strategy is {}: must be no without an eval_dataset", args.eval_strategy));
-  for (const auto& [name, dataset] : options.eval_dataset)
+  std::set<std::string_view> eval_names;
+  for (const auto& [name, dataset] : options.eval_dataset) {
     if (!is_utf8(name))
       found.push_back(fmt::format("eval_dataset has the name {}: must be UTF-8", quoted_utf8(name)));
+    else if (options.eval_dataset.named() && name.empty())
+      found.push_back("eval_dataset has an empty name: must be one that its metrics can be told by");
+    else if (!eval_names.insert(name).second)
+      found.push_back(
+          fmt::format("eval_dataset has the name '{}' twice: must be a name for each dataset", name));
+  }
   if (args.batch_eval_metrics && options.compute_metrics && !options.compute_metrics.takes_compute_result())
     found.push_back(
         "batch_eval_metrics is true: compute_metrics must take a second argument, bool compute_result");

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/error.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/running_mean.hpp"
 #include "etude/reflect/struct.hpp"
@@ -21,12 +22,19 @@ struct PendingLogState {
 /// mention.
 class PendingLogs {
  public:
+  /// Throws DataError for a tensor of more or less than one element, and keeps nothing of it.
   template <class Value>
   void add(std::string_view name, const Value& value) {
-    for (auto& [known, mean] : means_)
-      if (known == name) return mean.add(value);
-    detail::check_metric_name(name);
-    means_.emplace_back(std::string(name), RunningMean()).second.add(value);
+    try {
+      for (auto& [known, mean] : means_)
+        if (known == name) return mean.add(value);
+      detail::check_metric_name(name);
+      RunningMean mean;
+      mean.add(value);
+      means_.emplace_back(std::string(name), std::move(mean));
+    } catch (const DataError& error) {
+      throw DataError("'" + std::string(name) + "': " + error.what());
+    }
   }
 
   /// Adds what others have logged.

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "etude/counting.hpp"
+#include "etude/data/tensors.hpp"
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
 #include "etude/metrics/metrics.hpp"
@@ -25,7 +27,8 @@ ETUDE_INLINE void RunningMean::add(double value, double weight, std::int64_t pla
 }
 
 ETUDE_INLINE void RunningMean::add(const at::Tensor& value, double weight, std::int64_t place) {
-  if (!value.defined() || value.numel() != 1) throw DataError("a value to log must be one element");
+  if (!value.defined() || value.numel() != 1)
+    throw DataError(fmt::format("a value to log must be one element, not {}", describe(value)));
   if (value.is_cpu() && pending_.empty() && value.scalar_type() == at::kFloat) {
     take(*value.data_ptr<float>(), weight, place);  // Straight from memory: no operator runs.
     return;
