@@ -552,6 +552,9 @@ TEST_CASE("bad input is answered with what is allowed") {
           o.loss = {};
         }).find("depends on no parameter that is trained") != std::string::npos);
   CHECK(refusal<DataError>([](auto& o) {
+          o.loss = [](const torch::Tensor&, const torch::Tensor&) { return torch::Tensor(); };
+        }) == "the loss must be a single number, not an undefined tensor");
+  CHECK(refusal<DataError>([](auto& o) {
           o.train_dataset = torch::zeros({4, 1});
         }).find("the dataset has no labels") != std::string::npos);
   CHECK(refusal<MetricError>([](auto& o) {

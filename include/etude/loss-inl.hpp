@@ -80,8 +80,8 @@ ETUDE_INLINE void check_operands(std::string_view name, const Tensors& outputs, 
 
 ETUDE_INLINE torch::Tensor checked_loss(torch::Tensor loss) {
   if (loss.defined() && loss.numel() == 1) return loss.dim() == 0 ? loss : loss.reshape({});
-  throw DataError(
-      fmt::format("the loss must be a single number, not {}; give it reduction mean or sum", describe(loss)));
+  throw DataError(fmt::format("the loss must be a single number, not {}{}", describe(loss),
+                              loss.defined() ? "; give it reduction mean or sum" : ""));
 }
 
 ETUDE_INLINE void throw_not_one_operand(const Tensors& tensors, std::string_view what) {
