@@ -110,13 +110,22 @@ concept meant_for_with_more = requires(Callback& c, only<Event> e, anything a) {
                               requires(Callback& c, only<Event> e, anything a) { c.on(e, a, a, a); } ||
                               requires(Callback& c, only<Event> e, anything a) { c.on(a, a, a, e); };
 
+/// A template whose parameter is `E&`: it takes `const Event&` as well as `Event&`.
+template <class Callback, class Event>
+concept takes_any_constness =
+    requires {
+      static_cast<void (Callback::*)(const Event&)>(&Callback::template on<const Event>);
+      static_cast<void (Callback::*)(Event&)>(&Callback::template on<Event>);
+    };
+
 /// One `on(const Event&)` and one `on(Event&)`: only one of them could ever be called.
 template <class Callback, class Event>
-concept reads_and_writes = reads<Callback, Event> && !
-reads<Callback, unrelated>&& requires(Callback& c) {
-                               static_cast<void (Callback::*)(const Event&)>(&Callback::on);
-                               static_cast<void (Callback::*)(Event&)>(&Callback::on);
-                             };
+concept reads_and_writes = (reads<Callback, Event> && !reads<Callback, unrelated> &&
+                            !takes_any_constness<Callback, Event>) &&
+                           requires {
+                             static_cast<void (Callback::*)(const Event&)>(&Callback::on);
+                             static_cast<void (Callback::*)(Event&)>(&Callback::on);
+                           };
 
 struct no_handler {};
 template <class T>
@@ -147,7 +156,9 @@ consteval bool may_take() {
 template <class Callback>
 inline constexpr bool may_take_several =
     may_take<Callback, anything, anything>() || may_take<Callback, anything, anything, anything>() ||
-    may_take<Callback, anything, anything, anything, anything>();
+    may_take<Callback, anything, anything, anything, anything>() ||
+    may_take<Callback, anything, anything, anything, anything, anything>() ||
+    may_take<Callback, anything, anything, anything, anything, anything, anything>();
 
 /// An `on` for `Event` exists, whether or not it can be called with one.
 template <class Callback, class Event>

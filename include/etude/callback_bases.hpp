@@ -15,7 +15,7 @@ namespace mistake {
 template <class Callback, class Base, class Event>
 struct handler_of_the_base_is_hidden_so_write_using_Base_on;
 template <class Callback>
-struct callback_has_several_bases_so_write_using_bases_etude_callbacks;
+struct callback_has_several_bases_or_a_private_one_so_derive_publicly_and_write_using_bases;
 
 }  // namespace mistake
 
@@ -47,8 +47,9 @@ consteval auto callback_bases() {
       return callbacks<typename T::this_callback>{};
   } else {
     if constexpr (!std::is_final_v<T>)
-      expect<requires { typename with_this_callback<T>::this_callback; },
-             mistake::callback_has_several_bases_so_write_using_bases_etude_callbacks<T>>();
+      expect<
+          requires { typename with_this_callback<T>::this_callback; },
+          mistake::callback_has_several_bases_or_a_private_one_so_derive_publicly_and_write_using_bases<T>>();
     return callbacks<>{};
   }
 }

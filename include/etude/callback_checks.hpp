@@ -53,6 +53,8 @@ template <class Trainer>
 struct add_callback_needs_RuntimeCallbacks_in_the_list_of_this_trainer;
 template <class Event, class Trainer>
 struct event_is_not_named_in_the_Raises_of_this_trainer;
+template <class T>
+struct call_event_takes_the_event_itself_so_pass_a_struct;
 
 }  // namespace mistake
 
@@ -61,6 +63,12 @@ struct event_is_not_named_in_the_Raises_of_this_trainer;
 struct passive {};
 
 namespace detail {
+
+template <class T>
+concept points_to_another = requires(T& pointer) {
+                              *pointer;
+                              pointer.operator->();
+                            };
 
 template <class Callback, class Event>
 consteval bool check_handler() {
@@ -78,6 +86,14 @@ consteval bool check_handler() {
                     { c.on(e) } -> std::same_as<void>;
                   }, mistake::handler_must_return_void<Callback, Event>>();
   }
+}
+
+/// Whether `T` may be raised: a pointer to an event, or a smart one, would be heard by nobody.
+template <class T>
+consteval bool check_raised() {
+  if constexpr (expect<std::is_class_v<T>, mistake::call_event_takes_the_event_itself_so_pass_a_struct<T>>())
+    return expect<!points_to_another<T>, mistake::call_event_takes_the_event_itself_so_pass_a_struct<T>>();
+  return false;
 }
 
 /// The type at place `I`; only where there is a mistake to name.
@@ -220,12 +236,6 @@ consteval bool is_called_like_a_function() {
     return !requires { &with_call_probe<T>::operator(); };
 }
 
-template <class T>
-concept points_to_another = requires(T& pointer) {
-                              *pointer;
-                              pointer.operator->();
-                            };
-
 /// A trainer holds its callbacks by value.
 template <class T>
 consteval bool check_can_be_held() {
@@ -244,11 +254,11 @@ consteval bool check_is_callback() {
     return false;
   else if constexpr (!expect<!std::is_const_v<T>, mistake::callback_is_const_so_leave_out_the_const<T>>())
     return false;
-  else if constexpr (!expect < has_name_on<T>() || !points_to_another<T>,
-                     mistake::not_a_callback_so_pass_the_callback_itself_by_value < T >> ())
+  else if constexpr (!expect<(has_name_on<T>() || !points_to_another<T>),
+                             mistake::not_a_callback_so_pass_the_callback_itself_by_value<T>>())
     return false;
-  else if constexpr (!expect < has_name_on<T>() || !is_called_like_a_function<T>(),
-                     mistake::a_lambda_is_not_a_callback_so_write_etude_on_Event_call < T >> ())
+  else if constexpr (!expect<(has_name_on<T>() || !is_called_like_a_function<T>()),
+                             mistake::a_lambda_is_not_a_callback_so_write_etude_on_Event_call<T>>())
     return false;
   else
     return has_accessible_handlers<T>() && check_can_be_held<T>() && check_names<T>() && check_forms<T>();

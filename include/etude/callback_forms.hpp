@@ -32,6 +32,8 @@ template <class Callback, class Handler>
 struct handler_of_an_rvalue_is_never_called_so_declare_it_as;
 template <class Callback, class Reader, class Writer>
 struct handler_changes_only_a_copy_of_its_event_so_declare_it_as_one_of;
+template <class Callback>
+struct generic_handler_takes_copies_so_declare_it_as_on_const_auto;
 template <class Callback, class Handler>
 struct event_has_nothing_to_write_so_declare_the_handler_as;
 template <class Callback, class Writer>
@@ -44,10 +46,24 @@ template <class Callback, class Event>
 struct event_is_only_declared_here_so_include_its_definition;
 template <class Callback, class Parameter>
 struct handler_parameter_is_not_an_event;
+template <class Callback, class Event>
+struct event_is_listed_by_its_plain_type_so_leave_out_const_and_reference;
 
 }  // namespace mistake
 
 namespace detail {
+
+consteval bool is_of_a_library(std::string_view name) {
+  for (const std::string_view place : {"std::", "torch::", "at::", "c10::", "etude::"})
+    if (name.starts_with(place)) return true;
+  return false;
+}
+
+/// Whether a class of this name and bases may be an event: one of Etude's, or one of the program.
+template <class Event>
+consteval bool may_be_an_event() {
+  return std::is_base_of_v<Context, Event> || !is_of_a_library(type_name<Event>());
+}
 
 /// Whether a writer of `Event` would have nothing to write; events.hpp says so of Etude's own.
 template <class Event>
@@ -62,10 +78,11 @@ concept nothing_to_write = complete<Event> && has_constant_payload<Event>;
 /// What is written to a copy of `Event` is lost. An event of one's own that can't be assigned refers to what
 /// is elsewhere.
 template <class Event>
-concept loses_changes_as_a_copy = complete<Event> && !
-std::is_empty_v<Event> && !has_constant_payload<Event> &&
-    (std::is_base_of_v<Context, Event> || std::is_copy_assignable_v<Event> ||
-     std::is_move_assignable_v<Event>);
+concept loses_changes_as_a_copy = complete<Event> &&
+                                  (!std::is_empty_v<Event> && !has_constant_payload<Event> &&
+                                   may_be_an_event<Event>() &&
+                                   (std::is_base_of_v<Context, Event> || std::is_copy_assignable_v<Event> ||
+                                    std::is_move_assignable_v<Event>));
 
 template <class Callback, class Parameter>
 concept has_mutable_form = requires { static_cast<void (Callback::*)(Parameter)>(&Callback::on); } ||
@@ -204,6 +221,8 @@ consteval bool check_arity() {
       visit_parameters<Callback, Visitor, anything>();
       visit_parameters<Callback, Visitor, anything, anything>();
       visit_parameters<Callback, Visitor, anything, anything, anything>();
+      visit_parameters<Callback, Visitor, anything, anything, anything, anything>();
+      visit_parameters<Callback, Visitor, anything, anything, anything, anything, anything>();
     }
   }
   return true;
@@ -212,19 +231,21 @@ consteval bool check_arity() {
 /// Whether each `on` is in a form in which it can be called.
 template <class Callback>
 consteval bool check_forms() {
-  return visit_parameters<Callback, forms_visitor<Callback>>();
-}
-
-consteval bool is_of_a_library(std::string_view name) {
-  for (const std::string_view place : {"std::", "torch::", "at::", "c10::", "etude::"})
-    if (name.starts_with(place)) return true;
-  return false;
+  if constexpr (!expect<!(has_mutable_form<Callback, unrelated> || has_const_form<Callback, unrelated>),
+                        mistake::generic_handler_takes_copies_so_declare_it_as_on_const_auto<Callback>>())
+    return false;
+  else
+    return visit_parameters<Callback, forms_visitor<Callback>>();
 }
 
 /// Whether `Event` may be an event that none of `Known` is: one of the program's own.
 template <class Callback, class Event, class... Known>
 consteval bool check_is_event() {
-  if constexpr (((std::same_as<Event, Known> || std::is_base_of_v<Event, Known>) || ...)) {
+  if constexpr (!expect<std::same_as<Event, std::remove_cvref_t<Event>>,
+                        mistake::event_is_listed_by_its_plain_type_so_leave_out_const_and_reference<
+                            Callback, Event>>()) {
+    return false;
+  } else if constexpr (((std::same_as<Event, Known> || std::is_base_of_v<Event, Known>) || ...)) {
     return true;
   } else if constexpr (!std::is_class_v<Event>) {
     return expect<false, mistake::handler_parameter_is_not_an_event<Callback, Event>>();
@@ -236,8 +257,7 @@ consteval bool check_is_event() {
             ...) &&
            expect<complete<Event>,
                   mistake::event_is_only_declared_here_so_include_its_definition<Callback, Event>>() &&
-           expect<(!is_of_a_library(type_name<Event>()) || std::is_base_of_v<Context, Event>),
-                  mistake::handler_parameter_is_not_an_event<Callback, Event>>();
+           expect<may_be_an_event<Event>(), mistake::handler_parameter_is_not_an_event<Callback, Event>>();
   }
 }
 

@@ -130,6 +130,7 @@ class CallbackHandler {
   template <class Event>
   [[gnu::always_inline]] constexpr void call_event(Event&& event) {
     using Plain = std::remove_cvref_t<Event>;
+    static_assert(detail::check_raised<Plain>());
     static_assert(detail::check_event<Plain, Callbacks...>());
     if constexpr (std::is_const_v<std::remove_reference_t<Event>>)
       static_assert(
@@ -193,7 +194,9 @@ class CallbackHandler<> {
   template <class Event>
   static constexpr bool writes = false;
   template <class Event>
-  constexpr void call_event(Event&&) {}
+  constexpr void call_event(Event&&) {
+    static_assert(detail::check_raised<std::remove_cvref_t<Event>>());
+  }
   template <class Event, class OnError>
   constexpr void call_event_to_all(Event&, OnError) {}
   constexpr boost::hana::tuple<> callbacks() const { return {}; }

@@ -20,6 +20,8 @@ namespace etude {
 namespace mistake {
 template <class Callback, class State, class LoadState>
 struct state_is_never_saved_so_declare_state_and_load_state_public_as;
+template <class Callback>
+struct state_key_must_be_a_static_constexpr_std_string_view;
 }  // namespace mistake
 
 namespace detail {
@@ -53,14 +55,16 @@ consteval bool has_name_load_state() {
 template <class T>
 inline constexpr bool is_json = std::same_as<T, nlohmann::ordered_json> || std::same_as<T, nlohmann::json>;
 
-/// One of `state` and `load_state` is there, and it isn't by chance that it is called so.
+/// One of `state` and `load_state` is there, or PyTorch's `state_dict`, and it isn't by chance that it is
+/// called so.
 template <class T>
 concept means_to_keep_state =
     requires(T& callback) {
       requires is_json<std::remove_cvref_t<decltype(callback.state())>> ||
                    (std::convertible_to<decltype(callback.state()), nlohmann::ordered_json> &&
                     has_name_load_state<T>());
-    } || requires(T& callback, const nlohmann::ordered_json& json) { callback.load_state(json); };
+    } || requires(T& callback) { requires is_json<std::remove_cvref_t<decltype(callback.state_dict())>>; } ||
+    requires(T& callback, const nlohmann::ordered_json& json) { callback.load_state(json); };
 
 /// Whether the state of a callback is saved. Refuses one that means to keep its own and isn't called so.
 template <class Callback>
@@ -76,7 +80,9 @@ consteval bool is_stateful() {
 /// class, without namespaces and template arguments.
 template <class Callback>
 constexpr std::string_view state_key() {
-  if constexpr (requires { std::string_view(Callback::state_key); }) {
+  if constexpr (requires { Callback::state_key; }) {
+    static_assert(expect<requires { std::string_view(*&Callback::state_key); },
+                         mistake::state_key_must_be_a_static_constexpr_std_string_view<Callback>>());
     return Callback::state_key;
   } else {
     constexpr auto name = short_type_name<Callback>();

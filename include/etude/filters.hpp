@@ -10,9 +10,23 @@
 #include <utility>
 
 #include "etude/callback.hpp"
+#include "etude/callback_forms.hpp"
 #include "etude/error.hpp"
 
 namespace etude {
+
+namespace mistake {
+
+template <class Event>
+struct on_takes_the_plain_type_of_an_event_so_leave_out_const_and_reference;
+template <class Function, class Reader, class Writer>
+struct function_of_call_cannot_take_the_event_so_declare_it_as_one_of;
+template <class Function, class Reader, class Writer>
+struct function_of_call_changes_only_a_copy_of_the_event_so_declare_it_as_one_of;
+template <class Predicate, class Form>
+struct predicate_of_when_cannot_take_the_event_so_declare_it_as;
+
+}  // namespace mistake
 
 /// Which occurrences of an event are meant, counted from 1 by the callback itself, so that what has fired
 /// once never fires again. `every(k)` alone means k, 2k, 3k, ...; behind `after(a)` it means a+1, a+1+k, ...
@@ -73,6 +87,20 @@ struct both {
     return first(event) && second(event);
   }
 };
+
+/// Whether `Function` takes `Event` by value, so that what it changes is lost.
+template <class Function, class Event>
+concept takes_a_copy =
+    requires {
+      requires std::is_class_v<Function>;
+      requires requires {
+                 static_cast<std::invoke_result_t<Function&, Event&> (Function::*)(Event)>(
+                     &Function::operator());
+               } || requires {
+                      static_cast<std::invoke_result_t<Function&, Event&> (Function::*)(Event) const>(
+                          &Function::operator());
+                    };
+    } || std::same_as<Function, void (*)(Event)>;
 
 }  // namespace detail
 
@@ -154,8 +182,12 @@ class EventFilter {
     return EventFilter(filter, predicate_);
   }
   /// Those for which `predicate(const Event&)` holds; asked only when the counts admit the occurrence.
-  template <std::predicate<const Event&> More>
+  template <class More>
   constexpr auto when(More more) const {
+    static_assert(
+        detail::expect<
+            std::predicate<More, const Event&>,
+            mistake::predicate_of_when_cannot_take_the_event_so_declare_it_as<More, bool(const Event&)>>());
     using Joined = detail::both<Predicate, More>;
     return EventFilter<Event, Joined>(filter_, Joined{predicate_, std::move(more)});
   }
@@ -163,8 +195,14 @@ class EventFilter {
   /// The callback that calls `function` with the event. Throws `ArgumentError` where the counts together
   /// admit no occurrence.
   template <class Function>
-    requires std::invocable<Function&, Event&>
   [[nodiscard]] constexpr auto call(Function function) const {
+    if constexpr (detail::expect<std::invocable<Function&, Event&>,
+                                 mistake::function_of_call_cannot_take_the_event_so_declare_it_as_one_of<
+                                     Function, void(const Event&), void(Event&)>>())
+      static_assert(
+          detail::expect<!(detail::loses_changes_as_a_copy<Event> && detail::takes_a_copy<Function, Event>),
+                         mistake::function_of_call_changes_only_a_copy_of_the_event_so_declare_it_as_one_of<
+                             Function, void(const Event&), void(Event&)>>());
     if (!filter_.admits_any()) detail::throw_never_fires(filter_);
     return InlineCallback<Event, Predicate, Function>(filter_, predicate_, std::move(function));
   }
@@ -177,6 +215,9 @@ class EventFilter {
 /// Begins an inline callback: `etude::on<StepEnd>().every(100).call([](const StepEnd& e) { ... })`.
 template <class Event>
 constexpr EventFilter<Event> on() {
+  static_assert(
+      detail::expect<std::same_as<Event, std::remove_cvref_t<Event>>,
+                     mistake::on_takes_the_plain_type_of_an_event_so_leave_out_const_and_reference<Event>>());
   return EventFilter<Event>();
 }
 

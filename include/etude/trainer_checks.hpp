@@ -88,60 +88,60 @@ consteval bool check_overrides() {
                   { trainer.get_train_dataloader() } -> std::convertible_to<std::unique_ptr<DataLoader>>;
                 }, override_cannot_be_called_so_declare_it_public_as<D, method::get_train_dataloader,
                                                                      std::unique_ptr<DataLoader>()>>() &&
-             expect<requires(D & trainer, const Dataset& dataset) {
-                      {
-                        trainer.get_eval_dataloader(dataset)
-                        } -> std::convertible_to<std::unique_ptr<DataLoader>>;
-                    },
-                    override_cannot_be_called_so_declare_it_public_as<
-                        D, method::get_eval_dataloader, std::unique_ptr<DataLoader>(const Dataset&)>>() &&
-             expect<requires(D & trainer) {
-                      { trainer.create_optimizer() } -> std::convertible_to<std::unique_ptr<Optimizer>>;
-                    }, override_cannot_be_called_so_declare_it_public_as<D, method::create_optimizer,
-                                                                         std::unique_ptr<Optimizer>()>>() &&
-             expect<requires(D & trainer, std::int64_t max_steps) {
-                      {
-                        trainer.create_scheduler(max_steps)
-                        } -> std::convertible_to<std::unique_ptr<LRScheduler>>;
-                    },
-                    override_cannot_be_called_so_declare_it_public_as<
-                        D, method::create_scheduler, std::unique_ptr<LRScheduler>(std::int64_t)>>() &&
-             expect<requires(D & trainer, const Batch& batch, std::optional<double> num_items) {
-                      { trainer.compute_loss(batch, num_items) } -> std::convertible_to<LossOutput>;
-                    },
-                    override_cannot_be_called_so_declare_it_public_as<
-                        D, method::compute_loss, LossOutput(const Batch&, std::optional<double>)>>() &&
-             expect<requires(D & trainer, const Batch& batch) {
-                      { trainer.floating_point_ops(batch) } -> std::convertible_to<double>;
-                    }, override_cannot_be_called_so_declare_it_public_as<D, method::floating_point_ops,
-                                                                         double(const Batch&)>>() &&
-             expect<requires(D & trainer, Batch & batch) {
-                      { trainer.training_step(batch) } -> std::convertible_to<torch::Tensor>;
-                    }, override_cannot_be_called_so_declare_it_public_as<D, method::training_step,
-                                                                         torch::Tensor(Batch&)>>() &&
-             expect<requires(D & trainer, const Batch& batch, const Strings& ignore_keys) {
-                      {
-                        trainer.prediction_step(batch, ignore_keys)
-                        } -> std::convertible_to<PredictionStepOutput>;
-                    },
-                    override_cannot_be_called_so_declare_it_public_as<
-                        D, method::prediction_step,
-                        PredictionStepOutput(const Batch&, const std::vector<std::string>&)>>() &&
-             // What a log adds to a copy would be lost.
-             expect < requires(D & trainer, Metrics & logs) { trainer.log(logs); } &&
-             !requires(D & trainer, const Metrics& logs) { trainer.log(logs); },
-         override_cannot_be_called_so_declare_it_public_as < D, method::log,
-         void(Metrics&) >> () &&
-             expect<requires(D & trainer) {
-                      { trainer.save_checkpoint() } -> std::convertible_to<std::filesystem::path>;
-                    }, override_cannot_be_called_so_declare_it_public_as<D, method::save_checkpoint,
-                                                                         std::filesystem::path()>>() &&
-             expect<requires(D & trainer) { trainer.save_state(); },
-                    override_cannot_be_called_so_declare_it_public_as<D, method::save_state, void()>>() &&
-             expect<requires(D & trainer, const EvaluateOptions& options) {
-                      { trainer.evaluate(options) } -> std::convertible_to<Metrics>;
-                    }, override_cannot_be_called_so_declare_it_public_as<D, method::evaluate,
-                                                                         Metrics(const EvaluateOptions&)>>();
+         expect<requires(D & trainer, const Dataset& dataset) {
+                  {
+                    trainer.get_eval_dataloader(dataset)
+                    } -> std::convertible_to<std::unique_ptr<DataLoader>>;
+                },
+                override_cannot_be_called_so_declare_it_public_as<
+                    D, method::get_eval_dataloader, std::unique_ptr<DataLoader>(const Dataset&)>>() &&
+         expect<requires(D & trainer) {
+                  { trainer.create_optimizer() } -> std::convertible_to<std::unique_ptr<Optimizer>>;
+                }, override_cannot_be_called_so_declare_it_public_as<D, method::create_optimizer,
+                                                                     std::unique_ptr<Optimizer>()>>() &&
+         expect<requires(D & trainer, std::int64_t max_steps) {
+                  {
+                    trainer.create_scheduler(max_steps)
+                    } -> std::convertible_to<std::unique_ptr<LRScheduler>>;
+                },
+                override_cannot_be_called_so_declare_it_public_as<
+                    D, method::create_scheduler, std::unique_ptr<LRScheduler>(std::int64_t)>>() &&
+         expect<requires(D & trainer, const Batch& batch, std::optional<double> num_items) {
+                  { trainer.compute_loss(batch, num_items) } -> std::convertible_to<LossOutput>;
+                },
+                override_cannot_be_called_so_declare_it_public_as<
+                    D, method::compute_loss, LossOutput(const Batch&, std::optional<double>)>>() &&
+         expect<requires(D & trainer, const Batch& batch) {
+                  { trainer.floating_point_ops(batch) } -> std::convertible_to<double>;
+                }, override_cannot_be_called_so_declare_it_public_as<D, method::floating_point_ops,
+                                                                     double(const Batch&)>>() &&
+         expect<requires(D & trainer, Batch & batch) {
+                  { trainer.training_step(batch) } -> std::convertible_to<torch::Tensor>;
+                }, override_cannot_be_called_so_declare_it_public_as<D, method::training_step,
+                                                                     torch::Tensor(Batch&)>>() &&
+         expect<requires(D & trainer, const Batch& batch, const Strings& ignore_keys) {
+                  {
+                    trainer.prediction_step(batch, ignore_keys)
+                    } -> std::convertible_to<PredictionStepOutput>;
+                },
+                override_cannot_be_called_so_declare_it_public_as<
+                    D, method::prediction_step,
+                    PredictionStepOutput(const Batch&, const std::vector<std::string>&)>>() &&
+         // What a log adds to a copy would be lost.
+         expect<(
+                    requires(D & trainer, Metrics & logs) { trainer.log(logs); } &&
+                    !requires(D & trainer, const Metrics& logs) { trainer.log(logs); }),
+                override_cannot_be_called_so_declare_it_public_as<D, method::log, void(Metrics&)>>() &&
+         expect<requires(D & trainer) {
+                  { trainer.save_checkpoint() } -> std::convertible_to<std::filesystem::path>;
+                }, override_cannot_be_called_so_declare_it_public_as<D, method::save_checkpoint,
+                                                                     std::filesystem::path()>>() &&
+         expect<requires(D & trainer) { trainer.save_state(); },
+                override_cannot_be_called_so_declare_it_public_as<D, method::save_state, void()>>() &&
+         expect<requires(D & trainer, const EvaluateOptions& options) {
+                  { trainer.evaluate(options) } -> std::convertible_to<Metrics>;
+                }, override_cannot_be_called_so_declare_it_public_as<D, method::evaluate,
+                                                                     Metrics(const EvaluateOptions&)>>();
 }
 
 template <class Pointer>

@@ -1,4 +1,4 @@
-// EXPECT: callback_has_several_bases_so_write_using_bases_etude_callbacks<Derived>
+// EXPECT: callback_has_several_bases_or_a_private_one_so_derive_publicly_and_write_using_bases<Derived>
 #include "etude/callback_handler.hpp"
 
 struct StepEnd {};

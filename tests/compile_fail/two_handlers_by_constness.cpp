@@ -15,4 +15,11 @@ struct Listener {
 #endif
 };
 
-static_assert(etude::CallbackChecks<Raised, false, Listener>::passed());
+/// One handler, though it takes events of either constness.
+struct Counter {
+  template <class E>
+    requires requires(E& e) { e.step; }
+  void on(E& e);
+};
+
+static_assert(etude::CallbackChecks<Raised, false, Listener, Counter>::passed());

@@ -1,0 +1,16 @@
+// EXPECT: event_is_listed_by_its_plain_type_so_leave_out_const_and_reference<Listener, const StepEnd>
+#include "etude/callback_handler.hpp"
+
+struct StepEnd {};
+using Raised = etude::events<StepEnd>;
+
+struct Listener {
+#ifdef ETUDE_MISTAKE
+  using handles = etude::events<const StepEnd>;
+#else
+  using handles = etude::events<StepEnd>;
+#endif
+  void on(const StepEnd& e);
+};
+
+static_assert(etude::CallbackChecks<Raised, false, Listener>::passed());

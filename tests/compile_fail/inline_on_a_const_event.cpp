@@ -1,0 +1,10 @@
+// EXPECT: on_takes_the_plain_type_of_an_event_so_leave_out_const_and_reference<const StepEnd ?&>
+#include "etude/filters.hpp"
+
+struct StepEnd {};
+
+#ifdef ETUDE_MISTAKE
+auto callback = etude::on<const StepEnd&>().call([](const StepEnd&) {});
+#else
+auto callback = etude::on<StepEnd>().call([](const StepEnd&) {});
+#endif

@@ -1,0 +1,12 @@
+// EXPECT: predicate_of_when_cannot_take_the_event_so_declare_it_as<.*bool ?\(const Log ?&\)>
+#include "etude/filters.hpp"
+
+struct Log {
+  int loss;
+};
+
+#ifdef ETUDE_MISTAKE
+auto callback = etude::on<Log>().when([](Log& e) { return e.loss > 0; }).call([](const Log&) {});
+#else
+auto callback = etude::on<Log>().when([](const Log& e) { return e.loss > 0; }).call([](const Log&) {});
+#endif
