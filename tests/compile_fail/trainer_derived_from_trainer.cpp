@@ -5,10 +5,11 @@
 
 #ifdef ETUDE_MISTAKE
 struct Mine : etude::Trainer<> {
+  using Trainer::Trainer;
 #else
 struct Mine : etude::TrainerBase<Mine> {
-#endif
   using TrainerBase::TrainerBase;
+#endif
   double floating_point_ops(const etude::Batch&) { return 1; }
 };
 
