@@ -75,8 +75,8 @@ concept complete = requires { sizeof(T); };
 template <class Event>
 concept nothing_to_write = complete<Event> && has_constant_payload<Event>;
 
-/// What is written to a copy of `Event` is lost. An event of one's own that can't be assigned refers to what
-/// is elsewhere.
+/// Changes to a copy of `Event` are lost. A user's event that can't be assigned holds references, and a copy
+/// of it changes the original.
 template <class Event>
 concept loses_changes_as_a_copy = complete<Event> &&
                                   (!std::is_empty_v<Event> && !has_constant_payload<Event> &&
@@ -137,7 +137,7 @@ consteval bool check_handlers_of() {
                        has_rvalue_form<All, Event>) {
     return expect<false, mistake::handler_of_an_rvalue_is_never_called_so_declare_it_as<Callback, Reader>>();
   } else if constexpr (!Handles<Callback, Event>) {
-    // What is deleted is for nobody.
+    // A deleted overload is not meant to be called.
     return expect<!handles_inside<Callback, Event>,
                   mistake::handler_is_protected_so_make_it_public<Callback, Reader>>() &&
            expect<(taking_rvalues > 0 || !std::is_final_v<Callback>),
@@ -173,7 +173,7 @@ struct parameter_probe {
   operator T&&() const;
 };
 
-/// Of a final class that has several, not even the name can be seen otherwise.
+/// The name is visible, or the class is final: several overloads in a final class can't be seen otherwise.
 template <class Callback>
 concept has_visible_overloads = (std::is_final_v<Callback> || has_name_on<Callback>()) && !
 has_on_as_member_object<Callback>;

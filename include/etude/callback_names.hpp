@@ -59,7 +59,7 @@ ETUDE_OTHER_HANDLERS(ETUDE_DECLARE_EVENT)
 
 namespace detail {
 
-/// What a mistake prints for a method.
+/// The names of methods, for the first line of a mistake.
 namespace method {
 #define ETUDE_DECLARE_NAME(method, Event) struct method;
 ETUDE_OTHER_HANDLERS(ETUDE_DECLARE_NAME)
@@ -109,7 +109,7 @@ consteval bool check_order_list() {
                 mistake::order_is_declared_by_a_list_so_write<Callback, callbacks<List>>>();
 }
 
-/// What a class declares about itself is spelt right, and public.
+/// The declarations of a class about itself are spelt right, and public.
 template <class T>
 consteval bool check_declarations() {
   using Probe = probed_for<T, misspelt_names>;

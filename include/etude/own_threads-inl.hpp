@@ -27,7 +27,7 @@ struct OwnThreads {
   void add(OwnWork::Kind kind, int number) { at_work.at(static_cast<std::size_t>(kind)) += number; }
 };
 
-// What this thread is at, if it isn't one of the program's.
+// The work of this thread, if Etude started it.
 inline std::optional<OwnWork::Kind>& own_work_here() {
   thread_local std::optional<OwnWork::Kind> kind;
   return kind;

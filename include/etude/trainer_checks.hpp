@@ -127,7 +127,7 @@ consteval bool check_overrides() {
                 override_cannot_be_called_so_declare_it_public_as<
                     D, method::prediction_step,
                     PredictionStepOutput(const Batch&, const std::vector<std::string>&)>>() &&
-         // What a log adds to a copy would be lost.
+         // A copy would lose the values that log() adds.
          expect<(
                     requires(D & trainer, Metrics & logs) { trainer.log(logs); } &&
                     !requires(D & trainer, const Metrics& logs) { trainer.log(logs); }),

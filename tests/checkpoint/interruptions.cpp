@@ -191,7 +191,7 @@ struct Doing {
   }
 };
 
-// Of which a worker is stuck, with two more; it would have 20 steps.
+// Options of a training of 20 steps with three workers, one of which is stuck.
 etude::TrainerOptions stuck_options(const std::string& folder, const StuckPoints& points,
                                     bool in_evaluation = false) {
   auto args = toy::arguments();

@@ -12,7 +12,7 @@ struct Counter {
 #endif
 };
 
-/// What only has a name in common with a state that is saved.
+/// Has a method of that name that isn't about saving.
 struct Named {
   void on(const StepEnd&) {}
   std::string state() const { return "ready"; }

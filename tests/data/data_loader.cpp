@@ -352,7 +352,7 @@ TEST_CASE(
               torch::stack({torch::tensor(i), (torch::rand({}, generator) * 1e6).to(torch::kLong)})};
     }
   };
-  // What each example has drawn, by its index.
+  // The numbers that each example has drawn, by its index.
   const auto drawn = [](etude::BatchStream stream) {
     std::map<std::int64_t, Numbers> result;
     while (const auto batch = stream.next())

@@ -31,7 +31,7 @@ bool becomes(Condition condition) {
   return condition();
 }
 
-// What several copies of a dataset and a test share.
+// Shared by several copies of a dataset and a test.
 struct Shared {
   toy::Gate gate;
   std::atomic<int> stuck = 0;

@@ -442,7 +442,7 @@ TEST_CASE_TEMPLATE("data without labels has the loss that the model gives", M, E
   const auto prediction = trainer.predict(x);
   CHECK(prediction.metrics.at("test_loss") == doctest::Approx(expected));
   CHECK(torch::allclose(prediction.predictions.single(), 3 * x));
-  // What a model predicts is no loss of its own.
+  // A prediction isn't taken for the model's loss.
   options.model = threefold();
   CHECK_FALSE(etude::Trainer(options).evaluate().contains("eval_loss"));
 }

@@ -46,9 +46,9 @@ class KeyedPermutation {
   }
 
  private:
-  // Of few numbers, sides of the square root would give too few orders.
+  // For few numbers, sides of the square root would give too few orders.
   static constexpr std::uint64_t least_side = 16;
-  // Differences of neighbours betray 4 rounds; of 6 nothing is to be seen.
+  // The differences of neighbours aren't uniform after 4 rounds; after 6 they are.
   static constexpr std::size_t rounds = 8;
 
   std::uint64_t encipher(std::uint64_t number) const {

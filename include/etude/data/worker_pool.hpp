@@ -127,7 +127,7 @@ class WorkerPool {
     bool has_ended = false;
   };
 
-  // What the threads hold together with the pool.
+  // Shared by the pool and its threads.
   struct Shared {
     std::mutex mutex;
     std::condition_variable wake, changed;

@@ -62,7 +62,7 @@ class AnyTrainingCheckpoints {
 
   /// Puts everything back that events which were raised again have touched.
   void put_back();
-  /// Of that, the model and its optimizer; the gradients are zero then.
+  /// The model and its optimizer from that copy; the gradients are zero then.
   void put_back_model();
 
   void load_half_done();

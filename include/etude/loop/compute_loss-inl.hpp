@@ -51,7 +51,7 @@ ETUDE_INLINE LossOutput own_loss(const Tensors& outputs) {
 
 namespace detail {
 
-/// What the model's own exceptions come from.
+/// The place that a message names for an exception of the model.
 inline std::string forward_of(const Model& model, const Tensors& inputs) {
   const auto parameters = model.parameters();
   if (parameters.empty()) return "in forward";

@@ -36,7 +36,7 @@ const torch::Tensor& checked_loss(const torch::Tensor& loss);
 /// Throws `DataError` unless `loss` is something to call `backward` on.
 void check_training_loss(const torch::Tensor& loss);
 
-/// What a training step gives, detached. Throws `DataError` if it is none, or if the first one that isn't
+/// The loss of a training step, detached. Throws `DataError` if it is none, or if the first one that isn't
 /// detached has left no gradient, since nobody has called `backward` on it.
 torch::Tensor checked_step_loss(TrainerCore& core, torch::Tensor loss);
 

@@ -265,7 +265,7 @@ ETUDE_INLINE void TrainerCore::begin_training() {
 
 namespace detail {
 
-/// Of all datasets together; unset where there are none, or one of them has no length, or all have too many.
+/// Batches of all datasets; unset where there are none, one has no length, or the sum is too large.
 inline std::optional<std::int64_t> eval_batches(const EvalDatasets& datasets, std::int64_t batch_size) {
   std::optional<std::int64_t> batches;
   for (const auto& [name, dataset] : datasets) {

@@ -44,7 +44,7 @@ class RaisedFlag {
   bool& flag_;
 };
 
-/// What a method of the trainer has made. Throws ArgumentError if it is nothing.
+/// The object that a method of the trainer has made. Throws ArgumentError if it is null.
 template <class T>
 std::unique_ptr<T> made_by(std::string_view method, std::unique_ptr<T> made) {
   if (!made) throw ArgumentError(std::string(method) + " gave a null pointer");

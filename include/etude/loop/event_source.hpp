@@ -24,7 +24,7 @@
 
 namespace etude {
 
-/// What an exception says of itself, in UTF-8.
+/// The message of an exception, in UTF-8.
 std::string what_of(const std::exception_ptr& error);
 
 namespace detail {

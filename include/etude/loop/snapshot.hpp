@@ -10,8 +10,8 @@
 
 namespace etude {
 
-/// What a training changes, as it was when this was made, in the memory of the host: weights, the optimizer's
-/// state and options, and the generators.
+/// A copy, in host memory, of everything that a training changes: weights, the optimizer's state and options,
+/// and the generators.
 class TrainingSnapshot {
  public:
   explicit TrainingSnapshot(TrainerCore& core);

@@ -278,7 +278,7 @@ class TrainLoop {
                                                     : "train_dataset has no more batches";
       if (!was_finishing) stoppable([&] { trainer_.raise(Stop{core_.context(), reason}); });
     }
-    // What was asked for since the last step, and again what was asked for meanwhile or before a stop.
+    // Requests since the last step, then those that came meanwhile or before a stop.
     for (int i = 0; i < 2; ++i) stoppable([&] { log_save_evaluate(); });
     checkpoints_.announce();
     is_done_ = true;
