@@ -12,6 +12,10 @@ if [ -z "$expected" ]; then
   echo "$case: no line says '// EXPECT: <regular expression>'"
   exit 1
 fi
+if sed -n "/^\/\/ $expect: /{n;p;}" "$case" | grep -q '^// [^A-Z]'; then
+  echo "$case: its $expect goes on in the next line, which is not looked at: shorten it"
+  exit 1
+fi
 if ! output=$("$@" -fsyntax-only -Werror "$case" 2>&1); then
   printf '%s\nWithout the mistake it must compile.\n' "$output"
   exit 1
