@@ -215,8 +215,9 @@ using StuckTrainer = etude::Trainer<toy::Quiet, Doing>;
 
 // Trains until a signal, which comes when a worker is stuck; a handler of the program's returns.
 void train_until_signal(const etude::TrainerOptions& options, const StuckPoints& points, bool waits) {
-  StuckTrainer trainer(options, toy::Quiet{},
-                       Doing{waits ? nullptr : [] { ::raise(SIGTERM); }, points.stuck});
+  std::function<void()> act;
+  if (!waits) act = [] { ::raise(SIGTERM); };
+  StuckTrainer trainer(options, toy::Quiet{}, Doing{act, points.stuck});
   std::thread sending;
   if (waits)
     sending = std::thread([&] {
