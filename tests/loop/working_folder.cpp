@@ -28,8 +28,8 @@ class In {
 /// Goes to another folder behind each step, once the others have begun.
 struct Wanders {
   std::filesystem::path to;
-  std::string given;
-  std::set<std::string> told;
+  std::string given = {};
+  std::set<std::string> told = {};
   void on(const etude::TrainBegin& e) { given = etude::detail::tracked_arguments(e).output_dir; }
   void on(const etude::StepBegin&) { std::filesystem::current_path(to); }
   void on(const etude::CheckpointLoaded& e) { told.insert(e.checkpoint.string()); }
