@@ -6,7 +6,7 @@ struct Log {
 };
 
 #ifdef ETUDE_MISTAKE
-auto callback = etude::on<Log>().call([](Log e) { e.loss = 0; });
+inline auto callback = etude::on<Log>().call([](Log e) { e.loss = 0; });
 #else
-auto callback = etude::on<Log>().call([](Log& e) { e.loss = 0; });
+inline auto callback = etude::on<Log>().call([](Log& e) { e.loss = 0; });
 #endif

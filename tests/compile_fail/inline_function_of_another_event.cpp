@@ -5,7 +5,7 @@ struct StepEnd {};
 struct EpochEnd {};
 
 #ifdef ETUDE_MISTAKE
-auto callback = etude::on<StepEnd>().every(2).call([](const EpochEnd&) {});
+inline auto callback = etude::on<StepEnd>().every(2).call([](const EpochEnd&) {});
 #else
-auto callback = etude::on<StepEnd>().every(2).call([](const StepEnd&) {});
+inline auto callback = etude::on<StepEnd>().every(2).call([](const StepEnd&) {});
 #endif

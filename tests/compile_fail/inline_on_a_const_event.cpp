@@ -4,7 +4,7 @@
 struct StepEnd {};
 
 #ifdef ETUDE_MISTAKE
-auto callback = etude::on<const StepEnd&>().call([](const StepEnd&) {});
+inline auto callback = etude::on<const StepEnd&>().call([](const StepEnd&) {});
 #else
-auto callback = etude::on<StepEnd>().call([](const StepEnd&) {});
+inline auto callback = etude::on<StepEnd>().call([](const StepEnd&) {});
 #endif

@@ -6,7 +6,7 @@ struct Log {
 };
 
 #ifdef ETUDE_MISTAKE
-auto callback = etude::on<Log>().when([](Log& e) { return e.loss > 0; }).call([](const Log&) {});
+inline auto callback = etude::on<Log>().when([](Log& e) { return e.loss > 0; }).call([](const Log&) {});
 #else
-auto callback = etude::on<Log>().when([](const Log& e) { return e.loss > 0; }).call([](const Log&) {});
+inline auto callback = etude::on<Log>().when([](const Log& e) { return e.loss > 0; }).call([](const Log&) {});
 #endif
