@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <limits>
 
 #include "common/logged.hpp"
@@ -172,6 +173,45 @@ TEST_CASE("a run that is resumed after it was to stop stops again before its fir
   CHECK(resume(2).global_step == 3);
   CHECK(resume(2).stop_reason == stopped.stop_reason);
   CHECK(resume(3).global_step == 4);  // More patience is given: it goes on.
+}
+
+TEST_CASE("a run that has stopped within an epoch and is begun again raises and writes nothing twice") {
+  struct Counts {
+    int stops = 0, epochs = 0, steps = 0, saves = 0;
+    void on(const etude::Stop&) { ++stops; }
+    void on(const etude::EpochBegin&) { ++epochs; }
+    void on(const etude::StepEnd&) { ++steps; }
+    void on(const etude::Save&) { ++saves; }
+  };
+  const toy::Folder folder;
+  auto args = toy::arguments();
+  toy::save_to(folder, args, 2);
+  args.max_steps = 6;
+  args.eval_strategy = etude::IntervalStrategy::steps;
+  args.eval_steps = 1;
+  args.learning_rate = 1e-12;  // The loss stays: one best, then none.
+  const auto run = [&](std::int64_t patience) {
+    etude::Trainer<etude::EarlyStoppingCallback, Counts> trainer(
+        toy::options(args, 10), etude::EarlyStoppingCallback{.early_stopping_patience = patience});
+    const auto output = trainer.train({.resume_from_checkpoint = etude::if_any});
+    CHECK(output.stop_reason == (patience < 5 ? "eval_loss has not improved in 2 evaluations" : ""));
+    return trainer.callback<Counts>();
+  };
+  const auto first = run(2);
+  CHECK(first.stops == 1);
+  CHECK(first.epochs == 1);
+  CHECK(first.steps == 3);
+  CHECK(first.saves == 2);
+  const auto written = std::filesystem::last_write_time(folder / "checkpoint-3");
+  const auto again = run(2);
+  CHECK(again.stops == 0);
+  CHECK(again.epochs == 0);
+  CHECK(again.steps == 0);
+  CHECK(std::filesystem::last_write_time(folder / "checkpoint-3") == written);
+  const auto patient = run(6);  // It goes on where it was.
+  CHECK(patient.stops == 0);
+  CHECK(patient.epochs == 1);
+  CHECK(patient.steps == 3);
 }
 
 TEST_CASE("its whole state is in its fields, and goes through JSON") {

@@ -140,7 +140,6 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
     control.should_training_stop = false;
     control.stop_reason.clear();
   }
-  if (!control.should_training_stop && state.global_step < plan.max_steps) core_.progress.finishing = false;
   control.add(asked_before);
   tell_if_nothing_is_left(plan);
 }

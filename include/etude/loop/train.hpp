@@ -45,6 +45,7 @@ class TrainLoop {
       is_ready_ = true;
       if (!core_.progress.started) stoppable([&] { evaluate_at_start(); });
       if (core_.progress.honouring && !core_.progress.position.begun) stoppable([&] { log_save_evaluate(); });
+      if (!stop_is_due()) core_.progress.finishing = false;  // There is more to train than there was.
       if (!core_.progress.finishing) run_epochs();
       epoch_is_resumed_ = group_is_resumed_ = false;
       output = finish();
