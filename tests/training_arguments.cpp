@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "etude/reflect/command_line.hpp"
 #include "etude/reflect/json.hpp"
+#include "etude/reflect/struct.hpp"
 
 using etude::parse_arguments;
 using etude::TrainingArguments;
@@ -104,4 +106,32 @@ TEST_CASE("a name that was cut short, or has a word too few, is completed to the
   CHECK(fault({"--batch_size", "4"}) ==
         "--batch_size is no flag; did you mean '--per_device_train_batch_size'?");
   CHECK(fault({"--epochs", "4"}) == "--epochs is no flag; did you mean '--num_train_epochs'?");
+}
+
+TEST_CASE("names of other programs lead to the argument that is meant") {
+  const auto fault = [](const std::string& flag) -> std::string {
+    try {
+      (void)parse_arguments<TrainingArguments>(Words{flag, "1"});
+    } catch (const etude::ArgumentError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(fault("--lr") == "--lr is no flag; did you mean '--learning_rate'?");
+  CHECK(fault("--num_epochs") == "--num_epochs is no flag; did you mean '--num_train_epochs'?");
+  CHECK(fault("--warmup_ratio") == "--warmup_ratio is no flag; did you mean '--warmup_steps'?");
+  CHECK(fault("--log-every") == "--log-every is no flag; did you mean '--logging_steps'?");
+  CHECK(fault("--device") == "--device is no flag; did you mean '--use_cpu'?");
+}
+
+TEST_CASE("names of other programs are no arguments here, and lead to some that are") {
+  const auto fields = etude::field_names<TrainingArguments>();
+  const auto is_field = [&](std::string_view name) {
+    return std::ranges::find(fields, name) != fields.end();
+  };
+  for (const auto& name : etude::names_elsewhere(TrainingArguments{})) {
+    CAPTURE(name.first);
+    CHECK_FALSE(is_field(name.first));
+    CHECK(is_field(name.second));
+  }
 }

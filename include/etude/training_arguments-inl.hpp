@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -216,6 +217,69 @@ ETUDE_INLINE std::vector<std::string> faults(const TrainingArguments& args) {
   detail::check_data(args, found);
   detail::check_texts(args, found);
   return std::move(found).lines();
+}
+
+ETUDE_INLINE std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere(
+    const TrainingArguments&) {
+  static constexpr std::pair<std::string_view, std::string_view> names[] = {
+      {"lr", "learning_rate"},
+      {"wd", "weight_decay"},
+      {"optimizer", "optim"},
+      {"adafactor", "optim"},
+      {"momentum", "optim_args"},
+      {"scheduler", "lr_scheduler_type"},
+      {"lr_scheduler", "lr_scheduler_type"},
+      {"warmup_ratio", "warmup_steps"},
+      {"warmup", "warmup_steps"},
+      {"epochs", "num_train_epochs"},
+      {"num_epochs", "num_train_epochs"},
+      {"n_epochs", "num_train_epochs"},
+      {"max_epochs", "num_train_epochs"},
+      {"steps", "max_steps"},
+      {"num_steps", "max_steps"},
+      {"max_train_steps", "max_steps"},
+      {"batch_size", "per_device_train_batch_size"},
+      {"batch", "per_device_train_batch_size"},
+      {"bs", "per_device_train_batch_size"},
+      {"train_batch_size", "per_device_train_batch_size"},
+      {"per_device_batch_size", "per_device_train_batch_size"},
+      {"per_gpu_train_batch_size", "per_device_train_batch_size"},
+      {"eval_batch_size", "per_device_eval_batch_size"},
+      {"val_batch_size", "per_device_eval_batch_size"},
+      {"test_batch_size", "per_device_eval_batch_size"},
+      {"per_gpu_eval_batch_size", "per_device_eval_batch_size"},
+      {"accumulation_steps", "gradient_accumulation_steps"},
+      {"accumulate_grad_batches", "gradient_accumulation_steps"},
+      {"grad_accum", "gradient_accumulation_steps"},
+      {"grad_clip", "max_grad_norm"},
+      {"clip_grad", "max_grad_norm"},
+      {"clip_grad_norm", "max_grad_norm"},
+      {"gradient_clip_val", "max_grad_norm"},
+      {"max_norm", "max_grad_norm"},
+      {"gradient_clip_value", "max_grad_value"},
+      {"clip_grad_value", "max_grad_value"},
+      {"evaluation_strategy", "eval_strategy"},
+      {"log_every", "logging_steps"},
+      {"log_every_n_steps", "logging_steps"},
+      {"log_interval", "logging_steps"},
+      {"log_steps", "logging_steps"},
+      {"log_strategy", "logging_strategy"},
+      {"eval_every", "eval_steps"},
+      {"save_every", "save_steps"},
+      {"group_by_length", "train_sampling_strategy"},
+      {"num_workers", "dataloader_num_workers"},
+      {"workers", "dataloader_num_workers"},
+      {"drop_last", "dataloader_drop_last"},
+      {"pin_memory", "dataloader_pin_memory"},
+      {"out_dir", "output_dir"},
+      {"save_dir", "output_dir"},
+      {"checkpoint_dir", "output_dir"},
+      {"device", "use_cpu"},
+      {"cpu", "use_cpu"},
+      {"no_cuda", "use_cpu"},
+      {"monitor", "metric_for_best_model"},
+  };
+  return names;
 }
 
 ETUDE_INLINE void validate(const TrainingArguments& args) {

@@ -3,7 +3,10 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "etude/interval.hpp"
@@ -139,6 +142,10 @@ struct TrainingArguments {
 /// Everything about `args` that can't be honoured, one line each, as "learning_rate is -1: must be ...";
 /// empty if none.
 std::vector<std::string> faults(const TrainingArguments& args);
+
+/// What other programs and older versions call these arguments, each with its name here, for a person who
+/// types such a name.
+std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere(const TrainingArguments&);
 
 /// Throws ArgumentError with all `faults(args)` if there are any.
 void validate(const TrainingArguments& args);

@@ -14,7 +14,9 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "etude/training_arguments.hpp"
@@ -37,6 +39,14 @@ struct Run {
                (std::optional<std::vector<std::string>>, labels, "names"),
                (nlohmann::json, extra, "more", nlohmann::json::object()), (Weights, weights, "by name"));
 };
+
+struct Renamed {
+  ETUDE_STRUCT(Renamed, (double, speed, "how fast", 1.0));
+};
+
+std::vector<std::pair<std::string_view, std::string_view>> names_elsewhere(const Renamed&) {
+  return {{"pace", "speed"}};
+}
 
 struct Data {
   ETUDE_STRUCT(Data, (std::string, train_file, "text to train on"),
@@ -317,6 +327,14 @@ TEST_CASE("faults of the config file come with those of the flags") {
                     "{0}: 'learning_rat' is no field; did you mean 'learning_rate'?\n"
                     "--mode is 'x': must be one of fast, slow, careful\n"
                     "batch_size is 0: must be at least 1",
+                    file.path));
+}
+
+TEST_CASE("a struct may say what others call its members, for flags and the config file") {
+  const ConfigFile file(R"({"pace": 7})");
+  CHECK(faults_of<Renamed, Data>({"--config=" + file.path, "--pace", "1"}) ==
+        fmt::format("{0}: 'pace' is no field; did you mean 'speed'?\n"
+                    "--pace is no flag; did you mean '--speed'?",
                     file.path));
 }
 

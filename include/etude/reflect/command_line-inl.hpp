@@ -125,8 +125,7 @@ ETUDE_INLINE void CommandLine::apply(const Given& given) {
       read(given, *negated, {"false"});
     }
   } else {
-    faults_.push_back(
-        fmt::format("{} is no flag{}", given.spelled, did_you_mean(given.name, known_names(), "--")));
+    faults_.push_back(fmt::format("{} is no flag{}", given.spelled, offer(given.name, "--")));
   }
 }
 
@@ -166,7 +165,7 @@ ETUDE_INLINE void CommandLine::read_config(const Given& given) {
     }
     for (const auto& [key, value] : json.items()) {
       if (!find(key)) {
-        faults_.push_back(fmt::format("{}: '{}' is no field{}", path, key, did_you_mean(key, known_names())));
+        faults_.push_back(fmt::format("{}: '{}' is no field{}", path, key, offer(key, "")));
       }
     }
     for (const auto& key : reader.unknown_keys) {
@@ -180,10 +179,12 @@ ETUDE_INLINE void CommandLine::read_config(const Given& given) {
   }
 }
 
-ETUDE_INLINE std::vector<std::string_view> CommandLine::known_names() const {
+ETUDE_INLINE std::string CommandLine::offer(std::string_view name, std::string_view prefix) const {
+  for (const auto& [there, here] : names_elsewhere_)
+    if (name == there) return did_you_mean(here, std::vector{here}, prefix);
   std::vector<std::string_view> names{"config", "help"};
   for (const auto& flag : flags_) names.push_back(flag.name);
-  return names;
+  return did_you_mean(name, names, prefix);
 }
 
 ETUDE_INLINE void exit_with_help(const HelpRequested& help) {

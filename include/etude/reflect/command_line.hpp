@@ -54,6 +54,8 @@ class CommandLine {
     });
     read_json_.push_back(
         [&args](JsonReader& reader, const nlohmann::ordered_json& json) { reader.read(json, args, ""); });
+    if constexpr (requires { names_elsewhere(args); })
+      for (const auto& [there, here] : names_elsewhere(args)) names_elsewhere_.emplace_back(there, here);
     validate_.push_back([&args](std::vector<std::string>& lines) { collect_faults(args, lines); });
   }
 
@@ -88,11 +90,13 @@ class CommandLine {
 
   void read_config(const Given& given);
 
-  std::vector<std::string_view> known_names() const;
+  /// The flag that an unknown name was probably meant to be, as `did_you_mean` says it.
+  std::string offer(std::string_view name, std::string_view prefix) const;
 
   std::vector<Flag> flags_;
   std::vector<std::function<void(JsonReader&, const nlohmann::ordered_json&)>> read_json_;
   std::vector<std::function<void(std::vector<std::string>&)>> validate_;
+  std::vector<std::pair<std::string_view, std::string_view>> names_elsewhere_;
   std::vector<std::string> faults_, misread_;
 };
 
@@ -132,8 +136,9 @@ auto parse_or_exit(int argc, const char* const* argv, std::tuple<Structs...> def
 
 /// The structs that `words` (a command line without the program's name) and its `--config` file describe: one
 /// as itself, several as a tuple. Each field is a flag; `defaults` are what isn't given. A free function
-/// `faults(args)`, a member `faults()` or a member `validate()` of a struct is asked too. Throws
-/// ArgumentError with every fault that was found, one a line, and HelpRequested for `--help`.
+/// `faults(args)`, a member `faults()` or a member `validate()` of a struct is asked too, and so is a free
+/// function `names_elsewhere(args)` for what other programs call its members. Throws ArgumentError with every
+/// fault that was found, one a line, and HelpRequested for `--help`.
 template <class... Structs>
 auto parse_arguments(const std::vector<std::string>& words) {
   return detail::parse_into(words, "program", std::tuple<Structs...>());
