@@ -130,6 +130,12 @@ TEST_CASE("torch's losses don't compare every output with every target in silenc
     CHECK(contains(text, "float32 [4]"));
     CHECK(loss(row, row).item<double>() == 0);
   }
+  CHECK(message<etude::DataError>([&] {
+          Loss{torch::nn::MSELoss()}(column, row);
+        }).ends_with("; give the labels another dimension with .unsqueeze(-1)"));
+  CHECK(message<etude::DataError>([&] {
+          Loss{torch::nn::MSELoss()}(row, column);
+        }).ends_with("; take the last dimension off with .squeeze(-1)"));
   // Nor one target with all outputs.
   CHECK_THROWS_AS(Loss{torch::nn::MSELoss()}(row, torch::ones({1})), etude::DataError);
   // Who writes a loss may mean it.
@@ -147,7 +153,11 @@ TEST_CASE("losses of classes say which labels they want") {
                    "wants class numbers as labels: int64 [4] for the output float32 [4, 3], not float32 [4]; "
                    "convert them with .to(torch::kLong)"));
     CHECK(contains(refusal(torch::zeros({4}, torch::kInt)), "not int32 [4]; convert them"));
-    CHECK(refusal(torch::zeros({4, 1}, torch::kLong)).ends_with("not int64 [4, 1]"));
+    CHECK(refusal(torch::zeros({4, 1}, torch::kLong))
+              .ends_with("not int64 [4, 1]; take the last dimension off with .squeeze(-1)"));
+    CHECK(refusal(torch::zeros({4, 3}, torch::kLong))
+              .ends_with("not int64 [4, 3]; turn one-hot labels into class numbers with .argmax(1)"));
+    CHECK(refusal(torch::zeros({3}, torch::kLong)).ends_with("not int64 [3]"));
     CHECK(loss(scores, torch::zeros({4}, torch::kLong)).dim() == 0);
     CHECK(loss(torch::ones({4, 3, 5}), torch::zeros({4, 5}, torch::kLong)).dim() == 0);
   }

@@ -37,6 +37,17 @@ ETUDE_INLINE std::int64_t count_items(const Tensors& labels) {
 namespace etude {
 namespace detail {
 
+/// How to give `target` the shape that is wanted, where one dimension of 1 is all that differs.
+inline std::string_view reshaping(c10::IntArrayRef target, c10::IntArrayRef wanted) {
+  const auto ends_with_one_more = [](c10::IntArrayRef longer, c10::IntArrayRef shorter) {
+    return longer.size() == shorter.size() + 1 && longer.back() == 1 &&
+           longer.slice(0, shorter.size()) == shorter;
+  };
+  if (ends_with_one_more(target, wanted)) return "; take the last dimension off with .squeeze(-1)";
+  if (ends_with_one_more(wanted, target)) return "; give the labels another dimension with .unsqueeze(-1)";
+  return "";
+}
+
 /// Class numbers for scores [examples, classes, ...].
 inline void check_classes(std::string_view name, const torch::Tensor& output, const torch::Tensor& target) {
   const bool takes_shares = name == "CrossEntropyLoss" && target.sizes() == output.sizes();
@@ -50,7 +61,10 @@ inline void check_classes(std::string_view name, const torch::Tensor& output, co
   expected.erase(expected.begin() + 1);
   throw DataError(fmt::format("{} wants class numbers as labels: int64 [{}] for the output {}, not {}{}",
                               name, fmt::join(expected, ", "), describe(output), describe(target),
-                              are_numbers ? "" : "; convert them with .to(torch::kLong)"));
+                              !are_numbers ? "; convert them with .to(torch::kLong)"
+                              : target.sizes() == output.sizes()
+                                  ? "; turn one-hot labels into class numbers with .argmax(1)"
+                                  : reshaping(target.sizes(), expected)));
 }
 
 /// Numbers to compare with the outputs, one by one.
@@ -73,9 +87,10 @@ ETUDE_INLINE void check_operands(std::string_view name, const Tensors& outputs, 
                                                         "HuberLoss", "BCELoss", "BCEWithLogitsLoss"};
   if (std::ranges::find(elementwise, name) != elementwise.end()) check_numbers(name, output, target);
   if (!target.is_floating_point() || output.sizes() == target.sizes()) return;
-  throw DataError(fmt::format(
-      "the output {} and the target {} of a loss must have the same shape; LibTorch would broadcast them",
-      describe(output), describe(target)));
+  throw DataError(
+      fmt::format("the output {} and the target {} of a loss must have the same shape, for LibTorch would "
+                  "broadcast them{}",
+                  describe(output), describe(target), reshaping(target.sizes(), output.sizes())));
 }
 
 ETUDE_INLINE torch::Tensor checked_loss(torch::Tensor loss) {

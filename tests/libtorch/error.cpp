@@ -104,6 +104,33 @@ TEST_CASE(
                  "ScoresImpl in an evaluation (eval), inputs float32 [4, 2], labels int64 [4]: "));
 }
 
+TEST_CASE("whole numbers where the model wants others are told to become those") {
+  const auto y = torch::zeros({8}, torch::kLong);
+  CHECK(contains(training_error<c10::Error>(classification(torch::ones({8, 2}, torch::kByte), y)),
+                 "in forward, whose parameters are float32 where an input is uint8 (make it float32): "));
+  CHECK(
+      contains(training_error<c10::Error>(classification(torch::ones({8, 2}, torch::kLong), y)),
+               "in forward, whose parameters are float32 where an input is int64 (make it float32, unless it "
+               "is for an embedding): "));
+}
+
+TEST_CASE("token numbers that are out of range aren't told to become something else") {
+  auto options = classification(torch::full({8}, 7, torch::kLong), torch::zeros({8}, torch::kLong));
+  options.model = torch::nn::Embedding(5, 3);
+  const auto text = training_error<c10::Error>(options);
+  CHECK(contains(text, "labels int64 [4]: in forward: "));
+  CHECK_FALSE(contains(text, "make it"));
+}
+
+TEST_CASE(
+    "a model that is given the labels, since the loss was forgotten, says so where it can't take them") {
+  auto options = classification(torch::ones({8, 2}), torch::zeros({8}, torch::kLong));
+  options.model = torch::nn::Sequential(torch::nn::Linear(2, 3));
+  options.loss = {};
+  CHECK(contains(training_error<c10::Error>(options),
+                 "in forward, which is given the labels too, since `loss` is not set: "));
+}
+
 TEST_CASE("so is what goes wrong before the training, while a learning rate is looked for") {
   etude::Trainer<> trainer(classification(torch::ones({8, 5}), torch::zeros({8}, torch::kLong)));
   CHECK(contains(text_of<c10::Error>([&] { etude::find_learning_rate(trainer); }),

@@ -51,15 +51,22 @@ ETUDE_INLINE LossOutput own_loss(const Tensors& outputs) {
 
 namespace detail {
 
-/// The place that a message names for an exception of the model.
-inline std::string forward_of(const Model& model, const Tensors& inputs) {
+/// The place that a message names for an exception of the model, which says `what`.
+inline std::string forward_of(const Model& model, const Tensors& inputs, std::string_view what) {
   const auto parameters = model.parameters();
   if (parameters.empty()) return "in forward";
   const auto dtype = parameters.front().scalar_type();
+  const auto told = [&](const torch::Tensor& input, std::string_view unless) {
+    return fmt::format("in forward, whose parameters are {0} where an input is {1} (make it {0}{2})",
+                       dtype_name(dtype), dtype_name(input.scalar_type()), unless);
+  };
   for (const auto& input : inputs)
-    if (input.is_floating_point() && input.scalar_type() != dtype)
-      return fmt::format("in forward, whose parameters are {0} where an input is {1} (make it {0})",
-                         dtype_name(dtype), dtype_name(input.scalar_type()));
+    if (input.is_floating_point() && input.scalar_type() != dtype) return told(input, "");
+  // Whole numbers may be meant for an embedding, where something else is wrong.
+  if (what.find("type") == what.npos) return "in forward";
+  for (const auto& input : inputs)
+    if (!input.is_floating_point() && !input.is_complex())
+      return told(input, input.scalar_type() == torch::kLong ? ", unless it is for an embedding" : "");
   return "in forward";
 }
 
@@ -73,6 +80,13 @@ inline Tensors forward_with_labels(const Model& model, const Batch& batch) {
   std::vector<torch::Tensor> all(batch.inputs.begin(), batch.inputs.end());
   all.insert(all.end(), batch.labels.begin(), batch.labels.end());
   return model.forward(model.accepts(all.size()) ? Tensors(std::move(all)) : batch.inputs);
+}
+
+/// Why a forward gets more tensors than the person thinks who has forgotten the loss.
+inline std::string labels_given(const Model& model, const Batch& batch) {
+  const auto all = batch.inputs.size() + batch.labels.size();
+  if (model.takes_batch() || batch.labels.empty() || !model.accepts(all)) return "";
+  return ", which is given the labels too, since `loss` is not set";
 }
 
 /// In the place of the loss that the model computes: its outputs have that one too.
@@ -108,12 +122,15 @@ ETUDE_INLINE std::string place_of(const Model& model, std::string_view moment, c
 
 ETUDE_INLINE LossOutput compute_loss(TrainerCore& core, const Batch& batch,
                                      std::optional<double> num_items_in_batch) {
-  const auto in_forward = [&] { return detail::forward_of(core.model, batch.inputs); };
+  const auto in_forward = [&](std::string_view what) {
+    return detail::forward_of(core.model, batch.inputs, what);
+  };
   const auto factor = core.args.label_smoothing_factor;
   if (core.options.compute_loss) return core.options.compute_loss(core.model, batch, num_items_in_batch);
   if (!core.options.loss) {
-    auto own =
-        own_loss(with_place([&] { return detail::forward_with_labels(core.model, batch); }, in_forward));
+    auto own = own_loss(with_place(
+        [&] { return detail::forward_with_labels(core.model, batch); },
+        [&](std::string_view what) { return in_forward(what) + detail::labels_given(core.model, batch); }));
     if (factor > 0) detail::smooth_own_loss(own, batch, factor, num_items_in_batch);
     return own;
   }

@@ -75,7 +75,8 @@ ETUDE_INLINE Optimizer::Optimizer(const std::vector<ParameterGroup>& groups, dou
     : groups_(complete(groups, lr, weight_decay)), flat_(tensors_of(groups_)) {
   if (flat_.layout()->slots.empty()) {
     throw ArgumentError(
-        "the optimizer has no parameter to train: the model has none, or all of them are frozen");
+        "the optimizer has no parameter to train: the model has none (a layer counts once it is given to "
+        "register_module), or all of them are frozen");
   }
   for (const ParamGroup& group : groups_) given_.push_back(numbers_of(group));
 }
