@@ -13,6 +13,15 @@
 
 namespace toy {
 
+/// ThreadSanitizer ends a child that starts a thread while its parent has some: it takes theirs for its own.
+#ifdef __SANITIZE_THREAD__
+inline constexpr bool child_can_start_threads = false;
+#elif defined(__has_feature)
+inline constexpr bool child_can_start_threads = !__has_feature(thread_sanitizer);
+#else
+inline constexpr bool child_can_start_threads = true;
+#endif
+
 /// How a child process ended: "exit 0", "signal 15", or "never" where it took longer than a minute and was
 /// killed.
 inline std::string end_of(pid_t child) {
