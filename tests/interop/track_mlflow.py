@@ -54,7 +54,7 @@ def whole_run(server, client):
     training = place.train(server.address, "--odd", "true", "--save_strategy", "epoch", "--run_name", "first: a (1)", "--evaluate_after",
                            "true", HF_MLFLOW_LOG_ARTIFACTS="1", MLFLOW_TAGS='{"team": "ä", "size": 3}').end()
     run = place.check_run([training])
-    same(sum(len(points) for points in histories_of(client, run).values()), 8 * 8 + 9 + 10, "points")
+    same(sum(len(points) for points in histories_of(client, run).values()), 8 * 8 + 9 + 11, "points")
     same([value for _, value in histories_of(client, run)["odd_nan"]], ["nan"] * 10, "NaN")
     check(run.info.end_time >= run.info.start_time > 1.6e12, "times in milliseconds")
     same(run.info.run_name, "first: a (1)", "name")
@@ -86,7 +86,7 @@ def many_metrics(proxy, client):
     before = len(proxy.requests)
     training = place.train(proxy.address, "--extra", "1500", "--max_steps", "2").end()
     run = place.run()
-    same(len(run.data.metrics), 1500 + 4 + 4, "metrics")
+    same(len(run.data.metrics), 1500 + 4 + 5, "metrics")
     same([run.data.metrics[f"extra_{i}"] for i in range(1500)], [float(i) for i in range(1500)], "values")
     for name in ("extra_0", "extra_999", "extra_1000", "extra_1499"):
         same([metric.step for metric in client.get_metric_history(run.info.run_id, name)], [1, 2, 2], name)
