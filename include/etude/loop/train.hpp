@@ -42,10 +42,10 @@ class TrainLoop {
         stoppable([&] { trainer_.raise(CheckpointLoaded{core_.context(), checkpoints_.path()}); });
       stoppable([&] { trainer_.raise(TrainBegin{core_.context(), checkpoints_.resumes()}); });
       if (checkpoints_.resumes()) stoppable([&] { checkpoints_.begun(); });
+      if (!stop_is_due()) core_.progress.finishing = false;  // There is more to train than there was.
       is_ready_ = true;
       if (!core_.progress.started) stoppable([&] { evaluate_at_start(); });
       if (core_.progress.honouring && !core_.progress.position.begun) stoppable([&] { log_save_evaluate(); });
-      if (!stop_is_due()) core_.progress.finishing = false;  // There is more to train than there was.
       if (!core_.progress.finishing) run_epochs();
       epoch_is_resumed_ = group_is_resumed_ = false;
       output = finish();
