@@ -11,6 +11,7 @@ TORCH_MODULE(Net);
 // them.
 struct Announce {
   void on(const etude::TrainBegin& e) { etude::print("up to {} epochs\n", e.args.num_train_epochs); }
+  // A trainer's own callbacks print logs anyway, so each stands there twice.
   void on(const etude::Log& e) { etude::print("step {}: {}\n", e.state.global_step, e.logs); }
   void on(const etude::StepEnd& e) {
     if (e.state.global_step == 100) e.control.should_evaluate = true;

@@ -204,6 +204,7 @@ TEST_CASE("the module comes back as what it was") {
   Net net;
   const Model model = net;
   CHECK(&model.as<NetImpl>() == net.get());
+  CHECK(&model.as<Net>() == net.get());
   CHECK(&model.as<torch::nn::Module>() == net.get());
   CHECK(model.module() == net.ptr());
   const auto text = message<etude::ArgumentError>([&] { model.as<Several>(); });

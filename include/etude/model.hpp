@@ -119,6 +119,15 @@ concept HoldsModule = requires(const T& holder) {
                         { holder.ptr() } -> std::convertible_to<std::shared_ptr<typename T::ContainedType>>;
                       };
 
+template <class T>
+struct ModuleOf {
+  using Type = T;
+};
+template <HoldsModule T>
+struct ModuleOf<T> {
+  using Type = typename T::ContainedType;
+};
+
 }  // namespace detail
 
 /// Keeps a model in evaluation mode; its destructor gives every submodule back the mode that it had.
@@ -203,14 +212,15 @@ class Model {
   /// The module; null for TorchScript.
   std::shared_ptr<torch::nn::Module> module() const { return model_->module(); }
 
-  /// The module as the type that it was given as. Throws ArgumentError that names both types.
-  template <class M>
+  /// The module as the class that it is of, for which a holder may stand: `as<Net>()` is a NetImpl. Throws
+  /// ArgumentError that names both types.
+  template <class Given, class M = typename detail::ModuleOf<Given>::Type>
   M& as() const {
     if constexpr (std::same_as<M, torch::jit::Module>) {
       if (auto* script = model_->script()) return *script;
     } else {
       static_assert(std::derived_from<M, torch::nn::Module>,
-                    "as<M>() gives a torch::nn module or torch::jit::Module");
+                    "etude: as<M>() gives a torch::nn module, or torch::jit::Module");
       if (auto* module = dynamic_cast<M*>(model_->module().get())) return *module;
     }
     throw_is_not(type_name<M>());
