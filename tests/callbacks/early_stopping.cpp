@@ -248,8 +248,8 @@ TEST_CASE("a metric that no evaluation has is an error, not a stopping that neve
                          etude::MetricError);
     CHECK(trainer.state().global_step == 1);
     etude::Trainer<etude::EarlyStoppingCallback> own(options,
-                                                     etude::EarlyStoppingCallback{.watch_metric = "eval_f1"});
-    CHECK_THROWS_WITH_AS(own.train(), doctest::Contains("watch_metric is 'eval_f1', and no evaluation"),
+                                                     etude::EarlyStoppingCallback{.watch_metric = "f1"});
+    CHECK_THROWS_WITH_AS(own.train(), doctest::Contains("watch_metric is 'f1', and no evaluation"),
                          etude::MetricError);
   }
   options.args.metric_for_best_model = "far_loss";

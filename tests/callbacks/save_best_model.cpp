@@ -79,8 +79,7 @@ TEST_CASE("a second training counts anew, or goes on with the best of the first"
   for (const bool reset : {true, false}) {
     const toy::Folder folder;
     auto options = scored({.2, .3}, toy::arguments());
-    std::size_t i = 0;
-    options.compute_metrics = [&](const etude::EvalPrediction&) {
+    options.compute_metrics = [i = std::size_t{0}](const etude::EvalPrediction&) mutable {
       return etude::Metrics{{"score", std::array{.2, .3, .5, .4}.at(i++)}};
     };
     Trainer trainer(options,
@@ -186,13 +185,13 @@ TEST_CASE("a metric that no evaluation has is an error that lists those that the
   const toy::Folder folder;
   for (const auto epochs : {std::size_t{1}, std::size_t{3}}) {
     Trainer trainer(scored(std::vector<double>(epochs, .5), toy::arguments()),
-                    SaveBestModelCallback{.save_path = folder / "best", .watch_metric = "eval_f1"});
+                    SaveBestModelCallback{.save_path = folder / "best", .watch_metric = "f1"});
     try {
       trainer.train();
       FAIL("it was taken");
     } catch (const etude::MetricError& error) {
       CHECK(std::string(error.what())
-                .starts_with("watch_metric is 'eval_f1', and no evaluation has it: must be one of eval_loss, "
+                .starts_with("watch_metric is 'f1', and no evaluation has it: must be one of eval_loss, "
                              "eval_score, "));
     }
     CHECK(trainer.state().global_step == 1);  // before the step that follows

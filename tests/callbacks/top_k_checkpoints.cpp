@@ -125,13 +125,13 @@ TEST_CASE("what it can't work with is refused by name") {
                        etude::ArgumentError);
   for (const auto epochs : {std::size_t{1}, std::size_t{2}}) {
     Trainer unknown(scored(folder, std::vector<double>(epochs, .5)),
-                    TopKCheckpointsCallback{.watch_metric = "eval_f1"});
+                    TopKCheckpointsCallback{.watch_metric = "f1"});
     try {
       unknown.train();
       FAIL("it was taken");
     } catch (const etude::MetricError& error) {
       CHECK(std::string(error.what())
-                .starts_with("watch_metric is 'eval_f1', and no evaluation has it: must be one of eval_loss, "
+                .starts_with("watch_metric is 'f1', and no evaluation has it: must be one of eval_loss, "
                              "eval_score"));
     }
   }

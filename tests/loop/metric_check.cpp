@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <random>
+#include <string>
 
 #include "common/fault_of.hpp"
 #include "common/full_run.hpp"
@@ -57,6 +58,40 @@ TEST_CASE("so it is with Etude's own metrics, with batch_eval_metrics, and with 
   etude::Trainer<> trainer(options);
   CHECK(contains(toy::fault_of<etude::MetricError>([&] { trainer.train(); }), "eval_near_loss"));
   CHECK(trainer.state().global_step == 0);
+}
+
+template <class Watching>
+std::string fault_of_watching(const std::string& metric) {
+  Watching callback;
+  callback.watch_metric = metric;
+  etude::Trainer<Watching> trainer(wanting("score"), callback);
+  const auto fault = toy::fault_of<etude::MetricError>([&] { trainer.train(); });
+  CHECK(trainer.state().global_step == 0);
+  return fault;
+}
+
+TEST_CASE("so is a metric that a callback waits for, with eval_ left out or not") {
+  for (const std::string wrong : {"eval_scor", "score"}) {
+    CHECK(contains(fault_of_watching<etude::EarlyStoppingCallback>(wrong),
+                   "watch_metric of EarlyStoppingCallback is '" + wrong +
+                       "', and no evaluation has it: must be one of eval_loss, eval_score, "));
+    CHECK(contains(fault_of_watching<etude::SaveBestModelCallback>(wrong),
+                   "watch_metric of SaveBestModelCallback is '" + wrong + "'"));
+    CHECK(fault_of_watching<etude::TopKCheckpointsCallback>(wrong).ends_with("did you mean 'eval_score'?"));
+  }
+}
+
+TEST_CASE("a metric of a callback that is there, or that only another kind of evaluation can have, is none") {
+  struct Tests {
+    void on(const etude::EpochBegin& e) { e.trainer.evaluate({.metric_key_prefix = "test"}); }
+  };
+  auto options = wanting("loss");
+  options.args.num_train_epochs = 2;
+  etude::Trainer<Tests, etude::EarlyStoppingCallback> trainer(
+      options, Tests(),
+      etude::EarlyStoppingCallback{.early_stopping_patience = 9, .watch_metric = "test_score"});
+  trainer.train();
+  CHECK(trainer.state().global_step == 8);
 }
 
 /// A model that counts its evaluations in a buffer, and draws.
@@ -158,6 +193,18 @@ TEST_CASE("a metric that a callback, or a trainer of one's own, adds is none tha
   etude::Trainer<etude::RuntimeCallbacks> none(wanting("mine"));
   CHECK_THROWS_AS(none.train(), etude::MetricError);
   CHECK(none.state().global_step == 0);
+}
+
+struct Clears {
+  void on(etude::Evaluate& e) { e.metrics.clear(); }
+};
+
+TEST_CASE("an evaluation that a callback has left without metrics says so") {
+  etude::Trainer<Clears> trainer(wanting("score"));
+  CHECK(toy::fault_of<etude::MetricError>([&] { trainer.train(); }) ==
+        "metric_for_best_model is 'score', and the evaluation has no 'eval_score': it has no metrics at all, "
+        "so "
+        "a callback has removed them");
 }
 
 TEST_CASE("nothing is evaluated where no evaluation is planned") {

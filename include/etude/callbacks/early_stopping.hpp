@@ -51,6 +51,9 @@ struct EarlyStoppingCallback {
                (std::optional<double>, best, "the best so far, where it isn't that of the arguments"),
                (WatchedMetric, watched, "whether evaluations have it"));
 
+  /// What a dry run before the first step looks for.
+  std::string watched_metric() const { return watch_metric; }
+
   void on(const TrainBegin& e);
   void on(const StepBegin& e) { throw_if_missing(e); }
   void on(const Evaluate& e);

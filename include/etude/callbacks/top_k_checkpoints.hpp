@@ -44,6 +44,9 @@ struct TopKCheckpointsCallback {
                (RankedCheckpoints, ranked, "those that are there, by name"),
                (WatchedMetric, watched, "whether evaluations have it"));
 
+  /// What a dry run before the first step looks for.
+  std::string watched_metric() const { return watch_metric; }
+
   void on(const TrainBegin& e);
   void on(const StepBegin&) { watched.throw_if_missing(watch_metric); }
   void on(const EvaluateAll& e);

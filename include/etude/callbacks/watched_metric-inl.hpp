@@ -14,6 +14,7 @@
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
 #include "etude/message.hpp"
+#include "etude/reflect/nearest.hpp"
 
 namespace etude {
 
@@ -33,7 +34,7 @@ ETUDE_INLINE std::optional<double> WatchedMetric::look(const std::string& name, 
   if (metric == metrics.end()) {
     std::vector<std::string_view> names;
     for (const auto& entry : metrics) names.push_back(entry.first);
-    others = fmt::format("{}", fmt::join(names, ", "));
+    others = fmt::format("{}{}", fmt::join(names, ", "), did_you_mean(name, names));
     return {};
   }
   found = true;

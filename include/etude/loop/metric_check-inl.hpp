@@ -1,14 +1,22 @@
 #pragma once
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
+#include "etude/error.hpp"
 #include "etude/linkage.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/metric_check.hpp"
 #include "etude/metrics/best_model.hpp"
+#include "etude/metrics/metrics.hpp"
+#include "etude/reflect/nearest.hpp"
 
 namespace etude {
 
@@ -33,15 +41,26 @@ ETUDE_INLINE DryRun::~DryRun() {
       buffer.set_data(copy);
 }
 
-ETUDE_INLINE bool is_metric_unsure(const TrainerCore& core) {
+ETUDE_INLINE bool is_metric_unsure(const TrainerCore& core, const std::string& name) {
   const auto& datasets = core.options.eval_dataset;
-  const auto name = best_metric_name(core.args);
   if (core.args.eval_strategy == IntervalStrategy::no && !core.args.eval_on_start) return false;
-  if (!core.options.args.metric_for_best_model || datasets.empty() || core.state.best_metric) return false;
-  if (name == "eval_loss" && !datasets.named()) return false;
+  if (datasets.empty() || (name == "eval_loss" && !datasets.named())) return false;
   if (std::ranges::any_of(core.state.log_history, [&](const auto& line) { return line.contains(name); }))
     return false;
   return std::ranges::all_of(datasets, [](const auto& dataset) { return dataset.second.is_indexed(); });
+}
+
+ETUDE_INLINE bool is_best_metric_unsure(const TrainerCore& core) {
+  return core.options.args.metric_for_best_model && !core.state.best_metric &&
+         is_metric_unsure(core, best_metric_name(core.args));
+}
+
+ETUDE_INLINE void check_watched(std::string_view callback, const std::string& name, const Metrics& found) {
+  if (found.contains(name) || !(name.starts_with("eval_") || found.contains("eval_" + name))) return;
+  std::vector<std::string_view> known;
+  for (const auto& entry : found) known.push_back(entry.first);
+  throw MetricError(fmt::format("watch_metric of {} is '{}', and no evaluation has it: must be one of {}{}",
+                                callback, name, fmt::join(known, ", "), did_you_mean(name, known)));
 }
 
 }  // namespace etude

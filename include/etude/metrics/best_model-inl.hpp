@@ -36,8 +36,10 @@ ETUDE_INLINE double best_metric(const TrainingArguments& args, const Metrics& me
   std::vector<std::string_view> known;
   for (const auto& entry : metrics) known.push_back(entry.first);
   throw MetricError(fmt::format(
-      "metric_for_best_model is '{}', and the evaluation has no '{}': must be one of {}{}",
-      args.metric_for_best_model.value_or("loss"), name, fmt::join(known, ", "), did_you_mean(name, known)));
+      "metric_for_best_model is '{}', and the evaluation has no '{}': {}",
+      args.metric_for_best_model.value_or("loss"), name,
+      known.empty() ? "it has no metrics at all, so a callback has removed them"
+                    : fmt::format("must be one of {}{}", fmt::join(known, ", "), did_you_mean(name, known))));
 }
 
 ETUDE_INLINE bool update_best_metric(const TrainingArguments& args, const Metrics& metrics,
