@@ -407,6 +407,28 @@ struct Scale {
   void on(etude::BackwardBegin& e) { e.loss = e.loss * 2; }
 };
 
+struct TakesLossAway {
+  void on(etude::BackwardBegin& e) { e.loss = torch::Tensor(); }
+};
+struct DetachesLoss {
+  void on(etude::BackwardBegin& e) { e.loss = e.loss.detach(); }
+};
+
+TEST_CASE("a loss that a callback has spoilt names it, in the list or of run time") {
+  const auto options = toy::options(toy::arguments());
+  etude::Trainer<Counter, TakesLossAway> without(options);
+  CHECK_THROWS_WITH_AS(without.train(),
+                       "TakesLossAway has changed the loss in BackwardBegin: the loss is an undefined "
+                       "tensor: must be one element",
+                       etude::DataError);
+  etude::Trainer<Scale, etude::RuntimeCallbacks> detached(options);
+  detached.add_callback(DetachesLoss());
+  CHECK_THROWS_WITH_AS(detached.train(),
+                       "Scale or DetachesLoss has changed the loss in BackwardBegin: the loss depends on no "
+                       "parameter that is trained: all are frozen, or it was detached",
+                       etude::DataError);
+}
+
 TEST_CASE("describe tells each event with its callbacks in order, and who writes") {
   etude::Trainer<etude::NoDefaultCallbacks, Counter, Scale, etude::RuntimeCallbacks> trainer(
       toy::options(toy::arguments()));

@@ -254,7 +254,7 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
       if (core_.part_share < 1) loss = loss * core_.part_share;
     }
     loss = raise(BackwardBegin{core_.context(), batch, std::move(outputs), std::move(loss)}).loss;
-    loss.backward();
+    this->check_written(loss).backward();
     loss = loss.variable_data();
     raise(BackwardEnd{core_.context(), batch, loss, share});
     return loss;

@@ -169,8 +169,8 @@ ETUDE_INLINE void explain_differentiation(const c10::Error& error) {
 
 ETUDE_INLINE const torch::Tensor& checked_loss(const torch::Tensor& loss) {
   if (loss.defined() && loss.numel() == 1) return loss;
-  throw DataError(
-      fmt::format("the loss is {}: must be one element; reduce it (mean or sum)", describe(loss)));
+  throw DataError(fmt::format("the loss is {}: must be one element{}", describe(loss),
+                              loss.defined() ? "; reduce it (mean or sum)" : ""));
 }
 
 ETUDE_INLINE void check_training_loss(const torch::Tensor& loss) {

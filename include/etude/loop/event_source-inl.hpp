@@ -1,11 +1,14 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <exception>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "etude/error.hpp"
 #include "etude/linkage.hpp"
 #include "etude/loop/event_source.hpp"
 #include "etude/message.hpp"
@@ -34,6 +37,13 @@ ETUDE_INLINE void detail::tell_secondary_error(const TrainingArguments& args,
   const auto whose =
       origin.callback.empty() ? "" : fmt::format(" {} threw in {}", origin.callback, origin.event);
   message(args, LogLevel::error, "and then{}: {}", whose, what_of(error));
+}
+
+ETUDE_INLINE void detail::throw_written_loss(const std::vector<std::string>& writers,
+                                             const DataError& error) {
+  if (writers.empty()) throw;
+  throw DataError(
+      fmt::format("{} has changed the loss in BackwardBegin: {}", fmt::join(writers, " or "), error.what()));
 }
 
 }  // namespace etude

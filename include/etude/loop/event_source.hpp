@@ -1,5 +1,7 @@
 #pragma once
 
+#include <torch/types.h>
+
 #include <algorithm>
 #include <boost/hana/for_each.hpp>
 #include <concepts>
@@ -13,11 +15,14 @@
 
 #include "etude/callback_handler.hpp"
 #include "etude/callback_state.hpp"
+#include "etude/error.hpp"
 #include "etude/events.hpp"
 #include "etude/interrupt.hpp"
 #include "etude/libtorch/error.hpp"
 #include "etude/libtorch/threads.hpp"
+#include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/reflect/type_name.hpp"
 #include "etude/runtime_callbacks.hpp"
 #include "etude/stop_training.hpp"
 #include "etude/trackers.hpp"
@@ -31,6 +36,9 @@ namespace detail {
 /// Tells the person at the terminal of an error, and of one that came on the way out after another.
 void tell_error(const TrainingArguments& args, const ErrorOrigin& origin, std::string_view what);
 void tell_secondary_error(const TrainingArguments& args, const std::exception_ptr& error);
+
+/// Throws `error` again as the doing of one of these callbacks, where there are any.
+[[noreturn]] void throw_written_loss(const std::vector<std::string>& writers, const DataError& error);
 }  // namespace detail
 
 /// The side of a trainer that raises events, and sees to it that every way out of it is the same: what was
@@ -107,6 +115,19 @@ class EventSource {
     } else {
       return Handler::template writes<Event>;
     }
+  }
+
+  /// The loss as `BackwardBegin` has left it. Throws DataError unless it can be differentiated, which names
+  /// those who may have changed it.
+  const torch::Tensor& check_written(const torch::Tensor& loss) {
+    if constexpr (is_written<BackwardBegin>()) {
+      try {
+        check_training_loss(loss);
+      } catch (const DataError& error) {
+        detail::throw_written_loss(writers<BackwardBegin>(), error);
+      }
+    }
+    return loss;
   }
 
   // By force, for a trainer inherits this privately.
@@ -195,6 +216,23 @@ class EventSource {
   Handler handler_;
 
  private:
+  /// Who may change `Event`.
+  template <class Event>
+  std::vector<std::string> writers() {
+    std::vector<std::string> names;
+    if constexpr (is_heard_by_trainer<Event>())
+      if (Writes<Derived, Event>) names.emplace_back(short_type_name<Derived>());
+    boost::hana::for_each(handler_.callbacks(), [&]<class Callback>(Callback& callback) {
+      if constexpr (std::same_as<Callback, RuntimeCallbacks>) {
+        for (const auto& [name, writes] : callback.template handlers<Event>())
+          if (writes) names.push_back(name);
+      } else if (Writes<Callback, Event>) {
+        names.emplace_back(short_type_name<Callback>());
+      }
+    });
+    return names;
+  }
+
   /// Every callback hears an end event, whoever throws; the first exception comes out afterwards.
   template <class End>
   void raise_end(End& event) {
