@@ -84,6 +84,16 @@ struct KeepsABadText {
   void on(const etude::StepEnd&) { text = "caf\xE9"; }
 };
 
+struct LogsWithoutName {
+  void on(const etude::StepEnd& e) { e.log("", 1); }
+};
+
+TEST_CASE("an empty log name is refused") {
+  etude::Trainer<LogsWithoutName> trainer(toy::options(toy::arguments()));
+  CHECK(argument_fault([&] { trainer.train(); }) ==
+        "the name of what is logged is empty: must have a character at least");
+}
+
 TEST_CASE("the state of a callback loses only what isn't UTF-8, and that is told") {
   const toy::Folder folder;
   etude::Trainer<KeepsABadText> trainer(toy::options(saving_to(folder)));

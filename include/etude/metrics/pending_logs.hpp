@@ -22,13 +22,16 @@ struct PendingLogState {
 /// mention.
 class PendingLogs {
  public:
-  /// Throws DataError for a tensor of more or less than one element, and keeps nothing of it.
+  /// Throws DataError for a tensor of more or less than one element, and ArgumentError for a name that is
+  /// empty or isn't UTF-8, and keeps nothing of it.
   template <class Value>
   void add(std::string_view name, const Value& value) {
     try {
       for (auto& [known, mean] : means_)
         if (known == name) return mean.add(value);
       detail::check_metric_name(name);
+      if (name.empty())
+        throw ArgumentError("the name of what is logged is empty: must have a character at least");
       RunningMean mean;
       mean.add(value);
       means_.emplace_back(std::string(name), std::move(mean));
