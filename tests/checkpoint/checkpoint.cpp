@@ -5,6 +5,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <fstream>
 #include <limits>
+#include <locale>
 #include <random>
 #include <set>
 
@@ -459,6 +460,24 @@ TEST_CASE("generators go into checkpoints: LibTorch's, engines of <random>, and 
   wrong["generators.engine"] = etude::detail::bytes_of("no numbers");
   CHECK(etude::load_random_state(wrong, generators).size() == 2);
   CHECK_THROWS_AS(etude::StatefulGenerator(static_cast<std::mt19937*>(nullptr)), etude::ArgumentError);
+}
+
+TEST_CASE("the state of an engine of <random> is the same in every locale") {
+  struct Grouping : std::numpunct<char> {
+    char do_thousands_sep() const override { return '.'; }
+    std::string do_grouping() const override { return "\3"; }
+  };
+  std::mt19937_64 engine(3);
+  const etude::StatefulGenerators generators{{"engine", &engine}};
+  const auto plain = etude::random_state(generators);
+  const auto before = std::locale::global(std::locale(std::locale(), new Grouping));
+  const auto grouped = etude::random_state(generators);
+  const auto number = engine();
+  const auto problems = etude::load_random_state(plain, generators);
+  std::locale::global(before);
+  CHECK(torch::equal(plain.at("generators.engine"), grouped.at("generators.engine")));
+  CHECK(problems.empty());
+  CHECK(engine() == number);
 }
 
 TEST_CASE("only folders of this form are checkpoints") {

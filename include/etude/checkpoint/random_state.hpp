@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <locale>
 #include <map>
 #include <sstream>
 #include <string>
@@ -47,11 +48,13 @@ class StatefulGenerator {
           "stream), or has state() and load_state(const std::string&)");
       save_ = [engine] {
         std::ostringstream text;
+        text.imbue(std::locale::classic());  // The program's own may group digits.
         text << *engine;
         return text.str();
       };
       load_ = [engine](const std::string& state) {
         std::istringstream text(state);
+        text.imbue(std::locale::classic());
         Engine loaded = *engine;
         if (!(text >> loaded)) throw CheckpointError("it is no state of this engine");
         *engine = loaded;
