@@ -88,6 +88,25 @@ TEST_CASE("an output folder is locked by one store, until it is unlocked") {
                        etude::CheckpointError);
 }
 
+TEST_CASE("an output folder that is removed is locked again by the next checkpoint, unless another has it") {
+  const toy::Folder folder;
+  const auto output = folder / "out";
+  CheckpointStore first(output), second(output);
+  REQUIRE(first.lock());
+  fs::remove_all(output);
+  first.create(1);
+  CHECK_FALSE(second.lock());
+  fs::remove_all(output);
+  CHECK(second.lock());
+  CHECK_THROWS_WITH_AS(first.create(2),
+                       ("output_dir is " + output.string() +
+                        ": it was removed during the training, and another training is writing its "
+                        "checkpoints there")
+                           .c_str(),
+                       etude::CheckpointError);
+  CHECK_NOTHROW(second.create(1));
+}
+
 #ifdef __linux__
 TEST_CASE("an output folder that can't be written to is refused before anything is trained") {
   const toy::Folder folder;

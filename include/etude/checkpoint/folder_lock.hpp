@@ -72,6 +72,9 @@ class LockFile {
 
   LockState state() const { return state_; }
 
+  /// Whether it was held and its file is gone, or another has taken its name.
+  bool is_lost() const { return state_ == LockState::held && lock_state(file_, path_) != LockState::held; }
+
  private:
   ForkMark mark_;
   std::filesystem::path path_;

@@ -169,6 +169,14 @@ ETUDE_INLINE void CheckpointStore::begin(const std::optional<Manifest>& manifest
 }
 
 ETUDE_INLINE std::unique_ptr<FolderWriter> CheckpointStore::create(std::int64_t step) {
+  if (lock_ && lock_->is_lost()) {
+    lock_.reset();
+    if (!lock())
+      throw CheckpointError(
+          fmt::format("output_dir is {}: it was removed during the training, and another training is writing "
+                      "its checkpoints there",
+                      output_dir_.string()));
+  }
   return std::make_unique<FolderWriter>(*files_, folder(step),
                                         output_dir_ / fmt::format(".checkpoint-{}.{}.partial", step, run_));
 }

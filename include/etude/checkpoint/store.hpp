@@ -76,7 +76,8 @@ class CheckpointStore {
   void begin();
   void begin(const std::optional<Manifest>& manifest);
 
-  /// A folder to write the checkpoint of `step` into.
+  /// A folder to write the checkpoint of `step` into. Where `output_dir` was removed, and the lock with it,
+  /// it is locked again; throws CheckpointError if another has it by then.
   std::unique_ptr<FolderWriter> create(std::int64_t step);
 
   /// Puts it in its place, points `latest` at it, and removes what `limit` leaves no room for, or was kept
