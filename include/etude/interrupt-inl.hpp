@@ -1,6 +1,7 @@
 #pragma once
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <mutex>
 #include <utility>
@@ -14,6 +15,7 @@ namespace etude {
 ETUDE_INLINE SignalGuard::SignalGuard(bool on) : on_(on) {
   if (!on_) return;
   const std::lock_guard lock(mutex());
+  owner() = ::getpid();
   if (users()++ > 0) return;
   pending() = 0;
   for (auto& [signal, before] : previous()) {
@@ -36,6 +38,12 @@ ETUDE_INLINE void SignalGuard::restore() {
 }
 
 ETUDE_INLINE void SignalGuard::note(int signal) {
+  if (owner() != ::getpid()) {
+    for (const auto& [known, before] : previous())
+      if (known == signal) sigaction(signal, &before, nullptr);
+    ::raise(signal);  // It comes when this handler returns.
+    return;
+  }
   if (pending().exchange(signal) == 0) return;
   ::signal(signal, SIG_DFL);
   ::raise(signal);

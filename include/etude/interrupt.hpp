@@ -1,6 +1,7 @@
 #pragma once
 
 #include <signal.h>
+#include <sys/types.h>
 
 #include <array>
 #include <atomic>
@@ -27,7 +28,8 @@ struct Interrupted : Error {
 
 /// Takes note of SIGTERM and SIGINT while it lives, for `throw_if_interrupted` to act upon; a second one ends
 /// the process at once. What the program ignores stays ignored, and its handlers are back when the last of
-/// these objects is gone.
+/// these objects is gone. In a child made by fork(), which none of these trainings goes on in, a signal takes
+/// the course that the program has given it.
 class SignalGuard {
  public:
   explicit SignalGuard(bool on);
@@ -48,6 +50,12 @@ class SignalGuard {
     static_assert(std::atomic<int>::is_always_lock_free, "it is written in a signal handler");
     static std::atomic<int> signal = 0;
     return signal;
+  }
+  /// The process whose trainings look out for signals.
+  static std::atomic<pid_t>& owner() {
+    static_assert(std::atomic<pid_t>::is_always_lock_free, "it is read in a signal handler");
+    static std::atomic<pid_t> process = 0;
+    return process;
   }
   static std::mutex& mutex() {
     static std::mutex instance;

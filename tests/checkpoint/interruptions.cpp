@@ -233,6 +233,27 @@ void train_until_signal(const etude::TrainerOptions& options, const StuckPoints&
   }
 }
 
+TEST_CASE("a child that a callback makes ends with its first signal, and its parent trains on") {
+  struct Forking {
+    std::string end = {};
+    void on(const etude::StepEnd& e) {
+      if (e.state.global_step != 1) return;
+      const auto child = ::fork();
+      while (child == 0) ::pause();
+      ::kill(child, SIGTERM);
+      end = toy::end_of(child);
+    }
+  };
+  for (const bool has_handler : {false, true}) {
+    CAPTURE(has_handler);
+    void (*before)(int) = ::signal(SIGTERM, has_handler ? [](int) { ::_exit(5); } : SIG_DFL);
+    etude::Trainer<Forking> trainer(toy::options(toy::arguments(), 2));
+    CHECK(trainer.train().global_step == 2);
+    ::signal(SIGTERM, before);
+    CHECK(trainer.callback<Forking>().end == std::string(has_handler ? "exit 5" : "signal 15"));
+  }
+}
+
 TEST_CASE("a signal while a worker is stuck: a checkpoint is written, and the process ends") {
   struct Case {
     bool in_evaluation, waits;
