@@ -246,7 +246,7 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   /// Forward and backward of one micro-batch; returns its share of the loss of its group, detached.
   torch::Tensor training_step(Batch& batch) {
     auto [loss, outputs, counts_items] = derived().compute_loss(batch, core_.num_items_in_batch);
-    check_training_loss(loss);
+    check_training_loss(core_, loss, batch);
     std::optional<double> share;
     if (!counts_items) {
       share = core_.part_share / static_cast<double>(core_.group_size);

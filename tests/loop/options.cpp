@@ -112,6 +112,60 @@ TEST_CASE("an optimizer that was made before a layer was replaced is told of") {
   CHECK(contains(said, "optimizer doesn't hold 1 of the model's parameter tensors, and holds 1 that aren't"));
 }
 
+/// A network one of whose layers is a plain member.
+struct HalfRegisteredImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) { return last(plain(x)); }
+  torch::nn::Linear plain{1, 2};
+  torch::nn::Linear last = register_module("last", torch::nn::Linear(2, 1));
+};
+TORCH_MODULE(HalfRegistered);
+
+std::string said_in_two_trainings(const etude::TrainerOptions& options) {
+  return toy::printed(
+      [&] {
+        etude::Trainer<> trainer(options);
+        trainer.train();
+        trainer.train();
+      },
+      STDERR_FILENO);
+}
+
+TEST_CASE("a layer that wasn't registered is told of once") {
+  auto options = toy::options(toy::arguments());
+  options.args.log_level = etude::LogLevel::warning;
+  options.model = HalfRegistered();
+  const auto said = said_in_two_trainings(options);
+  CHECK(
+      said.starts_with("etude: warning: the loss depends on tensors that require gradients and that nobody "
+                       "trains here: float32 [2"));
+  CHECK(
+      contains(said, "]; a layer is trained once it is given to register_module, a parameter to register_"));
+  CHECK(std::ranges::count(said, '\n') == 1);
+}
+
+TEST_CASE("no layer is missed where others train, or hold still, what the loss depends on") {
+  auto options = toy::options(toy::arguments());
+  options.args.log_level = etude::LogLevel::warning;
+  toy::Line model, teacher, beside;
+  options.model = model;
+  options.optimizer = sgd_over({model->weight, model->bias, beside->weight});
+  options.loss = {};
+  options.compute_loss = [=](etude::Model& m, const etude::Batch& batch, std::optional<double>) mutable {
+    auto x = batch.inputs[0];
+    if (m.is_training()) x.requires_grad_();
+    torch::Tensor taught;
+    {
+      const torch::NoGradGuard no_grad;
+      taught = teacher->forward(x);
+    }
+    auto outputs = m.forward(x);
+    auto loss = torch::mse_loss(outputs, taught) + beside->forward(x).mean();
+    return etude::LossOutput{std::move(loss), std::move(outputs)};
+  };
+  beside->bias.requires_grad_(false);
+  CHECK(said_in_two_trainings(options) == "");
+}
+
 TEST_CASE("datasets to evaluate on have names that tell them apart") {
   auto options = toy::options(toy::arguments());
   const auto [x, y] = toy::points(4);

@@ -2,13 +2,18 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/loss.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -17,6 +22,7 @@
 #include "etude/linkage.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/message.hpp"
 
 namespace etude {
 
@@ -176,6 +182,52 @@ ETUDE_INLINE const torch::Tensor& checked_loss(const torch::Tensor& loss) {
 ETUDE_INLINE void check_training_loss(const torch::Tensor& loss) {
   if (!checked_loss(loss).requires_grad())
     throw DataError("the loss depends on no parameter that is trained: all are frozen, or it was detached");
+}
+
+namespace detail {
+
+/// The tensors that `loss` would leave gradients in.
+inline std::vector<torch::Tensor> leaves_of(const torch::Tensor& loss) {
+  std::vector<torch::Tensor> leaves;
+  std::vector<torch::autograd::Node*> open{loss.grad_fn().get()};
+  std::unordered_set<torch::autograd::Node*> seen{nullptr, open.front()};
+  while (!open.empty()) {
+    auto* node = open.back();
+    open.pop_back();
+    if (node == nullptr) continue;
+    if (const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node))
+      leaves.push_back(leaf->variable);
+    for (const auto& edge : node->next_edges())
+      if (seen.insert(edge.function.get()).second) open.push_back(edge.function.get());
+  }
+  return leaves;
+}
+
+}  // namespace detail
+
+ETUDE_INLINE void check_training_loss(TrainerCore& core, const torch::Tensor& loss, const Batch& batch) {
+  check_training_loss(loss);
+  if (std::exchange(core.checked_leaves, true)) return;
+  std::unordered_set<const void*> known;
+  const auto add = [&](const torch::Tensor& tensor) { known.insert(tensor.unsafeGetTensorImpl()); };
+  std::ranges::for_each(core.model.parameters(), add);
+  std::ranges::for_each(batch.inputs, add);
+  std::ranges::for_each(batch.labels, add);
+  for (const auto& [name, buffer] : core.model.named_buffers()) add(buffer);
+  if (const auto& module = core.options.loss.module()) std::ranges::for_each(module->parameters(), add);
+  if (core.optimizer)
+    for (const auto& group : core.optimizer->param_groups())
+      for (const auto& [name, parameter] : group.parameters) add(parameter);
+  std::vector<std::string> strangers;
+  for (const auto& leaf : detail::leaves_of(loss))
+    if (!known.contains(leaf.unsafeGetTensorImpl())) strangers.push_back(describe(leaf));
+  if (strangers.empty()) return;
+  const auto shown = std::min<std::size_t>(strangers.size(), 4);
+  message(core.args, LogLevel::warning,
+          "the loss depends on tensors that require gradients and that nobody trains here: {}{}; a layer is "
+          "trained once it is given to register_module, a parameter to register_parameter",
+          fmt::join(std::span(strangers).first(shown), ", "),
+          shown < strangers.size() ? fmt::format(" and {} more", strangers.size() - shown) : "");
 }
 
 ETUDE_INLINE torch::Tensor checked_step_loss(TrainerCore& core, torch::Tensor loss) {

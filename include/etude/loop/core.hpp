@@ -95,6 +95,7 @@ struct TrainerCore {
   double group_flos = 0;
   bool warned_of_padding = false;
   bool checked_backward = false;  ///< see `checked_step_loss`
+  bool checked_leaves = false;    ///< see `check_training_loss`
   bool warned_of_missing_labels = false;
   std::optional<double> dense_parameters;  ///< elements of all parameters but those of embeddings
 
