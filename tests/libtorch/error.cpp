@@ -1,12 +1,16 @@
 #include "etude/libtorch/error.hpp"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "common/fault_of.hpp"
 #include "common/logged.hpp"
+#include "common/printed.hpp"
 #include "common/toy.hpp"
 
 namespace {
@@ -158,8 +162,38 @@ TEST_CASE("so is what a dataset or compute_metrics can't do") {
   for (const int workers : {0, 2}) {
     options.args.dataloader_num_workers = workers;
     options.train_dataset = Unfit();
-    CHECK(training_error<c10::Error>(options).starts_with(
-        "train_dataset, for the batch of step 1: stack expects"));
+    CHECK(training_error<c10::Error>(options).starts_with("train_dataset, for the batch of step 1, in get("));
+  }
+}
+
+/// Can't read example 5.
+struct Unreadable {
+  std::size_t size() const { return 8; }
+  std::pair<torch::Tensor, std::int64_t> get(std::int64_t i) const {
+    if (i == 5) throw std::runtime_error("no such image");
+    return {torch::zeros({2}), 0};
+  }
+};
+
+TEST_CASE("a dataset's own exception comes out as it was thrown, and its example is told") {
+  const auto said_with = [](int workers, bool in_training) {
+    auto options = classification(torch::ones({8, 2}), torch::zeros({8}, torch::kLong));
+    options.args.log_level = etude::LogLevel::error;
+    options.args.train_sampling_strategy = etude::SamplingStrategy::sequential;
+    options.args.eval_strategy = etude::IntervalStrategy::epoch;
+    options.args.dataloader_num_workers = workers;
+    if (in_training)
+      options.train_dataset = Unreadable();
+    else
+      options.eval_dataset = Unreadable();
+    return toy::printed([&] { CHECK(training_error<std::runtime_error>(options) == "no such image"); },
+                        STDERR_FILENO);
+  };
+  for (const int workers : {0, 2}) {
+    CHECK(said_with(workers, true) ==
+          "etude: error: train_dataset, for the batch of step 2, in get(5): no such image\n");
+    CHECK(said_with(workers, false) ==
+          "etude: error: the dataset of an evaluation (eval), in get(5): no such image\n");
   }
 }
 

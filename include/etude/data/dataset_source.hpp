@@ -8,6 +8,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -22,6 +23,7 @@
 
 #include "etude/data/collate.hpp"
 #include "etude/data/example_of.hpp"
+#include "etude/data/failed_example.hpp"
 #include "etude/data/random.hpp"
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
@@ -199,15 +201,25 @@ class IndexedSource final : public OwnedSource<T> {
       std::vector<Example> examples;
       examples.reserve(indices.size());
       for (const auto i : indices) {
-        if constexpr (RandomGetter<T>) {
-          examples.push_back(example_of(this->source_.get(ExampleIndex{i}, example_generator(seed, i))));
-        } else if constexpr (Getter<T>) {
-          examples.push_back(example_of(this->source_.get(ExampleIndex{i})));
-        } else {
-          examples.push_back(example_of(this->source_[static_cast<std::size_t>(i)]));
+        try {
+          examples.push_back(get(i, seed));
+        } catch (...) {
+          last_failed_example() = {std::current_exception(), i};
+          throw;
         }
       }
       return collate(std::move(examples), indices, collator);
+    }
+  }
+
+ private:
+  Example get(std::int64_t i, std::uint64_t seed) {
+    if constexpr (RandomGetter<T>) {
+      return example_of(this->source_.get(ExampleIndex{i}, example_generator(seed, i)));
+    } else if constexpr (Getter<T>) {
+      return example_of(this->source_.get(ExampleIndex{i}));
+    } else {
+      return example_of(this->source_[static_cast<std::size_t>(i)]);
     }
   }
 };

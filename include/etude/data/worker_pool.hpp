@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "etude/data/dataset.hpp"
+#include "etude/data/failed_example.hpp"
 #include "etude/error.hpp"
 #include "etude/interrupt.hpp"
 #include "etude/own_threads.hpp"
@@ -35,6 +36,7 @@ class WorkerPool {
     std::optional<Batch> batch;
     std::exception_ptr error;
     bool ready = false;
+    FailedExample failed_example = {};
   };
 
   explicit WorkerPool(std::vector<Dataset> datasets) {
@@ -87,6 +89,7 @@ class WorkerPool {
     // A signal's handler may not notify.
     while (!shared_->changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return result.ready; }))
       interruption_point();
+    if (result.failed_example.error) last_failed_example() = std::exchange(result.failed_example, {});
     if (result.error) std::rethrow_exception(std::exchange(result.error, nullptr));
     return std::move(result.batch);
   }
@@ -171,6 +174,7 @@ class WorkerPool {
       const std::lock_guard lock(mutex);
       job.result->batch = std::move(batch);
       job.result->error = std::move(error);
+      job.result->failed_example = std::exchange(last_failed_example(), {});
       job.result->ready = true;
       changed.notify_one();
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <chrono>
@@ -19,6 +20,7 @@
 #include "etude/libtorch/random.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/loop/fetching.hpp"
 #include "etude/loop/gather.hpp"
 #include "etude/metrics/speed.hpp"
 
@@ -213,14 +215,22 @@ class EvaluationLoop {
   EvaluationResult go_over(const DataLoader& loader, Keep keep) {
     EvaluationTally tally(core_, keep, loader.examples());
     auto batches = loader.begin_epoch(0);
-    auto next = batches.next();
+    const auto fetch = [&] {
+      return fetched(
+          core_.args, [&] { return batches.next(); },
+          [&] {
+            return fmt::format("the dataset of {} ({})", core_.predicting ? "a prediction" : "an evaluation",
+                               prefix_);
+          });
+    };
+    auto next = fetch();
     if (!next)
       throw DataError(std::string("the dataset to ") + (prefix_ == "test" ? "predict" : "evaluate") +
                       " is empty");
     while (next) {
       core_.num_items_in_batch = trainer_.items_in(next->labels);
       auto batch = next->to(core_.device, core_.args.dataloader_pin_memory);
-      next = batches.next();
+      next = fetch();
       seen_ += batch.size;
       interruption_point();
       batch = trainer_.raise(PredictionStepBegin{core_.context(), std::move(batch)}).batch;

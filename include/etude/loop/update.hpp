@@ -16,6 +16,7 @@
 #include "etude/libtorch/error.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/loop/fetching.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/stop_training.hpp"
@@ -37,11 +38,11 @@ class Update {
     trainer_.raise(BatchFetchBegin{core_.context()});
     while (static_cast<std::int64_t>(group_.size()) < core_.accumulation_steps) {
       const InterruptionScope waiting(true);
-      auto batch = with_place([&] { return batches.next(); },
-                              [&] {
-                                return fmt::format("train_dataset, for the batch of step {}",
-                                                   core_.state.global_step + 1);
-                              });
+      auto batch = fetched(
+          core_.args, [&] { return batches.next(); },
+          [&] {
+            return fmt::format("train_dataset, for the batch of step {}", core_.state.global_step + 1);
+          });
       if (!batch) break;
       group_.push_back(std::move(*batch));
     }
