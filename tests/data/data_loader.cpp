@@ -159,6 +159,20 @@ TEST_CASE("a shuffled epoch of any size begins at once, anywhere in its order") 
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
 }
 
+TEST_CASE("a dataset whose size turns negative is refused where the next epoch begins") {
+  struct Shrinking {
+    std::shared_ptr<std::int64_t> examples;
+    std::int64_t size() const { return *examples; }
+    torch::Tensor get(std::size_t i) { return torch::tensor(static_cast<std::int64_t>(i)); }
+  };
+  const auto examples = std::make_shared<std::int64_t>(2);
+  DataLoader loader(Shrinking{examples}, {.batch_size = 1, .shuffle = true, .name = "train_dataset"});
+  CHECK(batches(loader.begin_epoch(0)).size() == 2);
+  *examples = -1;
+  CHECK(message<etude::DataError>([&] { loader.begin_epoch(1); }) ==
+        "train_dataset: its size is -1: must be at least 0 and at most 2^62 (4611686018427387904)");
+}
+
 TEST_CASE("a dataset of more than 2^62 examples is refused, and counts below are right") {
   for (const auto size : {(std::uint64_t{1} << 62) + 1, ~std::uint64_t{0}, std::uint64_t{1} << 63})
     CHECK(message<etude::DataError>([&] {

@@ -13,6 +13,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -36,6 +37,16 @@ ETUDE_INLINE std::string DataLoader::sampler_state(bool epoch_is_over) const {
 ETUDE_INLINE void DataLoader::load_sampler_state(const std::string& state) const {
   if (auto* sampler = dynamic_cast<StatefulSampler*>(options_.sampler.get())) sampler->load_state(state);
 }
+
+namespace detail {
+
+inline void check_size(std::string_view name, std::int64_t size) {
+  if (size < 0 || size > largest_dataset)
+    throw DataError(fmt::format("{}: its size is {}: must be at least 0 and at most 2^62 ({})", name, size,
+                                largest_dataset));
+}
+
+}  // namespace detail
 
 ETUDE_INLINE DataLoader::DataLoader(Dataset dataset, DataLoaderOptions options)
     : dataset_(std::move(dataset)), options_(std::move(options)) {
@@ -65,9 +76,7 @@ ETUDE_INLINE DataLoader::DataLoader(Dataset dataset, DataLoaderOptions options)
   if (dataset_.size() == 0) throw DataError(fmt::format("{}: it has no examples", name));
   sampler_examples_ = count_sampler_examples();
   for (const auto count : {dataset_.size(), sampler_examples_})
-    if (count && (*count < 0 || *count > detail::largest_dataset))
-      throw DataError(fmt::format("{}: its size is {}: must be at least 0 and at most 2^62 ({})", name,
-                                  *count, detail::largest_dataset));
+    if (count) detail::check_size(name, *count);
   if (size() == 0) {
     throw DataError(
         fmt::format("{}: it has {} examples, fewer than the batch_size of {}, and drop_last leaves them out",
@@ -177,7 +186,8 @@ auto requests_in_order(ExampleAt example_at, std::int64_t batches, std::int64_t 
 }  // namespace detail
 
 ETUDE_INLINE DataLoader::Requests DataLoader::requests(std::int64_t epoch, std::int64_t first_example) const {
-  const auto examples = *dataset_.size();
+  const auto examples = *dataset_.size();  // may be another one in each epoch
+  detail::check_size(options_.name, examples);
   const auto in_order = [&](auto example_at) -> Requests {
     return detail::requests_in_order(std::move(example_at), *size(first_example), first_example, examples,
                                      options_.batch_size);
