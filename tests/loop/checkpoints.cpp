@@ -711,6 +711,40 @@ TEST_CASE("a checkpoint of the last step, or of a later one, says that nothing i
   CHECK_FALSE(toy::contains(warnings_of(with(more, 3)), "nothing is left"));
 }
 
+TEST_CASE("a checkpoint whose learning rate was spoilt goes on with that of the schedule, and says so") {
+  using Limits = std::numeric_limits<double>;
+  const toy::Folder unbroken;
+  auto args = saving_and_warning(unbroken);
+  args.lr_scheduler_type = etude::SchedulerType::linear;
+  args.save_total_limit = 1;
+  etude::Trainer<> whole(with(args, 6));
+  whole.train();
+  for (const double rate : {Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN(), -0.5}) {
+    CAPTURE(rate);
+    const toy::Folder folder;
+    args.output_dir = folder;
+    etude::Trainer spoilt(with(args, 6), etude::on<etude::StepEnd>().call([rate](const etude::StepEnd& e) {
+      if (e.state.global_step == 3) e.optimizer->param_groups()[0].lr = rate;
+    }));
+    CHECK_THROWS_AS(spoilt.train(), etude::ArgumentError);
+    etude::Trainer<> rest(with(args, 6));
+    const auto said = toy::printed([&] { rest.train({.resume_from_checkpoint = true}); }, STDERR_FILENO);
+    CHECK(toy::contains(
+        said, fmt::format("resuming {}: the learning rate is {}, which the lr_scheduler gave or a callback "
+                          "had set: the lr_scheduler sets it anew",
+                          (folder / "checkpoint-3").string(), rate)));
+    CHECK(weight_of(rest) == weight_of(whole));
+  }
+}
+
+TEST_CASE("a schedule that is infinite behind the last step leaves a checkpoint that can be loaded") {
+  const toy::Folder folder;
+  auto options = with(saving(folder), 4);
+  options.lr_scheduler = [](std::int64_t step) { return 1.0 / static_cast<double>(4 - step); };
+  etude::Trainer<>(options).train();
+  CHECK(etude::Trainer<>(options).train({.resume_from_checkpoint = true}).global_step == 4);
+}
+
 TEST_CASE("a resume says that the training examples are others, by their number or a few of them") {
   const toy::Folder folder;
   const auto args = saving_and_warning(folder);

@@ -27,8 +27,10 @@
 #include "etude/error.hpp"
 #include "etude/loop/progress.hpp"
 #include "etude/message.hpp"
+#include "etude/metrics/metrics.hpp"
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/optimizer.hpp"
+#include "etude/optim/scheduler_state.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/three_way.hpp"
 #include "etude/trainer_state.hpp"
@@ -219,6 +221,20 @@ ETUDE_INLINE bool rates_are_new(const std::vector<std::string>& differences, con
          });
 }
 
+/// `options` of an optimizer without the learning rates that a schedule or a callback has spoilt; the
+/// schedule sets those anew.
+inline nlohmann::ordered_json without_spoilt_rates(nlohmann::ordered_json options) {
+  const auto changed = options.find("changed");
+  if (changed == options.end() || !changed->is_array()) return options;
+  for (auto& group : *changed) {
+    const auto lr = group.find("lr");
+    double rate = 0;
+    if (JsonReader reader; lr != group.end()) reader.read(*lr, rate, "lr");
+    if (!is_learning_rate(rate)) group.erase("lr");
+  }
+  return options;
+}
+
 ETUDE_INLINE void load_optimizer(const ResumePoint& checkpoint, Optimizer& optimizer,
                                  const std::vector<std::string>& arguments, bool& rates_are_new,
                                  StateReport& report) {
@@ -227,7 +243,7 @@ ETUDE_INLINE void load_optimizer(const ResumePoint& checkpoint, Optimizer& optim
       (options && options->is_object() && options->contains("type") &&
        (*options)["type"] != optimizer.type()) ||
       std::ranges::any_of(arguments, [](std::string_view line) { return line.starts_with("optim"); });
-  if (options) rates_are_new |= optimizer.load_options(*options, report.differences);
+  if (options) rates_are_new |= optimizer.load_options(without_spoilt_rates(*options), report.differences);
   if (!checkpoint.optimizer)
     return report.problems.push_back("there is no state of the optimizer: it starts anew");
   try {
@@ -249,6 +265,15 @@ ETUDE_INLINE void load_scheduler(const ResumePoint& checkpoint, LRScheduler& sch
   if (count == checkpoint.scheduler->end() || count->second != std::vector{static_cast<double>(step)})
     throw CheckpointError(fmt::format("{}: step_count must be the global_step, {}",
                                       (checkpoint.path / "scheduler.json").string(), step));
+  if (const auto rates = checkpoint.scheduler->find("lr"); rates != checkpoint.scheduler->end())
+    if (const auto spoilt = std::ranges::find_if_not(rates->second, is_learning_rate);
+        spoilt != rates->second.end()) {
+      rates_are_new = true;
+      problems.push_back(
+          fmt::format("the learning rate is {}, which the lr_scheduler gave or a callback had set: the "
+                      "lr_scheduler sets it anew",
+                      without_sign_of_nan(*spoilt)));
+    }
   scheduler.load_state(*checkpoint.scheduler, rates_are_new);
 }
 

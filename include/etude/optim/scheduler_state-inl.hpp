@@ -23,11 +23,13 @@ ETUDE_INLINE const std::vector<double>& numbers_in(const SchedulerState& state, 
   return found->second;
 }
 
+ETUDE_INLINE bool is_learning_rate(double rate) { return rate >= 0 && !std::isinf(rate); }
+
 ETUDE_INLINE const std::vector<double>& rates_in(const SchedulerState& state, const std::string& name,
                                                  std::size_t count) {
   const std::vector<double>& rates = numbers_in(state, name, count);
   for (double rate : rates) {
-    if (!(rate >= 0) || std::isinf(rate)) {
+    if (!is_learning_rate(rate)) {
       throw CheckpointError(
           fmt::format("the scheduler state '{}' is {}: must be at least 0 and finite", name, rate));
     }

@@ -18,6 +18,9 @@ namespace detail {
 const std::vector<double>& numbers_in(const SchedulerState& state, const std::string& name,
                                       std::size_t count);
 
+/// Whether a step can be made with this learning rate: it is at least 0 and finite.
+bool is_learning_rate(double rate);
+
 /// One learning rate for each group.
 const std::vector<double>& rates_in(const SchedulerState& state, const std::string& name, std::size_t count);
 
