@@ -173,6 +173,15 @@ TEST_CASE("a run that is resumed after it was to stop stops again before its fir
   CHECK(resume(2).global_step == 3);
   CHECK(resume(2).stop_reason == stopped.stop_reason);
   CHECK(resume(3).global_step == 4);  // More patience is given: it goes on.
+  args.log_level = etude::LogLevel::warning;
+  const auto said_with = [&](std::int64_t patience) {
+    return toy::printed([&] { resume(patience); }, STDERR_FILENO);
+  };
+  CHECK(said_with(2).find(
+            "nothing is left to train: eval_loss had not improved in 2 evaluations at step 3, which "
+            "is resumed; to train on raise early_stopping_patience (2), to begin anew give another "
+            "output_dir\n") != std::string::npos);
+  CHECK(said_with(3).find("nothing is left") == std::string::npos);
 }
 
 TEST_CASE("a run that has stopped within an epoch and is begun again raises and writes nothing twice") {

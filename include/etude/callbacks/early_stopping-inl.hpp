@@ -38,6 +38,12 @@ ETUDE_INLINE void EarlyStoppingCallback::on(const TrainBegin& e) {
     watched = {};
   }
   stop_when_patience_is_out(e);
+  if (e.is_resumed && is_out_of_patience() && e.state.global_step < e.state.max_steps)
+    message(
+        e.args, LogLevel::warning,
+        "nothing is left to train: {} had not improved in {} evaluations at step {}, which is resumed; to "
+        "train on raise early_stopping_patience ({}), to begin anew give another output_dir",
+        metric(e), early_stopping_patience_counter, e.state.global_step, early_stopping_patience);
 }
 
 ETUDE_INLINE void EarlyStoppingCallback::on(const Evaluate& e) {
@@ -88,7 +94,7 @@ ETUDE_INLINE void EarlyStoppingCallback::throw_if_missing(const Context& e) cons
 }
 
 ETUDE_INLINE void EarlyStoppingCallback::stop_when_patience_is_out(const Context& e) const {
-  if (early_stopping_patience_counter >= early_stopping_patience)
+  if (is_out_of_patience())
     e.control.request_stop(
         fmt::format("{} has not improved in {} evaluations", metric(e), early_stopping_patience));
 }
