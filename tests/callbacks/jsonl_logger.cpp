@@ -1,6 +1,8 @@
 #include "etude/callbacks/jsonl_logger.hpp"
 
 #include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -8,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/child.hpp"
 #include "common/toy.hpp"
 
 namespace {
@@ -93,6 +96,32 @@ TEST_CASE("an evaluation outside of training adds its line") {
   const auto written = lines(folder / "deep/log.jsonl");
   CHECK(steps(written) == std::vector{0, 0});
   CHECK(written[1].at("eval_loss") == 1);  // w = b = 0 at (0, 1)
+}
+
+// While logs of the second and third step are written, files have room for so many bytes.
+struct FullDisk {
+  rlim_t room;
+  void on(const etude::StepBegin& e) const {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = e.state.global_step == 1 || e.state.global_step == 2 ? room : limit.rlim_max;
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+};
+
+TEST_CASE("logs for which a disk has no room are lost, and those after them are whole") {
+  const toy::Folder folder;
+  auto args = arguments(folder);
+  args.save_strategy = etude::SaveStrategy::no;
+  etude::Trainer<etude::JSONLinesLoggerCallback>(toy::options(args, 2)).train();
+  const auto whole = toy::read_text(folder / "metrics.jsonl");
+  const auto room = whole.find('\n') + 10;
+  CHECK(toy::end_of_child([&] {
+          ::signal(SIGXFSZ, SIG_IGN);
+          etude::Trainer(toy::options(args, 2), etude::JSONLinesLoggerCallback{}, FullDisk{room}).train();
+          return 0;
+        }) == "exit 0");
+  CHECK((steps(lines(folder / "metrics.jsonl")) == std::vector<int>{1, 4, 4}));
 }
 
 TEST_CASE("a file that can't be written is refused when training begins") {

@@ -57,12 +57,16 @@ ETUDE_INLINE void append_to_log(const TrainingArguments& args, const std::filesy
                                 std::string_view text) {
   std::error_code ignored;
   std::filesystem::create_directories(path.parent_path(), ignored);
+  std::error_code is_new;
+  const auto size = std::filesystem::file_size(path, is_new);
   std::FILE* file = std::fopen(path.c_str(), "ab");
   bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (file != nullptr && std::fclose(file) != 0) written = false;
-  if (!written)
-    message(args, LogLevel::error, "a log could not be written to {}: {}", path.string(),
-            std::generic_category().message(errno));
+  if (written) return;
+  message(args, LogLevel::error, "a log could not be written to {}: {}", path.string(),
+          std::generic_category().message(errno));
+  // The next log would go on in a line that was begun.
+  if (file != nullptr) std::filesystem::resize_file(path, is_new ? 0 : size, ignored);
 }
 
 ETUDE_INLINE std::string csv_field(std::string_view text) {
