@@ -33,6 +33,15 @@ TEST_CASE("the beginning of a name is completed rather than changed into another
   CHECK(etude::nearest("co", names) == "");
 }
 
+TEST_CASE("capitals don't keep a name from being offered") {
+  const std::vector<std::string_view> names{"adamw_torch", "sgd", "cosine", "eval_F1"};
+  CHECK(etude::nearest("AdamW", names) == "adamw_torch");
+  CHECK(etude::nearest("SGD", names) == "sgd");
+  CHECK(etude::nearest("CosineSchedule", names) == "");
+  CHECK(etude::nearest("f1", std::vector<std::string_view>{"F1"}) == "F1");
+  CHECK(etude::nearest("eval_f1", names) == "eval_F1");
+}
+
 TEST_CASE("words of a name offer the first that has them") {
   const std::vector<std::string_view> names{"per_device_train_batch_size", "per_device_eval_batch_size",
                                             "num_train_epochs"};

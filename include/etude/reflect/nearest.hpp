@@ -35,25 +35,33 @@ inline bool has_words(std::string_view name, std::string_view part) {
          (at + part.size() == name.size() || name[at + part.size()] == '_');
 }
 
+inline std::string in_small_letters(std::string_view text) {
+  std::string small(text);
+  for (char& c : small)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return small;
+}
+
 }  // namespace detail
 
-/// The name that `wrong` was probably meant to be: the first that begins with it (from three letters on),
-/// else the one with the fewest letters to change, a third of them at most, else the first that has it among
-/// its words. Empty where there is none.
+/// The name that `given` was probably meant to be, in capitals or not: the first that begins with it (from
+/// three letters on), else the one with the fewest letters to change, a third of them at most, else the first
+/// that has it among its words. Empty where there is none.
 template <class Names>
-std::string_view nearest(std::string_view wrong, const Names& names) {
+std::string_view nearest(std::string_view given, const Names& names) {
+  const auto wrong = detail::in_small_letters(given);
   std::string_view best;
   std::size_t least = std::max<std::size_t>(1, wrong.size() / 3) + 1;
   for (std::string_view name : names) {
-    if (wrong.size() >= 3 && name.starts_with(wrong)) return name;
-    if (const auto distance = edit_distance(wrong, name); distance < least) {
+    if (wrong.size() >= 3 && detail::in_small_letters(name).starts_with(wrong)) return name;
+    if (const auto distance = edit_distance(wrong, detail::in_small_letters(name)); distance < least) {
       least = distance;
       best = name;
     }
   }
   if (!best.empty() || wrong.size() < 3) return best;
   for (std::string_view name : names)
-    if (detail::has_words(name, wrong)) return name;
+    if (detail::has_words(detail::in_small_letters(name), wrong)) return name;
   return best;
 }
 
