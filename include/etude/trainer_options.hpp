@@ -34,14 +34,17 @@
 
 namespace etude {
 
-/// One dataset to evaluate on, or several by name: `{{"news", news}, {"books", books}}`.
+/// One dataset to evaluate on, or several by name: `{{"news", news}, {"books", books}}`. A `Dataset()` is
+/// none.
 class EvalDatasets {
  public:
   EvalDatasets() = default;
   template <class D>
     requires(!std::derived_from<std::remove_cvref_t<D>, EvalDatasets> &&
              !std::convertible_to<D, const std::map<std::string, Dataset>&>)
-  EvalDatasets(D&& dataset) : entries_{{"", Dataset(std::forward<D>(dataset))}} {}
+  EvalDatasets(D&& dataset) {
+    if (Dataset made(std::forward<D>(dataset)); made) entries_.emplace_back("", std::move(made));
+  }
   /// Inputs and labels, one example a row.
   EvalDatasets(torch::Tensor inputs, torch::Tensor labels)
       : EvalDatasets(Dataset(std::move(inputs), std::move(labels))) {}

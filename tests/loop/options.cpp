@@ -166,6 +166,19 @@ TEST_CASE("no layer is missed where others train, or hold still, what the loss d
   CHECK(said_in_two_trainings(options) == "");
 }
 
+TEST_CASE("a dataset to evaluate on that was never set is none, and refused among named ones") {
+  auto options = toy::options(toy::arguments());
+  options.eval_dataset = etude::Dataset();
+  CHECK(options.eval_dataset.empty());
+  etude::Trainer<> trainer(options);
+  trainer.train();
+  CHECK(toy::fault_of<etude::ArgumentError>([&] { trainer.evaluate(); }) ==
+        "eval_dataset is not set: an evaluation needs it");
+  options.eval_dataset = {{"news", toy::dataset(2)}, {"books", etude::Dataset()}};
+  CHECK(toy::fault_of<etude::ArgumentError>([&] { etude::check_options(options); }) ==
+        "eval_dataset 'books' is not set: must be a dataset");
+}
+
 TEST_CASE("datasets to evaluate on have names that tell them apart") {
   auto options = toy::options(toy::arguments());
   const auto [x, y] = toy::points(4);

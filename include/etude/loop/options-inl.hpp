@@ -86,6 +86,8 @@ ETUDE_INLINE void check_options(const TrainerOptions& options) {
         fmt::format("eval_strategy is {}: must be no without an eval_dataset", args.eval_strategy));
   std::set<std::string_view> eval_names;
   for (const auto& [name, dataset] : options.eval_dataset) {
+    if (!dataset)
+      found.push_back(fmt::format("eval_dataset {} is not set: must be a dataset", quoted_utf8(name)));
     if (!is_utf8(name))
       found.push_back(fmt::format("eval_dataset has the name {}: must be UTF-8", quoted_utf8(name)));
     else if (options.eval_dataset.named() && name.empty())
