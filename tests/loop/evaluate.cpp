@@ -517,4 +517,28 @@ TEST_CASE("an empty dataset is refused by name") {
                        "the dataset to evaluate or predict: it has no examples", etude::DataError);
 }
 
+struct OwnEvaluationData : etude::TrainerBase<OwnEvaluationData> {
+  using TrainerBase::TrainerBase;
+  std::unique_ptr<etude::DataLoader> get_eval_dataloader(const etude::Dataset&) {
+    return TrainerBase::get_eval_dataloader(toy::dataset(3));
+  }
+};
+
+TEST_CASE("a dataset without examples that a training will evaluate is refused before its first step") {
+  auto args = toy::arguments();
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  auto options = toy::options(args);
+  const etude::Dataset empty(torch::zeros({0, 1}), torch::zeros({0, 1}));
+  options.eval_dataset = empty;
+  etude::Trainer<> trainer(options);
+  CHECK_THROWS_WITH_AS(trainer.train(), "eval_dataset: it has no examples", etude::DataError);
+  CHECK(trainer.state().global_step == 0);
+  options.eval_dataset = {{"news", toy::dataset(2)}, {"books", empty}};
+  CHECK_THROWS_WITH_AS(etude::Trainer<>(options).train(), "eval_dataset 'books': it has no examples",
+                       etude::DataError);
+  OwnEvaluationData(options).train();
+  options.args.eval_strategy = etude::IntervalStrategy::no;
+  etude::Trainer<>(options).train();
+}
+
 }  // namespace

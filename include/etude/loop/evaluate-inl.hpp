@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -7,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "etude/error.hpp"
 #include "etude/libtorch/error.hpp"
 #include "etude/linkage.hpp"
 #include "etude/loop/evaluate.hpp"
@@ -20,6 +23,14 @@ inline bool wants_for_metrics(const TrainingArguments& args, const char* what) {
 }
 
 }  // namespace detail
+
+ETUDE_INLINE void check_eval_datasets(const TrainerCore& core) {
+  if (core.args.eval_strategy == IntervalStrategy::no && !core.args.eval_on_start) return;
+  for (const auto& [name, dataset] : core.options.eval_dataset)
+    if (dataset.size() == 0)
+      throw DataError(
+          fmt::format("eval_dataset{}: it has no examples", name.empty() ? "" : fmt::format(" '{}'", name)));
+}
 
 ETUDE_INLINE EvaluationTally::EvaluationTally(const TrainerCore& core, Keep keep,
                                               std::optional<std::int64_t> examples)

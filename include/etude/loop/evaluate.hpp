@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,9 @@ struct EvaluationResult {
 
 /// Warns once of an evaluation, not a prediction, that has nothing for `compute_metrics` to compare with.
 void warn_of_missing_labels(TrainerCore& core, std::string_view prefix);
+
+/// Throws DataError if evaluations are planned and one of their datasets has no examples.
+void check_eval_datasets(const TrainerCore& core);
 
 /// Adds up the batches of an evaluation.
 class EvaluationTally {
@@ -127,6 +131,17 @@ class EvaluationLoop {
                 trainer.raise(Evaluate{core.context(), std::move(metrics), core.is_intermediate()}).metrics);
           });
     return trainer.raise(EvaluateAll{core.context(), std::move(all), core.is_intermediate()}).metrics;
+  }
+
+  /// Throws DataError where an evaluation that a training plans would find a dataset without examples. A
+  /// `get_eval_dataloader` of the trainer's own may have others.
+  static void check_datasets(Trainer& trainer) {
+    using Derived = std::remove_reference_t<decltype(trainer.derived())>;
+    if constexpr (requires {
+                    requires std::same_as<decltype(&Derived::get_eval_dataloader),
+                                          decltype(&Trainer::get_eval_dataloader)>;
+                  })
+      etude::check_eval_datasets(trainer.core_);
   }
 
   /// The metrics of the first batch of each `eval_dataset`; no event is raised.

@@ -75,6 +75,7 @@ class TrainLoop {
 
   void prepare(const TrainOptions& options) {
     trainer_.check_trackers();
+    EvaluationLoop<Trainer>::check_datasets(trainer_);
     if (core_.options.model_init && core_.trained_before) core_.make_model();
     core_.trained_before = true;
     checkpoints_.find(options.resume_from_checkpoint);
