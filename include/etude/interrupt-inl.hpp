@@ -3,7 +3,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "etude/error.hpp"
@@ -14,6 +17,7 @@ namespace etude {
 
 ETUDE_INLINE SignalGuard::SignalGuard(bool on) : on_(on) {
   if (!on_) return;
+  ++users_in_thread();
   const std::lock_guard lock(mutex());
   owner() = ::getpid();
   if (users()++ > 0) return;
@@ -31,10 +35,25 @@ ETUDE_INLINE SignalGuard::~SignalGuard() { restore(); }
 
 ETUDE_INLINE void SignalGuard::restore() {
   if (!std::exchange(on_, false)) return;
+  --users_in_thread();
   const std::lock_guard lock(mutex());
   if (--users() > 0) return;
   for (const auto& [signal, before] : previous()) sigaction(signal, &before, nullptr);
   if (const int signal = pending().exchange(0)) ::raise(signal);
+}
+
+ETUDE_INLINE void SignalGuard::restore_with_others(int signal) {
+  restore();
+  if (users_in_thread() > 0) return;  // The training around this one is still to answer.
+  const auto others_are_to_answer = [&] {
+    const std::lock_guard lock(mutex());
+    return users() > 0 && std::ranges::any_of(previous(), [&](const auto& known) {
+             return known.first == signal && known.second.sa_handler == SIG_DFL;
+           });
+  };
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (others_are_to_answer() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 ETUDE_INLINE void SignalGuard::note(int signal) {

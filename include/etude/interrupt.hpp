@@ -40,6 +40,11 @@ class SignalGuard {
   /// Gives the program its handlers back, and what came to them.
   void restore();
 
+  /// The same, for a training that has answered `signal`. Where that ends the process, it waits for the
+  /// trainings of other threads, which answer it too, but not longer than 10 seconds: one of them may be
+  /// waiting for this thread.
+  void restore_with_others(int signal);
+
   /// The signal that came, or 0.
   static int came() noexcept { return pending().load(std::memory_order_relaxed); }
 
@@ -63,6 +68,10 @@ class SignalGuard {
   }
   static int& users() {
     static int count = 0;
+    return count;
+  }
+  static int& users_in_thread() {
+    thread_local int count = 0;
     return count;
   }
   using Actions = std::array<std::pair<int, struct sigaction>, 2>;

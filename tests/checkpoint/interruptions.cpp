@@ -254,6 +254,40 @@ TEST_CASE("a child that a callback makes ends with its first signal, and its par
   }
 }
 
+TEST_CASE("trainings in two threads both write their checkpoints before one signal ends the process") {
+  struct Slow {
+    std::chrono::milliseconds step;
+    std::atomic<int>* begun;
+    void on(const etude::StepEnd& e) const {
+      if (e.state.global_step == 1 && ++*begun == 2) ::kill(::getpid(), SIGTERM);
+      std::this_thread::sleep_for(step);
+    }
+  };
+  if (!toy::child_can_start_threads) return;
+  const toy::Folder folder;
+  CHECK(toy::end_of_child([&] {
+          ::signal(SIGTERM, SIG_DFL);
+          std::atomic<int> begun = 0;
+          const auto train = [&](const std::string& name, std::chrono::milliseconds step) {
+            auto args = toy::arguments();
+            args.num_train_epochs = 1000;
+            toy::save_to(folder / name, args, 1000000);
+            etude::Trainer(toy::options(args, 2), Slow{step, &begun}).train();
+          };
+          std::thread quick([&] { train("quick", std::chrono::milliseconds(1)); });
+          train("slow", std::chrono::milliseconds(500));
+          quick.join();
+          return 0;
+        }) == "signal 15");
+  for (const auto* name : {"quick", "slow"}) {
+    const auto checkpoint = etude::get_last_checkpoint(folder / name);
+    REQUIRE(checkpoint);
+    etude::FolderReader reader(*checkpoint);
+    CHECK_NOTHROW(reader.verify());
+    CHECK(reader.manifest()->reason == "interrupted");
+  }
+}
+
 TEST_CASE("a signal while a worker is stuck: a checkpoint is written, and the process ends") {
   struct Case {
     bool in_evaluation, waits;

@@ -359,7 +359,7 @@ class TrainLoop {
   /// for it that returns.
   [[noreturn]] void end_by(int signal, SignalGuard& signals) {
     core_.store->unlock();
-    signals.restore();
+    signals.restore_with_others(signal);
     throw Interrupted(signal);
   }
 
