@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -39,7 +41,12 @@ ETUDE_INLINE Batch collate(std::vector<Example> examples, std::span<const std::i
                            const DataCollator& collator) {
   if (!collator) return default_data_collator(examples, indices);
   Batch batch = collator(std::move(examples));
-  return batch.size > 0 ? batch : make_batch(std::move(batch.inputs), std::move(batch.labels));
+  if (batch.size > 0) return batch;
+  try {
+    return make_batch(std::move(batch.inputs), std::move(batch.labels));
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("data_collator: {}", error.what()));
+  }
 }
 
 /// Copies rows `indices[begin]`, ..., `indices[end - 1]` to the places `begin`, ..., `end - 1`.
