@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/fault_of.hpp"
 #include "common/logged.hpp"
@@ -116,6 +118,41 @@ TEST_CASE("whole numbers where the model wants others are told to become those")
       contains(training_error<c10::Error>(classification(torch::ones({8, 2}, torch::kLong), y)),
                "in forward, whose parameters are float32 where an input is int64 (make it float32, unless it "
                "is for an embedding): "));
+}
+
+TEST_CASE("so it is in a prediction, which has no labels") {
+  etude::Trainer<> trainer(classification(torch::ones({8, 2}), torch::zeros({8}, torch::kLong)));
+  CHECK(contains(text_of<c10::Error>([&] {
+                   trainer.predict(torch::ones({4, 2}, torch::kByte));
+                 }),
+                 "in forward, whose parameters are float32 where an input is uint8 (make it float32): "));
+}
+
+struct Named {
+  std::size_t size() const { return 4; }
+  std::map<std::string, torch::Tensor> get(std::size_t) const {
+    return {{"label", torch::tensor(1)}, {"pixels", torch::ones({2})}};
+  }
+};
+
+TEST_CASE("labels by another name are looked for among the names that there are") {
+  auto options = classification(torch::ones({8, 2}), torch::zeros({8}, torch::kLong));
+  options.train_dataset = Named();
+  CHECK(
+      training_error<etude::DataError>(options) ==
+      "the dataset has no labels, and `loss` needs them (it has label, pixels: those that are labels must be "
+      "called labels, or named in label_names)");
+  options.args.label_names = {"label"};
+  options.args.max_steps = 1;
+  etude::Trainer<>(options).train();
+}
+
+TEST_CASE("a data_collator whose batch can't be measured is named") {
+  auto options = classification(torch::ones({8, 2}), torch::zeros({8}, torch::kLong));
+  options.train_dataset = Named();
+  options.data_collator = [](std::vector<etude::Example>) { return etude::Batch(); };
+  CHECK(training_error<etude::DataError>(options) ==
+        "data_collator: there are no inputs: must be at least one tensor that is defined");
 }
 
 TEST_CASE("token numbers that are out of range aren't told to become something else") {

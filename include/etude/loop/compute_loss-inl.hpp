@@ -88,6 +88,14 @@ inline Tensors forward_with_labels(const Model& model, const Batch& batch) {
   return model.forward(model.accepts(all.size()) ? Tensors(std::move(all)) : batch.inputs);
 }
 
+inline std::string no_labels(const Tensors& inputs) {
+  std::string text = "the dataset has no labels, and `loss` needs them";
+  if (!inputs.names().empty())
+    text += fmt::format(" (it has {}: those that are labels must be called labels, or named in label_names)",
+                        fmt::join(inputs.names(), ", "));
+  return text;
+}
+
 /// Why a forward gets more tensors than the person thinks who has forgotten the loss.
 inline std::string labels_given(const Model& model, const Batch& batch) {
   const auto all = batch.inputs.size() + batch.labels.size();
@@ -140,7 +148,7 @@ ETUDE_INLINE LossOutput compute_loss(TrainerCore& core, const Batch& batch,
     if (factor > 0) detail::smooth_own_loss(own, batch, factor, num_items_in_batch);
     return own;
   }
-  if (batch.labels.empty()) throw NoTensorsError("the dataset has no labels, and `loss` needs them");
+  if (batch.labels.empty()) throw NoTensorsError(detail::no_labels(batch.inputs));
   auto outputs = with_place([&] { return core.model.forward(batch); }, in_forward);
   if (factor > 0)
     if (const auto* module = dynamic_cast<torch::nn::CrossEntropyLossImpl*>(core.options.loss.module().get()))
@@ -156,7 +164,9 @@ ETUDE_INLINE LossOutput compute_loss(TrainerCore& core, const Batch& batch,
 }
 
 ETUDE_INLINE LossOutput outputs_without_labels(TrainerCore& core, const Batch& batch) {
-  auto outputs = core.model.forward(batch);
+  auto outputs =
+      with_place([&] { return core.model.forward(batch); },
+                 [&](std::string_view what) { return detail::forward_of(core.model, batch.inputs, what); });
   const bool is_models_own = !core.options.loss && !core.options.compute_loss && !outputs.empty();
   const auto* named = outputs.find("loss");
   const auto& loss = named || !is_models_own || !outputs.names().empty() ? named : &outputs[0];
