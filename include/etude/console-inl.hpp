@@ -1,5 +1,7 @@
 #pragma once
 
+#include <pthread.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -16,7 +18,37 @@
 
 namespace etude::detail {
 
+/// While it lives, this thread gets no SIGPIPE: a pipe whose reader is gone is no reason to end a training.
+class WithoutSigpipe {
+ public:
+  WithoutSigpipe() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    was_pending_ = is_pending();
+    if (!was_pending_) pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  WithoutSigpipe(const WithoutSigpipe&) = delete;
+  WithoutSigpipe& operator=(const WithoutSigpipe&) = delete;
+  ~WithoutSigpipe() {
+    if (was_pending_) return;  // It is blocked already, and somebody else's.
+    int signal = 0;
+    if (is_pending()) sigwait(&pipe_, &signal);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  static bool is_pending() {
+    sigset_t pending;
+    sigpending(&pending);
+    return sigismember(&pending, SIGPIPE) == 1;
+  }
+
+  sigset_t pipe_, before_;
+  bool was_pending_;
+};
+
 inline void write_and_flush(std::FILE* out, std::string_view text) noexcept {
+  const WithoutSigpipe quiet;
   std::fwrite(text.data(), 1, text.size(), out);
   std::fflush(out);
 }
