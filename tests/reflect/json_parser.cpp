@@ -35,6 +35,21 @@ TEST_CASE("the part of a text that a view shows is parsed, and no more") {
   CHECK(etude::parse_json(std::string_view("[NaN, 2]]", 8)).dump() == R"(["NaN",2])");
 }
 
+TEST_CASE("a fault is told with no more of the text than a person reads") {
+  const std::string digits(100000, '9'), letters(100000, 'x');
+  for (const auto& text : {"[" + digits, "[1e" + digits, "{\"" + letters, "[\"" + letters + "\n"}) {
+    std::string fault;
+    try {
+      etude::parse_json(text);
+    } catch (const etude::ArgumentError& error) {
+      fault = error.what();
+    }
+    CAPTURE(fault.size());
+    CHECK(fault.starts_with("not JSON: "));
+    CHECK(fault.size() < 300);
+  }
+}
+
 TEST_CASE("a value of many names is written and read in time that grows as they do") {
   CHECK(etude::from_json_text<Numbers>(etude::to_json_text(numbers(1000))) == numbers(1000));
   // With the square of their number it took ten seconds for 50,000.

@@ -15,6 +15,7 @@
 #include "etude/error.hpp"
 #include "etude/linkage.hpp"
 #include "etude/reflect/json_parser.hpp"
+#include "etude/reflect/json_reader.hpp"
 
 namespace etude {
 namespace detail {
@@ -80,8 +81,10 @@ class OrderedJsonBuilder final : public nlohmann::ordered_json::json_sax_t {
     open_.pop_back();
     return true;
   }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) override {
-    throw ArgumentError(fmt::format("not JSON: {}", error.what()));
+  bool parse_error(std::size_t, const std::string& read, const nlohmann::json::exception& error) override {
+    std::string fault = error.what();
+    if (const auto at = fault.find(read); at != fault.npos) fault.replace(at, read.size(), shortened(read));
+    throw ArgumentError("not JSON: " + fault);
   }
 
  private:
