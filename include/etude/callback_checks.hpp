@@ -28,6 +28,8 @@ struct callback_cannot_be_moved_into_the_trainer_so_give_it_a_move_constructor;
 template <class Callback>
 struct callback_handles_no_event_of_this_trainer_so_write_void_on_const_Event;
 template <class Callback>
+struct callback_has_an_on_that_takes_no_event_of_this_trainer_so_name_your_events_in_using_handles;
+template <class Callback>
 struct callback_handles_an_event_that_this_trainer_never_raises;
 template <class Callback, class Events>
 struct declared_event_is_not_among_those_that_this_trainer_raises;
@@ -309,6 +311,13 @@ consteval bool check_callback() {
   } else if constexpr (has_foreign_handler<Callback, Known...>()) {
     return expect<!Closed, mistake::callback_handles_an_event_that_this_trainer_never_raises<Callback>>() &&
            visit_parameters<Callback, events_visitor<Callback, Known...>>();
+  } else if constexpr (!handles_known && !std::is_base_of_v<passive, Callback> && has_name_on<Callback>() &&
+                       !has_on_as_member_object<Callback>) {
+    // As a template for a family of events, whose parameter nothing can be converted to.
+    return expect<
+        false,
+        mistake::callback_has_an_on_that_takes_no_event_of_this_trainer_so_name_your_events_in_using_handles<
+            Callback>>();
   } else {
     return expect<
         (handles_known || std::is_base_of_v<passive, Callback>),

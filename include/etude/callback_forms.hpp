@@ -28,6 +28,8 @@ template <class Callback, class Handler>
 struct handler_is_protected_so_make_it_public;
 template <class Callback, class Handler>
 struct handler_is_private_so_make_it_public;
+template <class Callback>
+struct generic_handler_is_protected_so_make_it_public;
 template <class Callback, class Handler>
 struct handler_of_an_rvalue_is_never_called_so_declare_it_as;
 template <class Callback, class Reader, class Writer>
@@ -182,10 +184,15 @@ has_on_as_member_object<Callback>;
 /// first.
 template <class Callback, class Visitor, class... More>
 consteval bool visit_parameters() {
-  if constexpr (has_visible_overloads<Callback>)
+  if constexpr (has_visible_overloads<Callback>) {
     static_cast<void>(requires(all_handlers<Callback> & c, parameter_probe<Visitor> probe, More... more) {
                         std::move(c).on(probe, more...);
                       });
+    // Those with & behind their parameters, which can't be called of an rvalue.
+    static_cast<void>(requires(all_handlers<Callback> & c, parameter_probe<Visitor> probe, More... more) {
+                        c.on(probe, more...);
+                      });
+  }
   return true;
 }
 
@@ -234,8 +241,12 @@ consteval bool check_forms() {
   if constexpr (!expect<!(has_mutable_form<Callback, unrelated> || has_const_form<Callback, unrelated>),
                         mistake::generic_handler_takes_copies_so_declare_it_as_on_const_auto<Callback>>())
     return false;
+  else if constexpr (has_visible_overloads<Callback>)
+    return expect<(Handles<Callback, unrelated> || !handles_inside<Callback, unrelated>),
+                  mistake::generic_handler_is_protected_so_make_it_public<Callback>>() &&
+           visit_parameters<Callback, forms_visitor<Callback>>();
   else
-    return visit_parameters<Callback, forms_visitor<Callback>>();
+    return true;
 }
 
 /// Whether `Event` may be an event that none of `Known` is: one of the program's own.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <type_traits>
 
 #include "etude/callback.hpp"
@@ -26,12 +27,17 @@ template <class Callback>
 struct runs_after_must_be_a_public_type_so_write_using_runs_after;
 template <class Callback>
 struct runs_before_must_be_a_public_type_so_write_using_runs_before;
+template <class Callback, class Other>
+struct order_is_declared_by_plain_callback_types_so_replace;
+template <class Callback>
+struct handle_means_nothing_so_write_using_handles;
 template <class Callback, class List>
 struct handles_is_a_list_so_write;
 
 }  // namespace mistake
 
-// The handlers of Hugging Face's Trainer and of pytorch-accelerated, with the event that each hears here.
+// The handlers of Hugging Face's Trainer and of pytorch-accelerated, with the event that each hears here; the
+// usual ones in the spelling of other styles, and those of Lightning and Keras.
 // clang-format off
 #define ETUDE_OTHER_HANDLERS(X) \
   X(on_init_end, InitEnd) X(on_train_begin, TrainBegin) X(on_training_run_start, TrainBegin) \
@@ -44,7 +50,12 @@ struct handles_is_a_list_so_write;
   X(on_evaluation_run_end, EvaluationRunEnd) X(on_predict, Predict) X(on_save, Save) \
   X(on_push_begin, PushBegin) X(on_epoch_end, EpochEnd) X(on_train_epoch_end, EpochEnd) \
   X(on_training_run_epoch_end, TrainingRunEpochEnd) X(on_stop_training_error, Stop) \
-  X(on_train_end, TrainEnd) X(on_training_run_end, TrainEnd)
+  X(on_train_end, TrainEnd) X(on_training_run_end, TrainEnd) \
+  X(onTrainBegin, TrainBegin) X(onTrainEnd, TrainEnd) X(onEpochBegin, EpochBegin) X(onEpochEnd, EpochEnd) \
+  X(onStepBegin, StepBegin) X(onStepEnd, StepEnd) X(onLog, Log) X(onEvaluate, Evaluate) X(onSave, Save) \
+  X(OnTrainBegin, TrainBegin) X(OnTrainEnd, TrainEnd) X(OnEpochBegin, EpochBegin) X(OnEpochEnd, EpochEnd) \
+  X(OnStepBegin, StepBegin) X(OnStepEnd, StepEnd) X(OnLog, Log) X(OnEvaluate, Evaluate) X(OnSave, Save) \
+  X(on_train_batch_end, StepEnd) X(on_train_start, TrainBegin) X(on_validation_epoch_end, Evaluate)
 
 // The hooks of pytorch-accelerated's trainer.
 #define ETUDE_OTHER_HOOKS(X) \
@@ -105,8 +116,14 @@ concept declares_runs_before = requires { typename Callback::runs_before; };
 
 template <class Callback, class List>
 consteval bool check_order_list() {
-  return expect<is_list_of<List, callbacks>,
-                mistake::order_is_declared_by_a_list_so_write<Callback, callbacks<List>>>();
+  if constexpr (expect<is_list_of<List, callbacks>,
+                       mistake::order_is_declared_by_a_list_so_write<Callback, callbacks<List>>>())
+    return []<class... Others>(callbacks<Others...>) {
+      return (expect<(std::is_class_v<Others> && std::same_as<Others, std::remove_cv_t<Others>>),
+                     mistake::order_is_declared_by_plain_callback_types_so_replace<Callback, Others>>() &&
+              ...);
+    }(List{});
+  return false;
 }
 
 /// The declarations of a class about itself are spelt right, and public.
@@ -119,7 +136,9 @@ consteval bool check_declarations() {
   constexpr bool has_run_after = !std::is_final_v<T> && ETUDE_HAS(run_after);
   constexpr bool has_run_before = !std::is_final_v<T> && ETUDE_HAS(run_before);
   constexpr bool has_On = !declares_events<T> && ETUDE_HAS(On);
-  return expect<!has_run_after, mistake::run_after_means_nothing_so_write_using_runs_after<T>>() &&
+  constexpr bool has_handle = requires { requires is_list_of<typename T::handle, events>; };
+  return expect<!has_handle, mistake::handle_means_nothing_so_write_using_handles<T>>() &&
+         expect<!has_run_after, mistake::run_after_means_nothing_so_write_using_runs_after<T>>() &&
          expect<!has_run_before, mistake::run_before_means_nothing_so_write_using_runs_before<T>>() &&
          expect<!hides_runs_after,
                 mistake::runs_after_must_be_a_public_type_so_write_using_runs_after<T>>() &&

@@ -23,6 +23,8 @@ template <class Function, class Reader, class Writer>
 struct function_of_call_cannot_take_the_event_so_declare_it_as_one_of;
 template <class Function, class Reader, class Writer>
 struct function_of_call_changes_only_a_copy_of_the_event_so_declare_it_as_one_of;
+template <class Function, class Result>
+struct function_of_call_must_return_void;
 template <class Predicate, class Form>
 struct predicate_of_when_cannot_take_the_event_so_declare_it_as;
 
@@ -149,7 +151,7 @@ class InlineCallback {
 /// The sentence `etude::on<StepEnd>().every(100).after(500).when(is_late).call(function)`; all conditions
 /// must hold.
 template <class Event, class Predicate = detail::always>
-class EventFilter {
+class [[nodiscard]] EventFilter {
  public:
   constexpr explicit EventFilter(OccurrenceFilter filter = {}, Predicate predicate = {})
       : filter_(filter), predicate_(std::move(predicate)) {}
@@ -198,11 +200,15 @@ class EventFilter {
   [[nodiscard]] constexpr auto call(Function function) const {
     if constexpr (detail::expect<std::invocable<Function&, Event&>,
                                  mistake::function_of_call_cannot_take_the_event_so_declare_it_as_one_of<
-                                     Function, void(const Event&), void(Event&)>>())
+                                     Function, void(const Event&), void(Event&)>>()) {
+      using Result = std::invoke_result_t<Function&, Event&>;
+      static_assert(detail::expect<std::is_void_v<Result>,
+                                   mistake::function_of_call_must_return_void<Function, Result>>());
       static_assert(
           detail::expect<!(detail::loses_changes_as_a_copy<Event> && detail::takes_a_copy<Function, Event>),
                          mistake::function_of_call_changes_only_a_copy_of_the_event_so_declare_it_as_one_of<
                              Function, void(const Event&), void(Event&)>>());
+    }
     if (!filter_.admits_any()) detail::throw_never_fires(filter_);
     return InlineCallback<Event, Predicate, Function>(filter_, predicate_, std::move(function));
   }

@@ -1,0 +1,20 @@
+// EXPECT: method_is_never_called\w+<Listener, etude::detail::method::onStepEnd, void ?\(const etude::St
+#include "etude/callback_handler.hpp"
+
+namespace etude {
+struct StepEnd {
+  int step;
+};
+struct EpochEnd {};
+}  // namespace etude
+
+struct Listener {
+  void on(const etude::EpochEnd& e);
+#ifndef ETUDE_MISTAKE
+  void on(const etude::StepEnd& e) { onStepEnd(e); }
+#endif
+  void onStepEnd(const etude::StepEnd& e);
+};
+
+static_assert(
+    etude::CallbackChecks<etude::events<etude::StepEnd, etude::EpochEnd>, false, Listener>::passed());

@@ -1,0 +1,22 @@
+// EXPECT: order_is_declared_by_plain_callback_types_so_replace<Listener, const Other>
+#include "etude/callback_handler.hpp"
+
+struct StepEnd {
+  int step;
+};
+struct EpochEnd {};
+using Raised = etude::events<StepEnd, EpochEnd>;
+
+struct Other {
+  void on(const StepEnd& e);
+};
+struct Listener {
+#ifdef ETUDE_MISTAKE
+  using runs_after = etude::callbacks<const Other>;
+#else
+  using runs_after = etude::callbacks<Other>;
+#endif
+  void on(const StepEnd& e);
+};
+
+static_assert(etude::CallbackChecks<Raised, false, Other, Listener>::passed());
