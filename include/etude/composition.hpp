@@ -20,6 +20,8 @@ namespace etude {
 namespace mistake {
 template <class Callback>
 struct callback_has_no_default_constructor_so_pass_it_to_the_trainer;
+template <class Event>
+struct Raises_takes_the_plain_type_of_an_event_so_write_a_class_without_const_or_reference;
 }  // namespace mistake
 
 /// A policy: a trainer with no callbacks but those that are listed. Without `DefaultFlowCallback` nothing is
@@ -32,6 +34,12 @@ struct NoDefaultCallbacks {
 /// event that is neither among these nor in `Vocabulary`, or a `call_event` of one, is then a compile error.
 template <class... Events>
 struct Raises {
+  static_assert(
+      (detail::expect<
+           (std::is_class_v<Events> && std::same_as<Events, std::remove_cv_t<Events>>),
+           mistake::Raises_takes_the_plain_type_of_an_event_so_write_a_class_without_const_or_reference<
+               Events>>() &&
+       ...));
   using etude_policy = void;
   using raised = events<Events...>;
 };

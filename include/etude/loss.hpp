@@ -127,9 +127,15 @@ torch::Tensor call_loss(std::type_identity<std::tuple<Parameter...>>, F& f, cons
   const auto& output = operand<std::tuple_element_t<0, Types>>(outputs, "outputs");
   const auto& target = operand<std::tuple_element_t<1, Types>>(labels, "labels");
   const auto compute = [&](const auto&... count) -> torch::Tensor {
-    using Result = std::invoke_result_t<F&, decltype(output), decltype(target), decltype(count)...>;
-    static_assert(std::convertible_to<Result, torch::Tensor>, "etude: a loss must give a torch::Tensor");
-    if constexpr (std::convertible_to<Result, torch::Tensor>) return f(output, target, count...);
+    constexpr bool takes_them = std::invocable<F&, decltype(output), decltype(target), decltype(count)...>;
+    static_assert(takes_them,
+                  "etude: a loss takes output and target by value or as const reference, for they aren't its "
+                  "to change");
+    if constexpr (takes_them) {
+      using Result = std::invoke_result_t<F&, decltype(output), decltype(target), decltype(count)...>;
+      static_assert(std::convertible_to<Result, torch::Tensor>, "etude: a loss must give a torch::Tensor");
+      if constexpr (std::convertible_to<Result, torch::Tensor>) return f(output, target, count...);
+    }
   };
   if constexpr (form_of<Types> == LossForm::kCounting) {
     return compute(item_count<std::tuple_element_t<2, Types>>(num_items, labels));
@@ -236,7 +242,7 @@ void Loss::set_module(std::shared_ptr<M> module) {
   using Types = typename decltype(detail::forward_parameters<M>())::type;
   module_ = module;
   if constexpr (detail::form_of<Types> != detail::LossForm::kNone) {
-    set<Types>([module](const auto&... operands) -> torch::Tensor { return module->forward(operands...); });
+    set<Types>([module](const auto&... operands) { return module->forward(operands...); });
   } else if constexpr (detail::HasForward<M>) {
     compute_ = [module](const Tensors& outputs, const Tensors& labels, std::optional<double>) {
       std::vector<torch::Tensor> all(outputs.begin(), outputs.end());

@@ -20,12 +20,32 @@
 
 namespace etude {
 
+// What one overrides in the trainers of Hugging Face, pytorch-accelerated and Lightning, with the method that
+// it is here, and one that a trainer may override to call it itself.
+// clang-format off
+#define ETUDE_OTHER_METHODS(X) \
+  X(compute_loss_func, compute_loss, training_step) X(calculate_train_batch_loss, compute_loss, training_step) \
+  X(computeLoss, compute_loss, training_step) X(backward_step, training_step, training_step) \
+  X(trainingStep, training_step, training_step) X(validation_step, prediction_step, evaluate) \
+  X(calculate_eval_batch_loss, prediction_step, evaluate) X(evaluation_loop, evaluate, evaluate) \
+  X(create_train_dataloader, get_train_dataloader, get_train_dataloader) \
+  X(create_eval_dataloader, get_eval_dataloader, get_eval_dataloader) \
+  X(get_test_dataloader, get_eval_dataloader, get_eval_dataloader) \
+  X(_save_checkpoint, save_checkpoint, save_checkpoint) X(configure_optimizers, create_optimizer, create_scheduler) \
+  X(create_optimizer_and_scheduler, create_optimizer, create_scheduler) \
+  X(create_lr_scheduler, create_scheduler, create_scheduler)
+// clang-format on
+
 namespace mistake {
 
 template <class Trainer, class Method, class Signature>
 struct override_cannot_be_called_so_declare_it_public_as;
 template <class Trainer, class Method>
 struct override_is_never_called_by_train;
+template <class Trainer, class Method, class Override>
+struct method_of_another_trainer_is_never_called_so_override;
+template <class Trainer, class Base>
+struct trainer_derives_privately_so_write_public;
 template <class First, class Trainer>
 struct the_options_come_first_so_write_Trainer_options_callbacks;
 
@@ -45,6 +65,9 @@ struct evaluate;
 struct call_event;
 /// The weights are a part of a checkpoint, and `processing_class` may add files to it.
 struct save_model_so_override_save_checkpoint;
+#define ETUDE_DECLARE_NAME(name, override, caller) struct name;
+ETUDE_OTHER_METHODS(ETUDE_DECLARE_NAME)
+#undef ETUDE_DECLARE_NAME
 }  // namespace method
 
 }  // namespace mistake
@@ -154,10 +177,37 @@ concept keeps_save_model =
 template <class D, class Base>
 concept keeps_call_event = requires { take<void (Base::*)(TrainEnd&)>(&D::template call_event<TrainEnd&>); };
 
+#define ETUDE_DECLARE_METHOD(name, override, caller) void name();
+struct other_methods {
+  ETUDE_OTHER_METHODS(ETUDE_DECLARE_METHOD)
+};
+#undef ETUDE_DECLARE_METHOD
+
+/// Refuses a method that is called where the trainer is another's.
+template <class D, class Base>
+consteval bool has_no_other_methods() {
+  using Probe = probed_for<D, other_methods>;
+#define ETUDE_INHERITS(name) (requires { requires std::same_as<decltype(&D::name), decltype(&Base::name)>; })
+#define ETUDE_CHECK_METHOD(name, ours, caller)                                                      \
+  if constexpr (requires { &Probe::name; } == std::is_final_v<D>)                                   \
+    expect<!(ETUDE_INHERITS(ours) && ETUDE_INHERITS(caller)),                                       \
+           mistake::method_of_another_trainer_is_never_called_so_override<D, mistake::method::name, \
+                                                                          mistake::method::ours>>();
+  ETUDE_OTHER_METHODS(ETUDE_CHECK_METHOD)
+#undef ETUDE_CHECK_METHOD
+#undef ETUDE_INHERITS
+#undef ETUDE_OTHER_METHODS
+  return true;
+}
+
 /// Every check of a trainer of one's own, `D`, that derives from `Base` and raises the events `Known`.
 template <class D, class Base, bool Closed, class... Known>
 consteval bool check_trainer(events<Known...>) {
-  if constexpr (check_overrides<D>() && has_no_other_handlers<D>() && has_no_other_hooks<D>()) {
+  if constexpr (!expect<std::is_convertible_v<D*, Base*>,
+                        mistake::trainer_derives_privately_so_write_public<D, Base>>()) {
+    return false;
+  } else if constexpr (check_overrides<D>() && check_declarations<D>() && has_no_other_handlers<D>() &&
+                       has_no_other_hooks<D>() && has_no_other_methods<D, Base>()) {
     if constexpr (expect<keeps_save_model<D, Base>,
                          mistake::override_is_never_called_by_train<
                              D, mistake::method::save_model_so_override_save_checkpoint>>() &&

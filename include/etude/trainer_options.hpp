@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/callback.hpp"
 #include "etude/checkpoint/file_system.hpp"
 #include "etude/checkpoint/random_state.hpp"
 #include "etude/data/batch.hpp"
@@ -34,6 +35,11 @@
 #include "etude/training_arguments.hpp"
 
 namespace etude {
+
+namespace mistake {
+template <class Signature, class Given>
+struct option_is_a_function_so_declare_yours_as;
+}  // namespace mistake
 
 /// One dataset to evaluate on, or several by name: `{{"news", news}, {"books", books}}`. A `Dataset()` is
 /// none.
@@ -86,6 +92,35 @@ class SharedOption : public std::shared_ptr<T> {
   }
 };
 
+/// A function that says so itself where it is given another form of one. It isn't called as it is: a
+/// `std::function` made of a callable that may be empty would never be.
+template <class Signature>
+class FunctionOption {
+  using Function = std::function<Signature>;
+
+ public:
+  FunctionOption() = default;
+  template <class Given>
+    requires(!std::same_as<std::remove_cvref_t<Given>, FunctionOption>)
+  FunctionOption(Given&& given) : function_(made_of(std::forward<Given>(given))) {}
+
+  explicit operator bool() const { return static_cast<bool>(function_); }
+  const Function& function() const { return function_; }
+  operator const Function&() const { return function_; }
+
+ private:
+  template <class Given>
+  static Function made_of(Given&& given) {
+    using Mistake = mistake::option_is_a_function_so_declare_yours_as<Signature, std::remove_cvref_t<Given>>;
+    if constexpr (detail::expect<!detail::HoldsModule<std::remove_cvref_t<Given>>, Mistake>())
+      if constexpr (detail::expect<std::convertible_to<Given, Function>, Mistake>())
+        return std::forward<Given>(given);
+    return {};
+  }
+
+  Function function_;
+};
+
 /// How the learning rates go, as a user has it.
 class LRSchedulerOption {
  public:
@@ -94,7 +129,8 @@ class LRSchedulerOption {
     requires std::is_invocable_r_v<double, F&, std::int64_t>
   LRSchedulerOption(F factor) : LRSchedulerOption(Schedule(std::move(factor)), nullptr) {}
   template <class F>
-    requires std::is_invocable_r_v<Schedule, F&, const TrainerRunConfig&>
+    requires(!std::is_invocable_r_v<double, F&, std::int64_t> &&
+             std::is_invocable_r_v<Schedule, F&, const TrainerRunConfig&>)
   LRSchedulerOption(F schedule_of)
       : LRSchedulerOption(std::function<Schedule(const TrainerRunConfig&)>(schedule_of)) {}
   template <std::derived_from<torch::optim::LRScheduler> S>
@@ -163,7 +199,7 @@ struct TrainerOptions {
   /// A `shared_ptr` or `ModuleHolder` of any torch module with a `forward`, or a `torch::jit::Module`.
   Model model = {};
   /// Makes the model anew at the start of each `train()`, after the seed is set. Instead of `model`.
-  std::function<Model()> model_init = {};
+  FunctionOption<Model()> model_init = {};
   TrainingArguments args = {};
   /// A torch loss module, or any callable `(output, target) -> Tensor`, optionally with a third parameter
   /// `num_items_in_batch`, which says that the loss is a sum over items divided by that number. Without a
@@ -172,7 +208,7 @@ struct TrainerOptions {
   Loss loss = {};
   /// The whole way from a batch to a loss, instead of `loss`: `(model, batch, num_items) -> LossOutput`.
   ComputeLoss compute_loss = {};
-  DataCollator data_collator = {};
+  FunctionOption<Batch(std::vector<Example>)> data_collator = {};
   Dataset train_dataset = {};
   EvalDatasets eval_dataset = {};
   ComputeMetrics compute_metrics = {};
@@ -185,7 +221,7 @@ struct TrainerOptions {
   LRSchedulerOption lr_scheduler = {};
   /// Applied to (outputs, labels) of each batch of an evaluation; what it returns is kept for
   /// `compute_metrics`.
-  std::function<Tensors(const Tensors&, const Tensors&)> preprocess_logits_for_metrics = {};
+  FunctionOption<Tensors(const Tensors&, const Tensors&)> preprocess_logits_for_metrics = {};
   ProcessingClass processing_class = {};
   /// The order of the training examples, instead of `args.train_sampling_strategy`.
   SharedOption<torch::data::samplers::Sampler<>> train_sampler = nullptr;
@@ -194,7 +230,7 @@ struct TrainerOptions {
   /// What checkpoints are written through, instead of plain files.
   std::shared_ptr<FileSystem> file_system = nullptr;
   /// Hands a written checkpoint on (uploads it, copies it); called after each save.
-  std::function<void(const std::filesystem::path&)> push = {};
+  FunctionOption<void(const std::filesystem::path&)> push = {};
 
   FileSystem& files() const { return file_system ? *file_system : default_file_system(); }
 };
@@ -208,6 +244,9 @@ struct TrainOptions {
     Resume() = default;
     Resume(IfAny) : newest(true), may_be_none(true) {}
     Resume(bool newest_) : newest(newest_) {}
+    template <std::integral Number>
+      requires(!std::same_as<Number, bool>)
+    Resume(Number) = delete;  // a checkpoint is named by its path
     /// Throws ArgumentError for a null pointer.
     Resume(const char* path_) : path(path_ ? path_ : throw_null()) {}
     Resume(std::nullptr_t) = delete;  // false begins anew

@@ -12,6 +12,6 @@ Trainer make() {
 }
 #else
 Trainer make() {
-  return Trainer({.lr_scheduler = [](std::int64_t) { return 1.0; }});
+  return Trainer({.lr_scheduler = [](auto step) { return 1.0 / static_cast<double>(step + 1); }});
 }
 #endif

@@ -226,6 +226,14 @@ struct TorchNoise : torch::data::datasets::Dataset<TorchNoise> {
   torch::optional<std::size_t> size() const override { return 3; }
 };
 
+TEST_CASE("a size that isn't const is asked for all the same") {
+  struct Rows {
+    int size() { return 3; }
+    torch::Tensor get(int i) { return row(i); }
+  };
+  CHECK(Dataset(Rows()).size() == 3);
+}
+
 TEST_CASE("a get that takes a generator, by reference or as a handle, is the one that is called") {
   struct ByValue {
     int size() const { return 3; }

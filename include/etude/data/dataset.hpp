@@ -44,6 +44,9 @@ class Dataset {
   template <class T>
     requires(!std::derived_from<T, Dataset>)
   Dataset(T source) {
+    static_assert(DatasetConvertible<T> || !(
+                                               requires { source->size(); } || requires { source->next(); }),
+                  "etude: a dataset is given by value, and not as a pointer to it");
     static_assert(
         DatasetConvertible<T>,
         "etude: a dataset is made from tensors, a dataset of torch::data, a vector of examples, or a "

@@ -133,16 +133,25 @@ std::int64_t signed_count(Size size) {
   }
 }
 
+template <class Size>
+inline constexpr bool is_count = std::integral<Size> && !std::same_as<Size, bool>;
+template <OptionalLike Size>
+inline constexpr bool is_count<Size> = is_count<std::remove_cvref_t<decltype(*std::declval<Size&>())>>;
+
 template <class T>
-std::optional<std::int64_t> size_of(const T& source) {
-  if constexpr (requires { source.size().has_value(); }) {
-    const auto size = source.size();
-    return size.has_value() ? std::optional(signed_count(*size)) : std::nullopt;
-  } else if constexpr (requires { source.size(); }) {
-    return signed_count(source.size());
-  } else {
-    return std::nullopt;
+std::optional<std::int64_t> size_of(T& source) {
+  if constexpr (requires { source.size(); }) {
+    using Size = std::remove_cvref_t<decltype(source.size())>;
+    static_assert(is_count<Size>,
+                  "etude: the size() of a dataset gives a whole number of examples, or an optional of one");
+    if constexpr (OptionalLike<Size>) {
+      const auto size = source.size();
+      return size.has_value() ? std::optional(signed_count(*size)) : std::nullopt;
+    } else if constexpr (is_count<Size>) {
+      return signed_count(source.size());
+    }
   }
+  return std::nullopt;
 }
 
 /// Tensors whose first dimension counts examples. Throws DataError unless all have the same one.
@@ -155,10 +164,11 @@ class OwnedSource : public DatasetSource {
  public:
   explicit OwnedSource(T source) : source_(std::move(source)) {}
 
+  // Mutable for a `size()` that isn't const, as `get` needn't be.
   std::optional<std::int64_t> size() const override { return size_of(source_); }
 
  protected:
-  T source_;
+  mutable T source_;
 };
 
 template <class T>
@@ -261,7 +271,11 @@ class StreamSource final : public OwnedSource<T> {
 
   void reset() override {
     const Turns::Turn turn(turns_);
-    if constexpr (requires { this->source_.reset(); }) this->source_.reset();
+    if constexpr (requires { this->source_.reset(); })
+      this->source_.reset();
+    else
+      static_assert(
+          !requires { &T::reset; }, "etude: the reset() of a stream dataset takes no argument");
     ended_ = false;
   }
 

@@ -256,7 +256,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::tell(const std::filesystem::path& chec
   raise(Save{core_.context(), checkpoint});
   if (core_.options.push) {
     raise(PushBegin{core_.context(), checkpoint});
-    core_.options.push(checkpoint);
+    core_.options.push.function()(checkpoint);
   }
 }
 

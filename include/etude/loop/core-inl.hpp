@@ -195,7 +195,7 @@ ETUDE_INLINE void TrainerCore::save_model(const std::filesystem::path& directory
 ETUDE_INLINE void TrainerCore::make_model() {
   const auto seed = static_cast<std::uint64_t>(args.seed);
   args.full_determinism ? enable_full_determinism(seed) : set_seed(seed);
-  model = options.model_init ? options.model_init() : options.model;
+  model = options.model_init ? options.model_init.function()() : options.model;
   if (!model) throw ArgumentError("model_init gave no model");
   lr_scheduler.reset();  // It points into the optimizer.
   optimizer.reset();

@@ -49,7 +49,7 @@ ETUDE_INLINE void EvaluationTally::add_loss(const PredictionStepOutput& output, 
 ETUDE_INLINE void EvaluationTally::add(const Batch& batch, PredictionStepOutput output, bool is_last) {
   if (keep_ == Keep::loss) return;
   if (core_.options.preprocess_logits_for_metrics)
-    output.logits = core_.options.preprocess_logits_for_metrics(output.logits, output.labels);
+    output.logits = core_.options.preprocess_logits_for_metrics.function()(output.logits, output.labels);
   EvalPrediction part{std::move(output.logits), std::move(output.labels), {}, {}, {}};
   if (wants_inputs_) part.inputs = batch.inputs;
   if (wants_losses_ && output.loss.defined()) part.losses = output.loss.reshape({1}).expand({batch.size});

@@ -123,7 +123,7 @@ inline DataLoaderOptions loader_options(const TrainerOptions& options, const Tra
   loader.num_workers = static_cast<int>(args.dataloader_num_workers);
   loader.prefetch_factor = static_cast<int>(args.dataloader_prefetch_factor.value_or(2));
   loader.pin_memory = args.dataloader_pin_memory;
-  loader.collator = options.data_collator;
+  loader.collator = options.data_collator.function();
   if (args.label_names) loader.label_names = *args.label_names;
   return loader;
 }

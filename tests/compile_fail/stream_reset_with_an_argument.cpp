@@ -1,0 +1,14 @@
+// EXPECT: etude: the reset\(\) of a stream dataset takes no argument
+// NEEDS: torch
+#include "etude/data/dataset.hpp"
+
+struct Lines {
+  std::optional<torch::Tensor> next();
+#ifdef ETUDE_MISTAKE
+  void reset(std::size_t line);
+#else
+  void reset();
+#endif
+};
+
+etude::Dataset make() { return Lines(); }
