@@ -170,29 +170,6 @@ struct LossOutput {
   bool counts_items = false;
 };
 
-/// The whole way from a batch to a loss. `num_items_in_batch` counts the labels of the update (all but -100).
-class ComputeLoss
-    : public std::function<LossOutput(Model& model, const Batch& batch, std::optional<double> num_items)> {
- public:
-  ComputeLoss() = default;
-  template <class F>
-    requires(!std::derived_from<std::remove_cvref_t<F>, ComputeLoss>)
-  ComputeLoss(F&& f) : function(checked(std::forward<F>(f))) {}
-
- private:
-  template <class F>
-  static function checked(F&& f) {
-    constexpr bool fits = std::convertible_to<F, function>;
-    static_assert(fits,
-                  "etude: compute_loss is called as (etude::Model& model, const etude::Batch& batch, "
-                  "std::optional<double> num_items) and gives an etude::LossOutput, as {loss, outputs}");
-    if constexpr (fits)
-      return std::forward<F>(f);
-    else
-      return nullptr;
-  }
-};
-
 /// What a trainer is made of. `model` (or `model_init`) is needed; everything else has a meaning when left
 /// out.
 struct TrainerOptions {
@@ -206,8 +183,10 @@ struct TrainerOptions {
   /// loss, the model is given the labels behind its inputs and its output named "loss", or its first, is the
   /// loss.
   Loss loss = {};
-  /// The whole way from a batch to a loss, instead of `loss`: `(model, batch, num_items) -> LossOutput`.
-  ComputeLoss compute_loss = {};
+  /// The whole way from a batch to a loss, instead of `loss`. `num_items` counts the labels of the update
+  /// (all but -100).
+  FunctionOption<LossOutput(Model& model, const Batch& batch, std::optional<double> num_items)> compute_loss =
+      {};
   FunctionOption<Batch(std::vector<Example>)> data_collator = {};
   Dataset train_dataset = {};
   EvalDatasets eval_dataset = {};

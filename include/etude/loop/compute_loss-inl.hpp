@@ -140,7 +140,8 @@ ETUDE_INLINE LossOutput compute_loss(TrainerCore& core, const Batch& batch,
     return detail::forward_of(core.model, batch.inputs, what);
   };
   const auto factor = core.args.label_smoothing_factor;
-  if (core.options.compute_loss) return core.options.compute_loss(core.model, batch, num_items_in_batch);
+  if (core.options.compute_loss)
+    return core.options.compute_loss.function()(core.model, batch, num_items_in_batch);
   if (!core.options.loss) {
     auto own = own_loss(with_place(
         [&] { return detail::forward_with_labels(core.model, batch); },
