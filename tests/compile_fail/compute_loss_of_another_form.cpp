@@ -1,4 +1,4 @@
-// EXPECT: option_is_a_function_so_declare_yours_as<etude::LossOutput ?\(etude::Model ?&, const etude::Batch ?&
+// EXPECT: option_is_a_function_so_declare_yours_as<etude::LossOutput ?\(etude::Model ?&, const etude::Batch
 // NEEDS: torch
 #include "etude/trainer_options.hpp"
 

@@ -66,7 +66,7 @@ TEST_CASE("noise in embeddings keeps the laws") {
   const Options embedded{
       .prepare =
           [](etude::TrainerOptions& options) {
-            options.model_init = [make = options.model_init] {
+            options.model_init = [make = options.model_init.function()] {
               return std::make_shared<EmbeddedImpl>(
                   std::dynamic_pointer_cast<etude::laws::detail::NetImpl>(make().module()));
             };
