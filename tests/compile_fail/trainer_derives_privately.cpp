@@ -9,7 +9,6 @@ class Mine : public etude::TrainerBase<Mine> {
 #endif
  public:
   using TrainerBase::TrainerBase;
-  void run() { train(); }
 };
 
-void train(etude::TrainerOptions options) { Mine(std::move(options)).run(); }
+void make(etude::TrainerOptions options) { Mine trainer(std::move(options)); }
