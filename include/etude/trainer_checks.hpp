@@ -20,8 +20,8 @@
 
 namespace etude {
 
-// What one overrides in the trainers of Hugging Face, pytorch-accelerated and Lightning, with the method that
-// it is here, and one that a trainer may override to call it itself.
+// Methods that people override in Hugging Face's Trainer, pytorch-accelerated and Lightning, each with ours
+// of the same purpose, and the one in which a trainer may call it itself.
 // clang-format off
 #define ETUDE_OTHER_METHODS(X) \
   X(compute_loss_func, compute_loss, training_step) X(calculate_train_batch_loss, compute_loss, training_step) \

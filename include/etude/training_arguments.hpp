@@ -143,7 +143,7 @@ struct TrainingArguments {
 /// empty if none.
 std::vector<std::string> faults(const TrainingArguments& args);
 
-/// What other programs and older versions call these arguments, each with its name here, for a person who
+/// The names of these arguments in other programs and older versions, each with ours, for a person who
 /// types such a name.
 std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere(const TrainingArguments&);
 

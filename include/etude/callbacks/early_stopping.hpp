@@ -51,7 +51,7 @@ struct EarlyStoppingCallback {
                (std::optional<double>, best, "the best so far, where it isn't that of the arguments"),
                (WatchedMetric, watched, "whether evaluations have it"));
 
-  /// What a dry run before the first step looks for.
+  /// The metric that a dry run before the first step looks for.
   std::string watched_metric() const { return watch_metric; }
 
   void on(const TrainBegin& e);

@@ -39,7 +39,7 @@ struct SaveBestModelCallback {
                (double, best_metric_epoch, "the epoch in which it was reached", 0.0),
                (WatchedMetric, watched, "whether evaluations have it"));
 
-  /// What a dry run before the first step looks for.
+  /// The metric that a dry run before the first step looks for.
   std::string watched_metric() const { return watch_metric; }
 
   void on(const TrainBegin& e);

@@ -44,7 +44,7 @@ struct TopKCheckpointsCallback {
                (RankedCheckpoints, ranked, "those that are there, by name"),
                (WatchedMetric, watched, "whether evaluations have it"));
 
-  /// What a dry run before the first step looks for.
+  /// The metric that a dry run before the first step looks for.
   std::string watched_metric() const { return watch_metric; }
 
   void on(const TrainBegin& e);

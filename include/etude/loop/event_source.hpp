@@ -216,7 +216,7 @@ class EventSource {
   Handler handler_;
 
  private:
-  /// Who may change `Event`.
+  /// The callbacks that may change `Event`.
   template <class Event>
   std::vector<std::string> writers() {
     std::vector<std::string> names;
