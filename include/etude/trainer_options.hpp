@@ -92,8 +92,8 @@ class SharedOption : public std::shared_ptr<T> {
   }
 };
 
-/// A function that says so itself where it is given another form of one. It isn't called as it is: a
-/// `std::function` made of a callable that may be empty would never be.
+/// A function that says so itself where it is given another form of one. It has no call operator, for a
+/// `std::function` that is made from a callable object is never empty, even where the option is.
 template <class Signature>
 class FunctionOption {
   using Function = std::function<Signature>;

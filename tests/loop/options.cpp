@@ -166,6 +166,19 @@ TEST_CASE("no layer is missed where others train, or hold still, what the loss d
   CHECK(said_in_two_trainings(options) == "");
 }
 
+TEST_CASE("a gradient penalty, which differentiates by a copy of the inputs, is no layer that was missed") {
+  auto options = toy::options(toy::arguments());
+  options.args.log_level = etude::LogLevel::warning;
+  options.loss = {};
+  options.compute_loss = [](etude::Model& model, const etude::Batch& batch, std::optional<double>) {
+    auto points = batch.inputs[0].detach().clone().requires_grad_();
+    auto outputs = model.forward(etude::Tensors(points));
+    const auto gradient = torch::autograd::grad({outputs[0].square().sum()}, {points}, {}, true, true)[0];
+    return etude::LossOutput{(gradient - 1).square().mean(), std::move(outputs)};
+  };
+  CHECK(said_in_two_trainings(options) == "");
+}
+
 TEST_CASE("a dataset to evaluate on that was never set is none, and refused among named ones") {
   auto options = toy::options(toy::arguments());
   options.eval_dataset = etude::Dataset();

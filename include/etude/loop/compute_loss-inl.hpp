@@ -218,7 +218,7 @@ inline std::vector<torch::Tensor> leaves_of(const torch::Tensor& loss) {
 
 ETUDE_INLINE void check_training_loss(TrainerCore& core, const torch::Tensor& loss, const Batch& batch) {
   check_training_loss(loss);
-  if (std::exchange(core.checked_leaves, true)) return;
+  if (core.checked_leaves) return;
   std::unordered_set<const void*> known;
   const auto add = [&](const torch::Tensor& tensor) { known.insert(tensor.unsafeGetTensorImpl()); };
   std::ranges::for_each(core.model.parameters(), add);
@@ -229,16 +229,23 @@ ETUDE_INLINE void check_training_loss(TrainerCore& core, const torch::Tensor& lo
   if (core.optimizer)
     for (const auto& group : core.optimizer->param_groups())
       for (const auto& [name, parameter] : group.parameters) add(parameter);
-  std::vector<std::string> strangers;
-  for (const auto& leaf : detail::leaves_of(loss))
-    if (!known.contains(leaf.unsafeGetTensorImpl())) strangers.push_back(describe(leaf));
-  if (strangers.empty()) return;
-  const auto shown = std::min<std::size_t>(strangers.size(), 4);
+  auto strangers = detail::leaves_of(loss);
+  std::erase_if(strangers, [&](const auto& leaf) { return known.contains(leaf.unsafeGetTensorImpl()); });
+  const auto before = std::exchange(core.untrained_leaves, strangers);
+  core.checked_leaves = before || strangers.empty();
+  if (!core.checked_leaves) return;
+  core.untrained_leaves.reset();
+  std::vector<std::string> layers;
+  for (const auto& leaf : strangers)
+    if (std::ranges::any_of(*before, [&](const auto& other) { return other.is_same(leaf); }))
+      layers.push_back(describe(leaf));
+  if (layers.empty()) return;
+  const auto shown = std::min<std::size_t>(layers.size(), 4);
   message(core.args, LogLevel::warning,
           "the loss depends on tensors that require gradients and that nobody trains here: {}{}; a layer is "
           "trained once it is given to register_module, a parameter to register_parameter",
-          fmt::join(std::span(strangers).first(shown), ", "),
-          shown < strangers.size() ? fmt::format(" and {} more", strangers.size() - shown) : "");
+          fmt::join(std::span(layers).first(shown), ", "),
+          shown < layers.size() ? fmt::format(" and {} more", layers.size() - shown) : "");
 }
 
 ETUDE_INLINE torch::Tensor checked_step_loss(TrainerCore& core, torch::Tensor loss) {

@@ -36,8 +36,9 @@ const torch::Tensor& checked_loss(const torch::Tensor& loss);
 /// Throws `DataError` unless `loss` is something to call `backward` on.
 void check_training_loss(const torch::Tensor& loss);
 
-/// The same of the loss of a batch. Once for each trainer it warns of tensors that the loss is to be
-/// differentiated by and that nobody trains, such as those of a layer that wasn't registered.
+/// The same of the loss of a batch. Once for each trainer it warns of tensors that the losses of the first
+/// two batches are both to be differentiated by and that nobody trains, such as those of a layer that wasn't
+/// registered; a tensor that is made for one batch, as for a gradient penalty, is none of them.
 void check_training_loss(TrainerCore& core, const torch::Tensor& loss, const Batch& batch);
 
 /// The loss of a training step, detached. Throws `DataError` if it is none, or if the first one that isn't

@@ -94,8 +94,9 @@ struct TrainerCore {
   std::int64_t group_tokens = 0;  ///< input tokens that count as seen
   double group_flos = 0;
   bool warned_of_padding = false;
-  bool checked_backward = false;  ///< see `checked_step_loss`
-  bool checked_leaves = false;    ///< see `check_training_loss`
+  bool checked_backward = false;                               ///< see `checked_step_loss`
+  bool checked_leaves = false;                                 ///< see `check_training_loss`
+  std::optional<std::vector<torch::Tensor>> untrained_leaves;  ///< of the first batch, until the second
   bool warned_of_missing_labels = false;
   std::optional<double> dense_parameters;  ///< elements of all parameters but those of embeddings
 
