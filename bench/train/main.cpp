@@ -26,13 +26,13 @@ etude::StateDict state_of(const Network& network) {
   return state;
 }
 
-/// Of Etude's own loader, with its default seed.
+/// The order of Etude's own loader with its default seed.
 torch::Tensor order_of(std::int64_t examples, std::int64_t batch_size) {
   std::vector<std::int64_t> order;
   const auto seed = static_cast<std::uint64_t>(etude::TrainingArguments().seed);
   for (std::int64_t epoch = 0; std::ssize(order) < longest_training * batch_size; ++epoch) {
-    const auto next = etude::detail::permutation(examples, seed, epoch);
-    order.insert(order.end(), next.begin(), next.end());
+    const etude::detail::KeyedPermutation next(examples, seed, epoch);
+    for (std::int64_t place = 0; place < examples; ++place) order.push_back(next[place]);
   }
   return torch::tensor(order);
 }
