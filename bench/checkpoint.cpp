@@ -10,9 +10,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <etude/checkpoint/folder.hpp>
 #include <etude/checkpoint/resume_point.hpp>
 #include <etude/etude.hpp>
+#include <etude/io/folder.hpp>
 #include <filesystem>
 #include <memory>
 #include <string>

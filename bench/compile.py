@@ -43,7 +43,7 @@ int main() {
   }
 }
 """
-HANDLER = """#include <etude/callback_handler.hpp>
+HANDLER = """#include <etude/dispatch/callback_handler.hpp>
 
 struct Step { int loss; int& request; };
 struct Begin { int most; };

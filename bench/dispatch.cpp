@@ -10,8 +10,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <etude/callback_handler.hpp>
-#include <etude/runtime_callbacks.hpp>
+#include <etude/dispatch/callback_handler.hpp>
+#include <etude/dispatch/runtime_callbacks.hpp>
 #include <fstream>
 #include <functional>
 #include <memory>

@@ -109,7 +109,7 @@ def code_of(path):
     """All that is in a header and in its definitions but what is declared."""
     # The definitions of comet/callback.hpp are those of comet.hpp.
     stem = path.parent if path.stem == "callback" and path.parent != HEADERS else path.with_suffix("")
-    inline = stem.with_name(stem.name + "-inl.hpp")
+    inline = stem.parent / "impl" / (stem.name + ".ipp")
     code = path.read_text() + (inline.read_text() if inline.exists() else "")
     for match in reversed(list(re.finditer(r"ETUDE_STRUCT\(", code))):
         code = code[: match.end()] + code[match.end() + len(balanced(code, match.end() - 1)) :]
@@ -133,8 +133,6 @@ def structs():
     """Every struct and class of the headers, by name: docstring, template, bases, body and header."""
     found = {}
     for path in sorted(HEADERS.rglob("*.hpp")):
-        if path.name.endswith("-inl.hpp"):
-            continue
         text = path.read_text()
         for match in re.finditer(PATTERN, text, re.M):
             bases = re.findall(r"(?:public |^|: )(\w+)", re.sub(r"<.*>", "", match[4].replace(" final", "")))
@@ -160,8 +158,8 @@ def events_of(name):
 
 def is_callback(name):
     doc, _, _, _, path = ALL[name]
-    folder = path.relative_to(HEADERS).parts[0]
-    if folder in ("loop", "testing", "filters.hpp", "callback.hpp") or name.endswith("Base"):
+    header = path.relative_to(HEADERS)
+    if header.parts[0] in ("loop", "testing", "callback.hpp") or header.as_posix() == "dispatch/filters.hpp" or name.endswith("Base"):
         return False
     is_a_part = re.search("allbacks? that (have|has) one", plain(doc.replace("///", "")))
     return doc and not is_a_part and bool(events_of(name))
@@ -236,7 +234,7 @@ def unknown_names():
 def missing_handlers():
     """Handlers of other trainers in README's table of events that callback_names.hpp doesn't have for the same event."""
     rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \| ([^|]*) \|", (ROOT / "README.md").read_text(), re.M)
-    known = set(re.findall(r"X\((on_\w+), (\w+)\)", (HEADERS / "callback_names.hpp").read_text()))
+    known = set(re.findall(r"X\((on_\w+), (\w+)\)", (HEADERS / "dispatch" / "callback_names.hpp").read_text()))
     return [name for event, *names in rows for name in re.findall(r"`(on_\w+)`", "".join(names)) if (name, event) not in known]
 
 

@@ -4,7 +4,7 @@
 
 #include <concepts>
 
-#include "etude/callback_checks.hpp"
+#include "etude/dispatch/callback_checks.hpp"
 
 // These are answers of the compiler, so most of this file is asserted where it is compiled.
 namespace {

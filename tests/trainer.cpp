@@ -51,14 +51,14 @@ TEST_CASE("callbacks of one type that may stand twice are given in the order of 
 struct MyFlow : etude::DefaultFlowCallback {};
 
 TEST_CASE("the defaults give way to those of the list, and to what derives from them") {
-  using Plain = etude::Composition<Counter>::callbacks_list;
+  using Plain = etude::TrainerComposition<Counter>::callbacks_list;
   CHECK(std::same_as<Plain, etude::callbacks<etude::DefaultFlowCallback, Counter, etude::ProgressCallback,
                                              etude::PrinterCallback>>);
-  using Own =
-      etude::Composition<etude::RuntimeCallbacks, MyFlow, etude::PrinterCallback, Counter>::callbacks_list;
+  using Own = etude::TrainerComposition<etude::RuntimeCallbacks, MyFlow, etude::PrinterCallback,
+                                        Counter>::callbacks_list;
   CHECK(std::same_as<Own, etude::callbacks<MyFlow, etude::PrinterCallback, Counter, etude::ProgressCallback,
                                            etude::RuntimeCallbacks>>);
-  using None = etude::Composition<etude::NoDefaultCallbacks, Counter>::callbacks_list;
+  using None = etude::TrainerComposition<etude::NoDefaultCallbacks, Counter>::callbacks_list;
   CHECK(std::same_as<None, etude::callbacks<Counter>>);
 }
 

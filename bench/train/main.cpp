@@ -12,7 +12,7 @@
 #include <iostream>
 
 #include "contestants.hpp"
-#include "etude/checkpoint/safetensors.hpp"
+#include "etude/formats/safetensors.hpp"
 
 namespace bench {
 namespace {

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "etude/callback.hpp"
-#include "etude/callback_forms.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/data/tensors.hpp"
+#include "etude/dispatch/callback_forms.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/trainer_control.hpp"

@@ -12,24 +12,38 @@
 #include <vector>
 
 #include "etude/any_trainer.hpp"
-#include "etude/checkpoint/checkpoint.hpp"
-#include "etude/composition.hpp"
-#include "etude/describe.hpp"
-#include "etude/limit_batches.hpp"
+#include "etude/base/message.hpp"
+#include "etude/callbacks/default_flow.hpp"
+#include "etude/callbacks/printer.hpp"
+#include "etude/callbacks/progress.hpp"
+#include "etude/dispatch/composition.hpp"
+#include "etude/dispatch/describe.hpp"
+#include "etude/loop/batch_limit.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/evaluate.hpp"
 #include "etude/loop/event_source.hpp"
 #include "etude/loop/snapshot.hpp"
 #include "etude/loop/train.hpp"
-#include "etude/message.hpp"
+#include "etude/loop/trainer_checks.hpp"
 #include "etude/metrics/report.hpp"
-#include "etude/trainer_checks.hpp"
 
 namespace etude {
 
 template <class... List>
 class Trainer;
+
+namespace detail {
+/// What every trainer has, unless its list says otherwise; args.disable_tqdm silences one of the last two.
+struct TrainerDefaults {
+  using events = Vocabulary;
+  using first = callbacks<DefaultFlowCallback>;
+  using last = callbacks<ProgressCallback, PrinterCallback>;
+};
+}  // namespace detail
+
+template <class... List>
+using TrainerComposition = Composition<detail::TrainerDefaults, List...>;
 
 /// A trainer of one's own: derive as `struct MyTrainer : etude::TrainerBase<MyTrainer, Callbacks...>`, with
 /// `using TrainerBase::TrainerBase;`, and define any of the methods under "to override" again; they are
@@ -37,10 +51,11 @@ class Trainer;
 /// callbacks do. What derives from such a trainer in its turn overrides nothing, so make it final.
 /// `Trainer<Callbacks...>` is the one that overrides nothing.
 template <class Derived, class... List>
-class TrainerBase : private EventSource<Derived, typename Composition<List...>::handler> {
-  static_assert(Composition<List...>::checks::passed());
-  using Callbacks = typename Composition<List...>::callbacks_list;
-  using Handler = typename Composition<List...>::handler;
+class TrainerBase : private EventSource<Derived, typename TrainerComposition<List...>::handler> {
+  using Composed = TrainerComposition<List...>;
+  static_assert(Composed::checks::passed());
+  using Callbacks = typename Composed::callbacks_list;
+  using Handler = typename Composed::handler;
   using Source = EventSource<Derived, Handler>;
   using Source::core_, Source::handler_, Source::guarded, Source::is_heard, Source::is_written, Source::raise,
       Source::open;
@@ -51,11 +66,11 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   /// what a callback throws in `InitEnd`.
   template <class... Given>
   explicit TrainerBase(TrainerOptions options, Given... given)
-      : Source(Composition<List...>::maker::make(std::tuple<Given...>(std::move(given)...))) {
+      : Source(Composed::maker::make(std::tuple<Given...>(std::move(given)...))) {
     static_assert(detail::check_given<Derived, callbacks<List...>, Given...>());
     if constexpr (!std::same_as<Derived, Trainer<List...>>)
-      static_assert(detail::check_trainer<Derived, TrainerBase, Composition<List...>::closed>(
-          typename Composition<List...>::known_events{}));
+      static_assert(
+          detail::check_trainer<Derived, TrainerBase, Composed::closed>(typename Composed::known_events{}));
     core_.options = std::move(options);
     core_.trainer = &any_;
     guarded([&] {
@@ -100,9 +115,9 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   void call_event(Event&& event) {
     using Plain = std::remove_cvref_t<Event>;
     static_assert([]<class... Known>(events<Known...>) {
-      return detail::expect<(!Composition<List...>::closed || detail::count_of<Plain, Known...> != 0),
+      return detail::expect<(!Composed::closed || detail::count_of<Plain, Known...> != 0),
                             mistake::event_is_not_named_in_the_Raises_of_this_trainer<Plain, Derived>>();
-    }(typename Composition<List...>::known_events{}));
+    }(typename Composed::known_events{}));
     if constexpr (Source::template is_heard_by_trainer<Plain>()) detail::deliver(this->derived(), event);
     handler_.call_event(std::forward<Event>(event));
   }
@@ -128,7 +143,7 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
       return find<Callback>();
     } else {
       static_assert(
-          detail::expect<Composition<List...>::has_runtime_callbacks,
+          detail::expect<Composed::has_runtime_callbacks,
                          mistake::callback_is_not_in_the_list_of_this_trainer<Callback, Derived>>());
       return runtime().template get<Callback>();
     }
@@ -139,16 +154,16 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   CallbackHandle add_callback(Given&& callback) {
     using Callback = std::remove_cvref_t<Given>;
     if constexpr (detail::expect<
-                      Composition<List...>::has_runtime_callbacks,
+                      Composed::has_runtime_callbacks,
                       mistake::add_callback_needs_RuntimeCallbacks_in_the_list_of_this_trainer<Derived>>()) {
-      static_assert(detail::check_added<Callback>(typename Composition<List...>::known_events{},
-                                                  typename Composition<List...>::static_callbacks{}));
+      static_assert(detail::check_added<Callback>(typename Composed::known_events{},
+                                                  typename Composed::static_callbacks{}));
       static_assert(detail::expect<
-                    !detail::handles_only<Callback, InitEnd>(typename Composition<List...>::known_events{}),
+                    !detail::handles_only<Callback, InitEnd>(typename Composed::known_events{}),
                     mistake::InitEnd_has_gone_by_at_run_time_so_list_the_callback_in_the_type_of_the_trainer<
                         Callback>>());
-      return runtime().template add<Composition<List...>::closed>(
-          typename Composition<List...>::known_events{}, std::forward<Given>(callback));
+      return runtime().template add<Composed::closed>(typename Composed::known_events{},
+                                                      std::forward<Given>(callback));
     }
   }
 
@@ -169,9 +184,7 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
   }
 
   /// Each event that somebody handles, with its callbacks in order; who may change it is marked.
-  std::string describe() const {
-    return etude::describe(handler_, typename Composition<List...>::known_events{});
-  }
+  std::string describe() const { return etude::describe(handler_, typename Composed::known_events{}); }
 
   const TrainingArguments& args() const { return core_.args; }
   const TrainerState& state() const { return core_.state; }
@@ -323,7 +336,7 @@ class TrainerBase : private EventSource<Derived, typename Composition<List...>::
 
   RuntimeCallbacks& runtime() {
     static_assert(
-        detail::expect<Composition<List...>::has_runtime_callbacks,
+        detail::expect<Composed::has_runtime_callbacks,
                        mistake::add_callback_needs_RuntimeCallbacks_in_the_list_of_this_trainer<Derived>>());
     return find<RuntimeCallbacks>();
   }

@@ -18,20 +18,20 @@
 #include <vector>
 
 #include "etude/callback.hpp"
-#include "etude/checkpoint/file_system.hpp"
-#include "etude/checkpoint/random_state.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/data/collate.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/data/dataset.hpp"
+#include "etude/data/processing_class.hpp"
 #include "etude/data/tensors.hpp"
-#include "etude/loss.hpp"
+#include "etude/io/file_system.hpp"
+#include "etude/libtorch/random_state.hpp"
 #include "etude/metrics/eval_prediction.hpp"
-#include "etude/model.hpp"
+#include "etude/model/loss.hpp"
+#include "etude/model/model.hpp"
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/optimizer.hpp"
-#include "etude/processing_class.hpp"
-#include "etude/run_config.hpp"
+#include "etude/trainer_state.hpp"
 #include "etude/training_arguments.hpp"
 
 namespace etude {
@@ -279,5 +279,5 @@ struct PredictionOutput {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/trainer_options-inl.hpp"
+#include "etude/impl/trainer_options.ipp"
 #endif

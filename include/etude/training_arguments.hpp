@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "etude/interval.hpp"
 #include "etude/reflect/enum.hpp"
+#include "etude/reflect/interval.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
@@ -26,6 +26,19 @@ ETUDE_ENUM(LogLevel, debug, info, warning, error, critical, passive);
 /// Which input tokens count as seen.
 ETUDE_ENUM(InputTokens, no, all, non_padding);
 ETUDE_ENUM(SamplingStrategy, random, sequential, group_by_length);
+
+/// A tracker as `TrainingArguments::report_to` has it, and the callback that speaks to it: the names of
+/// Hugging Face's Trainer.
+struct TrackerName {
+  std::string_view name, callback, option;  ///< `option` is the one of CMake that it needs.
+};
+
+inline constexpr TrackerName trackers[] = {{"tensorboard", "TensorBoardCallback", "ETUDE_TENSORBOARD"},
+                                           {"wandb", "WandbCallback", "ETUDE_WANDB"},
+                                           {"comet_ml", "CometCallback", "ETUDE_COMET"},
+                                           {"mlflow", "MLflowCallback", "ETUDE_MLFLOW"},
+                                           {"azure_ml", "AzureMLCallback", "ETUDE_AZUREML"},
+                                           {"codecarbon", "CodeCarbonCallback", "ETUDE_CODECARBON"}};
 
 /// What a person chooses about a training. A Trainer works with `normalized` arguments of its own and leaves
 /// those that it was given as they are.
@@ -136,6 +149,11 @@ struct TrainingArguments {
       (std::optional<std::vector<std::string>>, label_names,
        "names of the labels among the fields of an example; unset is labels"));
 
+  /// Whether `log_level` lets a person see what is of this level.
+  bool shows(LogLevel level) const {
+    return level >= (log_level == LogLevel::passive ? LogLevel::warning : log_level);
+  }
+
   friend bool operator==(const TrainingArguments&, const TrainingArguments&) = default;
 };
 
@@ -161,8 +179,11 @@ std::int64_t absolute_steps(double steps, std::int64_t max_steps);
 /// The update steps of warmup when `max_steps` are planned.
 std::int64_t get_warmup_steps(const TrainingArguments& args, std::int64_t max_steps);
 
+/// Throws ArgumentError for a tracker of `report_to` whose callback isn't among those of these names.
+void check_report_to(const TrainingArguments& args, const std::vector<std::string_view>& callbacks);
+
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/training_arguments-inl.hpp"
+#include "etude/impl/training_arguments.ipp"
 #endif

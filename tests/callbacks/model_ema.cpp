@@ -9,8 +9,8 @@
 #include "common/toy.hpp"
 #include "etude/callbacks/best_model_folder.hpp"
 #include "etude/callbacks/step_based_evaluation.hpp"
-#include "etude/checkpoint/manifest.hpp"
-#include "etude/checkpoint/safetensors.hpp"
+#include "etude/formats/safetensors.hpp"
+#include "etude/io/manifest.hpp"
 
 namespace {
 

@@ -6,7 +6,7 @@
 
 #include "common/full_run.hpp"
 #include "common/toy.hpp"
-#include "etude/checkpoint/manifest.hpp"
+#include "etude/io/manifest.hpp"
 
 namespace {
 

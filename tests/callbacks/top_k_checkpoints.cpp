@@ -7,7 +7,7 @@
 #include "common/printed.hpp"
 #include "common/toy.hpp"
 #include "etude/callbacks/step_based_evaluation.hpp"
-#include "etude/checkpoint/manifest.hpp"
+#include "etude/io/manifest.hpp"
 
 namespace {
 

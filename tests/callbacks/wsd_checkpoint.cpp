@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "common/toy.hpp"
-#include "etude/checkpoint/manifest.hpp"
+#include "etude/io/manifest.hpp"
 
 namespace {
 

@@ -1,8 +1,8 @@
 #include <doctest/doctest.h>
 
 #include "common/toy.hpp"
-#include "etude/checkpoint/manifest.hpp"
-#include "etude/checkpoint/safetensors.hpp"
+#include "etude/formats/safetensors.hpp"
+#include "etude/io/manifest.hpp"
 
 namespace {
 

@@ -15,9 +15,9 @@
 #include "common/gate.hpp"
 #include "common/printed.hpp"
 #include "common/quick_files.hpp"
-#include "etude/checkpoint/background.hpp"
-#include "etude/checkpoint/folder.hpp"
 #include "etude/checkpoint/store.hpp"
+#include "etude/io/background.hpp"
+#include "etude/io/folder.hpp"
 
 namespace {
 

@@ -1,4 +1,5 @@
 #include "etude/checkpoint/checkpoint.hpp"
+#include "etude/loop/write_checkpoint.hpp"
 
 #include <doctest/doctest.h>
 
@@ -10,9 +11,9 @@
 #include <set>
 
 #include "common/toy.hpp"
-#include "etude/checkpoint/folder.hpp"
-#include "etude/checkpoint/manifest.hpp"
-#include "etude/checkpoint/safetensors.hpp"
+#include "etude/formats/safetensors.hpp"
+#include "etude/io/folder.hpp"
+#include "etude/io/manifest.hpp"
 
 namespace {
 

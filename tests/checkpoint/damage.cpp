@@ -11,9 +11,9 @@
 
 #include "common/folder.hpp"
 #include "common/quick_files.hpp"
-#include "etude/checkpoint/folder.hpp"
 #include "etude/checkpoint/resume.hpp"
 #include "etude/checkpoint/resume_point.hpp"
+#include "etude/io/folder.hpp"
 
 namespace {
 

@@ -13,8 +13,8 @@
 
 #include "common/folder.hpp"
 #include "common/quick_files.hpp"
-#include "etude/checkpoint/folder.hpp"
 #include "etude/checkpoint/resume.hpp"
+#include "etude/io/folder.hpp"
 
 #ifdef __linux__
 #include <fmt/format.h>

@@ -20,9 +20,9 @@
 #include "common/quick_files.hpp"
 #include "common/toy.hpp"
 #include "etude/callbacks/stochastic_weight_averaging.hpp"
-#include "etude/checkpoint/folder.hpp"
 #include "etude/checkpoint/resume.hpp"
 #include "etude/checkpoint/resume_point.hpp"
+#include "etude/io/folder.hpp"
 
 namespace {
 

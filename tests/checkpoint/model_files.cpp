@@ -8,8 +8,8 @@
 #include "common/failing_files.hpp"
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
-#include "etude/checkpoint/folder.hpp"
-#include "etude/checkpoint/safetensors.hpp"
+#include "etude/formats/safetensors.hpp"
+#include "etude/io/folder.hpp"
 
 namespace {
 

@@ -21,8 +21,8 @@
 #endif
 
 #include "common/folder.hpp"
-#include "etude/checkpoint/folder.hpp"
-#include "etude/checkpoint/manifest.hpp"
+#include "etude/io/folder.hpp"
+#include "etude/io/manifest.hpp"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include "common/folder.hpp"
 #include "common/pickle_bytes.hpp"
 #include "common/zip_bytes.hpp"
-#include "etude/checkpoint/safetensors.hpp"
+#include "etude/formats/safetensors.hpp"
 
 namespace {
 

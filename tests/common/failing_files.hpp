@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "etude/checkpoint/file_system.hpp"
+#include "etude/io/file_system.hpp"
 
 namespace toy {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 
 namespace toy {
 

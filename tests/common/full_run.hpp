@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "etude/checkpoint/checksum.hpp"
 #include "etude/etude.hpp"
+#include "etude/io/checksum.hpp"
 #include "etude/reflect/json.hpp"
 
 /// A training with everything in it that can come out differently after a restart: shuffling, dropout,

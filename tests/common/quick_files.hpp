@@ -11,8 +11,8 @@
 #include <string_view>
 #include <utility>
 
-#include "etude/checkpoint/descriptor.hpp"
-#include "etude/checkpoint/file_system.hpp"
+#include "etude/io/descriptor.hpp"
+#include "etude/io/file_system.hpp"
 
 namespace toy {
 

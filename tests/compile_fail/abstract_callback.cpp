@@ -1,5 +1,5 @@
 // EXPECT: callback_is_abstract_so_list_a_class_that_overrides_its_pure_virtual_functions<Listener>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

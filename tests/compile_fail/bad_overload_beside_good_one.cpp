@@ -1,5 +1,5 @@
 // EXPECT: handler_cannot_take_its_event_so_declare_it_as<Listener, void ?\(const EpochEnd ?&\)>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

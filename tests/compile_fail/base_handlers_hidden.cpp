@@ -1,5 +1,5 @@
 // EXPECT: handler_of_the_base_is_hidden_so_write_using_Base_on<Derived, Base, EpochEnd>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {};
 struct EpochEnd {};

@@ -1,5 +1,5 @@
 // EXPECT: call_event_takes_the_event_itself_so_pass_a_struct<StepEnd ?\*>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {};
 

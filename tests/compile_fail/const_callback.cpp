@@ -1,5 +1,5 @@
 // EXPECT: callback_is_const_so_leave_out_the_const<const Listener>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

@@ -1,6 +1,6 @@
 // EXPECT: handler_changes_only_a_copy_of_its_event.*<Listener, .*const etude::Log ?&.*, .*etude::Log ?&.*>
 // NEEDS: torch
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 #include "etude/events.hpp"
 
 struct Listener {

@@ -1,5 +1,5 @@
 // EXPECT: handler_changes_only_a_copy_of_its_event.*<Listener, .*\(const StepEnd ?&\), .*\(StepEnd ?&\)>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

@@ -1,5 +1,5 @@
 // EXPECT: declared_event_is_not_among_those_that_this_trainer_raises<Listener, Mine>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

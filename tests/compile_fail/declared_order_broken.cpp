@@ -1,5 +1,5 @@
 // EXPECT: callback_must_stand_after<First, Second>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

@@ -1,5 +1,5 @@
 // EXPECT: callback_is_listed_twice_so_remove_one_or_set_allows_duplicates<Listener>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

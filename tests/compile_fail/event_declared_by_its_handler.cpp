@@ -1,5 +1,5 @@
 // EXPECT: handler_takes_another_type_of_this_name_so_declare_it_as<Listener, .*\(const trainer::StepEnd ?&\)>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 namespace trainer {
 struct StepEnd {};

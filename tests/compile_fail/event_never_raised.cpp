@@ -1,5 +1,5 @@
 // EXPECT: callback_handles_an_event_that_this_trainer_never_raises<Listener>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

@@ -1,5 +1,5 @@
 // EXPECT: event_is_only_declared_here_so_include_its_definition<Listener, Verified>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

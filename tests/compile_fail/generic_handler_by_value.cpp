@@ -1,5 +1,5 @@
 // EXPECT: generic_handler_takes_copies_so_declare_it_as_on_const_auto<Listener>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {};
 struct EpochEnd {};

@@ -1,6 +1,6 @@
 // EXPECT: a_lambda_is_not_a_callback_so_write_etude_on_Event_call<.*lambda
-#include "etude/callback_handler.hpp"
-#include "etude/filters.hpp"
+#include "etude/dispatch/callback_handler.hpp"
+#include "etude/dispatch/filters.hpp"
 
 struct StepEnd {
   int step;

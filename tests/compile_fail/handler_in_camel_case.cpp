@@ -1,5 +1,5 @@
 // EXPECT: method_is_never_called\w+<Listener, etude::detail::method::onStepEnd, void ?\(const etude::St
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 namespace etude {
 struct StepEnd {

@@ -1,5 +1,5 @@
 // EXPECT: handler_of_an_rvalue_is_never_called_so_declare_it_as<Listener, void ?\(const EpochEnd ?&\)>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

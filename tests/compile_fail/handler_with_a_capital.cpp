@@ -1,5 +1,5 @@
 // EXPECT: method_On_is_never_called_so_write_on<Listener>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

@@ -1,5 +1,5 @@
 // EXPECT: handler_has_no_parameter_so_declare_it_as_void_on_const_Event<Listener>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

@@ -1,5 +1,5 @@
 // EXPECT: event_is_listed_by_its_plain_type_so_leave_out_const_and_reference<Listener, const StepEnd>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {};
 using Raised = etude::events<StepEnd>;

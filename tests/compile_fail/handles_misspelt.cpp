@@ -1,5 +1,5 @@
 // EXPECT: handle_means_nothing_so_write_using_handles<Listener>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

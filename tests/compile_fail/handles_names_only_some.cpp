@@ -1,5 +1,5 @@
 // EXPECT: handler_is_for_an_event_that_handles_does_not_name<Listener, EpochEnd>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

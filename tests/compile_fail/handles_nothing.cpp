@@ -1,5 +1,5 @@
 // EXPECT: method_is_never_called\w+<Listener, etude::detail::method::on_step_end, void ?\(const etude::Step
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

@@ -1,5 +1,5 @@
 // EXPECT: callback_handles_no_event_of_this_trainer_so_write_void_on_const_Event<Listener>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

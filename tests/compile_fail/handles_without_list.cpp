@@ -1,5 +1,5 @@
 // EXPECT: handles_is_a_list_so_write<Listener, etude::events<StepEnd>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

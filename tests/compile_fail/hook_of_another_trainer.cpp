@@ -1,5 +1,5 @@
 // EXPECT: method_is_never_called\w+<Mine, etude::detail::method::train_epoch_end, void ?\(const etude::Ep
-#include "etude/callback_names.hpp"
+#include "etude/dispatch/callback_names.hpp"
 
 namespace etude {
 struct EpochEnd {};

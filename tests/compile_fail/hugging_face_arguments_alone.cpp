@@ -1,5 +1,5 @@
 // EXPECT: handler_takes_several_arguments_so_declare_it_as_void_on_const_Event<Listener, Arguments>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

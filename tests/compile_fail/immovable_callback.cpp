@@ -1,5 +1,5 @@
 // EXPECT: callback_cannot_be_moved_into_the_trainer_so_give_it_a_move_constructor<Listener>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

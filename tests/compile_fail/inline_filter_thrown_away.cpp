@@ -1,6 +1,6 @@
 // EXPECT: ignoring return.* value .*nodiscard
-#include "etude/callback_handler.hpp"
-#include "etude/filters.hpp"
+#include "etude/dispatch/callback_handler.hpp"
+#include "etude/dispatch/filters.hpp"
 
 #pragma GCC diagnostic error "-Wunused-result"
 

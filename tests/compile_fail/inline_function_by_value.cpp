@@ -1,5 +1,5 @@
 // EXPECT: function_of_call_changes_only_a_copy_of_the_event_so_declare_it_as_one_of<.*Log ?&\)>
-#include "etude/filters.hpp"
+#include "etude/dispatch/filters.hpp"
 
 struct Log {
   int loss;

@@ -1,5 +1,5 @@
 // EXPECT: function_of_call_cannot_take_the_event_so_declare_it_as_one_of<.*StepEnd ?&\)>
-#include "etude/filters.hpp"
+#include "etude/dispatch/filters.hpp"
 
 struct StepEnd {};
 struct EpochEnd {};

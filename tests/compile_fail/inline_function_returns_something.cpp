@@ -1,5 +1,5 @@
 // EXPECT: function_of_call_must_return_void<Stop, bool>
-#include "etude/filters.hpp"
+#include "etude/dispatch/filters.hpp"
 
 struct StepEnd {
   double loss;

@@ -1,5 +1,5 @@
 // EXPECT: on_takes_the_plain_type_of_an_event_so_leave_out_const_and_reference<const StepEnd ?&>
-#include "etude/filters.hpp"
+#include "etude/dispatch/filters.hpp"
 
 struct StepEnd {};
 

@@ -1,5 +1,5 @@
 // EXPECT: predicate_of_when_cannot_take_the_event_so_declare_it_as<.*bool ?\(const Log ?&\)>
-#include "etude/filters.hpp"
+#include "etude/dispatch/filters.hpp"
 
 struct Log {
   int loss;

@@ -1,6 +1,6 @@
 // EXPECT: etude: a loss takes output and target by value or as const reference
 // NEEDS: torch
-#include "etude/loss.hpp"
+#include "etude/model/loss.hpp"
 
 #ifdef ETUDE_MISTAKE
 etude::Loss loss() {

@@ -1,6 +1,6 @@
 // EXPECT: a loss is called as \(output, target\) or \(output, target, num_items\)
 // NEEDS: torch
-#include "etude/loss.hpp"
+#include "etude/model/loss.hpp"
 
 #ifdef ETUDE_MISTAKE
 etude::Loss loss() {

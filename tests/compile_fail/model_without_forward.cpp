@@ -1,6 +1,6 @@
 // EXPECT: the model has no public forward that takes 1 to 8 torch::Tensor
 // NEEDS: torch
-#include "etude/model.hpp"
+#include "etude/model/model.hpp"
 
 struct Net : torch::nn::Module {
 #ifdef ETUDE_MISTAKE

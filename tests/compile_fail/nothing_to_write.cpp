@@ -1,6 +1,6 @@
 // EXPECT: event_has_nothing_to_write_so_declare_the_handler_as<Listener, void ?\(const etude::StepEnd ?&\)>
 // NEEDS: torch
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 #include "etude/events.hpp"
 
 struct Listener {

@@ -1,7 +1,7 @@
 // EXPECT: handler_parameter_is_not_an_event<Listener, std::shared_ptr<StepEnd> ?>
 #include <memory>
 
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

@@ -1,5 +1,5 @@
 // EXPECT: handler_parameter_is_not_an_event<Listener, etude::ErrorOrigin>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

@@ -1,5 +1,5 @@
 // EXPECT: not_a_callback_so_pass_the_callback_itself_by_value<Listener ?\*>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

@@ -1,6 +1,6 @@
 // EXPECT: void Listener::on\(const EpochEnd&\).* is private
 // EXPECT-CLANG: 'on' is a private member of 'Listener'
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

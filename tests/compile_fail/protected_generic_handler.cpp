@@ -1,5 +1,5 @@
 // EXPECT: generic_handler_is_protected_so_make_it_public<Listener>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

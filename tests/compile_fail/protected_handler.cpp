@@ -1,5 +1,5 @@
 // EXPECT: handler_is_protected_so_make_it_public<Listener, void ?\(const EpochEnd ?&\)>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

@@ -1,7 +1,11 @@
 // EXPECT: Raises_takes_the_plain_type_of_an_event_so_write_a_class_without_const_or_reference<const Measured>
-// NEEDS: torch
-#include "etude/composition.hpp"
+#include "etude/dispatch/composition.hpp"
 
+struct Defaults {
+  using events = etude::events<>;
+  using first = etude::callbacks<>;
+  using last = etude::callbacks<>;
+};
 struct Measured {};
 struct Listener {
   void on(const Measured& e);
@@ -12,4 +16,4 @@ using Raised = etude::Raises<const Measured>;
 using Raised = etude::Raises<Measured>;
 #endif
 
-static_assert(etude::Composition<Raised, Listener>::checks::passed());
+static_assert(etude::Composition<Defaults, Raised, Listener>::checks::passed());

@@ -1,5 +1,5 @@
 // EXPECT: writer_is_hidden_by_a_reader_of_its_event.*<Listener, void ?\(Log ?&\)>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

@@ -1,5 +1,5 @@
 // EXPECT: handler_must_return_void<Listener, StepEnd>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

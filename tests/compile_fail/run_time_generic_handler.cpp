@@ -1,5 +1,5 @@
 // EXPECT: handlers_for_events_of_your_own_so_declare_using_handles_etude_events<Listener>
-#include "etude/runtime_callbacks.hpp"
+#include "etude/dispatch/runtime_callbacks.hpp"
 
 struct StepEnd {
   int step;

@@ -1,5 +1,5 @@
 // EXPECT: runs_after_cycle<(First, Second|Second, First)>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

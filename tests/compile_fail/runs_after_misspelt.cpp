@@ -1,5 +1,5 @@
 // EXPECT: run_after_means_nothing_so_write_using_runs_after<Listener>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

@@ -1,5 +1,5 @@
 // EXPECT: order_is_declared_by_plain_callback_types_so_replace<Listener, const Other>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

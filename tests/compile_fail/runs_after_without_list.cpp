@@ -1,5 +1,5 @@
 // EXPECT: order_is_declared_by_a_list_so_write<Listener, etude::callbacks<Other>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

@@ -1,5 +1,5 @@
 // EXPECT: runs_before_must_be_a_public_type_so_write_using_runs_before<Listener>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

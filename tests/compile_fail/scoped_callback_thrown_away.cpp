@@ -1,5 +1,5 @@
 // EXPECT: ignoring .*nodiscard
-#include "etude/runtime_callbacks.hpp"
+#include "etude/dispatch/runtime_callbacks.hpp"
 
 #pragma GCC diagnostic error "-Wunused-result"
 #pragma GCC diagnostic error "-Wunused-value"

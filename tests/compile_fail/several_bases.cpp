@@ -1,5 +1,5 @@
 // EXPECT: callback_has_several_bases_or_a_private_one_so_derive_publicly_and_write_using_bases<Derived>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {};
 struct EpochEnd {};

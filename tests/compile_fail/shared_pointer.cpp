@@ -1,7 +1,7 @@
 // EXPECT: not_a_callback_so_pass_the_callback_itself_by_value<std::shared_ptr<Listener>
 #include <memory>
 
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

@@ -1,5 +1,5 @@
 // EXPECT: state_key_must_be_a_static_constexpr_std_string_view<Counter>
-#include "etude/callback_state.hpp"
+#include "etude/dispatch/callback_state.hpp"
 
 struct Counter {
 #ifdef ETUDE_MISTAKE

@@ -1,5 +1,5 @@
 // EXPECT: state_is_never_saved_so_declare_state_and_load_state_public_as<Counter, .* const, void ?\(const
-#include "etude/runtime_callbacks.hpp"
+#include "etude/dispatch/runtime_callbacks.hpp"
 
 struct StepEnd {};
 

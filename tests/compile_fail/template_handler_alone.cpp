@@ -1,5 +1,5 @@
 // EXPECT: has_an_on_that_takes_no_event_of_this_trainer_so_name_your_events_in_using_handles<Listener>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

@@ -1,5 +1,5 @@
 // EXPECT: two_handlers_for_one_event_so_keep_only_one<Listener, EpochEnd>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

@@ -1,5 +1,5 @@
 // EXPECT: writer_stands_after_a_reader_of_the_event_so_move_it_before<Writer, Reader, StepEnd>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

@@ -1,5 +1,5 @@
 // EXPECT: event_is_raised_as_const_but_a_callback_writes_it<.*, Writer, StepEnd>
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
   int step;

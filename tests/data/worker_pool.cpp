@@ -15,8 +15,8 @@
 #include "common/child.hpp"
 #include "common/gate.hpp"
 #include "common/printed.hpp"
+#include "etude/base/interrupt.hpp"
 #include "etude/data/data_loader.hpp"
-#include "etude/interrupt.hpp"
 
 namespace {
 

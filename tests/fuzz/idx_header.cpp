@@ -1,4 +1,4 @@
-#include "etude/data/idx_header.hpp"
+#include "etude/formats/idx_header.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "etude/checkpoint/manifest.hpp"
+#include "etude/io/manifest.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/trainer_state.hpp"
 

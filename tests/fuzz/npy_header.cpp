@@ -1,4 +1,4 @@
-#include "etude/data/npy_header.hpp"
+#include "etude/formats/npy_header.hpp"
 
 #include <algorithm>
 #include <cstddef>

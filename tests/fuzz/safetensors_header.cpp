@@ -1,7 +1,7 @@
 // A file, or if it begins with '{' a header's text and, after a NUL, the tensors' bytes: the fuzzer need not
 // find a length that fits.
 
-#include "etude/checkpoint/safetensors_header.hpp"
+#include "etude/formats/safetensors_header.hpp"
 
 #include <algorithm>
 #include <cstddef>

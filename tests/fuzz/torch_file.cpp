@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "etude/checkpoint/torch_archive.hpp"
+#include "etude/formats/torch_archive.hpp"
 
 namespace {
 

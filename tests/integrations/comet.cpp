@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "common/toy.hpp"
-#include "etude/interrupt.hpp"
+#include "etude/base/interrupt.hpp"
 #include "etude/testing/laws.hpp"
 #include "integrations/comet/experiments.hpp"
 

@@ -1,4 +1,4 @@
-#include "etude/data/npy.hpp"
+#include "etude/formats/npy.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "etude/checkpoint/safetensors.hpp"
+#include "etude/formats/safetensors.hpp"
 
 #include <fmt/format.h>
 #include <torch/types.h>
@@ -11,8 +11,8 @@
 #include <string>
 #include <string_view>
 
-#include "etude/checkpoint/folder.hpp"
 #include "etude/checkpoint/model_files.hpp"
+#include "etude/io/folder.hpp"
 
 // The C++ half of safetensors_files.py, which says what is in which file.
 namespace {

@@ -28,8 +28,8 @@
 #include <vector>
 
 #include "common/folder.hpp"
-#include "etude/checkpoint/folder.hpp"
 #include "etude/checkpoint/store.hpp"
+#include "etude/io/folder.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace {

@@ -15,7 +15,7 @@
 
 #include "common/full_run.hpp"
 #include "common/quick_files.hpp"
-#include "etude/checkpoint/folder.hpp"
+#include "etude/io/folder.hpp"
 
 namespace {
 

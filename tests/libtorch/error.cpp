@@ -175,7 +175,7 @@ TEST_CASE(
 TEST_CASE("so is what goes wrong before the training, while a learning rate is looked for") {
   etude::Trainer<> trainer(classification(torch::ones({8, 5}), torch::zeros({8}, torch::kLong)));
   CHECK(contains(text_of<c10::Error>([&] { etude::find_learning_rate(trainer); }),
-                 "ScoresImpl in a rehearsal, inputs float32 [4, 5], labels int64 [4]: in forward: "));
+                 "ScoresImpl in a dry run, inputs float32 [4, 5], labels int64 [4]: in forward: "));
 }
 
 /// Tensors that LibTorch can't put together.

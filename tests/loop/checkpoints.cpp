@@ -13,10 +13,10 @@
 #include "common/quick_files.hpp"
 #include "common/shuffling.hpp"
 #include "common/toy.hpp"
-#include "etude/checkpoint/manifest.hpp"
 #include "etude/checkpoint/resume.hpp"
 #include "etude/checkpoint/resume_point.hpp"
-#include "etude/checkpoint/safetensors.hpp"
+#include "etude/formats/safetensors.hpp"
+#include "etude/io/manifest.hpp"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/folder.hpp"
-#include "etude/checkpoint/file_system.hpp"
+#include "etude/io/file_system.hpp"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 
 namespace {
 

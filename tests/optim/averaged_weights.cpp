@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 #include "etude/optim/create.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/sgd.hpp"

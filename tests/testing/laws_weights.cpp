@@ -8,7 +8,7 @@
 
 #include "common/silence.hpp"
 #include "common/toy.hpp"
-#include "etude/neftune.hpp"
+#include "etude/callbacks/neftune.hpp"
 #include "etude/testing/laws.hpp"
 #include "etude/testing/laws/problem.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "etude/callback_handler.hpp"
+#include "etude/dispatch/callback_handler.hpp"
 
 /// Callbacks and events of the twins: each pair of functions does the same, once through the handler
 /// (`_etude`) and once with its calls written out (`_hand`).

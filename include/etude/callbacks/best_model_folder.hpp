@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "etude/events.hpp"
-#include "etude/model.hpp"
+#include "etude/model/model.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
@@ -51,5 +51,5 @@ bool is_better(double value, std::optional<double> best, bool greater_is_better)
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/best_model_folder-inl.hpp"
+#include "etude/callbacks/impl/best_model_folder.ipp"
 #endif

@@ -55,5 +55,5 @@ class CallbackTimes {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/callback_times-inl.hpp"
+#include "etude/callbacks/impl/callback_times.ipp"
 #endif

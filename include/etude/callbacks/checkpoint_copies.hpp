@@ -44,5 +44,5 @@ std::filesystem::path folder_of_copies(const Context& e, const std::string& fold
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/checkpoint_copies-inl.hpp"
+#include "etude/callbacks/impl/checkpoint_copies.ipp"
 #endif

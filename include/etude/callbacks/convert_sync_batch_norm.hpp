@@ -1,6 +1,6 @@
 #pragma once
 
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 #include "etude/events.hpp"
 
 namespace etude {

@@ -40,5 +40,5 @@ struct CSVLoggerCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/csv_logger-inl.hpp"
+#include "etude/callbacks/impl/csv_logger.ipp"
 #endif

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
+#include "etude/callbacks/interval_timer.hpp"
 #include "etude/events.hpp"
-#include "etude/interval.hpp"
-#include "etude/interval_timer.hpp"
+#include "etude/reflect/interval.hpp"
 
 namespace etude {
 

@@ -86,5 +86,5 @@ struct MemoryMetricsCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/device_memory-inl.hpp"
+#include "etude/callbacks/impl/device_memory.ipp"
 #endif

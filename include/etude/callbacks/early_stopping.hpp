@@ -74,5 +74,5 @@ struct EarlyStoppingCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/early_stopping-inl.hpp"
+#include "etude/callbacks/impl/early_stopping.ipp"
 #endif

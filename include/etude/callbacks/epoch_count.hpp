@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "etude/counting.hpp"
+#include "etude/base/counting.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 

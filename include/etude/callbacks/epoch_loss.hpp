@@ -60,5 +60,5 @@ class EpochLoss {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/epoch_loss-inl.hpp"
+#include "etude/callbacks/impl/epoch_loss.ipp"
 #endif

@@ -24,5 +24,5 @@ struct GradientAccumulationScheduler {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/gradient_accumulation_scheduler-inl.hpp"
+#include "etude/callbacks/impl/gradient_accumulation_scheduler.ipp"
 #endif

@@ -31,5 +31,5 @@ struct JSONLinesLoggerCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/jsonl_logger-inl.hpp"
+#include "etude/callbacks/impl/jsonl_logger.ipp"
 #endif

@@ -45,5 +45,5 @@ struct LearningRateMonitor {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/learning_rate_monitor-inl.hpp"
+#include "etude/callbacks/impl/learning_rate_monitor.ipp"
 #endif

@@ -22,5 +22,5 @@ struct LimitBatchesCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/limit_batches-inl.hpp"
+#include "etude/callbacks/impl/limit_batches.ipp"
 #endif

@@ -26,5 +26,5 @@ struct LimitEvalStepsCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/limit_eval_steps-inl.hpp"
+#include "etude/callbacks/impl/limit_eval_steps.ipp"
 #endif

@@ -49,5 +49,5 @@ std::vector<std::string> csv_fields(std::string_view record);
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/log_file-inl.hpp"
+#include "etude/callbacks/impl/log_file.ipp"
 #endif

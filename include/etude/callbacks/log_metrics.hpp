@@ -106,5 +106,5 @@ struct LogMetricsCallback : LogMetricsBase<LogMetricsCallback> {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/log_metrics-inl.hpp"
+#include "etude/callbacks/impl/log_metrics.ipp"
 #endif

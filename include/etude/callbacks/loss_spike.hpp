@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "etude/events.hpp"
-#include "etude/model.hpp"
+#include "etude/model/model.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -87,5 +87,5 @@ struct LossSpikeCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/loss_spike-inl.hpp"
+#include "etude/callbacks/impl/loss_spike.ipp"
 #endif

@@ -47,5 +47,5 @@ struct CutMix : BatchMixing {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/mixup-inl.hpp"
+#include "etude/callbacks/impl/mixup.ipp"
 #endif

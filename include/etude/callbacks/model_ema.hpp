@@ -4,11 +4,11 @@
 #include <optional>
 #include <string>
 
+#include "etude/callbacks/interval_timer.hpp"
 #include "etude/events.hpp"
-#include "etude/interval.hpp"
-#include "etude/interval_timer.hpp"
-#include "etude/model.hpp"
+#include "etude/model/model.hpp"
 #include "etude/optim/averaged_weights.hpp"
+#include "etude/reflect/interval.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
@@ -81,5 +81,5 @@ struct ModelEmaCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/model_ema-inl.hpp"
+#include "etude/callbacks/impl/model_ema.ipp"
 #endif

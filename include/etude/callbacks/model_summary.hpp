@@ -51,5 +51,5 @@ struct ModelSummaryCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/model_summary-inl.hpp"
+#include "etude/callbacks/impl/model_summary.ipp"
 #endif

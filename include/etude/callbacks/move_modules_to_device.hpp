@@ -53,5 +53,5 @@ class MoveModulesToDeviceCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/move_modules_to_device-inl.hpp"
+#include "etude/callbacks/impl/move_modules_to_device.ipp"
 #endif

@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "etude/callbacks/interval_timer.hpp"
 #include "etude/events.hpp"
-#include "etude/interval.hpp"
-#include "etude/interval_timer.hpp"
 #include "etude/reflect/enum.hpp"
+#include "etude/reflect/interval.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
@@ -110,5 +110,5 @@ struct ParameterNormMonitor {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/norm_monitor-inl.hpp"
+#include "etude/callbacks/impl/norm_monitor.ipp"
 #endif

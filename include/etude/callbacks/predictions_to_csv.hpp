@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "etude/checkpoint/file_system.hpp"
 #include "etude/events.hpp"
+#include "etude/io/file_system.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
@@ -56,5 +56,5 @@ struct PredictionsToCSVCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/predictions_to_csv-inl.hpp"
+#include "etude/callbacks/impl/predictions_to_csv.ipp"
 #endif

@@ -25,5 +25,5 @@ struct PrintProgressCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/print_progress-inl.hpp"
+#include "etude/callbacks/impl/print_progress.ipp"
 #endif

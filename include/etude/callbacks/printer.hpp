@@ -19,5 +19,5 @@ struct PrinterCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/printer-inl.hpp"
+#include "etude/callbacks/impl/printer.ipp"
 #endif

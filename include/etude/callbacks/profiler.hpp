@@ -44,5 +44,5 @@ struct ProfilerCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/profiler-inl.hpp"
+#include "etude/callbacks/impl/profiler.ipp"
 #endif

@@ -43,5 +43,5 @@ class ProgressCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/progress-inl.hpp"
+#include "etude/callbacks/impl/progress.ipp"
 #endif

@@ -59,5 +59,5 @@ class ProgressBar {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/progress_bar-inl.hpp"
+#include "etude/callbacks/impl/progress_bar.ipp"
 #endif

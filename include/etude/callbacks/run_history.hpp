@@ -69,5 +69,5 @@ class RunHistoryCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/run_history-inl.hpp"
+#include "etude/callbacks/impl/run_history.ipp"
 #endif

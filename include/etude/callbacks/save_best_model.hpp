@@ -57,5 +57,5 @@ struct SaveBestModelCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/save_best_model-inl.hpp"
+#include "etude/callbacks/impl/save_best_model.ipp"
 #endif

@@ -8,9 +8,9 @@
 
 #include "etude/callbacks/checkpoint_copies.hpp"
 #include "etude/callbacks/epoch_count.hpp"
+#include "etude/callbacks/interval_timer.hpp"
 #include "etude/events.hpp"
-#include "etude/interval.hpp"
-#include "etude/interval_timer.hpp"
+#include "etude/reflect/interval.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
@@ -56,5 +56,5 @@ struct SaveTrainingStateCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/save_training_state-inl.hpp"
+#include "etude/callbacks/impl/save_training_state.ipp"
 #endif

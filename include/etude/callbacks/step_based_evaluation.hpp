@@ -1,8 +1,8 @@
 #pragma once
 
+#include "etude/callbacks/interval_timer.hpp"
 #include "etude/events.hpp"
-#include "etude/interval.hpp"
-#include "etude/interval_timer.hpp"
+#include "etude/reflect/interval.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
@@ -29,5 +29,5 @@ struct StepBasedEvaluationCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/step_based_evaluation-inl.hpp"
+#include "etude/callbacks/impl/step_based_evaluation.ipp"
 #endif

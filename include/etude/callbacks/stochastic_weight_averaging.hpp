@@ -6,7 +6,7 @@
 
 #include "etude/callbacks/epoch_count.hpp"
 #include "etude/events.hpp"
-#include "etude/model.hpp"
+#include "etude/model/model.hpp"
 #include "etude/optim/averaged_weights.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
@@ -75,5 +75,5 @@ struct StochasticWeightAveragingCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/stochastic_weight_averaging-inl.hpp"
+#include "etude/callbacks/impl/stochastic_weight_averaging.ipp"
 #endif

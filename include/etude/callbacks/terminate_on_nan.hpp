@@ -68,5 +68,5 @@ struct TerminateOnNaNCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/terminate_on_nan-inl.hpp"
+#include "etude/callbacks/impl/terminate_on_nan.ipp"
 #endif

@@ -90,5 +90,5 @@ struct ThroughputMonitor {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/throughput-inl.hpp"
+#include "etude/callbacks/impl/throughput.ipp"
 #endif

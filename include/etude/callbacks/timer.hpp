@@ -61,5 +61,5 @@ struct TimerCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/timer-inl.hpp"
+#include "etude/callbacks/impl/timer.ipp"
 #endif

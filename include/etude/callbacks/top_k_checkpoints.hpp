@@ -68,5 +68,5 @@ struct TopKCheckpointsCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/top_k_checkpoints-inl.hpp"
+#include "etude/callbacks/impl/top_k_checkpoints.ipp"
 #endif

@@ -62,5 +62,5 @@ struct DebugUnderflowOverflowCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/underflow_overflow-inl.hpp"
+#include "etude/callbacks/impl/underflow_overflow.ipp"
 #endif

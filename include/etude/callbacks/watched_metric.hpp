@@ -31,5 +31,5 @@ struct WatchedMetric {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/watched_metric-inl.hpp"
+#include "etude/callbacks/impl/watched_metric.ipp"
 #endif

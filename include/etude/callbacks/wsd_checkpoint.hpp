@@ -41,5 +41,5 @@ struct WSDCheckpointCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/callbacks/wsd_checkpoint-inl.hpp"
+#include "etude/callbacks/impl/wsd_checkpoint.ipp"
 #endif

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "etude/checkpoint/file_system.hpp"
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/io/file_system.hpp"
 
 /// A model's weights as Hugging Face's libraries name their files: `model.safetensors`, or shards with an
 /// index.
@@ -71,5 +71,5 @@ StateDict load_model_files(const std::filesystem::path& directory);
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/checkpoint/model_files-inl.hpp"
+#include "etude/checkpoint/impl/model_files.ipp"
 #endif

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 #include "etude/trainer_options.hpp"
 
 namespace etude {
@@ -66,5 +66,5 @@ TrainingProgress progress_by_steps(const TrainerState& state, const TrainingArgu
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/checkpoint/resume-inl.hpp"
+#include "etude/checkpoint/impl/resume.ipp"
 #endif

@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 
-#include "etude/checkpoint/manifest.hpp"
 #include "etude/checkpoint/model_files.hpp"
-#include "etude/checkpoint/random_state.hpp"
-#include "etude/loop/progress.hpp"
+#include "etude/checkpoint/progress.hpp"
+#include "etude/io/manifest.hpp"
+#include "etude/libtorch/random_state.hpp"
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/trainer_state.hpp"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 
 namespace etude {
 
@@ -27,5 +27,5 @@ class SnapshotBuffers {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/checkpoint/snapshot_buffers-inl.hpp"
+#include "etude/checkpoint/impl/snapshot_buffers.ipp"
 #endif

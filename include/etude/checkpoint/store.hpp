@@ -10,8 +10,8 @@
 #include <tuple>
 #include <vector>
 
-#include "etude/checkpoint/file_system.hpp"
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/io/file_system.hpp"
 
 namespace etude {
 
@@ -123,5 +123,5 @@ class CheckpointStore {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/checkpoint/store-inl.hpp"
+#include "etude/checkpoint/impl/store.ipp"
 #endif

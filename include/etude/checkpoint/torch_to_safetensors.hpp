@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "etude/checkpoint/model_files.hpp"
-#include "etude/checkpoint/safetensors.hpp"
-#include "etude/checkpoint/torch_file.hpp"
+#include "etude/formats/safetensors.hpp"
+#include "etude/formats/torch_file.hpp"
 
 namespace etude {
 

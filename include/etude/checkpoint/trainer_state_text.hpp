@@ -28,5 +28,5 @@ class TrainerStateText {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/checkpoint/trainer_state_text-inl.hpp"
+#include "etude/checkpoint/impl/trainer_state_text.ipp"
 #endif

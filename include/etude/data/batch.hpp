@@ -42,5 +42,5 @@ Batch split_labels(Batch batch, const std::vector<std::string>& label_names);
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/data/batch-inl.hpp"
+#include "etude/data/impl/batch.ipp"
 #endif

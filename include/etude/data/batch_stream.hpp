@@ -79,5 +79,5 @@ class BatchStream {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/data/batch_stream-inl.hpp"
+#include "etude/data/impl/batch_stream.ipp"
 #endif

@@ -21,5 +21,5 @@ Batch default_data_collator(const std::vector<Example>& examples, std::span<cons
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/data/collate-inl.hpp"
+#include "etude/data/impl/collate.ipp"
 #endif

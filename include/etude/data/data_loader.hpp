@@ -73,5 +73,5 @@ class DataLoader {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/data/data_loader-inl.hpp"
+#include "etude/data/impl/data_loader.ipp"
 #endif

@@ -21,12 +21,12 @@
 #include <utility>
 #include <vector>
 
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
 #include "etude/data/collate.hpp"
 #include "etude/data/example_of.hpp"
 #include "etude/data/failed_example.hpp"
 #include "etude/data/random.hpp"
-#include "etude/error.hpp"
-#include "etude/linkage.hpp"
 #include "etude/reflect/type_name.hpp"
 
 namespace etude::detail {
@@ -326,5 +326,5 @@ class StreamSource final : public OwnedSource<T> {
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/data/dataset_source-inl.hpp"
+#include "etude/data/impl/dataset_source.ipp"
 #endif

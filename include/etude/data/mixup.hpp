@@ -35,5 +35,5 @@ Batch cut_mix(Batch batch, const MixingOptions& options, at::Generator& generato
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/data/mixup-inl.hpp"
+#include "etude/data/impl/mixup.ipp"
 #endif

@@ -39,5 +39,5 @@ struct PaddingCollator {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/data/padding-inl.hpp"
+#include "etude/data/impl/padding.ipp"
 #endif

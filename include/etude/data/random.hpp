@@ -39,5 +39,5 @@ at::Generator& data_generator();
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/data/random-inl.hpp"
+#include "etude/data/impl/random.ipp"
 #endif

@@ -93,5 +93,5 @@ std::vector<std::int64_t> group_by_length(std::vector<std::int64_t> order,
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/data/samplers-inl.hpp"
+#include "etude/data/impl/samplers.ipp"
 #endif

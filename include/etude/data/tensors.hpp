@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 
 namespace etude {
 
@@ -119,5 +119,5 @@ std::string describe(const Tensors& tensors);
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/data/tensors-inl.hpp"
+#include "etude/data/impl/tensors.ipp"
 #endif

@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
+#include "etude/base/error.hpp"
 #include "etude/data/tensors.hpp"
-#include "etude/error.hpp"
 
 namespace etude {
 namespace detail {

@@ -18,11 +18,11 @@
 #include <utility>
 #include <vector>
 
+#include "etude/base/error.hpp"
+#include "etude/base/interrupt.hpp"
 #include "etude/data/dataset.hpp"
 #include "etude/data/failed_example.hpp"
-#include "etude/error.hpp"
-#include "etude/interrupt.hpp"
-#include "etude/own_threads.hpp"
+#include "etude/io/own_threads.hpp"
 
 namespace etude::detail {
 

@@ -60,5 +60,5 @@ struct AzureMLCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/azureml-inl.hpp"
+#include "etude/integrations/impl/azureml.ipp"
 #endif

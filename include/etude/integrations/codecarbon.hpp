@@ -4,5 +4,5 @@
 #include "etude/integrations/codecarbon/callback.hpp"
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/codecarbon-inl.hpp"
+#include "etude/integrations/impl/codecarbon.ipp"
 #endif

@@ -4,5 +4,5 @@
 #include "etude/integrations/comet/callback.hpp"
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/comet-inl.hpp"
+#include "etude/integrations/impl/comet.ipp"
 #endif

@@ -87,5 +87,5 @@ struct MLflowCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/mlflow-inl.hpp"
+#include "etude/integrations/impl/mlflow.ipp"
 #endif

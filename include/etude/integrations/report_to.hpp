@@ -7,9 +7,8 @@
 #include <vector>
 
 #include "etude/callback.hpp"
+#include "etude/dispatch/runtime_callbacks.hpp"
 #include "etude/reflect/type_name.hpp"
-#include "etude/runtime_callbacks.hpp"
-#include "etude/trackers.hpp"
 #include "etude/training_arguments.hpp"
 
 #ifdef ETUDE_TENSORBOARD

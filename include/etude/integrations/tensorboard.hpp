@@ -4,10 +4,10 @@
 #include <optional>
 #include <string>
 
+#include "etude/callbacks/interval_timer.hpp"
 #include "etude/events.hpp"
 #include "etude/integrations/shared/not_copied.hpp"
-#include "etude/interval.hpp"
-#include "etude/interval_timer.hpp"
+#include "etude/reflect/interval.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude {
@@ -78,5 +78,5 @@ struct TensorBoardCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/tensorboard-inl.hpp"
+#include "etude/integrations/impl/tensorboard.ipp"
 #endif

@@ -89,5 +89,5 @@ struct WandbCallback {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/wandb-inl.hpp"
+#include "etude/integrations/impl/wandb.ipp"
 #endif

@@ -35,5 +35,5 @@ bool reset_peak_resident_memory();
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/libtorch/device_memory-inl.hpp"
+#include "etude/libtorch/impl/device_memory.ipp"
 #endif

@@ -34,5 +34,5 @@ decltype(auto) with_place(Part part, Place place) {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/libtorch/error-inl.hpp"
+#include "etude/libtorch/impl/error.ipp"
 #endif

@@ -34,5 +34,5 @@ bool is_out_of_memory(const std::exception_ptr& error);
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/libtorch/memory-inl.hpp"
+#include "etude/libtorch/impl/memory.ipp"
 #endif

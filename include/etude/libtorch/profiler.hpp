@@ -48,5 +48,5 @@ class ProfilerRange {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/libtorch/profiler-inl.hpp"
+#include "etude/libtorch/impl/profiler.ipp"
 #endif

@@ -40,5 +40,5 @@ class RandomStateGuard {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/libtorch/random-inl.hpp"
+#include "etude/libtorch/impl/random.ipp"
 #endif

@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 
 namespace etude {
 
@@ -41,5 +41,5 @@ class ScalarCopy {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/libtorch/scalar_copy-inl.hpp"
+#include "etude/libtorch/impl/scalar_copy.ipp"
 #endif

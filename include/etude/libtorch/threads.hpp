@@ -30,5 +30,5 @@ class ThreadGuard {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/libtorch/threads-inl.hpp"
+#include "etude/libtorch/impl/threads.ipp"
 #endif

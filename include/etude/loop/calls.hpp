@@ -6,7 +6,7 @@
 #include <string_view>
 #include <thread>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 
 namespace etude {
 
@@ -40,5 +40,5 @@ class Calls {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/loop/calls-inl.hpp"
+#include "etude/loop/impl/calls.ipp"
 #endif

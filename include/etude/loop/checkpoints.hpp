@@ -9,14 +9,15 @@
 #include <utility>
 #include <vector>
 
-#include "etude/callback_state.hpp"
+#include "etude/base/linkage.hpp"
 #include "etude/checkpoint/checkpoint.hpp"
 #include "etude/checkpoint/resume.hpp"
+#include "etude/dispatch/callback_state.hpp"
 #include "etude/events.hpp"
-#include "etude/linkage.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/plan.hpp"
 #include "etude/loop/snapshot.hpp"
+#include "etude/loop/write_checkpoint.hpp"
 
 namespace etude {
 
@@ -154,5 +155,5 @@ class TrainingCheckpoints final : public AnyTrainingCheckpoints {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/loop/checkpoints-inl.hpp"
+#include "etude/loop/impl/checkpoints.ipp"
 #endif

@@ -48,5 +48,5 @@ torch::Tensor checked_step_loss(TrainerCore& core, torch::Tensor loss);
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/loop/compute_loss-inl.hpp"
+#include "etude/loop/impl/compute_loss.ipp"
 #endif

@@ -12,20 +12,20 @@
 #include <utility>
 #include <vector>
 
-#include "etude/checkpoint/background.hpp"
-#include "etude/checkpoint/random_state.hpp"
+#include "etude/base/error.hpp"
+#include "etude/checkpoint/progress.hpp"
 #include "etude/checkpoint/snapshot_buffers.hpp"
 #include "etude/checkpoint/store.hpp"
 #include "etude/checkpoint/trainer_state_text.hpp"
 #include "etude/data/data_loader.hpp"
-#include "etude/error.hpp"
 #include "etude/events.hpp"
+#include "etude/io/background.hpp"
+#include "etude/libtorch/random_state.hpp"
 #include "etude/loop/calls.hpp"
 #include "etude/loop/plan.hpp"
-#include "etude/loop/progress.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/metrics/running_mean.hpp"
-#include "etude/model.hpp"
+#include "etude/model/model.hpp"
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/trainer_options.hpp"
@@ -229,5 +229,5 @@ struct TrainerCore {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/loop/core-inl.hpp"
+#include "etude/loop/impl/core.ipp"
 #endif

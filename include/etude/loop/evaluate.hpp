@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "etude/counting.hpp"
-#include "etude/error.hpp"
-#include "etude/interrupt.hpp"
+#include "etude/base/counting.hpp"
+#include "etude/base/error.hpp"
+#include "etude/base/interrupt.hpp"
 #include "etude/libtorch/error.hpp"
 #include "etude/libtorch/random.hpp"
 #include "etude/loop/compute_loss.hpp"
@@ -270,5 +270,5 @@ class EvaluationLoop {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/loop/evaluate-inl.hpp"
+#include "etude/loop/impl/evaluate.ipp"
 #endif

@@ -13,24 +13,21 @@
 #include <utility>
 #include <vector>
 
-#include "etude/callback_handler.hpp"
-#include "etude/callback_state.hpp"
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
+#include "etude/base/interrupt.hpp"
+#include "etude/dispatch/callback_handler.hpp"
+#include "etude/dispatch/callback_state.hpp"
+#include "etude/dispatch/runtime_callbacks.hpp"
 #include "etude/events.hpp"
-#include "etude/interrupt.hpp"
 #include "etude/libtorch/error.hpp"
 #include "etude/libtorch/threads.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/reflect/type_name.hpp"
-#include "etude/runtime_callbacks.hpp"
-#include "etude/stop_training.hpp"
-#include "etude/trackers.hpp"
+#include "etude/trainer_control.hpp"
+#include "etude/training_arguments.hpp"
 
 namespace etude {
-
-/// The message of an exception, in UTF-8.
-std::string what_of(const std::exception_ptr& error);
 
 namespace detail {
 /// Tells the person at the terminal of an error, and of one that came on the way out after another.
@@ -183,7 +180,7 @@ class EventSource {
     reported_ = error;
     leave_out_frames(error);
     const auto origin = take_origin(error);
-    const auto what = what_of(error);
+    const auto what = message_of(error);
     if (!origin.callback.empty()) detail::tell_error(core_.args, origin, what);
     TrainError event{core_.context(), error, what, origin.callback, origin.event};
     raise_to_all(event, [&] { tell_secondary(std::current_exception()); });
@@ -264,5 +261,5 @@ class EventSource {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/loop/event_source-inl.hpp"
+#include "etude/loop/impl/event_source.ipp"
 #endif

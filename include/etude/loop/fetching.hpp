@@ -28,5 +28,5 @@ auto fetched(const TrainingArguments& args, Fetch fetch, Dataset dataset) {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/loop/fetching-inl.hpp"
+#include "etude/loop/impl/fetching.ipp"
 #endif

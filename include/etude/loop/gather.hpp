@@ -75,5 +75,5 @@ class Gathered {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/loop/gather-inl.hpp"
+#include "etude/loop/impl/gather.ipp"
 #endif

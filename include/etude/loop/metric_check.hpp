@@ -13,8 +13,9 @@
 #include <vector>
 
 #include "etude/callback.hpp"
-#include "etude/checkpoint/random_state.hpp"
+#include "etude/dispatch/runtime_callbacks.hpp"
 #include "etude/events.hpp"
+#include "etude/libtorch/random_state.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/evaluate.hpp"
 #include "etude/metrics/best_model.hpp"
@@ -22,7 +23,6 @@
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/reflect/type_name.hpp"
-#include "etude/runtime_callbacks.hpp"
 
 namespace etude {
 
@@ -135,5 +135,5 @@ class MetricCheck {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/loop/metric_check-inl.hpp"
+#include "etude/loop/impl/metric_check.ipp"
 #endif

@@ -23,5 +23,5 @@ void warn_of_slow_blas(const TrainingArguments& args);
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/loop/options-inl.hpp"
+#include "etude/loop/impl/options.ipp"
 #endif

@@ -35,5 +35,5 @@ TrainPlan continued(TrainPlan plan, const TrainingArguments& args, std::int64_t 
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/loop/plan-inl.hpp"
+#include "etude/loop/impl/plan.ipp"
 #endif

@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "etude/checkpoint/random_state.hpp"
+#include "etude/libtorch/random_state.hpp"
 #include "etude/loop/core.hpp"
-#include "etude/model.hpp"
+#include "etude/model/model.hpp"
 
 namespace etude {
 
@@ -29,5 +29,5 @@ class TrainingSnapshot {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/loop/snapshot-inl.hpp"
+#include "etude/loop/impl/snapshot.ipp"
 #endif

@@ -6,19 +6,19 @@
 #include <optional>
 #include <utility>
 
-#include "etude/counting.hpp"
-#include "etude/error.hpp"
-#include "etude/interrupt.hpp"
+#include "etude/base/counting.hpp"
+#include "etude/base/error.hpp"
+#include "etude/base/interrupt.hpp"
+#include "etude/base/message.hpp"
 #include "etude/loop/checkpoints.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/evaluate.hpp"
 #include "etude/loop/metric_check.hpp"
 #include "etude/loop/plan.hpp"
 #include "etude/loop/update.hpp"
-#include "etude/message.hpp"
 #include "etude/metrics/best_model.hpp"
 #include "etude/metrics/speed.hpp"
-#include "etude/stop_training.hpp"
+#include "etude/trainer_control.hpp"
 
 namespace etude {
 

@@ -11,15 +11,15 @@
 #include <utility>
 #include <vector>
 
-#include "etude/error.hpp"
-#include "etude/interrupt.hpp"
+#include "etude/base/error.hpp"
+#include "etude/base/interrupt.hpp"
 #include "etude/libtorch/error.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/fetching.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/pending_logs.hpp"
-#include "etude/stop_training.hpp"
+#include "etude/trainer_control.hpp"
 
 namespace etude {
 

@@ -47,5 +47,5 @@ class Accuracy : public Accumulator {
 }  // namespace etude::metrics
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/accuracy-inl.hpp"
+#include "etude/metrics/impl/accuracy.ipp"
 #endif

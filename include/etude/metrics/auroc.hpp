@@ -22,5 +22,5 @@ class AUROC : public RankedScores {
 }  // namespace etude::metrics
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/auroc-inl.hpp"
+#include "etude/metrics/impl/auroc.ipp"
 #endif

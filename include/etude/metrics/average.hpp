@@ -32,5 +32,5 @@ Average resolved(Average average, std::int64_t classes);
 }  // namespace etude::metrics
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/average-inl.hpp"
+#include "etude/metrics/impl/average.ipp"
 #endif

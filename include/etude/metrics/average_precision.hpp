@@ -23,5 +23,5 @@ class AveragePrecision : public RankedScores {
 }  // namespace etude::metrics
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/average_precision-inl.hpp"
+#include "etude/metrics/impl/average_precision.ipp"
 #endif

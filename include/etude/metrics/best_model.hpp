@@ -26,5 +26,5 @@ bool update_best_metric(const TrainingArguments& args, const Metrics& metrics, T
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/best_model-inl.hpp"
+#include "etude/metrics/impl/best_model.ipp"
 #endif

@@ -46,5 +46,5 @@ class CalibrationError : public Accumulator {
 }  // namespace etude::metrics
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/calibration_error-inl.hpp"
+#include "etude/metrics/impl/calibration_error.ipp"
 #endif

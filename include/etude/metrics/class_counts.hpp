@@ -41,5 +41,5 @@ class ClassCounts : public Accumulator {
 }  // namespace etude::metrics
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/class_counts-inl.hpp"
+#include "etude/metrics/impl/class_counts.ipp"
 #endif

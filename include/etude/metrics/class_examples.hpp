@@ -46,5 +46,5 @@ void refuse_outside(std::string_view metric, std::int64_t outside);
 }  // namespace etude::metrics
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/class_examples-inl.hpp"
+#include "etude/metrics/impl/class_examples.ipp"
 #endif

@@ -48,5 +48,5 @@ class ConfusionMatrix : public Accumulator {
 }  // namespace etude::metrics
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/confusion_matrix-inl.hpp"
+#include "etude/metrics/impl/confusion_matrix.ipp"
 #endif

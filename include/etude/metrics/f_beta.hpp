@@ -55,5 +55,5 @@ class F1 : public FBeta {
 }  // namespace etude::metrics
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/f_beta-inl.hpp"
+#include "etude/metrics/impl/f_beta.ipp"
 #endif

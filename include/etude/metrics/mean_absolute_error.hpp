@@ -27,5 +27,5 @@ class MeanAbsoluteError : public Accumulator {
 }  // namespace etude::metrics
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/mean_absolute_error-inl.hpp"
+#include "etude/metrics/impl/mean_absolute_error.ipp"
 #endif

@@ -27,5 +27,5 @@ class MeanSquaredError : public Accumulator {
 }  // namespace etude::metrics
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/mean_squared_error-inl.hpp"
+#include "etude/metrics/impl/mean_squared_error.ipp"
 #endif

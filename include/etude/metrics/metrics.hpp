@@ -110,5 +110,5 @@ struct fmt::formatter<etude::Metrics> : fmt::formatter<double> {
 };
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/metrics-inl.hpp"
+#include "etude/metrics/impl/metrics.ipp"
 #endif

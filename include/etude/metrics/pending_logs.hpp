@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/running_mean.hpp"
 #include "etude/reflect/struct.hpp"
@@ -56,5 +56,5 @@ class PendingLogs {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/pending_logs-inl.hpp"
+#include "etude/metrics/impl/pending_logs.ipp"
 #endif

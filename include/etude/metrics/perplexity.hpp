@@ -37,5 +37,5 @@ class Perplexity : public Accumulator {
 }  // namespace etude::metrics
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/perplexity-inl.hpp"
+#include "etude/metrics/impl/perplexity.ipp"
 #endif

@@ -29,5 +29,5 @@ class R2Score : public Accumulator {
 }  // namespace etude::metrics
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/r2_score-inl.hpp"
+#include "etude/metrics/impl/r2_score.ipp"
 #endif

@@ -49,5 +49,5 @@ class RankedScores : public Accumulator {
 }  // namespace etude::metrics
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/ranked_scores-inl.hpp"
+#include "etude/metrics/impl/ranked_scores.ipp"
 #endif

@@ -33,5 +33,5 @@ RegressionExamples regression_examples(std::string_view metric, const at::Tensor
 }  // namespace etude::metrics
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/regression_examples-inl.hpp"
+#include "etude/metrics/impl/regression_examples.ipp"
 #endif

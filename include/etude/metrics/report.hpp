@@ -23,5 +23,5 @@ void save_metrics(FileSystem& files, const std::filesystem::path& directory, std
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/report-inl.hpp"
+#include "etude/metrics/impl/report.ipp"
 #endif

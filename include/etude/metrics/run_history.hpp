@@ -83,5 +83,5 @@ class InMemoryRunHistory final : public RunHistory {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/run_history-inl.hpp"
+#include "etude/metrics/impl/run_history.ipp"
 #endif

@@ -75,5 +75,5 @@ class RunningMean {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/running_mean-inl.hpp"
+#include "etude/metrics/impl/running_mean.ipp"
 #endif

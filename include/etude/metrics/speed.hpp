@@ -20,5 +20,5 @@ Metrics token_speed(const std::string& split, std::chrono::steady_clock::time_po
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/speed-inl.hpp"
+#include "etude/metrics/impl/speed.ipp"
 #endif

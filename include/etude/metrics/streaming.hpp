@@ -101,5 +101,5 @@ Streaming<Ms...> streaming(Ms... metrics) {
 }  // namespace etude::metrics
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/streaming-inl.hpp"
+#include "etude/metrics/impl/streaming.ipp"
 #endif

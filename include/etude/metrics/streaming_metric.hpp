@@ -73,5 +73,5 @@ class Accumulator {
 }  // namespace etude::metrics
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/streaming_metric-inl.hpp"
+#include "etude/metrics/impl/streaming_metric.ipp"
 #endif

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -59,5 +59,5 @@ class Adafactor : public Optimizer {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/adafactor-inl.hpp"
+#include "etude/optim/impl/adafactor.ipp"
 #endif

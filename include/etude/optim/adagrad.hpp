@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -40,5 +40,5 @@ class Adagrad : public FlatOptimizer {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/adagrad-inl.hpp"
+#include "etude/optim/impl/adagrad.ipp"
 #endif

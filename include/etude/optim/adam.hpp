@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -68,5 +68,5 @@ struct AdamW : detail::AdamBase {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/adam-inl.hpp"
+#include "etude/optim/impl/adam.ipp"
 #endif

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "etude/linkage.hpp"
-#include "etude/model.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/model/model.hpp"
 
 namespace etude {
 
@@ -77,5 +77,5 @@ class AveragedWeights {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/averaged_weights-inl.hpp"
+#include "etude/optim/impl/averaged_weights.ipp"
 #endif

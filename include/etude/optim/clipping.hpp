@@ -2,7 +2,7 @@
 
 #include <torch/types.h>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 
 namespace etude {
 
@@ -25,5 +25,5 @@ void clip_value(at::TensorList tensors, double limit);
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/clipping-inl.hpp"
+#include "etude/optim/impl/clipping.ipp"
 #endif

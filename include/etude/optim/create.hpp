@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/parameter_groups.hpp"
@@ -32,5 +32,5 @@ std::unique_ptr<LRScheduler> make_scheduler(const TrainingArguments& args, Optim
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/create-inl.hpp"
+#include "etude/optim/impl/create.ipp"
 #endif

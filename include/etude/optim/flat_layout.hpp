@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 #include "etude/optim/parameter_groups.hpp"
 
 namespace etude {
@@ -72,5 +72,5 @@ FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const FlatLayout* pr
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/flat_layout-inl.hpp"
+#include "etude/optim/impl/flat_layout.ipp"
 #endif

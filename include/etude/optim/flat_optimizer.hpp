@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 #include "etude/optim/optimizer.hpp"
 
 namespace etude {
@@ -111,5 +111,5 @@ class FlatOptimizer : public Optimizer {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/flat_optimizer-inl.hpp"
+#include "etude/optim/impl/flat_optimizer.ipp"
 #endif

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 #include "etude/optim/flat_layout.hpp"
 
 namespace etude {
@@ -144,5 +144,5 @@ class FlatParameters {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/flat_parameters-inl.hpp"
+#include "etude/optim/impl/flat_parameters.ipp"
 #endif

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 #include "etude/optim/options.hpp"
 #include "etude/reflect/json_reader.hpp"
 #include "etude/reflect/three_way.hpp"

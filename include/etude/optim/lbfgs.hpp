@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 #include "etude/optim/torch_optimizer.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
@@ -36,5 +36,5 @@ class LBFGS : public TorchOptimizer {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/lbfgs-inl.hpp"
+#include "etude/optim/impl/lbfgs.ipp"
 #endif

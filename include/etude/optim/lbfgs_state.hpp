@@ -14,7 +14,7 @@
 #include <string>
 #include <utility>
 #include <vector>
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 #include "etude/libtorch/optim.hpp"
 #include "etude/optim/parameter_groups.hpp"
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -37,5 +37,5 @@ class Lion : public FlatOptimizer {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/lion-inl.hpp"
+#include "etude/optim/impl/lion.ipp"
 #endif

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "etude/error.hpp"
-#include "etude/linkage.hpp"
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
 #include "etude/optim/metric_schedules.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/schedules.hpp"
@@ -168,5 +168,5 @@ class TorchLRScheduler : public LRScheduler {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/lr_scheduler-inl.hpp"
+#include "etude/optim/impl/lr_scheduler.ipp"
 #endif

@@ -4,7 +4,7 @@
 #include <deque>
 #include <vector>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 #include "etude/optim/scheduler_state.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
@@ -99,5 +99,5 @@ class GreedyLR {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/metric_schedules-inl.hpp"
+#include "etude/optim/impl/metric_schedules.ipp"
 #endif

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 #include "etude/optim/flat_parameters.hpp"
 #include "etude/optim/parameter_groups.hpp"
 
@@ -147,5 +147,5 @@ class Optimizer {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/optimizer-inl.hpp"
+#include "etude/optim/impl/optimizer.ipp"
 #endif

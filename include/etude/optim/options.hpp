@@ -14,7 +14,7 @@
 #include <string_view>
 #include <utility>
 #include <vector>
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/nearest.hpp"
 #include "etude/reflect/struct.hpp"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 
 namespace etude {
 
@@ -43,5 +43,5 @@ std::vector<ParameterGroup> parameter_groups(const torch::nn::Module& module, do
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/parameter_groups-inl.hpp"
+#include "etude/optim/impl/parameter_groups.ipp"
 #endif

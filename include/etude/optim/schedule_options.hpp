@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 #include "etude/optim/options.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/training_arguments.hpp"

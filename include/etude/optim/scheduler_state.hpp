@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 
 namespace etude {
 
@@ -36,5 +36,5 @@ void check_names(const SchedulerState& state, const SchedulerState& known);
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/scheduler_state-inl.hpp"
+#include "etude/optim/impl/scheduler_state.ipp"
 #endif

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 #include "etude/reflect/struct.hpp"
 #include "etude/training_arguments.hpp"
 
@@ -90,5 +90,5 @@ Schedule make_schedule(SchedulerType type, std::int64_t warmup, std::int64_t tot
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/schedules-inl.hpp"
+#include "etude/optim/impl/schedules.ipp"
 #endif

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 #include "etude/optim/optimizer.hpp"
 
 namespace etude {
@@ -85,5 +85,5 @@ class TorchOptimizer : public Optimizer {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/torch_optimizer-inl.hpp"
+#include "etude/optim/impl/torch_optimizer.ipp"
 #endif

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 #include <vector>
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 #include "etude/libtorch/optim.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/torch_kinds.hpp"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 #include "etude/reflect/flag.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/struct.hpp"
@@ -164,5 +164,5 @@ auto parse_arguments(int argc, const char* const* argv, Structs... defaults) {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/reflect/command_line-inl.hpp"
+#include "etude/reflect/impl/command_line.ipp"
 #endif

@@ -68,5 +68,5 @@ struct fmt::formatter<E> : fmt::formatter<std::string_view> {
 };
 
 #ifndef ETUDE_COMPILED
-#include "etude/reflect/enum-inl.hpp"
+#include "etude/reflect/impl/enum.ipp"
 #endif

@@ -48,5 +48,5 @@ std::string help_text(const std::vector<Flag>& flags, std::string_view program);
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/reflect/flag-inl.hpp"
+#include "etude/reflect/impl/flag.ipp"
 #endif

@@ -109,5 +109,5 @@ T from_json_text(std::string_view text, std::vector<std::string>* unknown_keys =
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/reflect/json-inl.hpp"
+#include "etude/reflect/impl/json.ipp"
 #endif

@@ -19,5 +19,5 @@ nlohmann::ordered_json parse_json(std::string_view text);
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/reflect/json_parser-inl.hpp"
+#include "etude/reflect/impl/json_parser.ipp"
 #endif

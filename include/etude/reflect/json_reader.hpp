@@ -231,5 +231,5 @@ class JsonReader {
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/reflect/json_reader-inl.hpp"
+#include "etude/reflect/impl/json_reader.ipp"
 #endif

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 
 namespace etude {
 namespace detail {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 
 /// What a resumed run has of its named values. Three are known of each: what was given when the saved run was
 /// made, what had become of it when it was saved, and what is given now.
@@ -38,5 +38,5 @@ nlohmann::ordered_json three_way(const nlohmann::ordered_json& given_then,
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/reflect/three_way-inl.hpp"
+#include "etude/reflect/impl/three_way.ipp"
 #endif

@@ -143,5 +143,5 @@ std::string spell_words(const T& value) {
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/reflect/words-inl.hpp"
+#include "etude/reflect/impl/words.ipp"
 #endif

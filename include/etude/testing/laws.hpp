@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 #include "etude/reflect/type_name.hpp"
 #include "etude/testing/laws/options.hpp"
 #include "etude/testing/laws/subject.hpp"

@@ -13,7 +13,7 @@
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 
 namespace {
 

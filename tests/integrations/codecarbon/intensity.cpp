@@ -8,7 +8,7 @@
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 #include "etude/integrations/codecarbon/national_intensities.hpp"
 
 namespace {

@@ -12,7 +12,7 @@
 #include "common/fault_of.hpp"
 #include "common/printed.hpp"
 #include "common/toy.hpp"
-#include "etude/checkpoint/folder_lock.hpp"
+#include "etude/io/folder_lock.hpp"
 #include "integrations/comet/experiments.hpp"
 
 namespace {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/toy.hpp"
-#include "etude/checkpoint/zip_archive.hpp"
+#include "etude/formats/zip_archive.hpp"
 #include "etude/integrations/comet.hpp"
 
 /// What the tests of CometCallback share.

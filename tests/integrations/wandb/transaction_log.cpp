@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/folder.hpp"
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 #include "integrations/wandb/run_log.hpp"
 
 namespace {

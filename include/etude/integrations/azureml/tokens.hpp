@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "etude/base/linkage.hpp"
 #include "etude/integrations/mlflow/client.hpp"
-#include "etude/linkage.hpp"
 
 namespace etude::detail {
 
@@ -42,5 +42,5 @@ std::chrono::seconds azureml_refresh_interval();
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/azureml/tokens-inl.hpp"
+#include "etude/integrations/azureml/impl/tokens.ipp"
 #endif

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "etude/checkpoint/descriptor.hpp"
+#include "etude/io/descriptor.hpp"
 
 namespace etude::detail {
 
@@ -85,5 +85,5 @@ class EmissionsFile {
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/codecarbon/emissions_file-inl.hpp"
+#include "etude/integrations/codecarbon/impl/emissions_file.ipp"
 #endif

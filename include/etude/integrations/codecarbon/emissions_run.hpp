@@ -12,7 +12,7 @@
 #include "etude/integrations/codecarbon/emissions_file.hpp"
 #include "etude/integrations/codecarbon/energy_meter.hpp"
 #include "etude/integrations/codecarbon/intensity.hpp"
-#include "etude/own_threads.hpp"
+#include "etude/io/own_threads.hpp"
 
 namespace etude::detail {
 
@@ -77,5 +77,5 @@ class EmissionsRun {
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/codecarbon/emissions_run-inl.hpp"
+#include "etude/integrations/codecarbon/impl/emissions_run.ipp"
 #endif

@@ -59,5 +59,5 @@ class EnergyMeter {
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/codecarbon/energy_meter-inl.hpp"
+#include "etude/integrations/codecarbon/impl/energy_meter.ipp"
 #endif

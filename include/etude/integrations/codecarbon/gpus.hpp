@@ -70,5 +70,5 @@ class GpuMeter {
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/codecarbon/gpus-inl.hpp"
+#include "etude/integrations/codecarbon/impl/gpus.ipp"
 #endif

@@ -29,5 +29,5 @@ CarbonIntensity carbon_intensity(const CarbonPlace& place, const std::filesystem
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/codecarbon/intensity-inl.hpp"
+#include "etude/integrations/codecarbon/impl/intensity.ipp"
 #endif

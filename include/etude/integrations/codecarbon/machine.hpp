@@ -70,5 +70,5 @@ bool is_arm_machine();
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/codecarbon/machine-inl.hpp"
+#include "etude/integrations/codecarbon/impl/machine.ipp"
 #endif

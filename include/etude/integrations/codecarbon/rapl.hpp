@@ -55,5 +55,5 @@ class Rapl {
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/codecarbon/rapl-inl.hpp"
+#include "etude/integrations/codecarbon/impl/rapl.ipp"
 #endif

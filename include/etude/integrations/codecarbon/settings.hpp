@@ -37,5 +37,5 @@ CodeCarbonSettings codecarbon_settings(const CodeCarbonCallback& options,
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/codecarbon/settings-inl.hpp"
+#include "etude/integrations/codecarbon/impl/settings.ipp"
 #endif

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "etude/checkpoint/folder_lock.hpp"
 #include "etude/integrations/comet/journal.hpp"
 #include "etude/integrations/comet/settings.hpp"
 #include "etude/integrations/shared/append_file.hpp"
+#include "etude/io/folder_lock.hpp"
 
 namespace etude::detail::comet {
 
@@ -51,5 +51,5 @@ class Archive final : public Journal {
 }  // namespace etude::detail::comet
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/comet/archive-inl.hpp"
+#include "etude/integrations/comet/impl/archive.ipp"
 #endif

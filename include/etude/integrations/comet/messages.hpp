@@ -45,5 +45,5 @@ Message asset(std::string_view name, std::string_view file_path, std::int64_t st
 }  // namespace etude::detail::comet
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/comet/messages-inl.hpp"
+#include "etude/integrations/comet/impl/messages.ipp"
 #endif

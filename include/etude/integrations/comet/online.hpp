@@ -44,5 +44,5 @@ class Online final : public Journal {
 }  // namespace etude::detail::comet
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/comet/online-inl.hpp"
+#include "etude/integrations/comet/impl/online.ipp"
 #endif

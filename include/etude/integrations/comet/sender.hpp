@@ -59,5 +59,5 @@ class ServerClient final : public Sender {
 }  // namespace etude::detail::comet
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/comet/sender-inl.hpp"
+#include "etude/integrations/comet/impl/sender.ipp"
 #endif

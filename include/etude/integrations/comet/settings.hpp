@@ -43,5 +43,5 @@ bool is_configured();
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/comet/settings-inl.hpp"
+#include "etude/integrations/comet/impl/settings.ipp"
 #endif

@@ -91,5 +91,5 @@ class MLflowClient {
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/mlflow/client-inl.hpp"
+#include "etude/integrations/mlflow/impl/client.ipp"
 #endif

@@ -32,5 +32,5 @@ class MLflowNames {
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/mlflow/names-inl.hpp"
+#include "etude/integrations/mlflow/impl/names.ipp"
 #endif

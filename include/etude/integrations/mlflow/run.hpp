@@ -91,5 +91,5 @@ void identify_mlflow_run(MLflowRunOptions& options, const std::string& run_key,
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/mlflow/run-inl.hpp"
+#include "etude/integrations/mlflow/impl/run.ipp"
 #endif

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "etude/base/linkage.hpp"
 #include "etude/integrations/mlflow/client.hpp"
 #include "etude/integrations/shared/outbox.hpp"
-#include "etude/linkage.hpp"
 
 namespace etude::detail {
 namespace mlflow {
@@ -94,5 +94,5 @@ class MLflowSender final : public Sender {
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/mlflow/sender-inl.hpp"
+#include "etude/integrations/mlflow/impl/sender.ipp"
 #endif

@@ -30,5 +30,5 @@ class MLflowSession {
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/mlflow/session-inl.hpp"
+#include "etude/integrations/mlflow/impl/session.ipp"
 #endif

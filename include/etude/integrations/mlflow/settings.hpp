@@ -36,5 +36,5 @@ bool mlflow_uri_begins(std::initializer_list<const char*> schemes);
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/mlflow/settings-inl.hpp"
+#include "etude/integrations/mlflow/impl/settings.ipp"
 #endif

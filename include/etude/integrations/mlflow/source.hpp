@@ -17,5 +17,5 @@ std::vector<std::pair<std::string, std::string>> source_tags();
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/mlflow/source-inl.hpp"
+#include "etude/integrations/mlflow/impl/source.ipp"
 #endif

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "etude/checkpoint/descriptor.hpp"
+#include "etude/io/descriptor.hpp"
 
 namespace etude::detail {
 
@@ -44,5 +44,5 @@ class AppendFile {
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/shared/append_file-inl.hpp"
+#include "etude/integrations/shared/impl/append_file.ipp"
 #endif

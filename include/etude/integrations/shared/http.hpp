@@ -91,5 +91,5 @@ std::string fault_in(const std::string& body);
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/shared/http-inl.hpp"
+#include "etude/integrations/shared/impl/http.ipp"
 #endif

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 
 namespace etude::detail {
 

@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 #include "etude/integrations/shared/spool.hpp"
-#include "etude/own_threads.hpp"
+#include "etude/io/own_threads.hpp"
 
 namespace etude::detail {
 
@@ -145,5 +145,5 @@ std::filesystem::path spool_directory(const std::string& directory);
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/shared/outbox-inl.hpp"
+#include "etude/integrations/shared/impl/outbox.ipp"
 #endif

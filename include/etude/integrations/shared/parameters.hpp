@@ -29,5 +29,5 @@ std::string run_name_of(const TrainingArguments& args);
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/shared/parameters-inl.hpp"
+#include "etude/integrations/shared/impl/parameters.ipp"
 #endif

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "etude/checkpoint/folder_lock.hpp"
 #include "etude/integrations/shared/append_file.hpp"
+#include "etude/io/folder_lock.hpp"
 
 namespace etude::detail {
 
@@ -87,5 +87,5 @@ class Spool {
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/shared/spool-inl.hpp"
+#include "etude/integrations/shared/impl/spool.ipp"
 #endif

@@ -36,5 +36,5 @@ AppendFile new_event_file(const std::filesystem::path& folder, std::filesystem::
 }  // namespace etude::detail::tensorboard
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/tensorboard/event_file-inl.hpp"
+#include "etude/integrations/tensorboard/impl/event_file.ipp"
 #endif

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "etude/model.hpp"
+#include "etude/model/model.hpp"
 
 namespace etude::detail::tensorboard {
 
@@ -14,5 +14,5 @@ std::string graph_of(const Model& model);
 }  // namespace etude::detail::tensorboard
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/tensorboard/graph-inl.hpp"
+#include "etude/integrations/tensorboard/impl/graph.ipp"
 #endif

@@ -24,5 +24,5 @@ Histogram histogram_of(const at::Tensor& tensor);
 }  // namespace etude::detail::tensorboard
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/tensorboard/histogram-inl.hpp"
+#include "etude/integrations/tensorboard/impl/histogram.ipp"
 #endif

@@ -12,5 +12,5 @@ void add_script(const torch::jit::Module& module, GraphWriter& graph);
 }  // namespace etude::detail::tensorboard
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/tensorboard/script_graph-inl.hpp"
+#include "etude/integrations/tensorboard/impl/script_graph.ipp"
 #endif

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "etude/integrations/shared/append_file.hpp"
-#include "etude/model.hpp"
+#include "etude/model/model.hpp"
 
 namespace etude {
 
@@ -77,5 +77,5 @@ class SummaryWriter {
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/tensorboard/summary_writer-inl.hpp"
+#include "etude/integrations/tensorboard/impl/summary_writer.ipp"
 #endif

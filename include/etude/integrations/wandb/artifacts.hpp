@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "etude/checkpoint/background.hpp"
 #include "etude/integrations/wandb/records.hpp"
+#include "etude/io/background.hpp"
 
 namespace etude::detail {
 
@@ -75,5 +75,5 @@ class WandbArtifacts {
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/wandb/artifacts-inl.hpp"
+#include "etude/integrations/wandb/impl/artifacts.ipp"
 #endif

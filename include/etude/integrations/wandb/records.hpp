@@ -98,5 +98,5 @@ std::string wandb_exit_message(int exit_code, std::int64_t seconds);
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/wandb/records-inl.hpp"
+#include "etude/integrations/wandb/impl/records.ipp"
 #endif

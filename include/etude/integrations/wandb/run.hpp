@@ -91,5 +91,5 @@ class WandbRun {
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/wandb/run-inl.hpp"
+#include "etude/integrations/wandb/impl/run.ipp"
 #endif

@@ -35,5 +35,5 @@ class WandbLog {
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/wandb/transaction_log-inl.hpp"
+#include "etude/integrations/wandb/impl/transaction_log.ipp"
 #endif

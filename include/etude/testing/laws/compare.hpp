@@ -46,5 +46,5 @@ void replace_folder(nlohmann::ordered_json& json, const std::filesystem::path& f
 }  // namespace etude::laws::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/testing/laws/compare-inl.hpp"
+#include "etude/testing/laws/impl/compare.ipp"
 #endif

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "etude/error.hpp"
+#include "etude/base/error.hpp"
 #include "etude/events.hpp"
 
 namespace etude::laws::detail {
@@ -64,5 +64,5 @@ Moment moment_of(const Context& e, std::string_view event);
 }  // namespace etude::laws::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/testing/laws/moment-inl.hpp"
+#include "etude/testing/laws/impl/moment.ipp"
 #endif

@@ -58,5 +58,5 @@ class Performance {
 }  // namespace etude::laws::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/testing/laws/performance-inl.hpp"
+#include "etude/testing/laws/impl/performance.ipp"
 #endif

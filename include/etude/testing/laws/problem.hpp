@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "etude/linkage.hpp"
+#include "etude/base/linkage.hpp"
 #include "etude/trainer_options.hpp"
 
 namespace etude::laws::detail {
@@ -36,5 +36,5 @@ torch::Tensor unlabelled();
 }  // namespace etude::laws::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/testing/laws/problem-inl.hpp"
+#include "etude/testing/laws/impl/problem.ipp"
 #endif

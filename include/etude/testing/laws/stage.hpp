@@ -49,5 +49,5 @@ struct Behind {
 }  // namespace etude::laws::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/testing/laws/stage-inl.hpp"
+#include "etude/testing/laws/impl/stage.ipp"
 #endif

@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "etude/callback.hpp"
-#include "etude/callback_checks.hpp"
-#include "etude/callback_state.hpp"
 #include "etude/callbacks/default_flow.hpp"
+#include "etude/dispatch/callback_checks.hpp"
+#include "etude/dispatch/callback_state.hpp"
+#include "etude/dispatch/runtime_callbacks.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/type_name.hpp"
-#include "etude/runtime_callbacks.hpp"
 #include "etude/testing/laws/stage.hpp"
 #include "etude/trainer.hpp"
 
@@ -143,5 +143,5 @@ Trial trial_of(Make make) {
 }  // namespace etude::laws::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/testing/laws/subject-inl.hpp"
+#include "etude/testing/laws/impl/subject.ipp"
 #endif

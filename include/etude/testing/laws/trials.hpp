@@ -14,5 +14,5 @@ std::vector<std::string> broken_laws(const Trial& trial, const Options& options)
 }  // namespace etude::laws::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/testing/laws/trials-inl.hpp"
+#include "etude/testing/laws/impl/trials.ipp"
 #endif

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "etude/base/console.hpp"
+#include "etude/base/linkage.hpp"
+
+namespace etude::detail {
+
+/// While it lives, this thread gets no SIGPIPE: a pipe whose reader is gone is no reason to end a training.
+class WithoutSigpipe {
+ public:
+  WithoutSigpipe() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    was_pending_ = is_pending();
+    if (!was_pending_) pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  WithoutSigpipe(const WithoutSigpipe&) = delete;
+  WithoutSigpipe& operator=(const WithoutSigpipe&) = delete;
+  ~WithoutSigpipe() {
+    if (was_pending_) return;  // It is blocked already, and somebody else's.
+    int signal = 0;
+    if (is_pending()) sigwait(&pipe_, &signal);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  static bool is_pending() {
+    sigset_t pending;
+    sigpending(&pending);
+    return sigismember(&pending, SIGPIPE) == 1;
+  }
+
+  sigset_t pipe_, before_;
+  bool was_pending_;
+};
+
+inline void write_and_flush(std::FILE* out, std::string_view text) noexcept {
+  const WithoutSigpipe quiet;
+  std::fwrite(text.data(), 1, text.size(), out);
+  std::fflush(out);
+}
+
+ETUDE_INLINE std::optional<int> terminal_columns(std::FILE* out) noexcept {
+  winsize size{};
+  if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return std::nullopt;
+}
+
+ETUDE_INLINE Console& Console::instance() {
+  // Never destroyed: other statics may print while `exit` destroys them.
+  static Console& console = *new Console;
+  return console;
+}
+
+ETUDE_INLINE void Console::write(std::FILE* out, std::string_view text) noexcept {
+  const std::lock_guard lock(mutex_);
+  const bool beside_a_bar = !bars_.empty() && !text.empty() && isatty(fileno(out)) != 0;
+  if (beside_a_bar) hide();
+  write_and_flush(out, text);
+  if (!beside_a_bar) return;
+  if (!text.ends_with('\n')) write_and_flush(out, "\n");
+  show();
+}
+
+ETUDE_INLINE void Console::add(const void* owner, std::FILE* terminal) {
+  const std::lock_guard lock(mutex_);
+  hide();
+  bars_.push_back({owner, terminal, {}});
+}
+
+ETUDE_INLINE void Console::draw(const void* owner, std::string text) {
+  const std::lock_guard lock(mutex_);
+  const auto bar = std::ranges::find(bars_, owner, &Bar::owner);
+  if (bar == bars_.end()) return;
+  bar->text = std::move(text);
+  if (owner == bars_.back().owner) show();
+}
+
+ETUDE_INLINE void Console::remove(const void* owner) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto bar = std::ranges::find(bars_, owner, &Bar::owner);
+  if (bar == bars_.end()) return;
+  const bool is_seen = owner == bars_.back().owner;
+  if (is_seen) hide();
+  bars_.erase(bar);
+  if (is_seen) show();
+}
+
+ETUDE_INLINE void Console::show() const noexcept {
+  if (!bars_.empty()) write_and_flush(bars_.back().terminal, bars_.back().text);
+}
+
+ETUDE_INLINE void Console::hide() const noexcept {
+  if (!bars_.empty()) write_and_flush(bars_.back().terminal, "\r\x1b[K");
+}
+
+}  // namespace etude::detail

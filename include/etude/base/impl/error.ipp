@@ -1,0 +1,22 @@
+#pragma once
+
+#include <exception>
+#include <string>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/base/utf8.hpp"
+
+namespace etude {
+
+ETUDE_INLINE std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return mended_utf8(e.what());
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+}  // namespace etude

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "etude/base/error.hpp"
+#include "etude/base/interrupt.hpp"
+#include "etude/base/linkage.hpp"
+
+namespace etude {
+
+ETUDE_INLINE SignalGuard::SignalGuard(bool on) : on_(on) {
+  if (!on_) return;
+  ++users_in_thread();
+  const std::lock_guard lock(mutex());
+  owner() = ::getpid();
+  if (users()++ > 0) return;
+  pending() = 0;
+  for (auto& [signal, before] : previous()) {
+    struct sigaction action {};
+    action.sa_handler = note;
+    action.sa_flags = SA_RESTART;
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
+}
+
+ETUDE_INLINE SignalGuard::~SignalGuard() { restore(); }
+
+ETUDE_INLINE void SignalGuard::restore() {
+  if (!std::exchange(on_, false)) return;
+  --users_in_thread();
+  const std::lock_guard lock(mutex());
+  if (--users() > 0) return;
+  for (const auto& [signal, before] : previous()) sigaction(signal, &before, nullptr);
+  if (const int signal = pending().exchange(0)) ::raise(signal);
+}
+
+ETUDE_INLINE void SignalGuard::restore_with_others(int signal) {
+  restore();
+  if (users_in_thread() > 0) return;  // The training around this one is still to answer.
+  const auto others_are_to_answer = [&] {
+    const std::lock_guard lock(mutex());
+    return users() > 0 && std::ranges::any_of(previous(), [&](const auto& known) {
+             return known.first == signal && known.second.sa_handler == SIG_DFL;
+           });
+  };
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (others_are_to_answer() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+ETUDE_INLINE void SignalGuard::note(int signal) {
+  if (owner() != ::getpid()) {
+    for (const auto& [known, before] : previous())
+      if (known == signal) sigaction(signal, &before, nullptr);
+    ::raise(signal);  // It comes when this handler returns.
+    return;
+  }
+  if (pending().exchange(signal) == 0) return;
+  ::signal(signal, SIG_DFL);
+  ::raise(signal);
+}
+
+}  // namespace etude

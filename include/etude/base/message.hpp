@@ -1,0 +1,50 @@
+#pragma once
+
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <string_view>
+
+namespace etude {
+
+/// Writes to a stream that may be gone, which is no reason to end a training. On a terminal the text stands
+/// above a progress bar.
+void write_text(std::FILE* out, std::string_view text) noexcept;
+
+namespace detail {
+void print(std::FILE* out, fmt::string_view format, fmt::format_args parts);
+void message(std::string_view level, fmt::string_view format, fmt::format_args parts);
+
+/// fmt 12.2 deprecates the conversion, which is all that fmt 9 has.
+template <class Format>
+fmt::string_view format_text(const Format& format) {
+  if constexpr (requires { format.get(); })
+    return format.get();
+  else
+    return format;
+}
+}  // namespace detail
+
+/// For callbacks: `fmt::print`, but where a progress bar is drawn on the terminal, the text stands on lines
+/// of its own above it.
+template <class... Parts>
+void print(fmt::format_string<Parts...> format, Parts&&... parts) {
+  detail::print(stdout, detail::format_text(format), fmt::make_format_args(parts...));
+}
+template <class... Parts>
+void print(std::FILE* out, fmt::format_string<Parts...> format, Parts&&... parts) {
+  detail::print(out, detail::format_text(format), fmt::make_format_args(parts...));
+}
+
+/// Says something to the person at the terminal, on standard error, unless `args.log_level` asks for less.
+template <class Arguments, class Level, class... Parts>
+void message(const Arguments& args, Level level, fmt::format_string<Parts...> format, Parts&&... parts) {
+  if (args.shows(level))
+    detail::message(to_string(level), detail::format_text(format), fmt::make_format_args(parts...));
+}
+
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/base/impl/message.ipp"
+#endif

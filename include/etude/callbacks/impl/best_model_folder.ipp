@@ -1,0 +1,81 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <torch/version.h>
+
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "etude/any_trainer.hpp"
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/callbacks/best_model_folder.hpp"
+#include "etude/checkpoint/model_files.hpp"
+#include "etude/io/file_system.hpp"
+#include "etude/io/folder.hpp"
+#include "etude/io/manifest.hpp"
+#include "etude/reflect/json.hpp"
+
+namespace etude {
+namespace detail {
+
+inline constexpr const char* best_model_file = "best_model.json";
+
+}  // namespace detail
+
+ETUDE_INLINE BestModelFolder::BestModelFolder(const std::filesystem::path& folder)
+    : path_(std::filesystem::absolute(folder).lexically_normal()) {
+  if (!path_.has_filename()) path_ = path_.parent_path();
+}
+
+ETUDE_INLINE void BestModelFolder::check(const std::string& option) const {
+  std::error_code error;
+  const auto status = std::filesystem::symlink_status(path_, error);
+  if (!std::filesystem::exists(status)) return;
+  const bool is_ours = std::filesystem::is_directory(status) &&
+                       (std::filesystem::is_empty(path_, error) ||
+                        std::filesystem::exists(path_ / detail::best_model_file, error));
+  if (!is_ours)
+    throw ArgumentError(
+        fmt::format("{} is {}: must be a folder of its own, which is replaced as a whole: one that is not "
+                    "there, is empty "
+                    "or has a {}",
+                    option, path_.string(), detail::best_model_file));
+}
+
+ETUDE_INLINE void BestModelFolder::write(const Context& e, const std::vector<NamedTensor>& state,
+                                         const BestModelFacts& facts) const {
+  const auto& options = e.trainer.options();
+  FolderWriter writer(options.files(), path_,
+                      path_.parent_path() / fmt::format(".{}.partial", path_.filename().string()));
+  if (options.processing_class) options.processing_class.save(writer.folder());
+  write_model_files(writer, state);
+  writer.write_text(detail::best_model_file, to_json_text(facts));
+  writer.commit({.libtorch = TORCH_VERSION, .global_step = facts.global_step, .reason = "best"});
+}
+
+ETUDE_INLINE std::optional<BestModelFacts> BestModelFolder::facts() const {
+  try {
+    FolderReader reader(path_);
+    return from_json_text<BestModelFacts>(reader.text(detail::best_model_file));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+ETUDE_INLINE std::vector<NamedTensor> BestModelFolder::weights() const {
+  FolderReader reader(path_);
+  return read_model_files(reader);
+}
+
+ETUDE_INLINE bool is_better(double value, std::optional<double> best, bool greater_is_better) {
+  if (!std::isfinite(value)) return false;
+  return !best || (greater_is_better ? value > *best : value < *best);
+}
+
+}  // namespace etude

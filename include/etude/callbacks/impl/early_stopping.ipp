@@ -1,0 +1,102 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "etude/any_trainer.hpp"
+#include "etude/base/counting.hpp"
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/base/message.hpp"
+#include "etude/callbacks/early_stopping.hpp"
+#include "etude/events.hpp"
+#include "etude/metrics/best_model.hpp"
+
+namespace etude {
+
+ETUDE_INLINE void EarlyStoppingCallback::on(const TrainBegin& e) {
+  if (early_stopping_patience < 1)
+    throw ArgumentError(
+        fmt::format("early_stopping_patience is {}: must be at least 1", early_stopping_patience));
+  if (!(early_stopping_threshold >= 0))
+    throw ArgumentError(
+        fmt::format("early_stopping_threshold is {}: must be at least 0", early_stopping_threshold));
+  if (e.trainer.options().eval_dataset.empty())
+    throw ArgumentError("eval_dataset is not set: EarlyStoppingCallback needs evaluations");
+  warn_without_evaluations(e, "EarlyStoppingCallback");
+  is_running = true;
+  has_failed = false;
+  if (e.state.log_history.empty()) {
+    early_stopping_patience_counter = 0;
+    last_improvement.reset();
+    best.reset();
+    watched = {};
+  }
+  stop_when_patience_is_out(e);
+  if (e.is_resumed && is_out_of_patience() && e.state.global_step < e.state.max_steps)
+    message(
+        e.args, LogLevel::warning,
+        "nothing is left to train: {} had not improved in {} evaluations at step {}, which is resumed; to "
+        "train on raise early_stopping_patience ({}), to begin anew give another output_dir",
+        metric(e), early_stopping_patience_counter, e.state.global_step, early_stopping_patience);
+}
+
+ETUDE_INLINE void EarlyStoppingCallback::on(const Evaluate& e) {
+  if (!is_running || (!count_intermediate && e.is_intermediate)) return;
+  const auto value = watched.look(metric(e), e.metrics);  // Another of several datasets may have it.
+  if (!value) return;
+  const bool has_own_best = !watch_metric.empty() || !count_intermediate;
+  const auto& bar = early_stopping_threshold_kind == EarlyStoppingThreshold::cumulative ? last_improvement
+                    : has_own_best                                                      ? best
+                                                                                        : e.state.best_metric;
+  if (beats(e, *value, bar, early_stopping_threshold)) {
+    early_stopping_patience_counter = 0;
+    last_improvement = value;
+  } else {
+    detail::count_up(early_stopping_patience_counter);
+  }
+  if (has_own_best && beats(e, *value, best, 0)) best = value;
+  stop_when_patience_is_out(e);
+}
+
+ETUDE_INLINE void EarlyStoppingCallback::on(const TrainEnd& e) {
+  if (!std::exchange(is_running, false) || has_failed) return;
+  throw_if_missing(e);
+  if (!watched.found)
+    message(e.args, LogLevel::warning,
+            "EarlyStoppingCallback had nothing to watch: there was no evaluation that counts");
+}
+
+ETUDE_INLINE std::string EarlyStoppingCallback::metric(const Context& e) const {
+  return watch_metric.empty() ? best_metric_name(e.args) : watch_metric;
+}
+
+ETUDE_INLINE bool EarlyStoppingCallback::beats(const Context& e, double value,
+                                               const std::optional<double>& bar, double by) const {
+  if (std::isnan(value)) return false;
+  if (!bar || std::isnan(*bar)) return true;
+  const auto name = metric(e);
+  const bool is_of_arguments = name.ends_with(e.args.metric_for_best_model.value_or("loss"));
+  const bool greater = greater_is_better ? *greater_is_better
+                       : is_of_arguments ? e.args.greater_is_better.value_or(false)
+                                         : !name.ends_with("loss");
+  return (greater ? value - *bar : *bar - value) > by;
+}
+
+ETUDE_INLINE void EarlyStoppingCallback::throw_if_missing(const Context& e) const {
+  if (!watched.found && !watched.others.empty())
+    watched.throw_if_missing(metric(e), watch_metric.empty() ? "metric_for_best_model" : "watch_metric");
+}
+
+ETUDE_INLINE void EarlyStoppingCallback::stop_when_patience_is_out(const Context& e) const {
+  if (is_out_of_patience())
+    e.control.request_stop(
+        fmt::format("{} has not improved in {} evaluations", metric(e), early_stopping_patience));
+}
+
+}  // namespace etude

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <ATen/ops/scalar_tensor.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "etude/base/counting.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/callbacks/epoch_loss.hpp"
+#include "etude/events.hpp"
+#include "etude/metrics/running_mean.hpp"
+
+namespace etude {
+
+ETUDE_INLINE void EpochLoss::begin(bool anew) {
+  if (anew) forget();
+}
+
+ETUDE_INLINE void EpochLoss::on(const StepBegin&) {
+  if (!std::exchange(goes_on_, false)) group_.clear();
+  micro_batches_ = group_.size();
+}
+
+ETUDE_INLINE void EpochLoss::on(const BackwardEnd& e) {
+  if (group_.size() < micro_batches_) group_.push_back({e.loss, e.share.value_or(0), e.batch.size});
+}
+
+ETUDE_INLINE void EpochLoss::on(const StepRestarted&) {
+  group_.clear();
+  micro_batches_ = 0;
+}
+
+ETUDE_INLINE void EpochLoss::on(const StepEnd&) {
+  std::int64_t examples = 0;
+  for (const auto& part : group_) examples += part.examples;
+  // Of losses that add up to a mean over items, each weighs as all examples of the group.
+  for (const auto& [loss, share, size] : group_)
+    losses_.add(loss, share > 0 ? static_cast<double>(size) / share : static_cast<double>(examples));
+  examples_ += examples;
+  group_.clear();
+}
+
+ETUDE_INLINE std::optional<double> EpochLoss::take() {
+  std::optional<double> mean;
+  if (examples_ > 0) mean = losses_.state().sum / static_cast<double>(examples_);
+  forget();
+  return mean;
+}
+
+ETUDE_INLINE EpochLossState EpochLoss::state() {
+  EpochLossState state{losses_.state(), examples_, {}, {}, {}};
+  for (const auto& [loss, share, size] : group_) {
+    state.group_losses.push_back(loss.item<double>());
+    state.group_shares.push_back(share);
+    state.group_examples.push_back(size);
+  }
+  return state;
+}
+
+ETUDE_INLINE void EpochLoss::load_state(const EpochLossState& state) {
+  losses_.load_state(state.losses);
+  const auto count = [](std::int64_t n) { return std::clamp<std::int64_t>(n, 0, detail::most_steps); };
+  examples_ = count(state.examples);
+  group_.clear();
+  const auto micro_batches =
+      std::min({state.group_losses.size(), state.group_shares.size(), state.group_examples.size()});
+  for (std::size_t i = 0; i < micro_batches; ++i)
+    group_.push_back({at::scalar_tensor(state.group_losses[i], at::kDouble), state.group_shares[i],
+                      count(state.group_examples[i])});
+  goes_on_ = true;
+}
+
+ETUDE_INLINE void EpochLoss::forget() {
+  losses_.reset();
+  examples_ = 0;
+  group_.clear();
+  goes_on_ = false;
+}
+
+}  // namespace etude

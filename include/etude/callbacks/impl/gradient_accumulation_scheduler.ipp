@@ -1,0 +1,24 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/callbacks/gradient_accumulation_scheduler.hpp"
+#include "etude/events.hpp"
+
+namespace etude {
+
+ETUDE_INLINE void GradientAccumulationScheduler::on(AccumulationPlanned& e) const {
+  for (const auto& [epoch, steps] : scheduling)
+    if (epoch < 0 || steps < 1)
+      throw ArgumentError(
+          fmt::format("scheduling has {{{}, {}}}: must be an epoch >= 0 and a number of micro-batches >= 1",
+                      epoch, steps));
+  const auto after = scheduling.upper_bound(e.epoch);
+  if (after != scheduling.begin()) e.gradient_accumulation_steps = std::prev(after)->second;
+}
+
+}  // namespace etude

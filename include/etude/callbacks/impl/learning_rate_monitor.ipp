@@ -1,0 +1,77 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "etude/base/linkage.hpp"
+#include "etude/callbacks/learning_rate_monitor.hpp"
+#include "etude/callbacks/log_moment.hpp"
+#include "etude/optim/optimizer.hpp"
+
+namespace etude {
+
+namespace detail {
+
+/// The momentum among the options of an optimizer's group, whatever it is called there.
+inline std::optional<double> momentum_in(const nlohmann::ordered_json& options) {
+  for (const char* name : {"momentum", "beta1"})
+    if (const auto found = options.find(name); found != options.end() && found->is_number())
+      return found->get<double>();
+  if (const auto betas = options.find("betas");
+      betas != options.end() && betas->is_array() && !betas->empty())
+    return betas->front().get<double>();
+  return std::nullopt;
+}
+
+}  // namespace detail
+
+ETUDE_INLINE void LearningRateMonitor::on(const TrainBegin& e) {
+  if (e.state.global_step > 0) return;
+  last_logged_step = -1;
+  learning_rates.clear();
+}
+
+ETUDE_INLINE void LearningRateMonitor::on(const EpochBegin& e) {
+  if (logging_interval != LearningRateInterval::epoch) return;
+  note(e);
+  log(e);
+}
+
+ETUDE_INLINE void LearningRateMonitor::on(const StepBegin& e) {
+  if (logging_interval == LearningRateInterval::step) note(e);
+}
+
+ETUDE_INLINE void LearningRateMonitor::on(const StepEnd& e) {
+  if (logging_interval == LearningRateInterval::step && detail::log_goes_out(e, last_logged_step)) log(e);
+}
+
+ETUDE_INLINE void LearningRateMonitor::on(const EpochEnd& e) {
+  if (logging_interval == LearningRateInterval::step && detail::log_goes_out(e, last_logged_step)) log(e);
+}
+
+ETUDE_INLINE void LearningRateMonitor::note(const Context& e) {
+  learning_rates.clear();
+  for (const auto& group : e.optimizer->param_groups()) learning_rates.push_back(group.lr);
+}
+
+ETUDE_INLINE void LearningRateMonitor::log(const Context& e) const {
+  const auto& groups = e.optimizer->param_groups();
+  const auto options = log_momentum ? e.optimizer->options_state() : nlohmann::ordered_json();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    auto name = "lr-" + e.optimizer->type();
+    if (groups.size() > 1) name += fmt::format("/pg{}", i + 1);
+    e.log(name, i < learning_rates.size() ? learning_rates[i] : groups[i].lr);
+    if (log_momentum) {
+      auto now = options["given"][i];
+      now.update(options["changed"][i]);
+      if (const auto momentum = detail::momentum_in(now)) e.log(name + "-momentum", *momentum);
+    }
+    if (log_weight_decay) e.log(name + "-weight_decay", groups[i].weight_decay);
+  }
+}
+
+}  // namespace etude

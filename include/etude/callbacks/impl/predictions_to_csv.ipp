@@ -1,0 +1,138 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/any_trainer.hpp"
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/callbacks/log_file.hpp"
+#include "etude/callbacks/predictions_to_csv.hpp"
+#include "etude/metrics/metrics.hpp"
+
+namespace etude {
+
+namespace detail {
+
+/// Tensors of a batch as a table: a row for each example, a column for each of its numbers.
+class CsvColumns {
+ public:
+  CsvColumns(const Tensors& tensors, std::string_view title, bool only_largest) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      auto table = tensors[i].detach();
+      table = table.reshape({table.dim() > 0 ? table.size(0) : 1, -1});
+      if (only_largest && table.size(1) > 1) table = table.argmax(1, /*keepdim=*/true);
+      auto name = std::string(title);
+      if (tensors.size() > 1)
+        name += "_" + (tensors.names().empty() ? std::to_string(i) : tensors.names()[i]);
+      const auto columns = table.size(1);
+      for (std::int64_t k = 0; k < columns; ++k)
+        names_.push_back(columns == 1 ? name : fmt::format("{}_{}", name, k));
+      const auto type = table.scalar_type();
+      kinds_.push_back(!table.is_floating_point() ? Kind::whole
+                       : type == torch::kDouble   ? Kind::exact
+                                                  : Kind::single);
+      table = table.to(torch::kCPU, kinds_.back() == Kind::whole   ? torch::kLong
+                                    : kinds_.back() == Kind::exact ? torch::kDouble
+                                                                   : torch::kFloat);
+      tables_.push_back(table.contiguous());
+    }
+  }
+
+  const std::vector<std::string>& names() const { return names_; }
+
+  void write(std::int64_t row, fmt::memory_buffer& out) const {
+    for (std::size_t i = 0; i < tables_.size(); ++i) {
+      const auto& table = tables_[i];
+      if (row >= table.size(0)) throw DataError("an output has fewer rows than its batch has examples");
+      const auto first = row * table.size(1);
+      for (auto k = first; k < first + table.size(1); ++k) {
+        if (kinds_[i] == Kind::whole)
+          fmt::format_to(std::back_inserter(out), "{},", table.data_ptr<std::int64_t>()[k]);
+        else if (kinds_[i] == Kind::exact)
+          fmt::format_to(std::back_inserter(out), "{},", without_sign_of_nan(table.data_ptr<double>()[k]));
+        else
+          fmt::format_to(std::back_inserter(out), "{},", without_sign_of_nan(table.data_ptr<float>()[k]));
+      }
+    }
+  }
+
+ private:
+  enum class Kind { whole, single, exact };
+
+  std::vector<std::string> names_;
+  std::vector<torch::Tensor> tables_;
+  std::vector<Kind> kinds_;
+};
+
+inline std::string filled_in(std::string text, std::string_view placeholder, std::string_view value) {
+  for (auto at = text.find(placeholder); at != text.npos; at = text.find(placeholder, at + value.size()))
+    text.replace(at, placeholder.size(), value);
+  return text;
+}
+
+}  // namespace detail
+
+ETUDE_INLINE void PredictionsToCSVCallback::begin(const Context& e, std::string_view prefix) {
+  is_whole = false;
+  columns.clear();
+  if (!e.state.is_world_process_zero) return;
+  file = detail::log_path(e.args, detail::filled_in(detail::filled_in(path, "{prefix}", prefix), "{step}",
+                                                    std::to_string(e.state.global_step)));
+  partial =
+      file.parent_path() / fmt::format(".{}.{}.partial", file.filename().string(), detail::random_name());
+  auto& files = e.trainer.options().files();
+  files.create_directories(file.parent_path());
+  output = files.create(partial);
+}
+
+ETUDE_INLINE void PredictionsToCSVCallback::on(const PredictionStep& e) {
+  if (!output) return;
+  const detail::CsvColumns predictions(e.output, "prediction", predicted_class),
+      targets(e.batch.labels, "target", false);
+  auto names = predictions.names();
+  names.insert(names.end(), targets.names().begin(), targets.names().end());
+  fmt::memory_buffer text;
+  if (columns.empty()) {
+    columns = names;
+    for (auto& name : names) name = detail::csv_field(name);
+    fmt::format_to(std::back_inserter(text), "{}\n", fmt::join(names, ","));
+  } else if (columns != names) {
+    throw DataError(fmt::format("{} has the columns {}, but a later batch has {}", file.string(),
+                                fmt::join(columns, ","), fmt::join(names, ",")));
+  }
+  for (std::int64_t row = 0; row < e.batch.size; ++row) {
+    predictions.write(row, text);
+    targets.write(row, text);
+    text[text.size() - 1] = '\n';
+  }
+  output->write(std::as_bytes(std::span(text.data(), text.size())));
+}
+
+ETUDE_INLINE void PredictionsToCSVCallback::end(const Context& e) {
+  const auto written = std::move(output);
+  if (!written) return;
+  auto& files = e.trainer.options().files();
+  if (!is_whole) return files.remove_all(partial);
+  try {
+    written->finish();
+    files.rename(partial, file);
+  } catch (const CheckpointError&) {
+    files.remove_all(partial);
+    throw;
+  }
+  files.sync(file.parent_path());
+}
+
+}  // namespace etude

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string_view>
+
+#include "etude/base/linkage.hpp"
+#include "etude/base/message.hpp"
+#include "etude/callbacks/print_progress.hpp"
+#include "etude/events.hpp"
+
+namespace etude {
+namespace detail {
+
+inline void print_line(const Context& e, std::string_view text) {
+  if (e.state.is_local_process_zero) write_text(stdout, fmt::format("{}\n", text));
+}
+
+}  // namespace detail
+
+ETUDE_INLINE void PrintProgressCallback::on(const TrainBegin& e) {
+  epochs.begin(e);
+  detail::print_line(e, "\nStarting training run");
+}
+
+ETUDE_INLINE void PrintProgressCallback::on(const EpochBegin& e) {
+  detail::print_line(e, fmt::format("\nStarting epoch {}", epochs.ended + 1));
+}
+
+ETUDE_INLINE void PrintProgressCallback::on(const EvaluateBegin& e) {
+  detail::print_line(e, "\nStarting eval epoch");
+}
+
+ETUDE_INLINE void PrintProgressCallback::on(const EvaluationRunBegin& e) {
+  detail::print_line(e, "\nStarting evaluation run");
+}
+
+ETUDE_INLINE void PrintProgressCallback::on(const EvaluationRunEnd& e) {
+  detail::print_line(e, "Finishing evaluation run");
+}
+
+ETUDE_INLINE void PrintProgressCallback::on(const TrainEnd& e) {
+  detail::print_line(e, "Finishing training run");
+}
+
+}  // namespace etude

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "etude/base/console.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/base/message.hpp"
+#include "etude/callbacks/printer.hpp"
+#include "etude/events.hpp"
+#include "etude/metrics/metrics.hpp"
+
+namespace etude {
+namespace detail {
+
+/// Logs as lines that a terminal has room for, broken between entries; one line where nobody says how wide it
+/// is.
+inline std::string log_lines(const Metrics& logs, std::optional<int> columns) {
+  auto text = fmt::format("{}\n", logs);
+  if (!columns) return text;
+  const auto width = static_cast<std::size_t>(*columns);
+  for (std::size_t line = 0; text.size() - line > width;) {
+    auto end = text.rfind(", ", line + width - 2);
+    if (end == text.npos || end <= line) end = text.find(", ", line);  // an entry is wider than the terminal
+    if (end == text.npos) break;
+    text[++end] = '\n';
+    text.insert(++end, " ");
+    line = end;
+  }
+  return text;
+}
+
+ETUDE_INLINE void print_logs(Metrics logs) {
+  logs.erase("total_flos");
+  write_text(stdout, log_lines(logs, terminal_columns(stdout)));
+}
+
+}  // namespace detail
+
+ETUDE_INLINE void PrinterCallback::on(const Log& e) {
+  if (e.state.is_local_process_zero && e.args.disable_tqdm.value_or(false)) detail::print_logs(e.logs);
+}
+
+}  // namespace etude

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <memory>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/base/message.hpp"
+#include "etude/callbacks/log_file.hpp"
+#include "etude/callbacks/profiler.hpp"
+#include "etude/model/model.hpp"
+
+namespace etude {
+
+ETUDE_INLINE void ProfilerCallback::on(const TrainBegin& e) {
+  if (first_step < 1) throw ArgumentError(fmt::format("first_step is {}: must be at least 1", first_step));
+  if (num_steps < 1) throw ArgumentError(fmt::format("num_steps is {}: must be at least 1", num_steps));
+  detail::log_path(e.args, path);
+  has_written = false;
+}
+
+ETUDE_INLINE void ProfilerCallback::on(const BatchFetchBegin& e) {
+  const auto step = e.state.global_step + 1;
+  range.reset();
+  if (step < first_step || step >= first_step + num_steps || has_written) return;
+  if (!profiler) {
+    const auto parameters = e.model.parameters();
+    profiler = std::make_unique<Profiler>(
+        ProfilerDetails{.shapes = record_shapes,
+                        .memory = profile_memory,
+                        .cuda = !parameters.empty() && parameters.front().is_cuda()});
+  }
+  range = std::make_unique<ProfilerRange>(fmt::format("ProfilerStep#{}", step));
+}
+
+ETUDE_INLINE void ProfilerCallback::on(const StepEnd& e) {
+  range.reset();
+  if (profiler && e.state.global_step + 1 >= first_step + num_steps) finish(e);
+}
+
+ETUDE_INLINE void ProfilerCallback::on(const EpochEnd&) { range.reset(); }
+
+ETUDE_INLINE void ProfilerCallback::on(const TrainEnd& e) {
+  range.reset();
+  if (profiler) finish(e);
+  if (!has_written)
+    message(e.args, LogLevel::warning,
+            "ProfilerCallback has written no trace: the training did none of the steps {} to {}", first_step,
+            first_step + num_steps - 1);
+}
+
+ETUDE_INLINE void ProfilerCallback::finish(const Context& e) {
+  const auto done = std::move(profiler);
+  has_written = true;
+  done->save(detail::log_path(e.args, path));
+}
+
+}  // namespace etude

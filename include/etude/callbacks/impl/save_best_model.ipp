@@ -1,0 +1,80 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "etude/any_trainer.hpp"
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/base/message.hpp"
+#include "etude/callbacks/best_model_folder.hpp"
+#include "etude/callbacks/save_best_model.hpp"
+#include "etude/model/model.hpp"
+
+namespace etude {
+
+ETUDE_INLINE void SaveBestModelCallback::on(const TrainBegin& e) {
+  if (e.trainer.options().eval_dataset.empty())
+    throw ArgumentError("eval_dataset is not set: SaveBestModelCallback needs evaluations");
+  warn_without_evaluations(e, "SaveBestModelCallback");
+  if (load_saved_checkpoint && e.args.load_best_model_at_end)
+    throw ArgumentError(
+        "load_saved_checkpoint and load_best_model_at_end: only one can go into the model at the end");
+  folder = save_path.empty() ? (std::filesystem::path(e.args.output_dir) / "best_model").string()
+                             : std::filesystem::absolute(save_path).string();
+  const BestModelFolder best(folder);
+  best.check("save_path");
+  is_running = true;
+  has_failed = false;
+  const bool is_new = e.state.log_history.empty() && e.state.global_step == 0;
+  if (is_new) {
+    watched = {};
+    if (!reset_on_train) return;
+  } else if (best_metric) {
+    const auto facts = best.facts();
+    has_saved = facts && facts->metric == watch_metric && facts->value == best_metric &&
+                facts->global_step == best_global_step;
+    if (has_saved) return;
+    message(e.args, LogLevel::warning,
+            "{} has not the best model that this run had saved, of step {}: it is looked for anew",
+            best.path().string(), best_global_step);
+  }
+  has_saved = false;
+  best_metric.reset();
+}
+
+ETUDE_INLINE void SaveBestModelCallback::on(const EvaluateAll& e) {
+  if (!is_running || (!count_intermediate && e.is_intermediate)) return;
+  const auto value = watched.look(watch_metric, e.metrics);
+  if (!value || !is_better(*value, best_metric, greater_is_better)) return;
+  if (e.state.is_world_process_zero)
+    BestModelFolder(folder).write(e, e.model.state_dict(),
+                                  {.metric = watch_metric,
+                                   .value = *value,
+                                   .global_step = e.state.global_step,
+                                   .epoch = e.state.epoch});
+  has_saved = true;
+  best_metric = value;
+  best_global_step = e.state.global_step;
+  best_metric_epoch = e.state.epoch;
+}
+
+ETUDE_INLINE void SaveBestModelCallback::on(const TrainEnd& e) {
+  if (!std::exchange(is_running, false) || has_failed) return;
+  watched.throw_if_missing(watch_metric);
+  if (!load_saved_checkpoint) return;
+  if (!has_saved) {
+    message(e.args, LogLevel::warning, "there is no best model to load: {}",
+            watched.found ? fmt::format("{} was never a finite number", watch_metric)
+                          : "there was no evaluation that counts");
+    return;
+  }
+  e.model.load_state_dict(BestModelFolder(folder).weights());
+  message(e.args, LogLevel::info, "loaded the model with {} {} of epoch {:.2f}", watch_metric, *best_metric,
+          best_metric_epoch);
+}
+
+}  // namespace etude

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/callbacks/checkpoint_copies.hpp"
+#include "etude/callbacks/save_training_state.hpp"
+
+namespace etude {
+
+ETUDE_INLINE void SaveTrainingStateCallback::on(const TrainBegin& e) {
+  for (const auto& [name, number] :
+       {std::pair("save_every_n_epochs", save_every_n_epochs), {"max_checkpoints", max_checkpoints}})
+    if (number && *number < 1)
+      throw ArgumentError(fmt::format("{} is {}: must be at least 1, or unset", name, *number));
+  if (save_every_n_steps) timer.begin(e, *save_every_n_steps, "save_every_n_steps");
+  epochs.begin(e);
+  folder = folder_of_copies(e, save_dir, "training_states");
+  if (e.state.global_step > 0) return;
+  copies = {};
+  kept.clear();
+}
+
+ETUDE_INLINE void SaveTrainingStateCallback::on(const StepEnd& e) {
+  if (save_every_n_steps && timer.due(e, *save_every_n_steps))
+    copies.want(e, fmt::format("step_{}", e.state.global_step));
+}
+
+ETUDE_INLINE void SaveTrainingStateCallback::on(const EpochEnd& e) {
+  if (epochs.end(e) && save_every_n_epochs && epochs.ended % *save_every_n_epochs == 0)
+    copies.want(e, fmt::format("epoch_{}", epochs.ended));
+}
+
+ETUDE_INLINE void SaveTrainingStateCallback::on(const TrainingRunEpochEnd& e) {
+  if (save_at_end && e.state.global_step >= e.state.max_steps) copies.want(e, "final");
+}
+
+ETUDE_INLINE void SaveTrainingStateCallback::on(const Stop& e) {
+  if (save_at_end) copies.want(e, "final");
+}
+
+ETUDE_INLINE void SaveTrainingStateCallback::on(const Save& e) {
+  for (const auto& name : copies.make(e, folder)) {
+    std::erase(kept, name);
+    kept.push_back(name);
+  }
+  while (max_checkpoints && std::ssize(kept) > *max_checkpoints) {
+    remove_copy(e, folder / kept.front());
+    kept.erase(kept.begin());
+  }
+}
+
+}  // namespace etude

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/callbacks/terminate_on_nan.hpp"
+#include "etude/events.hpp"
+#include "etude/metrics/metrics.hpp"
+#include "etude/trainer_control.hpp"
+
+namespace etude {
+
+ETUDE_INLINE void TerminateOnNaNCallback::on(const StepEnd&) const {
+  if (expected)
+    throw Error(
+        "TerminateOnNaNCallback has heard no loss: training_step must raise BackwardBegin, as Etude's does");
+}
+
+ETUDE_INLINE void TerminateOnNaNCallback::on(const Evaluate& e) {
+  if (evaluations.empty()) return;
+  const auto found = e.metrics.find(evaluations.back() + "_loss");
+  if (found != e.metrics.end()) check_evaluation(found->second);
+}
+
+ETUDE_INLINE void TerminateOnNaNCallback::check(const Context& e, double value) {
+  if (std::isfinite(value)) return;
+  triggered = true;
+  throw StopTraining(fmt::format("the loss of a batch of step {} is {}", e.state.global_step + 1,
+                                 detail::without_sign_of_nan(value)));
+}
+
+ETUDE_INLINE void TerminateOnNaNCallback::check_evaluation(double value) {
+  if (std::isfinite(value)) return;
+  triggered = true;
+  throw StopTraining(fmt::format("{}_loss is {}", evaluations.back(), detail::without_sign_of_nan(value)));
+}
+
+}  // namespace etude

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/callbacks/log_moment.hpp"
+#include "etude/callbacks/throughput.hpp"
+
+namespace etude {
+
+ETUDE_INLINE double transformer_flops_per_token(double parameters, double layers, double heads,
+                                                double head_dimension, double sequence_length) {
+  return 6 * parameters + 12 * layers * heads * head_dimension * sequence_length;
+}
+
+ETUDE_INLINE void ThroughputMonitor::on(const TrainBegin& e) {
+  if (window_size < 1) throw ArgumentError(fmt::format("window_size is {}: must be at least 1", window_size));
+  for (const auto& [name, value] :
+       {std::pair("flops_per_sample", flops_per_sample), std::pair("peak_flops", peak_flops)})
+    if (!(value >= 0) || !std::isfinite(value))
+      throw ArgumentError(fmt::format("{} is {}: must be at least 0 and finite", name, value));
+  if (peak_flops > 0 && flops_per_sample == 0)
+    throw ArgumentError(fmt::format("peak_flops is {}: needs flops_per_sample", peak_flops));
+  if (e.state.global_step == 0) last_logged_step = -1;
+  window.assign(static_cast<std::size_t>(window_size) + 1, Count());
+  now = {};
+  watch = {};
+}
+
+ETUDE_INLINE void ThroughputMonitor::on(const BatchFetchBegin&) {
+  if (watch.runs) advance();
+  watch.mark = std::chrono::steady_clock::now();
+  watch.runs = watch.waits = true;
+  // A step that was given up has left what it fetched behind.
+  now.samples = at_end_of(watch.steps).samples;
+  now.tokens = at_end_of(watch.steps).tokens;
+}
+
+ETUDE_INLINE void ThroughputMonitor::on(const BatchFetched& e) {
+  if (watch.waits) {
+    const double before = now.seconds;
+    advance();
+    now.data_wait += now.seconds - before;
+    watch.waits = false;
+  }
+  now.samples += static_cast<double>(e.batch.size);
+  if (count_tokens)
+    now.tokens += static_cast<double>(count_tokens(e.batch));
+  else if (!main_input_name.empty())
+    now.tokens += static_cast<double>(e.batch.inputs.at(main_input_name).numel());
+}
+
+ETUDE_INLINE void ThroughputMonitor::on(const StepEnd& e) {
+  if (watch.runs) advance();
+  ++watch.steps;
+  window[static_cast<std::size_t>(watch.steps) % window.size()] = now;
+  if (detail::log_goes_out(e, last_logged_step)) log(e);
+}
+
+ETUDE_INLINE void ThroughputMonitor::on(const EpochEnd& e) {
+  if (detail::log_goes_out(e, last_logged_step)) log(e);
+}
+
+// To write a log waits for the steps whose loss is in it.
+ETUDE_INLINE void ThroughputMonitor::on(const Log&) {
+  if (watch.runs) advance();
+}
+
+ETUDE_INLINE void ThroughputMonitor::pause() {
+  if (watch.runs) advance();
+  watch.runs = false;
+}
+
+ETUDE_INLINE void ThroughputMonitor::proceed() {
+  watch.mark = std::chrono::steady_clock::now();
+  watch.runs = true;
+}
+
+ETUDE_INLINE void ThroughputMonitor::leave_out() { watch.runs = false; }
+
+ETUDE_INLINE void ThroughputMonitor::advance() {
+  const auto time = std::chrono::steady_clock::now();
+  now.seconds += std::chrono::duration<double>(time - watch.mark).count();
+  watch.mark = time;
+}
+
+ETUDE_INLINE const ThroughputMonitor::Count& ThroughputMonitor::at_end_of(std::int64_t step) const {
+  return window[static_cast<std::size_t>(step) % window.size()];
+}
+
+ETUDE_INLINE void ThroughputMonitor::log(const Context& e) const {
+  const auto steps = std::min(watch.steps, window_size);
+  const auto& begin = at_end_of(watch.steps - steps);
+  const auto& end = at_end_of(watch.steps);
+  const double seconds = end.seconds - begin.seconds, wait = end.data_wait - begin.data_wait;
+  if (steps == 0 || !(seconds > 0)) return;
+  const double samples_per_sec = (end.samples - begin.samples) / seconds;
+  e.log("throughput/batches_per_sec", static_cast<double>(steps) / seconds);
+  e.log("throughput/samples_per_sec", samples_per_sec);
+  if (count_tokens || !main_input_name.empty())
+    e.log("throughput/tokens_per_sec", (end.tokens - begin.tokens) / seconds);
+  if (flops_per_sample > 0) e.log("throughput/flops_per_sec", samples_per_sec * flops_per_sample);
+  if (peak_flops > 0) e.log("throughput/mfu", samples_per_sec * flops_per_sample / peak_flops);
+  e.log("throughput/data_wait_fraction", wait / seconds);
+  e.log("time/data_wait", wait / static_cast<double>(steps));
+  e.log("time/compute", (seconds - wait) / static_cast<double>(steps));
+}
+
+}  // namespace etude

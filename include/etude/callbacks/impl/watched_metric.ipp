@@ -1,0 +1,50 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "etude/any_trainer.hpp"
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/base/message.hpp"
+#include "etude/callbacks/watched_metric.hpp"
+#include "etude/reflect/nearest.hpp"
+
+namespace etude {
+
+ETUDE_INLINE void warn_without_evaluations(const Context& e, std::string_view callback) {
+  if (e.args.eval_strategy != IntervalStrategy::no) return;
+  const auto callbacks = e.trainer.callback_names();
+  if (std::ranges::find(callbacks, "StepBasedEvaluationCallback") != callbacks.end()) return;
+  message(
+      e.args, LogLevel::warning,
+      "{} watches evaluations, and eval_strategy is no: set it to epoch or steps, unless a callback of yours "
+      "asks for evaluations",
+      callback);
+}
+
+ETUDE_INLINE std::optional<double> WatchedMetric::look(const std::string& name, const Metrics& metrics) {
+  const auto metric = metrics.find(name);
+  if (metric == metrics.end()) {
+    std::vector<std::string_view> names;
+    for (const auto& entry : metrics) names.push_back(entry.first);
+    others = fmt::format("{}{}", fmt::join(names, ", "), did_you_mean(name, names));
+    return {};
+  }
+  found = true;
+  return metric->second;
+}
+
+ETUDE_INLINE void WatchedMetric::throw_if_missing(const std::string& name, std::string_view option) const {
+  if (!found && !others.empty())
+    throw MetricError(
+        fmt::format("{} is '{}', and no evaluation has it: must be one of {}", option, name, others));
+}
+
+}  // namespace etude

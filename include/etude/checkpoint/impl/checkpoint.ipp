@@ -1,0 +1,40 @@
+#pragma once
+
+#include <torch/types.h>
+#include <torch/version.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/checkpoint/checkpoint.hpp"
+#include "etude/checkpoint/model_files.hpp"
+#include "etude/checkpoint/snapshot_buffers.hpp"
+#include "etude/formats/safetensors.hpp"
+#include "etude/io/folder.hpp"
+#include "etude/io/manifest.hpp"
+
+namespace etude {
+
+ETUDE_INLINE void CheckpointContents::detach(SnapshotBuffers& buffers) {
+  std::vector<StateDict*> lists{&model};
+  for (auto& [file, list] : tensors) lists.push_back(&list);
+  buffers.copy(std::move(lists));
+}
+
+ETUDE_INLINE void CheckpointContents::write(FolderWriter& writer) const {
+  write_model_files(writer, model);
+  for (const auto& [file, list] : tensors) {
+    const auto out = writer.create(file);
+    write_safetensors(*out, list, {});
+    out->finish();
+  }
+  for (const auto& [file, text] : texts) writer.write_text(file, text);
+}
+
+ETUDE_INLINE Manifest CheckpointContents::facts() const {
+  return {.libtorch = TORCH_VERSION, .global_step = step, .reason = reason};
+}
+
+}  // namespace etude

@@ -1,0 +1,300 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "etude/base/counting.hpp"
+#include "etude/base/error.hpp"
+#include "etude/base/message.hpp"
+#include "etude/checkpoint/checkpoint.hpp"
+#include "etude/checkpoint/model_files.hpp"
+#include "etude/checkpoint/progress.hpp"
+#include "etude/checkpoint/resume.hpp"
+#include "etude/checkpoint/resume_point.hpp"
+#include "etude/checkpoint/store.hpp"
+#include "etude/dispatch/callback_state.hpp"
+#include "etude/formats/safetensors.hpp"
+#include "etude/io/folder.hpp"
+#include "etude/io/manifest.hpp"
+#include "etude/io/mapped_file.hpp"
+#include "etude/libtorch/random_state.hpp"
+#include "etude/metrics/metrics.hpp"
+#include "etude/optim/lr_scheduler.hpp"
+#include "etude/optim/optimizer.hpp"
+#include "etude/optim/scheduler_state.hpp"
+#include "etude/reflect/json.hpp"
+#include "etude/reflect/three_way.hpp"
+#include "etude/trainer_state.hpp"
+#include "etude/training_arguments.hpp"
+
+namespace etude {
+namespace detail {
+
+template <class T>
+T read_json(FolderReader& folder, const std::string& name) {
+  try {
+    return from_json_text<T>(folder.text(name));
+  } catch (const ArgumentError& error) {
+    throw CheckpointError(fmt::format("{}: {}", (folder.folder() / name).string(), error.what()));
+  }
+}
+
+template <class T>
+std::optional<T> read_json_if_any(FolderReader& folder, const std::string& name) {
+  return folder.has(name) ? std::optional(read_json<T>(folder, name)) : std::nullopt;
+}
+
+inline StateDict read_tensors_if_any(FolderReader& folder, const std::string& name) {
+  return folder.has(name) ? load_safetensors(folder.map(name)).tensors : StateDict();
+}
+
+}  // namespace detail
+
+namespace detail {
+
+ETUDE_INLINE void check_place(const ResumePoint& point) {
+  const auto& state = point.state;
+  const auto require = [&](bool good, const char* what) {
+    if (!good) throw CheckpointError(fmt::format("{}: {}", point.path.string(), what));
+  };
+  const auto counts = [](std::int64_t number) { return number >= 0 && number <= most_steps; };
+  const auto differs = [](std::int64_t by) { return by >= -most_steps && by <= most_steps; };
+  require(counts(state.global_step), "global_step must be from 0 to 1e15");
+  require(state.epoch >= 0 && state.epoch <= static_cast<double>(most_steps), "epoch must be from 0 to 1e15");
+  require(state.num_input_tokens_seen >= 0, "num_input_tokens_seen must be at least 0");
+  require(!point.manifest || point.manifest->global_step == state.global_step,
+          "global_step isn't that of the manifest");
+  if (!point.progress) return;
+  const auto& progress = *point.progress;
+  const auto& position = progress.position;
+  require(counts(position.epoch) && counts(position.examples) && position.padded_examples >= 0,
+          "position must be counted from 0 to 1e15");
+  require(position.micro_batches >= 0 &&
+              position.micro_batches < std::max<std::int64_t>(progress.gradient_accumulation_steps, 1),
+          "micro_batches must be fewer than gradient_accumulation_steps");
+  require(counts(progress.last_logged_step) && progress.last_logged_step <= state.global_step,
+          "last_logged_step must be from 0 to global_step");
+  require(differs(progress.extra_steps) && differs(progress.extra_epochs),
+          "extra_steps and extra_epochs must be at most 1e15");
+  for (std::int64_t i = 0; i < position.micro_batches; ++i)
+    require(
+        std::ranges::any_of(point.half_done,
+                            [&](const auto& named) { return named.first == fmt::format("losses.{}", i); }),
+        "losses of the half-done accumulation are missing");
+}
+
+}  // namespace detail
+
+ETUDE_INLINE ResumePoint read_resume_point(FolderReader& folder) {
+  ResumePoint point{
+      .path = folder.folder(),
+      .manifest = folder.manifest(),
+      .model = read_model_files(folder),
+      .state = detail::read_json<TrainerState>(folder, "trainer_state.json"),
+      .progress = detail::read_json_if_any<TrainingProgress>(folder, "training_progress.json"),
+      .optimizer = {},
+      .optimizer_options = detail::read_json_if_any<nlohmann::ordered_json>(folder, "optimizer.json"),
+      .scheduler = detail::read_json_if_any<SchedulerState>(folder, "scheduler.json"),
+      .training_args = detail::read_json_if_any<nlohmann::ordered_json>(folder, "training_args.json"),
+      .random = {},
+      .group_random = {},
+      .sampler = {},
+      .half_done = detail::read_tensors_if_any(folder, half_done_file)};
+  if (folder.has("optimizer.safetensors"))
+    point.optimizer = detail::read_tensors_if_any(folder, "optimizer.safetensors");
+  for (auto& [name, bytes] : detail::read_tensors_if_any(folder, "random_state.safetensors")) {
+    constexpr std::string_view group = "group.";
+    if (name == "sampler")
+      point.sampler = detail::text_of(bytes);
+    else if (name.starts_with(group))
+      point.group_random[name.substr(group.size())] = bytes;
+    else
+      point.random[name] = bytes;
+  }
+  detail::check_place(point);
+  return point;
+}
+
+ETUDE_INLINE TrainerState load_trainer_state(const std::filesystem::path& checkpoint) {
+  FolderReader folder(checkpoint, /*need_manifest=*/false);
+  return detail::read_json<TrainerState>(folder, "trainer_state.json");
+}
+
+ETUDE_INLINE std::optional<ResumePoint> find_resume_point(const TrainOptions::Resume& resume,
+                                                          const CheckpointStore& store,
+                                                          const TrainingArguments& args) {
+  if (!resume.path.empty()) {
+    std::error_code error;
+    const auto has = [&](const char* name) { return std::filesystem::exists(resume.path / name, error); };
+    if (const auto inside = checkpoint_folders(resume.path);
+        !inside.empty() && !has(model_file) && !has(model_index_file))
+      throw CheckpointError(
+          fmt::format("{} is no checkpoint, but has some: resume_from_checkpoint must be one of them, such "
+                      "as {}, or, with "
+                      "this as output_dir, true",
+                      resume.path.string(), inside.back().string()));
+    if (!has("trainer_state.json"))
+      throw CheckpointError(
+          fmt::format("Can't find a valid checkpoint at {}: resume_from_checkpoint must be the folder of a "
+                      "checkpoint, with a trainer_state.json",
+                      resume.path.string()));
+    const auto path = resume.path.has_filename() ? resume.path : resume.path.parent_path();
+    FolderReader folder(path, /*need_manifest=*/false);
+    folder.verify();
+    return read_resume_point(folder);
+  }
+  std::string first_fault;
+  const auto pass_over = [&](const std::filesystem::path& path, std::string_view why) {
+    message(args, LogLevel::warning, "{} is passed over: {}", path.string(), why);
+    std::error_code error;
+    if (first_fault.empty() && std::filesystem::exists(path / manifest_file, error)) first_fault = why;
+  };
+  for (const auto& path : store.candidates(pass_over)) try {
+      FolderReader folder(path);
+      folder.verify();
+      return read_resume_point(folder);
+    } catch (const CheckpointError& error) {
+      pass_over(path, error.what());
+    }
+  if (!first_fault.empty())
+    throw CheckpointError(
+        fmt::format("No valid checkpoint found in output directory ({}), and there are some: {}",
+                    store.output_dir().string(), first_fault));
+  if (resume.may_be_none) return std::nullopt;
+  throw CheckpointError(
+      fmt::format("No valid checkpoint found in output directory ({}), and resume_from_checkpoint is true",
+                  store.output_dir().string()));
+}
+
+namespace detail {
+
+ETUDE_INLINE bool ended_in_good_order(const ResumePoint& checkpoint) {
+  try {
+    const MappedFile file(checkpoint.path.parent_path() / "trainer_state.json");
+    const auto last = from_json_text<TrainerState>(file.text());
+    const auto& before = checkpoint.state.log_history;
+    return last.global_step == checkpoint.state.global_step && last.log_history.size() >= before.size() &&
+           std::equal(before.begin(), before.end(), last.log_history.begin(),
+                      [](const auto& a, const auto& b) {
+                        return to_json_value(a).dump() == to_json_value(b).dump();  // NaN is no less equal
+                      });
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+ETUDE_INLINE std::vector<std::string> changed_arguments(const ResumePoint& checkpoint,
+                                                        const TrainingArguments& args) {
+  std::vector<std::string> differences;
+  if (checkpoint.training_args)
+    three_way(*checkpoint.training_args, nlohmann::ordered_json::object(), to_json_value(args), differences);
+  return differences;
+}
+
+ETUDE_INLINE void use_found_batch_size(const ResumePoint& checkpoint, const TrainingArguments& asked,
+                                       TrainingArguments& args) {
+  constexpr auto key = "per_device_train_batch_size";
+  const auto found = checkpoint.state.train_batch_size;
+  const auto& then = checkpoint.training_args;
+  const bool is_asked_anew =
+      then && then->is_object() && then->contains(key) && (*then)[key] != asked.per_device_train_batch_size;
+  if (!found || *found < 1 || *found >= args.per_device_train_batch_size || is_asked_anew) return;
+  args.per_device_train_batch_size = *found;
+  message(args, LogLevel::info, "resuming {} with the {} that memory had room for: {}",
+          checkpoint.path.string(), key, *found);
+}
+
+ETUDE_INLINE bool rates_are_new(const std::vector<std::string>& differences, const TrainerState& then,
+                                std::int64_t max_steps) {
+  return then.max_steps != max_steps || std::ranges::any_of(differences, [](std::string_view line) {
+           return line.starts_with("learning_rate:") || line.starts_with("lr_scheduler_") ||
+                  line.starts_with("warmup_steps:");
+         });
+}
+
+/// `options` of an optimizer without the learning rates that a schedule or a callback has spoilt; the
+/// schedule sets those anew.
+inline nlohmann::ordered_json without_spoilt_rates(nlohmann::ordered_json options) {
+  const auto changed = options.find("changed");
+  if (changed == options.end() || !changed->is_array()) return options;
+  for (auto& group : *changed) {
+    const auto lr = group.find("lr");
+    double rate = 0;
+    if (JsonReader reader; lr != group.end()) reader.read(*lr, rate, "lr");
+    if (!is_learning_rate(rate)) group.erase("lr");
+  }
+  return options;
+}
+
+ETUDE_INLINE void load_optimizer(const ResumePoint& checkpoint, Optimizer& optimizer,
+                                 const std::vector<std::string>& arguments, bool& rates_are_new,
+                                 StateReport& report) {
+  const auto& options = checkpoint.optimizer_options;
+  const bool is_another =
+      (options && options->is_object() && options->contains("type") &&
+       (*options)["type"] != optimizer.type()) ||
+      std::ranges::any_of(arguments, [](std::string_view line) { return line.starts_with("optim"); });
+  if (options) rates_are_new |= optimizer.load_options(without_spoilt_rates(*options), report.differences);
+  if (!checkpoint.optimizer)
+    return report.problems.push_back("there is no state of the optimizer: it starts anew");
+  try {
+    optimizer.load_state(*checkpoint.optimizer);
+  } catch (const CheckpointError& error) {
+    if (!is_another) throw;
+    report.problems.push_back(fmt::format("the optimizer is another and starts anew: {}", error.what()));
+  }
+}
+
+ETUDE_INLINE void load_scheduler(const ResumePoint& checkpoint, LRScheduler& scheduler, bool rates_are_new,
+                                 std::vector<std::string>& problems) {
+  const auto step = checkpoint.state.global_step;
+  if (!checkpoint.scheduler) {
+    scheduler.fast_forward(step);
+    return problems.push_back(fmt::format("there is no state of the schedule: it is set to step {}", step));
+  }
+  const auto count = checkpoint.scheduler->find("step_count");
+  if (count == checkpoint.scheduler->end() || count->second != std::vector{static_cast<double>(step)})
+    throw CheckpointError(fmt::format("{}: step_count must be the global_step, {}",
+                                      (checkpoint.path / "scheduler.json").string(), step));
+  if (const auto rates = checkpoint.scheduler->find("lr"); rates != checkpoint.scheduler->end())
+    if (const auto spoilt = std::ranges::find_if_not(rates->second, is_learning_rate);
+        spoilt != rates->second.end()) {
+      rates_are_new = true;
+      problems.push_back(
+          fmt::format("the learning rate is {}, which the lr_scheduler gave or a callback had set: the "
+                      "lr_scheduler sets it anew",
+                      without_sign_of_nan(*spoilt)));
+    }
+  scheduler.load_state(*checkpoint.scheduler, rates_are_new);
+}
+
+ETUDE_INLINE TrainingProgress progress_by_steps(const TrainerState& state, const TrainingArguments& args,
+                                                std::int64_t updates_per_epoch) {
+  TrainingProgress progress{.started = true, .shuffle_order = ShuffleOrder::feistel};
+  const auto updates = state.global_step % updates_per_epoch;
+  const auto examples_of_an_update = args.gradient_accumulation_steps * args.per_device_train_batch_size;
+  if (updates > most_steps / examples_of_an_update)
+    throw CheckpointError(fmt::format(
+        "step {} of the checkpoint is too far on: the examples of an epoch are counted up to 1e15, and "
+        "an update has {}",
+        state.global_step, examples_of_an_update));
+  progress.position.epoch = state.global_step / updates_per_epoch;
+  progress.position.examples = progress.position.padded_examples = updates * examples_of_an_update;
+  progress.position.begun = updates > 0;
+  progress.train_batch_size = args.per_device_train_batch_size;
+  progress.gradient_accumulation_steps = args.gradient_accumulation_steps;
+  progress.last_logged_step = state.global_step;
+  return progress;
+}
+
+}  // namespace detail
+}  // namespace etude

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <ATen/ops/_sample_dirichlet.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/one_hot.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randint.h>
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/data/mixup.hpp"
+#include "etude/data/tensors.hpp"
+
+namespace etude {
+namespace detail {
+
+inline void check_mixing(const Batch& batch, const MixingOptions& options) {
+  if (!(options.alpha > 0) || !std::isfinite(options.alpha))
+    throw ArgumentError(fmt::format("alpha is {}: must be a finite number above 0", options.alpha));
+  if (!(options.probability >= 0 && options.probability <= 1))
+    throw ArgumentError(fmt::format("probability is {}: must be from 0 to 1", options.probability));
+  if (options.num_classes < 0)
+    throw ArgumentError(fmt::format("num_classes is {}: must be at least 0", options.num_classes));
+  if (batch.inputs.size() != 1 || !batch.inputs[0].is_floating_point())
+    throw DataError(
+        fmt::format("only one input of floating numbers can be mixed, not {}", describe(batch.inputs)));
+  if (batch.labels.size() != 1)
+    throw DataError(fmt::format("only one label can be mixed, not {}", describe(batch.labels)));
+}
+
+inline torch::Tensor mixable_labels(const torch::Tensor& labels, std::int64_t num_classes) {
+  if (labels.is_floating_point() && num_classes == 0) return labels;
+  if (labels.scalar_type() != torch::kLong || labels.dim() != 1 || num_classes == 0)
+    throw DataError(
+        fmt::format("labels are {}, num_classes is {}: must be int64 [N] with num_classes, or "
+                    "floating numbers with 0",
+                    describe(labels), num_classes));
+  // On a device that is left to the kernel: to look would be to wait for it.
+  if (labels.is_cpu() && labels.numel() > 0) {
+    const auto least = labels.min().item<std::int64_t>(), most = labels.max().item<std::int64_t>();
+    if (least < 0 || most >= num_classes)
+      throw DataError(fmt::format("labels are from {} to {}: must be from 0 to {}, below num_classes", least,
+                                  most, num_classes - 1));
+  }
+  return at::one_hot(labels, num_classes).to(torch::kFloat);
+}
+
+inline bool is_chosen(double probability, at::Generator& generator) {
+  return at::rand({1}, generator, torch::kDouble).item<double>() < probability;
+}
+
+/// The share that an example keeps.
+inline double draw_share(double alpha, at::Generator& generator) {
+  return at::_sample_dirichlet(at::full({2}, alpha, torch::kDouble), generator)[0].item<double>();
+}
+
+inline torch::Tensor mixed(const torch::Tensor& tensor, double share) {
+  return tensor * share + tensor.roll(1, 0) * (1 - share);
+}
+
+}  // namespace detail
+
+ETUDE_INLINE Batch mix_up(Batch batch, const MixingOptions& options, at::Generator& generator) {
+  detail::check_mixing(batch, options);
+  batch.labels[0] = detail::mixable_labels(batch.labels[0], options.num_classes);
+  if (!detail::is_chosen(options.probability, generator)) return batch;
+  const double share = detail::draw_share(options.alpha, generator);
+  for (auto* tensors : {&batch.inputs, &batch.labels}) (*tensors)[0] = detail::mixed((*tensors)[0], share);
+  return batch;
+}
+
+ETUDE_INLINE Batch cut_mix(Batch batch, const MixingOptions& options, at::Generator& generator) {
+  detail::check_mixing(batch, options);
+  const auto images = batch.inputs[0];
+  if (images.dim() < 3 || images.numel() == 0)
+    throw DataError(
+        fmt::format("CutMix needs images [N, ..., height, width], not {}", describe(batch.inputs)));
+  batch.labels[0] = detail::mixable_labels(batch.labels[0], options.num_classes);
+  if (!detail::is_chosen(options.probability, generator)) return batch;
+
+  // As torchvision: a box of that share around a point, cut where the image ends.
+  const double half_side = 0.5 * std::sqrt(1 - detail::draw_share(options.alpha, generator));
+  auto result = images.clone(), box = result, other = images.roll(1, 0);
+  std::int64_t area = 1;
+  for (const std::int64_t dim : {-1, -2}) {
+    const auto size = images.size(dim);
+    const auto centre = at::randint(size, {1}, generator, torch::kLong).item<std::int64_t>();
+    const auto half = static_cast<std::int64_t>(half_side * static_cast<double>(size));
+    const auto begin = std::max<std::int64_t>(centre - half, 0);
+    const auto length = std::min(centre + half, size) - begin;
+    area *= length;
+    box = box.narrow(dim, begin, length);
+    other = other.narrow(dim, begin, length);
+  }
+  box.copy_(other);
+  batch.inputs[0] = result;
+  const auto whole = static_cast<double>(images.size(-1) * images.size(-2));
+  batch.labels[0] = detail::mixed(batch.labels[0], 1 - static_cast<double>(area) / whole);
+  return batch;
+}
+
+}  // namespace etude

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <c10/util/SmallVector.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/data/tensors.hpp"
+
+namespace etude {
+
+ETUDE_INLINE std::string dtype_name(torch::ScalarType dtype) {
+  switch (dtype) {
+    case torch::kByte:
+      return "uint8";
+    case torch::kChar:
+      return "int8";
+    case torch::kShort:
+      return "int16";
+    case torch::kInt:
+      return "int32";
+    case torch::kLong:
+      return "int64";
+    case torch::kHalf:
+      return "float16";
+    case torch::kFloat:
+      return "float32";
+    case torch::kDouble:
+      return "float64";
+    case torch::kComplexHalf:
+      return "complex32";
+    case torch::kComplexFloat:
+      return "complex64";
+    case torch::kComplexDouble:
+      return "complex128";
+    default:
+      break;
+  }
+  std::string name = c10::toString(dtype);
+  for (auto& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return name;
+}
+
+ETUDE_INLINE std::string describe(const torch::Tensor& tensor) {
+  if (!tensor.defined()) return "an undefined tensor";
+  return fmt::format("{} [{}]", dtype_name(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
+}
+
+ETUDE_INLINE Tensors::Tensors(std::vector<torch::Tensor> tensors, std::vector<std::string> names)
+    : Tensors(std::move(tensors)) {
+  if (names.empty()) return;
+  if (names.size() != tensors_.size())
+    throw DataError(fmt::format("{} names for {} tensors", names.size(), tensors_.size()));
+  names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
+}
+
+ETUDE_INLINE const torch::Tensor& Tensors::at(std::string_view name) const {
+  if (const auto* found = find(name)) return *found;
+  if (empty()) throw NoTensorsError(fmt::format("no tensor is named '{}': there are none", name));
+  throw DataError(names_
+                      ? fmt::format("no tensor is named '{}'; there are: {}", name, fmt::join(names(), ", "))
+                      : fmt::format("no tensor is named '{}': the {} here have no names", name, size()));
+}
+
+ETUDE_INLINE std::string describe(const Tensors& tensors) {
+  if (tensors.empty()) return "no tensors";
+  std::string text;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (i > 0) text += ", ";
+    if (!tensors.names().empty()) text += tensors.names()[i] + ": ";
+    text += describe(tensors[i]);
+  }
+  return text;
+}
+
+ETUDE_INLINE void Tensors::throw_not_single() const {
+  const auto what = fmt::format("one tensor was expected, not {}: {}", size(), describe(*this));
+  if (empty()) throw NoTensorsError(what);
+  throw DataError(what);
+}
+
+ETUDE_INLINE void Tensors::throw_no_such(std::size_t index) const {
+  const auto what =
+      fmt::format("tensor {} (counted from 0) was asked for, of {}: {}", index, size(), describe(*this));
+  if (empty()) throw NoTensorsError(what);
+  throw DataError(what);
+}
+
+}  // namespace etude

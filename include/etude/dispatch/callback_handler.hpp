@@ -1,0 +1,205 @@
+#pragma once
+
+#include <array>
+#include <boost/hana/at.hpp>
+#include <boost/hana/tuple.hpp>
+#include <cstddef>
+#include <exception>
+#include <string_view>
+#include <utility>
+
+#include "etude/callback.hpp"
+#include "etude/dispatch/callback_checks.hpp"
+#include "etude/reflect/type_name.hpp"
+
+namespace etude {
+
+/// Where an exception came from: the callback that threw it and the event that it was handling.
+struct ErrorOrigin {
+  std::exception_ptr error;
+  std::string_view callback;
+  std::string_view event;
+};
+
+namespace detail {
+
+/// Kept apart from the handler, so that a handler's instructions are the same with and without it.
+inline ErrorOrigin& last_origin() {
+  thread_local ErrorOrigin origin;
+  return origin;
+}
+
+[[gnu::cold, gnu::noinline]] inline void note_origin(std::string_view callback, std::string_view event) {
+  auto error = std::current_exception();
+  // The innermost callback sees the exception first; the ones around it only pass it on.
+  if (last_origin().error != error) last_origin() = {std::move(error), callback, event};
+}
+
+template <class Callback, class Event>
+[[noreturn, gnu::cold, gnu::noinline]] void rethrow_from() {
+  note_origin(short_type_name<Callback>(), short_type_name<Event>());
+  throw;
+}
+
+template <class Callback, class Event>
+[[gnu::always_inline]] constexpr void deliver(Callback& callback, Event& event) {
+  try {
+    if constexpr (reads<Callback, Event> && !forwards_events<Callback>)
+      callback.on(std::as_const(event));
+    else
+      callback.on(event);
+  } catch (...) {
+    rethrow_from<Callback, std::remove_const_t<Event>>();
+  }
+}
+
+/// As `deliver`, but what is thrown goes to `on_error()`, called in the handler of the exception.
+template <class Callback, class Event, class OnError>
+void deliver_to_all(Callback& callback, Event& event, OnError& on_error) {
+  if constexpr (forwards_events<Callback>) {
+    callback.on_all(event, on_error);
+  } else {
+    try {
+      deliver(callback, event);
+    } catch (...) {
+      on_error();
+    }
+  }
+}
+
+/// A callback through which all others of its list are called, so that it sees how long each takes.
+template <class Callback>
+concept TimesCallbacks = requires { typename Callback::times_callbacks; };
+
+/// The place of that one among `Callbacks`; how many there are, if there is none.
+template <class... Callbacks>
+consteval std::size_t clock_place() {
+  std::size_t place = 0;
+  static_cast<void>(((TimesCallbacks<Callbacks> || (++place, false)) || ...));
+  return place;
+}
+
+/// The places of the callbacks that handle `Event`, so that the others cost nothing to compile either.
+template <class Event, class... Callbacks>
+class HandlersOf {
+  static constexpr std::array<bool, sizeof...(Callbacks)> handles{Handles<Callbacks, Event>...};
+
+  static consteval std::size_t place(std::size_t nth) {
+    std::size_t i = 0;
+    while (!handles[i] || nth-- > 0) ++i;
+    return i;
+  }
+  template <std::size_t... Nth>
+  static auto list(std::index_sequence<Nth...>) -> std::index_sequence<place(Nth)...>;
+
+ public:
+  using places = decltype(list(std::make_index_sequence<(std::size_t{Handles<Callbacks, Event>} + ...)>{}));
+};
+
+}  // namespace detail
+
+/// Takes what is known of the origin of `error`; both names are empty when it didn't come from a callback.
+inline ErrorOrigin take_origin(const std::exception_ptr& error) {
+  auto origin = std::exchange(detail::last_origin(), {});
+  if (origin.error != error) return {error, {}, {}};
+  return origin;
+}
+
+/// Callbacks, held by value, and the one way to reach them: `call_event`, a direct call to each callback's
+/// `on`, in the order of the list, unrolled at compile time. Nothing is virtual, looked up or allocated; an
+/// event that nobody handles costs nothing.
+///
+/// An exception of a callback ends the event there and comes out as it was thrown; `take_origin` tells whose
+/// it was.
+template <class... Callbacks>
+class CallbackHandler {
+  static_assert(detail::check_list<Callbacks...>());
+
+ public:
+  constexpr explicit CallbackHandler(Callbacks... callbacks) : callbacks_(std::move(callbacks)...) {}
+
+  /// Whether any callback handles `Event`.
+  template <class Event>
+  static constexpr bool handles = (Handles<Callbacks, Event> || ...);
+  /// Whether any may change it.
+  template <class Event>
+  static constexpr bool writes = (Writes<Callbacks, Event> || ...);
+
+  /// Raises `event`: any struct is one. Handlers that take `Event&` may change it, so the caller can read it
+  /// afterwards.
+  template <class Event>
+  [[gnu::always_inline]] constexpr void call_event(Event&& event) {
+    using Plain = std::remove_cvref_t<Event>;
+    static_assert(detail::check_raised<Plain>());
+    static_assert(detail::check_event<Plain, Callbacks...>());
+    if constexpr (std::is_const_v<std::remove_reference_t<Event>>)
+      static_assert(
+          (detail::expect<(!Writes<Callbacks, Plain> || detail::forwards_events<Callbacks>),
+                          mistake::event_is_raised_as_const_but_a_callback_writes_it<CallbackHandler,
+                                                                                     Callbacks, Plain>>() &&
+           ...));
+    if constexpr (handles<Plain>)
+      // By index and always inlined: with `hana::unpack` compilers keep a call once five callbacks may throw.
+      [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
+        if constexpr (is_timed)
+          (timed<I, Plain>([&] { detail::deliver(boost::hana::at_c<I>(callbacks_), event); }), ...);
+        else
+          (detail::deliver(boost::hana::at_c<I>(callbacks_), event), ...);
+      }
+    (typename detail::HandlersOf<Plain, Callbacks...>::places{});
+  }
+
+  /// Raises `event` to every callback, whoever throws; `on_error()` is called for each that does, inside the
+  /// handler of its exception. For the end events, and for what tells of an error.
+  template <class Event, class OnError>
+  void call_event_to_all(Event& event, OnError on_error) {
+    static_assert(detail::check_event<Event, Callbacks...>());
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      if constexpr (is_timed)
+        (timed<I, Event>([&] { detail::deliver_to_all(boost::hana::at_c<I>(callbacks_), event, on_error); }),
+         ...);
+      else
+        (detail::deliver_to_all(boost::hana::at_c<I>(callbacks_), event, on_error), ...);
+    }
+    (typename detail::HandlersOf<Event, Callbacks...>::places{});
+  }
+
+  /// The callbacks, in order, as a `boost::hana::tuple`.
+  constexpr auto& callbacks() { return callbacks_; }
+  constexpr const auto& callbacks() const { return callbacks_; }
+
+ private:
+  static constexpr auto clock = detail::clock_place<Callbacks...>();
+  static constexpr bool is_timed = clock < sizeof...(Callbacks);
+
+  template <std::size_t I, class Event, class Deliver>
+  void timed(Deliver deliver) {
+    if constexpr (clock == I) {
+      deliver();
+    } else {
+      using Callback = std::remove_cvref_t<decltype(boost::hana::at_c<I>(callbacks_))>;
+      boost::hana::at_c<clock>(callbacks_)
+          .time(short_type_name<Callback>(), short_type_name<Event>(), deliver);
+    }
+  }
+
+  boost::hana::tuple<Callbacks...> callbacks_;
+};
+
+template <>
+class CallbackHandler<> {
+ public:
+  template <class Event>
+  static constexpr bool handles = false;
+  template <class Event>
+  static constexpr bool writes = false;
+  template <class Event>
+  constexpr void call_event(Event&&) {
+    static_assert(detail::check_raised<std::remove_cvref_t<Event>>());
+  }
+  template <class Event, class OnError>
+  constexpr void call_event_to_all(Event&, OnError) {}
+  constexpr boost::hana::tuple<> callbacks() const { return {}; }
+};
+
+}  // namespace etude

@@ -1,0 +1,185 @@
+#pragma once
+
+#include <concepts>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/callback.hpp"
+#include "etude/reflect/json.hpp"
+#include "etude/reflect/json_reader.hpp"
+#include "etude/reflect/struct.hpp"
+#include "etude/reflect/type_name.hpp"
+
+namespace etude {
+
+namespace mistake {
+template <class Callback, class State, class LoadState>
+struct state_is_never_saved_so_declare_state_and_load_state_public_as;
+template <class Callback>
+struct state_key_must_be_a_static_constexpr_std_string_view;
+}  // namespace mistake
+
+namespace detail {
+
+/// A callback that says itself what is to be kept of it, as a JSON object.
+template <class Callback>
+concept KeepsOwnState =
+    requires(const Callback& saved, Callback& loaded, const nlohmann::ordered_json& json) {
+      { saved.state() } -> std::convertible_to<nlohmann::ordered_json>;
+      loaded.load_state(json);
+    };
+
+template <class Callback>
+concept Stateful = KeepsOwnState<Callback> || ReflectedStruct<Callback>;
+
+struct load_state_probe {
+  void load_state();
+};
+template <class T>
+struct with_load_state_probe : T, load_state_probe {};
+
+/// Whether `load_state` names anything in T, be it private.
+template <class T>
+consteval bool has_name_load_state() {
+  if constexpr (std::is_final_v<T>)
+    return requires { &T::load_state; };
+  else
+    return !requires { &with_load_state_probe<T>::load_state; };
+}
+
+template <class T>
+inline constexpr bool is_json = std::same_as<T, nlohmann::ordered_json> || std::same_as<T, nlohmann::json>;
+
+/// One of `state` and `load_state` is there, or PyTorch's `state_dict`, and it isn't by chance that it is
+/// called so.
+template <class T>
+concept means_to_keep_state =
+    requires(T& callback) {
+      requires is_json<std::remove_cvref_t<decltype(callback.state())>> ||
+                   (std::convertible_to<decltype(callback.state()), nlohmann::ordered_json> &&
+                    has_name_load_state<T>());
+    } || requires(T& callback) { requires is_json<std::remove_cvref_t<decltype(callback.state_dict())>>; } ||
+    requires(T& callback, const nlohmann::ordered_json& json) { callback.load_state(json); };
+
+/// Whether the state of a callback is saved. Refuses one that means to keep its own and isn't called so.
+template <class Callback>
+consteval bool is_stateful() {
+  if constexpr (!KeepsOwnState<Callback>)
+    expect<!means_to_keep_state<Callback>,
+           mistake::state_is_never_saved_so_declare_state_and_load_state_public_as<
+               Callback, nlohmann::ordered_json() const, void(const nlohmann::ordered_json&)>>();
+  return Stateful<Callback>;
+}
+
+/// What a callback's state is stored under: `static constexpr std::string_view state_key`, or the name of its
+/// class, without namespaces and template arguments.
+template <class Callback>
+constexpr std::string_view state_key() {
+  if constexpr (requires { Callback::state_key; }) {
+    static_assert(expect<requires { std::string_view(*&Callback::state_key); },
+                         mistake::state_key_must_be_a_static_constexpr_std_string_view<Callback>>());
+    return Callback::state_key;
+  } else {
+    constexpr auto name = short_type_name<Callback>();
+    return name.substr(0, name.find('<'));
+  }
+}
+
+/// What CallbackState needs to know of a callback's type.
+struct CallbackAccess {
+  using Json = nlohmann::ordered_json;
+
+  bool keeps_own_state;
+  /// Its own state, or its members.
+  Json (*save)(const void* callback);
+  /// Takes over what `save` gives; returns what is wrong with it, in words.
+  std::vector<std::string> (*load)(void* callback, const Json& saved, const std::string& key);
+  /// The members of one that was just made; null if nobody can make one without arguments.
+  Json (*defaults)();
+};
+
+template <class Callback>
+constexpr CallbackAccess callback_access() {
+  using Json = nlohmann::ordered_json;
+  if constexpr (KeepsOwnState<Callback>) {
+    return {
+        .keeps_own_state = true,
+        .save = [](const void* callback) -> Json { return static_cast<const Callback*>(callback)->state(); },
+        .load =
+            [](void* callback, const Json& saved, const std::string&) {
+              static_cast<Callback*>(callback)->load_state(saved);
+              return std::vector<std::string>();
+            },
+        .defaults = nullptr};
+  } else {
+    CallbackAccess access{
+        .keeps_own_state = false,
+        .save = [](const void* callback) { return to_json_value(*static_cast<const Callback*>(callback)); },
+        .load =
+            [](void* callback, const Json& saved, const std::string& key) {
+              JsonReader reader;
+              reader.read(saved, *static_cast<Callback*>(callback), key);
+              return std::move(reader.faults);
+            },
+        .defaults = nullptr};
+    if constexpr (std::is_default_constructible_v<Callback>)
+      access.defaults = [] { return to_json_value(Callback{}); };
+    return access;
+  }
+}
+
+template <class Callback>
+inline constexpr CallbackAccess access_to = callback_access<Callback>();
+
+}  // namespace detail
+
+/// What a checkpoint says of the callbacks that isn't as they are now, in words.
+struct StateReport {
+  std::vector<std::string> differences;  ///< Arguments that were others: those given now win.
+  std::vector<std::string> problems;     ///< State that is missing, left over or of another form.
+};
+
+/// The state of one callback, whatever its type, in the form of Hugging Face's ExportableState: "args" is
+/// what it was made with, as far as that isn't its default, and "attributes" what has changed since. The
+/// callback must stay where it is.
+class CallbackState {
+ public:
+  template <detail::Stateful Callback>
+  explicit CallbackState(Callback& callback)
+      : CallbackState(detail::state_key<Callback>(), &callback, detail::access_to<Callback>) {}
+
+  const std::string& key() const { return key_; }
+  nlohmann::ordered_json save() const;
+  void load(const nlohmann::ordered_json& saved, StateReport& report) const;
+
+ private:
+  using Json = nlohmann::ordered_json;
+
+  CallbackState(std::string_view key, void* callback, const detail::CallbackAccess& access);
+  Json defaults() const;
+  void load_own(const Json& saved, StateReport& report) const;
+  void load_members(const Json& saved, StateReport& report) const;
+
+  std::string key_;
+  void* callback_;
+  const detail::CallbackAccess* access_;
+  Json given_;  // its members when this was made
+};
+
+/// The states of several callbacks by key; of those that share a key, a list in their order.
+nlohmann::ordered_json save_states(const std::vector<CallbackState>& callbacks);
+
+/// Gives callbacks the states that `save_states` wrote. What doesn't match is told, and no reason to stop.
+void load_states(const nlohmann::ordered_json& saved, const std::vector<CallbackState>& callbacks,
+                 StateReport& report);
+
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/dispatch/impl/callback_state.ipp"
+#endif

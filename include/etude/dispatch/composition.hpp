@@ -1,0 +1,165 @@
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "etude/callback.hpp"
+#include "etude/dispatch/callback_handler.hpp"
+#include "etude/dispatch/runtime_callbacks.hpp"
+
+namespace etude {
+
+namespace mistake {
+template <class Callback>
+struct callback_has_no_default_constructor_so_pass_it_to_the_trainer;
+template <class Event>
+struct Raises_takes_the_plain_type_of_an_event_so_write_a_class_without_const_or_reference;
+}  // namespace mistake
+
+/// A policy: a trainer with no callbacks but those that are listed. Without `DefaultFlowCallback` nothing is
+/// logged, evaluated or saved unless a callback asks for it.
+struct NoDefaultCallbacks {
+  using etude_policy = void;
+};
+
+/// A policy that names the events of your own that the trainer raises. It closes the world: a handler for any
+/// event that is neither among these nor among the trainer's own, or a `call_event` of one, is then a compile
+/// error.
+template <class... Events>
+struct Raises {
+  static_assert(
+      (detail::expect<
+           (std::is_class_v<Events> && std::same_as<Events, std::remove_cv_t<Events>>),
+           mistake::Raises_takes_the_plain_type_of_an_event_so_write_a_class_without_const_or_reference<
+               Events>>() &&
+       ...));
+  using etude_policy = void;
+  using raised = events<Events...>;
+};
+
+namespace detail {
+
+template <class T>
+concept policy = requires { typename T::etude_policy; };
+
+template <template <class...> class List, class... Parts>
+struct concat {
+  using type = List<>;
+};
+template <template <class...> class List, class... A>
+struct concat<List, List<A...>> {
+  using type = List<A...>;
+};
+template <template <class...> class List, class... A, class... B, class... Rest>
+struct concat<List, List<A...>, List<B...>, Rest...> : concat<List, List<A..., B...>, Rest...> {};
+
+template <class T, bool Keep>
+using keep_if = std::conditional_t<Keep, callbacks<T>, callbacks<>>;
+
+template <class T>
+struct raised_by {
+  using type = events<>;
+};
+template <class... Events>
+struct raised_by<Raises<Events...>> {
+  using type = events<Events...>;
+};
+
+template <class T>
+inline constexpr bool closes_world = false;
+template <class... Events>
+inline constexpr bool closes_world<Raises<Events...>> = true;
+
+/// The callback of this type that stands at `Rank` among those of its type in `given`.
+template <class Callback, std::size_t Rank, std::size_t I = 0, class Given>
+Callback& nth_of(Given& given) {
+  if constexpr (!std::same_as<std::tuple_element_t<I, Given>, Callback>)
+    return nth_of<Callback, Rank, I + 1>(given);
+  else if constexpr (Rank > 0)
+    return nth_of<Callback, Rank - 1, I + 1>(given);
+  else
+    return std::get<I>(given);
+}
+
+/// The callback for one place of a list: the next of its type among those given, or else a new one.
+template <class Callback, std::size_t Rank, class... Given>
+Callback take_callback(std::tuple<Given...>& given) {
+  if constexpr (Rank < count_of<Callback, Given...>) {
+    return std::move(nth_of<Callback, Rank>(given));
+  } else if constexpr (expect<std::is_default_constructible_v<Callback>,
+                              mistake::callback_has_no_default_constructor_so_pass_it_to_the_trainer<
+                                  Callback>>()) {
+    return Callback{};
+  }
+}
+
+template <class List>
+struct handler_of;
+template <class... Callbacks>
+struct handler_of<callbacks<Callbacks...>> {
+  using type = CallbackHandler<Callbacks...>;
+
+  template <class... Given>
+  static type make(std::tuple<Given...> given) {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+      constexpr auto ranks = ranks_of<Callbacks...>();
+      return type(take_callback<Callbacks, ranks[I]>(given)...);
+    }
+    (std::index_sequence_for<Callbacks...>{});
+  }
+};
+template <>
+struct handler_of<callbacks<>> {
+  using type = CallbackHandler<>;
+  static type make(std::tuple<>) { return {}; }
+};
+
+template <class Events, bool Closed, class List>
+struct checks_of;
+template <class Events, bool Closed, class... Callbacks>
+struct checks_of<Events, Closed, callbacks<Callbacks...>> : CallbackChecks<Events, Closed, Callbacks...> {};
+
+/// Whether a trainer with this `List` has a callback that trainers have by default.
+template <class Default, class... List>
+inline constexpr bool wants_default =
+    !((std::same_as<List, NoDefaultCallbacks> || std::is_base_of_v<Default, List>) || ...);
+
+/// Those of a list of default callbacks that a trainer with this `List` has.
+template <class Defaults, class... List>
+struct defaults_of;
+template <class... Defaults, class... List>
+struct defaults_of<callbacks<Defaults...>, List...>
+    : concat<callbacks, keep_if<Defaults, wants_default<Defaults, List...>>...> {};
+template <class Defaults, class... List>
+using defaults_for = typename defaults_of<Defaults, List...>::type;
+
+}  // namespace detail
+
+/// What the type list of a trainer means. The callbacks run in this order: `Defaults::first`, those of the
+/// list, `Defaults::last`, those of run time. A default gives way to one of its type, or derived from it, in
+/// the list. `Defaults::events` are those that such a trainer always raises.
+template <class Defaults, class... List>
+struct Composition {
+  static constexpr bool closed = (detail::closes_world<List> || ...);
+  static constexpr bool has_runtime_callbacks = (std::same_as<List, RuntimeCallbacks> || ...);
+
+  using known_events = typename detail::concat<events, typename Defaults::events,
+                                               typename detail::raised_by<List>::type...>::type;
+  using static_callbacks = typename detail::concat<
+      callbacks, detail::defaults_for<typename Defaults::first, List...>,
+      detail::keep_if<List, !detail::policy<List> && !std::same_as<List, RuntimeCallbacks>>...,
+      detail::defaults_for<typename Defaults::last, List...>>::type;
+  using callbacks_list =
+      typename detail::concat<callbacks, static_callbacks,
+                              detail::keep_if<RuntimeCallbacks, has_runtime_callbacks>>::type;
+
+  using handler = typename detail::handler_of<callbacks_list>::type;
+  using maker = detail::handler_of<callbacks_list>;
+  using checks = detail::checks_of<known_events, closed, callbacks_list>;
+};
+
+}  // namespace etude

@@ -1,0 +1,263 @@
+#pragma once
+
+#include <ATen/ops/empty.h>
+#include <csv.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <limits>
+#include <locale>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/data/tensors.hpp"
+#include "etude/formats/mapped_tensor.hpp"
+#include "etude/io/entry_name.hpp"
+#include "etude/io/mapped_file.hpp"
+
+/// Needs libcsv (https://github.com/rgamble/libcsv), and the CMake target etude::csv. It is no part of
+/// etude.hpp.
+namespace etude {
+
+struct CsvOptions {
+  char delimiter = ',';
+  char quote = '"';
+  /// Whether the first row has the columns' names; else they are "0", "1", ...
+  bool header = true;
+  /// The number that an empty field stands for (NaN, say); without it an empty field is an error where a
+  /// number is asked for.
+  std::optional<double> missing = {};
+};
+
+/// A CSV file in memory, whose columns are asked for by name, as numbers or as text. Rows are read strictly:
+/// each has as many fields as the first, and quotes are as RFC 4180 has them; spaces around a field that
+/// isn't quoted don't count, nor do empty lines. Throws DataError that names the file, the line (for fields
+/// of several lines that where the row ends), the column and the text.
+class CsvTable {
+ public:
+  explicit CsvTable(const std::filesystem::path& path, CsvOptions options = {})
+      : path_(path.string()), options_(options) {
+    Reader(*this).read(detail::map_data(path)->text());
+  }
+
+  std::int64_t rows() const { return static_cast<std::int64_t>(lines_.size()); }
+  const std::vector<std::string>& names() const { return names_; }
+
+  /// A column as numbers [rows]: float32, float64 or int64.
+  torch::Tensor column(std::string_view name, torch::ScalarType dtype = torch::kFloat) const {
+    return columns({std::string(name)}, dtype).squeeze(1);
+  }
+
+  /// Columns as numbers [rows, names]: float32, float64 or int64.
+  torch::Tensor columns(const std::vector<std::string>& names,
+                        torch::ScalarType dtype = torch::kFloat) const {
+    std::vector<std::size_t> chosen;
+    for (const auto& name : names) chosen.push_back(index_of(name));
+    auto table =
+        at::empty({rows(), static_cast<std::int64_t>(chosen.size())}, at::TensorOptions().dtype(dtype));
+    if (dtype == torch::kFloat) {
+      fill<float>(table, chosen);
+    } else if (dtype == torch::kDouble) {
+      fill<double>(table, chosen);
+    } else if (dtype == torch::kLong) {
+      fill<std::int64_t>(table, chosen);
+    } else {
+      throw ArgumentError(fmt::format("dtype is {}: must be float32, float64 or int64", dtype_name(dtype)));
+    }
+    return table;
+  }
+
+  /// A column as it stands in the file, without its quotes.
+  std::vector<std::string> text(std::string_view name) const {
+    const auto column = index_of(name);
+    std::vector<std::string> result;
+    for (std::size_t row = 0; row < lines_.size(); ++row) result.emplace_back(field(row, column));
+    return result;
+  }
+
+ private:
+  // Feeds libcsv line by line, so that it is known which one it is at.
+  class Reader {
+   public:
+    explicit Reader(CsvTable& table) : table_(table) {
+      csv_init(&parser_, CSV_STRICT | CSV_STRICT_FINI);
+      csv_set_delim(&parser_, static_cast<unsigned char>(table.options_.delimiter));
+      csv_set_quote(&parser_, static_cast<unsigned char>(table.options_.quote));
+    }
+    Reader(const Reader&) = delete;
+    Reader& operator=(const Reader&) = delete;
+    ~Reader() { csv_free(&parser_); }
+
+    void read(std::string_view text) {
+      if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+      while (!text.empty()) {
+        ++line_;
+        const auto length = std::min(text.find('\n'), text.size() - 1) + 1;
+        check(csv_parse(&parser_, text.data(), length, on_field, on_row, this) == length);
+        text.remove_prefix(length);
+      }
+      check(csv_fini(&parser_, on_field, on_row, this) == 0);
+      if (table_.names_.empty()) throw DataError(table_.path_ + ": it has no rows");
+    }
+
+   private:
+    void check(bool parsed) const {
+      if (error_) std::rethrow_exception(error_);
+      if (parsed) return;
+      if (csv_error(parser()) == CSV_EPARSE)
+        throw table_.fault(line_,
+                           "a field that begins with a quote must end with one, and quotes in it must be "
+                           "doubled; other fields must have none");
+      throw table_.fault(line_, csv_strerror(csv_error(parser())));
+    }
+    csv_parser* parser() const { return const_cast<csv_parser*>(&parser_); }  // C has no const here
+
+    // An exception must not pass through libcsv, which is C.
+    template <class Act>
+    void guarded(Act act) noexcept {
+      if (error_) return;
+      try {
+        act();
+      } catch (...) {
+        error_ = std::current_exception();
+      }
+    }
+
+    static void on_field(void* text, std::size_t size, void* self) {
+      auto& reader = *static_cast<Reader*>(self);
+      reader.guarded([&] {
+        reader.table_.text_.append(static_cast<const char*>(text), size);
+        reader.table_.ends_.push_back(reader.table_.text_.size());
+      });
+    }
+
+    static void on_row(int, void* self) {
+      auto& reader = *static_cast<Reader*>(self);
+      reader.guarded([&] { reader.table_.finish_row(reader.line_); });
+    }
+
+    CsvTable& table_;
+    csv_parser parser_{};
+    std::size_t line_ = 0;
+    std::exception_ptr error_;
+  };
+
+  template <class... Args>
+  DataError fault(std::size_t line, fmt::format_string<Args...> text, Args&&... args) const {
+    return DataError(
+        fmt::format("{}: line {}: {}", path_, line, fmt::format(text, std::forward<Args>(args)...)));
+  }
+  DataError fault(std::size_t line, const char* text) const { return fault(line, "{}", text); }
+
+  void finish_row(std::size_t line) {
+    const auto count = ends_.size() - lines_.size() * names_.size();
+    if (names_.empty() && options_.header) {
+      for (std::size_t i = 0; i < ends_.size(); ++i) {
+        std::string name(field(0, i));
+        if (std::ranges::count(names_, name) > 0)
+          throw fault(line, "two columns are named '{}'", detail::printable(name));
+        names_.push_back(std::move(name));
+      }
+      text_.clear();
+      ends_.clear();
+      return;
+    }
+    if (names_.empty())
+      for (std::size_t i = 0; i < count; ++i) names_.push_back(std::to_string(i));
+    if (count != names_.size()) throw fault(line, "{} fields: must be {}", count, names_.size());
+    lines_.push_back(line);
+  }
+
+  std::string_view field(std::size_t row, std::size_t column) const {
+    const auto i = row * names_.size() + column;
+    const auto begin = i == 0 ? 0 : ends_[i - 1];
+    return std::string_view(text_).substr(begin, ends_[i] - begin);
+  }
+
+  std::size_t index_of(std::string_view name) const {
+    const auto found = std::ranges::find(names_, name);
+    if (found == names_.end())
+      throw DataError(fmt::format("{}: no column is named '{}'; there are: {}", path_, name,
+                                  detail::printable(fmt::format("{}", fmt::join(names_, ", ")))));
+    return static_cast<std::size_t>(found - names_.begin());
+  }
+
+  template <class T>
+  void fill(torch::Tensor& table, const std::vector<std::size_t>& chosen) const {
+    auto* to = table.data_ptr<T>();
+    for (std::size_t row = 0; row < lines_.size(); ++row)
+      for (const auto column : chosen) *to++ = number<T>(row, column);
+  }
+
+  template <class T>
+  T number(std::size_t row, std::size_t column) const {
+    const auto text = field(row, column);
+    const auto must_be = [&](std::string_view what) {
+      return fault(lines_[row], "column '{}' is '{}': must be {}", detail::printable(names_[column]),
+                   detail::printable(text), what);
+    };
+    if (text.empty() && options_.missing) {
+      if (std::floating_point<T> || *options_.missing == std::floor(*options_.missing))
+        return static_cast<T>(*options_.missing);
+    }
+    T value{};
+    auto error = parse(text, value);
+    if constexpr (std::same_as<T, float>) {
+      double wide = 0;  // what is too near to 0 for a float32 is 0
+      if (error == std::errc::result_out_of_range && parse(text, wide) == std::errc() && std::abs(wide) < 1) {
+        value = static_cast<float>(wide);
+        error = std::errc();
+      }
+    }
+    if (error == std::errc()) return value;
+    if (error == std::errc::result_out_of_range)
+      throw must_be(fmt::format("in the range of {}", dtype_name(c10::CppTypeToScalarType<T>::value)));
+    throw must_be(std::integral<T> ? "a whole number" : "a number");
+  }
+
+  // As a whole, in no locale but C's.
+  template <class T>
+  static std::errc parse(std::string_view text, T& value) {
+    if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+#ifndef __cpp_lib_to_chars
+    if constexpr (std::floating_point<T>) {
+      // Libc++ could long read whole numbers only.
+      std::istringstream stream{std::string(text)};
+      stream.imbue(std::locale::classic());
+      if (stream >> std::noskipws >> value && stream.peek() == std::istringstream::traits_type::eof())
+        return std::errc();
+      return std::abs(value) == std::numeric_limits<T>::max() ? std::errc::result_out_of_range
+                                                              : std::errc::invalid_argument;
+    } else
+#endif
+    {
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+      return error == std::errc() && end != text.data() + text.size() ? std::errc::invalid_argument : error;
+    }
+  }
+
+  std::string path_;
+  CsvOptions options_;
+  std::vector<std::string> names_;
+  std::string text_;                // of all fields, row by row
+  std::vector<std::size_t> ends_;   // of each field in it
+  std::vector<std::size_t> lines_;  // of each row
+};
+
+}  // namespace etude

@@ -1,0 +1,134 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "etude/base/error.hpp"
+
+/// Python's pickles as data. Nothing is executed: a call in a pickle becomes a `Call` that names its
+/// function.
+namespace etude::pickle {
+
+/// The place of a value among those of its document. A value that several others hold is there once.
+using Id = std::uint32_t;
+
+struct None {};
+/// An integer of more than 64 bits.
+struct LargeInteger {};
+struct Text {
+  std::string_view utf8;
+};
+struct ByteString {
+  std::string_view bytes;
+};
+struct List {
+  std::vector<Id> items;
+};
+struct Tuple {
+  std::vector<Id> items;
+};
+struct Set {
+  std::vector<Id> items;
+};
+/// A dict or an OrderedDict: keys and values in turn, as they were written (a key may be there twice).
+struct Dict {
+  std::vector<Id> items;
+};
+/// A class or function: one of the names that were allowed.
+struct Global {
+  std::string_view name;
+};
+/// What a function would give; the second is the tuple of its arguments.
+struct Call {
+  std::array<Id, 2> function_and_arguments;
+};
+/// What stands for an object that is stored elsewhere.
+struct PersistentId {
+  std::array<Id, 1> id;
+};
+
+using Value = std::variant<None, bool, std::int64_t, double, LargeInteger, Text, ByteString, List, Tuple, Set,
+                           Dict, Global, Call, PersistentId>;
+
+/// The values of a pickle. Texts are views of the bytes that it was read from, which must outlive it. Values
+/// hold one another without circles, at most `max_depth` deep.
+struct Document {
+  static constexpr unsigned max_depth = 100;
+
+  std::vector<Value> values;
+  Id root = 0;
+
+  const Value& operator[](Id id) const { return values[id]; }
+
+  /// The value if it is a T, otherwise null.
+  template <class T>
+  const T* get(Id id) const {
+    return std::get_if<T>(&values[id]);
+  }
+};
+
+/// What a value holds: items, keys and values, function and arguments.
+inline std::span<const Id> children(const Value& value) {
+  return std::visit(
+      [](const auto& v) -> std::span<const Id> {
+        if constexpr (requires { v.items; }) return v.items;
+        if constexpr (requires { v.function_and_arguments; }) return v.function_and_arguments;
+        if constexpr (requires { v.id; }) return v.id;
+        return {};
+      },
+      value);
+}
+
+/// Throws CheckpointError, which begins with `source`, if a value that the root holds holds itself, or if
+/// they are nested deeper than `Document::max_depth`. Takes as long as reading did: each value is entered
+/// once.
+inline void check_nesting(const Document& document, std::string_view source) {
+  enum : unsigned char { unseen = 0, open = 255 };
+  static_assert(Document::max_depth < open);
+  std::vector<unsigned char> heights(document.values.size(), unseen);
+  struct Entered {
+    Id id;
+    std::size_t next_child;
+    unsigned char height;
+  };
+  std::vector<Entered> path;
+  const auto enter = [&](Id id) {
+    path.push_back({id, 0, 1});
+    heights[id] = open;
+  };
+  enter(document.root);
+  while (!path.empty()) {
+    auto& current = path.back();
+    if (current.height > Document::max_depth || path.size() > Document::max_depth) {
+      throw CheckpointError(
+          fmt::format("{}: the pickle is nested deeper than {}", source, Document::max_depth));
+    }
+    const auto held = children(document[current.id]);
+    if (current.next_child == held.size()) {
+      heights[current.id] = current.height;
+      path.pop_back();
+      // The parent looks at this child once more, and finds its height.
+      continue;
+    }
+    const auto child = held[current.next_child];
+    if (heights[child] == open) {
+      throw CheckpointError(fmt::format("{}: a value of the pickle holds itself", source));
+    }
+    if (heights[child] == unseen) {
+      enter(child);
+      continue;
+    }
+    current.height = std::max(current.height, static_cast<unsigned char>(heights[child] + 1));
+    ++current.next_child;
+  }
+}
+
+}  // namespace etude::pickle

@@ -1,0 +1,345 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/utf8.hpp"
+#include "etude/io/entry_name.hpp"
+#include "etude/reflect/json_parser.hpp"
+
+/// The header of a safetensors file, by which its bytes are told apart.
+namespace etude {
+
+/// One of the format's dtypes whose items are whole bytes.
+struct SafeTensorsDtype {
+  std::string_view name;
+  /// What LibTorch calls it.
+  std::string_view torch_name;
+  /// Bytes of one item.
+  std::size_t item_size;
+};
+
+/// The dtypes in the format's order, narrow ones first.
+inline constexpr std::array<SafeTensorsDtype, 19> safetensors_dtypes = {{
+    {"BOOL", "Bool", 1},
+    {"U8", "Byte", 1},
+    {"I8", "Char", 1},
+    {"F8_E5M2", "Float8_e5m2", 1},
+    {"F8_E4M3", "Float8_e4m3fn", 1},
+    {"F8_E8M0", "Float8_e8m0fnu", 1},
+    {"F8_E4M3FNUZ", "Float8_e4m3fnuz", 1},
+    {"F8_E5M2FNUZ", "Float8_e5m2fnuz", 1},
+    {"I16", "Short", 2},
+    {"U16", "UInt16", 2},
+    {"F16", "Half", 2},
+    {"BF16", "BFloat16", 2},
+    {"I32", "Int", 4},
+    {"U32", "UInt32", 4},
+    {"F32", "Float", 4},
+    {"C64", "ComplexFloat", 8},
+    {"F64", "Double", 8},
+    {"I64", "Long", 8},
+    {"U64", "UInt64", 8},
+}};
+
+struct SafeTensorsEntry {
+  std::string name;
+  const SafeTensorsDtype* dtype = nullptr;
+  std::vector<std::int64_t> shape;
+  /// Where its bytes are, counted from the end of the header.
+  std::uint64_t begin = 0, end = 0;
+};
+
+struct SafeTensorsHeader {
+  /// In the order of their bytes, one after the other without holes.
+  std::vector<SafeTensorsEntry> tensors;
+  std::map<std::string, std::string> metadata;
+  /// Where the tensors' bytes begin in the file.
+  std::uint64_t data_begin = 0;
+};
+
+/// More bytes of header than this no program reads or writes.
+inline constexpr std::uint64_t max_safetensors_header = 100'000'000;
+
+namespace detail {
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
+
+template <class... Args>
+CheckpointError safetensors_fault(fmt::format_string<Args...> text, Args&&... args) {
+  return CheckpointError(fmt::format(text, std::forward<Args>(args)...));
+}
+
+inline std::string safetensors_dtype_names() {
+  std::string names;
+  for (const auto& dtype : safetensors_dtypes) names.append(names.empty() ? "" : ", ").append(dtype.name);
+  return names;
+}
+
+/// Takes a header's JSON in word by word and keeps well-formed entries only, so that a hostile one costs no
+/// more memory than a few times its own length.
+class SafeTensorsHeaderReader final : public nlohmann::ordered_json::json_sax_t {
+ public:
+  SafeTensorsHeaderReader(SafeTensorsHeader& header, std::uint64_t data_size)
+      : header_(header), data_size_(data_size) {}
+
+  bool start_object(std::size_t) override {
+    if (place_ == Place::outside) {
+      place_ = Place::header;
+    } else if (place_ == Place::header) {
+      place_ = in_metadata_ ? Place::metadata : Place::tensor;
+    } else {
+      start_skipped();
+    }
+    return true;
+  }
+
+  bool end_object() override {
+    if (skipped_ > 0) {
+      --skipped_;
+    } else if (place_ == Place::header) {
+      place_ = Place::outside;
+    } else {
+      if (place_ == Place::tensor) finish_tensor();
+      place_ = Place::header;
+    }
+    return true;
+  }
+
+  bool key(std::string& name) override {
+    if (skipped_ > 0) return true;
+    bool is_new = true;
+    if (place_ == Place::metadata) {
+      is_new = !header_.metadata.contains(name);
+    } else if (place_ == Place::tensor) {
+      is_new = !is_field(name) || fields_.insert(name).second;
+    } else {
+      in_metadata_ = name == "__metadata__";
+      is_new = names_.insert(name).second;
+      fields_.clear();
+      shape_.clear();
+      offsets_.clear();
+      entry_ = {};
+      entry_.name = name;
+    }
+    if (!is_new) throw safetensors_fault("header: '{}' is there twice", printable(name));
+    key_ = std::move(name);
+    return true;
+  }
+
+  bool start_array(std::size_t) override {
+    if (place_ == Place::tensor && skipped_ == 0 && is_list()) {
+      place_ = Place::numbers;
+      count_ = 0;
+    } else {
+      start_skipped();
+    }
+    return true;
+  }
+
+  bool end_array() override {
+    if (skipped_ > 0) {
+      --skipped_;
+    } else {
+      place_ = Place::tensor;
+      if (key_ == "shape" && count_ > most_dimensions)
+        throw tensor_fault("shape: it has {} dimensions; at most {} are allowed", count_, most_dimensions);
+      if (key_ == "data_offsets" && count_ != 2)
+        throw tensor_fault("data_offsets: it has {} numbers; it must have 2", count_);
+    }
+    return true;
+  }
+
+  bool string(std::string& text) override {
+    if (place_ == Place::metadata) {
+      header_.metadata.emplace(key_, std::move(text));
+    } else if (place_ == Place::tensor && skipped_ == 0 && key_ == "dtype") {
+      entry_.dtype = std::ranges::find(safetensors_dtypes, text, &SafeTensorsDtype::name);
+      if (entry_.dtype == safetensors_dtypes.end())
+        throw tensor_fault("dtype: there is no {}; known are {}", printable(text), safetensors_dtype_names());
+    } else {
+      skip();
+    }
+    return true;
+  }
+
+  bool number_unsigned(std::uint64_t number) override {
+    if (place_ != Place::numbers) return skip();
+    if (count_++ < most_dimensions) (key_ == "shape" ? shape_ : offsets_).push_back(number);
+    return true;
+  }
+
+  bool number_integer(std::int64_t) override { return skip(); }
+  bool number_float(double, const std::string&) override { return skip(); }
+  bool null() override { return skip(); }
+  bool boolean(bool) override { return skip(); }
+  bool binary(nlohmann::json::binary_t&) override { return skip(); }
+
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
+    throw safetensors_fault("header: it isn't JSON in UTF-8, at byte {}", position);
+  }
+
+ private:
+  enum class Place { outside, header, metadata, tensor, numbers };
+  static constexpr std::size_t most_dimensions = 64;  // LibTorch's own bound
+
+  template <class... Args>
+  CheckpointError tensor_fault(fmt::format_string<Args...> text, Args&&... args) const {
+    return safetensors_fault("tensor '{}': {}", printable(entry_.name),
+                             fmt::format(text, std::forward<Args>(args)...));
+  }
+
+  static bool is_field(std::string_view name) {
+    return name == "dtype" || name == "shape" || name == "data_offsets";
+  }
+  bool is_list() const { return key_ == "shape" || key_ == "data_offsets"; }
+
+  // A value that isn't one of those we look for: allowed in fields of a tensor that the format doesn't know.
+  bool skip() const {
+    if (skipped_ > 0) return true;
+    if (place_ == Place::metadata)
+      throw safetensors_fault("__metadata__: '{}' must be a string", printable(key_));
+    if (place_ == Place::numbers || (place_ == Place::tensor && is_list()))
+      throw tensor_fault("{}: it must be a list of whole numbers from 0", key_);
+    if (place_ == Place::tensor && key_ == "dtype") throw tensor_fault("dtype: it must be a string");
+    if (place_ == Place::tensor) return true;
+    throw in_metadata_ ? safetensors_fault("__metadata__: it must be an object")
+                       : tensor_fault("it must be an object");
+  }
+
+  void start_skipped() {
+    skip();
+    if (++skipped_ > 2) throw safetensors_fault("header: it is nested too deeply");
+  }
+
+  void finish_tensor() {
+    for (const auto* field : {"dtype", "shape", "data_offsets"})
+      if (!fields_.contains(field)) throw tensor_fault("{} is missing", field);
+    // Bytes are counted as if no dimension were empty: LibTorch multiplies so for strides.
+    std::uint64_t bytes = entry_.dtype->item_size;
+    for (const auto size : shape_) {
+      if (size > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) / bytes)
+        throw tensor_fault("shape: it is too large");
+      bytes *= std::max<std::uint64_t>(size, 1);
+      entry_.shape.push_back(static_cast<std::int64_t>(size));
+    }
+    if (std::ranges::count(shape_, 0u) > 0) bytes = 0;
+    if (offsets_[0] > offsets_[1] || offsets_[1] > data_size_)
+      throw tensor_fault("data_offsets: [{},{}] isn't a range of the {} bytes in the file", offsets_[0],
+                         offsets_[1], data_size_);
+    entry_.begin = offsets_[0];
+    entry_.end = offsets_[1];
+    if (entry_.end - entry_.begin != bytes)
+      throw tensor_fault("data_offsets: {} bytes, but its dtype and shape need {}", entry_.end - entry_.begin,
+                         bytes);
+    header_.tensors.push_back(std::move(entry_));
+  }
+
+  SafeTensorsHeader& header_;
+  std::uint64_t data_size_;
+  Place place_ = Place::outside;
+  bool in_metadata_ = false;
+  int skipped_ = 0;  // depth in a value that is passed over
+  std::size_t count_ = 0;
+  std::string key_;
+  std::set<std::string> names_, fields_;
+  std::vector<std::uint64_t> shape_, offsets_;
+  SafeTensorsEntry entry_;
+};
+
+}  // namespace detail
+
+/// The header of a safetensors file whose bytes are `file`. Nothing in it is believed before it is checked:
+/// throws CheckpointError that names the tensor and the field.
+inline SafeTensorsHeader read_safetensors_header(std::span<const std::byte> file) {
+  using detail::safetensors_fault;
+  std::uint64_t length = 0;
+  if (file.size() < sizeof length)
+    throw safetensors_fault("it has {} bytes, too few for a safetensors file", file.size());
+  std::memcpy(&length, file.data(), sizeof length);
+  if (length > max_safetensors_header || length > file.size() - sizeof length)
+    throw safetensors_fault("header length: {} in a file of {} bytes; at most {} are allowed", length,
+                            file.size(), max_safetensors_header);
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + sizeof length, length);
+  if (!text.starts_with('{')) throw safetensors_fault("header: it must begin with '{{'");
+  // The parser takes a NUL for the end.
+  if (const auto nul = text.find('\0'); nul != text.npos)
+    throw safetensors_fault("header: it isn't JSON in UTF-8, at byte {}", nul + 1);
+
+  SafeTensorsHeader header;
+  header.data_begin = sizeof length + length;
+  const std::uint64_t data_size = file.size() - header.data_begin;
+  detail::SafeTensorsHeaderReader reader(header, data_size);
+  detail::parse_json_events(text, reader);
+  std::ranges::sort(header.tensors, {}, [](const auto& entry) { return std::pair(entry.begin, entry.end); });
+  std::uint64_t position = 0;
+  for (const auto& entry : header.tensors) {
+    if (entry.begin != position)
+      throw safetensors_fault("tensor '{}': data_offsets begin at {}, but the bytes before end at {}",
+                              detail::printable(entry.name), entry.begin, position);
+    position = entry.end;
+  }
+  if (position != data_size) throw safetensors_fault("the tensors end at byte {} of {}", position, data_size);
+  return header;
+}
+
+/// The beginning of a safetensors file, up to the tensors' bytes: the header's length and the header, padded
+/// so that what follows is aligned. Throws CheckpointError for names or metadata that the format can't hold.
+inline std::string safetensors_header_bytes(std::span<const SafeTensorsEntry> tensors,
+                                            const std::map<std::string, std::string>& metadata) {
+  auto header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::set<std::string_view> names{"__metadata__"};
+  for (const auto& entry : tensors) {
+    if (!names.insert(entry.name).second)
+      throw detail::safetensors_fault("tensor '{}': the name is there twice, or reserved",
+                                      detail::printable(entry.name));
+    if (!is_utf8(entry.name))
+      throw detail::safetensors_fault("tensor {}: the name must be UTF-8", quoted_utf8(entry.name));
+    // Not by key, which would look through all that are there.
+    header.get_ref<nlohmann::ordered_json::object_t&>().emplace_back(
+        entry.name, nlohmann::ordered_json{{"dtype", entry.dtype->name},
+                                           {"shape", entry.shape},
+                                           {"data_offsets", {entry.begin, entry.end}}});
+  }
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const nlohmann::json::exception& error) {
+    throw detail::safetensors_fault("the metadata isn't UTF-8: {}", error.what());
+  }
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const std::uint64_t length = text.size();
+  if (length > max_safetensors_header)
+    throw detail::safetensors_fault("the header has {} bytes; at most {} are allowed", length,
+                                    max_safetensors_header);
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
+}
+
+namespace detail {
+
+/// Whether each byte is 0 or 1, as a BOOL must be: C++ may do anything with another.
+inline bool are_bools(std::span<const std::byte> bytes) {
+  std::byte seen{};
+  for (const auto byte : bytes) seen |= byte;  // without a way out, many bytes at once
+  return (seen & ~std::byte{1}) == std::byte{};
+}
+
+}  // namespace detail
+}  // namespace etude

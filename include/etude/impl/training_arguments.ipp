@@ -1,0 +1,330 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/base/utf8.hpp"
+#include "etude/reflect/json.hpp"
+#include "etude/reflect/key_values.hpp"
+#include "etude/reflect/nearest.hpp"
+#include "etude/training_arguments.hpp"
+
+namespace etude {
+namespace detail {
+
+/// Collects "field is value: must be ..." lines.
+class FaultList {
+ public:
+  template <class T>
+  void require(bool good, std::string_view field, const T& value, std::string_view allowed) {
+    if (!good) lines_.push_back(fmt::format("{} is {}: must be {}", field, value, allowed));
+  }
+  void require(bool good, std::string_view line) {
+    if (!good) lines_.emplace_back(line);
+  }
+
+  void at_least(std::string_view field, std::int64_t value, std::int64_t least) {
+    require(value >= least, field, value, fmt::format("at least {}", least));
+  }
+  /// Far beyond sense, and far below where products of such numbers overflow.
+  void at_most(std::string_view field, std::int64_t value, std::int64_t most) {
+    require(value <= most, field, value, fmt::format("at most {}", most));
+  }
+  template <class T>
+  void at_least(std::string_view field, const std::optional<T>& value, T least) {
+    if (value) at_least(field, *value, least);
+  }
+  void finite_from_zero(std::string_view field, double value) {
+    require(std::isfinite(value) && value >= 0, field, value, "a finite number >= 0");
+  }
+
+  /// From one thing to the next.
+  void interval(std::string_view field, const Interval& value) {
+    require(value.is_valid(), field, value, value.valid_values());
+  }
+  static bool is_step_count(double value) {
+    return value == std::floor(value) &&
+           std::abs(value) < 9007199254740992.0;  // 2^53, below which a double has each
+  }
+
+  std::vector<std::string> lines() && { return std::move(lines_); }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+inline void check_sizes(const TrainingArguments& args, FaultList& found) {
+  found.require(!args.output_dir.empty(), "output_dir is empty: must be a folder");
+  found.at_least("per_device_train_batch_size", args.per_device_train_batch_size, 1);
+  found.at_least("per_device_eval_batch_size", args.per_device_eval_batch_size, 1);
+  found.at_least("gradient_accumulation_steps", args.gradient_accumulation_steps, 1);
+  found.at_most("per_device_train_batch_size", args.per_device_train_batch_size, 1'000'000'000);
+  found.at_most("per_device_eval_batch_size", args.per_device_eval_batch_size, 1'000'000'000);
+  found.at_most("gradient_accumulation_steps", args.gradient_accumulation_steps, 1'000'000);
+  found.at_most("max_steps", args.max_steps, 1'000'000'000'000);
+  found.at_most("dataloader_num_workers", args.dataloader_num_workers, 10'000);
+  found.at_most("dataloader_prefetch_factor", args.dataloader_prefetch_factor.value_or(0), 10'000);
+  found.require(std::isfinite(args.num_train_epochs) && (args.num_train_epochs > 0 || args.max_steps > 0),
+                "num_train_epochs", args.num_train_epochs, "a finite number > 0");
+  found.require(args.max_steps == -1 || args.max_steps > 0, "max_steps", args.max_steps,
+                "at least 1, or -1 for num_train_epochs to count");
+}
+
+inline void check_kwargs(const TrainingArguments& args, FaultList& found) {
+  const auto& kwargs = args.lr_scheduler_kwargs;
+  found.require(kwargs.is_object() || kwargs.is_null(), "lr_scheduler_kwargs", kwargs.type_name(),
+                "a JSON object");
+  for (const auto& [name, value] : kwargs.items()) {
+    found.require(!value.is_number_float() || std::isfinite(value.get<double>()),
+                  fmt::format("lr_scheduler_kwargs.{} is not finite: must be a finite number", name));
+  }
+  try {
+    parse_key_values(args.optim_args);
+  } catch (const ArgumentError& error) {
+    found.require(false, fmt::format("optim_args is '{}': must be name=value,name=value, but {}",
+                                     args.optim_args, error.what()));
+  }
+}
+
+inline void check_optimisation(const TrainingArguments& args, FaultList& found) {
+  found.finite_from_zero("learning_rate", args.learning_rate);
+  found.finite_from_zero("weight_decay", args.weight_decay);
+  found.require(args.adam_beta1 >= 0 && args.adam_beta1 < 1, "adam_beta1", args.adam_beta1, "in [0, 1)");
+  found.require(args.adam_beta2 >= 0 && args.adam_beta2 < 1, "adam_beta2", args.adam_beta2, "in [0, 1)");
+  found.require(std::isfinite(args.adam_epsilon) && args.adam_epsilon > 0, "adam_epsilon", args.adam_epsilon,
+                "a finite number > 0");
+  found.finite_from_zero("max_grad_norm", args.max_grad_norm);
+  found.finite_from_zero("max_grad_value", args.max_grad_value);
+  found.require(args.label_smoothing_factor >= 0 && args.label_smoothing_factor < 1, "label_smoothing_factor",
+                args.label_smoothing_factor, "in [0, 1)");
+  found.require(
+      args.warmup_steps >= 0 && (args.warmup_steps < 1 || FaultList::is_step_count(args.warmup_steps)),
+      "warmup_steps", args.warmup_steps, "a whole number of steps >= 0, or their share of all steps below 1");
+  check_kwargs(args, found);
+}
+
+inline bool follows_a_metric(SchedulerType type) {
+  return type == SchedulerType::reduce_lr_on_plateau || type == SchedulerType::greedy;
+}
+
+inline void check_intervals(const TrainingArguments& args, FaultList& found) {
+  // Steps of evaluations fall back to those of logging, which then count even if nothing is logged by them.
+  const bool evaluates_by_steps = args.eval_strategy == IntervalStrategy::steps;
+  const bool eval_steps_given = args.eval_steps.value_or(0) != Interval(0);
+  if (args.logging_strategy == IntervalStrategy::steps || (evaluates_by_steps && !eval_steps_given)) {
+    found.interval("logging_steps", args.logging_steps);
+  }
+  if (evaluates_by_steps && eval_steps_given) found.interval("eval_steps", *args.eval_steps);
+  if (args.save_strategy == SaveStrategy::steps) found.interval("save_steps", args.save_steps);
+  found.finite_from_zero("eval_delay", args.eval_delay);
+
+  found.require(
+      !follows_a_metric(args.lr_scheduler_type) || args.eval_strategy != IntervalStrategy::no,
+      fmt::format("lr_scheduler_type is {}: eval_strategy must be steps or epoch, for the schedule follows "
+                  "what evaluation finds",
+                  args.lr_scheduler_type));
+  found.require(
+      args.save_strategy != SaveStrategy::best || args.eval_strategy != IntervalStrategy::no,
+      "save_strategy is best: eval_strategy must be steps or epoch, for evaluation finds the best model");
+}
+
+inline void check_best_model(const TrainingArguments& args, FaultList& found) {
+  found.require(!args.metric_for_best_model || !args.metric_for_best_model->empty(),
+                "metric_for_best_model is empty: must be the name of a metric, or unset");
+  const bool looks_for_best = args.load_best_model_at_end || args.save_strategy == SaveStrategy::best;
+  found.require(
+      args.metric_for_best_model || looks_for_best || follows_a_metric(args.lr_scheduler_type) ||
+          !args.greater_is_better,
+      fmt::format("greater_is_better is {}: metric_for_best_model must be given, for it says of which metric",
+                  args.greater_is_better.value_or(false)));
+  found.require(!args.load_best_model_at_end || args.eval_strategy != IntervalStrategy::no,
+                "load_best_model_at_end is true: eval_strategy must be steps or epoch, for evaluation finds "
+                "the best model");
+}
+
+inline void check_checkpoints(const TrainingArguments& args, FaultList& found) {
+  found.at_least("save_total_limit", args.save_total_limit, std::int64_t{1});
+}
+
+inline void check_trackers(const TrainingArguments& args, FaultList& found) {
+  std::vector<std::string_view> allowed{"all", "none"};
+  for (const auto& tracker : trackers) allowed.push_back(tracker.name);
+  for (const auto& name : args.report_to) {
+    found.require(std::ranges::find(allowed, name) != allowed.end(),
+                  fmt::format("report_to has '{}': must be of {}{}", name, fmt::join(allowed, ", "),
+                              did_you_mean(name, allowed)));
+    found.require(args.report_to.size() == 1 || (name != "all" && name != "none"),
+                  fmt::format("report_to has '{}' and others: it must stand alone", name));
+  }
+}
+
+inline void check_data(const TrainingArguments& args, FaultList& found) {
+  found.at_least("eval_accumulation_steps", args.eval_accumulation_steps, std::int64_t{1});
+  constexpr std::string_view includable[] = {"inputs", "loss"};
+  for (const auto& name : args.include_for_metrics) {
+    found.require(std::find(std::begin(includable), std::end(includable), name) != std::end(includable),
+                  fmt::format("include_for_metrics has '{}': must be of {}{}", name,
+                              fmt::join(includable, ", "), did_you_mean(name, includable)));
+  }
+  found.at_least("seed", args.seed, 0);
+  found.at_least("data_seed", args.data_seed, std::int64_t{0});
+  found.at_least("dataloader_num_workers", args.dataloader_num_workers, 0);
+  found.at_least("dataloader_prefetch_factor", args.dataloader_prefetch_factor, std::int64_t{1});
+  found.require(
+      !args.dataloader_prefetch_factor || args.dataloader_num_workers != 0,
+      fmt::format(
+          "dataloader_prefetch_factor is {}: dataloader_num_workers must be at least 1, for it is the "
+          "workers that prefetch",
+          args.dataloader_prefetch_factor.value_or(0)));
+  found.require(!args.label_names || !args.label_names->empty(),
+                "label_names is empty: must name at least one label, or be unset");
+}
+
+/// No checkpoint could be written with them.
+inline void check_texts(const TrainingArguments& args, FaultList& found) {
+  const auto values = to_json_value(args);
+  for (const auto& [name, value] : values.items()) {
+    nlohmann::json mended = value;
+    if (const auto bad = mend_utf8(mended)) found.require(false, name, *bad, "UTF-8");
+  }
+}
+
+}  // namespace detail
+
+ETUDE_INLINE std::vector<std::string> faults(const TrainingArguments& args) {
+  detail::FaultList found;
+  detail::check_sizes(args, found);
+  detail::check_optimisation(args, found);
+  detail::check_intervals(args, found);
+  detail::check_best_model(args, found);
+  detail::check_checkpoints(args, found);
+  detail::check_trackers(args, found);
+  detail::check_data(args, found);
+  detail::check_texts(args, found);
+  return std::move(found).lines();
+}
+
+ETUDE_INLINE std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere(
+    const TrainingArguments&) {
+  static constexpr std::pair<std::string_view, std::string_view> names[] = {
+      {"lr", "learning_rate"},
+      {"wd", "weight_decay"},
+      {"optimizer", "optim"},
+      {"adafactor", "optim"},
+      {"momentum", "optim_args"},
+      {"scheduler", "lr_scheduler_type"},
+      {"lr_scheduler", "lr_scheduler_type"},
+      {"warmup_ratio", "warmup_steps"},
+      {"warmup", "warmup_steps"},
+      {"epochs", "num_train_epochs"},
+      {"num_epochs", "num_train_epochs"},
+      {"n_epochs", "num_train_epochs"},
+      {"max_epochs", "num_train_epochs"},
+      {"steps", "max_steps"},
+      {"num_steps", "max_steps"},
+      {"max_train_steps", "max_steps"},
+      {"batch_size", "per_device_train_batch_size"},
+      {"batch", "per_device_train_batch_size"},
+      {"bs", "per_device_train_batch_size"},
+      {"train_batch_size", "per_device_train_batch_size"},
+      {"per_device_batch_size", "per_device_train_batch_size"},
+      {"per_gpu_train_batch_size", "per_device_train_batch_size"},
+      {"eval_batch_size", "per_device_eval_batch_size"},
+      {"val_batch_size", "per_device_eval_batch_size"},
+      {"test_batch_size", "per_device_eval_batch_size"},
+      {"per_gpu_eval_batch_size", "per_device_eval_batch_size"},
+      {"accumulation_steps", "gradient_accumulation_steps"},
+      {"accumulate_grad_batches", "gradient_accumulation_steps"},
+      {"grad_accum", "gradient_accumulation_steps"},
+      {"grad_clip", "max_grad_norm"},
+      {"clip_grad", "max_grad_norm"},
+      {"clip_grad_norm", "max_grad_norm"},
+      {"gradient_clip_val", "max_grad_norm"},
+      {"max_norm", "max_grad_norm"},
+      {"gradient_clip_value", "max_grad_value"},
+      {"clip_grad_value", "max_grad_value"},
+      {"evaluation_strategy", "eval_strategy"},
+      {"log_every", "logging_steps"},
+      {"log_every_n_steps", "logging_steps"},
+      {"log_interval", "logging_steps"},
+      {"log_steps", "logging_steps"},
+      {"log_strategy", "logging_strategy"},
+      {"eval_every", "eval_steps"},
+      {"save_every", "save_steps"},
+      {"group_by_length", "train_sampling_strategy"},
+      {"num_workers", "dataloader_num_workers"},
+      {"workers", "dataloader_num_workers"},
+      {"drop_last", "dataloader_drop_last"},
+      {"pin_memory", "dataloader_pin_memory"},
+      {"out_dir", "output_dir"},
+      {"save_dir", "output_dir"},
+      {"checkpoint_dir", "output_dir"},
+      {"device", "use_cpu"},
+      {"cpu", "use_cpu"},
+      {"no_cuda", "use_cpu"},
+      {"monitor", "metric_for_best_model"},
+  };
+  return names;
+}
+
+ETUDE_INLINE void validate(const TrainingArguments& args) {
+  if (const auto lines = faults(args); !lines.empty())
+    throw ArgumentError(fmt::format("{}", fmt::join(lines, "\n")));
+}
+
+ETUDE_INLINE TrainingArguments normalized(TrainingArguments args) {
+  if (args.output_dir == "~" || args.output_dir.starts_with("~/")) {
+    if (const char* home = std::getenv("HOME")) args.output_dir.replace(0, 1, home);
+  }
+  if (args.eval_strategy == IntervalStrategy::steps && args.eval_steps.value_or(0) == Interval(0)) {
+    args.eval_steps = args.logging_steps;
+  }
+  const bool needs_metric = args.load_best_model_at_end || args.save_strategy == SaveStrategy::best ||
+                            detail::follows_a_metric(args.lr_scheduler_type);
+  if (needs_metric && !args.metric_for_best_model) args.metric_for_best_model = "loss";
+  if (args.metric_for_best_model && !args.greater_is_better) {
+    args.greater_is_better = !args.metric_for_best_model->ends_with("loss");
+  }
+  if (!args.disable_tqdm)
+    args.disable_tqdm = args.log_level > LogLevel::warning && args.log_level != LogLevel::passive;
+  if (args.lr_scheduler_kwargs.is_null()) args.lr_scheduler_kwargs = nlohmann::json::object();
+  return args;
+}
+
+ETUDE_INLINE std::int64_t absolute_steps(double steps, std::int64_t max_steps) {
+  // Intervals of strategies that are off are not validated.
+  if (!(steps >= 0 && steps <= 1e15)) return 0;
+  return static_cast<std::int64_t>(steps < 1 ? std::ceil(static_cast<double>(max_steps) * steps) : steps);
+}
+
+ETUDE_INLINE std::int64_t get_warmup_steps(const TrainingArguments& args, std::int64_t max_steps) {
+  return absolute_steps(args.warmup_steps, max_steps);
+}
+
+ETUDE_INLINE void check_report_to(const TrainingArguments& args,
+                                  const std::vector<std::string_view>& callbacks) {
+  for (const auto& tracker : trackers)
+    if (std::ranges::find(args.report_to, tracker.name) != args.report_to.end() &&
+        std::ranges::find(callbacks, tracker.callback) == callbacks.end())
+      throw ArgumentError(fmt::format(
+          "report_to has '{}', and the trainer has no {}: must have one in its list, or RuntimeCallbacks and "
+          "a call of etude::add_trackers(trainer), of etude/integrations/report_to.hpp, in a program built "
+          "with {}",
+          tracker.name, tracker.callback, tracker.option));
+}
+
+}  // namespace etude

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/base/message.hpp"
+#include "etude/callbacks/log_file.hpp"
+#include "etude/callbacks/log_moment.hpp"
+#include "etude/integrations/codecarbon.hpp"
+#include "etude/integrations/codecarbon/emissions_run.hpp"
+#include "etude/integrations/codecarbon/machine.hpp"
+#include "etude/integrations/codecarbon/settings.hpp"
+#include "etude/metrics/pending_logs.hpp"
+
+namespace etude {
+
+namespace detail {
+
+inline constexpr std::string_view logged_emissions = "emissions_kg", logged_energy = "energy_consumed_kwh";
+
+/// A checkpoint that was written when a training was stopped may hold what its last log was to have: a mean
+/// with what comes now would be neither.
+inline void forget_logged_emissions(PendingLogs& logs) {
+  auto state = logs.state();
+  if (std::erase_if(state, [](const auto& entry) {
+        return entry.name == logged_emissions || entry.name == logged_energy;
+      }) > 0)
+    logs.load_state(state);
+}
+
+}  // namespace detail
+
+ETUDE_INLINE bool CodeCarbonCallback::is_available() { return detail::read_cpu_times().has_value(); }
+
+ETUDE_INLINE void CodeCarbonCallback::on(const TrainBegin& e) {
+  run.reset();
+  if (!e.state.is_local_process_zero) return;
+  // What other machines load is the state of the first one.
+  if (detail::begins_anew(e.state) || run_id.empty() || !e.state.is_world_process_zero) {
+    run_id = detail::random_uuid();
+    totals = {};
+    last_logged_step = -1;
+  }
+  has_logged_the_last = false;
+  detail::forget_logged_emissions(e.pending_logs);
+  auto settings = detail::codecarbon_settings(*this, detail::codecarbon_configuration(), e.args.output_dir);
+  run = std::make_shared<detail::EmissionsRun>(std::move(settings.options), run_id, totals);
+  totals = run->totals();
+  std::string names;
+  for (const auto& name : settings.without_effect) names += (names.empty() ? "" : ", ") + name;
+  if (!names.empty())
+    message(e.args, LogLevel::warning, "CodeCarbon was configured with what has no effect here: {}", names);
+  message(e.args, LogLevel::info, "emissions: {}", run->description());
+  tell_faults(e);
+}
+
+ETUDE_INLINE void CodeCarbonCallback::on(const StepEnd& e) {
+  if (run && run->log_always() && detail::log_goes_out(e, last_logged_step)) log(e, run->totals());
+}
+
+ETUDE_INLINE void CodeCarbonCallback::on(const EpochEnd& e) {
+  if (run && run->log_always() && detail::log_goes_out(e, last_logged_step)) log(e, run->totals());
+}
+
+ETUDE_INLINE void CodeCarbonCallback::on(const Log& e) {
+  if (run) tell_faults(e);
+}
+
+// The last of these to come before the summary is another one each time.
+ETUDE_INLINE void CodeCarbonCallback::on(const TrainingRunEpochEnd& e) {
+  if (e.state.global_step >= e.state.max_steps) log_the_last(e);
+}
+ETUDE_INLINE void CodeCarbonCallback::on(const Stop& e) { log_the_last(e); }
+ETUDE_INLINE void CodeCarbonCallback::on(const TrainError& e) { log_the_last(e); }
+
+ETUDE_INLINE void CodeCarbonCallback::on(SaveBegin&) {
+  if (run) totals = run->measure();
+}
+
+ETUDE_INLINE void CodeCarbonCallback::on(const TrainEnd& e) {
+  if (!run) return;
+  run->finish();
+  totals = run->totals();
+  tell_faults(e);
+  message(e.args, LogLevel::info, "emissions: {}", run->outcome());
+  run.reset();
+}
+
+ETUDE_INLINE void CodeCarbonCallback::log(const Context& e, const EmissionsTotals& now) const {
+  e.log(detail::logged_emissions, now.emissions);
+  e.log(detail::logged_energy, now.energy_consumed());
+}
+
+ETUDE_INLINE void CodeCarbonCallback::log_the_last(const Context& e) {
+  if (run && !std::exchange(has_logged_the_last, true)) log(e, run->measure());
+}
+
+ETUDE_INLINE void CodeCarbonCallback::tell_faults(const Context& e) {
+  for (const auto& fault : run->take_faults()) message(e.args, LogLevel::warning, "emissions: {}", fault);
+}
+
+}  // namespace etude

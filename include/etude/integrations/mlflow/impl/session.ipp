@@ -1,0 +1,47 @@
+#pragma once
+
+#include <utility>
+
+#include "etude/base/interrupt.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/callbacks/log_file.hpp"
+#include "etude/integrations/mlflow/session.hpp"
+
+namespace etude::detail {
+
+ETUDE_INLINE void MLflowSession::begin(const TrainBegin& e, const Open& open) {
+  is_training_ = true;
+  has_failed_ = was_killed_ = false;
+  const bool resumes = !begins_anew(e.state);
+  // An evaluation before the training is of its run.
+  if (run_ && !has_trained_ && !resumes) return;
+  has_trained_ = true;
+  run_.reset();
+  run_ = open(e, resumes);
+}
+
+ETUDE_INLINE void MLflowSession::log(const Context& e, const Metrics& metrics, const Open& open) {
+  if (!run_ && !is_training_ && !has_failed_) run_ = open(e, false);
+  if (!run_) return;
+  run_->log_metrics(metrics, e.state.global_step);
+  run_->tell_faults();
+}
+
+ETUDE_INLINE void MLflowSession::save(const Save& e) {
+  if (run_) run_->log_checkpoint(e.checkpoint);
+}
+
+ETUDE_INLINE void MLflowSession::stop(const Stop& e) {
+  was_killed_ = is_training_ && stops_for_signal(e.reason);
+}
+
+ETUDE_INLINE void MLflowSession::fail() { has_failed_ = true; }
+
+ETUDE_INLINE void MLflowSession::end() {
+  if (std::exchange(is_training_, false) && run_)
+    run_->end(has_failed_ ? "FAILED" : was_killed_ ? "KILLED" : "FINISHED");
+  has_trained_ = true;
+  has_failed_ = false;
+}
+
+}  // namespace etude::detail

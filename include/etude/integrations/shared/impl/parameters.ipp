@@ -1,0 +1,46 @@
+#pragma once
+
+#include "etude/base/linkage.hpp"
+#include "etude/integrations/shared/parameters.hpp"
+#include "etude/reflect/json.hpp"
+
+namespace etude::detail {
+
+ETUDE_INLINE nlohmann::ordered_json run_parameters(const TrainingArguments& args,
+                                                   const nlohmann::ordered_json& config) {
+  auto parameters = nlohmann::ordered_json::object();
+  if (config.is_object())
+    parameters = config;
+  else if (!config.is_null())
+    parameters["config"] = config;
+  const auto arguments = to_json_value(args);
+  for (const auto& [name, value] : arguments.items()) parameters[name] = value;
+  return parameters;
+}
+
+ETUDE_INLINE std::vector<std::pair<std::string, nlohmann::ordered_json>> flattened(
+    const nlohmann::ordered_json& values, std::string_view separator) {
+  std::vector<std::pair<std::string, nlohmann::ordered_json>> flat;
+  for (const auto& [name, value] : values.items()) {
+    if (value.is_object() && !value.empty()) {
+      for (auto& [rest, inner] : flattened(value, separator))
+        flat.emplace_back(name + std::string(separator) + rest, std::move(inner));
+    } else {
+      flat.emplace_back(name, value);
+    }
+  }
+  return flat;
+}
+
+ETUDE_INLINE std::string parameter_text(const nlohmann::ordered_json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_null()) return "None";
+  if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
+  return value.dump();
+}
+
+ETUDE_INLINE std::string run_name_of(const TrainingArguments& args) {
+  return args.run_name.value_or(args.output_dir);
+}
+
+}  // namespace etude::detail

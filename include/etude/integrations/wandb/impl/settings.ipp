@@ -1,0 +1,167 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/integrations/shared/arguments.hpp"
+#include "etude/integrations/shared/environment.hpp"
+#include "etude/integrations/shared/ini.hpp"
+#include "etude/integrations/shared/parameters.hpp"
+#include "etude/integrations/wandb.hpp"
+#include "etude/integrations/wandb/settings.hpp"
+
+namespace etude::detail {
+namespace wandb_options {
+
+using Words = std::initializer_list<std::string_view>;
+
+inline std::string lower(std::string text) {
+  for (auto& letter : text)
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  return text;
+}
+
+/// The option or variable; one that isn't among `allowed` throws.
+inline std::string word(const std::string& option, std::string_view name, const char* variable,
+                        Words allowed) {
+  const auto value = lower(option_or_environment(option, variable));
+  if (!value.empty() && std::ranges::find(allowed, value) == allowed.end())
+    throw ArgumentError(fmt::format("{} is '{}': must be one of {}", option.empty() ? variable : name, value,
+                                    fmt::join(allowed.begin(), allowed.end(), ", ")));
+  return value;
+}
+
+/// The same where Hugging Face's callback only warns of a variable.
+inline std::string word_or_false(const std::string& option, std::string_view name, const char* variable,
+                                 Words allowed, std::vector<std::string>& warnings) {
+  const auto value = lower(environment(variable).value_or(""));
+  if (!option.empty() || value.empty() || std::ranges::find(allowed, value) != allowed.end())
+    return word(option, name, variable, allowed);
+  warnings.push_back(fmt::format("{} is '{}', which is taken as false: must be one of {}", variable, value,
+                                 fmt::join(allowed.begin(), allowed.end(), ", ")));
+  return "false";
+}
+
+inline void refuse_letters(std::string_view name, const std::string& value, std::string_view letters,
+                           std::size_t longest) {
+  if (value.find_first_of(letters) != value.npos || value.size() > longest)
+    throw ArgumentError(fmt::format("{} is '{}': must have at most {} characters, and none of {}", name,
+                                    value, longest, letters));
+}
+
+/// The folder of runs and settings in `root`.
+inline std::filesystem::path folder_in(const std::filesystem::path& root) {
+  std::error_code error;
+  const auto whole = std::filesystem::absolute(root, error);
+  const bool is_hidden = std::filesystem::exists(whole / ".wandb", error);
+  return (whole / (is_hidden ? ".wandb" : "wandb")).lexically_normal();
+}
+
+/// What `wandb init`, `wandb offline` and their kin have written, in the working directory or for the person;
+/// empty where nothing was.
+inline std::string setting(const std::string& name) {
+  const auto config = environment("WANDB_CONFIG_DIR").value_or("~/.config/wandb");
+  for (const auto& path : {folder_in(".") / "settings", with_home(config) / "settings"}) {
+    if (const auto value = read_ini(path).get("default." + name, ""); !value.empty()) return value;
+  }
+  return "";
+}
+
+inline std::string mode(const WandbCallback& options) {
+  const bool is_said = !options.mode.empty() || environment("WANDB_MODE");
+  return word(is_said ? options.mode : setting("mode"), is_said ? "mode" : "mode of wandb's settings",
+              "WANDB_MODE", {"online", "offline", "disabled", "shared", "dryrun"});
+}
+
+inline std::vector<std::string> tags(const WandbCallback& options) {
+  if (!options.tags.empty()) return options.tags;
+  std::vector<std::string> tags;
+  std::string_view text;
+  const auto variable = environment("WANDB_TAGS").value_or("");
+  for (text = variable; !text.empty();) {
+    const auto comma = std::min(text.find(','), text.size());
+    auto tag = text.substr(0, comma);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    while (tag.starts_with(' ')) tag.remove_prefix(1);
+    while (tag.ends_with(' ')) tag.remove_suffix(1);
+    if (!tag.empty()) tags.emplace_back(tag);
+  }
+  return tags;
+}
+
+}  // namespace wandb_options
+
+ETUDE_INLINE bool wandb_is_enabled(const WandbCallback& options) {
+  return wandb_options::mode(options) != "disabled" && !environment_says("WANDB_DISABLED");
+}
+
+ETUDE_INLINE WandbSettings wandb_settings(const WandbCallback& options, const Context& e) {
+  using namespace wandb_options;
+  WandbSettings settings;
+  const auto chosen = mode(options);
+  if (environment_says("WANDB_DISABLED"))
+    settings.warnings.emplace_back(
+        "WANDB_DISABLED is an old way to switch Weights & Biases off: leave wandb out of report_to, or set "
+        "WANDB_MODE=disabled");
+  settings.enabled = wandb_is_enabled(options);
+  if (!settings.enabled) return settings;
+  settings.is_online = chosen != "offline" && chosen != "dryrun";
+  settings.directory = folder_in(with_home(option_or_environment(options.dir, "WANDB_DIR", ".")));
+
+  auto& facts = settings.facts;
+  facts.sweep_id = environment("WANDB_SWEEP_ID").value_or("");
+  const bool is_swept = !facts.sweep_id.empty();
+  if (is_swept)
+    settings.warnings.push_back(fmt::format(
+        "WandbCallback: this run is of sweep {}. Its parameters have to come by the command line, and the "
+        "agent sees nothing of it before the upload; id, project and entity are the sweep's",
+        facts.sweep_id));
+  // A sweep's variables win.
+  const auto pick = [&](const std::string& option, const char* variable) {
+    return option_or_environment(is_swept ? "" : option, variable, is_swept ? option : "");
+  };
+  facts.id = pick(options.id, "WANDB_RUN_ID");
+  refuse_letters(options.id.empty() ? "WANDB_RUN_ID" : "id", facts.id, ":;,#?/\\' ", 64);
+  facts.project = pick(options.project, "WANDB_PROJECT");
+  if (facts.project.empty()) facts.project = setting("project");
+  if (facts.project.empty()) facts.project = "huggingface";
+  refuse_letters("project", facts.project, "/\\#?%:", 128);
+  facts.entity = pick(options.entity, "WANDB_ENTITY");
+  if (facts.entity.empty()) facts.entity = setting("entity");
+  facts.group = option_or_environment(options.group, "WANDB_RUN_GROUP");
+  facts.job_type = option_or_environment(options.job_type, "WANDB_JOB_TYPE");
+  facts.notes = option_or_environment(options.notes, "WANDB_NOTES");
+  facts.tags = tags(options);
+  if (!options.name.empty()) {
+    facts.name = options.name;
+  } else if (e.state.trial_name) {
+    facts.name = *e.state.trial_name;
+    if (e.args.run_name) facts.group = *e.args.run_name;
+  } else {
+    facts.name = option_or_environment(e.args.run_name.value_or(""), "WANDB_NAME");
+  }
+  facts.config = run_parameters(tracked_arguments(e), options.config);
+
+  settings.resume =
+      word(options.resume, "resume", "WANDB_RESUME", {"allow", "must", "never", "auto", "true", "false"});
+  const auto log_model = word_or_false(
+      options.log_model, "log_model", "WANDB_LOG_MODEL",
+      {"end", "checkpoint", "false", "true", "1", "yes", "on", "no", "0", "off"}, settings.warnings);
+  settings.log_checkpoints = log_model == "checkpoint";
+  settings.log_end = settings.log_checkpoints || log_model == "end" || means_yes(log_model);
+  const auto watch = word_or_false(options.watch, "watch", "WANDB_WATCH",
+                                   {"gradients", "parameters", "all", "false"}, settings.warnings);
+  settings.watch_gradients = watch == "gradients" || watch == "all";
+  settings.watch_parameters = watch == "parameters" || watch == "all";
+  return settings;
+}
+
+}  // namespace etude::detail

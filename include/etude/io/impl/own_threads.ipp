@@ -1,0 +1,109 @@
+#pragma once
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "etude/base/linkage.hpp"
+#include "etude/io/own_threads.hpp"
+
+namespace etude::detail {
+
+struct OwnThreads {
+  std::atomic<int> forks = 0;
+  std::array<std::atomic<int>, 2> at_work = {};  // of each OwnWork::Kind
+  std::atomic<bool> exiting = false;
+
+  int count(OwnWork::Kind kind) const { return at_work.at(static_cast<std::size_t>(kind)).load(); }
+  void add(OwnWork::Kind kind, int number) { at_work.at(static_cast<std::size_t>(kind)) += number; }
+};
+
+// The work of this thread, if Etude started it.
+inline std::optional<OwnWork::Kind>& own_work_here() {
+  thread_local std::optional<OwnWork::Kind> kind;
+  return kind;
+}
+
+inline void finish_own_work(OwnThreads& own, int status) {
+  own.exiting = true;
+  const auto here = own_work_here();
+  const auto is_done = [&](OwnWork::Kind kind) { return own.count(kind) <= (here == kind ? 1 : 0); };
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + patience_with_threads;
+  const auto wait = [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+  while (!is_done(OwnWork::load) && Clock::now() < end) wait();
+  while (!is_done(OwnWork::job)) wait();
+  if (here)
+    end_process(
+        "exit() was called in a thread of Etude's, which can't destroy what other threads use: the "
+        "process ends here, and a training in it without its end events; throw an exception instead",
+        status);
+}
+
+inline OwnThreads& own_threads() {
+  // Never destroyed: `exit` destroys statics while a thread may still be at work.
+  static OwnThreads& instance = *new OwnThreads;
+  [[maybe_unused]] static const bool registered = [] {
+    ::pthread_atfork(nullptr, nullptr, [] {
+      ++instance.forks;
+      instance.at_work[OwnWork::job] = instance.at_work[OwnWork::load] = 0;
+      instance.exiting = false;
+      own_work_here().reset();
+    });
+#ifdef __GLIBC__
+    ::on_exit([](int status, void*) { finish_own_work(instance, status); }, nullptr);
+#else
+    std::atexit([] { finish_own_work(instance, EXIT_FAILURE); });
+#endif
+    return true;
+  }();
+  return instance;
+}
+
+ETUDE_INLINE int fork_count() noexcept { return own_threads().forks.load(std::memory_order_relaxed); }
+
+ETUDE_INLINE OwnWork::OwnWork(Kind kind, const std::atomic<bool>* is_given_up)
+    : kind_(kind), is_given_up_(is_given_up) {
+  auto& own = own_threads();
+  own.add(kind_, 1);
+  if (kind_ == job) return;
+  enter();
+  if (!own.exiting) return;
+  own.add(kind_, -1);
+  stay_while_exiting();
+  own.add(kind_, 1);
+}
+
+ETUDE_INLINE OwnWork::~OwnWork() {
+  if (mark_.is_in_child()) return;
+  auto& own = own_threads();
+  own.add(kind_, -1);
+  if (kind_ == job) return;
+  stay_while_exiting();
+  own_work_here().reset();
+}
+
+ETUDE_INLINE void OwnWork::stay_while_exiting() const noexcept {
+  while (own_threads().exiting && !(is_given_up_ && *is_given_up_))
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+ETUDE_INLINE void OwnWork::enter() noexcept { own_work_here() = kind_; }
+
+ETUDE_INLINE void end_process(const char* why, int status) noexcept {
+  for (const char* part : {why, "\n"})
+    if (::write(STDERR_FILENO, part, std::strlen(part)) < 0) break;
+  std::fflush(nullptr);
+  ::_exit(status);
+}
+
+}  // namespace etude::detail

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace etude {
+
+/// What the environment variable ETUDE_LIMIT_BATCHES says, by which every trainer ends its epochs and
+/// evaluations early, as with `LimitBatchesCallback`: a number of batches; unset where it isn't set, empty or
+/// "none". Throws ArgumentError for anything else.
+std::optional<std::int64_t> batch_limit_of_environment();
+
+/// Sets ETUDE_LIMIT_BATCHES for as long as it lives, and then makes it what it was. No other thread may use
+/// the environment where one begins or ends.
+class LimitBatches {
+ public:
+  /// Throws ArgumentError for a number below 1.
+  explicit LimitBatches(std::int64_t num_batches);
+  LimitBatches(const LimitBatches&) = delete;
+  LimitBatches& operator=(const LimitBatches&) = delete;
+  ~LimitBatches();
+
+ private:
+  std::optional<std::string> before_;
+};
+
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/loop/impl/batch_limit.ipp"
+#endif

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <charconv>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/loop/batch_limit.hpp"
+
+namespace etude {
+namespace detail {
+inline constexpr const char* limit_batches_variable = "ETUDE_LIMIT_BATCHES";
+}
+
+ETUDE_INLINE std::optional<std::int64_t> batch_limit_of_environment() {
+  const char* value = ::getenv(detail::limit_batches_variable);
+  const std::string_view text = value ? value : "";
+  if (text.empty() || text == "none") return std::nullopt;
+  std::int64_t limit = 0;
+  const auto* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, limit);
+  if (error != std::errc() || rest != end || limit < 1)
+    throw ArgumentError(fmt::format("{} is '{}': must be a whole number of at least 1, or none",
+                                    detail::limit_batches_variable, text));
+  return limit;
+}
+
+ETUDE_INLINE LimitBatches::LimitBatches(std::int64_t num_batches) {
+  if (num_batches < 1) throw ArgumentError(fmt::format("num_batches is {}: must be at least 1", num_batches));
+  if (const char* before = ::getenv(detail::limit_batches_variable)) before_ = before;
+  ::setenv(detail::limit_batches_variable, std::to_string(num_batches).c_str(), 1);
+}
+
+ETUDE_INLINE LimitBatches::~LimitBatches() {
+  if (before_)
+    ::setenv(detail::limit_batches_variable, before_->c_str(), 1);
+  else
+    ::unsetenv(detail::limit_batches_variable);
+}
+
+}  // namespace etude

@@ -1,0 +1,355 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "etude/base/counting.hpp"
+#include "etude/base/error.hpp"
+#include "etude/base/message.hpp"
+#include "etude/checkpoint/checkpoint.hpp"
+#include "etude/checkpoint/model_files.hpp"
+#include "etude/checkpoint/resume.hpp"
+#include "etude/checkpoint/resume_point.hpp"
+#include "etude/dispatch/callback_state.hpp"
+#include "etude/io/folder.hpp"
+#include "etude/loop/checkpoints.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/loop/plan.hpp"
+#include "etude/loop/write_checkpoint.hpp"
+
+namespace etude {
+
+struct AnyTrainingCheckpoints::SafePoint::State {
+  TrainerControl control;
+  bool honouring;
+  std::size_t log_lines;
+  PendingLogs pending_logs;
+  nlohmann::ordered_json callbacks;
+  RandomState random;
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers;  ///< of the model, each with a copy
+};
+
+namespace detail {
+
+/// Takes over a part of a checkpoint; where it doesn't fit, the error names the checkpoint and the ways out.
+template <class Part>
+void fitting(const std::filesystem::path& checkpoint, std::string_view what, Part take_over) {
+  try {
+    take_over();
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(
+        fmt::format("{} doesn't fit this {}: to begin anew, give another output_dir or leave out "
+                    "resume_from_checkpoint; {}",
+                    checkpoint.string(), what, error.what()));
+  }
+}
+
+}  // namespace detail
+
+ETUDE_INLINE AnyTrainingCheckpoints::AnyTrainingCheckpoints(TrainerCore& core)
+    : core_(core), after_begin_(safe_point_of({})) {}
+
+ETUDE_INLINE AnyTrainingCheckpoints::~AnyTrainingCheckpoints() = default;
+
+ETUDE_INLINE void AnyTrainingCheckpoints::close() {
+  attempt([&] { wait_for_checkpoint(core_); });
+  if (core_.store) core_.store->unlock();
+}
+
+ETUDE_INLINE bool AnyTrainingCheckpoints::has_news() const {
+  return core_.store->has_written() || (resumes() && may_save() && !detail::ended_in_good_order(*point_));
+}
+
+ETUDE_INLINE const std::filesystem::path& AnyTrainingCheckpoints::path() const { return point_->path; }
+
+ETUDE_INLINE void AnyTrainingCheckpoints::find(const TrainOptions::Resume& resume) {
+  wait_for_checkpoint(core_);
+  core_.store = std::make_unique<CheckpointStore>(core_.args.output_dir, core_.options.file_system);
+  if (may_save()) {
+    if (!core_.store->lock())
+      throw CheckpointError(fmt::format("output_dir is {}: another training is writing its checkpoints there",
+                                        core_.args.output_dir));
+    for (const auto& problem : core_.store->clean()) message(core_.args, LogLevel::warning, "{}", problem);
+  }
+  if (resume)
+    if (auto found = find_resume_point(resume, *core_.store, core_.args))
+      point_ = std::make_unique<ResumePoint>(std::move(*found));
+  if (resumes()) point_->path = std::filesystem::absolute(point_->path);
+  if (resumes() && core_.args.auto_find_batch_size)
+    detail::use_found_batch_size(*point_, core_.options.args, core_.args);
+  core_.store->begin(resumes() ? point_->manifest : std::nullopt);
+  if (!resumes() || !may_save()) return;
+  if (const auto problem = core_.store->finish_commit(path(), core_.args.save_total_limit,
+                                                      point_->state.best_model_checkpoint))
+    message(core_.args, LogLevel::warning, "{}", *problem);
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
+  auto& state = core_.state;
+  const auto asked_before = core_.control;
+  detail::fitting(path(), "model", [&] { core_.model.load_state_dict(point_->model); });
+  state = point_->state;
+  state.num_input_tokens_seen = std::min(state.num_input_tokens_seen, detail::largest_dataset);
+  if (!point_->progress)
+    point_->progress = detail::progress_by_steps(state, core_.args, plan.updates_per_epoch);
+  if (const auto& then = point_->progress->train_dataset) tell_of_another_dataset(*then);
+  core_.load_progress(*point_->progress);
+  core_.train_dataloader->shuffle_by(point_->progress->shuffle_order);
+  auto& position = core_.progress.position;
+  const auto& examples_then = point_->progress->train_dataset;
+  const bool has_other_size = examples_then && examples_then->size && core_.progress.train_dataset->size &&
+                              *examples_then->size != *core_.progress.train_dataset->size;
+  if (has_other_size || point_->progress->train_batch_size != core_.args.per_device_train_batch_size ||
+      point_->progress->gradient_accumulation_steps != core_.accumulation_in(position.epoch)) {
+    position.micro_batches = 0;
+    position.padded_examples = position.examples;
+    if (const auto left = core_.train_dataloader->size(position.examples)) {
+      const auto before =
+          std::exchange(plan, continued(plan, core_.args, state.global_step, position.epoch,
+                                        position.exhausted ? 0 : *left, core_.checked_accumulation()));
+      core_.progress.extra_steps = plan.max_steps - before.max_steps;
+      core_.progress.extra_epochs = plan.num_train_epochs - before.num_train_epochs;
+    }
+  } else {
+    plan.max_steps = std::max<std::int64_t>(plan.max_steps + core_.progress.extra_steps, 1);
+    plan.num_train_epochs =
+        std::clamp<std::int64_t>(plan.num_train_epochs + core_.progress.extra_epochs, 1, detail::most_steps);
+  }
+  if (plan.max_steps > detail::most_steps)
+    throw CheckpointError(
+        fmt::format("{}: extra_steps is {}: with them max_steps is {}, and must be at most 1e15",
+                    path().string(), core_.progress.extra_steps, plan.max_steps));
+  position.padded_examples = std::min(position.padded_examples, detail::largest_dataset);
+  if (position.epoch >= plan.num_train_epochs) position.micro_batches = 0;  // nothing goes on with them
+  if (core_.args.ignore_data_skip) position.examples = position.padded_examples = position.micro_batches = 0;
+  auto& control = core_.control;
+  if (control.should_training_stop &&
+      (point_->state.max_steps != plan.max_steps || detail::ended_in_good_order(*point_))) {
+    control.should_training_stop = false;
+    control.stop_reason.clear();
+  }
+  control.add(asked_before);
+  tell_if_nothing_is_left(plan);
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::tell_of_another_dataset(const DatasetFacts& then) const {
+  const auto& now = *core_.progress.train_dataset;
+  const auto count = [](const auto& size) {
+    return size ? fmt::format("{}", *size) : "an unknown number of";
+  };
+  std::string difference;
+  if (now.size != then.size)
+    difference = fmt::format("{} -> {} examples", count(then.size), count(now.size));
+  else if (!now.fingerprint.empty() && !then.fingerprint.empty() && now.fingerprint != then.fingerprint)
+    difference = "as many examples, but other ones";
+  if (!difference.empty())
+    message(core_.args, LogLevel::warning, "resuming {} with another train_dataset: {}", path().string(),
+            difference);
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::tell_if_nothing_is_left(const TrainPlan& plan) const {
+  const auto step = core_.state.global_step;
+  if (step < plan.max_steps) return;
+  const auto& args = core_.args;
+  const auto limit = args.max_steps > 0 ? fmt::format("max_steps ({})", args.max_steps)
+                                        : fmt::format("num_train_epochs ({})", args.num_train_epochs);
+  message(
+      args, LogLevel::warning,
+      "nothing is left to train: {} is at step {} already, of {}; to train on raise {}, to begin anew give "
+      "another output_dir",
+      path().string(), step, plan.max_steps, limit);
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::load_rest() {
+  StateReport report;
+  auto arguments = detail::changed_arguments(*point_, core_.options.args);
+  auto new_rates = detail::rates_are_new(arguments, point_->state, core_.state.max_steps);
+  detail::fitting(path(), "optimizer",
+                  [&] { detail::load_optimizer(*point_, *core_.optimizer, arguments, new_rates, report); });
+  detail::fitting(path(), "lr_scheduler",
+                  [&] { detail::load_scheduler(*point_, *core_.lr_scheduler, new_rates, report.problems); });
+  if (core_.args.restore_callback_states_from_checkpoint)
+    load_states(point_->state.stateful_callbacks, states(), report);
+  if (!point_->sampler.empty()) core_.train_dataloader->load_sampler_state(point_->sampler);
+  arguments.insert(arguments.end(), report.differences.begin(), report.differences.end());
+  for (const auto& line : arguments)
+    message(core_.args, LogLevel::warning, "resuming {} with another argument: {}", path().string(), line);
+  for (const auto& line : report.problems)
+    message(core_.args, LogLevel::warning, "resuming {}: {}", path().string(), line);
+  // Their files would stay on the disk, and on some file systems in the way.
+  point_->model.clear();
+  point_->optimizer.reset();
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::begun() {
+  after_begin_ = safe_point();
+  if (point_->random.empty())
+    message(core_.args, LogLevel::warning,
+            "resuming {}: there is no state of the generators, and what is drawn will be other numbers",
+            path().string());
+  else
+    load_random(point_->random);
+  if (hears_again(core_.progress.position)) model_after_begin_ = std::make_unique<TrainingSnapshot>(core_);
+  if (!core_.progress.position.begun) announce_again();
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::load_group_random() { load_random(point_->group_random); }
+
+ETUDE_INLINE void AnyTrainingCheckpoints::put_back_model() {
+  if (model_after_begin_) model_after_begin_->restore();
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::put_back() {
+  put_back_model();
+  model_after_begin_.reset();
+  StateReport ignored;
+  const auto& begin = *after_begin_.state_;
+  load_states(begin.callbacks, states(), ignored);
+  const auto now = std::exchange(core_.control, begin.control);
+  if (now.should_training_stop) core_.control.request_stop(now.stop_reason);
+  core_.pending_logs = begin.pending_logs;
+  if (!point_->random.empty()) load_random(point_->random);
+  if (core_.progress.position.micro_batches == 0) announce_again();
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::load_half_done() {
+  detail::load_half_done(core_, point_->half_done);
+  point_->half_done.clear();
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::save(std::string reason) {
+  if (core_.updating) return;  // What threw has left weights and moments between two steps.
+  announce();
+  saved_.reset();
+  core_.save_reason = std::move(reason);
+  const struct Periodic {
+    std::string& reason;
+    ~Periodic() { reason = "periodic"; }
+  } whoever_saves_next{core_.save_reason};
+  core_.unannounced = save_checkpoint();
+  saved_ = {core_.state.global_step, core_.progress};
+  if (!core_.writing.is_running()) announce();
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::poll() {
+  if (core_.writing.has_ended()) announce();
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::announce() {
+  wait_for_checkpoint(core_);
+  if (core_.unannounced) tell(*std::exchange(core_.unannounced, std::nullopt));
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::tell(const std::filesystem::path& checkpoint) {
+  raise(Save{core_.context(), checkpoint});
+  if (core_.options.push) {
+    raise(PushBegin{core_.context(), checkpoint});
+    core_.options.push.function()(checkpoint);
+  }
+}
+
+ETUDE_INLINE AnyTrainingCheckpoints::SafePoint::State AnyTrainingCheckpoints::state_now() {
+  return {core_.control,
+          core_.progress.honouring,
+          core_.state.log_history.size(),
+          core_.pending_logs,
+          save_states(states()),
+          core_.options.generators.empty() ? RandomState() : random_state(core_.options.generators),
+          {}};
+}
+
+ETUDE_INLINE AnyTrainingCheckpoints::SafePoint AnyTrainingCheckpoints::safe_point() {
+  return safe_point_of(state_now());
+}
+
+ETUDE_INLINE AnyTrainingCheckpoints::SafePoint AnyTrainingCheckpoints::group_safe_point() {
+  auto state = state_now();
+  state.random = core_.group_random_state;
+  state.buffers = core_.group_buffers;
+  return safe_point_of(std::move(state));
+}
+
+ETUDE_INLINE AnyTrainingCheckpoints::SafePoint AnyTrainingCheckpoints::safe_point_of(SafePoint::State state) {
+  SafePoint point;
+  point.state_ = std::make_shared<const SafePoint::State>(std::move(state));
+  return point;
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::save_on_the_way_out(const char* reason, const SafePoint* point) {
+  attempt([&] { announce(); });
+  if (!point && saved_ && saved_->first == core_.state.global_step && same_place(saved_->second)) return;
+  const auto callbacks = states();
+  const auto now = save_states(callbacks);
+  if (point) go_back(*point->state_);
+  save(reason);
+  announce();
+  StateReport ignored;
+  load_states(now, callbacks, ignored);
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::load_best() {
+  if (!core_.state.best_model_checkpoint) {
+    message(
+        core_.args, LogLevel::warning, "there is no checkpoint of the best model to load: {}",
+        core_.state.best_metric ? "none was saved when it was reached" : "no evaluation gave a best metric");
+    return;
+  }
+  // The output folder may have been moved since, and another run be where it was.
+  std::filesystem::path best = *core_.state.best_model_checkpoint;
+  if (core_.state.best_global_step && core_.store->has(*core_.state.best_global_step))
+    best = core_.store->folder(*core_.state.best_global_step);
+  if (std::error_code error; !std::filesystem::exists(best, error)) {
+    message(core_.args, LogLevel::error,
+            "the checkpoint of the best model, {}, is gone: the weights stay the last", best.string());
+    return;
+  }
+  FolderReader folder(best, /*need_manifest=*/false);
+  core_.model.load_state_dict(read_model_files(folder));
+  raise(CheckpointLoaded{core_.context(), best});
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::go_back(const SafePoint::State& point) {
+  StateReport ignored;
+  core_.control = point.control;
+  core_.progress.honouring = point.honouring;
+  core_.drop_log_lines(point.log_lines);
+  core_.pending_logs = point.pending_logs;
+  load_states(point.callbacks, states(), ignored);
+  if (!point.random.empty()) load_random(point.random);
+  const torch::NoGradGuard no_grad;
+  for (const auto& [buffer, copy] : point.buffers) torch::Tensor(buffer).copy_(copy);
+  core_.progress.position.micro_batches = 0;
+  core_.losses.clear();
+  core_.optimizer->zero_grad();
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::announce_again() {
+  if (point_->manifest && (point_->manifest->reason == "periodic" || point_->manifest->reason == "best"))
+    tell(path());
+}
+
+ETUDE_INLINE bool AnyTrainingCheckpoints::same_place(const TrainingProgress& saved) const {
+  const auto& now = core_.progress;
+  return saved.position == now.position && saved.honouring == now.honouring &&
+         saved.finishing == now.finishing;
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::load_random(const RandomState& state) {
+  for (const auto& problem : load_random_state(state, core_.options.generators))
+    message(core_.args, LogLevel::warning, "resuming {}: {}", resumes() ? path().string() : "", problem);
+}
+
+}  // namespace etude

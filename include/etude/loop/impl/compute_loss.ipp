@@ -1,0 +1,267 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/loss.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/base/message.hpp"
+#include "etude/libtorch/error.hpp"
+#include "etude/loop/compute_loss.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/model/label_smoothing.hpp"
+
+namespace etude {
+
+ETUDE_INLINE Tensors without_keys(const Tensors& outputs, const std::vector<std::string>& keys) {
+  for (const auto& key : keys) static_cast<void>(outputs.at(key));  // says which there are, if not this one
+  if (keys.empty()) return outputs;
+  std::vector<torch::Tensor> kept;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (std::find(keys.begin(), keys.end(), outputs.names()[i]) != keys.end()) continue;
+    kept.push_back(outputs[i]);
+    names.push_back(outputs.names()[i]);
+  }
+  return {std::move(kept), std::move(names)};
+}
+
+ETUDE_INLINE LossOutput own_loss(const Tensors& outputs) {
+  if (const auto* loss = outputs.find("loss")) return {*loss, without_keys(outputs, {"loss"}), false};
+  if (!outputs.names().empty())
+    throw DataError(fmt::format(
+        "no loss is set, and none of the model's outputs ({}) is named loss: set the trainer's `loss` "
+        "or `compute_loss`",
+        fmt::join(outputs.names(), ", ")));
+  if (outputs.empty()) throw DataError("the model gave no output to take the loss from");
+  if (outputs[0].numel() != 1)
+    throw DataError(fmt::format(
+        "no loss is set, and the model's first output, {}, can't be the loss: it isn't one element; set "
+        "the trainer's `loss` or `compute_loss`",
+        describe(outputs[0])));
+  return {outputs[0], Tensors(std::vector<torch::Tensor>(outputs.begin() + 1, outputs.end())), false};
+}
+
+namespace detail {
+
+/// The place that a message names for an exception of the model, which says `what`.
+inline std::string forward_of(const Model& model, const Tensors& inputs, std::string_view what) {
+  const auto parameters = model.parameters();
+  if (parameters.empty()) return "in forward";
+  const auto dtype = parameters.front().scalar_type();
+  const auto told = [&](const torch::Tensor& input, std::string_view unless) {
+    return fmt::format("in forward, whose parameters are {0} where an input is {1} (make it {0}{2})",
+                       dtype_name(dtype), dtype_name(input.scalar_type()), unless);
+  };
+  for (const auto& input : inputs)
+    if (input.is_floating_point() && input.scalar_type() != dtype) return told(input, "");
+  // Whole numbers may be meant for an embedding, where something else is wrong.
+  if (what.find("type") == what.npos) return "in forward";
+  for (const auto& input : inputs)
+    if (!input.is_floating_point() && !input.is_complex())
+      return told(input, input.scalar_type() == torch::kLong ? ", unless it is for an embedding" : "");
+  return "in forward";
+}
+
+inline std::string loss_of(const Loss& loss, const Tensors& outputs) {
+  return fmt::format("in {}, of output {}", loss.module() ? loss.module()->name() : "the loss",
+                     describe(outputs));
+}
+
+inline Tensors forward_with_labels(const Model& model, const Batch& batch) {
+  if (model.takes_batch()) return model.forward(batch);
+  std::vector<torch::Tensor> all(batch.inputs.begin(), batch.inputs.end());
+  all.insert(all.end(), batch.labels.begin(), batch.labels.end());
+  return model.forward(model.accepts(all.size()) ? Tensors(std::move(all)) : batch.inputs);
+}
+
+inline std::string no_labels(const Tensors& inputs) {
+  std::string text = "the dataset has no labels, and `loss` needs them";
+  if (!inputs.names().empty())
+    text += fmt::format(" (it has {}: those that are labels must be called labels, or named in label_names)",
+                        fmt::join(inputs.names(), ", "));
+  return text;
+}
+
+/// Why a forward gets more tensors than the person thinks who has forgotten the loss.
+inline std::string labels_given(const Model& model, const Batch& batch) {
+  const auto all = batch.inputs.size() + batch.labels.size();
+  if (model.takes_batch() || batch.labels.empty() || !model.accepts(all)) return "";
+  return ", which is given the labels too, since `loss` is not set";
+}
+
+/// In the place of the loss that the model computes: its outputs have that one too.
+inline void smooth_own_loss(LossOutput& own, const Batch& batch, double factor,
+                            std::optional<double> num_items) {
+  const auto* logits = own.outputs.find("logits");
+  if (own.outputs.empty() || batch.labels.size() != 1)
+    throw DataError(
+        "label_smoothing_factor is set: it needs one tensor of labels, and a model that gives its scores "
+        "besides its loss");
+  own.loss =
+      label_smoothed_cross_entropy(logits ? *logits : own.outputs[0], batch.labels[0], factor, num_items);
+  own.counts_items = num_items.has_value();
+}
+
+inline torch::Tensor smoothed(const torch::nn::CrossEntropyLossImpl& loss, const Tensors& outputs,
+                              const Tensors& labels, double factor) {
+  namespace F = torch::nn::functional;
+  return F::cross_entropy(outputs, labels,
+                          F::CrossEntropyFuncOptions()
+                              .weight(loss.weight)
+                              .ignore_index(loss.options.ignore_index())
+                              .reduction(loss.options.reduction())
+                              .label_smoothing(factor));
+}
+
+}  // namespace detail
+
+ETUDE_INLINE std::string place_of(const Model& model, std::string_view moment, const Batch& batch) {
+  return fmt::format("{} in {}, inputs {}, labels {}", model.name(), moment, describe(batch.inputs),
+                     batch.labels.empty() ? "none" : describe(batch.labels));
+}
+
+ETUDE_INLINE LossOutput compute_loss(TrainerCore& core, const Batch& batch,
+                                     std::optional<double> num_items_in_batch) {
+  const auto in_forward = [&](std::string_view what) {
+    return detail::forward_of(core.model, batch.inputs, what);
+  };
+  const auto factor = core.args.label_smoothing_factor;
+  if (core.options.compute_loss)
+    return core.options.compute_loss.function()(core.model, batch, num_items_in_batch);
+  if (!core.options.loss) {
+    auto own = own_loss(with_place(
+        [&] { return detail::forward_with_labels(core.model, batch); },
+        [&](std::string_view what) { return in_forward(what) + detail::labels_given(core.model, batch); }));
+    if (factor > 0) detail::smooth_own_loss(own, batch, factor, num_items_in_batch);
+    return own;
+  }
+  if (batch.labels.empty()) throw NoTensorsError(detail::no_labels(batch.inputs));
+  auto outputs = with_place([&] { return core.model.forward(batch); }, in_forward);
+  if (factor > 0)
+    if (const auto* module = dynamic_cast<torch::nn::CrossEntropyLossImpl*>(core.options.loss.module().get()))
+      return with_place(
+          [&]() -> LossOutput {
+            detail::check_operands("CrossEntropyLoss", outputs, batch.labels);
+            return {detail::smoothed(*module, outputs, batch.labels, factor), outputs};
+          },
+          [&] { return detail::loss_of(core.options.loss, outputs); });
+  auto loss = with_place([&] { return core.options.loss(outputs, batch.labels, num_items_in_batch); },
+                         [&] { return detail::loss_of(core.options.loss, outputs); });
+  return {std::move(loss), std::move(outputs), core.options.loss.counts_items()};
+}
+
+ETUDE_INLINE LossOutput outputs_without_labels(TrainerCore& core, const Batch& batch) {
+  auto outputs =
+      with_place([&] { return core.model.forward(batch); },
+                 [&](std::string_view what) { return detail::forward_of(core.model, batch.inputs, what); });
+  const bool is_models_own = !core.options.loss && !core.options.compute_loss && !outputs.empty();
+  const auto* named = outputs.find("loss");
+  const auto& loss = named || !is_models_own || !outputs.names().empty() ? named : &outputs[0];
+  if (!is_models_own || !loss || !loss->defined() || loss->dim() > 0) return {{}, std::move(outputs)};
+  return own_loss(outputs);
+}
+
+ETUDE_INLINE void explain_differentiation(const c10::Error& error) {
+  const std::string what = error.what_without_backtrace();
+  if (what.find("does not require grad") == std::string::npos) return;
+  throw DataError(
+      fmt::format("compute_loss differentiates, and an evaluation takes no gradients: begin that part with "
+                  "`torch::AutoGradMode with_grad(true);`, or leave it out unless model.is_training() ({})",
+                  what.substr(0, what.find('\n'))));
+}
+
+ETUDE_INLINE const torch::Tensor& checked_loss(const torch::Tensor& loss) {
+  if (loss.defined() && loss.numel() == 1) return loss;
+  throw DataError(fmt::format("the loss is {}: must be one element{}", describe(loss),
+                              loss.defined() ? "; reduce it (mean or sum)" : ""));
+}
+
+ETUDE_INLINE void check_training_loss(const torch::Tensor& loss) {
+  if (!checked_loss(loss).requires_grad())
+    throw DataError("the loss depends on no parameter that is trained: all are frozen, or it was detached");
+}
+
+namespace detail {
+
+/// The tensors that `loss` would leave gradients in.
+inline std::vector<torch::Tensor> leaves_of(const torch::Tensor& loss) {
+  std::vector<torch::Tensor> leaves;
+  std::vector<torch::autograd::Node*> open{loss.grad_fn().get()};
+  std::unordered_set<torch::autograd::Node*> seen{nullptr, open.front()};
+  while (!open.empty()) {
+    auto* node = open.back();
+    open.pop_back();
+    if (node == nullptr) continue;
+    if (const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node))
+      leaves.push_back(leaf->variable);
+    for (const auto& edge : node->next_edges())
+      if (seen.insert(edge.function.get()).second) open.push_back(edge.function.get());
+  }
+  return leaves;
+}
+
+}  // namespace detail
+
+ETUDE_INLINE void check_training_loss(TrainerCore& core, const torch::Tensor& loss, const Batch& batch) {
+  check_training_loss(loss);
+  if (core.checked_leaves) return;
+  std::unordered_set<const void*> known;
+  const auto add = [&](const torch::Tensor& tensor) { known.insert(tensor.unsafeGetTensorImpl()); };
+  std::ranges::for_each(core.model.parameters(), add);
+  std::ranges::for_each(batch.inputs, add);
+  std::ranges::for_each(batch.labels, add);
+  for (const auto& [name, buffer] : core.model.named_buffers()) add(buffer);
+  if (const auto& module = core.options.loss.module()) std::ranges::for_each(module->parameters(), add);
+  if (core.optimizer)
+    for (const auto& group : core.optimizer->param_groups())
+      for (const auto& [name, parameter] : group.parameters) add(parameter);
+  auto strangers = detail::leaves_of(loss);
+  std::erase_if(strangers, [&](const auto& leaf) { return known.contains(leaf.unsafeGetTensorImpl()); });
+  const auto before = std::exchange(core.untrained_leaves, strangers);
+  core.checked_leaves = before || strangers.empty();
+  if (!core.checked_leaves) return;
+  core.untrained_leaves.reset();
+  std::vector<std::string> layers;
+  for (const auto& leaf : strangers)
+    if (std::ranges::any_of(*before, [&](const auto& other) { return other.is_same(leaf); }))
+      layers.push_back(describe(leaf));
+  if (layers.empty()) return;
+  const auto shown = std::min<std::size_t>(layers.size(), 4);
+  message(core.args, LogLevel::warning,
+          "the loss depends on tensors that require gradients and that nobody trains here: {}{}; a layer is "
+          "trained once it is given to register_module, a parameter to register_parameter",
+          fmt::join(std::span(layers).first(shown), ", "),
+          shown < layers.size() ? fmt::format(" and {} more", layers.size() - shown) : "");
+}
+
+ETUDE_INLINE torch::Tensor checked_step_loss(TrainerCore& core, torch::Tensor loss) {
+  if (!loss.defined()) throw DataError("training_step gave no loss");
+  if (!loss.requires_grad()) return loss;
+  // Looked at once only: it waits for the device, and later gradients may all be zero.
+  if (core.checked_backward) return loss.detach();
+  const auto has_gradient = [](const torch::Tensor& parameter) {
+    return parameter.grad().defined() && parameter.grad().count_nonzero().item<std::int64_t>() > 0;
+  };
+  if (!std::ranges::any_of(core.model.parameters(), has_gradient))
+    throw DataError(
+        "training_step gave a loss that nobody has called backward on: it must do so itself, as "
+        "TrainerBase::training_step does");
+  core.checked_backward = true;
+  return loss.detach();
+}
+
+}  // namespace etude

@@ -1,0 +1,391 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <torch/cuda.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "etude/base/counting.hpp"
+#include "etude/base/error.hpp"
+#include "etude/base/interrupt.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/base/message.hpp"
+#include "etude/base/utf8.hpp"
+#include "etude/checkpoint/model_files.hpp"
+#include "etude/checkpoint/progress.hpp"
+#include "etude/checkpoint/snapshot_buffers.hpp"
+#include "etude/checkpoint/store.hpp"
+#include "etude/data/data_loader.hpp"
+#include "etude/events.hpp"
+#include "etude/io/background.hpp"
+#include "etude/libtorch/memory.hpp"
+#include "etude/libtorch/random.hpp"
+#include "etude/libtorch/random_state.hpp"
+#include "etude/loop/calls.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/loop/options.hpp"
+#include "etude/metrics/pending_logs.hpp"
+#include "etude/metrics/running_mean.hpp"
+#include "etude/metrics/speed.hpp"
+#include "etude/model/model.hpp"
+#include "etude/optim/create.hpp"
+#include "etude/optim/lr_scheduler.hpp"
+#include "etude/optim/optimizer.hpp"
+#include "etude/optim/torch_optimizer.hpp"
+#include "etude/trainer_options.hpp"
+
+namespace etude {
+
+ETUDE_INLINE CheckpointStore& TrainerCore::checkpoint_store() {
+  if (!store) {
+    store = std::make_unique<CheckpointStore>(args.output_dir, options.file_system);
+    store->begin();
+  }
+  return *store;
+}
+
+ETUDE_INLINE BatchStream TrainerCore::begin_batches() const {
+  const InterruptionScope may_be_given_up(true);
+  return train_dataloader->begin_epoch(progress.position.epoch, progress.position.examples);
+}
+
+ETUDE_INLINE double TrainerCore::padded(std::int64_t batches) const {
+  return static_cast<double>(batches) * static_cast<double>(args.per_device_train_batch_size);
+}
+
+ETUDE_INLINE void TrainerCore::remember_group_begin() {
+  group_random_state = random_state(options.generators);
+  group_buffers.clear();
+  for (const auto& [name, buffer] : model.named_buffers())
+    group_buffers.emplace_back(buffer, buffer.detach().clone());
+}
+
+ETUDE_INLINE std::int64_t TrainerCore::accumulation_in(std::int64_t epoch) const {
+  if (!accumulation_of) return args.gradient_accumulation_steps;
+  const auto steps = accumulation_of(epoch);
+  if (steps < 1)
+    throw ArgumentError(
+        fmt::format("gradient_accumulation_steps of epoch {} is {}: must be at least 1", epoch, steps));
+  return steps;
+}
+
+ETUDE_INLINE AccumulationOf TrainerCore::checked_accumulation() const {
+  if (!accumulation_of) return {};
+  return [this](std::int64_t epoch) { return accumulation_in(epoch); };
+}
+
+ETUDE_INLINE void TrainerCore::return_to_group_begin() {
+  load_random_state(group_random_state, options.generators);
+  const torch::NoGradGuard no_grad;
+  for (const auto& [buffer, copy] : group_buffers) torch::Tensor(buffer).copy_(copy);
+  progress.position.micro_batches = 0;
+  part_share = 1;
+  losses.clear();
+  optimizer->zero_grad();
+}
+
+ETUDE_INLINE bool TrainerCore::finds_batch_size(const std::exception_ptr& error) const {
+  return args.auto_find_batch_size && args.per_device_train_batch_size > 1 && is_out_of_memory(error);
+}
+
+ETUDE_INLINE void TrainerCore::shrink_batches() {
+  auto& size = args.per_device_train_batch_size;
+  const auto smaller = std::max<std::int64_t>(size * 9 / 10, 1);
+  message(args, LogLevel::warning,
+          "memory ran out with a per_device_train_batch_size of {}: training begins anew with {}", size,
+          smaller);
+  size = smaller;
+}
+
+ETUDE_INLINE bool TrainerCore::shrink_parts(const std::exception_ptr& error, std::int64_t batch_size) {
+  const auto size = micro_batch_size > 0 ? std::min(micro_batch_size, batch_size) : batch_size;
+  if (!args.auto_microbatching || size < 2 || !is_out_of_memory(error)) return false;
+  micro_batch_size = (size + 1) / 2;
+  message(args, LogLevel::warning,
+          "memory ran out: batches go through the model {} examples at a time from now on", micro_batch_size);
+  return true;
+}
+
+ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {
+  auto now = progress;
+  now.train_batch_size = args.per_device_train_batch_size;
+  now.gradient_accumulation_steps = accumulation_steps;
+  now.micro_batch_size = micro_batch_size;
+  if (train_dataloader) now.shuffle_order = train_dataloader->options().shuffle_order;
+  now.last_logged_step = last_logged_step;
+  now.loss = loss.state();
+  now.total_loss = total_loss.state();
+  now.pending_logs = pending_logs.state();
+  now.grad_norm = grad_norm.defined() ? std::optional(grad_norm.item<double>()) : std::nullopt;
+  now.learning_rate = learning_rate;
+  now.control = control;
+  now.stop_reason = mended_utf8(control.stop_reason);
+  return now;
+}
+
+ETUDE_INLINE void TrainerCore::load_progress(const TrainingProgress& saved) {
+  const auto train_dataset = std::exchange(progress.train_dataset, std::nullopt);
+  progress = saved;
+  progress.train_dataset = train_dataset;
+  if (args.auto_microbatching && saved.micro_batch_size > 0) micro_batch_size = saved.micro_batch_size;
+  last_logged_step = saved.last_logged_step;
+  loss.load_state(saved.loss);
+  total_loss.load_state(saved.total_loss);
+  pending_logs.load_state(saved.pending_logs);
+  if (saved.grad_norm) grad_norm = torch::tensor(*saved.grad_norm, torch::kDouble);
+  learning_rate = saved.learning_rate;
+  control = saved.control;
+  control.stop_reason = saved.stop_reason;
+}
+
+ETUDE_INLINE TrainerCore::TrainerCore() = default;
+ETUDE_INLINE TrainerCore::~TrainerCore() = default;
+
+ETUDE_INLINE void TrainerCore::initialise() {
+  check_options(options);
+  warn_of_stale_optimizer(options);
+  args = normalized(options.args);
+  std::error_code error;
+  const auto output_dir = std::filesystem::absolute(args.output_dir, error).string();
+  if (error || !is_utf8(output_dir))
+    throw ArgumentError(
+        fmt::format("output_dir is '{}', and the working folder {}: must be an absolute path then",
+                    args.output_dir, error ? "is gone" : "has a name that isn't UTF-8"));
+  args.output_dir = output_dir;
+  device = args.use_cpu || !torch::cuda::is_available() ? torch::kCPU : torch::kCUDA;
+  make_model();
+}
+
+ETUDE_INLINE void TrainerCore::prepare_machine() const {
+  if (device.is_cpu()) warn_of_slow_blas(args);
+  keep_freed_memory();
+}
+
+ETUDE_INLINE std::int64_t TrainerCore::trainable_parameters() const {
+  std::int64_t count = 0;
+  for (const auto& [name, parameter] : model.named_parameters())
+    if (parameter.requires_grad()) count += parameter.numel();
+  return count;
+}
+
+ETUDE_INLINE std::vector<double> TrainerCore::learning_rates() const {
+  if (!optimizer) throw ArgumentError("there is no optimizer before train()");
+  std::vector<double> rates;
+  for (const auto& group : optimizer->param_groups()) rates.push_back(group.lr);
+  return rates;
+}
+
+ETUDE_INLINE void TrainerCore::save_model(const std::filesystem::path& directory) const {
+  const Calls::Scope call(calls, Calls::save_model);
+  save_model_files(directory, model.state_dict(), default_max_shard_size, options.files());
+  if (options.processing_class) options.processing_class.save(directory);
+}
+
+ETUDE_INLINE void TrainerCore::make_model() {
+  const auto seed = static_cast<std::uint64_t>(args.seed);
+  args.full_determinism ? enable_full_determinism(seed) : set_seed(seed);
+  model = options.model_init ? options.model_init.function()() : options.model;
+  if (!model) throw ArgumentError("model_init gave no model");
+  lr_scheduler.reset();  // It points into the optimizer.
+  optimizer.reset();
+  model.to(device);
+  if (const auto& loss_module = options.loss.module()) loss_module->to(device);
+}
+
+namespace detail {
+
+inline const torch::Tensor* token_input(const Batch& batch) {
+  if (const auto* named = batch.inputs.find("input_ids")) return named;
+  return batch.inputs.empty() ? nullptr : &batch.inputs[0];
+}
+
+}  // namespace detail
+
+ETUDE_INLINE double TrainerCore::floating_point_ops(const Batch& batch) {
+  const auto* tokens = detail::token_input(batch);
+  if (!tokens || (tokens->scalar_type() != torch::kLong && tokens->scalar_type() != torch::kInt)) return 0;
+  if (!dense_parameters) {
+    double count = 0;
+    for (const auto& parameter : model.parameters()) count += static_cast<double>(parameter.numel());
+    if (const auto module = model.module())
+      for (const auto& part : module->modules())
+        if (const auto* embedding = part->as<torch::nn::Embedding>())
+          count -= static_cast<double>(embedding->weight.numel());
+    dense_parameters = count;
+  }
+  return 6 * static_cast<double>(tokens->numel()) * *dense_parameters;
+}
+
+ETUDE_INLINE std::int64_t TrainerCore::count_input_tokens(const Batch& batch) {
+  if (args.include_num_input_tokens_seen == InputTokens::no) return 0;
+  const auto* tokens = detail::token_input(batch);
+  if (args.include_num_input_tokens_seen == InputTokens::non_padding) {
+    if (const auto* mask = batch.inputs.find("attention_mask")) return mask->sum().item<std::int64_t>();
+    if (const auto padding = options.processing_class.pad_token_id(); padding && tokens)
+      return tokens->ne(*padding).sum().item<std::int64_t>();
+    if (!std::exchange(warned_of_padding, true))
+      message(args, LogLevel::warning,
+              "include_num_input_tokens_seen is non_padding, and nothing says what is padding: all input "
+              "tokens are counted. Name an input attention_mask, or give a processing_class that has a "
+              "pad_token_id");
+  }
+  return tokens ? tokens->numel() : 0;
+}
+
+ETUDE_INLINE void TrainerCore::start_clock() {
+  begun = std::chrono::steady_clock::now();
+  tokens_before = state.num_input_tokens_seen;
+}
+
+ETUDE_INLINE void TrainerCore::begin_training() {
+  state = {};
+  state_text = {};
+  progress = {};
+  const auto& examples = options.train_dataset;
+  progress.train_dataset = {examples.size(), examples.fingerprint()};
+  last_logged_step = 0;
+  loss = RunningMean(args.logging_nan_inf_filter);
+  total_loss = RunningMean(true);
+  grad_norm.reset();
+  losses.clear();
+  dense_parameters.reset();
+  updating = false;
+}
+
+namespace detail {
+
+/// Batches of all datasets; unset where there are none, one has no length, or the sum is too large.
+inline std::optional<std::int64_t> eval_batches(const EvalDatasets& datasets, std::int64_t batch_size) {
+  std::optional<std::int64_t> batches;
+  for (const auto& [name, dataset] : datasets) {
+    const auto size = dataset.size();
+    if (!size) return std::nullopt;
+    batches = batches.value_or(0) + std::min(groups_of(*size, batch_size), largest_dataset);
+    if (*batches > largest_dataset) return std::nullopt;
+  }
+  return batches;
+}
+
+}  // namespace detail
+
+ETUDE_INLINE void TrainerCore::set_plan(const TrainPlan& plan) {
+  const auto max_steps = plan.max_steps;
+  run_config = {.num_epochs = plan.num_train_epochs,
+                .train_per_device_batch_size = args.per_device_train_batch_size,
+                .eval_per_device_batch_size = args.per_device_eval_batch_size,
+                .gradient_accumulation_steps = args.gradient_accumulation_steps,
+                .gradient_clip_norm = args.max_grad_norm,
+                .gradient_clip_value = args.max_grad_value,
+                .train_total_batch_size = args.per_device_train_batch_size * args.gradient_accumulation_steps,
+                .eval_total_batch_size = args.per_device_eval_batch_size,
+                .num_update_steps_per_epoch = plan.updates_per_epoch,
+                .num_local_update_steps_per_epoch = plan.updates_per_epoch,
+                .max_num_train_steps = max_steps,
+                .train_dataloader_len = plan.batches_per_epoch,
+                .eval_dataloader_len = {},
+                .is_local_process_zero = state.is_local_process_zero,
+                .is_world_process_zero = state.is_world_process_zero};
+  run_config.eval_dataloader_len =
+      detail::eval_batches(options.eval_dataset, args.per_device_eval_batch_size);
+  state.max_steps = max_steps;
+  state.num_train_epochs = plan.num_train_epochs;
+  state.train_batch_size = args.per_device_train_batch_size;
+  state.logging_steps = args.logging_steps.steps(max_steps);
+  state.eval_steps = args.eval_steps.value_or(args.logging_steps).steps(max_steps);
+  state.save_steps = args.save_steps.steps(max_steps);
+}
+
+ETUDE_INLINE std::unique_ptr<DataLoader> TrainerCore::make_train_dataloader() const {
+  return std::make_unique<DataLoader>(options.train_dataset, train_loader_options(options, args));
+}
+
+ETUDE_INLINE std::unique_ptr<DataLoader> TrainerCore::make_eval_dataloader(const Dataset& dataset) const {
+  return std::make_unique<DataLoader>(dataset, eval_loader_options(options, args));
+}
+
+ETUDE_INLINE std::unique_ptr<Optimizer> TrainerCore::make_optimizer() {
+  if (options.optimizer) return std::make_unique<TorchOptimizer>(options.optimizer, model.named_parameters());
+  const auto module = model.module();
+  return module ? etude::make_optimizer(args, *module)
+                : etude::make_optimizer(args, model.named_parameters());
+}
+
+ETUDE_INLINE std::unique_ptr<LRScheduler> TrainerCore::make_scheduler(std::int64_t max_steps) {
+  if (const auto& own = options.lr_scheduler) return own(*optimizer, run_config);
+  return etude::make_scheduler(args, *optimizer, max_steps);
+}
+
+ETUDE_INLINE std::size_t TrainerCore::add_log_line(Metrics& logs) {
+  const auto line = state.log_history.size();
+  state.log_history.emplace_back();
+  set_log_line(line, logs);
+  return line;
+}
+
+ETUDE_INLINE void TrainerCore::set_log_line(std::size_t line, Metrics& logs) {
+  logs.drop_signs_of_nan();
+  auto& entry = state.log_history.at(line);
+  entry = LogEntry(logs.begin(), logs.end());
+  entry["step"] = state.global_step;
+  state_text.forget_from(line);
+}
+
+ETUDE_INLINE void TrainerCore::drop_log_lines(std::size_t from) {
+  state.log_history.resize(from);
+  state_text.forget_from(from);
+}
+
+ETUDE_INLINE Metrics TrainerCore::take_logs() {
+  const auto filtered = loss.filters() ? loss.non_finite() : 0;
+  Metrics logs{{"loss", take_loss()}};
+  if (filtered > 0) logs["non_finite_losses"] = static_cast<double>(filtered);
+  if (grad_norm.defined()) logs["grad_norm"] = grad_norm.item<double>();
+  logs["learning_rate"] = learning_rate;
+  if (args.include_num_input_tokens_seen != InputTokens::no)
+    logs.update(token_speed("train", begun, state.num_input_tokens_seen - tokens_before));
+  return logs;
+}
+
+ETUDE_INLINE void TrainerCore::sum_up_losses(Metrics& summary) {
+  if (total_loss.weight() > 0) summary["train_loss"] = total_loss.mean();
+  const auto count = progress.non_finite_losses;
+  if (count == 0) return;
+  summary["non_finite_losses"] = static_cast<double>(count);
+  const auto& first = progress.first_non_finite_loss;
+  std::string broken;
+  for (const auto& [name, parameter] : model.named_parameters())
+    if (parameter.is_floating_point() && !torch::isfinite(parameter.detach()).all().item<bool>()) {
+      broken = fmt::format(", and {} has values now that aren't, either", name);
+      break;
+    }
+  message(args, LogLevel::warning,
+          "{} of the losses weren't finite{}{}: train_loss counts them as the mean of the others; "
+          "TerminateOnNaNCallback stops at the first",
+          count, first ? fmt::format(", since step {}", *first) : "", broken);
+}
+
+ETUDE_INLINE double TrainerCore::take_loss() {
+  const auto updates = static_cast<double>(state.global_step - last_logged_step);
+  const double mean = loss.sum() / updates;
+  total_loss.add(mean, updates);
+  if (const auto count = loss.non_finite(); count > 0) {
+    if (progress.non_finite_losses == 0) progress.first_non_finite_loss = loss.first_non_finite();
+    progress.non_finite_losses += count;
+  }
+  loss.reset();
+  last_logged_step = state.global_step;
+  return mean;
+}
+
+}  // namespace etude

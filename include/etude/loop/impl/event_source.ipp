@@ -1,0 +1,38 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <exception>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/base/message.hpp"
+#include "etude/loop/event_source.hpp"
+
+namespace etude {
+
+ETUDE_INLINE void detail::tell_error(const TrainingArguments& args, const ErrorOrigin& origin,
+                                     std::string_view what) {
+  message(args, LogLevel::error, "{} threw in {}: {}", origin.callback, origin.event, what);
+}
+
+ETUDE_INLINE void detail::tell_secondary_error(const TrainingArguments& args,
+                                               const std::exception_ptr& error) {
+  const auto origin = take_origin(error);
+  const auto whose =
+      origin.callback.empty() ? "" : fmt::format(" {} threw in {}", origin.callback, origin.event);
+  message(args, LogLevel::error, "and then{}: {}", whose, message_of(error));
+}
+
+ETUDE_INLINE void detail::throw_written_loss(const std::vector<std::string>& writers,
+                                             const DataError& error) {
+  if (writers.empty()) throw;
+  throw DataError(
+      fmt::format("{} has changed the loss in BackwardBegin: {}", fmt::join(writers, " or "), error.what()));
+}
+
+}  // namespace etude

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/loop/metric_check.hpp"
+#include "etude/metrics/best_model.hpp"
+#include "etude/metrics/metrics.hpp"
+#include "etude/reflect/nearest.hpp"
+
+namespace etude {
+
+ETUDE_INLINE DryRun::DryRun(TrainerCore& core)
+    : core_(core),
+      random_(random_state(core.options.generators)),
+      pending_logs_(core.pending_logs),
+      compute_metrics_(core.options.compute_metrics) {
+  for (const auto& [name, buffer] : core.model.named_buffers())
+    buffers_.emplace_back(buffer, buffer.detach().clone());
+}
+
+ETUDE_INLINE DryRun::~DryRun() {
+  core_.options.compute_metrics = std::move(compute_metrics_);
+  core_.pending_logs = std::move(pending_logs_);
+  load_random_state(random_, core_.options.generators);
+  const torch::NoGradGuard no_grad;
+  for (auto& [buffer, copy] : buffers_)
+    if (buffer.sizes() == copy.sizes() && buffer.scalar_type() == copy.scalar_type())
+      buffer.copy_(copy);
+    else
+      buffer.set_data(copy);
+}
+
+ETUDE_INLINE bool is_metric_unsure(const TrainerCore& core, const std::string& name) {
+  const auto& datasets = core.options.eval_dataset;
+  if (core.args.eval_strategy == IntervalStrategy::no && !core.args.eval_on_start) return false;
+  if (datasets.empty() || (name == "eval_loss" && !datasets.named())) return false;
+  if (std::ranges::any_of(core.state.log_history, [&](const auto& line) { return line.contains(name); }))
+    return false;
+  return std::ranges::all_of(datasets, [](const auto& dataset) { return dataset.second.is_indexed(); });
+}
+
+ETUDE_INLINE bool is_best_metric_unsure(const TrainerCore& core) {
+  return core.options.args.metric_for_best_model && !core.state.best_metric &&
+         is_metric_unsure(core, best_metric_name(core.args));
+}
+
+ETUDE_INLINE void check_watched(std::string_view callback, const std::string& name, const Metrics& found) {
+  if (found.contains(name) || !(name.starts_with("eval_") || found.contains("eval_" + name))) return;
+  std::vector<std::string_view> known;
+  for (const auto& entry : found) known.push_back(entry.first);
+  throw MetricError(fmt::format("watch_metric of {} is '{}', and no evaluation has it: must be one of {}{}",
+                                callback, name, fmt::join(known, ", "), did_you_mean(name, known)));
+}
+
+}  // namespace etude

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+
+#include "etude/base/counting.hpp"
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/loop/plan.hpp"
+#include "etude/training_arguments.hpp"
+
+namespace etude {
+
+namespace detail {
+
+/// The updates of epochs, where each may have its own number of micro-batches to one.
+class UpdateCount {
+ public:
+  UpdateCount(const TrainingArguments& args, const AccumulationOf& accumulation, std::int64_t batches)
+      : args_(args), accumulation_(accumulation), batches_(batches) {}
+
+  std::int64_t of(std::int64_t epoch) const { return std::max<std::int64_t>(of(epoch, batches_), 1); }
+  std::int64_t of(std::int64_t epoch, std::int64_t batches) const {
+    return groups_of(batches, accumulation_ ? accumulation_(epoch) : args_.gradient_accumulation_steps);
+  }
+  /// Of the first so many epochs, the last of which may be done in part.
+  double of_all(double epochs) const {
+    if (!accumulation_) return epochs * static_cast<double>(of(0));
+    if (!(epochs <= most_asked)) refuse();
+    double updates = 0;
+    for (std::int64_t epoch = 0; static_cast<double>(epoch) < epochs; ++epoch)
+      updates += std::min(epochs - static_cast<double>(epoch), 1.0) * static_cast<double>(of(epoch));
+    return updates;
+  }
+  /// How many epochs it takes to make so many updates.
+  std::int64_t epochs(std::int64_t updates) const {
+    if (!accumulation_) return groups_of(updates, of(0));
+    std::int64_t epoch = 0;
+    for (; updates > 0; updates -= of(epoch++))
+      if (epoch == most_asked) refuse();
+    return epoch;
+  }
+
+ private:
+  // Each is asked about before the first step, and again where a training is resumed.
+  static constexpr std::int64_t most_asked = 1'000'000;
+
+  [[noreturn]] void refuse() const {
+    throw ArgumentError(
+        fmt::format("num_train_epochs is {} and max_steps is {}: they must come to at most {} epochs where a "
+                    "callback handles AccumulationPlanned, which is raised for each of them",
+                    args_.num_train_epochs, args_.max_steps, most_asked));
+  }
+
+  const TrainingArguments& args_;
+  const AccumulationOf& accumulation_;
+  std::int64_t batches_;
+};
+
+/// A number of steps that was computed. Throws ArgumentError unless it can be counted.
+inline std::int64_t countable_steps(double steps, const char* field, double value) {
+  if (!(steps <= static_cast<double>(most_steps)))
+    throw ArgumentError(
+        fmt::format("{} is {}: that is {} steps, and must be at most 1e15", field, value, steps));
+  return static_cast<std::int64_t>(steps);
+}
+
+}  // namespace detail
+
+ETUDE_INLINE TrainPlan plan_training(const TrainingArguments& args,
+                                     std::optional<std::int64_t> batches_per_epoch,
+                                     const AccumulationOf& accumulation) {
+  if (!batches_per_epoch) {
+    if (args.max_steps <= 0)
+      throw ArgumentError(fmt::format(
+          "max_steps is {}: must be positive, since train_dataset has no length to count epochs by",
+          args.max_steps));
+    if (args.max_steps > detail::largest_dataset / args.gradient_accumulation_steps)
+      throw ArgumentError(
+          fmt::format("max_steps is {}: must be at most 2^62 / {}, the gradient_accumulation_steps",
+                      args.max_steps, args.gradient_accumulation_steps));
+    return {args.max_steps, detail::most_steps, args.max_steps,
+            args.max_steps * args.gradient_accumulation_steps};
+  }
+  const detail::UpdateCount updates(args, accumulation, *batches_per_epoch);
+  TrainPlan plan;
+  plan.batches_per_epoch = *batches_per_epoch;
+  plan.updates_per_epoch = updates.of(0);
+  if (args.max_steps > 0) {
+    plan.max_steps = args.max_steps;
+    plan.num_train_epochs = updates.epochs(args.max_steps);
+  } else {
+    plan.max_steps = detail::countable_steps(std::ceil(updates.of_all(args.num_train_epochs)),
+                                             "num_train_epochs", args.num_train_epochs);
+    plan.num_train_epochs = static_cast<std::int64_t>(std::ceil(args.num_train_epochs));
+  }
+  return plan;
+}
+
+ETUDE_INLINE TrainPlan continued(TrainPlan plan, const TrainingArguments& args, std::int64_t global_step,
+                                 std::int64_t epoch, std::int64_t batches_left,
+                                 const AccumulationOf& accumulation) {
+  const detail::UpdateCount updates(args, accumulation, plan.batches_per_epoch);
+  const auto epochs = static_cast<double>(epoch + 1);
+  const auto done =
+      detail::countable_steps(updates.of_all(epochs), "the checkpoint's number of epochs", epochs) -
+      updates.of(epoch, batches_left);
+  if (args.max_steps > 0) {
+    plan.num_train_epochs = updates.epochs(done + std::max<std::int64_t>(args.max_steps - global_step, 0));
+  } else {
+    plan.max_steps = global_step + std::max<std::int64_t>(plan.max_steps - done, 0);
+  }
+  return plan;
+}
+
+}  // namespace etude

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/libtorch/random_state.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/loop/snapshot.hpp"
+#include "etude/model/model.hpp"
+#include "etude/optim/optimizer.hpp"
+
+namespace etude {
+namespace detail {
+
+inline std::vector<NamedTensor> copies_of(const std::vector<NamedTensor>& tensors) {
+  std::vector<NamedTensor> copies;
+  for (const auto& [name, tensor] : tensors)
+    copies.emplace_back(
+        name, torch::empty_like(tensor, tensor.options().device(torch::kCPU)).copy_(tensor.detach()));
+  return copies;
+}
+
+/// The options of an optimizer before anything has changed them.
+inline nlohmann::ordered_json as_made(Optimizer& optimizer) {
+  auto options = optimizer.options_state();
+  for (auto& changed : options["changed"]) changed = nlohmann::ordered_json::object();
+  return options;
+}
+
+}  // namespace detail
+
+ETUDE_INLINE TrainingSnapshot::TrainingSnapshot(TrainerCore& core)
+    : core_(core),
+      weights_(detail::copies_of(core.model.state_dict())),
+      random_(random_state(core.options.generators)) {
+  if (!core.optimizer) return;
+  moments_ = detail::copies_of(core.optimizer->state());
+  options_ = core.optimizer->options_state();
+}
+
+ETUDE_INLINE void TrainingSnapshot::restore() const {
+  core_.model.load_state_dict(weights_);
+  if (core_.optimizer) {
+    core_.optimizer->zero_grad();
+    std::vector<std::string> none_are_new;
+    core_.optimizer->load_options(options_.is_null() ? detail::as_made(*core_.optimizer) : options_,
+                                  none_are_new);
+    core_.optimizer->load_state(moments_);
+  }
+  load_random_state(random_, core_.options.generators);
+  core_.pending_logs = {};
+}
+
+}  // namespace etude

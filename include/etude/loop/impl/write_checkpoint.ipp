@@ -1,0 +1,190 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/message.hpp"
+#include "etude/base/utf8.hpp"
+#include "etude/checkpoint/checkpoint.hpp"
+#include "etude/checkpoint/model_files.hpp"
+#include "etude/checkpoint/snapshot_buffers.hpp"
+#include "etude/checkpoint/store.hpp"
+#include "etude/checkpoint/trainer_state_text.hpp"
+#include "etude/dispatch/callback_state.hpp"
+#include "etude/formats/safetensors.hpp"
+#include "etude/io/folder.hpp"
+#include "etude/io/manifest.hpp"
+#include "etude/libtorch/random_state.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/loop/write_checkpoint.hpp"
+#include "etude/reflect/json.hpp"
+
+namespace etude {
+namespace detail {
+
+ETUDE_INLINE nlohmann::json stateful_callbacks(const TrainerCore& core,
+                                               const std::vector<CallbackState>& callbacks) {
+  nlohmann::json states = save_states(callbacks);
+  for (auto& [name, state] : states.items())
+    if (const auto bad = mend_utf8(state))
+      message(core.args, LogLevel::warning,
+              "the state of {} has {}, which isn't UTF-8: in the checkpoint those bytes are replaced", name,
+              *bad);
+  states["TrainerControl"] = {{"args", to_json_value(core.control)},
+                              {"attributes", nlohmann::json::object()}};
+  return states;
+}
+
+ETUDE_INLINE StateDict half_done(TrainerCore& core, StateDict& model) {
+  StateDict result;
+  auto& flat = core.optimizer->flat_parameters();
+  flat.mend();
+  for (std::size_t i = 0; i < flat.layout()->slots.size(); ++i)
+    if (flat.has_gradient(i))
+      result.emplace_back("gradients." + flat.layout()->slots[i].name, flat.parameter(i).grad());
+  for (std::size_t i = 0; i < core.losses.size(); ++i)
+    result.emplace_back(fmt::format("losses.{}", i), core.losses[i]);
+  for (auto& [name, tensor] : model) {
+    const auto found = std::ranges::find_if(
+        core.group_buffers, [&tensor = tensor](const auto& buffer) { return buffer.first.is_same(tensor); });
+    if (found == core.group_buffers.end() || torch::equal(tensor, found->second)) continue;
+    result.emplace_back("buffers." + name, tensor);
+    tensor = found->second;
+  }
+  return result;
+}
+
+ETUDE_INLINE void load_half_done(TrainerCore& core, const StateDict& saved) {
+  const torch::NoGradGuard no_grad;
+  std::map<std::string, torch::Tensor> tensors(saved.begin(), saved.end());
+  auto& flat = core.optimizer->flat_parameters();
+  flat.mend();
+  for (std::size_t i = 0; i < flat.layout()->slots.size(); ++i)
+    if (const auto found = tensors.find("gradients." + flat.layout()->slots[i].name);
+        found != tensors.end()) {
+      const auto& parameter = flat.parameter(i);
+      if (parameter.sizes() != found->second.sizes())
+        throw CheckpointError(
+            fmt::format("{}: {} must be {}", half_done_file, found->first, describe(parameter)));
+      auto& gradient = parameter.mutable_grad();
+      if (!gradient.defined()) gradient = torch::zeros_like(parameter.detach());
+      gradient.copy_(found->second);  // in place, so that it counts as one that came
+    }
+  for (auto& [name, tensor] : core.model.state_dict())
+    if (const auto found = tensors.find("buffers." + name); found != tensors.end()) {
+      if (tensor.sizes() != found->second.sizes())
+        throw CheckpointError(
+            fmt::format("{}: {} must be {}", half_done_file, found->first, describe(tensor)));
+      tensor.copy_(found->second);
+    }
+  core.losses.clear();
+  const auto loss = [](std::int64_t i) { return fmt::format("losses.{}", i); };
+  // A micro-batch that went through the model in parts has a loss of each.
+  for (std::int64_t i = 0; i < core.progress.position.micro_batches || tensors.contains(loss(i)); ++i) {
+    if (!tensors.contains(loss(i)))
+      throw CheckpointError(fmt::format("{}: {} is missing", half_done_file, loss(i)));
+    core.losses.push_back(tensors.at(loss(i)).to(core.device, /*non_blocking=*/false, /*copy=*/true));
+  }
+}
+
+}  // namespace detail
+
+ETUDE_INLINE CheckpointContents checkpoint_contents(TrainerCore& core,
+                                                    const std::vector<CallbackState>& callbacks,
+                                                    std::string reason) {
+  CheckpointContents contents{.step = core.state.global_step,
+                              .reason = std::move(reason),
+                              .model = core.model.state_dict(),
+                              .tensors = {},
+                              .texts = {}};
+  if (!core.args.save_only_model && core.optimizer) {
+    contents.tensors["optimizer.safetensors"] = core.optimizer->state();
+    contents.texts["optimizer.json"] = to_json_text(core.optimizer->options_state());
+    contents.texts["scheduler.json"] = to_json_text(core.lr_scheduler->state());
+    auto& random = contents.tensors["random_state.safetensors"];
+    for (const auto& [name, state] : random_state(core.options.generators)) random.emplace_back(name, state);
+    const auto& position = core.progress.position;
+    if (core.train_dataloader)
+      if (const auto state = core.train_dataloader->sampler_state(position.exhausted || !position.begun);
+          !state.empty())
+        random.emplace_back("sampler", detail::bytes_of(state));
+    if (core.progress.position.micro_batches > 0) {
+      for (const auto& [name, state] : core.group_random_state) random.emplace_back("group." + name, state);
+      contents.tensors[half_done_file] = detail::half_done(core, contents.model);
+    }
+    contents.texts["training_progress.json"] = to_json_text(core.current_progress());
+  }
+  core.state.stateful_callbacks = detail::stateful_callbacks(core, callbacks);
+  contents.texts["training_args.json"] = to_json_text(core.options.args);
+  contents.texts["trainer_state.json"] = core.state_text.of(core.state);
+  return contents;
+}
+
+ETUDE_INLINE void wait_for_checkpoint(TrainerCore& core) {
+  try {
+    core.writing.wait();
+  } catch (...) {
+    core.unannounced.reset();
+    throw;
+  }
+}
+
+ETUDE_INLINE std::filesystem::path write_checkpoint(TrainerCore& core,
+                                                    const std::vector<CallbackState>& callbacks,
+                                                    std::map<std::string, StateDict> tensors) {
+  if (core.updating)
+    throw Error("a checkpoint can't be written while the optimizer is at work: do it at StepEnd");
+  wait_for_checkpoint(core);
+  auto& store = core.checkpoint_store();
+  auto& state = core.state;
+  if (const auto best = state.best_global_step)
+    if (*best == state.global_step || store.has(*best))
+      state.best_model_checkpoint = store.folder(*best).string();
+  const std::shared_ptr<FolderWriter> writer = store.create(state.global_step);
+  const auto target = writer->target();
+  if (core.options.processing_class) core.options.processing_class.save(writer->folder());
+  auto contents = checkpoint_contents(core, callbacks, core.save_reason);
+  for (auto& [file, list] : tensors)
+    if (file.ends_with(".json") || file.starts_with("model") ||
+        !contents.tensors.try_emplace(file, std::move(list)).second)
+      throw CheckpointError(fmt::format("a callback can't call a file of {} '{}': it is one of Etude's own",
+                                        target.string(), file));
+  const std::optional<std::filesystem::path> best = state.best_model_checkpoint;
+  const auto write = [&core, &store, writer, best,
+                      limit = core.args.save_total_limit](const CheckpointContents& of) {
+    of.write(*writer);
+    if (const auto problem = store.commit(*writer, of.facts(), limit, best))
+      message(core.args, LogLevel::warning, "{}", *problem);
+  };
+  if (!core.args.save_async) {
+    write(contents);
+  } else {
+    contents.detach(core.snapshot);
+    core.writing.start([write, contents = std::move(contents)] { write(contents); });
+  }
+  return target;
+}
+
+ETUDE_INLINE void write_trainer_state(TrainerCore& core, const std::vector<CallbackState>& callbacks) {
+  const Calls::Scope call(core.calls, Calls::save_state);
+  auto& files = core.checkpoint_store().files();
+  files.create_directories(core.args.output_dir);
+  core.state.stateful_callbacks = detail::stateful_callbacks(core, callbacks);
+  write_file(files, std::filesystem::path(core.args.output_dir) / "trainer_state.json",
+             core.state_text.of(core.state));
+}
+
+}  // namespace etude

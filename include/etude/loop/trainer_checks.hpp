@@ -1,0 +1,226 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "etude/any_trainer.hpp"
+#include "etude/data/data_loader.hpp"
+#include "etude/dispatch/callback_checks.hpp"
+#include "etude/dispatch/callback_names.hpp"
+#include "etude/loop/evaluate.hpp"
+#include "etude/optim/lr_scheduler.hpp"
+#include "etude/optim/optimizer.hpp"
+#include "etude/trainer_options.hpp"
+
+namespace etude {
+
+// Methods that people override in Hugging Face's Trainer, pytorch-accelerated and Lightning, each with ours
+// of the same purpose, and the one in which a trainer may call it itself.
+// clang-format off
+#define ETUDE_OTHER_METHODS(X) \
+  X(compute_loss_func, compute_loss, training_step) X(calculate_train_batch_loss, compute_loss, training_step) \
+  X(computeLoss, compute_loss, training_step) X(backward_step, training_step, training_step) \
+  X(trainingStep, training_step, training_step) X(validation_step, prediction_step, evaluate) \
+  X(calculate_eval_batch_loss, prediction_step, evaluate) X(evaluation_loop, evaluate, evaluate) \
+  X(create_train_dataloader, get_train_dataloader, get_train_dataloader) \
+  X(create_eval_dataloader, get_eval_dataloader, get_eval_dataloader) \
+  X(get_test_dataloader, get_eval_dataloader, get_eval_dataloader) \
+  X(_save_checkpoint, save_checkpoint, save_checkpoint) X(configure_optimizers, create_optimizer, create_scheduler) \
+  X(create_optimizer_and_scheduler, create_optimizer, create_scheduler) \
+  X(create_lr_scheduler, create_scheduler, create_scheduler)
+// clang-format on
+
+namespace mistake {
+
+template <class Trainer, class Method, class Signature>
+struct override_cannot_be_called_so_declare_it_public_as;
+template <class Trainer, class Method>
+struct override_is_never_called_by_train;
+template <class Trainer, class Method, class Override>
+struct method_of_another_trainer_is_never_called_so_override;
+template <class Trainer, class Base>
+struct trainer_derives_privately_so_write_public;
+template <class First, class Trainer>
+struct the_options_come_first_so_write_Trainer_options_callbacks;
+
+namespace method {
+struct get_train_dataloader;
+struct get_eval_dataloader;
+struct create_optimizer;
+struct create_scheduler;
+struct compute_loss;
+struct floating_point_ops;
+struct training_step;
+struct prediction_step;
+struct log;
+struct save_checkpoint;
+struct save_state;
+struct evaluate;
+struct call_event;
+/// The weights are a part of a checkpoint, and `processing_class` may add files to it.
+struct save_model_so_override_save_checkpoint;
+#define ETUDE_DECLARE_NAME(name, override, caller) struct name;
+ETUDE_OTHER_METHODS(ETUDE_DECLARE_NAME)
+#undef ETUDE_DECLARE_NAME
+}  // namespace method
+
+}  // namespace mistake
+
+namespace detail {
+
+template <class List, class T>
+inline constexpr int times_listed = 0;
+template <class... List, class T>
+inline constexpr int times_listed<callbacks<List...>, T> = count_of<T, List...>;
+
+/// Every callback that a trainer's constructor is given stands in its list, as often as it is given.
+template <class Trainer, class List, class... Given>
+consteval bool check_given() {
+  return (expect<times_listed<List, Given> != 0,
+                 mistake::callback_is_not_in_the_list_of_this_trainer<Given, Trainer>>() &&
+          ...) &&
+         (expect<count_of<Given, Given...> <= times_listed<List, Given>,
+                 mistake::callback_is_given_more_often_than_it_is_listed<Given, Trainer>>() &&
+          ...);
+}
+
+/// A callback of run time may stand behind those of the list.
+template <class Callback, class... Known, class... Static>
+consteval bool check_added(events<Known...>, callbacks<Static...>) {
+  return (expect<(!std::same_as<Static, Callback> || allows_duplicates<Callback>),
+                 mistake::callback_is_listed_twice_so_remove_one_or_set_allows_duplicates<Callback>>() &&
+          ...) &&
+         (expect<!must_follow<Static, Callback>(), mistake::callback_must_stand_after<Static, Callback>>() &&
+          ...) &&
+         (check_event<Known, Static..., Callback>() && ...);
+}
+
+/// Every method that a trainer of one's own may define again can be called as the loops call it.
+template <class D>
+consteval bool check_overrides() {
+  using mistake::override_cannot_be_called_so_declare_it_public_as;
+  namespace method = mistake::method;
+  using Strings = std::vector<std::string>;
+  return expect<requires(D & trainer) {
+                  { trainer.get_train_dataloader() } -> std::convertible_to<std::unique_ptr<DataLoader>>;
+                }, override_cannot_be_called_so_declare_it_public_as<D, method::get_train_dataloader,
+                                                                     std::unique_ptr<DataLoader>()>>() &&
+         expect<requires(D & trainer, const Dataset& dataset) {
+                  {
+                    trainer.get_eval_dataloader(dataset)
+                    } -> std::convertible_to<std::unique_ptr<DataLoader>>;
+                },
+                override_cannot_be_called_so_declare_it_public_as<
+                    D, method::get_eval_dataloader, std::unique_ptr<DataLoader>(const Dataset&)>>() &&
+         expect<requires(D & trainer) {
+                  { trainer.create_optimizer() } -> std::convertible_to<std::unique_ptr<Optimizer>>;
+                }, override_cannot_be_called_so_declare_it_public_as<D, method::create_optimizer,
+                                                                     std::unique_ptr<Optimizer>()>>() &&
+         expect<requires(D & trainer, std::int64_t max_steps) {
+                  {
+                    trainer.create_scheduler(max_steps)
+                    } -> std::convertible_to<std::unique_ptr<LRScheduler>>;
+                },
+                override_cannot_be_called_so_declare_it_public_as<
+                    D, method::create_scheduler, std::unique_ptr<LRScheduler>(std::int64_t)>>() &&
+         expect<requires(D & trainer, const Batch& batch, std::optional<double> num_items) {
+                  { trainer.compute_loss(batch, num_items) } -> std::convertible_to<LossOutput>;
+                },
+                override_cannot_be_called_so_declare_it_public_as<
+                    D, method::compute_loss, LossOutput(const Batch&, std::optional<double>)>>() &&
+         expect<requires(D & trainer, const Batch& batch) {
+                  { trainer.floating_point_ops(batch) } -> std::convertible_to<double>;
+                }, override_cannot_be_called_so_declare_it_public_as<D, method::floating_point_ops,
+                                                                     double(const Batch&)>>() &&
+         expect<requires(D & trainer, Batch & batch) {
+                  { trainer.training_step(batch) } -> std::convertible_to<torch::Tensor>;
+                }, override_cannot_be_called_so_declare_it_public_as<D, method::training_step,
+                                                                     torch::Tensor(Batch&)>>() &&
+         expect<requires(D & trainer, const Batch& batch, const Strings& ignore_keys) {
+                  {
+                    trainer.prediction_step(batch, ignore_keys)
+                    } -> std::convertible_to<PredictionStepOutput>;
+                },
+                override_cannot_be_called_so_declare_it_public_as<
+                    D, method::prediction_step,
+                    PredictionStepOutput(const Batch&, const std::vector<std::string>&)>>() &&
+         // A copy would lose the values that log() adds.
+         expect<(
+                    requires(D & trainer, Metrics & logs) { trainer.log(logs); } &&
+                    !requires(D & trainer, const Metrics& logs) { trainer.log(logs); }),
+                override_cannot_be_called_so_declare_it_public_as<D, method::log, void(Metrics&)>>() &&
+         expect<requires(D & trainer) {
+                  { trainer.save_checkpoint() } -> std::convertible_to<std::filesystem::path>;
+                }, override_cannot_be_called_so_declare_it_public_as<D, method::save_checkpoint,
+                                                                     std::filesystem::path()>>() &&
+         expect<requires(D & trainer) { trainer.save_state(); },
+                override_cannot_be_called_so_declare_it_public_as<D, method::save_state, void()>>() &&
+         expect<requires(D & trainer, const EvaluateOptions& options) {
+                  { trainer.evaluate(options) } -> std::convertible_to<Metrics>;
+                }, override_cannot_be_called_so_declare_it_public_as<D, method::evaluate,
+                                                                     Metrics(const EvaluateOptions&)>>();
+}
+
+template <class Pointer>
+void take(Pointer);
+
+/// Whether these methods of the base, which can't be defined again, are there, alone or among others.
+template <class D, class Base>
+concept keeps_save_model =
+    requires { take<void (Base::*)(const std::filesystem::path&) const>(&D::save_model); };
+template <class D, class Base>
+concept keeps_call_event = requires { take<void (Base::*)(TrainEnd&)>(&D::template call_event<TrainEnd&>); };
+
+#define ETUDE_DECLARE_METHOD(name, override, caller) void name();
+struct other_methods {
+  ETUDE_OTHER_METHODS(ETUDE_DECLARE_METHOD)
+};
+#undef ETUDE_DECLARE_METHOD
+
+/// Refuses a method that is called where the trainer is another's.
+template <class D, class Base>
+consteval bool has_no_other_methods() {
+  using Probe = probed_for<D, other_methods>;
+#define ETUDE_INHERITS(name) (requires { requires std::same_as<decltype(&D::name), decltype(&Base::name)>; })
+#define ETUDE_CHECK_METHOD(name, ours, caller)                                                      \
+  if constexpr (requires { &Probe::name; } == std::is_final_v<D>)                                   \
+    expect<!(ETUDE_INHERITS(ours) && ETUDE_INHERITS(caller)),                                       \
+           mistake::method_of_another_trainer_is_never_called_so_override<D, mistake::method::name, \
+                                                                          mistake::method::ours>>();
+  ETUDE_OTHER_METHODS(ETUDE_CHECK_METHOD)
+#undef ETUDE_CHECK_METHOD
+#undef ETUDE_INHERITS
+#undef ETUDE_OTHER_METHODS
+  return true;
+}
+
+/// Every check of a trainer of one's own, `D`, that derives from `Base` and raises the events `Known`.
+template <class D, class Base, bool Closed, class... Known>
+consteval bool check_trainer(events<Known...>) {
+  if constexpr (!expect<std::is_convertible_v<D*, Base*>,
+                        mistake::trainer_derives_privately_so_write_public<D, Base>>()) {
+    return false;
+  } else if constexpr (check_overrides<D>() && check_declarations<D>() && has_no_other_handlers<D>() &&
+                       has_no_other_hooks<D>() && has_no_other_methods<D, Base>()) {
+    if constexpr (expect<keeps_save_model<D, Base>,
+                         mistake::override_is_never_called_by_train<
+                             D, mistake::method::save_model_so_override_save_checkpoint>>() &&
+                  expect<keeps_call_event<D, Base>,
+                         mistake::override_is_never_called_by_train<D, mistake::method::call_event>>()) {
+      if constexpr (has_name_on<D>())
+        return has_accessible_handlers<D>() && check_callback<Closed, D, Known...>();
+      else
+        return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace detail
+}  // namespace etude

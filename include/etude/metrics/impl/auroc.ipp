@@ -1,0 +1,23 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <limits>
+
+#include "etude/base/linkage.hpp"
+#include "etude/metrics/auroc.hpp"
+
+namespace etude::metrics {
+
+ETUDE_INLINE Metrics AUROC::compute() const {
+  return of_rankings(
+      [](const Ranking& ranking) {
+        const auto negatives = ranking.all - ranking.positives;
+        const auto below = negatives.sum() - negatives.cumsum(0);
+        const auto right = (ranking.positives * (below + negatives / 2)).sum();
+        return (right / (ranking.positives.sum() * negatives.sum())).item<double>();
+      },
+      std::numeric_limits<double>::quiet_NaN());
+}
+
+}  // namespace etude::metrics

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include "etude/base/linkage.hpp"
+#include "etude/metrics/average_precision.hpp"
+
+namespace etude::metrics {
+
+ETUDE_INLINE Metrics AveragePrecision::compute() const {
+  return of_rankings(
+      [](const Ranking& ranking) {
+        const auto precision = ranking.positives.cumsum(0) / ranking.all.cumsum(0);
+        return ((ranking.positives * precision).sum() / ranking.positives.sum()).item<double>();
+      },
+      0);
+}
+
+}  // namespace etude::metrics

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <limits>
+#include <utility>
+
+#include "etude/base/linkage.hpp"
+#include "etude/metrics/mean_absolute_error.hpp"
+
+namespace etude::metrics {
+
+ETUDE_INLINE MeanAbsoluteError::MeanAbsoluteError(RegressionOptions options) : options_(std::move(options)) {
+  if (options_.name.empty()) options_.name = "mae";
+}
+
+ETUDE_INLINE void MeanAbsoluteError::update(const at::Tensor& predictions, const at::Tensor& labels) {
+  const auto examples = regression_examples(options_.name, predictions, labels, options_.ignore_index);
+  sum("error_of_counted",
+      torch::stack({examples.errors.abs().sum(), examples.counted.sum().to(examples.errors.scalar_type())}));
+}
+
+ETUDE_INLINE Metrics MeanAbsoluteError::compute() const {
+  const auto found = value("error_of_counted");
+  if (!found.defined()) return {{options_.name, std::numeric_limits<double>::quiet_NaN()}};
+  const auto both = found.cpu();
+  return {{options_.name, both[0].item<double>() / both[1].item<double>()}};
+}
+
+}  // namespace etude::metrics

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/metrics/metrics.hpp"
+#include "etude/metrics/pending_logs.hpp"
+#include "etude/metrics/running_mean.hpp"
+#include "etude/reflect/struct.hpp"
+
+namespace etude {
+
+ETUDE_INLINE void PendingLogs::merge(PendingLogs other) {
+  for (auto& [name, mean] : other.means_) add(name, mean.mean());
+}
+
+ETUDE_INLINE void PendingLogs::take_into(Metrics& logs) {
+  for (auto& [name, mean] : std::exchange(means_, {})) logs[name] = mean.mean();
+}
+
+ETUDE_INLINE std::vector<PendingLogState> PendingLogs::state() {
+  std::vector<PendingLogState> result;
+  for (auto& [name, mean] : means_) result.push_back({name, mean.state()});
+  return result;
+}
+
+ETUDE_INLINE void PendingLogs::load_state(const std::vector<PendingLogState>& state) {
+  means_.clear();
+  for (const auto& [name, mean] : state) means_.emplace_back(name, RunningMean()).second.load_state(mean);
+}
+
+}  // namespace etude

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "etude/base/counting.hpp"
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/data/tensors.hpp"
+#include "etude/metrics/metrics.hpp"
+#include "etude/metrics/running_mean.hpp"
+#include "etude/reflect/struct.hpp"
+
+namespace etude {
+
+ETUDE_INLINE void RunningMean::add(double value, double weight, std::int64_t place) {
+  read();
+  take(value, weight, place);
+}
+
+ETUDE_INLINE void RunningMean::add(const at::Tensor& value, double weight, std::int64_t place) {
+  if (!value.defined() || value.numel() != 1)
+    throw DataError(fmt::format("a value to log must be one element, not {}", describe(value)));
+  if (value.is_cpu() && pending_.empty() && value.scalar_type() == at::kFloat) {
+    take(*value.data_ptr<float>(), weight, place);  // Straight from memory: no operator runs.
+    return;
+  }
+  pending_.push_back({value.detach(), weight, place});
+  if (pending_.size() >= read_after) read();
+}
+
+ETUDE_INLINE double RunningMean::sum() { return mean() * weight(); }
+
+ETUDE_INLINE double RunningMean::weight() {
+  read();
+  return weight_ + leading_;
+}
+
+ETUDE_INLINE double RunningMean::mean() {
+  read();
+  return detail::without_sign_of_nan(sum_ / weight_);
+}
+
+ETUDE_INLINE std::int64_t RunningMean::non_finite() {
+  read();
+  return non_finite_;
+}
+
+ETUDE_INLINE std::optional<std::int64_t> RunningMean::first_non_finite() {
+  read();
+  return first_non_finite_;
+}
+
+ETUDE_INLINE RunningMeanState RunningMean::state() {
+  read();
+  return {sum_, weight_, leading_, non_finite_, first_non_finite_};
+}
+
+ETUDE_INLINE void RunningMean::load_state(const RunningMeanState& state) {
+  reset();
+  sum_ = state.sum;
+  weight_ = state.weight;
+  leading_ = state.leading;
+  non_finite_ = state.filtered;
+  first_non_finite_ = state.first_filtered;
+}
+
+ETUDE_INLINE void RunningMean::take(double value, double weight, std::int64_t place) {
+  const bool is_finite = std::isfinite(value);
+  if (!is_finite) {
+    detail::count_up(non_finite_);
+    if (non_finite_ == 1) first_non_finite_ = place;
+  }
+  if (filter_ && !is_finite) {
+    if (weight_ == 0) {
+      leading_ += weight;  // Nothing came before it: it counts as the mean of what comes.
+      return;
+    }
+    value = sum_ / weight_;
+  }
+  sum_ += value * weight;
+  weight_ += weight;
+}
+
+ETUDE_INLINE void RunningMean::read() {
+  if (pending_.empty()) return;
+  std::vector<at::Tensor> flat;
+  flat.reserve(pending_.size());
+  for (const auto& [value, weight, place] : pending_) flat.push_back(value.reshape({1}).to(at::kDouble));
+  const auto values = at::cat(flat).cpu();
+  const auto* data = values.data_ptr<double>();
+  const auto taken = std::exchange(pending_, {});
+  for (std::size_t i = 0; i < taken.size(); ++i) take(data[i], taken[i].weight, taken[i].place);
+}
+
+}  // namespace etude

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+#include "etude/base/linkage.hpp"
+#include "etude/metrics/metrics.hpp"
+#include "etude/metrics/speed.hpp"
+
+namespace etude {
+namespace detail {
+
+inline Metrics speeds(const std::string& split, std::chrono::steady_clock::time_point start,
+                      std::initializer_list<std::pair<const char*, double>> counts) {
+  const auto round = [](double value, double unit) { return std::round(value * unit) / unit; };
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  Metrics metrics{{split + "_runtime", round(seconds, 1e4)}};
+  if (seconds > 0)
+    for (const auto& [what, count] : counts)
+      metrics[split + "_" + what + "_per_second"] = round(count / seconds, 1e3);
+  return metrics;
+}
+
+}  // namespace detail
+
+ETUDE_INLINE Metrics speed_metrics(const std::string& split, std::chrono::steady_clock::time_point start,
+                                   double num_samples, std::int64_t num_steps) {
+  return detail::speeds(split, start, {{"samples", num_samples}, {"steps", static_cast<double>(num_steps)}});
+}
+
+ETUDE_INLINE Metrics token_speed(const std::string& split, std::chrono::steady_clock::time_point start,
+                                 std::int64_t num_tokens) {
+  return detail::speeds(split, start, {{"tokens", static_cast<double>(num_tokens)}});
+}
+
+}  // namespace etude

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/metrics/streaming.hpp"
+
+namespace etude::metrics::detail {
+
+ETUDE_INLINE void take_in(Metrics& all, const Metrics& more) {
+  for (const auto& [name, value] : more) {
+    if (all.contains(name))
+      throw ArgumentError(fmt::format("two metrics are named '{}': must be given different names", name));
+    all[name] = value;
+  }
+}
+
+ETUDE_INLINE std::vector<MetricState> state_of(const std::vector<MetricState>& state, std::size_t index) {
+  const auto place = std::to_string(index) + ".";
+  std::vector<MetricState> result;
+  for (const auto& part : state)
+    if (part.name.starts_with(place))
+      result.push_back({part.name.substr(place.size()), part.value, part.merging});
+  return result;
+}
+
+}  // namespace etude::metrics::detail

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <concepts>
+#include <cstddef>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "etude/data/batch.hpp"
+#include "etude/data/tensors_of.hpp"
+#include "etude/reflect/type_name.hpp"
+
+namespace etude::detail {
+
+inline constexpr std::size_t max_forward_tensors = 8;
+
+template <class M, std::size_t... I>
+constexpr bool forward_takes(std::index_sequence<I...>) {
+  return requires(M & module, const torch::Tensor& tensor) {
+           module.forward((static_cast<void>(I), tensor)...);
+         };
+}
+
+template <class M, std::size_t N>
+concept ForwardTakes = N > 0 && forward_takes<M>(std::make_index_sequence<N>());
+
+template <class M, std::size_t... I>
+constexpr bool forward_takes_some(std::index_sequence<I...>) {
+  return (ForwardTakes<M, I + 1> || ...);
+}
+
+// Converts to T and, since a second conversion is never made, to nothing that T converts to.
+template <class T>
+struct OnlyFrom {
+  operator const T&() const;
+};
+
+// A template is not asked: it takes anything, and its body may not compile for all.
+template <class M, class T>
+concept ForwardTakesWhole = requires(M& module, const OnlyFrom<T>& value) {
+                              &M::forward;
+                              module.forward(value);
+                            };
+
+template <class M>
+concept HasForward = ForwardTakesWhole<M, Tensors> || ForwardTakesWhole<M, Batch> ||
+                     forward_takes_some<M>(std::make_index_sequence<max_forward_tensors>());
+
+template <class M, std::size_t... I>
+decltype(auto) forward_first(M& module, const Tensors& inputs, std::index_sequence<I...>) {
+  return module.forward(inputs[I]...);
+}
+
+/// Whether `forward` can be called with `count` tensors.
+template <class M>
+constexpr bool forward_accepts(std::size_t count) {
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    return ((count == I + 1 && ForwardTakes<M, I + 1>) || ...);
+  }
+  (std::make_index_sequence<max_forward_tensors>());
+}
+
+[[noreturn]] void throw_forward_does_not_take(std::string_view module, const Tensors& inputs);
+
+/// `use(module.forward(inputs...))`. Throws DataError for a number of inputs that forward doesn't accept.
+template <class Result, std::size_t N = 1, class M, class Use>
+Result forward_all(M& module, const Tensors& inputs, Use use) {
+  if constexpr (N > max_forward_tensors) {
+    throw_forward_does_not_take(type_name<M>(), inputs);
+  } else {
+    if constexpr (ForwardTakes<M, N>) {
+      if (inputs.size() == N) return use(forward_first(module, inputs, std::make_index_sequence<N>()));
+    }
+    return forward_all<Result, N + 1>(module, inputs, std::move(use));
+  }
+}
+
+}  // namespace etude::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/model/impl/forward.ipp"
+#endif

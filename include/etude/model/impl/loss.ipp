@@ -1,0 +1,111 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/data/tensors.hpp"
+#include "etude/model/forward.hpp"
+#include "etude/model/loss.hpp"
+#include "etude/model/model.hpp"
+#include "etude/reflect/type_name.hpp"
+
+namespace etude {
+
+ETUDE_INLINE std::int64_t count_items(const Tensors& labels) {
+  if (labels.empty()) return 0;
+  const auto& first = labels[0];
+  return c10::isIntegralType(first.scalar_type(), false) ? first.ne(-100).sum().item<std::int64_t>()
+                                                         : first.numel();
+}
+
+}  // namespace etude
+
+namespace etude {
+namespace detail {
+
+/// How to give `target` the shape that is wanted, where one dimension of 1 is all that differs.
+inline std::string_view reshaping(c10::IntArrayRef target, c10::IntArrayRef wanted) {
+  const auto ends_with_one_more = [](c10::IntArrayRef longer, c10::IntArrayRef shorter) {
+    return longer.size() == shorter.size() + 1 && longer.back() == 1 &&
+           longer.slice(0, shorter.size()) == shorter;
+  };
+  if (ends_with_one_more(target, wanted)) return "; take the last dimension off with .squeeze(-1)";
+  if (ends_with_one_more(wanted, target)) return "; give the labels another dimension with .unsqueeze(-1)";
+  return "";
+}
+
+/// Class numbers for scores [examples, classes, ...].
+inline void check_classes(std::string_view name, const torch::Tensor& output, const torch::Tensor& target) {
+  const bool takes_shares = name == "CrossEntropyLoss" && target.sizes() == output.sizes();
+  const bool are_numbers = target.scalar_type() == torch::kLong || target.scalar_type() == torch::kByte;
+  if (output.dim() < 2 || (takes_shares && target.is_floating_point())) return;
+  const auto scores = output.sizes();
+  if (are_numbers && target.dim() == output.dim() - 1 && target.size(0) == scores[0] &&
+      target.sizes().slice(1) == scores.slice(2))
+    return;
+  auto expected = scores.vec();
+  expected.erase(expected.begin() + 1);
+  throw DataError(fmt::format("{} wants class numbers as labels: int64 [{}] for the output {}, not {}{}",
+                              name, fmt::join(expected, ", "), describe(output), describe(target),
+                              !are_numbers ? "; convert them with .to(torch::kLong)"
+                              : target.sizes() == output.sizes()
+                                  ? "; turn one-hot labels into class numbers with .argmax(1)"
+                                  : reshaping(target.sizes(), expected)));
+}
+
+/// Numbers to compare with the outputs, one by one.
+inline void check_numbers(std::string_view name, const torch::Tensor& output, const torch::Tensor& target) {
+  const bool is_wider = target.scalar_type() == torch::kDouble && output.scalar_type() != torch::kDouble;
+  if (target.is_floating_point() && !is_wider) return;
+  throw DataError(
+      fmt::format("{} wants labels of the type of its output: {}, not {}; convert them with "
+                  ".to(torch::{})",
+                  name, describe(output), describe(target),
+                  output.scalar_type() == torch::kDouble ? "kDouble" : "kFloat"));
+}
+
+ETUDE_INLINE void check_operands(std::string_view name, const Tensors& outputs, const Tensors& labels) {
+  if (outputs.size() != 1 || labels.size() != 1) return;
+  const torch::Tensor &output = outputs[0], &target = labels[0];
+  if (!output.is_floating_point()) return;
+  if (name == "CrossEntropyLoss" || name == "NLLLoss") return check_classes(name, output, target);
+  constexpr std::array<std::string_view, 6> elementwise{"MSELoss",   "L1Loss",  "SmoothL1Loss",
+                                                        "HuberLoss", "BCELoss", "BCEWithLogitsLoss"};
+  if (std::ranges::find(elementwise, name) != elementwise.end()) check_numbers(name, output, target);
+  if (!target.is_floating_point() || output.sizes() == target.sizes()) return;
+  throw DataError(
+      fmt::format("the output {} and the target {} of a loss must have the same shape, for LibTorch would "
+                  "broadcast them{}",
+                  describe(output), describe(target), reshaping(target.sizes(), output.sizes())));
+}
+
+ETUDE_INLINE torch::Tensor checked_loss(torch::Tensor loss) {
+  if (loss.defined() && loss.numel() == 1) return loss.dim() == 0 ? loss : loss.reshape({});
+  throw DataError(fmt::format("the loss must be a single number, not {}{}", describe(loss),
+                              loss.defined() ? "; give it reduction mean or sum" : ""));
+}
+
+ETUDE_INLINE void throw_not_one_operand(const Tensors& tensors, std::string_view what) {
+  throw DataError(
+      fmt::format("the loss compares one output with one target, but there are {} {}: {}; a loss that takes "
+                  "(const etude::Tensors&, const etude::Tensors&) gets all of them",
+                  tensors.size(), what, describe(tensors)));
+}
+
+}  // namespace detail
+
+}  // namespace etude

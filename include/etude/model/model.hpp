@@ -1,0 +1,272 @@
+#pragma once
+
+#include <torch/csrc/jit/api/module.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <concepts>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/data/batch.hpp"
+#include "etude/data/tensors.hpp"
+#include "etude/model/forward.hpp"
+#include "etude/reflect/type_name.hpp"
+
+namespace etude {
+
+using NamedTensor = std::pair<std::string, torch::Tensor>;
+
+namespace detail {
+
+/// What a Model holds.
+struct AnyModel {
+  virtual ~AnyModel() = default;
+  virtual std::string name() const = 0;
+  virtual bool accepts(std::size_t count) const = 0;
+  virtual Tensors forward(const Tensors& inputs) = 0;
+  virtual Tensors forward(const Batch& batch) { return forward(batch.inputs); }
+  virtual bool takes_batch() const { return false; }
+  virtual std::vector<NamedTensor> parameters() const = 0;
+  virtual std::vector<NamedTensor> buffers() const = 0;
+  virtual bool is_training() const = 0;
+  virtual void train(bool on) = 0;
+  virtual std::function<void()> keep_training_flags() const = 0;
+  virtual void to(torch::Device device) = 0;
+  virtual std::shared_ptr<torch::nn::Module> module() const { return nullptr; }
+  virtual torch::jit::Module* script() { return nullptr; }
+};
+
+template <class T>
+Tensors output_of(const T& output) {
+  static_assert(
+      TensorsConvertible<T>,
+      "etude: the model's forward must give a torch::Tensor, or a pair, tuple, vector, string-keyed map or "
+      "Boost.Hana struct of them");
+  if constexpr (TensorsConvertible<T>) return tensors_of(output);
+}
+
+/// What is the same for every torch::nn::Module.
+class AnyNativeModel : public AnyModel {
+ public:
+  explicit AnyNativeModel(torch::nn::Module& module) : any_(module) {}
+
+  ETUDE_INLINE std::string name() const override;
+  ETUDE_INLINE std::vector<NamedTensor> parameters() const override;
+  ETUDE_INLINE std::vector<NamedTensor> buffers() const override;
+  ETUDE_INLINE bool is_training() const override;
+  ETUDE_INLINE void train(bool on) override;
+  ETUDE_INLINE void to(torch::Device device) override;
+  ETUDE_INLINE std::function<void()> keep_training_flags() const override;
+
+ private:
+  torch::nn::Module& any_;
+};
+
+template <class M>
+class NativeModel final : public AnyNativeModel {
+ public:
+  explicit NativeModel(std::shared_ptr<M> module) : AnyNativeModel(*module), module_(std::move(module)) {}
+
+  std::shared_ptr<torch::nn::Module> module() const override { return module_; }
+  bool takes_batch() const override { return ForwardTakesWhole<M, Batch>; }
+  bool accepts(std::size_t count) const override { return whole() ? count > 0 : forward_accepts<M>(count); }
+
+  Tensors forward(const Tensors& inputs) override {
+    if constexpr (ForwardTakesWhole<M, Tensors>) {
+      return output_of(module_->forward(inputs));
+    } else if constexpr (ForwardTakesWhole<M, Batch>) {
+      return forward(make_batch(inputs, {}));
+    } else {
+      return forward_all<Tensors>(*module_, inputs, [](const auto& output) { return output_of(output); });
+    }
+  }
+
+  Tensors forward(const Batch& batch) override {
+    if constexpr (ForwardTakesWhole<M, Batch>) {
+      return output_of(module_->forward(batch));
+    } else {
+      return forward(batch.inputs);
+    }
+  }
+
+ private:
+  static constexpr bool whole() { return ForwardTakesWhole<M, Tensors> || ForwardTakesWhole<M, Batch>; }
+
+  std::shared_ptr<M> module_;
+};
+
+/// Throws ArgumentError for a module without forward.
+std::shared_ptr<AnyModel> script_model(torch::jit::Module module);
+
+template <class T>
+inline constexpr bool is_shared_ptr = false;
+template <class T>
+inline constexpr bool is_shared_ptr<std::shared_ptr<T>> = true;
+
+template <class T>
+concept HoldsModule = requires(const T& holder) {
+                        typename T::ContainedType;
+                        holder.is_empty();
+                        { holder.ptr() } -> std::convertible_to<std::shared_ptr<typename T::ContainedType>>;
+                      };
+
+template <class T>
+struct ModuleOf {
+  using Type = T;
+};
+template <HoldsModule T>
+struct ModuleOf<T> {
+  using Type = typename T::ContainedType;
+};
+
+}  // namespace detail
+
+/// Keeps a model in evaluation mode; its destructor gives every submodule back the mode that it had.
+class EvalGuard {
+ public:
+  explicit EvalGuard(std::function<void()> restore) : restore_(std::move(restore)) {}
+  EvalGuard(EvalGuard&& other) noexcept : restore_(std::exchange(other.restore_, nullptr)) {}
+  EvalGuard& operator=(EvalGuard&&) = delete;
+  ~EvalGuard() {
+    try {
+      if (restore_) restore_();
+    } catch (...) {  // A module whose own train() throws keeps the mode that it is in.
+    }
+  }
+
+ private:
+  std::function<void()> restore_;
+};
+
+/// A model to train, whatever its type; a copy refers to the same model. It is made from a
+/// `std::shared_ptr<M>` or a `torch::nn::ModuleHolder<M>` of a module whose `forward` takes 1 to 8 tensors
+/// (by value or const reference), or all of them as `const Tensors&`, or the `const Batch&`; and from a
+/// `torch::jit::Module`.
+class Model {
+ public:
+  Model() = default;
+
+  /// Throws ArgumentError for a null pointer or an empty holder, and for a TorchScript module without
+  /// forward.
+  template <class T>
+    requires(!std::same_as<T, Model>)
+  Model(T model) : model_(make(std::move(model))) {}
+
+  explicit operator bool() const { return model_ != nullptr; }
+
+  /// What the model gives, by name if it names its outputs. Throws DataError for a number of inputs that its
+  /// forward doesn't take, or an output that holds something else than tensors.
+  Tensors forward(const Tensors& inputs) const {
+    if (!accepts(inputs.size())) refuse(inputs);
+    return model_->forward(inputs);
+  }
+
+  /// The same of a batch's inputs; a forward that takes the whole batch sees its labels too.
+  // A template, so that `forward({a, b})` means two inputs.
+  template <std::same_as<Batch> B>
+  Tensors forward(const B& batch) const {
+    if (!accepts(batch.inputs.size())) refuse(batch.inputs);
+    return model_->forward(batch);
+  }
+
+  /// Whether forward can be called with that many tensors.
+  bool accepts(std::size_t count) const { return model_->accepts(count); }
+
+  /// Whether forward takes the batch as a whole, so with its labels.
+  bool takes_batch() const { return model_->takes_batch(); }
+
+  /// The class of the module.
+  std::string name() const { return model_->name(); }
+
+  /// Every parameter once, by the first of its names.
+  std::vector<NamedTensor> named_parameters() const;
+  std::vector<NamedTensor> named_buffers() const;
+  std::vector<torch::Tensor> parameters() const;
+
+  /// Parameters, then buffers, under all the names that LibTorch gives them; the tensors are the model's own.
+  std::vector<NamedTensor> state_dict() const;
+
+  /// Copies into the model's own tensors, whose storage stays where it is. Throws CheckpointError that lists
+  /// every name that is missing, unexpected, given twice or of another shape; then nothing has been copied.
+  void load_state_dict(const std::vector<NamedTensor>& state) const;
+
+  bool is_training() const { return model_->is_training(); }
+  void train(bool on = true) const { model_->train(on); }
+  void eval() const { train(false); }
+
+  /// Evaluation mode for as long as the guard lives.
+  [[nodiscard]] EvalGuard eval_guard() const;
+
+  /// Moves parameters and buffers; those that move get new storage.
+  void to(torch::Device device) const { model_->to(device); }
+
+  /// The module; null for TorchScript.
+  std::shared_ptr<torch::nn::Module> module() const { return model_->module(); }
+
+  /// The module as the class that it is of, for which a holder may stand: `as<Net>()` is a NetImpl. Throws
+  /// ArgumentError that names both types.
+  template <class Given, class M = typename detail::ModuleOf<Given>::Type>
+  M& as() const {
+    if constexpr (std::same_as<M, torch::jit::Module>) {
+      if (auto* script = model_->script()) return *script;
+    } else {
+      static_assert(std::derived_from<M, torch::nn::Module>,
+                    "etude: as<M>() gives a torch::nn module, or torch::jit::Module");
+      if (auto* module = dynamic_cast<M*>(model_->module().get())) return *module;
+    }
+    throw_is_not(type_name<M>());
+  }
+
+ private:
+  template <class T>
+  static std::shared_ptr<detail::AnyModel> make(T model);
+
+  static std::vector<NamedTensor> each_once(std::vector<NamedTensor> tensors);
+
+  [[noreturn]] void throw_is_not(std::string_view type) const;
+  [[noreturn]] void refuse(const Tensors& inputs) const;
+
+  std::shared_ptr<detail::AnyModel> model_;
+};
+
+template <class T>
+std::shared_ptr<detail::AnyModel> Model::make(T model) {
+  if constexpr (std::derived_from<T, torch::jit::Module>) {
+    return detail::script_model(std::move(model));
+  } else if constexpr (detail::HoldsModule<T>) {
+    if (model.is_empty()) throw ArgumentError("model: it is empty; construct its module");
+    return make<std::shared_ptr<typename T::ContainedType>>(model.ptr());
+  } else if constexpr (!detail::is_shared_ptr<T>) {
+    static_assert(
+        !std::derived_from<T, torch::nn::Module>,
+        "etude: a model is passed as std::make_shared<M>(...) or as the holder that TORCH_MODULE(M) makes");
+    static_assert(
+        std::derived_from<T, torch::nn::Module>,
+        "etude: a model is a shared_ptr or ModuleHolder of a torch::nn::Module, or a torch::jit::Module");
+  } else {
+    using M = typename T::element_type;
+    static_assert(std::derived_from<M, torch::nn::Module>,
+                  "etude: a model must derive from torch::nn::Module");
+    static_assert(detail::HasForward<M>,
+                  "etude: the model has no public forward that takes 1 to 8 torch::Tensor (by value or const "
+                  "reference), "
+                  "const etude::Tensors& or const etude::Batch&");
+    if (!model) throw ArgumentError("model: it is a null pointer");
+    return std::make_shared<detail::NativeModel<M>>(std::move(model));
+  }
+}
+
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/model/impl/model.ipp"
+#endif

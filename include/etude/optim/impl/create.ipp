@@ -1,0 +1,125 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/optim/adafactor.hpp"
+#include "etude/optim/adagrad.hpp"
+#include "etude/optim/adam.hpp"
+#include "etude/optim/create.hpp"
+#include "etude/optim/lbfgs.hpp"
+#include "etude/optim/lion.hpp"
+#include "etude/optim/lr_scheduler.hpp"
+#include "etude/optim/metric_schedules.hpp"
+#include "etude/optim/options.hpp"
+#include "etude/optim/parameter_groups.hpp"
+#include "etude/optim/rmsprop.hpp"
+#include "etude/optim/schedule_options.hpp"
+#include "etude/optim/schedules.hpp"
+#include "etude/optim/sgd.hpp"
+#include "etude/reflect/key_values.hpp"
+#include "etude/training_arguments.hpp"
+
+namespace etude {
+namespace detail {
+
+/// The groups that are trained with this weight decay, unless they say another.
+using GroupsOf = std::function<std::vector<ParameterGroup>(double weight_decay)>;
+
+/// The options that `args` give: first the fields that every optimizer shares, then `optim_args`.
+template <typename Options>
+Options optimizer_options(const TrainingArguments& args, Options options = {}) {
+  options.lr = args.learning_rate;
+  if constexpr (requires { options.weight_decay; }) options.weight_decay = args.weight_decay;
+  if constexpr (requires { options.beta2; }) {
+    options.beta1 = args.adam_beta1;
+    options.beta2 = args.adam_beta2;
+  }
+  if constexpr (requires { options.amsgrad; }) options.eps = args.adam_epsilon;
+  const std::string where = fmt::format("optim_args of {}", args.optim);
+  try {
+    read_options(parse_key_values(args.optim_args), options, where);
+  } catch (const ArgumentError& error) {
+    const std::string_view what = error.what();
+    throw ArgumentError(what.starts_with(where) ? std::string(what) : fmt::format("{}: {}", where, what));
+  }
+  return options;
+}
+
+template <typename Optimizer, typename Options>
+std::unique_ptr<Optimizer> create(const TrainingArguments& args, const GroupsOf& groups_of,
+                                  Options defaults) {
+  const Options options = optimizer_options(args, defaults);
+  double weight_decay = args.weight_decay;
+  if constexpr (requires { options.weight_decay; }) weight_decay = options.weight_decay;
+  return std::make_unique<Optimizer>(groups_of(weight_decay), options);
+}
+
+inline std::unique_ptr<Optimizer> create_any(const TrainingArguments& args, const GroupsOf& groups) {
+  switch (args.optim) {
+    case OptimizerNames::adamw_torch:
+      return create<AdamW>(args, groups, AdamWOptions{.fused = false});
+    case OptimizerNames::adamw_torch_fused:
+      return create<AdamW>(args, groups, AdamWOptions{});
+    case OptimizerNames::adam:
+      return create<Adam>(args, groups, AdamOptions{});
+    case OptimizerNames::sgd:
+      return create<SGD>(args, groups, SGDOptions{});
+    case OptimizerNames::adagrad:
+      return create<Adagrad>(args, groups, AdagradOptions{});
+    case OptimizerNames::rmsprop:
+      return create<RMSprop>(args, groups, RMSpropOptions{});
+    case OptimizerNames::lbfgs:
+      return create<LBFGS>(args, groups, LBFGSOptions{});
+    case OptimizerNames::adafactor:
+      return create<Adafactor>(args, groups, AdafactorOptions{});
+    case OptimizerNames::lion:
+      return create<Lion>(args, groups, LionOptions{});
+  }
+  throw ArgumentError(fmt::format("optim is {}: must be one of {}", static_cast<int>(args.optim),
+                                  fmt::join(enum_names<OptimizerNames>, ", ")));
+}
+
+}  // namespace detail
+
+ETUDE_INLINE std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
+                                                       const std::vector<ParameterGroup>& groups) {
+  return detail::create_any(args, [&](double) { return groups; });
+}
+
+ETUDE_INLINE std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
+                                                       const NamedTensors& parameters) {
+  return detail::create_any(args, [&](double decay) { return parameter_groups(parameters, decay); });
+}
+
+ETUDE_INLINE std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
+                                                       const torch::nn::Module& module) {
+  return detail::create_any(args, [&](double decay) { return parameter_groups(module, decay); });
+}
+
+ETUDE_INLINE std::unique_ptr<LRScheduler> make_scheduler(const TrainingArguments& args, Optimizer& optimizer,
+                                                         std::int64_t total_steps) {
+  const SchedulerType type = args.lr_scheduler_type;
+  const double initial_lr = optimizer.param_groups().front().initial_lr;  // a user's optimizer has its own
+  const nlohmann::json& kwargs = args.lr_scheduler_kwargs;
+  if (type == SchedulerType::reduce_lr_on_plateau) {
+    ReduceLROnPlateau rule(detail::schedule_options<ReduceLROnPlateauOptions>(type, kwargs));
+    return std::make_unique<MetricLR<ReduceLROnPlateau>>(optimizer, rule);
+  }
+  if (type == SchedulerType::greedy) {
+    GreedyLR rule(detail::schedule_options<GreedyLROptions>(type, kwargs));
+    return std::make_unique<MetricLR<GreedyLR>>(optimizer, rule);
+  }
+  return std::make_unique<LambdaLR>(
+      optimizer, make_schedule(type, get_warmup_steps(args, total_steps), total_steps, initial_lr, kwargs));
+}
+
+}  // namespace etude

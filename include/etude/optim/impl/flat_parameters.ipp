@@ -1,0 +1,224 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/optim/clipping.hpp"
+#include "etude/optim/flat_layout.hpp"
+#include "etude/optim/flat_parameters.hpp"
+
+namespace etude {
+
+ETUDE_INLINE FlatParameters::FlatParameters(std::vector<NamedTensors> groups) : groups_(std::move(groups)) {
+  flatten();
+}
+
+ETUDE_INLINE FlatParameters::~FlatParameters() {
+  for (Part& part : parts_) {
+    if (part.parameter.grad().is_same(part.gradient) && !part.has_gradient())
+      part.parameter.mutable_grad().reset();
+  }
+}
+
+ETUDE_INLINE void FlatParameters::gather() {
+  apart_ = false;
+  mend();
+}
+
+ETUDE_INLINE torch::Tensor FlatParameters::grad_norm() {
+  const torch::Tensor norm = l2_norm(all_gradients());
+  found_.clear();
+  return norm;
+}
+
+ETUDE_INLINE torch::Tensor FlatParameters::clip_grad_norm(double max_norm) {
+  const torch::Tensor norm = clip_norm(all_gradients(), max_norm);
+  found_.clear();
+  return norm;
+}
+
+ETUDE_INLINE void FlatParameters::clip_grad_value(double limit) {
+  clip_value(all_gradients(), limit);
+  found_.clear();
+}
+
+ETUDE_INLINE void FlatParameters::flatten() {
+  const torch::NoGradGuard no_grad;
+  FlatPlan plan = plan_flat(groups_, layout_.get());
+  std::vector<torch::Tensor> values = plan.layout->allocate();
+  std::map<std::string, std::size_t> old_slots;
+  for (std::size_t i = 0; i < parts_.size(); ++i) old_slots.emplace(layout_->slots[i].name, i);
+
+  std::vector<Part> parts;
+  for (std::size_t i = 0; i < plan.parameters.size(); ++i) {
+    const FlatSlot& slot = plan.layout->slots[i];
+    Part part{.parameter = plan.parameters[i], .gradient = {}};
+    bool has_gradient = part.parameter.grad().defined();
+    if (const auto old = old_slots.find(slot.name); old != old_slots.end()) {
+      if (layout_->slots[old->second].sizes != slot.sizes) {
+        throw Error(fmt::format("parameter '{}' changed its shape from {} to {}; make a new optimizer for it",
+                                slot.name, layout_->slots[old->second].sizes, slot.sizes));
+      }
+      part.steps = parts_[old->second].steps;
+      has_gradient = parts_[old->second].has_gradient();
+    }
+    slot.view(values[slot.buffer]).copy_(part.parameter);
+    if (!has_gradient) part.parameter.mutable_grad().reset();
+    parts.push_back(std::move(part));
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const FlatSlot& slot = plan.layout->slots[i];
+    parts[i].parameter.set_data(slot.view(values[slot.buffer]));
+    parts[i].data = parts[i].parameter.data_ptr();
+  }
+  parts_ = std::move(parts);
+  frozen_ = std::move(plan.frozen);
+  layout_ = std::move(plan.layout);
+  values_ = std::move(values);
+  const bool had_gradients = !gradients_.empty();
+  gradients_.clear();
+  if (had_gradients && !apart_) make_gradients();
+  ranges_outdated_ = true;
+}
+
+ETUDE_INLINE void FlatParameters::make_gradients() {
+  ++generation_;
+  gradients_ = layout_->allocate();
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const FlatSlot& slot = layout_->slots[i];
+    parts_[i].gradient = slot.view(gradients_[slot.buffer]).variable_data();
+    take_gradient(parts_[i]);
+  }
+}
+
+/// A gradient of another kind than its parameter, or one with a graph, must be copied to be used.
+ETUDE_INLINE bool FlatParameters::may_stay_apart(std::size_t i) const {
+  const torch::Tensor& gradient = parts_[i].parameter.grad();
+  if (!gradient.defined()) return true;
+  const FlatSlot& slot = layout_->slots[i];
+  const torch::Tensor& values = values_[slot.buffer];
+  return gradient.layout() == at::kStrided && gradient.scalar_type() == values.scalar_type() &&
+         gradient.device() == values.device() && gradient.sizes() == slot.sizes &&
+         gradient.strides() == slot.strides && !gradient.requires_grad();
+}
+
+ETUDE_INLINE at::TensorList FlatParameters::all_gradients() {
+  mend();
+  if (!apart_) return gradients_;
+  found_.clear();
+  for (const Part& part : parts_)
+    if (part.parameter.grad().defined()) found_.push_back(part.parameter.grad());
+  return found_;
+}
+
+ETUDE_INLINE bool FlatParameters::fits(const FlatSlot& slot, const torch::Tensor& parameter) const {
+  const torch::Tensor& buffer = values_[slot.buffer];
+  return parameter.scalar_type() == buffer.scalar_type() && parameter.device() == buffer.device() &&
+         parameter.sizes() == slot.sizes &&
+         (parameter.strides() == slot.strides || !parameter.is_non_overlapping_and_dense());
+}
+
+ETUDE_INLINE void FlatParameters::take_gradient(Part& part) {
+  const torch::Tensor found = part.parameter.grad();
+  if (found.defined()) {
+    part.gradient.copy_(found.layout() == at::kStrided ? found.detach() : found.detach().to_dense());
+  } else {
+    part.gradient.zero_();
+  }
+  part.zero_version = found.defined() ? never : static_cast<std::int64_t>(part.gradient._version());
+  part.parameter.mutable_grad() = part.gradient;
+}
+
+ETUDE_INLINE void FlatParameters::mend_values() {
+  for (const auto& [name, tensor] : frozen_) {
+    if (tensor.requires_grad()) return flatten();
+  }
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    Part& part = parts_[i];
+    if (part.parameter.data_ptr() == part.data) continue;
+    const FlatSlot& slot = layout_->slots[i];
+    if (!fits(slot, part.parameter)) return flatten();
+    const torch::Tensor view = slot.view(values_[slot.buffer]);
+    view.copy_(part.parameter);
+    part.parameter.set_data(view);
+  }
+}
+
+ETUDE_INLINE void FlatParameters::mend() {
+  const torch::NoGradGuard no_grad;
+  mend_values();
+  if (apart_) {
+    for (std::size_t i = 0; i < parts_.size(); ++i)
+      if (!may_stay_apart(i)) return gather();
+    return;
+  }
+  if (gradients_.empty()) return make_gradients();
+  for (Part& part : parts_)
+    if (!part.parameter.grad().is_same(part.gradient)) take_gradient(part);
+}
+
+ETUDE_INLINE void FlatParameters::zero_grad(bool apart) {
+  if (apart) {
+    apart_ = true;
+    for (const Part& part : parts_) part.parameter.mutable_grad().reset();
+    return mend();
+  }
+  gather();
+  for (const torch::Tensor& buffer : gradients_) buffer.zero_();
+  for (Part& part : parts_) part.zero_version = static_cast<std::int64_t>(part.gradient._version());
+}
+
+ETUDE_INLINE const std::vector<FlatRange>& FlatParameters::begin_step() {
+  mend();
+  bool changed = std::exchange(ranges_outdated_, false);
+  for (Part& part : parts_) {
+    const bool active = part.has_gradient();
+    changed |= active != part.active;
+    part.active = active;
+    if (!active) continue;
+    ++part.steps;
+    // The update writes to the buffer, of which autograd's check for changed tensors would know nothing.
+    part.parameter.unsafeGetTensorImpl()->bump_version();
+  }
+  if (changed) {
+    find_ranges();
+  } else {
+    for (FlatRange& range : ranges_) ++range.steps;
+  }
+  return ranges_;
+}
+
+ETUDE_INLINE void FlatParameters::find_ranges() {
+  ++generation_;
+  ranges_.clear();
+  bool open = false;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const FlatSlot& slot = layout_->slots[i];
+    if (!parts_[i].active || slot.size == 0) {
+      open &= slot.size == 0;
+      continue;
+    }
+    const std::int64_t end =
+        slot.offset +
+        detail::padded(slot.size, static_cast<std::int64_t>(parts_[i].parameter.element_size()));
+    if (open && ranges_.back().buffer == slot.buffer && ranges_.back().group == slot.group &&
+        ranges_.back().steps == parts_[i].steps) {
+      ranges_.back().size = end - ranges_.back().offset;
+      ranges_.back().last = i + 1;
+    } else {
+      ranges_.push_back({slot.buffer, slot.group, slot.offset, end - slot.offset, i, i + 1, parts_[i].steps});
+      open = true;
+    }
+  }
+}
+
+}  // namespace etude

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <torch/nn/modules/batchnorm.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/optim/model_freezer.hpp"
+#include "etude/optim/parameter_groups.hpp"
+
+namespace etude {
+namespace detail {
+
+inline bool is_batch_norm(const torch::nn::Module& module) {
+  return module.as<torch::nn::BatchNorm1dImpl>() || module.as<torch::nn::BatchNorm2dImpl>() ||
+         module.as<torch::nn::BatchNorm3dImpl>();
+}
+
+}  // namespace detail
+
+ETUDE_INLINE ModelFreezer::ModelFreezer(const Model& model, Options options)
+    : model_(model.module()), options_(options) {
+  if (!model_)
+    throw ArgumentError(
+        fmt::format("ModelFreezer: {} is TorchScript; it takes torch::nn modules", model.name()));
+  for (const auto& child : model_->named_children()) groups_.push_back({child.key(), child.value()});
+  if (groups_.empty())
+    throw ArgumentError(
+        fmt::format("ModelFreezer: {} has no child modules, which would be its layer groups", model.name()));
+  for (auto& parameter : model_->parameters()) parameter.set_requires_grad(true);
+}
+
+ETUDE_INLINE std::vector<NamedModule> ModelFreezer::get_layers() const {
+  std::vector<NamedModule> layers;
+  for (const auto& item : model_->named_modules("", /*include_self=*/false))
+    if (item.value()->children().empty()) layers.push_back({item.key(), item.value()});
+  return layers;
+}
+
+ETUDE_INLINE NamedTensors ModelFreezer::get_trainable_parameters() const {
+  auto parameters = named_parameters(*model_);
+  std::erase_if(parameters, [](const auto& item) { return !item.second.requires_grad(); });
+  return parameters;
+}
+
+ETUDE_INLINE void ModelFreezer::freeze(Freezing which) {
+  const auto [first, last] = range(which.from_index, which.to_index);
+  for (auto i = first; i <= last; ++i) {
+    auto& group = *groups_[i].module;
+    std::vector<std::pair<torch::nn::Module*, bool>> spared;  // with their modes
+    for (const auto& module : group.modules()) {
+      if (!options_.freeze_batch_norms && detail::is_batch_norm(*module)) {
+        spared.emplace_back(module.get(), module->is_training());
+        continue;
+      }
+      for (auto& parameter : module->parameters(/*recurse=*/false)) parameter.set_requires_grad(false);
+    }
+    if (!which.set_modules_as_eval) continue;
+    group.eval();
+    for (const auto& [module, was_training] : spared) module->train(was_training);
+  }
+}
+
+ETUDE_INLINE std::vector<UnfrozenGroup> ModelFreezer::unfreeze(Unfreezing which) {
+  const auto [first, last] = range(which.from_index, which.to_index);
+  std::vector<UnfrozenGroup> unfrozen;
+  for (auto i = first; i <= last; ++i) {
+    const auto& [group_name, group] = groups_[i];
+    UnfrozenGroup changed{group_name, {}};
+    for (auto& [name, parameter] : named_parameters(*group)) {
+      if (parameter.requires_grad()) continue;
+      parameter.set_requires_grad(true);
+      changed.parameters.emplace_back(group_name + "." + name, parameter);
+    }
+    if (!changed.parameters.empty()) unfrozen.push_back(std::move(changed));
+    if (which.set_modules_as_training) group->train();
+  }
+  return unfrozen;
+}
+
+ETUDE_INLINE std::pair<std::size_t, std::size_t> ModelFreezer::range(std::int64_t from_index,
+                                                                     std::int64_t to_index) const {
+  return std::minmax({position("from_index", from_index), position("to_index", to_index)});
+}
+
+ETUDE_INLINE std::size_t ModelFreezer::position(const char* field, std::int64_t index) const {
+  const auto count = static_cast<std::int64_t>(groups_.size());
+  if (index < -count || index >= count)
+    throw ArgumentError(fmt::format("{} is {}: the model has {} layer groups, so must be {} to {}", field,
+                                    index, count, -count, count - 1));
+  return static_cast<std::size_t>(index < 0 ? index + count : index);
+}
+
+}  // namespace etude

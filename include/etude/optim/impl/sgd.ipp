@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/libtorch/optim.hpp"
+#include "etude/optim/one_pass.hpp"
+#include "etude/optim/options.hpp"
+#include "etude/optim/sgd.hpp"
+#include "etude/reflect/json.hpp"
+
+namespace etude {
+
+ETUDE_INLINE SGD::SGD(const std::vector<ParameterGroup>& groups, const SGDOptions& options)
+    : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options)), options_(options) {
+  detail::check_options(
+      {{"lr", options.lr, 0}, {"momentum", options.momentum, 0}, {"weight_decay", options.weight_decay, 0}});
+  if (options.nesterov && (options.momentum == 0 || options.dampening != 0)) {
+    throw ArgumentError("nesterov is true: must have a momentum above 0 and no dampening");
+  }
+}
+
+ETUDE_INLINE nlohmann::ordered_json SGD::own_options() const { return to_json_value(options_); }
+
+ETUDE_INLINE bool SGD::in_one_pass() const { return options_.fused; }
+
+ETUDE_INLINE bool SGD::has_libtorch_kernel(const torch::Tensor& values) const {
+  return options_.fused && libtorch::has_fused_optimizers(values);
+}
+
+ETUDE_INLINE void SGD::update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t steps) {
+  libtorch::fused_sgd(
+      lists.values, lists.gradients, lists.moments,
+      {group.lr, options_.momentum, options_.dampening, group.weight_decay, options_.nesterov, steps == 1},
+      gradient_scale());
+}
+
+ETUDE_INLINE void SGD::update_range(const Range& range, const ParamGroup& group, std::int64_t steps) {
+  const auto& [lr, momentum, dampening, weight_decay, nesterov, unused] = options_;
+  if (options_.fused && update_in_one_pass(range, group, steps)) return;
+  torch::Tensor gradients = scaled(range.gradients);
+  if (group.weight_decay != 0) gradients = gradients.add(range.values, group.weight_decay);
+  if (momentum != 0) {
+    const torch::Tensor& buffer = range.moments[0];
+    if (steps == 1) {
+      buffer.copy_(gradients);
+    } else {
+      buffer.mul_(momentum).add_(gradients, 1 - dampening);
+    }
+    gradients = nesterov ? gradients.add(buffer, momentum) : buffer;
+  }
+  range.values.add_(gradients, -group.lr);
+}
+
+ETUDE_INLINE std::vector<SGD::Moment> SGD::moments_of(const SGDOptions& options) {
+  if (options.momentum == 0) return {};
+  return {{"momentum_buffer"}};
+}
+
+ETUDE_INLINE bool SGD::update_in_one_pass(const Range& range, const ParamGroup& group,
+                                          std::int64_t steps) const {
+  const double scale = gradient_scale(), penalty = group.weight_decay, lr = group.lr;
+  if (options_.momentum == 0) {
+    return detail::one_pass<0>(range.values, range.gradients, range.moments, [=](auto& value, auto gradient) {
+      value = value - (gradient * scale + value * penalty) * lr;
+    });
+  }
+  // The momentum begins as the first gradient.
+  const double keep = steps == 1 ? 0 : options_.momentum, add = steps == 1 ? 1 : 1 - options_.dampening;
+  const double ahead = options_.nesterov ? options_.momentum : 1, direct = options_.nesterov ? 1 : 0;
+  return detail::one_pass<1>(range.values, range.gradients, range.moments,
+                             [=](auto& value, auto gradient, auto& momentum) {
+                               gradient = gradient * scale + value * penalty;
+                               momentum = momentum * keep + gradient * add;
+                               value = value - (gradient * direct + momentum * ahead) * lr;
+                             });
+}
+
+}  // namespace etude

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/reflect/enum.hpp"
+#include "etude/reflect/json.hpp"
+#include "etude/reflect/json_parser.hpp"
+#include "etude/reflect/json_reader.hpp"
+#include "etude/reflect/struct.hpp"
+#include "etude/reflect/type_name.hpp"
+
+namespace etude {
+namespace detail {
+
+ETUDE_INLINE void spell_non_finite(nlohmann::ordered_json& json) {
+  if (json.is_structured()) {
+    for (auto& part : json) spell_non_finite(part);
+  } else if (json.is_number_float() && !std::isfinite(json.get<double>())) {
+    json = non_finite_name(json.get<double>());
+  }
+}
+
+ETUDE_INLINE std::string json_text(const nlohmann::ordered_json& json, KeyOrder order,
+                                   std::string_view type) {
+  try {
+    return (order == KeyOrder::sorted ? nlohmann::json(json).dump(2) : json.dump(2)) + "\n";
+  } catch (const nlohmann::json::exception& error) {
+    throw ArgumentError(fmt::format("no JSON text of {}: {}", type, error.what()));
+  }
+}
+
+}  // namespace detail
+
+}  // namespace etude

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/reflect/enum.hpp"
+#include "etude/reflect/json_reader.hpp"
+#include "etude/reflect/struct.hpp"
+
+namespace etude::detail {
+
+ETUDE_INLINE std::optional<double> non_finite(std::string_view word) {
+  constexpr auto infinity = std::numeric_limits<double>::infinity();
+  if (word == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  if (word == "Infinity") return infinity;
+  if (word == "-Infinity") return -infinity;
+  return std::nullopt;
+}
+
+ETUDE_INLINE std::string shortened(std::string text) {
+  static constexpr std::size_t longest = 60;
+  if (text.size() <= longest) return text;
+  std::size_t end = longest - 3;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
+ETUDE_INLINE std::string one_of(std::span<const std::string_view> names) {
+  return fmt::format("one of {}", fmt::join(names, ", "));
+}
+
+ETUDE_INLINE void JsonReader::throw_faults(std::string_view separator) const {
+  if (!faults.empty()) throw ArgumentError(fmt::format("{}", fmt::join(faults, separator)));
+}
+
+}  // namespace etude::detail

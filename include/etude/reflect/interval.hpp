@@ -1,0 +1,100 @@
+#pragma once
+
+#include <fmt/core.h>
+
+#include <concepts>
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "etude/base/linkage.hpp"
+#include "etude/reflect/enum.hpp"
+
+namespace etude {
+
+/// What an interval counts. The letters are those of Composer's time strings.
+///
+/// - `steps`: update steps, which Composer calls batches: "100", "100ba".
+/// - `share`: of all steps of the training: "0.25", "0.25dur".
+/// - `epochs`: "1ep", "0.5ep".
+/// - `samples`: examples trained on: "1000sp".
+/// - `tokens`: input tokens trained on: "3e4tok".
+/// - `seconds`: of training: "30s", "5min", "1h30m", "2d".
+ETUDE_ENUM(IntervalUnit, steps, share, epochs, samples, tokens, seconds);
+
+/// How often something is done. In code, in JSON and on the command line it is a number (update steps, or
+/// below 1 their share of all steps) or a text with a unit: `args.logging_steps = 50`, `"1ep"`, `--save_steps
+/// 30min`.
+class Interval {
+ public:
+  static constexpr std::string_view allowed =
+      "a number of update steps, below 1 their share of all, or a number with a unit: ep (epochs), ba "
+      "(update "
+      "steps), sp (samples), tok (tokens), dur (share of all steps), or a time in d, h, min, s as 30s or "
+      "1h30m";
+  static constexpr std::string_view placeholder = "INTERVAL";
+
+  /// Never; an interval to be set.
+  Interval() = default;
+  /// Update steps, or their share. Keeps any number: whether it can be is for `is_valid` to say.
+  template <class Number>
+    requires(std::integral<Number> || std::floating_point<Number>) && (!std::same_as<Number, bool>)
+  Interval(Number number) : Interval(plain(static_cast<double>(number))) {}
+  /// Throws ArgumentError that says what is allowed.
+  Interval(std::string_view text) : Interval(parse(text)) {}
+  Interval(const char* text) : Interval(parse(text)) {}
+  Interval(const std::string& text) : Interval(parse(text)) {}
+  Interval(double value, IntervalUnit unit) : value_(value), unit_(unit) {}
+
+  double value() const { return value_; }
+  IntervalUnit unit() const { return unit_; }
+
+  /// Whether it counts update steps or their share, which are known before the training begins.
+  bool is_of_steps() const { return unit_ == IntervalUnit::steps || unit_ == IntervalUnit::share; }
+
+  /// A finite positive number, whole where it counts steps, and a share of at most 1.
+  bool is_valid() const;
+  /// What a valid one of this unit is, in words.
+  std::string_view valid_values() const;
+
+  /// The update steps that it comes to when `max_steps` are planned, a share rounded up; 0 where it counts
+  /// something else, or isn't valid.
+  std::int64_t steps(std::int64_t max_steps) const;
+
+  /// As `Interval(text)` reads it: "500", "0.25", "1ep", "1h30m".
+  std::string text() const;
+
+  // For JSON and the command line (reflect/json_reader.hpp).
+  static std::optional<Interval> from_number(double number) { return plain(number); }
+  static std::optional<Interval> from_text(std::string_view text);
+  std::optional<double> plain_number() const;
+
+  friend bool operator==(const Interval&, const Interval&) = default;
+  friend std::ostream& operator<<(std::ostream& out, const Interval& interval);
+
+ private:
+  static Interval plain(double number) {
+    return {number, number > 0 && number < 1 ? IntervalUnit::share : IntervalUnit::steps};
+  }
+  static Interval parse(std::string_view text);
+
+  double value_ = 0;
+  IntervalUnit unit_ = IntervalUnit::steps;
+};
+
+}  // namespace etude
+
+template <>
+struct fmt::formatter<etude::Interval> : fmt::formatter<std::string_view> {
+  template <class FormatContext>
+  auto format(const etude::Interval& interval, FormatContext& context) const {
+    return fmt::formatter<std::string_view>::format(interval.text(), context);
+  }
+};
+
+#ifndef ETUDE_COMPILED
+#include "etude/reflect/impl/interval.ipp"
+#endif

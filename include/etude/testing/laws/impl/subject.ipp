@@ -1,0 +1,30 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <string_view>
+
+#include "etude/base/interrupt.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/loop/event_source.hpp"
+#include "etude/testing/laws/moment.hpp"
+#include "etude/testing/laws/subject.hpp"
+#include "etude/trainer_control.hpp"
+
+namespace etude::laws::detail {
+
+ETUDE_INLINE void AnySubject::note_exception(std::string_view event) {
+  try {
+    throw;
+  } catch (const Disruption&) {  // It evaluated, and was disturbed there.
+  } catch (const StopTraining&) {
+  } catch (const Interrupted&) {
+  } catch (...) {
+    errors.push_back(fmt::format("it throws in {}: {}", event, message_of(std::current_exception())));
+  }
+}
+
+ETUDE_INLINE void Front::hear(const Context& e, std::string_view event) { stage->before(e, event); }
+
+}  // namespace etude::laws::detail

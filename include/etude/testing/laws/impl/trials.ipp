@@ -1,0 +1,230 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/testing/laws/compare.hpp"
+#include "etude/testing/laws/performance.hpp"
+#include "etude/testing/laws/trials.hpp"
+
+namespace etude::laws::detail {
+
+/// Tries one callback in all ways.
+class Trials {
+ public:
+  Trials(const Trial& trial, const Options& options)
+      : trial_(trial),
+        options_(options),
+        varying_(options.varying),
+        only_reads_(options.only_reads.value_or(!trial.writes)) {}
+
+  std::vector<std::string> run() {
+    first_ = perform({}).train();
+    if (!first_.error.empty())
+      throw Error(
+          fmt::format("{} can't do its work on the problem of etude::laws, so tell the check by "
+                      "etude::laws::Options what it needs: {}",
+                      trial_.name, first_.error));
+    try_reading();
+    try_two();
+    try_ends();
+    try_resuming();
+    return std::move(lines_);
+  }
+
+ private:
+  static constexpr std::string_view ends = "every begin has its end";
+  static constexpr std::string_view resumes = "saved state restored continues the same";
+  static constexpr std::string_view reads = "one that only reads changes nothing";
+  static constexpr std::string_view apart = "two of them share nothing";
+
+  Performance perform(Setting setting) {
+    setting.folder = root_.path() / fmt::format("{}", ++performances_);
+    return {trial_, options_, setting};
+  }
+
+  void tell(std::string_view law, const std::string& what) {
+    constexpr int most = 5;  // The rest is likely the same breach once more.
+    const auto told = std::ranges::count_if(lines_, [&](const auto& line) { return line.starts_with(law); });
+    if (told < most) lines_.push_back(fmt::format("{}: {}", law, what));
+  }
+
+  void tell_breaches(const Run& run, const std::string& where) {
+    for (const auto& breach : run.breaches) tell(ends, fmt::format("{}: {}", where, breach));
+    if (run.breaches.empty() && !run.error.empty())
+      tell(ends, fmt::format("{}: it ends with: {}", where, run.error));
+  }
+
+  void try_reading() {
+    const auto without = perform({.subjects = 0}).train();
+    const auto& modes = without.moments.back().modes;
+    const auto& seen_modes = first_.moments.back().modes;
+    for (std::size_t i = 0; i < std::min(modes.size(), seen_modes.size()); ++i)
+      if (modes[i] != seen_modes[i])
+        tell(ends, fmt::format("after the training {} is in {} mode, as it isn't without the callback",
+                               modes[i].first, seen_modes[i].second ? "training" : "evaluation"));
+    if (!only_reads_) return;
+    const auto count = first_.asked ? *first_.asked : first_.moments.size();
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto& is = first_.moments[i];
+      if (i >= without.moments.size() || without.moments[i].event != is.event ||
+          without.moments[i].step != is.step) {
+        // A StopTraining of its own closes what is open before anybody hears why.
+        if (!first_.asked) tell_of_reading(fmt::format("the training takes another course {}", is.words()));
+        return;
+      }
+      if (const auto found = difference(without.moments[i], is))
+        return tell_of_reading(fmt::format("it changes, first seen {}, {}", is.words(), *found));
+    }
+    if (!first_.asked && without.moments.size() != count)
+      tell_of_reading("the training is shorter than without it, and it has not asked for that");
+  }
+
+  void tell_of_reading(const std::string& what) {
+    only_read_ = false;
+    tell(reads, what);
+  }
+
+  void try_two() {
+    const auto again = perform({}).train();
+    if (const auto found = difference(first_, again, varying_)) {
+      is_repeatable_ = false;
+      tell(apart, fmt::format("in a second trainer, after the first, {}", *found));
+    }
+    if (options_.two_at_once) try_one_inside_another();
+    if (!options_.two_in_one_trainer) return;
+    const auto both = perform({.subjects = 2}).train();
+    for (const auto& breach : both.breaches) tell(apart, fmt::format("two in one trainer: {}", breach));
+    if (both.breaches.empty() && !both.error.empty())
+      tell(apart, fmt::format("two in one trainer end with: {}", both.error));
+    else if (is_repeatable_ && only_reads_ && only_read_)
+      compare_two(both);
+  }
+
+  void try_one_inside_another() {
+    Run inner;
+    const auto outer = perform({.inside = [&] { inner = perform({}).train(); }}).train();
+    if (!is_repeatable_) return;
+    if (const auto found = difference(first_, outer, varying_))
+      tell(apart, fmt::format("with another that trained in between, {}", *found));
+    if (const auto found = difference(first_, inner, varying_); found && !inner.moments.empty())
+      tell(apart, fmt::format("in a trainer inside another's training, {}", *found));
+  }
+
+  /// Those that write see what the other has written, which is no state that they share.
+  void compare_two(const Run& both) {
+    for (std::size_t i = 0; i < both.states.size(); ++i)
+      if (const auto found = difference(first_.states.front(), both.states[i], varying_, "its state"))
+        return tell(apart,
+                    fmt::format("two in one trainer: of the {}, {}", i == 0 ? "first" : "second", *found));
+    // What both log is the mean of both, in another order of adding.
+    if (const auto found = difference(first_.logs, both.logs, varying_, "log_history", 1e-6))
+      tell(apart, fmt::format("two in one trainer: {}", *found));
+  }
+
+  void try_ends() {
+    tell_breaches(first_, "in a training that nothing disturbs");
+    {
+      auto performance = perform({});
+      for (const auto& breach : performance.evaluate())
+        tell(ends, fmt::format("an evaluation and a prediction before any training: {}", breach));
+      tell_breaches(performance.train(), "a training after an evaluation");
+      for (const auto& breach : performance.evaluate())
+        tell(ends, fmt::format("an evaluation and a prediction after a training: {}", breach));
+      train_again(performance, "a whole training");
+    }
+    for (const auto& disturbance : disturbances()) try_disturbed(disturbance);
+  }
+
+  void try_disturbed(const Disturbance& disturbance) {
+    auto performance = perform({.saves = disturbance.event == "Save"});
+    const auto run = performance.train(disturbance);
+    if (!run.disturbed) return;  // It has stopped before.
+    const auto where = "after " + disturbance.words();
+    tell_breaches(run, where);
+    if (disturbance.way == Disturbance::Way::throws && run.error.empty() && !run.came_out)
+      tell(ends, fmt::format("{}: the exception didn't come out of train()", where));
+    if (run.moments.back().modes != first_.moments.back().modes)
+      tell(ends, fmt::format("{}: the model's modes are others than after a training without that", where));
+    train_again(performance, disturbance.words());
+  }
+
+  void train_again(Performance& performance, const std::string& after) {
+    const auto run = performance.train();
+    const auto where = fmt::format("another train() after {}", after);
+    tell_breaches(run, where);
+    if (!run.breaches.empty() || !run.error.empty() || !is_repeatable_) return;
+    if (const auto found = difference(first_, run, varying_, !options_.keeps_state_between_runs))
+      tell(ends, fmt::format("{} doesn't go as the first did: {}", where, *found));
+  }
+
+  static std::vector<Disturbance> disturbances() {
+    using Way = Disturbance::Way;
+    std::vector<Disturbance> result;
+    for (const auto event :
+         {"the model's forward in a training step", "the model's forward in an evaluation"})
+      result.push_back({.way = Way::throws, .event = event, .nth = 3});
+    for (const auto event : {"TrainBegin", "EpochBegin", "StepBegin", "StepEnd", "EvaluateBegin",
+                             "PredictionStep", "EvaluateEnd", "EpochEnd", "TrainEnd"})
+      for (const bool before : {true, false})
+        result.push_back({.way = Way::throws, .event = event, .before = before});
+    for (const auto event : {"BatchFetched", "BackwardBegin", "OptimizerStep", "Log", "Save", "Evaluate"})
+      result.push_back({.way = Way::throws, .event = event, .before = false, .nth = 2});
+    for (const auto event : {"TrainBegin", "EpochBegin", "StepBegin", "SubstepEnd", "StepEnd",
+                             "EvaluateBegin", "PredictionStep", "EvaluateEnd", "EpochEnd"})
+      result.push_back({.way = Way::throws_stop, .event = event, .before = event[0] != 'E'});
+    for (const auto event : {"TrainBegin", "SubstepEnd", "StepEnd", "Evaluate"})
+      result.push_back({.way = Way::asks_to_stop, .event = event, .before = true});
+    return result;
+  }
+
+  void try_resuming() {
+    const auto whole = perform({.saves = true, .keep = keep("whole")}).train();
+    tell_breaches(whole, "in a training that writes checkpoints");
+    if (!is_repeatable_) return;
+    for (const auto& [step, checkpoint] : whole.kept) {
+      if (step >= whole.moments.back().step) continue;
+      auto performance = Performance(
+          trial_, options_, {.folder = checkpoint.parent_path(), .saves = true, .resume = checkpoint});
+      const auto run = performance.train();
+      const auto where = fmt::format("resumed at step {}", step);
+      for (const auto& breach : run.breaches) tell(resumes, fmt::format("{}: {}", where, breach));
+      if (run.breaches.empty() && !run.error.empty())
+        tell(resumes, fmt::format("{}: it ends with: {}", where, run.error));
+      else if (const auto found = difference(whole, run, varying_, true, true))
+        tell(resumes, fmt::format("{}: {}", where, *found));
+    }
+  }
+
+  std::filesystem::path keep(const std::string& name) {
+    const auto folder = root_.path() / ("kept-" + name);
+    std::filesystem::create_directories(folder);
+    return folder;
+  }
+
+  const Trial& trial_;
+  const Options& options_;
+  Varying varying_;
+  bool only_reads_;
+  TemporaryFolder root_;
+  int performances_ = 0;
+  bool is_repeatable_ = true;  // two trainings that should be the same are
+  bool only_read_ = true;      // as far as was seen
+  Run first_;
+  std::vector<std::string> lines_;
+};
+
+ETUDE_INLINE std::vector<std::string> broken_laws(const Trial& trial, const Options& options) {
+  return Trials(trial, options).run();
+}
+
+}  // namespace etude::laws::detail

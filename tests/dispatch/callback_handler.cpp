@@ -1,0 +1,153 @@
+#include "etude/dispatch/callback_handler.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+struct Heard {
+  std::vector<std::string>& by;
+};
+struct Number {
+  int value;
+};
+struct Unheard {};
+
+template <char Name>
+struct Listener {
+  void on(const Heard& e) { e.by.push_back(std::string(1, Name)); }
+};
+
+TEST_CASE("callbacks hear an event in the order of the list") {
+  std::vector<std::string> by;
+  etude::CallbackHandler handler{Listener<'b'>{}, Listener<'a'>{}, Listener<'c'>{}};
+  handler.call_event(Heard{by});
+  CHECK(by == std::vector<std::string>{"b", "a", "c"});
+}
+
+struct Twice {
+  void on(Number& e) { e.value *= 2; }
+};
+struct Keep {
+  int seen = 0;
+  void on(const Number& e) { seen = e.value; }
+};
+
+template <std::size_t... I>
+int heard_by_all(std::index_sequence<I...>) {
+  etude::CallbackHandler handler{Listener<static_cast<char>(I)>{}...};
+  std::vector<std::string> by;
+  handler.call_event(Heard{by});
+  return static_cast<int>(by.size());
+}
+
+TEST_CASE("a hundred callbacks are not more than a compiler evaluates") {
+  CHECK(heard_by_all(std::make_index_sequence<100>()) == 100);
+}
+
+TEST_CASE("what a writer makes of an event is what those behind it and the caller see") {
+  etude::CallbackHandler handler{Twice{}, Keep{}};
+  Number event{21};
+  handler.call_event(event);
+  CHECK(event.value == 42);
+  CHECK(handler.callbacks()[boost::hana::size_c<1>].seen == 42);
+}
+
+TEST_CASE("who handles an event is known at compile time") {
+  using Handler = etude::CallbackHandler<Twice, Listener<'a'>>;
+  CHECK(Handler::handles<Number>);
+  CHECK(Handler::handles<Heard>);
+  CHECK_FALSE(Handler::handles<Unheard>);
+  CHECK_FALSE(etude::CallbackHandler<>::handles<Number>);
+}
+
+struct Grow {
+  constexpr void on(Number& e) const { e.value *= 2; }
+};
+
+TEST_CASE("a handler works at compile time") {
+  constexpr int grown = [] {
+    etude::CallbackHandler handler{Grow{}};
+    Number event{4};
+    handler.call_event(event);
+    return event.value;
+  }();
+  CHECK(grown == 8);
+}
+
+struct MoveOnly {
+  std::unique_ptr<int> count = std::make_unique<int>(0);
+  void on(const Number& e) { *count += e.value; }
+};
+
+TEST_CASE("callbacks need only be movable") {
+  etude::CallbackHandler handler{MoveOnly{}};
+  handler.call_event(Number{3});
+  CHECK(*handler.callbacks()[boost::hana::size_c<0>].count == 3);
+}
+
+struct Thrower {
+  void on(const Number& e) {
+    if (e.value < 0) throw std::out_of_range("negative");
+  }
+};
+
+TEST_CASE("an exception comes out as it was thrown, with its callback and event known") {
+  etude::CallbackHandler handler{Thrower{}, Keep{}};
+  try {
+    handler.call_event(Number{-1});
+    FAIL("nothing was thrown");
+  } catch (const std::out_of_range& error) {
+    CHECK(std::string(error.what()) == "negative");
+    const auto origin = etude::take_origin(std::current_exception());
+    CHECK(origin.callback == "Thrower");
+    CHECK(origin.event == "Number");
+    CHECK(handler.callbacks()[boost::hana::size_c<1>].seen == 0);
+  }
+}
+
+TEST_CASE("an exception that no callback threw has no origin, though one did before") {
+  etude::CallbackHandler handler{Thrower{}};
+  CHECK_THROWS(handler.call_event(Number{-1}));
+  try {
+    throw 1;
+  } catch (int) {
+    const auto origin = etude::take_origin(std::current_exception());
+    CHECK(origin.callback.empty());
+    CHECK(origin.event.empty());
+  }
+}
+
+struct Outer {
+  etude::CallbackHandler<Thrower>* inner;
+  void on(const Heard&) { inner->call_event(Number{-1}); }
+};
+
+TEST_CASE("of nested events the innermost is the origin") {
+  etude::CallbackHandler<Thrower> inner{Thrower{}};
+  etude::CallbackHandler outer{Outer{&inner}};
+  std::vector<std::string> by;
+  try {
+    outer.call_event(Heard{by});
+    FAIL("nothing was thrown");
+  } catch (const std::out_of_range&) {
+    CHECK(etude::take_origin(std::current_exception()).callback == "Thrower");
+  }
+}
+
+TEST_CASE("an event that is raised to all reaches those behind one that throws") {
+  etude::CallbackHandler handler{Thrower{}, Keep{}};
+  int errors = 0;
+  Number event{-5};
+  handler.call_event_to_all(event, [&] { ++errors; });
+  CHECK(errors == 1);
+  CHECK(handler.callbacks()[boost::hana::size_c<1>].seen == -5);
+}
+
+}  // namespace

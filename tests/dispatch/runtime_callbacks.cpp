@@ -1,0 +1,275 @@
+#include "etude/dispatch/runtime_callbacks.hpp"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "etude/dispatch/filters.hpp"
+
+namespace {
+
+struct Step {
+  int number;
+};
+struct Epoch {};
+struct Own {};
+struct OwnToo {};
+using Known = etude::events<Step, Epoch>;
+
+struct Sum {
+  int total = 0;
+  void on(const Step& e) { total += e.number; }
+};
+struct Negate {
+  void on(Step& e) { e.number = -e.number; }
+};
+struct OnOwn {
+  int heard = 0;
+  void on(const Own&) { ++heard; }
+};
+struct OnMuch {
+  using handles = etude::events<Step, Own, OwnToo>;
+  std::string heard = {};
+  void on(const Step&) { heard += 's'; }
+  void on(const Own&) { heard += 'o'; }
+  void on(const OwnToo&) { heard += 't'; }
+};
+
+using Handler = etude::CallbackHandler<Sum, etude::RuntimeCallbacks>;
+etude::RuntimeCallbacks& runtime(Handler& handler) { return handler.callbacks()[boost::hana::size_c<1>]; }
+
+TEST_CASE("run-time callbacks hear events behind the static ones, in the order of adding") {
+  Handler handler{Sum{}, {}};
+  runtime(handler).add(Known{}, Negate{});
+  runtime(handler).add(Known{}, Sum{});
+  handler.call_event(Step{3});
+  CHECK(handler.callbacks()[boost::hana::size_c<0>].total == 3);
+  CHECK(runtime(handler).get<Sum>().total == -3);
+}
+
+TEST_CASE("events of one's own reach them by their only handler or by their declaration") {
+  Handler handler{Sum{}, {}};
+  runtime(handler).add(Known{}, OnOwn{});
+  runtime(handler).add(Known{}, OnMuch{});
+  handler.call_event(Own{});
+  handler.call_event(OwnToo{});
+  handler.call_event(Step{1});
+  CHECK(runtime(handler).get<OnOwn>().heard == 1);
+  CHECK(runtime(handler).get<OnMuch>().heard == "ots");
+}
+
+TEST_CASE("a handle removes its callback and says whether it is there") {
+  Handler handler{Sum{}, {}};
+  auto handle = runtime(handler).add(Known{}, OnMuch{});
+  CHECK(handle.attached());
+  handle.remove();
+  CHECK_FALSE(handle.attached());
+  CHECK_THROWS_AS(runtime(handler).get<OnMuch>(), etude::ArgumentError);
+}
+
+TEST_CASE("a scoped callback is there as long as its scope") {
+  Handler handler{Sum{}, {}};
+  int heard = 0;
+  {
+    const etude::ScopedCallback scoped(
+        runtime(handler).add(Known{}, etude::on<Step>().call([&](const Step&) { ++heard; })));
+    handler.call_event(Step{1});
+  }
+  handler.call_event(Step{1});
+  CHECK(heard == 1);
+}
+
+TEST_CASE("pop gives a callback back with its state") {
+  Handler handler{Sum{}, {}};
+  runtime(handler).add(Known{}, Sum{});
+  handler.call_event(Step{5});
+  CHECK(runtime(handler).pop<Sum>().total == 5);
+  handler.call_event(Step{5});
+  CHECK_THROWS_AS(runtime(handler).pop<Sum>(), etude::ArgumentError);
+}
+
+TEST_CASE("a missing callback is reported the same way wherever it is looked for") {
+  Handler handler{Sum{}, {}};
+  runtime(handler).add(Known{}, Negate{});
+  const std::string said = "Sum is not among the run-time callbacks of this trainer: [Negate]";
+  CHECK_THROWS_WITH_AS(runtime(handler).get<Sum>(), said.c_str(), etude::ArgumentError);
+  CHECK_THROWS_WITH_AS(runtime(handler).pop<Sum>(), said.c_str(), etude::ArgumentError);
+  CHECK_THROWS_WITH_AS(runtime(handler).remove<Sum>(), said.c_str(), etude::ArgumentError);
+  auto handle = runtime(handler).add(Known{}, OnOwn{});
+  handle.remove();
+  CHECK_THROWS_WITH_AS(
+      handle.remove(),
+      "the callback of this handle is not among the run-time callbacks of this trainer: [Negate]",
+      etude::ArgumentError);
+}
+
+TEST_CASE("a handle outlives its trainer") {
+  etude::CallbackHandle handle;
+  {
+    Handler handler{Sum{}, {}};
+    handle = runtime(handler).add(Known{}, OnOwn{});
+  }
+  CHECK_FALSE(handle.attached());
+  CHECK_THROWS_AS(handle.remove(), etude::ArgumentError);
+}
+
+TEST_CASE("a second one of a type is refused unless the type allows it") {
+  Handler handler{Sum{}, {}};
+  runtime(handler).add(Known{}, OnOwn{});
+  CHECK_THROWS_AS(runtime(handler).add(Known{}, OnOwn{}), etude::ArgumentError);
+  int heard = 0;
+  for (int i = 0; i < 2; ++i)
+    runtime(handler).add(Known{}, etude::on<Step>().call([&](const Step&) { ++heard; }));
+  handler.call_event(Step{1});
+  CHECK(heard == 2);
+}
+
+TEST_CASE("one that would write behind a reader is refused, with both named") {
+  Handler handler{Sum{}, {}};
+  runtime(handler).add(Known{}, Sum{});
+  CHECK_THROWS_WITH_AS(runtime(handler).add(Known{}, Negate{}),
+                       "Negate writes Step and would run after Sum, which reads it: add it earlier",
+                       etude::ArgumentError);
+  handler.call_event(Step{2});
+  CHECK(runtime(handler).get<Sum>().total == 2);
+}
+
+struct BeforeSum {
+  using runs_before = etude::callbacks<Sum>;
+  void on(const Step&) {}
+};
+
+TEST_CASE("one that must run before another that is there is refused") {
+  Handler handler{Sum{}, {}};
+  runtime(handler).add(Known{}, Sum{});
+  CHECK_THROWS_AS(runtime(handler).add(Known{}, BeforeSum{}), etude::ArgumentError);
+  runtime(handler).remove<Sum>();
+  runtime(handler).add(Known{}, BeforeSum{});
+}
+
+struct RemovesItself {
+  std::shared_ptr<etude::CallbackHandle> own;
+  std::shared_ptr<int> heard;
+  void on(const Step&) {
+    ++*heard;
+    own->remove();
+    ++*heard;  // It is still there to go on.
+  }
+};
+
+TEST_CASE("a callback may remove itself while it is called") {
+  Handler handler{Sum{}, {}};
+  const auto own = std::make_shared<etude::CallbackHandle>();
+  const auto heard = std::make_shared<int>(0);
+  *own = runtime(handler).add(Known{}, RemovesItself{own, heard});
+  runtime(handler).add(Known{}, Sum{});
+  handler.call_event(Step{1});
+  handler.call_event(Step{1});
+  CHECK(*heard == 2);
+  CHECK(runtime(handler).get<Sum>().total == 2);
+}
+
+struct AddsOthers {
+  etude::RuntimeCallbacks* callbacks;
+  int* heard;
+  void on(const Step&) {
+    for (int i = 0; i < 100; ++i)
+      callbacks->add(Known{}, etude::on<Step>().call([heard = heard](const Step&) { ++*heard; }));
+  }
+};
+
+TEST_CASE("callbacks that are added while an event is on its way hear from the next on") {
+  Handler handler{Sum{}, {}};
+  int heard = 0;
+  const etude::ScopedCallback adder(runtime(handler).add(Known{}, AddsOthers{&runtime(handler), &heard}));
+  handler.call_event(Step{1});
+  CHECK(heard == 0);
+  handler.call_event(Step{1});
+  CHECK(heard == 100);
+}
+
+struct RemovesNext {
+  etude::CallbackHandle* next;
+  void on(const Step&) {
+    if (next->attached()) next->remove();
+  }
+};
+
+TEST_CASE("a callback that was removed by one before it does not hear the event") {
+  Handler handler{Sum{}, {}};
+  etude::CallbackHandle next;
+  int heard = 0;
+  runtime(handler).add(Known{}, RemovesNext{&next});
+  next = runtime(handler).add(Known{}, etude::on<Step>().call([&](const Step&) { ++heard; }));
+  handler.call_event(Step{1});
+  CHECK(heard == 0);
+}
+
+struct Thrower {
+  void on(const Step&) { throw std::runtime_error("no"); }
+};
+
+TEST_CASE("the origin of an exception is the run-time callback, and the list is sound afterwards") {
+  Handler handler{Sum{}, {}};
+  runtime(handler).add(Known{}, Thrower{});
+  runtime(handler).add(Known{}, Sum{});
+  try {
+    handler.call_event(Step{1});
+    FAIL("nothing was thrown");
+  } catch (const std::runtime_error&) {
+    CHECK(etude::take_origin(std::current_exception()).callback == "Thrower");
+  }
+  Step step{4};
+  int errors = 0;
+  handler.call_event_to_all(step, [&] { ++errors; });
+  CHECK(errors == 1);
+  CHECK(runtime(handler).get<Sum>().total == 4);
+}
+
+TEST_CASE("a writer is not given an event that was raised as const") {
+  Handler handler{Sum{}, {}};
+  runtime(handler).add(Known{}, Negate{});
+  const Step step{1};
+  CHECK_THROWS_AS(handler.call_event(step), etude::ArgumentError);
+}
+
+struct HoldsAnother {
+  std::shared_ptr<etude::ScopedCallback> other;
+  void on(const Step&) {}
+};
+
+TEST_CASE("a callback that holds another may be removed with it") {
+  Handler handler{Sum{}, {}};
+  auto other = runtime(handler).add(Known{}, OnOwn{});
+  runtime(handler).add(Known{}, HoldsAnother{std::make_shared<etude::ScopedCallback>(other)});
+  runtime(handler).remove<HoldsAnother>();
+  CHECK_FALSE(other.attached());
+}
+
+struct Counts {
+  virtual ~Counts() = default;
+  int heard = 0;
+  virtual void on(const Step&) { ++heard; }
+};
+struct CountsTwice : Counts {
+  void on(const Step&) override { heard += 2; }
+};
+
+TEST_CASE("a callback that would be copied as its base only is refused") {
+  Handler handler{Sum{}, {}};
+  CountsTwice twice;
+  Counts& base = twice;
+  CHECK_THROWS_AS(runtime(handler).add(Known{}, base), etude::ArgumentError);
+  Counts once;
+  Counts& itself = once;
+  runtime(handler).add(Known{}, itself);
+  runtime(handler).add(Known{}, twice);
+  handler.call_event(Step{1});
+  CHECK(runtime(handler).get<Counts>().heard == 1);
+  CHECK(runtime(handler).get<CountsTwice>().heard == 2);
+}
+
+}  // namespace

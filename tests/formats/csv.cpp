@@ -1,0 +1,154 @@
+#include "etude/formats/csv.hpp"
+
+#include <doctest/doctest.h>
+#include <torch/types.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "common/fault_of.hpp"
+#include "common/folder.hpp"
+#include "etude/data/dataset.hpp"
+
+namespace {
+
+using etude::CsvOptions;
+using etude::CsvTable;
+using etude::DataError;
+using toy::contains;
+using Texts = std::vector<std::string>;
+
+CsvTable table(const std::string& content, CsvOptions options = {}) {
+  const toy::Folder folder;
+  toy::write_text(folder / "x.csv", content);
+  return CsvTable(folder / "x.csv", options);
+}
+
+template <class Act>
+std::string fault(const std::string& content, Act act, CsvOptions options = {}) {
+  return toy::fault_of<DataError>([&] { act(table(content, options)); });
+}
+std::string fault(const std::string& content, CsvOptions options = {}) {
+  return fault(
+      content, [](const CsvTable&) {}, options);
+}
+
+TEST_CASE("columns come by name, in the order asked for, as the numbers that they are") {
+  const auto iris = table("length,width,species\n5.1,3.5,setosa\n-4.9,3e-1,\"virginica, wild\"\n");
+  CHECK(iris.rows() == 2);
+  CHECK(iris.names() == Texts{"length", "width", "species"});
+  CHECK(iris.columns({"width", "length"}).equal(torch::tensor({3.5f, 5.1f, 0.3f, -4.9f}).reshape({2, 2})));
+  CHECK(iris.column("length", torch::kDouble).equal(torch::tensor({5.1, -4.9}, torch::kDouble)));
+  CHECK(iris.text("species") == Texts{"setosa", "virginica, wild"});
+}
+
+TEST_CASE("whole numbers are exact") {
+  const auto numbers = table("n\n9223372036854775807\n-9223372036854775808\n+7\n");
+  CHECK(numbers.column("n", torch::kLong)
+            .equal(torch::tensor({std::numeric_limits<std::int64_t>::max(),
+                                  std::numeric_limits<std::int64_t>::min(), std::int64_t{7}})));
+}
+
+TEST_CASE("a float32 is the nearest to the text, without a double between") {
+  // Halfway between two float32 but for its last digits, which a double loses.
+  const auto value = table("x\n1.00000017881393432617187499\n").column("x").item<float>();
+  CHECK(value == 1.00000011920928955078125f);
+}
+
+TEST_CASE("what is too near to 0 for a float32 is 0") {
+  CHECK(table("x\n-1e-50\n1e-40\n").column("x").equal(torch::tensor({-0.f, 1e-40f})));
+}
+
+TEST_CASE("a table is a dataset's tensors") {
+  const auto numbers = table("x,y\n1,0\n2,1\n");
+  const etude::Dataset dataset(numbers.columns({"x"}), numbers.column("y", torch::kLong));
+  CHECK(dataset.size() == 2);
+}
+
+TEST_CASE("without a header columns are named by their places") {
+  const auto numbers = table("1,2\n3,4", {.header = false});
+  CHECK(numbers.names() == Texts{"0", "1"});
+  CHECK(numbers.column("1").equal(torch::tensor({2.f, 4.f})));
+}
+
+TEST_CASE("quotes, doubled quotes, lines in a field, CR LF, a byte-order mark and empty lines") {
+  const auto texts = table("\xef\xbb\xbf\"a\",b\r\n\r\n\"x \"\"y\"\"\", z \r\n\"two\nlines\",\"\"\r\n");
+  CHECK(texts.names() == Texts{"a", "b"});
+  CHECK(texts.text("a") == Texts{"x \"y\"", "two\nlines"});
+  CHECK(texts.text("b") == Texts{"z", ""});
+}
+
+TEST_CASE("another delimiter and another quote") {
+  const auto texts = table("a;b\n'1;5';2\n", {.delimiter = ';', .quote = '\''});
+  CHECK(texts.text("a") == Texts{"1;5"});
+  CHECK(texts.column("b").equal(torch::tensor({2.f})));
+}
+
+TEST_CASE("an empty field is what the options say, or an error") {
+  const auto filled = table("x,y\n,2\n3,\n", {.missing = -1});
+  CHECK(filled.columns({"x", "y"}).equal(torch::tensor({-1.f, 2.f, 3.f, -1.f}).reshape({2, 2})));
+  CHECK(filled.column("y", torch::kLong).equal(torch::tensor({std::int64_t{2}, std::int64_t{-1}})));
+  CHECK(std::isnan(table("x,y\n,2\n", {.missing = NAN}).column("x").item<float>()));
+  const auto column = [](auto dtype) { return [=](const CsvTable& t) { t.column("x", dtype); }; };
+  CHECK(contains(fault("x,y\n,2\n", column(torch::kFloat)), "line 2: column 'x' is '': must be a number"));
+  CHECK(contains(fault("x,y\n,2\n", column(torch::kLong), {.missing = NAN}), "must be a whole number"));
+}
+
+TEST_CASE("a field that is no number is named by file, line, column and text") {
+  const auto column = [](auto dtype) { return [=](const CsvTable& t) { t.column("x", dtype); }; };
+  const auto in_lines = fault("x,y\n1,\"a\nb\"\n1.5e,2\n", column(torch::kFloat));
+  CHECK(contains(in_lines, "x.csv: line 4: column 'x' is '1.5e': must be a number"));
+  for (const auto* text : {"abc", "1 2", "0x10", "1,5", "--1", "+-1", "+", "1e", ".", "\"1\"\"\""}) {
+    CAPTURE(text);
+    CHECK(contains(fault("x\n" + std::string(text) + "\n", [](const CsvTable& t) { t.column(t.names()[0]); }),
+                   "line 2: "));
+  }
+  CHECK(contains(fault("x\n1.0\n", column(torch::kLong)), "column 'x' is '1.0': must be a whole number"));
+  CHECK(contains(fault("x\n9223372036854775808\n", column(torch::kLong)), "must be in the range of int64"));
+  CHECK(contains(fault("x\n1e39\n", column(torch::kFloat)), "must be in the range of float32"));
+  CHECK(contains(fault("x\n" + std::string(1000, 'y') + "\n", column(torch::kFloat)), "yyy...': must be"));
+}
+
+TEST_CASE("a row of another length, an open quote or a stray one is named by its line") {
+  CHECK(contains(fault("a,b\n1,2\n3\n"), "x.csv: line 3: 1 fields: must be 2"));
+  CHECK(contains(fault("a,b\n1,2,3\n"), "line 2: 3 fields: must be 2"));
+  CHECK(contains(fault("1,2\n3,4,5\n", {.header = false}), "line 2: 3 fields: must be 2"));
+  CHECK(contains(fault("a\n\"open\n"), "line 2: a field that begins with a quote must end with one"));
+  CHECK(contains(fault("a\nst\"ray\n"), "line 2: a field that begins with a quote must end with one"));
+  CHECK(contains(fault("a,b,a\n"), "line 1: two columns are named 'a'"));
+  CHECK(contains(fault(""), "x.csv: it has no rows"));
+}
+
+TEST_CASE("columns that aren't there and dtypes that can't be are refused") {
+  CHECK(contains(fault("a,b\n", [](const CsvTable& t) { t.column("c"); }),
+                 "x.csv: no column is named 'c'; there are: a, b"));
+  CHECK(toy::fault_of<etude::ArgumentError>([] { table("a\n1\n").column("a", torch::kInt); }) ==
+        "dtype is int32: must be float32, float64 or int64");
+  CHECK(contains(toy::fault_of<DataError>([] { CsvTable("/nonexistent/x.csv"); }),
+                 "/nonexistent/x.csv can't be read"));
+}
+
+TEST_CASE("a table without rows has empty columns") {
+  CHECK(table("a,b\n").columns({"a", "b"}).sizes() == std::vector<std::int64_t>{0, 2});
+  CHECK(table("a,b\n").column("a").sizes() == std::vector<std::int64_t>{0});
+}
+
+TEST_CASE("any bytes are read or refused") {
+  std::uint32_t state = 1;
+  for (int i = 0; i < 3000; ++i) {
+    std::string bytes;
+    for (int length = i % 40; length > 0; --length) {
+      state = state * 1664525u + 1013904223u;
+      bytes += "a1,\"\n\r \0;"[state >> 24 & 7];
+    }
+    try {
+      const auto read = table(bytes);
+      for (const auto& name : read.names())
+        REQUIRE(read.text(name).size() == static_cast<std::size_t>(read.rows()));
+    } catch (const DataError&) {
+    }
+  }
+}
+
+}  // namespace

@@ -1,0 +1,78 @@
+#include "etude/io/folder_lock.hpp"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "common/folder.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using Lock = etude::detail::FolderLock;
+
+TEST_CASE("a folder has one lock, which is free when its holder is gone") {
+  const toy::Folder folder;
+  std::optional<Lock> first(std::in_place, std::string(folder));
+  CHECK((first->state() == Lock::State::held));
+  CHECK((Lock(std::string(folder)).state() == Lock::State::taken));
+  first.reset();
+  CHECK((Lock(std::string(folder)).state() == Lock::State::held));
+}
+
+TEST_CASE("what isn't a folder can't be locked") {
+  const toy::Folder folder;
+  toy::write_text(folder / "file", "");
+  fs::create_directory_symlink(std::string(folder), folder / "link");
+  for (const auto* name : {"missing", "file", "link"}) {
+    CAPTURE(name);
+    CHECK((Lock(folder / name).state() == Lock::State::unknown));
+    CHECK_FALSE(etude::is_abandoned(folder / name));
+    CHECK_FALSE(etude::remove_abandoned(etude::default_file_system(), folder / name));
+  }
+  CHECK(fs::exists(folder / "file"));
+  CHECK(fs::is_symlink(folder / "link"));
+}
+
+TEST_CASE("abandoned folders are removed, with all that is in them") {
+  const toy::Folder folder;
+  fs::create_directories(folder / "a/b");
+  toy::write_text(folder / "a/b/file", "x");
+  CHECK(etude::is_abandoned(folder / "a"));
+  {
+    const Lock writer(folder / "a");
+    CHECK_FALSE(etude::is_abandoned(folder / "a"));
+    CHECK_FALSE(etude::remove_abandoned(etude::default_file_system(), folder / "a"));
+    CHECK(fs::exists(folder / "a/b/file"));
+  }
+  CHECK(etude::remove_abandoned(etude::default_file_system(), folder / "a"));
+  CHECK_FALSE(fs::exists(folder / "a"));
+}
+
+TEST_CASE("a lock file has one holder, and is removed by it") {
+  using etude::detail::LockFile;
+  using etude::detail::LockState;
+  const toy::Folder folder;
+  {
+    const LockFile first(folder / "lock");
+    CHECK((first.state() == LockState::held));
+    {
+      const LockFile second(folder / "lock");
+      CHECK((second.state() == LockState::taken));
+    }
+    CHECK(fs::exists(folder / "lock"));
+    // Somebody removed it: it is no longer the holder's to remove.
+    fs::remove(folder / "lock");
+    toy::write_text(folder / "lock", "another's");
+  }
+  CHECK(fs::exists(folder / "lock"));
+  {
+    const LockFile next(folder / "lock");  // of a process that crashed
+    CHECK((next.state() == LockState::held));
+  }
+  CHECK_FALSE(fs::exists(folder / "lock"));
+  CHECK((LockFile(folder / "missing" / "lock").state() == LockState::unknown));
+}
+
+}  // namespace

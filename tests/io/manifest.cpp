@@ -1,0 +1,161 @@
+#include "etude/io/manifest.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "common/folder.hpp"
+
+namespace {
+
+etude::Manifest example() {
+  return {.etude = "0.1.0",
+          .libtorch = "2.13.0",
+          .run = "a1b2",
+          .serial = 3,
+          .global_step = 20,
+          .reason = "best",
+          .files = {{"model.safetensors", {.size = 12, .xxh3_128 = std::string(32, 'a')}},
+                    {"tokenizer/vocab.json", {.size = 0, .xxh3_128 = "99aa06d3014798d86001c324468d497f"}}}};
+}
+
+std::string sum_of(std::string_view text) { return etude::checksum(std::as_bytes(std::span(text))); }
+
+// With a right checksum, so that what is in it is looked at.
+std::string signed_text(const std::string& body) {
+  return body + ",\n  \"checksum\": \"" + sum_of(body) + "\"\n}\n";
+}
+
+std::string fault_of(const std::string& text) {
+  try {
+    etude::from_manifest_text(text);
+  } catch (const etude::CheckpointError& error) {
+    return error.what();
+  }
+  return "it was read";
+}
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  return text.replace(text.find(from), from.size(), to);
+}
+
+TEST_CASE("a manifest is JSON that ends with the checksum of all before it") {
+  const std::string body = R"({
+  "format": 1,
+  "etude": "0.1.0",
+  "libtorch": "2.13.0",
+  "run": "a1b2",
+  "serial": 3,
+  "global_step": 20,
+  "reason": "best",
+  "files": {
+    "model.safetensors": {
+      "size": 12,
+      "xxh3_128": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+    },
+    "tokenizer/vocab.json": {
+      "size": 0,
+      "xxh3_128": "99aa06d3014798d86001c324468d497f"
+    }
+  })";
+  // `xxhsum -H2` of the body.
+  const std::string expected = body + ",\n  \"checksum\": \"dde464ba50d2fca35ce7f5143b339e1c\"\n}\n";
+  CHECK(etude::to_manifest_text(example()) == expected);
+  CHECK((etude::from_manifest_text(expected) == example()));
+  CHECK(etude::parse_json(expected)["checksum"] == "dde464ba50d2fca35ce7f5143b339e1c");
+}
+
+TEST_CASE("a manifest comes back as it was written") {
+  CHECK((etude::from_manifest_text(etude::to_manifest_text(etude::Manifest{})) == etude::Manifest{}));
+  auto manifest = example();
+  manifest.files["naïve \"name\"\n"] = {.size = ~std::uint64_t{0}, .xxh3_128 = std::string(32, '0')};
+  manifest.reason = "\",\n  \"checksum\": \"";
+  CHECK((etude::from_manifest_text(etude::to_manifest_text(manifest)) == manifest));
+  CHECK(etude::Manifest{}.format == 1);
+  CHECK(etude::Manifest{}.etude == etude::version_text());
+}
+
+TEST_CASE("every flipped bit of a manifest is found, and every cut") {
+  const auto text = etude::to_manifest_text(example());
+  for (std::size_t bit = 0; bit < text.size() * 8; ++bit) {
+    auto damaged = text;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    CAPTURE(bit);
+    CHECK(fault_of(damaged) != "it was read");
+  }
+  for (std::size_t size = 0; size < text.size(); ++size)
+    CHECK(fault_of(text.substr(0, size)) != "it was read");
+  CHECK(fault_of(text + "\n") == "it doesn't end with its checksum");
+  CHECK(contains(fault_of(replaced(text, "\"global_step\": 20", "\"global_step\": 21")), "it is damaged"));
+}
+
+TEST_CASE("a manifest of a newer format says what this version knows") {
+  const auto fault = fault_of(signed_text("{\n  \"format\": 2"));
+  CHECK(fault == "format is 2: this version of Etude (" + etude::version_text() + ") knows 1 to 1");
+  CHECK(contains(fault_of(signed_text("{\n  \"format\": 0")), "format is 0"));
+}
+
+TEST_CASE("keys that a manifest doesn't know are passed over") {
+  CHECK(fault_of(signed_text("{\n  \"format\": 1,\n  \"later\": {\"a\": [1]}")) == "it was read");
+}
+
+TEST_CASE("a manifest that isn't what it should be is refused although its checksum is right") {
+  CHECK(contains(fault_of(signed_text("{\n  \"format\": ")), "not JSON"));
+  CHECK(contains(fault_of(signed_text("{\n  \"serial\": \"x\"")), "serial is \"x\""));
+  CHECK(contains(fault_of(signed_text("{\n  \"files\": [1]")), "files is [1]"));
+  CHECK(contains(fault_of(signed_text(R"({"files": {"a": {"size": -1}})")), "files.a.size is -1"));
+  CHECK(contains(fault_of(signed_text(R"({"files": {"a": {"size": 1, "xxh3_128": "AB"}})")), "is 'AB'"));
+  CHECK(contains(fault_of(signed_text("{\"files\": " + std::string(100'000, '['))), "nested deeper"));
+}
+
+TEST_CASE("names that leave the folder are refused") {
+  const auto with_name = [](const std::string& name) {
+    return fault_of(signed_text(R"({"files": {")" + name +
+                                R"(": {"size": 0, "xxh3_128": "99aa06d3014798d86001c324468d497f"}})"));
+  };
+  CHECK(with_name("a") == "it was read");
+  CHECK(with_name("a/b..c/.d") == "it was read");
+  CHECK(contains(with_name(""), "it is empty"));
+  CHECK(contains(with_name("/etc/passwd"), "it is absolute"));
+  for (const auto* name : {"..", ".", "../x", "a/../b", "a/..", "./a", "a//b", "a/", "a/./b"})
+    CHECK(contains(with_name(name), std::string("'") + name + "' can't be a file's name: it has a part"));
+  CHECK(contains(with_name("a\\u0000b"), "NUL"));
+  CHECK(contains(with_name("etude_manifest.json"), "the manifest's own"));
+}
+
+TEST_CASE("a run's name can be a part of a path and nothing else") {
+  const auto with_run = [](const std::string& run) {
+    return fault_of(signed_text("{\n  \"run\": \"" + run + "\""));
+  };
+  for (const auto& run : {std::string(), std::string("aZ09-_"), std::string(64, 'x')})
+    CHECK(with_run(run) == "it was read");
+  for (const auto& run : std::vector<std::string>{"a/b", "..", "a b", "ü", "a\\u0000", std::string(65, 'x')})
+    CHECK(contains(with_run(run), "run must be at most 64 letters, digits, '-' and '_'"));
+}
+
+TEST_CASE("a name that isn't UTF-8 can't be written") {
+  auto manifest = example();
+  manifest.files["\xff"] = {.size = 0, .xxh3_128 = std::string(32, '0')};
+  CHECK_THROWS_AS(etude::to_manifest_text(manifest), etude::CheckpointError);
+}
+
+TEST_CASE("read_manifest names the file") {
+  const toy::Folder folder;
+  const auto path = folder / "etude_manifest.json";
+  CHECK_THROWS_WITH_AS(etude::read_manifest(std::string(folder)),
+                       (path.string() + " can't be read: No such file or directory").c_str(),
+                       etude::CheckpointError);
+  toy::write_text(path, "{}");
+  CHECK_THROWS_WITH_AS(etude::read_manifest(std::string(folder)),
+                       (path.string() + ": it doesn't end with its checksum").c_str(),
+                       etude::CheckpointError);
+  toy::write_text(path, etude::to_manifest_text(example()));
+  CHECK((etude::read_manifest(std::string(folder)) == example()));
+  std::filesystem::resize_file(path, (64 << 20) + 1);
+  CHECK_THROWS_WITH_AS(etude::read_manifest(std::string(folder)), doctest::Contains("at most 67108864"),
+                       etude::CheckpointError);
+}
+
+}  // namespace
