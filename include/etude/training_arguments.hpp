@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/reflect/command_line.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/interval.hpp"
 #include "etude/reflect/struct.hpp"
@@ -181,6 +182,10 @@ std::int64_t get_warmup_steps(const TrainingArguments& args, std::int64_t max_st
 
 /// Throws ArgumentError for a tracker of `report_to` whose callback isn't among those of these names.
 void check_report_to(const TrainingArguments& args, const std::vector<std::string_view>& callbacks);
+
+#ifdef ETUDE_COMPILED
+extern template void detail::CommandLine::add(TrainingArguments&);
+#endif
 
 }  // namespace etude
 

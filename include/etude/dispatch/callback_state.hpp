@@ -103,6 +103,10 @@ struct CallbackAccess {
   Json (*defaults)();
 };
 
+/// Reads members; returns what is wrong with `saved`, in words.
+std::vector<std::string> faults_of_reading(const nlohmann::ordered_json& saved,
+                                           const std::vector<JsonField>& members, const std::string& key);
+
 template <class Callback>
 constexpr CallbackAccess callback_access() {
   using Json = nlohmann::ordered_json;
@@ -122,9 +126,7 @@ constexpr CallbackAccess callback_access() {
         .save = [](const void* callback) { return to_json_value(*static_cast<const Callback*>(callback)); },
         .load =
             [](void* callback, const Json& saved, const std::string& key) {
-              JsonReader reader;
-              reader.read(saved, *static_cast<Callback*>(callback), key);
-              return std::move(reader.faults);
+              return faults_of_reading(saved, json_fields(*static_cast<Callback*>(callback)), key);
             },
         .defaults = nullptr};
     if constexpr (std::is_default_constructible_v<Callback>)

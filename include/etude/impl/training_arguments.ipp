@@ -327,4 +327,8 @@ ETUDE_INLINE void check_report_to(const TrainingArguments& args,
           tracker.name, tracker.callback, tracker.option));
 }
 
+#ifdef ETUDE_COMPILED
+template void detail::CommandLine::add(TrainingArguments&);
+#endif
+
 }  // namespace etude

@@ -43,6 +43,13 @@ Flag make_flag(std::string_view name, std::string_view doc, std::string_view gro
           .read = [&member](const std::vector<std::string>& words) { return read_words(words, member); }};
 }
 
+#ifdef ETUDE_COMPILED
+#define ETUDE_DETAIL_FLAG(...) \
+  extern template Flag make_flag(std::string_view, std::string_view, std::string_view, __VA_ARGS__&)
+ETUDE_DETAIL_FOR_COMMON_TYPES(ETUDE_DETAIL_FLAG);
+#undef ETUDE_DETAIL_FLAG
+#endif
+
 std::string help_text(const std::vector<Flag>& flags, std::string_view program);
 
 }  // namespace etude::detail

@@ -46,10 +46,7 @@ nlohmann::ordered_json to_json_value(const T& value) {
     else
       json = value.text();
   } else if constexpr (ReflectedStruct<T>) {
-    json = nlohmann::ordered_json::object();
-    for_each_field(value, [&](std::string_view name, std::string_view, const auto& member) {
-      json[std::string(name)] = to_json_value(member);
-    });
+    json = detail::to_json_object(detail::json_fields(value));
   } else if constexpr (detail::NamedValues<T>) {
     json = nlohmann::ordered_json::object();
     // Not by key, which would look through all that are there.
@@ -72,6 +69,25 @@ nlohmann::ordered_json to_json_value(const T& value) {
   }
   return json;
 }
+
+namespace detail {
+
+template <class T>
+const JsonType& json_type() {
+  static constexpr JsonType type{
+      .write = [](const void* value) { return to_json_value(*static_cast<const T*>(value)); },
+      .read = [](JsonReader& reader, const nlohmann::ordered_json& json, void* value,
+                 const std::string& path) { reader.read(json, *static_cast<T*>(value), path); }};
+  return type;
+}
+
+#ifdef ETUDE_COMPILED
+#define ETUDE_DETAIL_JSON_TYPE(...) extern template const JsonType& json_type<__VA_ARGS__>()
+ETUDE_DETAIL_FOR_COMMON_TYPES(ETUDE_DETAIL_JSON_TYPE);
+#undef ETUDE_DETAIL_JSON_TYPE
+#endif
+
+}  // namespace detail
 
 /// The T that `json` spells. Members that it lacks keep their defaults; keys that T lacks are passed over and
 /// listed in `unknown_keys` if given. Throws ArgumentError that names each field of a wrong type, its value

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "etude/reflect/enum.hpp"
-#include "etude/reflect/nearest.hpp"
+#include "etude/reflect/json_fields.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude::detail {
@@ -108,19 +108,19 @@ class JsonReader {
   /// Throws ArgumentError with all faults, one a line, if there are any.
   void throw_faults(std::string_view separator = "\n") const;
 
-  template <class T, JsonValue Json>
-  void read(const Json& json, T& value, const std::string& path) {
+  template <class T>
+  void read(const nlohmann::ordered_json& json, T& value, const std::string& path) {
     if constexpr (JsonValue<T>) {
       value = json;
       if (json.is_string()) {
-        if (const auto number = non_finite(json.template get_ref<const std::string&>())) value = *number;
+        if (const auto number = non_finite(json.get_ref<const std::string&>())) value = *number;
       }
     } else if constexpr (is_optional<T>) {
       if (json.is_null()) return value.reset();
       typename T::value_type held{};
       if (read_whole(json, held, path)) value = std::move(held);
     } else if constexpr (ReflectedStruct<T>) {
-      read_struct(json, value, path);
+      read_fields(json, json_fields(value), path);
     } else if constexpr (NamedValues<T>) {
       if (!json.is_object()) return refuse<T>(json, path);
       T values{};
@@ -141,61 +141,51 @@ class JsonReader {
     }
   }
 
+  /// Reads the members of a struct.
+  void read_fields(const nlohmann::ordered_json& json, const std::vector<JsonField>& fields,
+                   const std::string& path);
+
  private:
-  template <class T, class Json>
-  bool read_whole(const Json& json, T& value, const std::string& path) {
+  template <class T>
+  bool read_whole(const nlohmann::ordered_json& json, T& value, const std::string& path) {
     const auto before = refused_;
     read(json, value, path);
     return refused_ == before;
   }
 
-  template <class T, class Json>
-  void read_struct(const Json& json, T& object, const std::string& path) {
-    if (!json.is_object()) return refuse<T>(json, path);
-    const std::string prefix = path.empty() ? "" : path + ".";
-    std::vector<std::string_view> names;
-    for_each_field(object, [&](std::string_view name, std::string_view, auto& member) {
-      names.push_back(name);
-      if (const auto it = json.find(name); it != json.end()) read(*it, member, prefix + std::string(name));
-    });
-    for (const auto& [name, item] : json.items()) {
-      if (std::find(names.begin(), names.end(), name) == names.end()) unknown_keys.push_back(prefix + name);
-    }
-  }
-
-  template <class T, class Json>
-  static bool read_scalar(const Json& json, T& value) {
+  template <class T>
+  static bool read_scalar(const nlohmann::ordered_json& json, T& value) {
     if constexpr (std::same_as<T, bool>) {
       if (!json.is_boolean()) return false;
-      value = json.template get<bool>();
+      value = json.get<bool>();
     } else if constexpr (std::integral<T>) {
       std::optional<T> number;
       if (json.is_number_unsigned()) {
-        number = exact<T>(json.template get<std::uint64_t>());
+        number = exact<T>(json.get<std::uint64_t>());
       } else if (json.is_number_integer()) {
-        number = exact<T>(json.template get<std::int64_t>());
+        number = exact<T>(json.get<std::int64_t>());
       } else if (json.is_number_float()) {
-        number = exact<T>(json.template get<double>());
+        number = exact<T>(json.get<double>());
       }
       if (!number) return false;
       value = *number;
     } else if constexpr (std::floating_point<T>) {
       std::optional<double> number;
-      if (json.is_number()) number = json.template get<double>();
-      if (json.is_string()) number = non_finite(json.template get_ref<const std::string&>());
+      if (json.is_number()) number = json.get<double>();
+      if (json.is_string()) number = non_finite(json.get_ref<const std::string&>());
       if (!number || (std::isfinite(*number) && std::abs(*number) > std::numeric_limits<T>::max()))
         return false;
       value = static_cast<T>(*number);
     } else if constexpr (ReflectedEnum<T>) {
       if (!json.is_string()) return false;
       const auto it =
-          std::find(enum_names<T>.begin(), enum_names<T>.end(), json.template get_ref<const std::string&>());
+          std::find(enum_names<T>.begin(), enum_names<T>.end(), json.get_ref<const std::string&>());
       if (it == enum_names<T>.end()) return false;
       value = static_cast<T>(it - enum_names<T>.begin());
     } else if constexpr (SpelledByItself<T>) {
       std::optional<T> read;
-      if (json.is_number()) read = T::from_number(json.template get<double>());
-      if (json.is_string()) read = T::from_text(json.template get_ref<const std::string&>());
+      if (json.is_number()) read = T::from_number(json.get<double>());
+      if (json.is_string()) read = T::from_text(json.get_ref<const std::string&>());
       if (!read) return false;
       value = *std::move(read);
     } else {
@@ -204,26 +194,21 @@ class JsonReader {
           "etude: no way to read this type from JSON; use bool, a number, std::string, an ETUDE_ENUM, "
           "std::optional, std::vector, std::map<std::string, ...>, an ETUDE_STRUCT or nlohmann::json");
       if (!json.is_string()) return false;
-      value = json.template get<std::string>();
+      value = json.get<std::string>();
     }
     return true;
   }
 
-  template <class T, class Json>
-  void refuse(const Json& json, const std::string& path) {
-    static constexpr std::size_t most = 20;
-    if (++refused_ > most) {
-      if (refused_ == most + 1) faults.push_back("and more");
-      return;
-    }
-    const auto text = shortened(json.dump(-1, ' ', false, Json::error_handler_t::replace));
-    std::string offer;
-    if constexpr (ReflectedEnum<T>) {
-      if (json.is_string()) offer = did_you_mean(json.template get_ref<const std::string&>(), enum_names<T>);
-    }
-    faults.push_back((path.empty() ? "the value" : path) + " is " + text + ": must be " +
-                     allowed_values<T>() + offer);
+  template <class T>
+  void refuse(const nlohmann::ordered_json& json, const std::string& path) {
+    if constexpr (ReflectedEnum<T>)
+      refuse(json, path, allowed_values<T>(), enum_names<T>);
+    else
+      refuse(json, path, allowed_values<T>(), {});
   }
+
+  void refuse(const nlohmann::ordered_json& json, const std::string& path, const std::string& allowed,
+              std::span<const std::string_view> choices);
 
   std::size_t refused_ = 0;
 };

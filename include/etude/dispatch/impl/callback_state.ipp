@@ -16,6 +16,14 @@
 
 namespace etude {
 
+ETUDE_INLINE std::vector<std::string> detail::faults_of_reading(const nlohmann::ordered_json& saved,
+                                                                const std::vector<JsonField>& members,
+                                                                const std::string& key) {
+  JsonReader reader;
+  reader.read_fields(saved, members, key);
+  return std::move(reader.faults);
+}
+
 ETUDE_INLINE CallbackState::CallbackState(std::string_view key, void* callback,
                                           const detail::CallbackAccess& access)
     : key_(key),

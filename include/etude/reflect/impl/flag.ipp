@@ -62,4 +62,11 @@ ETUDE_INLINE std::string help_text(const std::vector<Flag>& flags, std::string_v
   return out;
 }
 
+#ifdef ETUDE_COMPILED
+#define ETUDE_DETAIL_FLAG(...) \
+  template Flag make_flag(std::string_view, std::string_view, std::string_view, __VA_ARGS__&)
+ETUDE_DETAIL_FOR_COMMON_TYPES(ETUDE_DETAIL_FLAG);
+#undef ETUDE_DETAIL_FLAG
+#endif
+
 }  // namespace etude::detail

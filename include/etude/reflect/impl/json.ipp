@@ -39,6 +39,19 @@ ETUDE_INLINE std::string json_text(const nlohmann::ordered_json& json, KeyOrder 
   }
 }
 
+ETUDE_INLINE nlohmann::ordered_json to_json_object(const std::vector<JsonField>& fields) {
+  auto json = nlohmann::ordered_json::object();
+  auto& members = json.get_ref<nlohmann::ordered_json::object_t&>();
+  for (const auto& field : fields) members.emplace_back(field.name, field.type->write(field.value));
+  return json;
+}
+
+#ifdef ETUDE_COMPILED
+#define ETUDE_DETAIL_JSON_TYPE(...) template const JsonType& json_type<__VA_ARGS__>()
+ETUDE_DETAIL_FOR_COMMON_TYPES(ETUDE_DETAIL_JSON_TYPE);
+#undef ETUDE_DETAIL_JSON_TYPE
+#endif
+
 }  // namespace detail
 
 }  // namespace etude
