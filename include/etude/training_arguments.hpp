@@ -1,6 +1,9 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -41,38 +44,58 @@ inline constexpr TrackerName trackers[] = {{"tensorboard", "TensorBoardCallback"
                                            {"azure_ml", "AzureMLCallback", "ETUDE_AZUREML"},
                                            {"codecarbon", "CodeCarbonCallback", "ETUDE_CODECARBON"}};
 
+/// The names that `report_to` may hold.
+inline constexpr auto report_to_names = [] {
+  std::array<std::string_view, std::size(trackers) + 2> names{"all", "none"};
+  for (std::size_t i = 0; i < std::size(trackers); ++i) names[i + 2] = trackers[i].name;
+  return names;
+}();
+
+/// The names that `include_for_metrics` may hold.
+inline constexpr std::string_view metric_inputs[] = {"inputs", "loss"};
+
 /// What a person chooses about a training. A Trainer works with `normalized` arguments of its own and leaves
 /// those that it was given as they are.
 struct TrainingArguments {
   ETUDE_STRUCT(
       TrainingArguments,
-      (std::string, output_dir, "folder for checkpoints and results; ~ is the home folder", "trainer_output"),
+      (std::string, output_dir, "folder for checkpoints and results; ~ is the home folder" | not_empty(),
+       "trainer_output"),
 
-      (std::int64_t, per_device_train_batch_size, "examples of one training batch on one device", 8),
-      (std::int64_t, per_device_eval_batch_size, "examples of one evaluation batch on one device", 8),
-      (std::int64_t, gradient_accumulation_steps, "batches whose gradients make one update step", 1),
+      (std::int64_t, per_device_train_batch_size,
+       "examples of one training batch on one device" | between(1, 1e9), 8),
+      (std::int64_t, per_device_eval_batch_size,
+       "examples of one evaluation batch on one device" | between(1, 1e9), 8),
+      (std::int64_t, gradient_accumulation_steps,
+       "batches whose gradients make one update step" | between(1, 1e6), 1),
       (bool, auto_find_batch_size,
        "where memory runs out, begin anew with batches of 0.9 times the size, and the weights as they were",
        false),
       (bool, auto_microbatching,
        "where memory runs out, send each batch through the model in smaller parts, whose gradients add up",
        false),
-      (double, num_train_epochs, "passes over the training set; a fraction ends within a pass", 3.0),
-      (std::int64_t, max_steps, "update steps to train for, instead of num_train_epochs; -1 is unset", -1),
+      (double, num_train_epochs, "passes over the training set; a fraction ends within a pass" | finite(),
+       3.0),
+      (std::int64_t, max_steps,
+       "update steps to train for, instead of num_train_epochs; -1 is unset" | between(1, 1e12).or_just(-1),
+       -1),
 
       (OptimizerNames, optim, "the optimizer", OptimizerNames::adamw_torch_fused),
       (std::string, optim_args, "further options of the optimizer, as name=value,name=value", ""),
-      (double, learning_rate, "initial learning rate, the peak of the schedule", 5e-5),
-      (double, weight_decay, "decay of all weights but those of norms and biases", 0.0),
-      (double, adam_beta1, "decay of the mean of the gradients in Adam and its kin", 0.9),
-      (double, adam_beta2, "decay of the mean of their squares", 0.999),
-      (double, adam_epsilon, "added to the denominator of Adam's step", 1e-8),
-      (double, max_grad_norm, "clip gradients to this norm; 0 is off", 1.0),
-      (double, max_grad_value, "clip each element of the gradients to this magnitude; 0 is off", 0.0),
+      (double, learning_rate, "initial learning rate, the peak of the schedule" | at_least(0), 5e-5),
+      (double, weight_decay, "decay of all weights but those of norms and biases" | at_least(0), 0.0),
+      (double, adam_beta1, "decay of the mean of the gradients in Adam and its kin" | at_least(0).below(1),
+       0.9),
+      (double, adam_beta2, "decay of the mean of their squares" | at_least(0).below(1), 0.999),
+      (double, adam_epsilon, "added to the denominator of Adam's step" | above(0), 1e-8),
+      (double, max_grad_norm, "clip gradients to this norm; 0 is off" | at_least(0), 1.0),
+      (double, max_grad_value, "clip each element of the gradients to this magnitude; 0 is off" | at_least(0),
+       0.0),
 
       (double, label_smoothing_factor,
-       "share of each label that is spread over all classes, from 0 to below 1; 0 is off; each label stands "
-       "where its output does: a causal language model's are shifted before",
+       "share of each label that is spread over all classes; 0 is off; each label stands "
+       "where its output does: a causal language model's are shifted before" |
+           at_least(0).below(1),
        0.0),
 
       (SchedulerType, lr_scheduler_type, "how the learning rate goes", SchedulerType::linear),
@@ -84,15 +107,17 @@ struct TrainingArguments {
       (std::optional<Interval>, eval_steps,
        "from one evaluation to the next, where eval_strategy is steps: update steps, below 1 their share, or "
        "1ep, 30min; unset is logging_steps"),
-      (double, eval_delay, "epochs (steps, if eval_strategy is steps) before the first evaluation", 0.0),
+      (double, eval_delay,
+       "epochs (steps, if eval_strategy is steps) before the first evaluation" | at_least(0), 0.0),
       (bool, eval_on_start, "evaluate before the first step", false),
       (bool, prediction_loss_only, "let evaluation compute the loss alone", false),
       (std::optional<std::int64_t>, eval_accumulation_steps,
-       "batches of predictions kept on the device before they go to the host; unset is all"),
+       "batches of predictions kept on the device before they go to the host; unset is all" | at_least(1)),
       (bool, eval_do_concat_batches, "join the predictions of all batches; if not, hand them over as a list",
        true),
       (bool, batch_eval_metrics, "give compute_metrics one batch at a time", false),
-      (std::vector<std::string>, include_for_metrics, "what else compute_metrics gets: inputs, loss"),
+      (std::vector<std::string>, include_for_metrics,
+       "what else compute_metrics gets" | any_of(metric_inputs)),
 
       (SaveStrategy, save_strategy, "when to write a checkpoint", SaveStrategy::steps),
       (Interval, save_steps,
@@ -100,7 +125,7 @@ struct TrainingArguments {
        "1ep, 30min",
        500),
       (std::optional<std::int64_t>, save_total_limit,
-       "checkpoints of this run to keep, the newest and the best always; unset is all"),
+       "checkpoints of this run to keep, the newest and the best always; unset is all" | at_least(1)),
       (bool, save_only_model, "write the model without the state that resuming needs", false),
       (bool, save_async, "write checkpoints behind the training, out of a copy in memory", false),
       (bool, save_on_exception, "write a checkpoint when something throws, if the state is sound", false),
@@ -110,7 +135,7 @@ struct TrainingArguments {
       (bool, ignore_data_skip, "on resume begin the interrupted pass over the data anew", false),
       (bool, load_best_model_at_end, "end with the weights of the best evaluation", false),
       (std::optional<std::string>, metric_for_best_model,
-       "the metric that decides what is best, with or without eval_; unset is loss"),
+       "the metric that decides what is best, with or without eval_; unset is loss" | not_empty()),
       (std::optional<bool>, greater_is_better,
        "whether more of that metric is better; unset is yes unless its name ends in loss"),
 
@@ -129,13 +154,11 @@ struct TrainingArguments {
        LogLevel::passive),
       (std::optional<bool>, disable_tqdm, "no progress bar; unset is yes where log_level is above warning"),
       (std::vector<std::string>, report_to,
-       "trackers to log to: tensorboard, wandb, comet_ml, mlflow, azure_ml, codecarbon, or all that are "
-       "there",
-       {}),
+       "trackers to log to, or all that are there" | any_of(report_to_names), {}),
       (std::optional<std::string>, run_name, "name of this run for trackers; unset is output_dir"),
 
-      (std::int64_t, seed, "seed of all that is random", 42),
-      (std::optional<std::int64_t>, data_seed, "seed of the order of examples; unset is seed"),
+      (std::int64_t, seed, "seed of all that is random" | at_least(0), 42),
+      (std::optional<std::int64_t>, data_seed, "seed of the order of examples; unset is seed" | at_least(0)),
       (bool, full_determinism, "same results in every run, at the cost of speed", false),
       (bool, use_cpu, "train on the CPU even where there is an accelerator", false),
 
@@ -143,12 +166,13 @@ struct TrainingArguments {
        "order of the training examples; group_by_length puts those of like length in one batch",
        SamplingStrategy::random),
       (bool, dataloader_drop_last, "leave out the last training batch of a pass if it isn't full", false),
-      (std::int64_t, dataloader_num_workers, "threads that prepare batches; 0 prepares them in the loop", 0),
+      (std::int64_t, dataloader_num_workers,
+       "threads that prepare batches; 0 prepares them in the loop" | between(0, 1e4), 0),
       (std::optional<std::int64_t>, dataloader_prefetch_factor,
-       "batches that each thread prepares ahead; unset is 2"),
+       "batches that each thread prepares ahead; unset is 2" | between(1, 1e4)),
       (bool, dataloader_pin_memory, "page-locked batches, for quicker copies to an accelerator", true),
       (std::optional<std::vector<std::string>>, label_names,
-       "names of the labels among the fields of an example; unset is labels"));
+       "names of the labels among the fields of an example; unset is labels" | not_empty()));
 
   /// Whether `log_level` lets a person see what is of this level.
   bool shows(LogLevel level) const {

@@ -20,7 +20,7 @@
 #include "etude/base/utf8.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/key_values.hpp"
-#include "etude/reflect/nearest.hpp"
+#include "etude/reflect/struct.hpp"
 #include "etude/training_arguments.hpp"
 
 namespace etude {
@@ -29,6 +29,8 @@ namespace detail {
 /// Collects "field is value: must be ..." lines.
 class FaultList {
  public:
+  explicit FaultList(std::vector<std::string> lines) : lines_(std::move(lines)) {}
+
   template <class T>
   void require(bool good, std::string_view field, const T& value, std::string_view allowed) {
     if (!good) lines_.push_back(fmt::format("{} is {}: must be {}", field, value, allowed));
@@ -37,28 +39,9 @@ class FaultList {
     if (!good) lines_.emplace_back(line);
   }
 
-  void at_least(std::string_view field, std::int64_t value, std::int64_t least) {
-    require(value >= least, field, value, fmt::format("at least {}", least));
-  }
-  /// Far beyond sense, and far below where products of such numbers overflow.
-  void at_most(std::string_view field, std::int64_t value, std::int64_t most) {
-    require(value <= most, field, value, fmt::format("at most {}", most));
-  }
-  template <class T>
-  void at_least(std::string_view field, const std::optional<T>& value, T least) {
-    if (value) at_least(field, *value, least);
-  }
-  void finite_from_zero(std::string_view field, double value) {
-    require(std::isfinite(value) && value >= 0, field, value, "a finite number >= 0");
-  }
-
   /// From one thing to the next.
   void interval(std::string_view field, const Interval& value) {
     require(value.is_valid(), field, value, value.valid_values());
-  }
-  static bool is_step_count(double value) {
-    return value == std::floor(value) &&
-           std::abs(value) < 9007199254740992.0;  // 2^53, below which a double has each
   }
 
   std::vector<std::string> lines() && { return std::move(lines_); }
@@ -67,21 +50,17 @@ class FaultList {
   std::vector<std::string> lines_;
 };
 
-inline void check_sizes(const TrainingArguments& args, FaultList& found) {
-  found.require(!args.output_dir.empty(), "output_dir is empty: must be a folder");
-  found.at_least("per_device_train_batch_size", args.per_device_train_batch_size, 1);
-  found.at_least("per_device_eval_batch_size", args.per_device_eval_batch_size, 1);
-  found.at_least("gradient_accumulation_steps", args.gradient_accumulation_steps, 1);
-  found.at_most("per_device_train_batch_size", args.per_device_train_batch_size, 1'000'000'000);
-  found.at_most("per_device_eval_batch_size", args.per_device_eval_batch_size, 1'000'000'000);
-  found.at_most("gradient_accumulation_steps", args.gradient_accumulation_steps, 1'000'000);
-  found.at_most("max_steps", args.max_steps, 1'000'000'000'000);
-  found.at_most("dataloader_num_workers", args.dataloader_num_workers, 10'000);
-  found.at_most("dataloader_prefetch_factor", args.dataloader_prefetch_factor.value_or(0), 10'000);
-  found.require(std::isfinite(args.num_train_epochs) && (args.num_train_epochs > 0 || args.max_steps > 0),
-                "num_train_epochs", args.num_train_epochs, "a finite number > 0");
-  found.require(args.max_steps == -1 || args.max_steps > 0, "max_steps", args.max_steps,
-                "at least 1, or -1 for num_train_epochs to count");
+inline bool is_step_count(double value) {
+  return value == std::floor(value) &&
+         std::abs(value) < 9007199254740992.0;  // 2^53, below which a double has each
+}
+
+inline void check_lengths(const TrainingArguments& args, FaultList& found) {
+  const bool has_length = args.max_steps > 0 || !(args.num_train_epochs <= 0);
+  found.require(has_length, "num_train_epochs", args.num_train_epochs, "above 0, unless max_steps is given");
+  found.require(args.warmup_steps >= 0 && (args.warmup_steps < 1 || is_step_count(args.warmup_steps)),
+                "warmup_steps", args.warmup_steps,
+                "a whole number of steps >= 0, or their share of all steps below 1");
 }
 
 inline void check_kwargs(const TrainingArguments& args, FaultList& found) {
@@ -100,23 +79,6 @@ inline void check_kwargs(const TrainingArguments& args, FaultList& found) {
   }
 }
 
-inline void check_optimisation(const TrainingArguments& args, FaultList& found) {
-  found.finite_from_zero("learning_rate", args.learning_rate);
-  found.finite_from_zero("weight_decay", args.weight_decay);
-  found.require(args.adam_beta1 >= 0 && args.adam_beta1 < 1, "adam_beta1", args.adam_beta1, "in [0, 1)");
-  found.require(args.adam_beta2 >= 0 && args.adam_beta2 < 1, "adam_beta2", args.adam_beta2, "in [0, 1)");
-  found.require(std::isfinite(args.adam_epsilon) && args.adam_epsilon > 0, "adam_epsilon", args.adam_epsilon,
-                "a finite number > 0");
-  found.finite_from_zero("max_grad_norm", args.max_grad_norm);
-  found.finite_from_zero("max_grad_value", args.max_grad_value);
-  found.require(args.label_smoothing_factor >= 0 && args.label_smoothing_factor < 1, "label_smoothing_factor",
-                args.label_smoothing_factor, "in [0, 1)");
-  found.require(
-      args.warmup_steps >= 0 && (args.warmup_steps < 1 || FaultList::is_step_count(args.warmup_steps)),
-      "warmup_steps", args.warmup_steps, "a whole number of steps >= 0, or their share of all steps below 1");
-  check_kwargs(args, found);
-}
-
 inline bool follows_a_metric(SchedulerType type) {
   return type == SchedulerType::reduce_lr_on_plateau || type == SchedulerType::greedy;
 }
@@ -130,7 +92,6 @@ inline void check_intervals(const TrainingArguments& args, FaultList& found) {
   }
   if (evaluates_by_steps && eval_steps_given) found.interval("eval_steps", *args.eval_steps);
   if (args.save_strategy == SaveStrategy::steps) found.interval("save_steps", args.save_steps);
-  found.finite_from_zero("eval_delay", args.eval_delay);
 
   found.require(
       !follows_a_metric(args.lr_scheduler_type) || args.eval_strategy != IntervalStrategy::no,
@@ -143,8 +104,6 @@ inline void check_intervals(const TrainingArguments& args, FaultList& found) {
 }
 
 inline void check_best_model(const TrainingArguments& args, FaultList& found) {
-  found.require(!args.metric_for_best_model || !args.metric_for_best_model->empty(),
-                "metric_for_best_model is empty: must be the name of a metric, or unset");
   const bool looks_for_best = args.load_best_model_at_end || args.save_strategy == SaveStrategy::best;
   found.require(
       args.metric_for_best_model || looks_for_best || follows_a_metric(args.lr_scheduler_type) ||
@@ -156,42 +115,19 @@ inline void check_best_model(const TrainingArguments& args, FaultList& found) {
                 "the best model");
 }
 
-inline void check_checkpoints(const TrainingArguments& args, FaultList& found) {
-  found.at_least("save_total_limit", args.save_total_limit, std::int64_t{1});
-}
-
 inline void check_trackers(const TrainingArguments& args, FaultList& found) {
-  std::vector<std::string_view> allowed{"all", "none"};
-  for (const auto& tracker : trackers) allowed.push_back(tracker.name);
-  for (const auto& name : args.report_to) {
-    found.require(std::ranges::find(allowed, name) != allowed.end(),
-                  fmt::format("report_to has '{}': must be of {}{}", name, fmt::join(allowed, ", "),
-                              did_you_mean(name, allowed)));
+  for (const auto& name : args.report_to)
     found.require(args.report_to.size() == 1 || (name != "all" && name != "none"),
                   fmt::format("report_to has '{}' and others: it must stand alone", name));
-  }
 }
 
-inline void check_data(const TrainingArguments& args, FaultList& found) {
-  found.at_least("eval_accumulation_steps", args.eval_accumulation_steps, std::int64_t{1});
-  constexpr std::string_view includable[] = {"inputs", "loss"};
-  for (const auto& name : args.include_for_metrics) {
-    found.require(std::find(std::begin(includable), std::end(includable), name) != std::end(includable),
-                  fmt::format("include_for_metrics has '{}': must be of {}{}", name,
-                              fmt::join(includable, ", "), did_you_mean(name, includable)));
-  }
-  found.at_least("seed", args.seed, 0);
-  found.at_least("data_seed", args.data_seed, std::int64_t{0});
-  found.at_least("dataloader_num_workers", args.dataloader_num_workers, 0);
-  found.at_least("dataloader_prefetch_factor", args.dataloader_prefetch_factor, std::int64_t{1});
+inline void check_workers(const TrainingArguments& args, FaultList& found) {
   found.require(
       !args.dataloader_prefetch_factor || args.dataloader_num_workers != 0,
       fmt::format(
           "dataloader_prefetch_factor is {}: dataloader_num_workers must be at least 1, for it is the "
           "workers that prefetch",
           args.dataloader_prefetch_factor.value_or(0)));
-  found.require(!args.label_names || !args.label_names->empty(),
-                "label_names is empty: must name at least one label, or be unset");
 }
 
 /// No checkpoint could be written with them.
@@ -206,14 +142,13 @@ inline void check_texts(const TrainingArguments& args, FaultList& found) {
 }  // namespace detail
 
 ETUDE_INLINE std::vector<std::string> faults(const TrainingArguments& args) {
-  detail::FaultList found;
-  detail::check_sizes(args, found);
-  detail::check_optimisation(args, found);
+  detail::FaultList found(field_faults(args));
+  detail::check_lengths(args, found);
+  detail::check_kwargs(args, found);
   detail::check_intervals(args, found);
   detail::check_best_model(args, found);
-  detail::check_checkpoints(args, found);
   detail::check_trackers(args, found);
-  detail::check_data(args, found);
+  detail::check_workers(args, found);
   detail::check_texts(args, found);
   return std::move(found).lines();
 }

@@ -14,13 +14,15 @@
 namespace etude {
 
 struct AdafactorOptions {
-  ETUDE_STRUCT(AdafactorOptions, (double, lr, "learning rate; unused with relative_step", 1e-3),
-               (double, eps1, "added to the squares of the gradients", 1e-30),
-               (double, eps2, "least scale of a parameter, for scale_parameter", 1e-3),
-               (double, clip_threshold, "largest root mean square of a parameter's update", 1.0),
+  ETUDE_STRUCT(AdafactorOptions, (double, lr, "learning rate; unused with relative_step" | at_least(0), 1e-3),
+               (double, eps1, "added to the squares of the gradients" | at_least(0), 1e-30),
+               (double, eps2, "least scale of a parameter, for scale_parameter" | at_least(0), 1e-3),
+               (double, clip_threshold, "largest root mean square of a parameter's update" | at_least(0),
+                1.0),
                (double, decay_rate, "the mean of squares decays by 1 - step^decay_rate", -0.8),
-               (std::optional<double>, beta1, "decay of the mean of the updates; unset keeps none"),
-               (double, weight_decay, "weights shrink by lr * weight_decay a step", 0.0),
+               (std::optional<double>, beta1,
+                "decay of the mean of the updates; unset keeps none" | at_least(0).below(1)),
+               (double, weight_decay, "weights shrink by lr * weight_decay a step" | at_least(0), 0.0),
                (bool, scale_parameter, "scale the learning rate by the parameter's root mean square", false),
                (bool, relative_step, "a learning rate of min(1e-2, 1 / sqrt(step)) instead of lr", false),
                (bool, warmup_init, "with relative_step: 1e-6 * step in place of 1e-2", false));

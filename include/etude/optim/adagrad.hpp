@@ -11,11 +11,12 @@
 namespace etude {
 
 struct AdagradOptions {
-  ETUDE_STRUCT(AdagradOptions, (double, lr, "learning rate", 1e-2),
-               (double, lr_decay, "the learning rate is divided by 1 + (step - 1) * lr_decay", 0.0),
-               (double, weight_decay, "L2 penalty: its gradient is added to the gradient", 0.0),
-               (double, initial_accumulator_value, "sum of squares before the first step", 0.0),
-               (double, eps, "added to the denominator", 1e-10),
+  ETUDE_STRUCT(AdagradOptions, (double, lr, "learning rate" | at_least(0), 1e-2),
+               (double, lr_decay, "the learning rate is divided by 1 + (step - 1) * lr_decay" | at_least(0),
+                0.0),
+               (double, weight_decay, "L2 penalty: its gradient is added to the gradient" | at_least(0), 0.0),
+               (double, initial_accumulator_value, "sum of squares before the first step" | at_least(0), 0.0),
+               (double, eps, "added to the denominator" | at_least(0), 1e-10),
                (bool, fused, "one pass over memory, where there is a kernel for it", true));
 };
 

@@ -11,21 +11,21 @@
 namespace etude {
 
 struct AdamOptions {
-  ETUDE_STRUCT(AdamOptions, (double, lr, "learning rate", 1e-3),
-               (double, beta1, "decay of the mean of the gradients", 0.9),
-               (double, beta2, "decay of the mean of their squares", 0.999),
-               (double, eps, "added to the denominator", 1e-8),
-               (double, weight_decay, "L2 penalty: its gradient is added to the gradient", 0.0),
+  ETUDE_STRUCT(AdamOptions, (double, lr, "learning rate" | at_least(0), 1e-3),
+               (double, beta1, "decay of the mean of the gradients" | at_least(0).below(1), 0.9),
+               (double, beta2, "decay of the mean of their squares" | at_least(0).below(1), 0.999),
+               (double, eps, "added to the denominator" | at_least(0), 1e-8),
+               (double, weight_decay, "L2 penalty: its gradient is added to the gradient" | at_least(0), 0.0),
                (bool, amsgrad, "divide by the largest mean of squares so far", false),
                (bool, fused, "one pass over memory, where there is a kernel for it", true));
 };
 
 struct AdamWOptions {
-  ETUDE_STRUCT(AdamWOptions, (double, lr, "learning rate", 1e-3),
-               (double, beta1, "decay of the mean of the gradients", 0.9),
-               (double, beta2, "decay of the mean of their squares", 0.999),
-               (double, eps, "added to the denominator", 1e-8),
-               (double, weight_decay, "weights shrink by lr * weight_decay a step", 1e-2),
+  ETUDE_STRUCT(AdamWOptions, (double, lr, "learning rate" | at_least(0), 1e-3),
+               (double, beta1, "decay of the mean of the gradients" | at_least(0).below(1), 0.9),
+               (double, beta2, "decay of the mean of their squares" | at_least(0).below(1), 0.999),
+               (double, eps, "added to the denominator" | at_least(0), 1e-8),
+               (double, weight_decay, "weights shrink by lr * weight_decay a step" | at_least(0), 1e-2),
                (bool, amsgrad, "divide by the largest mean of squares so far", false),
                (bool, fused, "one pass over memory, where there is a kernel for it", true));
 };

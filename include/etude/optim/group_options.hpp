@@ -4,18 +4,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <typeinfo>
 #include <utility>
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/optim/options.hpp"
+#include "etude/reflect/allowed.hpp"
 #include "etude/reflect/json_reader.hpp"
 #include "etude/reflect/three_way.hpp"
 
@@ -46,8 +43,7 @@ class OptionReader {
 
   /// Sets `target` if there is a value of that name.
   template <typename T>
-  void operator()(const char* name, T& target, double least = std::numeric_limits<double>::lowest(),
-                  double below = std::numeric_limits<double>::infinity()) {
+  void operator()(const char* name, T& target, const Allowed& range = allowed::finite()) {
     const auto found = values_.find(name);
     if (found == values_.end()) return;
     const std::string label = prefix_ + name;
@@ -55,10 +51,7 @@ class OptionReader {
     reader_.read(*found, target, label);
     const auto given = given_.find(name);
     if (reader_.faults.size() > faults || (given != given_.end() && same_json(*given, *found))) return;
-    if (const auto number = number_of(target)) {
-      const std::string fault = range_fault({label, *number, least, below});
-      if (!fault.empty()) reader_.faults.push_back(fault);
-    }
+    check_field(label, range, target, reader_.faults);
   }
 
   void add_fault(std::string_view fault) { reader_.faults.push_back(prefix_ + std::string(fault)); }
@@ -69,17 +62,6 @@ class OptionReader {
   }
 
  private:
-  template <typename T>
-  static std::optional<double> number_of(const T& value) {
-    if constexpr (is_optional<T>) {
-      return value ? number_of(*value) : std::nullopt;
-    } else if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
-      return static_cast<double>(value);
-    } else {
-      return std::nullopt;
-    }
-  }
-
   const nlohmann::ordered_json& values_;
   const nlohmann::ordered_json& given_;
   std::string prefix_;
@@ -92,9 +74,9 @@ struct GroupNumbers {
 
   GroupNumbers(const nlohmann::ordered_json& values, const nlohmann::ordered_json& given, std::string prefix)
       : reader_(values, given, std::move(prefix)) {
-    reader_("lr", lr, 0);
-    reader_("initial_lr", initial_lr, 0);
-    reader_("weight_decay", weight_decay, 0);
+    reader_("lr", lr, allowed::at_least(0));
+    reader_("initial_lr", initial_lr, allowed::at_least(0));
+    reader_("weight_decay", weight_decay, allowed::at_least(0));
   }
 
   void check() const { reader_.check(); }

@@ -19,7 +19,7 @@ ETUDE_ENUM(ThresholdMode, rel, abs);
 struct ReduceLROnPlateauOptions {
   ETUDE_STRUCT(ReduceLROnPlateauOptions,
                (MetricMode, mode, "whether less or more is better", MetricMode::min),
-               (double, factor, "what the learning rate is multiplied with", 0.1),
+               (double, factor, "what the learning rate is multiplied with" | above(0).below(1), 0.1),
                (std::int64_t, patience, "evaluations without improvement that are borne", 10),
                (double, threshold, "what counts as an improvement", 1e-4),
                (ThresholdMode, threshold_mode, "threshold relative to the best, or absolute",
@@ -31,7 +31,8 @@ struct ReduceLROnPlateauOptions {
 
 struct GreedyLROptions {
   ETUDE_STRUCT(GreedyLROptions, (MetricMode, mode, "whether less or more is better", MetricMode::min),
-               (double, factor, "learning rates are multiplied with it, or divided by it", 0.95),
+               (double, factor, "learning rates are multiplied with it, or divided by it" | above(0).below(1),
+                0.95),
                (std::int64_t, patience, "evaluations in a row, good or bad, before a change", 10),
                (double, threshold, "what counts as an improvement", 1e-6),
                (ThresholdMode, threshold_mode, "threshold relative to the best, or absolute",
@@ -41,7 +42,7 @@ struct GreedyLROptions {
                (double, min_lr, "least learning rate", 1e-3), (double, max_lr, "largest learning rate", 1.0),
                (double, eps, "smaller changes of the learning rate are not made", 1e-8),
                (bool, smooth, "look at the mean of the last metrics", false),
-               (std::int64_t, window_size, "how many these are", 50),
+               (std::int64_t, window_size, "how many these are" | at_least(1), 50),
                (std::int64_t, reset_start, "reductions at min_lr before everything starts anew", 500));
 };
 

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <initializer_list>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -77,30 +75,11 @@ inline void throw_faults(const std::vector<std::string>& faults) {
   if (!faults.empty()) throw ArgumentError(fmt::format("{}", fmt::join(faults, "\n")));
 }
 
-/// A number that must be at least `least` and, where that is given, below `below`.
-struct OptionRange {
-  std::string_view name;
-  double value;
-  double least;
-  double below = std::numeric_limits<double>::infinity();
-};
-
-/// What is wrong with it, in words; empty if nothing is.
-inline std::string range_fault(const OptionRange& option) {
-  const auto& [name, value, least, below] = option;
-  if (value >= least && value < below) return "";
-  if (least == std::numeric_limits<double>::lowest())
-    return fmt::format("{} is {}: must be finite", name, value);
-  const bool bounded = below != std::numeric_limits<double>::infinity();
-  return fmt::format("{} is {}: must be at least {}{}", name, value, least,
-                     bounded ? fmt::format(" and below {}", below) : " and finite");
-}
-
-inline void check_options(std::initializer_list<OptionRange> options) {
-  std::vector<std::string> faults;
-  for (const OptionRange& option : options) {
-    if (std::string fault = range_fault(option); !fault.empty()) faults.push_back(std::move(fault));
-  }
+/// Throws ArgumentError with every option that isn't what its definition allows.
+template <ReflectedStruct Options>
+void check_options(const Options& options, std::string_view prefix = "") {
+  auto faults = field_faults(options);
+  for (auto& fault : faults) fault.insert(0, prefix);
   throw_faults(faults);
 }
 

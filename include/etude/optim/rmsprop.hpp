@@ -11,11 +11,11 @@
 namespace etude {
 
 struct RMSpropOptions {
-  ETUDE_STRUCT(RMSpropOptions, (double, lr, "learning rate", 1e-2),
-               (double, alpha, "decay of the mean of squares", 0.99),
-               (double, eps, "added to the denominator", 1e-8),
-               (double, weight_decay, "L2 penalty: its gradient is added to the gradient", 0.0),
-               (double, momentum, "share of the step before that is kept", 0.0),
+  ETUDE_STRUCT(RMSpropOptions, (double, lr, "learning rate" | at_least(0), 1e-2),
+               (double, alpha, "decay of the mean of squares" | at_least(0), 0.99),
+               (double, eps, "added to the denominator" | at_least(0), 1e-8),
+               (double, weight_decay, "L2 penalty: its gradient is added to the gradient" | at_least(0), 0.0),
+               (double, momentum, "share of the step before that is kept" | at_least(0), 0.0),
                (bool, centered, "divide by the deviation instead of the root mean square", false));
 };
 

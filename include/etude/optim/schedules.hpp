@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "etude/base/linkage.hpp"
 #include "etude/reflect/struct.hpp"
@@ -42,12 +43,13 @@ struct CosineWarmupWithMinLrOptions {
                (std::optional<double>, warmup_lr_rate, "share of the learning rate that warmup begins with"));
 };
 struct WarmupStableDecayOptions {
+  static constexpr std::string_view curves[] = {"linear", "cosine", "1-sqrt"};
   ETUDE_STRUCT(WarmupStableDecayOptions,
                (std::optional<std::int64_t>, num_decay_steps, "steps of the fall; required"),
                (std::optional<std::int64_t>, num_stable_steps,
                 "steps at the peak; unset is all that are left"),
-               (std::string, warmup_type, "how it rises: linear, cosine, 1-sqrt", "linear"),
-               (std::string, decay_type, "how it falls: linear, cosine, 1-sqrt", "cosine"),
+               (std::string, warmup_type, "how it rises" | any_of(curves), "linear"),
+               (std::string, decay_type, "how it falls" | any_of(curves), "cosine"),
                (double, min_lr_ratio, "share of the learning rate at both ends", 0.0),
                (double, num_cycles, "waves of the cosine", 0.5));
 };

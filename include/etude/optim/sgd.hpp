@@ -11,10 +11,10 @@
 namespace etude {
 
 struct SGDOptions {
-  ETUDE_STRUCT(SGDOptions, (double, lr, "learning rate", 1e-3),
-               (double, momentum, "share of the step before that is kept", 0.0),
+  ETUDE_STRUCT(SGDOptions, (double, lr, "learning rate" | at_least(0), 1e-3),
+               (double, momentum, "share of the step before that is kept" | at_least(0), 0.0),
                (double, dampening, "share of the gradient that is left out of the momentum", 0.0),
-               (double, weight_decay, "L2 penalty: its gradient is added to the gradient", 0.0),
+               (double, weight_decay, "L2 penalty: its gradient is added to the gradient" | at_least(0), 0.0),
                (bool, nesterov, "look ahead along the momentum", false),
                (bool, fused, "one pass over memory, where there is a kernel for it", true));
 };

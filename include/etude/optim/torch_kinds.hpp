@@ -11,11 +11,15 @@
 #include <optional>
 #include <string>
 
+#include "etude/reflect/allowed.hpp"
+
 /// The optimizers that LibTorch has: the names of their options and of what they keep of a parameter, which
 /// are those that ours have.
 namespace etude::detail {
 
-/// Of one kind of torch's options: `name`; `options(known, visit)` calls visit(name, value, least, below) for
+using allowed::at_least;
+
+/// Of one kind of torch's options: `name`; `options(known, visit)` calls visit(name, value, allowed) for
 /// each, where the value may be changed; `fault(known)` says what doesn't go together; `moments(known, state,
 /// visit)` calls visit(name, tensor) for each tensor that is kept of a parameter in a `State`, and
 /// `steps(state)` is where that counts them, null if it doesn't.
@@ -28,11 +32,11 @@ struct TorchAdamKind {
 
   template <typename Visit>
   static void options(Options& known, Visit visit) {
-    visit("lr", known.lr(), 0);
-    visit("beta1", std::get<0>(known.betas()), 0, 1);
-    visit("beta2", std::get<1>(known.betas()), 0, 1);
-    visit("eps", known.eps(), 0);
-    visit("weight_decay", known.weight_decay(), 0);
+    visit("lr", known.lr(), at_least(0));
+    visit("beta1", std::get<0>(known.betas()), at_least(0).below(1));
+    visit("beta2", std::get<1>(known.betas()), at_least(0).below(1));
+    visit("eps", known.eps(), at_least(0));
+    visit("weight_decay", known.weight_decay(), at_least(0));
     visit("amsgrad", known.amsgrad());
   }
   static std::string fault(const Options&) { return ""; }
@@ -65,10 +69,10 @@ struct TorchKind<torch::optim::SGDOptions> {
 
   template <typename Visit>
   static void options(torch::optim::SGDOptions& known, Visit visit) {
-    visit("lr", known.lr(), 0);
-    visit("momentum", known.momentum(), 0);
+    visit("lr", known.lr(), at_least(0));
+    visit("momentum", known.momentum(), at_least(0));
     visit("dampening", known.dampening());
-    visit("weight_decay", known.weight_decay(), 0);
+    visit("weight_decay", known.weight_decay(), at_least(0));
     visit("nesterov", known.nesterov());
   }
   static std::string fault(const torch::optim::SGDOptions& known) {
@@ -90,11 +94,11 @@ struct TorchKind<torch::optim::RMSpropOptions> {
 
   template <typename Visit>
   static void options(torch::optim::RMSpropOptions& known, Visit visit) {
-    visit("lr", known.lr(), 0);
-    visit("alpha", known.alpha(), 0);
-    visit("eps", known.eps(), 0);
-    visit("weight_decay", known.weight_decay(), 0);
-    visit("momentum", known.momentum(), 0);
+    visit("lr", known.lr(), at_least(0));
+    visit("alpha", known.alpha(), at_least(0));
+    visit("eps", known.eps(), at_least(0));
+    visit("weight_decay", known.weight_decay(), at_least(0));
+    visit("momentum", known.momentum(), at_least(0));
     visit("centered", known.centered());
   }
   static std::string fault(const torch::optim::RMSpropOptions&) { return ""; }
@@ -115,11 +119,11 @@ struct TorchKind<torch::optim::AdagradOptions> {
 
   template <typename Visit>
   static void options(torch::optim::AdagradOptions& known, Visit visit) {
-    visit("lr", known.lr(), 0);
-    visit("lr_decay", known.lr_decay(), 0);
-    visit("weight_decay", known.weight_decay(), 0);
-    visit("initial_accumulator_value", known.initial_accumulator_value(), 0);
-    visit("eps", known.eps(), 0);
+    visit("lr", known.lr(), at_least(0));
+    visit("lr_decay", known.lr_decay(), at_least(0));
+    visit("weight_decay", known.weight_decay(), at_least(0));
+    visit("initial_accumulator_value", known.initial_accumulator_value(), at_least(0));
+    visit("eps", known.eps(), at_least(0));
   }
   static std::string fault(const torch::optim::AdagradOptions&) { return ""; }
 
@@ -136,12 +140,12 @@ struct TorchKind<torch::optim::LBFGSOptions> {
 
   template <typename Visit>
   static void options(torch::optim::LBFGSOptions& known, Visit visit) {
-    visit("lr", known.lr(), 0);
-    visit("max_iter", known.max_iter(), 1);
-    visit_optional("max_eval", known.max_eval(), visit, 1);
+    visit("lr", known.lr(), at_least(0));
+    visit("max_iter", known.max_iter(), at_least(1));
+    visit_optional("max_eval", known.max_eval(), visit, at_least(1));
     visit("tolerance_grad", known.tolerance_grad());
     visit("tolerance_change", known.tolerance_change());
-    visit("history_size", known.history_size(), 1);
+    visit("history_size", known.history_size(), at_least(1));
     visit_optional("line_search_fn", known.line_search_fn(), visit);
   }
   static std::string fault(const torch::optim::LBFGSOptions& known) {

@@ -48,7 +48,7 @@ class CommandLine {
   template <class T>
   void add(T& args) {
     const auto group = short_type_name<T>();
-    for_each_field(args, [&](std::string_view name, std::string_view doc, auto& member) {
+    for_each_field(args, [&](std::string_view name, const FieldDoc& doc, auto& member) {
       check_name(name, group);
       flags_.push_back(make_flag(name, doc, group, member));
     });

@@ -4,8 +4,10 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "etude/reflect/allowed.hpp"
 #include "etude/reflect/json_reader.hpp"
 #include "etude/reflect/words.hpp"
 
@@ -13,10 +15,11 @@ namespace etude::detail {
 
 /// One field of one of the structs, with its type gone.
 struct Flag {
-  std::string name, doc, group, placeholder, allowed, default_text;
+  std::string name, doc, group, placeholder, allowed, range, default_text;
   std::vector<std::string_view> choices;  // of an enum
   bool is_switch = false, is_list = false;
   std::function<bool(const std::vector<std::string>&)> read;
+  std::function<void(std::vector<std::string>&)> check;  // adds what its definition doesn't allow
 };
 
 template <class T>
@@ -29,23 +32,28 @@ std::vector<std::string_view> choices_of() {
 }
 
 template <class T>
-Flag make_flag(std::string_view name, std::string_view doc, std::string_view group, T& member) {
+Flag make_flag(std::string_view name, const FieldDoc& doc, std::string_view group, T& member) {
   using Plain = typename without_optional<T>::type;
+  auto range = doc.allowed.text();
   return {.name = std::string(name),
-          .doc = std::string(doc),
+          .doc = std::string(doc.text),
           .group = std::string(group),
           .placeholder = placeholder<T>(),
-          .allowed = allowed_values<T>("none"),
+          .allowed = allowed_values<Plain>("none") + (range.empty() ? "" : ", ") + range +
+                     (is_optional<T> ? ", or none" : ""),
+          .range = std::move(range),
           .default_text = spell_words(member),
           .choices = choices_of<Plain>(),
           .is_switch = std::same_as<Plain, bool>,
           .is_list = List<Plain>,
-          .read = [&member](const std::vector<std::string>& words) { return read_words(words, member); }};
+          .read = [&member](const std::vector<std::string>& words) { return read_words(words, member); },
+          .check = [name = std::string(name), allowed = doc.allowed, &member](
+                       std::vector<std::string>& faults) { check_field(name, allowed, member, faults); }};
 }
 
 #ifdef ETUDE_COMPILED
 #define ETUDE_DETAIL_FLAG(...) \
-  extern template Flag make_flag(std::string_view, std::string_view, std::string_view, __VA_ARGS__&)
+  extern template Flag make_flag(std::string_view, const FieldDoc&, std::string_view, __VA_ARGS__&)
 ETUDE_DETAIL_FOR_COMMON_TYPES(ETUDE_DETAIL_FLAG);
 #undef ETUDE_DETAIL_FLAG
 #endif

@@ -10,11 +10,13 @@
 #include <boost/hana/tuple.hpp>
 #include <boost/hana/unpack.hpp>
 #include <cstddef>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "etude/reflect/allowed.hpp"
 #include "etude/reflect/for_each_argument.hpp"
 
 /// Declares the members of the struct around it, once for all uses, each as `(type, name, "what it is",
@@ -28,11 +30,15 @@
 ///
 /// The struct stays an aggregate (`DataArguments{.train_file = "a.txt"}`) and is a Boost.Hana Struct. A
 /// member without a default is value-initialised. A default may hold commas; a type may not, so name such a
-/// type first. For structs at namespace or class scope: C++ has no member templates in local ones.
+/// type first. Behind the text may stand what the member may be (reflect/allowed.hpp), as in `"passes over
+/// the data" | at_least(1)`: the command line checks it, `--help` says it, and `field_faults` lists what
+/// isn't so.
+///  For structs at namespace or class scope: C++ has no member templates in local ones.
 #define ETUDE_STRUCT(Type, ...)                                                    \
   ETUDE_FOR_EACH(ETUDE_DETAIL_MEMBER, Type, __VA_ARGS__)                           \
   template <class EtudeSelf, class EtudeVisitor>                                   \
   static constexpr void etude_visit_fields(EtudeSelf& self, EtudeVisitor& visit) { \
+    using namespace ::etude::allowed;                                              \
     ETUDE_FOR_EACH(ETUDE_DETAIL_VISIT, Type, __VA_ARGS__)                          \
   }                                                                                \
   struct hana_accessors_impl {                                                     \
@@ -59,7 +65,7 @@
 
 #define ETUDE_DETAIL_VISIT(Type, field) ETUDE_DETAIL_VISIT_OF field
 #define ETUDE_DETAIL_VISIT_OF(type, name, doc, ...) \
-  visit(::std::string_view(#name), ::std::string_view(doc), self.name);
+  visit(::std::string_view(#name), ::etude::FieldDoc(doc), self.name);
 
 namespace etude {
 namespace detail {
@@ -93,8 +99,8 @@ constexpr auto accessors_tuple(std::nullptr_t, Accessors... accessors) {
 template <class T>
 concept ReflectedStruct = boost::hana::Struct<std::remove_cv_t<T>>::value;
 
-/// Calls `visit(name, doc, member)` for each member in the order of definition; name and doc are string
-/// views.
+/// Calls `visit(name, doc, member)` for each member in the order of definition; `name` is a string view, and
+/// `doc` a FieldDoc, which is one too.
 template <class T, class F>
   requires ReflectedStruct<T>
 constexpr void for_each_field(T& object, F&& visit) {
@@ -104,7 +110,7 @@ constexpr void for_each_field(T& object, F&& visit) {
     std::remove_cv_t<T>::etude_visit_fields(object, visit);
   } else {
     boost::hana::unpack(boost::hana::accessors<std::remove_cv_t<T>>(), [&](const auto&... accessors) {
-      (visit(std::string_view(boost::hana::first(accessors).c_str()), std::string_view(),
+      (visit(std::string_view(boost::hana::first(accessors).c_str()), FieldDoc(""),
              boost::hana::second(accessors)(object)),
        ...);
     });
@@ -119,6 +125,16 @@ std::vector<std::string_view> field_names() {
   for_each_field(defaults,
                  [&](std::string_view name, std::string_view, const auto&) { names.push_back(name); });
   return names;
+}
+
+/// "name is value: must be ..." for each member that isn't what its definition allows.
+template <ReflectedStruct T>
+std::vector<std::string> field_faults(const T& object) {
+  std::vector<std::string> faults;
+  for_each_field(object, [&](std::string_view name, const FieldDoc& doc, const auto& member) {
+    detail::check_field(name, doc.allowed, member, faults);
+  });
+  return faults;
 }
 
 }  // namespace etude

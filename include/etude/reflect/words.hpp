@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/reflect/allowed.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/key_values.hpp"
 
@@ -127,8 +128,6 @@ std::string placeholder() {
     return "JSON";
   }
 }
-
-std::string spell_number(double number);
 
 /// `value` as one would write it behind its flag.
 template <class T>

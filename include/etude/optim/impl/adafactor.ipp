@@ -26,12 +26,7 @@ inline torch::Tensor root_mean_square(const torch::Tensor& tensor) { return tens
 
 ETUDE_INLINE Adafactor::Adafactor(const std::vector<ParameterGroup>& groups, const AdafactorOptions& options)
     : Optimizer(groups, options.lr, options.weight_decay), options_(options) {
-  detail::check_options({{"lr", options.lr, 0},
-                         {"eps1", options.eps1, 0},
-                         {"eps2", options.eps2, 0},
-                         {"clip_threshold", options.clip_threshold, 0},
-                         {"beta1", options.beta1.value_or(0), 0, 1},
-                         {"weight_decay", options.weight_decay, 0}});
+  detail::check_options(options);
   if (options.warmup_init && !options.relative_step) {
     throw ArgumentError("warmup_init is true: must have relative_step");
   }

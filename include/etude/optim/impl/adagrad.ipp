@@ -15,11 +15,7 @@ namespace etude {
 ETUDE_INLINE Adagrad::Adagrad(const std::vector<ParameterGroup>& groups, const AdagradOptions& options)
     : FlatOptimizer(groups, options.lr, options.weight_decay, {{"sum", options.initial_accumulator_value}}),
       options_(options) {
-  detail::check_options({{"lr", options.lr, 0},
-                         {"lr_decay", options.lr_decay, 0},
-                         {"weight_decay", options.weight_decay, 0},
-                         {"initial_accumulator_value", options.initial_accumulator_value, 0},
-                         {"eps", options.eps, 0}});
+  detail::check_options(options);
 }
 
 ETUDE_INLINE nlohmann::ordered_json Adagrad::own_options() const { return to_json_value(options_); }

@@ -28,11 +28,7 @@ ETUDE_INLINE AdamBase::AdamBase(const std::vector<ParameterGroup>& groups, const
     : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options)),
       options_(options),
       decoupled_(decoupled) {
-  check_options({{"lr", options.lr, 0},
-                 {"beta1", options.beta1, 0, 1},
-                 {"beta2", options.beta2, 0, 1},
-                 {"eps", options.eps, 0},
-                 {"weight_decay", options.weight_decay, 0}});
+  check_options(options);
 }
 
 ETUDE_INLINE nlohmann::ordered_json AdamBase::own_options() const { return to_json_value(options_); }

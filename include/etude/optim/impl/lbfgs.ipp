@@ -24,9 +24,7 @@ inline NamedTensors all_of(const std::vector<ParameterGroup>& groups) {
 
 inline std::shared_ptr<torch::optim::LBFGS> make_lbfgs(const std::vector<ParameterGroup>& groups,
                                                        const LBFGSOptions& options) {
-  check_options({{"lr", options.lr, 0},
-                 {"max_iter", static_cast<double>(options.max_iter), 1},
-                 {"history_size", static_cast<double>(options.history_size), 1}});
+  check_options(options);
   std::vector<torch::Tensor> parameters;
   for (const ParameterGroup& group : groups) {
     if (group.weight_decay.value_or(0) != 0 && !group.parameters.empty()) {

@@ -13,10 +13,7 @@ namespace etude {
 
 ETUDE_INLINE Lion::Lion(const std::vector<ParameterGroup>& groups, const LionOptions& options)
     : FlatOptimizer(groups, options.lr, options.weight_decay, {{"exp_avg"}}), options_(options) {
-  detail::check_options({{"lr", options.lr, 0},
-                         {"beta1", options.beta1, 0, 1},
-                         {"beta2", options.beta2, 0, 1},
-                         {"weight_decay", options.weight_decay, 0}});
+  detail::check_options(options);
 }
 
 ETUDE_INLINE nlohmann::ordered_json Lion::own_options() const { return to_json_value(options_); }

@@ -10,6 +10,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/optim/metric_schedules.hpp"
+#include "etude/optim/options.hpp"
 #include "etude/optim/scheduler_state.hpp"
 #include "etude/reflect/enum.hpp"
 
@@ -30,13 +31,6 @@ inline bool better(double metric, double best, MetricMode mode, double threshold
   return mode == MetricMode::min ? metric < bar : metric > bar;
 }
 
-inline void check_factor(double factor) {
-  if (!(factor > 0 && factor < 1)) {
-    throw ArgumentError(
-        fmt::format("lr_scheduler_kwargs: factor is {}: must be above 0 and below 1", factor));
-  }
-}
-
 /// What the best of one mode is means nothing in the other.
 inline void check_mode(const SchedulerState& state, MetricMode mode) {
   const auto saved = numbers_in(state, "mode", 1).front();
@@ -50,7 +44,7 @@ inline void check_mode(const SchedulerState& state, MetricMode mode) {
 
 ETUDE_INLINE ReduceLROnPlateau::ReduceLROnPlateau(const ReduceLROnPlateauOptions& options)
     : options_(options), best_(detail::worst(options.mode)) {
-  detail::check_factor(options.factor);
+  detail::check_options(options, "lr_scheduler_kwargs: ");
 }
 
 ETUDE_INLINE void ReduceLROnPlateau::step(double metric, std::vector<double>& lrs) {
@@ -92,11 +86,7 @@ ETUDE_INLINE void ReduceLROnPlateau::load_state(const SchedulerState& state) {
 
 ETUDE_INLINE GreedyLR::GreedyLR(const GreedyLROptions& options)
     : options_(options), best_(detail::worst(options.mode)), reset_in_(options.reset_start) {
-  detail::check_factor(options.factor);
-  if (options.window_size < 1) {
-    throw ArgumentError(
-        fmt::format("lr_scheduler_kwargs: window_size is {}: must be at least 1", options.window_size));
-  }
+  detail::check_options(options, "lr_scheduler_kwargs: ");
 }
 
 ETUDE_INLINE void GreedyLR::step(double metric, std::vector<double>& lrs,

@@ -14,11 +14,7 @@ namespace etude {
 
 ETUDE_INLINE RMSprop::RMSprop(const std::vector<ParameterGroup>& groups, const RMSpropOptions& options)
     : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options)), options_(options) {
-  detail::check_options({{"lr", options.lr, 0},
-                         {"alpha", options.alpha, 0},
-                         {"eps", options.eps, 0},
-                         {"weight_decay", options.weight_decay, 0},
-                         {"momentum", options.momentum, 0}});
+  detail::check_options(options);
 }
 
 ETUDE_INLINE nlohmann::ordered_json RMSprop::own_options() const { return to_json_value(options_); }

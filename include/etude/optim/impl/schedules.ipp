@@ -133,15 +133,8 @@ ETUDE_INLINE Schedule cosine_warmup_with_min_lr_schedule(std::int64_t warmup, st
 
 ETUDE_INLINE Schedule warmup_stable_decay_schedule(std::int64_t warmup, std::int64_t total,
                                                    const WarmupStableDecayOptions& options) {
-  std::vector<std::string> faults;
-  if (!options.num_decay_steps) faults.push_back("lr_scheduler_kwargs: num_decay_steps must be given");
-  for (const auto& [name, type] :
-       {std::pair("warmup_type", options.warmup_type), {"decay_type", options.decay_type}}) {
-    if (type == "linear" || type == "cosine" || type == "1-sqrt") continue;
-    faults.push_back(
-        fmt::format("lr_scheduler_kwargs: {} is '{}': must be one of linear, cosine, 1-sqrt", name, type));
-  }
-  detail::throw_faults(faults);
+  if (!options.num_decay_steps) throw ArgumentError("lr_scheduler_kwargs: num_decay_steps must be given");
+  detail::check_options(options, "lr_scheduler_kwargs: ");
   const std::int64_t decay = *options.num_decay_steps;
   const std::int64_t peak_end = warmup + options.num_stable_steps.value_or(total - warmup - decay);
   return [=](std::int64_t step) {

@@ -15,8 +15,7 @@ namespace etude {
 
 ETUDE_INLINE SGD::SGD(const std::vector<ParameterGroup>& groups, const SGDOptions& options)
     : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options)), options_(options) {
-  detail::check_options(
-      {{"lr", options.lr, 0}, {"momentum", options.momentum, 0}, {"weight_decay", options.weight_decay, 0}});
+  detail::check_options(options);
   if (options.nesterov && (options.momentum == 0 || options.dampening != 0)) {
     throw ArgumentError("nesterov is true: must have a momentum above 0 and no dampening");
   }

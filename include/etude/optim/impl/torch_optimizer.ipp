@@ -154,7 +154,7 @@ ETUDE_INLINE void TorchOptimizer::check_group_options(std::size_t group, const n
                                                       const nlohmann::ordered_json& given) {
   detail::OptionReader reader(merged, given, fmt::format("param_groups[{}].", group));
   double lr = 0, initial_lr = 0;
-  reader("initial_lr", initial_lr, 0);
+  reader("initial_lr", initial_lr, allowed::at_least(0));
   const auto trial = optimizer_->param_groups()[group].options().clone();
   const bool known = detail::with_known_options(*trial, [&]<typename Options>(Options& options) {
     using Kind = detail::TorchKind<Options>;
@@ -162,7 +162,7 @@ ETUDE_INLINE void TorchOptimizer::check_group_options(std::size_t group, const n
     const std::string fault = Kind::fault(options);
     if (!fault.empty() && !detail::same_json(merged, given)) reader.add_fault(fault);
   });
-  if (!known) reader("lr", lr, 0);
+  if (!known) reader("lr", lr, allowed::at_least(0));
   reader.check();
 }
 

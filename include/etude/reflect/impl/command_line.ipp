@@ -48,7 +48,13 @@ ETUDE_INLINE void CommandLine::parse(const std::vector<std::string>& words, std:
     if (flag.name != "config") apply(flag);
   }
   std::vector<std::string> lines;
-  for (const auto& validate : validate_) validate(lines);
+  for (const auto& flag : flags_) flag.check(lines);
+  const auto fields = lines;
+  std::vector<std::string> more;
+  for (const auto& validate : validate_) validate(more);
+  // A struct's own faults may hold those of its fields.
+  for (auto& line : more)
+    if (std::find(fields.begin(), fields.end(), line) == fields.end()) lines.push_back(std::move(line));
   // What was written wrong still has its default here: what that leads to is no fault of the user's.
   for (auto& line : lines) {
     if (std::none_of(misread_.begin(), misread_.end(),

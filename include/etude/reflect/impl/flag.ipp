@@ -54,7 +54,8 @@ ETUDE_INLINE std::string help_text(const std::vector<Flag>& flags, std::string_v
   std::string_view group;
   for (const auto& flag : flags) {
     if (flag.group != group) out += fmt::format("\n{}:\n", group = flag.group);
-    const auto choices = flag.choices.empty() ? "" : fmt::format("one of {}", fmt::join(flag.choices, ", "));
+    const auto choices =
+        flag.choices.empty() ? flag.range : fmt::format("one of {}", fmt::join(flag.choices, ", "));
     entry(fmt::format("--{} {}", flag.name, flag.is_switch ? "[BOOL]" : flag.placeholder),
           flag.doc + (flag.doc.empty() || choices.empty() ? "" : "; ") + choices,
           fmt::format("(default: {})", flag.default_text.empty() ? "\"\"" : flag.default_text));
@@ -64,7 +65,7 @@ ETUDE_INLINE std::string help_text(const std::vector<Flag>& flags, std::string_v
 
 #ifdef ETUDE_COMPILED
 #define ETUDE_DETAIL_FLAG(...) \
-  template Flag make_flag(std::string_view, std::string_view, std::string_view, __VA_ARGS__&)
+  template Flag make_flag(std::string_view, const FieldDoc&, std::string_view, __VA_ARGS__&)
 ETUDE_DETAIL_FOR_COMMON_TYPES(ETUDE_DETAIL_FLAG);
 #undef ETUDE_DETAIL_FLAG
 #endif

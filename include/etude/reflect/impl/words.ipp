@@ -24,6 +24,4 @@ ETUDE_INLINE std::optional<bool> read_bool(std::string_view word) {
   return std::nullopt;
 }
 
-ETUDE_INLINE std::string spell_number(double number) { return fmt::format("{}", number); }
-
 }  // namespace etude::detail

@@ -1,0 +1,152 @@
+#pragma once
+
+#include <concepts>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+
+namespace etude {
+
+/// The values that a field may have, of all that its type has. Stands behind the text of the field in
+/// ETUDE_STRUCT: `"passes over the data" | at_least(1)`; namespace `allowed` has the functions that make one.
+/// A number that has bounds, of one side or both, must be finite too.
+class Allowed {
+ public:
+  constexpr Allowed() = default;
+
+  constexpr Allowed at_most(double most) const { return with(most, true); }
+  constexpr Allowed below(double most) const { return with(most, false); }
+  /// Allows this number as well, wherever it lies.
+  constexpr Allowed or_just(double other) const {
+    auto result = *this;
+    result.other_ = other;
+    return result;
+  }
+
+  constexpr bool allows(double number) const {
+    if (!is_number_ || number == other_) return true;
+    constexpr auto infinity = std::numeric_limits<double>::infinity();
+    return (with_least_ ? number >= least_ : number > least_) &&
+           (with_most_ ? number <= most_ : number < most_) && number < infinity && number > -infinity;
+  }
+
+  constexpr bool is_number() const { return is_number_; }
+  constexpr bool is_not_empty() const { return is_not_empty_; }
+  constexpr std::span<const std::string_view> names() const { return names_; }
+
+  /// In words, as "at least 0 and below 1"; empty where all is allowed. `must_say_finite` adds "and finite"
+  /// where no two bounds say so.
+  std::string text(bool must_say_finite = false) const;
+
+  static constexpr Allowed from(double least, bool with_least) {
+    Allowed result;
+    result.is_number_ = true;
+    result.least_ = least;
+    result.with_least_ = with_least;
+    return result;
+  }
+  static constexpr Allowed of(std::span<const std::string_view> names) {
+    Allowed result;
+    result.names_ = names;
+    return result;
+  }
+  static constexpr Allowed not_empty() {
+    Allowed result;
+    result.is_not_empty_ = true;
+    return result;
+  }
+
+ private:
+  constexpr Allowed with(double most, bool with_most) const {
+    auto result = *this;
+    result.is_number_ = true;
+    result.most_ = most;
+    result.with_most_ = with_most;
+    return result;
+  }
+
+  double least_ = -std::numeric_limits<double>::infinity(), most_ = std::numeric_limits<double>::infinity();
+  double other_ = std::numeric_limits<double>::quiet_NaN();
+  bool is_number_ = false, with_least_ = true, with_most_ = true, is_not_empty_ = false;
+  std::span<const std::string_view> names_;
+};
+
+/// Seen by their short names in the texts of ETUDE_STRUCT.
+namespace allowed {
+
+constexpr Allowed at_least(double least) { return Allowed::from(least, true); }
+constexpr Allowed above(double least) { return Allowed::from(least, false); }
+constexpr Allowed at_most(double most) { return Allowed().at_most(most); }
+constexpr Allowed below(double most) { return Allowed().below(most); }
+constexpr Allowed between(double least, double most) { return at_least(least).at_most(most); }
+constexpr Allowed finite() { return at_least(-std::numeric_limits<double>::infinity()); }
+/// For a text or a list of texts: each is one of `names`, which must last.
+constexpr Allowed any_of(std::span<const std::string_view> names) { return Allowed::of(names); }
+/// For a text or a list.
+constexpr Allowed not_empty() { return Allowed::not_empty(); }
+
+}  // namespace allowed
+
+/// What a field is, and the values that it may have.
+struct FieldDoc {
+  std::string_view text;
+  Allowed allowed = {};
+
+  constexpr FieldDoc(const char* words) : text(words) {}
+  constexpr FieldDoc(std::string_view words, const Allowed& values) : text(words), allowed(values) {}
+  constexpr operator std::string_view() const { return text; }
+};
+
+constexpr FieldDoc operator|(const char* text, const Allowed& allowed) { return {text, allowed}; }
+
+namespace detail {
+
+void refuse_number(std::string_view name, const Allowed& allowed, std::string value, bool is_real,
+                   std::vector<std::string>& faults);
+void check_name(std::string_view name, const Allowed& allowed, std::string_view value, bool is_item,
+                std::vector<std::string>& faults);
+void refuse_empty(std::string_view name, bool is_optional, std::vector<std::string>& faults);
+std::string spell_number(double number);
+
+/// Adds "name is value: must be ..." to `faults` where `value` isn't allowed.
+template <class T>
+void check_field(std::string_view name, const Allowed& allowed, const T& value,
+                 std::vector<std::string>& faults, bool is_optional = false) {
+  if constexpr (requires {
+                  value.has_value();
+                  *value;
+                }) {
+    if (value) check_field(name, allowed, *value, faults, true);
+  } else if constexpr (std::integral<T> && !std::same_as<T, bool>) {
+    if (!allowed.allows(static_cast<double>(value)))
+      refuse_number(name, allowed, std::to_string(value), false, faults);
+  } else if constexpr (std::floating_point<T>) {
+    if (!allowed.allows(value)) refuse_number(name, allowed, spell_number(value), true, faults);
+  } else if constexpr (requires {
+                         value.empty();
+                         value.begin();
+                       }) {
+    if (allowed.is_not_empty() && value.empty()) refuse_empty(name, is_optional, faults);
+    if constexpr (std::convertible_to<T, std::string_view>) {
+      check_name(name, allowed, value, false, faults);
+    } else if constexpr (requires {
+                           { *value.begin() } -> std::convertible_to<std::string_view>;
+                         }) {
+      for (const std::string_view item : value) check_name(name, allowed, item, true, faults);
+    }
+  }
+}
+
+}  // namespace detail
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/reflect/impl/allowed.ipp"
+#endif
