@@ -6,27 +6,23 @@
 
 #include "common/toy.hpp"
 
-// Sequences worked out from Hugging Face's Trainer (v5), one letter an event: I init_end, B train_begin, E
-// epoch_begin, s step_begin, '.' substep_end, p pre_optimizer_step, o optimizer_step, S step_end, L log, v
-// prediction_step, V evaluate, C save, U push_begin, e epoch_end, T train_end, P predict. Spaces are for the
-// reader.
+// Sequences worked out from Hugging Face's Trainer (v5).
 
 namespace {
 
 using etude::IntervalStrategy;
 using etude::SaveStrategy;
+using toy::a_step;
+using toy::a_step_of_two;
+using toy::an_evaluation;
 using toy::Recorder;
-
-std::string without_spaces(std::string text) {
-  std::erase(text, ' ');
-  return text;
-}
+using toy::run;
 
 template <class... Others>
-std::string letters_of(etude::TrainerOptions options, Others... others) {
+std::string events_of(etude::TrainerOptions options, Others... others) {
   etude::Trainer<Recorder, Others...> trainer(std::move(options), Recorder{}, std::move(others)...);
   trainer.train();
-  return trainer.template callback<Recorder>().letters();
+  return trainer.template callback<Recorder>().events();
 }
 
 TEST_CASE("three batches in groups of two, with logs, evaluations and checkpoints") {
@@ -40,7 +36,9 @@ TEST_CASE("three batches in groups of two, with logs, evaluations and checkpoint
   args.eval_steps = 2;
   args.save_strategy = SaveStrategy::steps;
   args.save_steps = 2;
-  CHECK(letters_of(toy::options(args, 3, 2)) == without_spaces("I B E s.poS L spoS L vvLV C e L T"));
+  CHECK(events_of(toy::options(args, 3, 2)) ==
+        run("InitEnd TrainBegin EpochBegin", a_step_of_two, "Log", a_step,
+            "Log PredictionStep PredictionStep Log Evaluate Save EpochEnd Log TrainEnd"));
 }
 
 TEST_CASE("the default strategies save at the end and log the summary") {
@@ -49,14 +47,16 @@ TEST_CASE("the default strategies save at the end and log the summary") {
   args.output_dir = folder;
   args.logging_strategy = IntervalStrategy::steps;
   args.save_strategy = SaveStrategy::steps;
-  CHECK(letters_of(toy::options(args, 2)) == without_spaces("I B E spoS spoS C e L T"));
+  CHECK(events_of(toy::options(args, 2)) ==
+        run("InitEnd TrainBegin EpochBegin", a_step, a_step, "Save EpochEnd Log TrainEnd"));
 }
 
 TEST_CASE("logging_first_step logs the first step") {
   auto args = toy::arguments();
   args.logging_strategy = IntervalStrategy::steps;
   args.logging_first_step = true;
-  CHECK(letters_of(toy::options(args, 3)) == without_spaces("I B E spoS L spoS spoS e L T"));
+  CHECK(events_of(toy::options(args, 3)) ==
+        run("InitEnd TrainBegin EpochBegin", a_step, "Log", a_step, a_step, "EpochEnd Log TrainEnd"));
 }
 
 TEST_CASE("logs and evaluations of every epoch come behind its end, the log first") {
@@ -64,7 +64,9 @@ TEST_CASE("logs and evaluations of every epoch come behind its end, the log firs
   args.num_train_epochs = 2;
   args.logging_strategy = IntervalStrategy::epoch;
   args.eval_strategy = IntervalStrategy::epoch;
-  CHECK(letters_of(toy::options(args, 1)) == without_spaces("I B E spoS e L vLV E spoS e L vLV L T"));
+  CHECK(events_of(toy::options(args, 1)) == run("InitEnd TrainBegin EpochBegin", a_step, "EpochEnd Log",
+                                                an_evaluation, "EpochBegin", a_step, "EpochEnd Log",
+                                                an_evaluation, "Log TrainEnd"));
 }
 
 TEST_CASE("checkpoints of every epoch are not written twice at the end") {
@@ -73,7 +75,9 @@ TEST_CASE("checkpoints of every epoch are not written twice at the end") {
   args.output_dir = folder;
   args.num_train_epochs = 2;
   args.save_strategy = SaveStrategy::epoch;
-  CHECK(letters_of(toy::options(args, 1)) == without_spaces("I B E spoS e C E spoS e C L T"));
+  CHECK(events_of(toy::options(args, 1)) == run("InitEnd TrainBegin EpochBegin", a_step,
+                                                "EpochEnd Save EpochBegin", a_step,
+                                                "EpochEnd Save Log TrainEnd"));
 }
 
 TEST_CASE("an epoch that was logged at its last step is not logged again") {
@@ -81,15 +85,18 @@ TEST_CASE("an epoch that was logged at its last step is not logged again") {
   args.logging_strategy = IntervalStrategy::steps;
   args.logging_steps = 2;
   args.num_train_epochs = 2;
-  CHECK(letters_of(toy::options(args, 2)) == without_spaces("I B E spoS spoS L e E spoS spoS L e L T"));
+  CHECK(events_of(toy::options(args, 2)) == run("InitEnd TrainBegin EpochBegin", a_step, a_step,
+                                                "Log EpochEnd EpochBegin", a_step, a_step,
+                                                "Log EpochEnd Log TrainEnd"));
 }
 
 TEST_CASE("evaluation by steps also comes at the end") {
   auto args = toy::arguments();
   args.eval_strategy = IntervalStrategy::steps;
   args.eval_steps = 2;
-  CHECK(letters_of(toy::options(args, 5)) ==
-        without_spaces("I B E spoS spoS vLV spoS spoS vLV spoS vLV e L T"));
+  CHECK(events_of(toy::options(args, 5)) == run("InitEnd TrainBegin EpochBegin", a_step, a_step,
+                                                an_evaluation, a_step, a_step, an_evaluation, a_step,
+                                                an_evaluation, "EpochEnd Log TrainEnd"));
 }
 
 TEST_CASE("eval_delay puts the first evaluations off") {
@@ -97,24 +104,30 @@ TEST_CASE("eval_delay puts the first evaluations off") {
   args.eval_strategy = IntervalStrategy::steps;
   args.eval_steps = 2;
   args.eval_delay = 3;
-  CHECK(letters_of(toy::options(args, 5)) == without_spaces("I B E spoS spoS spoS spoS vLV spoS vLV e L T"));
+  CHECK(events_of(toy::options(args, 5)) == run("InitEnd TrainBegin EpochBegin", a_step, a_step, a_step,
+                                                a_step, an_evaluation, a_step, an_evaluation,
+                                                "EpochEnd Log TrainEnd"));
   args = toy::arguments();
   args.num_train_epochs = 2;
   args.eval_strategy = IntervalStrategy::epoch;
   args.eval_delay = 2;
-  CHECK(letters_of(toy::options(args, 1)) == without_spaces("I B E spoS e E spoS e vLV L T"));
+  CHECK(events_of(toy::options(args, 1)) == run("InitEnd TrainBegin EpochBegin", a_step,
+                                                "EpochEnd EpochBegin", a_step, "EpochEnd", an_evaluation,
+                                                "Log TrainEnd"));
 }
 
 TEST_CASE("max_steps ends within an epoch") {
   auto args = toy::arguments();
   args.max_steps = 3;
-  CHECK(letters_of(toy::options(args, 2)) == without_spaces("I B E spoS spoS e E spoS e L T"));
+  CHECK(events_of(toy::options(args, 2)) == run("InitEnd TrainBegin EpochBegin", a_step, a_step,
+                                                "EpochEnd EpochBegin", a_step, "EpochEnd Log TrainEnd"));
 }
 
 TEST_CASE("a fraction of an epoch is a fraction of its steps") {
   auto args = toy::arguments();
   args.num_train_epochs = 1.5;
-  CHECK(letters_of(toy::options(args, 2)) == without_spaces("I B E spoS spoS e E spoS e L T"));
+  CHECK(events_of(toy::options(args, 2)) == run("InitEnd TrainBegin EpochBegin", a_step, a_step,
+                                                "EpochEnd EpochBegin", a_step, "EpochEnd Log TrainEnd"));
 }
 
 TEST_CASE("steps below one are a share of all steps") {
@@ -125,14 +138,17 @@ TEST_CASE("steps below one are a share of all steps") {
   args.save_steps = 0.5;
   args.logging_strategy = IntervalStrategy::steps;
   args.logging_steps = 0.25;
-  CHECK(letters_of(toy::options(args, 4)) == without_spaces("I B E spoS L spoS L C spoS L spoS L C e L T"));
+  CHECK(events_of(toy::options(args, 4)) == run("InitEnd TrainBegin EpochBegin", a_step, "Log", a_step,
+                                                "Log Save", a_step, "Log", a_step,
+                                                "Log Save EpochEnd Log TrainEnd"));
 }
 
 TEST_CASE("eval_on_start evaluates between the beginning of training and of its first epoch") {
   auto args = toy::arguments();
   args.eval_strategy = IntervalStrategy::epoch;
   args.eval_on_start = true;
-  CHECK(letters_of(toy::options(args, 1)) == without_spaces("I B vLV E spoS e vLV L T"));
+  CHECK(events_of(toy::options(args, 1)) == run("InitEnd TrainBegin", an_evaluation, "EpochBegin", a_step,
+                                                "EpochEnd", an_evaluation, "Log TrainEnd"));
 }
 
 TEST_CASE("save_strategy best saves behind an evaluation that is a new best") {
@@ -149,8 +165,10 @@ TEST_CASE("save_strategy best saves behind an evaluation that is a new best") {
                              i = 0u](const etude::EvalPrediction&) mutable {
     return etude::Metrics{{"score", scores[i++]}};
   };
-  CHECK(letters_of(options) ==
-        without_spaces("I B E spoS e vLV C E spoS e vLV E spoS e vLV E spoS e vLV C L T"));
+  CHECK(events_of(options) == run("InitEnd TrainBegin EpochBegin", a_step, "EpochEnd", an_evaluation,
+                                  "Save EpochBegin", a_step, "EpochEnd", an_evaluation, "EpochBegin", a_step,
+                                  "EpochEnd", an_evaluation, "EpochBegin", a_step, "EpochEnd", an_evaluation,
+                                  "Save Log TrainEnd"));
 }
 
 TEST_CASE("each of several evaluation sets has its log and its event") {
@@ -158,7 +176,8 @@ TEST_CASE("each of several evaluation sets has its log and its event") {
   args.eval_strategy = IntervalStrategy::epoch;
   auto options = toy::options(args, 1);
   options.eval_dataset = {{"near", toy::dataset(1)}, {"far", toy::dataset(2)}};
-  CHECK(letters_of(options) == without_spaces("I B E spoS e vLV vvLV L T"));
+  CHECK(events_of(options) == run("InitEnd TrainBegin EpochBegin", a_step, "EpochEnd", an_evaluation,
+                                  "PredictionStep PredictionStep Log Evaluate Log TrainEnd"));
 }
 
 TEST_CASE("early stopping by epochs ends behind the evaluation") {
@@ -172,8 +191,9 @@ TEST_CASE("early stopping by epochs ends behind the evaluation") {
                              i = 0u](const etude::EvalPrediction&) mutable {
     return etude::Metrics{{"score", scores[i++]}};
   };
-  CHECK(letters_of(options, etude::EarlyStoppingCallback{}) ==
-        without_spaces("I B E spoS e vLV E spoS e vLV L T"));
+  CHECK(events_of(options, etude::EarlyStoppingCallback{}) ==
+        run("InitEnd TrainBegin EpochBegin", a_step, "EpochEnd", an_evaluation, "EpochBegin", a_step,
+            "EpochEnd", an_evaluation, "Log TrainEnd"));
 }
 
 TEST_CASE("a checkpoint that is handed on is announced") {
@@ -184,7 +204,8 @@ TEST_CASE("a checkpoint that is handed on is announced") {
   auto options = toy::options(args, 1);
   std::vector<std::filesystem::path> pushed;
   options.push = [&](const std::filesystem::path& checkpoint) { pushed.push_back(checkpoint); };
-  CHECK(letters_of(options) == without_spaces("I B E spoS e C U L T"));
+  CHECK(events_of(options) ==
+        run("InitEnd TrainBegin EpochBegin", a_step, "EpochEnd Save PushBegin Log TrainEnd"));
   CHECK(pushed == std::vector<std::filesystem::path>{folder / "checkpoint-1"});
 }
 
@@ -193,7 +214,9 @@ TEST_CASE("evaluate and predict outside of training") {
   etude::Trainer trainer(options, Recorder{});
   trainer.evaluate();
   trainer.predict(toy::dataset(3));
-  CHECK(trainer.callback<Recorder>().letters() == without_spaces("I vvLV vvvP"));
+  CHECK(trainer.callback<Recorder>().events() ==
+        "InitEnd PredictionStep PredictionStep Log Evaluate PredictionStep PredictionStep PredictionStep "
+        "Predict");
   CHECK(trainer.callback<Recorder>().names() ==
         "InitEnd EvaluationRunBegin DataLoaderCreated EvaluateBegin PredictionStepBegin PredictionStep "
         "PredictionStepBegin "
@@ -264,7 +287,9 @@ TEST_CASE("a dataset without a length begins an epoch whenever it begins anew, u
   args.gradient_accumulation_steps = 2;
   auto options = toy::options(args);
   options.train_dataset = Stream{3};
-  CHECK(letters_of(options) == without_spaces("I B E s.poS spoS e E s.poS spoS e E s.poS e L T"));
+  CHECK(events_of(options) == run("InitEnd TrainBegin EpochBegin", a_step_of_two, a_step,
+                                  "EpochEnd EpochBegin", a_step_of_two, a_step, "EpochEnd EpochBegin",
+                                  a_step_of_two, "EpochEnd Log TrainEnd"));
 }
 
 TEST_CASE("an empty stream ends the training, and says so") {
@@ -276,7 +301,7 @@ TEST_CASE("an empty stream ends the training, and says so") {
   const auto output = trainer.train();
   CHECK(output.global_step == 0);
   CHECK(output.stop_reason == "train_dataset gave no batches");
-  CHECK(trainer.callback<Recorder>().letters() == without_spaces("I B E e L T"));
+  CHECK(trainer.callback<Recorder>().events() == "InitEnd TrainBegin EpochBegin EpochEnd Log TrainEnd");
 }
 
 }  // namespace

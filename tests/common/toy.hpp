@@ -4,7 +4,12 @@
 #include <fmt/ranges.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <initializer_list>
+#include <iterator>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -83,6 +88,17 @@ inline etude::TrainerOptions first_too_large(etude::TrainingArguments args) {
   return result;
 }
 
+/// The events of parts of a run, as Recorder::events() gives them.
+inline constexpr std::string_view a_step = "StepBegin PreOptimizerStep OptimizerStep StepEnd";
+inline constexpr std::string_view a_step_of_two =
+    "StepBegin SubstepEnd PreOptimizerStep OptimizerStep StepEnd";
+inline constexpr std::string_view an_evaluation = "PredictionStep Log Evaluate";
+
+template <class... Parts>
+std::string run(const Parts&... parts) {
+  return fmt::format("{}", fmt::join(std::initializer_list<std::string_view>{parts...}, " "));
+}
+
 /// The names of all events, in the order in which they came.
 struct Recorder {
   std::vector<std::string> heard = {};
@@ -93,19 +109,17 @@ struct Recorder {
 
   std::string names() const { return fmt::format("{}", fmt::join(heard, " ")); }
 
-  /// One letter for each of the events that Hugging Face's Trainer has, and nothing for the others.
-  std::string letters() const {
-    static const std::map<std::string, char> letter{
-        {"InitEnd", 'I'},          {"TrainBegin", 'B'},     {"TrainEnd", 'T'},
-        {"EpochBegin", 'E'},       {"EpochEnd", 'e'},       {"StepBegin", 's'},
-        {"PreOptimizerStep", 'p'}, {"OptimizerStep", 'o'},  {"SubstepEnd", '.'},
-        {"StepEnd", 'S'},          {"PredictionStep", 'v'}, {"Evaluate", 'V'},
-        {"Predict", 'P'},          {"Save", 'C'},           {"Log", 'L'},
-        {"PushBegin", 'U'}};
-    std::string text;
-    for (const auto& name : heard)
-      if (const auto found = letter.find(name); found != letter.end()) text += found->second;
-    return text;
+  /// The names of the events that Hugging Face's Trainer has, and of PushBegin.
+  std::string events() const {
+    static const std::set<std::string> known{
+        "InitEnd",          "TrainBegin",    "TrainEnd", "EpochBegin",
+        "EpochEnd",         "StepBegin",     "StepEnd",  "SubstepEnd",
+        "PreOptimizerStep", "OptimizerStep", "Evaluate", "PredictionStep",
+        "Predict",          "Save",          "Log",      "PushBegin"};
+    std::vector<std::string> those;
+    std::ranges::copy_if(heard, std::back_inserter(those),
+                         [](const auto& name) { return known.contains(name); });
+    return fmt::format("{}", fmt::join(those, " "));
   }
 
   auto count(const std::string& name) const { return std::count(heard.begin(), heard.end(), name); }

@@ -32,10 +32,10 @@ struct OnOwn {
 };
 struct OnMuch {
   using handles = etude::events<Step, Own, OwnToo>;
-  std::string heard = {};
-  void on(const Step&) { heard += 's'; }
-  void on(const Own&) { heard += 'o'; }
-  void on(const OwnToo&) { heard += 't'; }
+  std::vector<std::string> heard = {};
+  void on(const Step&) { heard.emplace_back("Step"); }
+  void on(const Own&) { heard.emplace_back("Own"); }
+  void on(const OwnToo&) { heard.emplace_back("OwnToo"); }
 };
 
 using Handler = etude::CallbackHandler<Sum, etude::RuntimeCallbacks>;
@@ -58,7 +58,7 @@ TEST_CASE("events of one's own reach them by their only handler or by their decl
   handler.call_event(OwnToo{});
   handler.call_event(Step{1});
   CHECK(runtime(handler).get<OnOwn>().heard == 1);
-  CHECK(runtime(handler).get<OnMuch>().heard == "ots");
+  CHECK(runtime(handler).get<OnMuch>().heard == std::vector<std::string>{"Own", "OwnToo", "Step"});
 }
 
 TEST_CASE("a handle removes its callback and says whether it is there") {

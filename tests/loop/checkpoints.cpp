@@ -574,9 +574,10 @@ TEST_CASE("what a handler makes of model and optimizer where an epoch begins isn
 
 TEST_CASE("TrainBegin and EpochBegin say whether they are raised again") {
   struct Resumed {
-    std::string heard = {};
-    void on(const etude::TrainBegin& e) { heard += e.is_resumed ? "T" : "t"; }
-    void on(const etude::EpochBegin& e) { heard += e.is_resumed ? "E" : "e"; }
+    std::vector<std::string> heard = {};
+    void on(const etude::TrainBegin& e) { add("TrainBegin", e.is_resumed); }
+    void on(const etude::EpochBegin& e) { add("EpochBegin", e.is_resumed); }
+    void add(const std::string& event, bool again) { heard.push_back(event + (again ? " again" : "")); }
   };
   const toy::Folder folder, other;
   auto args = saving(folder);
@@ -584,13 +585,15 @@ TEST_CASE("TrainBegin and EpochBegin say whether they are raised again") {
   const auto heard = [&](const etude::TrainOptions& how) {
     etude::Trainer<Resumed> trainer(with(args, 4));
     trainer.train(how);
-    return trainer.callback<Resumed>().heard;
+    return fmt::format("{}", fmt::join(trainer.callback<Resumed>().heard, ", "));
   };
-  CHECK(heard({.resume_from_checkpoint = etude::if_any}) == "tee");
+  CHECK(heard({.resume_from_checkpoint = etude::if_any}) == "TrainBegin, EpochBegin, EpochBegin");
   args.output_dir = other;
-  CHECK(heard({.resume_from_checkpoint = folder / "checkpoint-2"}) == "TEe");
-  CHECK(heard({.resume_from_checkpoint = folder / "checkpoint-4"}) == "TEe");  // Its end is left.
-  CHECK(heard({.resume_from_checkpoint = folder / "checkpoint-6"}) == "TE");
+  CHECK(heard({.resume_from_checkpoint = folder / "checkpoint-2"}) ==
+        "TrainBegin again, EpochBegin again, EpochBegin");
+  CHECK(heard({.resume_from_checkpoint = folder / "checkpoint-4"}) ==
+        "TrainBegin again, EpochBegin again, EpochBegin");  // Its end is left.
+  CHECK(heard({.resume_from_checkpoint = folder / "checkpoint-6"}) == "TrainBegin again, EpochBegin again");
 }
 
 TEST_CASE("what was asked for at a step is done for that step, after an exception too") {

@@ -62,9 +62,9 @@ using Bare = etude::Trainer<etude::NoDefaultCallbacks, Callbacks...>;
 
 struct Limit {
   std::int64_t train = 0, evaluate = 0;
-  std::string uses = {};
+  std::vector<etude::LoaderUse> uses = {};
   void on(etude::DataLoaderCreated& e) {
-    uses += e.use == etude::LoaderUse::train ? 't' : e.use == etude::LoaderUse::evaluate ? 'e' : 'p';
+    uses.push_back(e.use);
     e.max_batches = e.use == etude::LoaderUse::train ? train : evaluate;
   }
 };
@@ -187,7 +187,9 @@ TEST_CASE("a limited loader is planned with, and its last group is flushed") {
   CHECK(trainer.train().global_step == 4);  // (2 + 1 batches) twice
   CHECK(trainer.state().epoch == 2);
   CHECK(trainer.state().max_steps == 4);
-  CHECK(trainer.callback<Limit>().uses == "tee");
+  using etude::LoaderUse;
+  CHECK((trainer.callback<Limit>().uses ==
+         std::vector<LoaderUse>{LoaderUse::train, LoaderUse::evaluate, LoaderUse::evaluate}));
   CHECK(trainer.predict(toy::dataset(9)).predictions.single().size(0) == 4);
 }
 

@@ -89,7 +89,9 @@ Witness thrown_in() {
   auto& recorder = trainer.template callback<toy::Recorder>();
   recorder.heard.clear();
   CHECK(trainer.train().global_step == 2);
-  CHECK(recorder.letters() == "BEs.poSLevLVCUEs.poSLevLVCULT");
+  CHECK(recorder.events() == toy::run("TrainBegin EpochBegin", toy::a_step_of_two, "Log EpochEnd",
+                                      toy::an_evaluation, "Save PushBegin EpochBegin", toy::a_step_of_two,
+                                      "Log EpochEnd", toy::an_evaluation, "Save PushBegin Log TrainEnd"));
   return witness;
 }
 

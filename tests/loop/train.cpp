@@ -286,7 +286,7 @@ struct SetAt {
 };
 
 template <class Event>
-std::string letters_when(bool etude::TrainerControl::*flag, std::int64_t group = 1) {
+std::string events_when(bool etude::TrainerControl::*flag, std::int64_t group = 1) {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.output_dir = folder;
@@ -294,21 +294,30 @@ std::string letters_when(bool etude::TrainerControl::*flag, std::int64_t group =
   args.gradient_accumulation_steps = group;
   etude::Trainer trainer(toy::options(args, 2 * group), SetAt<Event>{flag}, toy::Recorder{});
   trainer.train();
-  return trainer.template callback<toy::Recorder>().letters();
+  return trainer.template callback<toy::Recorder>().events();
 }
 
 TEST_CASE("a request is honoured at the next point where it can be, wherever it is made") {
   using Control = etude::TrainerControl;
   // Others lose these: each step of theirs begins by forgetting what was asked.
-  for (auto letters : {letters_when<etude::TrainBegin>(&Control::should_evaluate),
-                       letters_when<etude::EpochBegin>(&Control::should_evaluate),
-                       letters_when<etude::StepBegin>(&Control::should_evaluate),
-                       letters_when<etude::StepEnd>(&Control::should_evaluate)})
-    CHECK(letters == "IBEspoSvLVspoSeEspoSspoSeLT");
-  CHECK(letters_when<etude::TrainBegin>(&Control::should_log) == "IBEspoSLspoSeEspoSspoSeLT");
-  CHECK(letters_when<etude::EpochEnd>(&Control::should_save) == "IBEspoSspoSeCEspoSspoSeLT");
-  CHECK(letters_when<etude::TrainingRunEpochEnd>(&Control::should_save) == "IBEspoSspoSeEspoSCspoSeLT");
-  CHECK(letters_when<etude::InitEnd>(&Control::should_save) == "IBEspoSCspoSeEspoSspoSeLT");
+  for (const auto& events : {events_when<etude::TrainBegin>(&Control::should_evaluate),
+                             events_when<etude::EpochBegin>(&Control::should_evaluate),
+                             events_when<etude::StepBegin>(&Control::should_evaluate),
+                             events_when<etude::StepEnd>(&Control::should_evaluate)})
+    CHECK(events == toy::run("InitEnd TrainBegin EpochBegin", toy::a_step, toy::an_evaluation, toy::a_step,
+                             "EpochEnd EpochBegin", toy::a_step, toy::a_step, "EpochEnd Log TrainEnd"));
+  CHECK(events_when<etude::TrainBegin>(&Control::should_log) ==
+        toy::run("InitEnd TrainBegin EpochBegin", toy::a_step, "Log", toy::a_step, "EpochEnd EpochBegin",
+                 toy::a_step, toy::a_step, "EpochEnd Log TrainEnd"));
+  CHECK(events_when<etude::EpochEnd>(&Control::should_save) ==
+        toy::run("InitEnd TrainBegin EpochBegin", toy::a_step, toy::a_step, "EpochEnd Save EpochBegin",
+                 toy::a_step, toy::a_step, "EpochEnd Log TrainEnd"));
+  CHECK(events_when<etude::TrainingRunEpochEnd>(&Control::should_save) ==
+        toy::run("InitEnd TrainBegin EpochBegin", toy::a_step, toy::a_step, "EpochEnd EpochBegin",
+                 toy::a_step, "Save", toy::a_step, "EpochEnd Log TrainEnd"));
+  CHECK(events_when<etude::InitEnd>(&Control::should_save) ==
+        toy::run("InitEnd TrainBegin EpochBegin", toy::a_step, "Save", toy::a_step, "EpochEnd EpochBegin",
+                 toy::a_step, toy::a_step, "EpochEnd Log TrainEnd"));
 }
 
 TEST_CASE("what is asked for at the very end is still done") {
@@ -319,26 +328,40 @@ TEST_CASE("what is asked for at the very end is still done") {
                          SetAt<etude::TrainingRunEpochEnd>{&etude::TrainerControl::should_evaluate},
                          SetAt<etude::Evaluate>{&etude::TrainerControl::should_save}, toy::Recorder{});
   trainer.train();
-  CHECK(trainer.callback<toy::Recorder>().letters() == "IBEspoSevLVCLT");
+  CHECK(trainer.callback<toy::Recorder>().events() == toy::run("InitEnd TrainBegin EpochBegin", toy::a_step,
+                                                               "EpochEnd", toy::an_evaluation,
+                                                               "Save Log TrainEnd"));
 }
 
 TEST_CASE("a stop that is asked for before a step begins is looked at before the step") {
   using Control = etude::TrainerControl;
-  CHECK(letters_when<etude::InitEnd>(&Control::should_training_stop) == "IBLT");
-  CHECK(letters_when<etude::DataLoaderCreated>(&Control::should_training_stop) == "IBLT");
-  CHECK(letters_when<etude::AccumulationPlanned>(&Control::should_training_stop) == "IBLT");
-  CHECK(letters_when<etude::TrainBegin>(&Control::should_training_stop) == "IBLT");
-  CHECK(letters_when<etude::EpochBegin>(&Control::should_training_stop) == "IBEeLT");
-  CHECK(letters_when<etude::EpochBegin>(&Control::should_epoch_stop) == "IBEeEspoSspoSeLT");
-  CHECK(letters_when<etude::TrainBegin>(&Control::should_epoch_stop) == "IBEeEspoSspoSeLT");
+  CHECK(events_when<etude::InitEnd>(&Control::should_training_stop) == "InitEnd TrainBegin Log TrainEnd");
+  CHECK(events_when<etude::DataLoaderCreated>(&Control::should_training_stop) ==
+        "InitEnd TrainBegin Log TrainEnd");
+  CHECK(events_when<etude::AccumulationPlanned>(&Control::should_training_stop) ==
+        "InitEnd TrainBegin Log TrainEnd");
+  CHECK(events_when<etude::TrainBegin>(&Control::should_training_stop) == "InitEnd TrainBegin Log TrainEnd");
+  CHECK(events_when<etude::EpochBegin>(&Control::should_training_stop) ==
+        "InitEnd TrainBegin EpochBegin EpochEnd Log TrainEnd");
+  CHECK(events_when<etude::EpochBegin>(&Control::should_epoch_stop) ==
+        toy::run("InitEnd TrainBegin EpochBegin EpochEnd EpochBegin", toy::a_step, toy::a_step,
+                 "EpochEnd Log TrainEnd"));
+  CHECK(events_when<etude::TrainBegin>(&Control::should_epoch_stop) ==
+        toy::run("InitEnd TrainBegin EpochBegin EpochEnd EpochBegin", toy::a_step, toy::a_step,
+                 "EpochEnd Log TrainEnd"));
 }
 
 TEST_CASE("a stop inside a step lets the micro-batch end; a group that is not complete is given up") {
   using Control = etude::TrainerControl;
-  CHECK(letters_when<etude::StepBegin>(&Control::should_training_stop) == "IBEspoSeLT");
-  CHECK(letters_when<etude::PreOptimizerStep>(&Control::should_training_stop) == "IBEspoSeLT");
-  CHECK(letters_when<etude::SubstepEnd>(&Control::should_training_stop, 2) == "IBEs.eLT");
-  CHECK(letters_when<etude::SubstepEnd>(&Control::should_epoch_stop, 2) == "IBEs.eEs.poSs.poSeLT");
+  CHECK(events_when<etude::StepBegin>(&Control::should_training_stop) ==
+        toy::run("InitEnd TrainBegin EpochBegin", toy::a_step, "EpochEnd Log TrainEnd"));
+  CHECK(events_when<etude::PreOptimizerStep>(&Control::should_training_stop) ==
+        toy::run("InitEnd TrainBegin EpochBegin", toy::a_step, "EpochEnd Log TrainEnd"));
+  CHECK(events_when<etude::SubstepEnd>(&Control::should_training_stop, 2) ==
+        "InitEnd TrainBegin EpochBegin StepBegin SubstepEnd EpochEnd Log TrainEnd");
+  CHECK(events_when<etude::SubstepEnd>(&Control::should_epoch_stop, 2) ==
+        toy::run("InitEnd TrainBegin EpochBegin StepBegin SubstepEnd EpochEnd EpochBegin", toy::a_step_of_two,
+                 toy::a_step_of_two, "EpochEnd Log TrainEnd"));
 }
 
 TEST_CASE("a group that was given up leaves no gradients to the next") {
@@ -375,7 +398,9 @@ TEST_CASE("a training that ends early has its last evaluation and checkpoint, an
   const auto output = trainer.train();
   CHECK(output.global_step == 3);
   CHECK(output.stop_reason == "that is enough");
-  CHECK(trainer.callback<toy::Recorder>().letters() == "IBEspoSspoSspoSevLVCLT");
+  CHECK(trainer.callback<toy::Recorder>().events() == toy::run("InitEnd TrainBegin EpochBegin", toy::a_step,
+                                                               toy::a_step, toy::a_step, "EpochEnd",
+                                                               toy::an_evaluation, "Save Log TrainEnd"));
   CHECK(trainer.callback<toy::Recorder>().count("Stop") == 1);
   CHECK(std::filesystem::exists(folder / "checkpoint-3"));
 }
@@ -396,7 +421,7 @@ std::pair<std::string, std::string> stopped_in(std::int64_t group = 1) {
   args.num_train_epochs = 2;
   etude::Trainer<Throws<Event>, toy::Recorder> trainer(toy::options(args, 2 * group));
   const auto output = trainer.train();
-  return {trainer.template callback<toy::Recorder>().letters(), output.stop_reason};
+  return {trainer.template callback<toy::Recorder>().events(), output.stop_reason};
 }
 
 template <class Event>
@@ -433,14 +458,25 @@ TEST_CASE_TEMPLATE("a run that is resumed heeds what was asked for before its ch
 }
 
 TEST_CASE("StopTraining ends the training in good order from wherever it is thrown") {
-  CHECK(stopped_in<etude::DataLoaderCreated>() == std::pair<std::string, std::string>{"IBLT", "enough"});
-  CHECK(stopped_in<etude::AccumulationPlanned>() == std::pair<std::string, std::string>{"IBLT", "enough"});
-  CHECK(stopped_in<etude::TrainBegin>() == std::pair<std::string, std::string>{"ILT", "enough"});
-  CHECK(stopped_in<etude::EpochBegin>().first == "IBevLVCLT");
-  CHECK(stopped_in<etude::ForwardBegin>().first == "IBEsevLVCLT");
-  CHECK(stopped_in<etude::BackwardBegin>().first == "IBEsevLVCLT");
-  CHECK(stopped_in<etude::SubstepEnd>(2).first == "IBEsevLVCLT");
-  CHECK(stopped_in<etude::StepEnd>().first == "IBEspoevLVCLT");
+  CHECK(stopped_in<etude::DataLoaderCreated>() ==
+        std::pair<std::string, std::string>{"InitEnd TrainBegin Log TrainEnd", "enough"});
+  CHECK(stopped_in<etude::AccumulationPlanned>() ==
+        std::pair<std::string, std::string>{"InitEnd TrainBegin Log TrainEnd", "enough"});
+  CHECK(stopped_in<etude::TrainBegin>() ==
+        std::pair<std::string, std::string>{"InitEnd Log TrainEnd", "enough"});
+  CHECK(stopped_in<etude::EpochBegin>().first ==
+        toy::run("InitEnd TrainBegin EpochEnd", toy::an_evaluation, "Save Log TrainEnd"));
+  CHECK(
+      stopped_in<etude::ForwardBegin>().first ==
+      toy::run("InitEnd TrainBegin EpochBegin StepBegin EpochEnd", toy::an_evaluation, "Save Log TrainEnd"));
+  CHECK(
+      stopped_in<etude::BackwardBegin>().first ==
+      toy::run("InitEnd TrainBegin EpochBegin StepBegin EpochEnd", toy::an_evaluation, "Save Log TrainEnd"));
+  CHECK(stopped_in<etude::SubstepEnd>(2).first == toy::run("InitEnd TrainBegin EpochBegin StepBegin EpochEnd",
+                                                           toy::an_evaluation, "Save Log TrainEnd"));
+  CHECK(stopped_in<etude::StepEnd>().first ==
+        toy::run("InitEnd TrainBegin EpochBegin StepBegin PreOptimizerStep OptimizerStep EpochEnd",
+                 toy::an_evaluation, "Save Log TrainEnd"));
   // Thrown in these, it comes before what follows in the same place.
   CHECK(stopped_in<etude::EpochEnd>().second == "enough");
   CHECK(stopped_in<etude::PredictionStep>().second == "enough");
