@@ -30,7 +30,7 @@ TEST_CASE("nlohmann's JSON takes and refuses the same texts of up to three bytes
     for (const char b : bytes)
       for (const char c : bytes) {
         const std::string text{a, b, c};
-        if (etude::is_utf8(text) != json_takes(text)) FAIL(etude::quoted_utf8(text));
+        CHECK_MESSAGE(etude::is_utf8(text) == json_takes(text), etude::quoted_utf8(text));
       }
 }
 

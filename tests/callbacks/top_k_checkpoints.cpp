@@ -37,6 +37,8 @@ Names kept(std::vector<double> values, TopKCheckpointsCallback callback, bool as
   options.args.save_async = async;
   Trainer trainer(options, callback);
   trainer.train();
+  CHECK(trainer.callback<TopKCheckpointsCallback>().ranked.size() ==
+        names_in(folder / "top_checkpoints").size());
   for (const auto& [name, of] : trainer.callback<TopKCheckpointsCallback>().ranked)
     CHECK(etude::read_manifest(folder / "top_checkpoints" / name).global_step == of.global_step);
   return names_in(folder / "top_checkpoints");

@@ -4,6 +4,9 @@
 #include <doctest/doctest.h>
 
 #include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <locale>
@@ -37,6 +40,20 @@ etude::TrainerOptions saving(const toy::Folder& folder, std::int64_t steps) {
 template <class Trainer>
 torch::Tensor flat_weights(Trainer& trainer) {
   return torch::nn::utils::parameters_to_vector(trainer.model().parameters()).detach().clone();
+}
+
+/// The model is what stands in a file, tensor for tensor.
+template <class Trainer>
+void check_model_is(Trainer& trainer, const std::filesystem::path& file) {
+  const auto saved = etude::load_safetensors(file).tensors;
+  const auto own = trainer.model().state_dict();
+  REQUIRE(own.size() == 2);
+  REQUIRE(saved.size() == own.size());
+  for (const auto& named : own) {
+    const auto found = std::ranges::find(saved, named.first, [](const auto& one) { return one.first; });
+    REQUIRE(found != saved.end());
+    CHECK(torch::equal(found->second, named.second));
+  }
 }
 
 TEST_CASE("a checkpoint holds weights, optimizer, schedule, state and arguments") {
@@ -126,10 +143,7 @@ TEST_CASE("the weights of the best evaluation are loaded at the end") {
   CHECK(trainer.state().best_metric == .9);
   CHECK(trainer.state().best_global_step == 2);  // a tie keeps the earlier
   CHECK(trainer.state().best_model_checkpoint == (folder / "checkpoint-2").string());
-  const auto best = etude::load_safetensors(folder / "checkpoint-2/model.safetensors").tensors;
-  for (const auto& [name, tensor] : best)
-    for (const auto& [own, parameter] : trainer.model().named_parameters())
-      if (name == own) CHECK(torch::equal(tensor, parameter));
+  check_model_is(trainer, folder / "checkpoint-2/model.safetensors");
 }
 
 TEST_CASE("what is no checkpoint is refused by name") {
@@ -213,11 +227,7 @@ TEST_CASE("a new best is kept when no periodic checkpoint falls on it, until a b
   CHECK(checkpoints_in(folder) ==
         std::set<std::string>{"checkpoint-3", "checkpoint-5", "checkpoint-6", "checkpoint-7"});
   CHECK(trainer.state().best_model_checkpoint == (folder / "checkpoint-5").string());
-  const auto best = etude::load_safetensors(folder / "checkpoint-5/model.safetensors").tensors;
-  const auto own = trainer.model().state_dict();
-  for (std::size_t i = 0; i < own.size(); ++i)
-    for (const auto& [name, tensor] : best)
-      if (name == own[i].first) CHECK(torch::equal(tensor, own[i].second));
+  check_model_is(trainer, folder / "checkpoint-5/model.safetensors");
   CHECK(etude::read_manifest(folder / "checkpoint-5").reason == "best");
   CHECK(etude::read_manifest(folder / "checkpoint-6").reason == "periodic");
 }

@@ -274,11 +274,11 @@ TEST_CASE("what can't give examples is no dataset") {
   struct NoGet {
     int size() const { return 1; }
   };
-  static_assert(!etude::DatasetConvertible<int>);
-  static_assert(!etude::DatasetConvertible<NoGet>);
-  static_assert(!etude::DatasetConvertible<std::vector<std::string>>);
-  static_assert(!etude::DatasetConvertible<std::map<std::string, Dataset>>);
-  static_assert(std::convertible_to<TorchDataset&, Dataset>);
+  CHECK_FALSE(etude::DatasetConvertible<int>);
+  CHECK_FALSE(etude::DatasetConvertible<NoGet>);
+  CHECK_FALSE(etude::DatasetConvertible<std::vector<std::string>>);
+  CHECK_FALSE(etude::DatasetConvertible<std::map<std::string, Dataset>>);
+  CHECK(std::convertible_to<TorchDataset&, Dataset>);
 }
 
 TEST_CASE("examples that don't stack are named by index, tensor and shape") {

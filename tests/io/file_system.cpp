@@ -83,12 +83,14 @@ TEST_CASE("folders are made with those above them, and one that is there stays")
   files.remove_all(folder / "a");
 }
 
-TEST_CASE("files and folders can be synchronised") {
+TEST_CASE("files and folders that exist can be synchronised") {
   const toy::Folder folder;
   toy::write_text(folder / "a", "x");
-  etude::default_file_system().sync(folder / "a");
-  etude::default_file_system().sync(std::string(folder));
-  etude::default_file_system().sync("");
+  auto& files = etude::default_file_system();
+  CHECK_NOTHROW(files.sync(folder / "a"));
+  CHECK_NOTHROW(files.sync(std::string(folder)));
+  CHECK_NOTHROW(files.sync(""));
+  CHECK_THROWS_AS(files.sync(folder / "b"), etude::CheckpointError);
 }
 
 TEST_CASE("write_file replaces a file with the whole new one, or leaves it") {

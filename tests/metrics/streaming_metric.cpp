@@ -171,7 +171,9 @@ TEST_CASE_TEMPLATE("a streaming metric", M, Accuracy, Precision, Recall, FBeta, 
   }
   SUBCASE("keeps no graph of gradients") {
     const Examples traced{examples.predictions.clone().requires_grad_(), examples.labels};
-    for (const auto& part : over<M>(traced).state()) CHECK_FALSE(part.value.requires_grad());
+    const auto state = over<M>(traced).state();
+    REQUIRE_FALSE(state.empty());
+    for (const auto& part : state) CHECK_FALSE(part.value.requires_grad());
   }
   SUBCASE("takes half precision") {
     const auto half = examples.predictions.to(torch::kHalf);
