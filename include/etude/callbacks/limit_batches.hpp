@@ -1,7 +1,11 @@
 #pragma once
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdint>
 
+#include "etude/base/error.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -15,12 +19,14 @@ struct LimitBatchesCallback {
   using this_callback = LimitBatchesCallback;
   ETUDE_STRUCT(LimitBatchesCallback, (std::int64_t, num_batches, "batches of an epoch or an evaluation", 0));
 
-  void on(const InitEnd&);
-  void on(DataLoaderCreated& e);
+  void on(const InitEnd&) {
+    if (num_batches < 1)
+      throw ArgumentError(fmt::format("num_batches is {}: must be at least 1", num_batches));
+  }
+  void on(DataLoaderCreated& e) {
+    if (e.use != LoaderUse::predict)
+      e.max_batches = std::min(e.max_batches.value_or(num_batches), num_batches);
+  }
 };
 
 }  // namespace etude
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/limit_batches.ipp"
-#endif

@@ -1,7 +1,11 @@
 #pragma once
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdint>
 
+#include "etude/base/error.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -19,12 +23,14 @@ struct LimitEvalStepsCallback {
   ETUDE_STRUCT(LimitEvalStepsCallback, (std::int64_t, num_eval_steps, "batches of a limited evaluation", 0),
                (bool, limit_intermediate_only, "leave evaluations outside of an epoch's steps whole", true));
 
-  void on(const InitEnd&);
-  void on(DataLoaderCreated& e);
+  void on(const InitEnd&) {
+    if (num_eval_steps < 1)
+      throw ArgumentError(fmt::format("num_eval_steps is {}: must be at least 1", num_eval_steps));
+  }
+  void on(DataLoaderCreated& e) {
+    if (e.use != LoaderUse::evaluate || (limit_intermediate_only && !e.is_intermediate)) return;
+    e.max_batches = std::min(e.max_batches.value_or(num_eval_steps), num_eval_steps);
+  }
 };
 
 }  // namespace etude
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/limit_eval_steps.ipp"
-#endif

@@ -1,9 +1,15 @@
 #pragma once
 
+#include <ATen/CPUGeneratorImpl.h>
+
 #include <cstdint>
+#include <utility>
 
 #include "etude/data/mixup.hpp"
+#include "etude/data/random.hpp"
 #include "etude/events.hpp"
+#include "etude/trainer_state.hpp"
+#include "etude/training_arguments.hpp"
 
 namespace etude {
 
@@ -16,7 +22,11 @@ class BatchMixing {
   void on(const StepBegin&) { place_ = 0; }
 
  protected:
-  at::Generator generator(const Context& e);
+  at::Generator generator(const Context& e) {
+    auto seed = detail::mix(static_cast<std::uint64_t>(e.args.data_seed.value_or(e.args.seed)), 3);
+    seed = detail::mix(seed, static_cast<std::uint64_t>(e.state.global_step));
+    return at::detail::createCPUGenerator(detail::mix(seed, static_cast<std::uint64_t>(place_++)));
+  }
 
  private:
   std::int64_t place_ = 0;  // in the accumulation group, all of which is fetched before its step begins
@@ -28,7 +38,10 @@ struct MixUp : BatchMixing {
   explicit MixUp(MixingOptions mixing = {}) : options(mixing) {}
 
   using BatchMixing::on;
-  void on(BatchFetched& e);
+  void on(BatchFetched& e) {
+    auto own = generator(e);
+    e.batch = mix_up(std::move(e.batch), options, own);
+  }
 
   MixingOptions options;
 };
@@ -39,13 +52,12 @@ struct CutMix : BatchMixing {
   explicit CutMix(MixingOptions mixing = {}) : options(mixing) {}
 
   using BatchMixing::on;
-  void on(BatchFetched& e);
+  void on(BatchFetched& e) {
+    auto own = generator(e);
+    e.batch = cut_mix(std::move(e.batch), options, own);
+  }
 
   MixingOptions options;
 };
 
 }  // namespace etude
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/mixup.ipp"
-#endif

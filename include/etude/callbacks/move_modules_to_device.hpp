@@ -2,13 +2,16 @@
 
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <concepts>
 #include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "etude/base/error.hpp"
 #include "etude/events.hpp"
+#include "etude/model/model.hpp"
 
 namespace etude {
 
@@ -44,14 +47,17 @@ class MoveModulesToDeviceCallback {
     }
   }
 
-  void check() const;
-  void move(const Model& model) const;
+  void check() const {
+    if (std::ranges::count(modules_, nullptr) > 0)
+      throw ArgumentError("MoveModulesToDeviceCallback: a module is a null pointer or an empty holder");
+  }
+  void move(const Model& model) const {
+    const auto tensors = model.state_dict();
+    if (tensors.empty()) return;
+    for (const auto& module : modules_) module->to(tensors.front().second.device());
+  }
 
   std::vector<Pointer> modules_;
 };
 
 }  // namespace etude
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/move_modules_to_device.ipp"
-#endif

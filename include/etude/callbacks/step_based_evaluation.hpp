@@ -1,5 +1,7 @@
 #pragma once
 
+#include "etude/any_trainer.hpp"
+#include "etude/base/error.hpp"
 #include "etude/callbacks/interval_timer.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/interval.hpp"
@@ -20,14 +22,14 @@ struct StepBasedEvaluationCallback {
                 "update steps from one evaluation to the next, or another interval"),
                (IntervalTimer, timer, "what has passed of it"));
 
-  void on(const TrainBegin& e);
+  void on(const TrainBegin& e) {
+    timer.begin(e, eval_every_n_steps, "eval_every_n_steps");
+    if (e.trainer.options().eval_dataset.empty())
+      throw ArgumentError("eval_dataset is not set: StepBasedEvaluationCallback needs it");
+  }
   void on(const StepEnd& e) {
     if (timer.due(e, eval_every_n_steps)) e.control.should_evaluate = true;
   }
 };
 
 }  // namespace etude
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/step_based_evaluation.ipp"
-#endif
