@@ -1,4 +1,4 @@
-#include "etude/callbacks/csv_logger.hpp"
+#include "etude/callbacks/file_logger.hpp"
 
 #include <doctest/doctest.h>
 

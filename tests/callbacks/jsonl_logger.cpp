@@ -1,4 +1,4 @@
-#include "etude/callbacks/jsonl_logger.hpp"
+#include "etude/callbacks/file_logger.hpp"
 
 #include <doctest/doctest.h>
 #include <signal.h>

@@ -2,23 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cstddef>
-#include <cstdint>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
-#include "etude/base/message.hpp"
 #include "etude/callbacks/log_file.hpp"
-#include "etude/io/file_system.hpp"
 #include "etude/metrics/metrics.hpp"
 
 namespace etude::detail {
@@ -26,47 +18,6 @@ namespace etude::detail {
 ETUDE_INLINE std::filesystem::path log_path(const TrainingArguments& args, const std::string& path) {
   if (path.empty()) throw ArgumentError("path is '': must be the name of a file");
   return std::filesystem::path(args.output_dir) / path;
-}
-
-ETUDE_INLINE std::string read_log(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-ETUDE_INLINE void replace_log(const std::filesystem::path& path, std::string_view text) {
-  try {
-    auto& files = default_file_system();
-    files.create_directories(path.parent_path());
-    write_file(files, path, text);
-  } catch (const CheckpointError& error) {
-    throw ArgumentError(fmt::format("path is {}: {}", path.string(), error.what()));
-  }
-}
-
-ETUDE_INLINE std::string_view first_lines(std::string_view text, std::int64_t count) {
-  std::size_t end = 0;
-  for (; count > 0; --count) {
-    const auto newline = text.find('\n', end);
-    if (newline == text.npos) break;
-    end = newline + 1;
-  }
-  return text.substr(0, end);
-}
-
-ETUDE_INLINE void append_to_log(const TrainingArguments& args, const std::filesystem::path& path,
-                                std::string_view text) {
-  std::error_code ignored;
-  std::filesystem::create_directories(path.parent_path(), ignored);
-  std::error_code is_new;
-  const auto size = std::filesystem::file_size(path, is_new);
-  std::FILE* file = std::fopen(path.c_str(), "ab");
-  bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (file != nullptr && std::fclose(file) != 0) written = false;
-  if (written) return;
-  message(args, LogLevel::error, "a log could not be written to {}: {}", path.string(),
-          std::generic_category().message(errno));
-  // The next log would go on in a line that was begun.
-  if (file != nullptr) std::filesystem::resize_file(path, is_new ? 0 : size, ignored);
 }
 
 ETUDE_INLINE std::string csv_field(std::string_view text) {
