@@ -27,8 +27,13 @@ macro(etude_find_package option package target debian)
   endif()
 endmacro()
 
+# The libraries of all trackers that were asked for, and their options, without Etude.
+if(NOT TARGET etude::tracker_libraries)
+  add_library(etude::tracker_libraries INTERFACE IMPORTED GLOBAL)
+endif()
+
 # etude_add_tracker(OPTION HEADERS FOLDER... LIBRARIES LIBRARY...): the target is called as the option, in small letters; the
-# folders and files of etude/integrations that are its own are compiled by etude::compiled, too.
+# folders and files of etude/integrations that are its own are compiled by etude::etude, too.
 function(etude_add_tracker option)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LIBRARIES")
   string(REGEX REPLACE "^ETUDE_" "" name ${option})
@@ -39,9 +44,9 @@ function(etude_add_tracker option)
   add_library(etude::${name} INTERFACE IMPORTED GLOBAL)
   target_link_libraries(etude::${name} INTERFACE etude::etude ${arg_LIBRARIES})
   target_compile_definitions(etude::${name} INTERFACE ${option}=1)
-  set_property(GLOBAL APPEND PROPERTY etude_trackers etude::${name})
+  target_link_libraries(etude::tracker_libraries INTERFACE ${arg_LIBRARIES})
+  target_compile_definitions(etude::tracker_libraries INTERFACE ${option}=1)
   set_property(GLOBAL APPEND PROPERTY etude_tracker_headers ${arg_HEADERS})
-  set_property(GLOBAL APPEND PROPERTY etude_tracker_libraries ${arg_LIBRARIES})
 endfunction()
 
 if(ETUDE_TENSORBOARD)

@@ -1,6 +1,6 @@
-# What each of the ways is tried with: the README's program, and one that is linked with the compiled part and the trackers.
+# What each of the ways is tried with: the README's program, and one with all trackers.
 add_executable(program ${CMAKE_CURRENT_LIST_DIR}/../../examples/first.cpp)
 target_link_libraries(program PRIVATE etude::etude)
 
 add_executable(tracked EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/tracked.cpp)
-target_link_libraries(tracked PRIVATE etude::compiled etude::tensorboard etude::wandb etude::comet etude::mlflow etude::azureml etude::codecarbon)
+target_link_libraries(tracked PRIVATE etude::tensorboard etude::wandb etude::comet etude::mlflow etude::azureml etude::codecarbon)
