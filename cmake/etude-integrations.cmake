@@ -46,6 +46,7 @@ function(etude_add_tracker option)
   target_compile_definitions(etude::${name} INTERFACE ${option}=1)
   target_link_libraries(etude::tracker_libraries INTERFACE ${arg_LIBRARIES})
   target_compile_definitions(etude::tracker_libraries INTERFACE ${option}=1)
+  set_property(GLOBAL APPEND PROPERTY etude_trackers etude::${name})
   set_property(GLOBAL APPEND PROPERTY etude_tracker_headers ${arg_HEADERS})
 endfunction()
 
