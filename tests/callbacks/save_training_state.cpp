@@ -211,7 +211,7 @@ TEST_CASE("what it can't work with is refused, and what is in the way stays") {
 
   std::filesystem::create_directories(run.folder / "training_states" / "final");
   toy::write_text(run.folder / "training_states" / "final" / "thesis.txt", "years of work");
-  CHECK(refusal({}).find("final can't be replaced or removed: it is no checkpoint") != std::string::npos);
+  CHECK(refusal({}).find("final can't be replaced or removed: it isn't a checkpoint") != std::string::npos);
   CHECK(toy::read_text(run.folder / "training_states" / "final" / "thesis.txt") == "years of work");
 }
 

@@ -17,7 +17,7 @@ TEST_CASE("names that lead elsewhere are not") {
   for (const std::string name :
        {"", "/", "/a", ".", "..", "../a", "a/..", "a/../b", "./a", "a//b", "a/", "etude_manifest.json"})
     CHECK(fault_of_entry_name(name) != "");
-  CHECK(fault_of_entry_name({"a\0b", 3}) == "it has a NUL in it");
+  CHECK(fault_of_entry_name({"a\0b", 3}) == "it contains a NUL");
 }
 
 TEST_CASE("a name in a message has no control characters and no end before its end") {

@@ -142,7 +142,7 @@ TEST_CASE("links, special files and the manifest's name are refused, and nothing
   CHECK(contains(fault([](auto& writer) { mkfifo((writer.folder() / "pipe").c_str(), 0600); }),
                  "pipe is neither a file nor a folder"));
   CHECK(contains(fault([](auto& writer) { toy::write_text(writer.folder() / etude::manifest_file, "{}"); }),
-                 "it is the manifest's own"));
+                 "it is the manifest's name"));
 }
 
 TEST_CASE("a folder is replaced by the next of its name") {
@@ -169,10 +169,10 @@ TEST_CASE("a file that was begun and not finished can't be committed") {
   const Place place;
   etude::FolderWriter writer(etude::default_file_system(), place.target, place.partial);
   writer.create("a")->write({});
-  CHECK(contains(fault_of([&] { writer.commit({}); }), "a was begun, and not finished"));
+  CHECK(contains(fault_of([&] { writer.commit({}); }), "a was not finished"));
   writer.write_text("a", "x");
   fs::remove(writer.folder() / "a");
-  CHECK(contains(fault_of([&] { writer.commit({}); }), "a was begun, and is gone"));
+  CHECK(contains(fault_of([&] { writer.commit({}); }), "a has disappeared"));
 }
 
 TEST_CASE("names that climb can't be written and can't be read") {
@@ -338,7 +338,7 @@ TEST_CASE("a partial folder is abandoned when its writer is gone, not before") {
     CHECK_FALSE(etude::remove_abandoned(etude::default_file_system(), place.partial));
     CHECK(contains(
         fault_of([&] { etude::FolderWriter(etude::default_file_system(), place.target, place.partial); }),
-        "another writer is at work on it"));
+        "another writer is active there"));
     writer.write_text("a", "x");
     CHECK(toy::read_text(place.partial / "a") == "x");
   }
@@ -410,16 +410,16 @@ TEST_CASE("a reader says what is damaged") {
   etude::FolderReader reader(place.target);
   CHECK(fault_of([&] { reader.map("state.json"); }) ==
         (place.target / "state.json").string() +
-            " is damaged: its checksum is ec4af3fc0b1f44fe6b4467b443c76228, and the manifest says "
+            " is damaged: its checksum is ec4af3fc0b1f44fe6b4467b443c76228, but the manifest says "
             "06b05ab6733a618578af5f94892f3950");
   toy::write_text(place.target / "state.json", "abcd");
   CHECK(fault_of([&] { reader.text("state.json"); }) ==
-        (place.target / "state.json").string() + " is damaged: it has 4 bytes, and the manifest says 3");
+        (place.target / "state.json").string() + " is damaged: it has 4 bytes, but the manifest says 3");
   CHECK(reader.text("tokenizer/vocab.json") == "abcabc");
   toy::write_text(place.target / "extra", "x");
   CHECK_FALSE(reader.has("extra"));
   CHECK(fault_of([&] { reader.map("extra"); }) ==
-        (place.target / "extra").string() + ": it isn't among the files of the manifest");
+        (place.target / "extra").string() + ": the manifest doesn't list it");
 }
 
 TEST_CASE("each mapping has the file's bytes, whatever was written into another") {
@@ -472,9 +472,9 @@ TEST_CASE("what isn't a folder is no checkpoint") {
   const toy::Folder folder;
   toy::write_text(folder / "file", "");
   CHECK(fault_of([&] { etude::FolderReader(folder / "file"); }) ==
-        (folder / "file").string() + " can't be read: it is no folder");
+        (folder / "file").string() + " can't be read: it isn't a folder");
   CHECK(fault_of([&] { etude::FolderReader(folder / "missing"); }) ==
-        (folder / "missing").string() + " can't be read: it is no folder");
+        (folder / "missing").string() + " can't be read: it isn't a folder");
 }
 
 TEST_CASE("paths may end with a slash") {

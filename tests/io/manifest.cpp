@@ -87,7 +87,7 @@ TEST_CASE("every flipped bit of a manifest is found, and every cut") {
   }
   for (std::size_t size = 0; size < text.size(); ++size)
     CHECK(fault_of(text.substr(0, size)) != "it was read");
-  CHECK(fault_of(text + "\n") == "it doesn't end with its checksum");
+  CHECK(fault_of(text + "\n") == "it has no checksum at the end");
   CHECK(contains(fault_of(replaced(text, "\"global_step\": 20", "\"global_step\": 21")), "it is damaged"));
 }
 
@@ -149,7 +149,7 @@ TEST_CASE("read_manifest names the file") {
                        etude::CheckpointError);
   toy::write_text(path, "{}");
   CHECK_THROWS_WITH_AS(etude::read_manifest(std::string(folder)),
-                       (path.string() + ": it doesn't end with its checksum").c_str(),
+                       (path.string() + ": it has no checksum at the end").c_str(),
                        etude::CheckpointError);
   toy::write_text(path, etude::to_manifest_text(example()));
   CHECK((etude::read_manifest(std::string(folder)) == example()));

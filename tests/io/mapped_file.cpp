@@ -61,7 +61,7 @@ TEST_CASE("what is no regular file is refused, and a pipe is not waited for") {
   for (const auto& path :
        {folder / "pipe", std::filesystem::path(std::string(folder)), std::filesystem::path("/dev/zero")}) {
     CHECK_THROWS_WITH_AS(etude::MappedFile{path},
-                         (path.string() + " can't be read: it is no regular file").c_str(),
+                         (path.string() + " can't be read: it isn't a regular file").c_str(),
                          etude::CheckpointError);
   }
   CHECK_THROWS_WITH_AS(etude::MappedFile{folder / "missing"},

@@ -207,7 +207,7 @@ TEST_CASE("what is thrown need not be a std::exception") {
   etude::Trainer<ThrowsANumber, Witness> trainer(toy::options(toy::arguments()));
   CHECK_THROWS_AS(trainer.train(), int);
   CHECK(trainer.callback<Witness>().callback == "ThrowsANumber");
-  CHECK(trainer.callback<Witness>().what == "an exception that is no std::exception");
+  CHECK(trainer.callback<Witness>().what == "an exception that isn't a std::exception");
 }
 
 }  // namespace

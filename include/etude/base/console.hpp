@@ -11,26 +11,26 @@
 
 namespace etude::detail {
 
-/// Columns of the terminal that `out` goes to; unset where it is no terminal or doesn't say.
+/// The width in columns of the terminal behind `out`; unset if it isn't a terminal or doesn't report one.
 std::optional<int> terminal_columns(std::FILE* out) noexcept;
 
-/// Where everything that Etude prints goes through, so that it stands above a progress bar on a terminal. Of
-/// several bars the one that was added last is on the screen, and the one before comes back when it is gone.
-/// There is one console in a process; any thread may use it.
+/// All console output of Etude goes through here, so that it appears above a progress bar on a terminal. With
+/// several bars, only the latest is visible; removing it brings back the one before. One console serves the
+/// whole process, from any thread.
 class Console {
  public:
   static Console& instance();
 
-  /// Writes `text`. Where it goes to a terminal on which a bar is drawn, the bar is taken away meanwhile.
+  /// Writes `text`. A bar on the same terminal is erased first and redrawn afterwards.
   void write(std::FILE* out, std::string_view text) noexcept;
 
-  /// Adds a bar, known by the address of its owner, on `terminal`.
+  /// Adds a bar on `terminal`; `owner` is its key.
   void add(const void* owner, std::FILE* terminal);
 
-  /// Gives a bar this text, and draws it if it is the one on the screen.
+  /// Sets the text of a bar, and draws it if that bar is visible.
   void draw(const void* owner, std::string text);
 
-  /// Takes a bar away.
+  /// Removes a bar.
   void remove(const void* owner) noexcept;
 
  private:
@@ -44,7 +44,7 @@ class Console {
   void hide() const noexcept;
 
   std::mutex mutex_;
-  std::vector<Bar> bars_;  // the last is on the screen
+  std::vector<Bar> bars_;  // only the last one is visible
 };
 
 }  // namespace etude::detail

@@ -4,22 +4,23 @@
 #include <cstdint>
 #include <limits>
 
-/// Counting without overflow, of numbers that a user or a file gave.
+/// Overflow-safe counting for numbers that come from users or files.
 namespace etude::detail {
 
-/// The most examples of a dataset: the sum of two such numbers doesn't overflow.
+/// The maximum size of a dataset: the sum of two such sizes doesn't overflow.
 inline constexpr std::int64_t largest_dataset = std::int64_t{1} << 62;
 
-/// Update steps and epochs are counted up to here, far below 2^53, so that doubles hold them, and what other
-/// programs read JSON with.
+/// The maximum number of update steps and epochs: far below 2^53, so doubles (and other programs' JSON
+/// parsers) represent it exactly.
 inline constexpr std::int64_t most_steps = 1'000'000'000'000'000;
 
-/// How many groups of at most `size` make `count`.
+/// The number of groups of at most `size` in `count`.
 constexpr std::int64_t groups_of(std::int64_t count, std::int64_t size) {
   return count / size + (count % size > 0);
 }
 
-/// Counts one more in what may have come from a file: a number below 0 counts as 0, and the largest stays.
+/// Increments a counter that may have been read from a file: negative values count as 0, and the maximum
+/// saturates.
 constexpr void count_up(std::int64_t& count) {
   if (count = std::max<std::int64_t>(count, 0); count < std::numeric_limits<std::int64_t>::max()) ++count;
 }

@@ -7,31 +7,31 @@
 
 namespace etude {
 
-/// The base of every exception that Etude itself throws. Exceptions of callbacks, models, losses and datasets
-/// come out as they were thrown; those of LibTorch (c10::Error and its kin) say in their text which model,
-/// step and batch they came from, and have stack frames only with TORCH_SHOW_CPP_STACKTRACES in the
+/// The base of every exception that Etude itself throws. Exceptions from callbacks, models, losses and
+/// datasets propagate unchanged; LibTorch's (c10::Error and its subclasses) get the model, step and batch
+/// prepended to their text, and keep their stack frames only if TORCH_SHOW_CPP_STACKTRACES is set in the
 /// environment.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A field of an arguments struct, a trainer option or a combination of them that can't be honoured. `what()`
-/// lists every fault that was found, one a line: the field, its value, what is allowed.
+/// An invalid field of an arguments struct, an invalid trainer option, or an invalid combination of them.
+/// `what()` lists every problem found, one per line: the field, its value and the allowed values.
 struct ArgumentError : Error {
   using Error::Error;
 };
 
-/// A dataset, batch, model output or loss of the wrong size, shape or kind.
+/// A dataset, batch, model output or loss of the wrong size, shape or type.
 struct DataError : Error {
   using Error::Error;
 };
 
-/// A metric that was asked for by name and is not among those that were computed.
+/// A metric was requested by name but wasn't computed.
 struct MetricError : Error {
   using Error::Error;
 };
 
-/// A file or folder that should hold a checkpoint or a part of one and doesn't, or can't be written.
+/// A file or folder isn't a valid checkpoint (or part of one), or can't be written.
 struct CheckpointError : Error {
   using Error::Error;
 };

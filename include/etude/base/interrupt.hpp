@@ -19,17 +19,17 @@ constexpr std::string_view signal_name(int signal) {
   return signal == SIGTERM ? "SIGTERM" : signal == SIGINT ? "SIGINT" : "a signal";
 }
 
-/// Thrown inside a training at the first safe point after SIGTERM or SIGINT. It comes out of `train()` only
-/// where the handler that the program itself has for the signal returns.
+/// Thrown inside a training at the first safe point after SIGTERM or SIGINT. `train()` lets it out only if
+/// the program's own handler for the signal returns.
 struct Interrupted : Error {
   explicit Interrupted(int signal_) : Error(std::string(signal_name(signal_))), signal(signal_) {}
   int signal;
 };
 
-/// Takes note of SIGTERM and SIGINT while it lives, for `throw_if_interrupted` to act upon; a second one ends
-/// the process at once. What the program ignores stays ignored, and its handlers are back when the last of
-/// these objects is gone. In a child made by fork(), which none of these trainings goes on in, a signal takes
-/// the course that the program has given it.
+/// While it lives, records SIGTERM and SIGINT for `throw_if_interrupted`; a second signal ends the process at
+/// once. Signals that the program ignores stay ignored, and the last of these objects restores the program's
+/// handlers. A child made by fork() doesn't continue the training, so there a signal gets the program's own
+/// handling.
 class SignalGuard {
  public:
   explicit SignalGuard(bool on);
@@ -37,28 +37,28 @@ class SignalGuard {
   SignalGuard& operator=(const SignalGuard&) = delete;
   ~SignalGuard();
 
-  /// Gives the program its handlers back, and what came to them.
+  /// Restores the program's handlers and delivers the signals received meanwhile.
   void restore();
 
-  /// The same, for a training that has answered `signal`. Where that ends the process, it waits for the
-  /// trainings of other threads, which answer it too, but not longer than 10 seconds: one of them may be
+  /// Does the same for a training that has handled `signal`. If the signal ends the process, it first waits
+  /// for trainings in other threads, which handle it too; at most 10 seconds, since one of them may be
   /// waiting for this thread.
   void restore_with_others(int signal);
 
-  /// The signal that came, or 0.
+  /// The signal received, or 0.
   static int came() noexcept { return pending().load(std::memory_order_relaxed); }
 
  private:
   static void note(int signal);
 
   static std::atomic<int>& pending() {
-    static_assert(std::atomic<int>::is_always_lock_free, "it is written in a signal handler");
+    static_assert(std::atomic<int>::is_always_lock_free, "written in a signal handler");
     static std::atomic<int> signal = 0;
     return signal;
   }
-  /// The process whose trainings look out for signals.
+  /// The process whose trainings handle signals.
   static std::atomic<pid_t>& owner() {
-    static_assert(std::atomic<pid_t>::is_always_lock_free, "it is read in a signal handler");
+    static_assert(std::atomic<pid_t>::is_always_lock_free, "read in a signal handler");
     static std::atomic<pid_t> process = 0;
     return process;
   }
@@ -83,20 +83,20 @@ class SignalGuard {
   bool on_;
 };
 
-/// Whether a training that stops for `reason` (of the event `Stop`) stops for a signal: unless the
-/// program has a handler for it, the process ends behind `TrainEnd`, without destructors.
+/// Whether `reason` (of the event `Stop`) means that a signal stopped the training. Unless the program
+/// handles that signal, the process ends after `TrainEnd`, without running destructors.
 inline bool stops_for_signal(std::string_view reason) {
   const int signal = SignalGuard::came();
   return signal != 0 && reason == signal_name(signal);
 }
 
-/// Throws `Interrupted` after a signal that a training looks out for.
+/// Throws `Interrupted` after a signal that a training handles.
 inline void throw_if_interrupted() {
   if (const int signal = SignalGuard::came()) throw Interrupted(signal);
 }
 
-/// While it lives, this thread is in something long that a training can give up (or, with false, in something
-/// that it can't).
+/// While it lives, this thread is inside a long operation that may be interrupted (or, with false, one that
+/// must not be).
 class InterruptionScope {
  public:
   explicit InterruptionScope(bool may) : before_(std::exchange(flag(), may)) {}
@@ -114,7 +114,7 @@ class InterruptionScope {
   bool before_;
 };
 
-/// For what may take long: `throw_if_interrupted`, where that does no harm.
+/// Called in long operations: `throw_if_interrupted` where interrupting is safe.
 inline void interruption_point() {
   if (InterruptionScope::may()) throw_if_interrupted();
 }

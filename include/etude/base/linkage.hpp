@@ -2,12 +2,12 @@
 
 #include <version>
 
-/// A program that links `etude::etude` is compiled with ETUDE_COMPILED: definitions that depend on nobody's
-/// trainer come from that library, and a user's file compiles the declarations alone. Without it, with
-/// `etude::header_only`, each header includes its definitions. They are in the folder `impl` of each room.
+/// Programs that link `etude::etude` are compiled with ETUDE_COMPILED: everything independent of the
+/// trainer's types comes from that library, and user files see only declarations. Without it, with
+/// `etude::header_only`, each header includes its definitions from its room's `impl/`.
 ///
-/// A virtual function is ETUDE_INLINE where it is declared, too: else every file would compile the class's
-/// table of virtual functions, and all of them.
+/// Virtual functions are ETUDE_INLINE at their declaration too; otherwise every file would emit the class's
+/// vtable and all its virtual functions.
 #ifdef ETUDE_COMPILED
 #define ETUDE_INLINE
 #else

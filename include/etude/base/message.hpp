@@ -7,7 +7,7 @@
 
 namespace etude {
 
-/// Writes to a stream that may be gone, which is no reason to end a training. On a terminal the text stands
+/// Writes to `out`, ignoring errors: a closed stream must not end a training. On a terminal the text appears
 /// above a progress bar.
 void write_text(std::FILE* out, std::string_view text) noexcept;
 
@@ -15,7 +15,7 @@ namespace detail {
 void print(std::FILE* out, fmt::string_view format, fmt::format_args parts);
 void message(std::string_view level, fmt::string_view format, fmt::format_args parts);
 
-/// fmt 12.2 deprecates the conversion, which is all that fmt 9 has.
+/// fmt 12.2 deprecates the conversion, but fmt 9 has nothing else.
 template <class Format>
 fmt::string_view format_text(const Format& format) {
   if constexpr (requires { format.get(); })
@@ -25,8 +25,7 @@ fmt::string_view format_text(const Format& format) {
 }
 }  // namespace detail
 
-/// For callbacks: `fmt::print`, but where a progress bar is drawn on the terminal, the text stands on lines
-/// of its own above it.
+/// `fmt::print` for callbacks: if a terminal shows a progress bar, the text gets its own lines above it.
 template <class... Parts>
 void print(fmt::format_string<Parts...> format, Parts&&... parts) {
   detail::print(stdout, detail::format_text(format), fmt::make_format_args(parts...));
@@ -36,7 +35,7 @@ void print(std::FILE* out, fmt::format_string<Parts...> format, Parts&&... parts
   detail::print(out, detail::format_text(format), fmt::make_format_args(parts...));
 }
 
-/// Says something to the person at the terminal, on standard error, unless `args.log_level` asks for less.
+/// Prints a message to standard error, unless `args.log_level` suppresses its level.
 template <class Arguments, class Level, class... Parts>
 void message(const Arguments& args, Level level, fmt::format_string<Parts...> format, Parts&&... parts) {
   if (args.shows(level))

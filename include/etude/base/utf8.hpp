@@ -10,16 +10,16 @@
 
 namespace etude {
 
-/// Whether all of `text` is UTF-8 (RFC 3629), as JSON wants it.
+/// Whether `text` is valid UTF-8 (RFC 3629), as JSON requires.
 bool is_utf8(std::string_view text);
 
-/// `text` with U+FFFD in the place of each byte that isn't UTF-8.
+/// `text` with each invalid UTF-8 byte replaced by U+FFFD.
 std::string mended_utf8(std::string_view text);
 
-/// `text` in quotes, for a message: control characters and bytes that aren't UTF-8 stand as \xHH.
+/// `text` in quotes for a message, with control characters and invalid UTF-8 bytes as \xHH.
 std::string quoted_utf8(std::string_view text);
 
-/// Mends every text and every key of `json`; returns the first that had to be, in quotes.
+/// Repairs every string and key of `json` that isn't UTF-8; returns the first of them, quoted.
 std::optional<std::string> mend_utf8(nlohmann::json& json);
 
 }  // namespace etude

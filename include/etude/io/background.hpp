@@ -10,9 +10,8 @@
 
 namespace etude {
 
-/// Runs one job at a time in a thread of its own. The process doesn't end by `exit` or from `main` while one
-/// is running, and neither does this object. A child made by fork() has no part in a job that runs: only the
-/// parent ends it.
+/// Runs one job at a time in its own thread. `exit`, returning from `main`, and this object's destructor wait
+/// for a running job. A child made by fork() has no running job: only the parent finishes it.
 class BackgroundJob {
  public:
   BackgroundJob() = default;
@@ -20,15 +19,15 @@ class BackgroundJob {
   BackgroundJob& operator=(const BackgroundJob&) = delete;
   ~BackgroundJob();
 
-  /// Begins `job`; waits for the one before, and throws what that has thrown.
+  /// Waits for the previous job and rethrows its exception, then starts `job`.
   void start(std::function<void()> job);
 
   bool is_running() const { return thread_ != nullptr; }
 
-  /// Whether a job has ended that nobody has waited for yet: `wait` returns at once.
+  /// Whether a job has finished but hasn't been waited for: `wait` won't block.
   bool has_ended();
 
-  /// Waits for the job, if any, and throws what it has thrown; in a child made by fork() throws Error, and
+  /// Waits for the job, if any, and rethrows its exception. In a child made by fork() throws Error and
   /// forgets the job.
   void wait();
 

@@ -13,10 +13,10 @@
 
 namespace etude {
 
-static_assert(XXH_VERSION_NUMBER >= 800, "etude: XXH3's values are those of xxHash 0.8.0 and later");
+static_assert(XXH_VERSION_NUMBER >= 800, "etude: needs xxHash 0.8.0 or later, where XXH3's values are final");
 
-/// XXH3, 128 bits, of bytes that come piece by piece. It finds damage at the speed of memory; it is no proof
-/// against somebody who means harm.
+/// Incremental XXH3 (128 bits). Detects corruption at memory speed; not a defense against deliberate
+/// tampering.
 class Checksum {
  public:
   Checksum() { XXH3_128bits_reset(&state_); }
@@ -25,7 +25,7 @@ class Checksum {
     if (!bytes.empty()) XXH3_128bits_update(&state_, bytes.data(), bytes.size());
   }
 
-  /// Of all bytes so far: 32 hexadecimal digits, as `xxhsum -H2` prints them.
+  /// The checksum so far: 32 hexadecimal digits, as `xxhsum -H2` prints them.
   std::string hex() const {
     const auto hash = XXH3_128bits_digest(&state_);
     return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);

@@ -7,13 +7,13 @@
 
 namespace etude {
 
-/// Makes `to` a copy of the checkpoint `from`, whole or not at all: of hard links where the file system has
-/// them, so that it takes no room while `from` is there. A checkpoint that is there is replaced; a copy to
-/// itself changes nothing. Throws CheckpointError, also where `to` is something else than a checkpoint.
+/// Copies the checkpoint `from` to `to` atomically, with hard links where the file system supports them, so
+/// that the copy takes no space while `from` exists. Replaces an existing checkpoint; copying to itself does
+/// nothing. Throws CheckpointError, also if `to` exists and isn't a checkpoint.
 void copy_checkpoint(FileSystem& files, const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// Removes a checkpoint, so that one that is removed half way looks like none. One that isn't there is no
-/// error. Throws CheckpointError, also where there is something else than a checkpoint.
+/// Removes a checkpoint in such an order that a half-removed one isn't taken for a checkpoint. Does nothing
+/// if it doesn't exist. Throws CheckpointError, also for something other than a checkpoint.
 void remove_checkpoint(FileSystem& files, const std::filesystem::path& checkpoint);
 
 }  // namespace etude

@@ -8,7 +8,7 @@
 
 namespace etude::detail {
 
-/// `call()`, once more whenever a signal came between.
+/// Repeats `call()` while it fails with EINTR.
 template <class Call>
 auto uninterrupted(Call call) {
   auto result = call();
@@ -16,7 +16,7 @@ auto uninterrupted(Call call) {
   return result;
 }
 
-/// A file descriptor that is closed at the end.
+/// Closes the file descriptor on destruction.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -30,10 +30,10 @@ class Descriptor {
 
   explicit operator bool() const { return number_ >= 0; }
   int get() const { return number_; }
-  /// The error that closing met, or 0.
+  /// The error from closing, or 0.
   int close() noexcept {
     const int number = std::exchange(number_, -1);
-    // After EINTR it is closed all the same, and its number may be another file's already.
+    // After EINTR the descriptor is closed all the same, and its number may already be reused.
     return number < 0 || ::close(number) == 0 || errno == EINTR ? 0 : errno;
   }
 
@@ -43,7 +43,7 @@ class Descriptor {
 
 inline int flush_to_disk(int descriptor) {
 #ifdef F_FULLFSYNC
-  // macOS's fsync leaves the bytes in the drive's cache; not every file system there has more to offer.
+  // On macOS fsync leaves the bytes in the drive's cache; not every file system supports more.
   if (uninterrupted([&] { return ::fcntl(descriptor, F_FULLFSYNC); }) == 0) return 0;
 #endif
   return uninterrupted([&] { return ::fsync(descriptor); });

@@ -7,13 +7,13 @@
 
 namespace etude {
 
-/// The manifest's own name in the folder that it describes.
+/// The manifest's file name in the folder it describes.
 inline constexpr std::string_view manifest_file = "etude_manifest.json";
 
 namespace detail {
 
-/// A name that was read from a file, for a message: control characters and what isn't UTF-8 escaped, and of a
-/// long one the beginning.
+/// A name read from a file, made printable: escapes control characters and invalid UTF-8, truncates long
+/// names.
 inline std::string printable(std::string_view name) {
   constexpr std::size_t longest = 200;
   const bool cut = name.size() > longest;
@@ -22,17 +22,17 @@ inline std::string printable(std::string_view name) {
   return text.substr(1, text.size() - 2) + (cut ? "..." : "");
 }
 
-/// Why a folder of a checkpoint can't have a file of this name, or "". Names are paths in the folder, with
-/// '/' between their parts.
+/// Why a checkpoint folder can't contain a file of this name, or "". Names are relative paths with '/' as the
+/// separator.
 inline std::string_view fault_of_entry_name(std::string_view name) {
   if (name.empty()) return "it is empty";
-  if (name.find('\0') != name.npos) return "it has a NUL in it";
+  if (name.find('\0') != name.npos) return "it contains a NUL";
   if (name.front() == '/') return "it is absolute";
-  if (name == manifest_file) return "it is the manifest's own";
+  if (name == manifest_file) return "it is the manifest's name";
   for (std::size_t begin = 0; begin <= name.size();) {
     const auto end = std::min(name.find('/', begin), name.size());
     const auto part = name.substr(begin, end - begin);
-    if (part.empty() || part == "." || part == "..") return "it has a part that is empty, '.' or '..'";
+    if (part.empty() || part == "." || part == "..") return "one of its parts is empty, '.' or '..'";
     begin = end + 1;
   }
   return "";

@@ -13,8 +13,7 @@
 
 namespace etude {
 
-/// A file that is being written. Destroyed before it is finished it is only closed: what it holds may be cut
-/// short.
+/// A file being written. Destroying it before `finish` only closes it: its content may be incomplete.
 class OutputFile {
  public:
   OutputFile() = default;
@@ -24,13 +23,13 @@ class OutputFile {
 
   /// Appends all of `bytes`. Throws CheckpointError with the path and the system's reason.
   virtual void write(std::span<const std::byte> bytes) = 0;
-  /// Waits until the bytes are on the disk, and closes. Nothing may be written afterwards.
+  /// Waits until the bytes are on disk, then closes the file. No writes may follow.
   virtual void finish() = 0;
 };
 
-/// What checkpoints are written through: here the POSIX calls. Derive from it to write elsewhere as well, or
-/// to see what a failing disk does. Every method throws CheckpointError with the path and the system's
-/// reason; a file system that writes elsewhere must override all of them, and keep `rename` atomic.
+/// Writes checkpoints, here through POSIX calls. Derive from it to write elsewhere too, or to simulate a
+/// failing disk. Every method throws CheckpointError with the path and the system's reason; a derived class
+/// that writes elsewhere must override all of them and keep `rename` atomic.
 class FileSystem {
  public:
   FileSystem() = default;
@@ -38,27 +37,26 @@ class FileSystem {
   FileSystem& operator=(const FileSystem&) = delete;
   virtual ~FileSystem() = default;
 
-  /// An empty file at `path`, in place of one that is there. A symbolic link there is an error.
+  /// Creates an empty file at `path`, replacing an existing one. A symbolic link there is an error.
   ETUDE_INLINE virtual std::unique_ptr<OutputFile> create(const std::filesystem::path& path);
 
-  /// Makes the folder and those above it that are missing, each on the disk when this returns.
+  /// Creates the folder and its missing parents, and waits until they are on disk.
   ETUDE_INLINE virtual void create_directories(const std::filesystem::path& path);
 
-  /// Puts a file in the place of another, or a folder where none is, at once for everybody who looks.
+  /// Atomically replaces a file, or moves a folder to a path that doesn't exist.
   ETUDE_INLINE virtual void rename(const std::filesystem::path& from, const std::filesystem::path& to);
 
-  /// Puts each of two files or folders in the place of the other, at once. False, and nothing is changed,
-  /// where this can't be done.
+  /// Atomically exchanges two files or folders. Returns false, with nothing changed, if that is unsupported.
   ETUDE_INLINE virtual bool exchange(const std::filesystem::path& a, const std::filesystem::path& b);
 
-  /// Makes `link`, a symbolic link to `target`. False where the file system has none.
+  /// Creates `link`, a symbolic link to `target`. Returns false if the file system doesn't support it.
   ETUDE_INLINE virtual bool create_symlink(const std::filesystem::path& target,
                                            const std::filesystem::path& link);
 
-  /// Removes a file, or a folder with all that is in it. One that isn't there is no error.
+  /// Removes a file, or a folder with its content. Does nothing if it doesn't exist.
   ETUDE_INLINE virtual void remove_all(const std::filesystem::path& path);
 
-  /// Waits until a file's bytes, or a folder's list of names, are on the disk.
+  /// Waits until a file's bytes, or a folder's entries, are on disk.
   ETUDE_INLINE virtual void sync(const std::filesystem::path& path);
 };
 
@@ -69,17 +67,17 @@ namespace detail {
 
 CheckpointError file_error(const std::filesystem::path& path, std::string_view what, int reason);
 
-/// 16 hexadecimal digits that nobody else has.
+/// 16 random hexadecimal digits.
 std::string random_name();
 
-/// Lets `write(file)` write beside `path`, as ".NAME.(random).partial", and puts it there when it is whole
-/// and on the disk.
+/// Lets `write(file)` write to ".NAME.(random).partial" beside `path`, and renames that to `path` once it is
+/// complete and on disk.
 void write_atomically(FileSystem& files, const std::filesystem::path& path,
                       const std::function<void(OutputFile&)>& write);
 
 }  // namespace detail
 
-/// Writes a file so that after a crash at any moment it is the old one or the new one, whole.
+/// Writes a file atomically: after a crash at any moment it has either the old content or the new.
 void write_file(FileSystem& files, const std::filesystem::path& path, std::string_view text);
 
 }  // namespace etude

@@ -25,7 +25,7 @@
 #include "etude/io/manifest.hpp"
 #include "etude/io/mapped_file.hpp"
 
-/// A folder that is written whole or not at all, and read with every byte checked.
+/// Folders that are written atomically and read with every byte verified.
 namespace etude {
 namespace detail {
 
@@ -41,10 +41,9 @@ inline std::filesystem::path replaced_path(const std::filesystem::path& target) 
 
 }  // namespace detail
 
-/// Where a crash came while a folder was being replaced (see FolderWriter::commit), puts the old one back;
-/// removes old ones whose successors are there. Only folders are touched whose place `is_ours(path)` allows,
-/// and no writer may be at work on those. Returns what couldn't be done, in words; throws CheckpointError
-/// where `parent` can't be read.
+/// Completes what a crash interrupted in FolderWriter::commit: restores the old folder if the new one is
+/// missing, otherwise removes it. Only touches folders for which `is_ours(path)` holds; no writer may be
+/// active on those. Returns a description of each failure; throws CheckpointError if `parent` can't be read.
 template <class IsOurs>
 std::vector<std::string> recover_replaced(FileSystem& files, const std::filesystem::path& parent,
                                           IsOurs&& is_ours) {
@@ -80,11 +79,11 @@ std::vector<std::string> recover_replaced(FileSystem& files, const std::filesyst
   return problems;
 }
 
-/// Writes the files of a folder beside its place, and puts it there when all of them are on the disk.
+/// Writes a folder's files to a temporary folder, and renames it into place when all are on disk.
 class FolderWriter {
  public:
-  /// Makes `partial`, in place of what a dead writer left of it; where it can't be known whether that is
-  /// dead, a folder beside it with a longer name. Throws CheckpointError where a living one is at work on it.
+  /// Creates `partial`, replacing a dead writer's leftovers; if it is unknown whether that writer is dead,
+  /// uses a folder with a longer name instead. Throws CheckpointError if another writer is active there.
   /// `partial` and `target` must be on one file system.
   FolderWriter(FileSystem& files, std::filesystem::path target, std::filesystem::path partial)
       : files_(files),
@@ -94,23 +93,23 @@ class FolderWriter {
     for (int attempt = 0; !make_partial(); ++attempt) {
       if (attempt == 200)
         throw CheckpointError(
-            fmt::format("{} can't be written: another writer is at work on it", partial_.string()));
+            fmt::format("{} can't be written: another writer is active there", partial_.string()));
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }
   FolderWriter(const FolderWriter&) = delete;
   FolderWriter& operator=(const FolderWriter&) = delete;
-  /// Removes what is not committed.
+  /// Removes everything that wasn't committed.
   ~FolderWriter() {
     if (!committed_) remove_partial();
   }
 
-  /// Where other code may write files of its own; `commit` takes them in.
+  /// Other code may write files here; `commit` includes them.
   const std::filesystem::path& folder() const { return partial_; }
   const std::filesystem::path& target() const { return target_; }
 
-  /// A file of this folder, `name` a path in it ("tokenizer/vocab.json"); it must be finished before
-  /// `commit`, and not outlive this.
+  /// Creates a file in this folder; `name` is a relative path ("tokenizer/vocab.json"). The file must be
+  /// finished before `commit`, and must not outlive this object.
   std::unique_ptr<OutputFile> create(const std::string& name) {
     detail::check_entry_name(name);
     const auto path = partial_ / name;
@@ -125,9 +124,9 @@ class FolderWriter {
     file->finish();
   }
 
-  /// Writes the manifest, `facts` with the list of all files, and puts the folder in its place when all is on
-  /// the disk. One that is there changes places with it and is then removed; on file systems that can't do
-  /// that it is moved to ".NAME.replaced" first, and for a moment none is there.
+  /// Writes the manifest (`facts` plus the list of all files), waits until everything is on disk, and moves
+  /// the folder into place. An existing target is exchanged with it and then removed; file systems that can't
+  /// exchange first move it to ".NAME.replaced", so for a moment the target doesn't exist.
   void commit(Manifest facts) {
     facts.files.clear();
     std::vector<std::filesystem::path> folders = {partial_};
@@ -140,8 +139,8 @@ class FolderWriter {
     }
     for (const auto& [name, written] : written_) {
       if (!written.finished || !facts.files.contains(name))
-        throw CheckpointError(fmt::format("{} can't be written: {} was begun, and {}", target_.string(), name,
-                                          written.finished ? "is gone" : "not finished"));
+        throw CheckpointError(fmt::format("{} can't be written: {} {}", target_.string(), name,
+                                          written.finished ? "has disappeared" : "was not finished"));
     }
     const auto text = to_manifest_text(facts);
     const auto manifest = files_.create(partial_ / manifest_file);
@@ -152,7 +151,7 @@ class FolderWriter {
   }
 
  private:
-  // What a file was when it was finished, to see whether somebody changed it since.
+  // A file's state when it was finished, to detect later changes by others.
   struct Written {
     bool finished = false;
     ManifestFile facts{};
@@ -165,7 +164,7 @@ class FolderWriter {
         : writer_(writer), name_(std::move(name)), file_(std::move(file)) {}
 
     void write(std::span<const std::byte> bytes) override {
-      constexpr std::size_t piece_size = std::size_t{1} << 20;  // stays in the cache from one use to the next
+      constexpr std::size_t piece_size = std::size_t{1} << 20;  // stays in cache between uses
       while (!bytes.empty()) {
         const auto piece = bytes.first(std::min(bytes.size(), piece_size));
         sum_.update(piece);
@@ -196,7 +195,7 @@ class FolderWriter {
     return path.has_filename() ? path : path.parent_path();
   }
 
-  // False if somebody else has the lock: a writer, or for a moment who looks for leftovers.
+  // False if somebody else holds the lock: a writer, or briefly a process looking for leftovers.
   bool make_partial() {
     {
       const detail::FolderLock leftover(partial_);
@@ -204,7 +203,7 @@ class FolderWriter {
       std::error_code error;
       if (leftover.state() == detail::LockState::unknown &&
           std::filesystem::is_directory(std::filesystem::symlink_status(partial_, error))) {
-        // It may be a living writer's.
+        // It may belong to a living writer.
         partial_.replace_filename(fmt::format("{}.{}{}", partial_.stem().string(), detail::random_name(),
                                               partial_.extension().string()));
       } else {
@@ -228,11 +227,11 @@ class FolderWriter {
   void remove_quietly(const std::filesystem::path& path) noexcept {
     try {
       files_.remove_all(path);
-    } catch (const std::exception&) {  // a leftover is no harm, and is removed later
+    } catch (const std::exception&) {  // harmless: a leftover is removed later
     }
   }
 
-  // Paths in the folder, a folder's before those in it.
+  // Relative paths; a folder comes before its entries.
   std::map<std::string, std::filesystem::file_type> entries() const {
     using Iterator = std::filesystem::recursive_directory_iterator;
     std::map<std::string, std::filesystem::file_type> found;
@@ -292,8 +291,7 @@ class FolderWriter {
   void put_back(const std::filesystem::path& replaced) noexcept {
     try {
       files_.rename(replaced, target_);
-    } catch (
-        const std::exception&) {  // the first error is the one to know, and recover_replaced does it later
+    } catch (const std::exception&) {  // report the first error; recover_replaced repeats this later
     }
   }
 
@@ -304,16 +302,16 @@ class FolderWriter {
   bool committed_ = false;
 };
 
-/// Reads the files of a folder that a FolderWriter wrote, each checked against the manifest when it is first
-/// asked for; or, if `need_manifest` is false, of a folder that another program wrote, whose bytes are taken
-/// as they are. Throws CheckpointError that names the file.
+/// Reads the files of a folder written by a FolderWriter, verifying each against the manifest on first
+/// access. With `need_manifest` false it also reads folders written by other programs, unverified. Throws
+/// CheckpointError that names the file.
 class FolderReader {
  public:
   explicit FolderReader(std::filesystem::path folder, bool need_manifest = true)
       : folder_(std::move(folder)) {
     std::error_code error;
     if (!std::filesystem::is_directory(folder_, error))
-      throw CheckpointError(fmt::format("{} can't be read: it is no folder", folder_.string()));
+      throw CheckpointError(fmt::format("{} can't be read: it isn't a folder", folder_.string()));
     if (need_manifest || std::filesystem::exists(folder_ / manifest_file, error))
       manifest_ = read_manifest(folder_);
   }
@@ -328,45 +326,44 @@ class FolderReader {
            std::filesystem::is_regular_file(folder_ / name, error);
   }
 
-  /// The bytes of a file. What is written into them stays in this mapping: the next call gives a new one.
+  /// The bytes of a file. Writes to them stay in this mapping: the next call returns a new one.
   std::shared_ptr<MappedFile> map(const std::string& name) {
     detail::check_entry_name(name);
     if (!manifest_) return std::make_shared<MappedFile>(folder_ / name);
     const auto stated = manifest_->files.find(name);
     if (stated == manifest_->files.end())
-      throw CheckpointError(
-          fmt::format("{}: it isn't among the files of the manifest", (folder_ / name).string()));
+      throw CheckpointError(fmt::format("{}: the manifest doesn't list it", (folder_ / name).string()));
     refuse_links(name);
     auto file = std::make_shared<MappedFile>(folder_ / name);
     if (file->bytes().size() != stated->second.size)
-      throw CheckpointError(fmt::format("{} is damaged: it has {} bytes, and the manifest says {}",
+      throw CheckpointError(fmt::format("{} is damaged: it has {} bytes, but the manifest says {}",
                                         file->path().string(), file->bytes().size(), stated->second.size));
     if (!verified_.contains(name)) {
       Checksum sum;
       file->for_each_piece([&](std::span<const std::byte> piece) { sum.update(piece); });
       if (const auto hex = sum.hex(); hex != stated->second.xxh3_128)
-        throw CheckpointError(fmt::format("{} is damaged: its checksum is {}, and the manifest says {}",
+        throw CheckpointError(fmt::format("{} is damaged: its checksum is {}, but the manifest says {}",
                                           file->path().string(), hex, stated->second.xxh3_128));
       verified_.insert(name);
     }
     return file;
   }
 
-  /// The text of a file; it lives as long as this.
+  /// The text of a file, valid while this object lives.
   std::string_view text(const std::string& name) {
     auto& file = texts_[name];
     if (!file) file = map(name);
     return file->text();
   }
 
-  /// Checks every file of the manifest.
+  /// Verifies every file in the manifest.
   void verify() {
     if (!manifest_) return;
     for (const auto& [name, facts] : manifest_->files) map(name);
   }
 
  private:
-  // `commit` writes none, so somebody has put them there. In other programs' folders they are common.
+  // `commit` never writes links, so somebody else did. Other programs' folders often contain them.
   void refuse_links(const std::string& name) const {
     std::error_code error;
     auto path = folder_;

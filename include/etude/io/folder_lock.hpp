@@ -16,10 +16,10 @@
 namespace etude {
 namespace detail {
 
-/// What became of asking for a lock; `unknown` where the file system has none or it can't be asked for.
+/// The result of trying to lock; `unknown` if the file system has no locks or the attempt failed otherwise.
 enum class LockState { held, taken, unknown };
 
-/// Takes the lock of a file or folder that was opened at `path`.
+/// Locks the file or folder that was opened at `path`.
 inline LockState lock_state(const Descriptor& file, const std::filesystem::path& path) {
   if (!file || uninterrupted([&] { return ::flock(file.get(), LOCK_EX | LOCK_NB); }) != 0)
     return errno == EWOULDBLOCK ? LockState::taken : LockState::unknown;
@@ -27,12 +27,12 @@ inline LockState lock_state(const Descriptor& file, const std::filesystem::path&
   }, now{};
   const bool is_there = ::fstat(file.get(), &mine) == 0 && ::lstat(path.c_str(), &now) == 0 &&
                         mine.st_dev == now.st_dev && mine.st_ino == now.st_ino;
-  return is_there ? LockState::held : LockState::unknown;  // it may have been removed while we asked
+  return is_there ? LockState::held
+                  : LockState::unknown;  // it may have been removed while we were locking it
 }
 
-/// The lock by which a folder's writer tells that it lives. It ends with the process, however that ends.
-/// Network file systems may keep the locks of folders to one host: a name that two hosts write must not be
-/// the same on both.
+/// The lock that shows that a folder's writer is alive. It ends with the process, however that ends. Network
+/// file systems may keep folder locks local to one host: two hosts must not write to the same name.
 class FolderLock {
  public:
   using State = LockState;
@@ -49,13 +49,13 @@ class FolderLock {
   State state_;
 };
 
-/// A lock that is a file, made for it and removed by its holder. It ends with the process, however that ends,
-/// and holds between hosts where a network file system passes the locks of files on. A child made by fork()
-/// doesn't take it away from its parent.
+/// A lock file, created and removed by its holder. The lock ends with the process, however that ends, and
+/// works between hosts if the network file system forwards file locks. A child made by fork() doesn't take it
+/// from its parent.
 class LockFile {
  public:
   explicit LockFile(std::filesystem::path path) : path_(std::move(path)) {
-    // Who had it may remove it between our opening and locking it.
+    // The previous holder may remove it between our opening and locking it.
     for (int attempt = 0; state_ == LockState::unknown && attempt < 100; ++attempt) {
       file_ = Descriptor(uninterrupted(
           [&] { return ::open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666); }));
@@ -72,7 +72,7 @@ class LockFile {
 
   LockState state() const { return state_; }
 
-  /// Whether it was held and its file is gone, or another has taken its name.
+  /// Whether it was held, but its file has been removed or replaced since.
   bool is_lost() const { return state_ == LockState::held && lock_state(file_, path_) != LockState::held; }
 
  private:
@@ -84,13 +84,13 @@ class LockFile {
 
 }  // namespace detail
 
-/// Whether `partial` is what a FolderWriter left behind whose process has ended. False where that can't be
-/// known: a file system without locks.
+/// Whether `partial` is the leftover of a FolderWriter whose process has ended. False if unknown: a file
+/// system without locks.
 inline bool is_abandoned(const std::filesystem::path& partial) {
   return detail::FolderLock(partial).state() == detail::FolderLock::State::held;
 }
 
-/// Removes `partial` if it is abandoned, in a way that a writer which begins at this moment survives.
+/// Removes `partial` if it is abandoned; safe against a writer that starts at the same moment.
 inline bool remove_abandoned(FileSystem& files, const std::filesystem::path& partial) {
   const detail::FolderLock lock(partial);
   if (lock.state() != detail::FolderLock::State::held) return false;

@@ -20,7 +20,7 @@
 
 namespace etude {
 
-/// This version's number as text: "0.1.0".
+/// This version of Etude, for example "0.1.0".
 inline std::string version_text() {
   return fmt::format("{}.{}.{}", ETUDE_VERSION / 10000, ETUDE_VERSION / 100 % 100, ETUDE_VERSION % 100);
 }
@@ -32,28 +32,27 @@ struct ManifestFile {
   friend bool operator==(const ManifestFile&, const ManifestFile&) = default;
 };
 
-/// What is in the folder of a checkpoint, and who wrote it when.
+/// The content of a checkpoint folder, and which run wrote it when.
 struct Manifest {
   using Files = std::map<std::string, ManifestFile>;
   static constexpr std::int64_t newest_format = 1;
   static constexpr std::int64_t most_serial = (std::int64_t{1} << 53) - 1;
 
-  ETUDE_STRUCT(
-      Manifest, (std::int64_t, format, "version of this file's form", newest_format),
-      (std::string, etude, "version of Etude", version_text()),
-      (std::string, libtorch, "version of LibTorch"), (std::string, run, "which run wrote it"),
-      (std::int64_t, serial,
-       "counts the checkpoints of an output folder, the newest has the most; the largest number stays"),
-      (std::int64_t, global_step, "update steps done"),
-      (std::string, reason, "periodic, best, interrupted or exception"),
-      (Files, files, "every file but this one, by its path in the folder"));
+  ETUDE_STRUCT(Manifest, (std::int64_t, format, "version of this file's format", newest_format),
+               (std::string, etude, "Etude's version", version_text()),
+               (std::string, libtorch, "LibTorch's version"), (std::string, run, "the run that wrote it"),
+               (std::int64_t, serial,
+                "number of the checkpoint in its output folder; the newest has the largest"),
+               (std::int64_t, global_step, "update steps done"),
+               (std::string, reason, "periodic, best, interrupted or exception"),
+               (Files, files, "every file but this one, by its path in the folder"));
 
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
 namespace detail {
 
-// The manifest's text is JSON whose last member is the checksum of the bytes before that member's comma.
+// The manifest is JSON; its last member is the checksum of all bytes before that member's comma.
 inline constexpr std::string_view checksum_begin = ",\n  \"checksum\": \"";
 inline constexpr std::string_view checksum_end = "\"\n}\n";
 inline constexpr std::size_t checksum_size = 32;
@@ -68,8 +67,8 @@ inline std::string checksum_of_text(std::string_view text) {
 
 }  // namespace detail
 
-/// The text of a manifest's file: JSON, and last in it "checksum", the XXH3-128 of all bytes before the comma
-/// that comes before that member. Every format ends so. Throws CheckpointError for a name that isn't UTF-8.
+/// The text of a manifest: JSON whose last member "checksum" is the XXH3-128 of all bytes before the comma
+/// preceding it. Every format version ends this way. Throws CheckpointError for a name that isn't UTF-8.
 inline std::string to_manifest_text(const Manifest& manifest) {
   std::string text;
   try {
@@ -82,17 +81,17 @@ inline std::string to_manifest_text(const Manifest& manifest) {
   return text.append(detail::checksum_begin).append(sum).append(detail::checksum_end);
 }
 
-/// The manifest that `text` spells. Throws CheckpointError that says what is wrong with it.
+/// Parses a manifest. Throws CheckpointError that describes the problem.
 inline Manifest from_manifest_text(std::string_view text) {
   const auto tail = detail::checksum_begin.size() + detail::checksum_size + detail::checksum_end.size();
   const auto body = text.substr(0, text.size() - std::min(tail, text.size()));
   const auto rest = text.substr(body.size());
   if (rest.size() != tail || !rest.starts_with(detail::checksum_begin) ||
       !rest.ends_with(detail::checksum_end))
-    throw CheckpointError("it doesn't end with its checksum");
+    throw CheckpointError("it has no checksum at the end");
   const auto stated = rest.substr(detail::checksum_begin.size(), detail::checksum_size);
   if (const auto sum = detail::checksum_of_text(body); sum != stated)
-    throw CheckpointError(fmt::format("it is damaged: its checksum is {}, and {} is stated", sum, stated));
+    throw CheckpointError(fmt::format("it is damaged: its checksum is {}, but it states {}", sum, stated));
   Manifest manifest;
   try {
     manifest = from_json_text<Manifest>(text);
@@ -120,7 +119,7 @@ inline Manifest from_manifest_text(std::string_view text) {
   return manifest;
 }
 
-/// The manifest of a folder. Throws CheckpointError that names it and says why it can't be used.
+/// Reads the manifest of a folder. Throws CheckpointError with its path and the problem.
 inline Manifest read_manifest(const std::filesystem::path& folder) {
   const MappedFile file(folder / manifest_file);
   constexpr std::size_t largest = 64 << 20;

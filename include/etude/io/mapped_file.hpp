@@ -20,24 +20,24 @@
 
 namespace etude {
 
-/// The bytes of a file in memory, read when they are first looked at. They may be written; the file doesn't
-/// change. Throws CheckpointError for what can't be read or is no regular file.
+/// A file mapped into memory and read on first access. The memory may be modified; the file doesn't change.
+/// Throws CheckpointError for anything that can't be read or isn't a regular file.
 ///
-/// The file must not be cut short while it is mapped, which the system answers with SIGBUS: checkpoints are
-/// replaced and removed as a whole, and that is safe.
+/// The file must not be truncated while it is mapped: that raises SIGBUS. Replacing or removing a whole
+/// checkpoint is safe.
 class MappedFile {
  public:
   explicit MappedFile(std::filesystem::path path) : path_(std::move(path)) {
-    // A pipe without a writer would let an open wait.
+    // Opening a pipe without a writer would block.
     const detail::Descriptor file(
         detail::uninterrupted([&] { return ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
     struct stat status {};
     if (!file || ::fstat(file.get(), &status) != 0) throw fault(errno);
     if (!S_ISREG(status.st_mode))
-      throw CheckpointError(fmt::format("{} can't be read: it is no regular file", path_.string()));
+      throw CheckpointError(fmt::format("{} can't be read: it isn't a regular file", path_.string()));
     size_ = static_cast<std::size_t>(status.st_size);
     if (size_ == 0) return;
-    // NORESERVE: a system that counts what may be written would want this much of memory free.
+    // NORESERVE: with strict overcommit, a writable mapping would otherwise need this much free memory.
     void* const bytes =
         ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.get(), 0);
     if (bytes == MAP_FAILED) throw fault(errno);
@@ -55,8 +55,8 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {bytes_, size_}; }
   std::string_view text() const { return {reinterpret_cast<const char*>(bytes_), size_}; }
 
-  /// Calls `visit(bytes)` for each piece of the file in order, read in larger steps than page by page. Throws
-  /// CheckpointError where the disk can't give the bytes, if the system can tell.
+  /// Calls `visit(bytes)` for consecutive pieces of the file, read ahead in larger steps than pages. Throws
+  /// CheckpointError for a read error, if the system reports it.
   template <class Visit>
   void for_each_piece(Visit&& visit) const {
     for (std::size_t begin = 0; begin < size_; begin += piece_size) {

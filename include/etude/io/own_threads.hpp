@@ -7,14 +7,14 @@
 
 namespace etude::detail {
 
-/// How long an end waits for threads that fetch data and may be stuck in doing so.
+/// How long shutdown waits for data-loading threads, which may be stuck.
 inline constexpr std::chrono::milliseconds patience_with_threads{500};
 
-/// How many forks lie between this process and the first of its line.
+/// The number of forks between this process and its first ancestor that used Etude.
 int fork_count() noexcept;
 
-/// Tells whether this is the process in which it was made, or a child made by fork() since: that has copies
-/// of all objects, but no thread other than the one that called fork().
+/// Detects a fork() since its construction: a child has copies of all objects, but no threads other than the
+/// one that called fork().
 class ForkMark {
  public:
   bool is_in_child() const noexcept { return forks_ != fork_count(); }
@@ -23,8 +23,8 @@ class ForkMark {
   int forks_ = fork_count();
 };
 
-/// Destroys only in the process in which it was made: in a child made by fork(), a thread that isn't there
-/// may have been using the object or waiting on it, and destroying it could wait for that thread.
+/// Destroys the object only in the process that made it: in a child made by fork(), a missing thread may have
+/// been using the object or waiting on it, so destroying it could block forever.
 struct DeleteUnlessForked {
   ForkMark mark;
   template <class T>
@@ -40,14 +40,14 @@ ThreadShared<T> make_thread_shared(Parts&&... parts) {
   return ThreadShared<T>(new T(std::forward<Parts>(parts)...));
 }
 
-/// Work that isn't done in the program's own threads. `exit` and the end of `main` wait for it: for a `job`
-/// until it is done, for a `load`, which may be stuck, as long as `patience_with_threads`. A load that isn't
-/// done by then never comes back from its destructor here, and one that is begun later never from its
-/// constructor, so that its thread touches nothing that `exit` destroys. `exit` called in such work ends the
-/// process without destroying anything, since other threads go on, and says so on standard error.
+/// Work outside the program's own threads. `exit` and the end of `main` wait for it: for a `job` until it is
+/// done, for a `load`, which may be stuck, at most `patience_with_threads`. The destructor of a load that
+/// isn't done by then never returns, nor does the constructor of one that starts later, so that its thread
+/// touches nothing that `exit` destroys. Calling `exit` in such work ends the process without destroying
+/// anything, since other threads are still running, and reports that on standard error.
 ///
-/// A thread that is joined where an object of static storage is destroyed has `is_given_up`, which is set
-/// before: then the load comes back all the same.
+/// A thread that is joined by the destructor of a static object sets `is_given_up` first: then the load
+/// returns all the same.
 class OwnWork {
  public:
   enum Kind { job, load };
@@ -57,7 +57,7 @@ class OwnWork {
   OwnWork& operator=(const OwnWork&) = delete;
   ~OwnWork();
 
-  /// Says that it is done in this thread, if that isn't the one that has made it.
+  /// Marks this thread as the one doing the work, if it isn't the one that constructed this.
   void enter() noexcept;
 
  private:
@@ -68,7 +68,7 @@ class OwnWork {
   ForkMark mark_;
 };
 
-/// Says why on standard error and ends the process, without running what `exit` runs.
+/// Reports why on standard error and ends the process without running exit handlers.
 [[noreturn]] void end_process(const char* why, int status) noexcept;
 
 }  // namespace etude::detail

@@ -8,9 +8,8 @@
 
 namespace etude {
 
-/// How fast this LibTorch multiplies float32 matrices with one thread, in GFLOP/s: the best of some products
-/// of 256x256 matrices, since other work of the machine can only slow them. A few milliseconds with a tuned
-/// BLAS.
+/// The speed of float32 matrix products on one thread, in GFLOP/s: the best of several products of 256x256
+/// matrices, since other load can only slow them down. Takes a few milliseconds with a tuned BLAS.
 inline double blas_gflops() {
   const auto threads = at::get_num_threads();
   at::set_num_threads(1);
@@ -26,8 +25,8 @@ inline double blas_gflops() {
   return best;
 }
 
-/// The reference BLAS, which Debian's LibTorch runs on unless another is installed, gives 1 to 2.5 GFLOP/s; a
-/// tuned one on the slowest of today's processors more than 10.
+/// The reference BLAS, which Debian's LibTorch uses unless another is installed, reaches 1 to 2.5 GFLOP/s; a
+/// tuned one exceeds 10 even on the slowest of today's processors.
 inline constexpr double slow_blas_gflops = 4;
 
 }  // namespace etude

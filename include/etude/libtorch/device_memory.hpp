@@ -7,8 +7,7 @@
 
 namespace etude {
 
-/// What LibTorch's allocator has of a device's memory, in bytes: for tensors, and in all, with what it
-/// keeps for later ones.
+/// Memory of a device held by LibTorch's allocator, in bytes: by tensors, and in total, including its cache.
 struct DeviceMemory {
   std::int64_t allocated = 0;
   std::int64_t peak_allocated = 0;
@@ -16,20 +15,20 @@ struct DeviceMemory {
   std::int64_t peak_reserved = 0;
 };
 
-/// Nothing for the CPU, before anything was allocated on a device, and with a LibTorch before 2.9, whose
-/// statistics need the headers of the device. Nobody waits for the device.
+/// Unset for the CPU, before the first allocation on a device, and before LibTorch 2.9, whose statistics need
+/// the device's headers. Doesn't synchronize with the device.
 std::optional<DeviceMemory> device_memory(c10::Device device);
 
-/// Begins the peaks of a device anew, where `device_memory` has any.
+/// Resets the peaks of a device, if `device_memory` supports it.
 void reset_peak_device_memory(c10::Device device);
 
-/// The memory of this process that is in RAM, in bytes; 0 where the system doesn't say.
+/// The resident memory of this process in bytes; 0 if the system doesn't report it.
 std::int64_t resident_memory();
 
-/// The most that it was, since the process began or since `reset_peak_resident_memory`.
+/// The peak resident memory since the process started or since `reset_peak_resident_memory`.
 std::int64_t peak_resident_memory();
 
-/// Begins that peak anew, for the whole process. False where the system has no way to do it.
+/// Resets that peak for the whole process. Returns false if the system doesn't support it.
 bool reset_peak_resident_memory();
 
 }  // namespace etude

@@ -8,16 +8,16 @@
 
 namespace etude {
 
-/// Puts `place` and a colon before the message of an exception of LibTorch's, which stays the object and the
-/// type that it is. The stack frames that LibTorch adds to `what()` are left out, unless the environment has
-/// TORCH_SHOW_CPP_STACKTRACES (and not 0).
+/// Prepends `place` and a colon to the message of a LibTorch exception, which keeps its identity and type.
+/// Removes the stack frames that LibTorch adds to `what()`, unless TORCH_SHOW_CPP_STACKTRACES is set in the
+/// environment (and not 0).
 void add_place(c10::Error& error, std::string_view place);
 
-/// Leaves out the stack frames of `error`, if it is one of LibTorch's, in the same way.
+/// Removes the stack frames of `error` in the same way, if it is a LibTorch exception.
 void leave_out_frames(const std::exception_ptr& error);
 
-/// Runs `part`; an exception of LibTorch's out of it says where it came from, which `place()` gives, or
-/// `place(its message)`.
+/// Runs `part`; a LibTorch exception thrown by it gets its origin prepended, from `place()` or
+/// `place(message)`.
 template <class Part, class Place>
 decltype(auto) with_place(Part part, Place place) {
   try {

@@ -11,10 +11,10 @@
 #define ETUDE_HAS_FOREACH_LERP 0
 #endif
 
-/// What differs between versions of LibTorch about operators on lists of tensors.
+/// Differences between LibTorch versions in operators on lists of tensors.
 namespace etude::libtorch {
 
-/// Moves each of `tensors` towards its end by a share of the way. One launch for all of them on an
+/// Interpolates each of `tensors` linearly towards its end. One kernel launch for all of them on an
 /// accelerator, since LibTorch 2.0.
 inline void foreach_lerp_(const std::vector<torch::Tensor>& tensors, const std::vector<torch::Tensor>& ends,
                           double weight) {

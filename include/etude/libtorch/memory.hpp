@@ -10,16 +10,16 @@
 
 namespace etude {
 
-/// Keeps what a training frees at the end of each step for the next one. glibc would give it back to the
-/// system and have it mapped again page by page: for a stack of 16 layers of 256 that is a third of a step.
-/// Who has set glibc's own variables for that (MALLOC_TRIM_THRESHOLD_, GLIBC_TUNABLES) is left alone; other
-/// allocators are.
+/// Keeps memory freed at the end of each step for the next one. glibc would return it to the system and map
+/// it again page by page: for a stack of 16 layers of width 256 that takes a third of a step. Does nothing if
+/// the user set glibc's own variables for this (MALLOC_TRIM_THRESHOLD_, GLIBC_TUNABLES), or with other
+/// allocators.
 inline void keep_freed_memory() {
 #if defined(__GLIBC__)
   static const bool done = [] {
     for (const char* name : {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"})
       if (std::getenv(name) != nullptr) return true;
-    mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest that glibc comes to by itself
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest value of glibc's own dynamic threshold
     mallopt(M_TRIM_THRESHOLD, 512 << 20);
     return true;
   }();
@@ -27,8 +27,8 @@ inline void keep_freed_memory() {
 #endif
 }
 
-/// Whether it says that memory has run out, on whatever device, so that a smaller batch may fit. What it
-/// holds may keep tensors alive: let go of it before trying again.
+/// Whether `error` means out of memory, on any device, so that a smaller batch may fit. The exception may
+/// keep tensors alive: release it before trying again.
 bool is_out_of_memory(const std::exception_ptr& error);
 
 }  // namespace etude

@@ -23,22 +23,22 @@
 #define ETUDE_HAS_FUSED_OPTIMIZERS 0
 #endif
 
-/// What differs between versions of LibTorch about optimizers.
+/// Differences between LibTorch versions in optimizers.
 namespace etude::libtorch {
 
-/// Whether Adam, AdamW and SGD had better update such a vector by LibTorch's kernel that does it in one pass.
-/// There is one since LibTorch 2.4, on the CPU and on CUDA. On the CPU it wakes all threads, however few the
-/// elements, and has to be told the number of steps in a tensor: below 16,384 elements our own is faster.
+/// Whether LibTorch's fused kernel for Adam, AdamW and SGD is faster for such a vector. It exists since
+/// LibTorch 2.4, on the CPU and on CUDA. On the CPU it wakes all threads, however few the elements, and needs
+/// the step count in a tensor: below 16,384 elements our own is faster.
 inline bool has_fused_optimizers(const torch::Tensor& values) {
   return ETUDE_HAS_FUSED_OPTIMIZERS && (values.is_cuda() || (values.is_cpu() && values.numel() >= 16'384));
 }
 
-/// The same for Adagrad, whose CUDA kernel came later.
+/// The same for Adagrad, whose CUDA kernel was added later.
 inline bool has_fused_adagrad(const torch::Tensor& values) {
   return values.is_cpu() && has_fused_optimizers(values);
 }
 
-/// Adam's numbers for one update. With `decoupled` it is AdamW.
+/// The parameters of one Adam update, or of AdamW if `decoupled`.
 struct FusedAdam {
   double lr, beta1, beta2, eps, weight_decay;
   bool amsgrad, decoupled;
@@ -59,7 +59,7 @@ using TensorLists = std::vector<std::vector<torch::Tensor>>;
 
 namespace detail {
 
-/// What the kernels divide the gradients by, in place.
+/// The divisor that the kernels apply to the gradients, in place.
 inline torch::optional<torch::Tensor> divisor(at::TensorList values, double gradient_scale) {
   if (gradient_scale == 1) return {};
   return at::full({}, 1 / gradient_scale, values[0].options().dtype(at::kFloat));
@@ -67,9 +67,9 @@ inline torch::optional<torch::Tensor> divisor(at::TensorList values, double grad
 
 }  // namespace detail
 
-/// All lists have one length. `moments`: mean, mean of squares, and with amsgrad the maximum of the latter.
-/// `steps` counts the updates, this one included, 0-dim float32 on the device. The gradients are multiplied
-/// by `gradient_scale`, here and below.
+/// All lists have the same length. `moments`: the mean, the mean of squares, and with amsgrad the maximum of
+/// the latter. `steps` counts the updates including this one, 0-dim float32 on the device. Here and below,
+/// the gradients are multiplied by `gradient_scale`.
 inline void fused_adam(at::TensorList values, at::TensorList gradients, const TensorLists& moments,
                        at::TensorList steps, const FusedAdam& a, double gradient_scale) {
   const at::TensorList maxima = a.amsgrad ? at::TensorList(moments[2]) : at::TensorList();
@@ -84,7 +84,7 @@ inline void fused_adam(at::TensorList values, at::TensorList gradients, const Te
   }
 }
 
-/// Without momentum there are no moments.
+/// Without momentum, there are no moments.
 inline void fused_sgd(at::TensorList values, at::TensorList gradients, const TensorLists& moments,
                       const FusedSgd& s, double gradient_scale) {
   const at::TensorList momenta = moments.empty() ? at::TensorList() : at::TensorList(moments[0]);
@@ -113,7 +113,7 @@ namespace detail {
 using OptimizerStates = std::remove_cvref_t<decltype(std::declval<torch::optim::Optimizer&>().state())>;
 using OptimizerStateKey = OptimizerStates::key_type;
 
-// torch::optim keyed its states by text at first, later by address.
+// Early versions of torch::optim key their state by text, later ones by address.
 template <typename Key>
 Key state_key(const torch::Tensor& parameter) {
   if constexpr (std::is_pointer_v<Key>) {
@@ -125,14 +125,14 @@ Key state_key(const torch::Tensor& parameter) {
 
 }  // namespace detail
 
-/// What a torch optimizer keeps of a parameter; null if nothing yet.
+/// The state that a torch optimizer keeps for a parameter; null if it has none yet.
 inline torch::optim::OptimizerParamState* optimizer_state(torch::optim::Optimizer& optimizer,
                                                           const torch::Tensor& parameter) {
   const auto found = optimizer.state().find(detail::state_key<detail::OptimizerStateKey>(parameter));
   return found == optimizer.state().end() ? nullptr : found->second.get();
 }
 
-/// Null takes it away.
+/// Null removes it.
 inline void set_optimizer_state(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,
                                 std::unique_ptr<torch::optim::OptimizerParamState> state) {
   const auto key = detail::state_key<detail::OptimizerStateKey>(parameter);

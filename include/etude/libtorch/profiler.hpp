@@ -6,16 +6,15 @@
 
 namespace etude {
 
-/// What a Profiler records beside names and times.
+/// Optional details that a Profiler records besides names and times.
 struct ProfilerDetails {
-  bool shapes = false;  ///< of each operator's inputs
-  bool memory = false;  ///< what is allocated and freed
-  bool cuda = false;    ///< what runs on CUDA
+  bool shapes = false;  ///< the shapes of each operator's inputs
+  bool memory = false;  ///< allocations and deallocations
+  bool cuda = false;    ///< CUDA activity
 };
 
-/// Records the operators that LibTorch runs on this thread, and those of their backward passes, for as long
-/// as it lives. Where LibTorch was built without Kineto, it records what runs on the CPU only. Throws
-/// Error where another profiler is at work.
+/// Records the operators that LibTorch runs on this thread, and their backward passes, while it lives. If
+/// LibTorch was built without Kineto, it records only the CPU. Throws Error if another profiler is running.
 class Profiler {
  public:
   explicit Profiler(const ProfilerDetails& details);
@@ -23,8 +22,7 @@ class Profiler {
   Profiler& operator=(const Profiler&) = delete;
   ~Profiler();
 
-  /// Ends the recording, and writes it in Chrome's trace format. Throws Error where the file can't be
-  /// written.
+  /// Stops recording and writes a Chrome trace. Throws Error if the file can't be written.
   void save(const std::filesystem::path& path);
 
  private:
@@ -32,7 +30,7 @@ class Profiler {
   std::unique_ptr<State> state_;
 };
 
-/// A stretch of time under a name in what is recorded, from its construction to its end.
+/// A named range in the recorded trace, from construction to destruction.
 class ProfilerRange {
  public:
   explicit ProfilerRange(const std::string& name);

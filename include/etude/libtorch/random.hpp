@@ -10,20 +10,20 @@
 
 namespace etude {
 
-/// Seeds the generators of every device.
+/// Seeds the generators of all devices.
 void set_seed(std::uint64_t seed);
 
-/// Makes operators give the same results in every run, or throw where they can't.
+/// Makes operators give the same results in every run, or throw if they can't.
 void enable_full_determinism(std::uint64_t seed);
 
-/// The state of a generator, a byte tensor; and back. Throws c10::Error for one that doesn't fit.
+/// Gets the state of a generator, a byte tensor; the second sets it. Throws c10::Error for an invalid state.
 at::Tensor generator_state(at::Generator generator);
 void set_generator_state(at::Generator generator, const at::Tensor& state);
 
 /// The default generators of the CPU ("cpu") and of every CUDA device ("cuda:0").
 std::vector<std::pair<std::string, at::Generator>> default_generators();
 
-/// Keeps the state of the default generators of the CPU and of `device`, and restores it.
+/// Saves the state of the default generators of the CPU and of `device`, and restores it on destruction.
 class RandomStateGuard {
  public:
   explicit RandomStateGuard(torch::Device device);

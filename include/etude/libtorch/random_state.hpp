@@ -22,9 +22,9 @@ std::string text_of(const at::Tensor& bytes);
 
 }  // namespace detail
 
-/// A generator of the user's own whose state is stored with checkpoints: a LibTorch generator, or a pointer,
-/// which must stay valid, to an engine of <random> or anything else that has `std::string state()` and
-/// `load_state(const std::string&)`.
+/// A user's generator whose state is saved with checkpoints: a LibTorch generator, or a pointer, which must
+/// stay valid, to a <random> engine or anything else that has `std::string state()` and `load_state(const
+/// std::string&)`.
 class StatefulGenerator {
  public:
   StatefulGenerator(at::Generator generator);
@@ -48,7 +48,7 @@ class StatefulGenerator {
           "stream), or has state() and load_state(const std::string&)");
       save_ = [engine] {
         std::ostringstream text;
-        text.imbue(std::locale::classic());  // The program's own may group digits.
+        text.imbue(std::locale::classic());  // the global locale may group digits
         text << *engine;
         return text.str();
       };
@@ -56,7 +56,7 @@ class StatefulGenerator {
         std::istringstream text(state);
         text.imbue(std::locale::classic());
         Engine loaded = *engine;
-        if (!(text >> loaded)) throw CheckpointError("it is no state of this engine");
+        if (!(text >> loaded)) throw CheckpointError("it isn't a state of this engine");
         *engine = loaded;
       };
     }
@@ -73,13 +73,13 @@ class StatefulGenerator {
 /// Generators by name.
 using StatefulGenerators = std::map<std::string, StatefulGenerator>;
 
-/// The states of LibTorch's default generators ("cpu", "cuda:0") and of the user's ("generators.NAME"), rows
-/// of bytes.
+/// The states of LibTorch's default generators ("cpu", "cuda:0") and of the user's ("generators.NAME"), as
+/// 1-dim byte tensors.
 using RandomState = std::map<std::string, at::Tensor>;
 
 RandomState random_state(const StatefulGenerators& own);
 
-/// Gives the generators their states back. Returns what didn't fit, in words.
+/// Restores the states. Returns a description of each problem.
 std::vector<std::string> load_random_state(const RandomState& state, const StatefulGenerators& own);
 
 }  // namespace etude

@@ -3,7 +3,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
 
-/// What operators are observed through.
+/// Observing operators.
 namespace etude::libtorch {
 
 #ifndef NDEBUG
@@ -24,8 +24,8 @@ template struct Reveal<RecordedInputs, &at::RecordFunction::inputs_>;
 }  // namespace detail
 #endif
 
-/// The inputs of an operator that begins. LibTorch's own function asks a flag that exists where NDEBUG
-/// isn't defined only; the LibTorch that people install was built with NDEBUG, and never sets it.
+/// The inputs of an operator that starts. LibTorch's own function checks a flag that exists only without
+/// NDEBUG; official LibTorch builds are compiled with NDEBUG and never set it.
 inline c10::ArrayRef<const c10::IValue> inputs_of(const at::RecordFunction& function) {
 #ifdef NDEBUG
   return function.inputs();

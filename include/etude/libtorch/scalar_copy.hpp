@@ -9,10 +9,9 @@
 
 namespace etude {
 
-/// The value of a one-element tensor on its way to the host. `begin` doesn't wait for a CUDA device, and
-/// `get` waits no longer than until it has done what it was given before `begin`: what it was given since
-/// keeps it at work meanwhile. Tensors of other devices are read at once. A copy of this has nothing on its
-/// way.
+/// An asynchronous copy of a one-element tensor to the host. `begin` doesn't wait for a CUDA device; `get`
+/// waits only for work queued before `begin`, so the device stays busy with later work. Tensors on other
+/// devices are read at once. A copy of this object has nothing pending.
 class ScalarCopy {
  public:
   ScalarCopy() = default;
@@ -22,16 +21,16 @@ class ScalarCopy {
   ScalarCopy& operator=(ScalarCopy&&) = default;
   ~ScalarCopy() = default;
 
-  /// `value` must be one element.
+  /// `value` must have exactly one element.
   void begin(const at::Tensor& value);
 
-  /// Whether there is something to `get`.
+  /// Whether a value is waiting for `get`.
   bool pending() const { return pending_; }
 
   double get();
 
  private:
-  at::Tensor host_;  // page-locked, as a copy that nobody waits for needs it
+  at::Tensor host_;  // pinned, as asynchronous copies require
   std::optional<c10::Event> event_;
   double value_ = 0;
   bool pending_ = false;

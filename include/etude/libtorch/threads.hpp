@@ -5,17 +5,17 @@
 
 namespace etude {
 
-/// The cores that Linux's control groups leave to this process, a fraction perhaps; nothing where they set no
-/// limit. `root` is where /proc and /sys are.
+/// The number of cores, possibly fractional, that Linux's control groups allow this process; unset if
+/// unlimited. `root` is the folder that contains /proc and /sys.
 std::optional<double> cpu_quota(const std::filesystem::path& root = "/");
 
-/// How many cores this process may keep busy: those that it may run on, and no more than its `cpu_quota`
+/// The number of cores that this process may keep busy: those of its affinity mask, limited by `cpu_quota`
 /// rounded up.
 int usable_cores();
 
-/// Keeps LibTorch from using more threads than there are cores for them, as it does in a container with a
-/// quota: each operator would wait for threads that wait for a core. Fewer stay fewer. The destructor gives
-/// back what was.
+/// Keeps LibTorch from using more threads than cores, as it does in a container with a CPU quota: each
+/// operator would wait for threads that wait for a core. Never increases the number; the destructor restores
+/// it.
 class ThreadGuard {
  public:
   ThreadGuard();

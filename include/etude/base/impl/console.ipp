@@ -18,7 +18,7 @@
 
 namespace etude::detail {
 
-/// While it lives, this thread gets no SIGPIPE: a pipe whose reader is gone is no reason to end a training.
+/// Blocks SIGPIPE in this thread while it lives: a closed pipe must not end a training.
 class WithoutSigpipe {
  public:
   WithoutSigpipe() {
@@ -30,7 +30,7 @@ class WithoutSigpipe {
   WithoutSigpipe(const WithoutSigpipe&) = delete;
   WithoutSigpipe& operator=(const WithoutSigpipe&) = delete;
   ~WithoutSigpipe() {
-    if (was_pending_) return;  // It is blocked already, and somebody else's.
+    if (was_pending_) return;  // Already blocked, and not ours to consume.
     int signal = 0;
     if (is_pending()) sigwait(&pipe_, &signal);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);

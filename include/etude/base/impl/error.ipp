@@ -15,7 +15,7 @@ ETUDE_INLINE std::string message_of(const std::exception_ptr& error) {
   } catch (const std::exception& e) {
     return mended_utf8(e.what());
   } catch (...) {
-    return "an exception that is no std::exception";
+    return "an exception that isn't a std::exception";
   }
 }
 

@@ -44,7 +44,7 @@ ETUDE_INLINE void SignalGuard::restore() {
 
 ETUDE_INLINE void SignalGuard::restore_with_others(int signal) {
   restore();
-  if (users_in_thread() > 0) return;  // The training around this one is still to answer.
+  if (users_in_thread() > 0) return;  // An enclosing training in this thread still has to handle it.
   const auto others_are_to_answer = [&] {
     const std::lock_guard lock(mutex());
     return users() > 0 && std::ranges::any_of(previous(), [&](const auto& known) {
@@ -60,7 +60,7 @@ ETUDE_INLINE void SignalGuard::note(int signal) {
   if (owner() != ::getpid()) {
     for (const auto& [known, before] : previous())
       if (known == signal) sigaction(signal, &before, nullptr);
-    ::raise(signal);  // It comes when this handler returns.
+    ::raise(signal);  // Delivered when this handler returns.
     return;
   }
   if (pending().exchange(signal) == 0) return;

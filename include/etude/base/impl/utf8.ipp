@@ -16,7 +16,7 @@
 namespace etude {
 namespace detail {
 
-/// The bytes of the character that `text` begins with; 0 where that isn't UTF-8.
+/// The length in bytes of the first character of `text`; 0 if it isn't valid UTF-8.
 inline std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const auto first = byte(0);

@@ -20,7 +20,7 @@ inline std::filesystem::path beside(const std::filesystem::path& path, std::stri
   return path.parent_path() / fmt::format(".{}.{}", path.filename().string(), suffix);
 }
 
-/// Throws CheckpointError for what is there and isn't a checkpoint, which nobody has asked to lose.
+/// Throws CheckpointError if `path` exists but isn't a checkpoint: never delete anything else.
 inline bool is_checkpoint(const std::filesystem::path& path) {
   std::error_code error;
   const auto status = std::filesystem::symlink_status(path, error);
@@ -28,7 +28,7 @@ inline bool is_checkpoint(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(status) && std::filesystem::exists(path / "trainer_state.json", error))
     return true;
   throw CheckpointError(fmt::format(
-      "{} can't be replaced or removed: it is no checkpoint, with a trainer_state.json", path.string()));
+      "{} can't be replaced or removed: it isn't a checkpoint with a trainer_state.json", path.string()));
 }
 
 inline void copy_file(FileSystem& files, const std::filesystem::path& from, const std::filesystem::path& to) {

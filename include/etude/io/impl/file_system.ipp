@@ -43,7 +43,7 @@ class PosixFile : public OutputFile {
 
   void write(std::span<const std::byte> bytes) override {
     while (!bytes.empty()) {
-      // Linux writes 2 GiB at once and says so, macOS refuses more.
+      // Linux writes at most 2 GiB per call, macOS refuses more.
       const auto piece = bytes.first(std::min(bytes.size(), std::size_t{1} << 30));
       const auto written = uninterrupted([&] { return ::write(file_.get(), piece.data(), piece.size()); });
       if (written <= 0) throw fault(written < 0 ? errno : EIO);
@@ -60,7 +60,7 @@ class PosixFile : public OutputFile {
  private:
   CheckpointError fault(int reason) const { return file_error(path_, "can't be written", reason); }
 
-  // The disk works while the next bytes are made, so that `finish` has little to wait for.
+  // Starts writing to disk while the next bytes are prepared, so that `finish` has little to wait for.
   void start_flushing([[maybe_unused]] off_t written) {
 #ifdef SYNC_FILE_RANGE_WRITE
     constexpr off_t step = 8 << 20;
@@ -129,7 +129,7 @@ ETUDE_INLINE void FileSystem::sync(const std::filesystem::path& path) {
       detail::uninterrupted([&] { return ::open(place.c_str(), O_RDONLY | O_CLOEXEC); }));
   if (file && detail::flush_to_disk(file.get()) == 0) return;
   const int reason = errno;
-  // Some file systems can't do this for folders, and a folder may be written that can't be read.
+  // Some file systems can't sync folders, and a folder may be writable but not readable.
   const bool is_unable = file ? reason == EINVAL || reason == ENOTSUP : reason == EACCES;
   std::error_code error;
   if (is_unable && std::filesystem::is_directory(place, error)) return;
@@ -160,7 +160,7 @@ ETUDE_INLINE void write_atomically(FileSystem& files, const std::filesystem::pat
   } catch (...) {
     try {
       files.remove_all(partial);
-    } catch (const CheckpointError&) {  // the first error is the one to know
+    } catch (const CheckpointError&) {  // report the first error
     }
     throw;
   }

@@ -20,14 +20,14 @@ namespace etude::detail {
 
 struct OwnThreads {
   std::atomic<int> forks = 0;
-  std::array<std::atomic<int>, 2> at_work = {};  // of each OwnWork::Kind
+  std::array<std::atomic<int>, 2> at_work = {};  // indexed by OwnWork::Kind
   std::atomic<bool> exiting = false;
 
   int count(OwnWork::Kind kind) const { return at_work.at(static_cast<std::size_t>(kind)).load(); }
   void add(OwnWork::Kind kind, int number) { at_work.at(static_cast<std::size_t>(kind)) += number; }
 };
 
-// The work of this thread, if Etude started it.
+// The kind of work that this thread runs, if Etude started it.
 inline std::optional<OwnWork::Kind>& own_work_here() {
   thread_local std::optional<OwnWork::Kind> kind;
   return kind;
@@ -44,13 +44,13 @@ inline void finish_own_work(OwnThreads& own, int status) {
   while (!is_done(OwnWork::job)) wait();
   if (here)
     end_process(
-        "exit() was called in a thread of Etude's, which can't destroy what other threads use: the "
-        "process ends here, and a training in it without its end events; throw an exception instead",
+        "exit() was called in one of Etude's threads, but other threads are still running: the "
+        "process ends without destructors or TrainEnd; throw an exception instead",
         status);
 }
 
 inline OwnThreads& own_threads() {
-  // Never destroyed: `exit` destroys statics while a thread may still be at work.
+  // Never destroyed: `exit` destroys statics while threads may still be running.
   static OwnThreads& instance = *new OwnThreads;
   [[maybe_unused]] static const bool registered = [] {
     ::pthread_atfork(nullptr, nullptr, [] {

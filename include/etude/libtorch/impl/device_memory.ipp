@@ -27,7 +27,7 @@ namespace etude {
 namespace detail {
 
 #if ETUDE_HAS_DEVICE_STATISTICS
-/// Null where there are no statistics.
+/// Null if it has no statistics.
 inline c10::DeviceAllocator* device_allocator(c10::Device device) {
   if (device.is_cpu()) return nullptr;
   auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
@@ -35,7 +35,7 @@ inline c10::DeviceAllocator* device_allocator(c10::Device device) {
 }
 #endif
 
-/// A line of Linux' /proc/self/status, in bytes; 0 where there is none.
+/// A line of Linux's /proc/self/status, in bytes; 0 if missing.
 inline std::int64_t process_status(const std::string& name) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
@@ -51,7 +51,7 @@ ETUDE_INLINE std::optional<DeviceMemory> device_memory([[maybe_unused]] c10::Dev
 #if ETUDE_HAS_DEVICE_STATISTICS
   if (auto* allocator = detail::device_allocator(device)) {
     const auto statistics = allocator->getDeviceStats(device.has_index() ? device.index() : 0);
-    const auto& allocated = statistics.allocated_bytes[0];  // of all pools
+    const auto& allocated = statistics.allocated_bytes[0];  // across all pools
     const auto& reserved = statistics.reserved_bytes[0];
     return DeviceMemory{allocated.current, allocated.peak, reserved.current, reserved.peak};
   }

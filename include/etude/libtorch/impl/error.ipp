@@ -22,7 +22,7 @@ inline bool shows_frames() {
 
 inline void set_text(c10::Error& error, std::string text) {
   using Frames = std::remove_cvref_t<decltype(error.backtrace())>;  // a string before LibTorch 2.3
-  // Only the part that is a c10::Error is assigned: the object keeps its own type.
+  // Assigns only the c10::Error base: the object keeps its own type.
   error = c10::Error(std::move(text), shows_frames() ? Frames(error.backtrace()) : Frames(), error.caller());
 }
 

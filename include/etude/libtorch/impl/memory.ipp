@@ -20,11 +20,11 @@ ETUDE_INLINE bool is_out_of_memory(const std::exception_ptr& error) {
   } catch (const c10::OutOfMemoryError&) {
     return true;
   } catch (const std::bad_array_new_length&) {
-    return false;  // A size that can't be, not one that is too large for this machine.
+    return false;  // An impossible size, not one too large for this machine.
   } catch (const std::bad_alloc&) {
     return true;
   } catch (const std::exception& other) {
-    // The CPU's allocator, the libraries of CUDA, and TorchScript, which makes texts of all exceptions.
+    // From the CPU's allocator, the CUDA libraries, and TorchScript, which turns every exception into text.
     static constexpr std::array<std::string_view, 9> words{
         "DefaultCPUAllocator: can't allocate memory",
         "DefaultCPUAllocator: not enough memory",
@@ -34,7 +34,7 @@ ETUDE_INLINE bool is_out_of_memory(const std::exception_ptr& error) {
         "MPS backend out of memory",
         "CUBLAS_STATUS_ALLOC_FAILED",
         "CUDNN_STATUS_ALLOC_FAILED",
-        "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED"};  // It has no algorithm for so little memory.
+        "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED"};  // no algorithm fits in so little memory
     const std::string_view what = other.what();
     return std::ranges::any_of(words, [&](auto part) { return what.find(part) != what.npos; });
   } catch (...) {

@@ -23,7 +23,7 @@ namespace etude {
 
 namespace detail {
 
-/// When an event began and how long it took, in microseconds, which LibTorch counted before nanoseconds.
+/// When an event started and how long it took, in microseconds; older LibTorch doesn't count nanoseconds.
 template <class Event>
 std::pair<double, double> profiler_times(const Event& event) {
   if constexpr (requires { event.startNs(); })
@@ -32,7 +32,7 @@ std::pair<double, double> profiler_times(const Event& event) {
     return {static_cast<double>(event.startUs()), static_cast<double>(event.durationUs())};
 }
 
-/// What Kineto would write of the operators on the CPU.
+/// The CPU operators in the form that Kineto writes.
 inline nlohmann::ordered_json chrome_trace(const torch::autograd::profiler::ProfilerResult& result) {
   auto events = nlohmann::ordered_json::array();
   for (const auto& event : result.events()) {
@@ -60,7 +60,7 @@ struct Profiler::State {
 
 ETUDE_INLINE Profiler::Profiler(const ProfilerDetails& details) {
   using namespace torch::profiler::impl;
-  if (profilerEnabled()) throw Error("another profiler of LibTorch is at work, and there can be one only");
+  if (profilerEnabled()) throw Error("another LibTorch profiler is already running");
   const ProfilerConfig config(ProfilerState::KINETO, details.shapes, details.memory);
   std::set<ActivityType> activities{ActivityType::CPU};
   if (details.cuda) activities.insert(ActivityType::CUDA);
@@ -72,21 +72,21 @@ ETUDE_INLINE Profiler::Profiler(const ProfilerDetails& details) {
 ETUDE_INLINE Profiler::~Profiler() {
   try {
     if (state_->runs) torch::autograd::profiler::disableProfiler();
-  } catch (...) {  // It is over, one way or the other.
+  } catch (...) {  // Ended either way.
   }
 }
 
 ETUDE_INLINE void Profiler::save(const std::filesystem::path& path) {
   state_->runs = false;
   const auto result = torch::autograd::profiler::disableProfiler();
-  if (!result) throw Error("the trace can't be written: somebody else has ended the profiler");
+  if (!result) throw Error("the trace can't be written: the profiler was stopped elsewhere");
   auto partial = path;
   partial += ".partial";
   std::error_code fault;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), fault);
   try {
     result->save(partial.string());
-  } catch (const c10::Error&) {  // There is no Kineto in this LibTorch.
+  } catch (const c10::Error&) {  // This LibTorch was built without Kineto.
     std::ofstream(partial, std::ios::binary) << detail::chrome_trace(*result);
   }
   std::filesystem::rename(partial, path, fault);

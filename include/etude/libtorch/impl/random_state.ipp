@@ -27,7 +27,7 @@ ETUDE_INLINE at::Tensor bytes_of(std::string_view text) {
 
 ETUDE_INLINE std::string text_of(const at::Tensor& bytes) {
   if (bytes.scalar_type() != torch::kByte || bytes.dim() != 1)
-    throw CheckpointError("the state of a generator must be a row of bytes");
+    throw CheckpointError("the state of a generator must be a 1-dim byte tensor");
   const auto packed = bytes.contiguous();
   return {static_cast<const char*>(packed.data_ptr()), static_cast<std::size_t>(packed.numel())};
 }
@@ -55,12 +55,12 @@ ETUDE_INLINE std::vector<std::string> load_random_state(const RandomState& state
     const auto found = state.find(name);
     if (found == state.end())
       return problems.push_back(
-          fmt::format("there is no state of the generator {}: it stays as it is", name));
+          fmt::format("the state of generator {} is missing: it stays unchanged", name));
     ++used;
     try {
       set(found->second);
     } catch (const std::exception& error) {
-      problems.push_back(fmt::format("the state of the generator {} can't be used: {}", name,
+      problems.push_back(fmt::format("the state of generator {} can't be used: {}", name,
                                      std::string_view(error.what()).substr(0, 200)));
     }
   };
@@ -73,7 +73,7 @@ ETUDE_INLINE std::vector<std::string> load_random_state(const RandomState& state
          [&generator = generator](const at::Tensor& bytes) { generator.load_state(detail::text_of(bytes)); });
   if (used < state.size())
     problems.push_back(
-        fmt::format("there are states of {} generators that aren't here", state.size() - used));
+        fmt::format("it has the states of {} generators that don't exist here", state.size() - used));
   return problems;
 }
 

@@ -24,14 +24,14 @@ ETUDE_INLINE std::optional<double> cpu_quota(const std::filesystem::path& root) 
   };
   const auto number = [](const std::filesystem::path& file) {
     double value = 0;
-    std::ifstream(file) >> value;  // "max" is no number, and no limit
+    std::ifstream(file) >> value;  // "max" doesn't parse: no limit
     return value;
   };
   const auto groups = root / "sys/fs/cgroup";
   std::ifstream memberships(root / "proc/self/cgroup");
   for (std::string line; std::getline(memberships, line);) {
-    // "hierarchy:controllers:/path"; version 2 is hierarchy 0, without controllers. Each folder above limits
-    // too.
+    // "hierarchy:controllers:/path"; version 2 is hierarchy 0, without controllers. Parent folders impose
+    // limits too.
     std::istringstream fields(line);
     std::string hierarchy, controllers, path;
     std::getline(fields, hierarchy, ':'), std::getline(fields, controllers, ':'), std::getline(fields, path);
