@@ -147,10 +147,10 @@ TEST_CASE("missing keys keep their defaults, unknown ones are passed over and re
 }
 
 TEST_CASE("all faults come at once, each with its path, value and what is allowed") {
-  CHECK(faults_of<All>(R"({"on": 1, "tiny": 200, "big": -1, "single": 1e39, "number": "fast", "text": null,
+  CHECK(faults_of<All>(R"({"on": 2, "tiny": 200, "big": -1, "single": 1e39, "number": "fast", "text": null,
                            "colour": "gren", "maybe": 5, "list": [1, 1.5, "x"], "bits": 0, "ratings": {"a": true},
                            "inner": {"limit": 3000000000}, "inners": {}})") ==
-        R"(on is 1: must be true or false
+        R"(on is 2: must be true or false
 tiny is 200: must be a whole number from -128 to 127
 big is -1: must be a whole number >= 0
 single is 1e+39: must be a number
@@ -204,7 +204,7 @@ TEST_CASE("whole numbers are never rounded, cut or wrapped") {
   CHECK(from_json_text<OneUnsigned>(R"({"v": 18446744073709551615})").v ==
         std::numeric_limits<std::uint64_t>::max());
   for (const auto wrong :
-       {"256", "-1", "0.5", "1e300", "-1e300", "true", "\"1\"", "null", "[1]", "\"NaN\""}) {
+       {"256", "-1", "0.5", "1e300", "-1e300", "true", "\"x\"", "null", "[1]", "\"NaN\""}) {
     CAPTURE(wrong);
     CHECK(faults_of<OneByte>(std::string("{\"v\": ") + wrong + "}")
               .find(": must be a whole number from 0 to 255") != std::string::npos);

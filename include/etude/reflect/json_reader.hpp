@@ -17,6 +17,7 @@
 
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/json_fields.hpp"
+#include "etude/reflect/read_text.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude::detail {
@@ -25,30 +26,12 @@ template <class T>
 concept JsonValue = nlohmann::detail::is_basic_json<T>::value;
 
 template <class T>
-inline constexpr bool is_optional = false;
-template <class T>
-inline constexpr bool is_optional<std::optional<T>> = true;
-
-template <class T>
 concept NamedValues = requires { typename T::mapped_type; } &&
                       std::same_as<typename T::key_type, std::string> && (!JsonValue<T>);
 
 template <class T>
 concept List = requires(T list, typename T::value_type value) { list.push_back(std::move(value)); } &&
                (!JsonValue<T> && !NamedValues<T> && !std::convertible_to<T, std::string_view>);
-
-/// A type with a spelling of its own, a number or a text: `T::from_number` and `T::from_text` (unset where
-/// that is no T), `plain_number()` (unset where it needs a text), `text()`, and in words `T::allowed` and,
-/// for a help text, `T::placeholder`.
-template <class T>
-concept SpelledByItself = requires(const T& value, double number, std::string_view text) {
-                            { T::from_number(number) } -> std::same_as<std::optional<T>>;
-                            { T::from_text(text) } -> std::same_as<std::optional<T>>;
-                            { value.plain_number() } -> std::same_as<std::optional<double>>;
-                            { value.text() } -> std::same_as<std::string>;
-                            std::string_view(T::allowed);
-                            std::string_view(T::placeholder);
-                          };
 
 /// The number that one of the words for numbers which JSON can't spell stands for.
 std::optional<double> non_finite(std::string_view word);
@@ -87,18 +70,6 @@ std::string allowed_values(std::string_view absent = "null") {
 /// The beginning of a text that is too long for a message, without half a character at its end.
 std::string shortened(std::string text);
 
-/// `number` as a T, if T has exactly this number.
-template <std::integral T, class Number>
-std::optional<T> exact(Number number) {
-  if constexpr (std::floating_point<Number>) {
-    // 2^53: beyond it neighbouring whole numbers are the same double.
-    if (std::trunc(number) != number || std::abs(number) > 9007199254740992.0) return std::nullopt;
-    return exact<T>(static_cast<std::int64_t>(number));
-  } else {
-    return std::in_range<T>(number) ? std::optional<T>(static_cast<T>(number)) : std::nullopt;
-  }
-}
-
 /// Reads JSON into C++ values and goes on after a fault, so that all are found; after 20 they are no longer
 /// written down. A value at fault stays as it was.
 class JsonReader {
@@ -116,8 +87,11 @@ class JsonReader {
         if (const auto number = non_finite(json.get_ref<const std::string&>())) value = *number;
       }
     } else if constexpr (is_optional<T>) {
+      using Held = typename T::value_type;
       if (json.is_null()) return value.reset();
-      typename T::value_type held{};
+      if constexpr (!std::same_as<Held, std::string> && !JsonValue<Held>)
+        if (json.is_string() && means_unset(json.get_ref<const std::string&>())) return value.reset();
+      Held held{};
       if (read_whole(json, held, path)) value = std::move(held);
     } else if constexpr (ReflectedStruct<T>) {
       read_fields(json, json_fields(value), path);
@@ -137,7 +111,12 @@ class JsonReader {
       }
       value = std::move(list);
     } else {
-      if (!read_scalar(json, value)) refuse<T>(json, path);
+      static_assert(
+          OneText<T>,
+          "etude: no way to read this type from JSON; use bool, a number, std::string, an ETUDE_ENUM, "
+          "std::optional, std::vector, std::map<std::string, ...>, an ETUDE_STRUCT or nlohmann::json");
+      if constexpr (OneText<T>)
+        if (!read_scalar(json, value)) refuse<T>(json, path);
     }
   }
 
@@ -153,11 +132,12 @@ class JsonReader {
     return refused_ == before;
   }
 
-  template <class T>
+  template <OneText T>
   static bool read_scalar(const nlohmann::ordered_json& json, T& value) {
+    if (json.is_string()) return read_text(json.get_ref<const std::string&>(), value);
     if constexpr (std::same_as<T, bool>) {
-      if (!json.is_boolean()) return false;
-      value = json.get<bool>();
+      if (!json.is_boolean() && json != 0 && json != 1) return false;
+      value = json.is_boolean() ? json.get<bool>() : json == 1;
     } else if constexpr (std::integral<T>) {
       std::optional<T> number;
       if (json.is_number_unsigned()) {
@@ -170,31 +150,17 @@ class JsonReader {
       if (!number) return false;
       value = *number;
     } else if constexpr (std::floating_point<T>) {
-      std::optional<double> number;
-      if (json.is_number()) number = json.get<double>();
-      if (json.is_string()) number = non_finite(json.get_ref<const std::string&>());
-      if (!number || (std::isfinite(*number) && std::abs(*number) > std::numeric_limits<T>::max()))
-        return false;
-      value = static_cast<T>(*number);
-    } else if constexpr (ReflectedEnum<T>) {
-      if (!json.is_string()) return false;
-      const auto it =
-          std::find(enum_names<T>.begin(), enum_names<T>.end(), json.get_ref<const std::string&>());
-      if (it == enum_names<T>.end()) return false;
-      value = static_cast<T>(it - enum_names<T>.begin());
+      if (!json.is_number()) return false;
+      const auto number = json.get<double>();
+      if (std::isfinite(number) && std::abs(number) > std::numeric_limits<T>::max()) return false;
+      value = static_cast<T>(number);
     } else if constexpr (SpelledByItself<T>) {
-      std::optional<T> read;
-      if (json.is_number()) read = T::from_number(json.get<double>());
-      if (json.is_string()) read = T::from_text(json.get_ref<const std::string&>());
+      if (!json.is_number()) return false;
+      auto read = T::from_number(json.get<double>());
       if (!read) return false;
       value = *std::move(read);
     } else {
-      static_assert(
-          std::same_as<T, std::string>,
-          "etude: no way to read this type from JSON; use bool, a number, std::string, an ETUDE_ENUM, "
-          "std::optional, std::vector, std::map<std::string, ...>, an ETUDE_STRUCT or nlohmann::json");
-      if (!json.is_string()) return false;
-      value = json.get<std::string>();
+      return false;
     }
     return true;
   }

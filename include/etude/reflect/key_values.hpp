@@ -2,28 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 #include "etude/base/error.hpp"
+#include "etude/reflect/read_text.hpp"
 
 namespace etude {
 namespace detail {
-
-/// `word` as a number if all of it is one.
-template <class T>
-std::optional<T> read_number(std::string_view word) {
-  if (word.starts_with('+')) word.remove_prefix(1);
-  T number{};
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  if (error == std::errc() && end == word.data() + word.size()) return number;
-  return std::nullopt;
-}
 
 /// `word` as a whole number, a number, a bool or else a string.
 inline nlohmann::json guess_value(std::string_view word) {

@@ -11,48 +11,22 @@
 #include "etude/reflect/allowed.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/key_values.hpp"
+#include "etude/reflect/read_text.hpp"
 
 /// Values from the words of a command line, and back.
 namespace etude::detail {
-
-std::optional<bool> read_bool(std::string_view word);
 
 /// Reads one word; false if it isn't what T allows. Throws ArgumentError where there is more to say.
 template <class T>
 bool read_word(const std::string& word, T& value) {
   if constexpr (is_optional<T>) {
-    if (word == "none" || word == "null") return value.reset(), true;
+    if (means_unset(word)) return value.reset(), true;
     typename T::value_type held{};
     if (!read_word(word, held)) return false;
     value = std::move(held);
     return true;
-  } else if constexpr (std::same_as<T, std::string>) {
-    value = word;
-    return true;
-  } else if constexpr (std::same_as<T, bool>) {
-    const auto read = read_bool(word);
-    if (read) value = *read;
-    return read.has_value();
-  } else if constexpr (std::integral<T>) {
-    auto number = read_number<T>(word);
-    if (!number) {
-      if (const auto real = read_number<double>(word)) number = exact<T>(*real);  // "1e6"
-    }
-    if (number) value = *number;
-    return number.has_value();
-  } else if constexpr (std::floating_point<T>) {
-    const auto number = read_number<T>(word);
-    if (number) value = *number;
-    return number.has_value();
-  } else if constexpr (ReflectedEnum<T>) {
-    const auto it = std::find(enum_names<T>.begin(), enum_names<T>.end(), word);
-    if (it != enum_names<T>.end()) value = static_cast<T>(it - enum_names<T>.begin());
-    return it != enum_names<T>.end();
-  } else if constexpr (SpelledByItself<T>) {
-    const auto number = read_number<double>(word);
-    auto read = number ? T::from_number(*number) : T::from_text(word);
-    if (read) value = *std::move(read);
-    return read.has_value();
+  } else if constexpr (OneText<T>) {
+    return read_text(word, value);
   } else {
     nlohmann::ordered_json json;
     if (word.starts_with('{') || word.starts_with('[')) {
@@ -72,7 +46,7 @@ bool read_word(const std::string& word, T& value) {
 template <class T>
 bool read_words(const std::vector<std::string>& words, T& value) {
   if constexpr (is_optional<T>) {
-    if (words.size() == 1 && (words[0] == "none" || words[0] == "null")) return value.reset(), true;
+    if (words.size() == 1 && means_unset(words[0])) return value.reset(), true;
     typename T::value_type held{};
     if (!read_words(words, held)) return false;
     value = std::move(held);
@@ -140,7 +114,3 @@ std::string spell_words(const T& value) {
 }
 
 }  // namespace etude::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/reflect/impl/words.ipp"
-#endif

@@ -77,18 +77,6 @@ TEST_CASE("a processor is found in the table by its name, with and without what 
   CHECK(find_tdp("Apple M1", "") == std::nullopt);
 }
 
-TEST_CASE("processors are read by their name, and counted by their sockets") {
-  const auto facts = etude::detail::processor_facts(
-      "processor\t: 0\nmodel name\t: A Model: 3 GHz\nphysical id\t: 0\n\n"
-      "processor\t: 1\nmodel name\t: A Model: 3 GHz\nphysical id\t: 1\n\n"
-      "processor\t: 2\nmodel name\t: A Model: 3 GHz\nphysical id\t: 1\n");
-  CHECK(facts.model == "A Model: 3 GHz");
-  CHECK(facts.sockets == 2);
-  const auto other = etude::detail::processor_facts("processor\t: 0\nBogoMIPS\t: 50.00\n");
-  CHECK(other.model.empty());
-  CHECK(other.sockets == 1);
-}
-
 TEST_CASE("memory that can be had isn't used") {
   const auto facts = etude::detail::memory_facts(
       "MemTotal:       8388608 kB\nMemFree:  1048576 kB\nMemAvailable:    6291456 kB\n");

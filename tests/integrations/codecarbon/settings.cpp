@@ -12,7 +12,6 @@
 namespace {
 
 using etude::CodeCarbonCallback;
-using etude::detail::codecarbon_section;
 using etude::detail::codecarbon_settings;
 using etude::detail::CodeCarbonConfiguration;
 
@@ -33,18 +32,6 @@ class Variable {
 
 std::string fault(const CodeCarbonCallback& options, const CodeCarbonConfiguration& configured = {}) {
   return toy::fault_of<etude::ArgumentError>([&] { codecarbon_settings(options, configured, "out"); });
-}
-
-TEST_CASE("a file of settings is read as Python's configparser reads it") {
-  const auto values = codecarbon_section(
-      "project_name = not ours\n[other]\npue = 9\n[codecarbon]\r\n"
-      "# a comment\n; another\nProject_Name = my run \nwue:0.5\nregion =\n"
-      "gpu_ids = 0,\n  1\nodd = a = b\n[more]\npue = 8\n");
-  const std::map<std::string, std::string> expected{
-      {"project_name", "my run"}, {"wue", "0.5"}, {"region", ""}, {"gpu_ids", "0,\n1"}, {"odd", "a = b"}};
-  CHECK(values == expected);
-  CHECK(codecarbon_section("").empty());
-  CHECK(codecarbon_section("[codecarbon]").empty());
 }
 
 TEST_CASE("variables stand over the file here, which stands over the one at home") {

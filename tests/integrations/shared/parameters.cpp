@@ -48,6 +48,6 @@ TEST_CASE("parameters are spelled as Python's clients spell them") {
 }
 
 TEST_CASE("yes is what it is in Hugging Face's integrations") {
-  for (const char* yes : {"1", "on", "Yes", "TRUE"}) CHECK(etude::detail::means_yes(yes));
-  for (const char* no : {"", "0", "off", "t", "no", "2"}) CHECK(!etude::detail::means_yes(no));
+  for (const char* yes : {"1", "on", "Yes", "TRUE", "t"}) CHECK(etude::detail::means_yes(yes));
+  for (const char* no : {"", "0", "off", "F", "no", "2"}) CHECK(!etude::detail::means_yes(no));
 }

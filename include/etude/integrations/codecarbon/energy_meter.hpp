@@ -10,6 +10,7 @@
 #include "etude/integrations/codecarbon/gpus.hpp"
 #include "etude/integrations/codecarbon/machine.hpp"
 #include "etude/integrations/codecarbon/rapl.hpp"
+#include "etude/integrations/shared/processor.hpp"
 
 namespace etude::detail {
 

@@ -24,14 +24,6 @@ double cpu_load(const CpuTimes& before, const CpuTimes& now);
 /// W that a processor draws at a load in per cent: a tenth of its TDP, and the rest with the load's cube.
 double cpu_power(double tdp, double load);
 
-struct ProcessorFacts {
-  std::string model;         ///< As the system calls it; may be empty.
-  std::int64_t sockets = 1;  ///< At least 1.
-};
-/// /proc/cpuinfo.
-ProcessorFacts processor_facts(std::string_view cpuinfo);
-ProcessorFacts read_processor_facts();
-
 std::int64_t count_threads();
 
 /// The TDP in W of a processor in a table of CodeCarbon's (columns Name and TDP): one whose name is the same,

@@ -15,9 +15,6 @@ struct ConfiguredValue {
 };
 using CodeCarbonConfiguration = std::map<std::string, ConfiguredValue>;
 
-/// The section `[codecarbon]` of a file in the format of Python's configparser; names are in small letters.
-std::map<std::string, std::string> codecarbon_section(std::string_view text);
-
 /// What the variables CODECARBON_... say, in any case, over `./.codecarbon.config`, over the one in the home
 /// folder. What is empty counts as not said.
 CodeCarbonConfiguration codecarbon_configuration();

@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "etude/reflect/read_text.hpp"
+
 namespace etude::detail {
 
 /// An environment variable; one that is empty counts as unset.
@@ -19,13 +21,8 @@ inline std::optional<std::string> environment(const char* name) {
   return value;
 }
 
-/// Whether a text means yes, as in Hugging Face's integrations: 1, on, yes or true, in any case.
-inline bool means_yes(std::string_view text) {
-  std::string upper(text);
-  for (auto& letter : upper)
-    if (letter >= 'a' && letter <= 'z') letter = static_cast<char>(letter - 'a' + 'A');
-  return upper == "1" || upper == "ON" || upper == "YES" || upper == "TRUE";
-}
+/// Whether a text means yes.
+inline bool means_yes(std::string_view text) { return read_bool(text).value_or(false); }
 inline bool environment_says(const char* name) { return means_yes(environment(name).value_or("")); }
 
 /// `option` if it was given, else the variable, else `otherwise`.

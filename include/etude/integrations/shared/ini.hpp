@@ -1,28 +1,30 @@
 #pragma once
 
-#include <fmt/format.h>
-
-#include <boost/property_tree/ini_parser.hpp>
-#include <boost/property_tree/ptree.hpp>
 #include <filesystem>
-#include <system_error>
+#include <map>
+#include <string>
+#include <string_view>
 
-#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
 
 namespace etude::detail {
 
-/// The sections of an INI file; none where there is no file. Throws ArgumentError for one that can't be read.
-inline boost::property_tree::ptree read_ini(const std::filesystem::path& path) {
-  boost::property_tree::ptree sections;
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return sections;
-  try {
-    boost::property_tree::read_ini(path.string(), sections);
-  } catch (const boost::property_tree::ini_parser_error& fault) {
-    throw ArgumentError(
-        fmt::format("{} can't be read: {} (line {})", path.string(), fault.message(), fault.line()));
-  }
-  return sections;
-}
+/// The values of each section by their names, which are in small letters; what stands before the first
+/// section is in "".
+using IniSections = std::map<std::string, std::map<std::string, std::string>>;
+
+/// Reads an INI file as Python's configparser does: `name = value` or `name: value`, comment lines behind #
+/// or
+/// ;, and a line that is indented further than its option continues it. Of two values of one name the last
+/// counts. Throws ArgumentError with the line for one that is none of these; `source` is the file in
+/// messages.
+IniSections parse_ini(std::string_view text, std::string_view source);
+
+/// The sections of a file; none where there is no file. Throws ArgumentError for one that can't be read.
+IniSections read_ini(const std::filesystem::path& path);
 
 }  // namespace etude::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/integrations/shared/impl/ini.ipp"
+#endif

@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 #include <stdlib.h>
 
-#include <charconv>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/loop/batch_limit.hpp"
+#include "etude/reflect/read_text.hpp"
 
 namespace etude {
 namespace detail {
@@ -20,11 +19,9 @@ inline constexpr const char* limit_batches_variable = "ETUDE_LIMIT_BATCHES";
 ETUDE_INLINE std::optional<std::int64_t> batch_limit_of_environment() {
   const char* value = ::getenv(detail::limit_batches_variable);
   const std::string_view text = value ? value : "";
-  if (text.empty() || text == "none") return std::nullopt;
+  if (text.empty() || detail::means_unset(text)) return std::nullopt;
   std::int64_t limit = 0;
-  const auto* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, limit);
-  if (error != std::errc() || rest != end || limit < 1)
+  if (!detail::read_text(text, limit) || limit < 1)
     throw ArgumentError(fmt::format("{} is '{}': must be a whole number of at least 1, or none",
                                     detail::limit_batches_variable, text));
   return limit;

@@ -24,6 +24,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/callbacks/log_file.hpp"
 #include "etude/integrations/codecarbon/machine.hpp"
+#include "etude/integrations/shared/processor.hpp"
 #include "etude/reflect/key_values.hpp"
 
 namespace etude::detail {
@@ -41,23 +42,8 @@ inline std::string lower(std::string_view text) {
   return result;
 }
 
-/// The value behind the name of a line "name : value", and of each further one of that name.
-inline std::vector<std::string> values_of(std::string_view text, std::string_view name) {
-  std::vector<std::string> values;
-  std::istringstream lines{std::string(text)};
-  for (std::string line; std::getline(lines, line);) {
-    const auto colon = line.find(':');
-    if (colon == line.npos) continue;
-    const auto end = line.find_last_not_of(" \t", colon == 0 ? 0 : colon - 1);
-    if (end == line.npos || std::string_view(line).substr(0, end + 1) != name) continue;
-    const auto begin = line.find_first_not_of(" \t", colon + 1);
-    values.push_back(begin == line.npos ? "" : line.substr(begin));
-  }
-  return values;
-}
-
 inline double gib_of(std::string_view meminfo, std::string_view name) {
-  const auto values = values_of(meminfo, name);
+  const auto values = values_in(meminfo, name);
   return values.empty() ? 0 : std::strtod(values.front().c_str(), nullptr) / (1024 * 1024);
 }
 
@@ -115,18 +101,6 @@ ETUDE_INLINE double cpu_load(const CpuTimes& before, const CpuTimes& now) {
 }
 
 ETUDE_INLINE double cpu_power(double tdp, double load) { return tdp * (0.1 + 0.9 * std::pow(load / 100, 3)); }
-
-ETUDE_INLINE ProcessorFacts processor_facts(std::string_view cpuinfo) {
-  ProcessorFacts facts;
-  for (const std::string_view name : {"model name", "cpu model", "cpu", "Hardware"})
-    if (const auto found = machine::values_of(cpuinfo, name); facts.model.empty() && !found.empty())
-      facts.model = found.front();
-  const auto ids = machine::values_of(cpuinfo, "physical id");
-  facts.sockets = std::max<std::int64_t>(std::ssize(std::set(ids.begin(), ids.end())), 1);
-  return facts;
-}
-
-ETUDE_INLINE ProcessorFacts read_processor_facts() { return processor_facts(machine::read("/proc/cpuinfo")); }
 
 ETUDE_INLINE std::int64_t count_threads() { return std::max(::sysconf(_SC_NPROCESSORS_ONLN), 0L); }
 

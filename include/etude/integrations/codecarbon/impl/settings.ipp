@@ -10,8 +10,6 @@
 #include <concepts>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <system_error>
 #include <type_traits>
@@ -20,17 +18,13 @@
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/integrations/codecarbon/settings.hpp"
+#include "etude/integrations/shared/ini.hpp"
 #include "etude/io/file_text.hpp"
-#include "etude/reflect/key_values.hpp"
+#include "etude/reflect/json_reader.hpp"
+#include "etude/reflect/read_text.hpp"
 
 namespace etude::detail {
 namespace codecarbon {
-
-inline std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view blank = " \t\r\n";
-  const auto first = text.find_first_not_of(blank);
-  return first == text.npos ? "" : text.substr(first, text.find_last_not_of(blank) + 1 - first);
-}
 
 inline std::string lower(std::string_view text) {
   std::string result(text);
@@ -50,19 +44,6 @@ inline std::string upper(std::string_view text) {
   throw ArgumentError(fmt::format("{} is {}: must be {}", name, in_quotes(value), allowed));
 }
 
-inline bool flag(const std::string& name, const std::string& value) {
-  const auto word = lower(value);
-  if (word == "true" || word == "1" || word == "yes" || word == "on") return true;
-  if (word == "false" || word == "0" || word == "no" || word == "off") return false;
-  refuse(name, value, "true or false");
-}
-
-inline double number(const std::string& name, const std::string& value) {
-  const auto result = read_number<double>(value);
-  if (!result) refuse(name, value, "a number");
-  return *result;
-}
-
 /// Those which CodeCarbon has and which change nothing of what is measured or written here.
 inline constexpr std::array quiet_names{
     "log_level",         "logger_preamble", "allow_multiple_runs",      "on_csv_write",
@@ -70,35 +51,11 @@ inline constexpr std::array quiet_names{
 
 }  // namespace codecarbon
 
-ETUDE_INLINE std::map<std::string, std::string> codecarbon_section(std::string_view text) {
-  std::map<std::string, std::string> values;
-  bool is_ours = false;
-  std::string* last = nullptr;
-  while (!text.empty()) {
-    const auto end = std::min(text.find('\n'), text.size() - 1);
-    const auto raw = text.substr(0, end + 1);
-    text.remove_prefix(end + 1);
-    const auto line = codecarbon::trimmed(raw);
-    if (line.empty() || line.front() == '#' || line.front() == ';') continue;
-    if (line.front() == '[' && line.back() == ']') {
-      is_ours = line == "[codecarbon]";
-      last = nullptr;
-    } else if (is_ours && last != nullptr && (raw.front() == ' ' || raw.front() == '\t')) {
-      last->append("\n").append(line);
-    } else if (const auto equals = line.find_first_of("=:"); is_ours && equals != line.npos) {
-      last = &values[codecarbon::lower(codecarbon::trimmed(line.substr(0, equals)))];
-      *last = codecarbon::trimmed(line.substr(equals + 1));
-    }
-  }
-  return values;
-}
-
 ETUDE_INLINE CodeCarbonConfiguration codecarbon_configuration() {
   CodeCarbonConfiguration values;
   const auto add_file = [&](const std::filesystem::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    for (auto& [name, value] : codecarbon_section(text))
+    auto sections = read_ini(path);
+    for (auto& [name, value] : sections["codecarbon"])
       if (!value.empty()) values[name] = {value, path.string()};
   };
   if (const char* home = std::getenv("HOME")) add_file(std::filesystem::path(home) / ".codecarbon.config");
@@ -137,12 +94,14 @@ ETUDE_INLINE CodeCarbonSettings codecarbon_settings(const CodeCarbonCallback& op
       left.erase(found);
       if (member != Member()) return;
       names[field] = source.starts_with('/') ? fmt::format("{} in {}", field, source) : source;
-      if constexpr (std::same_as<Member, std::string>)
+      if constexpr (std::same_as<Member, std::string>) {
         member = value;
-      else if constexpr (std::same_as<Member, std::optional<bool>>)
-        member = codecarbon::flag(names[field], value);
-      else
-        member = codecarbon::number(names[field], value);
+      } else {
+        typename Member::value_type read{};
+        if (!read_text(value, read))
+          codecarbon::refuse(names[field], value, allowed_values<typename Member::value_type>());
+        member = read;
+      }
     }
   });
 

@@ -67,11 +67,7 @@ class Configuration {
   std::optional<bool> answer(const char* name) const {
     const auto text = (*this)(name);
     if (!text) return std::nullopt;
-    const auto word = in_lower_case(*text);
-    for (const std::string_view yes : {"1", "true", "t", "yes", "y", "on"})
-      if (word == yes) return true;
-    for (const std::string_view no : {"0", "false", "f", "no", "n", "off"})
-      if (word == no) return false;
+    if (const auto said = read_bool(*text)) return said;
     throw ArgumentError(fmt::format(
         "CometCallback: {} is '{}': must be 1 or 0, true or false, yes or no, on or off", name, *text));
   }
@@ -99,7 +95,7 @@ class Configuration {
   void read(const std::filesystem::path& path) {
     for (const auto& [section, entries] : read_ini(path))
       for (const auto& [name, value] : entries)
-        if (!value.data().empty()) values_.emplace(in_upper_case(section + '_' + name), value.data());
+        if (!value.empty()) values_.emplace(in_upper_case(section + '_' + name), value);
   }
 
   std::map<std::string, std::string> values_;

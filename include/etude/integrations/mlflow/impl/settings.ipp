@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
@@ -14,32 +15,19 @@
 #include "etude/base/linkage.hpp"
 #include "etude/integrations/mlflow/settings.hpp"
 #include "etude/integrations/shared/environment.hpp"
+#include "etude/integrations/shared/ini.hpp"
 #include "etude/integrations/shared/parameters.hpp"
-#include "etude/reflect/key_values.hpp"
+#include "etude/reflect/read_text.hpp"
 
 namespace etude::detail {
 namespace mlflow {
 
 inline constexpr const char* uri = "MLFLOW_TRACKING_URI";
 
-inline std::string_view trimmed(std::string_view text) {
-  const auto begin = text.find_first_not_of(" \t\r");
-  return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
-}
-
 /// The section [mlflow] of ~/.mlflow/credentials.
 inline std::map<std::string, std::string> credentials_file() {
-  std::map<std::string, std::string> values;
-  std::ifstream file(std::filesystem::path(environment("HOME").value_or("/")) / ".mlflow" / "credentials");
-  bool is_ours = false;
-  for (std::string line; std::getline(file, line);) {
-    const auto text = trimmed(line);
-    if (text.starts_with('[')) is_ours = text == "[mlflow]";
-    const auto equals = text.find_first_of("=:");
-    if (is_ours && equals != text.npos && !text.starts_with('#') && !text.starts_with(';'))
-      values[std::string(trimmed(text.substr(0, equals)))] = trimmed(text.substr(equals + 1));
-  }
-  return values;
+  return read_ini(std::filesystem::path(environment("HOME").value_or("/")) / ".mlflow" /
+                  "credentials")["mlflow"];
 }
 
 inline std::filesystem::path readable_file(const char* variable) {
@@ -55,8 +43,8 @@ inline std::filesystem::path readable_file(const char* variable) {
 ETUDE_INLINE std::optional<std::int64_t> mlflow_count(const char* variable) {
   const auto text = environment(variable);
   if (!text) return std::nullopt;
-  const auto count = read_number<std::int64_t>(*text);
-  if (!count || *count < 0)
+  std::int64_t count = 0;
+  if (!read_text(*text, count) || count < 0)
     throw ArgumentError(fmt::format("{} is '{}': must be a whole number, at least 0", variable, *text));
   return count;
 }

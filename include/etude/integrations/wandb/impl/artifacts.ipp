@@ -7,6 +7,7 @@
 #include <array>
 #include <exception>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -84,7 +85,8 @@ ETUDE_INLINE std::string wandb_artifact_name(std::string name) {
 }
 
 ETUDE_INLINE std::vector<std::string> wandb_checkpoint_aliases(const std::filesystem::path& checkpoint) try {
-  const auto state = parse_json(read_log(checkpoint / "trainer_state.json"));
+  std::ifstream file(checkpoint / "trainer_state.json", std::ios::binary);
+  const auto state = parse_json(std::string(std::istreambuf_iterator<char>(file), {}));
   auto epoch = fmt::format("{:.2f}", state.at("epoch").get<double>());
   if (epoch.ends_with('0')) epoch.pop_back();  // as Python writes it: 1.0, 0.5, 0.33
   return {"epoch_" + epoch,

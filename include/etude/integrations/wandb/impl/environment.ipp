@@ -7,27 +7,17 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <thread>
 
 #include "etude/base/linkage.hpp"
+#include "etude/integrations/shared/processor.hpp"
 #include "etude/integrations/wandb/environment.hpp"
 
 namespace etude::detail {
-
-/// The text behind "NAME   :" in a file of such lines; nothing where there is none.
-inline std::string wandb_fact(const std::filesystem::path& path, std::string_view name) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    const auto colon = line.find(':');
-    if (!line.starts_with(name) || colon == line.npos) continue;
-    const auto begin = line.find_first_not_of(" \t", colon + 1);
-    return begin == line.npos ? "" : line.substr(begin);
-  }
-  return "";
-}
 
 ETUDE_INLINE WandbEnvironment wandb_environment(WandbTime start) {
   WandbEnvironment environment;
@@ -42,15 +32,18 @@ ETUDE_INLINE WandbEnvironment wandb_environment(WandbTime start) {
   environment.executable = std::filesystem::read_symlink("/proc/self/exe", error).string();
   environment.program = std::filesystem::path(environment.executable).filename().string();
   environment.cpu_count = std::thread::hardware_concurrency();
-  environment.cpu_model = wandb_fact("/proc/cpuinfo", "model name");
+  environment.cpu_model = read_processor_facts().model;
   environment.memory_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
                              static_cast<std::uint64_t>(::sysconf(_SC_PAGE_SIZE));
   if (const auto space = std::filesystem::space("/", error); !error) {
     environment.disk_bytes = space.capacity;
     environment.disk_used_bytes = space.capacity - space.free;
   }
-  for (const auto& gpu : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error))
-    environment.gpus.push_back(wandb_fact(gpu.path() / "information", "Model"));
+  for (const auto& gpu : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error)) {
+    std::ifstream file(gpu.path() / "information");
+    const auto models = values_in(std::string(std::istreambuf_iterator<char>(file), {}), "Model");
+    environment.gpus.push_back(models.empty() ? "" : models.front());
+  }
   return environment;
 }
 

@@ -70,7 +70,8 @@ inline std::filesystem::path folder_in(const std::filesystem::path& root) {
 inline std::string setting(const std::string& name) {
   const auto config = environment("WANDB_CONFIG_DIR").value_or("~/.config/wandb");
   for (const auto& path : {folder_in(".") / "settings", with_home(config) / "settings"}) {
-    if (const auto value = read_ini(path).get("default." + name, ""); !value.empty()) return value;
+    auto sections = read_ini(path);
+    if (auto& value = sections["default"][name]; !value.empty()) return value;
   }
   return "";
 }

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/integrations/shared/processor.hpp"
+
+namespace etude::detail {
+
+ETUDE_INLINE std::vector<std::string> values_in(std::string_view text, std::string_view name) {
+  std::vector<std::string> values;
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);) {
+    const auto colon = line.find(':');
+    if (colon == line.npos) continue;
+    const auto end = line.find_last_not_of(" \t", colon == 0 ? 0 : colon - 1);
+    if (end == line.npos || std::string_view(line).substr(0, end + 1) != name) continue;
+    const auto begin = line.find_first_not_of(" \t", colon + 1);
+    values.push_back(begin == line.npos ? "" : line.substr(begin));
+  }
+  return values;
+}
+
+ETUDE_INLINE ProcessorFacts processor_facts(std::string_view cpuinfo) {
+  ProcessorFacts facts;
+  for (const std::string_view name : {"model name", "cpu model", "cpu", "Hardware"})
+    if (const auto found = values_in(cpuinfo, name); facts.model.empty() && !found.empty())
+      facts.model = found.front();
+  const auto ids = values_in(cpuinfo, "physical id");
+  facts.sockets = std::max<std::int64_t>(std::ssize(std::set(ids.begin(), ids.end())), 1);
+  return facts;
+}
+
+ETUDE_INLINE ProcessorFacts read_processor_facts() {
+  std::ifstream file("/proc/cpuinfo");
+  return processor_facts(std::string(std::istreambuf_iterator<char>(file), {}));
+}
+
+}  // namespace etude::detail

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <charconv>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "etude/base/linkage.hpp"
+#include "etude/reflect/enum.hpp"
+
+/// A value from a text, by the same rules wherever the text stands: in a word of a command line, an
+/// environment variable, a file of settings, a string of JSON or name=value.
+namespace etude::detail {
+
+template <class T>
+inline constexpr bool is_optional = false;
+template <class T>
+inline constexpr bool is_optional<std::optional<T>> = true;
+
+/// A type with a spelling of its own, a number or a text: `T::from_number` and `T::from_text` (unset where
+/// that is no T), `plain_number()` (unset where it needs a text), `text()`, and in words `T::allowed` and,
+/// for a help text, `T::placeholder`.
+template <class T>
+concept SpelledByItself = requires(const T& value, double number, std::string_view text) {
+                            { T::from_number(number) } -> std::same_as<std::optional<T>>;
+                            { T::from_text(text) } -> std::same_as<std::optional<T>>;
+                            { value.plain_number() } -> std::same_as<std::optional<double>>;
+                            { value.text() } -> std::same_as<std::string>;
+                            std::string_view(T::allowed);
+                            std::string_view(T::placeholder);
+                          };
+
+/// true, yes, on, t, y and 1, or false, no, off, f, n and 0, in capitals or not.
+std::optional<bool> read_bool(std::string_view text);
+
+/// Whether `text` is none or null, in capitals or not, which unset what may be unset.
+bool means_unset(std::string_view text);
+
+/// The index of `text` among `names`.
+std::optional<std::size_t> read_name(std::string_view text, std::span<const std::string_view> names);
+
+/// `text` as a number if all of it is one; a whole number is written without fraction and exponent.
+template <class T>
+std::optional<T> read_number(std::string_view text) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size()) return number;
+  return std::nullopt;
+}
+
+/// `number` as a T, if T has exactly this number.
+template <std::integral T, class Number>
+std::optional<T> exact(Number number) {
+  if constexpr (std::floating_point<Number>) {
+    // 2^53: beyond it neighbouring whole numbers are the same double.
+    if (!(std::abs(number) <= 9007199254740992.0) || std::trunc(number) != number) return std::nullopt;
+    return exact<T>(static_cast<std::int64_t>(number));
+  } else {
+    return std::in_range<T>(number) ? std::optional<T>(static_cast<T>(number)) : std::nullopt;
+  }
+}
+
+/// The types that one text can spell.
+template <class T>
+concept OneText = std::same_as<T, std::string> || std::integral<T> || std::floating_point<T> ||
+                  ReflectedEnum<T> || SpelledByItself<T>;
+
+/// Sets `value` to what `text` spells; false, and `value` stays, where that is no T.
+template <OneText T>
+bool read_text(std::string_view text, T& value) {
+  std::optional<T> read;
+  if constexpr (std::same_as<T, std::string>) {
+    read = text;
+  } else if constexpr (std::same_as<T, bool>) {
+    read = read_bool(text);
+  } else if constexpr (std::integral<T>) {
+    read = read_number<T>(text);
+    if (!read) {
+      if (const auto number = read_number<double>(text)) read = exact<T>(*number);  // "1e6"
+    }
+  } else if constexpr (std::floating_point<T>) {
+    read = read_number<T>(text);
+  } else if constexpr (ReflectedEnum<T>) {
+    if (const auto index = read_name(text, enum_names<T>)) read = static_cast<T>(*index);
+  } else {
+    const auto number = read_number<double>(text);
+    read = number ? T::from_number(*number) : T::from_text(text);
+  }
+  if (read) value = *std::move(read);
+  return read.has_value();
+}
+
+}  // namespace etude::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/reflect/impl/read_text.ipp"
+#endif

@@ -1,0 +1,23 @@
+#include "etude/integrations/shared/processor.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+TEST_CASE("lines of /proc give the values of a name, blanks around it aside") {
+  CHECK(etude::detail::values_in("Model: \t\t One: 2\nModel name: no\n\nModel\t:\nno colon\n", "Model") ==
+        std::vector<std::string>{"One: 2", ""});
+}
+
+TEST_CASE("processors are read by their name, and counted by their sockets") {
+  const auto facts = etude::detail::processor_facts(
+      "processor\t: 0\nmodel name\t: A Model: 3 GHz\nphysical id\t: 0\n\n"
+      "processor\t: 1\nmodel name\t: A Model: 3 GHz\nphysical id\t: 1\n\n"
+      "processor\t: 2\nmodel name\t: A Model: 3 GHz\nphysical id\t: 1\n");
+  CHECK(facts.model == "A Model: 3 GHz");
+  CHECK(facts.sockets == 2);
+  const auto other = etude::detail::processor_facts("processor\t: 0\nBogoMIPS\t: 50.00\n");
+  CHECK(other.model.empty());
+  CHECK(other.sockets == 1);
+}
