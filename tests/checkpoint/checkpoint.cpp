@@ -164,7 +164,7 @@ TEST_CASE("what is no checkpoint is refused by name") {
   CHECK(etude::Trainer<>(saving(other, 2)).train().global_step == 4);
   CHECK(refusal({.resume_from_checkpoint = other / ""}) ==
         (other / "").string() +
-            " is no checkpoint, but has some: resume_from_checkpoint must be one of them, such as " +
+            " isn't a checkpoint, but contains some: resume_from_checkpoint must be one of them, such as " +
             (other / "checkpoint-4").string() + ", or, with this as output_dir, true");
   std::filesystem::create_directories(folder / "checkpoint-x");
   std::filesystem::create_directories(folder / "checkpoint-3");

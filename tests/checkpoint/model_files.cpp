@@ -263,7 +263,7 @@ TEST_CASE("an index that lies is refused") {
   CHECK(contains(fault_of([&] { etude::load_model_files(std::string(folder)); }), "not JSON"));
   fs::remove(path);
   CHECK(contains(fault_of([&] { etude::load_model_files(std::string(folder)); }),
-                 "has no model: neither model.safetensors nor model.safetensors.index.json is there"));
+                 "has no model: neither model.safetensors nor model.safetensors.index.json exists"));
 }
 
 TEST_CASE("tensors that the index doesn't name are dropped, or refused in a checkpoint of ours") {

@@ -187,7 +187,7 @@ TEST_CASE("an old checkpoint that can't be removed doesn't keep the others") {
                         std::make_shared<StubbornFiles>(std::vector<std::string>{"checkpoint-1"}));
   store.begin(etude::read_manifest(folder / "checkpoint-3"));
   CHECK(write(store, 4, 1).value_or("") ==
-        "an old checkpoint is still there: " + (folder / ".checkpoint-1.deleted").string() +
+        "an old checkpoint couldn't be removed: " + (folder / ".checkpoint-1.deleted").string() +
             " can't be changed: Input/output error");
   CHECK(names(std::string(folder)) == std::set<std::string>{"checkpoint-1", "checkpoint-4", "latest"});
 }
@@ -202,7 +202,7 @@ TEST_CASE("latest points at the newest, and a folder of that name stays") {
   fs::remove(folder / "latest");
   fs::create_directory(folder / "latest");
   toy::write_text(folder / "latest/mine", "mine");
-  CHECK(write(store, 3) == (folder / "latest").string() + " stays as it is: it is no symbolic link");
+  CHECK(write(store, 3) == (folder / "latest").string() + " stays as it is: it isn't a symbolic link");
   CHECK(toy::read_text(folder / "latest/mine") == "mine");
   CHECK(store.has(3));
 }

@@ -702,7 +702,7 @@ TEST_CASE("a checkpoint of the last step, or of a later one, says that nothing i
   CHECK(warnings_of(with(args, 3)) ==
         fmt::format(
             "etude: warning: nothing is left to train: {} is at step 6 already, of 6; to train on raise "
-            "num_train_epochs (2), to begin anew give another output_dir\n",
+            "num_train_epochs (2), to start from scratch give another output_dir\n",
             checkpoint));
   auto fewer = args;
   fewer.max_steps = 4;
@@ -736,7 +736,7 @@ TEST_CASE("a checkpoint whose learning rate was spoilt goes on with that of the 
     const auto said = toy::printed([&] { rest.train({.resume_from_checkpoint = true}); }, STDERR_FILENO);
     CHECK(toy::contains(
         said, fmt::format("resuming {}: the learning rate is {}, which the lr_scheduler gave or a callback "
-                          "had set: the lr_scheduler sets it anew",
+                          "had set: the lr_scheduler sets it again",
                           (folder / "checkpoint-3").string(), rate)));
     CHECK(weight_of(rest) == weight_of(whole));
   }
@@ -826,9 +826,10 @@ TEST_CASE("another model in the same folder names the checkpoint and the ways ou
   options.model = torch::nn::Linear(1, 1);
   const auto fault = toy::fault_of<etude::CheckpointError>(
       [&] { etude::Trainer<>(options).train({.resume_from_checkpoint = etude::if_any}); });
-  CHECK(fault.starts_with((folder / "checkpoint-2").string() +
-                          " doesn't fit this model: to begin anew, give another output_dir or leave out "
-                          "resume_from_checkpoint; "));
+  CHECK(fault.starts_with(
+      (folder / "checkpoint-2").string() +
+      " doesn't fit this model: to start from scratch, give another output_dir or leave out "
+      "resume_from_checkpoint; "));
 }
 
 TEST_CASE("an optimizer of other groups than the checkpoint's names it and the ways out, too") {
@@ -844,8 +845,8 @@ TEST_CASE("an optimizer of other groups than the checkpoint's names it and the w
   options.optimizer = std::make_shared<torch::optim::SGD>(groups, sgd);
   const auto fault = toy::fault_of<etude::CheckpointError>(
       [&] { etude::Trainer<>(options).train({.resume_from_checkpoint = etude::if_any}); });
-  CHECK(toy::contains(fault,
-                      "checkpoint-2 doesn't fit this optimizer: to begin anew, give another output_dir"));
+  CHECK(toy::contains(
+      fault, "checkpoint-2 doesn't fit this optimizer: to start from scratch, give another output_dir"));
 }
 
 TEST_CASE("two trainings don't write their checkpoints to one folder at a time") {

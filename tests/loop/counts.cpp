@@ -146,7 +146,7 @@ TEST_CASE("without a mask, tokens without padding are those that aren't the toke
         },
         STDERR_FILENO);
     const auto at =
-        text.find("include_num_input_tokens_seen is non_padding, and nothing says what is padding");
+        text.find("include_num_input_tokens_seen is non_padding, but padding can't be recognised");
     CHECK((at != std::string::npos) == warns);
     if (warns) CHECK(text.find("include_num_input_tokens_seen", at + 1) == std::string::npos);  // said once
     return tokens / 2;

@@ -136,8 +136,8 @@ TEST_CASE("a layer that wasn't registered is told of once") {
   options.model = HalfRegistered();
   const auto said = said_in_two_trainings(options);
   CHECK(
-      said.starts_with("etude: warning: the loss depends on tensors that require gradients and that nobody "
-                       "trains here: float32 [2"));
+      said.starts_with("etude: warning: the loss depends on tensors that require gradients but aren't "
+                       "trained: float32 [2"));
   CHECK(
       contains(said, "]; a layer is trained once it is given to register_module, a parameter to register_"));
   CHECK(std::ranges::count(said, '\n') == 1);
@@ -201,7 +201,7 @@ TEST_CASE("datasets to evaluate on have names that tell them apart") {
         "eval_dataset has the name 'news' twice: must be a name for each dataset");
   options.eval_dataset = {{"", data}, {"books", data}};
   CHECK(toy::fault_of<etude::ArgumentError>([&] { etude::Trainer<> trainer(options); }) ==
-        "eval_dataset has an empty name: must be one that its metrics can be told by");
+        "eval_dataset has an empty name: must be one that its metrics can be named by");
   options.eval_dataset = {{"news", data}, {"books", data}};
   CHECK(toy::fault_of<etude::ArgumentError>([&] { etude::Trainer<> trainer(options); }) ==
         "nothing was thrown");

@@ -13,13 +13,13 @@
 #include "etude/checkpoint/store.hpp"
 #include "etude/libtorch/random_state.hpp"
 
-/// `output_dir/checkpoint-STEP`: weights, optimizer, schedule, generators, callbacks and where the training
-/// is, in safetensors and JSON, with a manifest of checksums.
+/// `output_dir/checkpoint-STEP`: weights, optimizer, schedule, generators, callbacks and the training's
+/// position, in safetensors and JSON, with a manifest of checksums.
 namespace etude {
 
 inline constexpr const char* half_done_file = "half_done_accumulation.safetensors";
 
-/// Everything that a checkpoint is written from.
+/// Everything that goes into a checkpoint.
 struct CheckpointContents {
   std::int64_t step = 0;
   std::string reason;
@@ -27,7 +27,7 @@ struct CheckpointContents {
   std::map<std::string, StateDict> tensors;  ///< by file
   std::map<std::string, std::string> texts;  ///< by file
 
-  /// Makes it independent of what goes on.
+  /// Copies the tensors, so that training can go on while the checkpoint is written.
   void detach(SnapshotBuffers& buffers);
   void write(FolderWriter& writer) const;
   Manifest facts() const;

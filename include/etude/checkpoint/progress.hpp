@@ -13,8 +13,8 @@
 
 namespace etude {
 
-/// Where in the data a training is. The order of an epoch's examples is a function of the seed and the epoch,
-/// so this is all that it takes to go on from the same example, with batches of another size too.
+/// The training's position in the data. The order of an epoch's examples depends only on the seed and the
+/// epoch, so this is enough to continue with the same example, even with another batch size.
 struct DataPosition {
   ETUDE_STRUCT(DataPosition, (std::int64_t, epoch, "the epoch under way, from 0", 0),
                (std::int64_t, examples, "examples of it whose update is done", 0),
@@ -27,39 +27,37 @@ struct DataPosition {
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
 
-/// By which a resumed training knows its training examples again.
+/// Identifies the training examples when a training is resumed.
 struct DatasetFacts {
   ETUDE_STRUCT(DatasetFacts, (std::optional<std::int64_t>, size, "examples, if it is known"),
                (std::string, fingerprint, "checksum of a few of them; empty if they aren't looked at", ""));
 };
 
-/// What a training is in the middle of, beside TrainerState: `training_progress.json` of a checkpoint.
+/// What a training is in the middle of, apart from TrainerState: `training_progress.json` of a checkpoint.
 struct TrainingProgress {
-  ETUDE_STRUCT(TrainingProgress, (bool, started, "what comes before the first step is done", false),
-               (DataPosition, position, "where in the data it is"),
-               (std::optional<DatasetFacts>, train_dataset, "the examples"),
-               (bool, in_steps, "between the beginning of an epoch's steps and EpochEnd", false),
-               (bool, honouring, "a log, evaluation or checkpoint was asked for and is not done", false),
-               (bool, finishing, "the last step is done, and Stop was raised if there was to be one", false),
-               (std::int64_t, extra_steps,
-                "steps more than its arguments make, since batches had other sizes", 0),
-               (std::int64_t, extra_epochs, "likewise", 0),
-               (std::int64_t, train_batch_size, "examples of a micro-batch", 0),
-               (std::int64_t, gradient_accumulation_steps, "micro-batches of a group", 0),
-               (std::int64_t, micro_batch_size,
-                "examples that go through the model at once, where memory asks for parts; 0 is all", 0),
-               (ShuffleOrder, shuffle_order, "how train_dataset is shuffled, where it is",
-                ShuffleOrder::fisher_yates),
-               (std::int64_t, last_logged_step, "step of the last log", 0),
-               (RunningMeanState, loss, "losses since the last log"),
-               (RunningMeanState, total_loss, "losses that are logged"),
-               (std::int64_t, non_finite_losses, "those of all that are logged that weren't finite", 0),
-               (std::optional<std::int64_t>, first_non_finite_loss, "the step of the first of them"),
-               (std::vector<PendingLogState>, pending_logs, "what callbacks have logged since"),
-               (std::optional<double>, grad_norm, "norm of the last step's gradients"),
-               (double, learning_rate, "learning rate of the last step", 0.0),
-               (TrainerControl, control, "requests that are still to be honoured"),
-               (std::string, stop_reason, "why it is to stop"));
+  ETUDE_STRUCT(
+      TrainingProgress, (bool, started, "everything before the first step is done", false),
+      (DataPosition, position, "where in the data it is"),
+      (std::optional<DatasetFacts>, train_dataset, "the examples"),
+      (bool, in_steps, "between the beginning of an epoch's steps and EpochEnd", false),
+      (bool, honouring, "a log, evaluation or checkpoint was requested and is not done", false),
+      (bool, finishing, "the last step is done, and Stop was raised if there was to be one", false),
+      (std::int64_t, extra_steps, "steps beyond those of its arguments, because batches had other sizes", 0),
+      (std::int64_t, extra_epochs, "likewise", 0),
+      (std::int64_t, train_batch_size, "examples of a micro-batch", 0),
+      (std::int64_t, gradient_accumulation_steps, "micro-batches of a group", 0),
+      (std::int64_t, micro_batch_size,
+       "examples that go through the model at once, if memory requires parts; 0 is all", 0),
+      (ShuffleOrder, shuffle_order, "how train_dataset is shuffled, if it is", ShuffleOrder::fisher_yates),
+      (std::int64_t, last_logged_step, "step of the last log", 0),
+      (RunningMeanState, loss, "losses since the last log"),
+      (RunningMeanState, total_loss, "losses already logged"),
+      (std::int64_t, non_finite_losses, "logged losses that weren't finite", 0),
+      (std::optional<std::int64_t>, first_non_finite_loss, "step of the first of them"),
+      (std::vector<PendingLogState>, pending_logs, "values that callbacks have logged since"),
+      (std::optional<double>, grad_norm, "norm of the last step's gradients"),
+      (double, learning_rate, "learning rate of the last step", 0.0),
+      (TrainerControl, control, "requests not yet honoured"), (std::string, stop_reason, "why it stops"));
 };
 
 }  // namespace etude

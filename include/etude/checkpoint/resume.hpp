@@ -21,44 +21,44 @@ struct TrainingProgress;
 /// Reads a checkpoint, each file checked against the manifest. Throws CheckpointError.
 ResumePoint read_resume_point(FolderReader& folder);
 
-/// The state that a checkpoint was written in, one of Hugging Face's too. Keys that it doesn't know, of
-/// another version, are passed over.
+/// Loads the state from a checkpoint, Hugging Face's included. Unknown keys, from another version, are
+/// skipped.
 TrainerState load_trainer_state(const std::filesystem::path& checkpoint);
 
-/// The checkpoint that `resume` means; nothing where there may be none. Of those in `output_dir` it is the
-/// newest that is whole: others are told of and passed over. Throws CheckpointError if there is none, or the
-/// one at a path can't be used; where there may be none, too, if there are some and none can be read.
+/// Finds the checkpoint that `resume` asks for; nullopt if none is required. In `output_dir` it is the newest
+/// complete one; others are reported and skipped. Throws CheckpointError if a required one is missing, if the
+/// one at a path can't be used, or if there are some and none can be read.
 std::optional<ResumePoint> find_resume_point(const TrainOptions::Resume& resume, const CheckpointStore& store,
                                              const TrainingArguments& args);
 
 namespace detail {
 
-/// Throws CheckpointError for numbers that no training comes to.
+/// Throws CheckpointError for numbers that no training reaches.
 void check_place(const ResumePoint& point);
 
-/// Whether the run of `checkpoint` came to its end at that step: `output_dir/trainer_state.json` says so.
+/// Whether the run of `checkpoint` ended at that step, according to `output_dir/trainer_state.json`.
 bool ended_in_good_order(const ResumePoint& checkpoint);
 
-/// What is told of arguments that aren't those of the checkpoint; those given now win.
+/// Describes each argument that differs from the checkpoint's; the current ones win.
 std::vector<std::string> changed_arguments(const ResumePoint& checkpoint, const TrainingArguments& args);
 
-/// Sets the batch size of `args` to the one that memory had room for at the checkpoint, unless the one that
-/// was `asked` for is another than then.
+/// Sets the batch size of `args` to the one that fitted into memory at the checkpoint, unless the `asked` one
+/// has changed since.
 void use_found_batch_size(const ResumePoint& checkpoint, const TrainingArguments& asked,
                           TrainingArguments& args);
 
-/// Whether the learning rates of the steps to come are to be computed from the arguments.
+/// Whether the learning rates of the remaining steps are computed from the arguments.
 bool rates_are_new(const std::vector<std::string>& differences, const TrainerState& then,
                    std::int64_t max_steps);
 
-/// The optimizer that was asked for keeps what fits it: its moments start anew if it is of another kind.
+/// Loads whatever fits the requested optimizer; an optimizer of another kind starts with fresh moments.
 void load_optimizer(const ResumePoint& checkpoint, Optimizer& optimizer,
                     const std::vector<std::string>& arguments, bool& rates_are_new, StateReport& report);
 
 void load_scheduler(const ResumePoint& checkpoint, LRScheduler& scheduler, bool rates_are_new,
                     std::vector<std::string>& problems);
 
-/// Where another program's checkpoint is in the data, as Hugging Face's Trainer reckons it.
+/// Another program's position in the data, computed as Hugging Face's Trainer does.
 TrainingProgress progress_by_steps(const TrainerState& state, const TrainingArguments& args,
                                    std::int64_t updates_per_epoch);
 

@@ -14,10 +14,10 @@
 
 namespace etude {
 
-/// A checkpoint as it was read: whole, and nothing of it in use yet.
+/// A checkpoint as read from disk: complete, and not applied yet.
 struct ResumePoint {
   std::filesystem::path path;
-  std::optional<Manifest> manifest;  ///< none of a checkpoint that another program wrote
+  std::optional<Manifest> manifest;  ///< unset if another program wrote the checkpoint
   StateDict model;
   TrainerState state;
   std::optional<TrainingProgress> progress;
@@ -25,7 +25,7 @@ struct ResumePoint {
   std::optional<nlohmann::ordered_json> optimizer_options;
   std::optional<SchedulerState> scheduler;
   std::optional<nlohmann::ordered_json> training_args;
-  RandomState random, group_random;  ///< the latter of the half-done accumulation
+  RandomState random, group_random;  ///< the latter: when the half-done accumulation began
   std::string sampler;
   StateDict half_done;
 };

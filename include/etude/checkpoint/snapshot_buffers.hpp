@@ -11,11 +11,11 @@
 
 namespace etude {
 
-/// Memory for copies of tensors that are made again and again.
+/// Reusable memory for repeated copies of tensors.
 class SnapshotBuffers {
  public:
-  /// Replaces each tensor by a copy on the CPU that is valid until the next call; names of one tensor stay
-  /// names of one.
+  /// Replaces each tensor by a copy on the CPU that is valid until the next call; names that share a tensor
+  /// keep sharing one.
   void copy(std::vector<std::vector<std::pair<std::string, torch::Tensor>>*> lists);
 
  private:

@@ -21,25 +21,24 @@ struct Manifest;
 namespace detail {
 class LockFile;
 
-/// The greater of two is that of the newer checkpoint: its serial number tells, and where both have the
-/// largest one, which a damaged or hostile manifest may have brought, the time at which its manifest was
-/// written and its step.
+/// Greater means newer. The serial number decides; if both have the largest one, which a damaged or hostile
+/// manifest may have caused, the manifest's write time and then the step decide.
 using CheckpointAge = std::tuple<std::int64_t, std::filesystem::file_time_type, std::int64_t>;
 }  // namespace detail
 
-/// The step of a folder called "checkpoint-STEP".
+/// The step of a folder named "checkpoint-STEP".
 std::optional<std::int64_t> checkpoint_step(const std::filesystem::path& folder);
 
-/// The folders in `output_dir` that are called as checkpoints are, by step.
+/// The folders in `output_dir` that are named like checkpoints, by step.
 std::vector<std::filesystem::path> checkpoint_folders(const std::filesystem::path& output_dir);
 
-/// The newest checkpoint of `output_dir` by the number in its name, whole or not, as Hugging Face's function
-/// of this name.
+/// The newest checkpoint of `output_dir` by the number in its name, complete or not, like Hugging Face's
+/// function of this name.
 std::optional<std::filesystem::path> get_last_checkpoint(const std::filesystem::path& output_dir);
 
-/// The checkpoints of one run in `output_dir`: where they are written, which is the newest, and which may go.
-/// A run is what begins with a `train()` and goes on with those that resume it. Folders of other runs and
-/// programs are never changed nor removed; one whose name is needed gets another.
+/// The checkpoints of one run in `output_dir`: where to write them, which is the newest, and which to remove.
+/// A run begins with a `train()` and includes those that resume it. Folders of other runs and programs are
+/// never modified or removed; one whose name is needed is renamed.
 class CheckpointStore {
  public:
   explicit CheckpointStore(std::filesystem::path output_dir, std::shared_ptr<FileSystem> files = nullptr);
@@ -55,40 +54,40 @@ class CheckpointStore {
   /// Whether this process has written a checkpoint of the run.
   bool has_written() const { return has_written_; }
 
-  /// Takes `output_dir`, which is made if it isn't there, for this store alone, until `unlock` or the end of
-  /// the process. False if another has it, here or in another process; where that can't be known, on a file
-  /// system without locks, true. Throws CheckpointError where `output_dir` can't be made.
+  /// Locks `output_dir`, creating it if necessary, for this store until `unlock` or the end of the process.
+  /// Returns false if another store has it, here or in another process; true if the file system has no locks
+  /// and can't tell. Throws CheckpointError if `output_dir` can't be created.
   [[nodiscard]] bool lock();
   void unlock();
 
-  /// Puts right what a crash has left: old checkpoints whose replacement was not finished are back,
-  /// unfinished ones are removed, and what was to become `latest` or `trainer_state.json`. No other store may
-  /// be at work in `output_dir` (see `lock`). Returns what couldn't be done, in words; throws CheckpointError
-  /// where `output_dir` can't be read.
+  /// Cleans up after a crash: restores old checkpoints whose replacement wasn't finished, and removes
+  /// unfinished ones along with temporary files of `latest` and `trainer_state.json`. No other store may work
+  /// in `output_dir` (see `lock`). Returns descriptions of what failed; throws CheckpointError if
+  /// `output_dir` can't be read.
   std::vector<std::string> clean();
 
-  /// The checkpoints to resume from, the newest first, as far as their manifests say; `on_fault(folder, why)`
-  /// hears of each folder that can't be one.
+  /// The checkpoints to resume from, newest first, judged by their manifests; `on_fault(folder, why)` is
+  /// called for each folder that can't be one.
   std::vector<std::filesystem::path> candidates(
       const std::function<void(const std::filesystem::path& folder, std::string_view why)>& on_fault) const;
 
-  /// Begins a run, or goes on with the one that `manifest` is of.
+  /// Begins a run, or continues the one of `manifest`.
   void begin();
   void begin(const std::optional<Manifest>& manifest);
 
-  /// A folder to write the checkpoint of `step` into. Where `output_dir` was removed, and the lock with it,
-  /// it is locked again; throws CheckpointError if another has it by then.
+  /// A folder to write the checkpoint of `step` into. If `output_dir` was removed, and the lock with it, it
+  /// is locked again; throws CheckpointError if another store has it by then.
   std::unique_ptr<FolderWriter> create(std::int64_t step);
 
-  /// Puts it in its place, points `latest` at it, and removes what `limit` leaves no room for, or was kept
-  /// for being the best only: oldest first, never `best` nor the newest. Throws CheckpointError where the
-  /// checkpoint couldn't be written; what else couldn't be done is returned, in words.
+  /// Moves the checkpoint into place, points `latest` at it, and removes those beyond `limit` or kept only
+  /// for having been the best: oldest first, never `best` or the newest. Throws CheckpointError if the
+  /// checkpoint couldn't be written; other failures are returned as text.
   [[nodiscard]] std::optional<std::string> commit(FolderWriter& writer, Manifest facts,
                                                   std::optional<std::int64_t> limit,
                                                   const std::optional<std::filesystem::path>& best);
 
-  /// Does what a crash has left to do after the checkpoint that the run goes on from, if that is its newest:
-  /// `latest` points at it, and what the limit leaves no room for is removed, as by `commit`.
+  /// Finishes a commit that a crash interrupted, if `checkpoint` is the run's newest: points `latest` at it
+  /// and removes those beyond the limit, as `commit` does.
   [[nodiscard]] std::optional<std::string> finish_commit(const std::filesystem::path& checkpoint,
                                                          std::optional<std::int64_t> limit,
                                                          const std::optional<std::filesystem::path>& best);
@@ -100,10 +99,10 @@ class CheckpointStore {
     std::string reason;
   };
 
-  /// What has the name of a checkpoint of ours and isn't one gets another: "checkpoint-5.RUN", or
+  /// Renames a folder that has one of our checkpoints' names but isn't one: "checkpoint-5.RUN", or
   /// "checkpoint-5.other".
   void move_aside(const std::filesystem::path& target);
-  // The rest of a commit, of which nothing undoes the checkpoint.
+  // The rest of a commit. No failure here undoes the checkpoint.
   std::optional<std::string> settle(const std::filesystem::path& newest, std::optional<std::int64_t> limit,
                                     const std::optional<std::filesystem::path>& best);
   void point_at(const std::filesystem::path& target, std::vector<std::string>& problems);

@@ -9,10 +9,9 @@
 
 namespace etude {
 
-/// Writes the tensors of a file of PyTorch, as `load_torch_file` reads them, to one safetensors file, and
-/// returns what was read. Tensors that are one in Python are written once, and the metadata tells the other
-/// names, as Python's safetensors.torch.save_model does. Throws CheckpointError; a file that was there before
-/// then stays.
+/// Writes the tensors of a PyTorch file, as `load_torch_file` reads them, to one safetensors file, and
+/// returns what was read. Tensors that are one in Python are written once, and the metadata lists the other
+/// names, as Python's safetensors.torch.save_model does. Throws CheckpointError; an existing file then stays.
 inline TorchFile torch_to_safetensors(const std::filesystem::path& torch_file,
                                       const std::filesystem::path& safetensors_file,
                                       std::string_view key = {}) {

@@ -7,17 +7,16 @@
 
 namespace etude {
 
-/// The text of `trainer_state.json`: keys in their order, and numbers that aren't finite as Python writes and
-/// reads them, bare.
+/// The text of `trainer_state.json`: keys in their order, and non-finite numbers bare, as Python writes and
+/// reads them.
 std::string trainer_state_text(const TrainerState& state);
 
-/// The same for one run, again and again: lines of the history that were written before aren't spelled anew,
-/// so that the last checkpoint of a long run costs what the first did.
+/// The same for one run, repeatedly: lines of the history are formatted only once, so that the last
+/// checkpoint of a long run costs what the first did.
 class TrainerStateText {
  public:
   std::string of(TrainerState& state);
-  /// To be told where the history has changed from `line` on, other than by lines behind those that were
-  /// there.
+  /// Must be called if the history has changed from `line` on in any way other than appended lines.
   void forget_from(std::size_t line);
 
  private:

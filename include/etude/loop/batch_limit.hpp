@@ -6,13 +6,13 @@
 
 namespace etude {
 
-/// What the environment variable ETUDE_LIMIT_BATCHES says, by which every trainer ends its epochs and
-/// evaluations early, as with `LimitBatchesCallback`: a number of batches; unset where it isn't set, empty or
-/// "none". Throws ArgumentError for anything else.
+/// The value of the environment variable ETUDE_LIMIT_BATCHES, with which every trainer ends its epochs and
+/// evaluations early, as with `LimitBatchesCallback`. It is a number of batches; nullopt if it isn't set,
+/// empty or "none". Throws ArgumentError for anything else.
 std::optional<std::int64_t> batch_limit_of_environment();
 
-/// Sets ETUDE_LIMIT_BATCHES for as long as it lives, and then makes it what it was. No other thread may use
-/// the environment where one begins or ends.
+/// Sets ETUDE_LIMIT_BATCHES for as long as it lives, then restores it. No other thread may use the
+/// environment when one is constructed or destroyed.
 class LimitBatches {
  public:
   /// Throws ArgumentError for a number below 1.

@@ -10,13 +10,13 @@
 
 namespace etude {
 
-/// The methods of a trainer that are called now: all by one thread, and each not too often from inside
-/// itself, as by a callback that evaluates whenever an evaluation begins.
+/// The trainer's methods that are running. They must all be on one thread, and none too deeply nested in
+/// itself, as when a callback evaluates whenever an evaluation begins.
 class Calls {
  public:
   enum Method { train, evaluate, predict, log, save_checkpoint, save_state, save_model };
 
-  /// One call, from its beginning to its end. Throws Error where it is refused.
+  /// One call, from its beginning to its end. Throws Error if it is refused.
   class Scope {
    public:
     Scope(Calls& calls, Method method);

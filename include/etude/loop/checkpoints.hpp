@@ -21,13 +21,13 @@
 
 namespace etude {
 
-/// What one `train()` has to do with checkpoints: it goes on from one, and writes others.
+/// Handles the checkpoints of one `train()`: resumes from one, and writes others.
 ///
-/// A training that is resumed raises `TrainBegin` and, within an epoch, `EpochBegin` again, for those who set
-/// something up there; afterwards everything that is saved is as it was when the checkpoint was written.
+/// A resumed training raises `TrainBegin` and, within an epoch, `EpochBegin` again, for callbacks that set
+/// something up there; then everything that is saved is restored to the moment of the checkpoint.
 class AnyTrainingCheckpoints {
  public:
-  /// What an interruption may go back to: where something began that isn't done.
+  /// A state that an interruption may return to: the beginning of something unfinished.
   class SafePoint {
    private:
     friend class AnyTrainingCheckpoints;
@@ -42,79 +42,79 @@ class AnyTrainingCheckpoints {
     return core_.args.save_strategy != SaveStrategy::no || core_.args.load_best_model_at_end;
   }
   bool resumes() const { return point_ != nullptr; }
-  /// Whether the state in `output_dir` is not the one that the run has come to.
+  /// Whether the state in `output_dir` is older than the run's.
   bool has_news() const;
   const std::filesystem::path& path() const;
 
-  /// Finds and reads what is to be resumed. Nothing is changed yet.
+  /// Finds and reads the checkpoint to resume. Nothing is changed yet.
   void find(const TrainOptions::Resume& resume);
 
-  /// Takes over weights, state and the place in the data; `plan` is what is left to do from there.
+  /// Loads weights, state and position in the data; `plan` becomes what is left to do from there.
   void load_training(TrainPlan& plan);
 
-  /// Takes over the optimizer, the schedule and the callbacks' state, and tells what isn't as it was.
+  /// Loads the optimizer, the schedule and the callbacks' state, and reports what differs.
   void load_rest();
 
-  /// Begins the way back after `TrainBegin`: what that has done stays.
+  /// Called after `TrainBegin` of a resumed training: what its handlers did stays.
   void begun();
 
-  /// As the generators were when the half-done accumulation began.
+  /// Restores the generators to when the half-done accumulation began.
   void load_group_random();
 
-  /// Puts everything back that events which were raised again have touched.
+  /// Restores everything that the events raised again have touched.
   void put_back();
-  /// The model and its optimizer from that copy; the gradients are zero then.
+  /// Restores the model and its optimizer from that copy, with zero gradients.
   void put_back_model();
 
   void load_half_done();
 
-  /// Writes a checkpoint, and tells of it when it is on the disk.
+  /// Writes a checkpoint, and announces it once it is on the disk.
   void save(std::string reason);
 
-  /// Tells of a checkpoint that is written by now; throws what its writing has thrown.
+  /// Announces a checkpoint whose writing has finished; throws what its writing threw.
   void poll();
 
-  /// Waits for the checkpoint that is being written, and tells of it.
+  /// Waits for the checkpoint that is being written, and announces it.
   void announce();
 
-  /// Where an evaluation begins, which leaves the model and the generators as they are.
+  /// For the beginning of an evaluation, which doesn't change the model or the generators.
   SafePoint safe_point();
 
-  /// Where an accumulation group begins, whose forward passes don't.
+  /// For the beginning of an accumulation group, whose forward passes do.
   SafePoint group_safe_point();
 
-  /// Writes a checkpoint on the way out, of `point` if there is one and of this moment if not, unless that is
-  /// done already. Callbacks stay as they are now.
+  /// Writes a checkpoint when a training ends early, of `point` or, without one, of this moment, unless it is
+  /// already written. The callbacks' state is saved as it is now.
   void save_on_the_way_out(const char* reason, const SafePoint* point);
 
-  /// Exchanges the weights for those of the best evaluation, where they were kept.
+  /// Loads the weights of the best evaluation, if they were kept.
   void load_best();
 
  protected:
   explicit AnyTrainingCheckpoints(TrainerCore& core);
   ~AnyTrainingCheckpoints();
 
-  /// Waits for what is being written, and lets others have `output_dir`.
+  /// Waits for unfinished writes, and unlocks `output_dir`.
   void close();
 
  private:
-  // What the trainer does.
+  // Implemented by the trainer.
   virtual std::vector<CallbackState> states() = 0;
   virtual std::filesystem::path save_checkpoint() = 0;
   virtual void raise(Save event) = 0;
   virtual void raise(PushBegin event) = 0;
   virtual void raise(CheckpointLoaded event) = 0;
   virtual void attempt(const std::function<void()>& part) = 0;
-  /// Whether somebody hears again of what had begun at `position`, and may change the model then.
+  /// Whether a handler hears again of what began at `position`, and may change the model then.
   virtual bool hears_again(const DataPosition& position) const = 0;
 
   SafePoint::State state_now();
   static SafePoint safe_point_of(SafePoint::State state);
   void tell(const std::filesystem::path& checkpoint);
   void go_back(const SafePoint::State& point);
-  /// The run may have been killed before everybody heard of the checkpoint that it goes on from.
+  /// The run may have been killed before all callbacks heard of the checkpoint that it resumes from.
   void announce_again();
-  /// Tells what a person who resumes this training may not expect.
+  /// Warns if the training examples differ from those of the checkpoint.
   void tell_of_another_dataset(const DatasetFacts& then) const;
   void tell_if_nothing_is_left(const TrainPlan& plan) const;
   bool same_place(const TrainingProgress& saved) const;
@@ -127,7 +127,7 @@ class AnyTrainingCheckpoints {
   std::optional<std::pair<std::int64_t, TrainingProgress>> saved_;
 };
 
-/// The same of a trainer.
+/// `AnyTrainingCheckpoints` of a trainer.
 template <class Trainer>
 class TrainingCheckpoints final : public AnyTrainingCheckpoints {
  public:

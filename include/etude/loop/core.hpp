@@ -32,7 +32,7 @@
 
 namespace etude {
 
-/// Sets a flag for as long as it lives.
+/// Sets a flag for its own lifetime.
 class RaisedFlag {
  public:
   explicit RaisedFlag(bool& flag) : flag_(flag) { flag_ = true; }
@@ -44,17 +44,17 @@ class RaisedFlag {
   bool& flag_;
 };
 
-/// The object that a method of the trainer has made. Throws ArgumentError if it is null.
+/// The object that a trainer's method has made. Throws ArgumentError if it is null.
 template <class T>
 std::unique_ptr<T> made_by(std::string_view method, std::unique_ptr<T> made) {
   if (!made) throw ArgumentError(std::string(method) + " gave a null pointer");
   return made;
 }
 
-/// What the loops work on: everything of a trainer that doesn't depend on its type.
+/// The state that the loops work on: everything of a trainer that doesn't depend on its type.
 struct TrainerCore {
   TrainerOptions options;
-  TrainingArguments args;  ///< those of the options, with what they leave open decided
+  TrainingArguments args;  ///< those of the options, with open choices decided
   torch::Device device = torch::kCPU;
   Model model;
   TrainerState state;
@@ -63,7 +63,7 @@ struct TrainerCore {
   std::unique_ptr<LRScheduler> lr_scheduler;
   std::unique_ptr<DataLoader> train_dataloader;
   const DataLoader* eval_dataloader = nullptr;
-  AnyTrainer* trainer = nullptr;  ///< whose core this is
+  AnyTrainer* trainer = nullptr;  ///< the trainer that owns this core
   PendingLogs pending_logs;
   TrainerRunConfig run_config;
   TrainingProgress progress;  ///< see `current_progress`
@@ -72,24 +72,24 @@ struct TrainerCore {
   std::chrono::steady_clock::time_point begun = {};  ///< when it was ready for its first step
   std::int64_t tokens_before = 0;                    ///< `state.num_input_tokens_seen` then
   bool trained_before = false;
-  bool evaluation_is_due = false;  ///< The training asks for it: errors and signals are that one's matter.
+  bool evaluation_is_due = false;  ///< The training requested it, so the training handles errors and signals.
   bool predicting = false;         ///< `predict()` is under way, not an evaluation.
-  bool loss_needs_labels = false;  ///< `compute_loss` has asked for labels where there were none.
-  bool updating = false;           ///< The optimizer is at work: weights and moments belong to no step.
+  bool loss_needs_labels = false;  ///< `compute_loss` asked for labels, and there were none.
+  bool updating = false;           ///< The optimizer is running: weights and moments belong to no step.
 
-  AccumulationOf accumulation_of;       ///< empty where it is the same in all epochs
+  AccumulationOf accumulation_of;       ///< empty if it is the same in all epochs
   std::int64_t accumulation_steps = 1;  ///< of the epoch under way
 
-  // Of the accumulation group under way.
+  // The current accumulation group.
   std::int64_t group_size = 1;
   std::optional<double> num_items_in_batch;
-  std::vector<torch::Tensor> losses;  ///< of its micro-batches so far
-  RandomState group_random_state;     ///< where it began
-  /// The model's buffers, such as running means, each with a copy from where it began.
+  std::vector<torch::Tensor> losses;  ///< those of its micro-batches so far
+  RandomState group_random_state;     ///< when it began
+  /// The model's buffers, such as running means, each with a copy from when it began.
   std::vector<std::pair<torch::Tensor, torch::Tensor>> group_buffers;
 
-  double part_share = 1;              ///< of its micro-batch that goes through the model at once
-  std::int64_t micro_batch_size = 0;  ///< examples of such a part, where memory asks for parts; 0 is all
+  double part_share = 1;              ///< fraction of a micro-batch that goes through the model at once
+  std::int64_t micro_batch_size = 0;  ///< examples in such a part, if memory requires parts; 0 is all
 
   std::int64_t group_tokens = 0;  ///< input tokens that count as seen
   double group_flos = 0;
@@ -100,19 +100,18 @@ struct TrainerCore {
   bool warned_of_missing_labels = false;
   std::optional<double> dense_parameters;  ///< elements of all parameters but those of embeddings
 
-  // Since the last log.
+  // Since the last log:
   RunningMean loss;
   torch::Tensor grad_norm;
   double learning_rate = 0;
   std::int64_t last_logged_step = 0;
-  RunningMean total_loss{true};  ///< of the update steps of this run that are logged already
+  RunningMean total_loss{true};  ///< over this run's update steps that are already logged
 
-  // Checkpoints.
   std::unique_ptr<CheckpointStore> store;
   std::string save_reason = "periodic";
   SnapshotBuffers snapshot;
   TrainerStateText state_text;
-  std::optional<std::filesystem::path> unannounced;  ///< written, or being written, without a `Save` yet
+  std::optional<std::filesystem::path> unannounced;  ///< written, or being written, and `Save` not raised yet
   BackgroundJob writing;                             ///< last, so that it ends before what it uses
 
   TrainerCore();
@@ -120,92 +119,92 @@ struct TrainerCore {
   TrainerCore& operator=(const TrainerCore&) = delete;
   ~TrainerCore();
 
-  /// Throws ArgumentError with everything that a trainer can't be made of, and makes its model.
+  /// Makes the model. Throws ArgumentError that lists everything wrong with the options.
   void initialise();
 
-  /// Sees to what the machine needs for a training, and says so where its LibTorch is slow.
+  /// Prepares the machine for a training, and warns if its LibTorch is slow.
   void prepare_machine() const;
 
-  /// The weights, and the processing class, as files in a folder.
+  /// Saves the weights, and the processing class, to files in a folder.
   void save_model(const std::filesystem::path& directory) const;
 
-  /// The model as the options have it, on its device, after the seed is set. Throws ArgumentError if
-  /// `model_init` gives none.
+  /// Makes the model according to the options, on its device, after seeding. Throws ArgumentError if
+  /// `model_init` returns none.
   void make_model();
 
-  /// Begins to measure the speed of a training.
+  /// Begins to measure the training's speed.
   void start_clock();
 
-  /// Forgets the training before, where one begins.
+  /// Resets the state of the previous training.
   void begin_training();
 
-  /// The floating-point operations of forward and backward over a micro-batch whose first input, or
-  /// `input_ids`, is of token numbers: 6 a token and parameter (Kaplan et al. 2020, arXiv:2001.08361),
-  /// embeddings left out, as in Hugging Face's Trainer. 0 for other inputs, of which nobody knows.
+  /// The floating-point operations of forward and backward for a micro-batch whose first input, or
+  /// `input_ids`, holds token ids: 6 per token and parameter (Kaplan et al. 2020, arXiv:2001.08361),
+  /// embeddings excluded, as in Hugging Face's Trainer. 0 for other inputs, where they are unknown.
   double floating_point_ops(const Batch& batch);
-  /// The input tokens of a micro-batch that count as seen.
+  /// The micro-batch's input tokens that count as seen.
   std::int64_t count_input_tokens(const Batch& batch);
 
   std::int64_t trainable_parameters() const;
   std::vector<double> learning_rates() const;
 
-  /// What the state and the run's facts say of a training that goes as planned.
+  /// Sets what the state and the run's facts report of a training that goes as planned.
   void set_plan(const TrainPlan& plan);
 
-  /// Loaders, optimizer and schedule as the options and arguments say.
+  /// Loaders, optimizer and schedule according to the options and arguments.
   std::unique_ptr<DataLoader> make_train_dataloader() const;
   std::unique_ptr<DataLoader> make_eval_dataloader(const Dataset& dataset) const;
   std::unique_ptr<Optimizer> make_optimizer();
   std::unique_ptr<LRScheduler> make_scheduler(std::int64_t max_steps);
 
-  /// Adds a line of these logs to the history and returns its number, or puts them in the place of one. No
-  /// NaN keeps its sign.
+  /// Appends a line of these logs to the history and returns its number, or replaces a line. NaNs lose their
+  /// sign.
   std::size_t add_log_line(Metrics& logs);
   void set_log_line(std::size_t line, Metrics& logs);
   void drop_log_lines(std::size_t from);
 
-  /// What is logged of the steps since the last log, which begins anew.
+  /// Returns the logs of the steps since the last log, and starts over.
   Metrics take_logs();
 
-  /// The mean loss of an update since the last log, which begins anew.
+  /// Returns the mean loss per update since the last log, and starts over.
   double take_loss();
 
-  /// Adds the mean loss of the training, where a step was made; warns of losses that weren't finite.
+  /// Adds the mean loss of the training if there was a step; warns of losses that weren't finite.
   void sum_up_losses(Metrics& summary);
 
   CheckpointStore& checkpoint_store();
 
-  /// The batches of the epoch under way from where the training is. A signal is heard, for a stream or a
-  /// sampler that is read up to there takes its time.
+  /// The batches of the current epoch from the training's position. Reacts to signals, because skipping ahead
+  /// in a stream or sampler takes time.
   BatchStream begin_batches() const;
-  /// The examples of so many training batches, were they all full; as a double, which no product overflows.
+  /// The examples in this many full training batches; a double, because no product overflows it.
   double padded(std::int64_t batches) const;
 
-  /// Takes note of what the forward passes of an accumulation group change, where one begins.
+  /// Saves what the forward passes of an accumulation group change, when one begins.
   void remember_group_begin();
 
-  /// Of how many micro-batches an update of that epoch is made. Throws ArgumentError unless it is at least 1.
+  /// The number of micro-batches per update in that epoch. Throws ArgumentError unless it is at least 1.
   std::int64_t accumulation_in(std::int64_t epoch) const;
   AccumulationOf checked_accumulation() const;
 
-  /// Puts back what `remember_group_begin` took note of, and leaves no gradients.
+  /// Restores what `remember_group_begin` saved, and clears the gradients.
   void return_to_group_begin();
 
-  /// Whether this error makes `auto_find_batch_size` try a smaller size, and then does.
+  /// Whether this error makes `auto_find_batch_size` try a smaller size; if so, sets that size.
   bool finds_batch_size(const std::exception_ptr& error) const;
   void shrink_batches();
 
-  /// Whether this error makes `auto_microbatching` go on in smaller parts than those of a batch of so many
-  /// examples; then it will.
+  /// Whether this error makes `auto_microbatching` continue in smaller parts, given a batch of this many
+  /// examples; if so, sets their size.
   bool shrink_parts(const std::exception_ptr& error, std::int64_t batch_size);
 
-  /// Where the training is in all that TrainerState doesn't say.
+  /// Everything about the training's position that TrainerState doesn't hold.
   TrainingProgress current_progress();
 
-  /// Takes over what is saved, but for the facts of the training examples: those stay what they are.
+  /// Loads what was saved, except for the facts about the training examples, which stay.
   void load_progress(const TrainingProgress& saved);
 
-  // Seen whole, so that an event without handlers costs nothing.
+  // defined in the class, so that an event without handlers costs nothing
   Context context() {
     return {args,
             state,
@@ -220,7 +219,7 @@ struct TrainerCore {
             *trainer};
   }
 
-  /// Whether an evaluation of now is one in the steps of an epoch.
+  /// Whether an evaluation now would be within the steps of an epoch.
   bool is_intermediate() const { return training && progress.in_steps; }
 
   bool stopping() const { return control.should_training_stop || control.should_epoch_stop; }

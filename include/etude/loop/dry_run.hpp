@@ -18,14 +18,13 @@
 
 namespace etude {
 
-/// Training steps that leave nothing behind: for what has to try something before the training, such as a
-/// learning rate. Weights, buffers, gradients, modes, random numbers, a sampler's state, what is to be logged
-/// and an optimizer of the user's own are as before when it is over; no event is raised. Not for use while
-/// the trainer trains.
+/// Training steps without side effects, for trying something before the training, such as a learning rate.
+/// When it ends, weights, buffers, gradients, modes, random numbers, a sampler's state, pending logs and an
+/// optimizer of the user's own are as before; no event is raised. Not for use while the trainer trains.
 class TrainingDryRun {
  public:
-  /// With the trainer's optimizer, or one that it makes for this. Throws CheckpointError if that is of a type
-  /// whose state nobody knows how to put back.
+  /// Uses the trainer's optimizer, or one made for this. Throws CheckpointError if the optimizer's type has a
+  /// state that can't be restored.
   template <class Trainer>
   explicit TrainingDryRun(Trainer& trainer) : TrainingDryRun(trainer.context()) {
     if (!optimizer_) {
@@ -36,23 +35,23 @@ class TrainingDryRun {
   }
   TrainingDryRun(const TrainingDryRun&) = delete;
   TrainingDryRun& operator=(const TrainingDryRun&) = delete;
-  /// As `end`; what that throws is told, and not thrown.
+  /// Calls `end`, and reports its errors instead of throwing them.
   ~TrainingDryRun();
 
-  /// One update of the weights by an accumulation group, gradients clipped as in training. Returns the mean
-  /// of the losses; whoever reads it waits for the device.
+  /// Updates the weights with one accumulation group, clipping gradients as in training. Returns the mean of
+  /// the losses; reading it waits for the device.
   torch::Tensor step(const std::vector<Batch>& group);
 
-  /// Lets go of what a step that threw has left.
+  /// Discards what a step that threw has left behind.
   void forget_step();
 
-  /// The rate of each parameter group, which keep their proportions: `rate` is the largest.
+  /// Sets the rates of the parameter groups, which keep their proportions: `rate` is the largest.
   void set_learning_rate(double rate);
 
-  /// The batch on the model's device.
+  /// Moves the batch to the model's device.
   Batch on_device(const Batch& batch) const;
 
-  /// Puts everything back, once.
+  /// Restores everything, once.
   void end();
 
  private:
@@ -65,13 +64,13 @@ class TrainingDryRun {
   bool is_over_ = true;
 
   std::vector<std::pair<torch::Tensor, torch::Tensor>> tensors_;    // each with a copy
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> gradients_;  // of each parameter, perhaps undefined
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> gradients_;  // one per parameter, perhaps undefined
   std::optional<EvalGuard> modes_;
   RandomState random_;
   std::optional<std::string> sampler_;
   PendingLogs pending_logs_;
   NamedTensors optimizer_state_;
-  std::string torch_state_;  // of an optimizer of the user's, which may have stepped elsewhere
+  std::string torch_state_;  // of the user's own optimizer, which may have stepped elsewhere
   std::vector<std::pair<double, double>> rates_;  // lr and initial_lr of each group
 };
 

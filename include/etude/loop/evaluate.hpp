@@ -27,44 +27,44 @@
 
 namespace etude {
 
-/// What a batch of an evaluation comes to.
+/// The result of one batch of an evaluation.
 struct PredictionStepOutput {
   torch::Tensor loss;  ///< One element; undefined where there are no labels and the loss needs them.
   Tensors logits;      ///< The outputs that are predictions.
   Tensors labels;
 };
 
-/// What an evaluation keeps of its batches: the loss alone, what its metrics need of each, or everything.
+/// What an evaluation keeps of its batches: only the loss, the inputs of its metrics, or everything.
 enum class Keep { loss, metrics, all };
 
-/// What an evaluation comes to.
+/// The result of an evaluation.
 struct EvaluationResult {
   EvalPrediction prediction;
   Metrics metrics;
 };
 
-/// Warns once of an evaluation, not a prediction, that has nothing for `compute_metrics` to compare with.
+/// Warns once if an evaluation, not a prediction, has no labels for `compute_metrics`.
 void warn_of_missing_labels(TrainerCore& core, std::string_view prefix);
 
-/// Throws DataError if evaluations are planned and one of their datasets has no examples.
+/// Throws DataError if evaluations are planned and one of their datasets is empty.
 void check_eval_datasets(const TrainerCore& core);
 
-/// Adds up the batches of an evaluation.
+/// Accumulates the batches of an evaluation.
 class EvaluationTally {
  public:
-  /// `examples`: how many there will be, as far as that is known.
+  /// `examples`: the expected number, if known.
   EvaluationTally(const TrainerCore& core, Keep keep, std::optional<std::int64_t> examples);
 
-  /// Takes the loss of a batch. Throws DataError if it is no single element.
+  /// Adds the loss of a batch. Throws DataError if it isn't a single element.
   void add_loss(const PredictionStepOutput& output, std::int64_t size);
-  /// Takes the rest, and lets `batch_eval_metrics` see it.
+  /// Adds the rest, and passes it to `batch_eval_metrics`.
   void add(const Batch& batch, PredictionStepOutput output, bool is_last);
 
-  /// The loss and the metrics, under names that begin with `prefix`.
+  /// Returns the loss and the metrics, whose names begin with `prefix`.
   EvaluationResult take(const std::string& prefix);
 
  private:
-  /// Metrics need something to compare with.
+  /// Metrics need labels to compare with.
   bool computes(const EvalPrediction& prediction) const;
 
   const TrainerCore& core_;
@@ -75,15 +75,15 @@ class EvaluationTally {
   RunningMean loss_;
 };
 
-/// Keeps what an evaluation would disturb of a training, and puts it back: the loader in use, the logs that
-/// are pending, the items of the update, the generators, and the mode of every submodule. No gradients are
-/// taken meanwhile.
+/// Saves the parts of a training that an evaluation would disturb, and restores them: the current loader,
+/// pending logs, the update's item count, the generators, and the mode of every submodule. Gradients are
+/// disabled meanwhile.
 class EvaluationScope {
  public:
   EvaluationScope(TrainerCore& core, const DataLoader& loader, bool predicting);
 
  private:
-  /// Goes back too where what comes after it can't begin.
+  /// A member of its own, so that it is restored even if a later member's constructor throws.
   struct Aside {
     Aside(TrainerCore& core_, const DataLoader& loader, bool is_prediction);
     Aside(const Aside&) = delete;
@@ -103,8 +103,8 @@ class EvaluationScope {
   torch::NoGradGuard no_grad_;
 };
 
-/// Goes over a dataset without training on it: in evaluation mode, without gradients, and without disturbing
-/// the random numbers of the training. The modes of all submodules are as before afterwards.
+/// Runs over a dataset without training: in evaluation mode, without gradients, and without disturbing the
+/// training's random numbers. The modes of all submodules are restored afterwards.
 template <class Trainer>
 class EvaluationLoop {
  public:
@@ -116,7 +116,7 @@ class EvaluationLoop {
     detail::check_metric_name(prefix_);
   }
 
-  /// Evaluates on each of the datasets, logs its metrics, and returns those of all.
+  /// Evaluates each dataset, logs its metrics, and returns all of them.
   static Metrics over(Trainer& trainer, const EvalDatasets& datasets, const std::string& prefix,
                       const std::vector<std::string>& ignore_keys) {
     if (datasets.empty()) throw ArgumentError("eval_dataset is not set: an evaluation needs it");
@@ -133,8 +133,8 @@ class EvaluationLoop {
     return trainer.raise(EvaluateAll{core.context(), std::move(all), core.is_intermediate()}).metrics;
   }
 
-  /// Throws DataError where an evaluation that a training plans would find a dataset without examples. A
-  /// `get_eval_dataloader` of the trainer's own may have others.
+  /// Throws DataError if a planned evaluation would find an empty dataset. A trainer that overrides
+  /// `get_eval_dataloader` isn't checked, since its loaders may differ.
   static void check_datasets(Trainer& trainer) {
     using Derived = std::remove_reference_t<decltype(trainer.derived())>;
     if constexpr (requires {
@@ -144,7 +144,7 @@ class EvaluationLoop {
       etude::check_eval_datasets(trainer.core_);
   }
 
-  /// The metrics of the first batch of each `eval_dataset`; no event is raised.
+  /// Returns the metrics of the first batch of each `eval_dataset`; raises no event.
   static Metrics first_batches(Trainer& trainer) {
     auto& core = trainer.core_;
     const auto& datasets = core.options.eval_dataset;
@@ -156,8 +156,8 @@ class EvaluationLoop {
     return all;
   }
 
-  /// The outputs of a batch, with their loss where it has labels or the loss needs none. Whether a loss of
-  /// the user's own needs them is seen when it asks for them.
+  /// The outputs of a batch, with their loss if it has labels or the loss needs none. Whether a loss of the
+  /// user's own needs labels shows when it asks for them.
   static LossOutput outputs_of(Trainer& trainer, const Batch& batch) {
     auto& core = trainer.core_;
     if (!batch.labels.empty()) return computed(trainer, batch);
@@ -171,7 +171,7 @@ class EvaluationLoop {
     return outputs_without_labels(core, batch);
   }
 
-  /// `Begin` and `End` are the events of the scope; `tell` gets the metrics inside it.
+  /// `Begin` and `End` are the scope's events; `tell` receives the metrics within it.
   template <class Begin, class End, class Tell>
   EvaluationResult run(const Dataset& dataset, Keep keep, Tell tell) {
     const auto start = std::chrono::steady_clock::now();

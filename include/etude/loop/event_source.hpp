@@ -30,17 +30,17 @@
 namespace etude {
 
 namespace detail {
-/// Tells the person at the terminal of an error, and of one that came on the way out after another.
+/// Reports an error on the terminal, including one that follows another on the way out.
 void tell_error(const TrainingArguments& args, const ErrorOrigin& origin, std::string_view what);
 void tell_secondary_error(const TrainingArguments& args, const std::exception_ptr& error);
 
-/// Throws `error` again as the doing of one of these callbacks, where there are any.
+/// Throws `error` again, blaming these callbacks, if any.
 [[noreturn]] void throw_written_loss(const std::vector<std::string>& writers, const DataError& error);
 }  // namespace detail
 
-/// The side of a trainer that raises events, and sees to it that every way out of it is the same: what was
-/// begun gets its end event, everybody is told of an error, and the exception comes out as it was thrown.
-/// A `Derived` that has an `on` for an event hears it before its callbacks do.
+/// Raises a trainer's events, and makes every exit the same: whatever began gets its end event, every
+/// callback hears of an error, and the exception leaves as it was thrown. A `Derived` with an `on` for an
+/// event is called before its callbacks.
 template <class Derived, class Handler>
 class EventSource {
  protected:
@@ -52,7 +52,7 @@ class EventSource {
   EventSource(const EventSource&) = delete;
   EventSource& operator=(const EventSource&) = delete;
 
-  /// The states of all callbacks that have one, in their order.
+  /// The states of all callbacks that have one, in order.
   std::vector<CallbackState> states() {
     auto result = states_;
     boost::hana::for_each(handler_.callbacks(), [&]<class Callback>(Callback& callback) {
@@ -62,7 +62,7 @@ class EventSource {
     return result;
   }
 
-  /// The types of all callbacks, those of run time too.
+  /// The types of all callbacks, including run-time ones.
   std::vector<std::string_view> callback_names() {
     std::vector<std::string_view> names;
     boost::hana::for_each(handler_.callbacks(), [&]<class Callback>(Callback& callback) {
@@ -74,12 +74,12 @@ class EventSource {
     return names;
   }
 
-  /// Throws ArgumentError for a tracker that `report_to` asks for and that is none of them.
+  /// Throws ArgumentError for a tracker in `report_to` that isn't among them.
   void check_trackers() {
     if (!core_.args.report_to.empty()) check_report_to(core_.args, callback_names());
   }
 
-  /// Raises an event of the loop, and gives it back with what its writers made of it.
+  /// Raises an event of the loop, and returns it with its writers' changes.
   template <class Event>
   Event raise(Event event) {
     if constexpr (is_heard_by_trainer<Event>()) detail::deliver(derived(), event);
@@ -87,7 +87,7 @@ class EventSource {
     return event;
   }
 
-  /// Whether the trainer itself hears of `Event`.
+  /// Whether the trainer itself handles `Event`.
   template <class Event>
   static consteval bool is_heard_by_trainer() {
     if constexpr (detail::has_name_on<Derived>()) {
@@ -98,13 +98,13 @@ class EventSource {
     }
   }
 
-  /// Whether anybody hears of `Event`.
+  /// Whether anything handles `Event`.
   template <class Event>
   static consteval bool is_heard() {
     return is_heard_by_trainer<Event>() || Handler::template handles<Event>;
   }
 
-  /// Whether anybody may change `Event`.
+  /// Whether a handler may change `Event`.
   template <class Event>
   static consteval bool is_written() {
     if constexpr (is_heard_by_trainer<Event>()) {
@@ -114,8 +114,8 @@ class EventSource {
     }
   }
 
-  /// The loss as `BackwardBegin` has left it. Throws DataError unless it can be differentiated, which names
-  /// those who may have changed it.
+  /// The loss after `BackwardBegin`. Throws DataError, naming the callbacks that may have changed it, unless
+  /// it can be differentiated.
   const torch::Tensor& check_written(const torch::Tensor& loss) {
     if constexpr (is_written<BackwardBegin>()) {
       try {
@@ -127,10 +127,10 @@ class EventSource {
     return loss;
   }
 
-  // By force, for a trainer inherits this privately.
+  // C-style cast: the base is private, so static_cast is ill-formed.
   Derived& derived() { return (Derived&)*this; }
 
-  /// Begins what ends with `End`, in whatever way it ends.
+  /// Begins a scope that ends with `End`, however it ends.
   template <class End>
   void open() {
     open_.push_back([](EventSource& self) {
@@ -152,10 +152,10 @@ class EventSource {
     return event;
   }
 
-  /// How much is open.
+  /// The number of open scopes.
   std::size_t depth() const { return open_.size(); }
 
-  /// Closes what was opened since `depth`, the last first.
+  /// Closes the scopes opened since `depth`, the last one first.
   void close_to(std::size_t depth) {
     while (open_.size() > depth) {
       const auto close = open_.back();
@@ -164,7 +164,7 @@ class EventSource {
     }
   }
 
-  /// Runs what belongs to the way out after an error: what it throws is told, and not thrown.
+  /// Runs cleanup after an error: exceptions from it are reported, not thrown.
   template <class Part>
   void attempt(Part part) {
     try {
@@ -174,7 +174,7 @@ class EventSource {
     }
   }
 
-  /// Tells of an error, once: to every callback, and to the person at the terminal.
+  /// Reports an error once: to every callback, and on the terminal.
   void report(const std::exception_ptr& error) {
     if (reported_ == error) return;
     reported_ = error;
@@ -186,7 +186,7 @@ class EventSource {
     raise_to_all(event, [&] { tell_secondary(std::current_exception()); });
   }
 
-  /// Runs a method of the trainer in this way.
+  /// Runs a method of the trainer with this error handling.
   template <class Method>
   auto guarded(Method method) {
     const auto outside = depth();
@@ -198,7 +198,7 @@ class EventSource {
       close_to(outside);
       throw;
     } catch (const StopTraining&) {
-      // Inside a training this is a request, which the training sees to.
+      // Inside a training this is a request, which the training handles.
       if (!core_.training || outside == 0) report(std::current_exception());
       close_to(outside);
       throw;
@@ -230,7 +230,7 @@ class EventSource {
     return names;
   }
 
-  /// Every callback hears an end event, whoever throws; the first exception comes out afterwards.
+  /// Every callback hears an end event even if one throws; the first exception is rethrown afterwards.
   template <class End>
   void raise_end(End& event) {
     ErrorOrigin first;

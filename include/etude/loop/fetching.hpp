@@ -7,14 +7,14 @@
 namespace etude {
 namespace detail {
 
-/// Says where the exception that is being handled has come from: `dataset`, and the example if it is known.
+/// Adds the origin of the exception being handled: `dataset`, and the example if known.
 void place_dataset_error(const TrainingArguments& args, std::string dataset);
 
 }  // namespace detail
 
-/// Runs `fetch`, which gets a batch of the dataset that `dataset()` names. An exception of LibTorch's says
-/// where it came from; another that isn't Etude's comes out as it was thrown, and the person at the terminal
-/// is told its place.
+/// Runs `fetch`, which reads a batch of the dataset named by `dataset()`. LibTorch's exceptions get that
+/// origin added; others that aren't Etude's pass through unchanged, and their origin is reported on the
+/// terminal.
 template <class Fetch, class Dataset>
 auto fetched(const TrainingArguments& args, Fetch fetch, Dataset dataset) {
   try {

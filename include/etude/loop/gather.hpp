@@ -15,15 +15,14 @@ namespace etude {
 /// `prediction` with all its tensors on the CPU.
 EvalPrediction to_cpu(const EvalPrediction& prediction);
 
-/// Tensors one after the other along the first dimension, on the CPU, in one piece of memory that is asked
-/// for at once where it is known how many rows there will be. Where other dimensions differ, the smaller are
-/// filled up with -100 at the end.
+/// Concatenates tensors along the first dimension on the CPU, in memory that is allocated once if the number
+/// of rows is known. Where other dimensions differ, the smaller tensors are padded at the end with -100.
 class GatheredTensor {
  public:
-  /// `rows`: how many to expect, as far as that is known.
+  /// `rows`: the expected number, if known.
   explicit GatheredTensor(std::int64_t rows = 0) : expected_(rows) {}
 
-  /// One without dimensions is one row. Throws DataError unless all have as many dimensions.
+  /// A tensor without dimensions is one row. Throws DataError unless all have the same number of dimensions.
   void add(const torch::Tensor& part);
 
   /// Undefined if nothing was added.
@@ -40,14 +39,14 @@ class GatheredTensor {
   torch::Tensor all_;
 };
 
-/// What an evaluation keeps of its batches. Those on a device stay there until there are `to_cpu_after` of
-/// them, or until all are there.
+/// Collects what an evaluation keeps of its batches. Tensors on a device stay there until there are
+/// `to_cpu_after` of them, or until the end.
 class Gathered {
  public:
-  /// `examples`: how many there will be, as far as that is known.
+  /// `examples`: the expected number, if known.
   Gathered(std::optional<std::int64_t> to_cpu_after, bool concatenate, std::optional<std::int64_t> examples);
 
-  /// Of a batch of `size` examples.
+  /// Adds a batch of `size` examples.
   void add(EvalPrediction part, std::int64_t size);
 
   EvalPrediction take();

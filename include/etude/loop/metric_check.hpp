@@ -26,8 +26,8 @@
 
 namespace etude {
 
-/// Puts back what an evaluation that isn't to count may have changed: generators, buffers of the model,
-/// pending logs, and what a `compute_metrics` holds by value.
+/// Restores what an evaluation that mustn't count may have changed: generators, the model's buffers, pending
+/// logs, and state that a `compute_metrics` holds by value.
 class DryRun {
  public:
   explicit DryRun(TrainerCore& core);
@@ -43,25 +43,25 @@ class DryRun {
   ComputeMetrics compute_metrics_;
 };
 
-/// Whether only an evaluation can say that it has the metric of that name: one is planned, it isn't the loss,
-/// no evaluation before has had it, and all datasets have an index.
+/// Whether only an evaluation can show that the metric exists: one is planned, it isn't the loss, no previous
+/// evaluation has had it, and all datasets have an index.
 bool is_metric_unsure(const TrainerCore& core, const std::string& name);
 
-/// The same of `metric_for_best_model`, if a person has chosen it.
+/// The same for `metric_for_best_model`, if the user set it.
 bool is_best_metric_unsure(const TrainerCore& core);
 
-/// Throws MetricError if `callback` waits for a metric that the evaluations, whose metrics are `found`, don't
-/// have. Those of another prefix aren't known here.
+/// Throws MetricError if `callback` waits for a metric that isn't in `found`, the metrics of the evaluations.
+/// Metrics with another prefix can't be checked here.
 void check_watched(std::string_view callback, const std::string& name, const Metrics& found);
 
-/// Finds a mistyped `metric_for_best_model` before the first step, and so a metric that a callback waits for
-/// and names by a method `std::string watched_metric() const`.
+/// Detects a mistyped `metric_for_best_model` before the first step, and likewise a metric that a callback
+/// waits for and returns from a method `std::string watched_metric() const`.
 template <class Trainer>
 class MetricCheck {
  public:
-  /// Throws MetricError, which lists the metrics that there are, where an evaluation doesn't give those that
-  /// were asked for: the first batch of each dataset is evaluated, no event is raised, and everything is
-  /// as it was afterwards. Does nothing where that says nothing, since callbacks may add metrics.
+  /// Throws MetricError, listing the available metrics, if an evaluation lacks a requested one: the first
+  /// batch of each dataset is evaluated without events, and everything is restored afterwards. Does nothing
+  /// if that would prove nothing, since callbacks may add metrics.
   static void run(Trainer& trainer) {
     auto& core = trainer.core_;
     const bool best_is_unsure = is_best_metric_unsure(core);
@@ -71,7 +71,7 @@ class MetricCheck {
       const DryRun dry_run(core);
       found = EvaluationLoop<Trainer>::first_batches(trainer);
     } catch (const std::exception&) {
-      return;  // One batch may be too few for a metric, and the evaluation itself will tell.
+      return;  // One batch may be too few for a metric; the evaluation itself will report it.
     }
     if (best_is_unsure) best_metric(core.args, found);
     for_each_watched(trainer, [&](std::string_view callback, const std::string& name) {
@@ -99,7 +99,7 @@ class MetricCheck {
     return any;
   }
 
-  /// A `log` of the trainer's own may add metrics, too.
+  /// A `log` of the trainer's own may also add metrics.
   template <class Derived>
   static constexpr bool logs_as_base =
       requires { requires std::same_as<decltype(&Derived::log), decltype(&Trainer::log)>; };

@@ -6,18 +6,18 @@
 
 namespace etude {
 
-/// Throws `ArgumentError` with everything that a trainer can't be made of, the arguments included.
+/// Throws `ArgumentError` listing everything wrong with the options, including the arguments.
 void check_options(const TrainerOptions& options);
 
 DataLoaderOptions train_loader_options(const TrainerOptions& options, const TrainingArguments& args);
 
 DataLoaderOptions eval_loader_options(const TrainerOptions& options, const TrainingArguments& args);
 
-/// Says so where the option `optimizer` lacks parameters of the model and holds others instead, as one does
-/// that was made before a layer was replaced.
+/// Warns if the option `optimizer` lacks parameters of the model and holds others instead, as after a layer
+/// was replaced.
 void warn_of_stale_optimizer(const TrainerOptions& options);
 
-/// Says so where this LibTorch's matrix products are many times slower than they could be.
+/// Warns if this LibTorch's matrix products are many times slower than they could be.
 void warn_of_slow_blas(const TrainingArguments& args);
 
 }  // namespace etude

@@ -12,23 +12,23 @@ namespace etude {
 /// is an update like any other, and `max_steps` overrides `num_train_epochs`.
 struct TrainPlan {
   std::int64_t max_steps = 0;          ///< update steps
-  std::int64_t num_train_epochs = 0;   ///< epochs begun; 1e15 where the data has no length
-  std::int64_t updates_per_epoch = 0;  ///< of the first, where epochs differ
+  std::int64_t num_train_epochs = 0;   ///< epochs begun; 1e15 if the data has no length
+  std::int64_t updates_per_epoch = 0;  ///< in the first epoch, if epochs differ
   std::int64_t batches_per_epoch =
-      0;  ///< micro-batches; where the data has no length, those of `max_steps` updates
+      0;  ///< micro-batches; if the data has no length, those of `max_steps` updates
 };
 
-/// How many micro-batches make an update of an epoch; empty where the arguments say so for all of them.
+/// The number of micro-batches per update in an epoch; empty if the arguments fix it for all epochs.
 using AccumulationOf = std::function<std::int64_t(std::int64_t epoch)>;
 
-/// `batches_per_epoch` is unset where the data has no length. Throws `ArgumentError` if nothing bounds the
+/// `batches_per_epoch` is unset if the data has no length. Throws `ArgumentError` if nothing bounds the
 /// training.
 TrainPlan plan_training(const TrainingArguments& args, std::optional<std::int64_t> batches_per_epoch,
                         const AccumulationOf& accumulation = {});
 
-/// The plan of a training that goes on with batches or groups of another size: `global_step` updates of the
-/// old size are done, and `batches_left` of the new size make up the rest of `epoch`. As many epochs are
-/// trained in all, or as many steps if `max_steps` was given.
+/// The plan of a training that continues with batches or groups of another size: `global_step` updates of the
+/// old size are done, and `batches_left` of the new size complete `epoch`. The total number of epochs stays
+/// the same, or the number of steps if `max_steps` was given.
 TrainPlan continued(TrainPlan plan, const TrainingArguments& args, std::int64_t global_step,
                     std::int64_t epoch, std::int64_t batches_left, const AccumulationOf& accumulation = {});
 

@@ -16,7 +16,7 @@ class TrainingSnapshot {
  public:
   explicit TrainingSnapshot(TrainerCore& core);
 
-  /// Puts it back. An optimizer that there was none of starts anew.
+  /// Restores everything. An optimizer that didn't exist then starts from scratch.
   void restore() const;
 
  private:

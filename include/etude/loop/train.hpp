@@ -23,9 +23,9 @@
 namespace etude {
 
 /// One `train()`: epochs of update steps, each a group of micro-batches. The order of everything follows
-/// Hugging Face's Trainer. What differs: a request in `control` stays until it is honoured; a stop is looked
-/// at before work is begun; a group that is given up leaves no gradients behind; the last evaluation and
-/// checkpoint come on every kind of stop.
+/// Hugging Face's Trainer, except that a request in `control` stays until it is honoured, a stop is checked
+/// before work begins, a group that is given up leaves no gradients, and every kind of stop is followed by
+/// the last evaluation and checkpoint.
 template <class Trainer>
 class TrainLoop {
  public:
@@ -42,7 +42,7 @@ class TrainLoop {
         stoppable([&] { trainer_.raise(CheckpointLoaded{core_.context(), checkpoints_.path()}); });
       stoppable([&] { trainer_.raise(TrainBegin{core_.context(), checkpoints_.resumes()}); });
       if (checkpoints_.resumes()) stoppable([&] { checkpoints_.begun(); });
-      if (!stop_is_due()) core_.progress.finishing = false;  // There is more to train than there was.
+      if (!stop_is_due()) core_.progress.finishing = false;  // there is more to train than before
       is_ready_ = true;
       if (!core_.progress.started) stoppable([&] { evaluate_at_start(); });
       if (core_.progress.honouring && !core_.progress.position.begun) stoppable([&] { log_save_evaluate(); });
@@ -66,7 +66,7 @@ class TrainLoop {
       end_early(outside);
       throw;
     }
-    if (const int signal = SignalGuard::came()) end_by(signal, signals);  // it came too late to interrupt
+    if (const int signal = SignalGuard::came()) end_by(signal, signals);  // too late to interrupt
     return output;
   }
 
@@ -124,7 +124,7 @@ class TrainLoop {
   void run_epochs() {
     auto& position = core_.progress.position;
     while (position.epoch < plan_.num_train_epochs && (position.begun || !stop_is_due())) {
-      // Of an epoch whose steps were done when the checkpoint was written, the end is what is left.
+      // If the epoch's steps were done when the checkpoint was written, only its end is left.
       const bool ended = position.ended && (position.exhausted || stop_is_due());
       position.ended = ended;
       trainer_.template open<TrainingRunEpochEnd>();
@@ -146,8 +146,8 @@ class TrainLoop {
       if (position.exhausted)
         position = {.epoch = position.epoch + 1};
       else
-        position.ended = false;  // A resumed training goes on in it.
-      if (stop_is_due()) break;  // A signal is answered at the end, which is all that is left.
+        position.ended = false;  // a resumed training continues in it
+      if (stop_is_due()) break;  // A signal is handled at the end, which is all that is left.
       throw_if_interrupted();
     }
   }
@@ -167,7 +167,7 @@ class TrainLoop {
     const auto left = core_.train_dataloader->size(position.examples);
     const double total = left ? static_cast<double>(position.padded_examples) + core_.padded(*left)
                               : core_.padded(plan_.batches_per_epoch);
-    if (core_.progress.honouring) log_save_evaluate();  // for where it was asked, be it an end
+    if (core_.progress.honouring) log_save_evaluate();  // wherever it was requested, even at an end
     core_.progress.in_steps = true;
     auto batches = core_.begin_batches();
     while (!core_.stopping() && core_.state.global_step < plan_.max_steps) {
@@ -190,7 +190,7 @@ class TrainLoop {
     forget_group();
   }
 
-  /// A group that was given up, or could not go on where it was interrupted, is to be begun anew.
+  /// Resets a group that was given up, or couldn't continue after an interruption, so that it starts again.
   void forget_group() {
     group_begin_.reset();
     if (!std::exchange(group_is_resumed_, false)) return;
@@ -209,7 +209,7 @@ class TrainLoop {
     if (core_.args.save_on_exception) group_begin_ = checkpoints_.group_safe_point();
   }
 
-  /// Adds up the gradients of a group; false if it was given up.
+  /// Accumulates the gradients of a group; returns false if it was given up.
   bool run_group() {
     return update_.add_gradients([&] {
       if (!std::exchange(group_is_resumed_, false)) return false;
@@ -229,7 +229,7 @@ class TrainLoop {
     throw_if_interrupted();
   }
 
-  /// What was asked for, in this order whatever the order of asking: the log, the evaluation, the checkpoint.
+  /// Honours requests in a fixed order, however they came: the log, the evaluation, the checkpoint.
   void log_save_evaluate() {
     auto& control = core_.control;
     if (std::exchange(control.should_log, false) && core_.state.global_step > core_.last_logged_step)
@@ -246,7 +246,7 @@ class TrainLoop {
     checkpoints_.save(core_.args.save_strategy == SaveStrategy::best ? "periodic" : "best");
   }
 
-  /// Whether the model is the best so far, and to be kept as that.
+  /// Returns whether the model is the best so far and should be kept.
   bool evaluate() {
     core_.progress.honouring = core_.control.should_evaluate = core_.progress.started;
     if (checkpoints_.may_save()) evaluation_begin_ = checkpoints_.safe_point();
@@ -280,7 +280,7 @@ class TrainLoop {
                                                     : "train_dataset has no more batches";
       if (!was_finishing) stoppable([&] { trainer_.raise(Stop{core_.context(), reason}); });
     }
-    // Requests since the last step, then those that came meanwhile or before a stop.
+    // First the requests since the last step, then those that came meanwhile or before a stop.
     for (int i = 0; i < 2; ++i) stoppable([&] { log_save_evaluate(); });
     checkpoints_.announce();
     is_done_ = true;
@@ -297,7 +297,7 @@ class TrainLoop {
     return output;
   }
 
-  /// Once, whatever way the training ends.
+  /// Runs once, however the training ends.
   void log_summary() {
     if (!summary_.empty()) return;
     const auto steps = core_.state.global_step - first_step_;
@@ -310,14 +310,14 @@ class TrainLoop {
     summary_ = std::move(logs);
   }
 
-  /// The examples that `steps` updates saw, as the plan has it: a shorter last batch counts in full.
+  /// The examples seen in `steps` updates, according to the plan: a shorter last batch counts in full.
   double samples(std::int64_t steps) const {
     if (core_.accumulation_of) return samples_;
     return core_.padded(steps) * static_cast<double>(core_.args.gradient_accumulation_steps);
   }
 
-  /// Whether a resumed training is on its way to where it was: it has done nothing yet that isn't in the
-  /// checkpoint, and isn't in a state to write another.
+  /// Whether a resumed training is still on its way to where it was: it has done nothing beyond the
+  /// checkpoint, and can't write another.
   bool is_catching_up() const { return !is_ready_ || epoch_is_resumed_ || group_is_resumed_; }
 
   bool may_save_on_the_way_out() const { return checkpoints_.may_save() && !is_done_ && !is_catching_up(); }
@@ -333,7 +333,7 @@ class TrainLoop {
     checkpoints_.save_on_the_way_out("exception", begin ? &*begin : nullptr);
   }
 
-  /// The way out of a training that doesn't come to its end.
+  /// Cleans up after a training that doesn't reach its end.
   void end_early(std::size_t outside) {
     core_.progress.in_steps = false;
     trainer_.close_to(outside + 1);
@@ -355,16 +355,16 @@ class TrainLoop {
     end_early(outside);
   }
 
-  /// As the signal would have ended the process by itself. Returns, by throwing, if the program has a handler
-  /// for it that returns.
+  /// Ends the process as the signal would have. Returns, by throwing, if the program's own handler for it
+  /// returns.
   [[noreturn]] void end_by(int signal, SignalGuard& signals) {
     core_.store->unlock();
     signals.restore_with_others(signal);
     throw Interrupted(signal);
   }
 
-  /// Runs one part of the training; a `StopTraining` out of it closes what it has left open, and is a request
-  /// to stop.
+  /// Runs one part of the training. A `StopTraining` thrown from it closes the open scopes and becomes a
+  /// request to stop.
   template <class Part>
   void stoppable(Part part) {
     const auto outside = trainer_.depth();
@@ -392,8 +392,8 @@ class TrainLoop {
   std::optional<typename Checkpoints::SafePoint> group_begin_, evaluation_begin_;
   bool epoch_is_resumed_ = false;
   bool group_is_resumed_ = false;
-  bool is_ready_ = false;  // what was resumed is in its place
-  bool is_done_ = false;   // the last checkpoint is written, and weights may be exchanged for the best
+  bool is_ready_ = false;  // what was resumed is restored
+  bool is_done_ = false;   // the last checkpoint is written, and the best weights may be loaded
 };
 
 }  // namespace etude

@@ -20,8 +20,8 @@
 
 namespace etude {
 
-// Methods that people override in Hugging Face's Trainer, pytorch-accelerated and Lightning, each with ours
-// of the same purpose, and the one in which a trainer may call it itself.
+// Methods that people override in Hugging Face's Trainer, pytorch-accelerated and Lightning, each with our
+// equivalent and the method from which a trainer may call it itself.
 // clang-format off
 #define ETUDE_OTHER_METHODS(X) \
   X(compute_loss_func, compute_loss, training_step) X(calculate_train_batch_loss, compute_loss, training_step) \
@@ -63,7 +63,7 @@ struct save_checkpoint;
 struct save_state;
 struct evaluate;
 struct call_event;
-/// The weights are a part of a checkpoint, and `processing_class` may add files to it.
+/// The weights are part of a checkpoint, and `processing_class` may add files to it.
 struct save_model_so_override_save_checkpoint;
 #define ETUDE_DECLARE_NAME(name, override, caller) struct name;
 ETUDE_OTHER_METHODS(ETUDE_DECLARE_NAME)
@@ -79,7 +79,7 @@ inline constexpr int times_listed = 0;
 template <class... List, class T>
 inline constexpr int times_listed<callbacks<List...>, T> = count_of<T, List...>;
 
-/// Every callback that a trainer's constructor is given stands in its list, as often as it is given.
+/// Every callback given to a trainer's constructor is in its list, as many times as it is given.
 template <class Trainer, class List, class... Given>
 consteval bool check_given() {
   return (expect<times_listed<List, Given> != 0,
@@ -90,7 +90,7 @@ consteval bool check_given() {
           ...);
 }
 
-/// A callback of run time may stand behind those of the list.
+/// A run-time callback may follow those of the list.
 template <class Callback, class... Known, class... Static>
 consteval bool check_added(events<Known...>, callbacks<Static...>) {
   return (expect<(!std::same_as<Static, Callback> || allows_duplicates<Callback>),
@@ -101,7 +101,7 @@ consteval bool check_added(events<Known...>, callbacks<Static...>) {
          (check_event<Known, Static..., Callback>() && ...);
 }
 
-/// Every method that a trainer of one's own may define again can be called as the loops call it.
+/// Every method that a derived trainer may override can be called as the loops call it.
 template <class D>
 consteval bool check_overrides() {
   using mistake::override_cannot_be_called_so_declare_it_public_as;
@@ -170,7 +170,7 @@ consteval bool check_overrides() {
 template <class Pointer>
 void take(Pointer);
 
-/// Whether these methods of the base, which can't be defined again, are there, alone or among others.
+/// Whether these methods of the base, which can't be overridden, exist, alone or overloaded.
 template <class D, class Base>
 concept keeps_save_model =
     requires { take<void (Base::*)(const std::filesystem::path&) const>(&D::save_model); };
@@ -183,7 +183,7 @@ struct other_methods {
 };
 #undef ETUDE_DECLARE_METHOD
 
-/// Refuses a method that is called where the trainer is another's.
+/// Rejects a method of `D` that has the name of another framework's.
 template <class D, class Base>
 consteval bool has_no_other_methods() {
   using Probe = probed_for<D, other_methods>;
@@ -200,7 +200,7 @@ consteval bool has_no_other_methods() {
   return true;
 }
 
-/// Every check of a trainer of one's own, `D`, that derives from `Base` and raises the events `Known`.
+/// All checks of a derived trainer `D`, which inherits `Base` and raises the events `Known`.
 template <class D, class Base, bool Closed, class... Known>
 consteval bool check_trainer(events<Known...>) {
   if constexpr (!expect<std::is_convertible_v<D*, Base*>,

@@ -23,15 +23,15 @@
 
 namespace etude {
 
-/// The way of one update of the weights: an accumulation group of micro-batches is fetched, its gradients are
-/// added up and clipped, and the optimizer and the schedule make a step.
+/// One update of the weights: fetches an accumulation group of micro-batches, accumulates and clips its
+/// gradients, and steps the optimizer and the schedule.
 template <class Trainer>
 class Update {
  public:
   explicit Update(Trainer& trainer) : trainer_(trainer), core_(trainer.core_) {}
 
-  /// Fetches the micro-batches of the next update, fewer than asked for at the end of an epoch, and returns
-  /// how many there are.
+  /// Fetches the micro-batches of the next update and returns their number, which is smaller than requested
+  /// at the end of an epoch.
   template <class Batches>
   std::int64_t fetch(Batches& batches) {
     group_.clear();
@@ -47,7 +47,8 @@ class Update {
       group_.push_back(std::move(*batch));
     }
     core_.group_size = static_cast<std::int64_t>(group_.size());
-    // Counted before the labels go to a device, which nobody waits for then, unless somebody may change them.
+    // Counted before the labels go to a device, so that nothing waits for it, unless a handler may change
+    // them.
     constexpr bool may_change = Trainer::template is_written<BatchFetched>();
     core_.num_items_in_batch.reset();
     if (!may_change) count_items();
@@ -61,8 +62,8 @@ class Update {
     return core_.group_size;
   }
 
-  /// Adds up the gradients of the group; false if it was given up. `resume()` puts those of a half-done one
-  /// in place, and says whether it has.
+  /// Accumulates the group's gradients; false if it was given up. `resume()` restores those of a half-done
+  /// group, and returns whether it did.
   template <class Resume>
   bool add_gradients(Resume resume) {
     trainer_.raise(StepBegin{core_.context()});
@@ -74,14 +75,14 @@ class Update {
         return run_micro_batches();
       } catch (...) {
         if (!core_.shrink_parts(std::current_exception(), largest_batch())) throw;
-      }  // Only behind its handler is the exception gone, and with it what it may hold.
+      }  // The exception and whatever it holds are released only after its handler.
       logs.drop();
       core_.return_to_group_begin();
       trainer_.raise(StepRestarted{core_.context()});
     }
   }
 
-  /// One update out of the gradients that were added up; afterwards the training is at `next`.
+  /// Applies one update with the accumulated gradients; afterwards the training is at `next`.
   void step(const DataPosition& next, double epoch) {
     auto& optimizer = *core_.optimizer;
     trainer_.raise(GradientsComplete{core_.context()});
@@ -119,7 +120,7 @@ class Update {
   }
 
  private:
-  /// Keeps what callbacks log of an attempt apart, until it is known whether it counts.
+  /// Holds back what callbacks log during an attempt, until it is known whether the attempt counts.
   struct AttemptLogs {
     explicit AttemptLogs(TrainerCore& core_) : core(core_), before(std::exchange(core.pending_logs, {})) {}
     AttemptLogs(const AttemptLogs&) = delete;
@@ -134,12 +135,12 @@ class Update {
     PendingLogs before;
   };
 
-  /// Whether somebody may look at the gradients between clipping and the next `zero_grad`.
+  /// Whether a handler may look at the gradients between clipping and the next `zero_grad`.
   static constexpr bool gradients_are_seen =
       Trainer::template is_heard<GradientsClipped>() || Trainer::template is_heard<PreOptimizerStep>() ||
       Trainer::template is_heard<OptimizerStep>() || Trainer::template is_heard<SchedulerStep>();
 
-  /// One that can't be would spoil all weights, and a checkpoint that has it can't be resumed.
+  /// An invalid rate would ruin all weights, and a checkpoint that holds it can't be resumed.
   void check_learning_rates() const {
     const auto& groups = core_.optimizer->param_groups();
     for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -161,7 +162,7 @@ class Update {
         core_.num_items_in_batch = core_.num_items_in_batch.value_or(0) + *items;
   }
 
-  /// Those of the group that are left; false if it was given up.
+  /// Runs the group's remaining micro-batches; false if it was given up.
   bool run_micro_batches() {
     auto& position = core_.progress.position;
     for (auto i = static_cast<std::size_t>(position.micro_batches); i < group_.size(); ++i) {
@@ -181,7 +182,7 @@ class Update {
 
   void run_micro_batch(Batch& batch) {
     if (!core_.args.auto_microbatching) return run_part(batch);
-    // In parts, be it one, so that the batch stays as it is for another attempt.
+    // In parts, even if only one, so that the batch stays intact for another attempt.
     const auto size = core_.micro_batch_size > 0 ? core_.micro_batch_size : batch.size;
     for (std::int64_t first = 0; first < batch.size; first += size) {
       auto part = batch.slice(first, std::min(first + size, batch.size));
@@ -204,7 +205,7 @@ class Update {
     return largest;
   }
 
-  /// For optimizers that evaluate the loss again and again: the first time is the one that was just done.
+  /// For optimizers that evaluate the loss repeatedly: the first evaluation is the one just done.
   Optimizer::Closure reevaluation() {
     return [this, first = true]() mutable {
       if (std::exchange(first, false)) return sum(core_.losses);
@@ -224,7 +225,7 @@ class Update {
 
   Trainer& trainer_;
   TrainerCore& core_;
-  std::vector<Batch> group_;  // the micro-batches of the update under way
+  std::vector<Batch> group_;  // the micro-batches of the current update
 };
 
 }  // namespace etude

@@ -48,7 +48,7 @@ ETUDE_INLINE UntiedState without_ties(const StateDict& state) {
   std::vector<const Memory*> memory_of;
   for (const auto& [name, tensor] : state) {
     memory_of.push_back(nullptr);
-    // The metadata has one word of its own, so a tensor of that name can't be told there.
+    // The metadata uses one key itself, so a tensor of that name can't be listed there.
     if (!tensor.defined() || tensor.layout() != torch::kStrided || tensor.is_meta() || tensor.numel() == 0 ||
         tensor.is_conj() || tensor.is_neg() || model_metadata().contains(name))
       continue;
@@ -66,13 +66,13 @@ ETUDE_INLINE UntiedState without_ties(const StateDict& state) {
     if (kept == name) {
       result.tensors.push_back(state[i]);
     } else if (!result.kept_name.emplace(name, kept).second) {
-      throw CheckpointError(fmt::format("tensor '{}': the name is there twice", printable(name)));
+      throw CheckpointError(fmt::format("tensor '{}': duplicate name", printable(name)));
     }
   }
   return result;
 }
 
-/// A file of a model and what is in it.
+/// One file of a model and the tensors in it.
 struct Shard {
   std::string file;
   StateDict tensors;
@@ -81,11 +81,11 @@ struct Shard {
 
 struct ModelPlan {
   std::vector<Shard> shards;
-  /// Text of the index; empty where one file has all.
+  /// Text of the index; empty if one file holds everything.
   std::string index;
 };
 
-/// Fills one shard after the other in the state's order, as Hugging Face's libraries do.
+/// Fills the shards one after another in the state's order, as Hugging Face's libraries do.
 inline ModelPlan plan_model_files(const StateDict& state, std::uint64_t max_shard_size) {
   auto untied = without_ties(state);
   ModelPlan plan;
@@ -110,12 +110,12 @@ inline ModelPlan plan_model_files(const StateDict& state, std::uint64_t max_shar
                      : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, plan.shards.size());
     for (const auto& [name, tensor] : shard.tensors) {
       if (!index.weight_map.emplace(name, shard.file).second)
-        throw CheckpointError(fmt::format("tensor '{}': the name is there twice", printable(name)));
+        throw CheckpointError(fmt::format("tensor '{}': duplicate name", printable(name)));
     }
   }
   for (const auto& [name, kept] : untied.kept_name) {
     if (index.weight_map.contains(name))
-      throw CheckpointError(fmt::format("tensor '{}': the name is there twice", printable(name)));
+      throw CheckpointError(fmt::format("tensor '{}': duplicate name", printable(name)));
     const auto& file = index.weight_map.at(kept);
     std::ranges::find(plan.shards, file, &Shard::file)->metadata.emplace(name, kept);
   }
@@ -135,16 +135,16 @@ inline ModelIndex read_model_index(FolderReader& reader) {
   for (const auto& [name, file] : index.weight_map) {
     if (!fault_of_entry_name(file).empty() || file.find('/') != file.npos)
       throw CheckpointError(
-          fmt::format("{}: weight_map: '{}' is said to be in '{}', which is no file of this folder", path,
+          fmt::format("{}: weight_map: '{}' is mapped to '{}', which isn't a file of this folder", path,
                       printable(name), printable(file)));
     if (!reader.has(file))
-      throw CheckpointError(fmt::format("{}: weight_map: '{}' is said to be in {}, which is missing", path,
+      throw CheckpointError(fmt::format("{}: weight_map: '{}' is mapped to {}, which is missing", path,
                                         printable(name), printable(file)));
   }
   return index;
 }
 
-/// Adds the other names that a file's metadata tells of its tensors.
+/// Adds the other names of its tensors that a file's metadata lists.
 inline void add_tied_names(SafeTensors& file) {
   const std::map<std::string, torch::Tensor> by_name(file.tensors.begin(), file.tensors.end());
   for (const auto& [name, kept] : file.metadata) {
@@ -154,8 +154,8 @@ inline void add_tied_names(SafeTensors& file) {
   }
 }
 
-/// Throws CheckpointError unless a file has the tensors that the index says it has. Others in it are an error
-/// if `strict`, and dropped if not.
+/// Throws CheckpointError unless a file holds the tensors that the index lists for it. Other tensors are an
+/// error if `strict`, and are dropped otherwise.
 inline void check_shard(const std::filesystem::path& path, StateDict& tensors, const ModelIndex& index,
                         bool strict) {
   const auto file = path.filename().string();
@@ -203,7 +203,7 @@ ETUDE_INLINE StateDict read_model_files(FolderReader& reader) {
     return std::move(file.tensors);
   }
   if (!reader.has(model_index_file))
-    throw CheckpointError(fmt::format("{} has no model: neither {} nor {} is there", reader.folder().string(),
+    throw CheckpointError(fmt::format("{} has no model: neither {} nor {} exists", reader.folder().string(),
                                       model_file, model_index_file));
   const auto index = detail::read_model_index(reader);
   std::set<std::string> names;

@@ -138,9 +138,8 @@ ETUDE_INLINE std::optional<ResumePoint> find_resume_point(const TrainOptions::Re
     if (const auto inside = checkpoint_folders(resume.path);
         !inside.empty() && !has(model_file) && !has(model_index_file))
       throw CheckpointError(
-          fmt::format("{} is no checkpoint, but has some: resume_from_checkpoint must be one of them, such "
-                      "as {}, or, with "
-                      "this as output_dir, true",
+          fmt::format("{} isn't a checkpoint, but contains some: resume_from_checkpoint must be one of them, "
+                      "such as {}, or, with this as output_dir, true",
                       resume.path.string(), inside.back().string()));
     if (!has("trainer_state.json"))
       throw CheckpointError(
@@ -154,7 +153,7 @@ ETUDE_INLINE std::optional<ResumePoint> find_resume_point(const TrainOptions::Re
   }
   std::string first_fault;
   const auto pass_over = [&](const std::filesystem::path& path, std::string_view why) {
-    message(args, LogLevel::warning, "{} is passed over: {}", path.string(), why);
+    message(args, LogLevel::warning, "skipping {}: {}", path.string(), why);
     std::error_code error;
     if (first_fault.empty() && std::filesystem::exists(path / manifest_file, error)) first_fault = why;
   };
@@ -166,9 +165,8 @@ ETUDE_INLINE std::optional<ResumePoint> find_resume_point(const TrainOptions::Re
       pass_over(path, error.what());
     }
   if (!first_fault.empty())
-    throw CheckpointError(
-        fmt::format("No valid checkpoint found in output directory ({}), and there are some: {}",
-                    store.output_dir().string(), first_fault));
+    throw CheckpointError(fmt::format("No valid checkpoint found in output directory ({}): {}",
+                                      store.output_dir().string(), first_fault));
   if (resume.may_be_none) return std::nullopt;
   throw CheckpointError(
       fmt::format("No valid checkpoint found in output directory ({}), and resume_from_checkpoint is true",
@@ -185,7 +183,7 @@ ETUDE_INLINE bool ended_in_good_order(const ResumePoint& checkpoint) {
     return last.global_step == checkpoint.state.global_step && last.log_history.size() >= before.size() &&
            std::equal(before.begin(), before.end(), last.log_history.begin(),
                       [](const auto& a, const auto& b) {
-                        return to_json_value(a).dump() == to_json_value(b).dump();  // NaN is no less equal
+                        return to_json_value(a).dump() == to_json_value(b).dump();  // NaN equals NaN here
                       });
   } catch (const Error&) {
     return false;
@@ -221,8 +219,8 @@ ETUDE_INLINE bool rates_are_new(const std::vector<std::string>& differences, con
          });
 }
 
-/// `options` of an optimizer without the learning rates that a schedule or a callback has spoilt; the
-/// schedule sets those anew.
+/// The `options` of an optimizer without the learning rates that a schedule or callback has overwritten; the
+/// schedule sets those again.
 inline nlohmann::ordered_json without_spoilt_rates(nlohmann::ordered_json options) {
   const auto changed = options.find("changed");
   if (changed == options.end() || !changed->is_array()) return options;
@@ -245,12 +243,12 @@ ETUDE_INLINE void load_optimizer(const ResumePoint& checkpoint, Optimizer& optim
       std::ranges::any_of(arguments, [](std::string_view line) { return line.starts_with("optim"); });
   if (options) rates_are_new |= optimizer.load_options(without_spoilt_rates(*options), report.differences);
   if (!checkpoint.optimizer)
-    return report.problems.push_back("there is no state of the optimizer: it starts anew");
+    return report.problems.push_back("optimizer state is missing: it starts from scratch");
   try {
     optimizer.load_state(*checkpoint.optimizer);
   } catch (const CheckpointError& error) {
     if (!is_another) throw;
-    report.problems.push_back(fmt::format("the optimizer is another and starts anew: {}", error.what()));
+    report.problems.push_back(fmt::format("the optimizer differs and starts from scratch: {}", error.what()));
   }
 }
 
@@ -259,7 +257,7 @@ ETUDE_INLINE void load_scheduler(const ResumePoint& checkpoint, LRScheduler& sch
   const auto step = checkpoint.state.global_step;
   if (!checkpoint.scheduler) {
     scheduler.fast_forward(step);
-    return problems.push_back(fmt::format("there is no state of the schedule: it is set to step {}", step));
+    return problems.push_back(fmt::format("schedule state is missing: it is set to step {}", step));
   }
   const auto count = checkpoint.scheduler->find("step_count");
   if (count == checkpoint.scheduler->end() || count->second != std::vector{static_cast<double>(step)})
@@ -271,7 +269,7 @@ ETUDE_INLINE void load_scheduler(const ResumePoint& checkpoint, LRScheduler& sch
       rates_are_new = true;
       problems.push_back(
           fmt::format("the learning rate is {}, which the lr_scheduler gave or a callback had set: the "
-                      "lr_scheduler sets it anew",
+                      "lr_scheduler sets it again",
                       without_sign_of_nan(*spoilt)));
     }
   scheduler.load_state(*checkpoint.scheduler, rates_are_new);

@@ -66,7 +66,7 @@ inline CheckpointAge age_of(const Manifest& manifest, const std::filesystem::pat
           manifest.global_step};
 }
 
-// Whether `name` is ".checkpoint-STEP.partial" or ".deleted", with or without words between.
+// Whether `name` is ".checkpoint-STEP.partial" or ".deleted", with or without further parts in between.
 inline bool is_leftover(const std::string& name) {
   return name.starts_with('.') && (name.ends_with(".partial") || name.ends_with(".deleted")) &&
          checkpoint_step(name.substr(1, name.find('.', 1) - 1)).has_value();
@@ -159,11 +159,11 @@ ETUDE_INLINE void CheckpointStore::begin(const std::optional<Manifest>& manifest
   for (const auto& path : checkpoint_folders(output_dir_)) try {
       const auto found = read_manifest(path);
       serial_ = std::max(serial_, found.serial);
-      // One of another name was copied by somebody, and is theirs.
+      // Somebody copied a folder of another name, so it is theirs.
       if (found.run == run_ && path.filename() == folder(found.global_step).filename())
         entries_.push_back({path, detail::age_of(found, path), found.reason});
     } catch (const CheckpointError&) {
-      // Another program's, or damaged: not to be counted on, nor to be removed.
+      // Another program's, or damaged: can't be relied on, and mustn't be removed.
     }
   std::ranges::sort(entries_, {}, &Entry::age);
 }
@@ -186,7 +186,8 @@ ETUDE_INLINE std::optional<std::string> CheckpointStore::commit(
     const std::optional<std::filesystem::path>& best) {
   facts.run = run_;
   facts.serial = serial_ = std::min(serial_ + 1, Manifest::most_serial);
-  for (const auto& entry : entries_)  // One that was due stays when it is written again for another reason.
+  // A periodic checkpoint stays periodic when it is written again for another reason.
+  for (const auto& entry : entries_)
     if (entry.path == writer.target() && entry.reason == "periodic") facts.reason = entry.reason;
   move_aside(writer.target());
   writer.commit(facts);
@@ -237,7 +238,7 @@ ETUDE_INLINE void CheckpointStore::point_at(const std::filesystem::path& target,
   std::error_code error;
   const auto there = std::filesystem::symlink_status(latest, error);
   if (std::filesystem::exists(there) && !std::filesystem::is_symlink(there)) {
-    problems.push_back(fmt::format("{} stays as it is: it is no symbolic link", latest.string()));
+    problems.push_back(fmt::format("{} stays as it is: it isn't a symbolic link", latest.string()));
     return;
   }
   try {
@@ -272,7 +273,7 @@ ETUDE_INLINE void CheckpointStore::rotate(std::optional<std::int64_t> limit,
       if (first_fault.empty()) first_fault = fault.what();
     }
   if (!first_fault.empty())
-    problems.push_back(fmt::format("an old checkpoint is still there: {}", first_fault));
+    problems.push_back(fmt::format("an old checkpoint couldn't be removed: {}", first_fault));
 }
 
 ETUDE_INLINE void CheckpointStore::remove(const std::filesystem::path& path) {
@@ -280,7 +281,7 @@ ETUDE_INLINE void CheckpointStore::remove(const std::filesystem::path& path) {
   std::error_code error;
   if (std::filesystem::exists(path, error)) {
     files_->remove_all(deleted);
-    files_->rename(path, deleted);  // So that what is removed half way looks like no checkpoint.
+    files_->rename(path, deleted);  // a half-removed folder must not look like a checkpoint
     files_->remove_all(deleted);
   }
   std::erase_if(entries_, [&](const Entry& entry) { return entry.path == path; });

@@ -13,12 +13,12 @@
 namespace etude {
 namespace detail {
 
-/// JSON with numbers that aren't finite as Python writes them.
+/// JSON with non-finite numbers as Python writes them.
 template <class T>
 std::string python_json_text(const T& value) {
   auto text = to_json_text(value, KeyOrder::sorted);
   for (const std::string word : {"NaN", "Infinity", "-Infinity"}) {
-    const auto quoted = ": \"" + word + "\"";  // In a string its quotes would be escaped.
+    const auto quoted = ": \"" + word + "\"";  // inside a string the quotes would be escaped
     for (std::size_t at = 0; (at = text.find(quoted, at)) != text.npos;)
       text.replace(at, quoted.size(), ": " + word);
   }
@@ -52,7 +52,7 @@ ETUDE_INLINE std::string TrainerStateText::of(TrainerState& state) {
   }();
   if (lines_ == 0) return text;
   constexpr std::string_view key =
-      "\n  \"log_history\": [";  // Only the outermost object's stand that far to the left.
+      "\n  \"log_history\": [";  // only keys of the outermost object have so little indentation
   text.insert(text.find(key) + key.size(), history_ + "\n  ");
   return text;
 }

@@ -39,19 +39,19 @@ struct AnyTrainingCheckpoints::SafePoint::State {
   PendingLogs pending_logs;
   nlohmann::ordered_json callbacks;
   RandomState random;
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers;  ///< of the model, each with a copy
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers;  ///< the model's, each with a copy
 };
 
 namespace detail {
 
-/// Takes over a part of a checkpoint; where it doesn't fit, the error names the checkpoint and the ways out.
+/// Loads a part of a checkpoint; if it doesn't fit, the error names the checkpoint and the remedies.
 template <class Part>
 void fitting(const std::filesystem::path& checkpoint, std::string_view what, Part take_over) {
   try {
     take_over();
   } catch (const CheckpointError& error) {
     throw CheckpointError(
-        fmt::format("{} doesn't fit this {}: to begin anew, give another output_dir or leave out "
+        fmt::format("{} doesn't fit this {}: to start from scratch, give another output_dir or leave out "
                     "resume_from_checkpoint; {}",
                     checkpoint.string(), what, error.what()));
   }
@@ -133,7 +133,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
         fmt::format("{}: extra_steps is {}: with them max_steps is {}, and must be at most 1e15",
                     path().string(), core_.progress.extra_steps, plan.max_steps));
   position.padded_examples = std::min(position.padded_examples, detail::largest_dataset);
-  if (position.epoch >= plan.num_train_epochs) position.micro_batches = 0;  // nothing goes on with them
+  if (position.epoch >= plan.num_train_epochs) position.micro_batches = 0;  // nothing continues them
   if (core_.args.ignore_data_skip) position.examples = position.padded_examples = position.micro_batches = 0;
   auto& control = core_.control;
   if (control.should_training_stop &&
@@ -166,11 +166,10 @@ ETUDE_INLINE void AnyTrainingCheckpoints::tell_if_nothing_is_left(const TrainPla
   const auto& args = core_.args;
   const auto limit = args.max_steps > 0 ? fmt::format("max_steps ({})", args.max_steps)
                                         : fmt::format("num_train_epochs ({})", args.num_train_epochs);
-  message(
-      args, LogLevel::warning,
-      "nothing is left to train: {} is at step {} already, of {}; to train on raise {}, to begin anew give "
-      "another output_dir",
-      path().string(), step, plan.max_steps, limit);
+  message(args, LogLevel::warning,
+          "nothing is left to train: {} is at step {} already, of {}; to train on raise {}, to start from "
+          "scratch give another output_dir",
+          path().string(), step, plan.max_steps, limit);
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::load_rest() {
@@ -189,7 +188,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_rest() {
     message(core_.args, LogLevel::warning, "resuming {} with another argument: {}", path().string(), line);
   for (const auto& line : report.problems)
     message(core_.args, LogLevel::warning, "resuming {}: {}", path().string(), line);
-  // Their files would stay on the disk, and on some file systems in the way.
+  // Open files would keep their disk space and, on some file systems, get in the way.
   point_->model.clear();
   point_->optimizer.reset();
 }
@@ -198,7 +197,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::begun() {
   after_begin_ = safe_point();
   if (point_->random.empty())
     message(core_.args, LogLevel::warning,
-            "resuming {}: there is no state of the generators, and what is drawn will be other numbers",
+            "resuming {}: the state of the generators is missing: random numbers will differ",
             path().string());
   else
     load_random(point_->random);
@@ -231,7 +230,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_half_done() {
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::save(std::string reason) {
-  if (core_.updating) return;  // What threw has left weights and moments between two steps.
+  if (core_.updating) return;  // the exception left weights and moments between two steps
   announce();
   saved_.reset();
   core_.save_reason = std::move(reason);
@@ -303,17 +302,17 @@ ETUDE_INLINE void AnyTrainingCheckpoints::save_on_the_way_out(const char* reason
 ETUDE_INLINE void AnyTrainingCheckpoints::load_best() {
   if (!core_.state.best_model_checkpoint) {
     message(
-        core_.args, LogLevel::warning, "there is no checkpoint of the best model to load: {}",
+        core_.args, LogLevel::warning, "no checkpoint of the best model to load: {}",
         core_.state.best_metric ? "none was saved when it was reached" : "no evaluation gave a best metric");
     return;
   }
-  // The output folder may have been moved since, and another run be where it was.
+  // The output folder may have been moved since, and another run may be in its old place.
   std::filesystem::path best = *core_.state.best_model_checkpoint;
   if (core_.state.best_global_step && core_.store->has(*core_.state.best_global_step))
     best = core_.store->folder(*core_.state.best_global_step);
   if (std::error_code error; !std::filesystem::exists(best, error)) {
     message(core_.args, LogLevel::error,
-            "the checkpoint of the best model, {}, is gone: the weights stay the last", best.string());
+            "the checkpoint of the best model, {}, is gone: the last weights are kept", best.string());
     return;
   }
   FolderReader folder(best, /*need_manifest=*/false);

@@ -27,7 +27,7 @@
 namespace etude {
 
 ETUDE_INLINE Tensors without_keys(const Tensors& outputs, const std::vector<std::string>& keys) {
-  for (const auto& key : keys) static_cast<void>(outputs.at(key));  // says which there are, if not this one
+  for (const auto& key : keys) static_cast<void>(outputs.at(key));  // throws, listing the outputs, if missing
   if (keys.empty()) return outputs;
   std::vector<torch::Tensor> kept;
   std::vector<std::string> names;
@@ -57,7 +57,7 @@ ETUDE_INLINE LossOutput own_loss(const Tensors& outputs) {
 
 namespace detail {
 
-/// The place that a message names for an exception of the model, which says `what`.
+/// Describes the place of the model's exception `what`.
 inline std::string forward_of(const Model& model, const Tensors& inputs, std::string_view what) {
   const auto parameters = model.parameters();
   if (parameters.empty()) return "in forward";
@@ -68,7 +68,7 @@ inline std::string forward_of(const Model& model, const Tensors& inputs, std::st
   };
   for (const auto& input : inputs)
     if (input.is_floating_point() && input.scalar_type() != dtype) return told(input, "");
-  // Whole numbers may be meant for an embedding, where something else is wrong.
+  // Integers may be meant for an embedding, and the error may be elsewhere.
   if (what.find("type") == what.npos) return "in forward";
   for (const auto& input : inputs)
     if (!input.is_floating_point() && !input.is_complex())
@@ -96,14 +96,14 @@ inline std::string no_labels(const Tensors& inputs) {
   return text;
 }
 
-/// Why a forward gets more tensors than the person thinks who has forgotten the loss.
+/// Explains why forward gets more tensors than expected when the loss was forgotten.
 inline std::string labels_given(const Model& model, const Batch& batch) {
   const auto all = batch.inputs.size() + batch.labels.size();
   if (model.takes_batch() || batch.labels.empty() || !model.accepts(all)) return "";
   return ", which is given the labels too, since `loss` is not set";
 }
 
-/// In the place of the loss that the model computes: its outputs have that one too.
+/// Smooths the labels of a model that computes its own loss, which its outputs hold too.
 inline void smooth_own_loss(LossOutput& own, const Batch& batch, double factor,
                             std::optional<double> num_items) {
   const auto* logits = own.outputs.find("logits");
@@ -178,10 +178,10 @@ ETUDE_INLINE LossOutput outputs_without_labels(TrainerCore& core, const Batch& b
 ETUDE_INLINE void explain_differentiation(const c10::Error& error) {
   const std::string what = error.what_without_backtrace();
   if (what.find("does not require grad") == std::string::npos) return;
-  throw DataError(
-      fmt::format("compute_loss differentiates, and an evaluation takes no gradients: begin that part with "
-                  "`torch::AutoGradMode with_grad(true);`, or leave it out unless model.is_training() ({})",
-                  what.substr(0, what.find('\n'))));
+  throw DataError(fmt::format(
+      "compute_loss differentiates, but gradients are disabled in an evaluation: begin that part with "
+      "`torch::AutoGradMode with_grad(true);`, or leave it out unless model.is_training() ({})",
+      what.substr(0, what.find('\n'))));
 }
 
 ETUDE_INLINE const torch::Tensor& checked_loss(const torch::Tensor& loss) {
@@ -197,7 +197,7 @@ ETUDE_INLINE void check_training_loss(const torch::Tensor& loss) {
 
 namespace detail {
 
-/// The tensors that `loss` would leave gradients in.
+/// The tensors in which `loss` would leave gradients.
 inline std::vector<torch::Tensor> leaves_of(const torch::Tensor& loss) {
   std::vector<torch::Tensor> leaves;
   std::vector<torch::autograd::Node*> open{loss.grad_fn().get()};
@@ -242,23 +242,23 @@ ETUDE_INLINE void check_training_loss(TrainerCore& core, const torch::Tensor& lo
   if (layers.empty()) return;
   const auto shown = std::min<std::size_t>(layers.size(), 4);
   message(core.args, LogLevel::warning,
-          "the loss depends on tensors that require gradients and that nobody trains here: {}{}; a layer is "
+          "the loss depends on tensors that require gradients but aren't trained: {}{}; a layer is "
           "trained once it is given to register_module, a parameter to register_parameter",
           fmt::join(std::span(layers).first(shown), ", "),
           shown < layers.size() ? fmt::format(" and {} more", layers.size() - shown) : "");
 }
 
 ETUDE_INLINE torch::Tensor checked_step_loss(TrainerCore& core, torch::Tensor loss) {
-  if (!loss.defined()) throw DataError("training_step gave no loss");
+  if (!loss.defined()) throw DataError("training_step returned no loss");
   if (!loss.requires_grad()) return loss;
-  // Looked at once only: it waits for the device, and later gradients may all be zero.
+  // Checked only once: it waits for the device, and later gradients may all be zero.
   if (core.checked_backward) return loss.detach();
   const auto has_gradient = [](const torch::Tensor& parameter) {
     return parameter.grad().defined() && parameter.grad().count_nonzero().item<std::int64_t>() > 0;
   };
   if (!std::ranges::any_of(core.model.parameters(), has_gradient))
     throw DataError(
-        "training_step gave a loss that nobody has called backward on: it must do so itself, as "
+        "training_step returned a loss without calling backward on it: it must do so itself, as "
         "TrainerBase::training_step does");
   core.checked_backward = true;
   return loss.detach();

@@ -103,7 +103,7 @@ ETUDE_INLINE void TrainerCore::shrink_batches() {
   auto& size = args.per_device_train_batch_size;
   const auto smaller = std::max<std::int64_t>(size * 9 / 10, 1);
   message(args, LogLevel::warning,
-          "memory ran out with a per_device_train_batch_size of {}: training begins anew with {}", size,
+          "memory ran out with a per_device_train_batch_size of {}: training starts again with {}", size,
           smaller);
   size = smaller;
 }
@@ -180,7 +180,7 @@ ETUDE_INLINE std::int64_t TrainerCore::trainable_parameters() const {
 }
 
 ETUDE_INLINE std::vector<double> TrainerCore::learning_rates() const {
-  if (!optimizer) throw ArgumentError("there is no optimizer before train()");
+  if (!optimizer) throw ArgumentError("the optimizer doesn't exist before train()");
   std::vector<double> rates;
   for (const auto& group : optimizer->param_groups()) rates.push_back(group.lr);
   return rates;
@@ -196,8 +196,8 @@ ETUDE_INLINE void TrainerCore::make_model() {
   const auto seed = static_cast<std::uint64_t>(args.seed);
   args.full_determinism ? enable_full_determinism(seed) : set_seed(seed);
   model = options.model_init ? options.model_init.function()() : options.model;
-  if (!model) throw ArgumentError("model_init gave no model");
-  lr_scheduler.reset();  // It points into the optimizer.
+  if (!model) throw ArgumentError("model_init returned no model");
+  lr_scheduler.reset();  // it points into the optimizer
   optimizer.reset();
   model.to(device);
   if (const auto& loss_module = options.loss.module()) loss_module->to(device);
@@ -236,7 +236,7 @@ ETUDE_INLINE std::int64_t TrainerCore::count_input_tokens(const Batch& batch) {
       return tokens->ne(*padding).sum().item<std::int64_t>();
     if (!std::exchange(warned_of_padding, true))
       message(args, LogLevel::warning,
-              "include_num_input_tokens_seen is non_padding, and nothing says what is padding: all input "
+              "include_num_input_tokens_seen is non_padding, but padding can't be recognised: all input "
               "tokens are counted. Name an input attention_mask, or give a processing_class that has a "
               "pad_token_id");
   }
@@ -265,7 +265,8 @@ ETUDE_INLINE void TrainerCore::begin_training() {
 
 namespace detail {
 
-/// Batches of all datasets; unset where there are none, one has no length, or the sum is too large.
+/// The total batches of all datasets; unset without datasets, if one has no length, or if the sum is too
+/// large.
 inline std::optional<std::int64_t> eval_batches(const EvalDatasets& datasets, std::int64_t batch_size) {
   std::optional<std::int64_t> batches;
   for (const auto& [name, dataset] : datasets) {

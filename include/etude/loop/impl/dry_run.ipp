@@ -26,7 +26,7 @@ namespace etude {
 
 ETUDE_INLINE TrainingDryRun::TrainingDryRun(const Context& context)
     : context_(context), optimizer_(context.optimizer) {
-  // Before the optimizer lays anything flat.
+  // before the optimizer flattens the parameters
   for (const auto& [name, parameter] : context_.model.named_parameters())
     gradients_.emplace_back(parameter,
                             parameter.grad().defined() ? parameter.grad().clone() : torch::Tensor());

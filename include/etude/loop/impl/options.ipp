@@ -27,11 +27,11 @@
 namespace etude {
 namespace detail {
 
-/// How the tensors of the option `optimizer` and those of the model match.
+/// How the tensors of the option `optimizer` match the model's.
 struct OptimizerMatch {
-  std::int64_t common = 0;   ///< the optimizer's that are the model's, or the loss module's
-  std::int64_t foreign = 0;  ///< the optimizer's that are neither's
-  std::int64_t missing = 0;  ///< the model's trainable ones that the optimizer doesn't hold
+  std::int64_t common = 0;   ///< the optimizer's that belong to the model or the loss module
+  std::int64_t foreign = 0;  ///< the optimizer's that belong to neither
+  std::int64_t missing = 0;  ///< the model's trainable ones that the optimizer lacks
 };
 
 inline OptimizerMatch match_optimizer(const TrainerOptions& options) {
@@ -72,7 +72,7 @@ ETUDE_INLINE void check_options(const TrainerOptions& options) {
   if (options.model_init && options.optimizer)
     found.push_back("optimizer is set: must not be with model_init, whose model it can't know");
   if (options.model && options.optimizer) {
-    // A model that is frozen as a whole may serve to train something beside it.
+    // A completely frozen model may serve to train something else.
     if (const auto match = detail::match_optimizer(options); match.common == 0 && match.missing > 0)
       found.push_back(
           "optimizer holds none of the model's parameters: must be made from those of the module that is "
@@ -91,7 +91,7 @@ ETUDE_INLINE void check_options(const TrainerOptions& options) {
     if (!is_utf8(name))
       found.push_back(fmt::format("eval_dataset has the name {}: must be UTF-8", quoted_utf8(name)));
     else if (options.eval_dataset.named() && name.empty())
-      found.push_back("eval_dataset has an empty name: must be one that its metrics can be told by");
+      found.push_back("eval_dataset has an empty name: must be one that its metrics can be named by");
     else if (!eval_names.insert(name).second)
       found.push_back(
           fmt::format("eval_dataset has the name '{}' twice: must be a name for each dataset", name));
@@ -173,7 +173,7 @@ ETUDE_INLINE void warn_of_slow_blas(const TrainingArguments& args) {
   static const double gflops = blas_gflops();
   if (gflops < slow_blas_gflops)
     message(args, LogLevel::warning,
-            "this LibTorch multiplies matrices at {:.1f} GFLOP/s, a small part of what a tuned BLAS does: on "
+            "this LibTorch multiplies matrices at {:.1f} GFLOP/s, a small fraction of a tuned BLAS: on "
             "Debian, install libopenblas0-pthread",
             gflops);
 }

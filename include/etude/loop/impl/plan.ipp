@@ -17,7 +17,7 @@ namespace etude {
 
 namespace detail {
 
-/// The updates of epochs, where each may have its own number of micro-batches to one.
+/// Counts the updates of epochs, each of which may have its own number of micro-batches per update.
 class UpdateCount {
  public:
   UpdateCount(const TrainingArguments& args, const AccumulationOf& accumulation, std::int64_t batches)
@@ -27,7 +27,7 @@ class UpdateCount {
   std::int64_t of(std::int64_t epoch, std::int64_t batches) const {
     return groups_of(batches, accumulation_ ? accumulation_(epoch) : args_.gradient_accumulation_steps);
   }
-  /// Of the first so many epochs, the last of which may be done in part.
+  /// The updates in the first `epochs`, the last of which may be partial.
   double of_all(double epochs) const {
     if (!accumulation_) return epochs * static_cast<double>(of(0));
     if (!(epochs <= most_asked)) refuse();
@@ -36,7 +36,7 @@ class UpdateCount {
       updates += std::min(epochs - static_cast<double>(epoch), 1.0) * static_cast<double>(of(epoch));
     return updates;
   }
-  /// How many epochs it takes to make so many updates.
+  /// The number of epochs needed for this many updates.
   std::int64_t epochs(std::int64_t updates) const {
     if (!accumulation_) return groups_of(updates, of(0));
     std::int64_t epoch = 0;
@@ -46,7 +46,7 @@ class UpdateCount {
   }
 
  private:
-  // Each is asked about before the first step, and again where a training is resumed.
+  // Each is computed before the first step, and again when a training is resumed.
   static constexpr std::int64_t most_asked = 1'000'000;
 
   [[noreturn]] void refuse() const {
@@ -61,7 +61,7 @@ class UpdateCount {
   std::int64_t batches_;
 };
 
-/// A number of steps that was computed. Throws ArgumentError unless it can be counted.
+/// A computed number of steps, as an integer. Throws ArgumentError if it is too large to count.
 inline std::int64_t countable_steps(double steps, const char* field, double value) {
   if (!(steps <= static_cast<double>(most_steps)))
     throw ArgumentError(

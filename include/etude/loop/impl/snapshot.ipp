@@ -25,7 +25,7 @@ inline std::vector<NamedTensor> copies_of(const std::vector<NamedTensor>& tensor
   return copies;
 }
 
-/// The options of an optimizer before anything has changed them.
+/// The options of an optimizer as they were when it was made.
 inline nlohmann::ordered_json as_made(Optimizer& optimizer) {
   auto options = optimizer.options_state();
   for (auto& changed : options["changed"]) changed = nlohmann::ordered_json::object();

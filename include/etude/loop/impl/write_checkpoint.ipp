@@ -81,7 +81,7 @@ ETUDE_INLINE void load_half_done(TrainerCore& core, const StateDict& saved) {
             fmt::format("{}: {} must be {}", half_done_file, found->first, describe(parameter)));
       auto& gradient = parameter.mutable_grad();
       if (!gradient.defined()) gradient = torch::zeros_like(parameter.detach());
-      gradient.copy_(found->second);  // in place, so that it counts as one that came
+      gradient.copy_(found->second);  // in place, so that the parameter counts as having a gradient
     }
   for (auto& [name, tensor] : core.model.state_dict())
     if (const auto found = tensors.find("buffers." + name); found != tensors.end()) {
@@ -92,7 +92,7 @@ ETUDE_INLINE void load_half_done(TrainerCore& core, const StateDict& saved) {
     }
   core.losses.clear();
   const auto loss = [](std::int64_t i) { return fmt::format("losses.{}", i); };
-  // A micro-batch that went through the model in parts has a loss of each.
+  // A micro-batch that went through the model in parts has one loss per part.
   for (std::int64_t i = 0; i < core.progress.position.micro_batches || tensors.contains(loss(i)); ++i) {
     if (!tensors.contains(loss(i)))
       throw CheckpointError(fmt::format("{}: {} is missing", half_done_file, loss(i)));
