@@ -10,34 +10,34 @@
 
 namespace etude {
 
-/// A trainer, whatever its type: what a callback may have the one that raised its event do at once.
+/// A type-erased trainer, through which a callback can call the trainer that raised its event.
 class AnyTrainer {
  public:
-  /// Evaluates here and now, and returns the metrics. Its events come as always, also to the callback that
-  /// asks; what it finds doesn't count when the best model of a training is looked for.
+  /// Evaluates immediately and returns the metrics. The usual events are raised, also to the calling
+  /// callback; the result doesn't count for the best model of a training.
   virtual Metrics evaluate(const EvaluateOptions& options = {}) = 0;
 
-  /// The loss of a batch as the trainer computes it, with the model's outputs, and with gradients unless the
-  /// caller has turned them off. Of labels that count as items it counts those of this batch.
+  /// The loss of a batch as the trainer computes it, and the model's outputs, with gradients unless the
+  /// caller has disabled them. If labels count as items, counts those of this batch.
   virtual LossOutput compute_loss(const Batch& batch) = 0;
 
-  /// Writes the weights, and the processing class, to a folder.
+  /// Writes the weights, and the processing class if any, to a folder.
   virtual void save_model(const std::filesystem::path& directory) const = 0;
 
   /// The types of all callbacks, without their namespaces.
   virtual std::vector<std::string_view> callback_names() = 0;
 
-  /// What the trainer was made of.
+  /// The options that the trainer was built from.
   virtual const TrainerOptions& options() const = 0;
 
-  /// The facts of the run; empty before the first training.
+  /// The run configuration; empty before the first training.
   virtual const TrainerRunConfig& run_config() const = 0;
 
  protected:
   ~AnyTrainer() = default;
 };
 
-/// `Trainer` as an AnyTrainer.
+/// Adapts `Trainer` to AnyTrainer.
 template <class Trainer>
 class AnyTrainerOf final : public AnyTrainer {
  public:

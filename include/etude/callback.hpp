@@ -4,7 +4,7 @@
 #include <functional>
 #include <type_traits>
 
-/// What makes a struct a callback: the concepts and declarations that the handler and its checks stand on.
+/// The concepts that define a callback, used by the handler and its checks.
 namespace etude {
 
 /// A list of event types.
@@ -17,7 +17,7 @@ struct callbacks {};
 
 namespace detail {
 
-/// To need a type that isn't defined is the error of a mistake; see callback_checks.hpp.
+/// Requiring a type that isn't defined is how mistakes are reported; see callback_checks.hpp.
 template <bool Good, class Mistake>
 consteval bool expect() {
   if constexpr (!Good) static_cast<void>(sizeof(Mistake));
@@ -32,13 +32,12 @@ concept takes_mutable = requires(Callback& callback, Event& event) { callback.on
 
 }  // namespace detail
 
-/// `Callback` has an `on` that can be called with `Event`. A handler whose return type is deduced has its
-/// body instantiated by this question, so declare the return type (`void`).
+/// `Callback` has an `on` that can be called with `Event`. This instantiates the body of a handler with a
+/// deduced return type, so declare the return type (`void`).
 template <class Callback, class Event>
 concept Handles = detail::reads<Callback, Event> || detail::takes_mutable<Callback, Event>;
 
-/// `Callback` may change the payload of `Event`: its `on` takes `Event&`. One that takes `const Event&`
-/// reads.
+/// `Callback` may change the payload of `Event`: its `on` takes `Event&` rather than `const Event&`.
 template <class Callback, class Event>
 concept Writes = detail::takes_mutable<Callback, Event> && (!detail::reads<Callback, Event>);
 
@@ -50,20 +49,20 @@ struct name_probe {
 template <class T>
 struct with_name_probe : T, name_probe {};
 
-/// Whether `on` names anything in T: a function in any form, private or inherited ones included. Two bases
-/// that both have the name make it ambiguous, which is the only way to see a private one.
+/// Whether `on` names anything in T: a function of any form, including private or inherited ones. Two bases
+/// that both have the name make it ambiguous, which is the only way to detect a private one.
 template <class T>
 consteval bool has_name_on() {
   if constexpr (!std::is_class_v<T>) {
     return false;
   } else if constexpr (std::is_final_v<T>) {
-    return requires { &T::on; };  // An overloaded `on` of a final class can only be asked for event by event.
+    return requires { &T::on; };  // For a final class, an overloaded `on` can only be checked event by event.
   } else {
     return !requires { &with_name_probe<T>::on; };
   }
 }
 
-/// Converts to `Event` in every form in which a handler could ask for it.
+/// Converts to `Event` in every form in which a handler may take it.
 template <class Event>
 struct only {
   template <class T>
@@ -84,7 +83,7 @@ struct anything {
   operator T&&() const;
 };
 
-/// Converts to whatever is neither one of the known events nor a base of one.
+/// Converts to anything that is neither a known event nor a base of one.
 template <class... Known>
 struct anything_but {
   template <class T>
@@ -100,7 +99,7 @@ struct anything_but {
 
 struct unrelated {};
 
-/// An `on` for `Event` with more parameters exists.
+/// `Callback` has an `on` for `Event` with additional parameters.
 template <class Callback, class Event>
 concept meant_for_with_more = requires(Callback& c, only<Event> e, anything a) { c.on(e, a); } ||
                               requires(Callback& c, only<Event> e, anything a) { c.on(a, e); } ||
@@ -110,7 +109,7 @@ concept meant_for_with_more = requires(Callback& c, only<Event> e, anything a) {
                               requires(Callback& c, only<Event> e, anything a) { c.on(e, a, a, a); } ||
                               requires(Callback& c, only<Event> e, anything a) { c.on(a, a, a, e); };
 
-/// A template whose parameter is `E&`: it takes `const Event&` as well as `Event&`.
+/// A template whose parameter is `E&`: it accepts both `const Event&` and `Event&`.
 template <class Callback, class Event>
 concept takes_any_constness =
     requires {
@@ -118,7 +117,7 @@ concept takes_any_constness =
       static_cast<void (Callback::*)(Event&)>(&Callback::template on<Event>);
     };
 
-/// One `on(const Event&)` and one `on(Event&)`: only one of them could ever be called.
+/// Both `on(const Event&)` and `on(Event&)` exist, but only one of them could ever be called.
 template <class Callback, class Event>
 concept reads_and_writes = (reads<Callback, Event> && !reads<Callback, unrelated> &&
                             !takes_any_constness<Callback, Event>) &&
@@ -138,7 +137,7 @@ template <class Callback>
 concept has_on_as_member_object =
     requires { requires std::is_member_object_pointer_v<decltype(&Callback::on)>; };
 
-/// Whether some `on` may take these arguments, be it one of several. Of a final class it can't be told.
+/// Whether some `on`, possibly overloaded, may take these arguments. Unknown for final classes.
 template <class Callback, class... Arguments>
 consteval bool may_take() {
   if constexpr (std::is_final_v<Callback> || has_on_as_member_object<Callback>) {
@@ -152,7 +151,7 @@ consteval bool may_take() {
   }
 }
 
-/// Asked once a callback, so that the many questions behind it are not asked for each of its events.
+/// Checked once per callback, so that the many checks behind it aren't repeated for each event.
 template <class Callback>
 inline constexpr bool may_take_several =
     may_take<Callback, anything, anything>() || may_take<Callback, anything, anything, anything>() ||
@@ -160,12 +159,12 @@ inline constexpr bool may_take_several =
     may_take<Callback, anything, anything, anything, anything, anything>() ||
     may_take<Callback, anything, anything, anything, anything, anything, anything>();
 
-/// An `on` for `Event` exists, whether or not it can be called with one.
+/// An `on` for `Event` exists, whether or not it is callable.
 template <class Callback, class Event>
 concept meant_for = requires(Callback& c, only<Event> e) { c.on(e); } ||
                     (may_take_several<Callback> && meant_for_with_more<Callback, Event>);
 
-/// Has no answer for a private `on`: the compiler names it and its event, which is the error that we want.
+/// Ill-formed for a private `on`: the compiler's error names it and its event, as intended.
 template <class Callback>
 consteval bool has_accessible_handlers() {
   if constexpr (has_name_on<Callback>() && !std::is_final_v<Callback> && !has_on_as_member_object<Callback>)
@@ -173,9 +172,9 @@ consteval bool has_accessible_handlers() {
   return true;
 }
 
-/// Whether `Callback` has an `on` of one parameter that is for none of the known events. The fallback
-/// overload is chosen only where no other fits, and two that fit are ambiguous: so the answer is exact for
-/// any number of them.
+/// Whether `Callback` has a one-parameter `on` for something other than the known events. The fallback
+/// overload is chosen only if nothing else matches, and two matches are ambiguous, so the answer is exact for
+/// any number of overloads.
 template <class Callback, class... Known>
 consteval bool has_foreign_handler() {
   if constexpr (Handles<Callback, unrelated>) {
@@ -206,7 +205,7 @@ struct parameter_of<R (*)(A)> : std::remove_cvref<A> {};
 template <class R, class A>
 struct parameter_of<R (*)(A) noexcept> : std::remove_cvref<A> {};
 
-/// The events that a callback names itself: `using handles = events<...>`, or else the one of its only `on`.
+/// The events that a callback declares with `using handles = events<...>`, or else that of its only `on`.
 template <class Callback>
 struct declared_events {
   using type = events<>;
@@ -238,7 +237,7 @@ struct is_reference_wrapper<std::reference_wrapper<T>> : std::true_type {};
 template <class Callback>
 concept allows_duplicates = requires { requires Callback::allows_duplicates; };
 
-/// Passes events on as they come, so what it reads and writes is another's matter.
+/// Forwards all events, so reads and writes are up to the wrapped callback.
 template <class Callback>
 concept forwards_events = requires { requires Callback::forwards_events; };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// All of Etude but the integrations, each of which is an include of its own, and LibTorch with it.
+/// Includes all of Etude except the integrations, which have their own headers, and LibTorch.
 
 #include <fmt/format.h>
 #include <torch/torch.h>

@@ -23,9 +23,8 @@
 #include "etude/trainer_state.hpp"
 #include "etude/training_arguments.hpp"
 
-/// The vocabulary: every event that a trainer raises, in the order in which they come. A handler takes an
-/// event as `const Event&` to read it or as `Event&` to change its payload, which is what isn't const here;
-/// `control` may be written by all.
+/// Every event that a trainer raises, in order. A handler takes an event as `const Event&` to read it or as
+/// `Event&` to change its payload: the members that aren't const. Every handler may write `control`.
 namespace etude {
 
 class AnyTrainer;
@@ -35,7 +34,7 @@ class Model;
 class Optimizer;
 class ProcessingClass;
 
-/// What every event carries. A handler `void on(const etude::Context&)` hears all of them.
+/// The fields common to all events. A handler `void on(const etude::Context&)` receives every event.
 struct Context {
   const TrainingArguments& args;
   const TrainerState& state;
@@ -44,126 +43,123 @@ struct Context {
   Optimizer* optimizer;                     ///< Null until `TrainBegin`.
   LRScheduler* lr_scheduler;                ///< Null until `TrainBegin`.
   const DataLoader* train_dataloader;       ///< Null until `TrainBegin`.
-  const DataLoader* eval_dataloader;        ///< The one in use; null outside evaluation and prediction.
-  const ProcessingClass* processing_class;  ///< Null if the trainer was given none.
+  const DataLoader* eval_dataloader;        ///< The loader in use; null outside evaluation and prediction.
+  const ProcessingClass* processing_class;  ///< Null if the trainer has none.
   PendingLogs& pending_logs;
-  AnyTrainer& trainer;  ///< What raised the event, whatever its type: any_trainer.hpp.
+  AnyTrainer& trainer;  ///< The trainer that raised the event, type-erased: see any_trainer.hpp.
 
-  /// Adds `name` to the next log: the mean of what was logged under it since the last one. A tensor (one
-  /// element, any device) is not read before then, so this never waits for a device.
+  /// Adds `name` to the next log: the mean of the values logged under that name since the last one. A tensor
+  /// (one element, any device) isn't read until then, so this never waits for a device.
   void log(std::string_view name, double value) const { pending_logs.add(name, value); }
   void log(std::string_view name, const at::Tensor& value) const { pending_logs.add(name, value); }
 };
 
-/// The trainer is built: the last thing that its constructor does.
+/// The trainer is constructed: raised last in its constructor.
 struct InitEnd : Context {};
 
-/// What a loader is for.
 enum class LoaderUse { train, evaluate, predict };
 
-/// A loader was made: at the beginning of training, before its steps are counted, and of each evaluation and
+/// A loader was made: at the start of training, before its steps are counted, and for each evaluation and
 /// prediction.
 struct DataLoaderCreated : Context {
   const DataLoader& dataloader;
   const LoaderUse use;
-  /// Batches (of one device) after which each of its epochs ends; unset is all. At least 1.
+  /// The number of batches (on one device) after which an epoch ends; unset means all. At least 1.
   std::optional<std::int64_t> max_batches = {};
-  const bool is_intermediate = false;  ///< For such an evaluation: see `Evaluate`.
+  const bool is_intermediate = false;  ///< True for an intermediate evaluation: see `Evaluate`.
 };
 
-/// Somebody asks of how many micro-batches an update of `epoch` (from 0) is made: when the steps of a
-/// training are counted, and where an epoch begins. Asked of the same epoch again, the answer has to be the
-/// same.
+/// Asks how many micro-batches make up an update in `epoch` (from 0): raised when the steps of a training are
+/// counted, and at the start of each epoch. The answer for an epoch must not change.
 struct AccumulationPlanned : Context {
   const std::int64_t epoch = 0;
-  std::int64_t gradient_accumulation_steps = 1;  ///< At least 1; as the arguments have it, if nobody writes.
+  std::int64_t gradient_accumulation_steps = 1;  ///< At least 1. Initially the value of the argument.
 };
 
-/// Training begins: optimizer, scheduler and loader are there, what was to be resumed is loaded.
+/// Training begins: the optimizer, scheduler and loader exist, and any checkpoint is loaded.
 struct TrainBegin : Context {
-  const bool is_resumed = false;  ///< The training goes on from a checkpoint.
+  const bool is_resumed = false;  ///< The training resumes from a checkpoint.
 };
 
-/// An epoch begins. `state.epoch` is the fraction that was done before.
+/// An epoch begins. `state.epoch` is the fraction already done.
 struct EpochBegin : Context {
-  /// The training goes on in the midst of this epoch, whose `EpochBegin` the run before has heard. Weights,
-  /// buffers, the optimizer and the saved state of callbacks are put back afterwards to what they were before
-  /// the event.
+  /// The training resumes in the middle of this epoch, whose `EpochBegin` was already raised in the previous
+  /// run. After the event, weights, buffers, the optimizer and the saved state of callbacks are reset to
+  /// their values before it.
   const bool is_resumed = false;
 };
 
-/// The loader is about to be asked for the micro-batches of an update.
+/// The micro-batches of an update are about to be fetched.
 struct BatchFetchBegin : Context {};
 
-/// A micro-batch has come out of the loader and lies on the model's device. All those of one accumulation
-/// group are fetched before its first is used.
+/// A micro-batch was fetched and is on the model's device. All micro-batches of an accumulation group are
+/// fetched before the first one is used.
 struct BatchFetched : Context {
   Batch batch;
 };
 
-/// An update step begins: the first micro-batch of a group.
+/// An update step begins, before the first micro-batch of the group.
 struct StepBegin : Context {};
 
-/// A micro-batch is about to go through the model.
+/// A micro-batch is about to enter the model.
 struct ForwardBegin : Context {
   Batch batch;
 };
 
-/// A micro-batch has gone through model and loss, and nothing has been differentiated yet. `loss` is divided
-/// already by what it has to be for the group's gradients to add up.
+/// The forward pass and the loss of a micro-batch are done; its backward pass is next. `loss` is already
+/// scaled so that the gradients of the group add up.
 struct BackwardBegin : Context {
   const Batch& batch;
   Tensors output;
   at::Tensor loss;
 };
 
-/// The gradients of a micro-batch are added to those of its group.
+/// The gradients of a micro-batch were added to the group's.
 struct BackwardEnd : Context {
   const Batch& batch;
   const at::Tensor& loss;
-  /// What the mean loss of the batch was multiplied with, for the losses of a group to add up; unset where
-  /// they do so by themselves, being sums over items divided by those of the group.
+  /// The factor applied to the mean loss of the batch so that the losses of a group add up; unset if they
+  /// already do, being sums over items divided by the group's items.
   const std::optional<double> share = {};
 };
 
-/// A micro-batch that is not the last of its group is done.
+/// A micro-batch is done that isn't the last of its group.
 struct SubstepEnd : Context {};
 
-/// Memory ran out (`auto_microbatching`): the gradients of the group are begun anew, in smaller parts. What
-/// was heard of it since `StepBegin` counts no more.
+/// Memory ran out (`auto_microbatching`): the group's gradients are computed again from scratch, in smaller
+/// micro-batches. Ignore all events of this step since `StepBegin`.
 struct StepRestarted : Context {};
 
-/// The gradients of a group are complete, and not clipped yet.
+/// The gradients of a group are complete, but not yet clipped.
 struct GradientsComplete : Context {};
 
-/// The gradients of a group are complete, and clipped if that was asked for.
+/// The gradients of a group are complete, and clipped if requested.
 struct GradientsClipped : Context {
   const at::Tensor& grad_norm;  ///< The L2 norm before clipping, one element on the model's device.
 };
 
-/// After clipping, before the optimizer.
+/// After clipping, before the optimizer step.
 struct PreOptimizerStep : Context {};
 
-/// After the optimizer; the gradients are still there.
+/// After the optimizer step; the gradients still exist.
 struct OptimizerStep : Context {};
 
-/// After the learning-rate scheduler.
+/// After the learning-rate scheduler step.
 struct SchedulerStep : Context {
-  const double learning_rate;  ///< That of the next step.
+  const double learning_rate;  ///< For the next step.
 };
 
-/// An update was made: `state.global_step` and `state.epoch` count it. A step that was given up has no
-/// `StepEnd`.
+/// An update is done; `state.global_step` and `state.epoch` include it. An abandoned step has no `StepEnd`.
 struct StepEnd : Context {};
 
-/// A set of logs goes out. What a writer changes is what `state.log_history` keeps.
+/// A set of logs is published. Changes by handlers end up in `state.log_history`.
 struct Log : Context {
   Metrics logs;
 };
 
-/// A checkpoint of this moment is about to be written, perhaps behind the training. What a writer adds to
-/// `tensors`, under the name of a file, becomes a safetensors file of the checkpoint, to be read again at
-/// `CheckpointLoaded`.
+/// A checkpoint of this moment is about to be written, perhaps in the background. Each entry that a handler
+/// adds to `tensors`, keyed by file name, becomes a safetensors file in the checkpoint, and can be read again
+/// at `CheckpointLoaded`.
 struct SaveBegin : Context {
   std::map<std::string, std::vector<std::pair<std::string, at::Tensor>>> tensors = {};
 };
@@ -173,22 +169,22 @@ struct Save : Context {
   const std::filesystem::path& checkpoint;
 };
 
-/// A checkpoint is about to be handed to `TrainerOptions::push`.
+/// A checkpoint is about to be passed to `TrainerOptions::push`.
 struct PushBegin : Context {
   const std::filesystem::path& checkpoint;
 };
 
-/// Weights were read from a checkpoint: to go on from it, or because it is the best.
+/// Weights were loaded from a checkpoint, to resume or because it is the best.
 struct CheckpointLoaded : Context {
   const std::filesystem::path& checkpoint;
 };
 
-/// `evaluate()` was called by the user, not by training; once for all of its datasets.
+/// The user, not the training, called `evaluate()`; raised once for all datasets.
 struct EvaluationRunBegin : Context {};
 
 /// The evaluation of one dataset begins; the model is in evaluation mode.
 struct EvaluateBegin : Context {
-  const std::string_view metric_key_prefix;  ///< "eval", or "eval_NAME" where there are several datasets.
+  const std::string_view metric_key_prefix;  ///< "eval", or "eval_NAME" with several datasets.
   const bool is_intermediate = false;        ///< See `Evaluate`.
 };
 
@@ -197,38 +193,38 @@ struct PredictBegin : Context {
   const std::string_view metric_key_prefix;
 };
 
-/// A batch of an evaluation or a prediction is about to go through the model.
+/// An evaluation or prediction batch is about to enter the model.
 struct PredictionStepBegin : Context {
   Batch batch;
 };
 
-/// A batch of an evaluation or a prediction is done.
+/// An evaluation or prediction batch is done.
 struct PredictionStep : Context {
   const Batch& batch;
   const Tensors& output;
-  const at::Tensor& loss;  ///< Undefined where there are no labels and the loss needs them.
+  const at::Tensor& loss;  ///< Undefined if the loss needs labels and there are none.
 };
 
-/// The metrics of one dataset. `state.best_metric` is still the one of before.
+/// The metrics of one dataset. `state.best_metric` isn't updated yet.
 struct Evaluate : Context {
   Metrics metrics;
-  /// A training evaluates in the steps of an epoch, the last of them included: because of `eval_steps` or of
-  /// what a callback has asked for. Not at an epoch's end, before the first step, or outside of a training.
+  /// The training evaluates during an epoch (its last step included), because of `eval_steps` or because a
+  /// callback requested it. False at the end of an epoch, before the first step, or outside training.
   const bool is_intermediate = false;
 };
 
-/// The evaluation of one dataset is over, whether it came to its metrics or not.
+/// The evaluation of one dataset ended, with or without metrics.
 struct EvaluateEnd : Context {};
 
-/// All datasets of an evaluation are done, be there one or several: the metrics of all of them, each under
-/// the name of its dataset. This is what decides which model is the best.
+/// The evaluation of all datasets (one or more) is done: all their metrics, with the dataset's name in each
+/// key. These metrics decide which model is best.
 struct EvaluateAll : Context {
   Metrics metrics;
   const bool is_intermediate = false;  ///< See `Evaluate`.
 };
 
-/// `evaluate()` is over: the metrics of all of its datasets, and none if it failed. What a writer changes is
-/// what the user gets.
+/// `evaluate()` ended: the metrics of all its datasets, empty if it failed. Changes by handlers reach the
+/// caller.
 struct EvaluationRunEnd : Context {
   Metrics metrics = {};
 };
@@ -238,40 +234,41 @@ struct Predict : Context {
   Metrics metrics;
 };
 
-/// `predict()` is over, whether it came to its metrics or not.
+/// `predict()` ended, with or without metrics.
 struct PredictEnd : Context {};
 
-/// The training part of an epoch is over, its evaluation is yet to come.
+/// The training part of an epoch ended; its evaluation comes next.
 struct EpochEnd : Context {
-  /// The epoch was gone through, or `should_epoch_stop` has ended it. If not, the training ends in its midst:
-  /// resumed, it goes on with the epoch, which ends once more.
+  /// Whether the epoch was completed, or ended by `should_epoch_stop`. Otherwise the training ends in the
+  /// middle of it; a resumed training continues the epoch, which then ends again.
   const bool is_done = false;
 };
 
-/// An epoch with its evaluation is over.
+/// An epoch, including its evaluation, ended.
 struct TrainingRunEpochEnd : Context {
   const bool is_done = false;  ///< See `EpochEnd`.
 };
 
-/// Training ends before `state.max_steps`, for a reason in words: what `TrainerControl::request_stop` or
-/// `StopTraining` said. What is asked of `control` here is still done.
+/// Training ends before `state.max_steps`; the reason is the text given to `TrainerControl::request_stop` or
+/// `StopTraining`. Requests set in `control` here are still honored.
 struct Stop : Context {
   const std::string_view reason;
 };
 
-/// Something threw. Every callback hears this one, whoever else throws meanwhile, before the end events of
-/// what was open. The exception comes out of the trainer's method afterwards, as it was thrown.
+/// An exception was thrown. Every callback receives this event, even if another throws meanwhile, before the
+/// end events of everything that is open. Afterwards the exception propagates unchanged out of the trainer's
+/// method.
 struct TrainError : Context {
   const std::exception_ptr& error;
   const std::string_view what;
   const std::string_view callback;  ///< The callback that threw; empty if none did.
-  const std::string_view event;     ///< The event that it was handling.
+  const std::string_view event;     ///< The event being handled.
 };
 
-/// Training is over, in whatever way.
+/// Training ended, for whatever reason.
 struct TrainEnd : Context {};
 
-/// Every event of this page.
+/// All events in this file.
 using Vocabulary =
     events<InitEnd, DataLoaderCreated, AccumulationPlanned, TrainBegin, EpochBegin, BatchFetchBegin,
            BatchFetched, StepBegin, ForwardBegin, BackwardBegin, BackwardEnd, SubstepEnd, StepRestarted,
@@ -280,7 +277,7 @@ using Vocabulary =
            PredictionStepBegin, PredictionStep, Evaluate, EvaluateEnd, EvaluateAll, EvaluationRunEnd, Predict,
            PredictEnd, EpochEnd, TrainingRunEpochEnd, Stop, TrainError, TrainEnd>;
 
-/// Those of them that have something to write.
+/// The events with a writable payload.
 using WritableVocabulary =
     events<DataLoaderCreated, AccumulationPlanned, BatchFetched, ForwardBegin, BackwardBegin, Log, SaveBegin,
            PredictionStepBegin, Evaluate, EvaluateAll, EvaluationRunEnd, Predict>;

@@ -34,7 +34,7 @@ template <class... List>
 class Trainer;
 
 namespace detail {
-/// What every trainer has, unless its list says otherwise; args.disable_tqdm silences one of the last two.
+/// The callbacks that every trainer has by default; args.disable_tqdm disables one of the last two.
 struct TrainerDefaults {
   using events = Vocabulary;
   using first = callbacks<DefaultFlowCallback>;
@@ -45,11 +45,11 @@ struct TrainerDefaults {
 template <class... List>
 using TrainerComposition = Composition<detail::TrainerDefaults, List...>;
 
-/// A trainer of one's own: derive as `struct MyTrainer : etude::TrainerBase<MyTrainer, Callbacks...>`, with
-/// `using TrainerBase::TrainerBase;`, and define any of the methods under "to override" again; they are
-/// called statically, and may call the base's. One that has an `on(const Event&)` hears that event before its
-/// callbacks do. What derives from such a trainer in its turn overrides nothing, so make it final.
-/// `Trainer<Callbacks...>` is the one that overrides nothing.
+/// The base of custom trainers: derive as `struct MyTrainer : etude::TrainerBase<MyTrainer, Callbacks...>`,
+/// with `using TrainerBase::TrainerBase;`, and redefine any method under "Overridable". They are called
+/// statically, and may call the base's. If the derived class has `on(const Event&)`, it receives that event
+/// before its callbacks. Classes derived further can't override anything, so make it final.
+/// `Trainer<Callbacks...>` overrides nothing.
 template <class Derived, class... List>
 class TrainerBase : private EventSource<Derived, typename TrainerComposition<List...>::handler> {
   using Composed = TrainerComposition<List...>;
@@ -61,9 +61,9 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
       Source::open;
 
  public:
-  /// Builds the trainer out of `options` and the callbacks that are given; those of the list that aren't are
-  /// default constructed. Throws `ArgumentError`, with every fault of the options at once, `DataError`, and
-  /// what a callback throws in `InitEnd`.
+  /// Builds the trainer from `options` and the given callbacks; callbacks of the list that aren't given are
+  /// default constructed. Throws `ArgumentError` that lists every invalid option, `DataError`, and exceptions
+  /// of callbacks in `InitEnd`.
   template <class... Given>
   explicit TrainerBase(TrainerOptions options, Given... given)
       : Source(Composed::maker::make(std::tuple<Given...>(std::move(given)...))) {
@@ -81,8 +81,8 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
   TrainerBase(const TrainerBase&) = delete;
   TrainerBase& operator=(const TrainerBase&) = delete;
 
-  /// Trains the model on `train_dataset` as the arguments say. A second call goes on with the weights and the
-  /// optimizer as they are (with `model_init`, from the beginning).
+  /// Trains the model on `train_dataset` according to the arguments. A second call continues with the current
+  /// weights and optimizer (with `model_init`, it starts from scratch).
   TrainOutput train(const TrainOptions& options = {}) {
     const Calls::Scope call(core_.calls, Calls::train);
     core_.prepare_machine();
@@ -94,7 +94,7 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     });
   }
 
-  /// The model's outputs for every example of `dataset`, in order, with metrics where it has labels.
+  /// The model's outputs for every example of `dataset`, in order, and metrics if it has labels.
   PredictionOutput predict(const Dataset& dataset, const PredictOptions& options = {}) {
     const Calls::Scope call(core_.calls, Calls::predict);
     return guarded([&] {
@@ -109,8 +109,8 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     });
   }
 
-  /// Raises an event, of Etude or of one's own, to the trainer itself where it has an `on` for it, and to the
-  /// callbacks: static ones, then those of run time.
+  /// Raises a built-in or custom event: first to the trainer itself if it has a matching `on`, then to the
+  /// static callbacks, then to those added at run time.
   template <class Event>
   void call_event(Event&& event) {
     using Plain = std::remove_cvref_t<Event>;
@@ -126,17 +126,16 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
   template <class Event>
   static constexpr bool handles = Handler::template handles<Event>;
 
-  /// Whether a callback of this type stands in the list.
+  /// Whether the list contains a callback of this type.
   template <class Callback>
   static constexpr bool lists = []<class... Static>(callbacks<Static...>) {
     return (std::same_as<Static, Callback> || ...);
   }(Callbacks{});
 
-  /// The types of all callbacks: those of the list, then those of run time.
+  /// The types of all callbacks: first the list, then those added at run time.
   using Source::callback_names;
 
-  /// The callback of this type: one of the list, or of those of run time. Of a type that stands twice, the
-  /// first.
+  /// The callback of this type, from the list or added at run time. The first one if there are several.
   template <class Callback>
   Callback& callback() {
     if constexpr (lists<Callback>) {
@@ -149,7 +148,7 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     }
   }
 
-  /// Adds a callback at run time; it runs behind those of the list. `InitEnd` has gone by.
+  /// Adds a callback at run time; it runs after those of the list. It doesn't receive `InitEnd`.
   template <class Given>
   CallbackHandle add_callback(Given&& callback) {
     using Callback = std::remove_cvref_t<Given>;
@@ -167,13 +166,13 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     }
   }
 
-  /// Removes a callback of run time. All of these throw `ArgumentError` if it is not there.
+  /// Removes a callback added at run time. These functions throw `ArgumentError` if it isn't there.
   void remove_callback(CallbackHandle handle) { handle.remove(); }
   template <class Callback>
   void remove_callback() {
     runtime().template remove<Callback>();
   }
-  /// Removes a callback and gives it back: the first of its type, or that of a handle.
+  /// Removes and returns a callback: the first of its type, or the one of a handle.
   template <class Callback>
   Callback pop_callback(const CallbackHandle& handle) {
     return runtime().template pop<Callback>(handle);
@@ -183,7 +182,7 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     return runtime().template pop<Callback>();
   }
 
-  /// Each event that somebody handles, with its callbacks in order; who may change it is marked.
+  /// Lists each handled event with its callbacks in order, and marks those that may change it.
   std::string describe() const { return etude::describe(handler_, typename Composed::known_events{}); }
 
   const TrainingArguments& args() const { return core_.args; }
@@ -195,11 +194,12 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
   Context context() { return core_.context(); }
 
   std::int64_t get_num_trainable_parameters() const { return core_.trainable_parameters(); }
-  /// The rate of each parameter group. Throws `ArgumentError` before there is an optimizer.
+  /// The learning rate of each parameter group. Throws `ArgumentError` if the optimizer doesn't exist yet.
   std::vector<double> get_learning_rates() const { return core_.learning_rates(); }
-  /// Writes the weights, and the processing class, to a folder.
+  /// Writes the weights, and the processing class if any, to a folder.
   void save_model(const std::filesystem::path& directory) const { core_.save_model(directory); }
-  /// Returns when what `save_checkpoint` has begun is on the disk; throws what its writing has thrown.
+  /// Waits until the checkpoint started by `save_checkpoint` is on disk; rethrows the exception if writing it
+  /// failed.
   void wait_for_checkpoint() { etude::wait_for_checkpoint(core_); }
   /// Prints metrics as a table.
   void log_metrics(std::string_view split, const Metrics& metrics) const {
@@ -210,15 +210,15 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     if (core_.state.is_world_process_zero)
       etude::save_metrics(core_.options.files(), core_.args.output_dir, split, metrics, combined);
   }
-  /// The facts of the run: batch sizes, steps of an epoch, ... Those of the last training; empty before it.
+  /// Batch sizes, steps per epoch, ... of the last training; empty before the first.
   const TrainerRunConfig& run_config() const { return core_.run_config; }
 
-  // To override.
+  // Overridable.
 
-  /// Evaluates on `eval_dataset`: {"eval_loss", what `compute_metrics` gives, "eval_runtime", ...}. Of
-  /// several datasets, each has its name in the keys ("eval_news_loss"), and the result has the metrics of
-  /// all. `train()` calls it with no options where an evaluation is due, and looks for the best model in what
-  /// it gives.
+  /// Evaluates on `eval_dataset`: {"eval_loss", the results of `compute_metrics`, "eval_runtime", ...}. With
+  /// several datasets, the keys contain their names ("eval_news_loss"), and the result has the metrics of
+  /// all. `train()` calls it without options when an evaluation is due, and uses the result to find the best
+  /// model.
   Metrics evaluate(const EvaluateOptions& options = {}) {
     const Calls::Scope call(core_.calls, Calls::evaluate);
     const auto& datasets = options.eval_dataset.empty() ? core_.options.eval_dataset : options.eval_dataset;
@@ -246,17 +246,16 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     return core_.make_scheduler(max_steps);
   }
 
-  /// The loss of a batch, one element, with the outputs of the model. `num_items_in_batch` counts the labels
-  /// of the whole accumulation group (all but -100); a loss that is divided by it says so with
-  /// `counts_items`.
+  /// The loss of a batch, one element, and the model's outputs. `num_items_in_batch` is the number of labels
+  /// in the whole accumulation group (other than -100); set `counts_items` if the loss is divided by it.
   LossOutput compute_loss(const Batch& batch, std::optional<double> num_items_in_batch = {}) {
     return etude::compute_loss(core_, batch, num_items_in_batch);
   }
 
-  /// The floating-point operations of forward and backward over a micro-batch, for `state.total_flos`.
+  /// The floating-point operations of the forward and backward pass of a micro-batch, for `state.total_flos`.
   double floating_point_ops(const Batch& batch) { return core_.floating_point_ops(batch); }
 
-  /// Forward and backward of one micro-batch; returns its share of the loss of its group, detached.
+  /// Runs forward and backward on one micro-batch; returns its share of the group's loss, detached.
   torch::Tensor training_step(Batch& batch) {
     auto [loss, outputs, counts_items] = derived().compute_loss(batch, core_.num_items_in_batch);
     check_training_loss(core_, loss, batch);
@@ -273,34 +272,34 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     return loss;
   }
 
-  /// Forward of one batch of an evaluation or a prediction, without gradients.
+  /// Runs forward on one evaluation or prediction batch, without gradients.
   PredictionStepOutput prediction_step(const Batch& batch, const std::vector<std::string>& ignore_keys) {
     auto computed = EvaluationLoop<TrainerBase>::outputs_of(*this, batch);
     return {std::move(computed.loss), without_keys(computed.outputs, ignore_keys), batch.labels};
   }
 
-  /// Adds `epoch` and what callbacks have logged to `logs`, keeps them in `state.log_history` and raises
-  /// `Log`.
+  /// Adds `epoch` and the values logged by callbacks to `logs`, appends them to `state.log_history` and
+  /// raises `Log`.
   void log(Metrics& logs) {
     const Calls::Scope call(core_.calls, Calls::log);
     core_.pending_logs.take_into(logs);
     if (core_.args.include_num_input_tokens_seen != InputTokens::no)
       logs["num_input_tokens_seen"] = static_cast<double>(core_.state.num_input_tokens_seen);
     logs["epoch"] = core_.state.epoch;
-    const auto line = core_.add_log_line(logs);  // A handler may log in its turn.
+    const auto line = core_.add_log_line(logs);  // A handler may call log() itself.
     logs = raise(Log{core_.context(), std::move(logs)}).logs;
     core_.set_log_line(line, logs);
   }
 
-  /// Writes `output_dir/checkpoint-STEP`, whole or not at all, and returns its path.
-  /// With `save_async` it is being written still when this returns.
+  /// Writes `output_dir/checkpoint-STEP` atomically, and returns its path.
+  /// With `save_async`, writing may still be in progress when this returns.
   std::filesystem::path save_checkpoint() {
     const Calls::Scope call(core_.calls, Calls::save_checkpoint);
     auto tensors = raise(SaveBegin{core_.context()}).tensors;
     return write_checkpoint(core_, this->states(), std::move(tensors));
   }
 
-  /// Writes `output_dir/trainer_state.json`: the state as it is now, the whole history of logs in it.
+  /// Writes `output_dir/trainer_state.json`: the current state, including the whole log history.
   void save_state() { write_trainer_state(core_, this->states()); }
 
  protected:
@@ -308,7 +307,7 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
 
  private:
   friend Derived;
-  ~TrainerBase() = default;  // for Derived alone: write struct Mine : etude::TrainerBase<Mine, ...>
+  ~TrainerBase() = default;  // protected: write struct Mine : etude::TrainerBase<Mine, ...>
 
   template <class>
   friend class TrainLoop;
@@ -348,7 +347,7 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     if (limit) loader.limit_batches(*limit);
   }
 
-  /// Trains with the largest batches that memory has room for.
+  /// Trains with the largest micro-batches that fit in memory.
   TrainOutput train_in_memory(const TrainOptions& options) {
     const TrainingSnapshot before(core_);
     const auto callbacks_before = save_states(this->states());
@@ -357,7 +356,7 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
         return TrainLoop<TrainerBase>(*this).run(options);
       } catch (...) {
         if (!core_.finds_batch_size(std::current_exception())) throw;
-      }  // Only behind its handler is the exception gone, and with it what it may hold.
+      }  // The exception, and any tensors it holds, are released only after its handler.
       core_.shrink_batches();
       before.restore();
       StateReport nothing_new;
@@ -365,7 +364,7 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     }
   }
 
-  /// Whether it is the user who goes the way from a batch to its loss.
+  /// Whether the user computes the loss from a batch.
   bool has_own_compute_loss() const {
     constexpr bool is_inherited =
         requires {
@@ -376,7 +375,7 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
 
   bool wants_item_count() const { return core_.options.loss.counts_items() || has_own_compute_loss(); }
 
-  /// The items that a loss of these labels is divided by, if it is divided by them.
+  /// The number of items that a loss of these labels is divided by, if it is divided by items.
   std::optional<double> items_in(const Tensors& labels) const {
     if (labels.empty() || !wants_item_count()) return {};
     return static_cast<double>(count_items(labels));
@@ -385,10 +384,10 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
   AnyTrainerOf<TrainerBase> any_{*this};
 };
 
-/// Trains a model, and tells the callbacks of its type list about it:
+/// Trains a model, and raises events to the callbacks in its type list:
 /// `etude::Trainer<Announce, EarlyStoppingCallback> trainer({.model = net, ...}, Announce{});`
-/// The list may hold policies too (`Raises`, `NoDefaultCallbacks`) and `RuntimeCallbacks`; see `Composition`.
-/// To override a method, derive from TrainerBase instead.
+/// The list may also contain policies (`Raises`, `NoDefaultCallbacks`) and `RuntimeCallbacks`; see
+/// `Composition`. To override a method, derive from TrainerBase instead.
 template <class... List>
 class Trainer final : public TrainerBase<Trainer<List...>, List...> {
  public:

@@ -8,25 +8,25 @@
 
 namespace etude {
 
-/// What callbacks ask of the loop: each may set a flag in any event, and the loop honours it at the next
-/// point where it can be.
+/// Requests from callbacks to the loop: each may set a flag in any event, and the loop acts on it at the next
+/// possible point.
 struct TrainerControl {
   ETUDE_STRUCT(TrainerControl, (bool, should_training_stop, "end the training", false),
-               (bool, should_epoch_stop, "go on with the next epoch", false),
+               (bool, should_epoch_stop, "end this epoch and continue with the next", false),
                (bool, should_save, "write a checkpoint at the end of this step", false),
                (bool, should_evaluate, "evaluate at the end of this step", false),
                (bool, should_log, "log at the end of this step", false));
 
-  /// Why the training was asked to stop, by who asked first; empty while nobody did, or gave no reason.
+  /// The reason given with the first request to stop; empty if there is none.
   std::string stop_reason = {};
 
-  /// Sets `should_training_stop` and says why.
+  /// Sets `should_training_stop` with a reason.
   void request_stop(std::string_view reason) {
     should_training_stop = true;
     if (stop_reason.empty()) stop_reason = reason;
   }
 
-  /// Asks for what `other` asks for, too.
+  /// Adds the requests of `other`.
   void add(const TrainerControl& other) {
     if (other.should_training_stop) request_stop(other.stop_reason);
     should_epoch_stop |= other.should_epoch_stop;
@@ -38,14 +38,15 @@ struct TrainerControl {
   friend bool operator==(const TrainerControl&, const TrainerControl&) = default;
 };
 
-/// Thrown by a callback, a model or a loss to end training in good order: what was begun of the step is given
-/// up, the epoch gets its end events, then `Stop` is raised with this message, and `train()` returns. Outside
-/// of training it is an error like any other.
+/// Thrown by a callback, a model or a loss to end training in an orderly way: the current step is abandoned,
+/// the epoch's end events are raised, then `Stop` with this message, and `train()` returns. Outside training
+/// it is an ordinary exception.
 struct StopTraining : Error {
   using Error::Error;
 };
 
-/// Runs a part of a training that is not to be left half done: a `StopTraining` out of it is a request.
+/// Runs a part of a training that must not be left half done: a `StopTraining` thrown there becomes a
+/// request.
 template <class Part>
 void stop_later(TrainerControl& control, Part part) {
   try {

@@ -41,8 +41,8 @@ template <class Signature, class Given>
 struct option_is_a_function_so_declare_yours_as;
 }  // namespace mistake
 
-/// One dataset to evaluate on, or several by name: `{{"news", news}, {"books", books}}`. A `Dataset()` is
-/// none.
+/// One dataset to evaluate on, or several by name: `{{"news", news}, {"books", books}}`. A default
+/// `Dataset()` means none.
 class EvalDatasets {
  public:
   EvalDatasets() = default;
@@ -52,7 +52,7 @@ class EvalDatasets {
   EvalDatasets(D&& dataset) {
     if (Dataset made(std::forward<D>(dataset)); made) entries_.emplace_back("", std::move(made));
   }
-  /// Inputs and labels, one example a row.
+  /// Inputs and labels, one example per row.
   EvalDatasets(torch::Tensor inputs, torch::Tensor labels)
       : EvalDatasets(Dataset(std::move(inputs), std::move(labels))) {}
   EvalDatasets(std::initializer_list<std::pair<std::string, Dataset>> named)
@@ -70,7 +70,8 @@ class EvalDatasets {
   bool named_ = false;
 };
 
-/// A shared pointer that says so itself where it is given something else, for an options' braces don't.
+/// A shared pointer with a readable compile error for the wrong type, which designated initializers don't
+/// give.
 template <class T>
 class SharedOption : public std::shared_ptr<T> {
  public:
@@ -92,8 +93,8 @@ class SharedOption : public std::shared_ptr<T> {
   }
 };
 
-/// A function that says so itself where it is given another form of one. It has no call operator, for a
-/// `std::function` that is made from a callable object is never empty, even where the option is.
+/// A function with a readable compile error for the wrong signature. It has no call operator, since a
+/// `std::function` made from a callable object is never empty, even if the option is.
 template <class Signature>
 class FunctionOption {
   using Function = std::function<Signature>;
@@ -121,7 +122,7 @@ class FunctionOption {
   Function function_;
 };
 
-/// How the learning rates go, as a user has it.
+/// How the learning rate changes over the steps, as the user specifies it.
 class LRSchedulerOption {
  public:
   LRSchedulerOption() = default;
@@ -161,63 +162,60 @@ class LRSchedulerOption {
   bool needs_torch_optimizer_ = false;
 };
 
-/// A loss with the model's outputs that it was computed from.
+/// A loss and the model outputs that it was computed from.
 struct LossOutput {
   torch::Tensor loss;  ///< one element
   Tensors outputs;     ///< without the loss
-  /// It is a sum over items divided by `num_items_in_batch`, so that those of a group add up; else it is a
-  /// mean, and is divided by the number of micro-batches of its group.
+  /// True if the loss is a sum over items divided by `num_items_in_batch`, so that the losses of a group add
+  /// up; otherwise it is a mean, and is divided by the number of micro-batches in its group.
   bool counts_items = false;
 };
 
-/// What a trainer is made of. `model` (or `model_init`) is needed; everything else has a meaning when left
-/// out.
+/// Everything a trainer is made of. Only `model` (or `model_init`) is required; the rest has defaults.
 struct TrainerOptions {
   /// A `shared_ptr` or `ModuleHolder` of any torch module with a `forward`, or a `torch::jit::Module`.
   Model model = {};
-  /// Makes the model anew at the start of each `train()`, after the seed is set. Instead of `model`.
+  /// Makes a new model at the start of each `train()`, after seeding. Use it instead of `model`.
   FunctionOption<Model()> model_init = {};
   TrainingArguments args = {};
   /// A torch loss module, or any callable `(output, target) -> Tensor`, optionally with a third parameter
-  /// `num_items_in_batch`, which says that the loss is a sum over items divided by that number. Without a
-  /// loss, the model is given the labels behind its inputs and its output named "loss", or its first, is the
+  /// `num_items_in_batch`, which declares that the loss is a sum over items divided by that number. Without a
+  /// loss, the model gets the labels after its inputs, and its output named "loss", or else its first, is the
   /// loss.
   Loss loss = {};
-  /// The whole way from a batch to a loss, instead of `loss`. `num_items` counts the labels of the update
-  /// (all but -100).
+  /// Computes the loss from a batch, instead of `loss`. `num_items` is the number of labels in the update
+  /// (other than -100).
   FunctionOption<LossOutput(Model& model, const Batch& batch, std::optional<double> num_items)> compute_loss =
       {};
   FunctionOption<Batch(std::vector<Example>)> data_collator = {};
   Dataset train_dataset = {};
   EvalDatasets eval_dataset = {};
   ComputeMetrics compute_metrics = {};
-  /// The optimizer to use as it is, instead of the one that `args.optim` names. It must hold parameters of
-  /// the model.
+  /// Used instead of the optimizer that `args.optim` names. Must hold parameters of the model.
   SharedOption<torch::optim::Optimizer> optimizer = nullptr;
-  /// The learning rates of the steps, instead of the schedule that `args.lr_scheduler_type` names: a function
-  /// of the step (0 at the first) that gives the factor of the initial rates; a function of the run's facts
-  /// (`const TrainerRunConfig&`) that gives such a function; or a scheduler of torch's over `optimizer`.
+  /// Replaces the schedule that `args.lr_scheduler_type` names: a function of the step (0 at first) that
+  /// returns a factor for the initial learning rates; a function of `const TrainerRunConfig&` that returns
+  /// such a function; or a torch scheduler over `optimizer`.
   LRSchedulerOption lr_scheduler = {};
-  /// Applied to (outputs, labels) of each batch of an evaluation; what it returns is kept for
-  /// `compute_metrics`.
+  /// Called with (outputs, labels) of each evaluation batch; its result is kept for `compute_metrics`.
   FunctionOption<Tensors(const Tensors&, const Tensors&)> preprocess_logits_for_metrics = {};
   ProcessingClass processing_class = {};
   /// The order of the training examples, instead of `args.train_sampling_strategy`.
   SharedOption<torch::data::samplers::Sampler<>> train_sampler = nullptr;
-  /// Generators of your own, by name, whose state goes into checkpoints and comes back with them.
+  /// Your own generators, by name, whose state is saved in checkpoints and restored.
   StatefulGenerators generators = {};
-  /// What checkpoints are written through, instead of plain files.
+  /// Checkpoints are written through this instead of plain files.
   std::shared_ptr<FileSystem> file_system = nullptr;
-  /// Hands a written checkpoint on (uploads it, copies it); called after each save.
+  /// Called after each save with the path of the finished checkpoint, for example to upload or copy it.
   FunctionOption<void(const std::filesystem::path&)> push = {};
 
   FileSystem& files() const { return file_system ? *file_system : default_file_system(); }
 };
 
-/// How `train()` begins.
+/// Options of `train()`.
 struct TrainOptions {
-  /// From the newest checkpoint of `output_dir` that is whole (true), or the one at a path; `if_any` begins
-  /// anew where there is none.
+  /// true: the newest complete checkpoint in `output_dir`; a path: that checkpoint; `if_any`: the newest, or
+  /// from scratch if there is none.
   struct Resume {
     struct IfAny {};
     Resume() = default;
@@ -225,10 +223,10 @@ struct TrainOptions {
     Resume(bool newest_) : newest(newest_) {}
     template <std::integral Number>
       requires(!std::same_as<Number, bool>)
-    Resume(Number) = delete;  // a checkpoint is named by its path
+    Resume(Number) = delete;  // pass the checkpoint's path
     /// Throws ArgumentError for a null pointer.
     Resume(const char* path_) : path(path_ ? path_ : throw_null()) {}
-    Resume(std::nullptr_t) = delete;  // false begins anew
+    Resume(std::nullptr_t) = delete;  // use false to start from scratch
     Resume(std::string path_) : path(std::move(path_)) {}
     Resume(std::filesystem::path path_) : path(std::move(path_)) {}
     Resume(std::optional<std::filesystem::path> path_) : path(path_.value_or("")) {}
@@ -244,23 +242,23 @@ struct TrainOptions {
   Resume resume_from_checkpoint = {};
 };
 
-/// For `resume_from_checkpoint`: goes on from the newest checkpoint if there is one, so that the same command
-/// begins a training and continues it.
+/// For `resume_from_checkpoint`: resumes from the newest checkpoint if one exists, so that the same command
+/// starts and continues a training.
 inline constexpr TrainOptions::Resume::IfAny if_any;
 
-/// What `train()` gives back.
+/// The result of `train()`.
 struct TrainOutput {
   std::int64_t global_step = 0;
-  /// The mean over the update steps of the run, resumed ones included; NaN where there was none.
+  /// The mean over all update steps of the run, including those before a resume; NaN if there were none.
   double training_loss = std::numeric_limits<double>::quiet_NaN();
-  Metrics metrics;          ///< The summary that was logged last: train_runtime, train_loss, ...
+  Metrics metrics;          ///< The last logged summary: train_runtime, train_loss, ...
   std::string stop_reason;  ///< Why it ended before `max_steps`; empty if it didn't.
 };
 
-/// What `evaluate()` does other than the trainer's options say.
+/// Overrides of the trainer's options for one `evaluate()`.
 struct EvaluateOptions {
   EvalDatasets eval_dataset = {};
-  std::vector<std::string> ignore_keys = {};  ///< Names of model outputs that are no predictions.
+  std::vector<std::string> ignore_keys = {};  ///< Names of model outputs that aren't predictions.
   std::string metric_key_prefix = "eval";
 };
 
@@ -269,7 +267,7 @@ struct PredictOptions {
   std::string metric_key_prefix = "test";
 };
 
-/// What `predict()` gives back: the predictions and labels of all examples, in order, on the CPU.
+/// The result of `predict()`: the predictions and labels of all examples, in order, on the CPU.
 struct PredictionOutput {
   Tensors predictions;
   Tensors label_ids;

@@ -31,7 +31,7 @@ ETUDE_INLINE LRSchedulerOption::LRSchedulerOption(
     : make_([schedule_of = std::move(schedule_of)](
                 Optimizer& optimizer, const TrainerRunConfig& run) -> std::unique_ptr<LRScheduler> {
         auto factor = schedule_of(run);
-        if (!factor) throw ArgumentError("lr_scheduler gave no function of the step");
+        if (!factor) throw ArgumentError("lr_scheduler returned an empty function");
         return std::make_unique<LambdaLR>(optimizer, std::move(factor));
       }) {}
 
