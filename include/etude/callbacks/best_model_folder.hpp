@@ -45,9 +45,6 @@ class BestModelFolder {
   std::filesystem::path path_;
 };
 
-/// Whether `value` beats `best`. A tie doesn't, and what isn't finite never does.
-bool is_better(double value, std::optional<double> best, bool greater_is_better);
-
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED

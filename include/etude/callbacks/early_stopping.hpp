@@ -57,11 +57,8 @@ struct EarlyStoppingCallback {
   void on(const TrainBegin& e);
   void on(const StepBegin& e) { throw_if_missing(e); }
   void on(const Evaluate& e);
-  void on(const TrainError&) { has_failed = true; }
+  void on(const TrainError&) { watched.fail(); }
   void on(const TrainEnd& e);
-
-  bool is_running = false;
-  bool has_failed = false;
 
  private:
   std::string metric(const Context& e) const;

@@ -45,13 +45,11 @@ struct SaveBestModelCallback {
   void on(const TrainBegin& e);
   void on(const StepBegin&) { watched.throw_if_missing(watch_metric); }
   void on(const EvaluateAll& e);
-  void on(const TrainError&) { has_failed = true; }
+  void on(const TrainError&) { watched.fail(); }
   void on(const TrainEnd& e);
 
   std::string folder = {};  ///< `save_path`, as the arguments complete it.
   bool has_saved = false;   ///< The folder has the model of `best_metric`.
-  bool is_running = false;
-  bool has_failed = false;
 };
 
 }  // namespace etude

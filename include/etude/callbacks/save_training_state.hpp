@@ -1,12 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "etude/callbacks/checkpoint_copies.hpp"
+#include "etude/callbacks/checkpoint_keeper.hpp"
 #include "etude/callbacks/epoch_count.hpp"
 #include "etude/callbacks/interval_timer.hpp"
 #include "etude/events.hpp"
@@ -38,7 +37,7 @@ struct SaveTrainingStateCallback {
                (std::optional<std::int64_t>, max_checkpoints, "keep as many, the newest; unset is all"),
                (IntervalTimer, timer, "what has passed of save_every_n_steps"),
                (EpochCount, epochs, "those that are done"),
-               (CheckpointCopies, copies, "those that are yet to be made"),
+               (CheckpointKeeper, copies, "those that are yet to be made"),
                (std::vector<std::string>, kept, "those that are there, the oldest first"));
 
   void on(const TrainBegin& e);
@@ -49,8 +48,6 @@ struct SaveTrainingStateCallback {
   // Not const: it doesn't matter where this stands among those who add tensors.
   void on(SaveBegin& e) { copies.on(e); }
   void on(const Save& e);
-
-  std::filesystem::path folder = {};  ///< `save_dir`, as the arguments complete it.
 };
 
 }  // namespace etude

@@ -1,11 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <string>
 
-#include "etude/callbacks/checkpoint_copies.hpp"
+#include "etude/callbacks/checkpoint_keeper.hpp"
 #include "etude/callbacks/watched_metric.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
@@ -39,7 +38,7 @@ struct TopKCheckpointsCallback {
                (bool, greater_is_better, "the best have the greatest watch_metric", false),
                (std::string, save_dir, "folder for them; empty is top_checkpoints in output_dir", ""),
                (bool, count_intermediate, "evaluations in an epoch's steps count, too", true),
-               (CheckpointCopies, copies, "those that are yet to be made"),
+               (CheckpointKeeper, copies, "those that are yet to be made"),
                (RankedCheckpoints, candidates, "those that are yet to be written, by name"),
                (RankedCheckpoints, ranked, "those that are there, by name"),
                (WatchedMetric, watched, "whether evaluations have it"));
@@ -53,12 +52,8 @@ struct TopKCheckpointsCallback {
   // Not const: it doesn't matter where this stands among those who add tensors.
   void on(SaveBegin& e) { copies.on(e); }
   void on(const Save& e);
-  void on(const TrainError&) { has_failed = true; }
+  void on(const TrainError&) { watched.fail(); }
   void on(const TrainEnd& e);
-
-  std::filesystem::path folder = {};  ///< `save_dir`, as the arguments complete it.
-  bool is_running = false;
-  bool has_failed = false;
 
  private:
   bool is_before(const RankedCheckpoint& a, const RankedCheckpoint& b) const;

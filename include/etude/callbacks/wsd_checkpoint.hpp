@@ -1,10 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 
-#include "etude/callbacks/checkpoint_copies.hpp"
+#include "etude/callbacks/checkpoint_keeper.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -25,17 +24,16 @@ struct WSDCheckpointCallback {
   using this_callback = WSDCheckpointCallback;
   ETUDE_STRUCT(WSDCheckpointCallback,
                (std::string, save_dir, "folder for them; empty is wsd_checkpoints in output_dir", ""),
-               (CheckpointCopies, copies, "those that are yet to be made"));
+               (CheckpointKeeper, copies, "those that are yet to be made"));
 
   void on(const TrainBegin& e);
   void on(const StepEnd& e);
   // Not const: it doesn't matter where this stands among those who add tensors.
   void on(SaveBegin& e) { copies.on(e); }
-  void on(const Save& e);
+  void on(const Save& e) { copies.make(e); }
 
-  std::int64_t pre_decay_step = 0;    ///< Of this training.
-  std::int64_t post_decay_step = 0;   ///< Of this training.
-  std::filesystem::path folder = {};  ///< `save_dir`, as the arguments complete it.
+  std::int64_t pre_decay_step = 0;   ///< Of this training.
+  std::int64_t post_decay_step = 0;  ///< Of this training.
 };
 
 }  // namespace etude

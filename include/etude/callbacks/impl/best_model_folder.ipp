@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
-#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -71,11 +70,6 @@ ETUDE_INLINE std::optional<BestModelFacts> BestModelFolder::facts() const {
 ETUDE_INLINE std::vector<NamedTensor> BestModelFolder::weights() const {
   FolderReader reader(path_);
   return read_model_files(reader);
-}
-
-ETUDE_INLINE bool is_better(double value, std::optional<double> best, bool greater_is_better) {
-  if (!std::isfinite(value)) return false;
-  return !best || (greater_is_better ? value > *best : value < *best);
 }
 
 }  // namespace etude

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "etude/any_trainer.hpp"
 #include "etude/base/counting.hpp"
@@ -28,14 +27,12 @@ ETUDE_INLINE void EarlyStoppingCallback::on(const TrainBegin& e) {
         fmt::format("early_stopping_threshold is {}: must be at least 0", early_stopping_threshold));
   if (e.trainer.options().eval_dataset.empty())
     throw ArgumentError("eval_dataset is not set: EarlyStoppingCallback needs evaluations");
-  warn_without_evaluations(e, "EarlyStoppingCallback");
-  is_running = true;
-  has_failed = false;
-  if (e.state.log_history.empty()) {
+  const bool is_new = e.state.log_history.empty();
+  watched.begin(e, is_new, "EarlyStoppingCallback");
+  if (is_new) {
     early_stopping_patience_counter = 0;
     last_improvement.reset();
     best.reset();
-    watched = {};
   }
   stop_when_patience_is_out(e);
   if (e.is_resumed && is_out_of_patience() && e.state.global_step < e.state.max_steps)
@@ -47,7 +44,7 @@ ETUDE_INLINE void EarlyStoppingCallback::on(const TrainBegin& e) {
 }
 
 ETUDE_INLINE void EarlyStoppingCallback::on(const Evaluate& e) {
-  if (!is_running || (!count_intermediate && e.is_intermediate)) return;
+  if (!watched.counts(e, count_intermediate)) return;
   const auto value = watched.look(metric(e), e.metrics);  // Another of several datasets may have it.
   if (!value) return;
   const bool has_own_best = !watch_metric.empty() || !count_intermediate;
@@ -65,7 +62,7 @@ ETUDE_INLINE void EarlyStoppingCallback::on(const Evaluate& e) {
 }
 
 ETUDE_INLINE void EarlyStoppingCallback::on(const TrainEnd& e) {
-  if (!std::exchange(is_running, false) || has_failed) return;
+  if (!watched.end()) return;
   throw_if_missing(e);
   if (!watched.found)
     message(e.args, LogLevel::warning,

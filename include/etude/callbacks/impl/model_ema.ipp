@@ -16,6 +16,7 @@
 #include "etude/base/message.hpp"
 #include "etude/callbacks/best_model_folder.hpp"
 #include "etude/callbacks/model_ema.hpp"
+#include "etude/callbacks/watched_metric.hpp"
 #include "etude/formats/safetensors.hpp"
 #include "etude/io/folder.hpp"
 #include "etude/optim/averaged_weights.hpp"

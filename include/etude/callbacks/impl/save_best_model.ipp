@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <string>
-#include <utility>
 
 #include "etude/any_trainer.hpp"
 #include "etude/base/error.hpp"
@@ -19,7 +18,6 @@ namespace etude {
 ETUDE_INLINE void SaveBestModelCallback::on(const TrainBegin& e) {
   if (e.trainer.options().eval_dataset.empty())
     throw ArgumentError("eval_dataset is not set: SaveBestModelCallback needs evaluations");
-  warn_without_evaluations(e, "SaveBestModelCallback");
   if (load_saved_checkpoint && e.args.load_best_model_at_end)
     throw ArgumentError(
         "load_saved_checkpoint and load_best_model_at_end: only one can go into the model at the end");
@@ -27,11 +25,9 @@ ETUDE_INLINE void SaveBestModelCallback::on(const TrainBegin& e) {
                              : std::filesystem::absolute(save_path).string();
   const BestModelFolder best(folder);
   best.check("save_path");
-  is_running = true;
-  has_failed = false;
   const bool is_new = e.state.log_history.empty() && e.state.global_step == 0;
+  watched.begin(e, is_new, "SaveBestModelCallback");
   if (is_new) {
-    watched = {};
     if (!reset_on_train) return;
   } else if (best_metric) {
     const auto facts = best.facts();
@@ -47,7 +43,7 @@ ETUDE_INLINE void SaveBestModelCallback::on(const TrainBegin& e) {
 }
 
 ETUDE_INLINE void SaveBestModelCallback::on(const EvaluateAll& e) {
-  if (!is_running || (!count_intermediate && e.is_intermediate)) return;
+  if (!watched.counts(e, count_intermediate)) return;
   const auto value = watched.look(watch_metric, e.metrics);
   if (!value || !is_better(*value, best_metric, greater_is_better)) return;
   if (e.state.is_world_process_zero)
@@ -63,7 +59,7 @@ ETUDE_INLINE void SaveBestModelCallback::on(const EvaluateAll& e) {
 }
 
 ETUDE_INLINE void SaveBestModelCallback::on(const TrainEnd& e) {
-  if (!std::exchange(is_running, false) || has_failed) return;
+  if (!watched.end()) return;
   watched.throw_if_missing(watch_metric);
   if (!load_saved_checkpoint) return;
   if (!has_saved) {

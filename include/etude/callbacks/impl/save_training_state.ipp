@@ -9,7 +9,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
-#include "etude/callbacks/checkpoint_copies.hpp"
+#include "etude/callbacks/checkpoint_keeper.hpp"
 #include "etude/callbacks/save_training_state.hpp"
 
 namespace etude {
@@ -21,10 +21,7 @@ ETUDE_INLINE void SaveTrainingStateCallback::on(const TrainBegin& e) {
       throw ArgumentError(fmt::format("{} is {}: must be at least 1, or unset", name, *number));
   if (save_every_n_steps) timer.begin(e, *save_every_n_steps, "save_every_n_steps");
   epochs.begin(e);
-  folder = folder_of_copies(e, save_dir, "training_states");
-  if (e.state.global_step > 0) return;
-  copies = {};
-  kept.clear();
+  if (copies.begin(e, save_dir, "training_states")) kept.clear();
 }
 
 ETUDE_INLINE void SaveTrainingStateCallback::on(const StepEnd& e) {
@@ -46,12 +43,12 @@ ETUDE_INLINE void SaveTrainingStateCallback::on(const Stop& e) {
 }
 
 ETUDE_INLINE void SaveTrainingStateCallback::on(const Save& e) {
-  for (const auto& name : copies.make(e, folder)) {
+  for (const auto& name : copies.make(e)) {
     std::erase(kept, name);
     kept.push_back(name);
   }
   while (max_checkpoints && std::ssize(kept) > *max_checkpoints) {
-    remove_copy(e, folder / kept.front());
+    copies.remove(e, kept.front());
     kept.erase(kept.begin());
   }
 }

@@ -8,38 +8,32 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
-#include <utility>
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/base/message.hpp"
-#include "etude/callbacks/checkpoint_copies.hpp"
+#include "etude/callbacks/checkpoint_keeper.hpp"
 #include "etude/callbacks/top_k_checkpoints.hpp"
 
 namespace etude {
 
 ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainBegin& e) {
   if (k < 1) throw ArgumentError(fmt::format("k is {}: TopKCheckpointsCallback needs at least 1", k));
-  warn_without_evaluations(e, "TopKCheckpointsCallback");
-  is_running = true;
-  has_failed = false;
-  folder = folder_of_copies(e, save_dir, "top_checkpoints");
-  if (e.state.global_step > 0) {
-    // The run may have come further than the checkpoint, and have replaced some since.
-    std::erase_if(ranked, [&](const auto& entry) {
-      std::error_code error;
-      return !std::filesystem::exists(folder / entry.first, error);
-    });
-    return;
+  const bool is_new = copies.begin(e, save_dir, "top_checkpoints");
+  watched.begin(e, is_new, "TopKCheckpointsCallback");
+  if (is_new) {
+    candidates.clear();
+    ranked.clear();
   }
-  copies = {};
-  candidates.clear();
-  ranked.clear();
-  watched = {};
+  // The run may have come further than the checkpoint, and have replaced some since.
+  std::erase_if(ranked, [&](const auto& entry) {
+    std::error_code error;
+    return !std::filesystem::exists(copies.folder / entry.first, error);
+  });
 }
 
 ETUDE_INLINE void TopKCheckpointsCallback::on(const EvaluateAll& e) {
-  if (!is_running || (!count_intermediate && e.is_intermediate)) return;
+  if (!watched.counts(e, count_intermediate)) return;
   const auto value = watched.look(watch_metric, e.metrics);
   if (!value || !std::isfinite(*value) || e.state.global_step == 0) return;
   const RankedCheckpoint now{*value, e.state.global_step};
@@ -51,18 +45,18 @@ ETUDE_INLINE void TopKCheckpointsCallback::on(const EvaluateAll& e) {
 }
 
 ETUDE_INLINE void TopKCheckpointsCallback::on(const Save& e) {
-  for (const auto& name : copies.make(e, folder))
+  for (const auto& name : copies.make(e))
     if (const auto found = candidates.extract(name)) ranked.insert_or_assign(name, found.mapped());
   std::erase_if(candidates, [&](const auto& entry) { return !copies.expects(entry.first); });
   while (std::ssize(ranked) > k) {
     const auto last = worst();
-    remove_copy(e, folder / last->first);
+    copies.remove(e, last->first);
     ranked.erase(last);
   }
 }
 
 ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainEnd& e) {
-  if (!std::exchange(is_running, false) || has_failed) return;
+  if (!watched.end()) return;
   watched.throw_if_missing(watch_metric);
   if (ranked.empty())
     message(e.args, LogLevel::warning, "TopKCheckpointsCallback has kept nothing: {}",
@@ -72,7 +66,7 @@ ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainEnd& e) {
 
 ETUDE_INLINE bool TopKCheckpointsCallback::is_before(const RankedCheckpoint& a,
                                                      const RankedCheckpoint& b) const {
-  if (a.value != b.value) return greater_is_better ? a.value > b.value : a.value < b.value;
+  if (a.value != b.value) return is_better(a.value, b.value, greater_is_better);
   return a.global_step < b.global_step;
 }
 

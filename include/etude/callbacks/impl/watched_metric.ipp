@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,7 +19,15 @@
 
 namespace etude {
 
-ETUDE_INLINE void warn_without_evaluations(const Context& e, std::string_view callback) {
+ETUDE_INLINE bool is_better(double value, std::optional<double> best, bool greater_is_better) {
+  if (!std::isfinite(value)) return false;
+  return !best || (greater_is_better ? value > *best : value < *best);
+}
+
+ETUDE_INLINE void WatchedMetric::begin(const Context& e, bool is_new, std::string_view callback) {
+  if (is_new) *this = {};
+  is_running = true;
+  has_failed = false;
   if (e.args.eval_strategy != IntervalStrategy::no) return;
   const auto callbacks = e.trainer.callback_names();
   if (std::ranges::find(callbacks, "StepBasedEvaluationCallback") != callbacks.end()) return;

@@ -8,7 +8,7 @@
 #include "etude/any_trainer.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
-#include "etude/callbacks/checkpoint_copies.hpp"
+#include "etude/callbacks/checkpoint_keeper.hpp"
 #include "etude/callbacks/wsd_checkpoint.hpp"
 #include "etude/optim/schedule_options.hpp"
 #include "etude/optim/schedules.hpp"
@@ -31,8 +31,7 @@ ETUDE_INLINE void WSDCheckpointCallback::on(const TrainBegin& e) {
   // The update after as many steps is the first at less than the peak, or at it for the last time.
   pre_decay_step = warmup + options.num_stable_steps.value_or(max_steps - warmup - decay);
   post_decay_step = std::min(pre_decay_step + decay, max_steps);
-  folder = folder_of_copies(e, save_dir, "wsd_checkpoints");
-  if (e.state.global_step == 0) copies = {};
+  copies.begin(e, save_dir, "wsd_checkpoints");
 }
 
 ETUDE_INLINE void WSDCheckpointCallback::on(const StepEnd& e) {
@@ -41,7 +40,5 @@ ETUDE_INLINE void WSDCheckpointCallback::on(const StepEnd& e) {
   if (step == post_decay_step && step > pre_decay_step)
     copies.want(e, fmt::format("checkpoint_{}_wsd_post_decay", step));
 }
-
-ETUDE_INLINE void WSDCheckpointCallback::on(const Save& e) { copies.make(e, folder); }
 
 }  // namespace etude

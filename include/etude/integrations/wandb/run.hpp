@@ -70,7 +70,6 @@ class WandbRun {
   void write(WandbKind kind, std::string_view message);
   void tell(std::string fault);
   void define(const std::string& name);
-  void describe_machine();
   void link_latest() const;
   WandbRunFacts facts_;
   std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();

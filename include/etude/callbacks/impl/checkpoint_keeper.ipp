@@ -10,19 +10,29 @@
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/base/message.hpp"
-#include "etude/callbacks/checkpoint_copies.hpp"
+#include "etude/callbacks/checkpoint_keeper.hpp"
 #include "etude/io/copy_folder.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/io/manifest.hpp"
 
 namespace etude {
 
-ETUDE_INLINE void CheckpointCopies::want(const Context& e, const std::string& name) {
+ETUDE_INLINE bool CheckpointKeeper::begin(const Context& e, const std::string& save_dir,
+                                          std::string_view name) {
+  folder = save_dir.empty() ? std::filesystem::path(e.args.output_dir) / name
+                            : std::filesystem::absolute(save_dir);
+  if (e.state.global_step > 0) return false;
+  wanted.clear();
+  begun.clear();
+  return true;
+}
+
+ETUDE_INLINE void CheckpointKeeper::want(const Context& e, const std::string& name) {
   wanted[name] = e.state.global_step;
   e.control.should_save = true;
 }
 
-ETUDE_INLINE void CheckpointCopies::on(const SaveBegin& e) {
+ETUDE_INLINE void CheckpointKeeper::on(const SaveBegin& e) {
   for (const auto& [name, step] : wanted) {
     if (step == e.state.global_step)
       begun[name] = step;
@@ -32,8 +42,7 @@ ETUDE_INLINE void CheckpointCopies::on(const SaveBegin& e) {
   wanted.clear();
 }
 
-ETUDE_INLINE std::vector<std::string> CheckpointCopies::make(const Save& e,
-                                                             const std::filesystem::path& folder) {
+ETUDE_INLINE std::vector<std::string> CheckpointKeeper::make(const Save& e) {
   std::vector<std::string> names;
   if (begun.empty()) return names;
   const auto of = read_manifest(e.checkpoint).global_step;
@@ -46,15 +55,10 @@ ETUDE_INLINE std::vector<std::string> CheckpointCopies::make(const Save& e,
   return names;
 }
 
-ETUDE_INLINE void remove_copy(const Context& e, const std::filesystem::path& copy) try {
-  if (e.state.is_world_process_zero) remove_checkpoint(e.trainer.options().files(), copy);
+ETUDE_INLINE void CheckpointKeeper::remove(const Context& e, const std::string& name) const try {
+  if (e.state.is_world_process_zero) remove_checkpoint(e.trainer.options().files(), folder / name);
 } catch (const CheckpointError& error) {
   message(e.args, LogLevel::warning, "an old checkpoint is still there: {}", error.what());
-}
-
-ETUDE_INLINE std::filesystem::path folder_of_copies(const Context& e, const std::string& folder,
-                                                    std::string_view name) {
-  return folder.empty() ? std::filesystem::path(e.args.output_dir) / name : std::filesystem::absolute(folder);
 }
 
 }  // namespace etude
