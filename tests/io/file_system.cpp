@@ -48,8 +48,7 @@ TEST_CASE("errors name the path and the system's reason") {
         (folder / "file").string() + " can't be created: Not a directory");
 }
 
-TEST_CASE("a full disk is an error when the bytes are written") {
-  if (!fs::exists("/dev/full")) return;
+TEST_CASE("a full disk is an error when the bytes are written" * doctest::skip(!fs::exists("/dev/full"))) {
   const auto file = etude::default_file_system().create("/dev/full");
   CHECK(fault_of([&] { file->write(bytes_of("x")); }) ==
         "/dev/full can't be written: No space left on device");

@@ -11,12 +11,9 @@ namespace {
 
 /// Where each evaluation was, by what each of its events says.
 struct Places {
-  std::vector<bool> loaders = {}, begins = {}, evaluations = {}, all = {};
+  std::vector<bool> training = {}, loaders = {}, begins = {}, evaluations = {}, all = {};
   void on(const etude::DataLoaderCreated& e) {
-    if (e.use == etude::LoaderUse::train)
-      CHECK_FALSE(e.is_intermediate);
-    else
-      loaders.push_back(e.is_intermediate);
+    (e.use == etude::LoaderUse::train ? training : loaders).push_back(e.is_intermediate);
   }
   void on(const etude::EvaluateBegin& e) { begins.push_back(e.is_intermediate); }
   void on(const etude::Evaluate& e) { evaluations.push_back(e.is_intermediate); }
@@ -24,6 +21,7 @@ struct Places {
 
   void check(const std::vector<bool>& expected) const {
     for (const auto& found : {loaders, begins, evaluations, all}) CHECK(found == expected);
+    CHECK(training == std::vector<bool>{false});
   }
 };
 
