@@ -1,6 +1,6 @@
-/// What checkpoints cost, beside the same bytes written and read plainly in the same run: a model of 537 MB
-/// with its AdamW moments, 1.6 GB in all. `checkpoint_bench [FOLDER] [ROUNDS]`: FOLDER lies on the disk to
-/// measure.
+/// Measures the cost of checkpoints against writing and reading the same bytes plainly in the same run: a
+/// model of 537 MB with its AdamW moments, 1.6 GB in all. `checkpoint_bench [FOLDER] [ROUNDS]`: FOLDER is on
+/// the disk to measure.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -51,7 +51,7 @@ void write_plainly(const std::string& path, const std::vector<char>& bytes) {
 }
 
 std::size_t read_plainly(const std::string& path, std::size_t size) {
-  const std::unique_ptr<char[]> bytes(new char[size]);  // not cleared first, as a vector is
+  const std::unique_ptr<char[]> bytes(new char[size]);  // unlike a vector, not zeroed first
   const int file = ::open(path.c_str(), O_RDONLY);
   check(file >= 0, "open");
   std::size_t at = 0;
@@ -87,7 +87,7 @@ using bench::median, bench::seconds;
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A folder of its own, since it is removed at the end.
+  // A separate folder, since it is removed at the end.
   const auto folder =
       std::filesystem::path(argc > 1 ? argv[1] : ".") / fmt::format("checkpoint_bench_output_{}", ::getpid());
   const int rounds = argc > 2 ? std::stoi(argv[2]) : 5;
@@ -97,7 +97,7 @@ int main(int argc, char** argv) {
   sync.train();
   async.train();
   const auto checkpoint = sync.save_checkpoint();
-  async.save_checkpoint();  // its memory is allocated once
+  async.save_checkpoint();  // allocates its memory, which is reused
   async.wait_for_checkpoint();
   const std::vector<char> bytes(size_of(checkpoint), 'x');
 
@@ -126,9 +126,10 @@ int main(int argc, char** argv) {
   }
   fmt::print("\n| {:.1f} GB, {} rounds | median |\n|---|---|\n", static_cast<double>(bytes.size()) / 1e9,
              rounds);
-  fmt::print("| bandwidth of a save, of one sequential write with fsync | {:.2f} |\n", median(save));
-  fmt::print("| bandwidth of a load (checked, and in the model and the optimizer), of one read | {:.2f} |\n",
-             median(load));
-  fmt::print("| stall of an asynchronous save, of a synchronous one | {:.3f} |\n", median(stall));
+  fmt::print("| bandwidth of a save, relative to one sequential write with fsync | {:.2f} |\n", median(save));
+  fmt::print(
+      "| bandwidth of a load (verified, into the model and the optimizer), relative to one read | {:.2f} |\n",
+      median(load));
+  fmt::print("| stall of an asynchronous save, relative to a synchronous one | {:.3f} |\n", median(stall));
   std::filesystem::remove_all(folder);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a trainer costs to compile: seconds and peak memory of the compiler and the size of the program, for 0 to 50
+"""The cost of compiling a trainer: seconds and peak memory of the compiler and the size of the program, for 0 to 50
 callbacks, with the headers alone, with etude::compiled, and with the precompiled header of etude::pch too, beside a file that
 only includes torch/torch.h and one with a loop by hand.
 
@@ -77,7 +77,7 @@ int main() {
   return request;
 }
 """
-# What people write, five kinds of it; each stands in the list under a name of its own.
+# Five typical callbacks; each instance in the list gets its own name.
 CALLBACKS = [
     """  void on(const etude::TrainBegin& e) { most = e.state.max_steps; }
   void on(const etude::StepEnd& e) {
@@ -149,7 +149,7 @@ def command_of_bench(build):
             break
     else:
         sys.exit(f"{build}/compile_commands.json has no bench/checkpoint.cpp: configure with -DETUDE_BUILD_BENCH=ON")
-    # Before the compiler stand its launchers: "cmake -E env NAME=value ccache".
+    # Launchers precede the compiler: "cmake -E env NAME=value ccache".
     first = next(i for i, word in enumerate(words) if word.startswith("-D") or word.startswith("-I")) - 1
     flags, skip = [], False
     for word in words[first + 1:]:
@@ -163,7 +163,7 @@ def command_of_bench(build):
 
 
 def run(command):
-    """Seconds and the peak of resident MB of a command and what it starts."""
+    """Seconds and peak resident MB of a command and its children."""
     process = subprocess.Popen(command, env={**os.environ, "CCACHE_DISABLE": "1"})
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -179,7 +179,7 @@ def main():
     parser.add_argument("--output", type=Path, default=Path("build/bench"), help="the folder for the results")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--callbacks", type=int, nargs="+", default=[0, 1, 10, 50])
-    parser.add_argument("--compiler", help="instead of the build folder's; its flags stand behind --")
+    parser.add_argument("--compiler", help="instead of the build folder's; its flags follow --")
     parser.add_argument("flags", nargs="*")
     options = parser.parse_args()
     compiler, flags = (options.compiler, options.flags) if options.compiler else command_of_bench(options.build)
@@ -231,7 +231,7 @@ def main():
         size = None
         if key == "handler" or key.startswith("trainer"):
             program = work / key
-            # What libraries hold, LibTorch's and Etude's own, is no part of it.
+            # Without the contents of libraries, LibTorch's and Etude's own.
             subprocess.run([compiler, str(work / f"{key}.o"), "-s", "-Wl,--unresolved-symbols=ignore-all", "-o",
                             str(program)], check=True)
             size = program.stat().st_size

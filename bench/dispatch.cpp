@@ -1,6 +1,6 @@
-/// What an event costs for 0 to 64 callbacks that each add to a member, by way of reaching them, beside the
-/// calls written by hand in the same run. `dispatch_bench [--json FILE] [ROUNDS]`: a Markdown table on
-/// standard output, a line of JSON for each measurement in FILE.
+/// Measures the cost of an event for 0 to 64 callbacks that each add to a member, for several ways to call
+/// them, against calls written by hand in the same run. `dispatch_bench [--json FILE] [ROUNDS]` prints a
+/// Markdown table and writes a line of JSON for each measurement to FILE.
 
 #include <fmt/format.h>
 
@@ -36,7 +36,7 @@ struct Add {
   std::int64_t total = 0;
 };
 
-/// The compiler must believe that somebody looks at `thing` here, and may have changed it.
+/// Makes the compiler assume that `thing` is read and possibly changed here.
 template <class T>
 void look_at(T& thing) {
   asm volatile("" : : "r"(&thing) : "memory");
@@ -89,7 +89,7 @@ struct VirtualAdd final : VirtualCallback {
   Add<I> add;
 };
 
-/// As Hugging Face's handler holds its callbacks.
+/// Holds callbacks as Hugging Face's handler does.
 template <std::size_t N>
 struct VirtualList {
   static constexpr std::string_view name = "virtual list";
@@ -136,7 +136,7 @@ struct AtRunTime {
 struct Contestant {
   std::string_view name;
   std::function<void(std::int64_t events)> raise;
-  std::vector<double> nanoseconds = {};  ///< an event, in each round
+  std::vector<double> nanoseconds = {};  ///< per event, in each round
 };
 
 template <class Callbacks>
@@ -155,7 +155,7 @@ double seconds(const Contestant& contestant, std::int64_t events) {
 
 using bench::median;
 
-/// One line of the table: the first contestant is what the others are measured by.
+/// One line of the table: the others are measured against the first contestant.
 template <std::size_t N>
 void measure(int rounds, std::ostream& json) {
   std::vector<Contestant> contestants{contestant<ByHand<N>>(), contestant<Handler<N>>(),

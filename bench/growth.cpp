@@ -1,6 +1,6 @@
-/// Whether anything grows with the length of a training: what a step, a log and a checkpoint take, and how
-/// much memory, after 10^2 and after 10^6 steps of one run with `logging_steps = 500`, the ratio in
-/// units of a matrix product that is timed beside them: the machine may not be as fast then as now.
+/// Measures whether anything grows with the length of a training: the time of a step, a log and a checkpoint,
+/// and the memory, after 10^2 and after 10^6 steps of one run with `logging_steps = 500`. The ratios are in
+/// units of a matrix product timed beside them, since the machine's speed may change in between.
 /// `growth_bench [STEPS]`.
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The microseconds of the steps, logs and checkpoints of a window of a training.
+/// Microseconds of the steps, logs and checkpoints in a window of a training.
 struct Window {
   std::vector<double> steps, logs, saves, products;
   double megabytes = 0;
@@ -29,8 +29,8 @@ double resident_megabytes() {
   return static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE)) / 1e6;
 }
 
-/// Watches `length` steps from each of the steps `begin` on: at every fiftieth it asks for a log and a
-/// checkpoint, which are timed and not counted with the step.
+/// Times `length` steps from each step in `begin`. Every fiftieth step requests a log and a checkpoint, which
+/// are timed separately.
 struct Watch {
   static constexpr std::int64_t length = 2000;
   explicit Watch(std::vector<std::int64_t> begin_) : begin(std::move(begin_)), windows(begin.size()) {}

@@ -27,14 +27,14 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// One way to do the work of a row.
+/// One implementation of a row's work.
 struct Contestant {
   std::string name;
-  std::function<double()> run;  ///< Does the work once and gives its seconds.
+  std::function<double()> run;  ///< Does the work once and returns its seconds.
 };
 
-/// Rounds in which every contestant of a row does its work once, so that what disturbs the machine disturbs
-/// them all: medians of how many times as fast as the first each was (least and most beside), as a line of
+/// In each round, every contestant of a row does its work once, so that a disturbance of the machine affects
+/// them all. Reports each contestant's median speedup over the first (with minimum and maximum) as a line of
 /// Markdown and, with `--json FILE`, of JSON.
 class Rounds {
  public:
@@ -43,14 +43,14 @@ class Rounds {
     for (int i = 1; i < argc; ++i) {
       if (argv[i] == std::string_view("--json") && i + 1 < argc) {
         json_.open(argv[++i]);
-        if (!json_) throw std::runtime_error(fmt::format("{} can't be written", argv[i]));
+        if (!json_) throw std::runtime_error(fmt::format("can't write {}", argv[i]));
       } else {
         rounds_ = std::max(1, std::stoi(argv[i]));
       }
     }
   }
 
-  /// `unit` and `amount` say what a run does: 100 "batches".
+  /// `unit` and `amount` describe the work of one run: 100 "batches".
   void row(std::string_view name, std::string_view unit, double amount, std::vector<Contestant> contestants) {
     std::vector<std::vector<double>> taken(contestants.size());
     for (auto& each : contestants) each.run();

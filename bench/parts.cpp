@@ -1,6 +1,6 @@
-/// What the parts of a training cost beside the plainest code that does the same, in the same run: the way of
-/// the data, the update, evaluation and prediction, logging. `parts_bench [--json FILE] [ROUNDS]`: each
-/// line's first entry is the plain code and its speed, the others are as many times as fast.
+/// Measures the parts of a training against the plainest code that does the same, in the same run: data
+/// loading, the update, evaluation and prediction, logging. `parts_bench [--json FILE] [ROUNDS]`: each line
+/// begins with the plain code and its speed, followed by the others' speedups over it.
 
 #include <fmt/format.h>
 #include <torch/data.h>
@@ -22,7 +22,7 @@ struct Rows : torch::data::datasets::Dataset<Rows> {
   torch::Tensor x, y;
 };
 
-/// Keeps the compiler from leaving out what nobody uses.
+/// Keeps the compiler from removing unused results.
 void use(const torch::Tensor& tensor) { asm volatile("" : : "r"(tensor.data_ptr()) : "memory"); }
 
 /// The batches of one epoch, shuffled.
@@ -98,7 +98,7 @@ struct Slow {
   torch::Tensor example = torch::zeros({16});
 };
 
-/// A loop that takes a millisecond a batch, whose 32 examples take two thirds of that to make.
+/// A loop that takes a millisecond per batch, whose 32 examples take two thirds of that to make.
 void workers(bench::Rounds& rounds) {
   const auto run = [](int count) {
     const etude::DataLoader loader(Slow(), {.batch_size = 32, .num_workers = count});
@@ -118,8 +118,8 @@ void workers(bench::Rounds& rounds) {
               {"etude, one worker", [=] { return run(1); }}});
 }
 
-/// An update with clipping, beside moving the bytes that it cannot do without: it reads the gradient twice
-/// (once for the norm), the value and two moments once, and writes the latter three: 32 bytes a parameter.
+/// An update with clipping, against moving the bytes that it has to move: it reads the gradient twice (once
+/// for the norm), the value and two moments once, and writes the latter three: 32 bytes per parameter.
 void update(bench::Rounds& rounds, std::int64_t layers, std::int64_t size) {
   const auto parameters = [&] {
     etude::NamedTensors result;
@@ -135,7 +135,7 @@ void update(bench::Rounds& rounds, std::int64_t layers, std::int64_t size) {
   const auto gradients = [](const etude::NamedTensors& of) {
     for (const auto& [name, tensor] : of) tensor.mutable_grad() = torch::randn_like(tensor.detach());
   };
-  const auto bytes = static_cast<std::size_t>(layers * size * 16);  // each is read and written
+  const auto bytes = static_cast<std::size_t>(layers * size * 16);  // each byte is read and written
   const std::vector<char> from(bytes, 'x');
   std::vector<char> to(bytes);
   rounds.row(fmt::format("clipping and AdamW, {} tensors of {}", layers, size), "updates", 1,
@@ -183,7 +183,7 @@ etude::TrainingArguments quiet() {
           .disable_tqdm = true};
 }
 
-/// A loss over a dataset, and all predictions of it.
+/// The loss over a dataset, and all of its predictions.
 void evaluation(bench::Rounds& rounds, std::int64_t width) {
   const std::int64_t examples = 16'384, batch_size = 64, batches = examples / batch_size;
   const auto x = torch::randn({examples, 64}), y = torch::randint(10, {examples});
@@ -222,7 +222,7 @@ void evaluation(bench::Rounds& rounds, std::int64_t width) {
               {"etude", [&] { return bench::seconds([&] { trainer.predict(x); }); }}});
 }
 
-/// A line of logs, as a training with `logging_steps = 1` makes them; beside a line of text to /dev/null.
+/// A log, as in a training with `logging_steps = 1`, against writing a line of text to /dev/null.
 void logging(bench::Rounds& rounds) {
   const int lines = 20'000;
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> nowhere(std::fopen("/dev/null", "w"), std::fclose);

@@ -1,4 +1,4 @@
-# Without a build type CMake asks for no optimisation at all.
+# Without a build type, CMake doesn't optimise at all.
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   if(PROJECT_IS_TOP_LEVEL AND PROJECT_NAME STREQUAL "etude")
     set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo" FORCE)

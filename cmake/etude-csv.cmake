@@ -1,4 +1,4 @@
-# Where libcsv is found: etude::libcsv, and etude::csv for those who read CSV files. Other libraries have a csv.h too.
+# If libcsv is found: etude::libcsv, and etude::csv for programs that read CSV files. Other libraries have a csv.h too.
 if(NOT TARGET etude::csv)
   find_path(LIBCSV_INCLUDE_DIR csv.h)
   find_library(LIBCSV_LIBRARY csv)

@@ -1,5 +1,4 @@
-# The trackers of etude/integrations/: each is asked for by its option, and brings its target (etude::mlflow, ...) with the
-# libraries that it needs.
+# The trackers of etude/integrations/: each option adds a target (etude::mlflow, ...) with the libraries that the tracker needs.
 option(ETUDE_TENSORBOARD "TensorBoardCallback: needs protozero" OFF)
 option(ETUDE_WANDB "WandbCallback: needs protozero and OpenSSL" OFF)
 option(ETUDE_COMET "CometCallback: needs libzip and libcurl" OFF)
@@ -7,7 +6,7 @@ option(ETUDE_MLFLOW "MLflowCallback: needs libcurl" OFF)
 option(ETUDE_AZUREML "AzureMLCallback: needs libcurl" OFF)
 option(ETUDE_CODECARBON "CodeCarbonCallback" OFF)
 
-# Headers only, and none of Debian's files for CMake.
+# protozero is header-only, and Debian's has no CMake config.
 macro(etude_find_protozero option)
   find_path(PROTOZERO_INCLUDE_DIR protozero/pbf_writer.hpp)
   mark_as_advanced(PROTOZERO_INCLUDE_DIR)

@@ -1,15 +1,15 @@
-# Finds LibTorch and makes its target, torch. Where none can be used, etude_torch_fault says why and what to do.
+# Finds LibTorch and creates its target, torch. If none is usable, etude_torch_fault holds the reason and the remedy.
 #
 # LibTorch is the one that Torch_DIR, Torch_ROOT or CMAKE_PREFIX_PATH names, else the wheel of the active Python, else the
-# system's. Where LibTorch was built for CUDA, Torch's own CMake files ask for a matching CUDA toolkit. Its libraries need none, so
-# the targets are made here: for the CPU, and for the GPU too where NVIDIA's libraries that Python uses are installed. A project
-# with CUDA code of its own calls find_package(Torch) first, and those targets are used.
+# system's. For a CUDA build of LibTorch, Torch's own CMake files require a matching CUDA toolkit. Its libraries don't, so this file
+# creates the targets itself: for the CPU, and for the GPU too if the NVIDIA libraries that Python uses are installed. A project
+# with CUDA code of its own calls find_package(Torch) first, and its targets are used.
 set(etude_torch_fault "")
 set(etude_torch_remedy "Name one with -DTorch_DIR=FOLDER_OF_TorchConfig.cmake, or install one: pip install torch (2.7 or later), or Debian's libtorch-dev")
 
-# Sets Torch_DIR, in the cache, unless it is set, and `version` to that LibTorch's version.
+# Sets Torch_DIR in the cache, unless it is set, and `version` to that LibTorch's version.
 function(etude_locate_torch version)
-  # The version's file stands beside Torch's config, and including it has no consequences.
+  # The version file is beside Torch's config, and including it has no side effects.
   set(search Torch QUIET CONFIGS TorchConfigVersion.cmake)
   if(NOT Torch_DIR)
     find_package(${search} NO_CMAKE_SYSTEM_PATH NO_SYSTEM_ENVIRONMENT_PATH)
@@ -29,7 +29,7 @@ function(etude_locate_torch_of_python)
   if(NOT python)
     return()
   endif()
-  # Only looked for: importing it takes seconds.
+  # Located without importing it, which takes seconds.
   execute_process(COMMAND ${python} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
                   OUTPUT_VARIABLE package OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   set(config ${package}/share/cmake/Torch)
@@ -38,13 +38,13 @@ function(etude_locate_torch_of_python)
   endif()
   etude_torch_has_old_abi(${config} is_old)
   if(is_old)
-    message(STATUS "Etude: the LibTorch of ${python} is not used: it has the old C++ ABI (_GLIBCXX_USE_CXX11_ABI=0)")
+    message(STATUS "Etude: skipping the LibTorch of ${python}: it uses the old C++ ABI (_GLIBCXX_USE_CXX11_ABI=0)")
   else()
     set(Torch_DIR ${config} CACHE PATH "The folder of TorchConfig.cmake" FORCE)
   endif()
 endfunction()
 
-# Sets `result` to whether the LibTorch of a config was compiled with the std::string that GCC had before 2015.
+# Sets `result` to whether a config's LibTorch was compiled with GCC's old std::string, from before 2015.
 function(etude_torch_has_old_abi config result)
   file(STRINGS ${config}/TorchConfig.cmake old REGEX "_GLIBCXX_USE_CXX11_ABI=0")
   if(old)
@@ -54,7 +54,7 @@ function(etude_torch_has_old_abi config result)
   endif()
 endfunction()
 
-# Sets `result` to whether LibTorch, as pip and pytorch.org lay it out, was built for CUDA.
+# Sets `result` to whether LibTorch, in the layout of pip and pytorch.org, was built for CUDA.
 function(etude_torch_is_for_cuda prefix result)
   set(${result} FALSE PARENT_SCOPE)
   set(config ${prefix}/share/cmake/Caffe2/Caffe2Config.cmake)
@@ -66,8 +66,8 @@ function(etude_torch_is_for_cuda prefix result)
   endif()
 endfunction()
 
-# Sets `missing` to the libraries, by name, that a library needs and the loader doesn't find, and `found` to the files of those
-# that are not in the linker's own folders.
+# Sets `missing` to the names of a library's dependencies that the loader doesn't find, and `found` to the files of those outside
+# the linker's own folders.
 function(etude_dependencies library missing found)
   set(names "")
   set(files "")
@@ -98,8 +98,8 @@ function(etude_add_torch_library name prefix)
     INTERFACE_INCLUDE_DIRECTORIES "${prefix}/include;${prefix}/include/torch/csrc/api/include")
 endfunction()
 
-# Makes c10, torch_cpu and torch of a LibTorch that was built for CUDA; and c10_cuda and torch_cuda, which torch then loads, where
-# all that they need is installed.
+# Creates c10, torch_cpu and torch for a CUDA build of LibTorch. If all their dependencies are installed, it also creates c10_cuda
+# and torch_cuda, which torch then loads.
 function(etude_make_torch_targets prefix)
   etude_dependencies(${prefix}/lib/libtorch_cpu.so missing found)
   if(missing)
@@ -125,7 +125,7 @@ function(etude_make_torch_targets prefix)
   endif()
   etude_add_torch_library(c10_cuda ${prefix})
   etude_add_torch_library(torch_cuda ${prefix})
-  # No symbol of it is used: it has to be loaded all the same, so that it registers its kernels.
+  # None of its symbols is used, but it has to be loaded to register its kernels.
   set_property(TARGET torch APPEND PROPERTY INTERFACE_LINK_LIBRARIES
                "-Wl,--push-state,--no-as-needed \"${prefix}/lib/libtorch_cuda.so\" -Wl,--pop-state" torch_cuda c10_cuda)
 endfunction()
@@ -133,9 +133,9 @@ endfunction()
 if(NOT TARGET torch)
   etude_locate_torch(etude_torch_version)
   if(NOT Torch_DIR)
-    set(etude_torch_fault "There is no LibTorch here. ${etude_torch_remedy}")
+    set(etude_torch_fault "LibTorch not found. ${etude_torch_remedy}")
   elseif(NOT EXISTS ${Torch_DIR}/TorchConfig.cmake)
-    set(etude_torch_fault "Torch_DIR is ${Torch_DIR}, and there is no TorchConfig.cmake. ${etude_torch_remedy}")
+    set(etude_torch_fault "Torch_DIR is ${Torch_DIR}, which has no TorchConfig.cmake. ${etude_torch_remedy}")
   else()
     cmake_path(ABSOLUTE_PATH Torch_DIR NORMALIZE OUTPUT_VARIABLE etude_torch_prefix)
     string(REGEX REPLACE "/[^/]+/[^/]+/[^/]+/?$" "" etude_torch_prefix ${etude_torch_prefix})
@@ -153,9 +153,9 @@ if(NOT TARGET torch)
       set(Torch_VERSION ${etude_torch_version})
       set(Torch_FOUND TRUE)
     else()
-      # The pip wheel's config looks for a kineto that is inside libtorch_cpu already, and warns that it is not there.
+      # The pip wheel's config warns that kineto is missing, although libtorch_cpu contains it.
       set(kineto_LIBRARY c10)
-      # Torch's config may take the Caffe2 of another LibTorch on this machine, so name its own.
+      # Torch's config may pick up the Caffe2 of another LibTorch on this machine, so name its own.
       set(Caffe2_DIR ${Torch_DIR}/../Caffe2 CACHE PATH "The folder of Caffe2Config.cmake" FORCE)
       find_package(Torch QUIET)  # its own message may name another LibTorch's file
       if(NOT TARGET torch)

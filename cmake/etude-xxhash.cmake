@@ -1,8 +1,8 @@
-# Debian's xxHash brings no CMake config, and only its header is needed.
+# Debian's xxHash has no CMake config, and only its header is needed.
 if(NOT TARGET etude::xxhash)
   find_path(XXHASH_INCLUDE_DIR xxhash.h)
   if(NOT XXHASH_INCLUDE_DIR)
-    message(FATAL_ERROR "xxhash.h is not found: install xxHash (Debian: libxxhash-dev), or name its folder with XXHASH_INCLUDE_DIR")
+    message(FATAL_ERROR "xxhash.h not found: install xxHash (Debian: libxxhash-dev), or name its folder with XXHASH_INCLUDE_DIR")
   endif()
   mark_as_advanced(XXHASH_INCLUDE_DIR)
   add_library(etude::xxhash INTERFACE IMPORTED GLOBAL)

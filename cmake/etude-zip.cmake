@@ -1,5 +1,5 @@
-# Where libzip is found: etude::zip, and etude::torch_file for those who read PyTorch's files. Libzip's own CMake config is
-# of no use with Debian, where it wants the command-line tools too.
+# If libzip is found: etude::zip, and etude::torch_file for programs that read PyTorch's files. libzip's own CMake config fails
+# on Debian unless the command-line tools are installed too.
 if(NOT TARGET etude::torch_file)
   find_path(LIBZIP_INCLUDE_DIR zip.h)
   find_library(LIBZIP_LIBRARY zip)

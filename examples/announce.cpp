@@ -1,4 +1,5 @@
-/// A callback that announces the start of training. Any struct is one, and handles what it has an `on` for.
+/// A callback that announces the start of training. Any struct can be a callback, and handles the events that
+/// it has an `on` for.
 
 #include "data/digits.hpp"
 

@@ -1,6 +1,6 @@
-/// A small transformer learns to write as a text does, character by character, and shows what it can do at
-/// each evaluation. The text is the GNU GPL, which every Debian has, or any file: `char_lm --text
-/// my_novel.txt --max_steps 5000`.
+/// A small transformer learns to write like a text, character by character, and prints a sample at each
+/// evaluation. The text is the GNU GPL, which every Debian has, or any file: `char_lm --text my_novel.txt
+/// --max_steps 5000`.
 
 #include <etude/etude.hpp>
 #include <fstream>
@@ -9,14 +9,14 @@
 struct TextArguments {
   ETUDE_STRUCT(
       TextArguments, (std::string, text, "the text to learn from", "/usr/share/common-licenses/GPL-3"),
-      (std::int64_t, context, "characters that the model looks back on", 64),
+      (std::int64_t, context, "length of the context, in characters", 64),
       (std::int64_t, width, "size of a character's vector", 96),
-      (std::int64_t, layers, "attention layers", 2), (std::int64_t, heads, "attention heads of a layer", 4),
-      (std::int64_t, sample_length, "characters that it writes at each evaluation", 240),
-      (double, temperature, "how daring it writes: near 0 it always takes the likeliest character", 0.7));
+      (std::int64_t, layers, "attention layers", 2), (std::int64_t, heads, "attention heads per layer", 4),
+      (std::int64_t, sample_length, "characters to write at each evaluation", 240),
+      (double, temperature, "sampling temperature: near 0, the likeliest character always wins", 0.7));
 };
 
-/// The characters that a text is made of, and their numbers.
+/// The distinct characters of a text; a character's number is its index.
 struct Alphabet {
   explicit Alphabet(const std::string& text) : characters(text) {
     std::sort(characters.begin(), characters.end());
@@ -35,7 +35,7 @@ struct Alphabet {
   std::string characters;
 };
 
-/// Windows of a text: `context` characters, and the same moved on by one.
+/// Windows of a text: `context` characters, and the same window shifted by one.
 struct Windows {
   torch::Tensor text;
   std::int64_t context;
@@ -118,8 +118,8 @@ std::string sample(etude::Model& model, const Alphabet& alphabet, const TextArgu
   return written;
 }
 
-/// Shows how the model goes on from the first words of the text. The random numbers that it takes are not
-/// those of the training: Etude keeps these apart while it evaluates.
+/// Prints how the model continues the first words of the text. Sampling doesn't disturb the training: Etude
+/// restores the random number generators after an evaluation.
 struct Writer {
   TextArguments text = {};
   std::string prompt = {};
@@ -167,5 +167,5 @@ int main(int argc, char** argv) {
        .processing_class = alphabet},
       Writer{text, content.substr(0, 16)});
   fmt::print("{} parameters, {} characters to learn from\n", trainer.get_num_trainable_parameters(), split);
-  trainer.train({.resume_from_checkpoint = etude::if_any});  // the same command again goes on
+  trainer.train({.resume_from_checkpoint = etude::if_any});  // run the same command again to resume
 }

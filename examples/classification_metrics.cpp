@@ -1,5 +1,5 @@
-/// Accuracy, precision and recall, gathered over the steps of each evaluation, with the losses in the history
-/// of the run.
+/// Accuracy, precision and recall, accumulated over the batches of each evaluation. The run history holds
+/// them and the losses.
 
 #include <fmt/ranges.h>
 

@@ -1,5 +1,5 @@
 /// A small convolutional network learns to read handwritten digits: 1,797 images of 8x8 pixels, 80 % of them
-/// to train on. All of `etude::TrainingArguments` are its options: try `--help`, or `--learning_rate 1e-3
+/// for training. All of `etude::TrainingArguments` are options: try `--help`, or `--learning_rate 1e-3
 /// --num_train_epochs 5`.
 
 #include "data/digits.hpp"
@@ -7,9 +7,10 @@
 struct DigitsArguments {
   ETUDE_STRUCT(DigitsArguments,
                (std::string, data,
-                "the images: 64 pixels (0 to 16) and the digit in each line, with commas between",
+                "the images: each line has 64 pixels (0 to 16) and the digit, separated by commas",
                 ETUDE_EXAMPLE_DATA "/optdigits.csv"),
-               (std::int64_t, early_stopping_patience, "epochs without gain before training stops", 5));
+               (std::int64_t, early_stopping_patience, "epochs without improvement before training stops",
+                5));
 };
 
 struct NetImpl : torch::nn::Module {
@@ -45,7 +46,7 @@ struct Announce {
 };
 
 int main(int argc, char** argv) {
-  // What is right for this network; the command line may say otherwise.
+  // Defaults that suit this network; the command line overrides them.
   const etude::TrainingArguments defaults{.output_dir = "digits_output",
                                           .per_device_train_batch_size = 32,
                                           .per_device_eval_batch_size = 256,
@@ -73,7 +74,7 @@ int main(int argc, char** argv) {
        .compute_metrics = etude::metrics::accuracy},
       etude::EarlyStoppingCallback{.early_stopping_patience = options.early_stopping_patience});
 
-  // The same command again goes on where it was interrupted.
+  // Run the same command again to resume an interrupted training.
   trainer.train({.resume_from_checkpoint = etude::if_any});
   const auto metrics = trainer.evaluate();
   fmt::print("accuracy on {} digits that it was not trained on: {:.4f}\n", test.second.size(0),

@@ -11,16 +11,16 @@ TORCH_MODULE(Net);
 // them.
 struct Announce {
   void on(const etude::TrainBegin& e) { etude::print("up to {} epochs\n", e.args.num_train_epochs); }
-  // A trainer's own callbacks print logs anyway, so each stands there twice.
+  // The default callbacks print logs too, so each appears twice.
   void on(const etude::Log& e) { etude::print("step {}: {}\n", e.state.global_step, e.logs); }
   void on(const etude::StepEnd& e) {
     if (e.state.global_step == 100) e.control.should_evaluate = true;
   }
 };
 
-// Points of a square, and whether they lie in a circle.
+// Points in a square, labelled by whether they lie in a circle.
 etude::Dataset points(std::int64_t n) {
-  torch::manual_seed(static_cast<std::uint64_t>(n));  // the same points whenever the program is run
+  torch::manual_seed(static_cast<std::uint64_t>(n));  // the same points in every run
   const auto x = torch::rand({n, 2}) * 2 - 1;
   return {x, x.square().sum(1).lt(0.6).to(torch::kLong)};
 }
@@ -36,11 +36,11 @@ int main(int argc, char** argv) try {
                                     .eval_dataset = points(1000),
                                     .compute_metrics = etude::metrics::accuracy});
 
-  // Goes on from the newest checkpoint if there is one: pull the plug, and type the same command again.
+  // Resumes from the newest checkpoint if there is one: pull the plug, and run the same command again.
   etude::TrainOutput result = trainer.train({.resume_from_checkpoint = etude::if_any});
   etude::Metrics metrics = trainer.evaluate();
   fmt::print("{} steps, accuracy {:.3f}\n", result.global_step, metrics.at("eval_accuracy"));
 } catch (const std::exception& error) {
-  fmt::print(stderr, "{}\n", error.what());  // what is wrong, in its first line
+  fmt::print(stderr, "{}\n", error.what());  // its first line says what is wrong
   return 1;
 }

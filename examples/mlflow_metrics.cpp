@@ -1,5 +1,5 @@
-/// A metrics logger that sends to an MLflow server, from the first process of all, in the place of printing.
-/// The server is the one of the environment variable MLFLOW_TRACKING_URI.
+/// Sends metrics to an MLflow server instead of printing them, from the global first process only. The
+/// environment variable MLFLOW_TRACKING_URI names the server.
 
 #include <etude/integrations/mlflow.hpp>
 

@@ -1,4 +1,4 @@
-/// Predictions and targets of an evaluation, written to a CSV file as they come.
+/// Writes the predictions and targets of an evaluation to a CSV file, batch by batch.
 
 #include "data/digits.hpp"
 

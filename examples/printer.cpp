@@ -1,4 +1,4 @@
-/// A printer in the place of Etude's own: it leaves out `total_flos`, and speaks on the first process of each
+/// Replaces Etude's printer: this one leaves out `total_flos`, and prints on the first process of each
 /// machine only. A callback that derives from a default one takes its place.
 
 #include <etude/etude.hpp>
@@ -12,7 +12,7 @@ struct ShortPrinter : etude::PrinterCallback {
   }
 };
 
-// Says which of its 8 tokens, of 32 kinds, is the largest.
+// Predicts which of its 8 tokens (0 to 31) is the largest.
 struct LargestImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor tokens) { return out(torch::relu(hidden(embed(tokens).flatten(1)))); }
   torch::nn::Embedding embed = register_module("embed", torch::nn::Embedding(32, 8));

@@ -1,11 +1,11 @@
 #include <etude/checkpoint/torch_to_safetensors.hpp>
 
-// Turns a file of PyTorch's torch.save into safetensors, without executing anything that is in it:
+// Converts a file written by PyTorch's torch.save to safetensors, without executing anything in it:
 //
 //   pt_to_safetensors model.pt model.safetensors [--key state_dict]
 //
 // A checkpoint may hold several dicts of tensors (a model, an optimizer's state, an average of weights);
-// --key chooses one. Values that are no tensors are named and left out.
+// --key selects one. Values that aren't tensors are reported and skipped.
 int main(int argc, char** argv) {
   const bool with_key = argc == 5 && std::string_view(argv[3]) == "--key";
   if (argc != 3 && !with_key) {
@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   }
   try {
     const auto file = etude::torch_to_safetensors(argv[1], argv[2], with_key ? argv[4] : "");
-    for (const auto& name : file.skipped) fmt::print(stderr, "left out, as it is no tensor: {}\n", name);
+    for (const auto& name : file.skipped) fmt::print(stderr, "skipped, not a tensor: {}\n", name);
     fmt::print("{} tensors\n", file.tensors.size());
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());

@@ -1,5 +1,5 @@
-/// An event of one's own: each training batch is verified before it is used. The trainer that raises it
-/// overrides its training step and calls the base's; `Raises` lets the compiler see who hears it.
+/// A custom event: each training batch is verified before it is used. The trainer that raises it overrides
+/// its training step and calls the base's; `Raises` lets the compiler check its handlers.
 
 #include "data/digits.hpp"
 
@@ -13,7 +13,7 @@ struct VerifyBatch {
   void on(const VerifyTrainBatch& e) {
     TORCH_CHECK(e.xb.size(0) == e.yb.size(0), "a batch of ", e.xb.size(0), " images has ", e.yb.size(0),
                 " labels");
-    TORCH_CHECK(e.xb.isfinite().all().item<bool>(), "a batch has pixels that are no numbers");
+    TORCH_CHECK(e.xb.isfinite().all().item<bool>(), "a batch has pixels that aren't finite");
     ++verified;
   }
   void on(const etude::TrainEnd&) { etude::print("{} batches verified\n", verified); }

@@ -1,6 +1,6 @@
-/// What run.py runs: `trackers_bench TRACKER LOGS METRICS` trains for LOGS steps, with a log of METRICS
-/// numbers at each, and prints a line of JSON: for how many microseconds a log held the training up (median
-/// and the 99th percentile), and the seconds of training, and from its first log until the tracker is closed.
+/// run.py runs this: `trackers_bench TRACKER LOGS METRICS` trains for LOGS steps, each with a log of METRICS
+/// numbers, and prints a line of JSON: the microseconds that a log delays the training (median and 99th
+/// percentile), the seconds of training, and the seconds from its first log until the tracker is closed.
 
 #include <fmt/format.h>
 #include <torch/torch.h>
@@ -25,7 +25,7 @@ struct Stalls {
   Clock::time_point first, log;
 };
 
-/// Stands before the tracker, and makes the log.
+/// Runs before the tracker, and creates the log.
 struct Before {
   std::shared_ptr<Stalls> stalls;
   std::int64_t metrics = 0;
@@ -37,7 +37,7 @@ struct Before {
   }
 };
 
-/// Stands behind it.
+/// Runs after it.
 struct After {
   std::shared_ptr<Stalls> stalls;
   void on(const etude::Log&) { stalls->microseconds.push_back(1e6 * seconds_since(stalls->log)); }

@@ -1,5 +1,5 @@
-"""Etude's trackers beside each tool's own Python client: how long a log holds the training up, and how many metrics a
-second get where they belong. Both log the same numbers: TensorBoard to a file, Weights & Biases and Comet to their offline
+"""Etude's trackers and each tool's own Python client: how long a log delays the training, and how many metrics per
+second reach their destination. Both log the same numbers: TensorBoard to a file, Weights & Biases and Comet to their offline
 formats, MLflow to one `mlflow server` on this machine.
 
 usage: run.py --program PROGRAM --output FOLDER [--logs N] [--metrics N] [--rounds N]
@@ -64,7 +64,7 @@ def in_python(name, logs, metrics):
 
 
 def run(command, server):
-    """What a command prints last, in a folder and with a home of its own."""
+    """The last line that a command prints, run in its own folder with its own home."""
     with tempfile.TemporaryDirectory() as folder:
         settings = {"HOME": folder, "WANDB_MODE": "offline", "COMET_START_ONLINE": "0", "COMET_MODE": "create", "OMP_NUM_THREADS": "1"}
         environment = {**os.environ, **settings, "MLFLOW_TRACKING_URI": server}

@@ -10,14 +10,14 @@
 
 #include "workloads.hpp"
 
-/// Those who train, as C++ programs do. All do the same work: AdamW, gradients clipped to a norm of 1,
-/// batches in the same order.
+/// The contestants in C++. All do the same work: AdamW, gradients clipped to a norm of 1, batches in the same
+/// order.
 namespace bench {
 
 struct Task {
   std::shared_ptr<Network> network;
   Examples examples;
-  torch::Tensor order;  ///< of the examples, epoch after epoch, for `steps` batches
+  torch::Tensor order;  ///< indices of the examples, epoch after epoch, for `steps` batches
   std::int64_t batch_size;
   std::int64_t steps;
 };
@@ -72,8 +72,8 @@ inline Examples batch_of(const Task& task, std::int64_t step) {
   return {task.examples.inputs.index_select(0, rows), task.examples.targets.index_select(0, rows)};
 }
 
-/// What no loop can be without. Nothing adds to a gradient that isn't there: the backward pass leaves its
-/// own.
+/// The minimum that every loop does. Undefined gradients need no accumulation: the backward pass leaves its
+/// own tensors.
 inline void forward_backward(const Task& task) {
   task.network->train();
   const auto parameters = task.network->parameters();
@@ -85,7 +85,7 @@ inline void forward_backward(const Task& task) {
 }
 
 #if ETUDE_HAS_FUSED_OPTIMIZERS
-/// Without the cost of an operator for what is small.
+/// Avoids the cost of an operator for small tensors.
 inline double sum_of_squares(const torch::Tensor& gradient) {
   const auto size = gradient.numel();
   if (size > 4096) {
@@ -96,8 +96,8 @@ inline double sum_of_squares(const torch::Tensor& gradient) {
   return std::inner_product(values, values + size, values, 0.0F);
 }
 
-/// The quickest loop that we could write by hand. Gradients are taken as the backward pass makes them: laid
-/// flat they would have to be zeroed, read and written once more.
+/// The fastest loop that we could write by hand. It uses gradients as the backward pass creates them: flat
+/// ones would have to be zeroed, read and written once more.
 inline void best(const Task& task) {
   struct Group {
     double weight_decay;
@@ -130,7 +130,7 @@ inline void best(const Task& task) {
         squares += sum_of_squares(group.gradients.back());
       }
     }
-    // The kernel divides the gradients by this, so that clipping is no pass of its own.
+    // The kernel divides the gradients by this, so clipping needs no separate pass.
     const double excess = (std::sqrt(squares) + 1e-6) / max_grad_norm;
     *scale.data_ptr<float>() = static_cast<float>(excess);
     ++*steps_made.data_ptr<float>();
@@ -150,7 +150,7 @@ inline void best(const Task& task) {
 }
 #endif
 
-/// Etude as it comes, with the callbacks and policies of `List`.
+/// Etude with its defaults and the callbacks and policies of `List`.
 template <class... List>
 void train_with_etude(const Task& task) {
   etude::Trainer<List...> trainer({.model = task.network,

@@ -1,7 +1,6 @@
-/// Trains one contestant of the benchmark as run.py asks it to: `train_bench export DIR` writes data, order
-/// and initial weights of each workload for all contestants, `train_bench NAME DIR` answers each line
-/// `workload steps warmup` with a line of JSON, and `train_bench facts` tells LibTorch's version and the
-/// contestants.
+/// Trains one contestant of the benchmark for run.py. `train_bench export DIR` writes the data, order and
+/// initial weights of each workload for all contestants. `train_bench NAME DIR` answers each line `workload
+/// steps warmup` with a line of JSON. `train_bench facts` prints LibTorch's version and the contestants.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -119,7 +118,7 @@ nlohmann::ordered_json answer(const std::string& contestant, const std::filesyst
           {"peak_memory", peak_memory()}};
 }
 
-/// Answers go to what was standard output; whatever the contestants print goes nowhere.
+/// Answers go to the original standard output; output of the contestants is discarded.
 void serve(const std::string& contestant, const std::filesystem::path& folder) {
   FILE* const answers = fdopen(dup(STDOUT_FILENO), "w");
   const int nowhere = open("/dev/null", O_WRONLY);

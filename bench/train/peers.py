@@ -1,4 +1,4 @@
-"""Trains one contestant of the benchmark that is written in Python, each as its own documentation tells people to.
+"""Trains one of the contestants written in Python, each as its own documentation recommends.
 
 `peers.py NAME DIR` does what `train_bench NAME DIR` does (main.cpp); the work is the same too (contestants.hpp).
 """
@@ -22,7 +22,7 @@ LEARNING_RATE, WEIGHT_DECAY, MAX_GRAD_NORM = 1e-3, 0.01, 1.0
 
 
 class Clock:
-    """As in workloads.hpp."""
+    """Same as in workloads.hpp."""
 
     def __init__(self, warmup, steps):
         self.first, self.last, self.calls = warmup, warmup + steps, 0
@@ -128,7 +128,7 @@ def loss_of(logits, targets):
 
 
 class Order(Sampler):
-    """The order of all contestants, epoch after epoch."""
+    """The order that all contestants use, epoch after epoch."""
 
     def __init__(self, order):
         self.order = order.tolist()

@@ -1,4 +1,4 @@
-"""Training steps/s of Etude beside all that a user would pick instead: writes train.md and train.json.
+"""Training steps/s of Etude and its alternatives: writes train.md and train.json.
 
 One process for each contestant, and only one at work at a time. In each round every contestant trains each workload
 anew from the same weights, in a new random order of contestants; what is compared are the times of one round.
@@ -68,7 +68,7 @@ def say(text):
 
 
 def available(names, in_cpp, with_peers):
-    """Of the contestants named, those that are here; says which aren't."""
+    """Those of the named contestants that are available; reports the others."""
     present = []
     for name in names:
         packages = PEERS.get(name, []) if with_peers else []
@@ -132,7 +132,7 @@ def measure(names, threads, options):
 
 
 def peak_memory(names, options):
-    """Bytes of a process that does nothing but train `wide`."""
+    """Peak bytes of a process that only trains `wide`."""
     peaks = {}
     for name in names:
         contestant = Contestant(name, options, 1)
@@ -221,8 +221,8 @@ def arguments():
     parser.add_argument("--program", type=Path, required=True, help="train_bench")
     parser.add_argument("--output", type=Path, required=True, help="folder for train.md and train.json")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=0.4, help="that `today` takes for a round")
-    parser.add_argument("--steps", type=int, help="of a round, instead")
+    parser.add_argument("--seconds", type=float, default=0.4, help="duration of a round of `today`")
+    parser.add_argument("--steps", type=int, help="steps per round, instead of --seconds")
     parser.add_argument("--workloads", type=lambda s: s.split(","), default=WORKLOADS)
     parser.add_argument("--contestants", type=lambda s: s.split(","), default=CPP + list(PEERS))
     parser.add_argument("--threads", type=lambda s: [int(n) for n in s.split(",")], default=[1, 2])
@@ -232,10 +232,10 @@ def arguments():
         action="store_const",
         const="cpu_seconds",
         default="seconds",
-        help="compare CPU time, for a machine that others use too",
+        help="compare CPU time, for a shared machine",
     )
     parser.add_argument("--no-peers", action="store_true", help="C++ only")
-    parser.add_argument("--quick", action="store_true", help="two short rounds: does it work?")
+    parser.add_argument("--quick", action="store_true", help="two short rounds, as a smoke test")
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.steps = 2, 100

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-/// What every contestant trains: networks, data, loss. peers.py has the same networks in Python, with the
-/// same names for their parameters.
+/// The networks, data and loss that every contestant trains. peers.py has the same networks in Python, with
+/// the same parameter names.
 namespace bench {
 
 struct Moment {
@@ -25,8 +25,8 @@ struct Moment {
   std::clock_t cpu;  // of all threads
 };
 
-/// Times a training from inside the network, so that nothing has to be hooked into the trainer: from call
-/// `warmup` of `forward` to call `warmup + steps` there are exactly `steps` whole steps, whoever makes them.
+/// Times a training from inside the network, so that the trainer needs no hooks: between call `warmup` of
+/// `forward` and call `warmup + steps` there are exactly `steps` whole steps, in any trainer.
 struct Clock {
   void start(std::int64_t warmup, std::int64_t steps) {
     *this = {.first = warmup, .last = warmup + steps, .started = Moment::now()};
@@ -37,7 +37,7 @@ struct Clock {
     if (calls == last) end = Moment::now();
     ++calls;
   }
-  /// The steps to train for: the last tick is at the beginning of the last one.
+  /// The number of steps to train: the last tick is at the beginning of the last one.
   std::int64_t steps_to_train() const { return last + 1; }
 
   std::int64_t first = 0, last = 0, calls = 0;
@@ -58,8 +58,8 @@ inline torch::Tensor loss(torch::Tensor logits, torch::Tensor targets) {
   return torch::nn::functional::cross_entropy(logits, targets.flatten());
 }
 
-/// Whether weight decay acts on a parameter: not on biases and normalisations, as Hugging Face's Trainer and
-/// Etude have it.
+/// Whether weight decay applies to a parameter: as in Hugging Face's Trainer and Etude, not to biases and
+/// normalisations.
 inline bool decays(const std::string& parameter) {
   return !parameter.ends_with("bias") && parameter.find("norm") == std::string::npos;
 }
@@ -77,7 +77,7 @@ struct Perceptron : Network {
 };
 
 /// The network of examples/digits.cpp without its dropout, and without the biases that the normalisations
-/// undo: their gradients are rounding errors, which Adam would make as large as all others.
+/// cancel: their gradients are rounding errors, which Adam would scale up to the size of all others.
 struct ConvNet : Network {
   torch::Tensor logits(torch::Tensor pixels) override {
     const auto x = torch::relu(first_norm(first(pixels)));
@@ -140,13 +140,13 @@ struct Examples {
   torch::Tensor inputs, targets;
 };
 
-/// Points around the origin, each in the class that a random linear map gives it.
+/// Points around the origin, each labelled by a random linear map.
 inline Examples classified_noise(std::int64_t count, std::int64_t features, std::int64_t classes) {
   const auto inputs = torch::randn({count, features});
   return {inputs, inputs.matmul(torch::randn({features, classes})).argmax(1)};
 }
 
-/// Pixels [1792, 64] between 0 and 1, and digits [1792]: so many that batches of 32 divide them.
+/// Pixels [1792, 64] between 0 and 1, and digits [1792]: a multiple of the batch size, 32.
 inline Examples digits() {
   std::ifstream file(ETUDE_EXAMPLE_DATA "/optdigits.csv");
   std::vector<float> numbers;
@@ -156,7 +156,7 @@ inline Examples digits() {
   return {table.narrow(1, 0, 64).contiguous() / 16, table.select(1, 64).to(torch::kLong)};
 }
 
-/// Windows of a text in which each character follows from the one before and a die.
+/// Windows of a text in which each character depends on the previous one and a random number.
 inline Examples windows(std::int64_t count) {
   constexpr std::int64_t stride = 8;
   std::mt19937 die(1);

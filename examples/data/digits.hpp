@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-/// The handwritten digits that several examples learn to read: 1,797 images of 8x8 pixels, with a small
+/// The handwritten digits that several examples learn to read, 1,797 images of 8x8 pixels, and a small
 /// network.
 namespace digits {
 
@@ -33,7 +33,7 @@ struct Split {
   std::pair<torch::Tensor, torch::Tensor> train, test;
 };
 
-/// A fifth of the images, chosen by the seed, is kept to test with.
+/// Holds out a fifth of the images, chosen by the seed, for testing.
 inline Split split(const std::pair<torch::Tensor, torch::Tensor>& all, std::int64_t seed) {
   torch::manual_seed(static_cast<std::uint64_t>(seed));
   const auto order = torch::randperm(all.second.size(0)).split(all.second.size(0) * 8 / 10);
@@ -47,7 +47,7 @@ inline etude::Dataset dataset(const std::pair<torch::Tensor, torch::Tensor>& par
   return {part.first, part.second};
 }
 
-/// What is right for this network; the command line may say otherwise.
+/// Defaults that suit this network; the command line overrides them.
 inline etude::TrainingArguments arguments() {
   return {.output_dir = "digits_output",
           .per_device_train_batch_size = 32,

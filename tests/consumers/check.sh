@@ -1,5 +1,5 @@
 #!/bin/sh
-# check.sh FOLDER WAYS CMAKE_ARGUMENT...: configures, builds and runs projects beside this file from nothing, in FOLDER.
+# check.sh FOLDER WAYS CMAKE_ARGUMENT...: configures, builds and runs the projects beside this file from scratch, in FOLDER.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$1/etude" "$1/installed"
@@ -14,7 +14,7 @@ run() {
   cd "$folder/run/$way/$1"
   if ! OMP_NUM_THREADS=1 "$folder/$way/$1" >output 2>&1 || ! grep "$2" output; then
     tail -n 20 output
-    echo "$way: $1 should have ended well and written '$2'"
+    echo "$way: $1 should have succeeded and printed '$2'"
     exit 1
   fi
 }
@@ -29,7 +29,7 @@ for way in $ways; do
   cmake -S "$here/$way" -B "$folder/$way" --log-level=WARNING -DCMAKE_PREFIX_PATH="$folder/installed" -DCMAKE_CXX_FLAGS=-O0 \
         -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" "$@"
   tracked=
-  [ "$way" != find_package ] || tracked=tracked  # it takes minutes, and none of the ways has any other part in it
+  [ "$way" != find_package ] || tracked=tracked  # it takes minutes, and doesn't depend on the way
   cmake --build "$folder/$way" --parallel "$(nproc)" --target program $tracked
   run program '1500 steps, accuracy 0.9'
   if [ -n "$tracked" ]; then

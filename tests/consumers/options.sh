@@ -1,6 +1,6 @@
 #!/bin/sh
-# options.sh FOLDER COMPILER...: a program links with a library compiled with its own options, and with another it doesn't, and
-# the linker says which one.
+# options.sh FOLDER COMPILER...: a program links with a library compiled with its own options. With other options it doesn't, and
+# the linker's error names the one that differs.
 set -eu
 include=$(cd "$(dirname "$0")/../../include" && pwd)
 mkdir -p "$1"

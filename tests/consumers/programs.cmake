@@ -1,4 +1,4 @@
-# What each of the ways is tried with: the README's program, and one with all trackers.
+# The programs that each way builds: README's, and one with all trackers.
 add_executable(program ${CMAKE_CURRENT_LIST_DIR}/../../examples/first.cpp)
 target_link_libraries(program PRIVATE etude::etude)
 

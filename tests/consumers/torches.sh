@@ -1,5 +1,5 @@
 #!/bin/sh
-# torches.sh FOLDER: what CMake does and says for every kind of LibTorch, tried on libraries with nothing in them, in FOLDER.
+# torches.sh FOLDER: checks CMake's result and messages for every kind of LibTorch, with empty libraries in FOLDER.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$1"
@@ -10,7 +10,7 @@ compiler=${CXX:-c++}
 unset Torch_DIR Torch_ROOT CMAKE_PREFIX_PATH CMAKE_BUILD_TYPE CXXFLAGS
 failed=0
 
-# torch FOLDER VERSION FLAGS: the CMake files of a LibTorch that was built for CUDA.
+# torch FOLDER VERSION FLAGS: creates the CMake files of a LibTorch built for CUDA.
 torch() {
   mkdir -p "$1/lib" "$1/include/torch/csrc/api/include" "$1/share/cmake/Torch" "$1/share/cmake/Caffe2"
   echo "set(PACKAGE_VERSION $2)" >"$1/share/cmake/Torch/TorchConfigVersion.cmake"
@@ -22,7 +22,7 @@ set_target_properties(torch_cpu PROPERTIES
 EOF
 }
 
-# library FOLDER NAME LIBRARY...: one that needs the others, and finds them where those of a wheel are found.
+# library FOLDER NAME LIBRARY...: creates a library that needs the others, and finds them where a wheel's are.
 library() {
   place=$1 name=$2
   shift 2
@@ -30,25 +30,25 @@ library() {
   "$compiler" -shared -fPIC -Wl,--no-as-needed -Wl,-soname,"$name" '-Wl,-rpath,$ORIGIN/../../nvidia/cu13/lib:$ORIGIN' -o "$place/$name" one.cpp "$@"
 }
 
-# configure WHAT EXPECTED CMAKE_ARGUMENT...: a configuration says what the regular expression does, in whatever lines.
+# configure WHAT EXPECTED CMAKE_ARGUMENT...: checks that the output matches the regular expression, across lines.
 configure() {
   what=$1 expected=$2
   shift 2
   rm -rf build
   cmake -B build "$@" 2>&1 | tr -s ' \n' ' ' >output || true
   if ! grep -Eq "$expected" output; then
-    printf '%s: this should have said "%s":\n%s\n' "$what" "$expected" "$(cat output)"
+    printf '%s: expected "%s" in:\n%s\n' "$what" "$expected" "$(cat output)"
     failed=1
   fi
 }
 
-# links COUNT LIBRARY: the project that was configured last can be built and runs, and needs the library, or with 0 does not.
+# links COUNT LIBRARY: checks that the last configured project builds and runs, and needs the library (or not, if COUNT is 0).
 links() {
   if ! cmake --build build >output 2>&1 || ! build/program; then
     cat output
     failed=1
   elif [ "$(readelf -d build/program | grep -c "NEEDED.*$2")" -ne "$1" ]; then
-    echo "$2 should be needed $1 times"
+    echo "$2 should be listed $1 times as NEEDED"
     failed=1
   fi
 }
@@ -79,15 +79,15 @@ EOF
 cat >project/main.cpp <<'EOF'
 int in_libtorch_cpu_so();
 #if !defined(USE_RPC) || !defined(USE_DISTRIBUTED)
-#error "how LibTorch was built is not known"
+#error "the definitions of LibTorch's build are missing"
 #endif
 int main() { return in_libtorch_cpu_so() - 1; }
 EOF
 release=-DCMAKE_BUILD_TYPE=Release
 wheel=-DTorch_DIR=$site/torch/share/cmake/Torch
 
-configure 'no LibTorch' 'Error.* There is no LibTorch here\. Name one with -DTorch_DIR=.* pip install torch' -S project $release -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON
-configure 'a wrong Torch_DIR' 'Error.* Torch_DIR is /nowhere, and there is no TorchConfig.cmake\. Name one' -S project $release -DTorch_DIR=/nowhere
+configure 'no LibTorch' 'Error.* LibTorch not found\. Name one with -DTorch_DIR=.* pip install torch' -S project $release -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON
+configure 'a wrong Torch_DIR' 'Error.* Torch_DIR is /nowhere, which has no TorchConfig.cmake\. Name one' -S project $release -DTorch_DIR=/nowhere
 configure 'the old ABI' 'Error.*/old_abi/.* uses the old C\+\+ ABI .*\. Name one' -S project $release -DTorch_DIR="$folder/old_abi/share/cmake/Torch"
 configure 'an old LibTorch' 'Error.*/too_old/.* is 1.12.1; Etude needs 1.13' -S project $release -DTorch_DIR="$folder/too_old/share/cmake/Torch"
 configure 'no build type' 'Warning.* CMAKE_BUILD_TYPE is not set, .*-DCMAKE_BUILD_TYPE=Release.*LibTorch 2.15.0.*Generating done' -S project "$wheel"
@@ -95,22 +95,22 @@ configure 'a build type' 'LibTorch 2.15.0.*Generating done' -S project "$wheel" 
 if grep Warning output; then failed=1; fi
 links 1 libtorch_cuda.so
 
-# The active Python's is taken where none is named.
+# The active Python's LibTorch is the default.
 mkdir bin
 printf '#!/bin/sh\necho "%s"\n' "$site/torch" >bin/python3
 chmod +x bin/python3
 PATH=$folder/bin:$PATH configure "Python's" "LibTorch 2.15.0: $site/torch .*Generating done" -S project $release
 printf '#!/bin/sh\necho "%s"\n' "$folder/old_abi" >bin/python3
-PATH=$folder/bin:$PATH configure "Python's, with the old ABI" "Etude: the LibTorch of $folder/bin/python3 is not used" -S project $release
+PATH=$folder/bin:$PATH configure "Python's, with the old ABI" "Etude: skipping the LibTorch of $folder/bin/python3" -S project $release
 
 cmake -S "$here/../.." -B etude $release "$wheel" -DETUDE_BUILD_TESTS=OFF -DETUDE_BUILD_EXAMPLES=OFF >output 2>&1 || cat output
 cmake --install etude --prefix installed >/dev/null
 sed -i 's|^add_subdirectory.*|find_package(etude REQUIRED)|' project/CMakeLists.txt
-configure 'installed, no LibTorch' 'Error.*etude_FOUND to FALSE.*There is no LibTorch here' -S project $release -DCMAKE_PREFIX_PATH="$folder/installed" -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON
+configure 'installed, no LibTorch' 'Error.*etude_FOUND to FALSE.*LibTorch not found' -S project $release -DCMAKE_PREFIX_PATH="$folder/installed" -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON
 configure 'installed, no build type' 'Warning.* CMAKE_BUILD_TYPE is not set, .*Generating done' -S project -DCMAKE_PREFIX_PATH="$folder/installed" "$wheel"
 links 1 libtorch_cuda.so
 
-# Without a package that only the GPU needs, and without one that the CPU needs too.
+# Without a package that only the GPU needs, then without one that the CPU needs too.
 rm "$packages/libcublas.so.99"
 configure 'the CPU only' 'LibTorch is used on the CPU only; on a GPU it needs libcublas.so.99 .*Generating done' -S project $release -DCMAKE_PREFIX_PATH="$folder/installed" "$wheel"
 links 0 libtorch_cuda.so

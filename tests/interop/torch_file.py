@@ -140,7 +140,7 @@ class TorchFile(unittest.TestCase):
         tensors, said = self.converted("--key", "optimizer")
         self.assert_same(tensors, {f"state.{i}.{name}": value for i, state in optimizer.state_dict()["state"].items()
                                    for name, value in state.items()})
-        self.assertIn("left out, as it is no tensor: param_groups\n", said)
+        self.assertIn("skipped, not a tensor: param_groups\n", said)
 
     def test_the_only_dict_of_tensors(self):
         model = Tied()
