@@ -568,7 +568,7 @@ TEST_CASE("bad input is answered with what is allowed") {
         "train_dataset is not set: train() needs it");
   CHECK(refusal<ArgumentError>([](auto& o) {
           o.model = torch::nn::Identity();
-        }).find("no parameter to train") != std::string::npos);
+        }).find("no parameters to train") != std::string::npos);
   CHECK(refusal<DataError>([](auto& o) {
           o.compute_loss = [](etude::Model&, const etude::Batch&, std::optional<double>) {
             return etude::LossOutput{torch::zeros({}), {}};

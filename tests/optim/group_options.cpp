@@ -262,7 +262,7 @@ TEST_CASE("options that can't be are refused by name, and nothing is changed") {
   refuses(*adam, with(stored(*adam), "initial_lr", "NaN"), "param_groups[0].initial_lr is nan");
   const auto sgd = torchs<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
   refuses(*sgd, with(stored(*sgd), "dampening", "Infinity"), "dampening is inf: must be finite");
-  refuses(*sgd, with(stored(*sgd), "nesterov", true), "nesterov is true: must have a momentum above 0");
+  refuses(*sgd, with(stored(*sgd), "nesterov", true), "nesterov is true: momentum must be above 0");
   const auto lbfgs = torchs<torch::optim::LBFGS>(torch::optim::LBFGSOptions(0.1));
   refuses(*lbfgs, with(stored(*lbfgs), "max_iter", 0), "max_iter is 0: must be at least 1");
   refuses(*lbfgs, with(stored(*lbfgs), "max_iter", 1.5), "max_iter is 1.5: must be a whole number");

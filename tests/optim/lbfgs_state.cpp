@@ -60,9 +60,9 @@ TEST_CASE("a state of LBFGS that lies is refused by name, and nothing is changed
     return bad;
   };
   refuses(with("d", torch::zeros({4}, at::kDouble)), "'lbfgs.d' has sizes [4], expected [3]");
-  refuses(with("d", torch::zeros({3}, at::kLong)), "'lbfgs.d' is no floating-point tensor");
-  refuses(with("d", torch::zeros({3}).to_sparse()), "'lbfgs.d' is no floating-point tensor");
-  refuses(with("d", {}), "'lbfgs.d' is no floating-point tensor");
+  refuses(with("d", torch::zeros({3}, at::kLong)), "'lbfgs.d' isn't a floating-point tensor");
+  refuses(with("d", torch::zeros({3}).to_sparse()), "'lbfgs.d' isn't a floating-point tensor");
+  refuses(with("d", {}), "'lbfgs.d' isn't a floating-point tensor");
   refuses(with("H_diag", torch::zeros({1})), "'lbfgs.H_diag' has sizes [1], expected []");
   refuses(with("prev_flat_grad", torch::zeros({3, 1})), "'lbfgs.prev_flat_grad' has sizes [3, 1]");
   refuses(with("numbers", torch::ones({5})), "'lbfgs.numbers' has sizes [5], expected [4]");
@@ -87,10 +87,10 @@ TEST_CASE("a state of LBFGS that lies is refused by name, and nothing is changed
   }
   etude::NamedTensors bad = good;
   bad.emplace_back("x.exp_avg", torch::zeros({1}));
-  refuses(bad, "'x.exp_avg' is none of LBFGS");
+  refuses(bad, "'x.exp_avg' is unknown to LBFGS");
   bad = good;
   bad.push_back(good.front());
-  refuses(bad, "has two 'lbfgs.numbers'");
+  refuses(bad, "contains 'lbfgs.numbers' twice");
 }
 
 TEST_CASE("a state of LBFGS in another precision is converted, and an empty one is the beginning") {

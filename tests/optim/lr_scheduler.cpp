@@ -175,5 +175,5 @@ TEST_CASE("numbers that can't be are refused by name, and nothing is changed") {
   refuses("lr", {1, infinity}, "'lr' is inf");
   refuses("initial_lr", {1, not_a_number}, "'initial_lr' is nan");
   refuses("lr", {1}, "must have 2 numbers 'lr', but has 1");
-  refuses("momentum", {1}, "has 'momentum', which this scheduler doesn't know");
+  refuses("momentum", {1}, "has an unknown 'momentum'");
 }

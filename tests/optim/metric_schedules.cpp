@@ -113,7 +113,7 @@ TEST_CASE(
   refuses(Plateau(), "best", {1, 2}, "must have 1 number 'best', but has 2");
   refuses(Plateau(), "mode", {1}, "'mode' is 1: must be 0 (min)");
   refuses(Greedy({.mode = MetricMode::max}), "mode", {0}, "'mode' is 0: must be 1 (max)");
-  refuses(Plateau(), "num_good_epochs", {1}, "has 'num_good_epochs', which this scheduler doesn't know");
+  refuses(Plateau(), "num_good_epochs", {1}, "has an unknown 'num_good_epochs'");
   refuses(Greedy({.window_size = 2}), "window", {1, 2, 3}, "must have at most window_size, 2");
   CHECK_THROWS_AS(Greedy().load_state(Plateau().state()), etude::CheckpointError);
   CHECK_THROWS_AS(Plateau().load_state(Greedy().state()), etude::CheckpointError);

@@ -150,10 +150,10 @@ TEST_CASE("unfreezing returns what wasn't trainable before, by its group, and th
 TEST_CASE("what it can't work with is refused by name") {
   ModelFreezer freezer{Net()};
   CHECK_THROWS_WITH_AS(freezer.freeze({.from_index = 4}),
-                       "from_index is 4: the model has 4 layer groups, so must be -4 to 3",
+                       "from_index is 4: must be -4 to 3 for a model with 4 layer groups",
                        etude::ArgumentError);
   CHECK_THROWS_WITH_AS(static_cast<void>(freezer.unfreeze({.to_index = -5})),
-                       "to_index is -5: the model has 4 layer groups, so must be -4 to 3",
+                       "to_index is -5: must be -4 to 3 for a model with 4 layer groups",
                        etude::ArgumentError);
   CHECK_THROWS_AS(ModelFreezer{toy::Line()}, etude::ArgumentError);
   torch::jit::Module script("Script");

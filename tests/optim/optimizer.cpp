@@ -104,7 +104,7 @@ TEST_CASE("a state that doesn't fit is refused by name and nothing is changed") 
         torch::scalar_tensor(std::int64_t{1} << 53, at::kLong), torch::Tensor()}) {
     bad = clones(good);
     entry(bad, "b.bias.step") = step;
-    refuses(bad, "'b.bias.step' is no positive whole number below 2^53");
+    refuses(bad, "'b.bias.step' isn't a positive whole number below 2^53");
   }
   bad = clones(good);
   entry(bad, "b.bias.exp_avg") = torch::zeros({3}, at::kLong);
@@ -115,7 +115,7 @@ TEST_CASE("a state that doesn't fit is refused by name and nothing is changed") 
   refuses(bad, "'b.bias.exp_avg' is undefined");
   bad = clones(good);
   bad.push_back(bad.front());
-  refuses(bad, "has two 'a.weight.step'");
+  refuses(bad, "contains 'a.weight.step' twice");
   bad = clones(good);
   std::erase_if(bad, [](const auto& item) { return item.first == "a.weight.exp_avg_sq"; });
   refuses(bad, "'a.weight' has no 'exp_avg_sq'");
@@ -123,13 +123,13 @@ TEST_CASE("a state that doesn't fit is refused by name and nothing is changed") 
   refuses(bad, "'a.weight' has no 'step'");
   bad = clones(good);
   bad.emplace_back("a.weight.max_exp_avg_sq", torch::zeros({6, 5}));
-  refuses(bad, "'a.weight' holds more than this optimizer knows ('max_exp_avg_sq')");
+  refuses(bad, "'a.weight' has an unknown 'max_exp_avg_sq'");
   bad = clones(good);
   bad.emplace_back("gone.weight.step", torch::tensor(1));
   refuses(bad, "'gone.weight', which is no parameter of this optimizer");
   bad = clones(good);
   bad.emplace_back("noise", torch::tensor(1));
-  refuses(bad, "'noise' is no name of optimizer state");
+  refuses(bad, "'noise' isn't a valid name of optimizer state");
   // Frozen parameters have names here too; what is said of them is dropped.
   bad = clones(good);
   bad.emplace_back("frozen.weight.step", torch::tensor(1));
@@ -214,8 +214,8 @@ TEST_CASE("a closure is called with gradients on, and its loss comes back") {
 TEST_CASE("a model without parameters, or with frozen ones only, is an error") {
   CHECK_THROWS_WITH_AS(
       etude::SGD({}),
-      "the optimizer has no parameter to train: the model has none (a layer counts once it is "
-      "given to register_module), or all of them are frozen",
+      "the optimizer has no parameters to train: either all are frozen or the model has none (layers need "
+      "register_module)",
       etude::ArgumentError);
   CHECK_THROWS_AS(etude::SGD({{.parameters = {{"a", torch::zeros({2})}}, .lr = {}, .weight_decay = {}}}),
                   etude::ArgumentError);

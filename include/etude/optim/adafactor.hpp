@@ -16,21 +16,21 @@ namespace etude {
 struct AdafactorOptions {
   ETUDE_STRUCT(AdafactorOptions, (double, lr, "learning rate; unused with relative_step" | at_least(0), 1e-3),
                (double, eps1, "added to the squares of the gradients" | at_least(0), 1e-30),
-               (double, eps2, "least scale of a parameter, for scale_parameter" | at_least(0), 1e-3),
-               (double, clip_threshold, "largest root mean square of a parameter's update" | at_least(0),
+               (double, eps2, "minimum scale of a parameter, for scale_parameter" | at_least(0), 1e-3),
+               (double, clip_threshold, "maximum root mean square of a parameter's update" | at_least(0),
                 1.0),
-               (double, decay_rate, "the mean of squares decays by 1 - step^decay_rate", -0.8),
+               (double, decay_rate, "the decay of the mean of squares is 1 - step^decay_rate", -0.8),
                (std::optional<double>, beta1,
-                "decay of the mean of the updates; unset keeps none" | at_least(0).below(1)),
-               (double, weight_decay, "weights shrink by lr * weight_decay a step" | at_least(0), 0.0),
+                "decay of the mean of the updates; unset disables it" | at_least(0).below(1)),
+               (double, weight_decay, "decoupled weight decay" | at_least(0), 0.0),
                (bool, scale_parameter, "scale the learning rate by the parameter's root mean square", false),
-               (bool, relative_step, "a learning rate of min(1e-2, 1 / sqrt(step)) instead of lr", false),
-               (bool, warmup_init, "with relative_step: 1e-6 * step in place of 1e-2", false));
+               (bool, relative_step, "use min(1e-2, 1 / sqrt(step)) as the learning rate", false),
+               (bool, warmup_init, "with relative_step: use 1e-6 * step instead of 1e-2", false));
 };
 
-/// Adafactor (Shazeer and Stern 2018) as fairseq and Hugging Face compute it: tensors of two or more
-/// dimensions keep the mean squares of rows and columns only. Half precision is computed, and its state kept,
-/// in float32. The defaults are those of Hugging Face's Trainer.
+/// Adafactor (Shazeer and Stern 2018) as in fairseq and Hugging Face: for tensors of two or more dimensions
+/// it keeps the mean squares of rows and columns only. Half precision is computed in float32, and so is its
+/// state. The defaults match Hugging Face's Trainer.
 class Adafactor : public Optimizer {
  public:
   explicit Adafactor(const std::vector<ParameterGroup>& groups, const AdafactorOptions& options = {});
@@ -46,7 +46,7 @@ class Adafactor : public Optimizer {
 
  private:
   struct Moments {
-    torch::Tensor square;   // of each row, where the parameter has columns
+    torch::Tensor square;   // per row if the parameter has columns, otherwise per element
     torch::Tensor columns;  // undefined for vectors
     torch::Tensor mean;     // undefined without beta1
   };

@@ -14,13 +14,13 @@ struct AdagradOptions {
   ETUDE_STRUCT(AdagradOptions, (double, lr, "learning rate" | at_least(0), 1e-2),
                (double, lr_decay, "the learning rate is divided by 1 + (step - 1) * lr_decay" | at_least(0),
                 0.0),
-               (double, weight_decay, "L2 penalty: its gradient is added to the gradient" | at_least(0), 0.0),
-               (double, initial_accumulator_value, "sum of squares before the first step" | at_least(0), 0.0),
+               (double, weight_decay, "L2 penalty, added to the gradient" | at_least(0), 0.0),
+               (double, initial_accumulator_value, "initial sum of squares" | at_least(0), 0.0),
                (double, eps, "added to the denominator" | at_least(0), 1e-10),
-               (bool, fused, "one pass over memory, where there is a kernel for it", true));
+               (bool, fused, "use a one-pass kernel where available", true));
 };
 
-/// Adagrad (Duchi et al. 2011), as torch::optim::Adagrad.
+/// Adagrad (Duchi et al. 2011), equivalent to torch::optim::Adagrad.
 class Adagrad : public FlatOptimizer {
  public:
   explicit Adagrad(const std::vector<ParameterGroup>& groups, const AdagradOptions& options = {});

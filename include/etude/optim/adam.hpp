@@ -15,9 +15,9 @@ struct AdamOptions {
                (double, beta1, "decay of the mean of the gradients" | at_least(0).below(1), 0.9),
                (double, beta2, "decay of the mean of their squares" | at_least(0).below(1), 0.999),
                (double, eps, "added to the denominator" | at_least(0), 1e-8),
-               (double, weight_decay, "L2 penalty: its gradient is added to the gradient" | at_least(0), 0.0),
+               (double, weight_decay, "L2 penalty, added to the gradient" | at_least(0), 0.0),
                (bool, amsgrad, "divide by the largest mean of squares so far", false),
-               (bool, fused, "one pass over memory, where there is a kernel for it", true));
+               (bool, fused, "use a one-pass kernel where available", true));
 };
 
 struct AdamWOptions {
@@ -25,9 +25,9 @@ struct AdamWOptions {
                (double, beta1, "decay of the mean of the gradients" | at_least(0).below(1), 0.9),
                (double, beta2, "decay of the mean of their squares" | at_least(0).below(1), 0.999),
                (double, eps, "added to the denominator" | at_least(0), 1e-8),
-               (double, weight_decay, "weights shrink by lr * weight_decay a step" | at_least(0), 1e-2),
+               (double, weight_decay, "decoupled weight decay" | at_least(0), 1e-2),
                (bool, amsgrad, "divide by the largest mean of squares so far", false),
-               (bool, fused, "one pass over memory, where there is a kernel for it", true));
+               (bool, fused, "use a one-pass kernel where available", true));
 };
 
 namespace detail {
@@ -49,18 +49,18 @@ class AdamBase : public FlatOptimizer {
   template <std::size_t moments>
   bool update_in_one_pass(const Range& range, const ParamGroup& group, double correction, double rate) const;
 
-  AdamWOptions options_;  // Adam's are the same but for their defaults
+  AdamWOptions options_;  // AdamOptions differ only in their defaults
   bool decoupled_;
 };
 
 }  // namespace detail
 
-/// Adam (Kingma and Ba 2015), with L2 penalty as torch::optim::Adam has it.
+/// Adam (Kingma and Ba 2015) with an L2 penalty, equivalent to torch::optim::Adam.
 struct Adam : detail::AdamBase {
   explicit Adam(const std::vector<ParameterGroup>& groups, const AdamOptions& options = {});
 };
 
-/// Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch::optim::AdamW.
+/// Adam with decoupled weight decay (Loshchilov and Hutter 2019), equivalent to torch::optim::AdamW.
 struct AdamW : detail::AdamBase {
   explicit AdamW(const std::vector<ParameterGroup>& groups, const AdamWOptions& options = {});
 };

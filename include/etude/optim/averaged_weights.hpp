@@ -17,30 +17,30 @@ class FlatParameters;
 class Optimizer;
 struct FlatLayout;
 
-/// An average of a model's weights over a training, kept on their device. What the optimizer has laid flat is
-/// averaged in one pass over memory. Weights of fewer than 32 bits are averaged in 32.
+/// An average of a model's weights over a training, kept on their device. Weights in the optimizer's flat
+/// buffers are averaged in one pass over memory. Weights of fewer than 32 bits are averaged in 32 bits.
 class AveragedWeights {
  public:
-  /// Begins with the weights as they are. With `use_buffers`, running means and the like are averaged too,
-  /// and those that aren't floating-point numbers copied; without, the average goes with the model's own.
+  /// Starts with the current weights. With `use_buffers`, floating-point buffers such as running means are
+  /// averaged and all others copied; otherwise the average uses the model's own buffers.
   AveragedWeights(Model model, bool use_buffers);
 
   /// average += weight * (model - average); a weight of 1 copies the model. `optimizer` is the model's.
   void update(Optimizer& optimizer, double weight);
 
-  /// What is averaged, each tensor once by the first of its names; the tensors are not copies.
+  /// The averages, each tensor once under its first name. The tensors aren't copies.
   std::vector<NamedTensor> state() const;
 
-  /// Takes over what `state` gave. Throws CheckpointError that lists what is missing or of another shape;
+  /// Restores a result of `state`. Throws CheckpointError that lists missing tensors and wrong shapes;
   /// nothing is changed then.
   void load(const std::vector<NamedTensor>& state);
 
-  /// The model's whole state with the averages in it, in the form of `Model::state_dict`.
+  /// The model's state with the averages in place of its weights, in the form of `Model::state_dict`.
   std::vector<NamedTensor> model_state() const;
 
   void copy_to_model() const;
 
-  /// Gives the model its own weights back at the end.
+  /// Restores the model's own weights on destruction.
   class Swap {
    public:
     Swap(const Swap&) = delete;
@@ -51,10 +51,10 @@ class AveragedWeights {
     friend class AveragedWeights;
     explicit Swap(const AveragedWeights& weights);
 
-    std::vector<std::pair<torch::Tensor, torch::Tensor>> own_;  // each with a copy
+    std::vector<std::pair<torch::Tensor, torch::Tensor>> own_;  // each with a copy of its values
   };
 
-  /// Puts the averages into the model for as long as the guard lives.
+  /// Puts the averages into the model until the guard is destroyed.
   [[nodiscard]] Swap swap_in() const { return Swap(*this); }
 
  private:
@@ -69,9 +69,9 @@ class AveragedWeights {
 
   Model model_;
   std::vector<Part> parts_;
-  std::shared_ptr<const FlatLayout> layout_;  // that `flat_` has
-  std::vector<torch::Tensor> flat_;           // one for each of the optimizer's buffers
-  std::vector<torch::Tensor> single_;         // averages that don't lie there
+  std::shared_ptr<const FlatLayout> layout_;  // the layout of `flat_`
+  std::vector<torch::Tensor> flat_;           // one per buffer of the optimizer
+  std::vector<torch::Tensor> single_;         // averages outside the flat buffers
 };
 
 }  // namespace etude

@@ -14,18 +14,17 @@
 
 namespace etude {
 
-/// The optimizer that `args.optim` names, for groups of parameters. Throws ArgumentError for options that are
-/// unknown or ill, and when there is nothing to train.
+/// Makes the optimizer that `args.optim` names. Throws ArgumentError for unknown or invalid options, and if
+/// there is nothing to train.
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
                                           const std::vector<ParameterGroup>& groups);
 
-/// The same for named parameters and for a module's, which are split into those with weight decay and those
-/// without.
+/// The same for named parameters or a module's, split into groups with and without weight decay.
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const NamedTensors& parameters);
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const torch::nn::Module& module);
 
-/// The scheduler that `args.lr_scheduler_type` names, for `total_steps` updates. The optimizer must outlive
-/// it. Throws ArgumentError for options that are unknown or ill.
+/// Makes the scheduler that `args.lr_scheduler_type` names, for `total_steps` updates. The optimizer must
+/// outlive it. Throws ArgumentError for unknown or invalid options.
 std::unique_ptr<LRScheduler> make_scheduler(const TrainingArguments& args, Optimizer& optimizer,
                                             std::int64_t total_steps);
 

@@ -13,42 +13,42 @@
 
 namespace etude {
 
-/// Where one parameter lies in the flat buffers. Offset and sizes count elements.
+/// The place of one parameter in the flat buffers. Offsets and sizes count elements.
 struct FlatSlot {
   std::string name;
   std::size_t group = 0;
   std::size_t buffer = 0;
   std::int64_t offset = 0;
-  std::int64_t size = 0;  ///< without the padding that follows it
+  std::int64_t size = 0;  ///< without the padding after it
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;
 
-  /// The parameter's part of a buffer, in its shape.
+  /// The parameter's part of a buffer, with its shape.
   torch::Tensor view(const torch::Tensor& buffer_tensor) const {
     return buffer_tensor.as_strided(sizes, strides, offset);
   }
 };
 
-/// The plan of the flat buffers: one for each device and dtype, in it the groups one after the other.
+/// The layout of the flat buffers: one buffer per device and dtype, with the groups one after another.
 struct FlatLayout {
   struct Buffer {
     torch::TensorOptions options;
     std::int64_t size = 0;
   };
 
-  std::vector<FlatSlot> slots;  ///< in the order of memory
+  std::vector<FlatSlot> slots;  ///< in memory order
   std::unordered_map<std::string, std::size_t> by_name;
   std::vector<Buffer> buffers;
 
   std::vector<torch::Tensor> allocate(double value = 0) const;
 
-  /// Null if there is none of that name.
+  /// Null if no slot has that name.
   const FlatSlot* find(const std::string& name) const;
 };
 
 namespace detail {
 
-/// Every parameter starts on a cache line, for the kernels that like aligned memory.
+/// Aligns every parameter to a cache line, for kernels that prefer aligned memory.
 inline std::int64_t padded(std::int64_t elements, std::int64_t element_size) {
   const std::int64_t line = 64 / element_size;
   return (elements + line - 1) / line * line;
@@ -56,17 +56,17 @@ inline std::int64_t padded(std::int64_t elements, std::int64_t element_size) {
 
 }  // namespace detail
 
-/// A plan for the parameters, with the parameters in its order.
+/// A layout and the parameters in its order.
 struct FlatPlan {
   std::shared_ptr<const FlatLayout> layout;
-  std::vector<torch::Tensor> parameters;  ///< one for each slot
-  NamedTensors frozen;                    ///< left out, since they require no gradient
+  std::vector<torch::Tensor> parameters;  ///< one per slot
+  NamedTensors frozen;                    ///< left out: they don't require gradients
 };
 
-/// Plans buffers for the parameters that require gradients or had a place in `previous`. A tied parameter
-/// (one tensor, several names) stands once, under its first name. Dense strides (channels last) are kept,
-/// others become contiguous. Throws ArgumentError for parameters that can't be trained, that overlap in
-/// memory, or that share a name.
+/// Lays out buffers for the parameters that require gradients or had a slot in `previous`. A tied parameter
+/// (one tensor with several names) appears once, under its first name. Dense strides (channels last) are
+/// kept, others become contiguous. Throws ArgumentError for parameters that can't be trained, overlap in
+/// memory, or share a name.
 FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const FlatLayout* previous = nullptr);
 
 }  // namespace etude

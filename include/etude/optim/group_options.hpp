@@ -16,10 +16,10 @@
 #include "etude/reflect/json_reader.hpp"
 #include "etude/reflect/three_way.hpp"
 
-/// The options of parameter groups as checkpoints have them.
+/// The options of parameter groups in checkpoints.
 namespace etude::detail {
 
-/// The name of an object's class, without namespaces and template arguments.
+/// The name of an object's class, without namespaces or template arguments.
 template <typename Class>
 std::string class_name(const Class& object) {
   std::string name = c10::demangle(typeid(object).name());
@@ -28,20 +28,20 @@ std::string class_name(const Class& object) {
   return colon == name.npos ? name : name.substr(colon + 1);
 }
 
-/// `below` with the members of `above` in place of its own, or behind them.
+/// `below` updated with the members of `above`.
 inline nlohmann::ordered_json overlaid(nlohmann::ordered_json below, const nlohmann::ordered_json& above) {
   for (const auto& [name, value] : above.items()) below[name] = value;
   return below;
 }
 
-/// Reads options by name and goes on after a fault. Only what isn't as it was `given` must be in its range:
-/// what a person gives has been looked at by the optimizer.
+/// Reads options by name and continues after errors. Ranges are checked only for values that differ from
+/// those `given`: the optimizer has already accepted the latter.
 class OptionReader {
  public:
   OptionReader(const nlohmann::ordered_json& values, const nlohmann::ordered_json& given, std::string prefix)
       : values_(values), given_(given), prefix_(std::move(prefix)) {}
 
-  /// Sets `target` if there is a value of that name.
+  /// Sets `target` if a value of that name exists.
   template <typename T>
   void operator()(const char* name, T& target, const Allowed& range = allowed::finite()) {
     const auto found = values_.find(name);
@@ -68,7 +68,7 @@ class OptionReader {
   JsonReader reader_;
 };
 
-/// The numbers that every group has.
+/// The numeric options that every group has.
 struct GroupNumbers {
   double lr = 0, initial_lr = 0, weight_decay = 0;
 
@@ -85,7 +85,7 @@ struct GroupNumbers {
   OptionReader reader_;
 };
 
-/// An `options_state`, its outer form checked.
+/// A parsed `options_state` with its structure checked.
 struct SavedOptions {
   std::string type;
   std::vector<nlohmann::ordered_json> given, changed;
@@ -120,8 +120,9 @@ struct SavedOptions {
   }
 };
 
-/// `three_way` of one group. What another type of optimizer was given under the same names needn't mean the
-/// same, but for the rates. The initial learning rate goes with the one that was given.
+/// `three_way` for one group. Between different types of optimizer, only the learning rates and weight decay
+/// are comparable, since other options may differ in meaning. The initial learning rate is merged together
+/// with the given one.
 inline nlohmann::ordered_json merge_options(const nlohmann::ordered_json& given_then,
                                             const nlohmann::ordered_json& changed_then,
                                             const nlohmann::ordered_json& given_now, bool same_type,

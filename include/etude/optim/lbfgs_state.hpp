@@ -18,7 +18,7 @@
 #include "etude/libtorch/optim.hpp"
 #include "etude/optim/parameter_groups.hpp"
 
-/// The state of torch::optim::LBFGS, one for all parameters together, as tensors named `lbfgs.<what>`.
+/// The state of torch::optim::LBFGS, shared by all parameters, as tensors named `lbfgs.<name>`.
 namespace etude::detail {
 
 /// Empty before the first step.
@@ -44,33 +44,34 @@ inline NamedTensors lbfgs_state(torch::optim::Optimizer& optimizer) {
   return result;
 }
 
-/// Takes tensors out of a stored state, each checked before it is believed.
+/// Extracts tensors from a saved state and validates each.
 class LbfgsReader {
  public:
   LbfgsReader(const NamedTensors& state, const torch::Tensor& like) : like_(like) {
     for (const auto& [name, tensor] : state) {
       if (!left_.emplace(name, tensor).second)
-        throw CheckpointError(fmt::format("the optimizer state has two '{}'", name));
+        throw CheckpointError(fmt::format("the optimizer state contains '{}' twice", name));
     }
   }
 
   bool has(const std::string& name) const { return left_.contains("lbfgs." + name); }
 
-  /// The rows of a list, or 0 where there is none.
+  /// The number of rows of a list, 0 if it is missing.
   std::int64_t rows(const std::string& name) const {
     const auto found = left_.find("lbfgs." + name);
     return found != left_.end() && found->second.defined() && found->second.dim() > 0 ? found->second.size(0)
                                                                                       : 0;
   }
 
-  /// The tensor of that name, as it is.
+  /// The tensor of that name, not copied.
   torch::Tensor take(const std::string& name, const std::vector<std::int64_t>& sizes) {
     const auto found = left_.find("lbfgs." + name);
     if (found == left_.end())
       throw CheckpointError(fmt::format("the optimizer state has no 'lbfgs.{}'", name));
     const torch::Tensor tensor = found->second;
     if (!tensor.defined() || tensor.layout() != at::kStrided || !at::isFloatingType(tensor.scalar_type()))
-      throw CheckpointError(fmt::format("the optimizer state 'lbfgs.{}' is no floating-point tensor", name));
+      throw CheckpointError(
+          fmt::format("the optimizer state 'lbfgs.{}' isn't a floating-point tensor", name));
     if (tensor.sizes() != sizes) {
       throw CheckpointError(fmt::format("the optimizer state 'lbfgs.{}' has sizes {}, expected {}", name,
                                         tensor.sizes().vec(), sizes));
@@ -83,7 +84,7 @@ class LbfgsReader {
     return copied(take(name, sizes));
   }
 
-  /// Each row a copy, so that it can go when LBFGS forgets it.
+  /// Copies each row, so that its memory is freed when LBFGS drops it.
   std::deque<torch::Tensor> copy_rows(const std::string& name, const std::vector<std::int64_t>& sizes) {
     std::deque<torch::Tensor> result;
     for (const torch::Tensor& row : take(name, sizes).unbind()) result.push_back(copied(row));
@@ -92,8 +93,9 @@ class LbfgsReader {
 
   void check_end() const {
     if (left_.empty()) return;
-    throw CheckpointError(fmt::format(
-        "the optimizer state '{}' is none of LBFGS; was it another optimizer's?", left_.begin()->first));
+    throw CheckpointError(
+        fmt::format("the optimizer state '{}' is unknown to LBFGS; was it saved by another optimizer?",
+                    left_.begin()->first));
   }
 
  private:
@@ -114,7 +116,7 @@ inline std::int64_t lbfgs_count(const char* what, double value) {
   return static_cast<std::int64_t>(value);
 }
 
-/// Throws CheckpointError for what doesn't fit; nothing is changed then.
+/// Throws CheckpointError for an invalid state; nothing is changed then.
 inline void load_lbfgs_state(torch::optim::Optimizer& optimizer, const NamedTensors& given) {
   auto& group = optimizer.param_groups().front();
   const torch::Tensor& first = group.params().front();

@@ -12,13 +12,13 @@ namespace etude {
 
 struct LionOptions {
   ETUDE_STRUCT(LionOptions, (double, lr, "learning rate" | at_least(0), 1e-4),
-               (double, beta1, "weight of the momentum in the step's direction" | at_least(0).below(1), 0.9),
+               (double, beta1, "weight of the momentum in the update" | at_least(0).below(1), 0.9),
                (double, beta2, "decay of the momentum" | at_least(0).below(1), 0.99),
-               (double, weight_decay, "weights shrink by lr * weight_decay a step" | at_least(0), 0.0));
+               (double, weight_decay, "decoupled weight decay" | at_least(0), 0.0));
 };
 
-/// Lion (Chen et al. 2023): every element moves by lr, along the sign of beta1 * momentum + (1 - beta1) *
-/// gradient.
+/// Lion (Chen et al. 2023): moves every element by lr, in the direction of the sign of beta1 * momentum + (1
+/// - beta1) * gradient.
 class Lion : public FlatOptimizer {
  public:
   explicit Lion(const std::vector<ParameterGroup>& groups, const LionOptions& options = {});

@@ -15,23 +15,24 @@
 
 namespace etude {
 
-/// Sets the learning rates of an optimizer's groups, which must outlive it.
+/// Sets the learning rates of an optimizer's groups. The optimizer must outlive it.
 class LRScheduler {
  public:
   LRScheduler(const LRScheduler&) = delete;
   LRScheduler& operator=(const LRScheduler&) = delete;
   ETUDE_INLINE virtual ~LRScheduler();
 
-  /// After each update. A scheduler that follows a metric leaves the learning rates alone here.
+  /// Called after each update. Schedulers that follow a metric don't change the learning rates here.
   void step() {
     ++step_count_;
     on_step();
   }
 
-  /// After each evaluation. A scheduler that follows no metric leaves the learning rates alone here.
+  /// Called after each evaluation. Schedulers that don't follow a metric don't change the learning rates
+  /// here.
   void step(double metric) { on_metric(metric); }
 
-  /// Whether it is `step(metric)` that changes the learning rates.
+  /// Whether `step(metric)` changes the learning rates.
   ETUDE_INLINE virtual bool needs_metric() const;
 
   /// Calls of `step()` so far.
@@ -40,23 +41,22 @@ class LRScheduler {
   /// The first group's learning rate, which the next update will use.
   double get_last_lr() { return optimizer_->param_groups().front().lr; }
 
-  /// What `load_state` needs to go on from here, learning rates included.
+  /// Everything that `load_state` needs to continue from here, including learning rates.
   SchedulerState state();
 
-  /// Goes on from what `state` of a scheduler of this kind gave. For a scheduler that is fresh.
+  /// Continues from a `state` of a scheduler of the same kind. Call it on a new scheduler.
   ///
-  /// With `rates_are_new`, a person has changed what the learning rates are made of (the initial rate, the
-  /// kind of schedule, its options or length). Then only the place is taken over: the rates become those that
-  /// this scheduler gives after as many steps, from the initial rates that the groups have. One that follows
-  /// a metric goes on with the rates that the groups have if what it knows of the metric fits, and starts
-  /// anew from the initial ones if it doesn't.
+  /// With `rates_are_new`, the user has changed the schedule (its initial rate, type, options or length).
+  /// Then only the position is restored: the rates become those that this scheduler has after the same number
+  /// of steps, from the groups' initial rates. One that follows a metric keeps the groups' current rates if
+  /// its metric history can be restored, and otherwise starts from scratch with the initial ones.
   ///
-  /// Throws CheckpointError for numbers that can't be, and unless `rates_are_new`, for a state of another
-  /// kind of scheduler or another number of groups; nothing is changed then.
+  /// Throws CheckpointError for invalid numbers, and unless `rates_are_new`, for the state of another kind of
+  /// scheduler or another number of groups; nothing is changed then.
   void load_state(const SchedulerState& state, bool rates_are_new = false);
 
-  /// Goes on as if `step()` had been called so often, for a checkpoint that says nothing of the scheduler.
-  /// Throws ArgumentError for a number below 0.
+  /// Continues as after this many calls of `step()`, for checkpoints without scheduler state. Throws
+  /// ArgumentError for a negative number.
   void fast_forward(std::int64_t steps);
 
  protected:
@@ -65,17 +65,17 @@ class LRScheduler {
   ETUDE_INLINE virtual void on_step();
   ETUDE_INLINE virtual void on_metric(double metric);
 
-  /// What there is to store beside the steps and the learning rates.
+  /// The state besides the step count and learning rates.
   ETUDE_INLINE virtual SchedulerState own_state() const;
-  /// Takes that over, of a scheduler that was stepped `steps` times; the learning rates are set afterwards.
-  /// Throws CheckpointError, before it changes anything, for what it doesn't know.
+  /// Restores that state of a scheduler with this many `steps`; the learning rates are set afterwards. Throws
+  /// CheckpointError, before any change, for unknown entries.
   ETUDE_INLINE virtual void load_own_state(const SchedulerState& state, std::int64_t steps);
 
-  /// Sets the learning rates to those after `steps` steps; `state`, perhaps of another kind of scheduler, is
-  /// what another made of it. `step_count` is set afterwards.
+  /// Sets the learning rates to those after `steps` steps. `state` is the saved state, perhaps of another
+  /// kind of scheduler. `step_count` is set afterwards.
   ETUDE_INLINE virtual void renew(const SchedulerState& state, std::int64_t steps);
 
-  /// As so many calls of `step()`.
+  /// Equivalent to this many calls of `step()`.
   ETUDE_INLINE virtual void skip(std::int64_t steps);
 
   void start_from_initial_rates();
@@ -89,7 +89,7 @@ class LRScheduler {
   std::int64_t step_count_ = 0;
 };
 
-/// lr = initial_lr * schedule(step), in each group, from step 0 on.
+/// lr = initial_lr * schedule(step) for each group, from step 0.
 class LambdaLR : public LRScheduler {
  public:
   LambdaLR(Optimizer& optimizer, Schedule schedule);
@@ -107,7 +107,7 @@ class LambdaLR : public LRScheduler {
   Schedule schedule_;
 };
 
-/// ReduceLROnPlateau or GreedyLR over an optimizer.
+/// ReduceLROnPlateau or GreedyLR applied to an optimizer.
 template <typename Rule>
 class MetricLR : public LRScheduler {
  public:
@@ -146,12 +146,12 @@ class MetricLR : public LRScheduler {
   void skip(std::int64_t steps) override { set_step_count(step_count() + steps); }
 
  private:
-  Rule fresh_;  // as it was made
+  Rule fresh_;  // in its initial state
   Rule rule_;
 };
 
-/// A scheduler of torch's, or of the user's that derives from it, over the torch optimizer inside `optimizer`
-/// (a TorchOptimizer). Since it can't be stored, `load_state` steps a fresh one as often as the old.
+/// A torch scheduler, or a user's subclass of one, over the torch optimizer in `optimizer` (a
+/// TorchOptimizer). It can't be serialized, so `load_state` steps a new one as often as the saved one.
 class TorchLRScheduler : public LRScheduler {
  public:
   TorchLRScheduler(Optimizer& optimizer, std::shared_ptr<torch::optim::LRScheduler> scheduler);

@@ -14,36 +14,35 @@
 
 namespace etude {
 
-/// A direct child of a model, or a module in it.
+/// A direct child of a model, or a nested module.
 struct NamedModule {
   std::string name;
   std::shared_ptr<torch::nn::Module> module;
 };
 
-/// The parameters of a layer group that an `unfreeze` has unfrozen, under their names in the model.
+/// The parameters of a layer group unfrozen by `unfreeze`, with their names in the model.
 struct UnfrozenGroup {
   std::string name;
   NamedTensors parameters;
 };
 
-/// Freezes and unfreezes the layer groups of a model, its direct children, whose parameters then get no
-/// gradient. An optimizer leaves frozen parameters alone, weight decay included, and takes them in when they
-/// are unfrozen, in the middle of a training too. The methods are those of pytorch-accelerated's class of
-/// this name, whose flags for the modules' mode are mixed up. Parameters that the model holds itself, beside
-/// its children, are none of a group's and stay as they are; a parameter that two groups share is frozen for
-/// both.
+/// Freezes and unfreezes a model's layer groups (its direct children), whose parameters then get no gradient.
+/// Optimizers leave frozen parameters alone, including weight decay, and pick them up when they are unfrozen,
+/// even during a training. The methods match pytorch-accelerated's class of the same name, whose flags for
+/// the modules' mode are mixed up. Parameters held directly by the model belong to no group and stay
+/// unchanged; a parameter shared by two groups is frozen in both.
 class ModelFreezer {
  public:
   struct Options {
-    bool freeze_batch_norms = false;  ///< Those of a group are frozen with it; else they go on learning.
+    bool freeze_batch_norms = false;  ///< Freeze a group's batch norms too; otherwise they keep learning.
   };
 
-  /// From `from_index` to `to_index`, both included and in either order; negative ones count from the end.
+  /// From `from_index` to `to_index`, inclusive, in either order; negative indices count from the end.
   struct Freezing {
     std::int64_t from_index = 0;
     std::int64_t to_index = -2;
-    /// What is frozen goes to evaluation mode. (A training begins with all in training mode: to have it so
-    /// there, freeze in `TrainBegin`.)
+    /// Put frozen modules in evaluation mode. (A training starts with all modules in training mode, so for
+    /// this to last, freeze in `TrainBegin`.)
     bool set_modules_as_eval = false;
   };
   struct Unfreezing {
@@ -52,21 +51,21 @@ class ModelFreezer {
     bool set_modules_as_training = true;
   };
 
-  /// Unfreezes all of the model's parameters. Throws ArgumentError for TorchScript and for a model without
+  /// Unfreezes all parameters of the model. Throws ArgumentError for TorchScript and for a model without
   /// children.
   explicit ModelFreezer(const Model& model, Options options);
   explicit ModelFreezer(const Model& model) : ModelFreezer(model, Options()) {}
 
-  /// The direct children, in the order of their registration.
+  /// The direct children, in registration order.
   std::vector<NamedModule> get_layer_groups() const { return groups_; }
-  /// The modules that have no children.
+  /// The modules without children.
   std::vector<NamedModule> get_layers() const;
   NamedTensors get_trainable_parameters() const;
 
-  /// Both throw ArgumentError for an index that no group has.
+  /// Both throw ArgumentError for an index out of range.
   void freeze(Freezing which);
   void freeze() { freeze(Freezing()); }
-  /// Returns what was frozen and no longer is, of the groups that had any.
+  /// Returns the parameters that were frozen before, for each group that had any.
   std::vector<UnfrozenGroup> unfreeze(Unfreezing which);
   std::vector<UnfrozenGroup> unfreeze() { return unfreeze(Unfreezing()); }
 

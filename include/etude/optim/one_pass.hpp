@@ -21,8 +21,8 @@
 
 namespace etude::detail {
 
-/// Neighbouring elements, as many as every processor's vector registers hold, to write an update's formula
-/// in: compilers don't vectorise loops that take roots, since these may set errno.
+/// A vector of adjacent elements, sized to the registers of any processor, for writing update formulas:
+/// compilers don't vectorize loops with square roots, since these may set errno.
 template <class T>
 struct Lanes {
   typedef T Vector __attribute__((vector_size(16)));
@@ -34,7 +34,7 @@ struct Lanes {
   static Lanes load(const T* from) { return {*reinterpret_cast<const Unaligned*>(from)}; }
   void store(T* to) const { *reinterpret_cast<Unaligned*>(to) = vector; }
 
-  /// The same of the first `count` elements, at the end of memory.
+  /// Loads the first `count` elements only, at the end of memory.
   static Lanes load(const T* from, std::int64_t count) {
     Lanes lanes(0.);
     std::memcpy(&lanes.vector, from, static_cast<std::size_t>(count) * sizeof(T));
@@ -64,11 +64,11 @@ struct Lanes {
     return a;
 #endif
   }
-  /// NaN if one of them is.
+  /// NaN if either is.
   friend Lanes max(Lanes a, Lanes b) {
     return {a.vector > b.vector || a.vector != a.vector ? a.vector : b.vector};
   }
-  /// -1, 0 or 1; 0 of NaN, as torch.sign has it.
+  /// -1, 0 or 1; 0 for NaN, as torch.sign.
   friend Lanes sign(Lanes a) {
     return {a.vector > 0 ? Lanes(1).vector : a.vector < 0 ? Lanes(-1).vector : Lanes(0).vector};
   }
@@ -84,11 +84,11 @@ struct Lanes {
   typedef Vector Unaligned __attribute__((aligned(alignof(T)), may_alias));
 };
 
-/// The elements that each of ATen's threads gets at least.
+/// The minimum number of elements per ATen thread.
 inline constexpr std::int64_t grain = 32'768;
 
-/// Calls `update(value, gradient, moments...)` on all elements in one pass over memory; it may change
-/// everything but the gradient.
+/// Calls `update(value, gradient, moments...)` on all elements in one pass over memory; it may change all of
+/// them except the gradient.
 template <class T, std::size_t moments, class Update>
 void one_pass(std::int64_t size, T* values, const T* gradients, std::array<T*, moments> moment,
               const Update& update) {
@@ -110,8 +110,8 @@ void one_pass(std::int64_t size, T* values, const T* gradients, std::array<T*, m
   (std::make_index_sequence<moments>());
 }
 
-/// The same on tensors of one shape, dense in memory in the same order. False, and nothing is done, unless
-/// they are float32 or float64 on the CPU.
+/// The same for tensors of one shape, dense in memory in the same order. Returns false without doing anything
+/// unless they are float32 or float64 on the CPU.
 template <std::size_t moments, class Update>
 bool one_pass(const torch::Tensor& values, const torch::Tensor& gradients,
               const std::vector<torch::Tensor>& moment, const Update& update) {
@@ -129,7 +129,7 @@ bool one_pass(const torch::Tensor& values, const torch::Tensor& gradients,
   return false;
 }
 
-/// The sum of the squares. Long sums are added up in float64.
+/// The sum of squares. Long sums are accumulated in float64.
 template <class T>
 double sum_of_squares(std::int64_t size, const T* data) {
   constexpr std::int64_t line = 64 / sizeof(T), block = 1024;

@@ -17,8 +17,8 @@
 
 namespace etude {
 
-/// The parameters of a group and how they are trained. `lr` is what the next step uses; a scheduler computes
-/// it from `initial_lr`.
+/// Parameters of a group and their options. The next step uses `lr`; a scheduler computes it from
+/// `initial_lr`.
 struct ParamGroup {
   NamedTensors parameters;
   double lr = 0;
@@ -26,9 +26,8 @@ struct ParamGroup {
   double weight_decay = 0;
 };
 
-/// What updates the parameters of a model, which it lays flat (see FlatParameters) for as long as it lives.
-/// A parameter that got no gradient since `zero_grad` isn't touched by `step`: no decay, no change of its
-/// state.
+/// Updates a model's parameters. It lays them flat (see FlatParameters) for as long as it lives. `step`
+/// doesn't touch parameters without a gradient since `zero_grad`: no decay, no change of their state.
 class Optimizer {
  public:
   using Closure = std::function<torch::Tensor()>;
@@ -37,12 +36,12 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
   ETUDE_INLINE virtual ~Optimizer();
 
-  /// One update. A closure (clears the gradients, computes the loss, calls backward, returns the loss) is
-  /// called first where it is given, and its loss returned.
-  /// Throws ArgumentError when `needs_closure` and none is given.
+  /// Makes one update. A closure (clears the gradients, computes the loss, calls backward, returns the loss),
+  /// if given, is called first, and its loss is returned. Throws ArgumentError if `needs_closure` and none is
+  /// given.
   ETUDE_INLINE virtual torch::Tensor step(const Closure& closure = nullptr);
 
-  /// Whether `step` calls the closure itself, perhaps several times, and can't do without.
+  /// Whether `step` requires the closure and calls it itself, perhaps several times.
   ETUDE_INLINE virtual bool needs_closure() const;
 
   ETUDE_INLINE virtual void zero_grad();
@@ -51,87 +50,89 @@ class Optimizer {
   torch::Tensor grad_norm() { return flat_.grad_norm(); }
   /// Scales the gradients to a norm of at most `max_norm` and returns the norm before, 0-dim, on the device.
   torch::Tensor clip_grad_norm(double max_norm) { return flat_.clip_grad_norm(max_norm); }
-  /// The same, for the next step only: where that can be done, the gradients stay as they are and the step
-  /// scales them on its way, which saves a pass.
+  /// The same, for the next step only: if possible, the gradients stay unchanged and the step scales them on
+  /// the fly, which saves a pass.
   ETUDE_INLINE virtual torch::Tensor clip_grad_norm_in_step(double max_norm);
-  /// Limits every gradient element to [-limit, limit].
+  /// Clamps every gradient element to [-limit, limit].
   void clip_grad_value(double limit) { flat_.clip_grad_value(limit); }
 
   ETUDE_INLINE virtual std::vector<ParamGroup>& param_groups();
 
   FlatParameters& flat_parameters() { return flat_; }
 
-  /// Sets the learning rates of a group at once, wherever they are kept.
+  /// Sets the learning rates of a group, wherever they are stored.
   ETUDE_INLINE virtual void set_learning_rates(std::size_t group, double lr, double initial_lr);
 
-  /// The name of its kind, without namespaces: "AdamW".
+  /// The name of its type, without namespaces: "AdamW".
   ETUDE_INLINE virtual std::string type() const;
 
-  /// What its steps depend on beside `state` and the parameters: {"type": ..., "given": [...], "changed":
-  /// [...]}, one object a group in each list. "given" has the options as they were when the optimizer was
-  /// made (lr, initial_lr, weight_decay, betas, ...), "changed" those that are others now.
+  /// The options behind its steps, besides `state` and the parameters: {"type": ..., "given": [...],
+  /// "changed": [...]}, with one object per group in each list. "given" has the options at construction (lr,
+  /// initial_lr, weight_decay, betas, ...), "changed" those that have changed since.
   nlohmann::ordered_json options_state();
 
-  /// Takes over what a run had made of its options, from its `options_state`: an option that this optimizer
-  /// was given as the run's was becomes what the run had made of it. One that was given otherwise stays (so
-  /// does one that can't be changed), and `differences` gets a line: `param_groups[0].lr: 0.001 -> 0.002`. Of
-  /// an optimizer of another type, learning rates and weight decay count only. Call it before `load_state`
-  /// and before the scheduler's. Returns whether some group was given another learning rate than then. Throws
-  /// CheckpointError for another number of groups and for values out of range; nothing is changed then.
+  /// Restores the options of a saved run from its `options_state`: an option that this optimizer was given
+  /// the same value for as the saved run takes the value it had at the end of that run. One given another
+  /// value keeps it (as does one that can't be changed), and `differences` gets a line: `param_groups[0].lr:
+  /// 0.001 -> 0.002`. From an optimizer of another type, only learning rates and weight decay are used. Call
+  /// it before `load_state` and before the scheduler's. Returns whether some group was given a different
+  /// learning rate. Throws CheckpointError for a different number of groups and for values out of range;
+  /// nothing is changed then.
   bool load_options(const nlohmann::ordered_json& saved, std::vector<std::string>& differences);
 
-  /// The state of each parameter that was updated: `<parameter>.step` (a 0-dim int64) and moments such as
-  /// `<parameter>.exp_avg`, in the parameter's shape. The tensors share the optimizer's memory; clone what
-  /// has to outlive the next step.
+  /// The state of each updated parameter: `<parameter>.step` (a 0-dim int64) and moments such as
+  /// `<parameter>.exp_avg`, in the parameter's shape. The tensors share the optimizer's memory; clone those
+  /// that must outlive the next step.
   ETUDE_INLINE virtual NamedTensors state();
 
-  /// Replaces the state by one that `state` gave, perhaps of another layout or on another device. Parameters
-  /// that are not in it start anew; what it says of parameters that are frozen now is dropped. Throws
-  /// CheckpointError when a name, a shape or a value doesn't fit; nothing is changed then.
+  /// Replaces the state with a result of `state`, perhaps from another layout or device. Parameters missing
+  /// from it start from scratch; entries for parameters that are frozen now are dropped. Throws
+  /// CheckpointError if a name, a shape or a value doesn't fit; nothing is changed then.
   ETUDE_INLINE virtual void load_state(const NamedTensors& state);
 
  protected:
-  /// What a state says of one parameter. Without steps, it starts anew.
+  /// The saved state of one parameter. Without steps, it starts from scratch.
   struct SlotState {
     std::int64_t steps = 0;
-    std::vector<torch::Tensor> moments;  ///< as `moment_sizes` names them
+    std::vector<torch::Tensor> moments;  ///< in the order of `moment_sizes`
   };
   using NamedSizes = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
 
-  /// Throws ArgumentError when there is nothing to train.
+  /// Throws ArgumentError if there is nothing to train.
   Optimizer(const std::vector<ParameterGroup>& groups, double lr, double weight_decay);
 
   /// Updates every parameter that has a gradient.
   virtual void update() = 0;
 
-  /// What is kept of one parameter beside its steps: views that `load_state` writes to. After `flat_.mend()`.
+  /// The state of one parameter besides its steps: views that `load_state` writes to. Call after
+  /// `flat_.mend()`.
   virtual NamedTensors moments(std::size_t slot) = 0;
 
   /// The names and sizes of `moments`.
   ETUDE_INLINE virtual NamedSizes moment_sizes(std::size_t slot);
 
-  /// Makes what is kept of one parameter as it was before its first step.
+  /// Resets the state of one parameter to that before its first step.
   virtual void reset_moments(std::size_t slot) = 0;
 
-  /// Its options beside those of ParamGroup, which never change: a JSON object.
+  /// Its options that never change, besides those of ParamGroup: a JSON object.
   ETUDE_INLINE virtual nlohmann::ordered_json own_options() const;
 
-  /// All options of a group as they are now.
+  /// All current options of a group.
   ETUDE_INLINE virtual nlohmann::ordered_json group_options(std::size_t group);
 
-  /// Throws CheckpointError unless each option of `merged` that isn't as it is in `given` could be set.
+  /// Throws CheckpointError unless each option of `merged` that differs from `given` can be set.
   ETUDE_INLINE virtual void check_group_options(std::size_t group, const nlohmann::ordered_json& merged,
                                                 const nlohmann::ordered_json& given);
 
-  /// Sets options that were checked.
+  /// Sets options that were already checked.
   ETUDE_INLINE virtual void set_group_options(std::size_t group, const nlohmann::ordered_json& merged);
 
-  /// The state of each slot, checked. Throws CheckpointError as `load_state` does.
+  /// The validated state of each slot. Throws CheckpointError as `load_state` does.
   std::vector<SlotState> match(const NamedTensors& state);
 
   std::vector<ParamGroup> groups_;
   FlatParameters flat_;
-  std::vector<nlohmann::ordered_json> given_;  ///< the options that each group was made with
+  std::vector<nlohmann::ordered_json> given_;  ///< the options of each group at construction
 
  private:
   static std::vector<ParamGroup> complete(const std::vector<ParameterGroup>& groups, double lr,

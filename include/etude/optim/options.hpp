@@ -13,10 +13,10 @@
 namespace etude {
 namespace detail {
 
-/// Throws ArgumentError with these, one a line, behind `prefix` each, if there are any.
+/// Throws ArgumentError that lists these, one per line, each after `prefix`, unless there are none.
 void throw_faults(std::vector<std::string> faults, std::string_view prefix = "");
 
-/// Throws ArgumentError with every option that isn't what its definition allows.
+/// Throws ArgumentError that lists every option outside its allowed range.
 template <ReflectedStruct Options>
 void check_options(const Options& options, std::string_view prefix = "") {
   throw_faults(field_faults(options), prefix);
@@ -27,8 +27,9 @@ void read_options(const nlohmann::json& values, const std::vector<JsonField>& op
 
 }  // namespace detail
 
-/// Sets the members of `options` that `values`, a JSON object, names. Throws ArgumentError with all names
-/// that are unknown and all values of a wrong kind; `where` says where they were given ("optim_args of sgd").
+/// Sets the members of `options` named in the JSON object `values`. Throws ArgumentError that lists all
+/// unknown names and all values of the wrong type; `where` is their source for the message ("optim_args of
+/// sgd").
 template <ReflectedStruct Options>
 void read_options(const nlohmann::json& values, Options& options, std::string_view where) {
   detail::read_options(values, detail::json_fields(options), where);

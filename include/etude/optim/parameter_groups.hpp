@@ -13,31 +13,30 @@
 
 namespace etude {
 
-/// Tensors under the names that they have in their model.
+/// Tensors with their names in the model.
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
-/// Parameters that are trained alike. What is not given here is the optimizer's.
+/// Parameters that are trained with the same options. Unset options are the optimizer's.
 struct ParameterGroup {
   NamedTensors parameters;
   std::optional<double> lr;
   std::optional<double> weight_decay;
 };
 
-/// The parameters of `module` and its children, as `named_parameters()` orders them.
+/// The parameters of `module` and its children, in the order of `named_parameters()`.
 NamedTensors named_parameters(const torch::nn::Module& module);
 
-/// Whether weight decay suits a parameter, by its name alone. Biases and the parameters of normalisations are
-/// spared: names with `bias`, `layernorm` or `rmsnorm` in them, with a part `norm` or a part that ends in
-/// `_norm`, in upper or lower case.
+/// Whether a parameter should have weight decay, by its name alone. Biases and normalization parameters
+/// shouldn't: names that contain `bias`, `layernorm` or `rmsnorm`, or have a part `norm` or a part that ends
+/// in `_norm`, in upper or lower case.
 bool decays_by_name(std::string_view name);
 
 /// Two groups: parameters with `weight_decay`, and those without (see `decays_by_name`). A tied parameter
-/// stands once, under its first name.
+/// appears once, under its first name.
 std::vector<ParameterGroup> parameter_groups(const NamedTensors& parameters, double weight_decay);
 
-/// As above; besides, the parameters of a module's own whose type is a normalisation (LayerNorm,
-/// BatchNorm1d-3d, GroupNorm, InstanceNorm1d-3d, a type of one's own whose name ends in `Norm`) is without
-/// decay.
+/// As above; in addition, the parameters directly in a normalization module (LayerNorm, BatchNorm1d-3d,
+/// GroupNorm, InstanceNorm1d-3d, or a user's type whose name ends in `Norm`) have no decay.
 std::vector<ParameterGroup> parameter_groups(const torch::nn::Module& module, double weight_decay);
 
 }  // namespace etude

@@ -14,12 +14,12 @@ struct RMSpropOptions {
   ETUDE_STRUCT(RMSpropOptions, (double, lr, "learning rate" | at_least(0), 1e-2),
                (double, alpha, "decay of the mean of squares" | at_least(0), 0.99),
                (double, eps, "added to the denominator" | at_least(0), 1e-8),
-               (double, weight_decay, "L2 penalty: its gradient is added to the gradient" | at_least(0), 0.0),
-               (double, momentum, "share of the step before that is kept" | at_least(0), 0.0),
-               (bool, centered, "divide by the deviation instead of the root mean square", false));
+               (double, weight_decay, "L2 penalty, added to the gradient" | at_least(0), 0.0),
+               (double, momentum, "momentum" | at_least(0), 0.0),
+               (bool, centered, "divide by the standard deviation instead of the root mean square", false));
 };
 
-/// RMSprop (Hinton 2012), as torch::optim::RMSprop.
+/// RMSprop (Hinton 2012), equivalent to torch::optim::RMSprop.
 class RMSprop : public FlatOptimizer {
  public:
   explicit RMSprop(const std::vector<ParameterGroup>& groups, const RMSpropOptions& options = {});

@@ -9,7 +9,7 @@
 #include "etude/reflect/enum.hpp"
 #include "etude/training_arguments.hpp"
 
-/// The options that a user gives a schedule, or none.
+/// User options of schedules.
 namespace etude::detail {
 
 template <typename Options>

@@ -9,27 +9,27 @@
 
 namespace etude {
 
-/// The state of a scheduler: lists of plain numbers by name.
+/// The state of a scheduler: named lists of numbers.
 using SchedulerState = std::map<std::string, std::vector<double>>;
 
 namespace detail {
 
-/// The number, or numbers, called `name`. Throws CheckpointError when they are missing or not `count`.
+/// The number or numbers called `name`. Throws CheckpointError if they are missing or there aren't `count`.
 const std::vector<double>& numbers_in(const SchedulerState& state, const std::string& name,
                                       std::size_t count);
 
-/// Whether a step can be made with this learning rate: it is at least 0 and finite.
+/// Whether this is a valid learning rate: at least 0 and finite.
 bool is_learning_rate(double rate);
 
-/// One learning rate for each group.
+/// One learning rate per group.
 const std::vector<double>& rates_in(const SchedulerState& state, const std::string& name, std::size_t count);
 
-/// The best metric so far, which is infinite before the first.
+/// Reads the best metric so far, which is infinite before the first.
 void load_number(const SchedulerState& state, const std::string& name, double& target);
 
 void load_number(const SchedulerState& state, const std::string& name, std::int64_t& target);
 
-/// Throws CheckpointError if `state` has what `known` hasn't, so that it must be another scheduler's.
+/// Throws CheckpointError if `state` has entries that `known` lacks, so it must be another scheduler's.
 void check_names(const SchedulerState& state, const SchedulerState& known);
 
 }  // namespace detail

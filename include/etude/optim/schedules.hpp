@@ -13,45 +13,47 @@
 
 namespace etude {
 
-/// What the initial learning rate is multiplied with at a step; 0 is the first update.
+/// The factor for the initial learning rate at a step; 0 is the first update.
 using Schedule = std::function<double(std::int64_t step)>;
 
 /// The options of the schedules, with Hugging Face's names and defaults.
 struct CosineOptions {
-  ETUDE_STRUCT(CosineOptions, (double, num_cycles, "waves of the cosine", 0.5));
+  ETUDE_STRUCT(CosineOptions, (double, num_cycles, "number of cosine cycles", 0.5));
 };
 struct CosineWithRestartsOptions {
-  ETUDE_STRUCT(CosineWithRestartsOptions, (double, num_cycles, "falls from the peak to zero", 1.0));
+  ETUDE_STRUCT(CosineWithRestartsOptions,
+               (double, num_cycles, "number of cosine decays, each from the peak to zero", 1.0));
 };
 struct PolynomialOptions {
   ETUDE_STRUCT(PolynomialOptions, (double, lr_end, "learning rate at the end", 1e-7),
-               (double, power, "exponent of the share of steps that is left", 1.0));
+               (double, power, "exponent of the fraction of remaining steps", 1.0));
 };
 struct InverseSqrtOptions {
   ETUDE_STRUCT(InverseSqrtOptions,
-               (std::optional<double>, timescale, "unset is the warmup, or 10000 without"));
+               (std::optional<double>, timescale, "unset means the warmup steps, or 10000 without warmup"));
 };
 struct CosineWithMinLrOptions {
-  ETUDE_STRUCT(CosineWithMinLrOptions, (double, num_cycles, "waves of the cosine", 0.5),
+  ETUDE_STRUCT(CosineWithMinLrOptions, (double, num_cycles, "number of cosine cycles", 0.5),
                (std::optional<double>, min_lr, "learning rate at the end"),
-               (std::optional<double>, min_lr_rate, "the same as a share of the initial one"));
+               (std::optional<double>, min_lr_rate, "the same as a fraction of the initial one"));
 };
 struct CosineWarmupWithMinLrOptions {
-  ETUDE_STRUCT(CosineWarmupWithMinLrOptions, (double, num_cycles, "waves of the cosine", 0.5),
+  ETUDE_STRUCT(CosineWarmupWithMinLrOptions, (double, num_cycles, "number of cosine cycles", 0.5),
                (std::optional<double>, min_lr, "learning rate at the end"),
-               (std::optional<double>, min_lr_rate, "the same as a share of the initial one"),
-               (std::optional<double>, warmup_lr_rate, "share of the learning rate that warmup begins with"));
+               (std::optional<double>, min_lr_rate, "the same as a fraction of the initial one"),
+               (std::optional<double>, warmup_lr_rate,
+                "fraction of the learning rate at the start of warmup"));
 };
 struct WarmupStableDecayOptions {
   static constexpr std::string_view curves[] = {"linear", "cosine", "1-sqrt"};
   ETUDE_STRUCT(WarmupStableDecayOptions,
-               (std::optional<std::int64_t>, num_decay_steps, "steps of the fall; required"),
+               (std::optional<std::int64_t>, num_decay_steps, "decay steps; required"),
                (std::optional<std::int64_t>, num_stable_steps,
-                "steps at the peak; unset is all that are left"),
-               (std::string, warmup_type, "how it rises" | any_of(curves), "linear"),
-               (std::string, decay_type, "how it falls" | any_of(curves), "cosine"),
-               (double, min_lr_ratio, "share of the learning rate at both ends", 0.0),
-               (double, num_cycles, "waves of the cosine", 0.5));
+                "steps at the peak; unset means all remaining steps"),
+               (std::string, warmup_type, "shape of the warmup" | any_of(curves), "linear"),
+               (std::string, decay_type, "shape of the decay" | any_of(curves), "cosine"),
+               (double, min_lr_ratio, "fraction of the learning rate at both ends", 0.0),
+               (double, num_cycles, "number of cosine cycles", 0.5));
 };
 
 Schedule linear_schedule(std::int64_t warmup, std::int64_t total);
@@ -61,7 +63,7 @@ Schedule cosine_schedule(std::int64_t warmup, std::int64_t total, const CosineOp
 Schedule cosine_with_restarts_schedule(std::int64_t warmup, std::int64_t total,
                                        const CosineWithRestartsOptions& options = {});
 
-/// Throws ArgumentError unless lr_end is below `lr`, the initial learning rate.
+/// Throws ArgumentError unless lr_end is less than `lr`, the initial learning rate.
 Schedule polynomial_schedule(std::int64_t warmup, std::int64_t total, double lr,
                              const PolynomialOptions& options = {});
 
@@ -71,21 +73,21 @@ Schedule constant_with_warmup_schedule(std::int64_t warmup);
 
 Schedule inverse_sqrt_schedule(std::int64_t warmup, const InverseSqrtOptions& options = {});
 
-/// Throws ArgumentError unless exactly one of min_lr and min_lr_rate is given; `lr` is the initial learning
+/// Throws ArgumentError unless exactly one of min_lr and min_lr_rate is set; `lr` is the initial learning
 /// rate.
 Schedule cosine_with_min_lr_schedule(std::int64_t warmup, std::int64_t total, double lr,
                                      const CosineWithMinLrOptions& options);
 
-/// As above; the first step is no longer at zero and the last is at the minimum.
+/// As above, but the first step isn't at zero, and the last is at the minimum.
 Schedule cosine_warmup_with_min_lr_schedule(std::int64_t warmup, std::int64_t total, double lr,
                                             const CosineWarmupWithMinLrOptions& options);
 
-/// Throws ArgumentError without num_decay_steps and for a type that isn't known.
+/// Throws ArgumentError if num_decay_steps is missing or a type is unknown.
 Schedule warmup_stable_decay_schedule(std::int64_t warmup, std::int64_t total,
                                       const WarmupStableDecayOptions& options);
 
-/// The schedule of that name. `warmup` and `total` count update steps, `lr` is the initial learning rate.
-/// Throws ArgumentError for options that are unknown or ill, and for the two types that follow a metric.
+/// The schedule of this type. `warmup` and `total` count update steps, `lr` is the initial learning rate.
+/// Throws ArgumentError for unknown or invalid options, and for the two types that follow a metric.
 Schedule make_schedule(SchedulerType type, std::int64_t warmup, std::int64_t total, double lr,
                        const nlohmann::json& kwargs = nullptr);
 

@@ -12,14 +12,14 @@ namespace etude {
 
 struct SGDOptions {
   ETUDE_STRUCT(SGDOptions, (double, lr, "learning rate" | at_least(0), 1e-3),
-               (double, momentum, "share of the step before that is kept" | at_least(0), 0.0),
-               (double, dampening, "share of the gradient that is left out of the momentum", 0.0),
-               (double, weight_decay, "L2 penalty: its gradient is added to the gradient" | at_least(0), 0.0),
-               (bool, nesterov, "look ahead along the momentum", false),
-               (bool, fused, "one pass over memory, where there is a kernel for it", true));
+               (double, momentum, "momentum" | at_least(0), 0.0),
+               (double, dampening, "dampening of the gradient in the momentum", 0.0),
+               (double, weight_decay, "L2 penalty, added to the gradient" | at_least(0), 0.0),
+               (bool, nesterov, "use Nesterov momentum", false),
+               (bool, fused, "use a one-pass kernel where available", true));
 };
 
-/// Stochastic gradient descent as torch::optim::SGD has it (the learning rate is outside the momentum).
+/// Stochastic gradient descent, equivalent to torch::optim::SGD (the learning rate is outside the momentum).
 class SGD : public FlatOptimizer {
  public:
   /// Throws ArgumentError for options out of range, and for nesterov without momentum or with dampening.

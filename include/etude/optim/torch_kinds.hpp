@@ -13,16 +13,15 @@
 
 #include "etude/reflect/allowed.hpp"
 
-/// The optimizers that LibTorch has: the names of their options and of what they keep of a parameter, which
-/// are those that ours have.
+/// LibTorch's optimizers: the names of their options and of their per-parameter state, which match ours.
 namespace etude::detail {
 
 using allowed::at_least;
 
-/// Of one kind of torch's options: `name`; `options(known, visit)` calls visit(name, value, allowed) for
-/// each, where the value may be changed; `fault(known)` says what doesn't go together; `moments(known, state,
-/// visit)` calls visit(name, tensor) for each tensor that is kept of a parameter in a `State`, and
-/// `steps(state)` is where that counts them, null if it doesn't.
+/// Describes one of torch's option types: `name`; `options(known, visit)` calls visit(name, value, allowed)
+/// for each option, which it may change; `fault(known)` describes an invalid combination; `moments(known,
+/// state, visit)` calls visit(name, tensor) for each tensor in a parameter's `State`; `steps(state)` points
+/// to the step count, or is null if there is none.
 template <typename Options>
 struct TorchKind;
 
@@ -77,7 +76,7 @@ struct TorchKind<torch::optim::SGDOptions> {
   }
   static std::string fault(const torch::optim::SGDOptions& known) {
     if (!known.nesterov() || (known.momentum() > 0 && known.dampening() == 0)) return "";
-    return "nesterov is true: must have a momentum above 0 and no dampening";
+    return "nesterov is true: momentum must be above 0 and dampening 0";
   }
 
   template <typename Visit>
@@ -136,7 +135,7 @@ struct TorchKind<torch::optim::AdagradOptions> {
 
 template <>
 struct TorchKind<torch::optim::LBFGSOptions> {
-  static constexpr const char* name = "LBFGS";  // whose state is one for all parameters
+  static constexpr const char* name = "LBFGS";  // its state is shared by all parameters
 
   template <typename Visit>
   static void options(torch::optim::LBFGSOptions& known, Visit visit) {
@@ -155,7 +154,7 @@ struct TorchKind<torch::optim::LBFGSOptions> {
   }
 
  private:
-  // LibTorch has had optionals of its own.
+  // Older LibTorch versions have their own optional type.
   template <typename Optional, typename Visit, typename... Range>
   static void visit_optional(const char* option, Optional& target, Visit& visit, Range... range) {
     std::optional<typename Optional::value_type> value;
@@ -166,7 +165,7 @@ struct TorchKind<torch::optim::LBFGSOptions> {
   }
 };
 
-/// Calls `use` with the options as what they are, if LibTorch knows them. Says whether it does.
+/// Calls `use` with the options cast to their actual type and returns true, if LibTorch defines that type.
 template <typename Use>
 bool with_known_options(torch::optim::OptimizerOptions& options, Use use) {
   const auto used = [&]<typename Options>(Options* known) {

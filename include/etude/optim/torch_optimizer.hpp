@@ -14,18 +14,17 @@
 
 namespace etude {
 
-/// An optimizer of torch's, or one of the user's own that derives from it. Its parameters lie flat as for any
-/// other. It sees an undefined gradient where none came, as it would without us. The learning rate may be set
-/// here
-/// (`param_groups`, a scheduler of ours) or in its options (by a scheduler of torch's): the last change
-/// counts. `weight_decay` in `param_groups` is not known, and 0.
+/// A torch optimizer, or a user's subclass of one. Its parameters are flat like any other's. It sees
+/// undefined gradients where none arrived, as it would without us. The learning rate may be set here (through
+/// `param_groups` or one of our schedulers) or in its options (by a torch scheduler): the last change wins.
+/// `weight_decay` in `param_groups` is unknown, and 0.
 ///
 /// Parameters of the model that it doesn't hold are neither updated nor part of the norm; `zero_grad` clears
-/// their gradients so that these don't pile up.
+/// their gradients so that they don't accumulate.
 class TorchOptimizer : public Optimizer {
  public:
-  /// `parameters` are the model's, for their names. What the optimizer holds beyond them is named
-  /// `param_groups.<group>.<index>`. Throws ArgumentError without an optimizer.
+  /// `parameters` provides the names of the model's parameters. Others that the optimizer holds are named
+  /// `param_groups.<group>.<index>`. Throws ArgumentError for a null optimizer.
   TorchOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, const NamedTensors& parameters);
 
   ETUDE_INLINE torch::Tensor step(const Closure& closure = nullptr) override;
@@ -40,11 +39,11 @@ class TorchOptimizer : public Optimizer {
 
   ETUDE_INLINE void set_learning_rates(std::size_t group, double lr, double initial_lr) override;
 
-  /// That of LibTorch's optimizer; of a type of the user's, which it is.
+  /// The name of LibTorch's optimizer, or of the user's type.
   ETUDE_INLINE std::string type() const override;
 
-  /// As ours, for the optimizers that LibTorch has: ours of the same kind can load it. That of LBFGS is its
-  /// own. Throws CheckpointError for a type of the user's, whose state nobody can know.
+  /// For LibTorch's own optimizers the state matches ours: our optimizer of the same type can load it. LBFGS
+  /// has its own form. Throws CheckpointError for a user's type, whose state is unknown.
   ETUDE_INLINE NamedTensors state() override;
 
   ETUDE_INLINE void load_state(const NamedTensors& state) override;
@@ -78,7 +77,7 @@ class TorchOptimizer : public Optimizer {
   nlohmann::ordered_json options_of(std::size_t group);
 
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
-  std::vector<double> seen_lr_;  // in torch's options, when we last looked
+  std::vector<double> seen_lr_;  // in torch's options, as last read
   std::vector<torch::Tensor> others_;
 };
 

@@ -14,11 +14,11 @@
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/torch_kinds.hpp"
 
-/// What LibTorch's optimizers keep of each parameter, as named tensors.
+/// The per-parameter state of LibTorch's optimizers as named tensors.
 namespace etude::detail {
 
-/// Calls `use` with the options as what they are. Throws CheckpointError unless they are those of an
-/// optimizer of LibTorch's that keeps a state of each parameter.
+/// Calls `use` with the options cast to their actual type. Throws CheckpointError unless they belong to a
+/// LibTorch optimizer with per-parameter state.
 template <typename Use>
 void with_kind_of_state(torch::optim::OptimizerOptions& options, Use use) {
   bool used = false;
@@ -43,7 +43,7 @@ inline std::vector<std::string> torch_moment_names(torch::optim::OptimizerOption
   return names;
 }
 
-/// A parameter's moments, made as they are before the first step if there are none.
+/// A parameter's moments, initialized if they don't exist yet.
 inline NamedTensors torch_moments(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,
                                   torch::optim::OptimizerOptions& options) {
   NamedTensors moments;
@@ -81,7 +81,7 @@ inline std::unique_ptr<torch::optim::OptimizerParamState> torch_state(
   return result;
 }
 
-/// The state before the first step, which is none, but for Adagrad's: it fails without.
+/// The state before the first step: none, except for Adagrad, which requires one.
 inline std::unique_ptr<torch::optim::OptimizerParamState> initial_torch_state(
     const torch::Tensor& parameter, const torch::optim::OptimizerOptions& options) {
   const auto* adagrad = dynamic_cast<const torch::optim::AdagradOptions*>(&options);

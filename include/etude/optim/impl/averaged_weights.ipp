@@ -25,7 +25,7 @@
 namespace etude {
 namespace detail {
 
-/// An average in 16 bits stands still: what is added to it is less than its last digit.
+/// A 16-bit average would stall: the increments are smaller than its precision.
 inline torch::ScalarType type_of_average(const torch::Tensor& tensor) {
   const auto type = tensor.scalar_type();
   return at::isFloatingType(type) && tensor.element_size() < 4 ? torch::kFloat : type;

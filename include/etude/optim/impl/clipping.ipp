@@ -18,7 +18,7 @@ namespace etude {
 
 namespace detail {
 
-/// Whether they are float32 or float64 in dense memory of the CPU, so that no operator is needed.
+/// Whether all are dense float32 or float64 CPU tensors, so that no operator is needed.
 inline bool are_plain(at::TensorList tensors) {
   return std::ranges::all_of(tensors, [](const torch::Tensor& tensor) {
     return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense() &&

@@ -31,10 +31,10 @@
 namespace etude {
 namespace detail {
 
-/// The groups that are trained with this weight decay, unless they say another.
+/// Makes the groups with this weight decay as their default.
 using GroupsOf = std::function<std::vector<ParameterGroup>(double weight_decay)>;
 
-/// The options that `args` give: first the fields that every optimizer shares, then `optim_args`.
+/// The options from `args`: first the fields that all optimizers share, then `optim_args`.
 template <typename Options>
 Options optimizer_options(const TrainingArguments& args, Options options = {}) {
   options.lr = args.learning_rate;
@@ -108,7 +108,8 @@ ETUDE_INLINE std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& 
 ETUDE_INLINE std::unique_ptr<LRScheduler> make_scheduler(const TrainingArguments& args, Optimizer& optimizer,
                                                          std::int64_t total_steps) {
   const SchedulerType type = args.lr_scheduler_type;
-  const double initial_lr = optimizer.param_groups().front().initial_lr;  // a user's optimizer has its own
+  const double initial_lr =
+      optimizer.param_groups().front().initial_lr;  // a user's optimizer may differ from args
   const nlohmann::json& kwargs = args.lr_scheduler_kwargs;
   if (type == SchedulerType::reduce_lr_on_plateau) {
     ReduceLROnPlateau rule(detail::schedule_options<ReduceLROnPlateauOptions>(type, kwargs));

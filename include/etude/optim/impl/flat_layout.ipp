@@ -35,13 +35,13 @@ namespace detail {
 inline void check_trainable(const std::string& name, const torch::Tensor& tensor) {
   if (tensor.layout() != at::kStrided || !at::isFloatingType(tensor.scalar_type())) {
     throw ArgumentError(fmt::format(
-        "parameter '{}' is {} {}: only dense real floating-point parameters can be trained (freeze it, with "
+        "parameter '{}' is {} {}: must be dense, real and floating-point to be trained (freeze it, with "
         "requires_grad_(false))",
         name, tensor.layout() == at::kStrided ? "dense" : "sparse", c10::toString(tensor.scalar_type())));
   }
 }
 
-/// Two parameters that are different tensors over the same memory would come apart when they are laid flat.
+/// Different tensors over the same memory would be separated in the flat buffers.
 inline void check_apart(const NamedTensors& parameters) {
   std::vector<std::tuple<const char*, const char*, const std::string*>> spans;
   for (const auto& [name, tensor] : parameters) {

@@ -65,8 +65,9 @@ ETUDE_INLINE void FlatParameters::flatten() {
     bool has_gradient = part.parameter.grad().defined();
     if (const auto old = old_slots.find(slot.name); old != old_slots.end()) {
       if (layout_->slots[old->second].sizes != slot.sizes) {
-        throw Error(fmt::format("parameter '{}' changed its shape from {} to {}; make a new optimizer for it",
-                                slot.name, layout_->slots[old->second].sizes, slot.sizes));
+        throw Error(
+            fmt::format("parameter '{}' changed its shape from {} to {}: create a new optimizer for it",
+                        slot.name, layout_->slots[old->second].sizes, slot.sizes));
       }
       part.steps = parts_[old->second].steps;
       has_gradient = parts_[old->second].has_gradient();
@@ -100,7 +101,7 @@ ETUDE_INLINE void FlatParameters::make_gradients() {
   }
 }
 
-/// A gradient of another kind than its parameter, or one with a graph, must be copied to be used.
+/// A gradient of a different kind than its parameter, or one with a graph, must be copied.
 ETUDE_INLINE bool FlatParameters::may_stay_apart(std::size_t i) const {
   const torch::Tensor& gradient = parts_[i].parameter.grad();
   if (!gradient.defined()) return true;
@@ -186,7 +187,7 @@ ETUDE_INLINE const std::vector<FlatRange>& FlatParameters::begin_step() {
     part.active = active;
     if (!active) continue;
     ++part.steps;
-    // The update writes to the buffer, of which autograd's check for changed tensors would know nothing.
+    // The update writes to the buffer, which bypasses autograd's detection of in-place changes.
     part.parameter.unsafeGetTensorImpl()->bump_version();
   }
   if (changed) {

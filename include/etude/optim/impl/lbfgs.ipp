@@ -29,10 +29,10 @@ inline std::shared_ptr<torch::optim::LBFGS> make_lbfgs(const std::vector<Paramet
   for (const ParameterGroup& group : groups) {
     if (group.weight_decay.value_or(0) != 0 && !group.parameters.empty()) {
       throw ArgumentError(
-          fmt::format("weight_decay is {}: must be 0 for lbfgs, which has none", *group.weight_decay));
+          fmt::format("weight_decay is {}: must be 0, since lbfgs doesn't support it", *group.weight_decay));
     }
     if (group.lr.value_or(options.lr) != options.lr) {
-      throw ArgumentError("lbfgs has one learning rate for all parameters, not one for each group");
+      throw ArgumentError("lbfgs needs the same learning rate for all groups");
     }
     for (const auto& [name, tensor] : group.parameters) {
       if (tensor.requires_grad()) parameters.push_back(tensor);

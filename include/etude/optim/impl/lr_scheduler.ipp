@@ -105,9 +105,9 @@ ETUDE_INLINE void TorchLRScheduler::on_step() { scheduler_->step(); }
 
 ETUDE_INLINE void TorchLRScheduler::load_own_state(const SchedulerState& state, std::int64_t steps) {
   LRScheduler::load_own_state(state, steps);
-  start_from_initial_rates();  // for schedulers that make each rate of the one before
+  start_from_initial_rates();  // for schedulers that compute each rate from the previous one
   for (std::int64_t i = step_count(); i < steps; ++i) scheduler_->step();
-  optimizer().param_groups();  // takes what these steps left, so that what is set next counts as later
+  optimizer().param_groups();  // reads the rates these steps set, so that later changes take precedence
 }
 
 }  // namespace etude

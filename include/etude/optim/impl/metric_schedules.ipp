@@ -31,7 +31,7 @@ inline bool better(double metric, double best, MetricMode mode, double threshold
   return mode == MetricMode::min ? metric < bar : metric > bar;
 }
 
-/// What the best of one mode is means nothing in the other.
+/// The best value in one mode means nothing in the other.
 inline void check_mode(const SchedulerState& state, MetricMode mode) {
   const auto saved = numbers_in(state, "mode", 1).front();
   if (saved != static_cast<double>(mode)) {

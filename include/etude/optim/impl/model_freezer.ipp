@@ -29,11 +29,11 @@ ETUDE_INLINE ModelFreezer::ModelFreezer(const Model& model, Options options)
     : model_(model.module()), options_(options) {
   if (!model_)
     throw ArgumentError(
-        fmt::format("ModelFreezer: {} is TorchScript; it takes torch::nn modules", model.name()));
+        fmt::format("ModelFreezer: {} is TorchScript; only torch::nn modules are supported", model.name()));
   for (const auto& child : model_->named_children()) groups_.push_back({child.key(), child.value()});
   if (groups_.empty())
     throw ArgumentError(
-        fmt::format("ModelFreezer: {} has no child modules, which would be its layer groups", model.name()));
+        fmt::format("ModelFreezer: {} has no child modules to use as layer groups", model.name()));
   for (auto& parameter : model_->parameters()) parameter.set_requires_grad(true);
 }
 
@@ -54,7 +54,7 @@ ETUDE_INLINE void ModelFreezer::freeze(Freezing which) {
   const auto [first, last] = range(which.from_index, which.to_index);
   for (auto i = first; i <= last; ++i) {
     auto& group = *groups_[i].module;
-    std::vector<std::pair<torch::nn::Module*, bool>> spared;  // with their modes
+    std::vector<std::pair<torch::nn::Module*, bool>> spared;  // with their training modes
     for (const auto& module : group.modules()) {
       if (!options_.freeze_batch_norms && detail::is_batch_norm(*module)) {
         spared.emplace_back(module.get(), module->is_training());
@@ -93,8 +93,8 @@ ETUDE_INLINE std::pair<std::size_t, std::size_t> ModelFreezer::range(std::int64_
 ETUDE_INLINE std::size_t ModelFreezer::position(const char* field, std::int64_t index) const {
   const auto count = static_cast<std::int64_t>(groups_.size());
   if (index < -count || index >= count)
-    throw ArgumentError(fmt::format("{} is {}: the model has {} layer groups, so must be {} to {}", field,
-                                    index, count, -count, count - 1));
+    throw ArgumentError(fmt::format("{} is {}: must be {} to {} for a model with {} layer groups", field,
+                                    index, -count, count - 1, count));
   return static_cast<std::size_t>(index < 0 ? index + count : index);
 }
 

@@ -75,8 +75,8 @@ ETUDE_INLINE Optimizer::Optimizer(const std::vector<ParameterGroup>& groups, dou
     : groups_(complete(groups, lr, weight_decay)), flat_(tensors_of(groups_)) {
   if (flat_.layout()->slots.empty()) {
     throw ArgumentError(
-        "the optimizer has no parameter to train: the model has none (a layer counts once it is given to "
-        "register_module), or all of them are frozen");
+        "the optimizer has no parameters to train: either all are frozen or the model has none (layers need "
+        "register_module)");
   }
   for (const ParamGroup& group : groups_) given_.push_back(numbers_of(group));
 }
@@ -163,11 +163,11 @@ ETUDE_INLINE bool Optimizer::load_options(const nlohmann::ordered_json& saved,
 namespace detail {
 
 inline std::int64_t steps_in(const std::string& name, const torch::Tensor& step) {
-  constexpr std::int64_t most = std::int64_t{1} << 53;  // a double, as which kernels take it, has no more
+  constexpr std::int64_t most = std::int64_t{1} << 53;  // kernels take it as a double
   if (!step.defined() || step.numel() != 1 || !at::isIntegralType(step.scalar_type(), false) ||
       step.item<std::int64_t>() < 1 || step.item<std::int64_t>() >= most) {
     throw CheckpointError(
-        fmt::format("the optimizer state '{}.step' is no positive whole number below 2^53", name));
+        fmt::format("the optimizer state '{}.step' isn't a positive whole number below 2^53", name));
   }
   return step.item<std::int64_t>();
 }
@@ -187,7 +187,7 @@ ETUDE_INLINE std::vector<Optimizer::SlotState> Optimizer::match(const NamedTenso
   std::unordered_map<std::string_view, const torch::Tensor*> given;
   for (const auto& [name, tensor] : state) {
     if (!given.emplace(name, &tensor).second)
-      throw CheckpointError(fmt::format("the optimizer state has two '{}'", name));
+      throw CheckpointError(fmt::format("the optimizer state contains '{}' twice", name));
   }
   const auto& slots = flat_.layout()->slots;
   std::vector<SlotState> loaded(slots.size());
@@ -200,8 +200,8 @@ ETUDE_INLINE std::vector<Optimizer::SlotState> Optimizer::match(const NamedTenso
     for (const auto& [key, sizes] : moment_sizes(i)) {
       const auto moment = given.find(name + "." + key);
       if (moment == given.end()) {
-        throw CheckpointError(
-            fmt::format("the optimizer state of '{}' has no '{}'; was it another optimizer's?", name, key));
+        throw CheckpointError(fmt::format(
+            "the optimizer state of '{}' has no '{}'; was it saved by another optimizer?", name, key));
       }
       detail::check_moment(name + "." + key, sizes, *moment->second);
       loaded[i].moments.push_back(*moment->second);
@@ -226,20 +226,21 @@ ETUDE_INLINE void Optimizer::check_leftovers(
     if (!leftovers.contains(name)) continue;
     const auto dot = name.rfind('.');
     if (dot == name.npos) {
-      throw CheckpointError(fmt::format("'{}' is no name of optimizer state (<parameter>.<what>)", name));
+      throw CheckpointError(
+          fmt::format("'{}' isn't a valid name of optimizer state (<parameter>.<moment>)", name));
     }
     const std::string_view parameter = name.substr(0, dot);
     if (const auto slot = slots.find(parameter); slot != slots.end()) {
       throw CheckpointError(
           loaded[slot->second].steps == 0
               ? fmt::format("the optimizer state of '{}' has no 'step'", parameter)
-              : fmt::format("the optimizer state of '{}' holds more than this optimizer knows ('{}'); was it "
-                            "another optimizer's?",
+              : fmt::format("the optimizer state of '{}' has an unknown '{}'; was it saved by "
+                            "another optimizer?",
                             parameter, name.substr(dot + 1)));
     }
     if (!parameters.contains(parameter)) {
       throw CheckpointError(fmt::format(
-          "there is optimizer state of '{}', which is no parameter of this optimizer", parameter));
+          "the optimizer state contains '{}', which isn't a parameter of this optimizer", parameter));
     }
   }
 }

@@ -20,7 +20,7 @@ inline std::string lower(std::string_view text) {
   return result;
 }
 
-/// Whether a C++ type names a normalisation: `torch::nn::BatchNorm2dImpl`, a user's `RMSNormImpl`.
+/// Whether a C++ type name is that of a normalization: `torch::nn::BatchNorm2dImpl`, a user's `RMSNormImpl`.
 inline bool names_norm(std::string_view type) {
   type = type.substr(0, type.find('<'));
   if (const auto colon = type.rfind(':'); colon != std::string_view::npos) type.remove_prefix(colon + 1);
@@ -82,7 +82,7 @@ ETUDE_INLINE std::vector<ParameterGroup> parameter_groups(const torch::nn::Modul
     for (const auto& tensor : part.parameters(/*recurse=*/false)) spared.insert(tensor.unsafeGetTensorImpl());
   };
   spare_norm(module);
-  // With the module itself among them, this would throw for a module that no shared_ptr holds.
+  // Including the module itself would throw for a module that isn't owned by a shared_ptr.
   for (const auto& part : module.modules(/*include_self=*/false)) spare_norm(*part);
   return detail::split(named_parameters(module), weight_decay,
                        [&](const std::string& name, const torch::Tensor& tensor) {

@@ -56,7 +56,7 @@ ETUDE_INLINE void check_names(const SchedulerState& state, const SchedulerState&
   for (const auto& entry : state) {
     if (known.contains(entry.first)) continue;
     throw CheckpointError(fmt::format(
-        "the scheduler state has '{}', which this scheduler doesn't know; was it another's?", entry.first));
+        "the scheduler state has an unknown '{}'; was it saved by another scheduler?", entry.first));
   }
 }
 

@@ -30,7 +30,7 @@ inline double cosine(double cycles, double progress) {
   return std::max(0.0, 0.5 * (1 + std::cos(2 * std::numbers::pi * cycles * progress)));
 }
 
-/// `after` behind a linear warmup.
+/// A linear warmup, then `after`.
 template <typename After>
 Schedule warmed_up(std::int64_t warmup, After after) {
   return [=](std::int64_t step) { return step < warmup ? share(step, warmup) : after(step); };
@@ -187,7 +187,7 @@ ETUDE_INLINE Schedule make_schedule(SchedulerType type, std::int64_t warmup, std
     case greedy:
       break;
   }
-  throw ArgumentError(fmt::format("{} follows a metric; it is no function of the step", type));
+  throw ArgumentError(fmt::format("{} follows a metric and isn't a function of the step", type));
 }
 
 }  // namespace etude

@@ -17,7 +17,7 @@ ETUDE_INLINE SGD::SGD(const std::vector<ParameterGroup>& groups, const SGDOption
     : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options)), options_(options) {
   detail::check_options(options);
   if (options.nesterov && (options.momentum == 0 || options.dampening != 0)) {
-    throw ArgumentError("nesterov is true: must have a momentum above 0 and no dampening");
+    throw ArgumentError("nesterov is true: momentum must be above 0 and dampening 0");
   }
 }
 
@@ -66,7 +66,7 @@ ETUDE_INLINE bool SGD::update_in_one_pass(const Range& range, const ParamGroup& 
       value = value - (gradient * scale + value * penalty) * lr;
     });
   }
-  // The momentum begins as the first gradient.
+  // The first gradient initializes the momentum.
   const double keep = steps == 1 ? 0 : options_.momentum, add = steps == 1 ? 1 : 1 - options_.dampening;
   const double ahead = options_.nesterov ? options_.momentum : 1, direct = options_.nesterov ? 1 : 0;
   return detail::one_pass<1>(range.values, range.gradients, range.moments,
