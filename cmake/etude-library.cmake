@@ -1,5 +1,5 @@
-# etude::etude: what of Etude depends on nobody's trainer, compiled once in the build that links it, with its LibTorch and its
-# flags, so that the files which make trainers compile several times as fast. etude::testing is the same for etude/testing/.
+# etude::etude compiles all code that doesn't depend on a trainer's type once, in the build that links it, with that build's
+# LibTorch and flags, so that files with trainers compile several times as fast. etude::testing does the same for etude/testing/.
 if(TARGET etude)
   return()  # found twice
 endif()
@@ -9,7 +9,7 @@ list(GET etude_headers 0 etude_headers)
 file(GLOB_RECURSE etude_definitions RELATIVE ${etude_headers} CONFIGURE_DEPENDS ${etude_headers}/etude/*.ipp)
 get_property(etude_tracker_headers GLOBAL PROPERTY etude_tracker_headers)
 
-# A few files, for most of the time of each goes to LibTorch's headers: two that take equally long, and one of the trackers.
+# Few files, since LibTorch's headers take most of the time of each: two of equal length, and one of the trackers.
 foreach(file IN ITEMS parts training integrations testing)
   set(etude_${file} "")
 endforeach()
@@ -17,7 +17,7 @@ foreach(definitions IN LISTS etude_definitions)
   string(REPLACE "impl/" "" declarations ${definitions})
   if(declarations MATCHES "^etude/(testing|integrations)/")
     set(file ${CMAKE_MATCH_1})
-    # What needs a tracker's libraries is compiled where that tracker was asked for.
+    # A file that needs a tracker's libraries is compiled if that tracker is enabled.
     if(declarations MATCHES "integrations/(shared/http|[a-z]+)" AND NOT CMAKE_MATCH_1 IN_LIST etude_tracker_headers AND NOT CMAKE_MATCH_1 STREQUAL "shared")
       continue()
     endif()
@@ -34,7 +34,7 @@ endforeach()
 
 function(etude_add_library name)
   add_library(${name} STATIC EXCLUDE_FROM_ALL ${ARGN})
-  # In a shared library g++ would else call each of its own functions through a table.
+  # Otherwise g++ calls functions within a shared library through a table.
   target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
 endfunction()
@@ -52,7 +52,7 @@ etude_add_library(etude_testing ${CMAKE_CURRENT_BINARY_DIR}/etude/testing.cpp)
 add_library(etude::testing ALIAS etude_testing)
 target_link_libraries(etude_testing PUBLIC etude::etude)
 
-# For who links it: LibTorch and Etude precompiled, once a target (or once for several, with REUSE_FROM).
+# Precompiles LibTorch and Etude, once for each target that links it (or once for several, with REUSE_FROM).
 add_library(etude_pch INTERFACE)
 add_library(etude::pch ALIAS etude_pch)
 target_link_libraries(etude_pch INTERFACE etude::etude)
