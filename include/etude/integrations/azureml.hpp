@@ -12,35 +12,35 @@
 
 namespace etude {
 
-/// Sends every log to a workspace of Azure ML, through its MLflow interface, as metrics under their own names
-/// at `state.global_step`: what Hugging Face's callback of this name logs, with the step, which that one
-/// hasn't. In a job of Azure ML nothing has to be set: it logs to the job's run, which the platform ends, and
-/// renews the job's token. Elsewhere `MLFLOW_TRACKING_TOKEN` has to be an access token for
-/// https://management.azure.com, which isn't renewed, and the run is made, and ended as MLflowCallback does.
+/// Sends every log to an Azure ML workspace through its MLflow interface, as metrics under their own names at
+/// `state.global_step`. It logs what Hugging Face's callback of this name logs, plus the step. A job of Azure
+/// ML needs no settings: the callback logs to the job's run, which the platform ends, and renews the job's
+/// token. Elsewhere `MLFLOW_TRACKING_TOKEN` must be an access token for https://management.azure.com, which
+/// isn't renewed, and the run is created and ended as MLflowCallback does.
 ///
-/// How it sends, keeps what couldn't be sent, and goes on when a training is resumed, is as in
-/// MLflowCallback. Parameters are sent if `log_params` says so. Checkpoints aren't: Azure keeps them in a
-/// store of its own, and HF_MLFLOW_LOG_ARTIFACTS is answered with a warning.
+/// Sending, keeping unsent entries and resuming work as in MLflowCallback. Parameters are sent if
+/// `log_params` is set. Checkpoints aren't, because Azure keeps them in its own store;
+/// HF_MLFLOW_LOG_ARTIFACTS causes a warning.
 ///
-/// Tried with an MLflow server behind Azure's addresses, TLS and tokens, and never with Azure itself.
+/// Tested with an MLflow server behind Azure's addresses, TLS and tokens, never with Azure itself.
 ///
-/// Throws ArgumentError where training begins, as MLflowCallback does, and without a token.
+/// Throws ArgumentError at the beginning of training, as MLflowCallback does, and without a token.
 struct AzureMLCallback {
   using this_callback = AzureMLCallback;
   ETUDE_STRUCT(AzureMLCallback,
                (std::string, tracking_uri, "azureml:// or https://; empty is MLFLOW_TRACKING_URI", ""),
                (std::string, experiment_name,
-                "made if it isn't there; empty is MLFLOW_EXPERIMENT_NAME, or Default", ""),
+                "created if it doesn't exist; empty is MLFLOW_EXPERIMENT_NAME, or Default", ""),
                (std::string, experiment_id, "wins over the name; empty is MLFLOW_EXPERIMENT_ID", ""),
                (std::string, run_id, "a run to log to; empty is MLFLOW_RUN_ID, or a new run", ""),
-               (MLflowTags, tags, "of the run, beside those of MLFLOW_TAGS"),
-               (bool, log_params, "send the arguments as parameters, too", false),
+               (MLflowTags, tags, "tags of the run, in addition to MLFLOW_TAGS"),
+               (bool, log_params, "also send the arguments as parameters", false),
                (std::string, spool_directory, "empty is ETUDE_SPOOL_DIR, or .etude-spool", ""),
                (double, drain_seconds, "the longest wait for the server at the end", 10.0),
-               (std::string, run_key, "by which the run is found again: its tag etude.run"),
-               (std::string, attached_to, "the run that was there, if it logs to one"));
+               (std::string, run_key, "identifies the run: its tag etude.run"),
+               (std::string, attached_to, "the existing run that it logs to, if any"));
 
-  /// Whether `report_to = all` means it, too: MLFLOW_TRACKING_URI begins with azureml://.
+  /// Whether `report_to = all` includes it: MLFLOW_TRACKING_URI begins with azureml://.
   static bool is_available();
 
   void on(const TrainBegin& e);
@@ -51,7 +51,7 @@ struct AzureMLCallback {
 
   nlohmann::ordered_json config = {};  ///< More parameters, with `log_params`; those of the arguments win.
 
-  detail::NotCopied<detail::MLflowSession> session = {};  ///< What is open.
+  detail::NotCopied<detail::MLflowSession> session = {};  ///< The open run.
 
  private:
   std::unique_ptr<detail::MLflowRun> open(const Context& e, bool resumes);

@@ -1,6 +1,6 @@
 #pragma once
 
-/// CometCallback. Its declaration stands apart since the parts that it is made of need it, too.
+/// CometCallback. Its declaration is in a file of its own because its parts need it, too.
 #include "etude/integrations/comet/callback.hpp"
 
 #ifndef ETUDE_COMPILED

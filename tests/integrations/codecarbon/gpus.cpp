@@ -113,8 +113,8 @@ TEST_CASE("GPUs are chosen by number or by the beginning of a UUID, each once") 
   CHECK(meter_of(gpus, "1,GPU-bb22").count() == 1);
   auto none = meter_of(gpus, "7,-1");
   CHECK(none.empty());
-  CHECK(none.take_faults() == std::vector<std::string>{"there is no GPU 7: it isn't measured",
-                                                       "there is no GPU -1: it isn't measured"});
+  CHECK(none.take_faults() == std::vector<std::string>{"GPU 7 doesn't exist and isn't measured",
+                                                       "GPU -1 doesn't exist and isn't measured"});
 }
 
 TEST_CASE("a machine without GPUs uses nothing for them") {

@@ -11,11 +11,11 @@
 
 namespace etude::detail {
 
-/// The tokens of a job of Azure ML, which end after a while: each is asked for with the one before. Whoever
-/// sends to the job shares them.
+/// The expiring tokens of an Azure ML job: each is requested with its predecessor. All senders to the job
+/// share them.
 class AzureMLTokens final : public TokenSource {
  public:
-  /// `url` is where they are; empty if nobody can say.
+  /// `url` is where to request them; empty if unknown.
   AzureMLTokens(std::string url, std::chrono::seconds interval);
 
   ETUDE_INLINE std::optional<std::string> renewed(HttpClient& http, bool is_refused) override;
@@ -27,16 +27,17 @@ class AzureMLTokens final : public TokenSource {
   std::chrono::steady_clock::time_point next_;
 };
 
-/// The tokens of `url`, for the whole process: a training begins with the newest that another has got.
+/// The tokens of `url`, shared in the process: a training begins with the newest one that another has
+/// obtained.
 std::shared_ptr<AzureMLTokens> azureml_tokens(const std::string& url, std::chrono::seconds interval);
 
-/// Where a job asks for its tokens: beside the workspace's MLflow address. Empty for an address that isn't
-/// one of a workspace, and without a run or its experiment.
+/// Where a job requests its tokens: next to the workspace's MLflow address. Empty if the address isn't a
+/// workspace's, or without a run or its experiment.
 std::string azureml_token_url(const std::string& address, const std::string& experiment_id,
                               const std::string& run_id);
 
-/// How often they are renewed: MLFLOW_AML_TOKEN_REFRESH_INTERVAL or MLFLOW_TOKEN_REFRESH_INTERVAL_SECONDS, or
-/// 30 s. Throws ArgumentError for what is no number of seconds.
+/// The interval between renewals: MLFLOW_AML_TOKEN_REFRESH_INTERVAL or MLFLOW_TOKEN_REFRESH_INTERVAL_SECONDS,
+/// or 30 s. Throws ArgumentError unless it is a number of seconds.
 std::chrono::seconds azureml_refresh_interval();
 
 }  // namespace etude::detail

@@ -54,8 +54,8 @@ inline constexpr std::array<std::string_view, 38> emissions_columns{"timestamp",
 
 using EmissionsRow = std::map<std::string, std::string, std::less<>>;
 
-/// An emissions.csv. Every row has all columns. Rows of other runs stay as they are, to the byte; the file is
-/// the old one or the new one at any moment, also when the process is killed.
+/// An emissions.csv. Every row has all columns. Rows of other runs are preserved byte for byte; at any moment
+/// the file is either the old or the new one, even if the process is killed.
 class EmissionsFile {
  public:
   explicit EmissionsFile(std::filesystem::path path);
@@ -65,19 +65,19 @@ class EmissionsFile {
 
   const std::filesystem::path& path() const { return path_; }
 
-  /// The last row with this `run_id`; none if there is none, or no such file.
+  /// The last row with this `run_id`; nullopt if it or the file doesn't exist.
   std::optional<EmissionsRow> row_of(std::string_view run_id) const;
 
-  /// Puts a row in the place of the last one that has its `run_id`, or behind the others. A file with other
-  /// columns is kept as NAME.bak (NAME_0.bak, ...), as CodeCarbon does it, and a new one begun. Throws Error,
-  /// or one that derives from it, if it can't be written, also because others write to it all the time.
+  /// Replaces the last row with the same `run_id`, or appends the row. A file with other columns is kept as
+  /// NAME.bak (NAME_0.bak, ...), as CodeCarbon does, and a new one begun. Throws Error, or a class derived
+  /// from it, if it can't be written, for example because others keep writing to it.
   void write(const EmissionsRow& row);
 
  private:
   void rescue() noexcept;
 
   std::filesystem::path path_;
-  // The file that was replaced last: who had it open and knows of no locks may have added a row since.
+  // The file replaced last: a process that had it open and ignores locks may have added a row since.
   Descriptor replaced_;
   std::size_t replaced_size_ = 0;
 };

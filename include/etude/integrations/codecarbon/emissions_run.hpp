@@ -16,37 +16,37 @@
 
 namespace etude::detail {
 
-/// What the row of a run has of its totals.
+/// The totals in a run's row.
 EmissionsTotals totals_of(const EmissionsRow& row);
 
-/// 36 characters that nobody else has: a UUID of version 4.
+/// A UUID of version 4: 36 characters.
 std::string random_uuid();
 
-/// The measurement of one training: a thread of its own, and a row of the file. A child made by fork()
-/// measures and writes nothing: that is its parent's.
+/// Measures one training, in a thread of its own, and keeps its row in the file. A child made by fork()
+/// measures and writes nothing; its parent does.
 class EmissionsRun {
  public:
-  /// `options` are complete. Goes on from `before`, or from the row of `run_id` if that has come further.
-  /// Throws ArgumentError where the file can't be written.
+  /// `options` are complete. Continues from `before`, or from the row of `run_id` if that has larger totals.
+  /// Throws ArgumentError if the file can't be written.
   EmissionsRun(CodeCarbonCallback options, std::string run_id, const EmissionsTotals& before);
   EmissionsRun(const EmissionsRun&) = delete;
   EmissionsRun& operator=(const EmissionsRun&) = delete;
   ~EmissionsRun();
 
-  /// Measures here and now.
+  /// Measures now.
   EmissionsTotals measure();
-  /// As of the last measurement.
+  /// The totals at the last measurement.
   EmissionsTotals totals() const;
-  /// Measures a last time, and writes the row; nothing is measured afterwards.
+  /// Measures a last time and writes the row; then measuring stops.
   void finish();
 
   bool log_always() const { return options_.log_always.value_or(false); }
 
-  /// How things are measured, in words.
+  /// The methods of measurement, as text.
   std::string description() const;
-  /// What became of it, in words.
+  /// The result, as text.
   std::string outcome() const;
-  /// Faults that weren't told yet, each once.
+  /// Errors that weren't reported yet, each once.
   std::vector<std::string> take_faults();
 
  private:
@@ -54,24 +54,24 @@ class EmissionsRun {
   void write() noexcept;
   EmissionsRow row(const EmissionsTotals& totals) const;
   void tell(const std::string& fault);
-  /// None in a child made by fork(): a thread that isn't there may have the mutex for ever.
+  /// Unlocked in a child made by fork(): a thread that doesn't exist there may hold the mutex forever.
   std::unique_lock<std::mutex> locked(std::mutex& mutex) const;
 
   ForkMark mark_;
   CodeCarbonCallback options_;
   CarbonIntensity intensity_;
   std::optional<EmissionsFile> file_;
-  EmissionsRow facts_;              // those columns of the row that stay
-  mutable std::mutex meter_mutex_;  // not the other, which logs wait for: to measure may take long
+  EmissionsRow facts_;              // the constant columns of the row
+  mutable std::mutex meter_mutex_;  // separate: logs wait for the other, and measuring is slow
   EnergyMeter meter_;
-  mutable std::mutex mutex_;  // of all below
+  mutable std::mutex mutex_;  // for everything below
   EmissionsTotals totals_;
   std::set<std::string> told_;
   std::vector<std::string> faults_;
   bool is_written_ = false;
   bool stops_ = false, is_finished_ = false;
   ThreadShared<std::condition_variable> changed_ = make_thread_shared<std::condition_variable>();
-  ThreadShared<std::thread> thread_;  // the last: it uses all of these
+  ThreadShared<std::thread> thread_;  // last: it uses everything above
 };
 
 }  // namespace etude::detail

@@ -14,28 +14,28 @@
 
 namespace etude::detail {
 
-/// Measures what the machine uses, or this process of it, as the options of a CodeCarbonCallback say that are
-/// complete (CodeCarbonSettings).
+/// Measures the machine's energy, or this process's share, according to the complete options of a
+/// CodeCarbonCallback (CodeCarbonSettings).
 class EnergyMeter {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
   EnergyMeter(const CodeCarbonCallback& options, std::unique_ptr<Gpus> gpus, Time now);
 
-  /// To be called about once a second: looks at what is known of this moment only.
+  /// Samples instantaneous values; call it about once a second.
   void sample(Time now);
 
-  /// What was used since it was last called; without emissions, water, and the data centre's share.
+  /// The use since the previous call; without emissions, water, and the data centre's share.
   EmissionsTotals measure(Time now);
 
-  /// How the CPU is measured, in words.
+  /// How the CPU is measured, as text.
   std::string cpu_method() const;
   const std::string& cpu_model() const { return processor_.model; }
   const GpuMeter& gpus() const { return gpus_; }
   double ram_total_gib() const { return ram_total_gib_; }
   double tdp() const { return tdp_; }
 
-  /// What has gone wrong, or had to be assumed, since this was last asked.
+  /// Errors and assumptions since the previous call.
   std::vector<std::string> take_faults();
 
  private:
@@ -52,7 +52,7 @@ class EnergyMeter {
   Time measured_, sampled_;
   std::optional<CpuTimes> times_;
   ProcessUse use_;
-  double model_joules_ = 0;  // of the CPU, by its load
+  double model_joules_ = 0;  // the CPU's, from its load
   EmissionsTotals since_;
   std::vector<std::string> faults_;
 };

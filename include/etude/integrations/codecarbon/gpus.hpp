@@ -8,7 +8,7 @@
 
 namespace etude::detail {
 
-/// GPUs that can be asked what they use.
+/// GPUs whose energy use can be queried.
 class Gpus {
  public:
   Gpus() = default;
@@ -24,36 +24,36 @@ class Gpus {
   virtual std::optional<double> utilization(std::size_t gpu) const = 0;  ///< In per cent.
 };
 
-/// NVIDIA's, by the driver's library (libnvidia-ml.so.1); null where there is none, or no GPU.
+/// NVIDIA's GPUs, through the driver's library (libnvidia-ml.so.1); null without the library or a GPU.
 std::unique_ptr<Gpus> open_nvml();
 
-/// What chosen GPUs use: by their counters of energy, or by the mean of their power where they have none or
-/// it can't be read.
+/// Measures the energy of selected GPUs: from their energy counters, or from their mean power if they have
+/// none or it can't be read.
 class GpuMeter {
  public:
-  /// `ids` are numbers, or beginnings of UUIDs, with commas between them; all of them where nothing is given.
+  /// `ids` are comma-separated numbers or UUID prefixes; unset selects all GPUs.
   GpuMeter(std::unique_ptr<Gpus> gpus, const std::optional<std::string>& ids);
 
   bool empty() const { return chosen_.empty(); }
   std::size_t count() const { return chosen_.size(); }
-  /// How many of each kind: "2 x NVIDIA A100".
+  /// Counts and names: "2 x NVIDIA A100".
   std::string model() const;
 
-  /// To be called about once a second: looks at the power of those whose energy isn't counted.
+  /// Samples the power of GPUs without an energy counter; call it about once a second.
   void sample();
-  /// The kWh since it was last called, `seconds` ago.
+  /// The kWh since the previous call, `seconds` ago.
   double take_kwh(double seconds);
-  /// The mean of theirs in per cent, 0 if nobody says.
+  /// Their mean in percent; 0 if unknown.
   double utilization() const;
 
-  /// What has gone wrong since this was last asked, in words, each thing once.
+  /// Errors since the previous call, as text, each once.
   std::vector<std::string> take_faults();
 
  private:
   struct Chosen {
     std::size_t index = 0;
     std::optional<double> last = {};  // joules
-    // What was counted by power since the counter was last read, and so has been counted when it comes back.
+    // Counted by power while the counter couldn't be read; subtracted when the counter returns.
     double ahead = 0;
     bool by_power = false, told = false;
     double power_sum = 0, power_count = 0;

@@ -6,10 +6,10 @@
 #include <string>
 #include <string_view>
 
-/// What Linux tells of the machine, and CodeCarbon's models of what it draws.
+/// Linux's information about the machine, and CodeCarbon's models of its power.
 namespace etude::detail {
 
-/// The processors' time since the machine was started, in ticks.
+/// The processors' time since boot, in ticks.
 struct CpuTimes {
   double busy = 0, total = 0;
 };
@@ -18,17 +18,17 @@ struct CpuTimes {
 std::optional<CpuTimes> cpu_times(std::string_view proc_stat);
 std::optional<CpuTimes> read_cpu_times();
 
-/// The share of the time between the two that they were busy, in per cent.
+/// The percentage of the time between the two during which they were busy.
 double cpu_load(const CpuTimes& before, const CpuTimes& now);
 
-/// W that a processor draws at a load in per cent: a tenth of its TDP, and the rest with the load's cube.
+/// The power in W of a processor at a load in percent: a tenth of its TDP, and the rest with the load's cube.
 double cpu_power(double tdp, double load);
 
 std::int64_t count_threads();
 
-/// The TDP in W of a processor in a table of CodeCarbon's (columns Name and TDP): one whose name is the same,
-/// or is when "(R)", "CPU" and the frequency are left out, or else the only one whose words are all among
-/// those of the model, or the other way round.
+/// The TDP in W of a processor in one of CodeCarbon's tables (columns Name and TDP). The name matches
+/// exactly, or without "(R)", "CPU" and the frequency, or it is the only one whose words are all among the
+/// model's, or the other way round.
 std::optional<double> find_tdp(const std::string& model, std::string_view table);
 
 struct MemoryFacts {
@@ -40,21 +40,21 @@ struct MemoryFacts {
 MemoryFacts memory_facts(std::string_view meminfo);
 MemoryFacts read_memory_facts();
 
-/// W that so much memory draws: so much for each of the modules that it is likely made of, and less for each
-/// of many.
+/// The power in W of this much memory: a fixed amount for each module that it likely consists of, less per
+/// module if there are many.
 double ram_power(double gib, bool is_arm);
 
-/// What this process and its children have used: seconds of processors' time, by process, and memory.
+/// The use of this process and its children: CPU seconds, by process, and memory.
 struct ProcessUse {
   std::map<int, double> cpu_seconds;
   double memory_gib = 0;
 };
 ProcessUse read_process_use();
 
-/// The seconds that the processes of `now` have used since `before`.
+/// The CPU seconds that the processes of `now` have used since `before`.
 double cpu_seconds_since(const ProcessUse& before, const ProcessUse& now);
 
-/// The system, as Python's `platform.platform()` says it.
+/// The system, as Python's `platform.platform()` formats it.
 std::string platform_name();
 
 bool is_arm_machine();

@@ -4,15 +4,15 @@
 
 namespace etude::detail {
 
-/// What a kWh of a country's electricity emits over its whole life, in g of CO2 equivalents.
+/// The life-cycle emissions of a country's electricity in g of CO2 equivalents per kWh.
 struct NationalIntensity {
   std::string_view iso_code, name;
   double g_per_kwh;
 };
 
-/// Of the year 2023, as Our World in Data has them from Ember and the Energy Institute's Statistical Review
-/// of World Energy ("Carbon intensity of electricity generation", CC BY 4.0); those countries that had
-/// figures of that year.
+/// For the year 2023, from Our World in Data, based on Ember and the Energy Institute's Statistical Review of
+/// World Energy ("Carbon intensity of electricity generation", CC BY 4.0); only countries with figures for
+/// that year.
 inline constexpr NationalIntensity national_intensities[] = {
     {"ARG", "Argentina", 354.103},
     {"AUS", "Australia", 548.692},
@@ -94,8 +94,8 @@ inline constexpr NationalIntensity national_intensities[] = {
     {"ZAF", "South Africa", 707.686},
 };
 
-/// The world's average, in g of CO2 equivalents a kWh: International Energy Agency, Global Energy and CO2
-/// Status Report 2019, of the year 2018.
+/// The world average in g of CO2 equivalents per kWh: International Energy Agency, Global Energy and CO2
+/// Status Report 2019, for the year 2018.
 inline constexpr double world_intensity = 475;
 
 }  // namespace etude::detail

@@ -8,13 +8,13 @@
 
 namespace etude::detail {
 
-/// CodeCarbon's kWh in a joule, rounded as it rounds it.
+/// kWh per joule, rounded as CodeCarbon rounds it.
 inline constexpr double kwh_per_joule = 2.77778e-7;
 
-/// The energy counters of Intel's and AMD's processors: RAPL, as Linux shows it under /sys/class/powercap.
-/// Counted are the packages, once each where two interfaces show the same one; the whole platform (psys) if
-/// there are no packages, or if asked for; memory domains beside the packages if asked for. What lies within
-/// a package is never counted again.
+/// The energy counters of Intel's and AMD's processors: RAPL, as Linux exposes it under /sys/class/powercap.
+/// It counts the packages, each once even if two interfaces show it; the whole platform (psys) if there are
+/// no packages, or on request; and memory domains beside the packages on request. Domains within a package
+/// are never counted again.
 class Rapl {
  public:
   struct Options {
@@ -25,13 +25,13 @@ class Rapl {
 
   /// Whether there is something to count, and all of it can be read.
   explicit operator bool() const { return !domains_.empty() && fault_.empty(); }
-  /// What can't be read; empty where there are no counters at all.
+  /// The counter that can't be read; empty if there are no counters at all.
   const std::string& fault() const { return fault_; }
-  /// The names of what is counted.
+  /// The names of the counted domains.
   std::vector<std::string> names() const;
 
-  /// The kWh since it was last called, or since construction; none if one of the counters can't be read now
-  /// or couldn't then. A counter that has come to its end begins anew at 0.
+  /// The kWh since the previous call or construction; nullopt if a counter can't be read now or couldn't
+  /// then. A counter wraps around to 0 at its maximum.
   std::optional<double> take_kwh();
 
  private:
@@ -39,10 +39,10 @@ class Rapl {
     std::string name;
     std::filesystem::path folder;
     bool is_mmio = false, is_dram = false;
-    std::int64_t range = 0;                   // where it begins anew
+    std::int64_t range = 0;                   // where it wraps around
     std::optional<std::int64_t> last = {};    // in microjoules
-    std::optional<std::size_t> mirrors = {};  // the domain that it seems to be once more
-    bool is_settled = false;                  // whether it is that, for sure
+    std::optional<std::size_t> mirrors = {};  // the domain that it seems to duplicate
+    bool is_settled = false;                  // whether that is certain
   };
 
   void find(const std::filesystem::path& directory, Options options);

@@ -9,24 +9,24 @@
 
 namespace etude::detail {
 
-/// A value that CodeCarbon was configured with, and where: the name of a variable, or the path of a file.
+/// A value from CodeCarbon's configuration, and its source: the name of a variable, or the path of a file.
 struct ConfiguredValue {
   std::string value, source;
 };
 using CodeCarbonConfiguration = std::map<std::string, ConfiguredValue>;
 
-/// What the variables CODECARBON_... say, in any case, over `./.codecarbon.config`, over the one in the home
-/// folder. What is empty counts as not said.
+/// The variables CODECARBON_..., in any case, which win over `./.codecarbon.config`, which wins over the one
+/// in the home folder. Empty values count as unset.
 CodeCarbonConfiguration codecarbon_configuration();
 
-/// A CodeCarbonCallback whose options all have values, or are empty on purpose.
+/// A CodeCarbonCallback whose options all have values, or are deliberately empty.
 struct CodeCarbonSettings {
   CodeCarbonCallback options;
-  std::vector<std::string> without_effect;  ///< Names that were configured and mean nothing here.
+  std::vector<std::string> without_effect;  ///< Configured names that have no effect here.
 };
 
-/// `options`, and what isn't given there as it was configured, or else CodeCarbon's default. Throws
-/// ArgumentError for values that can't be.
+/// Completes `options` from the configuration, or else with CodeCarbon's defaults. Throws ArgumentError for
+/// invalid values.
 CodeCarbonSettings codecarbon_settings(const CodeCarbonCallback& options,
                                        const CodeCarbonConfiguration& configured,
                                        const std::string& training_output_dir);

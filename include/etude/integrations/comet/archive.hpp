@@ -13,13 +13,13 @@
 
 namespace etude::detail::comet {
 
-/// An archive that `comet upload` takes: KEY.zip, or KEY-XXXXXX.zip where the experiment may have others.
-/// What goes into it is written to the folder `.KEY.partial` beside it, each group of messages at once; the
-/// zip is made of that at the end, or by whoever comes next if the process was killed. Only its owner may
-/// read any of it.
+/// An archive for `comet upload`: KEY.zip, or KEY-XXXXXX.zip if the experiment may have others. Its contents
+/// are first written to the folder `.KEY.partial` next to it, each group of messages at once. The zip is made
+/// from that folder at the end, or by the next process if this one was killed. Only its owner may read any of
+/// it.
 class Archive final : public Journal {
  public:
-  /// Throws ArgumentError where the folder can't be written.
+  /// Throws ArgumentError if the folder can't be written.
   Archive(const Settings& settings, std::int64_t start_time);
   ~Archive() override { finish(); }
 
@@ -30,8 +30,8 @@ class Archive final : public Journal {
   void finish() noexcept override;
   std::vector<Notice> notices() noexcept override;
 
-  /// Makes the archives of processes that were killed, and says which. What is of a training that hadn't
-  /// ended is marked as failed.
+  /// Makes the archives of killed processes, and reports which. A training that hadn't ended is marked as
+  /// failed.
   static std::vector<Notice> rescue(const std::filesystem::path& directory);
 
  private:

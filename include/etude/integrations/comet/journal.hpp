@@ -9,13 +9,13 @@
 
 namespace etude::detail::comet {
 
-/// Something for the training's thread to say.
+/// A message for the training's thread to log.
 struct Notice {
   LogLevel level = LogLevel::warning;
   std::string text;
 };
 
-/// Where the messages of an experiment go: to an archive, or to the server. None of it throws.
+/// Receives the messages of an experiment: an archive, or the server. Nothing here throws.
 class Journal {
  public:
   Journal() = default;
@@ -24,15 +24,15 @@ class Journal {
   virtual ~Journal() = default;
 
   virtual void put(std::vector<Message> messages) noexcept = 0;
-  /// A message about `file`, which is kept as it is now.
+  /// A message about `file`, which is captured as it is now.
   virtual void put_file(Message message, const std::filesystem::path& file) noexcept = 0;
   /// The training threw.
   virtual void fail(const std::string& what) noexcept = 0;
-  /// A training is over: says what became of the messages. More may come.
+  /// A training is over: reports the state of the messages. More may come.
   virtual void settle() noexcept = 0;
-  /// Nothing more comes.
+  /// No more messages follow.
   virtual void finish() noexcept = 0;
-  /// What has not been said yet.
+  /// Messages that haven't been logged yet.
   virtual std::vector<Notice> notices() noexcept = 0;
 };
 

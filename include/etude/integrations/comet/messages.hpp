@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-/// What Comet's clients say, as their offline archives have it: {"type": ..., "payload": {...}} with sorted
-/// names. Online, each of them becomes a request.
+/// The messages of Comet's clients, in the form of their offline archives: {"type": ..., "payload": {...}}
+/// with sorted names. Online, each becomes a request.
 namespace etude::detail::comet {
 
 using Message = nlohmann::json;
@@ -17,29 +17,28 @@ using Message = nlohmann::json;
 /// Milliseconds since 1970.
 std::int64_t now();
 
-/// At most so many letters, the last of them " [truncated]" where there were more.
+/// At most this many characters; a longer text ends with " [truncated]".
 std::string shortened(std::string text, std::size_t most);
 
 Message metric(std::string_view name, double value, std::int64_t step, double epoch, std::int64_t time);
 
-/// Lists stay lists where Comet's schema has a place for them, and are text where they are long or nested.
+/// Lists stay lists if Comet's schema has room for them, and become text if long or nested.
 Message parameter(std::string_view name, const nlohmann::ordered_json& value,
                   std::optional<std::int64_t> step, std::string_view source, std::int64_t time);
 
-/// {"args": ..., "config": ...} as Comet's client writes it: nested names are joined by |.
+/// {"args": ..., "config": ...} as Comet's client writes it: nested names are joined with |.
 std::vector<Message> parameters(const nlohmann::ordered_json& values, std::int64_t time);
 
 Message other(std::string_view key, const nlohmann::json& value);
 Message graph(std::string text);
 
-/// The program's file.
+/// The program's path.
 Message file_name();
 
-/// Machine, system, user and command, without its arguments. What is there about Python says what there is
-/// instead.
+/// Machine, system, user and command without its arguments. Fields about Python describe what runs instead.
 Message system_details();
 
-/// A file of the run under a name of its own; `file_path` is where it is in the archive.
+/// A file of the run under a name of its own; `file_path` is its place in the archive.
 Message asset(std::string_view name, std::string_view file_path, std::int64_t step, std::int64_t time);
 
 }  // namespace etude::detail::comet

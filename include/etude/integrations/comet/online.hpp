@@ -13,10 +13,10 @@
 
 namespace etude::detail::comet {
 
-/// Sends the messages to a server, behind the training.
+/// Sends the messages to a server in the background.
 class Online final : public Journal {
  public:
-  /// Throws ArgumentError where the spool can't be made.
+  /// Throws ArgumentError if the spool can't be created.
   Online(const Settings& settings, std::int64_t start_time);
   ~Online() override { finish(); }
 
@@ -29,7 +29,7 @@ class Online final : public Journal {
 
  private:
   void put_one(const std::string& type, nlohmann::ordered_json payload);
-  /// Waits for as long as something gets through, and not longer than this.
+  /// Waits as long as progress is made, at most this long.
   void drain(std::chrono::milliseconds at_most);
   void tell_counts();
 

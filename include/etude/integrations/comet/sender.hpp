@@ -16,9 +16,9 @@
 
 namespace etude::detail::comet {
 
-/// Speaks to Comet's server as its Python client 3.58 does: experiments, parameters, metrics and heartbeats
-/// by the addresses of that client, which lets the client choose the experiment's key and takes batches, and
-/// everything else by the public REST interface, version 2.
+/// Talks to Comet's server as its Python client 3.58 does. Experiments, parameters, metrics and heartbeats
+/// use that client's addresses, which let the client choose the experiment's key and accept batches;
+/// everything else uses the public REST interface, version 2.
 class ServerClient final : public Sender {
  public:
   ServerClient(const Settings& settings, const Spool& spool, const std::atomic<bool>& cancelled);
@@ -41,8 +41,8 @@ class ServerClient final : public Sender {
   void send_one(const Json& entry);
   void send_asset(const Json& entry);
   void close(const Json& payload);
-  /// Sends the first of the entries that are of one type: all of them, or fewer and fewer where the server
-  /// refuses, so that only what it refuses alone is given up.
+  /// Sends the leading entries that share a type: all of them, or progressively fewer if the server refuses,
+  /// so that only entries refused on their own are given up.
   std::size_t send_batch(std::span<const Json> entries, const std::string& type);
   void say_alive(bool is_alive);
   void beat();

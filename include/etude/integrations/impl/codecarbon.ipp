@@ -22,8 +22,8 @@ namespace detail {
 
 inline constexpr std::string_view logged_emissions = "emissions_kg", logged_energy = "energy_consumed_kwh";
 
-/// A checkpoint that was written when a training was stopped may hold what its last log was to have: a mean
-/// with what comes now would be neither.
+/// The checkpoint of a stopped training may hold values for its last log; averaging them with the current
+/// ones would give neither.
 inline void forget_logged_emissions(PendingLogs& logs) {
   auto state = logs.state();
   if (std::erase_if(state, [](const auto& entry) {
@@ -39,7 +39,7 @@ ETUDE_INLINE bool CodeCarbonCallback::is_available() { return detail::read_cpu_t
 ETUDE_INLINE void CodeCarbonCallback::on(const TrainBegin& e) {
   run.reset();
   if (!e.state.is_local_process_zero) return;
-  // What other machines load is the state of the first one.
+  // Other machines load the state of the first one.
   if (detail::begins_anew(e.state) || run_id.empty() || !e.state.is_world_process_zero) {
     run_id = detail::random_uuid();
     totals = {};
@@ -70,7 +70,7 @@ ETUDE_INLINE void CodeCarbonCallback::on(const Log& e) {
   if (run) tell_faults(e);
 }
 
-// The last of these to come before the summary is another one each time.
+// The last event before the summary differs from case to case.
 ETUDE_INLINE void CodeCarbonCallback::on(const TrainingRunEpochEnd& e) {
   if (e.state.global_step >= e.state.max_steps) log_the_last(e);
 }

@@ -31,7 +31,7 @@
 namespace etude {
 namespace detail::comet {
 
-/// An experiment that is open.
+/// An open experiment.
 struct Run {
   explicit Run(const TrainingArguments& args_) : args(args_) {}
   Run(const Run&) = delete;
@@ -46,14 +46,14 @@ struct Run {
     try {
       for (const auto& notice : notices) message(args, notice.level, "{}", notice.text);
     } catch (const std::exception&) {
-      // There is no memory for it.
+      // out of memory
     }
   }
   void tell() const noexcept { tell(journal->notices()); }
 
   TrainingArguments args;
-  std::unique_ptr<Journal> journal;  ///< Null where Comet is switched off.
-  std::string key;                   ///< Of the experiment; empty where Comet is switched off.
+  std::unique_ptr<Journal> journal;  ///< Null if Comet is switched off.
+  std::string key;                   ///< The experiment's; empty if Comet is switched off.
   std::filesystem::path own_files[2];
   bool log_assets = false, is_training = false, has_trained = false, has_failed = false;
   std::optional<std::int64_t> step;
@@ -69,7 +69,8 @@ inline std::string text_of(const Model& model) {
   return model.as<torch::jit::Module>().dump_to_str(true, false, false);
 }
 
-/// All files below `folder`, but those below `without` and hidden ones, which are locks and unfinished files.
+/// All files below `folder`, except those below `without` and hidden ones, which are locks and unfinished
+/// files.
 inline std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder,
                                                    std::span<const std::filesystem::path> without) {
   namespace fs = std::filesystem;
@@ -100,7 +101,7 @@ inline void log_files(Run& run, const std::filesystem::path& output_dir, std::in
   for (const auto& file : files_in(folder, run.own_files)) {
     const auto name = folder.filename() / file.lexically_relative(folder);
     std::error_code error;
-    const auto real = std::filesystem::canonical(file, error);  // a symbolic link means nothing elsewhere
+    const auto real = std::filesystem::canonical(file, error);  // a link means nothing elsewhere
     run.journal->put_file(asset(name.string(), "", step, now()), error ? file : real);
   }
 }
@@ -148,7 +149,7 @@ ETUDE_INLINE void CometCallback::open(const Context& e) {
 ETUDE_INLINE void CometCallback::on(const TrainBegin& e) {
   if (!e.state.is_world_process_zero) return;
   const bool begins_anew = detail::begins_anew(e.state);
-  // What is resumed belongs to its own experiment, not to that of an evaluation before.
+  // A resumed training belongs to its own experiment, not to that of an evaluation before it.
   const bool is_another = !begins_anew && run && run->key != run_key;
   if (run && (run->has_trained || run->is_training || is_another)) run.reset();
   if (!run) {
@@ -193,7 +194,7 @@ ETUDE_INLINE void CometCallback::on(const TrainEnd& e) {
   run->has_trained = true;
   if (run->journal && run->log_assets && !run->has_failed)
     detail::comet::log_files(*run, e.args.output_dir, e.state.global_step);
-  // After a signal the process ends behind this event, without destructors.
+  // After a signal the process ends right after this event, without destructors.
   if (run->has_failed || e.state.is_hyper_param_search || SignalGuard::came() != 0) {
     run.reset();
   } else if (run->journal) {

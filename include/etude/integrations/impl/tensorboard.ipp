@@ -35,20 +35,20 @@
 namespace etude {
 namespace detail {
 
-/// A run that is open.
+/// An open run.
 struct TensorBoardRun {
   explicit TensorBoardRun(const std::filesystem::path& folder) : writer(folder) {}
 
   SummaryWriter writer;
   std::optional<SummaryWriter> session = {};  ///< of the HPARAMS page
   Metrics last = {};                          ///< of each metric, by its tag
-  std::set<std::string_view> told = {};       ///< the kinds of faults that were
+  std::set<std::string_view> told = {};       ///< the kinds of errors already reported
   bool is_trained = false, is_summed_up = false, has_ended = false, has_failed = false,
        histograms_are_due = false;
 
   std::int64_t lost() const { return writer.lost() + (session ? session->lost() : 0); }
 
-  /// Does a part of the work, which whatever it meets is no reason to end a training.
+  /// Does a part of the work whose errors mustn't end a training.
   template <class Part>
   void attempt(const Context& e, std::string_view what, Part part) {
     try {
@@ -76,7 +76,7 @@ inline std::string name_of_now() {
                      local.tm_mday, local.tm_hour, local.tm_min, local.tm_sec, host_name());
 }
 
-/// A name that no other run has in this folder, which is made with it.
+/// Creates a folder with a name that no other run has here, and returns its name.
 inline std::string new_run(const std::filesystem::path& runs) {
   const auto first = name_of_now();
   std::error_code error;
@@ -92,7 +92,7 @@ inline bool is_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos;
 }
 
-/// As Markdown shows it letter by letter.
+/// The text as literal Markdown code.
 inline std::string as_code(std::string_view text) {
   std::string code = "    ";
   for (const char c : text) {
@@ -111,12 +111,12 @@ inline std::vector<std::pair<std::string, double>> metrics_in(const LogEntry& en
   std::vector<std::pair<std::string, double>> values;
   for (const auto& [name, value] : entry) try {
       if (name != "step") values.emplace_back(tracked_name(name), from_json_value<double>(value));
-    } catch (const ArgumentError&) {  // Another program may log texts.
+    } catch (const ArgumentError&) {  // another program may log texts
     }
   return values;
 }
 
-/// The logs of a step and of those behind it, as the state has them.
+/// Writes the logs of a step and later ones from the state's history.
 inline void write_history(const TrainerState& state, std::int64_t from, SummaryWriter& writer) {
   for (const auto& entry : state.log_history) {
     const auto step = entry.find("step");
@@ -125,11 +125,11 @@ inline void write_history(const TrainerState& state, std::int64_t from, SummaryW
   }
 }
 
-/// Lets a resumed training go on where the checkpoint was written.
+/// Lets a resumed training continue where the checkpoint was written.
 inline void go_on(const TrainerState& state, const std::vector<std::filesystem::path>& before,
                   double last_time, SummaryWriter& writer) {
   const auto step = state.global_step;
-  // TensorBoard's slow loader takes the first one of a run for its beginning, and hides nothing for it.
+  // TensorBoard's slow loader takes the first one of a run for its beginning and hides nothing because of it.
   for (int i = 0; i < 2 && !before.empty(); ++i) writer.add_session_start(step);
   const auto kept = records_from(before, step, last_time);
   for (const auto& record : kept) writer.add_record(record);
@@ -246,8 +246,7 @@ ETUDE_INLINE void TensorBoardCallback::on(const Log& e) {
 }
 
 ETUDE_INLINE void TensorBoardCallback::on(const Save&) {
-  // A checkpoint that outlives a power failure is one to go on from, and what was logged before belongs to
-  // it.
+  // A checkpoint that survives a power failure can be resumed, and the logs before it belong to it.
   if (held) held->writer.flush();
 }
 
@@ -261,11 +260,11 @@ ETUDE_INLINE void TensorBoardCallback::on(const TrainError&) {
 
 ETUDE_INLINE void TensorBoardCallback::on(const TrainEnd& e) {
   if (!held || !held->is_trained || std::exchange(held->has_ended, true)) return;
-  // What ends without a summary is an attempt, with batches that were too large, before the training.
+  // Without a summary it was an attempt, with batches that were too large, before the training.
   if (log_hparams && held->is_summed_up)
     held->attempt(e, "the page of HPARAMS", [&] {
       const auto folder = held->writer.log_dir() / fmt::format("{:.6f}", start_time);
-      // A training that was resumed may have ended here before; readers would stay with what was said then.
+      // A resumed training may have ended here before; readers would keep its old status.
       std::error_code ignored;
       for (const auto& file : detail::tensorboard::event_files(folder))
         std::filesystem::remove(file, ignored);

@@ -27,7 +27,7 @@ ETUDE_INLINE std::optional<std::string> AzureMLTokens::renewed(HttpClient& http,
   if (!current_.empty() && current_ != http.options().bearer) return current_;
   if (url_.empty() || (now < next_ && !is_refused)) return std::nullopt;
   next_ = now + interval_;
-  lock.unlock();  // nobody else is to wait for the answer
+  lock.unlock();  // other threads mustn't wait for the answer
   try {
     const auto response = http.send({.method = "GET", .url = url_});
     const auto answer = nlohmann::json::parse(response.body, nullptr, false);
@@ -37,12 +37,12 @@ ETUDE_INLINE std::optional<std::string> AzureMLTokens::renewed(HttpClient& http,
       pause_ = interval_;
       return current_ = answer["token"].get<std::string>();
     }
-    // The environment may have a better one.
+    // The environment may have a better token.
     if (response.status == 401 && current_ == http.options().bearer) current_ = "";
     if (response.status == 429) pause_ = std::min(2 * pause_, std::chrono::seconds(600));
     next_ = now + std::max(pause_, response.retry_after.value_or(pause_));
   } catch (const Unreachable&) {
-    // The one that there is may still do.
+    // The current token may still work.
   }
   return std::nullopt;
 }

@@ -33,7 +33,7 @@ inline Error unreadable(const std::filesystem::path& path) {
   return Error(fmt::format("{} can't be read: {}", path.string(), std::strerror(errno)));
 }
 
-/// All of a file from `offset` on; none if it can't be read.
+/// The contents of a file from `offset` on; nullopt if it can't be read.
 inline std::optional<std::string> read(const Descriptor& file, std::size_t offset = 0) {
   std::string text;
   for (;;) {
@@ -48,7 +48,7 @@ inline std::optional<std::string> read(const Descriptor& file, std::size_t offse
   }
 }
 
-/// The records of a file with the ends of their lines; the last may have none.
+/// The records of a file with their line ends; the last may have none.
 inline std::vector<std::string_view> records(std::string_view text) {
   std::vector<std::string_view> found;
   bool quoted = false;
@@ -68,7 +68,7 @@ inline std::vector<std::string> fields(std::string_view record) {
   return csv_fields(record);
 }
 
-/// The columns of the file if they are those of emissions.csv, in whatever order; else none.
+/// The columns of the file, in any order, if they are those of emissions.csv; else empty.
 inline std::vector<std::string> columns(const std::vector<std::string_view>& records) {
   if (records.empty()) return {};
   auto columns = fields(records.front());
@@ -79,7 +79,7 @@ inline std::vector<std::string> columns(const std::vector<std::string_view>& rec
   return sorted == expected ? columns : std::vector<std::string>();
 }
 
-/// The place of the last record of a run; that of the header if there is none.
+/// The index of a run's last record; that of the header if it has none.
 inline std::size_t find(const std::vector<std::string_view>& records, const std::vector<std::string>& columns,
                         std::string_view run_id) {
   const auto column = static_cast<std::size_t>(std::ranges::find(columns, "run_id") - columns.begin());
@@ -125,8 +125,8 @@ inline std::unique_ptr<LockFile> lock(const std::filesystem::path& path) {
   }
 }
 
-/// Whether somebody has the file open to write to it: the system gives a lease only where nobody has. Asked
-/// of files without a name only, which nobody can open meanwhile.
+/// Whether a process has the file open for writing: the system grants a lease only if none has. Used only for
+/// files without a name, which can't be opened meanwhile.
 inline bool has_writer([[maybe_unused]] const Descriptor& file) {
 #ifdef F_SETLEASE
   struct stat facts {};
@@ -142,7 +142,7 @@ inline bool has_writer([[maybe_unused]] const Descriptor& file) {
 ETUDE_INLINE EmissionsFile::EmissionsFile(std::filesystem::path path)
     : path_(std::filesystem::absolute(path)) {
   std::error_code error;
-  // A link stays one.
+  // A symbolic link stays one.
   if (auto target = std::filesystem::canonical(path_, error); !error) path_ = std::move(target);
 }
 
@@ -168,7 +168,7 @@ ETUDE_INLINE void EmissionsFile::write(const EmissionsRow& row) {
     const auto lock = emissions::lock(path_);
     rescue();
     auto old = emissions::open(path_, O_RDONLY);
-    // What can't be read must not be replaced.
+    // A file that can't be read mustn't be replaced.
     if (!old && errno != ENOENT) throw emissions::unreadable(path_);
     struct stat facts {};
     const bool is_there = old && ::fstat(old.get(), &facts) == 0;
@@ -206,7 +206,7 @@ ETUDE_INLINE void EmissionsFile::write(const EmissionsRow& row) {
   }
 }
 
-/// Adds to the file what was written to the one that it took the place of.
+/// Copies rows that were written to the replaced file meanwhile.
 ETUDE_INLINE void EmissionsFile::rescue() noexcept {
   for (int i = 0; i < 100 && replaced_ && emissions::has_writer(replaced_); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(2));

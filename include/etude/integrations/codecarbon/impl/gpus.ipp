@@ -18,7 +18,7 @@
 
 namespace etude::detail {
 
-// The few functions of NVIDIA's documented interface that are needed, so that its header isn't.
+// The few functions of NVIDIA's documented interface that are needed, declared here instead of in its header.
 class Nvml final : public Gpus {
  public:
   static std::unique_ptr<Gpus> open() {
@@ -27,7 +27,7 @@ class Nvml final : public Gpus {
     return nvml;
   }
   ~Nvml() override {
-    // The library stays: the driver's threads may be in it.
+    // The library stays loaded: the driver's threads may be running in it.
     if (is_open_) shut_down_();
   }
 
@@ -125,7 +125,7 @@ ETUDE_INLINE GpuMeter::GpuMeter(std::unique_ptr<Gpus> gpus, const std::optional<
     if (found)
       indices.push_back(*found);
     else
-      faults_.push_back(fmt::format("there is no GPU {}: it isn't measured", id));
+      faults_.push_back(fmt::format("GPU {} doesn't exist and isn't measured", id));
   }
   std::ranges::sort(indices);
   indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
@@ -164,8 +164,8 @@ ETUDE_INLINE void GpuMeter::sample() {
 
 ETUDE_INLINE double GpuMeter::take_by_power(Chosen& gpu, double seconds) {
   if (!std::exchange(gpu.told, true))
-    faults_.push_back(fmt::format(
-        "GPU {} has no counter of energy that can be read: its power is looked at once a second", gpu.index));
+    faults_.push_back(
+        fmt::format("GPU {} has no readable energy counter: its power is sampled once a second", gpu.index));
   if (gpu.power_count == 0) {
     const auto watts = gpus_->watts(gpu.index);
     gpu.power_sum = watts.value_or(0);
@@ -185,7 +185,7 @@ ETUDE_INLINE double GpuMeter::take_one(Chosen& gpu, double seconds) {
   const auto now = gpus_->joules(gpu.index);
   if (!now) return take_by_power(gpu, seconds);
   const auto last = std::exchange(gpu.last, now);
-  if (!last || *now < *last) {  // nothing to begin from, or the driver was loaded again
+  if (!last || *now < *last) {  // no starting value, or the driver was reloaded
     const double kwh = take_by_power(gpu, seconds);
     gpu.ahead = 0;
     gpu.by_power = false;

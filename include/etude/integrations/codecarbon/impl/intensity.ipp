@@ -40,7 +40,7 @@ inline nlohmann::json read_json(const std::filesystem::path& path) {
   return json;
 }
 
-/// The newest of the files of this name, which stand in folders that are called after years.
+/// The newest file of this name, among folders named after years.
 inline nlohmann::json read_newest(const std::filesystem::path& data_dir, const std::string& name) {
   std::vector<std::filesystem::path> found;
   std::error_code error;
@@ -64,7 +64,7 @@ inline const nlohmann::json* member(const nlohmann::json& object, const std::str
   return found == object.end() ? nullptr : &*found;
 }
 
-/// Of a Canadian province: CodeCarbon's factors of the three fuels, in kg a kWh.
+/// A Canadian province's intensity from CodeCarbon's factors of the three fuels, in kg per kWh.
 inline std::optional<double> of_mix(const nlohmann::json& mix) {
   const auto total = number(mix, "total");
   if (!total || *total <= 0) return std::nullopt;
@@ -133,7 +133,7 @@ inline std::optional<double> of_region(const CarbonPlace& place, const std::file
   return std::nullopt;
 }
 
-/// The columns of a cloud's region, by name; none if it isn't in the table.
+/// The columns of a cloud's region, by name; empty if it isn't in the table.
 inline std::map<std::string, std::string> cloud(const CarbonPlace& place,
                                                 const std::filesystem::path& data_dir) {
   auto text = read(data_dir / "cloud" / "impact.csv");

@@ -76,7 +76,7 @@ inline std::int64_t memory_modules(double gib) {
 ETUDE_INLINE std::optional<CpuTimes> cpu_times(std::string_view proc_stat) {
   std::istringstream line{std::string(proc_stat.substr(0, proc_stat.find('\n')))};
   std::string name;
-  // user nice system idle iowait irq softirq steal; what guests use is in user and nice already.
+  // user nice system idle iowait irq softirq steal; user and nice already include guests.
   std::array<double, 8> ticks{};
   line >> name;
   std::size_t count = 0;
@@ -171,7 +171,7 @@ ETUDE_INLINE ProcessUse read_process_use() {
     const auto id = read_number<int>(entry->path().filename().string());
     if (!id) continue;
     const auto text = machine::read(entry->path() / "stat");
-    const auto name_end = text.rfind(')');  // the name may have anything in it
+    const auto name_end = text.rfind(')');  // the name may contain anything
     if (name_end == text.npos) continue;
     std::istringstream rest(text.substr(name_end + 1));
     std::vector<std::string> fields;

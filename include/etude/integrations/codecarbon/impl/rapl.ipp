@@ -33,7 +33,7 @@ inline std::string read_line(const std::filesystem::path& path) {
   return line;
 }
 
-/// intel-rapl:0, and neither intel-rapl nor intel-rapl:0:0.
+/// True for intel-rapl:0, false for intel-rapl and intel-rapl:0:0.
 inline bool is_top_level(const std::string& name) {
   return name.starts_with("intel-rapl") && std::ranges::count(name, ':') == 1;
 }
@@ -50,7 +50,7 @@ inline void add_domains(const std::filesystem::path& folder, std::set<std::files
   }
 }
 
-/// Two counters that are one differ by what was used between their reading.
+/// Two readings of one counter differ only by the energy used between them.
 inline bool are_the_same(std::int64_t a, std::int64_t b) {
   constexpr double joule = 1e6, relative = 1e-6;
   return std::abs(static_cast<double>(a - b)) <=
@@ -123,7 +123,7 @@ ETUDE_INLINE std::optional<double> Rapl::take_kwh() {
     const auto last = std::exchange(domain.last, now);
     std::optional<std::int64_t> delta;
     if (now && last) delta = *now >= *last ? *now - *last : *now + domain.range - *last;
-    if (delta && *delta < 0) delta = std::nullopt;  // it was set back, and not because it was full
+    if (delta && *delta < 0) delta = std::nullopt;  // reset, not wrapped around
     is_whole = is_whole && delta.has_value();
     deltas.push_back(delta);
   }
@@ -135,8 +135,8 @@ ETUDE_INLINE std::optional<double> Rapl::take_kwh() {
   return static_cast<double>(microjoules) * 1e-6 * kwh_per_joule;
 }
 
-/// Some processors of several dies show one counter once for each of them. Two that are equal at one moment
-/// are one if they also grow alike from there.
+/// Some processors with several dies show one counter once per die. Two counters that are equal at one moment
+/// are the same if they also grow equally from there.
 ETUDE_INLINE void Rapl::settle_mirrors(const std::vector<std::optional<std::int64_t>>& deltas) {
   for (std::size_t i = 0; i < domains_.size(); ++i) {
     auto& domain = domains_[i];

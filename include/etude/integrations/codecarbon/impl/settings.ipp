@@ -44,7 +44,7 @@ inline std::string upper(std::string_view text) {
   throw ArgumentError(fmt::format("{} is {}: must be {}", name, in_quotes(value), allowed));
 }
 
-/// Those which CodeCarbon has and which change nothing of what is measured or written here.
+/// Options of CodeCarbon's that affect nothing that is measured or written here.
 inline constexpr std::array quiet_names{
     "log_level",         "logger_preamble", "allow_multiple_runs",      "on_csv_write",
     "api_call_interval", "experiment_name", "country_2letter_iso_code", "save_to_logger"};
@@ -80,7 +80,7 @@ ETUDE_INLINE CodeCarbonSettings codecarbon_settings(const CodeCarbonCallback& op
   CodeCarbonSettings settings{options, {}};
   auto& set = settings.options;
   auto left = configured;
-  // What an ArgumentError names: the option, or the place where it was configured.
+  // The name in an ArgumentError: the option, or where it was configured.
   std::map<std::string, std::string, std::less<>> names;
   for_each_field(set, [&](std::string_view name, std::string_view, auto& member) {
     using Member = std::remove_reference_t<decltype(member)>;

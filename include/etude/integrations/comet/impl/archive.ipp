@@ -33,13 +33,13 @@ struct Discard {
   void operator()(zip_t* zip) const { zip_discard(zip); }
 };
 
-/// The files of `folder` as an archive that only its owner may read, stored as they are, as Python's zipfile
-/// does. Returns how many entries that are no files it has left out.
+/// Packs the files of `folder`, uncompressed as Python's zipfile does, into an archive that only its owner
+/// may read. Returns the number of entries skipped because they aren't files.
 inline std::int64_t zip_folder(const fs::path& folder, const fs::path& path) {
   auto beside = path;
   beside += ".tmp";
   fs::remove(beside);
-  AppendFile(beside, 0600);  // whose mode libzip keeps
+  AppendFile(beside, 0600);  // libzip keeps its mode
   std::int64_t left_out = 0;
   int code = 0;
   std::unique_ptr<zip_t, Discard> zip(zip_open(beside.c_str(), ZIP_CREATE | ZIP_TRUNCATE, &code));
@@ -72,7 +72,7 @@ inline std::int64_t zip_folder(const fs::path& folder, const fs::path& path) {
   return left_out;
 }
 
-/// What libzip leaves behind when it is killed.
+/// Removes what libzip leaves behind when it is killed.
 inline void remove_unfinished(const fs::path& path) {
   const auto begin = path.filename().string() + ".tmp";
   std::error_code error;
@@ -80,7 +80,7 @@ inline void remove_unfinished(const fs::path& path) {
     if (entry.path().filename().string().starts_with(begin)) fs::remove(entry.path(), error);
 }
 
-/// Cuts off a last record that isn't whole.
+/// Cuts off an incomplete last record.
 inline void mend_end(const fs::path& path) {
   const Descriptor file(uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC); }));
   struct stat facts {};
@@ -137,7 +137,7 @@ ETUDE_INLINE Archive::Archive(const Settings& settings, std::int64_t start_time)
                  {"user_provided_experiment_key", !settings.key_is_new},
                  {"comet_start_sourced", false}};
   try {
-    // Under a name that nobody looks for until it is locked.
+    // under a name that nothing searches for until it is locked
     const auto unlocked = directory_ / fmt::format(".{}-{}", settings.key, random_name());
     fs::create_directory(unlocked);
     fs::permissions(unlocked, fs::perms::owner_all);
@@ -209,7 +209,7 @@ ETUDE_INLINE void Archive::fail(const std::string& what) noexcept {
     experiment_["customer_error_reported"] = true;
     experiment_["customer_error_message"] = what;
   } catch (...) {
-    // Only the text is missing then.
+    // only the text is missing then
   }
 }
 
@@ -219,7 +219,7 @@ ETUDE_INLINE void Archive::settle() noexcept {
     experiment_["stop_time"] = now();
     write_experiment();
   } catch (const std::exception&) {
-    // Whoever makes the archive takes the training for one that was cut short.
+    // the archive will then show an interrupted training
   }
 }
 
@@ -247,7 +247,7 @@ ETUDE_INLINE void Archive::tell(LogLevel level, std::string text) noexcept {
   try {
     notices_.push_back({level, std::move(text)});
   } catch (...) {
-    // There is no memory for it.
+    // out of memory
   }
 }
 
@@ -265,7 +265,7 @@ ETUDE_INLINE std::vector<Notice> Archive::rescue(const std::filesystem::path& di
   for (const auto& folder : folders) {
     try {
       const FolderLock lock(folder);
-      // Others keep unfinished folders of this form, too.
+      // Other programs may also keep unfinished folders of this form.
       if (lock.state() != LockState::held || !fs::is_regular_file(folder / archive::experiment) ||
           !fs::is_regular_file(folder / archive::messages))
         continue;

@@ -124,7 +124,7 @@ inline std::string program() {
 
 ETUDE_INLINE Message file_name() { return message_of("file_name", {{"file_name", program()}}); }
 
-/// The command without its arguments, which may be secrets.
+/// The command without its arguments, which may be secret.
 inline std::string command() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string word;
@@ -132,7 +132,7 @@ inline std::string command() {
   return word;
 }
 
-/// The first address that others may know this machine by: nobody is asked, as a name server would be.
+/// This machine's first public address, found without a name server.
 inline std::string address() {
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0) return "127.0.0.1";

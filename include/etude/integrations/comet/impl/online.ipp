@@ -54,13 +54,13 @@ ETUDE_INLINE void Online::fail(const std::string& what) noexcept {
     failed_ = true;
     put_one("fail", {{"error", what}});
   } catch (const std::exception&) {
-    // The end says it, too.
+    // The end reports it, too.
   }
 }
 
 ETUDE_INLINE void Online::drain(std::chrono::milliseconds at_most) {
   const auto end = std::chrono::steady_clock::now() + at_most;
-  // A server that has never answered may be none.
+  // A server that has never answered may not exist.
   const auto a_while = [](std::int64_t sent) { return std::chrono::milliseconds(sent > 0 ? 2000 : 250); };
   for (auto before = outbox_.counts().sent; !outbox_.drain(a_while(before));) {
     const auto sent = outbox_.counts().sent;
@@ -85,7 +85,7 @@ ETUDE_INLINE void Online::settle() noexcept {
     drain(std::chrono::seconds(10));
     tell_counts();
   } catch (const std::exception&) {
-    // There is no memory for it.
+    // out of memory
   }
 }
 
@@ -94,10 +94,10 @@ ETUDE_INLINE void Online::finish() noexcept {
   try {
     put_one("end", {{"start", start_time_}, {"stop", now()}, {"failed", failed_}});
     drain(std::chrono::seconds(10));
-    if (told_) ++told_->sent;  // the end, which is no news
+    if (told_) ++told_->sent;  // the end is no news
     if (outbox_.counts() != told_) tell_counts();
   } catch (const std::exception&) {
-    // The server sees by itself that nothing more comes.
+    // The server notices by itself that nothing more comes.
   }
 }
 
@@ -107,7 +107,7 @@ ETUDE_INLINE std::vector<Notice> Online::notices() noexcept {
     for (const auto& fault : outbox_.take_faults())
       notices.push_back({LogLevel::warning, fmt::format("Comet: {}", fault)});
   } catch (const std::exception&) {
-    // There is no memory for it.
+    // out of memory
   }
   return notices;
 }

@@ -15,13 +15,13 @@
 
 namespace etude::detail::comet {
 
-/// The client whose way of speaking this is: servers refuse those that are too old.
+/// The client version whose protocol this follows: servers refuse old ones.
 inline constexpr std::string_view spoken_version = "3.58.8";
 
-/// What the server says in `sdk_error_code`.
+/// Values of `sdk_error_code` in the server's answers.
 enum ServerFault : std::int64_t { unknown_key = 90212, exists = 90999 };
 
-/// The server says no, for a reason that it gives by number.
+/// A refusal for which the server gives an error code.
 struct Denied : Refused {
   Denied(const std::string& what, std::int64_t number) : Refused(what), code(number) {}
   std::int64_t code;
@@ -90,7 +90,7 @@ ETUDE_INLINE nlohmann::json ServerClient::post(const HttpRequest& request) {
     if (number == exists) throw Denied(fault.what(), number);
     throw;
   } catch (const Refused& fault) {
-    // Another key would be told something else.
+    // Another key might succeed.
     if (number == unknown_key) throw Unreachable(fault.what());
     throw Denied(fault.what(), number);
   }
@@ -128,7 +128,7 @@ ETUDE_INLINE void ServerClient::open(const Json& payload) {
     if (mode == "get") {
       answer = get();
     } else {
-      // Asked once more after an answer that was lost, the server has the experiment already.
+      // After a lost answer, the retry finds that the server already has the experiment.
       const bool or_get = mode == "get_or_create" || payload.at("is_new") == true;
       try {
         answer = post(client("logger/add/run"), {{"apiKey", api_key_},
@@ -148,7 +148,7 @@ ETUDE_INLINE void ServerClient::open(const Json& payload) {
       }
     }
   } catch (const Denied& denied) {
-    // Without its experiment nothing of the run could be sent: it waits until somebody has seen to that.
+    // Without its experiment nothing of the run could be sent, so everything waits until a person fixes that.
     throw Unreachable(denied.what());
   }
   key_ = key;
@@ -281,7 +281,7 @@ ETUDE_INLINE void ServerClient::beat() {
   try {
     say_alive(true);
   } catch (const Error&) {
-    // What is to be sent meets the same fault, and tells it.
+    // The next send meets the same error and reports it.
   }
 }
 

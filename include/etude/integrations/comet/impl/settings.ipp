@@ -40,8 +40,8 @@ inline std::string in_upper_case(std::string text) {
   return text;
 }
 
-/// Comet's variables: those of the environment, and those that `comet login` and its kin have written to
-/// files, in the order in which its client looks for them.
+/// Comet's variables: from the environment, then from the files that `comet login` and similar commands
+/// write, in the order in which its client searches them.
 class Configuration {
  public:
   Configuration() {
@@ -63,7 +63,7 @@ class Configuration {
     return !option.empty() ? option : (*this)(name).value_or(otherwise);
   }
 
-  /// A variable that is yes or no, as Comet's client reads one.
+  /// A boolean variable, parsed as Comet's client does.
   std::optional<bool> answer(const char* name) const {
     const auto text = (*this)(name);
     if (!text) return std::nullopt;
@@ -73,7 +73,7 @@ class Configuration {
   }
 
  private:
-  /// NAME=VALUE in each line, perhaps in quotes. What else may be there is for others.
+  /// Lines NAME=VALUE, possibly quoted. Other lines are ignored.
   void read_lines(const std::filesystem::path& path) {
     const auto trimmed = [](std::string_view text, std::string_view what) {
       text.remove_prefix(std::min(text.find_first_not_of(what), text.size()));
@@ -91,7 +91,7 @@ class Configuration {
     }
   }
 
-  /// [comet_start] online = 0 is COMET_START_ONLINE. What was read before wins.
+  /// [comet_start] online = 0 is COMET_START_ONLINE. Earlier values win.
   void read(const std::filesystem::path& path) {
     for (const auto& [section, entries] : read_ini(path))
       for (const auto& [name, value] : entries)
@@ -101,7 +101,7 @@ class Configuration {
   std::map<std::string, std::string> values_;
 };
 
-/// A key may say behind a * where it belongs: {"baseUrl": ...} in Base64. Empty if it doesn't.
+/// A key may name its server after a *: {"baseUrl": ...} in Base64. Empty if it doesn't.
 inline std::string server_in(const std::string& api_key) {
   using boost::archive::iterators::binary_from_base64;
   using boost::archive::iterators::transform_width;
@@ -117,7 +117,7 @@ inline std::string server_in(const std::string& api_key) {
     const auto facts = nlohmann::json::parse(text, nullptr, false);
     if (facts.is_object()) return facts.value("baseUrl", "");
   } catch (const std::exception&) {
-    // Another key with a * in it.
+    // another kind of key with a * in it
   }
   return "";
 }
@@ -137,7 +137,7 @@ inline void set_servers(Settings& settings, const Configuration& variable, const
     settings.rest_url.resize(settings.rest_url.size() - clientlib.size());
 }
 
-/// How it is made sure who answers, as Comet's client has it of its own variables and of Python's.
+/// Configures certificate checks from Comet's own variables and Python's, as its client does.
 inline void set_certificates(Settings& settings, const Configuration& variable) {
   settings.verify = variable.answer("COMET_INTERNAL_CHECK_TLS_CERTIFICATE").value_or(true);
   std::error_code error;
@@ -152,7 +152,7 @@ inline void set_certificates(Settings& settings, const Configuration& variable) 
   }
 }
 
-/// What the environment asks for and nobody here does.
+/// Warns of variables that are set but unsupported here.
 inline void warn_of_others(Settings& settings, const Configuration& variable) {
   std::vector<std::string> found;
   for (const char* name : {"COMET_INI", "COMET_ALLOW_HEADER_NAME", "COMET_LOGGING_METRICS_IGNORE",
@@ -189,7 +189,7 @@ inline void set_key(Settings& settings, const Configuration& variable, const Com
         "CometCallback: mode (or COMET_MODE) is 'get', which needs experiment_key (or COMET_EXPERIMENT_KEY)");
   settings.key_is_new = given.empty() && !goes_on;
   settings.key = !given.empty() ? given : goes_on ? callback.run_key : random_name() + random_name();
-  // The part before may not have been uploaded when this one is.
+  // The earlier part may not be uploaded yet when this one is.
   if (goes_on && settings.mode == "create") settings.mode = "get_or_create";
 }
 
@@ -271,7 +271,7 @@ ETUDE_INLINE bool is_configured() {
     if (mode == "disabled" || variable.answer("COMET_AUTO_LOG_DISABLE") == true) return false;
     return variable("COMET_API_KEY") || mode == "offline" || variable.answer("COMET_START_ONLINE") == false;
   } catch (const ArgumentError&) {
-    return true;  // it is told when training begins
+    return true;  // reported when training begins
   }
 }
 
