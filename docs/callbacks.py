@@ -238,6 +238,13 @@ def missing_handlers():
     return [name for event, *names in rows for name in re.findall(r"`(on_\w+)`", "".join(names)) if (name, event) not in known]
 
 
+def missing_trackers():
+    """Trackers that have no row in the table of docs/trackers.md with their name, callback and option."""
+    rows = re.findall(r"^  tracker\((\w+), (\w+), (\w+)\)", (HEADERS / "training_arguments.hpp").read_text(), re.M)
+    page = (ROOT / "docs" / "trackers.md").read_text()
+    return [row[0] for row in rows if not re.search("`{}` \\| `{}` .*`ETUDE_{}`".format(*row), page)]
+
+
 def main():
     text, count = page()
     if "--check" in sys.argv:
@@ -247,6 +254,8 @@ def main():
             sys.exit("no header has " + ", ".join(unknown))
         if missing := missing_handlers():
             sys.exit("callback_names.hpp does not have " + ", ".join(missing))
+        if missing := missing_trackers():
+            sys.exit("the table of docs/trackers.md does not have " + ", ".join(missing))
         return
     PAGE.write_text(text)
     print(f"{count} callbacks")

@@ -31,18 +31,28 @@ ETUDE_ENUM(LogLevel, debug, info, warning, error, critical, passive);
 ETUDE_ENUM(InputTokens, no, all, non_padding);
 ETUDE_ENUM(SamplingStrategy, random, sequential, group_by_length);
 
-/// A tracker as `TrainingArguments::report_to` has it, and the callback that speaks to it: the names of
-/// Hugging Face's Trainer.
+/// `tracker(name, callback, option)` for each tracker: its name in `TrainingArguments::report_to` and its
+/// callback, which are those of Hugging Face's Trainer, and the option of CMake that it needs.
+// clang-format off
+#define ETUDE_DETAIL_FOR_TRACKERS(tracker)               \
+  tracker(tensorboard, TensorBoardCallback, TENSORBOARD) \
+  tracker(wandb, WandbCallback, WANDB)                   \
+  tracker(comet_ml, CometCallback, COMET)                \
+  tracker(mlflow, MLflowCallback, MLFLOW)                \
+  tracker(azure_ml, AzureMLCallback, AZUREML)            \
+  tracker(codecarbon, CodeCarbonCallback, CODECARBON)
+// clang-format on
+
+/// A tracker as text; `option` is the one of CMake.
 struct TrackerName {
-  std::string_view name, callback, option;  ///< `option` is the one of CMake that it needs.
+  std::string_view name, callback, option;
 };
 
-inline constexpr TrackerName trackers[] = {{"tensorboard", "TensorBoardCallback", "ETUDE_TENSORBOARD"},
-                                           {"wandb", "WandbCallback", "ETUDE_WANDB"},
-                                           {"comet_ml", "CometCallback", "ETUDE_COMET"},
-                                           {"mlflow", "MLflowCallback", "ETUDE_MLFLOW"},
-                                           {"azure_ml", "AzureMLCallback", "ETUDE_AZUREML"},
-                                           {"codecarbon", "CodeCarbonCallback", "ETUDE_CODECARBON"}};
+inline constexpr TrackerName trackers[] = {
+#define ETUDE_DETAIL_TRACKER(name, callback, option) {#name, #callback, "ETUDE_" #option},
+    ETUDE_DETAIL_FOR_TRACKERS(ETUDE_DETAIL_TRACKER)
+#undef ETUDE_DETAIL_TRACKER
+};
 
 /// The names that `report_to` may hold.
 inline constexpr auto report_to_names = [] {

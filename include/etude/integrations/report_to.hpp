@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <concepts>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,27 +31,9 @@
 
 namespace etude {
 
-/// Every tracker that this program was built with.
-using BuiltTrackers = callbacks<
-#ifdef ETUDE_TENSORBOARD
-    TensorBoardCallback,
-#endif
-#ifdef ETUDE_WANDB
-    WandbCallback,
-#endif
-#ifdef ETUDE_COMET
-    CometCallback,
-#endif
-#ifdef ETUDE_MLFLOW
-    MLflowCallback,
-#endif
-#ifdef ETUDE_AZUREML
-    AzureMLCallback,
-#endif
-#ifdef ETUDE_CODECARBON
-    CodeCarbonCallback,
-#endif
-    void>;
+#define ETUDE_DETAIL_TRACKER(name, callback, option) struct callback;  // whole where it was built with
+ETUDE_DETAIL_FOR_TRACKERS(ETUDE_DETAIL_TRACKER)
+#undef ETUDE_DETAIL_TRACKER
 
 /// Adds to a trainer that has RuntimeCallbacks those trackers that `args.report_to` names, with default
 /// options, and returns their handles. Of "all" those that this program was built with and the environment
@@ -64,7 +45,7 @@ std::vector<CallbackHandle> add_trackers(Trainer& trainer) {
   const auto& report_to = trainer.args().report_to;
   const auto names = trainer.callback_names();
   const auto add = [&]<class Callback>() {
-    if constexpr (!std::same_as<Callback, void>) {
+    if constexpr (requires { sizeof(Callback); }) {
       const auto* tracker = std::ranges::find(trackers, short_type_name<Callback>(), &TrackerName::callback);
       const bool named = std::ranges::find(report_to, tracker->name) != report_to.end();
       const bool of_all = report_to == std::vector<std::string>{"all"} && Callback::is_available();
@@ -73,9 +54,9 @@ std::vector<CallbackHandle> add_trackers(Trainer& trainer) {
           handles.push_back(trainer.add_callback(Callback()));
     }
   };
-  [&]<class... Callbacks>(callbacks<Callbacks...>) {
-    (add.template operator()<Callbacks>(), ...);
-  }(BuiltTrackers{});
+#define ETUDE_DETAIL_TRACKER(name, callback, option) add.template operator()<callback>();
+  ETUDE_DETAIL_FOR_TRACKERS(ETUDE_DETAIL_TRACKER)
+#undef ETUDE_DETAIL_TRACKER
   return handles;
 }
 
