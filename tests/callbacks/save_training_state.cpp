@@ -48,6 +48,17 @@ TEST_CASE("of steps, the end among them, as many stay as were asked for") {
   CHECK((few.train({.save_every_n_steps = 4, .max_checkpoints = 2}) == Names{"step_12", "final"}));
 }
 
+TEST_CASE(
+    "a training that stops before the callback hears TrainBegin has its final state in the folder, too") {
+  struct Stops {
+    void on(const etude::TrainBegin&) { throw etude::StopTraining("enough"); }
+  };
+  Run run;
+  etude::Trainer<Stops, SaveTrainingStateCallback>(toy::options(run.args, 3)).train();
+  CHECK((names_in(run.folder / "training_states") == Names{"final"}));
+  CHECK(run.step_of("final") == 0);
+}
+
 TEST_CASE("an interval may be one of epochs or examples, counted over resumed runs") {
   Run run;
   CHECK((run.train({.save_every_n_steps = "1.5ep", .save_at_end = false}) ==

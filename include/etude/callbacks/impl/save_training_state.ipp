@@ -39,7 +39,9 @@ ETUDE_INLINE void SaveTrainingStateCallback::on(const TrainingRunEpochEnd& e) {
 }
 
 ETUDE_INLINE void SaveTrainingStateCallback::on(const Stop& e) {
-  if (save_at_end) copies.want(e, "final");
+  if (!save_at_end) return;
+  if (copies.folder.empty()) copies.begin(e, save_dir, "training_states");  // TrainBegin didn't come here
+  copies.want(e, "final");
 }
 
 ETUDE_INLINE void SaveTrainingStateCallback::on(const Save& e) {
