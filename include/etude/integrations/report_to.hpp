@@ -31,13 +31,13 @@
 
 namespace etude {
 
-#define ETUDE_DETAIL_TRACKER(name, callback, option) struct callback;  // whole where it was built with
+#define ETUDE_DETAIL_TRACKER(name, callback, option) struct callback;  // complete if it was built with
 ETUDE_DETAIL_FOR_TRACKERS(ETUDE_DETAIL_TRACKER)
 #undef ETUDE_DETAIL_TRACKER
 
-/// Adds to a trainer that has RuntimeCallbacks those trackers that `args.report_to` names, with default
-/// options, and returns their handles. Of "all" those that this program was built with and the environment
-/// is ready for (`Callback::is_available()`), but those that the trainer has already. Of names, one that this
+/// Adds the trackers named in `args.report_to`, with default options, to a trainer that has RuntimeCallbacks,
+/// and returns their handles. "all" adds those that this program was built with and the environment is ready
+/// for (`Callback::is_available()`), except those that the trainer already has. Naming a tracker that this
 /// program wasn't built with is an ArgumentError when training begins.
 template <class Trainer>
 std::vector<CallbackHandle> add_trackers(Trainer& trainer) {

@@ -38,7 +38,7 @@ inline std::int64_t wandb_parameter_count(const Model& model) {
   return count;
 }
 
-/// What Hugging Face's callback keeps out of the history.
+/// Names that Hugging Face's callback keeps out of the history.
 inline bool wandb_is_single_value(std::string_view name) {
   constexpr std::array<std::string_view, 5> names{"train_runtime", "train_samples_per_second",
                                                   "train_steps_per_second", "train_loss", "total_flos"};
@@ -62,7 +62,7 @@ struct WandbCallback::Open {
       tell_faults();
       tell_counts();
     } catch (const std::exception&) {
-      // There is no memory for it.
+      // out of memory
     }
   }
 
@@ -70,7 +70,7 @@ struct WandbCallback::Open {
     for (const auto& fault : run.take_faults()) message(args, LogLevel::warning, "WandbCallback: {}", fault);
   }
 
-  /// How much there is of it and where, if that isn't what was told last.
+  /// Reports the number of rows and their folder, if changed since the last report.
   void tell_counts() {
     const std::pair counts(run.rows(), run.lost());
     if (std::exchange(told, counts) == counts) return;
@@ -86,19 +86,19 @@ struct WandbCallback::Open {
   TrainingArguments args;
   detail::WandbRun run;
   detail::WandbSettings settings = {};
-  detail::WandbItems histograms = {};  ///< They go with the next row.
+  detail::WandbItems histograms = {};  ///< for the next row
   std::int64_t watch_steps = 0;
   bool in_training = false;
   bool has_trained = false;
   int exit_code = 0;
-  std::optional<std::pair<std::int64_t, std::int64_t>> told = {};  ///< Rows, and records that are lost.
+  std::optional<std::pair<std::int64_t, std::int64_t>> told = {};  ///< Rows, and lost records.
 };
 
 ETUDE_INLINE bool WandbCallback::is_available() {
   try {
     return detail::wandb_is_enabled({});
   } catch (const ArgumentError&) {
-    return true;  // so that the training says what is wrong
+    return true;  // so that the training reports the error
   }
 }
 
@@ -175,7 +175,7 @@ ETUDE_INLINE void WandbCallback::on(const TrainBegin& e) {
   if (!e.state.is_world_process_zero) return;
   failure = 0;
   if (detail::begins_anew(e.state)) {
-    // Evaluations before the training belong to it, and so does what was begun and had no rows yet.
+    // Evaluations before the training belong to it, and so does a run without rows.
     const bool goes_on = open_run && (!open_run->has_trained || open_run->run.rows() == 0);
     if (!goes_on) {
       open_run.reset();
@@ -249,11 +249,11 @@ ETUDE_INLINE void WandbCallback::log_final_model(const Context& e) {
 ETUDE_INLINE void WandbCallback::on(const TrainError&) { fail(1); }
 
 ETUDE_INLINE void WandbCallback::on(const Stop& e) {
-  if (stops_for_signal(e.reason)) fail(255);  // as of a Python that was ended by Ctrl-C
+  if (stops_for_signal(e.reason)) fail(255);  // as when Python is ended by Ctrl-C
 }
 
 ETUDE_INLINE void WandbCallback::fail(int exit_code) {
-  // What goes wrong behind a training doesn't make that a failed one.
+  // Errors after a training don't make it a failed one.
   if (open_run && open_run->has_trained && !open_run->in_training) return;
   failure = exit_code;
   if (open_run) open_run->exit_code = exit_code;
@@ -263,14 +263,14 @@ ETUDE_INLINE void WandbCallback::on(const TrainEnd& e) {
   const int code = std::exchange(failure, 0);
   if (!open_run) return;
   const bool was_in_training = std::exchange(open_run->in_training, false);
-  // It may have been opened by a log after a training that failed before it was heard of here.
+  // A log may have opened it after a training that failed before this callback heard of it.
   open_run->has_trained = true;
   if (code != 0) open_run->exit_code = code;
-  // What ends without a summary is an attempt, with batches that were too large, before the training.
+  // Without a summary it was an attempt, with batches that were too large, before the training.
   const bool has_come_to_its_end = code == 0 && open_run->run.summary_numbers().contains("train_runtime");
   if (was_in_training && has_come_to_its_end && open_run->settings.log_end)
     attempt([&] { log_final_model(e); });
-  // The process ends by a signal without destructors.
+  // A signal ends the process without destructors.
   if (code != 0 || SignalGuard::came() != 0)
     open_run.reset();
   else if (was_in_training)

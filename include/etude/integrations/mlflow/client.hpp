@@ -16,7 +16,7 @@
 
 namespace etude::detail {
 
-/// Gets new tokens where a server's end before a training does.
+/// Gets new tokens when a server's tokens expire during a training.
 class TokenSource {
  public:
   TokenSource() = default;
@@ -24,33 +24,34 @@ class TokenSource {
   TokenSource& operator=(const TokenSource&) = delete;
   virtual ~TokenSource() = default;
 
-  /// The token to go on with, if it isn't the one that `http` has; a new one is asked for with that, and at
-  /// once if the server has just refused it (401). Any thread may call it.
+  /// The token to use, if it isn't the one in `http`, which authorises requests for new ones; renews at once
+  /// if the server has just refused it (401). Any thread may call it.
   virtual std::optional<std::string> renewed(HttpClient& http, bool is_refused) = 0;
 };
 
-/// What an MLflow server says of a run.
+/// A run as the server describes it.
 struct MLflowRunFacts {
   std::string id, experiment_id, artifact_uri;
   bool is_deleted = false;
   std::map<std::string, std::string> params = {}, tags = {};
 };
 
-/// What an MLflow server says of an experiment.
+/// An experiment as the server describes it.
 struct MLflowExperiment {
   std::string id, name;
   bool is_deleted = false;
 };
 
 /// The part of MLflow's REST API 2.0 that a run needs. Each call throws Unreachable or Refused; an answer
-/// that is none of MLflow's, such as a proxy's, is Unreachable, but for 413, which smaller requests mend.
+/// that doesn't come from MLflow, such as a proxy's, is Unreachable, except for 413, where smaller requests
+/// help.
 class MLflowClient {
  public:
   MLflowClient(std::string address, HttpOptions options, std::shared_ptr<TokenSource> tokens = nullptr,
                const std::atomic<bool>* cancelled = nullptr);
 
   std::optional<MLflowExperiment> experiment(const std::string& id);
-  /// The one of this name, made if there is none.
+  /// The experiment of this name, created if necessary.
   MLflowExperiment experiment_named(const std::string& name);
 
   std::optional<MLflowRunFacts> run(const std::string& id);
@@ -58,20 +59,20 @@ class MLflowClient {
                                              const std::string& value);
   MLflowRunFacts create_run(const nlohmann::ordered_json& body);
 
-  /// RUNNING, FINISHED, FAILED or KILLED; the time, in milliseconds, of what ends a run.
+  /// RUNNING, FINISHED, FAILED or KILLED; `ended` is the end time in milliseconds.
   void set_status(const std::string& run_id, const std::string& status, std::optional<std::int64_t> ended);
   /// `values` are the "metrics", "params" or "tags" of runs/log-batch.
   void log_batch(const std::string& run_id, const std::string& kind, nlohmann::ordered_json values);
 
-  /// Uploads a file to where the run has its artifacts, or writes it there, where that is a folder. What is
-  /// secret in that address is in no message.
+  /// Uploads a file to the run's artifacts, or writes it there if they are in a folder. Secrets in that
+  /// address appear in no message.
   void put_artifact(const std::string& artifact_uri, const std::string& path,
                     const std::filesystem::path& file);
 
-  /// Sees to a token that ends soon.
+  /// Renews a token that expires soon.
   void keep_fresh();
 
-  /// For how long it waits for an answer, or for a byte of a file to get on.
+  /// The timeout for an answer, or for progress in a file's transfer.
   std::chrono::seconds timeout() const { return http_.options().timeout; }
 
  private:

@@ -7,21 +7,21 @@
 #include <string>
 #include <string_view>
 
-/// Names as an MLflow server takes them.
+/// Names in the form that an MLflow server accepts.
 namespace etude::detail {
 
-/// How many characters a text in UTF-8 has.
+/// The number of characters in a UTF-8 text.
 std::size_t characters(std::string_view text);
 
-/// A name that the server takes, the same for one that it takes already: everything but letters, digits and
-/// `_-. :/` becomes _, as Hugging Face's callback has it; what isn't a plain relative path is made one, and
-/// at most 250 characters are left.
+/// A name that the server accepts; valid names don't change. Everything but letters, digits and `_-. :/`
+/// becomes _, as in Hugging Face's callback; the result is made a plain relative path of at most 250
+/// characters.
 std::string mlflow_name(std::string_view name);
 
-/// The names of one run: two different ones stay different.
+/// The names in one run: different ones stay different.
 class MLflowNames {
  public:
-  /// The name to be sent for this one.
+  /// The name to send for this one.
   const std::string& operator[](const std::string& name);
 
  private:

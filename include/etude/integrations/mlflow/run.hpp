@@ -20,46 +20,46 @@
 
 namespace etude::detail {
 
-/// Where a run is sent to, and as what.
+/// A run's address and identity.
 struct MLflowRunOptions {
-  std::string callback = {};  ///< Whose messages these are.
-  std::string tracker = {};   ///< As spools have it.
-  std::string address = {};   ///< Of the server, without credentials.
+  std::string callback = {};  ///< The callback's name, for messages.
+  std::string tracker = {};   ///< The tracker's name in spools.
+  std::string address = {};   ///< The server's, without credentials.
   HttpOptions http = {};
   std::shared_ptr<TokenSource> tokens = nullptr;
   std::filesystem::path spool_directory = {};
   double drain_seconds = 10;
 
-  std::string key = {};        ///< By which the run is found again.
-  std::string attach_to = {};  ///< A run of the server, instead of one that is made.
+  std::string key = {};        ///< Identifies the run.
+  std::string attach_to = {};  ///< An existing run to log to instead of a new one.
   std::string experiment_id = {}, experiment_name = {};
   std::string name = {};
   std::string parent_run_id = {};
   std::map<std::string, std::string> tags = {};
-  bool ends = true;  ///< Its status is ours to say.
+  bool ends = true;  ///< Whether we set its status.
 };
 
-/// A run on an MLflow server, for the training's thread: everything is written to an outbox, and sent behind
-/// the training.
+/// A run on an MLflow server, used by the training's thread: everything is written to an outbox, and sent in
+/// the background.
 class MLflowRun {
  public:
-  /// Throws ArgumentError where the spool can't be made.
+  /// Throws ArgumentError if the spool can't be created.
   MLflowRun(MLflowRunOptions options, const TrainingArguments& args);
   MLflowRun(const MLflowRun&) = delete;
   MLflowRun& operator=(const MLflowRun&) = delete;
-  /// Ends the run as FINISHED, if it hasn't ended, and sends what was logged since.
+  /// Ends the run as FINISHED, if it hasn't ended, and sends the remaining logs.
   ~MLflowRun();
 
   void log_metrics(const Metrics& metrics, std::int64_t step);
-  /// The first `at_most` of them; all, if that is negative.
+  /// Logs the first `at_most` parameters; all if negative.
   void log_params(const std::vector<std::pair<std::string, nlohmann::ordered_json>>& params,
                   std::int64_t at_most);
-  /// Every file of the checkpoint, below its name.
+  /// Sends every file of the checkpoint, under its name.
   void log_checkpoint(const std::filesystem::path& checkpoint);
-  /// FINISHED, FAILED or KILLED; and tells how much was sent.
+  /// `status` is FINISHED, FAILED or KILLED; reports how much was sent.
   void end(std::string_view status);
 
-  /// Says what went wrong since it was last asked.
+  /// Reports errors since the previous call.
   void tell_faults();
 
  private:
@@ -78,13 +78,12 @@ class MLflowRun {
   Outbox outbox_;
 };
 
-/// What log_params takes, of the members of an object.
+/// The members of an object, as log_params takes them.
 std::vector<std::pair<std::string, nlohmann::ordered_json>> members(const nlohmann::ordered_json& values);
 
-/// Says in `options` which run it is, by its `key` and `attach_to`: those of `run_key` and `attached_to`,
-/// which a training that `resumes` has from its checkpoint, or a new one. Throws ArgumentError for a run or
-/// an experiment that a person has named by its id and that isn't there, or don't belong together, if the
-/// server says so within 2 s.
+/// Sets `key` and `attach_to` in `options`: to `run_key` and `attached_to` if a training `resumes` from its
+/// checkpoint, or for a new run. Throws ArgumentError for a run or an experiment that the user named by its
+/// id and that doesn't exist, or that don't belong together, if the server reports so within 2 s.
 void identify_mlflow_run(MLflowRunOptions& options, const std::string& run_key,
                          const std::string& attached_to, bool resumes);
 

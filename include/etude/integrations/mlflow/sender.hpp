@@ -19,7 +19,7 @@
 namespace etude::detail {
 namespace mlflow {
 
-/// What the server takes in a request.
+/// The server's limits for one request.
 inline constexpr std::size_t metrics_at_once = 1000, bytes_at_once = 900'000;
 
 inline nlohmann::ordered_json tag(const std::string& key, const std::string& value) {
@@ -28,26 +28,26 @@ inline nlohmann::ordered_json tag(const std::string& key, const std::string& val
 
 }  // namespace mlflow
 
-/// What the thread that sends has to say to the training's.
+/// Passes messages from the sending thread to the training's.
 class MLflowReport {
  public:
   void note(std::string what);
   std::vector<std::string> take_notes();
 
   void set_run(std::string experiment_id, std::string run_id);
-  /// Of the run's page, below the server's address; empty while it isn't known.
+  /// The path of the run's page, below the server's address; empty while unknown.
   std::string page() const;
 
-  /// For how long the server has let us wait for an answer. A file's way takes its time.
+  /// Time since the pending request was sent. File transfers don't count.
   std::chrono::milliseconds silence() const;
   void ask(bool for_a_file);
   void answered(bool well);
   void failed(bool has_hung);
-  /// Whether it has ever answered as it should.
+  /// Whether it has ever answered correctly.
   bool is_alive() const { return is_alive_; }
-  /// How often it couldn't be reached.
+  /// The number of times it couldn't be reached.
   std::int64_t failures() const { return failures_; }
-  /// Whether it last was with a file, and for as long as an answer may take.
+  /// Whether its latest transfer was a file's and lasted as long as an answer may take.
   bool has_hung() const { return has_hung_; }
 
  private:
@@ -59,7 +59,7 @@ class MLflowReport {
   std::atomic<bool> is_alive_ = false, has_hung_ = false;
 };
 
-/// Sends the entries that MLflowRun writes: first the "run", which is found or made, and then what it logs.
+/// Sends the entries that MLflowRun writes: first the "run", which is found or created, and then its logs.
 class MLflowSender final : public Sender {
  public:
   MLflowSender(MLflowClient client, const Spool& spool, std::shared_ptr<MLflowReport> report);
@@ -87,8 +87,8 @@ class MLflowSender final : public Sender {
   const Spool& spool_;
   std::shared_ptr<MLflowReport> report_;
   std::string run_id_, experiment_id_, artifact_uri_;
-  std::set<std::string> left_out_;  // what was told of
-  bool is_new_ = false;             // nobody else has logged to it
+  std::set<std::string> left_out_;  // already reported
+  bool is_new_ = false;             // no other process has logged to it
 };
 
 }  // namespace etude::detail

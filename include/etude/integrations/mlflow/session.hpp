@@ -8,11 +8,11 @@
 
 namespace etude::detail {
 
-/// The run that a callback has open, from event to event: begun where training begins, or with the first log
-/// of an evaluation before that; ended with the training, and open for logs that follow.
+/// A callback's open run, from event to event: opened when training begins, or by the first log of an
+/// evaluation before that; ended with the training, and open for logs that follow.
 class MLflowSession {
  public:
-  /// Makes the run, of a training that goes on (`resumes`) or begins; null if there is to be none.
+  /// Creates the run of a training that `resumes` or begins; null if there shouldn't be one.
   using Open = std::function<std::unique_ptr<MLflowRun>(const Context& e, bool resumes)>;
 
   void begin(const TrainBegin& e, const Open& open);

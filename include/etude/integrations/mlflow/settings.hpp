@@ -8,26 +8,26 @@
 
 #include "etude/integrations/mlflow/run.hpp"
 
-/// What MLflow's environment variables say. Each throws ArgumentError that names the variable, without the
-/// value of one that holds credentials.
+/// MLflow's environment variables. Each function throws ArgumentError that names the variable, without the
+/// value if it may hold credentials.
 namespace etude::detail {
 
-/// MLFLOW_TRACKING_USERNAME and PASSWORD, or those of ~/.mlflow/credentials; else MLFLOW_TRACKING_TOKEN. The
-/// variables of TLS, and MLFLOW_HTTP_REQUEST_TIMEOUT.
+/// MLFLOW_TRACKING_USERNAME and PASSWORD, or those of ~/.mlflow/credentials; else MLFLOW_TRACKING_TOKEN. Also
+/// the TLS variables, and MLFLOW_HTTP_REQUEST_TIMEOUT.
 HttpOptions mlflow_http_options();
 
-/// `given`, and those of MLFLOW_TAGS that it doesn't have, and then those of MLFLOW_RUN_CONTEXT.
+/// `given`, then those of MLFLOW_TAGS that it lacks, then those of MLFLOW_RUN_CONTEXT.
 std::map<std::string, std::string> mlflow_tags(const std::map<std::string, std::string>& given);
 
 /// `given`, or MLFLOW_MAX_LOG_PARAMS; -1 is all.
 std::int64_t mlflow_max_params(std::optional<std::int64_t> given);
 
-/// The server's address, without credentials, which go to `http`: `given`, which must have none, or else
-/// MLFLOW_TRACKING_URI. `instead_of` is a scheme that stands for https, such as azureml. Where it is https
-/// and `http` verifies certificates and has none of its own, it gets REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE.
+/// The server's address, without credentials, which go to `http`: `given`, which mustn't have any, or else
+/// MLFLOW_TRACKING_URI. `instead_of` is a scheme that stands for https, such as azureml. If it is https and
+/// `http` verifies certificates without having its own, `http` gets REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE.
 std::string mlflow_address(const std::string& given, HttpOptions& http, const std::string& instead_of = "");
 
-/// The whole number, at least 0, of a variable, if it is set.
+/// The value of a variable, a whole number of at least 0, if it is set.
 std::optional<std::int64_t> mlflow_count(const char* variable);
 
 /// Whether MLFLOW_TRACKING_URI has one of these schemes.

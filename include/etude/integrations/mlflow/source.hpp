@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-/// Where a run comes from, as MLflow's own clients say it.
+/// Where a run comes from, in the terms of MLflow's own clients.
 namespace etude::detail {
 
-/// The commit that is checked out in `folder` or in one above it; empty where there is none.
+/// The commit that is checked out in `folder` or above it; empty if there is none.
 std::string git_commit(std::filesystem::path folder);
 
 /// mlflow.user, mlflow.source.name, mlflow.source.type and, if there is one, mlflow.source.git.commit.

@@ -9,14 +9,14 @@
 
 namespace etude::detail {
 
-/// A file of records, each written by one call to the system: what was appended is there, whole, when the
-/// process is killed. A record that can't be written, because the disk is full, is lost and counted, and
-/// leaves no part of it behind.
+/// A file of records, each written by one system call: what was appended is complete even if the process is
+/// killed. A record that can't be written, for example because the disk is full, is lost and counted, and
+/// leaves nothing behind.
 class AppendFile {
  public:
   AppendFile() = default;
-  /// A new file that only its owner may read (`mode` 0600) or one that others may, too. Throws ArgumentError
-  /// where it can't be made, and where one is there already.
+  /// A new file that only its owner may read (`mode` 0600), or others too. Throws ArgumentError if it can't
+  /// be created or already exists.
   AppendFile(const std::filesystem::path& path, unsigned mode);
   AppendFile(AppendFile&&) = default;
   AppendFile& operator=(AppendFile&&) = default;
@@ -26,14 +26,14 @@ class AppendFile {
   /// Empties the file.
   bool clear() noexcept;
 
-  /// Waits until what was appended is on the disk.
+  /// Waits until the appended records are on the disk.
   void sync() noexcept;
 
   explicit operator bool() const { return static_cast<bool>(file_); }
   std::int64_t size() const { return size_; }
   std::int64_t written() const { return written_; }  ///< Records.
   std::int64_t lost() const { return lost_; }        ///< Records.
-  int error() const { return error_; }               ///< The system's reason why the last of them was lost.
+  int error() const { return error_; }               ///< The errno for which the last of them was lost.
 
  private:
   Descriptor file_;

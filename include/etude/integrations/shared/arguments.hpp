@@ -6,8 +6,8 @@
 
 namespace etude::detail {
 
-/// The arguments of a run as a tracker shows them: with the `output_dir` that the user gave, so that a run is
-/// named and compared by the same one wherever the program was started.
+/// The arguments of a run as a tracker shows them: with the `output_dir` that the user gave, so that a run's
+/// name doesn't depend on where the program was started.
 inline TrainingArguments tracked_arguments(const Context& e) {
   auto args = e.args;
   args.output_dir = normalized(e.trainer.options().args).output_dir;

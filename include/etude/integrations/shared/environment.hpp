@@ -14,7 +14,7 @@
 
 namespace etude::detail {
 
-/// An environment variable; one that is empty counts as unset.
+/// The value of an environment variable; an empty one counts as unset.
 inline std::optional<std::string> environment(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr || *value == '\0') return std::nullopt;
@@ -31,13 +31,13 @@ inline std::string option_or_environment(const std::string& option, const char* 
   return !option.empty() ? option : environment(name).value_or(std::string(otherwise));
 }
 
-/// A path in which ~ at the beginning is the home folder.
+/// A path with a leading ~ replaced by the home folder.
 inline std::filesystem::path with_home(std::string path) {
   if (path == "~" || path.starts_with("~/")) path.replace(0, 1, environment("HOME").value_or("~"));
   return path;
 }
 
-/// The person at work, as Python's `getpass.getuser` finds it, or their number where it has no name.
+/// The current user's name, as Python's `getpass.getuser` finds it, or the numeric id if there is none.
 inline std::string user_name() {
   for (const char* name : {"LOGNAME", "USER", "LNAME", "USERNAME"})
     if (const auto value = environment(name)) return *value;

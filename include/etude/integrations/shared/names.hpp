@@ -5,9 +5,8 @@
 
 namespace etude::detail {
 
-/// The name under which a metric is tracked by TensorBoard, Weights & Biases and Comet: `eval_loss` is
-/// eval/loss, `test_loss` is test/loss, and everything else train/..., as Hugging Face's `rewrite_logs` has
-/// it.
+/// A metric's name in TensorBoard, Weights & Biases and Comet: `eval_loss` is eval/loss, `test_loss` is
+/// test/loss, and everything else train/..., as in Hugging Face's `rewrite_logs`.
 inline std::string tracked_name(std::string_view name) {
   for (const std::string_view use : {"eval", "test"})
     if (name.starts_with(use) && name.substr(use.size()).starts_with('_'))

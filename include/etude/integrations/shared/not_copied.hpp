@@ -5,7 +5,7 @@
 
 namespace etude::detail {
 
-/// What a callback holds while a run is open. A copy of the callback begins without.
+/// A member that holds an open run; a copied callback begins without one.
 template <class T>
 class NotCopied : public std::shared_ptr<T> {
  public:

@@ -10,12 +10,12 @@
 
 namespace etude::detail {
 
-/// What a run is made of, for a tracker: the members of `config`, which is the user's, and those of the
-/// arguments, which win. A `config` that isn't an object stands under "config".
+/// A run's parameters for a tracker: the members of `config`, which is the user's, and those of the
+/// arguments, which win. A `config` that isn't an object is stored under "config".
 nlohmann::ordered_json run_parameters(const TrainingArguments& args, const nlohmann::ordered_json& config);
 
-/// The values of nested objects, each under the names that lead to it: {"a": {"b": 1}} is a.b = 1. Lists stay
-/// as they are, and so do empty objects.
+/// The values of nested objects, each under its path: {"a": {"b": 1}} is a.b = 1. Lists and empty objects
+/// don't change.
 std::vector<std::pair<std::string, nlohmann::ordered_json>> flattened(const nlohmann::ordered_json& values,
                                                                       std::string_view separator = ".");
 
@@ -23,7 +23,7 @@ std::vector<std::pair<std::string, nlohmann::ordered_json>> flattened(const nloh
 /// Python's clients write them.
 std::string parameter_text(const nlohmann::ordered_json& value);
 
-/// The name of the run: `run_name`, or else `output_dir`, as Hugging Face has it.
+/// The name of the run: `run_name`, or else `output_dir`, as with Hugging Face.
 std::string run_name_of(const TrainingArguments& args);
 
 }  // namespace etude::detail

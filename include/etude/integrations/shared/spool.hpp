@@ -14,20 +14,19 @@
 
 namespace etude::detail {
 
-/// What is to be sent to a server, and isn't yet, in a folder that only its owner may read: a queue on the
-/// disk. What is appended survives the process, and a batch is all that is ever held in memory. One thread
-/// may append while another takes from the front.
+/// A queue on the disk of entries to send to a server, in a folder that only its owner may read. Entries
+/// survive the process, and at most one batch is in memory. One thread may append while another takes from
+/// the front.
 ///
-/// By its locks a spool tells that its process lives. They may not be seen from other machines, so that only
-/// the machine that made a spool takes it up again; and where the file system has no locks, nobody does.
+/// A spool's locks show that its process lives. Other machines may not see them, so only the machine that
+/// made a spool takes it up again; on file systems without locks, no process does.
 class Spool {
  public:
-  /// A new one within `directory`, for the entries that `tracker` sends to `target`, an address without
-  /// credentials. Throws ArgumentError where it can't be made.
+  /// A new spool within `directory`, for the entries that `tracker` sends to `target`, an address without
+  /// credentials. Throws ArgumentError if it can't be created.
   Spool(const std::filesystem::path& directory, const std::string& tracker, const std::string& target);
 
-  /// Those that processes of this machine which have ended left behind, oldest first. What they left half
-  /// made is removed.
+  /// The spools left by ended processes of this machine, oldest first. Incomplete ones are removed.
   static std::vector<std::unique_ptr<Spool>> abandoned(const std::filesystem::path& directory,
                                                        const std::string& tracker, const std::string& target);
 
@@ -36,34 +35,34 @@ class Spool {
   /// Removes the folder if nothing is left in it.
   ~Spool();
 
-  /// Adds an entry at the end; false, and it is lost, if the disk is full or more than `max_bytes` wait.
+  /// Appends an entry; false, and it is lost, if the disk is full or more than `max_bytes` wait.
   bool append(const nlohmann::ordered_json& entry, std::int64_t max_bytes) noexcept;
 
   struct Front {
     std::vector<nlohmann::ordered_json> entries;
-    std::vector<std::int64_t> ends;  ///< Where each of them ends in the file.
-    std::int64_t unreadable = 0;     ///< Lines among them that are none.
-    std::int64_t end = 0;            ///< Where the last line that was looked at ends.
+    std::vector<std::int64_t> ends;  ///< Where each entry ends in the file.
+    std::int64_t unreadable = 0;     ///< Lines that aren't entries.
+    std::int64_t end = 0;            ///< Where the last examined line ends.
   };
-  /// The first entries: at most so many, of at most about so many bytes; at least one if there is any.
+  /// The first entries: at most this many, of about this many bytes; at least one if there is any.
   Front front(std::size_t max_entries, std::size_t max_bytes) const;
 
-  /// Everything before `end` is done with, and `memory` is what whoever goes on has to know.
+  /// Marks everything before `end` as done; `memory` is what another process needs to continue.
   void advance(std::int64_t end, const nlohmann::ordered_json& memory);
 
   bool empty() const;
-  std::int64_t count() const;  ///< Entries that wait.
+  std::int64_t count() const;  ///< Waiting entries.
   const nlohmann::ordered_json& memory() const { return memory_; }
   const std::filesystem::path& folder() const { return folder_; }
 
-  /// Keeps a file as it is now, also when it is removed where it is: as a hard link, or a copy where the file
-  /// system has none between the two. Returns its name here. Throws ArgumentError if it can't, and where kept
-  /// files that are nowhere else take more than `max_bytes`, or would leave less than these, or than a tenth
-  /// of the disk if that is less, free once all of them are nowhere else.
+  /// Captures a file as it is now, so that it outlives the original: as a hard link, or as a copy if the file
+  /// system can't link. Returns its name here. Throws ArgumentError if that fails, if kept files without an
+  /// original take more than `max_bytes`, or if they would leave less than that, or than a tenth of the disk
+  /// if that is less, free once all originals are gone.
   std::string keep(const std::filesystem::path& file, std::int64_t max_bytes);
   /// Removes a kept file.
   void let_go(const std::string& name) const;
-  /// Where a kept file is. Throws ArgumentError for a name that `keep` can't have given.
+  /// The path of a kept file. Throws ArgumentError for a name that `keep` can't have returned.
   std::filesystem::path kept(const std::string& name) const;
 
  private:
@@ -76,7 +75,7 @@ class Spool {
   std::filesystem::path folder_;
   std::unique_ptr<FolderLock> lock_;
   std::unique_ptr<LockFile> file_lock_;  // network file systems show it to other machines
-  mutable std::mutex mutex_;             // of the sizes and the file's end
+  mutable std::mutex mutex_;             // guards the sizes and the file's end
   AppendFile end_;
   Descriptor entries_;
   std::int64_t begin_ = 0, size_ = 0, waiting_ = 0;

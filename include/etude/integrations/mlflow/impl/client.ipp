@@ -20,7 +20,7 @@ namespace mlflow {
 
 inline constexpr std::string_view api = "/api/2.0/mlflow/", artifacts = "/api/2.0/mlflow-artifacts/artifacts";
 
-/// The server knows of no such thing.
+/// The server doesn't know this object.
 struct NotThere : Refused {
   using Refused::Refused;
 };
@@ -77,7 +77,7 @@ inline std::string_view origin(std::string_view url) {
   return host == url.npos ? url : url.substr(0, url.find('/', host + 3));
 }
 
-/// With its ?, and without a fragment.
+/// Including ?, without a fragment.
 inline std::string query(std::string_view url) {
   url = url.substr(0, url.find('#'));
   return std::string(url.substr(std::min(url.find('?'), url.size())));
@@ -204,7 +204,7 @@ ETUDE_INLINE MLflowExperiment MLflowClient::experiment_named(const std::string& 
     refusal = std::current_exception();
   }
   try {
-    return find();  // another process may have made it meanwhile
+    return find();  // another process may have created it meanwhile
   } catch (const mlflow::NotThere&) {
     std::rethrow_exception(refusal);
   }
@@ -281,7 +281,7 @@ ETUDE_INLINE void MLflowClient::put_artifact(const std::string& artifact_uri, co
 ETUDE_INLINE void MLflowClient::put_to_store(const std::string& folder, const std::string& path,
                                              const std::filesystem::path& file) {
   auto options = http_.options();
-  // A host that only the server's answer names isn't told our credentials.
+  // Credentials aren't sent to a host that only the server's answer names.
   if (mlflow::origin(folder) != mlflow::origin(address_)) {
     options.user = options.password = options.bearer = "";
     options.secret_headers.clear();

@@ -24,13 +24,13 @@
 namespace etude::detail {
 namespace mlflow {
 
-/// Since 1970, as the server counts.
+/// Since 1970, in the server's unit.
 inline std::int64_t time_in_ms() {
   using namespace std::chrono;
   return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
 }
 
-/// The first so many characters of a text in UTF-8.
+/// The first `count` characters of a UTF-8 text.
 inline std::string beginning(const std::string& text, std::size_t count) {
   std::size_t end = 0;
   for (std::size_t seen = 0; end < text.size(); ++end)
@@ -87,7 +87,7 @@ ETUDE_INLINE MLflowRun::~MLflowRun() {
       send_rest();
     if (outbox_.counts() != told_) tell_counts();
   } catch (const std::exception&) {
-    // There is no memory left to say so.
+    // out of memory
   }
 }
 
@@ -97,7 +97,7 @@ ETUDE_INLINE void MLflowRun::put(const nlohmann::ordered_json& entry) {
 }
 
 ETUDE_INLINE void MLflowRun::log_metrics(const Metrics& metrics, std::int64_t step) {
-  // The server takes two equal values of one step and time for one.
+  // The server merges two equal values of one step and time.
   const auto time = last_time_ = std::max(mlflow::time_in_ms(), last_time_ + 1);
   auto values = nlohmann::ordered_json::array();
   const auto put_values = [&] {
@@ -174,7 +174,7 @@ ETUDE_INLINE void MLflowRun::end(std::string_view status) {
   tell_counts();
 }
 
-// A server that has taken something is waited for, whatever it says now; one that never did, for a moment.
+// A server that has accepted something is waited for even if it fails now; any other only briefly.
 ETUDE_INLINE void MLflowRun::send_rest() {
   using namespace std::chrono;
   constexpr milliseconds slice(200), longest_pause(1000), longest_outage(10'000);
@@ -193,10 +193,10 @@ ETUDE_INLINE void MLflowRun::send_rest() {
     const auto at_most = std::min(slice, left());
     const auto asked = steady_clock::now();
     if (outbox_.drain(at_most) || report_->silence() > seconds(report_->is_alive() ? 5 : 1)) break;
-    const bool is_early = steady_clock::now() - asked < at_most;  // what was begun for this has failed
+    const bool is_early = steady_clock::now() - asked < at_most;  // earlier requests have failed
     if (!is_early && report_->failures() == failures) continue;
     failures = report_->failures();
-    // A store that hangs has had its time, and what another training left may never be taken.
+    // A hanging store has used its time, and another training's entries may never be accepted.
     if (report_->is_alive() ? report_->has_hung() || outbox_.spool().empty() : is_early) break;
     if (const auto now_sent = outbox_.counts().sent; std::exchange(sent, now_sent) != now_sent)
       failing_since.reset();

@@ -12,7 +12,7 @@
 namespace etude::detail {
 namespace mlflow {
 
-/// Our tags of a run: its name here, and when the last of those who send to it began.
+/// Our tags of a run: its own name, and when its latest sender began.
 inline constexpr const char *run_key = "etude.run", *begun = "etude.begun";
 
 inline constexpr const char* partly = "an entry counts as dropped if the server doesn't take all of it";
@@ -26,7 +26,7 @@ inline std::string text(const nlohmann::ordered_json& json, const char* name) {
   return json.value(name, std::string());
 }
 
-/// Whether somebody who began later than the writer of `entry` sends to the run.
+/// Whether a sender that began after the writer of `entry` uses the run.
 inline bool is_outdated(const nlohmann::ordered_json& entry, const MLflowRunFacts& run) {
   const auto tag = run.tags.find(begun);
   const auto last = tag == run.tags.end() ? std::nullopt : read_number<std::int64_t>(tag->second);
@@ -81,7 +81,7 @@ ETUDE_INLINE MLflowSender::MLflowSender(MLflowClient client, const Spool& spool,
   experiment_id_ = mlflow::text(memory, "experiment_id");
 }
 
-// Without where artifacts go: there may be credentials in that.
+// Without the artifacts' address, which may contain credentials.
 ETUDE_INLINE nlohmann::ordered_json MLflowSender::memory() const {
   return {{"run_id", run_id_}, {"experiment_id", experiment_id_}};
 }
@@ -166,7 +166,7 @@ ETUDE_INLINE MLflowRunFacts MLflowSender::find_or_create(const Json& entry) {
                              {"tags", std::move(tags)}});
 }
 
-// A run that isn't there loses all that is logged to it: so nothing is given up here.
+// Without a run everything logged to it would be lost, so nothing is given up here.
 ETUDE_INLINE void MLflowSender::open(const Json& entry) try {
   const auto run = find_or_create(entry);
   run_id_ = run.id;
@@ -248,7 +248,7 @@ ETUDE_INLINE bool MLflowSender::log_values(const std::string& kind, const Json& 
   return log_one_by_one(kind, values);
 }
 
-// One value that the server doesn't take makes it refuse all that came with it.
+// One value that the server rejects makes it reject the whole request.
 ETUDE_INLINE bool MLflowSender::log_one_by_one(const std::string& kind, const Json& values) {
   bool all = true;
   for (const auto& value : values) try {

@@ -13,7 +13,7 @@ ETUDE_INLINE void MLflowSession::begin(const TrainBegin& e, const Open& open) {
   is_training_ = true;
   has_failed_ = was_killed_ = false;
   const bool resumes = !begins_anew(e.state);
-  // An evaluation before the training is of its run.
+  // An evaluation before the training belongs to its run.
   if (run_ && !has_trained_ && !resumes) return;
   has_trained_ = true;
   run_.reset();

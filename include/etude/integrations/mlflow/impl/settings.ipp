@@ -115,7 +115,7 @@ ETUDE_INLINE std::string mlflow_address(const std::string& given, HttpOptions& h
                     "report_to, sends to "
                     "it, with its log_params the parameters too",
                     field));
-  // The value isn't shown: there may be credentials in it.
+  // It would become part of the callback's state and of every checkpoint.
   if (!address.starts_with("http://") && !address.starts_with("https://"))
     throw ArgumentError(
         fmt::format("{} is '{}...': must be the address of an MLflow server, that begins with {}; "

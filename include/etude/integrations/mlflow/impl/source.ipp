@@ -21,7 +21,7 @@ inline bool is_commit(std::string_view text) {
   return (text.size() == 40 || text.size() == 64) && text.find_first_not_of("0123456789abcdef") == text.npos;
 }
 
-/// What a reference points to, in one of the folders that git keeps it in.
+/// The commit that a reference points to, in any of git's folders for it.
 inline std::string commit_of(const std::filesystem::path& git, const std::string& reference) {
   std::error_code error;
   auto common = git;

@@ -30,7 +30,7 @@ ETUDE_INLINE bool AppendFile::append(std::string_view record) noexcept {
       ++lost_;
       if (rest.size() < record.size() &&
           uninterrupted([&] { return ::ftruncate(file_.get(), static_cast<off_t>(size_)); }) != 0)
-        file_.close();  // a part of it stays: what came behind would be read as its end
+        file_.close();  // a partial record stays: a following one would be read as its end
       return false;
     }
     rest.remove_prefix(static_cast<std::size_t>(count));

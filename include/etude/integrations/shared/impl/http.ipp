@@ -41,7 +41,7 @@ struct CloseFile {
 };
 
 inline void add(Headers& headers, const std::string& line) {
-  // The list is the old one, longer, or it is kept and the new one null.
+  // Returns the same list, extended, or null and leaves the list unchanged.
   if (auto* longer = curl_slist_append(headers.get(), line.c_str())) {
     static_cast<void>(headers.release());
     headers.reset(longer);
@@ -63,7 +63,7 @@ inline std::size_t take_header(const char* line, std::size_t size, std::size_t c
     auto value = header.substr(name.size());
     value = value.substr(std::min(value.find_first_not_of(' '), value.size()));
     value = value.substr(0, value.find_first_of(" \r\n"));
-    // A date, which it may be too, is left to the pauses of our own.
+    // It may also be a date; then our own pauses apply.
     if (const auto seconds = read_number<std::int64_t>(value); seconds && *seconds >= 0)
       static_cast<HttpResponse*>(response)->retry_after =
           std::chrono::seconds(std::min<std::int64_t>(*seconds, 3600));
@@ -122,7 +122,7 @@ ETUDE_INLINE HttpResponse HttpClient::send(const HttpRequest& request) {
 
   http::Headers headers;
   for (const auto& header : options_.secret_headers) http::add(headers, header);
-  http::add(headers, "Expect:");  // else libcurl waits a second for servers that don't know it
+  http::add(headers, "Expect:");  // otherwise libcurl waits a second for servers that don't know it
 
   HttpResponse response;
   set(CURLOPT_URL, request.url.c_str());
@@ -130,7 +130,7 @@ ETUDE_INLINE HttpResponse HttpClient::send(const HttpRequest& request) {
   set(CURLOPT_FRESH_CONNECT, request.once ? 1L : 0L);
   set(CURLOPT_USERAGENT, "etude");
   set(CURLOPT_CONNECTTIMEOUT, 10L);
-  // Of a file's time nothing is known but that it has to get on.
+  // Uploads have no deadline; they fail only when they stall.
   if (request.file.empty()) {
     set(CURLOPT_TIMEOUT, static_cast<long>(options_.timeout.count()));
   } else {
@@ -213,7 +213,7 @@ ETUDE_INLINE std::vector<std::string> HttpClient::secrets() const {
 
 ETUDE_INLINE HttpResponse HttpClient::checked(const HttpRequest& request, HttpResponse response) const {
   if (response.status >= 200 && response.status < 300) return response;
-  // Servers repeat what they were sent.
+  // Servers repeat what they received.
   for (const auto& secret : secrets())
     for (auto at = response.body.find(secret); at != response.body.npos; at = response.body.find(secret, at))
       response.body.replace(at, secret.size(), "***");
@@ -235,7 +235,7 @@ ETUDE_INLINE std::string without_credentials(const std::string& url, const std::
                                              std::string& user, std::string& password) {
   const std::unique_ptr<CURLU, http::FreeUrl> parsed(curl_url());
   const bool is_web = url.starts_with("http://") || url.starts_with("https://");
-  // It isn't shown: there may be credentials in it.
+  // The value isn't shown: it may contain credentials.
   if (!is_web || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK)
     throw ArgumentError(field + " must be an address that begins with http:// or https://");
   if (const auto name = http::part(parsed.get(), CURLUPART_USER, CURLU_URLDECODE); !name.empty()) {

@@ -24,7 +24,7 @@ ETUDE_INLINE Outbox::Outbox(Options options, MakeSender make_sender)
 
 ETUDE_INLINE Outbox::~Outbox() {
   if (mark_.is_in_child()) {
-    // The spools and the connections are the parent's, so they are never closed here.
+    // The spools and connections are the parent's, so they are never closed here.
     new Line(std::move(own_));
     new std::vector<Line>(std::move(left_));
     return;
@@ -78,7 +78,7 @@ ETUDE_INLINE bool Outbox::drain(std::chrono::milliseconds at_most) {
   ++hurries_;
   const auto first = attempts_begun_;
   changed_->notify_all();
-  // An attempt that was under way when this was called may have failed for what is over now.
+  // An attempt that was running when this was called may have failed for a reason that is gone.
   changed_->wait_for(lock, at_most, [&] { return idle_ || last_failed_ >= first; });
   return idle_;
 }
@@ -112,10 +112,10 @@ ETUDE_INLINE void Outbox::drop(const std::string& kind, std::int64_t count, cons
   tell(kind, why);
 }
 
-// The run's own come before what others left.
+// The run's own entries come before leftovers.
 ETUDE_INLINE Outbox::Line* Outbox::next_line() {
   if (!own_.spool->empty()) return &own_;
-  std::vector<Line> done;  // whose folders are removed when the lock, which the training waits for, is free
+  std::vector<Line> done;  // destroyed after the lock is released: removing folders is slow
   const std::lock_guard lock(mutex_);
   while (!left_.empty() && left_.front().spool->empty()) {
     done.push_back(std::move(left_.front()));
@@ -165,7 +165,7 @@ ETUDE_INLINE void Outbox::run() {
       const std::lock_guard lock(mutex_);
       tell("unknown", fault.what());
     }
-    // A little apart from each other, where many runs lost the same server.
+    // Spread out, since many runs may have lost the same server.
     wait = std::max(wait, at_least);
     wait += std::chrono::milliseconds(random() % static_cast<std::uint64_t>(wait.count() / 4 + 1));
     next_pause = std::min(2 * next_pause, options_.longest_pause);
@@ -180,7 +180,7 @@ ETUDE_INLINE void Outbox::run() {
   }
 }
 
-// What others left may never be taken, and nothing else is to wait for that.
+// Leftovers may never be accepted, and nothing else should wait for them.
 ETUDE_INLINE void Outbox::pause(bool is_own, std::int64_t hurries, std::chrono::milliseconds wait,
                                 std::chrono::milliseconds at_least) {
   using Clock = std::chrono::steady_clock;

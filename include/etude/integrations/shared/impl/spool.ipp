@@ -42,7 +42,7 @@ inline std::string read(const std::filesystem::path& path, std::size_t at_most) 
   return text;
 }
 
-/// Null if it isn't one.
+/// Null unless the file holds an object.
 inline nlohmann::ordered_json read_object(const std::filesystem::path& path) {
   auto json = nlohmann::ordered_json::parse(read(path, std::size_t{1} << 20), nullptr, false);
   return json.is_object() ? json : nlohmann::ordered_json();
@@ -54,8 +54,8 @@ inline void write(const std::filesystem::path& path, const nlohmann::ordered_jso
                    [&](OutputFile& file) { file.write(std::as_bytes(std::span(text))); });
 }
 
-/// A file system as it is mounted in a system that runs: who sees the same one sees the same locks, in
-/// whatever container. Empty where it has no name.
+/// Identifies a mounted file system of the running machine: containers that see the same one see the same
+/// locks. Empty if it has no name.
 inline std::string mount_of(const std::filesystem::path& folder) {
   auto boot = read("/proc/sys/kernel/random/boot_id", 64);
   boot.resize(std::min(boot.find('\n'), boot.size()));
@@ -74,7 +74,7 @@ inline bool is_of_this_machine(const nlohmann::ordered_json& json, const std::fi
   return says(json, "host", host_name()) || (!mount.empty() && says(json, "mount", mount));
 }
 
-/// What somebody else can put there would be sent with our credentials.
+/// Entries placed there by others would be sent with our credentials.
 inline bool is_ours(const std::filesystem::path& folder) {
   struct stat facts {};
   return ::lstat(folder.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) && facts.st_uid == ::geteuid() &&
@@ -86,8 +86,8 @@ inline void make_folder(const std::filesystem::path& path) {
     throw ArgumentError(fmt::format("{} can't be made: {}", path.string(), std::strerror(errno)));
 }
 
-/// Spools are made and removed under names that begin with a point. It takes a moment, so that one that is
-/// old and locked by nobody was left by a kill.
+/// Spools are created and removed under names that begin with a dot. That takes a moment, so an old unlocked
+/// one was left by a killed process.
 inline void remove_half_made(const std::filesystem::path& folder) {
   std::error_code error;
   const auto age =
@@ -97,7 +97,7 @@ inline void remove_half_made(const std::filesystem::path& folder) {
   if (folder_lock.state() == LockState::held) std::filesystem::remove_all(folder, error);
 }
 
-/// Bytes of kept files: those that are nowhere else, and those that will be when they are removed there.
+/// Bytes of kept files: those that exist only here, and those that will once the originals are removed.
 struct Kept {
   std::int64_t alone = 0, shared = 0;
 };
@@ -119,7 +119,7 @@ inline void keep_or_throw(const std::filesystem::path& file, const std::filesyst
     throw ArgumentError(fmt::format("{} can't be kept: {}", file.string(), why));
   };
   std::error_code error;
-  // A hard link of a symbolic link would hold the link only.
+  // A hard link to a symbolic link would keep only the link.
   const auto real = std::filesystem::canonical(file, error);
   const auto size = error ? 0 : std::filesystem::file_size(real, error);
   if (error) refuse(error.message());
@@ -131,7 +131,7 @@ inline void keep_or_throw(const std::filesystem::path& file, const std::filesyst
       refuse(fmt::format("files that are only in {} may take {} bytes", folder.string(), max_bytes));
   };
   check_alone(0);
-  // Some file systems have no idea of their size.
+  // Some file systems don't know their size.
   if (const auto disk = std::filesystem::space(folder, error); !error && disk.capacity > 0) {
     const auto spare = std::min(disk.capacity / 10, static_cast<std::uintmax_t>(max_bytes));
     if (disk.available < spare + size + static_cast<std::uintmax_t>(now.shared))
@@ -142,7 +142,7 @@ inline void keep_or_throw(const std::filesystem::path& file, const std::filesyst
   check_alone(bytes);
   if (std::filesystem::copy_file(real, kept, error); !error) return;
   const auto why = error.message();
-  std::filesystem::remove(kept, error);  // a part of it
+  std::filesystem::remove(kept, error);  // a partial copy
   refuse(why);
 }
 
@@ -153,7 +153,7 @@ ETUDE_INLINE Spool::Spool(const std::filesystem::path& directory, const std::str
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   const auto name = tracker + '-' + random_name();
-  // Under a name that nobody takes up until it is locked and whole.
+  // Under a name that no process takes up until it is locked and complete.
   folder_ = directory / ('.' + name);
   spool::make_folder(folder_);
   take_lock();
@@ -174,7 +174,7 @@ ETUDE_INLINE Spool::Spool(const std::filesystem::path& directory, const std::str
 
 ETUDE_INLINE Spool::Spool(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
-// Only who has the folder's lock asks for the file's, which goes with the folder when that is removed.
+// The file's lock is only taken by the holder of the folder's; it disappears with the folder.
 ETUDE_INLINE bool Spool::take_lock() {
   lock_ = std::make_unique<FolderLock>(folder_);
   if (lock_->state() != LockState::held) return false;
@@ -216,7 +216,7 @@ ETUDE_INLINE std::vector<std::unique_ptr<Spool>> Spool::abandoned(const std::fil
                                                                   const std::string& target) {
   std::vector<std::pair<std::filesystem::file_time_type, std::unique_ptr<Spool>>> found;
   std::error_code error;
-  // By hand: another process may remove one while we look.
+  // Without a range-for: another process may remove an entry meanwhile.
   for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
        at.increment(error)) {
     std::error_code gone;
@@ -233,14 +233,14 @@ ETUDE_INLINE std::vector<std::unique_ptr<Spool>> Spool::abandoned(const std::fil
 }
 
 ETUDE_INLINE Spool::~Spool() {
-  // Of one that couldn't be locked nobody knows whose it is.
+  // The owner of one that couldn't be locked is unknown.
   if (!entries_ || waiting_ > 0 || lock_->state() == LockState::taken) return;
-  // Who is killed meanwhile leaves nothing that would be taken up.
+  // A process killed meanwhile leaves nothing that would be taken up.
   auto gone = folder_;
   gone.replace_filename('.' + folder_.filename().string());
   std::error_code error;
   std::filesystem::rename(folder_, gone, error);
-  // A network file system keeps what is open, and with it the folder.
+  // A network file system keeps open files, and with them the folder.
   entries_.close();
   end_ = AppendFile();
   file_lock_.reset();
@@ -308,7 +308,7 @@ ETUDE_INLINE Spool::Front Spool::front(std::size_t max_entries, std::size_t max_
 ETUDE_INLINE void Spool::advance(std::int64_t end, const nlohmann::ordered_json& memory) {
   std::int64_t done = 0;
   {
-    // What is counted lies before the end, which nobody changes.
+    // The entries to count lie before the end, which doesn't change.
     std::string text(static_cast<std::size_t>(end - begin_), '\0');
     const auto count =
         uninterrupted([&] { return ::pread(entries_.get(), text.data(), text.size(), begin_); });
@@ -322,8 +322,8 @@ ETUDE_INLINE void Spool::advance(std::int64_t end, const nlohmann::ordered_json&
     waiting_ -= done;
     is_long = begin_ == size_ && size_ > (std::int64_t{1} << 20);
   }
-  // So that the file of a run that goes on for weeks doesn't grow. That it begins anew is written down before
-  // it does: who is killed between the two sends some of it twice, and loses nothing.
+  // Keeps the file of a run of weeks from growing. The restart is recorded before it happens: a process
+  // killed in between sends some entries twice, and loses none.
   if (!write_down(is_long ? 0 : end) || !is_long) return;
   {
     const std::lock_guard lock(mutex_);
@@ -338,7 +338,7 @@ ETUDE_INLINE bool Spool::write_down(std::int64_t begin) const {
     spool::write(folder_ / spool::sent, {{"bytes", begin}, {"memory", memory_}});
     return true;
   } catch (const Error&) {
-    return false;  // The disk is full: who takes over sends some of it twice.
+    return false;  // the disk is full: the next process sends some entries twice
   }
 }
 
