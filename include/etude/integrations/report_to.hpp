@@ -31,7 +31,7 @@
 
 namespace etude {
 
-#define ETUDE_DETAIL_TRACKER(name, callback, option) struct callback;  // complete if it was built with
+#define ETUDE_DETAIL_TRACKER(name, callback, option) struct callback;  // complete if built in
 ETUDE_DETAIL_FOR_TRACKERS(ETUDE_DETAIL_TRACKER)
 #undef ETUDE_DETAIL_TRACKER
 

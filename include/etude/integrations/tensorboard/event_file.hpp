@@ -12,25 +12,25 @@
 /// TensorBoard's event files: records with checksums, one file for each writer.
 namespace etude::detail::tensorboard {
 
-/// The CRC-32C of some bytes, masked as the records have it.
+/// The CRC-32C of some bytes, masked as in TensorBoard's records.
 std::uint32_t masked_crc(std::string_view bytes);
 
-/// What stands before the data of a record.
+/// The size of a record's header.
 inline constexpr std::size_t header_size = 12;
 
-/// Makes a record of an event that stands behind `header_size` bytes.
+/// Makes a record of an event that follows `header_size` bytes.
 void seal(std::string& record);
 
-/// The event files of a folder in the order in which they are read; none where it can't be read.
+/// The event files of a folder in the order in which they are read; empty if it can't be read.
 std::vector<std::filesystem::path> event_files(const std::filesystem::path& folder);
 
-/// The records with data of `step` or behind it that were written until `time`, and that no later file hides
-/// by its SessionLog START. A file is read up to the first record that isn't whole.
+/// The records of `step` or later that were written until `time` and that no later file hides with its
+/// SessionLog START. A file is read up to the first incomplete record.
 std::vector<std::string> records_from(const std::vector<std::filesystem::path>& files, std::int64_t step,
                                       double time);
 
-/// Makes a folder, and a new event file in it, which is read after those that are there. Throws ArgumentError
-/// where it can't.
+/// Creates a folder, and a new event file in it that sorts after the existing ones. Throws ArgumentError on
+/// failure.
 AppendFile new_event_file(const std::filesystem::path& folder, std::filesystem::path& path);
 
 }  // namespace etude::detail::tensorboard

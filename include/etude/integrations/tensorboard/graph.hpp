@@ -6,9 +6,9 @@
 
 namespace etude::detail::tensorboard {
 
-/// The model as TensorBoard's graph page shows it, a serialised GraphDef: of a TorchScript module the
-/// operations of its forward, each within the layer that does it; of another one its layers, without edges,
-/// for nobody knows what its forward does with them.
+/// The model for TensorBoard's graph page, as a serialised GraphDef: for a TorchScript module the operations
+/// of its forward, each within its layer; for any other its layers, without edges, because its forward can't
+/// be inspected.
 std::string graph_of(const Model& model);
 
 }  // namespace etude::detail::tensorboard

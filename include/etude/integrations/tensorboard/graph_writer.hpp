@@ -11,17 +11,17 @@ namespace etude::detail::tensorboard {
 
 /// A node of a graph.
 struct GraphNode {
-  std::string name;  ///< its scopes, from the outermost on, divided by slashes, and its own
+  std::string name;  ///< its scopes, outermost first, separated by slashes, and its own name
   std::string op;
   std::vector<std::string> inputs = {};  ///< the names of other nodes
-  std::string attributes = {};           ///< what is shown of it, in words
+  std::string attributes = {};           ///< shown as text
   std::optional<std::vector<std::int64_t>> shape = {};
 };
 
-/// Writes a GraphDef, in the form that PyTorch's SummaryWriter gives it.
+/// Writes a GraphDef, in the form of PyTorch's SummaryWriter.
 class GraphWriter {
  public:
-  /// `name`, or with a number behind it if that is taken.
+  /// `name`, with a number appended if it is taken.
   std::string unique(const std::string& name) {
     const auto count = used_[name]++;
     return count == 0 ? name : unique(name + '_' + std::to_string(count));

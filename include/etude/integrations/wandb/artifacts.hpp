@@ -12,46 +12,45 @@
 
 namespace etude::detail {
 
-/// So many random letters and digits.
+/// This many random letters and digits.
 std::string wandb_random(std::size_t length);
 
-/// The MD5 of a file as Weights & Biases writes it, in base64. Throws Error where it can't be read.
+/// A file's MD5 in base64, as Weights & Biases writes it. Throws Error if the file can't be read.
 std::string wandb_file_digest(const std::filesystem::path& file);
 
-/// The digest of a manifest: hexadecimal MD5 over the paths and digests of `files`, which are in the order
-/// of their paths.
+/// The digest of a manifest: hexadecimal MD5 of the paths and digests of `files`, sorted by path.
 std::string wandb_manifest_digest(const std::vector<WandbFile>& files);
 
-/// As an artifact's name may be: no slashes, and at most 128 characters.
+/// A valid artifact name: no slashes, and at most 128 characters.
 std::string wandb_artifact_name(std::string name);
 
-/// The aliases that Hugging Face gives a checkpoint, by what its trainer_state.json says.
+/// The aliases that Hugging Face gives a checkpoint, according to its trainer_state.json.
 std::vector<std::string> wandb_checkpoint_aliases(const std::filesystem::path& checkpoint);
 
-/// Makes artifacts of folders, in a thread of its own: their files are read for their digests. `wandb sync`
-/// removes each file when it was uploaded, so they are copies, made of hard links where that can be.
+/// Makes artifacts of folders in a thread of its own, which reads their files for the digests. Since `wandb
+/// sync` removes each uploaded file, artifacts are copies, made of hard links if possible.
 class WandbArtifacts {
  public:
-  /// `write` is called with each artifact's message, or with what went wrong, in that thread.
+  /// That thread calls `write` with each artifact's message, or `tell` with the error.
   struct Outcome {
     std::function<void(const std::string& message)> write, tell;
   };
 
-  /// Artifacts lie in `folder`, and each is `like` this one as to its run.
+  /// Artifacts are in `folder`, and each has the run fields of `like`.
   WandbArtifacts(std::filesystem::path folder, WandbArtifact like, Outcome outcome);
 
-  /// A new folder for the files of one artifact. Throws Error where it can't be made.
+  /// A new folder for one artifact's files. Throws Error if it can't be created.
   std::filesystem::path make_folder();
 
-  /// The same with all that is in `source`. Throws Error.
+  /// The same, with a copy of everything in `source`. Throws Error.
   std::filesystem::path copy_of(const std::filesystem::path& source);
 
-  /// Makes an artifact of a folder of those. Without aliases it has those of a checkpoint; and always
-  /// "latest".
+  /// Makes an artifact of one of these folders. Without aliases it gets a checkpoint's; "latest" is always
+  /// added.
   void log(const std::filesystem::path& folder, std::string name, std::vector<std::string> aliases,
            const nlohmann::ordered_json& metadata);
 
-  /// Until all of them are there.
+  /// Waits until all artifacts are made.
   void wait() { background_.wait(); }
 
  private:
@@ -69,7 +68,7 @@ class WandbArtifacts {
   std::mutex mutex_;
   std::deque<Job> jobs_;
   bool working_ = false;
-  BackgroundJob background_;  // the last: it uses all of these
+  BackgroundJob background_;  // last: it uses everything above
 };
 
 }  // namespace etude::detail

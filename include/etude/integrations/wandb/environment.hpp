@@ -7,11 +7,11 @@
 
 namespace etude::detail {
 
-/// What the machine and the program are, as far as they can be told without any library. Neither arguments
-/// nor variables of the environment, which may be secrets.
+/// Facts about the machine and the program, without extra libraries. Leaves out arguments and environment
+/// variables, which may be secret.
 WandbEnvironment wandb_environment(WandbTime start);
 
-/// The same as wandb-metadata.json has it.
+/// The same in the form of wandb-metadata.json.
 nlohmann::ordered_json wandb_metadata(const WandbEnvironment& environment);
 
 }  // namespace etude::detail

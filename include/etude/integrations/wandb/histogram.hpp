@@ -12,9 +12,9 @@
 
 namespace etude::detail {
 
-/// A tensor's values as Weights & Biases shows them: how many lie in each of 64 bins from the least to the
-/// greatest, as its own `watch` counts them. Those that aren't finite are left out; nothing if all are. What
-/// a sparse tensor doesn't store counts as zeros.
+/// A tensor's histogram in the form of Weights & Biases: 64 bins from the least to the greatest value,
+/// counted as its own `watch` does. Non-finite values are left out; nullopt if all are. Values that a sparse
+/// tensor doesn't store count as zeros.
 std::optional<std::string> wandb_histogram(const torch::Tensor& tensor);
 
 /// Histograms of a model's gradients and parameters.

@@ -7,13 +7,13 @@
 #include <string_view>
 #include <vector>
 
-/// The messages of Weights & Biases' transaction log (wandb_internal.proto), as far as an offline run needs
-/// them. Each function gives the bytes of one message, which `wandb_record` makes a Record.
+/// The messages of Weights & Biases' transaction log (wandb_internal.proto) that an offline run needs. Each
+/// function returns the bytes of one message, which `wandb_record` wraps in a Record.
 namespace etude::detail {
 
 using WandbTime = std::chrono::system_clock::time_point;
 
-/// What a Record holds; the numbers are those of its fields.
+/// The contents of a Record; the numbers are its fields'.
 enum class WandbKind : std::uint32_t {
   history = 2,
   summary = 3,
@@ -29,20 +29,20 @@ enum class WandbKind : std::uint32_t {
 
 std::string wandb_record(std::int64_t number, WandbKind kind, std::string_view message);
 
-/// A value by its name, or by the names that lead to it, as JSON.
+/// A value as JSON, with its name or its nested path.
 struct WandbItem {
   std::vector<std::string> path;
   std::string json = {};
 };
 using WandbItems = std::vector<WandbItem>;
 
-/// A number as JSON with Python's NaN, Infinity and -Infinity, which Weights & Biases keeps as what they are.
+/// A number as JSON with Python's NaN, Infinity and -Infinity, which Weights & Biases preserves.
 std::string wandb_number(double value);
 
-/// Any other value. In it, what isn't finite is a text, and what isn't UTF-8 is replaced.
+/// Any other value as JSON. Non-finite numbers in it become text, and invalid UTF-8 is replaced.
 std::string wandb_json(nlohmann::ordered_json value);
 
-/// `text` with what isn't UTF-8 replaced: a reader refuses the whole record for it.
+/// `text` with invalid UTF-8 replaced: readers would reject the whole record.
 std::string wandb_text(std::string_view text);
 
 struct WandbRunFacts {
@@ -51,14 +51,14 @@ struct WandbRunFacts {
   std::vector<std::string> tags = {};
   nlohmann::ordered_json config = {};  ///< An object.
   WandbTime start = {};
-  bool resumed = false;  ///< Goes on with a run that may be on the server already.
+  bool resumed = false;  ///< Continues a run that may already be on the server.
   std::int64_t starting_step = 0;
-  double starting_seconds = 0;  ///< Of its time.
+  double starting_seconds = 0;  ///< The run time before this one.
 };
 
 struct WandbMetric {
   std::string name = {}, glob = {}, step_metric = {};
-  bool defined = false;   ///< By the program, and not found by the glob.
+  bool defined = false;   ///< Defined by the program, not found by the glob.
   bool expanded = false;  ///< Found by the glob.
 };
 
@@ -71,8 +71,8 @@ struct WandbEnvironment {
 };
 
 struct WandbFile {
-  std::string path = {};        ///< In the artifact.
-  std::string local_path = {};  ///< Of a copy that `wandb sync` may remove, as it does.
+  std::string path = {};        ///< Within the artifact.
+  std::string local_path = {};  ///< A copy that `wandb sync` may remove, as it does.
   std::string digest = {};      ///< MD5 in base64.
   std::int64_t size = 0;
 };

@@ -21,44 +21,43 @@ namespace etude::detail {
 /// Metrics, each name once.
 using WandbValues = std::vector<std::pair<std::string, double>>;
 
-/// The id that a run which wasn't finished has left in a file; empty if none has.
+/// The id that an unfinished run left in a file; empty if none.
 std::string wandb_interrupted_run(const std::filesystem::path& file);
 
-/// An offline run that is being written: the folder offline-run-TIME-ID that `wandb sync` takes. Metrics are
-/// on the disk when the call returns; artifacts follow in a thread of their own. Nothing but the constructor
-/// throws: what can't be written is counted, and told by `take_faults`.
+/// An offline run that is being written: the folder offline-run-TIME-ID for `wandb sync`. Metrics are on the
+/// disk when the call returns; a thread makes the artifacts. Only the constructor throws: records that can't
+/// be written are counted, and reported by `take_faults`.
 class WandbRun {
  public:
-  /// Makes the folder in `directory`. Throws ArgumentError where it can't.
+  /// Creates the folder in `directory`. Throws ArgumentError on failure.
   WandbRun(const std::filesystem::path& directory, WandbRunFacts facts);
   WandbRun(const WandbRun&) = delete;
   WandbRun& operator=(const WandbRun&) = delete;
-  /// Finishes it.
+  /// Finishes the run.
   ~WandbRun();
 
   const std::filesystem::path& folder() const { return folder_; }
   const WandbRunFacts& facts() const { return facts_; }
   std::int64_t rows() const { return rows_; }
-  double seconds() const;  ///< Its age, with that of the runs that it goes on with.
+  double seconds() const;  ///< Its age, including the runs that it continues.
 
   void configure(const nlohmann::ordered_json& config);
 
-  /// A row of the history, `step` its number, and the summary that it brings: the metrics under their names,
-  /// and those that `also` has.
+  /// A row of the history, numbered `step`, and its summary: the metrics under their names, plus `also`.
   void log(std::int64_t step, std::int64_t global_step, const WandbValues& metrics, WandbItems also = {});
 
-  /// Values for the summary alone.
+  /// Adds values to the summary only.
   void summarize(const WandbValues& values);
 
-  /// Numbers of the summary so far, for an artifact's metadata.
+  /// The numbers of the summary so far, for an artifact's metadata.
   nlohmann::ordered_json summary_numbers() const;
 
   WandbArtifacts& artifacts() { return artifacts_; }
 
-  /// Keeps its id in a file until it is finished and hasn't failed.
+  /// Keeps its id in a file until it finishes without failure.
   void keep_id_in(const std::filesystem::path& file);
 
-  /// Writes the last record, when all artifacts are there; for the run to be finished (0) or failed.
+  /// Writes the last record once all artifacts are made; 0 means finished, anything else failed.
   void finish(int exit_code) noexcept;
 
   std::int64_t lost() const;
@@ -74,7 +73,7 @@ class WandbRun {
   WandbRunFacts facts_;
   std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   std::filesystem::path folder_;
-  mutable std::mutex mutex_;  // of the log and the faults
+  mutable std::mutex mutex_;  // guards the log and the faults
   WandbLog log_;
   std::int64_t records_ = 0;
   std::vector<std::string> faults_;
@@ -84,7 +83,7 @@ class WandbRun {
   std::map<std::string, double> numbers_;
   std::filesystem::path id_file_;
   bool finished_ = false;
-  WandbArtifacts artifacts_;  // the last: its thread uses all of these
+  WandbArtifacts artifacts_;  // last: its thread uses everything above
 };
 
 }  // namespace etude::detail

@@ -13,19 +13,19 @@ struct WandbCallback;
 
 namespace detail {
 
-/// What a run is to be, once options, arguments and variables are put together.
+/// A run's settings, combined from options, arguments and variables.
 struct WandbSettings {
   bool enabled = true;
-  bool is_online = false;  ///< Whoever runs it may believe that it sends.
+  bool is_online = false;  ///< The user may believe that it sends.
   std::filesystem::path directory = {};
-  WandbRunFacts facts = {};  ///< `id` is empty if any will do.
+  WandbRunFacts facts = {};  ///< `id` is empty if any is acceptable.
   std::string resume = {};
   bool log_end = false, log_checkpoints = false;
   bool watch_gradients = false, watch_parameters = false;
   std::vector<std::string> warnings = {};
 };
 
-/// Whether the mode and WANDB_DISABLED leave it on. Throws ArgumentError for a mode that there isn't, and for
+/// Whether the mode and WANDB_DISABLED leave it on. Throws ArgumentError for an unknown mode, and for
 /// settings files that can't be read.
 bool wandb_is_enabled(const WandbCallback& options);
 

@@ -9,19 +9,19 @@
 
 namespace etude::detail {
 
-/// A record as Weights & Biases' transaction log has it at `offset` of its file: LevelDB's log format, in
-/// blocks of 32 KiB that count from the file's first byte, with a plain CRC-32 (which LevelDB's isn't).
+/// A record framed as in Weights & Biases' transaction log at `offset` of its file: LevelDB's log format,
+/// with blocks of 32 KiB counted from the file's first byte, but with a plain CRC-32.
 std::string wandb_framed(std::string_view record, std::int64_t offset);
 
-/// The file run-ID.wandb. A record of any size is written by one call to the system, so a process that is
-/// killed leaves whole records.
+/// The file run-ID.wandb. A record of any size is written by one system call, so a killed process leaves
+/// complete records.
 class WandbLog {
  public:
-  /// Throws ArgumentError where the file can't be made or is there already: behind a record that was cut
-  /// short, readers skip to the next block.
+  /// Throws ArgumentError if the file can't be created or already exists: after an incomplete record, readers
+  /// skip to the next block.
   explicit WandbLog(const std::filesystem::path& path);
 
-  /// False, and the record is lost, if the disk is full.
+  /// Returns false, and loses the record, if the disk is full.
   bool append(std::string_view record) noexcept;
 
   void sync() noexcept { file_.sync(); }

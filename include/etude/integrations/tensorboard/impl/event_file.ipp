@@ -60,7 +60,7 @@ ETUDE_INLINE std::vector<std::filesystem::path> event_files(const std::filesyste
   return files;
 }
 
-/// What is to be known of an event.
+/// The facts needed about an event.
 struct EventFacts {
   double time = 0;
   std::int64_t step = 0;
@@ -116,8 +116,8 @@ ETUDE_INLINE std::vector<std::string> records_from(const std::vector<std::filesy
   return records;
 }
 
-/// The second that a file is named after: a later one than of those that are there, since in names alone
-/// TensorBoard sees which is read after which.
+/// The second to name a file after: later than those of existing files, since TensorBoard orders files by
+/// name only.
 inline std::int64_t second_for(const std::filesystem::path& folder) {
   constexpr std::int64_t most = 9'999'999'999;
   auto second =

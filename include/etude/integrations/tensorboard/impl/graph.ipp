@@ -15,7 +15,7 @@
 
 namespace etude::detail::tensorboard {
 
-/// "etude::Net<int>Impl" without what stands in front of the name and behind it.
+/// The class name alone: "Net" for "etude::Net<int>Impl".
 inline std::string class_of(const torch::nn::Module& module) {
   auto name = c10::demangle(typeid(module).name());
   name = name.substr(0, name.find('<'));
@@ -39,7 +39,7 @@ inline std::string shapes_of(const torch::nn::Module& module) {
 inline void add_tree(const torch::nn::Module& module, const std::string& scope, GraphWriter& graph) {
   const auto children = module.named_children();
   auto shapes = shapes_of(module);
-  // A node that is called as a scope is shown as another one within it, so one with layers has a name there.
+  // A node with a scope's name is shown as another one within it, so one with layers gets a name there.
   if (children.is_empty())
     graph.add({.name = graph.unique(scope), .op = class_of(module), .attributes = std::move(shapes)});
   else if (!shapes.empty())

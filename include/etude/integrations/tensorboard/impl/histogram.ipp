@@ -36,10 +36,10 @@ ETUDE_INLINE Histogram histogram_of(const at::Tensor& tensor) {
   const torch::NoGradGuard no_grad;
   const auto numbers = numbers_in(tensor);
   const auto boundaries = torch::tensor(edges, torch::kDouble).to(numbers.options());
-  const auto buckets = static_cast<std::int64_t>(edges.size()) + 1;  // and what lies outside
+  const auto buckets = static_cast<std::int64_t>(edges.size()) + 1;  // including the two outside the edges
   auto counts = torch::zeros({buckets}, torch::kLong);
   Histogram result;
-  // In parts, so that a large tensor doesn't need memory several times its own.
+  // In parts, so that a large tensor doesn't need several times its own memory.
   for (const auto& part : numbers.split(std::int64_t{1} << 22)) {
     const auto finite = part.masked_select(part.isfinite());
     result.not_finite += part.numel() - finite.numel();

@@ -21,7 +21,7 @@
 
 namespace etude::detail::tensorboard {
 
-/// Goes through a forward, and into the methods and functions that it calls.
+/// Walks through a forward, and the methods and functions that it calls.
 class ScriptWalk {
  public:
   explicit ScriptWalk(GraphWriter& graph) : graph_(graph) {}
@@ -47,7 +47,7 @@ class ScriptWalk {
   }
 
  private:
-  /// What is known of a value: the node that it comes from, or the module that it is, or its text.
+  /// A known value: the node that it comes from, or the module that it is, or its text.
   struct Known {
     std::string node = {};
     std::string scope = {};
@@ -144,7 +144,7 @@ class ScriptWalk {
     return true;
   }
 
-  /// Goes into what a node calls, if that is known.
+  /// Follows a node's call, if the callee is known.
   bool enter(const torch::jit::Node& node, const std::string& scope, Values& values, int depth) {
     constexpr int deepest = 200;
     if (depth >= deepest) return false;
@@ -168,7 +168,7 @@ class ScriptWalk {
     return true;
   }
 
-  /// Whether a node, such as a list of numbers, has nothing but constants in it; then so is its output.
+  /// Whether a node, such as a list of numbers, has only constant inputs; then its output is constant, too.
   static bool is_of_constants(const torch::jit::Node& node, Values& values) {
     if (node.kind() != c10::prim::ListConstruct && node.kind() != c10::prim::TupleConstruct) return false;
     std::string text = "[";
@@ -196,7 +196,8 @@ class ScriptWalk {
     }
     const bool loops = node.kind() == c10::prim::Loop;
     for (const auto* block : node.blocks()) {
-      // What a loop carries comes in behind its count and its condition; its block has the count before it.
+      // A loop's carried values follow its trip count and condition among the inputs; in its block they
+      // follow the counter.
       for (std::size_t i = 1; loops && i < block->inputs().size() && i + 1 < node.inputs().size(); ++i)
         values[block->inputs()[i]] = values[node.inputs()[i + 1]];
       walk(*block, added.name + "_block", values, depth);
@@ -210,7 +211,7 @@ class ScriptWalk {
   }
 
   GraphWriter& graph_;
-  std::unordered_map<std::string, std::string> attributes_;  // their nodes
+  std::unordered_map<std::string, std::string> attributes_;  // those of their nodes
 };
 
 ETUDE_INLINE void add_script(const torch::jit::Module& module, GraphWriter& graph) {

@@ -19,7 +19,7 @@ namespace detail::tensorboard {
 
 using Message = protozero::pbf_writer;
 
-/// A record with a text that isn't UTF-8 ends its file for every reader.
+/// Readers stop at a record with invalid UTF-8.
 inline std::string utf8(std::string_view text) { return mended_utf8(text); }
 
 inline void put_metadata(Message& value, std::string_view plugin, std::string_view content) {
@@ -28,14 +28,14 @@ inline void put_metadata(Message& value, std::string_view plugin, std::string_vi
   if (!content.empty()) data.add_bytes(2, content.data(), content.size());
 }
 
-/// A value of the HPARAMS page, which is all metadata.
+/// A value of the HPARAMS page, which is pure metadata.
 inline void put_hparams(Message& event, std::string_view tag, std::string_view content) {
   Message summary(event, 5), value(summary, 1);
   value.add_string(1, tag.data(), tag.size());
   put_metadata(value, "hparams", content);
 }
 
-/// As google.protobuf.Value. A number that isn't finite has to be a text, or the page fails as a whole.
+/// As google.protobuf.Value. A number that isn't finite becomes a text, or the whole page would fail.
 inline void put_value(Message& entry, const nlohmann::ordered_json& json) {
   Message value(entry, 2);
   if (json.is_boolean())

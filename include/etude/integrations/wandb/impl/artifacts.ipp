@@ -88,7 +88,7 @@ ETUDE_INLINE std::vector<std::string> wandb_checkpoint_aliases(const std::filesy
   std::ifstream file(checkpoint / "trainer_state.json", std::ios::binary);
   const auto state = parse_json(std::string(std::istreambuf_iterator<char>(file), {}));
   auto epoch = fmt::format("{:.2f}", state.at("epoch").get<double>());
-  if (epoch.ends_with('0')) epoch.pop_back();  // as Python writes it: 1.0, 0.5, 0.33
+  if (epoch.ends_with('0')) epoch.pop_back();  // as Python formats it: 1.0, 0.5, 0.33
   return {"epoch_" + epoch,
           fmt::format("checkpoint_global_step_{}", state.at("global_step").get<std::int64_t>())};
 } catch (const std::exception&) {

@@ -32,7 +32,7 @@ ETUDE_INLINE std::optional<std::string> wandb_histogram(const torch::Tensor& ten
   values = values.masked_select(values.isfinite());
   if (values.numel() == 0) return std::nullopt;
 
-  // One copy, so that a device is waited for once.
+  // One copy, to wait for the device only once.
   const auto ends = torch::stack({values.min(), values.max()}).to(torch::kCPU, torch::kDouble);
   double least = ends[0].item<double>(), greatest = ends[1].item<double>();
   if (zeros > 0) {

@@ -17,7 +17,7 @@ namespace wandb_proto {
 
 using Writer = protozero::pbf_writer;
 
-/// Proto3 has no empty strings.
+/// Proto3 omits empty strings.
 inline void add_text(Writer& message, std::uint32_t field, std::string_view text) {
   if (!text.empty()) message.add_string(field, wandb_text(text));
 }
@@ -30,7 +30,7 @@ inline void add_time(Writer& message, std::uint32_t field, WandbTime time) {
   timestamp.add_int32(2, static_cast<std::int32_t>(nanoseconds % 1'000'000'000));
 }
 
-/// The items of a history, a summary or a config are alike.
+/// Items of a history, a summary and a config have the same form.
 inline void add_item(Writer& message, const WandbItem& item) {
   Writer out(message, 1);
   for (const auto& name : item.path) out.add_string(2, wandb_text(name));

@@ -25,7 +25,7 @@ namespace etude::detail {
 ETUDE_INLINE std::filesystem::path WandbRun::make_folder(const std::filesystem::path& directory,
                                                          const WandbRunFacts& facts) try {
   default_file_system().create_directories(directory);
-  // The name has whole seconds, and one run may be begun several times in one of them.
+  // The name has whole seconds, and a run may start several times within one.
   for (auto time = std::chrono::system_clock::to_time_t(facts.start);; ++time) {
     struct tm local {};
     ::localtime_r(&time, &local);
@@ -117,7 +117,7 @@ ETUDE_INLINE void WandbRun::configure(const nlohmann::ordered_json& config) {
 }
 
 ETUDE_INLINE void WandbRun::define(const std::string& name) {
-  // Older releases of `wandb sync` leave the glob to whoever has written the log.
+  // Older releases of `wandb sync` expect the log's writer to expand the glob.
   if (defined_.insert(name).second)
     write(WandbKind::metric,
           wandb_metric_message({.name = name, .step_metric = "train/global_step", .expanded = true}));
@@ -194,7 +194,7 @@ ETUDE_INLINE void WandbRun::finish(int exit_code) noexcept {
     std::error_code error;
     if (exit_code == 0 && !id_file_.empty()) std::filesystem::remove(id_file_, error);
   } catch (const std::exception&) {
-    // Without its last record a run counts as failed.
+    // Without its last record the run counts as failed.
   }
 }
 

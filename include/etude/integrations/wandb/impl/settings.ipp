@@ -29,7 +29,7 @@ inline std::string lower(std::string text) {
   return text;
 }
 
-/// The option or variable; one that isn't among `allowed` throws.
+/// The option or variable; throws unless it is among `allowed`.
 inline std::string word(const std::string& option, std::string_view name, const char* variable,
                         Words allowed) {
   const auto value = lower(option_or_environment(option, variable));
@@ -39,7 +39,7 @@ inline std::string word(const std::string& option, std::string_view name, const 
   return value;
 }
 
-/// The same where Hugging Face's callback only warns of a variable.
+/// The same, but only warns of a wrong variable, as Hugging Face's callback does.
 inline std::string word_or_false(const std::string& option, std::string_view name, const char* variable,
                                  Words allowed, std::vector<std::string>& warnings) {
   const auto value = lower(environment(variable).value_or(""));
@@ -57,7 +57,7 @@ inline void refuse_letters(std::string_view name, const std::string& value, std:
                                     value, longest, letters));
 }
 
-/// The folder of runs and settings in `root`.
+/// The folder for runs and settings in `root`.
 inline std::filesystem::path folder_in(const std::filesystem::path& root) {
   std::error_code error;
   const auto whole = std::filesystem::absolute(root, error);
@@ -65,8 +65,8 @@ inline std::filesystem::path folder_in(const std::filesystem::path& root) {
   return (whole / (is_hidden ? ".wandb" : "wandb")).lexically_normal();
 }
 
-/// What `wandb init`, `wandb offline` and their kin have written, in the working directory or for the person;
-/// empty where nothing was.
+/// A setting written by `wandb init`, `wandb offline` and similar commands, for the working directory or the
+/// user; empty if not set.
 inline std::string setting(const std::string& name) {
   const auto config = environment("WANDB_CONFIG_DIR").value_or("~/.config/wandb");
   for (const auto& path : {folder_in(".") / "settings", with_home(config) / "settings"}) {
@@ -125,7 +125,7 @@ ETUDE_INLINE WandbSettings wandb_settings(const WandbCallback& options, const Co
         "WandbCallback: this run is of sweep {}. Its parameters have to come by the command line, and the "
         "agent sees nothing of it before the upload; id, project and entity are the sweep's",
         facts.sweep_id));
-  // A sweep's variables win.
+  // a sweep's variables win
   const auto pick = [&](const std::string& option, const char* variable) {
     return option_or_environment(is_swept ? "" : option, variable, is_swept ? option : "");
   };
