@@ -3,4 +3,4 @@ add_executable(program ${CMAKE_CURRENT_LIST_DIR}/../../examples/first.cpp)
 target_link_libraries(program PRIVATE etude::etude)
 
 add_executable(tracked EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/tracked.cpp)
-target_link_libraries(tracked PRIVATE etude::tensorboard etude::wandb etude::comet etude::mlflow etude::azureml etude::codecarbon)
+target_link_libraries(tracked PRIVATE etude::trackers)
