@@ -1,4 +1,4 @@
-// EXPECT: etude: a dataset is given by value, and not as a pointer to it
+// EXPECT: etude: pass the dataset by value, not as a pointer
 // NEEDS: torch
 #include "etude/data/dataset.hpp"
 

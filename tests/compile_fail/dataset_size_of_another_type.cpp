@@ -1,4 +1,4 @@
-// EXPECT: etude: the size\(\) of a dataset gives a whole number of examples
+// EXPECT: etude: a dataset's size\(\) must return an integer
 // NEEDS: torch
 #include "etude/data/dataset.hpp"
 

@@ -1,4 +1,4 @@
-// EXPECT: etude: the reset\(\) of a stream dataset takes no argument
+// EXPECT: etude: a stream dataset's reset\(\) must not take arguments
 // NEEDS: torch
 #include "etude/data/dataset.hpp"
 

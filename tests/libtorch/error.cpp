@@ -152,7 +152,7 @@ TEST_CASE("a data_collator whose batch can't be measured is named") {
   options.train_dataset = Named();
   options.data_collator = [](std::vector<etude::Example>) { return etude::Batch(); };
   CHECK(training_error<etude::DataError>(options) ==
-        "data_collator: there are no inputs: must be at least one tensor that is defined");
+        "data_collator: a batch must have at least one input tensor that is defined");
 }
 
 TEST_CASE("token numbers that are out of range aren't told to become something else") {

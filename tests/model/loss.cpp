@@ -150,13 +150,13 @@ TEST_CASE("losses of classes say which labels they want") {
       return message<etude::DataError>([&] { loss(scores, labels); });
     };
     CHECK(contains(refusal(torch::zeros({4})),
-                   "wants class numbers as labels: int64 [4] for the output float32 [4, 3], not float32 [4]; "
+                   "needs class indices as labels: int64 [4] for the output float32 [4, 3], not float32 [4]; "
                    "convert them with .to(torch::kLong)"));
     CHECK(contains(refusal(torch::zeros({4}, torch::kInt)), "not int32 [4]; convert them"));
     CHECK(refusal(torch::zeros({4, 1}, torch::kLong))
               .ends_with("not int64 [4, 1]; take the last dimension off with .squeeze(-1)"));
     CHECK(refusal(torch::zeros({4, 3}, torch::kLong))
-              .ends_with("not int64 [4, 3]; turn one-hot labels into class numbers with .argmax(1)"));
+              .ends_with("not int64 [4, 3]; convert one-hot labels to class indices with .argmax(1)"));
     CHECK(refusal(torch::zeros({3}, torch::kLong)).ends_with("not int64 [3]"));
     CHECK(loss(scores, torch::zeros({4}, torch::kLong)).dim() == 0);
     CHECK(loss(torch::ones({4, 3, 5}), torch::zeros({4, 5}, torch::kLong)).dim() == 0);
@@ -176,7 +176,7 @@ TEST_CASE("losses of numbers want those of their output's type") {
       return message<etude::DataError>([&] { loss(column, column.to(type)); });
     };
     CHECK(contains(refusal(torch::kLong),
-                   "wants labels of the type of its output: float32 [4, 1], not int64 [4, 1]"));
+                   "needs labels of the same type as its output: float32 [4, 1], not int64 [4, 1]"));
     CHECK(contains(refusal(torch::kDouble), "not float64 [4, 1]; convert them with .to(torch::kFloat)"));
     CHECK(loss(column, column).dim() == 0);
     CHECK(loss(column.to(torch::kDouble), column.to(torch::kDouble)).dim() == 0);

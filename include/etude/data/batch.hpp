@@ -8,19 +8,19 @@
 
 namespace etude {
 
-/// One example: tensors without a batch dimension. Unlabelled data has no labels.
+/// One example: tensors without a batch dimension. Unlabeled data has no labels.
 struct Example {
   Tensors inputs;
   Tensors labels;
 };
 
-/// What one step of the model sees: tensors whose first dimension counts the examples.
+/// The input of one model step: tensors whose first dimension is the number of examples.
 struct Batch {
   Tensors inputs;
   Tensors labels;
-  std::int64_t size = 0;  ///< examples
+  std::int64_t size = 0;  ///< number of examples
 
-  /// The examples from `first` to before `last`, in the same memory.
+  /// The examples in [first, last), sharing memory.
   Batch slice(std::int64_t first, std::int64_t last) const {
     const auto rows = [&](const torch::Tensor& tensor) { return tensor.slice(0, first, last); };
     return {inputs.transform(rows), labels.transform(rows), last - first};
@@ -31,12 +31,12 @@ struct Batch {
   }
 };
 
-/// A batch of `inputs` and `labels` whose size is their first dimension. Throws DataError when there are no
-/// inputs, or one of the tensors has no first dimension or another size there.
+/// A batch of `inputs` and `labels` whose size is their first dimension. Throws DataError if there are no
+/// inputs, or if a tensor has no first dimension or one of a different size.
 Batch make_batch(Tensors inputs, Tensors labels);
 
-/// The batch with those of its inputs that have one of these names as its labels, in their order; unchanged
-/// if it has labels already.
+/// Moves the inputs with these names to the batch's labels, in this order; unchanged if it already has
+/// labels.
 Batch split_labels(Batch batch, const std::vector<std::string>& label_names);
 
 }  // namespace etude

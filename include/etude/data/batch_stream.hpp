@@ -17,40 +17,40 @@ namespace etude {
 
 struct DataLoaderOptions {
   std::int64_t batch_size = 8;
-  /// Batches after which an epoch ends; unset is all.
+  /// Batches after which an epoch ends; unset means all.
   std::optional<std::int64_t> max_batches = {};
-  /// Leave out batches that are smaller than batch_size.
+  /// Skip batches smaller than batch_size.
   bool drop_last = false;
-  /// In an order that (seed, epoch) decide; the dataset must have an index.
+  /// Use an order determined by (seed, epoch); the dataset must have an index.
   bool shuffle = false;
   ShuffleOrder shuffle_order = ShuffleOrder::feistel;
   std::uint64_t seed = 42;
-  /// Threads that fetch ahead, each with a copy of the dataset; a stream has one at most.
+  /// Threads that prefetch, each with a copy of the dataset; at most one for a stream.
   int num_workers = 0;
-  /// Batches that each worker fetches ahead.
+  /// Batches that each worker prefetches.
   int prefetch_factor = 2;
-  /// Page-locked batches, where there is CUDA.
+  /// Batches in pinned memory, with CUDA.
   bool pin_memory = false;
-  /// default_data_collator, if empty.
+  /// Empty means default_data_collator.
   DataCollator collator = {};
-  /// Which of an unlabelled batch's named inputs are its labels.
+  /// The named inputs of an unlabeled batch that are its labels.
   std::vector<std::string> label_names = {"labels"};
-  /// Chooses the examples instead of `shuffle`; a distributed one is told the epoch. What it draws from
-  /// LibTorch's generators in `reset` is a function of (seed, epoch); one that has generators of its own
-  /// should be a StatefulSampler.
+  /// Chooses the examples instead of `shuffle`; a distributed sampler is told the epoch. Anything that
+  /// `reset` draws from LibTorch's generators is a function of (seed, epoch); a sampler with generators of
+  /// its own should be a StatefulSampler.
   std::shared_ptr<torch::data::samplers::Sampler<>> sampler = {};
-  /// What errors call the dataset.
+  /// The dataset's name in error messages.
   std::string name = "dataset";
 };
 
-/// A sampler whose order hangs on more than LibTorch's generators and the epoch: what it gives here, at the
-/// beginning of an epoch, is stored with checkpoints and put back before that epoch goes on.
+/// A sampler whose order depends on more than LibTorch's generators and the epoch: its state at the start of
+/// an epoch is saved in checkpoints, and restored before that epoch continues.
 struct StatefulSampler : torch::data::samplers::Sampler<> {
   virtual std::string state() const = 0;
   virtual void load_state(const std::string& state) = 0;
 };
 
-/// A sampler that knows how many examples it gives in an epoch.
+/// A sampler that knows its number of examples per epoch.
 struct SizedSampler : torch::data::samplers::Sampler<> {
   virtual std::int64_t size() const = 0;
 };
@@ -60,16 +60,16 @@ struct BatchRequest;
 struct Epoch;
 }  // namespace detail
 
-/// The batches of one epoch, in order. It may be left at any time: its threads end with it.
+/// The batches of one epoch, in order. May be destroyed at any time, which ends its threads.
 class BatchStream {
  public:
   explicit BatchStream(std::shared_ptr<detail::Epoch> epoch) : epoch_(std::move(epoch)) {}
 
-  /// The next batch; nothing at the end. What the dataset, the collator or the sampler throws comes out as it
-  /// was thrown, in the place of the batch that it belongs to; the next call goes on with the next batch.
+  /// The next batch; unset at the end. Exceptions of the dataset, the collator or the sampler propagate
+  /// unchanged in place of the batch they belong to; the next call continues with the following batch.
   std::optional<Batch> next();
 
-  /// How many examples of the epoch lie before the next batch: where `begin_epoch` would go on.
+  /// The number of the epoch's examples before the next batch, from which `begin_epoch` can continue.
   std::int64_t position() const;
 
  private:

@@ -9,13 +9,13 @@
 
 namespace etude {
 
-/// Makes a batch of examples; with workers several threads call it at once. A batch whose `size` it leaves at
-/// 0 is measured by `make_batch`.
+/// Makes a batch of examples; called concurrently with several workers. If it leaves the batch's `size` at 0,
+/// `make_batch` determines it.
 using DataCollator = std::function<Batch(std::vector<Example>)>;
 
-/// The collator for those who give none: each input and each label is stacked along a new first dimension.
-/// Throws DataError that names the tensor, both shapes and the examples where they disagree; `indices`, if
-/// given, are what it calls the examples.
+/// The default collator: stacks each input and each label along a new first dimension. If shapes differ,
+/// throws DataError with the tensor, both shapes and the examples; `indices`, if given, are the examples'
+/// numbers in that message.
 Batch default_data_collator(const std::vector<Example>& examples, std::span<const std::int64_t> indices = {});
 
 }  // namespace etude

@@ -18,21 +18,20 @@ struct TensorDataset;
 
 namespace etude {
 
-/// What a Dataset can be made from, beside tensors.
+/// Types that a Dataset can be made from, besides tensors.
 template <class T>
 concept DatasetConvertible = std::same_as<T, torch::Tensor> || std::same_as<T, Tensors> ||
                              detail::TorchIndexed<T> || detail::TorchStream<T> || detail::Getter<T> ||
                              detail::RandomGetter<T> || detail::ExampleVector<T> || detail::Generator<T>;
 
-/// Where examples come from, whatever its type; a copy refers to the same source. It is made from
-///  - tensors whose first dimension counts the examples: `Dataset(inputs, labels)`, or one tensor, or torch's
-///  TensorDataset;
-///  - any dataset of torch::data, mapped or not, with an index or a stream (its request type is size_t);
-///  - any type with `size()` and `get(index)`, and a vector, of what `example_of` understands;
-///  - any type with `size()` and `get(index, torch::Generator&)`: a DataLoader seeds that generator from
-///  (seed, epoch, index), so what is drawn from it is the same with any number of workers and after a resume;
-///  - any type whose `next()` gives an optional of the same, to be rewound by `reset()` if it has one: a
-///  stream.
+/// A type-erased source of examples; a copy refers to the same source. It is made from
+/// - tensors whose first dimension is the number of examples: `Dataset(inputs, labels)`, a single tensor, or
+/// a torch TensorDataset;
+/// - any torch::data dataset, mapped or not, with an index or a stream (with request type size_t);
+/// - any type with `size()` and `get(index)`, or a vector, of anything that `example_of` understands;
+/// - any type with `size()` and `get(index, torch::Generator&)`: a DataLoader seeds that generator from
+/// (seed, epoch, index), so its random numbers are the same for any number of workers and after a resume;
+/// - a stream: any type whose `next()` returns an optional of the same; its `reset()`, if any, rewinds it.
 class Dataset {
  public:
   Dataset() = default;
@@ -46,7 +45,7 @@ class Dataset {
   Dataset(T source) {
     static_assert(DatasetConvertible<T> || !(
                                                requires { source->size(); } || requires { source->next(); }),
-                  "etude: a dataset is given by value, and not as a pointer to it");
+                  "etude: pass the dataset by value, not as a pointer");
     static_assert(
         DatasetConvertible<T>,
         "etude: a dataset is made from tensors, a dataset of torch::data, a vector of examples, or a "
@@ -57,33 +56,33 @@ class Dataset {
 
   explicit operator bool() const { return source_ != nullptr; }
 
-  /// How many examples it has, if it knows.
+  /// The number of examples, if known.
   std::optional<std::int64_t> size() const { return source_->size(); }
 
-  /// A checksum of a few examples, at a cost that doesn't grow with their number: of tensors and vectors.
-  /// Empty for others, whose examples are made by code of the program's.
+  /// A checksum of a few tensor or vector elements, whose cost doesn't grow with the dataset. Empty for other
+  /// types, whose examples are made by user code.
   std::string fingerprint() const { return source_->fingerprint(); }
 
-  /// Whether `fetch` works; else `next` does.
+  /// Whether `fetch` works; otherwise `next` does.
   bool is_indexed() const { return source_->is_indexed(); }
 
-  /// The examples at these indices as a batch, made by `collator` or, without one, by
-  /// `default_data_collator`. The generator of a `get` that takes one is seeded from (seed, index). Throws
-  /// DataError for examples that can't make a batch.
+  /// A batch of the examples at these indices, made by `collator` or else by `default_data_collator`. A
+  /// generator passed to `get` is seeded from (seed, index). Throws DataError for examples that can't form a
+  /// batch.
   Batch fetch(std::span<const std::int64_t> indices, const DataCollator& collator = {},
               std::uint64_t seed = 0) const {
     return source_->fetch(indices, collator, seed);
   }
 
-  /// The next examples of a stream, `batch_size` of them as long as there are as many; nothing at its end.
+  /// The next `batch_size` examples of a stream, or as many as are left; unset at the end.
   std::optional<Batch> next(std::int64_t batch_size, const DataCollator& collator = {}) const {
     return source_->next(batch_size, collator);
   }
 
-  /// Rewinds a stream that has a `reset()`; one that has none goes on where it is.
+  /// Rewinds a stream if it has a `reset()`; otherwise the stream continues where it is.
   void reset() const { source_->reset(); }
 
-  /// A dataset with a copy of the source, to be used by another thread. Throws ArgumentError if it can't be
+  /// A dataset with a copy of the source, for use in another thread. Throws ArgumentError if it can't be
   /// copied.
   Dataset copy_for_worker() const {
     Dataset copy;

@@ -31,21 +31,21 @@
 
 namespace etude::detail {
 
-/// What a Dataset holds. Who has an index overrides `fetch`, who is a stream `next` and `reset`.
+/// The source inside a Dataset. Indexed sources override `fetch`, streams `next` and `reset`.
 struct DatasetSource {
   virtual ~DatasetSource() = default;
   virtual std::optional<std::int64_t> size() const = 0;
   virtual bool is_indexed() const = 0;
-  /// `seed` is what the generators of examples that ask for one are made from.
+  /// `seed` seeds the generators of examples that take one.
   ETUDE_INLINE virtual Batch fetch(std::span<const std::int64_t>, const DataCollator&, std::uint64_t seed);
   ETUDE_INLINE virtual std::optional<Batch> next(std::int64_t, const DataCollator&);
   virtual void reset() {}
   virtual std::shared_ptr<DatasetSource> copy() const = 0;
-  /// A checksum of a few examples, for those that can be read without code of the program's; else empty.
+  /// A checksum of a few examples that can be read without user code; otherwise empty.
   virtual std::string fingerprint() const { return {}; }
 };
 
-/// The checksum of a few of `size` examples: of their types, their shapes and their first numbers.
+/// The checksum of a few of `size` examples: of their types, shapes and first values.
 std::string fingerprint_of(std::int64_t size, const std::function<Example(std::int64_t)>& example);
 
 Batch collate(std::vector<Example> examples, std::span<const std::int64_t> indices,
@@ -55,8 +55,8 @@ template <class T>
 concept ExampleRange =
     std::ranges::sized_range<const T> && ExampleConvertible<std::ranges::range_value_t<const T>>;
 
-/// The batch in what a torch dataset's get_batch gives: examples, or tensors that its transforms have stacked
-/// already.
+/// The batch in the result of a torch dataset's get_batch: examples, or tensors already stacked by its
+/// transforms.
 template <class T>
 Batch batch_of(T&& value, std::span<const std::int64_t> indices, const DataCollator& collator) {
   using Value = std::remove_cvref_t<T>;
@@ -67,11 +67,11 @@ Batch batch_of(T&& value, std::span<const std::int64_t> indices, const DataColla
     return collate(std::move(examples), indices, collator);
   } else {
     static_assert(ExampleConvertible<Value> || std::same_as<Value, Batch>,
-                  "the get_batch of this dataset must give a vector of examples, an Example of stacked "
+                  "the get_batch of this dataset must return a vector of examples, an Example of stacked "
                   "tensors or an etude::Batch");
     if (collator) {
       throw ArgumentError(
-          "data_collator: must be left out, because the dataset gives whole batches and not examples");
+          "data_collator: must not be set, because the dataset returns whole batches, not examples");
     }
     if constexpr (std::same_as<Value, Batch>) {
       return value.size > 0 ? value : make_batch(value.inputs, value.labels);
@@ -82,7 +82,7 @@ Batch batch_of(T&& value, std::span<const std::int64_t> indices, const DataColla
   }
 }
 
-// An index of the type that the dataset's `get` asks for.
+// An index of the type that the dataset's `get` takes.
 struct ExampleIndex {
   std::int64_t value;
   template <std::integral I>
@@ -107,7 +107,7 @@ concept Getter = requires(T& source, ExampleIndex index) {
                    source.size();
                    requires ExampleConvertible<std::remove_cvref_t<decltype(source.get(index))>>;
                  };
-/// A getter that draws at random, from a generator of the example's own.
+/// A getter that draws random numbers from a generator passed to it.
 template <class T>
 concept RandomGetter =
     requires(T& source, ExampleIndex index, at::Generator& generator) {
@@ -122,7 +122,7 @@ concept Generator = requires(T& source) {
                       requires ExampleConvertible<std::remove_cvref_t<decltype(*source.next())>>;
                     };
 
-/// A number too large for the result stays too large.
+/// Saturates: a number too large for the result stays too large.
 template <class Size>
 std::int64_t signed_count(Size size) {
   if constexpr (std::unsigned_integral<Size>) {
@@ -142,8 +142,7 @@ template <class T>
 std::optional<std::int64_t> size_of(T& source) {
   if constexpr (requires { source.size(); }) {
     using Size = std::remove_cvref_t<decltype(source.size())>;
-    static_assert(is_count<Size>,
-                  "etude: the size() of a dataset gives a whole number of examples, or an optional of one");
+    static_assert(is_count<Size>, "etude: a dataset's size() must return an integer or an optional integer");
     if constexpr (OptionalLike<Size>) {
       const auto size = source.size();
       return size.has_value() ? std::optional(signed_count(*size)) : std::nullopt;
@@ -154,7 +153,7 @@ std::optional<std::int64_t> size_of(T& source) {
   return std::nullopt;
 }
 
-/// Tensors whose first dimension counts examples. Throws DataError unless all have the same one.
+/// Tensors whose first dimension is the number of examples. Throws DataError if those differ.
 std::shared_ptr<DatasetSource> tensor_source(Tensors inputs, Tensors labels);
 
 [[noreturn]] void throw_cannot_be_copied(std::string_view dataset);
@@ -164,7 +163,7 @@ class OwnedSource : public DatasetSource {
  public:
   explicit OwnedSource(T source) : source_(std::move(source)) {}
 
-  // Mutable for a `size()` that isn't const, as `get` needn't be.
+  // Mutable for a non-const `size()` or `get`.
   std::optional<std::int64_t> size() const override { return size_of(source_); }
 
  protected:
@@ -176,7 +175,7 @@ inline constexpr bool is_vector = false;
 template <class T>
 inline constexpr bool is_vector<std::vector<T>> = true;
 
-/// A dataset that is asked for examples by index.
+/// A dataset accessed by index.
 template <class T>
 class IndexedSource final : public OwnedSource<T> {
  public:
@@ -234,12 +233,11 @@ class IndexedSource final : public OwnedSource<T> {
   }
 };
 
-/// Lets one thread at a time read a stream: a loader's thread that was left behind may be stuck in it.
+/// Lets one thread at a time read a stream: a loader's abandoned thread may be stuck in it.
 class Turns {
  public:
-  /// A turn of this thread. Its beginning waits for that of another one, and throws `Interrupted` meanwhile
-  /// in a training that is to end; in a child made by fork(), throws Error for a turn of a thread that isn't
-  /// there.
+  /// Waits for another thread's turn, and throws `Interrupted` meanwhile if the training is to end. In a
+  /// child made by fork(), throws Error if a thread that doesn't exist there has the turn.
   class Turn {
    public:
     explicit Turn(Turns& turns) : turns_(turns) { turns_.begin(); }
@@ -255,10 +253,10 @@ class Turns {
   static constexpr int nowhere = -1;
   void begin();
 
-  std::atomic<int> taken_in_ = nowhere;  // fork_count of the process whose thread has the turn
+  std::atomic<int> taken_in_ = nowhere;  // fork_count() of the process whose thread has the turn
 };
 
-/// A dataset that is read from front to back. Once it has ended it is not asked again before `reset`.
+/// A dataset that is read sequentially. After its end it isn't called again before `reset`.
 template <class T>
 class StreamSource final : public OwnedSource<T> {
  public:
@@ -275,7 +273,7 @@ class StreamSource final : public OwnedSource<T> {
       this->source_.reset();
     else
       static_assert(
-          !requires { &T::reset; }, "etude: the reset() of a stream dataset takes no argument");
+          !requires { &T::reset; }, "etude: a stream dataset's reset() must not take arguments");
     ended_ = false;
   }
 

@@ -51,9 +51,9 @@ template <class T>
 concept ExampleConvertible = std::same_as<T, Example> || detail::TorchExample<T> ||
                              detail::is_labelled_tuple<T> || TensorsConvertible<T>;
 
-/// What `value` says of inputs and labels: a torch::data::Example by its data and target; a pair or tuple has
-/// its label last (a number will do: int64 if it is whole, else float32); anything else that holds tensors is
-/// all inputs, from which a data loader takes those that are named as labels.
+/// Splits `value` into inputs and labels: a torch::data::Example into its data and target; the last element
+/// of a pair or tuple is its label (a number becomes an int64 or float32 tensor); anything else with tensors
+/// is all inputs, some of which a data loader may take as labels by name.
 template <ExampleConvertible T>
 Example example_of(const T& value) {
   if constexpr (std::same_as<T, Example>) {

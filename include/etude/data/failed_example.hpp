@@ -5,13 +5,13 @@
 
 namespace etude::detail {
 
-/// The example whose `get` has thrown `error`.
+/// The example whose `get` threw `error`.
 struct FailedExample {
   std::exception_ptr error = nullptr;
   std::int64_t index = 0;
 };
 
-/// The last one that this thread has asked for, or has heard of from the worker that did.
+/// The last one in this thread, or reported to it by the worker that failed.
 inline FailedExample& last_failed_example() {
   thread_local FailedExample example;
   return example;

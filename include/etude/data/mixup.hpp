@@ -10,26 +10,26 @@
 namespace etude {
 
 struct MixingOptions {
-  /// The two examples' shares are drawn from Beta(alpha, alpha): near 0 one of them has nearly all, 1 is
+  /// The weights of the two examples are drawn from Beta(alpha, alpha): near 0 one example dominates, 1 is
   /// uniform.
   double alpha = 1;
-  /// Classes of whole-number labels [N], which become probabilities [N, num_classes]. 0: labels are floating
-  /// numbers already.
+  /// The number of classes of integer labels [N], which become probabilities [N, num_classes]. 0: labels are
+  /// already floating-point.
   std::int64_t num_classes = 0;
-  /// The share of the batches to mix; the others get the same kind of labels.
+  /// The fraction of batches to mix; the others get labels of the same type.
   double probability = 1;
 };
 
-/// Each example becomes a weighted sum of itself and the one before it in the batch (the last, for the
-/// first), and so do their labels: mixup (Zhang and others 2018). A batch has one share for all. The loss
-/// must take probabilities, as CrossEntropyLoss does.
+/// Replaces each example with a weighted sum of itself and the previous one in the batch (the last one, for
+/// the first), and likewise its label: mixup (Zhang et al. 2018). One weight per batch. The loss must accept
+/// probabilities, as CrossEntropyLoss does.
 ///
-/// The batch has one input, of floating numbers, and one label. Throws DataError for others and for labels
-/// that aren't classes, ArgumentError for options that can't be.
+/// The batch must have one floating-point input and one label. Throws DataError for other batches and for
+/// labels that aren't classes, ArgumentError for invalid options.
 Batch mix_up(Batch batch, const MixingOptions& options, at::Generator& generator = data_generator());
 
-/// The same with a rectangle of the image [N, ..., height, width] cut out and filled with that of the one
-/// before it; labels have the shares of the areas: CutMix (Yun and others 2019).
+/// The same, but replaces a rectangle of the image [N, ..., height, width] with that of the previous one;
+/// labels are weighted by area: CutMix (Yun et al. 2019).
 Batch cut_mix(Batch batch, const MixingOptions& options, at::Generator& generator = data_generator());
 
 }  // namespace etude

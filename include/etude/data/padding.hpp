@@ -11,26 +11,27 @@ namespace etude {
 
 enum class PaddingSide { right, left };
 
-/// A data_collator for examples of different lengths: each tensor is padded along its first dimension to the
-/// longest of the batch, and they are stacked. What DataCollatorWithPadding and
-/// DataCollatorForTokenClassification of Hugging Face do.
+/// A data_collator for examples of different lengths: pads each tensor along its first dimension to the
+/// longest in the batch, and stacks them, like Hugging Face's DataCollatorWithPadding and
+/// DataCollatorForTokenClassification.
 ///
-/// Throws DataError that names the tensor and the examples where examples differ in more than their lengths,
-/// or where a tensor's dtype can't hold its padding value.
+/// If examples differ in more than their lengths, throws DataError with the tensor and the examples; also if
+/// a tensor's dtype can't hold its padding value.
 struct PaddingCollator {
-  /// What inputs are padded with, unless `values` says otherwise.
+  /// The padding value of inputs not listed in `values`.
   double input_value = 0;
-  /// What labels are padded with, unless `values` says otherwise: what LibTorch's losses leave out.
+  /// The padding value of labels not listed in `values`: ignored by LibTorch's losses.
   double label_value = -100;
-  /// The padding of tensors by name, of inputs and labels.
+  /// Padding values of inputs and labels by tensor name.
   std::map<std::string, double> values = {{"labels", -100}, {"label", -100}};
-  /// Which tensors to pad, by name; the others must be of one shape. Empty: all that have a dimension.
+  /// Names of the tensors to pad; all others must have the same shape. Empty: all with at least one
+  /// dimension.
   std::vector<std::string> names = {};
-  /// Lengths are rounded up to a multiple of it: 8 suits tensor cores.
+  /// Lengths are rounded up to a multiple of this: 8 suits tensor cores.
   std::int64_t pad_to_multiple_of = 1;
   PaddingSide side = PaddingSide::right;
-  /// An input of this name to add, unless it is there: 1 where the first padded input is, 0 where it is
-  /// padding. int64 [examples, length]. Empty: none.
+  /// The name of an input to add, unless it exists: 1 for values of the first padded input, 0 for padding;
+  /// int64 [examples, length]. Empty: none.
   std::string attention_mask = {};
 
   Batch operator()(std::vector<Example> examples) const;

@@ -15,9 +15,9 @@
 
 namespace etude {
 
-/// Whatever prepares the data (a tokenizer, a scaler, a vocabulary): any object with `save(directory)`. It is
-/// stored with every checkpoint and reachable from every event. A tokenizer may have a `pad_token_id`, a
-/// number or an optional one, as a member or a function.
+/// Any object that prepares the data (a tokenizer, a scaler, a vocabulary) and has `save(directory)`. It is
+/// saved with every checkpoint and accessible in every event. A tokenizer may have a `pad_token_id`, a number
+/// or an optional number, as a member or a function.
 class ProcessingClass {
  public:
   ProcessingClass() = default;
@@ -44,12 +44,12 @@ class ProcessingClass {
   explicit operator bool() const { return object_ != nullptr; }
   void save(const std::filesystem::path& directory) const { save_(object_.get(), directory); }
 
-  /// The number of its token for padding; none if it has no such token, or there is no object.
+  /// The id of its padding token; unset if it has none or no object is set.
   std::optional<std::int64_t> pad_token_id() const {
     return object_ && pad_token_id_ ? pad_token_id_(object_.get()) : std::nullopt;
   }
 
-  /// The object itself. Throws `ArgumentError` if it is not a `T`.
+  /// The object itself. Throws `ArgumentError` if it isn't a `T`.
   template <class T>
   T& as() const {
     if (!object_ || *type_ != typeid(T))

@@ -8,7 +8,7 @@
 namespace etude {
 namespace detail {
 
-/// SplitMix64's finaliser (Steele, Lea, Flood 2014) over `value` and `salt`: near values give unrelated
+/// SplitMix64's finalizer (Steele, Lea, Flood 2014) over `value` and `salt`: nearby values give unrelated
 /// seeds.
 constexpr std::uint64_t mix(std::uint64_t value, std::uint64_t salt) {
   std::uint64_t z = value + 0x9e3779b97f4a7c15 * (salt + 1);
@@ -17,23 +17,23 @@ constexpr std::uint64_t mix(std::uint64_t value, std::uint64_t salt) {
   return z ^ (z >> 31);
 }
 
-/// The numbers below `size` in an order that (seed, epoch) decide, the same on every machine and with every
-/// LibTorch. It touches no other generator and may be interrupted. Fisher-Yates; the modulo's bias is below
-/// size / 2^64.
+/// The numbers below `size` in an order determined by (seed, epoch), the same on every machine and with every
+/// LibTorch. Uses no other generator and may be interrupted. Fisher-Yates; the modulo's bias is below size /
+/// 2^64.
 std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch);
 
 void seed_data_generator(std::uint64_t seed);
 
-/// One generator a thread, seeded from (seed, index) at each call.
+/// This thread's generator, seeded from (seed, index) in each call.
 at::Generator& example_generator(std::uint64_t seed, std::int64_t index);
 
 }  // namespace detail
 
-/// This thread's generator for what a dataset or a collator draws (augmentation). A DataLoader seeds it
-/// before each batch from (seed, epoch, batch), so what is drawn from it does not depend on the number of
-/// workers, nor on where training was resumed. With batches of another size it gives examples other numbers;
-/// the generator that a dataset's `get(index, torch::Generator&)` receives doesn't. LibTorch's default
-/// generator is shared by all threads and promises none of this.
+/// This thread's generator for random numbers of a dataset or a collator (augmentation). A DataLoader seeds
+/// it before each batch from (seed, epoch, batch), so the numbers depend neither on the number of workers nor
+/// on where training was resumed. They do depend on the batch size; those of the generator passed to a
+/// dataset's `get(index, torch::Generator&)` don't. LibTorch's default generator is shared by all threads and
+/// guarantees none of this.
 at::Generator& data_generator();
 
 }  // namespace etude

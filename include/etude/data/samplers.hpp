@@ -13,9 +13,9 @@
 
 namespace etude {
 
-/// A sampler whose order of an epoch is a function of one number, which `reset` draws from LibTorch's CPU
-/// generator: under a DataLoader a function of (seed, epoch), and nothing needs to be stored to go on with an
-/// epoch. Elsewhere its state is that number and the position, which `save` and `load` keep.
+/// A sampler whose order is a function of one number, which `reset` draws from LibTorch's CPU generator: with
+/// a DataLoader that is a function of (seed, epoch), and nothing needs to be saved to resume an epoch.
+/// Otherwise its state is that number and the position, which `save` and `load` keep.
 class SeededSampler : public SizedSampler {
  public:
   ETUDE_INLINE void reset(torch::optional<std::size_t> new_size = {}) override;
@@ -24,7 +24,7 @@ class SeededSampler : public SizedSampler {
   ETUDE_INLINE void load(torch::serialize::InputArchive& archive) override;
 
  protected:
-  /// The examples of an epoch.
+  /// The order of an epoch's examples.
   virtual std::vector<std::int64_t> order(std::uint64_t seed) const = 0;
 
  private:
@@ -33,14 +33,14 @@ class SeededSampler : public SizedSampler {
   std::size_t position_ = 0;
 };
 
-/// Puts examples of like length in one batch, so that little is padded: those of an epoch are shuffled, cut
-/// into megabatches of 50 batches (fewer, so that there are four, if there is less) and each of those is
-/// sorted, long ones first. The longest example of all comes first, so that memory that won't do is known at
-/// once. Follows Hugging Face's sampler of this name.
+/// Batches examples of similar length to reduce padding: an epoch's examples are shuffled, split into
+/// megabatches of 50 batches (or fewer, so that there are at least four), and each megabatch is sorted,
+/// longest first. The longest example of all comes first, so that insufficient memory shows at once.
+/// Equivalent to Hugging Face's sampler of the same name.
 class LengthGroupedSampler final : public SeededSampler {
  public:
-  /// Of as many examples as there are lengths. `batch_size` counts those of one update, with accumulation.
-  /// Throws ArgumentError when it isn't positive or there are no lengths.
+  /// For as many examples as there are lengths. `batch_size` is that of one update, including accumulation.
+  /// Throws ArgumentError if it isn't positive or `lengths` is empty.
   LengthGroupedSampler(std::vector<std::int64_t> lengths, std::int64_t batch_size);
 
   std::int64_t size() const override { return static_cast<std::int64_t>(lengths_.size()); }
@@ -54,18 +54,18 @@ class LengthGroupedSampler final : public SeededSampler {
 };
 
 struct WeightedSampling {
-  /// How many examples an epoch has; as many as there are weights, if unset.
+  /// The number of examples per epoch; unset means the number of weights.
   std::optional<std::int64_t> num_samples = {};
-  /// Whether an example may come again in an epoch.
+  /// Whether an example may occur more than once per epoch.
   bool replacement = true;
 };
 
-/// Draws examples with probabilities in proportion to their weights, as torch's sampler of this name in
-/// Python does: for classes of unlike size.
+/// Draws examples with probabilities proportional to their weights, like torch's sampler of the same name in
+/// Python: for imbalanced classes.
 class WeightedRandomSampler final : public SeededSampler {
  public:
   /// Throws ArgumentError for weights that are negative, not finite or all 0, and, without replacement, for
-  /// more samples than examples of positive weight.
+  /// more samples than examples with positive weight.
   explicit WeightedRandomSampler(std::vector<double> weights, WeightedSampling options = {});
 
   std::int64_t size() const override { return num_samples_; }
@@ -79,13 +79,14 @@ class WeightedRandomSampler final : public SeededSampler {
   bool replacement_;
 };
 
-/// How long each example of a dataset is: the first dimension of its input `name` or, if it has none of that
-/// name, of its first input. Each example is fetched once. Throws DataError for a stream and for a number.
+/// The length of each example in a dataset: the first dimension of its input `name` or, if there is none of
+/// that name, of its first input. Fetches each example once. Throws DataError for a stream and for scalar
+/// inputs.
 std::vector<std::int64_t> lengths_of(const Dataset& dataset, const std::string& name = "input_ids");
 
 namespace detail {
 
-/// The examples of a shuffled `order`, grouped by length.
+/// Groups the examples of a shuffled `order` by length.
 std::vector<std::int64_t> group_by_length(std::vector<std::int64_t> order,
                                           const std::vector<std::int64_t>& lengths, std::int64_t batch_size);
 

@@ -11,21 +11,20 @@
 
 namespace etude {
 
-/// How a DataLoader shuffles. A checkpoint names it, so that a resumed training keeps the order that it began
-/// with.
-/// - `feistel`: a KeyedPermutation, for which an epoch begins at once whatever the size of the dataset;
-/// - `fisher_yates`: a list of all examples, shuffled by swapping; the order of checkpoints that name none.
+/// How a DataLoader shuffles. Checkpoints store it, so that a resumed training keeps its order.
+/// - `feistel`: a KeyedPermutation, with which an epoch starts immediately, however large the dataset;
+/// - `fisher_yates`: a shuffled list of all examples; used for checkpoints that don't store the order.
 ETUDE_ENUM(ShuffleOrder, fisher_yates, feistel);
 
 namespace detail {
 
-/// The numbers below `size`, which is at most 2^62, in an order that (seed, epoch) decide. It needs no list
-/// of them: each place in the order is computed by itself, the same on every machine and with every LibTorch.
+/// The numbers below `size` (at most 2^62) in an order determined by (seed, epoch). It needs no list: each
+/// element is computed independently, the same on every machine and with every LibTorch.
 ///
-/// It is a generalised Feistel cipher for numbers below rows * columns, each about the square root of `size`
-/// (Black and Rogaway 2002, "Ciphers with Arbitrary Finite Domains"; FE2 of Bellare, Ristenpart, Rogaway and
-/// Stegers 2009, "Format-Preserving Encryption"), which is applied again while the result isn't below `size`
-/// ("cycle walking", there too). Its round functions are streams of SplitMix64 (Steele, Lea, Flood 2014).
+/// A generalized Feistel cipher for numbers below rows * columns, each about the square root of `size` (Black
+/// and Rogaway 2002, "Ciphers with Arbitrary Finite Domains"; FE2 of Bellare, Ristenpart, Rogaway and Stegers
+/// 2009, "Format-Preserving Encryption"), applied repeatedly until the result is below `size` ("cycle
+/// walking", from the same source). The round functions are streams of SplitMix64 (Steele, Lea, Flood 2014).
 class KeyedPermutation {
  public:
   KeyedPermutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch)
@@ -36,7 +35,7 @@ class KeyedPermutation {
     for (std::size_t i = 0; i < keys_.size(); ++i) keys_[i] = mix(key, i);
   }
 
-  /// The number at this place, from 0 to below size.
+  /// The number at this place in the order, from 0 to below size.
   std::int64_t operator[](std::int64_t place) const {
     auto number = static_cast<std::uint64_t>(place);
     do {
@@ -46,9 +45,9 @@ class KeyedPermutation {
   }
 
  private:
-  // For few numbers, sides of the square root would give too few orders.
+  // For small sizes, square-root sides would give too few orders.
   static constexpr std::uint64_t least_side = 16;
-  // The differences of neighbours aren't uniform after 4 rounds; after 6 they are.
+  // The differences of adjacent numbers aren't uniform after 4 rounds; after 6 they are.
   static constexpr std::size_t rounds = 8;
 
   std::uint64_t encipher(std::uint64_t number) const {
@@ -59,11 +58,11 @@ class KeyedPermutation {
     }
     return row * columns_ + column;
   }
-  /// A number below `side`, of at most 32 bits.
+  /// A number below `side`, which has at most 32 bits.
   static std::uint64_t below(std::uint64_t side, std::uint64_t random) {
     return ((random >> 32) * side) >> 32;
   }
-  /// Modulo `side`, which is more than either.
+  /// (a + b) modulo `side`; both are less than `side`.
   static std::uint64_t sum(std::uint64_t a, std::uint64_t b, std::uint64_t side) {
     return a + b < side ? a + b : a + b - side;
   }

@@ -16,23 +16,23 @@
 
 namespace etude {
 
-/// The dtype as Python spells it: "float32", "int64", "bool".
+/// The dtype in Python's spelling: "float32", "int64", "bool".
 std::string dtype_name(torch::ScalarType dtype);
 
 /// A tensor's dtype and shape for messages: "float32 [8, 3]".
 std::string describe(const torch::Tensor& tensor);
 
-/// A tensor was asked for where there are none: the labels of unlabelled data.
+/// A tensor was requested where there are none, such as the labels of unlabeled data.
 struct NoTensorsError : DataError {
   using DataError::DataError;
 };
 
-/// One or several tensors, by position and, where their source has them, by name. What a model takes, what it
-/// gives and what a loss compares. Cheap to copy: the tensors are handles and the names are shared.
+/// One or more tensors, by position and, if their source names them, by name: a model's inputs and outputs, a
+/// loss's operands. Cheap to copy: tensors are handles and the names are shared.
 class Tensors {
  public:
   Tensors() = default;
-  /// One tensor without a name; none if `tensor` is undefined.
+  /// One unnamed tensor; empty if `tensor` is undefined.
   Tensors(torch::Tensor tensor) {
     if (tensor.defined()) tensors_.push_back(std::move(tensor));
   }
@@ -45,14 +45,14 @@ class Tensors {
   template <std::same_as<std::vector<torch::Tensor>> Vector>
   Tensors(Vector tensors)
       : tensors_(std::make_move_iterator(tensors.begin()), std::make_move_iterator(tensors.end())) {}
-  /// Tensors with names; an empty list of names leaves them unnamed. Throws DataError unless there is one
-  /// name a tensor.
+  /// Named tensors; an empty list of names leaves them unnamed. Throws DataError unless there is one name per
+  /// tensor.
   Tensors(std::vector<torch::Tensor> tensors, std::vector<std::string> names);
 
   std::size_t size() const { return tensors_.size(); }
   bool empty() const { return tensors_.empty(); }
 
-  /// The tensor at a position. Throws DataError when there is none.
+  /// The tensor at a position. Throws DataError if out of range.
   const torch::Tensor& operator[](std::size_t index) const { return tensors_[checked(index)]; }
   torch::Tensor& operator[](std::size_t index) { return tensors_[checked(index)]; }
 
@@ -61,7 +61,7 @@ class Tensors {
   auto begin() { return tensors_.begin(); }
   auto end() { return tensors_.end(); }
 
-  /// One name a tensor, or empty when they have none.
+  /// One name per tensor, or empty if they are unnamed.
   const std::vector<std::string>& names() const {
     static const std::vector<std::string> none;
     return names_ ? *names_ : none;
@@ -75,17 +75,17 @@ class Tensors {
     return nullptr;
   }
 
-  /// The tensor of that name. Throws DataError that lists the names there are.
+  /// The tensor of that name. Throws DataError that lists the existing names.
   const torch::Tensor& at(std::string_view name) const;
 
-  /// The only tensor. Throws DataError when there are none or several.
+  /// The only tensor. Throws DataError if there are none or several.
   const torch::Tensor& single() const {
     if (size() != 1) throw_not_single();
     return tensors_.front();
   }
   operator const torch::Tensor&() const { return single(); }
 
-  /// The same names over `f(tensor)` of each tensor.
+  /// Applies `f` to each tensor and keeps the names.
   template <std::invocable<const torch::Tensor&> F>
   Tensors transform(F f) const {
     Tensors result;
@@ -109,7 +109,7 @@ class Tensors {
   [[noreturn]] void throw_no_such(std::size_t index) const;
   [[noreturn]] void throw_not_single() const;
 
-  c10::SmallVector<torch::Tensor, 2> tensors_;  // Most batches and outputs need no memory for their list.
+  c10::SmallVector<torch::Tensor, 2> tensors_;  // most batches and outputs need no heap allocation
   std::shared_ptr<const std::vector<std::string>> names_;
 };
 

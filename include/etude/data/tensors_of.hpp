@@ -30,8 +30,8 @@ class TensorCollector;
 
 }  // namespace detail
 
-/// How a type holds tensors: specialise it, with `static void collect(const T&, detail::TensorCollector&)`,
-/// for a type that `tensors_of` doesn't know.
+/// How a type holds tensors. Specialize it, with `static void collect(const T&, detail::TensorCollector&)`,
+/// for types unknown to `tensors_of`.
 template <class T>
 struct TensorsOf;
 
@@ -43,8 +43,8 @@ concept TensorsConvertible =
 
 namespace detail {
 
-/// Gathers tensors out of nested types, in order. A tensor's name is the path to it ("hidden.0"); names are
-/// kept if any step of any path has a name and not only a position.
+/// Collects tensors from nested types, in order. A tensor's name is the path to it ("hidden.0"); names are
+/// kept only if some step of some path has a name rather than just a position.
 class TensorCollector {
  public:
   void tensor(const torch::Tensor& tensor) {
@@ -98,7 +98,7 @@ concept OptionalLike = requires(const T& value) {
                          *value;
                        };
 
-// The second part keeps types that are ranges of themselves (paths) from asking about themselves without end.
+// The second part keeps types that are ranges of themselves (paths) from recursing endlessly.
 template <class T>
 concept RangeLike = std::ranges::input_range<const T> && !
 TensorLike<T> && !std::same_as<std::ranges::range_value_t<const T>, T>;
@@ -172,7 +172,7 @@ template <detail::MapLike T>
   requires TensorsConvertible<typename T::mapped_type>
 struct TensorsOf<T> {
   static void collect(const T& value, detail::TensorCollector& out) {
-    if constexpr (requires { typename T::hasher; }) {  // by name: a hash table has no order to rely on
+    if constexpr (requires { typename T::hasher; }) {  // sort by name: a hash table has no reliable order
       std::map<std::string_view, const typename T::mapped_type*> sorted;
       for (const auto& [name, part] : value) sorted.emplace(name, &part);
       for (const auto& [name, part] : sorted) out.named(name, *part);
@@ -199,8 +199,8 @@ struct TensorsOf<T> {
   }
 };
 
-/// What TorchScript gives: a tensor, None, or tuples, lists and string-keyed dicts of them, nested as they
-/// like. Throws DataError for anything else.
+/// TorchScript values: a tensor, None, or arbitrarily nested tuples, lists and string-keyed dicts of them.
+/// Throws DataError for anything else.
 template <>
 struct TensorsOf<c10::IValue> {
   static void collect(const c10::IValue& value, detail::TensorCollector& out) {
@@ -229,9 +229,9 @@ struct TensorsOf<c10::IValue> {
   }
 };
 
-/// The tensors that `value` holds, in order: a tensor, an optional, pair, tuple, array, vector, string-keyed
-/// map, torch::OrderedDict, c10::IValue or Boost.Hana struct of such things (then named as its members are),
-/// nested as they like. Undefined tensors and empty optionals count as absent.
+/// The tensors in `value`, in order: a tensor, an optional, pair, tuple, array, vector, string-keyed map,
+/// torch::OrderedDict, c10::IValue or Boost.Hana struct of these (with its members' names), arbitrarily
+/// nested. Undefined tensors and empty optionals count as absent.
 template <TensorsConvertible T>
 Tensors tensors_of(const T& value) {
   if constexpr (std::same_as<T, Tensors> || detail::TensorLike<T>) {

@@ -26,9 +26,9 @@
 
 namespace etude::detail {
 
-/// Threads that run jobs in the order given, each with a dataset of its own and on one core. The pool's end
-/// drops the jobs that wait, and waits `patience_with_threads` for those that run. A thread that is stuck
-/// then is left behind: it owns its dataset and its job, and ends with them if that ever returns.
+/// Single-core threads that run jobs in order, each with its own dataset. The destructor drops queued jobs
+/// and waits `patience_with_threads` for running ones. A thread that is still stuck then is abandoned: it
+/// owns its dataset and its job, and ends with them if the job ever returns.
 class WorkerPool {
  public:
   using Work = std::function<std::optional<Batch>(Dataset&)>;
@@ -41,14 +41,14 @@ class WorkerPool {
 
   explicit WorkerPool(std::vector<Dataset> datasets) {
     const int threads = at::get_num_threads();
-    // In a child made by fork(), LibTorch makes its thread pool anew at the next use, and crashes where two
-    // threads come at once.
+    // In a child made by fork(), LibTorch recreates its thread pool at the next use, and crashes if two
+    // threads do so at once.
     at::set_num_threads(threads);
     for (auto& dataset : datasets) shared_->workers.push_back({std::move(dataset)});
     try {
       for (std::size_t i = 0; i < shared_->workers.size(); ++i)
         threads_->emplace_back([shared = shared_, i]() mutable {
-          // LibTorch gives a thread the general number at its first use, so let it do that before.
+          // LibTorch sets a thread's number to the default at its first use, so trigger that first.
           at::get_num_threads();
           at::set_num_threads(1);
           shared->run(shared->workers[i]);
@@ -61,15 +61,15 @@ class WorkerPool {
     }
     std::unique_lock lock(shared_->mutex);
     shared_->changed.wait(lock, [&] { return shared_->started == threads_->size(); });
-    // Said in any thread, set_num_threads also decides what later threads start with, and in old LibTorch
-    // MKL's threads for all of them. So say again what this thread has.
+    // Called in any thread, set_num_threads also sets the default of later threads, and in old LibTorch the
+    // number of MKL threads for all. So set this thread's number again.
     at::set_num_threads(threads);
   }
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
   ~WorkerPool() { stop(); }
 
-  /// Has `work` done by the next thread that is free. It may outlive the pool, and must own what it uses.
+  /// Runs `work` on the next free thread. It may outlive the pool, and must own everything it uses.
   std::shared_ptr<Result> submit(Work work) {
     require_threads();
     auto result = std::make_shared<Result>();
@@ -81,12 +81,12 @@ class WorkerPool {
     return result;
   }
 
-  /// Waits for a result and takes it; throws what its work has thrown, and `Interrupted` in a training that
-  /// is to end.
+  /// Waits for a result and takes it; rethrows the exception of its work, or throws `Interrupted` if the
+  /// training is to end.
   std::optional<Batch> take(Result& result) {
     require_threads();
     std::unique_lock lock(shared_->mutex);
-    // A signal's handler may not notify.
+    // A signal handler must not notify.
     while (!shared_->changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return result.ready; }))
       interruption_point();
     if (result.failed_example.error) last_failed_example() = std::exchange(result.failed_example, {});
@@ -94,7 +94,7 @@ class WorkerPool {
     return std::move(result.batch);
   }
 
-  /// Ends the threads and hands the datasets back, but those of threads that are left behind.
+  /// Ends the threads and returns the datasets, except those of abandoned threads.
   std::vector<Dataset> stop() {
     std::vector<Dataset> datasets;
     if (mark_.is_in_child()) return datasets;

@@ -31,13 +31,13 @@ constexpr bool forward_takes_some(std::index_sequence<I...>) {
   return (ForwardTakes<M, I + 1> || ...);
 }
 
-// Converts to T and, since a second conversion is never made, to nothing that T converts to.
+// Converts to T but, since only one user-defined conversion is allowed, to nothing that T converts to.
 template <class T>
 struct OnlyFrom {
   operator const T&() const;
 };
 
-// A template is not asked: it takes anything, and its body may not compile for all.
+// A template isn't tested: it accepts anything, and its body may not compile for all types.
 template <class M, class T>
 concept ForwardTakesWhole = requires(M& module, const OnlyFrom<T>& value) {
                               &M::forward;
@@ -64,7 +64,7 @@ constexpr bool forward_accepts(std::size_t count) {
 
 [[noreturn]] void throw_forward_does_not_take(std::string_view module, const Tensors& inputs);
 
-/// `use(module.forward(inputs...))`. Throws DataError for a number of inputs that forward doesn't accept.
+/// `use(module.forward(inputs...))`. Throws DataError if forward doesn't accept that number of inputs.
 template <class Result, std::size_t N = 1, class M, class Use>
 Result forward_all(M& module, const Tensors& inputs, Use use) {
   if constexpr (N > max_forward_tensors) {

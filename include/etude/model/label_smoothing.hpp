@@ -6,13 +6,13 @@
 
 namespace etude {
 
-/// The cross entropy of `logits` [..., classes] with `labels` [...] (int64), smoothed by `factor` e from 0 to
+/// The cross entropy of `logits` [..., classes] and `labels` [...] (int64), smoothed by `factor` e from 0 to
 /// 1: (1 - e) * -log p(label) + e * mean over the classes of -log p (Szegedy et al. 2016, arXiv:1512.00567;
-/// the `LabelSmoother` of Hugging Face). Labels of -100 are left out. One element: the mean over the labels
-/// that count, or their sum divided by `num_items`.
+/// Hugging Face's `LabelSmoother`). Labels of -100 are ignored. One element: the mean over the other labels,
+/// or their sum divided by `num_items`.
 ///
-/// Throws DataError for labels that aren't whole numbers or whose shape isn't that of the logits without
-/// their last dimension.
+/// Throws DataError for labels that aren't integers or whose shape isn't that of the logits without the last
+/// dimension.
 torch::Tensor label_smoothed_cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels,
                                            double factor, std::optional<double> num_items = {});
 

@@ -54,14 +54,14 @@ template <LossOperand Output, LossOperand Labels, class Count>
   requires is_item_count<Count>
 inline constexpr LossForm form_of<std::tuple<Output, Labels, Count>> = LossForm::kCounting;
 
-// An integer in a plain function may mean anything: in torch::mse_loss it is the reduction.
+// An integer parameter of a plain function may mean anything: in torch::mse_loss it is the reduction.
 template <class Types>
 inline constexpr bool ends_with_integer = false;
 template <class Output, class Labels, std::integral Last>
 inline constexpr bool ends_with_integer<std::tuple<Output, Labels, Last>> = true;
 
-/// The parameters with which a loss is called: as it has them, or, of a template or overloads, those that it
-/// takes first of (Tensor, Tensor) and (Tensor, Tensor, double). An empty tuple if there are none.
+/// The parameters of a loss; for templates and overloads, the first of (Tensor, Tensor) and (Tensor, Tensor,
+/// double) that they accept. An empty tuple if there are none.
 template <class F>
 consteval auto loss_parameters() {
   if constexpr (requires(F f) { std::function(f); }) {
@@ -91,8 +91,8 @@ consteval auto forward_parameters() {
 
 }  // namespace detail
 
-/// How many items a batch's loss is a mean over: the labels, the first if there are several, without those
-/// that are -100 if they are integers.
+/// The number of items that a batch's mean loss averages over: the elements of the (first) labels, except
+/// -100 if they are integers.
 std::int64_t count_items(const Tensors& labels);
 
 namespace detail {
@@ -119,7 +119,7 @@ Count item_count(std::optional<double> given, const Tensors& labels) {
   }
 }
 
-/// Calls `f` as its parameters want it.
+/// Calls `f` with arguments converted to its parameters.
 template <class... Parameter, class F>
 torch::Tensor call_loss(std::type_identity<std::tuple<Parameter...>>, F& f, const Tensors& outputs,
                         const Tensors& labels, std::optional<double> num_items) {
@@ -129,11 +129,11 @@ torch::Tensor call_loss(std::type_identity<std::tuple<Parameter...>>, F& f, cons
   const auto compute = [&](const auto&... count) -> torch::Tensor {
     constexpr bool takes_them = std::invocable<F&, decltype(output), decltype(target), decltype(count)...>;
     static_assert(takes_them,
-                  "etude: a loss takes output and target by value or as const reference, for they aren't its "
-                  "to change");
+                  "etude: a loss takes output and target by value or as const reference, since it must not "
+                  "modify them");
     if constexpr (takes_them) {
       using Result = std::invoke_result_t<F&, decltype(output), decltype(target), decltype(count)...>;
-      static_assert(std::convertible_to<Result, torch::Tensor>, "etude: a loss must give a torch::Tensor");
+      static_assert(std::convertible_to<Result, torch::Tensor>, "etude: a loss must return a torch::Tensor");
       if constexpr (std::convertible_to<Result, torch::Tensor>) return f(output, target, count...);
     }
   };
@@ -144,24 +144,23 @@ torch::Tensor call_loss(std::type_identity<std::tuple<Parameter...>>, F& f, cons
   }
 }
 
-/// Throws DataError for what torch's loss of that name (as "CrossEntropyLoss") computes something else from
-/// than is meant, or answers in words that don't say what to do: class numbers of another type or shape, and
-/// elementwise losses of tensors of other types, or of other shapes, which LibTorch would broadcast.
+/// Throws DataError for operands for which torch's loss of that name (such as "CrossEntropyLoss") computes
+/// something unintended or fails with an unhelpful message: class indices of another type or shape, and
+/// elementwise losses of tensors with different types, or with different shapes, which LibTorch would
+/// broadcast.
 void check_operands(std::string_view name, const Tensors& outputs, const Tensors& labels);
 
 torch::Tensor checked_loss(torch::Tensor loss);
 
 }  // namespace detail
 
-/// What to minimise, whatever its type; a copy refers to the same loss. It is made from
-///  - a `shared_ptr` or ModuleHolder of a loss module, torch's or one's own: its `forward(output, target)`,
-///  or as many
-///    tensors as the model's outputs and the labels are together;
-///  - any callable `(output, target) -> Tensor`, where each is a torch::Tensor or, for several, a `const
-///  Tensors&`;
-///  - the same with a third parameter, the number of items (a double, an integer, or an optional of them): a
-///  loss that
-///    divides its sum by that number, so that accumulated batches weigh as their items do.
+/// A type-erased loss; a copy refers to the same loss. It is made from
+/// - a `shared_ptr` or ModuleHolder of a loss module, torch's or your own, with `forward(output, target)`, or
+/// with one tensor for each of the model's outputs and labels;
+/// - any callable `(output, target) -> Tensor`, where each is a torch::Tensor or, for several, a `const
+/// Tensors&`;
+/// - the same with a third parameter, the number of items (a double, an integer, or an optional of these): a
+/// loss that divides its sum by that number, so that accumulated batches are weighted by their items.
 class Loss {
  public:
   Loss() = default;
@@ -171,7 +170,7 @@ class Loss {
     requires(!std::same_as<T, Loss>)
   Loss(T loss) {
     if constexpr (detail::HoldsModule<T>) {
-      if (loss.is_empty()) throw ArgumentError("loss: it is empty; construct its module");
+      if (loss.is_empty()) throw ArgumentError("loss: the module holder is empty; construct its module");
       set_module(loss.ptr());
     } else if constexpr (detail::is_shared_ptr<T>) {
       if (!loss) throw ArgumentError("loss: it is a null pointer");
@@ -186,10 +185,9 @@ class Loss {
 
   explicit operator bool() const { return compute_ != nullptr; }
 
-  /// The loss as a tensor without dimensions. Without `num_items` a loss that asks for it gets
-  /// `count_items(labels)`, or none if it takes an optional. Throws DataError when the loss isn't one number,
-  /// when there are more outputs or labels than it takes, and when one of torch's loss modules would
-  /// broadcast the output and the target over each other.
+  /// The loss as a 0-dim tensor. Without `num_items`, a loss that takes it gets `count_items(labels)`, or an
+  /// empty optional if it takes one. Throws DataError if the loss isn't a single number, if there are more
+  /// outputs or labels than it takes, and if a torch loss module would broadcast output and target.
   torch::Tensor operator()(const Tensors& outputs, const Tensors& labels,
                            std::optional<double> num_items = {}) const {
     return detail::checked_loss(compute_(outputs, labels, num_items));
@@ -198,7 +196,7 @@ class Loss {
   /// Whether the loss takes the number of items.
   bool counts_items() const { return counts_items_; }
 
-  /// The loss module, which may have parameters of its own; null for a callable.
+  /// The loss module, which may have parameters; null for a callable.
   const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
 
  private:
@@ -228,7 +226,8 @@ void Loss::set_callable(F f) {
   using Types = typename decltype(detail::loss_parameters<F>())::type;
   static_assert(
       detail::form_of<Types> != detail::LossForm::kNone,
-      "etude: a loss is called as (output, target) or (output, target, num_items) and gives a torch::Tensor; "
+      "etude: a loss is called as (output, target) or (output, target, num_items) and returns a "
+      "torch::Tensor; "
       "output and target are torch::Tensor or const etude::Tensors&, num_items is a number or an optional of "
       "one "
       "(no integer in a plain function, where it could mean anything)");

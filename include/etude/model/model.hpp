@@ -27,7 +27,7 @@ using NamedTensor = std::pair<std::string, torch::Tensor>;
 
 namespace detail {
 
-/// What a Model holds.
+/// The type-erased interface of a model.
 struct AnyModel {
   virtual ~AnyModel() = default;
   virtual std::string name() const = 0;
@@ -49,12 +49,12 @@ template <class T>
 Tensors output_of(const T& output) {
   static_assert(
       TensorsConvertible<T>,
-      "etude: the model's forward must give a torch::Tensor, or a pair, tuple, vector, string-keyed map or "
+      "etude: the model's forward must return a torch::Tensor, or a pair, tuple, vector, string-keyed map or "
       "Boost.Hana struct of them");
   if constexpr (TensorsConvertible<T>) return tensors_of(output);
 }
 
-/// What is the same for every torch::nn::Module.
+/// The part common to all torch::nn::Modules.
 class AnyNativeModel : public AnyModel {
  public:
   explicit AnyNativeModel(torch::nn::Module& module) : any_(module) {}
@@ -104,7 +104,7 @@ class NativeModel final : public AnyNativeModel {
   std::shared_ptr<M> module_;
 };
 
-/// Throws ArgumentError for a module without forward.
+/// Throws ArgumentError for a module without a forward method.
 std::shared_ptr<AnyModel> script_model(torch::jit::Module module);
 
 template <class T>
@@ -130,7 +130,7 @@ struct ModuleOf<T> {
 
 }  // namespace detail
 
-/// Keeps a model in evaluation mode; its destructor gives every submodule back the mode that it had.
+/// Puts a model in evaluation mode; its destructor restores the mode of every submodule.
 class EvalGuard {
  public:
   explicit EvalGuard(std::function<void()> restore) : restore_(std::move(restore)) {}
@@ -139,7 +139,7 @@ class EvalGuard {
   ~EvalGuard() {
     try {
       if (restore_) restore_();
-    } catch (...) {  // A module whose own train() throws keeps the mode that it is in.
+    } catch (...) {  // A module whose own train() throws keeps its current mode.
     }
   }
 
@@ -147,30 +147,29 @@ class EvalGuard {
   std::function<void()> restore_;
 };
 
-/// A model to train, whatever its type; a copy refers to the same model. It is made from a
-/// `std::shared_ptr<M>` or a `torch::nn::ModuleHolder<M>` of a module whose `forward` takes 1 to 8 tensors
-/// (by value or const reference), or all of them as `const Tensors&`, or the `const Batch&`; and from a
-/// `torch::jit::Module`.
+/// A type-erased model; a copy refers to the same model. It is made from a `std::shared_ptr<M>` or
+/// `torch::nn::ModuleHolder<M>` of a module whose `forward` takes 1 to 8 tensors (by value or const
+/// reference), or all of them as `const Tensors&`, or the `const Batch&`; or from a `torch::jit::Module`.
 class Model {
  public:
   Model() = default;
 
-  /// Throws ArgumentError for a null pointer or an empty holder, and for a TorchScript module without
-  /// forward.
+  /// Throws ArgumentError for a null pointer or an empty holder, and for a TorchScript module without a
+  /// forward method.
   template <class T>
     requires(!std::same_as<T, Model>)
   Model(T model) : model_(make(std::move(model))) {}
 
   explicit operator bool() const { return model_ != nullptr; }
 
-  /// What the model gives, by name if it names its outputs. Throws DataError for a number of inputs that its
-  /// forward doesn't take, or an output that holds something else than tensors.
+  /// The model's outputs, by name if it names them. Throws DataError if forward doesn't accept this number of
+  /// inputs, or if an output holds something other than tensors.
   Tensors forward(const Tensors& inputs) const {
     if (!accepts(inputs.size())) refuse(inputs);
     return model_->forward(inputs);
   }
 
-  /// The same of a batch's inputs; a forward that takes the whole batch sees its labels too.
+  /// The same for a batch's inputs; a forward that takes the whole batch sees its labels too.
   // A template, so that `forward({a, b})` means two inputs.
   template <std::same_as<Batch> B>
   Tensors forward(const B& batch) const {
@@ -178,42 +177,42 @@ class Model {
     return model_->forward(batch);
   }
 
-  /// Whether forward can be called with that many tensors.
+  /// Whether forward accepts this number of tensors.
   bool accepts(std::size_t count) const { return model_->accepts(count); }
 
-  /// Whether forward takes the batch as a whole, so with its labels.
+  /// Whether forward takes the whole batch, including its labels.
   bool takes_batch() const { return model_->takes_batch(); }
 
-  /// The class of the module.
+  /// The class name of the module.
   std::string name() const { return model_->name(); }
 
-  /// Every parameter once, by the first of its names.
+  /// Every parameter once, under its first name.
   std::vector<NamedTensor> named_parameters() const;
   std::vector<NamedTensor> named_buffers() const;
   std::vector<torch::Tensor> parameters() const;
 
-  /// Parameters, then buffers, under all the names that LibTorch gives them; the tensors are the model's own.
+  /// Parameters, then buffers, under all their LibTorch names; the tensors are the model's own.
   std::vector<NamedTensor> state_dict() const;
 
-  /// Copies into the model's own tensors, whose storage stays where it is. Throws CheckpointError that lists
-  /// every name that is missing, unexpected, given twice or of another shape; then nothing has been copied.
+  /// Copies values into the model's own tensors, which keep their storage. Throws CheckpointError that lists
+  /// every name that is missing, unexpected, duplicate or has a different shape; nothing is copied then.
   void load_state_dict(const std::vector<NamedTensor>& state) const;
 
   bool is_training() const { return model_->is_training(); }
   void train(bool on = true) const { model_->train(on); }
   void eval() const { train(false); }
 
-  /// Evaluation mode for as long as the guard lives.
+  /// Puts the model in evaluation mode until the guard is destroyed.
   [[nodiscard]] EvalGuard eval_guard() const;
 
-  /// Moves parameters and buffers; those that move get new storage.
+  /// Moves parameters and buffers; moved tensors get new storage.
   void to(torch::Device device) const { model_->to(device); }
 
   /// The module; null for TorchScript.
   std::shared_ptr<torch::nn::Module> module() const { return model_->module(); }
 
-  /// The module as the class that it is of, for which a holder may stand: `as<Net>()` is a NetImpl. Throws
-  /// ArgumentError that names both types.
+  /// The module as its own class, or through its holder: `as<Net>()` returns a NetImpl. Throws ArgumentError
+  /// that names both types.
   template <class Given, class M = typename detail::ModuleOf<Given>::Type>
   M& as() const {
     if constexpr (std::same_as<M, torch::jit::Module>) {
@@ -243,7 +242,7 @@ std::shared_ptr<detail::AnyModel> Model::make(T model) {
   if constexpr (std::derived_from<T, torch::jit::Module>) {
     return detail::script_model(std::move(model));
   } else if constexpr (detail::HoldsModule<T>) {
-    if (model.is_empty()) throw ArgumentError("model: it is empty; construct its module");
+    if (model.is_empty()) throw ArgumentError("model: the module holder is empty; construct its module");
     return make<std::shared_ptr<typename T::ContainedType>>(model.ptr());
   } else if constexpr (!detail::is_shared_ptr<T>) {
     static_assert(

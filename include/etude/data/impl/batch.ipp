@@ -18,7 +18,7 @@
 namespace etude {
 
 ETUDE_INLINE Batch make_batch(Tensors inputs, Tensors labels) {
-  if (inputs.empty()) throw DataError("there are no inputs: must be at least one tensor that is defined");
+  if (inputs.empty()) throw DataError("a batch must have at least one input tensor that is defined");
   const auto size = inputs[0].dim() > 0 ? inputs[0].size(0) : -1;
   const auto fits = [&](const torch::Tensor& tensor) { return tensor.dim() > 0 && tensor.size(0) == size; };
   if (std::ranges::all_of(inputs, fits) && std::ranges::all_of(labels, fits)) {

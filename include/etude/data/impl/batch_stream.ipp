@@ -25,20 +25,20 @@ namespace etude {
 namespace detail {
 
 struct BatchRequest {
-  std::int64_t first = 0;             // example of the epoch; what its random numbers are a function of
-  std::int64_t size = 0;              // in examples
-  std::vector<std::int64_t> indices;  // of a dataset with an index
+  std::int64_t first = 0;             // its first example in the epoch; seeds its random numbers
+  std::int64_t size = 0;              // number of examples
+  std::vector<std::int64_t> indices;  // for an indexed dataset
 };
 
-/// What one epoch is made of; the loader that began it and the stream that reads it hold it together.
+/// The state of one epoch, shared by its loader and the stream that reads it.
 struct Epoch {
   std::shared_ptr<const DataLoaderOptions> options;
   Dataset dataset;
   std::int64_t number = 0;
-  std::int64_t position = 0;  // how many examples of the epoch lie before the next batch
+  std::int64_t position = 0;                          // examples of the epoch before the next batch
   std::function<bool(BatchRequest&)> next_request;    // false at the end
-  BatchRequest current;                               // without workers
-  std::shared_ptr<std::vector<Dataset>> idle_copies;  // of workers past, for workers to come
+  BatchRequest current;                               // used without workers
+  std::shared_ptr<std::vector<Dataset>> idle_copies;  // from past workers, for reuse
 
   std::size_t depth = 0;
   std::unique_ptr<WorkerPool> workers;
@@ -85,7 +85,7 @@ struct Epoch {
     return batch;
   }
 
-  // Reads a stream up to an example and throws away what comes before.
+  // Reads a stream up to an example and discards everything before.
   void skip_to(std::int64_t first_example) {
     while (position < first_example) {
       interruption_point();
@@ -109,7 +109,7 @@ struct Epoch {
     return counted(first.request, [&] { return workers->take(*first.result); });
   }
 
-  // A batch that can't be fetched is passed by, like one that can.
+  // A batch that can't be fetched is skipped too.
   template <class Get>
   std::optional<Batch> counted(const BatchRequest& request, Get get) {
     position += request.size;
@@ -118,7 +118,7 @@ struct Epoch {
     return batch;
   }
 
-  // Gives the workers one more batch to fetch; a sampler's error takes that batch's place.
+  // Queues one more batch for the workers; a sampler's exception takes that batch's place.
   bool order() {
     try {
       BatchRequest next;
@@ -136,7 +136,7 @@ struct Epoch {
     return true;
   }
 
-  // Runs in the workers, and may outlive the epoch there.
+  // Runs in workers, where it may outlive the epoch.
   static std::optional<Batch> fetch(const DataLoaderOptions& options, std::int64_t epoch, Dataset& dataset,
                                     const BatchRequest& request) {
     const auto epoch_seed = mix(mix(options.seed, 1), static_cast<std::uint64_t>(epoch));

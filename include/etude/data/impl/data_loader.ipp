@@ -51,7 +51,7 @@ inline void check_size(std::string_view name, std::int64_t size) {
 ETUDE_INLINE DataLoader::DataLoader(Dataset dataset, DataLoaderOptions options)
     : dataset_(std::move(dataset)), options_(std::move(options)) {
   const auto& name = options_.name;
-  if (!dataset_) throw ArgumentError(name + ": none was given");
+  if (!dataset_) throw ArgumentError(name + ": it is missing");
   std::vector<std::string> faults;
   const auto at_least = [&](const char* field, std::int64_t value, std::int64_t least) {
     if (value < least) faults.push_back(fmt::format("{}: must be at least {}, not {}", field, least, value));
@@ -60,13 +60,12 @@ ETUDE_INLINE DataLoader::DataLoader(Dataset dataset, DataLoaderOptions options)
   if (options_.max_batches) at_least("max_batches", *options_.max_batches, 1);
   at_least("num_workers", options_.num_workers, 0);
   at_least("prefetch_factor", options_.prefetch_factor, 1);
-  if (options_.shuffle && options_.sampler)
-    faults.push_back("shuffle: must be false, because there is a sampler");
+  if (options_.shuffle && options_.sampler) faults.push_back("shuffle: must be false with a sampler");
   if (!dataset_.is_indexed() && options_.shuffle) {
     faults.push_back(fmt::format("shuffle: must be false, because {} is a stream", name));
   }
   if (!dataset_.is_indexed() && options_.sampler) {
-    faults.push_back(fmt::format("sampler: must be left out, because {} is a stream", name));
+    faults.push_back(fmt::format("sampler: must not be set, because {} is a stream", name));
   }
   if (!faults.empty()) throw ArgumentError(fmt::format("{}", fmt::join(faults, "\n")));
 
@@ -112,9 +111,9 @@ ETUDE_INLINE void DataLoader::limit_batches(std::int64_t max_batches) {
   options_.max_batches = max_batches;
 }
 
-// How many examples the sampler gives, which may be less than the dataset has. Torch's own random and
-// sequential ones don't say, so they are asked for all of them. Of another only its owner knows whether it
-// ends.
+// The number of examples from the sampler, which may be less than the dataset has. Torch's random and
+// sequential samplers don't report it, so they are asked for all. Only the user knows whether any other
+// sampler ends.
 ETUDE_INLINE std::optional<std::int64_t> DataLoader::count_sampler_examples() const {
   auto* sampler = options_.sampler.get();
   if (const auto* sized = dynamic_cast<const SizedSampler*>(sampler)) return sized->size();
@@ -168,7 +167,7 @@ ETUDE_INLINE DataLoader::Requests DataLoader::stream_requests(std::int64_t first
 
 namespace detail {
 
-/// So many batches of the examples that `example_at(place)` gives, from `first` to below `end`.
+/// Makes the requests for this many batches of the examples `example_at(place)`, for places in [first, end).
 template <class ExampleAt>
 auto requests_in_order(ExampleAt example_at, std::int64_t batches, std::int64_t first, std::int64_t end,
                        std::int64_t batch_size) {
@@ -186,7 +185,7 @@ auto requests_in_order(ExampleAt example_at, std::int64_t batches, std::int64_t 
 }  // namespace detail
 
 ETUDE_INLINE DataLoader::Requests DataLoader::requests(std::int64_t epoch, std::int64_t first_example) const {
-  const auto examples = *dataset_.size();  // may be another one in each epoch
+  const auto examples = *dataset_.size();  // may change between epochs
   detail::check_size(options_.name, examples);
   const auto in_order = [&](auto example_at) -> Requests {
     return detail::requests_in_order(std::move(example_at), *size(first_example), first_example, examples,
@@ -211,7 +210,7 @@ ETUDE_INLINE DataLoader::Requests DataLoader::sampler_requests(std::int64_t epoc
   if (const auto* stateful = dynamic_cast<StatefulSampler*>(sampler.get()))
     sampler_state_ = stateful->state();
   {
-    // torch's samplers draw from the global generator.
+    // torch's samplers use the global generator.
     const RandomStateGuard random(torch::kCPU);
     set_seed(detail::mix(detail::mix(options_.seed, 2), static_cast<std::uint64_t>(epoch)));
     sampler->reset({});

@@ -49,7 +49,7 @@ ETUDE_INLINE Batch collate(std::vector<Example> examples, std::span<const std::i
   }
 }
 
-/// Copies rows `indices[begin]`, ..., `indices[end - 1]` to the places `begin`, ..., `end - 1`.
+/// Copies the rows `indices[begin]`, ..., `indices[end - 1]` to the rows `begin`, ..., `end - 1`.
 inline void copy_rows(std::byte* to, const std::byte* from, std::span<const std::int64_t> indices,
                       std::size_t bytes, std::size_t begin, std::size_t end) {
   const auto in_pieces = [&]<std::size_t piece>(std::integral_constant<std::size_t, piece>) {
@@ -57,12 +57,12 @@ inline void copy_rows(std::byte* to, const std::byte* from, std::span<const std:
       for (std::size_t at = 0; at < bytes; at += piece)
         std::memcpy(to + i * bytes + at, from + static_cast<std::size_t>(indices[i]) * bytes + at, piece);
   };
-  // For a few bytes, memcpy of a size that the compiler doesn't know costs more than the copy.
+  // For a few bytes, memcpy with a size unknown at compile time costs more than the copy.
   if (bytes <= 512 && bytes % 16 == 0) return in_pieces(std::integral_constant<std::size_t, 16>());
   if (bytes <= 64 && bytes % 8 == 0) return in_pieces(std::integral_constant<std::size_t, 8>());
   if (bytes == 4) return in_pieces(std::integral_constant<std::size_t, 4>());
   while (begin < end) {
-    auto last = begin + 1;  // Neighbours are copied together.
+    auto last = begin + 1;  // Copy adjacent rows together.
     while (last < end && indices[last] == indices[last - 1] + 1) ++last;
     std::memcpy(to + begin * bytes, from + static_cast<std::size_t>(indices[begin]) * bytes,
                 (last - begin) * bytes);
@@ -70,7 +70,7 @@ inline void copy_rows(std::byte* to, const std::byte* from, std::span<const std:
   }
 }
 
-/// The rows of `tensor` at these indices, as one tensor. Throws DataError for an index that it doesn't have.
+/// The rows of `tensor` at these indices, as one tensor. Throws DataError for an index out of range.
 inline torch::Tensor rows_of(const torch::Tensor& tensor, std::span<const std::int64_t> indices) {
   const auto count = static_cast<std::int64_t>(indices.size()), all = tensor.size(0);
   for (const auto index : indices)
@@ -83,7 +83,7 @@ inline torch::Tensor rows_of(const torch::Tensor& tensor, std::span<const std::i
     const auto index = at::from_blob(const_cast<std::int64_t*>(indices.data()), {count}, at::kLong);
     return tensor.index_select(0, index.to(tensor.device()));
   }
-  // What index_select does too, without the cost of its generality: for rows of few numbers a fraction of it.
+  // Does the same as index_select at a fraction of its cost for short rows.
   c10::SmallVector<std::int64_t, 6> sizes(tensor.sizes().begin(), tensor.sizes().end());
   sizes[0] = count;
   auto rows = at::empty(sizes, tensor.options());
@@ -110,7 +110,7 @@ ETUDE_INLINE std::string fingerprint_of(std::int64_t size,
   };
   const auto count = std::min(size, most_examples);
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto parts = std::max<std::int64_t>(count - 1, 1);  // from the first to the last, without overflow
+    const auto parts = std::max<std::int64_t>(count - 1, 1);  // including first and last, without overflow
     const auto [inputs, labels] = example((size - 1) / parts * i + (size - 1) % parts * i / parts);
     for (const auto& tensor : inputs) add(tensor);
     for (const auto& tensor : labels) add(tensor);
@@ -118,8 +118,8 @@ ETUDE_INLINE std::string fingerprint_of(std::int64_t size,
   return sum.hex();
 }
 
-/// Tensors whose first dimension counts examples: a batch is one gather out of each, and a copy, since a
-/// model that works in place would otherwise change the dataset.
+/// Tensors whose first dimension is the number of examples. A batch is a gathered copy, so that a model that
+/// works in place doesn't change the dataset.
 class TensorSource final : public DatasetSource {
  public:
   TensorSource(Tensors inputs, Tensors labels) : all_(make_batch(std::move(inputs), std::move(labels))) {}
@@ -178,7 +178,7 @@ ETUDE_INLINE Batch DatasetSource::fetch(std::span<const std::int64_t>, const Dat
 }
 
 ETUDE_INLINE std::optional<Batch> DatasetSource::next(std::int64_t, const DataCollator&) {
-  throw DataError("a dataset with an index is no stream");
+  throw DataError("a dataset with an index isn't a stream");
 }
 
 ETUDE_INLINE void throw_cannot_be_copied(std::string_view dataset) {

@@ -43,7 +43,7 @@ inline torch::Tensor mixable_labels(const torch::Tensor& labels, std::int64_t nu
         fmt::format("labels are {}, num_classes is {}: must be int64 [N] with num_classes, or "
                     "floating numbers with 0",
                     describe(labels), num_classes));
-  // On a device that is left to the kernel: to look would be to wait for it.
+  // On a device the kernel checks this: reading the values would wait for it.
   if (labels.is_cpu() && labels.numel() > 0) {
     const auto least = labels.min().item<std::int64_t>(), most = labels.max().item<std::int64_t>();
     if (least < 0 || most >= num_classes)
@@ -57,7 +57,7 @@ inline bool is_chosen(double probability, at::Generator& generator) {
   return at::rand({1}, generator, torch::kDouble).item<double>() < probability;
 }
 
-/// The share that an example keeps.
+/// The weight of an example itself in its mixture.
 inline double draw_share(double alpha, at::Generator& generator) {
   return at::_sample_dirichlet(at::full({2}, alpha, torch::kDouble), generator)[0].item<double>();
 }
@@ -86,7 +86,7 @@ ETUDE_INLINE Batch cut_mix(Batch batch, const MixingOptions& options, at::Genera
   batch.labels[0] = detail::mixable_labels(batch.labels[0], options.num_classes);
   if (!detail::is_chosen(options.probability, generator)) return batch;
 
-  // As torchvision: a box of that share around a point, cut where the image ends.
+  // As in torchvision: a box with that share of the area around a random point, clipped to the image.
   const double half_side = 0.5 * std::sqrt(1 - detail::draw_share(options.alpha, generator));
   auto result = images.clone(), box = result, other = images.roll(1, 0);
   std::int64_t area = 1;

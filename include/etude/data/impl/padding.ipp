@@ -51,7 +51,7 @@ class Padding {
     }
   }
 
-  /// Adds the mask of the first input that was padded.
+  /// Adds the mask of the first padded input.
   void add_mask(const std::string& name) {
     if (mask_lengths_.empty() || examples_.front().inputs.find(name)) return;
     for (std::size_t i = 0; i < examples_.size(); ++i) {
@@ -71,7 +71,7 @@ class Padding {
     return options_.names.empty() ? tensor.dim() > 0 : std::ranges::count(options_.names, name) > 0;
   }
 
-  // Where the example is in its padded tensor.
+  // The example's part of its padded tensor.
   torch::Tensor place(const torch::Tensor& padded, std::int64_t length) const {
     return padded.narrow(0, options_.side == PaddingSide::left ? padded.size(0) - length : 0, length);
   }
@@ -135,7 +135,7 @@ ETUDE_INLINE Batch PaddingCollator::operator()(std::vector<Example> examples) co
     padding.pad("label", &Example::labels, label_value);
     if (!attention_mask.empty()) padding.add_mask(attention_mask);
   }
-  return default_data_collator(examples);  // which says what differs
+  return default_data_collator(examples);  // throws a message about the difference
 }
 
 }  // namespace etude

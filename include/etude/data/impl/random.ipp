@@ -33,7 +33,7 @@ ETUDE_INLINE std::vector<std::int64_t> permutation(std::int64_t size, std::uint6
 
 struct DataGenerator {
   at::Generator generator = at::detail::createCPUGenerator();
-  // Set at the first use: that fills hundreds of words, and most datasets draw nothing.
+  // Seeding fills hundreds of words, so it waits for the first use; most datasets draw nothing.
   std::optional<std::uint64_t> seed = {};
 };
 

@@ -37,7 +37,7 @@ ETUDE_INLINE std::vector<std::int64_t> group_by_length(std::vector<std::int64_t>
                                                        std::int64_t batch_size) {
   const auto size = static_cast<std::int64_t>(order.size());
   const auto length = [&](std::int64_t i) { return lengths[static_cast<std::size_t>(i)]; };
-  // Never more than there are, so that no batch size overflows.
+  // Never more than exist, so that no batch size overflows.
   const auto batches = std::clamp<std::int64_t>(size / 4 / batch_size, 1, 50);
   const auto megabatch = std::min(batch_size, size) * batches;
   auto longest = order.begin();
@@ -52,7 +52,7 @@ ETUDE_INLINE std::vector<std::int64_t> group_by_length(std::vector<std::int64_t>
   return order;
 }
 
-// A number below 1, the same everywhere.
+// In [0, 1), the same on every platform.
 inline double uniform(std::mt19937_64& generator) { return static_cast<double>(generator() >> 11) * 0x1p-53; }
 
 }  // namespace detail
@@ -112,8 +112,9 @@ ETUDE_INLINE WeightedRandomSampler::WeightedRandomSampler(std::vector<double> we
     throw ArgumentError(fmt::format("num_samples is {}: must be at least 1", num_samples_));
   constexpr std::int64_t most = std::int64_t{1} << 40;
   if (num_samples_ > most)
-    throw ArgumentError(fmt::format(
-        "num_samples is {}: must be at most 2^40, for those of an epoch are a list in memory", num_samples_));
+    throw ArgumentError(
+        fmt::format("num_samples is {}: must be at most 2^40, since an epoch's samples are listed in memory",
+                    num_samples_));
   if (!replacement_ && num_samples_ > positive)
     throw ArgumentError(fmt::format(
         "num_samples is {}: must be at most {}, the examples of positive weight, without replacement",
@@ -126,7 +127,7 @@ ETUDE_INLINE std::vector<std::int64_t> WeightedRandomSampler::order(std::uint64_
   if (replacement_) {
     std::vector<double> sums(weights_.size());
     std::partial_sum(weights_.begin(), weights_.end(), sums.begin());
-    // The last of positive weight, for a product that rounds up to the whole sum.
+    // The last one of positive weight, in case a product rounds up to the whole sum.
     const auto last = std::ranges::lower_bound(sums, sums.back());
     for (std::int64_t i = 0; i < num_samples_; ++i) {
       if (i % 1'000'000 == 0) interruption_point();
@@ -135,7 +136,7 @@ ETUDE_INLINE std::vector<std::int64_t> WeightedRandomSampler::order(std::uint64_
     }
     return examples;
   }
-  // Efraimidis and Spirakis 2006: the first of independent exponential times.
+  // Efraimidis and Spirakis 2006: the smallest of independent exponential times.
   std::vector<std::pair<double, std::int64_t>> times;
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     const double time = -std::log1p(-detail::uniform(generator));
@@ -149,7 +150,7 @@ ETUDE_INLINE std::vector<std::int64_t> WeightedRandomSampler::order(std::uint64_
 
 ETUDE_INLINE std::vector<std::int64_t> lengths_of(const Dataset& dataset, const std::string& name) {
   if (!dataset.is_indexed() || !dataset.size())
-    throw DataError("lengths can't be told of a dataset without an index and a size");
+    throw DataError("lengths_of needs a dataset with an index and a size");
   std::vector<std::int64_t> lengths, indices;
   const auto measure = [&](const std::vector<Example>& examples) {
     for (const auto& example : examples) {

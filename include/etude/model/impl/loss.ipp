@@ -37,7 +37,7 @@ ETUDE_INLINE std::int64_t count_items(const Tensors& labels) {
 namespace etude {
 namespace detail {
 
-/// How to give `target` the shape that is wanted, where one dimension of 1 is all that differs.
+/// How to reshape `target`, if it differs from `wanted` only by a dimension of size 1.
 inline std::string_view reshaping(c10::IntArrayRef target, c10::IntArrayRef wanted) {
   const auto ends_with_one_more = [](c10::IntArrayRef longer, c10::IntArrayRef shorter) {
     return longer.size() == shorter.size() + 1 && longer.back() == 1 &&
@@ -48,7 +48,7 @@ inline std::string_view reshaping(c10::IntArrayRef target, c10::IntArrayRef want
   return "";
 }
 
-/// Class numbers for scores [examples, classes, ...].
+/// Checks class indices for scores [examples, classes, ...].
 inline void check_classes(std::string_view name, const torch::Tensor& output, const torch::Tensor& target) {
   const bool takes_shares = name == "CrossEntropyLoss" && target.sizes() == output.sizes();
   const bool are_numbers = target.scalar_type() == torch::kLong || target.scalar_type() == torch::kByte;
@@ -59,20 +59,20 @@ inline void check_classes(std::string_view name, const torch::Tensor& output, co
     return;
   auto expected = scores.vec();
   expected.erase(expected.begin() + 1);
-  throw DataError(fmt::format("{} wants class numbers as labels: int64 [{}] for the output {}, not {}{}",
+  throw DataError(fmt::format("{} needs class indices as labels: int64 [{}] for the output {}, not {}{}",
                               name, fmt::join(expected, ", "), describe(output), describe(target),
                               !are_numbers ? "; convert them with .to(torch::kLong)"
                               : target.sizes() == output.sizes()
-                                  ? "; turn one-hot labels into class numbers with .argmax(1)"
+                                  ? "; convert one-hot labels to class indices with .argmax(1)"
                                   : reshaping(target.sizes(), expected)));
 }
 
-/// Numbers to compare with the outputs, one by one.
+/// Checks numbers that are compared with the outputs elementwise.
 inline void check_numbers(std::string_view name, const torch::Tensor& output, const torch::Tensor& target) {
   const bool is_wider = target.scalar_type() == torch::kDouble && output.scalar_type() != torch::kDouble;
   if (target.is_floating_point() && !is_wider) return;
   throw DataError(
-      fmt::format("{} wants labels of the type of its output: {}, not {}; convert them with "
+      fmt::format("{} needs labels of the same type as its output: {}, not {}; convert them with "
                   ".to(torch::{})",
                   name, describe(output), describe(target),
                   output.scalar_type() == torch::kDouble ? "kDouble" : "kFloat"));
@@ -88,7 +88,7 @@ ETUDE_INLINE void check_operands(std::string_view name, const Tensors& outputs, 
   if (std::ranges::find(elementwise, name) != elementwise.end()) check_numbers(name, output, target);
   if (!target.is_floating_point() || output.sizes() == target.sizes()) return;
   throw DataError(
-      fmt::format("the output {} and the target {} of a loss must have the same shape, for LibTorch would "
+      fmt::format("the output {} and the target {} of a loss must have the same shape, since LibTorch would "
                   "broadcast them{}",
                   describe(output), describe(target), reshaping(target.sizes(), output.sizes())));
 }

@@ -44,7 +44,7 @@ ETUDE_INLINE void AnyNativeModel::to(torch::Device device) { any_.to(device); }
 ETUDE_INLINE std::function<void()> AnyNativeModel::keep_training_flags() const {
   std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> flags;
   for (auto& module : any_.modules()) flags.emplace_back(module, module->is_training());
-  // Parents come first, so a child's own flag is set after its parent has set it for all children.
+  // Parents come first: train() on a parent sets all children, whose own flags follow.
   return [flags = std::move(flags)] {
     for (const auto& [module, training] : flags) module->train(training);
   };
