@@ -122,7 +122,7 @@ TEST_CASE("a row of another length, an open quote or a stray one is named by its
 
 TEST_CASE("columns that aren't there and dtypes that can't be are refused") {
   CHECK(contains(fault("a,b\n", [](const CsvTable& t) { t.column("c"); }),
-                 "x.csv: no column is named 'c'; there are: a, b"));
+                 "x.csv: no column is named 'c'; columns are: a, b"));
   CHECK(toy::fault_of<etude::ArgumentError>([] { table("a\n1\n").column("a", torch::kInt); }) ==
         "dtype is int32: must be float32, float64 or int64");
   CHECK(contains(toy::fault_of<DataError>([] { CsvTable("/nonexistent/x.csv"); }),

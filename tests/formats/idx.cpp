@@ -74,14 +74,14 @@ TEST_CASE("an array may be empty or have no dimensions") {
 TEST_CASE("what is no such file is refused, with what is allowed") {
   CHECK(fault("") == "it has 0 bytes, too few for an IDX file");
   CHECK(fault(bytes({0x1f, 0x8b, 8, 0, 1, 2})) ==
-        "it is compressed by gzip: must be decompressed first (gunzip)");
-  CHECK(fault(bytes({0, 1, 8, 1})) == "it is no IDX file: its first two bytes are 0x00 0x01, must be 0");
+        "it is compressed with gzip: must be decompressed first (gunzip)");
+  CHECK(fault(bytes({0, 1, 8, 1})) == "it isn't an IDX file: its first two bytes are 0x00 0x01, must be 0");
   CHECK(fault(bytes({0, 0, 0x0a, 1, 0, 0, 0, 0})) ==
         "dtype is 0x0a: must be one of 0x08 (Byte), 0x09 (Char), 0x0b (Short), 0x0c (Int), 0x0d (Float), "
         "0x0e (Double)");
   CHECK(fault(bytes({0, 0, 8, 65}) + std::string(260, '\0')) ==
         "number of dimensions is 65: must be at most 64");
-  CHECK(fault(bytes({0, 0, 8, 2, 0, 0, 0, 1})) == "it ends in its header, after 8 bytes of 12");
+  CHECK(fault(bytes({0, 0, 8, 2, 0, 0, 0, 1})) == "its header is truncated, at 8 of 12 bytes");
 }
 
 TEST_CASE("sizes must be those of the file, and can't overflow") {
@@ -99,7 +99,7 @@ TEST_CASE("errors name the file") {
   const auto of_file = [&] { return toy::fault_of<DataError>([&] { etude::load_idx(path); }); };
   CHECK(contains(of_file(), path.string() + " can't be read"));
   toy::write_text(path, "no IDX file");
-  CHECK(contains(of_file(), path.string() + ": it is no IDX file"));
+  CHECK(contains(of_file(), path.string() + ": it isn't an IDX file"));
 }
 
 }  // namespace

@@ -72,11 +72,11 @@ TEST_CASE("a byte has no order, so that each is allowed") {
 
 TEST_CASE("what no tensor can be is refused, with what is allowed") {
   CHECK(contains(fault_of_fields("'>f4'", "False", "(1,)", 4), "descr is '>f4': must be little-endian"));
-  CHECK(contains(fault_of_fields("'|O'", "False", "(1,)", 4), "descr is '|O': an array of Python's objects"));
+  CHECK(contains(fault_of_fields("'|O'", "False", "(1,)", 4), "descr is '|O': arrays of Python objects"));
   CHECK(contains(fault_of_fields("'<U3'", "False", "(1,)", 12), "descr is '<U3': must be one of |b1, |u1"));
   CHECK(contains(fault_of_fields("'|f4'", "False", "(1,)", 4), "descr is '|f4': must be one of"));
   CHECK(contains(fault_of_fields("''", "False", "(1,)", 4), "descr is '': must be one of"));
-  CHECK(contains(fault_of_fields("[('x', '<f4')]", "False", "(1,)", 4), "descr: it is a list"));
+  CHECK(contains(fault_of_fields("[('x', '<f4')]", "False", "(1,)", 4), "descr: structured dtypes"));
   CHECK(contains(fault_of_fields("'<f4'", "True", "(1,)", 4), "fortran_order is True: must be False"));
   CHECK(contains(fault_of_fields("'<f4'", "0", "(1,)", 4), "fortran_order is '0': must be False"));
 }
@@ -115,7 +115,7 @@ TEST_CASE("each key must be there, once, and nothing else") {
   CHECK(fault(file("{}")) == "header: descr is missing");
   CHECK(fault(file("{'descr': '<f4', 'shape': ()}")) == "header: fortran_order is missing");
   CHECK(fault(file("{'descr': '<f4', 'fortran_order': False}")) == "header: shape is missing");
-  CHECK(fault(file("{'descr': '<f4', 'descr': '<f4'}")) == "header: 'descr' is there twice");
+  CHECK(fault(file("{'descr': '<f4', 'descr': '<f4'}")) == "header: 'descr' appears twice");
   CHECK(fault(file("{'colour': 1}")) == "header: 'colour' must be one of descr, fortran_order, shape");
 }
 
@@ -123,10 +123,10 @@ TEST_CASE("what isn't such a dict is refused where it goes wrong") {
   CHECK(fault(file("")) == "header: '{' must be at character 0");
   CHECK(fault(file("{'descr' '<f4'}")) == "header: ':' must be at character 9");
   CHECK(fault(file("{descr: '<f4'}")) == "header: a key must be a string, at character 1");
-  CHECK(fault(file("{'descr")) == "header: the string at character 1 has no end");
+  CHECK(fault(file("{'descr")) == "header: the string at character 1 isn't terminated");
   CHECK(fault(file("{'descr': '<f4'")) == "header: '}' must be at character 15");
   CHECK(fault(file("{'descr': '|u1', 'fortran_order': False, 'shape': (0,)} + 1")) ==
-        "header: something follows the dict, at character 56");
+        "header: unexpected text after the dict, at character 56");
 }
 
 TEST_CASE("every file that is cut short says so, and none is read") {
@@ -136,8 +136,8 @@ TEST_CASE("every file that is cut short says so, and none is read") {
     CHECK(fault(whole.substr(0, size)) != "nothing was thrown");
   }
   CHECK(contains(fault(whole.substr(0, 5)), "it must begin with \\x93NUMPY"));
-  CHECK(fault(whole.substr(0, 7)) == "it ends in its header, after 7 bytes");
-  CHECK(contains(fault(whole.substr(0, 30)), "it ends before that, after 30 bytes"));
+  CHECK(fault(whole.substr(0, 7)) == "its header is truncated, at 7 bytes");
+  CHECK(contains(fault(whole.substr(0, 30)), "the file has only 30 bytes"));
 }
 
 TEST_CASE("other versions of the format are refused") {

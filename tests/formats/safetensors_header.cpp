@@ -108,7 +108,7 @@ TEST_CASE("names that the format can't hold are not written") {
     return safetensors_header_bytes(entries, metadata);
   };
   CHECK_THROWS_WITH_AS(write({{"a", dtype, {}, 0, 1}, {"a", dtype, {}, 1, 2}}),
-                       "tensor 'a': the name is there twice, or reserved", CheckpointError);
+                       "tensor 'a': the name is duplicate or reserved", CheckpointError);
   CHECK_THROWS_AS(write({{"__metadata__", dtype, {}, 0, 1}}), CheckpointError);
   CHECK_THROWS_AS(write({{"\xff", dtype, {}, 0, 1}}), CheckpointError);
   CHECK_THROWS_AS(write({}, {{"a", "\xff"}}), CheckpointError);
@@ -169,17 +169,17 @@ TEST_CASE("a header that isn't what the format says is refused") {
   CHECK(contains(fault_of(file_of(R"({"__metadata__":[]})", 0)), "__metadata__"));
   CHECK(contains(fault_of(file_of(R"({"__metadata__":{"a":1}})", 0)), "'a' must be a string"));
   const std::string entry = R"({"dtype":"F32","shape":[0],"data_offsets":[0,0]})";
-  CHECK(contains(fault_of(file_of("{\"a\":" + entry + ",\"a\":" + entry + "}", 0)), "'a' is there twice"));
+  CHECK(contains(fault_of(file_of("{\"a\":" + entry + ",\"a\":" + entry + "}", 0)), "'a' appears twice"));
   CHECK(contains(
       fault_of(file_of(R"({"a":{"dtype":"F32","dtype":"F64","shape":[0],"data_offsets":[0,0]}})", 0)),
-      "'dtype' is there twice"));
+      "'dtype' appears twice"));
   CHECK(contains(fault_of(file_of("{\"a\":" + std::string(100'000, '['), 0)),
                  "tensor 'a': it must be an object"));
   CHECK(contains(fault_of(file_of("{\"a\":{\"later\":" + std::string(100'000, '['), 0)), "nested"));
   CHECK(contains(fault_of(file_of("{\"a\":{\"later\":{\"b\":{\"c\":{", 0)), "nested"));
   CHECK(contains(fault_of(file_of(R"({"__metadata__":{"a":{}}})", 0)), "'a' must be a string"));
-  CHECK(contains(fault_of(file_of(R"({"__metadata__":{"a":"1","a":"2"}})", 0)), "'a' is there twice"));
-  CHECK(contains(fault_of(file_of(R"({"__metadata__":{},"__metadata__":{}})", 0)), "is there twice"));
+  CHECK(contains(fault_of(file_of(R"({"__metadata__":{"a":"1","a":"2"}})", 0)), "'a' appears twice"));
+  CHECK(contains(fault_of(file_of(R"({"__metadata__":{},"__metadata__":{}})", 0)), "appears twice"));
   CHECK(contains(fault_of(file_of(R"({"a":{"dtype":"F32","shape":[[0]],"data_offsets":[0,0]}})", 0)),
                  "whole numbers"));
   CHECK(contains(fault_of(file_of(R"({"a":{"dtype":{},"shape":[0],"data_offsets":[0,0]}})", 0)),

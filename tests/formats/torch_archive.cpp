@@ -112,8 +112,7 @@ TEST_CASE("archives of other kinds are told by what they are") {
   CHECK(contains(fault_of({{"data.pkl", "N"}, {"c", "d"}}), "it has no data.pkl"));
   CHECK(contains(fault_of({{"a/b/data.pkl", "N"}, {"c", "d"}}), "it has no data.pkl"));
   CHECK(contains(fault_of(with(saved(), {"m/constants.pkl", "x"})), "it is a TorchScript archive"));
-  CHECK(contains(fault_of(with(saved(), {"n/data.pkl", "x"})),
-                 "it has two pickles: 'n/data.pkl' is the second"));
+  CHECK(contains(fault_of(with(saved(), {"n/data.pkl", "x"})), "it has a second pickle: 'n/data.pkl'"));
   auto big = saved();
   big[1].data = "big";
   CHECK(contains(fault_of(big), "byteorder: only 'little' can be read"));
@@ -138,7 +137,7 @@ TEST_CASE("the format of before PyTorch 1.6 is told") {
   toy::write_text(folder / "old.pt", "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.\x80\x02M\xe9\x03."s);
   CHECK_THROWS_WITH_AS(etude::TorchArchive(folder / "old.pt"),
                        ((folder / "old.pt").string() +
-                        ": it has the format of before PyTorch 1.6; load it in Python and save it again")
+                        ": it has the format used before PyTorch 1.6; load it in Python and save it again")
                            .c_str(),
                        etude::CheckpointError);
 }
@@ -151,7 +150,7 @@ TEST_CASE("storages that are missing or of another size are refused") {
     auto other = saved();
     other[2].data.resize(size);
     CHECK(contains(fault_of(other),
-                   fmt::format("tensor 'w': its storage has 8 bytes, and {} in the file", size)));
+                   fmt::format("tensor 'w': its storage has 8 bytes, but {} in the file", size)));
   }
 }
 
@@ -160,7 +159,7 @@ TEST_CASE("a pickle that would do harm is refused, and nothing happens") {
   const auto target = (folder / "owned").string();
   CHECK(contains(
       fault_of(saved(pickled::call(pickled::global("os", "system"), {pickled::text("touch " + target)}))),
-      "it asks for 'system' of 'os'; only tensors and plain values are read, and nothing is executed"));
+      "it refers to 'system' of 'os'; only tensors and plain values can be read, and nothing is executed"));
   CHECK_FALSE(std::filesystem::exists(target));
 }
 

@@ -128,14 +128,14 @@ TEST_CASE("the dict of tensors is found where there is no doubt, and asked for w
   CHECK(names_of(pickled::dict({{"model", model}, {"epoch", "K\3"}})) == Names{"w", "b"});
   const auto two =
       pickled::dict({{"model", model}, {"optimizer", pickled::dict({{"m", t}})}, {"epoch", "K\3"}});
-  CHECK(contains(fault_of(two), "several of its entries hold tensors: 'model', 'optimizer'; the key of one"));
+  CHECK(contains(fault_of(two), "several of its entries contain tensors: 'model', 'optimizer'; specify the key of one"));
   CHECK(names_of(two, "optimizer") == Names{"m"});
   CHECK(names_of(two, "model") == Names{"w", "b"});
   CHECK(contains(fault_of(two, "modle"),
-                 "there is no 'modle'; entries with tensors are: 'model', 'optimizer'"));
+                 "'modle' doesn't exist; entries with tensors are: 'model', 'optimizer'"));
   CHECK(contains(fault_of(two, "epoch"), "'epoch' isn't a dict of tensors"));
   CHECK(contains(fault_of(two, "model.w"), "'model.w' isn't a dict of tensors"));
-  CHECK(contains(fault_of(two, "model.w.x"), "there is no 'model.w.x'"));
+  CHECK(contains(fault_of(two, "model.w.x"), "'model.w.x' doesn't exist"));
   CHECK(contains(fault_of(pickled::dict({{"a", "}"}, {"b", model}}), "a"), "'a' holds no tensors"));
   CHECK(contains(fault_of(pickled::dict({{"epoch", "K\3"}})), "it holds no tensors"));
   CHECK(contains(fault_of(t), "what it holds isn't a dict of tensors"));
@@ -148,12 +148,12 @@ TEST_CASE("the dict of tensors is found where there is no doubt, and asked for w
 
 TEST_CASE("two meanings of one name are refused") {
   const auto t = pickled::tensor();
-  CHECK(contains(fault_of(pickled::dict({{"w", t}, {"w", t}})), "'w' is there twice"));
+  CHECK(contains(fault_of(pickled::dict({{"w", t}, {"w", t}})), "'w' appears twice"));
   CHECK(contains(fault_of(pickled::dict({{"a", pickled::dict({{"b", t}})}, {"a.b", t}})),
-                 "tensor 'a.b': the name is there twice"));
+                 "tensor 'a.b': the name is duplicate"));
   CHECK(contains(
       fault_of(pickled::dict({{"m", pickled::dict({{"w", t}})}, {"m", pickled::dict({{"w", t}})}}), "m"),
-      "'m' is there twice"));
+      "'m' appears twice"));
   CHECK(contains(fault_of("}N" + t + "s"), "a key that is neither text nor a whole number"));
   CHECK(contains(fault_of(pickled::dict({{"\xff", t}})), "its name isn't UTF-8"));
 }
@@ -190,7 +190,7 @@ TEST_CASE("numbers that no tensor has are refused") {
   CHECK(contains(tensor_fault({.sizes = {-2, -2}}), "size: it must have whole numbers from 0"));
   CHECK(contains(tensor_fault({.strides = {-2, 1}}), "stride: it must have whole numbers from 0"));
   CHECK(contains(tensor_fault({.count = -1}), "storage: -1 elements"));
-  CHECK(contains(tensor_fault({.count = largest}), "none or too many"));
+  CHECK(contains(tensor_fault({.count = largest}), "an invalid number of elements"));
   CHECK(contains(tensor_fault({.sizes = {largest, largest, 0}, .strides = {0, 0, 0}}),
                  "size: it is too large"));
   CHECK(contains(tensor_fault({.sizes = {largest}, .strides = {0}}), "size: it is too large"));
@@ -205,7 +205,7 @@ TEST_CASE("numbers that no tensor has are refused") {
 TEST_CASE("storages whose names are more than names are refused") {
   for (const auto& key : {"../0"s, "a/b"s, ".."s, "."s, ""s, "0\0"s, "\\"s, "/etc/passwd"s}) {
     CAPTURE(key);
-    CHECK(contains(tensor_fault({.key = key}), "isn't the name of one"));
+    CHECK(contains(tensor_fault({.key = key}), "isn't a valid storage name"));
   }
 }
 
@@ -227,7 +227,7 @@ TEST_CASE("what is no dense tensor is refused by name") {
   CHECK(contains(fault(pickled::call(pickled::global("torch._tensor", "_rebuild_from_type_v2"),
                                      {pickled::global("torch._utils", "_rebuild_tensor_v2"),
                                       pickled::global("torch", "Size"), pickled::tuple({}), "}"})),
-                 "it is of a class of its own"));
+                 "it is of a custom tensor class"));
   const auto with = [&](const std::string& storage, const std::string& metadata) {
     return fault(pickled::call(pickled::global("torch._utils", "_rebuild_tensor_v2"),
                                {storage, pickled::integer(0), pickled::integers({1}), pickled::integers({1}),
@@ -237,11 +237,11 @@ TEST_CASE("what is no dense tensor is refused by name") {
   CHECK(with(storage, "N") == "it was read");
   CHECK(with(storage, "}") == "it was read");
   CHECK(contains(with(storage, pickled::dict({{"conj", pickled::boolean(true)}})),
-                 "conj is for complex numbers"));
+                 "conj is only for complex numbers"));
   CHECK(contains(with(storage, pickled::dict({{"other", pickled::boolean(true)}})), "'other' is unknown"));
   CHECK(contains(with(storage, pickled::dict({{"conj", "K\1"}})), "'conj' is unknown"));
-  CHECK(contains(with("N", "}"), "it names no storage"));
-  CHECK(contains(with(pickled::text("0") + "Q", "}"), "it names no storage"));
+  CHECK(contains(with("N", "}"), "it doesn't refer to a storage"));
+  CHECK(contains(with(pickled::text("0") + "Q", "}"), "it doesn't refer to a storage"));
 }
 
 TEST_CASE("few bytes can't say very much by saying it again") {
@@ -251,13 +251,13 @@ TEST_CASE("few bytes can't say very much by saying it again") {
     value = "}(" + pickled::text("a") + value + pickled::text("b") + "h"s + static_cast<char>(level - 1) +
             "uq"s + level;
   }
-  CHECK(contains(fault_of(value, "a"), "says the same thing too many times"));
+  CHECK(contains(fault_of(value, "a"), "repeats values too often"));
   // A long name before many.
   std::string wide = "}(" + pickled::text("w") + pickled::tensor();
   wide += pickled::text("first") + "}" + pickled::text(std::string(100'000, 'n')) + "q\0"s +
           pickled::tensor() + "q\1s"s;
   for (int i = 0; i < 10'000; ++i) wide += pickled::text(std::to_string(i)) + "}h\0h\1s"s;
-  CHECK(contains(fault_of(wide + "u"), "says the same thing too many times"));
+  CHECK(contains(fault_of(wide + "u"), "repeats values too often"));
 }
 
 }  // namespace

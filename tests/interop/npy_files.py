@@ -25,8 +25,8 @@ refused = {
     "fortran.npy": (numpy.asfortranarray(numpy.ones((2, 3), "f4")), "fortran_order is True: must be False"),
     "big_endian.npy": (numpy.ones(3, ">f4"), "descr is '>f4': must be little-endian"),
     "text.npy": (numpy.array(["a", "bc"]), "descr is '<U2': must be one of"),
-    "objects.npy": (numpy.array([{}, 1], dtype=object), "descr is '|O': an array of Python's objects"),
-    "records.npy": (numpy.zeros(3, [("x", "f4"), ("naïve", "i8")]), "descr: it is a list"),
+    "objects.npy": (numpy.array([{}, 1], dtype=object), "descr is '|O': arrays of Python objects"),
+    "records.npy": (numpy.zeros(3, [("x", "f4"), ("naïve", "i8")]), "descr: structured dtypes"),
     "dates.npy": (numpy.zeros(3, "M8[s]"), "descr is '<M8[s]': must be one of"),
 }
 

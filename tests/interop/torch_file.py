@@ -134,8 +134,8 @@ class TorchFile(unittest.TestCase):
         optimizer.step()
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3, "size": torch.Size([1]),
                     "dtype": torch.float32, "device": torch.device("cpu"), "names": {"a", "b"}, "bytes": b"x"}, self.pt)
-        self.assertIn("several of its entries hold tensors: 'model', 'optimizer'", self.refused())
-        self.assertIn("there is no 'modle'; entries with tensors are: 'model', 'optimizer'", self.refused("--key", "modle"))
+        self.assertIn("several of its entries contain tensors: 'model', 'optimizer'", self.refused())
+        self.assertIn("'modle' doesn't exist; entries with tensors are: 'model', 'optimizer'", self.refused("--key", "modle"))
         self.assert_same(self.converted("--key", "model")[0], model.state_dict())
         tensors, said = self.converted("--key", "optimizer")
         self.assert_same(tensors, {f"state.{i}.{name}": value for i, state in optimizer.state_dict()["state"].items()
@@ -191,7 +191,7 @@ class TorchFile(unittest.TestCase):
                 return os.system, (f"touch {target}",)
 
         torch.save({"w": torch.ones(2), "harm": Harm()}, self.pt)
-        self.assertIn("it asks for 'system' of 'posix'", self.refused())
+        self.assertIn("it refers to 'system' of 'posix'", self.refused())
         self.assertFalse(os.path.exists(target))
 
 

@@ -202,9 +202,8 @@ struct Clears {
 TEST_CASE("an evaluation that a callback has left without metrics says so") {
   etude::Trainer<Clears> trainer(wanting("score"));
   CHECK(toy::fault_of<etude::MetricError>([&] { trainer.train(); }) ==
-        "metric_for_best_model is 'score', and the evaluation has no 'eval_score': it has no metrics at all, "
-        "so "
-        "a callback has removed them");
+        "metric_for_best_model is 'score', and the evaluation has no 'eval_score': it has no metrics at all: "
+        "a callback must have removed them");
 }
 
 TEST_CASE("nothing is evaluated where no evaluation is planned") {

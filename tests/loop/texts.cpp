@@ -91,7 +91,7 @@ struct LogsWithoutName {
 TEST_CASE("an empty log name is refused") {
   etude::Trainer<LogsWithoutName> trainer(toy::options(toy::arguments()));
   CHECK(argument_fault([&] { trainer.train(); }) ==
-        "the name of what is logged is empty: must have a character at least");
+        "the name of a logged value is empty: must have at least one character");
 }
 
 TEST_CASE("the state of a callback loses only what isn't UTF-8, and that is told") {

@@ -91,7 +91,7 @@ TEST_CASE("labels that are no classes are told of when the metric is computed") 
 TEST_CASE("options and shapes that can't be honoured are refused by name") {
   CHECK_THROWS_WITH_AS(FBeta(-1), "beta is -1: must be at least 0", etude::ArgumentError);
   CHECK_THROWS_WITH_AS(F1().update(torch::ones({2}, torch::kLong), torch::ones({2}, torch::kLong)),
-                       "num_classes of f1 is not set: must be where predictions are classes",
+                       "num_classes of f1 is not set: it is required if predictions are classes",
                        etude::ArgumentError);
   CHECK_THROWS_WITH_AS(F1({.num_classes = 3}).update(torch::ones({2, 4}), torch::ones({2}, torch::kLong)),
                        "f1: predictions are scores of 4 classes: must be num_classes, 3", etude::DataError);

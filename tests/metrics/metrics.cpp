@@ -39,7 +39,7 @@ TEST_CASE("a metric that is missing is an error that lists those there are") {
   CHECK_THROWS_WITH_AS(std::as_const(metrics).at("f1"),
                        "there is no metric 'f1': must be one of eval_loss, eval_accuracy",
                        etude::MetricError);
-  CHECK_THROWS_WITH_AS(Metrics().at("f1"), "there is no metric 'f1': there are none at all",
+  CHECK_THROWS_WITH_AS(Metrics().at("f1"), "there is no metric 'f1': there are no metrics at all",
                        etude::MetricError);
 }
 

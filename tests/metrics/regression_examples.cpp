@@ -84,7 +84,7 @@ TEST_CASE("whole numbers and half precision are counted in double precision") {
 }
 
 TEST_CASE("shapes that would only broadcast are refused with both named") {
-  const auto message = "mse: predictions are float32 [3, 2] and labels float32 [3]: must be of one shape";
+  const auto message = "mse: predictions are float32 [3, 2] and labels float32 [3]: must have the same shape";
   CHECK_THROWS_WITH_AS(MeanSquaredError().update(torch::zeros({3, 2}), torch::zeros({3})), message,
                        etude::DataError);
   CHECK_THROWS_AS(R2Score().update(torch::zeros({4}), torch::zeros({3})), etude::DataError);

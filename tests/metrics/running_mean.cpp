@@ -116,9 +116,11 @@ TEST_CASE("pending logs are means by name, in the order of their first mention")
 TEST_CASE("a value that is no single element is refused by its name, and leaves nothing in the log") {
   etude::PendingLogs logs;
   CHECK_THROWS_WITH_AS(logs.add("v", torch::zeros({3})),
-                       "'v': a value to log must be one element, not float32 [3]", etude::DataError);
+                       "'v': a logged value must have exactly one element, not float32 [3]",
+                       etude::DataError);
   CHECK_THROWS_WITH_AS(logs.add("v", torch::Tensor()),
-                       "'v': a value to log must be one element, not an undefined tensor", etude::DataError);
+                       "'v': a logged value must have exactly one element, not an undefined tensor",
+                       etude::DataError);
   etude::Metrics taken;
   logs.take_into(taken);
   CHECK(taken.empty());

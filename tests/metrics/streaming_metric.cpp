@@ -198,7 +198,7 @@ TEST_CASE("states of different shapes are not added up") {
   four.update(torch::zeros({2, 4}), torch::tensor({0, 1}));
   CHECK_THROWS_WITH_AS(
       three.merge(four),
-      "the state 'counts' is int64 [3, 4] and what comes to it int64 [3, 5]: must have one shape",
+      "the state 'counts' is int64 [3, 4] but the added value is int64 [3, 5]: must have the same shape",
       etude::DataError);
   CHECK_THROWS_AS(three.load_state({{"counts", {}, Merging::sum}}), etude::DataError);
 }

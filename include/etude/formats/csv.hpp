@@ -31,24 +31,24 @@
 #include "etude/io/entry_name.hpp"
 #include "etude/io/mapped_file.hpp"
 
-/// Needs libcsv (https://github.com/rgamble/libcsv), and the CMake target etude::csv. It is no part of
+/// Needs libcsv (https://github.com/rgamble/libcsv) and the CMake target etude::csv. Not included by
 /// etude.hpp.
 namespace etude {
 
 struct CsvOptions {
   char delimiter = ',';
   char quote = '"';
-  /// Whether the first row has the columns' names; else they are "0", "1", ...
+  /// Whether the first row holds the column names; otherwise they are "0", "1", ...
   bool header = true;
-  /// The number that an empty field stands for (NaN, say); without it an empty field is an error where a
-  /// number is asked for.
+  /// The number that replaces an empty field (such as NaN); if unset, empty fields in numeric columns are
+  /// errors.
   std::optional<double> missing = {};
 };
 
-/// A CSV file in memory, whose columns are asked for by name, as numbers or as text. Rows are read strictly:
-/// each has as many fields as the first, and quotes are as RFC 4180 has them; spaces around a field that
-/// isn't quoted don't count, nor do empty lines. Throws DataError that names the file, the line (for fields
-/// of several lines that where the row ends), the column and the text.
+/// A CSV file in memory, with columns accessed by name, as numbers or text. Parsing is strict: every row has
+/// as many fields as the first, and quotes follow RFC 4180; spaces around unquoted fields and empty lines are
+/// ignored. Throws DataError with the file, the line (for a row of several lines, its last), the column and
+/// the text.
 class CsvTable {
  public:
   explicit CsvTable(const std::filesystem::path& path, CsvOptions options = {})
@@ -83,7 +83,7 @@ class CsvTable {
     return table;
   }
 
-  /// A column as it stands in the file, without its quotes.
+  /// A column's text as in the file, without quotes.
   std::vector<std::string> text(std::string_view name) const {
     const auto column = index_of(name);
     std::vector<std::string> result;
@@ -92,7 +92,7 @@ class CsvTable {
   }
 
  private:
-  // Feeds libcsv line by line, so that it is known which one it is at.
+  // Feeds libcsv line by line, so that the current line is known.
   class Reader {
    public:
     explicit Reader(CsvTable& table) : table_(table) {
@@ -122,13 +122,13 @@ class CsvTable {
       if (parsed) return;
       if (csv_error(parser()) == CSV_EPARSE)
         throw table_.fault(line_,
-                           "a field that begins with a quote must end with one, and quotes in it must be "
-                           "doubled; other fields must have none");
+                           "a field that begins with a quote must end with one, and quotes inside must be "
+                           "doubled; other fields must not contain quotes");
       throw table_.fault(line_, csv_strerror(csv_error(parser())));
     }
-    csv_parser* parser() const { return const_cast<csv_parser*>(&parser_); }  // C has no const here
+    csv_parser* parser() const { return const_cast<csv_parser*>(&parser_); }  // the C API isn't const-correct
 
-    // An exception must not pass through libcsv, which is C.
+    // Exceptions must not propagate through libcsv, which is C.
     template <class Act>
     void guarded(Act act) noexcept {
       if (error_) return;
@@ -193,7 +193,7 @@ class CsvTable {
   std::size_t index_of(std::string_view name) const {
     const auto found = std::ranges::find(names_, name);
     if (found == names_.end())
-      throw DataError(fmt::format("{}: no column is named '{}'; there are: {}", path_, name,
+      throw DataError(fmt::format("{}: no column is named '{}'; columns are: {}", path_, name,
                                   detail::printable(fmt::format("{}", fmt::join(names_, ", ")))));
     return static_cast<std::size_t>(found - names_.begin());
   }
@@ -219,7 +219,7 @@ class CsvTable {
     T value{};
     auto error = parse(text, value);
     if constexpr (std::same_as<T, float>) {
-      double wide = 0;  // what is too near to 0 for a float32 is 0
+      double wide = 0;  // values too small for float32 become 0
       if (error == std::errc::result_out_of_range && parse(text, wide) == std::errc() && std::abs(wide) < 1) {
         value = static_cast<float>(wide);
         error = std::errc();
@@ -231,13 +231,13 @@ class CsvTable {
     throw must_be(std::integral<T> ? "a whole number" : "a number");
   }
 
-  // As a whole, in no locale but C's.
+  // Parses the whole field, independent of the locale.
   template <class T>
   static std::errc parse(std::string_view text, T& value) {
     if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
 #ifndef __cpp_lib_to_chars
     if constexpr (std::floating_point<T>) {
-      // Libc++ could long read whole numbers only.
+      // Older libc++ parses only integers with from_chars.
       std::istringstream stream{std::string(text)};
       stream.imbue(std::locale::classic());
       if (stream >> std::noskipws >> value && stream.peek() == std::istringstream::traits_type::eof())
@@ -255,9 +255,9 @@ class CsvTable {
   std::string path_;
   CsvOptions options_;
   std::vector<std::string> names_;
-  std::string text_;                // of all fields, row by row
-  std::vector<std::size_t> ends_;   // of each field in it
-  std::vector<std::size_t> lines_;  // of each row
+  std::string text_;                // all fields, row by row
+  std::vector<std::size_t> ends_;   // the end of each field in text_
+  std::vector<std::size_t> lines_;  // the line of each row
 };
 
 }  // namespace etude

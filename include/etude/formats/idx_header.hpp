@@ -15,13 +15,13 @@
 
 #include "etude/base/error.hpp"
 
-/// The header of an IDX file, the format of MNIST's images and labels: two bytes 0, the dtype's code, the
-/// number of dimensions, and each of them, as all numbers, with the high byte first.
+/// The header of an IDX file, the format of MNIST's images and labels: two zero bytes, the dtype's code, the
+/// number of dimensions, and each dimension. All numbers are big-endian.
 namespace etude {
 
 struct IdxDtype {
   std::uint8_t code;
-  /// What LibTorch calls it.
+  /// LibTorch's name for it.
   std::string_view torch_name;
   std::size_t item_size;
 };
@@ -38,7 +38,7 @@ inline constexpr std::array<IdxDtype, 6> idx_dtypes = {{
 struct IdxHeader {
   const IdxDtype* dtype = nullptr;
   std::vector<std::int64_t> shape;
-  /// Where the items begin in the file; they fill the rest of it.
+  /// The offset of the items in the file; they fill the rest of it.
   std::uint64_t data_begin = 0;
 };
 
@@ -53,21 +53,21 @@ inline std::string idx_dtype_names() {
 
 }  // namespace detail
 
-/// The header of an IDX file whose bytes are `file`. Nothing in it is believed before it is checked: throws
-/// DataError that names the field, its value and what is allowed.
+/// Parses and validates the header of an IDX file with content `file`. Throws DataError with the field, its
+/// value and what is allowed.
 inline IdxHeader read_idx_header(std::span<const std::byte> file) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(file[i]); };
   if (file.size() < 4) throw DataError(fmt::format("it has {} bytes, too few for an IDX file", file.size()));
   if (byte(0) == 0x1f && byte(1) == 0x8b)
-    throw DataError("it is compressed by gzip: must be decompressed first (gunzip)");
+    throw DataError("it is compressed with gzip: must be decompressed first (gunzip)");
   if (byte(0) != 0 || byte(1) != 0)
-    throw DataError(fmt::format("it is no IDX file: its first two bytes are 0x{:02x} 0x{:02x}, must be 0",
+    throw DataError(fmt::format("it isn't an IDX file: its first two bytes are 0x{:02x} 0x{:02x}, must be 0",
                                 byte(0), byte(1)));
   IdxHeader header;
   header.dtype = std::ranges::find(idx_dtypes, byte(2), &IdxDtype::code);
   if (header.dtype == idx_dtypes.end())
     throw DataError(fmt::format("dtype is 0x{:02x}: must be one of {}", byte(2), detail::idx_dtype_names()));
-  constexpr std::size_t most_dimensions = 64;  // LibTorch's own bound
+  constexpr std::size_t most_dimensions = 64;  // LibTorch's limit
   const std::size_t dimensions = byte(3);
   if (dimensions > most_dimensions)
     throw DataError(
@@ -75,9 +75,9 @@ inline IdxHeader read_idx_header(std::span<const std::byte> file) {
   header.data_begin = 4 + 4 * dimensions;
   if (file.size() < header.data_begin)
     throw DataError(
-        fmt::format("it ends in its header, after {} bytes of {}", file.size(), header.data_begin));
+        fmt::format("its header is truncated, at {} of {} bytes", file.size(), header.data_begin));
 
-  // Counted as if no dimension were empty: LibTorch multiplies so for strides.
+  // Empty dimensions count as 1, as in LibTorch's computation of strides.
   std::uint64_t bytes = header.dtype->item_size;
   for (std::size_t i = 4; i < header.data_begin; i += 4) {
     const auto size = std::uint32_t{byte(i)} << 24 | std::uint32_t{byte(i + 1)} << 16 |

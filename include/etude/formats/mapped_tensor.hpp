@@ -19,15 +19,15 @@
 
 namespace etude::detail {
 
-/// The dtype that LibTorch calls so ("Float"), if this LibTorch has it.
+/// The dtype with LibTorch's name ("Float"), if this LibTorch has it.
 inline std::optional<torch::ScalarType> scalar_type_named(std::string_view name) {
   for (int i = 0; i < static_cast<int>(torch::ScalarType::NumOptions); ++i)
     if (c10::toString(static_cast<torch::ScalarType>(i)) == name) return static_cast<torch::ScalarType>(i);
   return std::nullopt;
 }
 
-/// A tensor over `bytes` of a mapped file, which lives as long as the tensor; a copy, if they don't lie where
-/// items of that type may. The caller has checked that dtype and shape need just these bytes.
+/// A tensor over `bytes` of a mapped file, which it keeps alive; a copy if they aren't aligned for that type.
+/// The caller has checked that dtype and shape need exactly these bytes.
 inline torch::Tensor mapped_tensor(const std::shared_ptr<MappedFile>& file, std::span<std::byte> bytes,
                                    const std::vector<std::int64_t>& shape, torch::ScalarType dtype) {
   const auto options = at::TensorOptions().dtype(dtype);
@@ -40,7 +40,7 @@ inline torch::Tensor mapped_tensor(const std::shared_ptr<MappedFile>& file, std:
   return tensor;
 }
 
-/// A data file in memory. Throws DataError for what can't be read.
+/// Maps a data file into memory. Throws DataError if it can't be read.
 inline std::shared_ptr<MappedFile> map_data(const std::filesystem::path& path) {
   try {
     return std::make_shared<MappedFile>(path);

@@ -19,14 +19,14 @@
 #include "etude/base/error.hpp"
 #include "etude/io/entry_name.hpp"
 
-/// The header of NumPy's .npy files, by which their bytes are told apart.
+/// The header of NumPy's .npy files, which describes their data.
 namespace etude {
 
-/// A dtype of NumPy that a tensor can have.
+/// A NumPy dtype that a tensor can have.
 struct NpyDtype {
-  /// NumPy's letter for the kind and the bytes of one item: "f4".
+  /// NumPy's letter for the kind, and the item size in bytes: "f4".
   std::string_view name;
-  /// What LibTorch calls it.
+  /// LibTorch's name for it.
   std::string_view torch_name;
   std::size_t item_size;
 };
@@ -51,26 +51,26 @@ inline constexpr std::array<NpyDtype, 14> npy_dtypes = {{
 struct NpyHeader {
   const NpyDtype* dtype = nullptr;
   std::vector<std::int64_t> shape;
-  /// Where the items begin in the file; they fill the rest of it.
+  /// The offset of the items in the file; they fill the rest of it.
   std::uint64_t data_begin = 0;
 };
 
 namespace detail {
 
-static_assert(std::endian::native == std::endian::little, "items are taken as they lie in the file");
+static_assert(std::endian::native == std::endian::little, "items are mapped without conversion");
 
 template <class... Args>
 DataError npy_fault(fmt::format_string<Args...> text, Args&&... args) {
   return DataError(fmt::format(text, std::forward<Args>(args)...));
 }
 
-/// Reads the header's text, a Python dict of 'descr', 'fortran_order' and 'shape', without Python: just the
-/// literals that those three may be.
+/// Parses the header's text, a Python dict of 'descr', 'fortran_order' and 'shape', without Python: supports
+/// only the literals that these values may be.
 class NpyHeaderText {
  public:
   explicit NpyHeaderText(std::string_view text) : text_(text) {}
 
-  /// The dtype and the shape, and the bytes that they need.
+  /// The dtype and the shape, and the number of bytes they need.
   std::pair<NpyHeader, std::uint64_t> read() {
     expect('{');
     while (!take('}')) {
@@ -94,7 +94,7 @@ class NpyHeaderText {
       }
     }
     skip_space();
-    if (at_ != text_.size()) throw npy_fault("header: something follows the dict, at character {}", at_);
+    if (at_ != text_.size()) throw npy_fault("header: unexpected text after the dict, at character {}", at_);
     for (const auto& [has, name] : {std::pair(has_descr_, "descr"), std::pair(has_order_, "fortran_order"),
                                     std::pair(has_shape_, "shape")})
       if (!has) throw npy_fault("header: {} is missing", name);
@@ -102,7 +102,7 @@ class NpyHeaderText {
   }
 
  private:
-  static constexpr std::size_t most_dimensions = 64;  // LibTorch's own bound
+  static constexpr std::size_t most_dimensions = 64;  // LibTorch's limit
 
   void skip_space() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t')) ++at_;
@@ -120,7 +120,7 @@ class NpyHeaderText {
   }
 
   static void once(bool& seen, std::string_view key) {
-    if (std::exchange(seen, true)) throw npy_fault("header: '{}' is there twice", key);
+    if (std::exchange(seen, true)) throw npy_fault("header: '{}' appears twice", key);
   }
 
   std::string_view string(std::string_view what) {
@@ -130,7 +130,7 @@ class NpyHeaderText {
       throw npy_fault("header: {} must be a string, at character {}", what, at_);
     const auto begin = ++at_;
     const auto end = text_.find(quote, begin);
-    if (end == text_.npos) throw npy_fault("header: the string at character {} has no end", begin - 1);
+    if (end == text_.npos) throw npy_fault("header: the string at character {} isn't terminated", begin - 1);
     at_ = end + 1;
     return text_.substr(begin, end - begin);
   }
@@ -147,20 +147,20 @@ class NpyHeaderText {
   }
 
   void read_descr() {
-    if (take('[')) throw npy_fault("descr: it is a list; arrays of records can't be tensors");
+    if (take('[')) throw npy_fault("descr: structured dtypes can't be tensors");
     const auto descr = string("descr");
     const char order = descr.empty() ? '\0' : descr.front();
     const auto kind = std::string_view(descr).substr(std::min<std::size_t>(1, descr.size()));
     if (kind == "O")
-      throw npy_fault("descr is '{}': an array of Python's objects is refused, because reading it runs code",
+      throw npy_fault("descr is '{}': arrays of Python objects are refused, because reading them runs code",
                       printable(descr));
     const auto* dtype = std::ranges::find(npy_dtypes, kind, &NpyDtype::name);
     const bool known = dtype != npy_dtypes.end() && (order == '<' || order == '>' || order == '|');
     if (!known || (order == '|' && dtype->item_size > 1))
       throw npy_fault("descr is '{}': must be one of {}", printable(descr), dtype_names());
     if (order == '>' && dtype->item_size > 1)
-      throw npy_fault("descr is '{}': must be little-endian ('<{}'); array.astype('<{}') makes it so", descr,
-                      kind, kind);
+      throw npy_fault("descr is '{}': must be little-endian ('<{}'); use array.astype('<{}')", descr, kind,
+                      kind);
     header_.dtype = dtype;
   }
 
@@ -174,9 +174,7 @@ class NpyHeaderText {
   void read_order() {
     const auto value = word();
     if (value == "True")
-      throw npy_fault(
-          "fortran_order is True: must be False (rows one after the other); numpy.ascontiguousarray makes it "
-          "so");
+      throw npy_fault("fortran_order is True: must be False (row-major order); use numpy.ascontiguousarray");
     if (value != "False") throw npy_fault("fortran_order is '{}': must be False", printable(value));
   }
 
@@ -185,7 +183,7 @@ class NpyHeaderText {
     bool is_tuple = true;
     while (!take(')')) {
       if (header_.shape.size() == most_dimensions)
-        throw npy_fault("shape: it has more than {} dimensions", most_dimensions);
+        throw npy_fault("shape has more than {} dimensions", most_dimensions);
       header_.shape.push_back(size());
       is_tuple = take(',');
       if (is_tuple) continue;
@@ -213,7 +211,7 @@ class NpyHeaderText {
     return value;
   }
 
-  // Counted as if no dimension were empty: LibTorch multiplies so for strides.
+  // Empty dimensions count as 1, as in LibTorch's computation of strides.
   std::uint64_t bytes() const {
     std::uint64_t bytes = header_.dtype->item_size;
     for (const auto size : header_.shape) {
@@ -233,24 +231,24 @@ class NpyHeaderText {
 
 }  // namespace detail
 
-/// The header of a .npy file (format 1, 2 or 3) whose bytes are `file`. Nothing in it is believed before it
-/// is checked: throws DataError that names the field, its value and what is allowed.
+/// Parses and validates the header of a .npy file (format 1, 2 or 3) with content `file`. Throws DataError
+/// with the field, its value and what is allowed.
 inline NpyHeader read_npy_header(std::span<const std::byte> file) {
   using detail::npy_fault;
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   constexpr std::string_view magic("\x93NUMPY", 6);
-  if (!text.starts_with(magic)) throw npy_fault("it is no .npy file: it must begin with \\x93NUMPY");
+  if (!text.starts_with(magic)) throw npy_fault("it isn't a .npy file: it must begin with \\x93NUMPY");
   const auto byte = [&](std::size_t i) { return static_cast<std::size_t>(file[i]); };
-  if (file.size() < 8) throw npy_fault("it ends in its header, after {} bytes", file.size());
+  if (file.size() < 8) throw npy_fault("its header is truncated, at {} bytes", file.size());
   const auto major = byte(6), minor = byte(7);
   if (major < 1 || major > 3 || minor != 0)
     throw npy_fault("format version is {}.{}: must be 1.0, 2.0 or 3.0", major, minor);
   const std::size_t begin = major == 1 ? 10 : 12;
-  if (file.size() < begin) throw npy_fault("it ends in its header, after {} bytes", file.size());
+  if (file.size() < begin) throw npy_fault("its header is truncated, at {} bytes", file.size());
   std::size_t length = 0;
   for (std::size_t i = begin; i-- > 8;) length = length << 8 | byte(i);
   if (length > file.size() - begin)
-    throw npy_fault("header length is {}: it ends before that, after {} bytes", length, file.size());
+    throw npy_fault("header length is {}: the file has only {} bytes", length, file.size());
   auto [header, bytes] = detail::NpyHeaderText(text.substr(begin, length)).read();
   header.data_begin = begin + length;
   if (const auto there = file.size() - header.data_begin; there != bytes)
@@ -259,13 +257,13 @@ inline NpyHeader read_npy_header(std::span<const std::byte> file) {
   return std::move(header);
 }
 
-/// The beginning of a .npy file, up to its items, which are aligned to 64 bytes as NumPy's are.
+/// The start of a .npy file, up to its items, which are aligned to 64 bytes as in NumPy's files.
 inline std::string npy_header_bytes(const NpyDtype& dtype, std::span<const std::int64_t> shape) {
   auto header = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}{}), }}",
                             dtype.item_size > 1 ? '<' : '|', dtype.name, fmt::join(shape, ", "),
                             shape.size() == 1 ? "," : "");
   header.append(63 - (10 + header.size()) % 64, ' ').append("\n");
-  const auto length = header.size();  // at most 64 dimensions of 20 digits: format 1 is enough
+  const auto length = header.size();  // at most 64 dimensions of 20 digits, so format 1 suffices
   return std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(length & 255) +
          static_cast<char>(length >> 8) + header;
 }

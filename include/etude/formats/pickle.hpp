@@ -77,13 +77,13 @@ class Unpickler {
     if (bytes_.size() > max_size) {
       throw fault("it has {} bytes; at most {} are allowed", bytes_.size(), max_size);
     }
-    if (next() != proto) throw fault("it does not begin as a pickle of protocol 2 to 5");
+    if (next() != proto) throw fault("it isn't a pickle of protocol 2 to 5");
     if (const auto version = next(); version < 2 || version > 5) {
-      throw fault("it has protocol {}; 2 to 5 can be read", version);
+      throw fault("its protocol is {}; supported are 2 to 5", version);
     }
     while (step()) {
     }
-    if (position_ != bytes_.size()) throw fault("it goes on after its end");
+    if (position_ != bytes_.size()) throw fault("it continues after its end");
     document_.root = pop();
     if (!stack_.empty() || !marks_.empty()) throw fault("it ends with values left over");
     check_nesting(document_, source_);
@@ -91,7 +91,7 @@ class Unpickler {
   }
 
  private:
-  // Every value costs about forty times the byte that makes it.
+  // A value takes about forty times the memory of the byte that makes it.
   static constexpr std::size_t max_size = std::size_t{1} << 26;
   static constexpr Id none_id = 0, true_id = 1, false_id = 2, empty_tuple_id = 3;
 
@@ -103,7 +103,7 @@ class Unpickler {
 
   std::string_view take(std::uint64_t size) {
     if (size > bytes_.size() - position_) {
-      throw fault("{} bytes are announced and {} are left", size, bytes_.size() - position_);
+      throw fault("{} bytes are needed but only {} are left", size, bytes_.size() - position_);
     }
     const auto taken = bytes_.substr(position_, size);
     position_ += size;
@@ -112,7 +112,7 @@ class Unpickler {
 
   unsigned char next() { return static_cast<unsigned char>(take(1)[0]); }
 
-  // A whole number of little-endian bytes, at most eight.
+  // A little-endian integer of at most eight bytes.
   std::uint64_t number(std::size_t size) {
     std::uint64_t result = 0;
     const auto taken = take(size);
@@ -124,7 +124,7 @@ class Unpickler {
 
   std::string_view line() {
     const auto end = bytes_.find('\n', position_);
-    if (end == bytes_.npos) throw fault("a name has no end");
+    if (end == bytes_.npos) throw fault("a name isn't terminated");
     const auto text = bytes_.substr(position_, end - position_);
     position_ = end + 1;
     return text;
@@ -136,7 +136,7 @@ class Unpickler {
     document_.values.push_back(std::move(value));
   }
 
-  // What lies above the last mark may be taken.
+  // Values above the last mark may be popped.
   std::size_t available() const { return stack_.size() - (marks_.empty() ? 0 : marks_.back()); }
   Id top() const {
     if (available() == 0) throw fault("a value is missing");
@@ -163,7 +163,7 @@ class Unpickler {
   template <class Container>
   void add(const std::vector<Id>& items, const char* what) {
     auto* container = std::get_if<Container>(&document_.values[top()]);
-    if (!container) throw fault("items are added to what isn't a {}", what);
+    if (!container) throw fault("items are added to something that isn't a {}", what);
     container->items.insert(container->items.end(), items.begin(), items.end());
   }
   void add_pairs(const std::vector<Id>& items) {
@@ -191,7 +191,7 @@ class Unpickler {
         return;
       }
     }
-    throw fault("it asks for {} of {}; only tensors and plain values are read, and nothing is executed",
+    throw fault("it refers to {} of {}; only tensors and plain values can be read, and nothing is executed",
                 etude::detail::in_quotes(name), etude::detail::in_quotes(module));
   }
 
@@ -213,15 +213,15 @@ class Unpickler {
   }
 
   void put(std::uint64_t index) {
-    if (index > memo_.size()) throw fault("memo {} comes before memo {}", index, memo_.size());
+    if (index > memo_.size()) throw fault("memo {} precedes memo {}", index, memo_.size());
     if (index == memo_.size()) memo_.push_back(0);
     memo_[index] = top();
   }
   void get(std::uint64_t index) {
-    push_id(index < memo_.size() ? memo_[index] : throw fault("there is no memo {}", index));
+    push_id(index < memo_.size() ? memo_[index] : throw fault("memo {} doesn't exist", index));
   }
 
-  // Does what the next opcode says; false at the end.
+  // Executes the next opcode; returns false at the end.
   bool step() {
     switch (const auto opcode = next(); opcode) {
       case stop:
@@ -359,12 +359,13 @@ class Unpickler {
         push(PersistentId{{pop()}});
         break;
       case build:
-        // The attributes of an OrderedDict: a state_dict has its modules' versions there.
+        // The attributes of an OrderedDict: a state_dict keeps its modules' versions there.
         pop();
-        if (!document_.get<Dict>(top())) throw fault("attributes are set on what isn't an OrderedDict");
+        if (!document_.get<Dict>(top()))
+          throw fault("attributes are set on something that isn't an OrderedDict");
         break;
       default:
-        throw fault("opcode {:#04x} is none that a file of tensors needs", opcode);
+        throw fault("opcode {:#04x} isn't needed in a file of tensors", opcode);
     }
     return true;
   }
@@ -380,10 +381,11 @@ class Unpickler {
 
 }  // namespace detail
 
-/// Reads a pickle of protocol 2 to 5, with the opcodes that plain values and tensors need. Of classes and
-/// functions only the `globals` are taken ("collections.OrderedDict"), and they stay names. Time and memory
-/// grow as the bytes do, whatever the bytes say. Throws CheckpointError, which begins with `source`, for
-/// anything else, for values that hold themselves, and for nesting deeper than `Document::max_depth`.
+/// Parses a pickle of protocol 2 to 5, supporting the opcodes of plain values and tensors. Only the classes
+/// and functions in `globals` ("collections.OrderedDict") are accepted, and they remain names. Time and
+/// memory are proportional to the number of bytes, whatever they contain. Throws CheckpointError that begins
+/// with `source` for anything else, for values that contain themselves, and for nesting deeper than
+/// `Document::max_depth`.
 inline Document unpickle(std::string_view bytes, std::span<const std::string_view> globals,
                          std::string_view source) {
   return detail::Unpickler(bytes, globals, source).read();

@@ -17,7 +17,7 @@
 /// function.
 namespace etude::pickle {
 
-/// The place of a value among those of its document. A value that several others hold is there once.
+/// The index of a value in its document. A value held by several others occurs once.
 using Id = std::uint32_t;
 
 struct None {};
@@ -38,19 +38,19 @@ struct Tuple {
 struct Set {
   std::vector<Id> items;
 };
-/// A dict or an OrderedDict: keys and values in turn, as they were written (a key may be there twice).
+/// A dict or an OrderedDict: alternating keys and values, as written (keys may repeat).
 struct Dict {
   std::vector<Id> items;
 };
-/// A class or function: one of the names that were allowed.
+/// A class or function: one of the allowed names.
 struct Global {
   std::string_view name;
 };
-/// What a function would give; the second is the tuple of its arguments.
+/// The call of a function; the second member is the tuple of its arguments.
 struct Call {
   std::array<Id, 2> function_and_arguments;
 };
-/// What stands for an object that is stored elsewhere.
+/// Refers to an object stored elsewhere.
 struct PersistentId {
   std::array<Id, 1> id;
 };
@@ -58,8 +58,8 @@ struct PersistentId {
 using Value = std::variant<None, bool, std::int64_t, double, LargeInteger, Text, ByteString, List, Tuple, Set,
                            Dict, Global, Call, PersistentId>;
 
-/// The values of a pickle. Texts are views of the bytes that it was read from, which must outlive it. Values
-/// hold one another without circles, at most `max_depth` deep.
+/// The values of a pickle. Strings are views of its bytes, which must outlive it. The values have no cycles
+/// and are nested at most `max_depth` deep.
 struct Document {
   static constexpr unsigned max_depth = 100;
 
@@ -75,7 +75,7 @@ struct Document {
   }
 };
 
-/// What a value holds: items, keys and values, function and arguments.
+/// The values directly inside a value: items, keys and values, function and arguments.
 inline std::span<const Id> children(const Value& value) {
   return std::visit(
       [](const auto& v) -> std::span<const Id> {
@@ -87,9 +87,8 @@ inline std::span<const Id> children(const Value& value) {
       value);
 }
 
-/// Throws CheckpointError, which begins with `source`, if a value that the root holds holds itself, or if
-/// they are nested deeper than `Document::max_depth`. Takes as long as reading did: each value is entered
-/// once.
+/// Throws CheckpointError that begins with `source` if a value under the root contains itself, or if values
+/// are nested deeper than `Document::max_depth`. Takes linear time: each value is visited once.
 inline void check_nesting(const Document& document, std::string_view source) {
   enum : unsigned char { unseen = 0, open = 255 };
   static_assert(Document::max_depth < open);
@@ -115,12 +114,12 @@ inline void check_nesting(const Document& document, std::string_view source) {
     if (current.next_child == held.size()) {
       heights[current.id] = current.height;
       path.pop_back();
-      // The parent looks at this child once more, and finds its height.
+      // The parent visits this child again and finds its height.
       continue;
     }
     const auto child = held[current.next_child];
     if (heights[child] == open) {
-      throw CheckpointError(fmt::format("{}: a value of the pickle holds itself", source));
+      throw CheckpointError(fmt::format("{}: a value of the pickle contains itself", source));
     }
     if (heights[child] == unseen) {
       enter(child);

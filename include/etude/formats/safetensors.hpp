@@ -25,7 +25,7 @@
 
 namespace etude {
 
-/// What a safetensors file holds: tensors in the order of their bytes, and text by name.
+/// The content of a safetensors file: tensors in the order of their bytes, and metadata.
 struct SafeTensors {
   std::vector<std::pair<std::string, torch::Tensor>> tensors;
   std::map<std::string, std::string> metadata;
@@ -33,7 +33,7 @@ struct SafeTensors {
 
 namespace detail {
 
-// By name, so that what this LibTorch doesn't have is not found.
+// By name, so that dtypes unknown to this LibTorch aren't found.
 inline std::optional<torch::ScalarType> scalar_type(const SafeTensorsDtype& dtype) {
   return scalar_type_named(dtype.torch_name);
 }
@@ -60,8 +60,8 @@ inline torch::Tensor tensor_of(const SafeTensorsEntry& entry, const std::shared_
   return mapped_tensor(file, bytes, entry.shape, *dtype);
 }
 
-/// Writes the items of a tensor row by row. What isn't a run of bytes in this process's memory is copied into
-/// one piece after piece, so that no second tensor of this size is needed.
+/// Writes the items of a tensor row by row. Tensors that aren't contiguous in CPU memory are copied piece by
+/// piece, which avoids a second tensor of full size.
 inline void write_items(OutputFile& file, const torch::Tensor& tensor) {
   constexpr std::size_t piece_size = std::size_t{16} << 20;
   if (tensor.numel() == 0) return;
@@ -80,10 +80,9 @@ inline void write_items(OutputFile& file, const torch::Tensor& tensor) {
 
 }  // namespace detail
 
-/// The tensors and the metadata of a safetensors file. The tensors are views of the mapping, which lives as
-/// long as one of them; writing into them doesn't change the file, and they can't be resized. Nothing in the
-/// file is believed before it is checked; throws CheckpointError that names the file, the tensor and the
-/// field.
+/// Loads the tensors and the metadata of a safetensors file. The tensors are views of the mapping, which they
+/// keep alive; writing to them doesn't change the file, and they can't be resized. The file is fully
+/// validated; throws CheckpointError with the file, the tensor and the field.
 inline SafeTensors load_safetensors(const std::shared_ptr<MappedFile>& file) {
   try {
     auto header = read_safetensors_header(file->bytes());
@@ -103,9 +102,9 @@ inline SafeTensors load_safetensors(const std::filesystem::path& path) {
   return load_safetensors(std::make_shared<MappedFile>(path));
 }
 
-/// Writes what `load_safetensors` and Python's package read. A tensor that has two names is written twice.
-/// Throws CheckpointError for a name that is there twice or reserved and for a tensor that the format can't
-/// hold, before anything is written; and when writing fails.
+/// Writes a file that `load_safetensors` and Python's package can read. A tensor with two names is written
+/// twice. Throws CheckpointError for duplicate and reserved names and for tensors that the format doesn't
+/// support, before writing anything; also if writing fails.
 inline void write_safetensors(OutputFile& file,
                               const std::vector<std::pair<std::string, torch::Tensor>>& tensors,
                               const std::map<std::string, std::string>& metadata = {}) {
@@ -117,7 +116,7 @@ inline void write_safetensors(OutputFile& file,
   std::vector<Part> parts;
   for (const auto& [name, tensor] : tensors)
     parts.push_back({detail::safetensors_dtype(name, tensor), &name, &tensor});
-  // Wide types first, so that each tensor is aligned.
+  // Wider types first, so that every tensor is aligned.
   std::ranges::sort(parts, [](const Part& a, const Part& b) {
     return a.dtype != b.dtype ? a.dtype > b.dtype : *a.name < *b.name;
   });
@@ -133,8 +132,7 @@ inline void write_safetensors(OutputFile& file,
   for (const auto& part : parts) detail::write_items(file, part.tensor->detach());
 }
 
-/// Writes a safetensors file beside `path`; it takes its place when it is whole, so a crash leaves the old
-/// file. Throws as `write_safetensors`.
+/// Writes a safetensors file atomically: a crash leaves the old file. Throws as `write_safetensors`.
 inline void save_safetensors(const std::filesystem::path& path,
                              const std::vector<std::pair<std::string, torch::Tensor>>& tensors,
                              const std::map<std::string, std::string>& metadata = {},

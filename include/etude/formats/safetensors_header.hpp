@@ -23,19 +23,19 @@
 #include "etude/io/entry_name.hpp"
 #include "etude/reflect/json_parser.hpp"
 
-/// The header of a safetensors file, by which its bytes are told apart.
+/// The header of a safetensors file, which describes its data.
 namespace etude {
 
-/// One of the format's dtypes whose items are whole bytes.
+/// A safetensors dtype whose items are whole bytes.
 struct SafeTensorsDtype {
   std::string_view name;
-  /// What LibTorch calls it.
+  /// LibTorch's name for it.
   std::string_view torch_name;
-  /// Bytes of one item.
+  /// Size of one item in bytes.
   std::size_t item_size;
 };
 
-/// The dtypes in the format's order, narrow ones first.
+/// The dtypes in the format's order, narrowest first.
 inline constexpr std::array<SafeTensorsDtype, 19> safetensors_dtypes = {{
     {"BOOL", "Bool", 1},
     {"U8", "Byte", 1},
@@ -62,19 +62,19 @@ struct SafeTensorsEntry {
   std::string name;
   const SafeTensorsDtype* dtype = nullptr;
   std::vector<std::int64_t> shape;
-  /// Where its bytes are, counted from the end of the header.
+  /// The range of its bytes, counted from the end of the header.
   std::uint64_t begin = 0, end = 0;
 };
 
 struct SafeTensorsHeader {
-  /// In the order of their bytes, one after the other without holes.
+  /// In the order of their bytes, contiguous.
   std::vector<SafeTensorsEntry> tensors;
   std::map<std::string, std::string> metadata;
-  /// Where the tensors' bytes begin in the file.
+  /// The offset of the tensors' bytes in the file.
   std::uint64_t data_begin = 0;
 };
 
-/// More bytes of header than this no program reads or writes.
+/// The header size limit of all programs that read or write the format.
 inline constexpr std::uint64_t max_safetensors_header = 100'000'000;
 
 namespace detail {
@@ -92,7 +92,7 @@ inline std::string safetensors_dtype_names() {
   return names;
 }
 
-/// Takes a header's JSON in word by word and keeps well-formed entries only, so that a hostile one costs no
+/// Parses a header's JSON token by token and keeps only well-formed entries, so that a malicious one costs no
 /// more memory than a few times its own length.
 class SafeTensorsHeaderReader final : public nlohmann::ordered_json::json_sax_t {
  public:
@@ -138,7 +138,7 @@ class SafeTensorsHeaderReader final : public nlohmann::ordered_json::json_sax_t 
       entry_ = {};
       entry_.name = name;
     }
-    if (!is_new) throw safetensors_fault("header: '{}' is there twice", printable(name));
+    if (!is_new) throw safetensors_fault("header: '{}' appears twice", printable(name));
     key_ = std::move(name);
     return true;
   }
@@ -172,7 +172,8 @@ class SafeTensorsHeaderReader final : public nlohmann::ordered_json::json_sax_t 
     } else if (place_ == Place::tensor && skipped_ == 0 && key_ == "dtype") {
       entry_.dtype = std::ranges::find(safetensors_dtypes, text, &SafeTensorsDtype::name);
       if (entry_.dtype == safetensors_dtypes.end())
-        throw tensor_fault("dtype: there is no {}; known are {}", printable(text), safetensors_dtype_names());
+        throw tensor_fault("dtype: {} is unknown; must be one of {}", printable(text),
+                           safetensors_dtype_names());
     } else {
       skip();
     }
@@ -197,7 +198,7 @@ class SafeTensorsHeaderReader final : public nlohmann::ordered_json::json_sax_t 
 
  private:
   enum class Place { outside, header, metadata, tensor, numbers };
-  static constexpr std::size_t most_dimensions = 64;  // LibTorch's own bound
+  static constexpr std::size_t most_dimensions = 64;  // LibTorch's limit
 
   template <class... Args>
   CheckpointError tensor_fault(fmt::format_string<Args...> text, Args&&... args) const {
@@ -210,7 +211,7 @@ class SafeTensorsHeaderReader final : public nlohmann::ordered_json::json_sax_t 
   }
   bool is_list() const { return key_ == "shape" || key_ == "data_offsets"; }
 
-  // A value that isn't one of those we look for: allowed in fields of a tensor that the format doesn't know.
+  // Skips a value that isn't needed: allowed in unknown fields of a tensor.
   bool skip() const {
     if (skipped_ > 0) return true;
     if (place_ == Place::metadata)
@@ -231,7 +232,7 @@ class SafeTensorsHeaderReader final : public nlohmann::ordered_json::json_sax_t 
   void finish_tensor() {
     for (const auto* field : {"dtype", "shape", "data_offsets"})
       if (!fields_.contains(field)) throw tensor_fault("{} is missing", field);
-    // Bytes are counted as if no dimension were empty: LibTorch multiplies so for strides.
+    // Empty dimensions count as 1, as in LibTorch's computation of strides.
     std::uint64_t bytes = entry_.dtype->item_size;
     for (const auto size : shape_) {
       if (size > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) / bytes)
@@ -255,7 +256,7 @@ class SafeTensorsHeaderReader final : public nlohmann::ordered_json::json_sax_t 
   std::uint64_t data_size_;
   Place place_ = Place::outside;
   bool in_metadata_ = false;
-  int skipped_ = 0;  // depth in a value that is passed over
+  int skipped_ = 0;  // depth inside a skipped value
   std::size_t count_ = 0;
   std::string key_;
   std::set<std::string> names_, fields_;
@@ -265,8 +266,8 @@ class SafeTensorsHeaderReader final : public nlohmann::ordered_json::json_sax_t 
 
 }  // namespace detail
 
-/// The header of a safetensors file whose bytes are `file`. Nothing in it is believed before it is checked:
-/// throws CheckpointError that names the tensor and the field.
+/// Parses and validates the header of a safetensors file with content `file`. Throws CheckpointError with the
+/// tensor and the field.
 inline SafeTensorsHeader read_safetensors_header(std::span<const std::byte> file) {
   using detail::safetensors_fault;
   std::uint64_t length = 0;
@@ -278,7 +279,7 @@ inline SafeTensorsHeader read_safetensors_header(std::span<const std::byte> file
                             file.size(), max_safetensors_header);
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + sizeof length, length);
   if (!text.starts_with('{')) throw safetensors_fault("header: it must begin with '{{'");
-  // The parser takes a NUL for the end.
+  // The parser treats a NUL as the end.
   if (const auto nul = text.find('\0'); nul != text.npos)
     throw safetensors_fault("header: it isn't JSON in UTF-8, at byte {}", nul + 1);
 
@@ -299,8 +300,8 @@ inline SafeTensorsHeader read_safetensors_header(std::span<const std::byte> file
   return header;
 }
 
-/// The beginning of a safetensors file, up to the tensors' bytes: the header's length and the header, padded
-/// so that what follows is aligned. Throws CheckpointError for names or metadata that the format can't hold.
+/// The start of a safetensors file, up to the tensors' bytes: the header's length and the header, padded for
+/// alignment. Throws CheckpointError for names or metadata that the format doesn't support.
 inline std::string safetensors_header_bytes(std::span<const SafeTensorsEntry> tensors,
                                             const std::map<std::string, std::string>& metadata) {
   auto header = nlohmann::ordered_json::object();
@@ -308,11 +309,11 @@ inline std::string safetensors_header_bytes(std::span<const SafeTensorsEntry> te
   std::set<std::string_view> names{"__metadata__"};
   for (const auto& entry : tensors) {
     if (!names.insert(entry.name).second)
-      throw detail::safetensors_fault("tensor '{}': the name is there twice, or reserved",
+      throw detail::safetensors_fault("tensor '{}': the name is duplicate or reserved",
                                       detail::printable(entry.name));
     if (!is_utf8(entry.name))
       throw detail::safetensors_fault("tensor {}: the name must be UTF-8", quoted_utf8(entry.name));
-    // Not by key, which would look through all that are there.
+    // Avoids operator[], whose linear search would make this quadratic.
     header.get_ref<nlohmann::ordered_json::object_t&>().emplace_back(
         entry.name, nlohmann::ordered_json{{"dtype", entry.dtype->name},
                                            {"shape", entry.shape},
@@ -334,10 +335,10 @@ inline std::string safetensors_header_bytes(std::span<const SafeTensorsEntry> te
 
 namespace detail {
 
-/// Whether each byte is 0 or 1, as a BOOL must be: C++ may do anything with another.
+/// Whether every byte is 0 or 1, as required of BOOL: other values are undefined behavior in C++.
 inline bool are_bools(std::span<const std::byte> bytes) {
   std::byte seen{};
-  for (const auto byte : bytes) seen |= byte;  // without a way out, many bytes at once
+  for (const auto byte : bytes) seen |= byte;  // no early exit, so that the loop is vectorized
   return (seen & ~std::byte{1}) == std::byte{};
 }
 

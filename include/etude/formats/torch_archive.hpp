@@ -22,22 +22,22 @@
 
 namespace etude {
 
-/// What `torch.save` writes: a zip archive with a pickle and the bytes of each storage.
+/// A file from `torch.save`: a zip archive with a pickle and the bytes of each storage.
 class TorchArchive {
  public:
-  /// Throws CheckpointError for what isn't one, and says what it is if that is known.
+  /// Throws CheckpointError for any other file, with its kind if known.
   explicit TorchArchive(const std::filesystem::path& path) : TorchArchive(opened(path)) {}
 
-  /// Reads memory, which must outlive it; `name` is for messages.
+  /// Reads from memory that must outlive it; `name` is for messages.
   TorchArchive(std::string_view bytes, std::string name) : TorchArchive(ZipArchive(bytes, std::move(name))) {}
 
   const std::string& name() const { return zip_.name(); }
 
-  /// The tensors and their names as `read_torch_state_dict` says. Every storage that they have is there, with
-  /// the size that they say, and all of it is in proportion to the size of the file.
+  /// The tensors and their names as `read_torch_state_dict` returns them. All their storages exist with the
+  /// stated sizes, and their total is in proportion to the size of the file.
   TorchStateDict state_dict(std::string_view key = {}) const {
     const auto& entry = entry_of("data.pkl");
-    // One is seldom compressed, and each byte of it may become an object of many.
+    // A pickle is rarely compressed, and each of its bytes may become an object of many bytes.
     const auto most = std::min(max_pickle, (std::uint64_t{1} << 20) + 8 * entry.compressed_size);
     if (entry.size > most) {
       throw fault("its pickle of {} bytes is {} compressed", entry.size, entry.compressed_size);
@@ -49,7 +49,7 @@ class TorchArchive {
     return result;
   }
 
-  /// Bytes of a storage that one of the tensors has.
+  /// The size in bytes of a tensor's storage.
   std::uint64_t storage_size(std::string_view key) const { return entry_of(storage_name(key)).size; }
   void read_storage(std::string_view key, void* to) const { zip_.read(entry_of(storage_name(key)), to); }
 
@@ -60,7 +60,7 @@ class TorchArchive {
     for (const auto& [name, entry] : zip_.entries()) {
       const auto slash = name.find('/');
       if (slash == name.npos || name.substr(slash) != "/data.pkl") continue;
-      if (!prefix_.empty()) throw fault("it has two pickles: {} is the second", detail::in_quotes(name));
+      if (!prefix_.empty()) throw fault("it has a second pickle: {}", detail::in_quotes(name));
       prefix_ = name.substr(0, slash + 1);
     }
     if (prefix_.empty())
@@ -78,13 +78,13 @@ class TorchArchive {
 
   static ZipArchive opened(const std::filesystem::path& path) {
     if (is_legacy(path)) {
-      throw CheckpointError(path.string() +
-                            ": it has the format of before PyTorch 1.6; load it in Python and save it again");
+      throw CheckpointError(
+          path.string() + ": it has the format used before PyTorch 1.6; load it in Python and save it again");
     }
     return ZipArchive(path);
   }
 
-  // The files of before PyTorch 1.6 begin with the pickle of a number.
+  // Files from before PyTorch 1.6 begin with a pickled number.
   static bool is_legacy(const std::filesystem::path& path) {
     constexpr std::string_view number = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
     std::error_code error;
@@ -99,7 +99,7 @@ class TorchArchive {
     return CheckpointError(fmt::format("{}: ", name()) + fmt::format(text, std::forward<Args>(args)...));
   }
 
-  // How large a thing may be that so many bytes of the file make.
+  // The maximum size of data decoded from this many bytes of the file.
   static std::uint64_t most_of(std::uint64_t bytes, std::uint64_t at_least) { return at_least + 64 * bytes; }
 
   static std::string storage_name(std::string_view key) { return fmt::format("data/{}", key); }
@@ -110,15 +110,15 @@ class TorchArchive {
   }
 
   void check_storages(const TorchStateDict& result) const {
-    // Expanded tensors and zeros that were compressed make much of little; a file of nothing else is an
-    // attack.
+    // Expanded tensors and compressed zeros can be much larger than the file; beyond this limit the file is
+    // considered an attack.
     const auto most = most_of(zip_.file_size(), std::uint64_t{1} << 26);
     std::uint64_t storages = 0, elements = 0;
     std::set<std::string_view> seen;
     for (const auto& tensor : result.tensors) {
       const auto size = storage_size(tensor.storage);
       if (size != tensor.storage_bytes) {
-        throw fault("tensor {}: its storage has {} bytes, and {} in the file", detail::in_quotes(tensor.name),
+        throw fault("tensor {}: its storage has {} bytes, but {} in the file", detail::in_quotes(tensor.name),
                     tensor.storage_bytes, size);
       }
       const auto bytes = tensor.bytes();

@@ -24,8 +24,8 @@
 
 namespace etude {
 
-/// What a file of PyTorch holds: tensors in its order, and the names, fit to print, of what was passed over
-/// because it is no tensor (an epoch, a learning rate).
+/// The content of a PyTorch file: tensors in file order, and the printable names of skipped entries that
+/// aren't tensors (an epoch, a learning rate).
 struct TorchFile {
   std::vector<std::pair<std::string, torch::Tensor>> tensors;
   std::vector<std::string> skipped;
@@ -33,7 +33,7 @@ struct TorchFile {
 
 namespace detail {
 
-static_assert(std::endian::native == std::endian::little, "the files that are read are little-endian");
+static_assert(std::endian::native == std::endian::little, "only little-endian files are supported");
 
 inline torch::ScalarType torch_dtype(const TorchTensorRecord& record, std::string_view file) {
   for (int i = 0; i < static_cast<int>(torch::ScalarType::NumOptions); ++i) {
@@ -46,19 +46,19 @@ inline torch::ScalarType torch_dtype(const TorchTensorRecord& record, std::strin
 
 }  // namespace detail
 
-/// Reads the tensors of a file that Python's `torch.save` wrote (PyTorch 1.6 and later), into memory of the
-/// CPU. Nothing in it is executed, and nothing is believed before it is checked. Tensors that share memory in
-/// Python share it here; parameters come without their gradients' flags. Dicts, lists and tuples within one
-/// another give names with dots. `key` chooses a dict of the file ("state_dict", "ema.model"); without it,
-/// tensors at the top are what is wanted, or else the only entry that holds tensors. Throws CheckpointError
-/// that names the file and what is wrong: with several entries that hold tensors, it lists their keys.
+/// Loads the tensors of a file written by Python's `torch.save` (PyTorch 1.6 and later) into CPU memory.
+/// Nothing in it is executed, and everything is validated. Tensors that share memory in Python share it here;
+/// requires_grad isn't restored. Nested dicts, lists and tuples give dotted names. `key` selects a dict in
+/// the file ("state_dict", "ema.model"); without it, the top-level tensors are loaded, or else those of the
+/// only entry with tensors. Throws CheckpointError with the file and the problem; if several entries have
+/// tensors, it lists their keys.
 inline TorchFile load_torch_file(const std::filesystem::path& path, std::string_view key = {}) {
   const TorchArchive archive(path);
   auto state_dict = archive.state_dict(key);
   TorchFile result;
   result.skipped = std::move(state_dict.skipped);
   std::map<std::string, torch::Tensor> storages;
-  std::set<std::string> bools;  // the storages that are known to be
+  std::set<std::string> bools;  // storages already validated
   for (const auto& record : state_dict.tensors) {
     const auto dtype = detail::torch_dtype(record, archive.name());
     auto [storage, is_new] = storages.try_emplace(record.storage);

@@ -11,7 +11,7 @@ struct TorchDtype {
   std::string_view python, libtorch, storage;
   std::uint64_t size;
 };
-// Types newer than storages with a type have none of their own.
+// Newer dtypes have no typed storage.
 inline constexpr std::array torch_dtypes = std::to_array<TorchDtype>({
     {"torch.float32", "Float", "torch.FloatStorage", 4},
     {"torch.float64", "Double", "torch.DoubleStorage", 8},
@@ -36,7 +36,7 @@ inline constexpr std::array torch_dtypes = std::to_array<TorchDtype>({
     {"torch.float8_e8m0fnu", "Float8_e8m0fnu", "", 1},
 });
 
-// Functions that make tensors, and what those are that can't be read here.
+// Functions that build tensors; `unreadable` describes those that aren't supported.
 struct TorchRebuilder {
   std::string_view name, unreadable;
 };
@@ -54,8 +54,8 @@ inline constexpr std::array torch_rebuilders = std::to_array<TorchRebuilder>({
     {"torch._utils._rebuild_wrapper_subclass", "of a class of its own"},
 });
 
-// What else `torch.load(weights_only=True)` takes, so that a file with such values beside its tensors is
-// read.
+// Other globals that `torch.load(weights_only=True)` accepts, so that a file may contain such values besides
+// tensors.
 inline constexpr std::array torch_plain_globals = std::to_array<std::string_view>({
     "collections.OrderedDict",
     "collections.Counter",

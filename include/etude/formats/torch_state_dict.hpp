@@ -21,18 +21,18 @@
 
 namespace etude {
 
-/// What a PyTorch file says of one tensor. Its elements lie within its storage.
+/// The description of one tensor in a PyTorch file. Its elements lie within its storage.
 struct TorchTensorRecord {
   std::string name;
   std::string dtype;        ///< LibTorch's name: "Float"
-  std::string storage;      ///< the key of its storage; tensors that share memory have the same
-  std::uint64_t item_size;  ///< bytes of an element
+  std::string storage;      ///< the key of its storage; tensors that share memory share it
+  std::uint64_t item_size;  ///< size of an element in bytes
   std::uint64_t storage_bytes;
   std::int64_t offset;  ///< of the first element, in elements
   std::vector<std::int64_t> sizes, strides;
-  bool conjugate = false, negative = false;  ///< what is lazy: the storage holds the other value
+  bool conjugate = false, negative = false;  ///< lazy flags: the storage holds the conjugate or negated value
 
-  /// Bytes of its elements, each counted as often as it is seen.
+  /// The size of its elements in bytes; shared elements count each time.
   std::uint64_t bytes() const {
     auto result = item_size;
     for (const auto size : sizes) result *= static_cast<std::uint64_t>(size);
@@ -40,8 +40,7 @@ struct TorchTensorRecord {
   }
 };
 
-/// The tensors that a PyTorch file names, and the names, fit to print, of what was passed over because it is
-/// no tensor.
+/// The tensors in a PyTorch file, and the printable names of skipped entries that aren't tensors.
 struct TorchStateDict {
   std::vector<TorchTensorRecord> tensors;
   std::vector<std::string> skipped;
@@ -49,7 +48,7 @@ struct TorchStateDict {
 
 namespace detail {
 
-/// Finds the tensors of a pickle and checks what it says of each.
+/// Finds the tensors in a pickle and validates their descriptions.
 class TorchStateDictReader {
  public:
   TorchStateDictReader(const pickle::Document& document, std::size_t pickle_bytes, std::string_view source)
@@ -94,9 +93,9 @@ class TorchStateDictReader {
     return std::ranges::find(torch_rebuilders, name, &TorchRebuilder::name) != torch_rebuilders.end();
   }
 
-  // Values may be shared, so that few bytes can say very much: all that is looked at is counted.
+  // Values may be shared, so a few bytes can describe a great deal: limits the work done.
   void spend(std::uint64_t amount) {
-    if (amount > budget_) throw fault("its pickle says the same thing too many times");
+    if (amount > budget_) throw fault("its pickle repeats values too often");
     budget_ -= amount;
   }
 
@@ -115,7 +114,7 @@ class TorchStateDictReader {
     return has_tensors_[id] = found;
   }
 
-  // What a dict, a list or a tuple holds, by name.
+  // The named entries of a dict, a list or a tuple.
   std::vector<Entry> entries(Id id) {
     const auto& items = children(document_[id]);
     std::vector<Entry> result;
@@ -143,7 +142,7 @@ class TorchStateDictReader {
       spend(sizeof(Entry) + key.size());
       result.push_back({std::move(key), items[i + 1]});
       if (!keys.insert(result.back().key).second)
-        throw fault("{} is there twice", in_quotes(result.back().key));
+        throw fault("{} appears twice", in_quotes(result.back().key));
     }
     return result;
   }
@@ -167,10 +166,10 @@ class TorchStateDictReader {
     if (dicts.empty()) return root;
     std::vector<std::string> names;
     for (const auto& dict : dicts) names.push_back(dict.key);
-    throw fault("several of its entries hold tensors: {}; the key of one must be given", listed(names));
+    throw fault("several of its entries contain tensors: {}; specify the key of one", listed(names));
   }
 
-  // A key itself may have dots.
+  // Keys may themselves contain dots.
   Id find(std::string_view key) {
     auto id = document_.root;
     for (auto rest = key;;) {
@@ -182,19 +181,19 @@ class TorchStateDictReader {
         if (entry.key == rest) return entry.value;
         if (!next && rest.starts_with(entry.key) && rest[entry.key.size()] == '.') next = &entry;
       }
-      if (!next) throw fault("there is no {}; entries with tensors are: {}", in_quotes(key), listed(names));
+      if (!next) throw fault("{} doesn't exist; entries with tensors are: {}", in_quotes(key), listed(names));
       rest.remove_prefix(next->key.size() + 1);
       id = next->value;
     }
   }
 
-  // The document is not nested deeply enough for this to be too deep.
+  // The document's max_depth limits this recursion.
   void collect(Id id, const std::string& prefix) {
     for (const auto& [key, value] : entries(id)) {
       const auto name = prefix + key;
       spend(name.size());
       if (is_tensor(value)) {
-        if (!names_.insert(name).second) throw fault("tensor {}: the name is there twice", in_quotes(name));
+        if (!names_.insert(name).second) throw fault("tensor {}: the name is duplicate", in_quotes(name));
         result_.tensors.push_back(tensor(value, name));
       } else if (has_tensors_[value]) {
         collect(value, name + ".");
@@ -213,7 +212,7 @@ class TorchStateDictReader {
     for (;;) {
       const auto made_by = get<pickle::Global>(function)->name;
       const auto* known = std::ranges::find(torch_rebuilders, made_by, &TorchRebuilder::name);
-      if (known == torch_rebuilders.end()) throw bad("it is made by what makes no tensors");
+      if (known == torch_rebuilders.end()) throw bad("it is built by a function that doesn't build tensors");
       if (!known->unreadable.empty()) {
         throw bad(fmt::format("it is {}; only dense tensors can be read", known->unreadable));
       }
@@ -221,16 +220,16 @@ class TorchStateDictReader {
       if (made_by == "torch._utils._rebuild_tensor_v2") return record(name, items, bad, false);
       if (made_by == "torch._utils._rebuild_tensor_v3") return record(name, items, bad, true);
       if (made_by == "torch._tensor._rebuild_from_type_v2") {
-        // The function, the class, the arguments, the attributes.
+        // Items: the function, the class, the arguments, the attributes.
         const auto* type = items.size() == 4 ? get<pickle::Global>(items[1]) : nullptr;
         const auto* inner = items.size() == 4 ? get<pickle::Tuple>(items[2]) : nullptr;
         if (!type || !inner || !get<pickle::Global>(items[0]) ||
             (type->name != "torch.Tensor" && type->name != "torch.nn.parameter.Parameter")) {
-          throw bad("it is of a class of its own; only dense tensors can be read");
+          throw bad("it is of a custom tensor class; only dense tensors can be read");
         }
         function = items[0];
         arguments = inner;
-      } else {  // a parameter, which is built around a tensor
+      } else {  // a parameter, which wraps a tensor
         const auto* inner = items.empty() || !is_tensor(items[0]) ? nullptr : get<pickle::Call>(items[0]);
         if (!inner) throw bad("it is a parameter without a tensor");
         function = inner->function_and_arguments[0];
@@ -239,7 +238,7 @@ class TorchStateDictReader {
     }
   }
 
-  // `typed`: the dtype is an argument, and the storage may be plain bytes.
+  // `typed`: the dtype is an argument, and the storage may be untyped.
   template <class Fault>
   TorchTensorRecord record(const std::string& name, const std::vector<Id>& arguments, const Fault& bad,
                            bool typed) {
@@ -260,7 +259,7 @@ class TorchStateDictReader {
     record.dtype = dtype->libtorch;
     record.item_size = dtype->size;
     const auto* offset = get<std::int64_t>(arguments[1]);
-    record.offset = offset ? *offset : throw bad("offset: it isn't a whole number");
+    record.offset = offset ? *offset : throw bad("offset isn't a whole number");
     record.sizes = read_numbers(arguments[2], "size", bad);
     record.strides = read_numbers(arguments[3], "stride", bad);
     if (arguments.size() > required) read_metadata(record, arguments[required], bad);
@@ -274,7 +273,7 @@ class TorchStateDictReader {
     return found == torch_dtypes.end() ? nullptr : found;
   }
 
-  // Gives the dtype that the storage has; none if it is plain bytes.
+  // Returns the storage's dtype; unset if it is untyped.
   template <class Fault>
   const TorchDtype* read_storage(TorchTensorRecord& record, Id id, const Fault& bad) const {
     const auto* persistent = get<pickle::PersistentId>(id);
@@ -284,12 +283,13 @@ class TorchStateDictReader {
     const auto* type = items ? get<pickle::Global>((*items)[1]) : nullptr;
     const auto* key = items ? get<pickle::Text>((*items)[2]) : nullptr;
     const auto* count = items ? get<std::int64_t>((*items)[4]) : nullptr;
-    if (!kind || kind->utf8 != "storage" || !type || !key || !count) throw bad("it names no storage");
+    if (!kind || kind->utf8 != "storage" || !type || !key || !count)
+      throw bad("it doesn't refer to a storage");
     const auto allowed = [](char c) {
       return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-';
     };
     if (key->utf8.empty() || key->utf8.size() > 100 || !std::ranges::all_of(key->utf8, allowed)) {
-      throw bad(fmt::format("storage: {} isn't the name of one", in_quotes(key->utf8)));
+      throw bad(fmt::format("storage: {} isn't a valid storage name", in_quotes(key->utf8)));
     }
     record.storage = key->utf8;
     const auto* dtype = type->name.empty() ? nullptr : find_dtype(&TorchDtype::storage, type->name);
@@ -298,7 +298,7 @@ class TorchStateDictReader {
     }
     const std::uint64_t item_size = dtype ? dtype->size : 1;
     if (*count < 0 || static_cast<std::uint64_t>(*count) > most / item_size) {
-      throw bad(fmt::format("storage: {} elements are none or too many", *count));
+      throw bad(fmt::format("storage: an invalid number of elements, {}", *count));
     }
     record.storage_bytes = static_cast<std::uint64_t>(*count) * item_size;
     return dtype;
@@ -335,10 +335,10 @@ class TorchStateDictReader {
       (key->utf8 == "conj" ? record.conjugate : record.negative) = *value;
     }
     if (record.conjugate && !record.dtype.starts_with("Complex"))
-      throw bad("metadata: conj is for complex numbers");
+      throw bad("metadata: conj is only for complex numbers");
   }
 
-  // Every element must lie in the storage, and no product may be too large on the way to knowing it.
+  // Every element must lie in the storage, and no intermediate product may overflow.
   template <class Fault>
   static void check_bounds(const TorchTensorRecord& record, const Fault& bad) {
     if (record.sizes.size() != record.strides.size()) {
@@ -348,7 +348,7 @@ class TorchStateDictReader {
     const auto outside = [&] {
       return bad(fmt::format("its elements lie outside its storage of {} bytes", record.storage_bytes));
     };
-    // As if no dimension were empty: LibTorch multiplies so.
+    // Empty dimensions count as 1, as LibTorch multiplies.
     std::uint64_t elements = 1;
     for (const auto size : record.sizes) {
       const auto factor = std::max<std::uint64_t>(static_cast<std::uint64_t>(size), 1);
@@ -382,12 +382,12 @@ class TorchStateDictReader {
 
 }  // namespace detail
 
-/// Finds the tensors of a file's pickle, `pickle_bytes` long. Dicts, lists and tuples within one another give
-/// names with dots ("optimizer.state.0.exp_avg"). `key` chooses the dict whose tensors are wanted, and their
-/// names begin after it; if it is empty, that is the whole, if tensors stand in it directly, or else the only
-/// entry that holds tensors. Throws CheckpointError, which begins with `source`, for a key that is not there
-/// or not given where several entries hold tensors (both list the keys), for tensors that aren't dense, and
-/// for elements outside their storage.
+/// Finds the tensors in a file's pickle, `pickle_bytes` long. Nested dicts, lists and tuples give dotted
+/// names ("optimizer.state.0.exp_avg"). `key` selects the dict whose tensors are returned, with names
+/// relative to it; if it is empty, that is the root if it directly contains tensors, or else the only entry
+/// with tensors. Throws CheckpointError that begins with `source` for a key that doesn't exist, or is missing
+/// although several entries have tensors (both list the keys), for tensors that aren't dense, and for
+/// elements outside their storage.
 inline TorchStateDict read_torch_state_dict(const pickle::Document& document, std::size_t pickle_bytes,
                                             std::string_view key, std::string_view source) {
   return detail::TorchStateDictReader(document, pickle_bytes, source).read(key);

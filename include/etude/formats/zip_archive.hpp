@@ -19,8 +19,8 @@
 
 namespace etude {
 
-/// A zip archive to read from. Entries are stored or deflated, and their checksums are verified. Everything
-/// throws CheckpointError that begins with the archive's name.
+/// A zip archive opened for reading. Entries are stored or deflated, and their checksums are verified.
+/// Everything throws CheckpointError that begins with the archive's name.
 class ZipArchive {
  public:
   struct Entry {
@@ -38,7 +38,7 @@ class ZipArchive {
     open(zip_source_file_create(path.c_str(), 0, -1, &code.error), code);
   }
 
-  /// Reads memory, which must outlive it; `name` is for messages.
+  /// Reads from memory that must outlive it; `name` is for messages.
   ZipArchive(std::string_view bytes, std::string name) : name_(std::move(name)), file_size_(bytes.size()) {
     ErrorCode code;
     open(zip_source_buffer_create(bytes.data(), bytes.size(), /*freep=*/0, &code.error), code);
@@ -47,10 +47,10 @@ class ZipArchive {
   const std::string& name() const { return name_; }
   std::uint64_t file_size() const { return file_size_; }
 
-  /// By name. No name is there twice or leads out of the archive.
+  /// By name. Names are unique and don't lead out of the archive.
   const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
 
-  /// Null if there is none.
+  /// Null if missing.
   const Entry* find(std::string_view name) const {
     const auto found = entries_.find(name);
     return found == entries_.end() ? nullptr : &found->second;
@@ -72,10 +72,10 @@ class ZipArchive {
       bytes += read;
       left -= static_cast<std::uint64_t>(read);
     }
-    char more = 0;  // the checksum is compared at the end
+    char more = 0;  // reading past the end verifies the checksum
     const auto rest = zip_fread(file.get(), &more, 1);
     if (rest < 0) throw damaged();
-    if (rest > 0) throw fault(entry_fault(entry, "it is longer than it says"));
+    if (rest > 0) throw fault(entry_fault(entry, "it is longer than its stated size"));
   }
 
   std::string read(const Entry& entry) const {
@@ -105,14 +105,15 @@ class ZipArchive {
   }
 
   void open(zip_source_t* source, ErrorCode& code) {
-    if (file_size_ == 0) {  // libzip's archive without entries
+    if (file_size_ == 0) {  // libzip treats it as an archive without entries
       zip_source_free(source);
       throw fault("it isn't a whole zip archive: it is empty");
     }
     archive_.reset(source ? zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &code.error) : nullptr);
     if (!archive_) {
       zip_source_free(source);
-      if (zip_error_code_zip(&code.error) == ZIP_ER_EXISTS) throw fault("it has two entries of one name");
+      if (zip_error_code_zip(&code.error) == ZIP_ER_EXISTS)
+        throw fault("it has two entries with the same name");
       throw fault(fmt::format("it isn't a whole zip archive: {}", zip_error_strerror(&code.error)));
     }
     std::uint64_t compressed = 0;
@@ -138,12 +139,12 @@ class ZipArchive {
       throw bad(fmt::format("its compression method is {}; 0 (none) and 8 (deflate) are allowed",
                             stat.comp_method));
     }
-    // Entries that share their bytes would make much of little.
+    // Entries that share bytes could expand without limit.
     if (stat.comp_size > file_size_ - compressed) throw bad("it goes past the end of the file");
     compressed += stat.comp_size;
-    if (stat.comp_method == ZIP_CM_STORE && stat.size != stat.comp_size) throw bad("it has two sizes");
+    if (stat.comp_method == ZIP_CM_STORE && stat.size != stat.comp_size) throw bad("its two sizes differ");
     if (!entries_.emplace(name, Entry{index, stat.size, stat.comp_size}).second)
-      throw fault("it has two entries of one name");
+      throw fault("it has two entries with the same name");
   }
 
   static bool leads_out(std::string_view name) {

@@ -13,29 +13,28 @@
 
 namespace etude::metrics {
 
-/// {"accuracy"}: the share of labels that are the class of the greatest logit. Labels [N, ...] of an integer
-/// dtype, -100 left out; predictions are logits [N, ..., C] or [N, C, ...], or already classes of the shape
-/// of the labels. Throws `DataError` for other shapes.
+/// {"accuracy"}: the fraction of labels that equal the class with the highest logit. Labels [N, ...] have an
+/// integer dtype; -100 is ignored. Predictions are logits [N, ..., C] or [N, C, ...], or class indices with
+/// the labels' shape. Throws `DataError` for other shapes.
 Metrics accuracy(const EvalPrediction& p);
 
 struct AccuracyOptions {
-  std::int64_t top_k = 1;   ///< How many of the greatest scores the label may be among.
-  bool from_logits = true;  ///< A single score is a logit, not a probability.
-  double threshold = 0.5;   ///< The probability above which a single score means class 1.
-  std::optional<std::int64_t> ignore_index = -100;  ///< The label that is left out.
-  std::string name = {};                            ///< Instead of "accuracy", or "top_5_accuracy".
+  std::int64_t top_k = 1;                           ///< The label must be among this many highest scores.
+  bool from_logits = true;                          ///< Single scores are logits, not probabilities.
+  double threshold = 0.5;                           ///< Single scores with a higher probability mean class 1.
+  std::optional<std::int64_t> ignore_index = -100;  ///< This label is ignored.
+  std::string name = {};                            ///< Replaces "accuracy" or "top_5_accuracy".
 };
 
-/// {"accuracy"}, or {"top_5_accuracy"}: the share of labels that are among the classes of the `top_k`
-/// greatest scores; NaN where there are no labels. Of equal scores the earlier class counts as the greater.
-/// Predictions are scores [N, ..., C] or [N, C, ...], one score of class 1 a label, or classes; labels [N,
-/// ...].
+/// {"accuracy"} or {"top_5_accuracy"}: the fraction of labels among the classes with the `top_k` highest
+/// scores; NaN without labels. Ties go to the lower class. Predictions are scores [N, ..., C] or [N, C, ...],
+/// one score of class 1 per label, or class indices; labels [N, ...].
 class Accuracy : public Accumulator {
  public:
   /// Throws ArgumentError if `top_k` is less than 1.
   explicit Accuracy(AccuracyOptions options = {});
 
-  /// Throws DataError for other shapes, or where `top_k` needs more than one score a label.
+  /// Throws DataError for other shapes, or if `top_k` needs more than one score per label.
   void update(const at::Tensor& predictions, const at::Tensor& labels);
   Metrics compute() const;
   void merge(const Accuracy& other) { merge_state(other); }

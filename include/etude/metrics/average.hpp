@@ -9,24 +9,22 @@
 
 namespace etude::metrics {
 
-/// How the numbers of the classes become one:
+/// How the values of the classes are averaged:
 ///
-/// - `automatic`: `binary` where there are two classes, else `macro`
-/// - `binary`: that of class 1, of two
-/// - `micro`: that of all decisions counted together
+/// - `automatic`: `binary` for two classes, otherwise `macro`
+/// - `binary`: the value of class 1, for two classes
+/// - `micro`: the value over all decisions together
 /// - `macro`: the mean over the classes that occur
-/// - `weighted`: their mean, each with the number of its labels for a weight
-/// - `none`: one number a class, under names that end in "_0", "_1", ...
+/// - `weighted`: their mean, weighted by the number of labels
+/// - `none`: one value per class, with names that end in "_0", "_1", ...
 ETUDE_ENUM(Average, automatic, binary, micro, macro, weighted, none);
 
-/// `values`, `support` (the number of labels) and `occurs`: [C] each; on any device. Where no class occurs,
-/// the result is `otherwise`. Throws ArgumentError for `binary` unless there are two classes, and for
-/// `micro`.
+/// `values`, `support` (the number of labels) and `occurs`: [C] each, on any device. If no class occurs, the
+/// result is `otherwise`. Throws ArgumentError for `binary` unless there are two classes, and for `micro`.
 Metrics averaged(const std::string& name, Average average, const at::Tensor& values,
                  const at::Tensor& support, const at::Tensor& occurs, double otherwise);
 
-/// `average`, with what `automatic` means for that many classes in its place. Throws ArgumentError for
-/// `binary` unless there are two.
+/// Resolves `automatic` for this number of classes. Throws ArgumentError for `binary` unless there are two.
 Average resolved(Average average, std::int64_t classes);
 
 }  // namespace etude::metrics

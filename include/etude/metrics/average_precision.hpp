@@ -6,16 +6,16 @@
 
 namespace etude::metrics {
 
-/// {"average_precision"}: the mean of the precisions at each distinct score, weighted by how much recall
-/// grows there. As in scikit-learn, 0 where class 1 has no labels; a class of several that has none is NaN
-/// and counts in no mean.
+/// {"average_precision"}: the mean of the precisions at each distinct score, weighted by the increase in
+/// recall. As in scikit-learn, 0 if class 1 has no labels; with several classes, a class without labels is
+/// NaN and excluded from means.
 class AveragePrecision : public RankedScores {
  public:
   /// Throws ArgumentError if the average is `micro`.
   explicit AveragePrecision(RankingOptions options = {})
       : RankedScores(std::move(options), "average_precision") {}
 
-  /// Throws DataError if some label was outside of 0..C-1.
+  /// Throws DataError if a label is outside 0..C-1.
   Metrics compute() const;
   void merge(const AveragePrecision& other) { merge_state(other); }
 };

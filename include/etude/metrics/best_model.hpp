@@ -9,18 +9,18 @@
 
 namespace etude {
 
-/// `metric_for_best_model` (the loss, if that is unset) as evaluation spells it: with "eval_" before it.
+/// `metric_for_best_model` (the loss, if unset) with the prefix "eval_".
 std::string best_metric_name(const TrainingArguments& args);
 
-/// Whether `value` beats `best` in the direction of `greater_is_better`. A tie doesn't, and NaN never does.
+/// Whether `value` is better than `best` according to `greater_is_better`. Ties and NaN aren't.
 bool is_better(const TrainingArguments& args, double value, std::optional<double> best);
 
-/// The value of the metric that `metric_for_best_model` names. Throws `MetricError`, which lists the known
-/// names, if it is missing.
+/// The value of the metric named by `metric_for_best_model`. Throws `MetricError` that lists the known names
+/// if it is missing.
 double best_metric(const TrainingArguments& args, const Metrics& metrics);
 
-/// Takes note of a new best, and says whether it is one. Where nobody chose a metric, one that is missing is
-/// none.
+/// Updates the best metric in `state` and returns whether it improved. If no metric was chosen explicitly, a
+/// missing one is no improvement.
 bool update_best_metric(const TrainingArguments& args, const Metrics& metrics, TrainerState& state);
 
 }  // namespace etude

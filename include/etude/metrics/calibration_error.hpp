@@ -12,23 +12,23 @@
 
 namespace etude::metrics {
 
-/// How the gaps of the bins become one number: their mean weighted by the examples of each (the expected
-/// calibration error), the root of the mean of their squares, or the greatest of them.
+/// How the gaps of the bins are combined: their mean weighted by the number of examples (the expected
+/// calibration error), the root of their mean square, or their maximum.
 ETUDE_ENUM(CalibrationNorm, l1, l2, max);
 
 struct CalibrationErrorOptions {
-  std::int64_t bins = 15;  ///< Of equal width from 0 to 1; a confidence of exactly 1 has one to itself.
+  std::int64_t bins = 15;  ///< Of equal width from 0 to 1; a confidence of exactly 1 has its own.
   CalibrationNorm norm = CalibrationNorm::l1;
   bool from_logits = true;                          ///< Scores are logits, not probabilities.
-  std::optional<std::int64_t> ignore_index = -100;  ///< The label that is left out.
+  std::optional<std::int64_t> ignore_index = -100;  ///< This label is ignored.
   std::string name = "calibration_error";
 };
 
-/// {"calibration_error"}: how far the model's confidences are from how often it is right, in bins of about
-/// equal confidence, as torchmetrics counts; NaN where there are no labels. Of several classes, the
-/// confidence is the greatest probability and right is the class that has it; of two by one score, it is the
-/// probability of class 1 and right is that class. Predictions are scores [N, ..., C] or [N, C, ...], or one
-/// score of class 1 a label; labels [N, ...].
+/// {"calibration_error"}: the difference between the model's confidence and its accuracy, in bins of similar
+/// confidence, as in torchmetrics; NaN without labels. With several classes, the confidence is the highest
+/// probability, compared with the accuracy of that class; with one score, it is the probability of class 1,
+/// compared with the frequency of class 1. Predictions are scores [N, ..., C] or [N, C, ...], or one score of
+/// class 1 per label; labels [N, ...].
 class CalibrationError : public Accumulator {
  public:
   /// Throws ArgumentError if `bins` is less than 1.

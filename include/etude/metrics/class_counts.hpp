@@ -11,27 +11,27 @@
 
 namespace etude::metrics {
 
-/// What precision, recall and F can be told.
+/// The options of precision, recall and F.
 struct ClassMetricOptions {
   Average average = Average::automatic;
-  std::optional<std::int64_t> num_classes = std::nullopt;  ///< Needed where predictions are classes.
-  bool from_logits = true;                                 ///< A single score is a logit, not a probability.
-  double threshold = 0.5;  ///< The probability above which a single score means class 1.
-  std::optional<std::int64_t> ignore_index = -100;  ///< The label that is left out.
-  std::string name = {};                            ///< Instead of the metric's own.
+  std::optional<std::int64_t> num_classes = std::nullopt;  ///< Required if predictions are class indices.
+  bool from_logits = true;                                 ///< Single scores are logits, not probabilities.
+  double threshold = 0.5;                           ///< Single scores with a higher probability mean class 1.
+  std::optional<std::int64_t> ignore_index = -100;  ///< This label is ignored.
+  std::string name = {};                            ///< Replaces the metric's own name.
 };
 
-/// Counts, for each class, its labels, its predictions and where the two meet. Predictions are scores
-/// [N, ..., C] or [N, C, ...], one score of class 1 a label, or classes; labels [N, ...].
+/// Counts each class's labels, predictions and correct predictions. Predictions are scores [N, ..., C] or [N,
+/// C, ...], one score of class 1 per label, or class indices; labels [N, ...].
 class ClassCounts : public Accumulator {
  public:
-  /// Throws DataError for other shapes, and ArgumentError if `num_classes` is needed.
+  /// Throws DataError for other shapes, and ArgumentError if `num_classes` is required.
   void update(const at::Tensor& predictions, const at::Tensor& labels);
 
  protected:
   ClassCounts(ClassMetricOptions options, std::string name);
 
-  /// The mean of precision and recall with those weights, the harmonic one: of precision alone with 1 and 0.
+  /// The weighted harmonic mean of precision and recall: precision alone with weights 1 and 0.
   Metrics mean_of(double precision, double recall) const;
 
  private:

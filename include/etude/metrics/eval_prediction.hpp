@@ -11,24 +11,22 @@
 
 namespace etude {
 
-/// What `compute_metrics` is given: everything that an evaluation saw, the examples along the first
-/// dimension, on the CPU. Where sequences of different lengths met, the shorter are padded with -100 on the
-/// right.
+/// The argument of `compute_metrics`: the whole evaluation, with examples along the first dimension, on the
+/// CPU. If sequence lengths differ, shorter ones are right-padded with -100.
 struct EvalPrediction {
-  Tensors predictions;  ///< The model's outputs, less the loss and `ignore_keys`; what
-                        ///< `preprocess_logits_for_metrics` made.
+  Tensors predictions;  ///< The model's outputs without the loss and `ignore_keys`, or the result of
+                        ///< `preprocess_logits_for_metrics`.
   Tensors label_ids;
-  Tensors inputs;     ///< If `include_for_metrics` names "inputs".
-  at::Tensor losses;  ///< If it names "loss": one value per example, float32 [examples].
-  /// The batches one by one instead, with `eval_do_concat_batches = false`; the fields above are empty then.
+  Tensors inputs;     ///< If `include_for_metrics` contains "inputs".
+  at::Tensor losses;  ///< If it contains "loss": one value per example, float32 [examples].
+  /// The separate batches, if `eval_do_concat_batches = false`; then the fields above are empty.
   std::vector<EvalPrediction> batches;
 };
 
 /// Computes the metrics of an evaluation; their names get the evaluation's prefix. With `batch_eval_metrics`
-/// it must take a second argument, `bool compute_result`: it is called with each batch, true with the last
-/// one, and what it returns then counts. One that may be called in both ways works with and without. If it
-/// has a `void reset()`, that is called when an evaluation begins, since the one before may have been broken
-/// off.
+/// it must take a second argument, `bool compute_result`: it is called for each batch, with true for the last
+/// one, and only that result counts. One callable in both ways works in both cases. If it has a `void
+/// reset()`, that is called at the start of an evaluation, since the previous one may have been aborted.
 class ComputeMetrics {
  public:
   ComputeMetrics() = default;
@@ -62,7 +60,7 @@ class ComputeMetrics {
   bool takes_whole() const { return takes_whole_; }
   bool takes_compute_result() const { return takes_compute_result_; }
 
-  /// An evaluation begins.
+  /// Called at the start of an evaluation.
   void begin() const {
     if (call_) call_(nullptr, false);
   }
@@ -71,7 +69,7 @@ class ComputeMetrics {
   }
 
  private:
-  std::function<Metrics(const EvalPrediction*, bool)> call_;  ///< Null: an evaluation begins.
+  std::function<Metrics(const EvalPrediction*, bool)> call_;  ///< null at the start of an evaluation
   bool takes_whole_ = true;
   bool takes_compute_result_ = false;
 };

@@ -7,34 +7,34 @@
 
 namespace etude::metrics {
 
-/// {"precision"}: of the predictions of a class, the share that is right; 0 where there are none.
+/// {"precision"}: the fraction of a class's predictions that are correct; 0 without predictions.
 class Precision : public ClassCounts {
  public:
   explicit Precision(ClassMetricOptions options = {}) : ClassCounts(std::move(options), "precision") {}
 
-  /// Throws DataError if some label or class was outside of 0..C-1.
+  /// Throws DataError if a label or class is outside 0..C-1.
   Metrics compute() const { return mean_of(1, 0); }
   void merge(const Precision& other) { merge_state(other); }
 };
 
-/// {"recall"}: of the labels of a class, the share that was found; 0 where there are none.
+/// {"recall"}: the fraction of a class's labels that were predicted; 0 without labels.
 class Recall : public ClassCounts {
  public:
   explicit Recall(ClassMetricOptions options = {}) : ClassCounts(std::move(options), "recall") {}
 
-  /// Throws DataError if some label or class was outside of 0..C-1.
+  /// Throws DataError if a label or class is outside 0..C-1.
   Metrics compute() const { return mean_of(0, 1); }
   void merge(const Recall& other) { merge_state(other); }
 };
 
-/// {"fbeta"}: the harmonic mean of precision and recall, where recall counts `beta`² times as much; 0 where a
-/// class has neither labels nor predictions.
+/// {"fbeta"}: the harmonic mean of precision and recall, with recall weighted by `beta`²; 0 if a class has
+/// neither labels nor predictions.
 class FBeta : public ClassCounts {
  public:
-  /// Throws ArgumentError unless `beta` is 0 or positive.
+  /// Throws ArgumentError for a negative `beta`.
   explicit FBeta(double beta, ClassMetricOptions options = {});
 
-  /// Throws DataError if some label or class was outside of 0..C-1.
+  /// Throws DataError if a label or class is outside 0..C-1.
   Metrics compute() const { return mean_of(1, beta_ * beta_); }
   void merge(const FBeta& other) { merge_state(other); }
 

@@ -9,13 +9,13 @@
 
 namespace etude::metrics {
 
-/// {"mae"}: the mean of the absolute errors; NaN where there are no labels.
+/// {"mae"}: the mean absolute error; NaN without labels.
 class MeanAbsoluteError : public Accumulator {
  public:
   explicit MeanAbsoluteError(RegressionOptions options = {});
 
-  /// Predictions and labels [N, ...] of one shape, or one of them with a last dimension of 1 more. Throws
-  /// DataError for other shapes.
+  /// Predictions and labels have the same shape [N, ...], except that one may have an additional last
+  /// dimension of 1. Throws DataError for other shapes.
   void update(const at::Tensor& predictions, const at::Tensor& labels);
   Metrics compute() const;
   void merge(const MeanAbsoluteError& other) { merge_state(other); }

@@ -15,7 +15,7 @@
 namespace etude {
 namespace detail {
 
-/// `value`, where a NaN has no sign, which would be printed and tells nothing.
+/// `value` without the sign of a NaN, which would be printed but means nothing.
 template <std::floating_point T>
 constexpr T without_sign_of_nan(T value) {
   return value == value ? value : std::numeric_limits<T>::quiet_NaN();
@@ -25,8 +25,8 @@ void check_metric_name(std::string_view name);
 
 }  // namespace detail
 
-/// Named numbers in the order in which they were first given: what is logged, and what an evaluation returns.
-/// Lookup is linear, which for the dozen entries it is made for is faster than a tree.
+/// Named numbers in insertion order: logs and results of evaluations. Lookup is linear, which is faster than
+/// a tree for the usual dozen entries.
 class Metrics {
  public:
   using key_type = std::string;
@@ -37,11 +37,11 @@ class Metrics {
   using size_type = std::size_t;
 
   Metrics() = default;
-  /// `{{"loss", 0.5}, {"epoch", 1}}`; of two with one name the later counts.
+  /// `{{"loss", 0.5}, {"epoch", 1}}`; the last of duplicate names wins.
   Metrics(std::initializer_list<value_type> entries);
 
-  /// The value of `name`, added as 0 at the end where it is new. Throws ArgumentError for a new name that
-  /// isn't UTF-8, with which no checkpoint could be written.
+  /// The value of `name`; a new name is appended with value 0. Throws ArgumentError for a new name that isn't
+  /// UTF-8, since it couldn't be saved in a checkpoint.
   double& operator[](std::string_view name) {
     if (auto* entry = entry_of(name)) return entry->second;
     detail::check_metric_name(name);
@@ -57,22 +57,22 @@ class Metrics {
   }
   bool contains(std::string_view name) const { return find(name) != end(); }
 
-  /// Whether there was such an entry.
+  /// Returns whether the entry existed.
   bool erase(std::string_view name);
 
-  /// Takes over every entry of `other`; of two with one name the other's counts.
+  /// Adds all entries of `other`, overwriting existing ones.
   void update(const Metrics& other);
 
   void clear() { entries_.clear(); }
   std::size_t size() const { return entries_.size(); }
   bool empty() const { return entries_.empty(); }
-  /// Takes the sign away from every NaN.
+  /// Removes the sign of every NaN.
   void drop_signs_of_nan();
 
   const_iterator begin() const { return entries_.begin(); }
   const_iterator end() const { return entries_.end(); }
 
-  /// The same names with the same values, in any order.
+  /// Compares names and values, in any order.
   friend bool operator==(const Metrics& a, const Metrics& b) {
     return a.size() == b.size() && std::all_of(a.begin(), a.end(), [&](const value_type& entry) {
              const auto it = b.find(entry.first);
@@ -93,9 +93,9 @@ class Metrics {
 
 }  // namespace etude
 
-/// `{loss: 0.1234, learning_rate: 5e-05, epoch: 1.00}`: four significant digits, counts in full, from 1000 to
-/// a million without decimals, "epoch" with two. A format given by the caller (`{:.6f}`) is applied to every
-/// value instead.
+/// `{loss: 0.1234, learning_rate: 5e-05, epoch: 1.00}`: four significant digits, counts in full, values from
+/// 1000 to a million without decimals, "epoch" with two. A format given by the caller (`{:.6f}`) applies to
+/// every value instead.
 template <>
 struct fmt::formatter<etude::Metrics> : fmt::formatter<double> {
   constexpr auto parse(format_parse_context& context) {

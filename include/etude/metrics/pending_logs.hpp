@@ -12,18 +12,17 @@
 
 namespace etude {
 
-/// One name of PendingLogs.
+/// One entry of PendingLogs.
 struct PendingLogState {
-  ETUDE_STRUCT(PendingLogState, (std::string, name, "what it was logged under"),
-               (RunningMeanState, mean, "what it has come to"));
+  ETUDE_STRUCT(PendingLogState, (std::string, name, "name in the log"),
+               (RunningMeanState, mean, "mean of the logged values"));
 };
 
-/// What callbacks have logged since the last log, each name with its mean, in the order of their first
-/// mention.
+/// The values that callbacks logged since the last log: the mean for each name, in the order of first use.
 class PendingLogs {
  public:
-  /// Throws DataError for a tensor of more or less than one element, and ArgumentError for a name that is
-  /// empty or isn't UTF-8, and keeps nothing of it.
+  /// Throws DataError for a tensor that doesn't have exactly one element, and ArgumentError for a name that
+  /// is empty or isn't UTF-8; nothing is added then.
   template <class Value>
   void add(std::string_view name, const Value& value) {
     try {
@@ -31,7 +30,7 @@ class PendingLogs {
         if (known == name) return mean.add(value);
       detail::check_metric_name(name);
       if (name.empty())
-        throw ArgumentError("the name of what is logged is empty: must have a character at least");
+        throw ArgumentError("the name of a logged value is empty: must have at least one character");
       RunningMean mean;
       mean.add(value);
       means_.emplace_back(std::string(name), std::move(mean));
@@ -40,10 +39,10 @@ class PendingLogs {
     }
   }
 
-  /// Adds what others have logged.
+  /// Adds the values in `other`.
   void merge(PendingLogs other);
 
-  /// Moves everything into `logs`; a name that is there already is overwritten.
+  /// Moves everything into `logs`, overwriting existing entries.
   void take_into(Metrics& logs);
 
   std::vector<PendingLogState> state();

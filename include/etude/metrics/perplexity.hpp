@@ -13,20 +13,19 @@ namespace etude::metrics {
 
 struct PerplexityOptions {
   bool from_logits = true;                          ///< Scores are logits, not probabilities.
-  std::optional<std::int64_t> ignore_index = -100;  ///< The label that is left out.
+  std::optional<std::int64_t> ignore_index = -100;  ///< This label is ignored.
   std::string name = "perplexity";
 };
 
-/// {"perplexity"}: the exponential of the mean negative log-likelihood of the labels, over all tokens and not
-/// over batches; NaN where there are no labels. Predictions are scores [N, ..., C] or [N, C, ...], labels
-/// [N, ...].
+/// {"perplexity"}: the exponential of the labels' mean negative log-likelihood, over all tokens rather than
+/// batches; NaN without labels. Predictions are scores [N, ..., C] or [N, C, ...], labels [N, ...].
 class Perplexity : public Accumulator {
  public:
   explicit Perplexity(PerplexityOptions options = {}) : options_(std::move(options)) {}
 
   /// Throws DataError for other shapes.
   void update(const at::Tensor& predictions, const at::Tensor& labels);
-  /// Throws DataError if some label was outside of 0..C-1.
+  /// Throws DataError if a label is outside 0..C-1.
   Metrics compute() const;
   void merge(const Perplexity& other) { merge_state(other); }
 

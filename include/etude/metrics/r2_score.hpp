@@ -9,15 +9,15 @@
 
 namespace etude::metrics {
 
-/// {"r2"}: the share of the labels' variance that the predictions explain, the mean over the outputs. As in
-/// scikit-learn, NaN for fewer than two labels, and for labels that are all the same 1 if there are no
-/// errors, else 0. The squares are of distances from the mean, so that labels far from 0 lose no digits.
+/// {"r2"}: the fraction of the labels' variance that the predictions explain, averaged over the outputs. As
+/// in scikit-learn, NaN for fewer than two labels; for constant labels 1 without errors, otherwise 0.
+/// Computed from distances to the mean, so that labels far from 0 lose no digits.
 class R2Score : public Accumulator {
  public:
   explicit R2Score(RegressionOptions options = {});
 
-  /// Predictions and labels [N, ...] of one shape, or one of them with a last dimension of 1 more. Throws
-  /// DataError for other shapes.
+  /// Predictions and labels have the same shape [N, ...], except that one may have an additional last
+  /// dimension of 1. Throws DataError for other shapes.
   void update(const at::Tensor& predictions, const at::Tensor& labels);
   Metrics compute() const;
   void merge(const R2Score& other) { merge_state(other); }

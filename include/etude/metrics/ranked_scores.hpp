@@ -11,23 +11,22 @@
 
 namespace etude::metrics {
 
-/// What the metrics of rankings can be told.
+/// The options of ranking metrics.
 struct RankingOptions {
   Average average = Average::automatic;  ///< Any but `micro`.
   bool from_logits = true;               ///< Scores of several classes are logits, not probabilities.
-  std::optional<std::int64_t> ignore_index = -100;  ///< The label that is left out.
-  std::string name = {};                            ///< Instead of the metric's own.
+  std::optional<std::int64_t> ignore_index = -100;  ///< This label is ignored.
+  std::string name = {};                            ///< Replaces the metric's own name.
 };
 
-/// The examples of each distinct score, from the greatest down. Float64 [d] each.
+/// The number of examples at each distinct score, in descending order. Float64 [d] each.
 struct Ranking {
-  at::Tensor positives;  ///< How many are of the class.
-  at::Tensor all;        ///< How many there are.
+  at::Tensor positives;  ///< Examples of the class.
+  at::Tensor all;        ///< All examples.
 };
 
-/// Keeps all scores and labels, since a ranking is exact only when all are there. Predictions are scores
-/// [N, ..., C] or [N, C, ...], or one score of class 1 a label; labels [N, ...]. Each class is ranked against
-/// the rest.
+/// Keeps all scores and labels, which an exact ranking requires. Predictions are scores [N, ..., C] or [N, C,
+/// ...], or one score of class 1 per label; labels [N, ...]. Each class is ranked against the rest.
 class RankedScores : public Accumulator {
  public:
   /// Throws DataError for other shapes.
@@ -37,9 +36,9 @@ class RankedScores : public Accumulator {
   /// Throws ArgumentError if the average is `micro`.
   RankedScores(RankingOptions options, std::string name);
 
-  /// `score` of class 1, or of each class with those left out of the mean whose score is NaN. NaN where a
-  /// prediction is NaN, or nothing was counted; `without_positives` where class 1 alone is asked for and has
-  /// no labels. Throws DataError if some label was outside of 0..C-1.
+  /// `score` of class 1, or of each class, with NaN classes excluded from the mean. NaN if a prediction is
+  /// NaN or nothing was counted; `without_positives` if only class 1 is requested and has no labels. Throws
+  /// DataError if a label is outside 0..C-1.
   Metrics of_rankings(double (*score)(const Ranking&), double without_positives) const;
 
  private:

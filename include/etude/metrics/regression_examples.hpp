@@ -9,24 +9,24 @@
 
 namespace etude::metrics {
 
-/// What the metrics of a regression can be told.
+/// The options of regression metrics.
 struct RegressionOptions {
-  /// The label that is left out, element by element, whatever is predicted for it; none if unset. Set it to
-  /// -100 where an evaluation pads sequences of different lengths with that.
+  /// Elements with this label are ignored; none if unset. Set it to -100 if an evaluation pads sequences with
+  /// that.
   std::optional<std::int64_t> ignore_index = {};
-  std::string name = {};  ///< Instead of the metric's own.
+  std::string name = {};  ///< Replaces the metric's own name.
 };
 
-/// The predictions and labels of a regression, one example a row and one output a column.
+/// The predictions and labels of a regression, one example per row and one output per column.
 struct RegressionExamples {
-  at::Tensor labels;   ///< [n, D], 0 where it isn't counted.
-  at::Tensor errors;   ///< [n, D] predictions less labels, 0 where they aren't counted.
+  at::Tensor labels;   ///< [n, D], 0 where ignored.
+  at::Tensor errors;   ///< [n, D] predictions minus labels, 0 where ignored.
   at::Tensor counted;  ///< bool [n, D]
 };
 
-/// In float64, or float32 on a device that has no more. Predictions are of the labels' shape, [N, ...], but
-/// for a last dimension of 1 that one of them may have more. Throws DataError for other shapes, in the name
-/// of `metric`.
+/// In float64, or float32 on devices without it. Predictions and labels have the same shape [N, ...], except
+/// that one may have an additional last dimension of 1. For other shapes throws DataError that begins with
+/// `metric`.
 RegressionExamples regression_examples(std::string_view metric, const at::Tensor& predictions,
                                        const at::Tensor& labels, std::optional<std::int64_t> ignore_index);
 

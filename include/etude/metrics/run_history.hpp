@@ -11,44 +11,44 @@
 
 namespace etude {
 
-/// What a run has measured: for each metric its values, in the order in which they came. The methods are
-/// those of pytorch-accelerated's class of this name. To keep a history elsewhere, derive from it.
+/// The recorded values of each metric of a run, in order. The methods match pytorch-accelerated's class of
+/// the same name. Derive from it to store a history elsewhere.
 class RunHistory {
  public:
   virtual ~RunHistory() = default;
 
-  /// In the order in which they were first recorded.
+  /// In the order of first use.
   virtual std::vector<std::string> get_metric_names() const = 0;
 
-  /// All values of a metric, or its last one. Throws MetricError that lists the known names.
+  /// All values of a metric, or the last one. Throws MetricError that lists the known names.
   virtual std::vector<double> get_metric_values(std::string_view name) const = 0;
   virtual double get_latest_metric(std::string_view name) const = 0;
 
-  /// Adds a value to the metric whose name is `metric_name_prefix()` and this.
+  /// Adds a value to the metric named `metric_name_prefix()` + `name`.
   virtual void update_metric(std::string_view name, double value) = 0;
 
-  /// Forgets a metric. Throws MetricError that lists the known names.
+  /// Deletes a metric. Throws MetricError that lists the known names.
   virtual void delete_metric(std::string_view name) = 0;
 
   virtual void set_metric_name_prefix(std::string_view prefix) = 0;
   virtual std::string metric_name_prefix() const = 0;
 
-  /// The epoch under way or to come, from 1.
+  /// The current or next epoch, from 1.
   virtual std::int64_t current_epoch() const = 0;
   virtual void set_epoch(std::int64_t epoch) = 0;
 
-  /// Forgets all metrics and is at epoch 1 again; the prefix stays.
+  /// Deletes all metrics and returns to epoch 1; keeps the prefix.
   virtual void reset() = 0;
 
-  /// The whole of it, for checkpoints.
+  /// The complete history, for checkpoints.
   virtual nlohmann::ordered_json state() const = 0;
   virtual void load_state(const nlohmann::ordered_json& saved) = 0;
 };
 
 /// One metric of a history.
 struct RecordedMetric {
-  ETUDE_STRUCT(RecordedMetric, (std::string, name, "what it is called"),
-               (std::vector<double>, values, "oldest first"));
+  ETUDE_STRUCT(RecordedMetric, (std::string, name, "its name"),
+               (std::vector<double>, values, "its values, oldest first"));
 };
 
 /// A RunHistory in memory.
@@ -70,8 +70,8 @@ class InMemoryRunHistory final : public RunHistory {
  private:
   struct Kept {
     ETUDE_STRUCT(Kept, (std::int64_t, current_epoch, "from 1", 1),
-                 (std::string, prefix, "of the names of metrics to come"),
-                 (std::vector<RecordedMetric>, metrics, "in the order of their first values"));
+                 (std::string, prefix, "prefix of new metrics' names"),
+                 (std::vector<RecordedMetric>, metrics, "the metrics, in order of first use"));
   };
 
   std::size_t index_of(std::string_view name) const;

@@ -11,37 +11,36 @@
 
 namespace etude {
 
-/// What a RunningMean has come to.
+/// The state of a RunningMean.
 struct RunningMeanState {
-  ETUDE_STRUCT(RunningMeanState, (double, sum, "of weight times value", 0.0),
-               (double, weight, "of what is in the sum", 0.0),
+  ETUDE_STRUCT(RunningMeanState, (double, sum, "sum of weight * value", 0.0),
+               (double, weight, "sum of the weights", 0.0),
                (double, leading, "weight of filtered values before the first finite one", 0.0),
                (std::int64_t, filtered, "values that weren't finite", 0),
-               (std::optional<std::int64_t>, first_filtered, "where the first of them was given"));
+               (std::optional<std::int64_t>, first_filtered, "place of the first of them"));
 };
 
-/// The weighted mean of numbers and of one-element tensors. Tensors on a device are kept as they are and read
-/// together when the mean is asked for (or at the latest after `read_after` of them), so that adding one
-/// never waits.
+/// The weighted mean of numbers and one-element tensors. Tensors on a device are kept and read together when
+/// the mean is requested (or at the latest after `read_after` of them), so that adding one never waits.
 class RunningMean {
  public:
-  /// With `filter_non_finite`, a NaN or an infinity counts as the mean of what came before it since the last
+  /// With `filter_non_finite`, a NaN or an infinity counts as the mean of the preceding values since the last
   /// `reset`.
   explicit RunningMean(bool filter_non_finite = false) : filter_(filter_non_finite) {}
 
-  /// `place` says where the value comes from (an update step, say), for `first_non_finite`.
+  /// `place` identifies the source of the value (such as an update step), for `first_non_finite`.
   void add(double value, double weight = 1, std::int64_t place = 0);
 
-  /// Throws `DataError` unless `value` is one element.
+  /// Throws `DataError` unless `value` has exactly one element.
   void add(const at::Tensor& value, double weight = 1, std::int64_t place = 0);
 
-  /// The sum of weight times value.
+  /// The sum of weight * value.
   double sum();
   /// The sum of the weights.
   double weight();
-  /// NaN when nothing was added, or nothing finite.
+  /// NaN if nothing finite was added.
   double mean();
-  /// How many values weren't finite, filtered or not, and the place of the first.
+  /// The number of values that weren't finite, filtered or not; then the place of the first.
   std::int64_t non_finite();
   std::optional<std::int64_t> first_non_finite();
   bool filters() const { return filter_; }

@@ -9,7 +9,7 @@
 namespace etude {
 
 /// `{split}_runtime` in seconds since `start`, `{split}_samples_per_second` and `{split}_steps_per_second`;
-/// rounded and named as in Hugging Face's `speed_metrics`.
+/// rounded and named as by Hugging Face's `speed_metrics`.
 Metrics speed_metrics(const std::string& split, std::chrono::steady_clock::time_point start,
                       double num_samples, std::int64_t num_steps);
 

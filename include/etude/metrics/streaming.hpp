@@ -17,17 +17,18 @@
 namespace etude::metrics {
 namespace detail {
 
-/// Throws ArgumentError if `all` has one of the names of `more` already.
+/// Throws ArgumentError if `all` already contains one of `more`'s names.
 void take_in(Metrics& all, const Metrics& more);
 
-/// The parts of `state` whose names begin with "INDEX.", without it.
+/// The entries of `state` whose names begin with "INDEX.", without that prefix.
 std::vector<MetricState> state_of(const std::vector<MetricState>& state, std::size_t index);
 
 }  // namespace detail
 
-/// Several streaming metrics as one, which is a `compute_metrics` too, with `batch_eval_metrics` or without:
-/// `{.compute_metrics = metrics::streaming(metrics::Accuracy(), metrics::F1())}`. With it, an evaluation
-/// keeps no predictions but those that a metric needs. Predictions and labels must be one tensor each.
+/// Combines several streaming metrics into one, usable as `compute_metrics` with or without
+/// `batch_eval_metrics`: `{.compute_metrics = metrics::streaming(metrics::Accuracy(), metrics::F1())}`. With
+/// it, an evaluation keeps only the predictions that a metric needs. Predictions and labels must be one
+/// tensor each.
 template <StreamingMetric... Ms>
   requires(sizeof...(Ms) > 0)
 class Streaming {
@@ -35,11 +36,11 @@ class Streaming {
   Streaming() = default;
   explicit Streaming(Ms... metrics) : metrics_(std::move(metrics)...) {}
 
-  /// Throws what the metrics throw.
+  /// Throws the metrics' exceptions.
   void update(const at::Tensor& predictions, const at::Tensor& labels) {
     std::apply([&](auto&... each) { (each.update(predictions, labels), ...); }, metrics_);
   }
-  /// Throws ArgumentError if two metrics have one name.
+  /// Throws ArgumentError if two metrics have the same name.
   Metrics compute() const {
     Metrics result;
     std::apply([&](const auto&... each) { (detail::take_in(result, each.compute()), ...); }, metrics_);
@@ -49,7 +50,7 @@ class Streaming {
     std::apply([](auto&... each) { (each.reset(), ...); }, metrics_);
   }
 
-  /// The names begin with the metric's place: "0.counts".
+  /// The names are prefixed with the metric's index: "0.counts".
   std::vector<MetricState> state() const {
     std::vector<MetricState> result;
     for_each_with_index(metrics_, [&](const auto& metric, std::size_t index) {
@@ -72,8 +73,8 @@ class Streaming {
     (std::index_sequence_for<Ms...>());
   }
 
-  /// Takes a batch, or everything; with `compute_result`, what has come together, and nothing of it stays.
-  /// Throws DataError unless predictions and labels are one tensor each.
+  /// Adds a batch, or everything; with `compute_result`, returns the result and resets the state. Throws
+  /// DataError unless predictions and labels are one tensor each.
   Metrics operator()(const EvalPrediction& p, bool compute_result = true) {
     if (p.batches.empty()) update(p.predictions.single(), p.label_ids.single());
     for (const auto& batch : p.batches) update(batch.predictions.single(), batch.label_ids.single());

@@ -13,20 +13,19 @@
 
 namespace etude::metrics {
 
-/// How a part of a metric's state goes together with that of another process: added element by element, or
-/// put behind it along the first dimension.
+/// How a part of a metric's state is merged with another process's: added elementwise, or concatenated along
+/// the first dimension.
 enum class Merging { sum, concatenate };
 
-/// A part of what a metric has come to.
+/// A part of a metric's state.
 struct MetricState {
   std::string name;
   at::Tensor value;
   Merging merging;
 };
 
-/// Adds up batches on the device that they are on, without reading anything back before `compute()`. Batches
-/// may have any sizes; the state of several processes merges into that of the whole. A metric that has seen
-/// nothing has no state.
+/// Accumulates batches on their device, without reading anything back before `compute()`. Batches may have
+/// any sizes; the states of several processes can be merged. An unused metric has no state.
 template <class M>
 concept StreamingMetric =
     std::copyable<M> && requires(M metric, const M& other, const at::Tensor& predictions,
@@ -39,8 +38,8 @@ concept StreamingMetric =
                           metric.merge(other);
                         };
 
-/// The state of a streaming metric: named tensors that are summed or concatenated. Copies share no state,
-/// since no tensor is ever changed in place.
+/// The state of a streaming metric: named tensors that are summed or concatenated. Copies are independent,
+/// since tensors are never changed in place.
 class Accumulator {
  public:
   void reset() { entries_.clear(); }
@@ -49,11 +48,12 @@ class Accumulator {
   void load_state(const std::vector<MetricState>& state);
 
  protected:
-  /// Adds to the sum of that name. Throws DataError unless all have one shape.
+  /// Adds to the sum of that name. Throws DataError unless the shapes are the same.
   void sum(std::string_view name, const at::Tensor& value) { add(name, Merging::sum, value); }
-  /// Puts rows behind those of that name. Throws DataError unless all have one shape but for their number.
+  /// Appends rows to those of that name. Throws DataError unless the shapes match except for the number of
+  /// rows.
   void keep(std::string_view name, const at::Tensor& rows) { add(name, Merging::concatenate, rows); }
-  /// What has come together under that name; undefined if nothing has.
+  /// The accumulated value of that name; undefined if there is none.
   at::Tensor value(std::string_view name) const;
   void merge_state(const Accumulator& other);
 
@@ -61,7 +61,7 @@ class Accumulator {
   struct Entry {
     std::string name;
     Merging merging;
-    std::vector<at::Tensor> parts;  ///< One if they are summed.
+    std::vector<at::Tensor> parts;  ///< a single one if they are summed
   };
 
   void add(std::string_view name, Merging merging, const at::Tensor& value);

@@ -62,7 +62,7 @@ ETUDE_INLINE void Accuracy::update(const at::Tensor& predictions, const at::Tens
     const auto label = examples.labels.clamp(0, classes - 1).unsqueeze(1);
     const auto score = examples.scores.gather(1, label);
     const auto earlier = torch::arange(classes, label.options()).lt(label);
-    // A NaN is no score to be right with, and counts as greater than any other.
+    // Treats NaN as the highest score, but never as correct.
     const auto before =
         examples.scores.le(score).logical_not().logical_or(examples.scores.eq(score).logical_and(earlier));
     right = before.sum(1)

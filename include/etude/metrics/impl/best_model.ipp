@@ -38,7 +38,7 @@ ETUDE_INLINE double best_metric(const TrainingArguments& args, const Metrics& me
   throw MetricError(fmt::format(
       "metric_for_best_model is '{}', and the evaluation has no '{}': {}",
       args.metric_for_best_model.value_or("loss"), name,
-      known.empty() ? "it has no metrics at all, so a callback has removed them"
+      known.empty() ? "it has no metrics at all: a callback must have removed them"
                     : fmt::format("must be one of {}{}", fmt::join(known, ", "), did_you_mean(name, known))));
 }
 

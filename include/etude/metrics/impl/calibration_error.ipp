@@ -62,7 +62,7 @@ ETUDE_INLINE Metrics CalibrationError::compute() const {
     case CalibrationNorm::max:
       break;
   }
-  return {{options_.name, (share * 0 + gap).max().item<double>()}};  // NaN where there is no share.
+  return {{options_.name, (share * 0 + gap).max().item<double>()}};  // NaN if there are no examples
 }
 
 }  // namespace etude::metrics

@@ -23,7 +23,8 @@ ETUDE_INLINE void ClassCounts::update(const at::Tensor& predictions, const at::T
   const auto outside = examples.outside(predicted, classes);
   const auto weight = examples.counted.to(torch::kLong);
   const auto of = [&](const at::Tensor& index, const at::Tensor& each) {
-    return counts(index.masked_fill(outside, classes), each, classes + 1);  // The last is what lies outside.
+    return counts(index.masked_fill(outside, classes), each,
+                  classes + 1);  // the last index collects values out of range
   };
   sum("counts", torch::stack({of(examples.labels, weight * predicted.eq(examples.labels)),
                               of(predicted, weight), of(examples.labels, weight)}));

@@ -16,7 +16,7 @@
 namespace etude::metrics {
 namespace detail {
 
-/// The scores of classes as [n, C] in the order of the labels, or undefined where the shapes don't fit.
+/// The class scores as [n, C] in the order of the labels, or undefined if the shapes don't match.
 inline at::Tensor scores_of_classes(const at::Tensor& predictions, at::IntArrayRef labels) {
   if (predictions.dim() != static_cast<std::int64_t>(labels.size()) + 1) return {};
   const auto classes_last = predictions.sizes().slice(0, labels.size()) == labels;
@@ -87,15 +87,14 @@ ETUDE_INLINE std::int64_t agreed_classes(std::string_view metric, std::optional<
                                 *seen, *option));
   if (!option && !seen)
     throw ArgumentError(
-        fmt::format("num_classes of {} is not set: must be where predictions are classes", metric));
+        fmt::format("num_classes of {} is not set: it is required if predictions are classes", metric));
   return option ? *option : *seen;
 }
 
 ETUDE_INLINE void refuse_outside(std::string_view metric, std::int64_t outside) {
   if (outside != 0)
     throw DataError(fmt::format(
-        "{}: {} examples have a label or a predicted class that is none of the classes, which go from 0 on",
-        metric, outside));
+        "{}: {} examples have a label or a predicted class outside the range of classes", metric, outside));
 }
 
 }  // namespace etude::metrics

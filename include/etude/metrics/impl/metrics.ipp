@@ -56,7 +56,7 @@ ETUDE_INLINE void Metrics::drop_signs_of_nan() {
 ETUDE_INLINE std::string Metrics::missing(std::string_view name) const {
   std::vector<std::string_view> names;
   for (const auto& entry : entries_) names.push_back(entry.first);
-  if (names.empty()) return fmt::format("there is no metric '{}': there are none at all", name);
+  if (names.empty()) return fmt::format("there is no metric '{}': there are no metrics at all", name);
   return fmt::format("there is no metric '{}': must be one of {}{}", name, fmt::join(names, ", "),
                      did_you_mean(name, names));
 }

@@ -11,11 +11,12 @@
 namespace etude::metrics {
 namespace detail {
 
-/// Rows [k, 4, D] of count, mean, squared distances from the mean, squared errors: one row [1, 4, D] of all.
+/// Merges rows [k, 4, D] of count, mean, squared distances from the mean and squared errors into one [1, 4,
+/// D].
 inline at::Tensor joined_moments(const at::Tensor& rows) {
   const auto count = rows.select(1, 0), mean = rows.select(1, 1);
   const auto total = count.sum(0);
-  // From the first on, so that the mean of equal labels is exactly that label.
+  // Relative to the first, so that the mean of equal labels is exact.
   const auto middle = mean[0] + (count * (mean - mean[0])).sum(0) / total.clamp_min(1);
   const auto distances = (rows.select(1, 2) + count * (mean - middle).square()).sum(0);
   return torch::stack({total, middle, distances, rows.select(1, 3).sum(0)}).unsqueeze(0);

@@ -59,7 +59,7 @@ ETUDE_INLINE Metrics RankedScores::of_rankings(double (*score)(const Ranking&),
   const auto classes = kept.dim() == 1 ? 2 : kept.size(1);
   refuse_outside(options_.name, labels.lt(0).logical_or(labels.ge(classes)).sum().item<std::int64_t>());
 
-  // The logarithm ranks as the probability does, and doesn't round the smallest ones to 0.
+  // The logarithm has the same order as the probability but doesn't round small ones to 0.
   const auto shares = kept.dim() == 2 && options_.from_logits ? scores.log_softmax(1) : scores;
   const auto broken = shares.isnan().any().item<bool>();
   const auto of_class = [&](std::int64_t index) {

@@ -24,7 +24,7 @@ ETUDE_INLINE RegressionExamples regression_examples(std::string_view metric, con
   if (!predictions.defined() || !labels.defined() ||
       (predictions.sizes() != labels.sizes() && !is_column_of(predictions, labels) &&
        !is_column_of(labels, predictions)))
-    throw DataError(fmt::format("{}: predictions are {} and labels {}: must be of one shape", metric,
+    throw DataError(fmt::format("{}: predictions are {} and labels {}: must have the same shape", metric,
                                 describe(predictions), describe(labels)));
   const auto rows = labels.dim() == 0 ? 1 : labels.size(0);
   const auto outputs = rows == 0 ? 1 : labels.numel() / rows;

@@ -51,7 +51,7 @@ ETUDE_INLINE void InMemoryRunHistory::reset() {
   kept_.current_epoch = 1;
 }
 
-// A list, for objects in a checkpoint are sorted, of one metric each, under its name.
+// A list, since objects in a checkpoint are sorted by name.
 ETUDE_INLINE nlohmann::ordered_json InMemoryRunHistory::state() const {
   auto state = to_json_value(kept_);
   for (auto& metric : state["metrics"]) {

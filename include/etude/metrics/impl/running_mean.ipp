@@ -28,9 +28,9 @@ ETUDE_INLINE void RunningMean::add(double value, double weight, std::int64_t pla
 
 ETUDE_INLINE void RunningMean::add(const at::Tensor& value, double weight, std::int64_t place) {
   if (!value.defined() || value.numel() != 1)
-    throw DataError(fmt::format("a value to log must be one element, not {}", describe(value)));
+    throw DataError(fmt::format("a logged value must have exactly one element, not {}", describe(value)));
   if (value.is_cpu() && pending_.empty() && value.scalar_type() == at::kFloat) {
-    take(*value.data_ptr<float>(), weight, place);  // Straight from memory: no operator runs.
+    take(*value.data_ptr<float>(), weight, place);  // read directly, without running an operator
     return;
   }
   pending_.push_back({value.detach(), weight, place});
@@ -81,7 +81,7 @@ ETUDE_INLINE void RunningMean::take(double value, double weight, std::int64_t pl
   }
   if (filter_ && !is_finite) {
     if (weight_ == 0) {
-      leading_ += weight;  // Nothing came before it: it counts as the mean of what comes.
+      leading_ += weight;  // Nothing came before: it will count as the later mean.
       return;
     }
     value = sum_ / weight_;

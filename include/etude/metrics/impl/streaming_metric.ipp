@@ -48,8 +48,8 @@ ETUDE_INLINE void Accumulator::add(std::string_view name, Merging merging, const
   auto& first = found->parts.front();
   const auto sizes = merging == Merging::sum ? 0U : 1U;
   if (first.dim() != value.dim() || first.sizes().slice(sizes) != value.sizes().slice(sizes))
-    throw DataError(fmt::format("the state '{}' is {} and what comes to it {}: must have one shape", name,
-                                describe(first), describe(value)));
+    throw DataError(fmt::format("the state '{}' is {} but the added value is {}: must have the same shape",
+                                name, describe(first), describe(value)));
   const auto here = value.to(first.device());
   if (merging == Merging::sum)
     first = first + here;
