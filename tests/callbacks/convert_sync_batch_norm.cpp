@@ -9,7 +9,7 @@ namespace {
 TEST_CASE("in one process it is refused where the trainer is made") {
   CHECK_THROWS_WITH_AS(
       etude::Trainer<etude::ConvertSyncBatchNormCallback>(toy::options(toy::arguments())),
-      "ConvertSyncBatchNormCallback: this trainer runs in one process, where a batch norm has no others to "
+      "ConvertSyncBatchNormCallback: this trainer runs in one process, so a batch norm has no others to "
       "share statistics with; leave the callback out",
       etude::ArgumentError);
 }

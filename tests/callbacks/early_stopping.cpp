@@ -179,8 +179,8 @@ TEST_CASE("a run that is resumed after it was to stop stops again before its fir
   };
   CHECK(said_with(2).find(
             "nothing is left to train: eval_loss had not improved in 2 evaluations at step 3, which "
-            "is resumed; to train on raise early_stopping_patience (2), to begin anew give another "
-            "output_dir\n") != std::string::npos);
+            "is resumed; to train on raise early_stopping_patience (2), to start from scratch give "
+            "another output_dir\n") != std::string::npos);
   CHECK(said_with(3).find("nothing is left") == std::string::npos);
 }
 
@@ -360,7 +360,7 @@ TEST_CASE("evaluations that other callbacks ask for are as good, and a training 
   args.learning_rate = 1e-12;
   args.log_level = etude::LogLevel::warning;
   REQUIRE(args.eval_strategy == etude::IntervalStrategy::no);
-  const std::string warning = "EarlyStoppingCallback had nothing to watch: there was no evaluation";
+  const std::string warning = "EarlyStoppingCallback had nothing to watch: no evaluation counts";
   const auto told = [&](auto& trainer, std::int64_t steps) {
     return toy::printed([&] { CHECK(trainer.train().global_step == steps); }, STDERR_FILENO);
   };

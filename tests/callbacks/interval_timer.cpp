@@ -141,8 +141,8 @@ TEST_CASE("an option that can't pass is refused by its name where training begin
 TEST_CASE("an interval of tokens that nobody counts is an error") {
   etude::Trainer<Listener> trainer(twenty_steps(), Listener{.interval = "10tok"});
   CHECK_THROWS_WITH_AS(trainer.train(),
-                       "the interval is 10tok: must be in another unit, for nobody counts "
-                       "state.num_input_tokens_seen",
+                       "the interval is 10tok: must be in another unit, because "
+                       "state.num_input_tokens_seen isn't counted",
                        etude::ArgumentError);
 }
 

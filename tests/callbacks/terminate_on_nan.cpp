@@ -136,7 +136,7 @@ TEST_CASE(
   Own silent(going_bad(toy::arguments(), nan, 2, true));
   CHECK_THROWS_WITH_AS(
       silent.train(),
-      "TerminateOnNaNCallback has heard no loss: training_step must raise BackwardBegin, as Etude's does",
+      "TerminateOnNaNCallback received no loss: training_step must raise BackwardBegin, as Etude's does",
       etude::Error);
   CHECK(silent.state().global_step == 1);
   Own telling(going_bad(toy::arguments(), nan, 2, true));

@@ -10,23 +10,23 @@
 
 namespace etude {
 
-/// Measures how long each callback takes in each event, and prints the table where training ends: the hook
-/// profiler of PyTorch Lightning, and ignite's `HandlersTimeProfiler`. The others are called through it only
-/// where it is listed; a trainer without it pays nothing. What a callback has others do (an evaluation that
-/// it asks for) is part of its time. Callbacks of run time count together, as `RuntimeCallbacks`.
+/// Measures how long each callback takes in each event, and prints a table at the end of training: PyTorch
+/// Lightning's hook profiler, and ignite's `HandlersTimeProfiler`. Other callbacks are timed only if it is in
+/// the list; a trainer without it pays nothing. Work that a callback triggers, such as an evaluation that it
+/// requests, is part of its time. Run-time callbacks count together, as `RuntimeCallbacks`.
 class CallbackTimes {
  public:
   using this_callback = CallbackTimes;
   using times_callbacks = void;
 
-  /// Of one callback in one event.
+  /// One callback in one event.
   struct Row {
     std::string_view callback, event;
     std::int64_t calls = 0;
     std::chrono::steady_clock::duration total{}, longest{};
   };
 
-  /// Calls `deliver` and adds its time, also where it throws.
+  /// Calls `deliver` and adds its time, even if it throws.
   template <class Deliver>
   void time(std::string_view callback, std::string_view event, Deliver deliver) {
     const struct Stopwatch {
@@ -38,7 +38,7 @@ class CallbackTimes {
     deliver();
   }
 
-  /// The rows, the longest total first.
+  /// The rows, largest total first.
   std::vector<Row> rows() const;
   /// The same as a table.
   std::string table() const;

@@ -5,13 +5,13 @@
 
 namespace etude {
 
-/// Makes batch norms see the batches of all processes; refused, by an ArgumentError, where there is one
-/// process. Has the name of pytorch-accelerated's callback, which does nothing there and says nothing.
+/// Makes batch norms use the batches of all processes; refused with an ArgumentError if there is only one
+/// process. Named after pytorch-accelerated's callback, which silently does nothing there.
 struct ConvertSyncBatchNormCallback {
   using this_callback = ConvertSyncBatchNormCallback;
   void on(const InitEnd&) {
     throw ArgumentError(
-        "ConvertSyncBatchNormCallback: this trainer runs in one process, where a batch norm has no others to "
+        "ConvertSyncBatchNormCallback: this trainer runs in one process, so a batch norm has no others to "
         "share statistics with; leave the callback out");
   }
 };

@@ -8,10 +8,10 @@
 
 namespace etude {
 
-/// Asks for logs, evaluations and checkpoints where the strategies of the arguments say so, and for the last
-/// ones where training ends: Hugging Face's `DefaultFlowCallback`, which also does the latter when training
-/// ends early. An interval in another unit than steps ends with the first step that completes it; one of
-/// time begins anew in a run that is resumed.
+/// Requests logs, evaluations and checkpoints according to the strategies in the arguments, and the last ones
+/// when training ends: Hugging Face's `DefaultFlowCallback`, which also does the latter when training ends
+/// early. An interval in a unit other than steps ends with the first step that completes it; one of time
+/// starts over in a resumed run.
 struct DefaultFlowCallback {
   using this_callback = DefaultFlowCallback;
   void on(const TrainBegin& e) {
@@ -50,7 +50,7 @@ struct DefaultFlowCallback {
     IntervalTimer timer = {};
     std::int64_t asked_at = -1;
 
-    /// Steps need no memory, so that a run that was resumed knows what was due at the step where it begins.
+    /// Steps need no state, so a resumed run knows what was due at the step where it begins.
     static bool due_by_steps(const Context& e, const Interval& interval) {
       const auto steps = interval.steps(e.state.max_steps);
       return steps > 0 && e.state.global_step % steps == 0;
@@ -71,7 +71,7 @@ struct DefaultFlowCallback {
     return e.args.eval_delay <= static_cast<double>(e.state.global_step);
   }
 
-  // At steps that are due, these have been asked for already.
+  // At steps that are due, these have already been requested.
   void ask_for_the_last(const Context& e) const {
     if (e.args.eval_strategy == IntervalStrategy::steps && may_evaluate(e) &&
         !evaluate_.was_due(e, eval_steps(e)))

@@ -11,16 +11,15 @@
 
 namespace etude {
 
-/// Logs how much memory there is in use, with each log of training steps: Composer's MemoryMonitor, whose
-/// names and gigabytes (of 10^9 bytes) these are. Where the model is on a device whose allocator has
-/// statistics (CUDA, since LibTorch 2.9): `memory/current_allocated_mem`, `memory/peak_allocated_mem`,
-/// `memory/current_reserved_mem`, `memory/peak_reserved_mem`. Always, of this process:
-/// `memory/resident_mem`, `memory/peak_resident_mem`. Nobody waits for the device. Stands behind the
-/// callbacks that ask for logs.
+/// Logs the memory in use with each log of training steps: Composer's MemoryMonitor, with its names and
+/// gigabytes (of 10^9 bytes). If the model is on a device whose allocator has statistics (CUDA, since
+/// LibTorch 2.9): `memory/current_allocated_mem`, `memory/peak_allocated_mem`, `memory/current_reserved_mem`,
+/// `memory/peak_reserved_mem`. Always, for this process: `memory/resident_mem`, `memory/peak_resident_mem`.
+/// Never waits for the device. Put it after the callbacks that request logs.
 struct DeviceMemoryMonitor {
   using this_callback = DeviceMemoryMonitor;
   ETUDE_STRUCT(DeviceMemoryMonitor,
-               (std::int64_t, last_logged_step, "the step of the last log that has the memory", -1));
+               (std::int64_t, last_logged_step, "step of the last log with memory values", -1));
 
   void on(const TrainBegin& e) {
     if (e.state.global_step == 0) last_logged_step = -1;
@@ -29,20 +28,20 @@ struct DeviceMemoryMonitor {
   void on(const EpochEnd& e);
 };
 
-/// Adds to the metrics of training, evaluation and prediction what each has done to the memory, in bytes:
-/// the memory metrics of Hugging Face's Trainer, under its names.
+/// Adds the memory changes, in bytes, of each training, evaluation and prediction to its metrics: the memory
+/// metrics of Hugging Face's Trainer, under its names.
 ///
-/// - `train_mem_cpu_alloc_delta`: of the process, at the end less at the beginning;
-///   `train_mem_cpu_peaked_delta`: how far it was above its end in between;
-/// - `train_mem_gpu_alloc_delta`, `train_mem_gpu_peaked_delta`: the same of the device that the model is
-///   on, where DeviceMemoryMonitor has it;
-/// - the same with `eval`, `test`, or whatever prefix the metrics have, and, in the first of them and in
-///   those of each training, with `init`: from when the callback was made to the end of the trainer's
-///   construction, beside `before_init_mem_cpu` and `before_init_mem_gpu`.
+/// - `train_mem_cpu_alloc_delta`: of the process, from the beginning to the end;
+/// `train_mem_cpu_peaked_delta`: how far the peak in between was above the end;
+/// - `train_mem_gpu_alloc_delta`, `train_mem_gpu_peaked_delta`: the same for the model's device, if
+/// DeviceMemoryMonitor supports it;
+/// - the same with `eval`, `test`, or any other prefix of the metrics, and, in the first metrics and those of
+/// each training, with `init`: from the callback's construction to the end of the trainer's, next to
+/// `before_init_mem_cpu` and `before_init_mem_gpu`.
 ///
-/// An evaluation in the middle of training has no memory of its own. Unlike Hugging Face's no thread looks
-/// at the clock: the system keeps the peak. Where it can't begin anew (macOS), a peak below one of before
-/// counts as none. The metrics of training are logged, too.
+/// An evaluation during training has no memory metrics of its own. Unlike Hugging Face's, it needs no
+/// sampling thread, because the system keeps the peak. Where the peak can't be reset (macOS), one below an
+/// earlier peak counts as none. The metrics of training are also logged.
 struct MemoryMetricsCallback {
   using this_callback = MemoryMetricsCallback;
   void on(const InitEnd& e);
@@ -56,12 +55,12 @@ struct MemoryMetricsCallback {
   void on(const EvaluateEnd&) { end_outside(); }
   void on(const PredictEnd&) { end_outside(); }
 
-  /// What there was at one moment.
+  /// The memory in use at one moment.
   struct Amount {
     std::int64_t cpu = 0;
     std::optional<std::int64_t> gpu = {};
   };
-  /// What a stage has done.
+  /// The changes during a stage.
   struct Deltas {
     Amount allocated, peaked;
   };
@@ -69,9 +68,9 @@ struct MemoryMetricsCallback {
   Amount before_init = {.cpu = resident_memory()};
   Deltas init = {};
   bool tells_init = false;
-  std::string stage = {};  ///< what is measured; empty: nothing
+  std::string stage = {};  ///< the stage being measured; empty: none
   Amount at_begin = {};
-  std::int64_t peak_before = 0;  ///< of the process, where it doesn't begin anew
+  std::int64_t peak_before = 0;  ///< the process's, if it can't be reset
   bool is_training = false;
 
  private:

@@ -11,45 +11,44 @@
 
 namespace etude {
 
-/// What an evaluation must beat by more than `early_stopping_threshold` to count as an improvement:
+/// The value that an evaluation must beat by more than `early_stopping_threshold` to count as an improvement:
 ///
-/// - `each_evaluation`: the best of all evaluations before, which any gain moves. Gains that are each within
-///   the threshold don't add up. This is `early_stopping_threshold` of Hugging Face's callback.
-/// - `cumulative`: the last evaluation that counted as an improvement. Small gains add up until they count.
-///   This is `min_delta` of Keras and PyTorch Lightning, and of Ignite with its `cumulative_delta`.
+/// - `each_evaluation`: the best of all earlier evaluations, which any gain changes, so gains within the
+/// threshold don't add up. This is `early_stopping_threshold` of Hugging Face's callback.
+/// - `cumulative`: the last evaluation that counted as an improvement, so small gains add up until they
+/// count. This is `min_delta` of Keras and PyTorch Lightning, and of Ignite with its `cumulative_delta`.
 ETUDE_ENUM(EarlyStoppingThreshold, each_evaluation, cumulative);
 
-/// Stops training when a metric has not improved in `early_stopping_patience` evaluations running: that of
-/// `args.metric_for_best_model`, or `watch_metric`. Follows Hugging Face's callback of this name;
-/// `early_stopping_threshold_kind` offers the other meaning that a threshold has elsewhere, `watch_metric` is
-/// pytorch-accelerated's. A tie is no improvement, and neither is NaN. A run that is resumed after it was to
+/// Stops training when a metric has not improved in `early_stopping_patience` consecutive evaluations: that
+/// of `args.metric_for_best_model`, or `watch_metric`. Follows Hugging Face's callback of this name;
+/// `early_stopping_threshold_kind` offers the other usual meaning of a threshold, and `watch_metric` is
+/// pytorch-accelerated's. Neither a tie nor NaN is an improvement. A run that is resumed after it was due to
 /// stop stops again before its first step.
 ///
-/// Evaluations may come from `args.eval_strategy` or from other callbacks, and all of the training count;
-/// without `count_intermediate`, as in pytorch-accelerated, those in the steps of an epoch don't, such as
-/// StepBasedEvaluationCallback's. A training that ends without one that counts is warned of, and, where it
-/// begins, one that has neither an `eval_strategy` nor that callback.
+/// Evaluations may come from `args.eval_strategy` or from other callbacks, and all of the training's count;
+/// without `count_intermediate`, as in pytorch-accelerated, those within an epoch don't, such as
+/// StepBasedEvaluationCallback's. It warns at the beginning of a training that has neither an `eval_strategy`
+/// nor that callback, and at the end of one without an evaluation that counts.
 ///
-/// Throws ArgumentError where training begins if there is no `eval_dataset`, or for numbers out of range;
-/// MetricError, which lists the names that there are, if no evaluation has the metric.
+/// Throws ArgumentError at the beginning of training without an `eval_dataset`, or for numbers out of range;
+/// MetricError, listing the available names, if no evaluation has the metric.
 struct EarlyStoppingCallback {
   using this_callback = EarlyStoppingCallback;
-  ETUDE_STRUCT(EarlyStoppingCallback,
-               (std::int64_t, early_stopping_patience,
-                "evaluations without improvement before training stops", 1),
-               (double, early_stopping_threshold, "how much better an evaluation must be to count", 0.0),
-               (EarlyStoppingThreshold, early_stopping_threshold_kind,
-                "better than the best of each_evaluation before, or cumulative: than the last that counted",
-                EarlyStoppingThreshold::each_evaluation),
-               (std::string, watch_metric,
-                "the metric that decides, by its whole name; empty is metric_for_best_model", ""),
-               (std::optional<bool>, greater_is_better,
-                "greater is better; unset: as the arguments say of this metric, else unless it is a loss"),
-               (bool, count_intermediate, "evaluations in an epoch's steps count, too", true),
-               (std::int64_t, early_stopping_patience_counter, "evaluations since the last improvement", 0),
-               (std::optional<double>, last_improvement, "the metric of the last improvement"),
-               (std::optional<double>, best, "the best so far, where it isn't that of the arguments"),
-               (WatchedMetric, watched, "whether evaluations have it"));
+  ETUDE_STRUCT(
+      EarlyStoppingCallback,
+      (std::int64_t, early_stopping_patience, "evaluations without improvement before training stops", 1),
+      (double, early_stopping_threshold, "how much better an evaluation must be to count", 0.0),
+      (EarlyStoppingThreshold, early_stopping_threshold_kind,
+       "better than the best of each_evaluation before, or cumulative: than the last that counted",
+       EarlyStoppingThreshold::each_evaluation),
+      (std::string, watch_metric, "full name of the metric to watch; empty is metric_for_best_model", ""),
+      (std::optional<bool>, greater_is_better,
+       "greater is better; unset: as in the arguments, if it is their metric, else true unless it is a loss"),
+      (bool, count_intermediate, "evaluations within an epoch also count", true),
+      (std::int64_t, early_stopping_patience_counter, "evaluations since the last improvement", 0),
+      (std::optional<double>, last_improvement, "the metric of the last improvement"),
+      (std::optional<double>, best, "the best so far, if it isn't the arguments' metric"),
+      (WatchedMetric, watched, "whether evaluations have the metric"));
 
   /// The metric that a dry run before the first step looks for.
   std::string watched_metric() const { return watch_metric; }

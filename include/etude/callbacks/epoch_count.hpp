@@ -9,19 +9,19 @@
 
 namespace etude {
 
-/// Counts the epochs that are done, also where the length of the data isn't known and `state.epoch` is a
-/// guess. For callbacks that have one among their members.
+/// Counts completed epochs, even if the data's length is unknown and `state.epoch` is an estimate. To be a
+/// member of a callback.
 struct EpochCount {
-  ETUDE_STRUCT(EpochCount, (std::int64_t, ended, "epochs that are done", 0),
+  ETUDE_STRUCT(EpochCount, (std::int64_t, ended, "completed epochs", 0),
                (std::int64_t, last_step, "the step at which the last of them ended", 0),
-               (bool, has_begun, "it has counted from the beginning, or taken over", false));
+               (bool, has_begun, "it has counted from the beginning, or been restored", false));
 
   void begin(const TrainBegin& e) {
     if (e.state.global_step == 0) *this = {};
     if (!std::exchange(has_begun, true)) ended = static_cast<std::int64_t>(e.state.epoch + 1e-9);
   }
 
-  /// Of an EpochEnd or TrainingRunEpochEnd: whether an epoch is done, and had steps.
+  /// At EpochEnd or TrainingRunEpochEnd: whether an epoch is complete, and had steps.
   template <class End>
   bool end(const End& e) {
     if (!e.is_done) return false;

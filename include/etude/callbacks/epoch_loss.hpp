@@ -13,7 +13,7 @@
 
 namespace etude {
 
-/// What an EpochLoss keeps over a checkpoint.
+/// The state of an EpochLoss in a checkpoint.
 struct EpochLossState {
   ETUDE_STRUCT(EpochLossState, (RunningMeanState, losses, "of the update steps"),
                (std::int64_t, examples, "of the update steps", 0),
@@ -22,13 +22,13 @@ struct EpochLossState {
                (std::vector<std::int64_t>, group_examples, "of these"));
 };
 
-/// The mean training loss of an epoch over its examples, as it was before it was divided for accumulation, of
-/// the updates that were made. Never waits for a device before `take`. For callbacks that have one among
-/// their members and pass these events on to it.
+/// The mean training loss of an epoch over its examples, before division for accumulation, for the updates
+/// that were made. Never waits for a device before `take`. To be a member of a callback that passes these
+/// events to it.
 class EpochLoss {
  public:
   using this_callback = EpochLoss;
-  /// `anew`: nothing of it is from a checkpoint.
+  /// `anew`: nothing was restored from a checkpoint.
   void begin(bool anew);
   void on(const StepBegin&);
   void on(const ForwardBegin&) { ++micro_batches_; }
@@ -36,7 +36,7 @@ class EpochLoss {
   void on(const StepRestarted&);
   void on(const StepEnd&);
 
-  /// The mean, unless there was no update; it begins anew.
+  /// Returns the mean, unless there was no update, and starts over.
   std::optional<double> take();
 
   EpochLossState state();
@@ -45,7 +45,7 @@ class EpochLoss {
  private:
   void forget();
 
-  RunningMean losses_;  // each weighted so that their sum is that of the loss of every example
+  RunningMean losses_;  // weighted so that they sum to the loss of all examples
   std::int64_t examples_ = 0;
   struct MicroBatch {
     at::Tensor loss;
@@ -53,8 +53,8 @@ class EpochLoss {
     std::int64_t examples;
   };
   std::vector<MicroBatch> group_;
-  std::size_t micro_batches_ = 0;  // of the group, without those that an optimizer evaluates again
-  bool goes_on_ = false;           // The group under way was begun before the checkpoint.
+  std::size_t micro_batches_ = 0;  // in the group, without those that an optimizer evaluates again
+  bool goes_on_ = false;           // The current group began before the checkpoint.
 };
 
 }  // namespace etude

@@ -9,29 +9,29 @@
 
 namespace etude {
 
-/// Tells when an interval has passed, for a callback: once each time, be it asked at every step or only at
-/// some. As a member that is declared with ETUDE_STRUCT it goes into checkpoints, and a run that is resumed
-/// goes on counting.
+/// Reports when an interval has passed, for a callback: once each time, whether queried at every step or only
+/// at some. As a member declared with ETUDE_STRUCT it goes into checkpoints, and a resumed run continues
+/// counting.
 ///
 ///     void on(const TrainBegin& e) { timer.begin(e, every, "every"); }
 ///     void on(const StepEnd& e) { if (timer.due(e, every)) ...; }
 struct IntervalTimer {
-  ETUDE_STRUCT(IntervalTimer, (double, passed, "where the training was when it was asked last", 0.0),
-               (std::optional<IntervalUnit>, unit, "of that; unset where it wasn't asked yet"));
+  ETUDE_STRUCT(IntervalTimer, (double, passed, "the training's position at the last query", 0.0),
+               (std::optional<IntervalUnit>, unit, "its unit; unset before the first query"));
 
-  /// Begins anew, or goes on where a run is resumed: from what it knows of that, or else from here.
+  /// Starts over or, in a resumed run, continues: from its saved state, or else from here.
   void begin(const Context& e, const Interval& interval);
 
-  /// Likewise, for an option called `field`. Throws ArgumentError that names it for an interval that isn't
-  /// valid, and for tokens where `args.include_num_input_tokens_seen` doesn't count them.
+  /// The same for an option named `field`. Throws ArgumentError that names it for an invalid interval, and
+  /// for tokens if `args.include_num_input_tokens_seen` doesn't count them.
   void begin(const Context& e, const Interval& interval, std::string_view field);
 
-  /// Whether an interval has ended since it was asked last. Costs no more than a division, and for a time a
-  /// look at the clock. Never, for one that isn't valid. Throws ArgumentError for tokens that nobody counts.
+  /// Whether an interval has ended since the last query; never for an invalid one. Costs no more than a
+  /// division, or reading the clock for a time. Throws ArgumentError for tokens that aren't counted.
   bool due(const Context& e, const Interval& interval);
 
-  /// As `due`, asked once in each step before its end: whether an interval of steps ends with it, or one in
-  /// another unit has ended before.
+  /// Like `due`, queried once in each step before its end: whether an interval of steps ends with it, or one
+  /// in another unit has ended before.
   bool due_in_step(const Context& e, const Interval& interval);
 
  private:
@@ -39,7 +39,7 @@ struct IntervalTimer {
   double position(const Context& e, const Interval& interval) const;
   static double clock();
 
-  double begun_ = 0;  // on the clock, less the seconds before
+  double begun_ = 0;  // on the clock, minus the seconds before
 };
 
 }  // namespace etude

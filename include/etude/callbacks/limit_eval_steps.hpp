@@ -11,17 +11,17 @@
 
 namespace etude {
 
-/// Ends evaluations after `num_eval_steps` batches: those in the middle of an epoch, or, without
-/// `limit_intermediate_only`, all. Follows pytorch-accelerated's callback of this name, which limits the
-/// progress bar only. Of several datasets each is limited.
+/// Ends evaluations after `num_eval_steps` batches: those within an epoch or, without
+/// `limit_intermediate_only`, all. Follows pytorch-accelerated's callback of this name, which limits only the
+/// progress bar. With several datasets, each is limited.
 ///
-/// What a limited evaluation finds counts as that of any other does: for `load_best_model_at_end`, and for
-/// callbacks that watch a metric, unless their `count_intermediate` is false. Throws ArgumentError for a
-/// number below 1.
+/// A limited evaluation's metrics count like any other's: for `load_best_model_at_end`, and for callbacks
+/// that watch a metric, unless their `count_intermediate` is false. Throws ArgumentError for a number below
+/// 1.
 struct LimitEvalStepsCallback {
   using this_callback = LimitEvalStepsCallback;
   ETUDE_STRUCT(LimitEvalStepsCallback, (std::int64_t, num_eval_steps, "batches of a limited evaluation", 0),
-               (bool, limit_intermediate_only, "leave evaluations outside of an epoch's steps whole", true));
+               (bool, limit_intermediate_only, "don't limit evaluations outside of an epoch", true));
 
   void on(const InitEnd&) {
     if (num_eval_steps < 1)

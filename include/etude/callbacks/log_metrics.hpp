@@ -15,34 +15,34 @@
 
 namespace etude {
 
-/// Finds what is new in a run's history: metrics of training, whose names begin with "train", and others.
+/// Finds new values in a run's history: metrics of training, whose names begin with "train", and others.
 class NewMetrics {
  public:
-  /// Those that have got values since they were last taken, each with its latest, in the history's order.
+  /// The metrics that have got values since the last call, with their latest, in the history's order.
   Metrics take(const RunHistory& history, bool of_training);
 
-  /// What is there now isn't new.
+  /// Marks all current values as seen.
   void skip(const RunHistory& history);
 
  private:
-  std::map<std::string, std::size_t> seen_;  // how many values were there
+  std::map<std::string, std::size_t> seen_;  // the number of values seen
 };
 
 namespace detail {
 void print_metrics(const Context& e, const Metrics& metrics);
 }
 
-/// To log metrics in your own way: derive as `struct MyLogger : etude::LogMetricsBase<MyLogger>`, with
-/// `using LogMetricsBase::LogMetricsBase;`, and define `log_metrics` again. See LogMetricsCallback.
+/// To log metrics in your own way, derive `struct MyLogger : etude::LogMetricsBase<MyLogger>`, with `using
+/// LogMetricsBase::LogMetricsBase;`, and override `log_metrics`. See LogMetricsCallback.
 template <class Derived>
 class LogMetricsBase {
  public:
   using this_callback = LogMetricsBase;
   using runs_after = callbacks<RunHistoryCallback>;
 
-  /// Logs what it records itself, as a RunHistoryCallback would.
+  /// Logs the metrics that it records itself, as a RunHistoryCallback would.
   LogMetricsBase() = default;
-  /// Logs what others record. Throws ArgumentError for a null pointer.
+  /// Logs the metrics that others record. Throws ArgumentError for a null pointer.
   explicit LogMetricsBase(std::shared_ptr<RunHistory> history)
       : recorder_(std::move(history)), records_(false) {}
 
@@ -94,11 +94,10 @@ class LogMetricsBase {
   NewMetrics new_metrics_;
 };
 
-/// Prints metrics on standard output, a line each: those whose names begin with "train" at the end of an
-/// epoch, all others at the end of an evaluation. Follows pytorch-accelerated's callback of this name; a
-/// metric is logged once for each time that it is recorded, in the order of the history. `LogMetricsCallback
-/// (history)` takes what a RunHistoryCallback and others record in that history; without one it records
-/// itself. For another place than standard output see LogMetricsBase.
+/// Prints metrics on standard output, one per line: those whose names begin with "train" at the end of an
+/// epoch, all others at the end of an evaluation. Follows pytorch-accelerated's callback of this name; each
+/// recorded value is logged once, in the history's order. `LogMetricsCallback(history)` uses the history that
+/// a RunHistoryCallback and others fill; without one it records itself. To log elsewhere, see LogMetricsBase.
 struct LogMetricsCallback : LogMetricsBase<LogMetricsCallback> {
   using LogMetricsBase::LogMetricsBase;
 };

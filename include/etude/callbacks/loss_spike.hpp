@@ -14,66 +14,66 @@
 
 namespace etude {
 
-/// What is done about a spike of the loss: nothing but to tell of it, to stop, or to go back to the weights
-/// of before.
+/// How to react to a spike of the loss: only warn, stop, or go back to the weights before it.
 ETUDE_ENUM(LossSpikeAction, warn, stop, roll_back);
 
 /// Steps whose updates were undone.
 struct UndoneSteps {
-  ETUDE_STRUCT(UndoneSteps, (std::int64_t, first, "the first of them"), (std::int64_t, last, "the last"));
+  ETUDE_STRUCT(UndoneSteps, (std::int64_t, first, "the first step"), (std::int64_t, last, "the last step"));
 
   friend bool operator==(const UndoneSteps&, const UndoneSteps&) = default;
 };
 
-/// Finds spikes of the training loss and, by `roll_back`, goes on from the last good weights without the data
-/// that led there, as teams that train large language models do by hand (PaLM, OPT). A step's loss is a spike
-/// if it isn't finite, or lies above the median of the `window` losses before it by more than `threshold`
-/// deviations: 1.4826 times the median absolute deviation, at least a hundredth of the median. Neither is
-/// moved by what it is to find, as a mean is.
+/// Finds spikes of the training loss and, with `roll_back`, continues from the last good weights without the
+/// data that led there, as teams that train large language models do by hand (PaLM, OPT). A step's loss is a
+/// spike if it isn't finite, or exceeds the median of the `window` losses before it by more than `threshold`
+/// deviations: 1.4826 times the median absolute deviation, at least a hundredth of the median. Unlike a mean,
+/// neither is affected by the spikes themselves.
 ///
-/// The losses stay on the device, and are looked at every `check_every_n_steps` steps, and at the last. Where
-/// all is well then, weights, buffers and the optimizer's state are copied, on their device; where not, they
-/// are put back. Steps and the schedule go on counting: the steps that are undone are skipped, and noted in
-/// `undone`. More than `max_rollbacks` in a row stop the training. Stands before callbacks that look at the
-/// weights, such as ModelEmaCallback, whose average keeps what it has taken.
+/// The losses stay on the device and are checked every `check_every_n_steps` steps, and at the last. If all
+/// are good, weights, buffers and the optimizer's state are copied on their device; otherwise they are
+/// restored. Steps and the schedule continue: undone steps are skipped, and recorded in `undone`. More than
+/// `max_rollbacks` in a row stop the training. Put it before callbacks that use the weights, such as
+/// ModelEmaCallback, whose average isn't rolled back.
 ///
-/// Logs `loss_spikes`, the spikes so far, when there is one. A run that is resumed has the losses of before
-/// as the checkpoint has them, and its weights as good ones.
+/// Logs `loss_spikes`, the number of spikes so far, when there is one. A resumed run takes the earlier losses
+/// from the checkpoint, and its weights as good ones.
 ///
-/// Throws ArgumentError where training begins for numbers out of range and for an optimizer that evaluates
-/// its loss several times a step.
+/// Throws ArgumentError at the beginning of training for numbers out of range and for an optimizer that
+/// evaluates its loss several times per step.
 struct LossSpikeCallback {
   using this_callback = LossSpikeCallback;
   ETUDE_STRUCT(LossSpikeCallback,
-               (LossSpikeAction, action, "what is done: warn, stop or roll_back", LossSpikeAction::roll_back),
+               (LossSpikeAction, action, "reaction to a spike: warn, stop or roll_back",
+                LossSpikeAction::roll_back),
                (double, threshold, "deviations above the median that make a spike", 6.0),
-               (std::int64_t, window, "losses that one is compared with", 128),
-               (std::int64_t, min_losses, "losses without which none is a spike, unless it isn't finite", 32),
-               (std::int64_t, check_every_n_steps, "steps from one look at the losses to the next", 16),
-               (std::int64_t, max_rollbacks, "how often in a row to go back before training stops", 3),
-               (std::vector<double>, losses, "those to compare with, the oldest first"),
-               (std::vector<std::int64_t>, spikes, "steps that had one"),
-               (std::vector<UndoneSteps>, undone, "what was skipped"),
-               (std::int64_t, rollbacks_in_a_row, "since the last good look", 0),
-               (std::vector<double>, pending, "losses since the last look, when a checkpoint is written"),
-               (bool, is_half_done, "the last of them is of an update under way", false));
+               (std::int64_t, window, "losses to compare with", 128),
+               (std::int64_t, min_losses, "losses needed before a finite one can be a spike", 32),
+               (std::int64_t, check_every_n_steps, "steps between checks of the losses", 16),
+               (std::int64_t, max_rollbacks, "roll-backs in a row before training stops", 3),
+               (std::vector<double>, losses, "losses to compare with, oldest first"),
+               (std::vector<std::int64_t>, spikes, "steps with a spike"),
+               (std::vector<UndoneSteps>, undone, "the skipped steps"),
+               (std::int64_t, rollbacks_in_a_row, "roll-backs since the last good check", 0),
+               (std::vector<double>, pending, "losses since the last check, when a checkpoint is written"),
+               (bool, is_half_done, "the last of them belongs to an unfinished update", false));
 
   void on(const TrainBegin& e);
   void on(const StepBegin&) { is_first = !std::exchange(is_half_done, false); }
   void on(const BackwardEnd& e);
   void on(const StepRestarted&) { is_first = true; }
   void on(const StepEnd& e);
-  // Not const: it doesn't matter where this stands among those who add tensors.
+  // Not const, so that its order among callbacks that add tensors doesn't matter.
   void on(SaveBegin&);
   void on(const TrainEnd&);
 
-  torch::Tensor unseen = {};                   ///< Losses of the steps since the last look.
-  std::vector<torch::Tensor> slots = {};       ///< Views of them, one for each step.
-  std::size_t count = 0;                       ///< How many of them there are.
+  torch::Tensor unseen = {};                   ///< Losses of the steps since the last check.
+  std::vector<torch::Tensor> slots = {};       ///< Views of them, one per step.
+  std::size_t count = 0;                       ///< Their number.
   bool is_first = true;                        ///< The next micro-batch is the first of its step.
   std::vector<NamedTensor> good_weights = {};  ///< Copies of the model's parameters and buffers.
   std::vector<NamedTensor> good_state = {};    ///< Copies of the optimizer's state.
-  std::int64_t good_step = 0;                  ///< Up to which they hold what was learnt.
+  std::int64_t good_step = 0;                  ///< The step after which these were copied.
 
  private:
   void check(const Context& e) const;

@@ -12,11 +12,10 @@
 
 namespace etude {
 
-/// Computes metrics while an evaluation or a prediction runs, on the device that the model is on and whatever
-/// `compute_metrics` does, and adds them to its metrics, under names with its prefix ("eval_f1"), and to its
-/// log: `Trainer trainer(options, MetricCallback(metrics::F1(), metrics::AUROC()))`. The model's output, less
-/// the loss and `ignore_keys`, must be one tensor, and so must the labels. Adds nothing where there are no
-/// labels.
+/// Computes metrics during an evaluation or a prediction, on the model's device and independently of
+/// `compute_metrics`, and adds them to its metrics, with its prefix ("eval_f1"), and to its log: `Trainer
+/// trainer(options, MetricCallback(metrics::F1(), metrics::AUROC()))`. The model's output, without the loss
+/// and `ignore_keys`, must be one tensor, and so must the labels. Adds nothing without labels.
 template <metrics::StreamingMetric... Ms>
   requires(sizeof...(Ms) > 0)
 class MetricCallback {
@@ -28,7 +27,7 @@ class MetricCallback {
   void on(const EvaluateBegin& e) { begin(e.metric_key_prefix); }
   void on(const PredictBegin& e) { begin(e.metric_key_prefix); }
 
-  /// Throws DataError where the tensors are several, or don't fit the metrics.
+  /// Throws DataError if there are several tensors, or they don't fit the metrics.
   void on(const PredictionStep& e) {
     if (e.batch.labels.empty()) return;
     metrics_.update(e.output.single(), e.batch.labels.single());

@@ -13,8 +13,8 @@
 
 namespace etude {
 
-/// Draws for each training batch from a generator that is a function of the seed, the step and the batch's
-/// place in it: the same with any number of workers, and when training is resumed.
+/// Mixes each training batch with a generator that depends only on the seed, the step and the batch's place
+/// in it: the same with any number of workers, and in a resumed training.
 class BatchMixing {
  public:
   using this_callback = BatchMixing;
@@ -29,10 +29,10 @@ class BatchMixing {
   }
 
  private:
-  std::int64_t place_ = 0;  // in the accumulation group, all of which is fetched before its step begins
+  std::int64_t place_ = 0;  // in the accumulation group, which is fetched as a whole before its step begins
 };
 
-/// Mixes training batches by `mix_up`, on their device; evaluations see theirs as they are.
+/// Mixes training batches with `mix_up`, on their device; evaluation batches don't change.
 struct MixUp : BatchMixing {
   using this_callback = MixUp;
   explicit MixUp(MixingOptions mixing = {}) : options(mixing) {}
@@ -46,7 +46,7 @@ struct MixUp : BatchMixing {
   MixingOptions options;
 };
 
-/// Mixes training batches by `cut_mix`, on their device; evaluations see theirs as they are.
+/// Mixes training batches with `cut_mix`, on their device; evaluation batches don't change.
 struct CutMix : BatchMixing {
   using this_callback = CutMix;
   explicit CutMix(MixingOptions mixing = {}) : options(mixing) {}

@@ -15,39 +15,38 @@ namespace etude {
 
 /// Keeps an exponential moving average of the model's weights, updated after each step of the optimizer:
 /// average = decay * average + (1 - decay) * weights. Follows pytorch-accelerated's callback of this name,
-/// whose average moves once an epoch only; the warm-up, `min(decay, (1 + n) / (10 + n))` at the update after
-/// n others, is TensorFlow's and timm's. Buffers are averaged as PyTorch Lightning's EMAWeightAveraging does.
+/// whose average moves only once per epoch; the warm-up, `min(decay, (1 + n) / (10 + n))` after n updates, is
+/// TensorFlow's and timm's. Buffers are averaged as in PyTorch Lightning's EMAWeightAveraging.
 ///
-/// After each evaluation of a training the average is evaluated too, as `ema_model_eval_loss` and the like:
-/// its events come with that prefix, to this callback's neighbours as well, while the average is in the
-/// model. With `save_path` the best average is kept there (without evaluations: that of the last epoch);
-/// without `count_intermediate` one evaluated in the steps of an epoch is never the best.
-/// Checkpoints have the average as `ema_model.safetensors`, and a run that is resumed goes on with it to the
-/// bit; the weights that a trainer saves stay its own. Of several callbacks that put weights into the model
-/// at the end, as this one does with `load_at_end`, the last in the list decides.
+/// After each evaluation of a training the average is evaluated, too, as `ema_model_eval_loss` etc. These
+/// events have that prefix, for other callbacks as well, while the average is in the model. With `save_path`
+/// the best average is saved there (without evaluations: that of the last epoch); without
+/// `count_intermediate` an average evaluated within an epoch is never the best.
+/// Checkpoints contain the average as `ema_model.safetensors`, and a resumed run restores it exactly; the
+/// weights that a trainer saves stay its own. If several callbacks put weights into the model at the end, as
+/// this one does with `load_at_end`, the last in the list wins.
 ///
-/// Throws ArgumentError where training begins for a decay out of [0, 1] and the like, MetricError where an
-/// evaluation has no `watch_metric`, CheckpointError where the average of a checkpoint doesn't fit.
+/// Throws ArgumentError at the beginning of training for a decay outside [0, 1] and the like, MetricError if
+/// an evaluation has no `watch_metric`, CheckpointError if a checkpoint's average doesn't fit.
 struct ModelEmaCallback {
   using this_callback = ModelEmaCallback;
-  static constexpr const char* file = "ema_model.safetensors";  ///< of a checkpoint
+  static constexpr const char* file = "ema_model.safetensors";  ///< in a checkpoint
 
-  ETUDE_STRUCT(ModelEmaCallback, (double, decay, "what an update leaves of the average", 0.99),
-               (bool, warm_up, "decay less at first: at most (1 + n) / (10 + n) after n updates", true),
+  ETUDE_STRUCT(ModelEmaCallback, (double, decay, "weight of the old average in an update", 0.99),
+               (bool, warm_up, "smaller decay at first: at most (1 + n) / (10 + n) after n updates", true),
                (Interval, update_every_n_steps,
-                "update steps from one update of the average to the next, or another interval", 1),
-               (bool, use_buffers, "average the buffers, too; else they are the model's of the moment", true),
+                "update steps between updates of the average, or another interval", 1),
+               (bool, use_buffers, "also average the buffers; else they are the model's current ones", true),
                (bool, evaluate_during_training, "evaluate the average after each evaluation", true),
                (std::string, save_path, "folder for the best average; empty is none", ""),
-               (std::string, watch_metric, "which average is the best, if it is evaluated",
+               (std::string, watch_metric, "metric that decides which evaluated average is best",
                 "ema_model_eval_loss"),
-               (bool, greater_is_better, "the best has the greatest watch_metric", false),
-               (bool, load_at_end, "put the average into the model when training has come to its end", false),
-               (bool, count_intermediate, "averages evaluated in an epoch's steps may be the best, too",
-                true),
+               (bool, greater_is_better, "the greatest watch_metric is best", false),
+               (bool, load_at_end, "put the average into the model when training is complete", false),
+               (bool, count_intermediate, "averages evaluated within an epoch may also be the best", true),
                (std::int64_t, num_updates, "updates of the average so far", 0),
-               (std::int64_t, last_step, "the last step that it has looked at", 0),
-               (IntervalTimer, timer, "what has passed of update_every_n_steps"),
+               (std::int64_t, last_step, "the last step it has seen", 0),
+               (IntervalTimer, timer, "the elapsed part of update_every_n_steps"),
                (std::optional<double>, best_metric, "watch_metric of the average in save_path"));
 
   void on(const CheckpointLoaded& e);
@@ -61,15 +60,14 @@ struct ModelEmaCallback {
   void on(const TrainError&) { has_failed = true; }
   void on(const TrainEnd&);
 
-  /// The average, with which the model is as `Model::load_state_dict` takes it. Throws Error before a
-  /// training.
+  /// The average in the form that `Model::load_state_dict` takes. Throws Error before a training.
   std::vector<NamedTensor> average() const;
 
   std::optional<AveragedWeights> weights = {};  ///< The average itself, from the beginning of training on.
-  std::vector<NamedTensor> loaded = {};         ///< Of a checkpoint, until training begins.
+  std::vector<NamedTensor> loaded = {};         ///< From a checkpoint, until training begins.
   bool is_running = false;
   bool is_evaluating = false;          ///< The average is in the model.
-  bool is_training_evaluation = true;  ///< The evaluation under way is one of eval_dataset.
+  bool is_training_evaluation = true;  ///< The current evaluation uses eval_dataset.
   bool has_failed = false;
 
  private:

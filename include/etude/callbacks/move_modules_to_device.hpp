@@ -15,11 +15,10 @@
 
 namespace etude {
 
-/// Moves modules that the trainer doesn't know of to the model's device, before training, an evaluation or a
+/// Moves modules that the trainer doesn't know to the model's device, before training, an evaluation or a
 /// prediction: `MoveModulesToDeviceCallback(teacher, head)`, each a `shared_ptr` or `ModuleHolder` of a torch
-/// module. Those that it knows, the model and a loss that is a module, are there already. Follows
-/// pytorch-accelerated's callback of this name, which finds the modules among the trainer's attributes and
-/// leaves predictions out.
+/// module. Those that it knows, the model and a loss module, are already there. Follows pytorch-accelerated's
+/// callback of this name, which finds the modules among the trainer's attributes and skips predictions.
 class MoveModulesToDeviceCallback {
  public:
   using this_callback = MoveModulesToDeviceCallback;

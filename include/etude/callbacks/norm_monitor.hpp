@@ -13,14 +13,14 @@
 
 namespace etude {
 
-/// How fine the norms are that a monitor logs: the `global` one, one for each `layer` (the module that a
-/// parameter belongs to) beside it, or one for each `parameter`.
+/// The detail in which a monitor logs norms: the `global` one, and optionally one for each `layer` (the
+/// module that a parameter belongs to) or for each `parameter`.
 ETUDE_ENUM(NormDetail, global, layer, parameter);
 
 namespace detail {
 
-/// Logs L2 norms of the model's parameters or their gradients, which it finds by name once a training. What
-/// it logs are tensors, so nobody waits for a device.
+/// Logs L2 norms of the model's parameters or their gradients, which it looks up by name once per training.
+/// It logs tensors, so nothing waits for a device.
 class NormLogger {
  public:
   enum class What { parameters, gradients };
@@ -28,7 +28,7 @@ class NormLogger {
   NormLogger() = default;
   explicit NormLogger(What what) : what_(what) {}
 
-  /// Throws ArgumentError for an interval that can't pass.
+  /// Throws ArgumentError for an invalid interval.
   void begin(const Context& e, IntervalTimer& timer, const Interval& every_n_steps);
   void log(const Context& e, NormDetail norm_detail);
   void end() { *this = NormLogger(what_); }
@@ -38,26 +38,27 @@ class NormLogger {
   std::string prefix() const;
 
   What what_ = What::parameters;
-  std::vector<std::pair<std::string, at::Tensor>> parameters_;  // by what their norm is logged under
-  std::vector<std::string> layers_;                             // likewise, of each parameter
+  std::vector<std::pair<std::string, at::Tensor>> parameters_;  // by the name that their norm is logged under
+  std::vector<std::string> layers_;                             // likewise, for each parameter
   std::vector<at::Tensor> now_;
 };
 
 }  // namespace detail
 
-/// Logs the L2 norms of the gradients as they are before clipping, every `every_n_steps` update steps:
-/// `l2_norm/grad/global` and, as `norm_detail` says, `l2_norm/grad/NAME` for each layer or parameter. Names
-/// and interval are those of Composer's OptimizerMonitor, which sees the gradients after clipping; so does
-/// ClippedGradientNormMonitor. A log has the mean over the steps since the last one. In between it costs
-/// nothing, and it leaves the trainer the way of clipping that is fastest. After an interval in another unit,
-/// such as "1ep", it looks at the first step behind it. Throws ArgumentError for one that can't pass.
+/// Logs the L2 norms of the gradients before clipping, every `every_n_steps` update steps:
+/// `l2_norm/grad/global` and, depending on `norm_detail`, `l2_norm/grad/NAME` for each layer or parameter.
+/// Names and interval are those of Composer's OptimizerMonitor, which sees the gradients after clipping; so
+/// does ClippedGradientNormMonitor. A log has the mean over the steps since the last one. Between
+/// measurements it costs nothing, and the trainer can still use its fastest way of clipping. With an interval
+/// in another unit, such as "1ep", it measures the first step after it. Throws ArgumentError for an invalid
+/// interval.
 struct GradientNormMonitor {
   using this_callback = GradientNormMonitor;
   ETUDE_STRUCT(GradientNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",
                 NormDetail::global),
-               (Interval, every_n_steps, "update steps from one look to the next, or another interval", 10),
-               (IntervalTimer, timer, "what has passed of it"));
+               (Interval, every_n_steps, "update steps between measurements, or another interval", 10),
+               (IntervalTimer, timer, "the elapsed part of it"));
 
   void on(const TrainBegin& e) { norms.begin(e, timer, every_n_steps); }
   void on(const GradientsComplete& e) {
@@ -65,18 +66,18 @@ struct GradientNormMonitor {
   }
   void on(const TrainEnd&) { norms.end(); }
 
-  detail::NormLogger norms{detail::NormLogger::What::gradients};  ///< what it looks at
+  detail::NormLogger norms{detail::NormLogger::What::gradients};  ///< the quantity to log
 };
 
-/// Logs the same as GradientNormMonitor of the gradients that the optimizer is given, so after clipping.
-/// The trainer then clips in a pass of its own.
+/// Logs the same as GradientNormMonitor for the gradients that the optimizer receives, so after clipping. The
+/// trainer then clips in a separate pass.
 struct ClippedGradientNormMonitor {
   using this_callback = ClippedGradientNormMonitor;
   ETUDE_STRUCT(ClippedGradientNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",
                 NormDetail::global),
-               (Interval, every_n_steps, "update steps from one look to the next, or another interval", 10),
-               (IntervalTimer, timer, "what has passed of it"));
+               (Interval, every_n_steps, "update steps between measurements, or another interval", 10),
+               (IntervalTimer, timer, "the elapsed part of it"));
 
   void on(const TrainBegin& e) { norms.begin(e, timer, every_n_steps); }
   void on(const PreOptimizerStep& e) {
@@ -84,19 +85,19 @@ struct ClippedGradientNormMonitor {
   }
   void on(const TrainEnd&) { norms.end(); }
 
-  detail::NormLogger norms{detail::NormLogger::What::gradients};  ///< what it looks at
+  detail::NormLogger norms{detail::NormLogger::What::gradients};  ///< the quantity to log
 };
 
-/// Logs the L2 norms of the parameters, every `every_n_steps` update steps: `l2_norm/param/global` and, as
-/// `norm_detail` says, `l2_norm/param/NAME` for each layer or parameter; frozen ones count. Named as in
-/// Composer's OptimizerMonitor. A log has the mean over the steps since the last one.
+/// Logs the L2 norms of the parameters, every `every_n_steps` update steps: `l2_norm/param/global` and,
+/// depending on `norm_detail`, `l2_norm/param/NAME` for each layer or parameter, including frozen ones. Named
+/// as in Composer's OptimizerMonitor. A log has the mean over the steps since the last one.
 struct ParameterNormMonitor {
   using this_callback = ParameterNormMonitor;
   ETUDE_STRUCT(ParameterNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",
                 NormDetail::global),
-               (Interval, every_n_steps, "update steps from one look to the next, or another interval", 10),
-               (IntervalTimer, timer, "what has passed of it"));
+               (Interval, every_n_steps, "update steps between measurements, or another interval", 10),
+               (IntervalTimer, timer, "the elapsed part of it"));
 
   void on(const TrainBegin& e) { norms.begin(e, timer, every_n_steps); }
   void on(const StepEnd& e) {
@@ -104,7 +105,7 @@ struct ParameterNormMonitor {
   }
   void on(const TrainEnd&) { norms.end(); }
 
-  detail::NormLogger norms{detail::NormLogger::What::parameters};  ///< what it looks at
+  detail::NormLogger norms{detail::NormLogger::What::parameters};  ///< the quantity to log
 };
 
 }  // namespace etude

@@ -12,25 +12,24 @@
 
 namespace etude {
 
-/// Writes the predictions and targets of evaluations and predictions to CSV files, a row for each example
-/// in the order of the dataset: what Lightning's BasePredictionWriter and torchtnt's BaseCSVWriter leave to
-/// their users. Rows go to the disk batch by batch, and nothing is kept in memory; the file is there once
-/// the evaluation has come to its end, whole or (where something threw) not at all, and until then the one
-/// of before.
+/// Writes the predictions and targets of evaluations and predictions to CSV files, a row per example in the
+/// order of the dataset: what Lightning's BasePredictionWriter and torchtnt's BaseCSVWriter leave to their
+/// users. Rows are written batch by batch and aren't kept in memory. The file appears when the evaluation is
+/// complete, or not at all if something threw; until then the previous one stays.
 ///
-/// The columns are `prediction` and `target`, or `prediction_0`, `prediction_1`, ... where an example has
-/// several numbers; of several tensors, each has its name or place in between (`prediction_logits_0`). With
-/// `predicted_class`, `prediction` is the index of the largest where they are several. Where there are no
-/// labels, there are no targets. Each batch is copied to the CPU, which waits for the device.
+/// The columns are `prediction` and `target`, or `prediction_0`, `prediction_1`, ... if an example has
+/// several numbers; with several tensors, the name or index of each comes in between (`prediction_logits_0`).
+/// With `predicted_class`, `prediction` is the index of the largest of several. Without labels there are no
+/// targets. Each batch is copied to the CPU, which waits for the device.
 ///
-/// Throws DataError where the examples of a later batch have other shapes, and CheckpointError where the
-/// file can't be written.
+/// Throws DataError if the examples of a later batch have other shapes, and CheckpointError if the file can't
+/// be written.
 struct PredictionsToCSVCallback {
   using this_callback = PredictionsToCSVCallback;
   ETUDE_STRUCT(
       PredictionsToCSVCallback,
       (std::string, path,
-       "the file, from output_dir on; {prefix} is eval, test or the like, {step} the update steps done",
+       "the file, relative to output_dir; {prefix} is eval, test or the like, {step} the update steps done",
        "{prefix}_predictions.csv"),
       (bool, predicted_class, "write the index of the largest output instead of all", false));
 
@@ -42,11 +41,11 @@ struct PredictionsToCSVCallback {
   void on(const EvaluateEnd& e) { end(e); }
   void on(const PredictEnd& e) { end(e); }
 
-  std::filesystem::path file = {};               ///< that is being written
-  std::filesystem::path partial = {};            ///< what it is called meanwhile
+  std::filesystem::path file = {};               ///< the file being written
+  std::filesystem::path partial = {};            ///< its temporary name
   std::unique_ptr<OutputFile> output = nullptr;  ///< null between evaluations
-  std::vector<std::string> columns = {};         ///< of the file, once there are rows
-  bool is_whole = false;                         ///< the evaluation has come to its metrics
+  std::vector<std::string> columns = {};         ///< of the file, once it has rows
+  bool is_whole = false;                         ///< the evaluation has reached its metrics
 
  private:
   void begin(const Context& e, std::string_view prefix);

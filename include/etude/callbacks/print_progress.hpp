@@ -6,12 +6,12 @@
 
 namespace etude {
 
-/// Prints a line where training, an epoch or an evaluation begins or ends: pytorch-accelerated's callback of
-/// this name, with its words, on standard output. Speaks in the first process of each machine only. An epoch
-/// that is resumed in its midst keeps its number.
+/// Prints a line when training, an epoch or an evaluation begins or ends: pytorch-accelerated's callback of
+/// this name, with its texts, on standard output. Prints in the first process of each machine only. An epoch
+/// that is resumed midway keeps its number.
 struct PrintProgressCallback {
   using this_callback = PrintProgressCallback;
-  ETUDE_STRUCT(PrintProgressCallback, (EpochCount, epochs, "those that are done"));
+  ETUDE_STRUCT(PrintProgressCallback, (EpochCount, epochs, "completed epochs"));
 
   void on(const TrainBegin& e);
   void on(const EpochBegin& e);

@@ -5,12 +5,11 @@
 
 namespace etude {
 namespace detail {
-/// All of them but `total_flos`; on a terminal, lines are broken between entries.
+/// Prints all logs but `total_flos`; on a terminal, lines are broken between entries.
 void print_logs(Metrics logs);
 }  // namespace detail
 
-/// Prints the logs, in the first process of each machine, where there is no progress bar
-/// (`args.disable_tqdm`).
+/// Prints the logs, in the first process of each machine, if there is no progress bar (`args.disable_tqdm`).
 struct PrinterCallback {
   using this_callback = PrinterCallback;
   void on(const Log& e);

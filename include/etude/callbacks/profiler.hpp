@@ -10,22 +10,22 @@
 
 namespace etude {
 
-/// Writes a trace of a span of update steps in Chrome's trace format, for chrome://tracing or Perfetto: by
-/// LibTorch's profiler, as Lightning's and torchtnt's PyTorchProfiler do. Each step has its stretch there,
-/// from when its batches are fetched on, under the name that PyTorch's own has, `ProfilerStep#7`; the
-/// evaluations and checkpoints in between are seen, too. The trace is written when the last of the steps is
-/// done, and also when training ends before, by an exception perhaps. Where LibTorch was built without
-/// Kineto, it has names and times only.
+/// Writes a trace of several update steps in Chrome's trace format, for chrome://tracing or Perfetto, with
+/// LibTorch's profiler, like Lightning's and torchtnt's PyTorchProfiler. Each step is a range, which begins
+/// when its batches are fetched and is named as PyTorch names it, `ProfilerStep#7`; evaluations and
+/// checkpoints in between are recorded, too. The trace is written after the last of the steps, or when
+/// training ends before that, even by an exception. If LibTorch was built without Kineto, the trace has names
+/// and times only.
 ///
-/// Steps count from 1. A span that the training doesn't come to is told as a warning. Throws ArgumentError
-/// at TrainBegin for numbers below 1 and an empty path, and Error where the file can't be written.
+/// Steps count from 1. Causes a warning if the training doesn't reach these steps. Throws ArgumentError at
+/// TrainBegin for numbers below 1 and an empty path, and Error if the file can't be written.
 struct ProfilerCallback {
   using this_callback = ProfilerCallback;
-  ETUDE_STRUCT(ProfilerCallback, (std::string, path, "the file, from output_dir on", "trace.json"),
+  ETUDE_STRUCT(ProfilerCallback, (std::string, path, "the file, relative to output_dir", "trace.json"),
                (std::int64_t, first_step, "the first update step of the trace", 2),
-               (std::int64_t, num_steps, "how many update steps it has", 3),
-               (bool, record_shapes, "with the shapes of each operator's inputs", false),
-               (bool, profile_memory, "with what is allocated and freed", false));
+               (std::int64_t, num_steps, "number of update steps in it", 3),
+               (bool, record_shapes, "record the shapes of each operator's inputs", false),
+               (bool, profile_memory, "record allocations and deallocations", false));
 
   void on(const TrainBegin& e);
   void on(const BatchFetchBegin& e);
@@ -34,7 +34,7 @@ struct ProfilerCallback {
   void on(const TrainEnd& e);
 
   std::unique_ptr<Profiler> profiler = nullptr;    ///< while it records
-  std::unique_ptr<ProfilerRange> range = nullptr;  ///< the step under way
+  std::unique_ptr<ProfilerRange> range = nullptr;  ///< the current step
   bool has_written = false;
 
  private:

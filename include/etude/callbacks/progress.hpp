@@ -9,9 +9,9 @@
 
 namespace etude {
 
-/// A progress bar of the training on standard error, another in its place while an evaluation or a prediction
-/// runs, and the logs above it on standard output. Speaks in the first process only, and not at all with
-/// `args.disable_tqdm`.
+/// A progress bar of the training on standard error, replaced by another during an evaluation or a
+/// prediction, and the logs above it on standard output. Prints in the first process only, and not at all
+/// with `args.disable_tqdm`.
 class ProgressCallback {
  public:
   using this_callback = ProgressCallback;

@@ -9,21 +9,20 @@
 
 namespace etude {
 
-/// Seconds as people read them: "01:05", "2:03:04".
+/// Formats seconds: "01:05", "2:03:04".
 std::string clock_text(double seconds);
 
-/// One line that says how far a count has come: "train  45%|#########           | 540/1200 [00:12<00:15, 44.1
-/// it/s]", cut to `width` columns; without a total, only what is known.
+/// The progress of a count as one line: "train  45%|#########           | 540/1200 [00:12<00:15, 44.1 it/s]",
+/// cut to `width` columns; without a total, only the known parts.
 std::string progress_line(std::string_view title, std::int64_t done, std::optional<std::int64_t> total,
                           double seconds, std::int64_t done_before, int width, bool unicode);
 
-/// A progress bar on a stream. On a terminal it redraws its line at most ten times a second, to the width
-/// that the terminal has at that moment; elsewhere (a pipe, a file) it writes a plain line every ten seconds
-/// and a last one.
+/// A progress bar on a stream. On a terminal it redraws its line at most ten times a second, in the
+/// terminal's current width; elsewhere (a pipe, a file) it writes a plain line every ten seconds and a last
+/// one.
 ///
-/// While it lives, what Etude prints (`etude::print` too) stands above it. Text that something else prints
-/// stands on lines of its own behind it, and the bar is drawn anew below. A bar that is made while another is
-/// there covers it.
+/// While it lives, Etude's output (`etude::print` too) appears above it. Other output appears on lines of its
+/// own after it, and the bar is drawn again below. A bar created while another exists covers it.
 class ProgressBar {
  public:
   ProgressBar(std::FILE* out, std::string title, std::optional<std::int64_t> total,
@@ -34,7 +33,7 @@ class ProgressBar {
 
   void update(std::int64_t done);
 
-  /// Leaves the last line standing.
+  /// Leaves the last line on the screen.
   void close();
 
  private:

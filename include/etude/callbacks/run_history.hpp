@@ -12,26 +12,26 @@
 
 namespace etude {
 
-/// Fills a RunHistory, by the names that pytorch-accelerated's trainer records under:
+/// Fills a RunHistory, with the names that pytorch-accelerated's trainer uses:
 ///
-/// - `train_loss_epoch`: the mean training loss of an epoch over its examples, whatever the accumulation; of
-///   an epoch that ends early, of what there was of it;
-/// - every metric of each evaluation under its own name (`eval_loss`, `eval_accuracy`), and its loss once
-///   more: as `eval_loss_epoch` at the end of an epoch, `intermediate_eval_loss` in the steps of one, and
-///   `evaluation_loss` in an `evaluate()` outside of training. Of several datasets each name has that of its
-///   dataset in it (`eval_news_loss_epoch`).
+/// - `train_loss_epoch`: the mean training loss of an epoch over its examples, whatever the accumulation; if
+/// the epoch ends early, over its examples so far;
+/// - every metric of each evaluation under its own name (`eval_loss`, `eval_accuracy`), and its loss again:
+/// as `eval_loss_epoch` at the end of an epoch, `intermediate_eval_loss` within one, and `evaluation_loss` in
+/// an `evaluate()` outside of training. With several datasets each name includes the dataset's
+/// (`eval_news_loss_epoch`).
 ///
-/// `current_epoch` moves on where an epoch was gone through. All of it is saved with checkpoints and goes on
-/// from there. It differs in that the loss isn't divided by the accumulation steps, in that intermediate
-/// losses are kept, and in that `evaluate()` leaves what is recorded as it is. Callbacks that add to the
-/// metrics of an evaluation stand before it. Copies of the callback share their history.
+/// `current_epoch` increases with each completed epoch. Everything is saved with checkpoints and continues
+/// from there. Unlike in pytorch-accelerated, the loss isn't divided by the accumulation steps, intermediate
+/// losses are kept, and `evaluate()` doesn't clear the history. Put callbacks that add to an evaluation's
+/// metrics before it. Copies of the callback share their history.
 class RunHistoryCallback {
  public:
   using this_callback = RunHistoryCallback;
-  /// One in memory.
+  /// Uses a history in memory.
   RunHistoryCallback();
-  /// A history of your own. Without `reset_on_train` a training that isn't resumed goes on with what is
-  /// there. Throws ArgumentError for a null pointer.
+  /// Uses your own history. Without `reset_on_train` a training that isn't resumed appends to it. Throws
+  /// ArgumentError for a null pointer.
   explicit RunHistoryCallback(std::shared_ptr<RunHistory> history, bool reset_on_train = true);
 
   RunHistory& history() const { return *history_; }
@@ -61,9 +61,9 @@ class RunHistoryCallback {
   bool reset_on_train_ = true;
   bool goes_on_ = false;  // Its state is from a checkpoint.
   bool is_training_ = false;
-  bool is_at_end_ = false;             // of an epoch, where its evaluation belongs
-  mutable EpochLoss loss_;             // whose losses are read from a device when they are saved
-  std::vector<std::string> prefixes_;  // of the evaluations under way
+  bool is_at_end_ = false;             // of an epoch, to which its evaluation belongs
+  mutable EpochLoss loss_;             // its losses are read from a device when they are saved
+  std::vector<std::string> prefixes_;  // those of the current evaluations
 };
 
 }  // namespace etude

@@ -9,18 +9,17 @@
 
 namespace etude {
 
-/// Evaluates every `eval_every_n_steps` update steps, or "1ep" or "30min", beside what `args.eval_strategy`
-/// asks for. Follows pytorch-accelerated's callback of this name, which evaluates in the middle of a step,
-/// one batch late, and leaves the model in evaluation mode: here it is after the step, as any evaluation that
-/// is asked of the loop, and every submodule has its mode back afterwards. What it finds counts when the best
-/// model is looked for, and for callbacks that watch a metric, unless their `count_intermediate` is false.
-/// Throws ArgumentError if there is no `eval_dataset`, or for an interval that can't pass.
+/// Evaluates every `eval_every_n_steps` update steps, or "1ep" or "30min", in addition to
+/// `args.eval_strategy`. Follows pytorch-accelerated's callback of this name, which evaluates in the middle
+/// of a step, one batch late, and leaves the model in evaluation mode. Here the evaluation comes after the
+/// step, like any that the loop runs on request, and the mode of every submodule is restored. Its metrics
+/// count for the best model and for callbacks that watch a metric, unless their `count_intermediate` is
+/// false. Throws ArgumentError without an `eval_dataset`, or for an invalid interval.
 struct StepBasedEvaluationCallback {
   using this_callback = StepBasedEvaluationCallback;
   ETUDE_STRUCT(StepBasedEvaluationCallback,
-               (Interval, eval_every_n_steps,
-                "update steps from one evaluation to the next, or another interval"),
-               (IntervalTimer, timer, "what has passed of it"));
+               (Interval, eval_every_n_steps, "update steps between evaluations, or another interval"),
+               (IntervalTimer, timer, "the elapsed part of it"));
 
   void on(const TrainBegin& e) {
     timer.begin(e, eval_every_n_steps, "eval_every_n_steps");

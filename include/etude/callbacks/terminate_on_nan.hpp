@@ -10,22 +10,21 @@
 
 namespace etude {
 
-/// Stops training at the first loss that is NaN or infinite, of a training batch or of an evaluation.
-/// Follows pytorch-accelerated's callback of this name.
+/// Stops training at the first NaN or infinite loss of a training batch or an evaluation. Follows
+/// pytorch-accelerated's callback of this name.
 ///
-/// The bad batch changes neither weights nor the optimizer's state: its update is given up. On the CPU that
-/// is before its backward pass, and reading the loss costs nothing. On a CUDA device the loss sets out for
-/// the host before the backward pass, and is looked at when all of that pass is in the device's queue: the
-/// wait, if any, is for the forward pass, and the device is never without work. Buffers, such as running
-/// means, have seen the batch all the same. Of an optimizer that evaluates the loss several times in a step,
-/// the first time counts. An evaluation on the CPU ends at its bad batch, another at its end, by its mean
-/// loss.
+/// The bad batch changes neither weights nor the optimizer's state, since its update is given up. On the CPU
+/// that happens before its backward pass, and reading the loss costs nothing. On a CUDA device the loss is
+/// copied to the host asynchronously and checked once the whole backward pass is queued: it waits at most for
+/// the forward pass, and the device always has work. Buffers, such as running means, have already seen the
+/// batch. With an optimizer that evaluates the loss several times per step, the first one counts. An
+/// evaluation on the CPU ends at its bad batch; on other devices at its end, based on its mean loss.
 ///
-/// `triggered` tells of the run under way, or the last one. Where it stops an `evaluate()` outside of
-/// training, that throws StopTraining; the process is never ended.
+/// `triggered` refers to the current run, or the last one. If it stops an `evaluate()` outside of training,
+/// that throws StopTraining; it never ends the process.
 ///
-/// It hears `BackwardBegin`, which a trainer that overrides `training_step` has to raise: throws Error at the
-/// end of a step that had none.
+/// It handles `BackwardBegin`, which a trainer that overrides `training_step` must raise: throws Error at the
+/// end of a step without one.
 struct TerminateOnNaNCallback {
   using this_callback = TerminateOnNaNCallback;
   ETUDE_STRUCT(TerminateOnNaNCallback, (bool, triggered, "a loss of this run was not finite", false));
@@ -34,7 +33,7 @@ struct TerminateOnNaNCallback {
   void on(const EvaluationRunBegin&) { triggered = false; }
 
   void on(const ForwardBegin&) { expected = true; }
-  // What an optimizer evaluates anew in the midst of its step can't be given up.
+  // Reevaluations within an optimizer's step can't be given up.
   void on(const BackwardBegin& e) {
     if (!std::exchange(expected, false)) return;
     if (e.loss.is_cpu())
@@ -56,9 +55,9 @@ struct TerminateOnNaNCallback {
     if (!evaluations.empty()) evaluations.pop_back();
   }
 
-  bool expected = false;                      ///< A micro-batch has set out, its loss is yet to come.
-  ScalarCopy loss = {};                       ///< Of the micro-batch under way, if it is on a device.
-  std::vector<std::string> evaluations = {};  ///< Those under way, by the prefix of their metrics.
+  bool expected = false;                      ///< A micro-batch has begun, and its loss hasn't come yet.
+  ScalarCopy loss = {};                       ///< The current micro-batch's, if it is on a device.
+  std::vector<std::string> evaluations = {};  ///< The current ones, by their metrics' prefix.
 
  private:
   void check(const Context& e, double value);

@@ -17,31 +17,29 @@ namespace detail {
 class OperatorWatch;
 }
 
-/// Looks for the first operator that makes inf or NaN out of numbers that aren't, in the forward and
-/// backward passes of training, and ends the training with an error that shows it and the operators before
-/// it, each with the least and greatest absolute values of what it was given and what it gave: Hugging
-/// Face's DebugUnderflowOverflow (`debug="underflow_overflow"`), with its options. Numbers that come close
-/// to the limits of half precision are seen there, too.
+/// Looks for the first operator that produces inf or NaN from finite numbers, in the forward and backward
+/// passes of training, and ends the training with an error that shows it and the operators before it, each
+/// with the least and greatest absolute values of its inputs and outputs: Hugging Face's
+/// DebugUnderflowOverflow (`debug="underflow_overflow"`), with its options. That also shows numbers close to
+/// the limits of half precision.
 ///
-/// That one hooks modules and sees their outputs only. LibTorch has no such hooks: this one sees every
-/// operator, also those of the backward pass. An infinity that the program itself put there, for a mask, is
-/// no fault. Weights and batches that aren't finite are an error before they are used. Every value is
-/// looked at and read back, which makes a step many times slower: it is for finding a fault, not for
-/// training.
+/// Hugging Face's hooks modules and sees their outputs only. LibTorch has no such hooks: this one sees every
+/// operator, including those of the backward pass. An infinity that the program itself creates, for a mask,
+/// is no error. Weights and batches that aren't finite are an error before they are used. Every value is
+/// checked and read back, which makes a step many times slower: use it to find an error, not to train.
 ///
-/// The weights are as they were before the step that failed. Throws Error at the end of the forward or
-/// backward pass in question, and where another is at work in this process; ArgumentError at TrainBegin for
-/// numbers out of range.
+/// The weights stay as they were before the failed step. Throws Error at the end of the forward or backward
+/// pass in question, and if another one is active in this process; ArgumentError at TrainBegin for numbers
+/// out of range.
 struct DebugUnderflowOverflowCallback {
   using this_callback = DebugUnderflowOverflowCallback;
   ETUDE_STRUCT(DebugUnderflowOverflowCallback,
-               (std::int64_t, max_frames_to_save, "operators to show before the one that failed, with it",
-                21),
+               (std::int64_t, max_frames_to_save, "operators to show, up to the one that failed", 21),
                (std::vector<std::int64_t>, trace_batch_nums,
                 "batches, from 0, all of whose operators are printed"),
                (std::optional<std::int64_t>, abort_after_batch_num, "batch after which to stop training"),
-               (std::int64_t, batch_number, "the batch that comes next, counted from 0", 0));
-  std::function<void(std::string_view)> print = {};  ///< takes the traces instead of standard output
+               (std::int64_t, batch_number, "the next batch, counted from 0", 0));
+  std::function<void(std::string_view)> print = {};  ///< receives the traces instead of standard output
 
   void on(const TrainBegin& e);
   void on(const StepBegin& e);

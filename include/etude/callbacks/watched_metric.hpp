@@ -11,21 +11,20 @@
 
 namespace etude {
 
-/// Whether `value` beats `best`. A tie doesn't, and what isn't finite never does.
+/// Whether `value` is better than `best`. A tie isn't, and a non-finite value never is.
 bool is_better(double value, std::optional<double> best, bool greater_is_better);
 
-/// Looks for a metric in the evaluations of a training, for callbacks that have one among their members: no
-/// evaluation needs to have it, as long as one of them does.
+/// Looks for a metric in the evaluations of a training, as a member of a callback: not every evaluation needs
+/// the metric, but one must have it.
 struct WatchedMetric {
-  ETUDE_STRUCT(WatchedMetric, (bool, found, "some evaluation had the metric", false),
-               (std::string, others, "what evaluations without it had", ""));
+  ETUDE_STRUCT(WatchedMetric, (bool, found, "an evaluation had the metric", false),
+               (std::string, others, "metrics of evaluations without it", ""));
 
-  /// Where training begins; a new one forgets the evaluations before. Warns a person who trains with
-  /// `callback` but has asked for no evaluations: neither by `eval_strategy` nor by
-  /// StepBasedEvaluationCallback.
+  /// At the beginning of training; a new one forgets earlier evaluations. Warns if the training has
+  /// `callback` but no evaluations: neither from `eval_strategy` nor from StepBasedEvaluationCallback.
   void begin(const Context& e, bool is_new, std::string_view callback);
 
-  /// Whether an evaluation is one of a training, and counts.
+  /// Whether an evaluation belongs to a training, and counts.
   template <class Evaluation>
   bool counts(const Evaluation& e, bool count_intermediate) const {
     return is_running && (count_intermediate || !e.is_intermediate);
@@ -33,14 +32,14 @@ struct WatchedMetric {
 
   void fail() { has_failed = true; }  ///< at TrainError
 
-  /// At TrainEnd: whether it is the end of a training that went well.
+  /// At TrainEnd: whether a training ended without errors.
   bool end() { return std::exchange(is_running, false) && !has_failed; }
 
-  /// Its value, if these metrics of an evaluation have it.
+  /// The metric's value, if these metrics of an evaluation have it.
   std::optional<double> look(const std::string& name, const Metrics& metrics);
 
-  /// Throws MetricError, which lists the names that there are, if there were evaluations and none had it.
-  /// `option` is what names the metric.
+  /// Throws MetricError, listing the available names, if there were evaluations and none had it. `option` is
+  /// the name of the option with the metric's name.
   void throw_if_missing(const std::string& name, std::string_view option = "watch_metric") const;
 
   bool is_running = false;

@@ -39,7 +39,7 @@ ETUDE_INLINE void EarlyStoppingCallback::on(const TrainBegin& e) {
     message(
         e.args, LogLevel::warning,
         "nothing is left to train: {} had not improved in {} evaluations at step {}, which is resumed; to "
-        "train on raise early_stopping_patience ({}), to begin anew give another output_dir",
+        "train on raise early_stopping_patience ({}), to start from scratch give another output_dir",
         metric(e), early_stopping_patience_counter, e.state.global_step, early_stopping_patience);
 }
 
@@ -65,8 +65,7 @@ ETUDE_INLINE void EarlyStoppingCallback::on(const TrainEnd& e) {
   if (!watched.end()) return;
   throw_if_missing(e);
   if (!watched.found)
-    message(e.args, LogLevel::warning,
-            "EarlyStoppingCallback had nothing to watch: there was no evaluation that counts");
+    message(e.args, LogLevel::warning, "EarlyStoppingCallback had nothing to watch: no evaluation counts");
 }
 
 ETUDE_INLINE std::string EarlyStoppingCallback::metric(const Context& e) const {

@@ -37,7 +37,7 @@ ETUDE_INLINE void EpochLoss::on(const StepRestarted&) {
 ETUDE_INLINE void EpochLoss::on(const StepEnd&) {
   std::int64_t examples = 0;
   for (const auto& part : group_) examples += part.examples;
-  // Of losses that add up to a mean over items, each weighs as all examples of the group.
+  // If the losses add up to a mean over items, each is weighted with all examples of the group.
   for (const auto& [loss, share, size] : group_)
     losses_.add(loss, share > 0 ? static_cast<double>(size) / share : static_cast<double>(examples));
   examples_ += examples;

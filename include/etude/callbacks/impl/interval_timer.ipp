@@ -27,7 +27,7 @@ ETUDE_INLINE void IntervalTimer::begin(const Context& e, const Interval& interva
   else if (!knows)
     passed = position(e, interval);
   else if (unit != IntervalUnit::seconds)
-    passed = std::min(passed, position(e, interval));  // A step that was asked about may not have been done.
+    passed = std::min(passed, position(e, interval));  // A step that was queried may not have been completed.
   unit = interval.unit();
 }
 
@@ -44,7 +44,7 @@ ETUDE_INLINE bool IntervalTimer::due(const Context& e, const Interval& interval)
   if (!interval.is_valid()) return false;
   if (unit != interval.unit()) {
     begin(e, interval);
-    if (interval.is_of_steps() && passed > 0) --passed;  // It may be this step that ends one.
+    if (interval.is_of_steps() && passed > 0) --passed;  // this step itself may end an interval
   }
   return passes(e, interval, position(e, interval));
 }
@@ -61,7 +61,7 @@ ETUDE_INLINE bool IntervalTimer::passes(const Context& e, const Interval& interv
     const auto size = static_cast<double>(interval.steps(e.state.max_steps));
     return std::floor(now / size) > std::floor(before / size);
   }
-  // A tenth of an epoch, three times, is a little less than three tenths.
+  // Three tenths of an epoch, added up, are a little less than 0.3.
   const auto count = [&](double at) { return std::floor(at / interval.value() * (1 + 1e-12)); };
   return count(now) > count(before);
 }
@@ -83,7 +83,7 @@ ETUDE_INLINE double IntervalTimer::position(const Context& e, const Interval& in
     case IntervalUnit::tokens:
       if (state.global_step > 0 && state.num_input_tokens_seen == 0)
         throw ArgumentError(fmt::format(
-            "the interval is {}: must be in another unit, for nobody counts state.num_input_tokens_seen",
+            "the interval is {}: must be in another unit, because state.num_input_tokens_seen isn't counted",
             interval));
       return static_cast<double>(state.num_input_tokens_seen);
     case IntervalUnit::seconds:

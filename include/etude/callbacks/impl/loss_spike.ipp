@@ -30,7 +30,7 @@ inline double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Copies into the tensor that was there under this name, so that no memory is asked for each time.
+/// Copies into the existing tensors of these names, to avoid allocating each time.
 inline void copy_named(const std::vector<NamedTensor>& from, std::vector<NamedTensor>& to) {
   std::unordered_map<std::string, torch::Tensor> old(to.begin(), to.end());
   std::vector<NamedTensor> copies;
@@ -87,7 +87,7 @@ ETUDE_INLINE void LossSpikeCallback::on(const BackwardEnd& e) {
     slots = unseen.split(1);
     for (std::size_t i = 0; i < pending.size() && i < slots.size(); ++i) slots[i].fill_(pending[i]);
     pending.clear();
-    if (good_weights.empty()) keep(e);  // It came in the middle of a training.
+    if (good_weights.empty()) keep(e);  // added in the middle of a training
   }
   const auto loss = e.loss.dim() > 1 ? e.loss.reshape({1}) : e.loss;
   if (std::exchange(is_first, false))
@@ -127,7 +127,7 @@ ETUDE_INLINE bool LossSpikeCallback::is_spike(double loss) const {
 
 ETUDE_INLINE void LossSpikeCallback::look(const Context& e) {
   if (!unseen.defined())
-    throw Error("LossSpikeCallback has heard no loss: training_step must raise BackwardEnd, as Etude's does");
+    throw Error("LossSpikeCallback received no loss: training_step must raise BackwardEnd, as Etude's does");
   const auto seen = unseen.cpu();
   const auto number = std::exchange(count, 0);
   const auto first_step = e.state.global_step - static_cast<std::int64_t>(number) + 1;
@@ -139,7 +139,7 @@ ETUDE_INLINE void LossSpikeCallback::look(const Context& e) {
       spike = loss;
       if (action != LossSpikeAction::warn || !std::isfinite(loss)) continue;
     }
-    // Spikes that stay are a new level: told of, they count until the median is there.
+    // Lasting spikes are a new level: they are reported, and count until the median has reached it.
     losses.push_back(loss);
     if (std::ssize(losses) > window) losses.erase(losses.begin());
   }

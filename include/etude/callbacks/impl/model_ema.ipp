@@ -29,7 +29,8 @@ ETUDE_INLINE void ModelEmaCallback::on(const CheckpointLoaded& e) {
   if (reader.has(file))
     loaded = load_safetensors(reader.map(file)).tensors;
   else
-    message(e.args, LogLevel::warning, "{} has no {}: the average begins anew", e.checkpoint.string(), file);
+    message(e.args, LogLevel::warning, "{} has no {}: the average starts from scratch", e.checkpoint.string(),
+            file);
 }
 
 ETUDE_INLINE void ModelEmaCallback::on(const TrainBegin& e) {

@@ -28,7 +28,7 @@ namespace etude {
 
 namespace detail {
 
-/// "etude::Net<int>Impl" without what stands in front of the name.
+/// The class name with its template arguments: "Net<int>Impl" for "etude::Net<int>Impl".
 inline std::string short_class_name(std::string name) {
   name = name.substr(0, name.find('<'));
   if (const auto end = name.find_last_of(":."); end != name.npos) name.erase(0, end + 1);
@@ -36,7 +36,7 @@ inline std::string short_class_name(std::string name) {
   return name;
 }
 
-/// A module, be it native or TorchScript.
+/// A native or TorchScript module.
 struct AnyLayer {
   std::string name;
   std::string type;
@@ -77,7 +77,7 @@ inline std::string in_thousands(std::int64_t number) {
   return text;
 }
 
-/// Adds what isn't in `seen` yet.
+/// Adds parameters that aren't in `seen` yet.
 inline void count_parameters(const std::vector<NamedTensor>& parameters,
                              std::unordered_set<const void*>& seen, LayerSummary& layer) {
   for (const auto& [name, parameter] : parameters) {

@@ -15,7 +15,7 @@
 namespace etude {
 namespace detail {
 
-/// Sets the noise of every embedding that can be noisy; returns how many there are.
+/// Sets the noise of every NEFTuneEmbedding; returns how many there are.
 inline int set_neftune_noise(const Model& model, double alpha) {
   int count = 0;
   if (const auto module = model.module())

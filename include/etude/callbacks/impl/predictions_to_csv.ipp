@@ -25,7 +25,7 @@ namespace etude {
 
 namespace detail {
 
-/// Tensors of a batch as a table: a row for each example, a column for each of its numbers.
+/// A batch's tensors as a table: a row per example, a column per number.
 class CsvColumns {
  public:
   CsvColumns(const Tensors& tensors, std::string_view title, bool only_largest) {

@@ -17,8 +17,7 @@
 namespace etude {
 namespace detail {
 
-/// Logs as lines that a terminal has room for, broken between entries; one line where nobody says how wide it
-/// is.
+/// Logs as lines that fit the terminal, broken between entries; one line if its width is unknown.
 inline std::string log_lines(const Metrics& logs, std::optional<int> columns) {
   auto text = fmt::format("{}\n", logs);
   if (!columns) return text;

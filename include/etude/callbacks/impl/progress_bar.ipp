@@ -82,7 +82,7 @@ ETUDE_INLINE void ProgressBar::update(std::int64_t done) {
 ETUDE_INLINE void ProgressBar::close() {
   const auto last = line();
   detail::Console::instance().remove(this);
-  // A pipe needs no line that says that nothing happened.
+  // A pipe needs no line if nothing happened.
   if (terminal_ || done_ != done_before_) write_text(out_, last + "\n");
 }
 
@@ -90,7 +90,7 @@ ETUDE_INLINE void ProgressBar::draw() {
   drawn_ = Clock::now();
   if (!terminal_) return write_text(out_, line() + "\n");
   auto text = "\r" + line() + "\x1b[K";
-  // With the last column filled, what others print begins on the next line.
+  // With the cursor in the last column, other output begins on the next line.
   if (const auto last = detail::terminal_columns(out_)) text += fmt::format("\x1b[{}G ", *last);
   detail::Console::instance().draw(this, std::move(text));
 }

@@ -30,7 +30,7 @@
 namespace etude {
 namespace detail {
 
-/// Puts the BatchNorm modules of a model in the way of cumulative means, begun anew, for as long as it lives.
+/// Switches a model's BatchNorm modules to cumulative means, starting over, for as long as it lives.
 class CumulativeStatistics {
  public:
   explicit CumulativeStatistics(torch::nn::Module& model) {
@@ -57,7 +57,7 @@ class CumulativeStatistics {
   void add(const std::shared_ptr<Norm>& norm) {
     if (!norm || !norm->options.track_running_stats()) return;
     norm->reset_running_stats();
-    // The aliasing pointer keeps the module whose options these are.
+    // The aliasing pointer keeps the options' module alive.
     changed_.emplace_back(std::shared_ptr<Options>(norm, &norm->options), norm->options.momentum());
     norm->options.momentum().reset();
   }
@@ -87,7 +87,7 @@ ETUDE_INLINE void StochasticWeightAveragingCallback::on(const TrainBegin& e) {
     weights.emplace(e.model, /*use_buffers=*/false);
     weights->load(std::exchange(loaded, {}));
   } else if (n_averaged > 0) {
-    message(e.args, LogLevel::warning, "the checkpoint has no {}: the average begins anew", file);
+    message(e.args, LogLevel::warning, "the checkpoint has no {}: the average starts from scratch", file);
     n_averaged = 0;
   }
 }
@@ -154,7 +154,7 @@ ETUDE_INLINE void StochasticWeightAveragingCallback::on(const TrainEnd& e) {
   if (n_averaged == 0) {
     message(
         e.args, LogLevel::warning,
-        "training has ended before epoch {} was over, the first to be averaged: the weights stay the last",
+        "training has ended before epoch {} was over, the first to be averaged: the last weights are kept",
         first_epoch + 1);
     return;
   }

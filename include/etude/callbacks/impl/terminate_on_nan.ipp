@@ -16,7 +16,7 @@ namespace etude {
 ETUDE_INLINE void TerminateOnNaNCallback::on(const StepEnd&) const {
   if (expected)
     throw Error(
-        "TerminateOnNaNCallback has heard no loss: training_step must raise BackwardBegin, as Etude's does");
+        "TerminateOnNaNCallback received no loss: training_step must raise BackwardBegin, as Etude's does");
 }
 
 ETUDE_INLINE void TerminateOnNaNCallback::on(const Evaluate& e) {

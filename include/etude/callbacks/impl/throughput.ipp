@@ -39,7 +39,7 @@ ETUDE_INLINE void ThroughputMonitor::on(const BatchFetchBegin&) {
   if (watch.runs) advance();
   watch.mark = std::chrono::steady_clock::now();
   watch.runs = watch.waits = true;
-  // A step that was given up has left what it fetched behind.
+  // A step that was given up has left its fetched batches in the count.
   now.samples = at_end_of(watch.steps).samples;
   now.tokens = at_end_of(watch.steps).tokens;
 }
@@ -69,7 +69,7 @@ ETUDE_INLINE void ThroughputMonitor::on(const EpochEnd& e) {
   if (detail::log_goes_out(e, last_logged_step)) log(e);
 }
 
-// To write a log waits for the steps whose loss is in it.
+// Writing a log waits for the steps whose loss is in it.
 ETUDE_INLINE void ThroughputMonitor::on(const Log&) {
   if (watch.runs) advance();
 }

@@ -18,12 +18,12 @@ namespace etude {
 
 namespace detail {
 
-/// Reads a text of fixed form piece by piece.
+/// Parses a text with a fixed format piece by piece.
 class TimeReader {
  public:
   explicit TimeReader(std::string_view text) : text_(text) {}
 
-  /// A number of so many digits.
+  /// A number with `count` digits.
   int digits(std::size_t count) {
     int value = 0;
     for (std::size_t i = 0; i < count; ++i) {

@@ -33,8 +33,7 @@ namespace etude {
 
 namespace detail {
 
-/// The least and the greatest absolute value of a tensor, NaN if it has any; nothing for one without
-/// floats.
+/// The least and greatest absolute value of a tensor, NaN if it contains any; nullopt unless it holds floats.
 inline std::optional<std::pair<double, double>> magnitudes(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_floating_point() || tensor.layout() != at::kStrided ||
       tensor.is_meta() || tensor.numel() == 0)
@@ -46,7 +45,7 @@ inline std::optional<std::pair<double, double>> magnitudes(const at::Tensor& ten
   return std::pair(both.data_ptr<double>()[0], both.data_ptr<double>()[1]);
 }
 
-/// What stands among the inputs or outputs of an operator.
+/// The values in an operator's inputs or outputs.
 struct Magnitudes {
   bool has_inf = false, has_nan = false, has_floats = false;
   std::string text = {};
@@ -80,7 +79,7 @@ struct Magnitudes {
   }
 };
 
-/// Operators whose output is whatever was in memory.
+/// Operators whose output is uninitialised memory.
 inline bool gives_raw_memory(std::string_view name) {
   for (const std::string_view prefix :
        {"aten::empty", "aten::_empty", "aten::new_empty", "aten::resize", "aten::set_"})
@@ -88,7 +87,7 @@ inline bool gives_raw_memory(std::string_view name) {
   return false;
 }
 
-/// Hears every operator of this thread, and of the backward passes that it starts, while it lives.
+/// Observes every operator of this thread, and of the backward passes that it starts, for its lifetime.
 class OperatorWatch {
  public:
   OperatorWatch(std::size_t max_frames, bool traces) : max_frames_(max_frames), traces_(traces) {
@@ -107,7 +106,7 @@ class OperatorWatch {
     active() = nullptr;
   }
 
-  /// The operator that made the first inf or NaN, with those before it; empty if there is none.
+  /// The operator that produced the first inf or NaN, with those before it; empty if there is none.
   std::string fault() const {
     const std::lock_guard lock(mutex_);
     if (culprit_.empty()) return "";
@@ -134,7 +133,7 @@ class OperatorWatch {
     return watch;
   }
 
-  // What throws in here is swallowed by LibTorch, and what it runs would be heard again.
+  // LibTorch swallows exceptions thrown here, and would call this again for operators run here.
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
     const at::RecordFunctionGuard unheard(false);
     auto inputs = std::make_unique<Inputs>();
@@ -168,7 +167,7 @@ class OperatorWatch {
   std::size_t max_frames_;
   bool traces_;
   at::CallbackHandle handle_ = 0;
-  mutable std::mutex mutex_;  // Backward passes have threads of their own on some devices.
+  mutable std::mutex mutex_;  // Some devices run backward passes in threads of their own.
   std::deque<std::string> frames_;
   std::string culprit_, trace_;
 };
@@ -196,7 +195,7 @@ ETUDE_INLINE void DebugUnderflowOverflowCallback::on(const TrainBegin& e) {
   if (e.state.global_step == 0) batch_number = 0;
   message(
       e.args, LogLevel::warning,
-      "DebugUnderflowOverflowCallback looks at every value of every operator: training is many times slower");
+      "DebugUnderflowOverflowCallback checks every value of every operator: training is many times slower");
 }
 
 ETUDE_INLINE void DebugUnderflowOverflowCallback::on(const StepBegin& e) {
