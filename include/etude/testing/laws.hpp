@@ -12,34 +12,34 @@
 #include "etude/testing/laws/subject.hpp"
 #include "etude/testing/laws/trials.hpp"
 
-/// What every callback owes to those beside it and to the trainer, to be checked of any callback, in any test
-/// framework or none:
+/// The rules that every callback must follow towards other callbacks and the trainer. They can be checked for
+/// any callback, with any test framework or none:
 ///
 ///     etude::laws::check<MyCallback>();
 ///     etude::laws::check<MyCallback>([] { return MyCallback(3); });
 ///
 /// 1. Every begin has its end: whoever stops the training or throws, and wherever, the callback throws
-///    nothing of its own, an evaluation leaves the weights as they were, the model's modes are as without it,
-///    and another `train()` goes as if it were the first.
-/// 2. Saved state restored continues the same: a run that goes on from any checkpoint ends with the weights,
-///    the logs and the state of one that was never interrupted.
-/// 3. One that only reads changes nothing: up to where it asks for a stop, weights, modes and random numbers
-///    are those of a run without it.
-/// 4. Two of them share nothing: not in one trainer, not in one trainer that trains inside another, and not
-///    one after the other.
+/// nothing itself, an evaluation doesn't change the weights, the model's modes are as without the callback,
+/// and another `train()` runs as if it were the first.
+/// 2. Saved state restored continues the same: a run resumed from any checkpoint ends with the weights, the
+/// logs and the state of an uninterrupted one.
+/// 3. One that only reads changes nothing: until it requests a stop, weights, modes and random numbers are
+/// those of a run without it.
+/// 4. Two of them share nothing: not in one trainer, not in a trainer that trains inside another, and not one
+/// after the other.
 ///
-/// The callback is tried on a small problem of the laws' own, on the CPU: images [1, 4, 4] of three classes,
-/// a model with dropout and batch norm, accumulated gradients, two epochs of three steps, an evaluation and a
-/// checkpoint at each, in temporary folders.
+/// The callback runs on a small built-in problem on the CPU: images [1, 4, 4] of three classes, a model with
+/// dropout and batch norm, accumulated gradients, two epochs of three steps, an evaluation and a checkpoint
+/// at each, in temporary folders.
 namespace etude::laws {
 
-/// Thrown by `check`. `what()` has a line for each breach: the law, where, and what was seen.
+/// Thrown by `check`. `what()` has a line for each breach: the law, the place, and the difference.
 struct LawBroken : Error {
   using Error::Error;
 };
 
-/// The breaches, in words; none is as it should be. `make()` gives a callback, always the same, or
-/// `make(folder)` one that writes files of its own there.
+/// Returns the breaches as text; an empty list is a pass. `make()` returns a callback, always the same, or
+/// `make(folder)` one that writes its own files there.
 template <class Callback, class Make>
   requires std::is_invocable_r_v<Callback, Make&> ||
            std::is_invocable_r_v<Callback, Make&, const std::filesystem::path&>
@@ -51,7 +51,7 @@ std::vector<std::string> broken(const Options& options = {}) {
   return broken<Callback>([] { return Callback{}; }, options);
 }
 
-/// Throws LawBroken if there is any. Throws Error if the callback can't do its work on the laws' problem at
+/// Throws LawBroken if there is a breach. Throws Error if the callback can't run on the built-in problem at
 /// all: see Options.
 template <class Callback, class Make>
   requires std::is_invocable_r_v<Callback, Make&> ||

@@ -12,17 +12,17 @@
 
 namespace etude {
 
-/// How the largest batch is looked for; the names are Lightning's.
+/// How to search for the largest batch; the names are Lightning's.
 ///
-/// - `power`: twice as large each time, until one doesn't fit.
-/// - `binsearch`: the same, and then between the last that fitted and the first that didn't.
+/// - `power`: doubles the size until one doesn't fit.
+/// - `binsearch`: does the same, then searches between the last that fitted and the first that didn't.
 ETUDE_ENUM(BatchSizeSearchMode, power, binsearch);
 
 /// The defaults are those of Lightning's BatchSizeFinder.
 struct BatchSizeFinderOptions {
   BatchSizeSearchMode mode = BatchSizeSearchMode::power;
-  std::int64_t steps_per_trial = 3;  ///< update steps of one batch
-  std::int64_t init_val = 2;         ///< the size that is tried first
+  std::int64_t steps_per_trial = 3;  ///< update steps per size
+  std::int64_t init_val = 2;         ///< the first size to try
   std::int64_t max_trials = 25;
 };
 
@@ -32,8 +32,8 @@ struct BatchSizeSearch {
     bool fits;
   };
   std::int64_t batch_size = 0;     ///< The largest that fitted.
-  std::vector<Trial> trials = {};  ///< in their order
-  /// Why no larger one was looked for: the dataset has no more examples, or the trials were used up.
+  std::vector<Trial> trials = {};  ///< in order
+  /// Why the search ended: the dataset has no more examples, or the trials were used up.
   bool limited_by_dataset = false, limited_by_trials = false;
 };
 
@@ -43,17 +43,17 @@ BatchSizeSearch find_batch_size(const Context& context, DataLoaderOptions loader
                                 const BatchSizeFinderOptions& options);
 }  // namespace detail
 
-/// Finds the largest batch with which a training step fits into memory, by trying: Lightning's
-/// BatchSizeFinder. Each trial is forward, backward and an optimizer's step of `steps_per_trial` whole
-/// batches of `train_dataset`, with the trainer's collator, sampler, loss and optimizer; memory has run out
-/// where `is_out_of_memory` says so. Everything is as it was afterwards, and no event is raised. The result
-/// is for the arguments of the trainer that is to train:
+/// Finds the largest batch whose training step fits into memory, by trying: Lightning's BatchSizeFinder. Each
+/// trial runs forward, backward and an optimizer step for `steps_per_trial` full batches of `train_dataset`,
+/// with the trainer's collator, sampler, loss and optimizer; `is_out_of_memory` decides whether memory ran
+/// out. Everything is restored afterwards, and no event is raised. The result is meant for the arguments of
+/// the trainer that will train:
 ///
 ///     args.per_device_train_batch_size = find_batch_size(trainer).batch_size;
 ///
-/// Where the first size doesn't fit, it is halved and tried again; Lightning takes the half untried. Sizes
-/// are tried up to that of the dataset. Throws Error if a batch of one doesn't fit, ArgumentError for options
-/// that can't be, and what the model and the data throw, with everything put back before.
+/// If the first size doesn't fit, it is halved and tried again; Lightning uses the half without trying it.
+/// Sizes go up to the dataset's. Throws Error if a batch of one doesn't fit, ArgumentError for invalid
+/// options, and whatever the model and the data throw, after restoring everything.
 template <class Trainer>
 BatchSizeSearch find_batch_size(Trainer& trainer, const BatchSizeFinderOptions& options = {}) {
   return detail::find_batch_size(

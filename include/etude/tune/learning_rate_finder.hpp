@@ -13,9 +13,9 @@
 
 namespace etude {
 
-/// Which point of the curve is suggested; the names are fastai's.
+/// Which point of the curve to suggest; the names are fastai's.
 ///
-/// - `valley`: half way down the longest chain of ever lower losses, with the rises between left out.
+/// - `valley`: halfway down the longest chain of decreasing losses, ignoring the rises in between.
 /// - `steep`: where the loss falls fastest.
 /// - `minimum`: a tenth of the rate at which the loss is lowest.
 ETUDE_ENUM(LearningRateSuggestion, valley, steep, minimum);
@@ -26,31 +26,31 @@ struct LearningRateFinderOptions {
   double end_lr = 10;
   std::int64_t num_it =
       100;             ///< Update steps from one to the other, each as much larger than the one before.
-  double beta = 0.98;  ///< How much of the loss that is watched is that of the step before.
-  /// Ends where the loss is that many times its best; 0 never does. A loss that isn't finite always ends it.
+  double beta = 0.98;  ///< The weight of the previous step in the smoothed loss.
+  /// Ends when the smoothed loss is this many times its best; 0 never does. A non-finite loss always ends it.
   double stop_factor = 4;
   LearningRateSuggestion suggestion = LearningRateSuggestion::valley;
-  /// Where the curve is drawn to, as SVG; empty is nowhere.
+  /// Where to save the curve as SVG; empty is nowhere.
   std::filesystem::path plot = {};
 };
 
 /// The curve of a learning-rate range test.
 struct LearningRateCurve {
   std::vector<double> learning_rates = {};
-  std::vector<double> losses = {};    ///< of the step at each rate
+  std::vector<double> losses = {};    ///< one for the step at each rate
   std::vector<double> smoothed = {};  ///< the same, smoothed
   bool diverged = false;              ///< It ended before the last rate.
-  std::int64_t num_it = 0;            ///< Steps that were planned; 0 is as many as there are.
+  std::int64_t num_it = 0;            ///< Planned steps; 0 means as many as there are.
   LearningRateSuggestion suggestion = LearningRateSuggestion::valley;
 
-  /// The rate that was asked for; unset if the curve is too short, or never falls.
+  /// The rate of the requested suggestion; unset if the curve is too short, or never falls.
   std::optional<double> suggested() const { return suggested(suggestion); }
-  /// The one by another way. fastai leaves out the first tenth and the last five steps, and so does this.
+  /// Another suggestion. Like fastai, it ignores the first tenth and the last five steps.
   std::optional<double> suggested(LearningRateSuggestion way) const;
 
-  /// The smoothed curve as a chart of letters, with the suggestions below, for a terminal.
+  /// The smoothed curve as a text chart for a terminal, with the suggestions below.
   std::string text(int width = 72, int height = 16) const;
-  /// The curve as a picture, with the suggestions marked.
+  /// The curve as an SVG image, with the suggestions marked.
   std::string svg() const;
 };
 
@@ -62,16 +62,16 @@ void draw(const LearningRateCurve& curve, const std::filesystem::path& path);
 }  // namespace detail
 
 /// The learning-rate range test (Smith 2015; fastai's `lr_find`): trains for a few steps while the learning
-/// rate grows exponentially, and sees where the loss falls and where it explodes. Uses the trainer's own
-/// loaders, loss, optimizer and clipping, raises no event, and leaves everything as it was: weights, buffers,
-/// optimizer, random numbers, modes. Between trainings, not in one:
+/// rate grows exponentially, and records where the loss falls and where it explodes. It uses the trainer's
+/// own loaders, loss, optimizer and clipping, raises no event, and restores everything: weights, buffers,
+/// optimizer, random numbers, modes. Call it between trainings, not in one:
 ///
 ///     const auto curve = find_learning_rate(trainer);
 ///     fmt::print("{}", curve.text());
 ///     args.learning_rate = curve.suggested().value();
 ///
-/// Throws ArgumentError for options that can't be, CheckpointError for an optimizer of the user's that can't
-/// be put back, and what the model and the data throw, with everything put back before.
+/// Throws ArgumentError for invalid options, CheckpointError for an optimizer of the user's own that can't be
+/// restored, and whatever the model and the data throw, after restoring everything.
 template <class Trainer>
 LearningRateCurve find_learning_rate(Trainer& trainer, const LearningRateFinderOptions& options = {}) {
   detail::check(options);

@@ -13,16 +13,16 @@
 
 namespace etude::laws::detail {
 
-/// What is another than expected, in words; unset if nothing is.
+/// A difference from the expected value, as text; unset if there is none.
 using Difference = std::optional<std::string>;
 
 Difference difference(const std::vector<std::pair<std::string, torch::Tensor>>& expected,
                       const std::vector<std::pair<std::string, torch::Tensor>>& seen);
 
-/// Of weights, modes and random numbers; not of where it was.
+/// Compares weights, modes and random numbers, but not the place.
 Difference difference(const Moment& expected, const Moment& seen);
 
-/// Which names have values that may differ.
+/// Names whose values may differ.
 class Varying {
  public:
   explicit Varying(std::vector<std::string> names) : names_(std::move(names)) {}
@@ -32,15 +32,16 @@ class Varying {
   std::vector<std::string> names_;
 };
 
-/// The first value that is another, with its place. `tolerance` is relative.
+/// The first value that differs, with its place. `tolerance` is relative.
 Difference difference(const nlohmann::ordered_json& expected, const nlohmann::ordered_json& seen,
                       const Varying& varying, const std::string& place, double tolerance = 0);
 
-/// Of whole runs of the same callback: from the end back, as far as the shorter one goes if `from_the_end`.
+/// Compares whole runs of the same callback; if `from_the_end`, backwards from the end, as far as the shorter
+/// one goes.
 Difference difference(const Run& expected, const Run& seen, const Varying& varying, bool with_states = true,
                       bool from_the_end = false);
 
-/// Texts that begin with the folder of a run are the same in all runs then.
+/// Makes texts that begin with a run's folder equal in all runs.
 void replace_folder(nlohmann::ordered_json& json, const std::filesystem::path& folder);
 
 }  // namespace etude::laws::detail

@@ -17,23 +17,23 @@
 
 namespace etude::laws::detail {
 
-/// What disturbs a training from outside the callback.
+/// Thrown or requested to disturb a training from outside the callback.
 struct Disruption : Error {
   using Error::Error;
 };
 
-/// How, and where.
+/// How and where to disturb a training.
 struct Disturbance {
   enum class Way { none, throws, throws_stop, asks_to_stop };
   Way way = Way::none;
-  std::string_view event = {};  ///< or, in words, a forward of the model
-  bool before = false;          ///< the callback hears of the event, or behind it
-  int nth = 1;                  ///< such event
+  std::string_view event = {};  ///< or a description of a forward of the model
+  bool before = false;          ///< before the callback hears of the event, or after
+  int nth = 1;                  ///< the nth such event
 
   std::string words() const;
 };
 
-/// How everything stood behind an event.
+/// The state after an event.
 struct Moment {
   std::string_view event = {};
   std::int64_t step = 0;
@@ -44,17 +44,18 @@ struct Moment {
   std::string words() const;
 };
 
-/// What was seen of one `train()`.
+/// The observations of one `train()`.
 struct Run {
   std::vector<Moment> moments = {};
-  std::optional<std::size_t> asked = {};   ///< How many moments had passed when it was asked to stop.
-  std::vector<std::string> breaches = {};  ///< of the first law
-  std::vector<std::pair<std::int64_t, std::filesystem::path>> kept = {};  ///< Folders as they were at `Save`.
+  std::optional<std::size_t> asked = {};   ///< The number of moments before it was asked to stop.
+  std::vector<std::string> breaches = {};  ///< those of the first law
+  std::vector<std::pair<std::int64_t, std::filesystem::path>> kept = {};  ///< Copies of the folders at
+                                                                          ///< `Save`.
   bool disturbed = false;
-  std::string error = {};  ///< What came out of it, but for what was thrown to disturb it.
-  bool came_out = false;   ///< What was thrown to disturb it.
+  std::string error = {};  ///< The exception that came out, unless it was the disturbance.
+  bool came_out = false;   ///< Whether the disturbance's exception came out.
 
-  // In the end.
+  // At the end:
   nlohmann::ordered_json logs = {};
   std::vector<nlohmann::ordered_json> states = {};
 };

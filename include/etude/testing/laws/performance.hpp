@@ -13,7 +13,7 @@
 
 namespace etude::laws::detail {
 
-/// A folder that is gone with it.
+/// A folder that is removed with the object.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -26,7 +26,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-/// How a performance differs from the plain one: one callback that is tried, no checkpoints.
+/// The differences from the default: one tested callback, no checkpoints.
 struct Setting {
   int subjects = 1;
   std::filesystem::path folder = {};
@@ -36,14 +36,14 @@ struct Setting {
   std::filesystem::path keep = {};
 };
 
-/// A trainer on the laws' problem, with callbacks that are tried.
+/// A trainer on the built-in problem, with the tested callbacks.
 class Performance {
  public:
   Performance(const Trial& trial, const Options& options, const Setting& setting);
 
   Run train(const Disturbance& disturbance = {});
 
-  /// Evaluates and predicts outside of a training; what goes wrong, in words.
+  /// Evaluates and predicts outside of a training; returns errors as text.
   std::vector<std::string> evaluate();
 
  private:

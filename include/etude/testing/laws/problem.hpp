@@ -13,8 +13,8 @@
 
 namespace etude::laws::detail {
 
-/// A model in which everything matters that a callback may disturb: random numbers, buffers, and the modes of
-/// submodules that aren't all the same.
+/// A model that has everything a callback may disturb: random numbers, buffers, and submodules in different
+/// modes.
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(std::function<void(bool is_training)> at_forward_);
 
@@ -27,7 +27,7 @@ struct NetImpl : torch::nn::Module {
 };
 
 /// The problem: 10 images [1, 4, 4] to train on and 5 to evaluate on, of three classes, in batches of 2 and
-/// groups of 2, so that the last group of an epoch is a half one.
+/// groups of 2, so that the last group of an epoch is incomplete.
 TrainerOptions problem(const std::filesystem::path& folder, bool saves, std::function<void(bool)> at_forward);
 
 /// Images of the same kind without labels.

@@ -13,10 +13,10 @@
 
 namespace etude::laws::detail {
 
-/// Hears every event on both sides of the callback that is tried.
+/// Observes every event before and after the tested callback.
 class Stage {
  public:
-  /// Another training begins.
+  /// Starts the next training.
   void begin(const Disturbance& next);
 
   void before(const Context& e, std::string_view event);
@@ -26,17 +26,17 @@ class Stage {
 
   Disturbance disturbance;
   Run run;
-  std::function<void()> inside;     ///< Called once in the midst of the training.
-  std::filesystem::path keep = {};  ///< Where folders are copied to at `Save`; empty is nowhere.
+  std::function<void()> inside;     ///< Called once in the middle of the training.
+  std::filesystem::path keep = {};  ///< Where to copy folders at `Save`; empty is nowhere.
 
  private:
   void disturb(const Context& e, std::string_view event, bool before);
 
   int seen_ = 0;
-  std::vector<Moment> evaluations_;  // where those under way began
+  std::vector<Moment> evaluations_;  // where the current ones began
 };
 
-/// Hears every event behind the callback that is tried.
+/// Handles every event after the tested callback.
 struct Behind {
   std::shared_ptr<Stage> stage;
   template <std::derived_from<Context> Event>

@@ -25,7 +25,7 @@
 
 namespace etude::laws::detail {
 
-/// Hears every event before the callback that is tried, and may disturb it.
+/// Handles every event before the tested callback, and may disturb it.
 struct Front {
   std::shared_ptr<Stage> stage;
   template <std::derived_from<Context> Event>
@@ -36,16 +36,16 @@ struct Front {
   void hear(const Context& e, std::string_view event);
 };
 
-/// One type for all callbacks, which are added at run time: so that to check one costs little to compile.
+/// One type for all callbacks, which are added at run time, so that a check compiles quickly.
 using LawTrainer = Trainer<NoDefaultCallbacks, Front, DefaultFlowCallback, RuntimeCallbacks>;
 
-/// A callback that is tried, its type gone.
+/// A type-erased tested callback.
 struct AnySubject {
   virtual ~AnySubject() = default;
-  /// Null if it has none.
+  /// Null if it has no state.
   virtual nlohmann::ordered_json state() const = 0;
 
-  /// Called inside the handler of an exception that came out of the callback.
+  /// Called in the handler of an exception that the callback threw.
   void note_exception(std::string_view event);
 
   std::vector<std::string> errors = {};  ///< its own exceptions
@@ -70,7 +70,7 @@ struct Held final : AnySubject {
   std::optional<CallbackState> saved;
 };
 
-/// Stands for a callback in a trainer, and takes note of what it throws.
+/// Wraps a callback in a trainer, and records what it throws.
 template <class Callback>
 struct Subject : passive {
   static constexpr bool allows_duplicates = true;
@@ -116,10 +116,10 @@ struct Subject : passive {
   }
 };
 
-/// A callback to be tried, its type gone.
+/// A type-erased callback to test.
 struct Trial {
   std::string name;
-  bool writes;  ///< some event
+  bool writes;  ///< changes some event
   std::function<std::shared_ptr<AnySubject>(LawTrainer&, const std::filesystem::path& folder)> add;
 };
 

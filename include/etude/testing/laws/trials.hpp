@@ -8,7 +8,7 @@
 
 namespace etude::laws::detail {
 
-/// What a callback breaks, in words.
+/// The laws that a callback breaks, as text.
 std::vector<std::string> broken_laws(const Trial& trial, const Options& options);
 
 }  // namespace etude::laws::detail

@@ -21,7 +21,7 @@
 
 namespace etude::detail {
 
-/// Tries sizes, each in a dry run of its own, whose memory is free again when it is over.
+/// Tries sizes, each in a dry run of its own whose memory is released at its end.
 class BatchSizeTrials {
  public:
   BatchSizeTrials(const Dataset& dataset, DataLoaderOptions loader,
@@ -97,7 +97,7 @@ class BatchSizeTrials {
     return fit;
   }
 
-  /// False where there aren't so many examples, which of some datasets nobody knows before.
+  /// False if the dataset has too few examples, which isn't always known in advance.
   bool train(TrainingDryRun& dry_run, std::int64_t size) {
     dry_run.set_learning_rate(0);
     loader_.batch_size = size;

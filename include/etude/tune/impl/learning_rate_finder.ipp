@@ -40,7 +40,7 @@ ETUDE_INLINE void check(const LearningRateFinderOptions& options) {
   if (!faults.empty()) throw ArgumentError(fmt::format("{}", fmt::join(faults, "\n")));
 }
 
-/// The accumulation groups of one epoch after another.
+/// The accumulation groups of successive epochs.
 class EndlessGroups {
  public:
   EndlessGroups(const DataLoader& loader, std::int64_t size)
@@ -95,8 +95,7 @@ ETUDE_INLINE LearningRateCurve find_learning_rate(TrainingDryRun& dry_run, const
   return curve;
 }
 
-/// The longest chain of ever lower losses, as fastai's `valley` looks for it, and the place in it that it
-/// suggests.
+/// The longest chain of decreasing losses, which fastai's `valley` looks for, and the suggested index in it.
 inline std::optional<std::size_t> valley(const std::vector<double>& losses) {
   std::vector<std::size_t> lengths(losses.size(), 1);
   std::size_t last = 0;
@@ -106,7 +105,7 @@ inline std::optional<std::size_t> valley(const std::vector<double>& losses) {
     if (lengths[last] < lengths[i]) last = i;
   }
   if (losses.empty() || lengths[last] < 2) return {};
-  // It begins one before the chain where nothing is left out, so perhaps before the first.
+  // Where nothing is left out it begins one before the chain, perhaps before the first element.
   const auto length = static_cast<double>(lengths[last]);
   const auto place = static_cast<double>(last) - length + std::floor(length / 3) + std::floor(length / 6);
   return static_cast<std::size_t>(std::max(place, 0.0));
@@ -155,7 +154,7 @@ ETUDE_INLINE std::optional<double> LearningRateCurve::suggested(LearningRateSugg
 
 namespace detail {
 
-/// The part of the curve that is drawn: losses far above the first would leave no room for the rest.
+/// The visible part of the curve: losses far above the first would leave no room for the rest.
 struct Frame {
   explicit Frame(const LearningRateCurve& curve) {
     if (curve.smoothed.empty()) return;

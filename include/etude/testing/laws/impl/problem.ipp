@@ -18,7 +18,7 @@
 
 namespace etude::laws::detail {
 
-/// Files that nobody waits for until they are on the disk.
+/// Files that aren't synchronised to the disk.
 class QuickFiles final : public FileSystem {
  public:
   std::unique_ptr<OutputFile> create(const std::filesystem::path& path) override {

@@ -17,7 +17,7 @@ namespace etude::laws::detail {
 ETUDE_INLINE void AnySubject::note_exception(std::string_view event) {
   try {
     throw;
-  } catch (const Disruption&) {  // It evaluated, and was disturbed there.
+  } catch (const Disruption&) {  // it evaluated, and was disturbed there
   } catch (const StopTraining&) {
   } catch (const Interrupted&) {
   } catch (...) {

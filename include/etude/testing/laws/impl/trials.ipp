@@ -18,7 +18,7 @@
 
 namespace etude::laws::detail {
 
-/// Tries one callback in all ways.
+/// Runs all trials of one callback.
 class Trials {
  public:
   Trials(const Trial& trial, const Options& options)
@@ -53,7 +53,7 @@ class Trials {
   }
 
   void tell(std::string_view law, const std::string& what) {
-    constexpr int most = 5;  // The rest is likely the same breach once more.
+    constexpr int most = 5;  // the rest is likely the same breach again
     const auto told = std::ranges::count_if(lines_, [&](const auto& line) { return line.starts_with(law); });
     if (told < most) lines_.push_back(fmt::format("{}: {}", law, what));
   }
@@ -78,7 +78,7 @@ class Trials {
       const auto& is = first_.moments[i];
       if (i >= without.moments.size() || without.moments[i].event != is.event ||
           without.moments[i].step != is.step) {
-        // A StopTraining of its own closes what is open before anybody hears why.
+        // A StopTraining of its own closes open scopes before the reason is known.
         if (!first_.asked) tell_of_reading(fmt::format("the training takes another course {}", is.words()));
         return;
       }
@@ -120,13 +120,13 @@ class Trials {
       tell(apart, fmt::format("in a trainer inside another's training, {}", *found));
   }
 
-  /// Those that write see what the other has written, which is no state that they share.
+  /// Callbacks that write see each other's changes, which aren't shared state.
   void compare_two(const Run& both) {
     for (std::size_t i = 0; i < both.states.size(); ++i)
       if (const auto found = difference(first_.states.front(), both.states[i], varying_, "its state"))
         return tell(apart,
                     fmt::format("two in one trainer: of the {}, {}", i == 0 ? "first" : "second", *found));
-    // What both log is the mean of both, in another order of adding.
+    // What both log is averaged, added in another order.
     if (const auto found = difference(first_.logs, both.logs, varying_, "log_history", 1e-6))
       tell(apart, fmt::format("two in one trainer: {}", *found));
   }
@@ -148,7 +148,7 @@ class Trials {
   void try_disturbed(const Disturbance& disturbance) {
     auto performance = perform({.saves = disturbance.event == "Save"});
     const auto run = performance.train(disturbance);
-    if (!run.disturbed) return;  // It has stopped before.
+    if (!run.disturbed) return;  // it stopped before
     const auto where = "after " + disturbance.words();
     tell_breaches(run, where);
     if (disturbance.way == Disturbance::Way::throws && run.error.empty() && !run.came_out)
@@ -217,8 +217,8 @@ class Trials {
   bool only_reads_;
   TemporaryFolder root_;
   int performances_ = 0;
-  bool is_repeatable_ = true;  // two trainings that should be the same are
-  bool only_read_ = true;      // as far as was seen
+  bool is_repeatable_ = true;  // two trainings that should be equal are
+  bool only_read_ = true;      // as far as observed
   Run first_;
   std::vector<std::string> lines_;
 };
