@@ -23,7 +23,7 @@ struct Named {
   void on(const etude::TrainBegin&) {}
 };
 
-TEST_CASE("callbacks are deduced, found by their type, and default where they are not given") {
+TEST_CASE("callbacks are deduced, found by their type, and default-constructed if missing") {
   etude::Trainer deduced(toy::options(toy::arguments()), Counter{}, Named("n"));
   deduced.train();
   CHECK(deduced.callback<Counter>().steps == 2);
@@ -40,7 +40,7 @@ struct Twice {
   void on(const etude::TrainBegin&) { heard->push_back(id); }
 };
 
-TEST_CASE("callbacks of one type that may stand twice are given in the order of the list") {
+TEST_CASE("callbacks of one type that may be listed twice are passed in the order of the list") {
   std::vector<int> heard;
   etude::Trainer<Twice, Counter, Twice> trainer(toy::options(toy::arguments()), Twice{1, &heard},
                                                 Twice{2, &heard});
@@ -50,7 +50,7 @@ TEST_CASE("callbacks of one type that may stand twice are given in the order of 
 
 struct MyFlow : etude::DefaultFlowCallback {};
 
-TEST_CASE("the defaults give way to those of the list, and to what derives from them") {
+TEST_CASE("callbacks in the list replace defaults of their type or their base") {
   using Plain = etude::TrainerComposition<Counter>::callbacks_list;
   CHECK(std::same_as<Plain, etude::callbacks<etude::DefaultFlowCallback, Counter, etude::ProgressCallback,
                                              etude::PrinterCallback>>);
@@ -62,7 +62,7 @@ TEST_CASE("the defaults give way to those of the list, and to what derives from 
   CHECK(std::same_as<None, etude::callbacks<Counter>>);
 }
 
-TEST_CASE("without callbacks a trainer trains to its last step and says nothing") {
+TEST_CASE("without callbacks a trainer trains to its last step and prints nothing") {
   etude::Trainer<etude::NoDefaultCallbacks> trainer(toy::options(toy::arguments(), 3));
   CHECK(trainer.train().global_step == 3);
 }
@@ -79,7 +79,7 @@ struct VerifyBatch {
   }
 };
 
-TEST_CASE("an event of one's own reaches static and run-time callbacks") {
+TEST_CASE("a custom event reaches static and run-time callbacks") {
   etude::Trainer<VerifyBatch, etude::RuntimeCallbacks> trainer(toy::options(toy::arguments()));
   int heard = 0;
   trainer.add_callback(etude::on<VerifyTrainBatch>().call([&](const VerifyTrainBatch&) { ++heard; }));
@@ -98,7 +98,7 @@ struct Verifying : etude::TrainerBase<Verifying, VerifyBatch, etude::Raises<Veri
   }
 };
 
-TEST_CASE("an overridden training step raises an event of its own and calls the base's") {
+TEST_CASE("an overridden training step raises a custom event and calls the base's") {
   Verifying trainer(toy::options(toy::arguments(), 3));
   trainer.train();
   CHECK(trainer.callback<VerifyBatch>().verified == 3);
@@ -117,7 +117,7 @@ struct Halving : etude::TrainerBase<Halving, ReadsHalved> {
   void on(Halved& e) { e.value /= 2; }
 };
 
-TEST_CASE("a trainer of one's own hears events of one's own before its callbacks, and may change them") {
+TEST_CASE("a custom trainer handles custom events before its callbacks, and may change them") {
   Halving trainer(toy::options(toy::arguments()));
   trainer.call_event(Halved{6});
   CHECK(trainer.callback<ReadsHalved>().seen == 3);
@@ -132,7 +132,7 @@ struct CountsLogs : etude::DefaultFlowCallback {
   void on(const etude::Log&) { ++logs; }
 };
 
-TEST_CASE("a callback that derives from a default stands in its place, with the handlers of both") {
+TEST_CASE("a callback that derives from a default replaces it, with the handlers of both") {
   auto args = toy::arguments();
   args.logging_strategy = etude::IntervalStrategy::steps;
   args.logging_steps = 1;
@@ -146,7 +146,7 @@ struct AddsMetric {
   void on(etude::EvaluationRunEnd& e) { e.metrics["eval_doubled"] = e.metrics.at("eval_loss") * 2; }
 };
 
-TEST_CASE("what a callback changes when an evaluation is over is what the user gets") {
+TEST_CASE("the user gets the metrics as a callback changed them at the end of an evaluation") {
   etude::Trainer<etude::NoDefaultCallbacks, AddsMetric> trainer(toy::options(toy::arguments()));
   const auto metrics = trainer.evaluate();
   CHECK(metrics.at("eval_doubled") == 2 * metrics.at("eval_loss"));
@@ -171,7 +171,7 @@ struct WithHooks : etude::TrainerBase<WithHooks, Hears> {
   }
 };
 
-TEST_CASE("a trainer of one's own hears events before its callbacks, and its errors hide nothing from them") {
+TEST_CASE("a custom trainer handles events before its callbacks, which get every event despite its errors") {
   std::vector<std::string> heard;
   WithHooks trainer(toy::options(toy::arguments()), Hears{&heard});
   trainer.heard = &heard;
@@ -187,7 +187,7 @@ struct SeesGradients : etude::TrainerBase<SeesGradients, etude::NoDefaultCallbac
   void on(const etude::PreOptimizerStep& e) { norm = e.optimizer->grad_norm().item<double>(); }
 };
 
-TEST_CASE("gradients that only the trainer itself looks at are clipped when it does") {
+TEST_CASE("gradients are clipped before a trainer that handles them itself") {
   auto args = toy::arguments();
   args.max_grad_norm = 0.125;
   SeesGradients trainer(toy::options(args, 1));
@@ -277,7 +277,7 @@ struct Evaluates : etude::TrainerBase<Evaluates, toy::Recorder> {
   etude::LossOutput compute_loss(const torch::Tensor& x) { return compute_loss(etude::make_batch(x, {})); }
 };
 
-TEST_CASE("train() evaluates as a trainer of one's own does, and finds the best model in what that gives") {
+TEST_CASE("train() calls a custom trainer's evaluate(), and picks the best model by its result") {
   const toy::Folder folder;
   auto args = toy::arguments();
   toy::save_to(folder, args, 2);
@@ -294,7 +294,7 @@ TEST_CASE("train() evaluates as a trainer of one's own does, and finds the best 
   CHECK(trainer.states == 1);
 }
 
-TEST_CASE("an evaluation of one's own that calls the base's is that of the training") {
+TEST_CASE("an overridden evaluate() that calls the base's is the training's evaluation") {
   auto args = toy::arguments();
   args.eval_strategy = etude::IntervalStrategy::epoch;
   etude::Trainer<toy::Recorder> plain(toy::options(args));
@@ -311,7 +311,7 @@ TEST_CASE("an evaluation of one's own that calls the base's is that of the train
   CHECK(own.callback<toy::Recorder>().heard.back() == "EvaluationRunEnd");
 }
 
-TEST_CASE("an evaluation of one's own that throws leaves nothing behind for the next") {
+TEST_CASE("an overridden evaluate() that throws leaves nothing behind for the next") {
   auto args = toy::arguments();
   args.eval_strategy = etude::IntervalStrategy::epoch;
   Evaluates trainer(toy::options(args));
@@ -340,7 +340,7 @@ struct GivesNull : etude::TrainerBase<GivesNull> {
   }
 };
 
-TEST_CASE("a method of one's own that makes nothing is named") {
+TEST_CASE("an error names an overridden method that returns null") {
   auto args = toy::arguments();
   args.eval_strategy = etude::IntervalStrategy::epoch;
   for (const std::string method :
@@ -364,7 +364,7 @@ struct OwnStep : etude::TrainerBase<OwnStep> {
   }
 };
 
-TEST_CASE("a training step of one's own that leaves out backward is refused, and one that has it trains") {
+TEST_CASE("an overridden training step without a backward pass is refused, and one with it trains") {
   OwnStep without(toy::options(toy::arguments()));
   CHECK_THROWS_WITH_AS(without.train(), doctest::Contains("without calling backward on it"),
                        etude::DataError);
@@ -374,14 +374,14 @@ TEST_CASE("a training step of one's own that leaves out backward is refused, and
   CHECK(with.model().as<toy::LineImpl>().bias.item<double>() != 0);
 }
 
-TEST_CASE("gradients of zero are none that are missing") {
+TEST_CASE("gradients of zero don't count as missing") {
   OwnStep zero(toy::options(toy::arguments()));
   zero.calls_backward = true;
   zero.share_after_first = 0;
   CHECK(zero.train().global_step == 2);
 }
 
-TEST_CASE("compute_loss as an option has the whole way from a batch to a loss") {
+TEST_CASE("the option compute_loss computes the loss from the whole batch") {
   auto options = toy::options(toy::arguments(), 1);
   options.loss = {};
   options.compute_loss = [](etude::Model& model, const etude::Batch& batch, std::optional<double>) {
@@ -391,7 +391,7 @@ TEST_CASE("compute_loss as an option has the whole way from a batch to a loss") 
   CHECK(etude::Trainer(options).train().training_loss == doctest::Approx(3));
 }
 
-TEST_CASE("run-time callbacks are added, removed and taken back") {
+TEST_CASE("run-time callbacks can be added, removed and popped") {
   etude::Trainer<etude::RuntimeCallbacks> trainer(toy::options(toy::arguments(), 2));
   const auto handle = trainer.add_callback(Counter{});
   trainer.train();
@@ -416,7 +416,7 @@ struct DetachesLoss {
   void on(etude::BackwardBegin& e) { e.loss = e.loss.detach(); }
 };
 
-TEST_CASE("a loss that a callback has spoilt names it, in the list or of run time") {
+TEST_CASE("the error about an invalid loss names the callback that wrote it, static or run-time") {
   const auto options = toy::options(toy::arguments());
   etude::Trainer<Counter, TakesLossAway> without(options);
   CHECK_THROWS_WITH_AS(without.train(),
@@ -431,7 +431,7 @@ TEST_CASE("a loss that a callback has spoilt names it, in the list or of run tim
                        etude::DataError);
 }
 
-TEST_CASE("describe tells each event with its callbacks in order, and who writes") {
+TEST_CASE("describe lists each event with its callbacks in order, and marks writers") {
   etude::Trainer<etude::NoDefaultCallbacks, Counter, Scale, etude::RuntimeCallbacks> trainer(
       toy::options(toy::arguments()));
   trainer.add_callback(Named("n"));
@@ -468,7 +468,8 @@ struct AddToLogs {
   void on(etude::Log& e) { e.logs["added"] = 1; }
 };
 
-TEST_CASE("what callbacks log comes with the next log as its mean; what writers add is kept in the history") {
+TEST_CASE(
+    "the next log has the means of values that callbacks log; the history keeps those that writers add") {
   auto args = toy::arguments();
   args.logging_strategy = etude::IntervalStrategy::steps;
   args.logging_steps = 2;
@@ -516,7 +517,7 @@ TEST_CASE("a TorchScript module is trained like any other") {
   CHECK(module.attr("weight").toTensor().item<double>() > 0);
 }
 
-TEST_CASE("everything wrong with the options is said at once") {
+TEST_CASE("all errors in the options are reported at once") {
   etude::TrainerOptions options;
   options.args.learning_rate = -1;
   options.args.gradient_accumulation_steps = 0;
@@ -546,7 +547,7 @@ std::string refusal(Spoil spoil) {
   return "nothing was thrown";
 }
 
-TEST_CASE("bad input is answered with what is allowed") {
+TEST_CASE("the error about bad input says what is allowed") {
   using etude::ArgumentError, etude::DataError, etude::MetricError;
   CHECK(refusal<DataError>([](auto& o) {
           o.args.per_device_train_batch_size = 2;
@@ -603,7 +604,7 @@ struct AsksForAnEvaluation {
   void on(const etude::StepEnd& e) { e.control.should_evaluate = true; }
 };
 
-TEST_CASE("an evaluation that is asked for without a dataset is an error") {
+TEST_CASE("requesting an evaluation without a dataset is an error") {
   auto options = toy::options(toy::arguments());
   options.eval_dataset = {};
   etude::Trainer<AsksForAnEvaluation> trainer(options);
@@ -630,7 +631,7 @@ struct EvaluatesItself {
   }
 };
 
-TEST_CASE("evaluate() inside a training is an evaluation like any other, and the training goes on") {
+TEST_CASE("evaluate() inside a training is an evaluation like any other, and the training continues") {
   etude::Trainer<EvaluatesItself> trainer(toy::options(toy::arguments(), 2));
   trainer.callback<EvaluatesItself>().evaluate = [&] { return trainer.evaluate(); };
   CHECK(trainer.train().global_step == 2);

@@ -20,7 +20,7 @@ etude::TrainingArguments of_ten() {
 
 }  // namespace
 
-TEST_CASE("the run's facts follow from data and arguments") {
+TEST_CASE("the run's configuration follows from data and arguments") {
   etude::Trainer<etude::NoDefaultCallbacks> trainer(toy::options(of_ten(), 10, 3));
   trainer.train();
   const auto& run = trainer.run_config();
@@ -34,7 +34,7 @@ TEST_CASE("the run's facts follow from data and arguments") {
   CHECK(run.num_processes == 1);
 }
 
-TEST_CASE("a schedule may be a function of the run's facts") {
+TEST_CASE("a schedule may be a function of the run's configuration") {
   auto options = toy::options(of_ten(), 10);
   std::vector<double> factors;
   options.lr_scheduler = [&](const etude::TrainerRunConfig& run) -> etude::Schedule {

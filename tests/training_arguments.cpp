@@ -91,7 +91,7 @@ TEST_CASE("the command line fills the arguments and validates them") {
       etude::ArgumentError);
 }
 
-TEST_CASE("a name that was cut short, or has a word too few, is completed to the one that is meant") {
+TEST_CASE("a name that is cut short or lacks a word is completed") {
   const auto fault = [](Words words) -> std::string {
     try {
       (void)parse_arguments<TrainingArguments>(words);
@@ -108,7 +108,7 @@ TEST_CASE("a name that was cut short, or has a word too few, is completed to the
   CHECK(fault({"--epochs", "4"}) == "--epochs is no flag; did you mean '--num_train_epochs'?");
 }
 
-TEST_CASE("names of other programs lead to the argument that is meant") {
+TEST_CASE("names from other programs suggest the right argument") {
   const auto fault = [](const std::string& flag) -> std::string {
     try {
       (void)parse_arguments<TrainingArguments>(Words{flag, "1"});
@@ -124,7 +124,7 @@ TEST_CASE("names of other programs lead to the argument that is meant") {
   CHECK(fault("--device") == "--device is no flag; did you mean '--use_cpu'?");
 }
 
-TEST_CASE("names of other programs are no arguments here, and lead to some that are") {
+TEST_CASE("names from other programs aren't arguments, and suggest existing ones") {
   const auto fields = etude::field_names<TrainingArguments>();
   const auto is_field = [&](std::string_view name) {
     return std::ranges::find(fields, name) != fields.end();

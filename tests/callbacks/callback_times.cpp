@@ -31,7 +31,7 @@ const etude::CallbackTimes::Row* row_of(const std::vector<etude::CallbackTimes::
 
 }  // namespace
 
-TEST_CASE("each callback has its time in each event, and the slowest comes first") {
+TEST_CASE("each callback's time is measured for each event, and the slowest is listed first") {
   etude::Trainer<etude::NoDefaultCallbacks, Quick, etude::CallbackTimes, Slow> trainer(
       toy::options(toy::arguments(), 5));
   trainer.train();
@@ -50,7 +50,7 @@ TEST_CASE("each callback has its time in each event, and the slowest comes first
   CHECK(trainer.callback<etude::CallbackTimes>().table().find("Slow") != std::string::npos);
 }
 
-TEST_CASE("a second training is measured anew, and one that throws is measured too") {
+TEST_CASE("a second training is measured from scratch, and one that throws is measured too") {
   etude::Trainer<etude::NoDefaultCallbacks, etude::CallbackTimes, Quick, Throws> trainer(
       toy::options(toy::arguments(), 3));
   for (int i = 0; i < 2; ++i) {

@@ -6,7 +6,7 @@
 
 namespace {
 
-TEST_CASE("in one process it is refused where the trainer is made") {
+TEST_CASE("in one process it is refused when the trainer is built") {
   CHECK_THROWS_WITH_AS(
       etude::Trainer<etude::ConvertSyncBatchNormCallback>(toy::options(toy::arguments())),
       "ConvertSyncBatchNormCallback: this trainer runs in one process, so a batch norm has no others to "

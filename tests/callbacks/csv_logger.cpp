@@ -50,7 +50,7 @@ Row column(const std::vector<Row>& rows, const std::string& name) {
   return values;
 }
 
-TEST_CASE("every log is a row, and a name that is new becomes a column without harm to the rows before") {
+TEST_CASE("every log is a row, and a new name becomes a column without damaging earlier rows") {
   const toy::Folder folder;
   etude::Trainer<LogsMore, etude::CSVLoggerCallback> trainer(toy::options(arguments(folder)));
   trainer.train();
@@ -71,7 +71,7 @@ TEST_CASE("every log is a row, and a name that is new becomes a column without h
   CHECK(toy::read_text(folder / "metrics.csv").find("\"a, \"\"new\"\" one\"") != std::string::npos);
 }
 
-TEST_CASE("rows are on the disk while training goes on, also when it ends by an exception") {
+TEST_CASE("rows are on disk during training, also if it ends by an exception") {
   struct Throws {
     std::filesystem::path file;
     std::size_t seen = 0;
@@ -89,7 +89,7 @@ TEST_CASE("rows are on the disk while training goes on, also when it ends by an 
   CHECK(column(table(folder / "metrics.csv"), "step") == Row{"1", "2", "3", "3"});  // with the summary
 }
 
-TEST_CASE("a resumed training has no row twice, and those of a lost file again") {
+TEST_CASE("a resumed training repeats no row, and writes those of a lost file again") {
   const toy::Folder folder;
   auto args = arguments(folder);
   toy::save_to(folder, args, 2);
@@ -146,7 +146,7 @@ TEST_CASE("a file that can't be written is refused when training begins") {
   CHECK_THROWS_WITH_AS(nameless.train(), "path is '': must be the name of a file", etude::ArgumentError);
 }
 
-TEST_CASE("what is written as a CSV field is read as the same") {
+TEST_CASE("a written CSV field is read back unchanged") {
   for (const std::string text : {"", "plain", "a,b", "\"", "say \"so\"", "two\nlines", "\r\n", ",", "\",\""})
     CHECK(csv_fields(etude::detail::csv_field(text) + ",x") == Row{text, "x"});
 }

@@ -15,7 +15,7 @@
 
 namespace {
 
-TEST_CASE("an interval of several steps falls on its multiples only") {
+TEST_CASE("an interval of several steps fires only at its multiples") {
   auto args = toy::arguments();
   args.logging_strategy = etude::IntervalStrategy::steps;
   args.logging_steps = 3;
@@ -32,7 +32,7 @@ struct AsksAtTheLastStep {
   }
 };
 
-TEST_CASE("what it doesn't ask for, another callback may") {
+TEST_CASE("other callbacks may request more") {
   etude::Trainer<AsksAtTheLastStep> trainer(toy::options(toy::arguments(), 3));
   trainer.train();
   CHECK(trainer.state().log_history.size() == 2);
@@ -60,7 +60,7 @@ etude::TrainerOptions fifteen_steps(const std::vector<std::string>& words, const
   return toy::options(etude::parse_arguments(words, args), 5);
 }
 
-TEST_CASE("an interval may be in epochs, examples or shares, and the last step has its evaluation once") {
+TEST_CASE("an interval may be in epochs, examples or shares, and the last step is evaluated once") {
   const toy::Folder folder;
   auto options =
       fifteen_steps({"--logging_steps", "0.4ep", "--eval_steps=6sp", "--save_steps=0.5dur"}, folder);
@@ -104,7 +104,7 @@ TEST_CASE("an interval may be a time") {
   CHECK(steps["checkpoint"] == Steps{15});
 }
 
-TEST_CASE("an interval that never ends is a fault, in the unit that it has") {
+TEST_CASE("an interval that never fires is an error, in its own unit") {
   etude::TrainingArguments args{.save_steps = "0ep", .logging_steps = "1.5dur"};
   CHECK(etude::faults(args) ==
         std::vector<std::string>{

@@ -32,7 +32,7 @@ struct Uses {
 
 double in_megabytes(double bytes) { return bytes / static_cast<double>(megabyte); }
 
-TEST_CASE("the process's memory is known, and its peak begins anew") {
+TEST_CASE("the process's memory is measured, and its peak can be reset") {
   const auto before = etude::resident_memory();
   CHECK(before > 10 * megabyte);
   auto more = megabytes(200);
@@ -62,7 +62,7 @@ TEST_CASE("each log of training steps has the memory") {
   CHECK_FALSE(toy::logged_any(state, "memory/current_allocated_mem"));
 }
 
-TEST_CASE("training and evaluation say what they have kept and what they had besides") {
+TEST_CASE("training and evaluation report memory that they kept and used temporarily") {
   using Trainer = etude::Trainer<etude::MemoryMetricsCallback, Uses>;
   const Uses uses{.keeps = 100, .borrows = 150};
   Trainer training(toy::options(toy::arguments()), uses);
@@ -83,7 +83,7 @@ TEST_CASE("training and evaluation say what they have kept and what they had bes
   CHECK(in_megabytes(predicted.at("test_mem_cpu_alloc_delta")) > 90);
 }
 
-TEST_CASE("what the construction has done is told once, in the first metrics") {
+TEST_CASE("the memory of the construction is reported once, in the first metrics") {
   auto options = toy::options(toy::arguments());
   options.model = {};
   torch::Tensor made;
@@ -102,7 +102,7 @@ TEST_CASE("what the construction has done is told once, in the first metrics") {
   CHECK_FALSE(second.contains("before_init_mem_cpu"));
 }
 
-TEST_CASE("an evaluation in training has no memory of its own, and doesn't end that of training") {
+TEST_CASE("an evaluation during training has no memory metrics of its own, and doesn't end the training's") {
   auto args = toy::arguments();
   args.eval_strategy = etude::IntervalStrategy::epoch;
   etude::Trainer<etude::MemoryMetricsCallback, Uses> trainer(toy::options(args), Uses{.keeps = 100});

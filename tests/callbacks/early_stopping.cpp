@@ -44,7 +44,7 @@ Run run(const std::vector<double>& values, bool greater_is_better, etude::EarlyS
 
 // The expected numbers are those of Hugging Face's callback, worked out from its rule.
 
-TEST_CASE("patience counts evaluations without a gain") {
+TEST_CASE("patience counts evaluations without improvement") {
   const auto result = run({.5, .6, .6, .59, .7}, true, {.early_stopping_patience = 2});
   CHECK(result.evaluations == 4);
   CHECK(result.counter == 2);
@@ -52,14 +52,14 @@ TEST_CASE("patience counts evaluations without a gain") {
   CHECK(result.reason == "eval_score has not improved in 2 evaluations");
 }
 
-TEST_CASE("gains below the threshold don't count, though the best moves with them") {
+TEST_CASE("improvements below the threshold don't count, though they move the best") {
   const auto result =
       run({1.0, .97, .94, .91}, false, {.early_stopping_patience = 2, .early_stopping_threshold = .05});
   CHECK(result.evaluations == 3);
   CHECK(result.best == .94);
 }
 
-TEST_CASE("with a cumulative threshold, small gains add up until they count") {
+TEST_CASE("with a cumulative threshold, small improvements add up until they count") {
   const etude::EarlyStoppingCallback cumulative{
       .early_stopping_patience = 2,
       .early_stopping_threshold = .05,
@@ -76,7 +76,7 @@ TEST_CASE("with a cumulative threshold, small gains add up until they count") {
   CHECK(result.last_improvement == .82);
 }
 
-TEST_CASE("with a cumulative threshold it is pytorch-accelerated's callback, but for NaN") {
+TEST_CASE("with a cumulative threshold it equals pytorch-accelerated's callback, except for NaN") {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   struct Row {
     std::vector<double> values;
@@ -108,7 +108,7 @@ TEST_CASE("with a cumulative threshold it is pytorch-accelerated's callback, but
   }
 }
 
-TEST_CASE("a gain of exactly the threshold is none, and a loss moves no bar, of either kind") {
+TEST_CASE("an improvement of exactly the threshold doesn't count, and a worse value doesn't move the best") {
   using enum etude::EarlyStoppingThreshold;
   for (const auto kind : {each_evaluation, cumulative}) {
     const etude::EarlyStoppingCallback callback{
@@ -120,21 +120,21 @@ TEST_CASE("a gain of exactly the threshold is none, and a loss moves no bar, of 
   }
 }
 
-TEST_CASE("a gain begins the count anew") {
+TEST_CASE("an improvement restarts the count") {
   const auto result = run({1, 1.1, .9, 1, .8}, false, {.early_stopping_patience = 2});
   CHECK(result.evaluations == 5);
   CHECK(result.reason.empty());
   CHECK(result.counter == 0);
 }
 
-TEST_CASE("NaN is no gain and never the best") {
+TEST_CASE("NaN is never an improvement or the best") {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   const auto result = run({nan, 1, nan, nan, .5}, false, {.early_stopping_patience = 2});
   CHECK(result.evaluations == 4);
   CHECK(result.best == 1);
 }
 
-TEST_CASE("a second training counts anew") {
+TEST_CASE("a second training restarts the count") {
   auto args = toy::arguments();
   args.num_train_epochs = 2;
   args.eval_strategy = etude::IntervalStrategy::epoch;
@@ -150,7 +150,7 @@ TEST_CASE("a second training counts anew") {
   CHECK(trainer.callback<etude::EarlyStoppingCallback>().early_stopping_patience_counter == 2);
 }
 
-TEST_CASE("a run that is resumed after it was to stop stops again before its first step") {
+TEST_CASE("a run that is resumed after its stop stops again before its first step") {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.output_dir = folder;
@@ -184,7 +184,7 @@ TEST_CASE("a run that is resumed after it was to stop stops again before its fir
   CHECK(said_with(3).find("nothing is left") == std::string::npos);
 }
 
-TEST_CASE("a run that has stopped within an epoch and is begun again raises and writes nothing twice") {
+TEST_CASE("a run that stopped within an epoch and is started again raises and writes nothing twice") {
   struct Counts {
     int stops = 0, epochs = 0, steps = 0, saves = 0;
     void on(const etude::Stop&) { ++stops; }
@@ -223,7 +223,7 @@ TEST_CASE("a run that has stopped within an epoch and is begun again raises and 
   CHECK(patient.steps == 3);
 }
 
-TEST_CASE("its whole state is in its fields, and goes through JSON") {
+TEST_CASE("its whole state is in its fields, and round-trips through JSON") {
   const etude::EarlyStoppingCallback callback{
       .early_stopping_patience = 4,
       .early_stopping_threshold = .5,
@@ -242,7 +242,7 @@ TEST_CASE("its whole state is in its fields, and goes through JSON") {
   CHECK(etude::to_json_value(etude::from_json_value<etude::EarlyStoppingCallback>(json)) == json);
 }
 
-TEST_CASE("a metric that no evaluation has is an error, not a stopping that never comes") {
+TEST_CASE("a metric that no evaluation has is an error, not a stop that never happens") {
   auto args = toy::arguments();
   args.num_train_epochs = 3;
   args.eval_strategy = etude::IntervalStrategy::epoch;
@@ -271,7 +271,7 @@ struct EachStep {
   void on(const etude::StepEnd& e) { e.control.should_evaluate = true; }
 };
 
-TEST_CASE("it watches any metric, in its own direction, whatever decides which model is the best") {
+TEST_CASE("it watches any metric, in its own direction, independent of the best model's metric") {
   using Watching = etude::Trainer<etude::EarlyStoppingCallback>;
   struct Row {
     std::string watched;
@@ -319,7 +319,7 @@ TEST_CASE("it watches any metric, in its own direction, whatever decides which m
     }
 }
 
-TEST_CASE("gains of a metric of one's own that are within the threshold move the best, but don't count") {
+TEST_CASE("improvements of a custom metric within the threshold move the best, but don't count") {
   auto args = toy::arguments();
   args.num_train_epochs = 4;
   args.eval_strategy = etude::IntervalStrategy::epoch;
@@ -355,7 +355,7 @@ TEST_CASE("it watches the metrics of an average of the weights") {
   CHECK(output.stop_reason == "ema_model_eval_loss has not improved in 1 evaluations");
 }
 
-TEST_CASE("evaluations that other callbacks ask for are as good, and a training without any is told of") {
+TEST_CASE("evaluations that other callbacks request count, and a training without any is reported") {
   auto args = toy::arguments();
   args.learning_rate = 1e-12;
   args.log_level = etude::LogLevel::warning;
@@ -370,7 +370,7 @@ TEST_CASE("evaluations that other callbacks ask for are as good, and a training 
   CHECK(told(blind, 5).find(warning) != std::string::npos);
 }
 
-TEST_CASE("short evaluations in the steps of an epoch count or don't, and are no bar then either") {
+TEST_CASE("short evaluations within an epoch count or don't, and then don't move the best either") {
   struct Row {
     bool count_intermediate;
     std::vector<double> values;
@@ -417,7 +417,7 @@ TEST_CASE("evaluations outside of a training don't count") {
   CHECK_FALSE(trainer.context().control.should_training_stop);
 }
 
-TEST_CASE("without a metric of one's own the loss decides") {
+TEST_CASE("without a custom metric the loss decides") {
   auto args = toy::arguments();
   args.num_train_epochs = 6;
   args.learning_rate = 1e-12;
@@ -445,7 +445,7 @@ TEST_CASE("what it can't work with is refused by name") {
   CHECK(refusal({}, false) == "eval_dataset is not set: EarlyStoppingCallback needs evaluations");
 }
 
-TEST_CASE("a training whose eval_strategy is no is warned of before its first step") {
+TEST_CASE("eval_strategy no gives a warning before the first step") {
   struct Mark {
     void on(const etude::StepBegin& e) {
       if (e.state.global_step == 0) std::fputs("the first step\n", stderr);

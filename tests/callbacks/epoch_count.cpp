@@ -46,7 +46,7 @@ struct Saves {
   void on(const etude::TrainingRunEpochEnd& e) { e.control.should_save = true; }
 };
 
-TEST_CASE("an epoch counts once, be the training stopped where it ends or in its midst, and gone on with") {
+TEST_CASE("an epoch counts once, whether the training is stopped and resumed at its end or in its middle") {
   using Trainer = etude::Trainer<Epochs, etude::RunHistoryCallback, Stops, Saves>;
   for (const bool has_length : {true, false})
     for (const std::int64_t batches : {4, 6})
@@ -79,7 +79,7 @@ TEST_CASE("an epoch counts once, be the training stopped where it ends or in its
       }
 }
 
-TEST_CASE("where data of unknown length may or may not be at an end, the epoch is still the same") {
+TEST_CASE("an epoch stays the same while data of unknown length may have more batches") {
   const toy::Folder folder;
   auto args = toy::arguments();
   toy::save_to(folder, args, 100);
@@ -111,7 +111,7 @@ TEST_CASE("an epoch that is skipped counts, and had no steps") {
   CHECK((trainer.callback<Epochs>().at == Steps{3, 6}));
 }
 
-TEST_CASE("an epoch that an exception leaves isn't done") {
+TEST_CASE("an epoch that an exception interrupts isn't done") {
   struct Fails {
     void on(const etude::StepEnd& e) {
       if (e.state.global_step == 4) throw std::runtime_error("no");
@@ -124,7 +124,7 @@ TEST_CASE("an epoch that an exception leaves isn't done") {
   CHECK((trainer.callback<Epochs>().at == Steps{3}));
 }
 
-TEST_CASE("one that comes in the middle of a training takes over from its epoch") {
+TEST_CASE("a count that is added in the middle of a training continues from its epoch") {
   const toy::Folder folder;
   auto args = toy::arguments();
   toy::save_to(folder, args);

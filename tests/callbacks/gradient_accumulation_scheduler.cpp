@@ -35,7 +35,7 @@ TEST_CASE(
   CHECK(trainer.state().epoch == 4);
 }
 
-TEST_CASE("epochs without end are refused before the first step") {
+TEST_CASE("an endless number of epochs is refused before the first step") {
   auto args = toy::arguments();
   args.num_train_epochs = 1e18;
   Scheduled trainer(toy::options(args, 5), GradientAccumulationScheduler{{{1, 2}}}, Groups{});
@@ -59,7 +59,7 @@ TEST_CASE("max_steps and parts of an epoch are counted with the schedule") {
   CHECK(by_epochs.state().global_step == 6 + 1);
 }
 
-TEST_CASE("a resumed training makes the same groups as one that wasn't interrupted") {
+TEST_CASE("a resumed training has the same groups as one that wasn't interrupted") {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.num_train_epochs = 3;
@@ -79,7 +79,7 @@ TEST_CASE("a resumed training makes the same groups as one that wasn't interrupt
   }
 }
 
-TEST_CASE("a schedule that makes no sense is refused before training, by name") {
+TEST_CASE("an invalid schedule is refused before training, by name") {
   for (const auto& bad :
        {GradientAccumulationScheduler{{{-1, 2}}}, GradientAccumulationScheduler{{{0, 0}}}}) {
     Scheduled trainer(toy::options(toy::arguments()), bad, Groups{});

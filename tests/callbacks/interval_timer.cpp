@@ -49,7 +49,7 @@ Steps due(const Interval& interval) {
   return first;
 }
 
-TEST_CASE("a timer is due where its interval ends, in each unit, and in every training from its beginning") {
+TEST_CASE("a timer is due where its interval ends, in each unit, and from the beginning in every training") {
   CHECK(due(6) == Steps{6, 12, 18});
   CHECK(due(0.25) == Steps{5, 10, 15, 20});
   CHECK(due(0.3) == Steps{6, 12, 18});
@@ -78,7 +78,7 @@ struct WithinSteps {
   Steps steps = {};
 };
 
-TEST_CASE("steps are counted from the beginning, also by a timer that hasn't heard of it") {
+TEST_CASE("steps are counted from the beginning, also by a timer added later") {
   struct Late {
     Interval interval;
     etude::IntervalTimer timer = {};
@@ -97,7 +97,7 @@ TEST_CASE("steps are counted from the beginning, also by a timer that hasn't hea
   CHECK(due_late("6sp") == Steps{15, 18});  // Of these it can't know what had passed before.
 }
 
-TEST_CASE("before the end of a step, steps are due within it, and anything else in the one that follows") {
+TEST_CASE("before a step ends, an interval of steps is due within it, any other in the next step") {
   const auto due_within = [](const Interval& interval) {
     etude::Trainer<WithinSteps> trainer(twenty_steps(), WithinSteps{.interval = interval});
     trainer.train();
@@ -110,7 +110,7 @@ TEST_CASE("before the end of a step, steps are due within it, and anything else 
   CHECK(due_within("1h") == Steps{});
 }
 
-TEST_CASE("a step that was asked about and given up is asked about again where the run is resumed") {
+TEST_CASE("a step that was checked and abandoned is checked again when the run is resumed") {
   const toy::Folder folder;
   auto options = twenty_steps();
   toy::save_to(folder, options.args, 4);
@@ -122,7 +122,7 @@ TEST_CASE("a step that was asked about and given up is asked about again where t
   CHECK(resumed.callback<WithinSteps>().steps == Steps{6, 9, 12, 15, 18});
 }
 
-TEST_CASE("an option that can't pass is refused by its name where training begins") {
+TEST_CASE("an interval that can't end is refused by name when training begins") {
   const auto refusal = [](const Interval& interval) -> std::string {
     try {
       etude::Trainer<WithinSteps>(twenty_steps(), WithinSteps{.interval = interval}).train();
@@ -138,7 +138,7 @@ TEST_CASE("an option that can't pass is refused by its name where training begin
         "interval is 10tok: must be in another unit where include_num_input_tokens_seen is no");
 }
 
-TEST_CASE("an interval of tokens that nobody counts is an error") {
+TEST_CASE("an interval of tokens is an error if they aren't counted") {
   etude::Trainer<Listener> trainer(twenty_steps(), Listener{.interval = "10tok"});
   CHECK_THROWS_WITH_AS(trainer.train(),
                        "the interval is 10tok: must be in another unit, because "
@@ -151,7 +151,7 @@ struct Slow {
   void on(const etude::StepBegin&) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 };
 
-TEST_CASE("a time is measured on the clock of the training") {
+TEST_CASE("a time is measured by the training's clock") {
   etude::Trainer<Slow, Listener> trainer(twenty_steps(), Listener{.interval = "50ms"});
   trainer.train();
   const auto& steps = trainer.callback<Listener>().steps;
@@ -160,7 +160,7 @@ TEST_CASE("a time is measured on the clock of the training") {
   CHECK(steps.front() <= 3);
 }
 
-TEST_CASE("the time before a checkpoint counts where a run is resumed") {
+TEST_CASE("the time before a checkpoint counts in a resumed run") {
   const toy::Folder folder;
   auto options = twenty_steps();
   toy::save_to(folder, options.args, 10);
@@ -171,7 +171,7 @@ TEST_CASE("the time before a checkpoint counts where a run is resumed") {
   CHECK(resumed.callback<Listener>().timer.passed >= .4);  // 10 steps of at least 20 ms, twice
 }
 
-TEST_CASE("where it is asked rarely, it is due once for all that has passed") {
+TEST_CASE("if checked rarely, it is due once for all intervals that have passed") {
   struct AtEpochs {
     etude::IntervalTimer timer = {};
     Steps steps = {};
@@ -187,7 +187,7 @@ TEST_CASE("where it is asked rarely, it is due once for all that has passed") {
   CHECK(trainer.callback<AtEpochs>().steps == Steps{3});
 }
 
-TEST_CASE("a run that is resumed goes on counting, in any unit") {
+TEST_CASE("a resumed run continues counting, in any unit") {
   for (const Interval& interval : {Interval(6), Interval("0.6ep"), Interval("15sp")}) {
     const toy::Folder folder;
     auto options = twenty_steps();
@@ -220,7 +220,7 @@ struct Forgetful {
   }
 };
 
-TEST_CASE("a timer that isn't saved goes on where it can see how far the training was") {
+TEST_CASE("a timer that isn't saved continues from the training's progress") {
   const toy::Folder folder;
   auto options = twenty_steps();
   toy::save_to(folder, options.args, 8);

@@ -44,7 +44,7 @@ std::vector<int> steps(const std::vector<nlohmann::json>& lines) {
   return result;
 }
 
-TEST_CASE("every log is a line, whose numbers are exact") {
+TEST_CASE("every log is a line with exact numbers") {
   const toy::Folder folder;
   etude::Trainer<LogsMore, etude::JSONLinesLoggerCallback> trainer(toy::options(arguments(folder)));
   trainer.train();
@@ -58,7 +58,7 @@ TEST_CASE("every log is a line, whose numbers are exact") {
   CHECK(toy::read_text(folder / "metrics.jsonl").starts_with("{\"step\":1,\"loss\":"));
 }
 
-TEST_CASE("a resumed training has no line twice, and those of a lost file again") {
+TEST_CASE("a resumed training repeats no line, and writes those of a lost file again") {
   const toy::Folder folder;
   etude::Trainer<LogsMore, etude::JSONLinesLoggerCallback> whole(toy::options(arguments(folder)));
   whole.train();
@@ -109,7 +109,7 @@ struct FullDisk {
   }
 };
 
-TEST_CASE("logs for which a disk has no room are lost, and those after them are whole") {
+TEST_CASE("logs that don't fit on the disk are lost, and those after them are complete") {
   const toy::Folder folder;
   auto args = arguments(folder);
   args.save_strategy = etude::SaveStrategy::no;

@@ -27,7 +27,7 @@ void check_near(const Values& found, const Values& expected) {
   for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i] == doctest::Approx(expected[i]));
 }
 
-TEST_CASE("each log has the rates that its step was made with, one for each group") {
+TEST_CASE("each log has the rates of its step, one for each group") {
   etude::Trainer<etude::LearningRateMonitor> trainer(toy::options(arguments()));
   trainer.train();
   check_near(toy::logged(trainer.state(), "lr-AdamW/pg1"), {.1, .075, .05, .025});
@@ -48,7 +48,7 @@ TEST_CASE("a log over several steps has the rate of the last, not their mean") {
   check_near(toy::logged(by_epoch.state(), "lr-AdamW/pg1"), {.075, .025});
 }
 
-TEST_CASE("by epochs, the first log of each has the rates that it began with") {
+TEST_CASE("with epochs as the interval, the first log of each has its initial rates") {
   etude::Trainer<etude::LearningRateMonitor> trainer(
       toy::options(arguments()),
       etude::LearningRateMonitor{.logging_interval = etude::LearningRateInterval::epoch});
@@ -57,7 +57,7 @@ TEST_CASE("by epochs, the first log of each has the rates that it began with") {
   CHECK(toy::logged_at(trainer.state(), "lr-AdamW/pg1") == std::vector{1, 3});
 }
 
-TEST_CASE("momentum and weight decay of each group, if they are asked for") {
+TEST_CASE("momentum and weight decay of each group are logged, if configured") {
   auto args = arguments();
   args.max_steps = 1;
   args.weight_decay = .25;
@@ -88,7 +88,7 @@ TEST_CASE("momentum and weight decay of each group, if they are asked for") {
   CHECK_FALSE(toy::logged_any(adagrad.state(), "lr-Adagrad/pg1-momentum"));
 }
 
-TEST_CASE("a resumed run logs what the whole run does") {
+TEST_CASE("a resumed run logs the same as an uninterrupted run") {
   const toy::Folder folder;
   auto args = arguments();
   toy::save_to(folder, args);

@@ -19,7 +19,7 @@ struct Run {
   std::int64_t micro_batches, steps;  // of two epochs
 };
 
-TEST_CASE("an epoch ends after so many batches, its plan knows, and its last short group makes an update") {
+TEST_CASE("an epoch ends after the limit, as planned, and its last short group makes an update") {
   for (const auto& run : {Run{5, 3, 2, 6, 4}, Run{3, 10, 2, 6, 4}, Run{4, 10, 2, 8, 4}, Run{1, 10, 1, 2, 2},
                           Run{2, 10, 4, 4, 2}}) {
     CAPTURE(run.limit);
@@ -45,7 +45,7 @@ TEST_CASE("an evaluation by the user is limited, a prediction isn't") {
   CHECK(trainer.predict(x).predictions.single().size(0) == 7);
 }
 
-TEST_CASE("of several limits the smallest counts") {
+TEST_CASE("the smallest of several limits counts") {
   struct Other {
     void on(etude::DataLoaderCreated& e) { e.max_batches = 2; }
   };

@@ -26,7 +26,7 @@ etude::TrainingArguments arguments() {
   return args;
 }
 
-TEST_CASE("an evaluation in the middle of an epoch ends early, others don't") {
+TEST_CASE("evaluations in the middle of an epoch end early, others don't") {
   etude::Trainer<Callback, etude::StepBasedEvaluationCallback, Count> trainer(
       toy::options(arguments(), 3, 5), Callback{.num_eval_steps = 2},
       etude::StepBasedEvaluationCallback{.eval_every_n_steps = 2});
@@ -37,7 +37,7 @@ TEST_CASE("an evaluation in the middle of an epoch ends early, others don't") {
   CHECK(trainer.callback<Count>().batches.back() == 5);
 }
 
-TEST_CASE("all evaluations may be limited, and never beyond what another limits them to") {
+TEST_CASE("all evaluations may be limited, and a smaller limit elsewhere still applies") {
   struct Other {
     void on(etude::DataLoaderCreated& e) { e.max_batches = 3; }
   };
@@ -51,7 +51,7 @@ TEST_CASE("all evaluations may be limited, and never beyond what another limits 
   }
 }
 
-TEST_CASE("a prediction is whole") {
+TEST_CASE("a prediction isn't limited") {
   etude::Trainer<Callback> trainer(toy::options(arguments()),
                                    Callback{.num_eval_steps = 1, .limit_intermediate_only = false});
   const auto [x, y] = toy::points(4);

@@ -37,7 +37,7 @@ etude::TrainerOptions options() {
 
 using Lines = std::vector<std::string>;
 
-TEST_CASE("metrics of training go out at the end of an epoch, others with their evaluation, each once") {
+TEST_CASE("training metrics are logged at the end of an epoch, others with their evaluation, each once") {
   // "constrained_acc" has "train" in it, and is none of training's.
   etude::Trainer<Keeps> trainer(options());
   trainer.train();
@@ -50,7 +50,7 @@ TEST_CASE("metrics of training go out at the end of an epoch, others with their 
         "4: eval_loss eval_constrained_acc eval_acc evaluation_loss");
 }
 
-TEST_CASE("an evaluation in the middle of an epoch doesn't log again what the last epoch's found") {
+TEST_CASE("an evaluation in the middle of an epoch doesn't log the last epoch's metrics again") {
   etude::Trainer<etude::StepBasedEvaluationCallback, Keeps> trainer(
       options(), etude::StepBasedEvaluationCallback{.eval_every_n_steps = 3});
   trainer.train();
@@ -58,7 +58,7 @@ TEST_CASE("an evaluation in the middle of an epoch doesn't log again what the la
         "3: eval_loss eval_constrained_acc eval_acc intermediate_eval_loss");
 }
 
-TEST_CASE("with a history it logs what others record there") {
+TEST_CASE("with a history it logs metrics that others record there") {
   const auto history = std::make_shared<etude::InMemoryRunHistory>();
   struct Records {
     std::shared_ptr<etude::RunHistory> history;
@@ -88,7 +88,7 @@ TEST_CASE("a second training that records as much as the first logs as much") {
   CHECK(trainer.callback<Keeps>().logged.size() == 2 * once);
 }
 
-TEST_CASE("a second training logs its own, and a resumed one nothing that was logged before") {
+TEST_CASE("a second training logs its own metrics, and a resumed one nothing that was logged before") {
   const toy::Folder folder;
   auto resumable = options();
   resumable.args.output_dir = folder;
@@ -104,7 +104,7 @@ TEST_CASE("a second training logs its own, and a resumed one nothing that was lo
   CHECK(rest.callback<Keeps>().logged == Lines{once[2], once[3]});
 }
 
-TEST_CASE("it prints a metric a line, as pytorch-accelerated does") {
+TEST_CASE("it prints one metric per line, like pytorch-accelerated") {
   const auto history = std::make_shared<etude::InMemoryRunHistory>();
   struct Records {
     std::shared_ptr<etude::RunHistory> history;

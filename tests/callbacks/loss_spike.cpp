@@ -48,7 +48,7 @@ Steps range(std::int64_t first, std::int64_t last) {
   return steps;
 }
 
-TEST_CASE("a training goes on from the last good weights as if the data between had never been") {
+TEST_CASE("a training continues from the last good weights as if the data in between had never existed") {
   // The 41st example is a wild one; the losses are looked at after the 48th step.
   Trainer trainer(options_of(targets({{40, 1e4F}})), LossSpikeCallback{.check_every_n_steps = 8});
   CHECK(trainer.train().global_step == 64);
@@ -60,7 +60,7 @@ TEST_CASE("a training goes on from the last good weights as if the data between 
   CHECK(weights_of(trainer) == weights_of(without));
 }
 
-TEST_CASE("a loss that isn't finite is a spike from the first step on, and only roll-backs in a row add up") {
+TEST_CASE("a non-finite loss is a spike from the first step on, and only consecutive roll-backs add up") {
   Trainer trainer(options_of(targets({{2, NAN}, {20, INFINITY}})),
                   LossSpikeCallback{.check_every_n_steps = 4, .max_rollbacks = 1});
   trainer.train();
@@ -74,14 +74,14 @@ TEST_CASE("a loss that isn't finite is a spike from the first step on, and only 
   CHECK(weights_of(trainer) == weights_of(without));
 }
 
-TEST_CASE("a spike in the last steps is found where training ends") {
+TEST_CASE("a spike in the last steps is found at the end of training") {
   Trainer trainer(options_of(targets({{62, NAN}})), LossSpikeCallback{.check_every_n_steps = 60});
   trainer.train();
   CHECK((trainer.callback<LossSpikeCallback>().undone == std::vector<etude::UndoneSteps>{{61, 64}}));
   for (const double value : weights_of(trainer)) CHECK(std::isfinite(value));
 }
 
-TEST_CASE("one that only warns, and one that stops") {
+TEST_CASE("a spike may also only warn, or stop the training") {
   const auto y = targets({{40, 1e4F}, {50, 1e4F}});
   Trainer trainer(options_of(y),
                   LossSpikeCallback{.action = LossSpikeAction::warn, .check_every_n_steps = 8});
@@ -99,7 +99,7 @@ TEST_CASE("one that only warns, and one that stops") {
   CHECK(output.stop_reason.starts_with("the loss of step 41 is "));
 }
 
-TEST_CASE("the noise that there always is makes no spike") {
+TEST_CASE("normal noise isn't a spike") {
   torch::manual_seed(3);
   const auto y = targets({}) + torch::randn({64, 1});
   Trainer trainer(options_of(y), LossSpikeCallback{.threshold = 20, .check_every_n_steps = 8});
@@ -108,7 +108,7 @@ TEST_CASE("the noise that there always is makes no spike") {
   CHECK(trainer.callback<LossSpikeCallback>().losses.size() == 64);
 }
 
-TEST_CASE("a training that can't be saved by going back is stopped") {
+TEST_CASE("a training that rolling back can't save is stopped") {
   std::map<std::int64_t, float> bad;
   for (std::int64_t i = 10; i < 64; ++i) bad[i] = NAN;
   Trainer trainer(options_of(targets(bad)), LossSpikeCallback{.check_every_n_steps = 5, .max_rollbacks = 2});
@@ -118,7 +118,7 @@ TEST_CASE("a training that can't be saved by going back is stopped") {
   for (const double value : weights_of(trainer)) CHECK(std::isfinite(value));
 }
 
-TEST_CASE("the loss of a step is that of all its micro-batches, as it is logged") {
+TEST_CASE("the loss of a step is that of all its micro-batches, as in logs") {
   auto options = options_of(targets({}));
   options.args.gradient_accumulation_steps = 4;
   options.args.logging_strategy = etude::IntervalStrategy::steps;
@@ -131,14 +131,14 @@ TEST_CASE("the loss of a step is that of all its micro-batches, as it is logged"
     CHECK(losses[i] == doctest::Approx(trainer.state().log_history[i].at("loss").get<double>()));
 }
 
-TEST_CASE("only as many losses are kept as are looked at") {
+TEST_CASE("only the losses of the window are kept") {
   Trainer trainer(options_of(targets({})),
                   LossSpikeCallback{.window = 10, .min_losses = 5, .check_every_n_steps = 8});
   trainer.train();
   CHECK(trainer.callback<LossSpikeCallback>().losses.size() == 10);
 }
 
-TEST_CASE("a resumed run compares with the losses of before") {
+TEST_CASE("a resumed run compares with the earlier losses") {
   const toy::Folder folder;
   auto options = options_of(targets({{40, 1e4F}}));
   toy::save_to(folder, options.args, 40);
@@ -153,7 +153,7 @@ TEST_CASE("a resumed run compares with the losses of before") {
   CHECK(weights_of(resumed) == weights_of(whole));
 }
 
-TEST_CASE("what adds tensors to a checkpoint may stand behind it as well as before it") {
+TEST_CASE("a callback that adds tensors to a checkpoint may be before or after it") {
   const auto check = [](auto&& make) {
     const toy::Folder folder;
     auto options = options_of(targets({{40, 1e4F}}));
@@ -175,7 +175,7 @@ TEST_CASE("what adds tensors to a checkpoint may stand behind it as well as befo
   });
 }
 
-TEST_CASE("buffers go back, too") {
+TEST_CASE("buffers are rolled back too") {
   std::mt19937 engine;
   const toy::Folder folder;
   auto options = toy::full_options(folder, engine);

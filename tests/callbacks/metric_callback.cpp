@@ -42,7 +42,7 @@ TEST_CASE(
   CHECK(trainer.state().log_history.size() == 3);
 }
 
-TEST_CASE("each of several datasets has its own numbers") {
+TEST_CASE("each of several datasets has its own metrics") {
   auto options = evaluation();
   options.eval_dataset = {{"near", toy::dataset(1)}, {"far", toy::dataset(10)}};
   etude::Trainer<Errors> trainer(options);
@@ -52,14 +52,14 @@ TEST_CASE("each of several datasets has its own numbers") {
   CHECK_FALSE(metrics.contains("eval_mae"));
 }
 
-TEST_CASE("a prediction has them where there are labels") {
+TEST_CASE("a prediction has metrics if there are labels") {
   etude::Trainer<Errors> trainer(evaluation());
   const auto [x, y] = toy::points(10);
   CHECK(trainer.predict({x, y}).metrics.at("test_mae") == doctest::Approx(mae).epsilon(1e-6));
   CHECK_FALSE(trainer.predict(x).metrics.contains("test_mae"));
 }
 
-TEST_CASE("the best model may be chosen by them, and logs of training get none") {
+TEST_CASE("the best model may be chosen by them, and training logs have none") {
   auto options = evaluation();
   options.args.eval_strategy = etude::IntervalStrategy::epoch;
   options.args.logging_strategy = etude::IntervalStrategy::steps;
@@ -90,7 +90,7 @@ TEST_CASE("an evaluation that was broken off leaves nothing to the next") {
   CHECK(trainer.evaluate().at("eval_mae") == doctest::Approx(mae).epsilon(1e-6));
 }
 
-TEST_CASE("metrics with options are passed to its constructor, beside a compute_metrics") {
+TEST_CASE("metrics with options are passed to its constructor, and work beside compute_metrics") {
   auto options = evaluation();
   options.compute_metrics = [](const etude::EvalPrediction&) { return etude::Metrics{{"seven", 7}}; };
   etude::Trainer trainer(options, etude::MetricCallback(R2Score({.name = "explained"})));

@@ -55,7 +55,7 @@ TEST_CASE("the average moves after each step, by less than its decay at first") 
   }
 }
 
-TEST_CASE("every other step only, if that was asked for") {
+TEST_CASE("only every other step, if configured") {
   auto args = toy::arguments();
   Trainer trainer(toy::options(args, 5),
                   ModelEmaCallback{.decay = .5, .warm_up = false, .update_every_n_steps = 2});
@@ -64,7 +64,7 @@ TEST_CASE("every other step only, if that was asked for") {
   CHECK(averaged(trainer.callback<ModelEmaCallback>()) == doctest::Approx(.25 * w[1] + .5 * w[3]));
 }
 
-TEST_CASE("an interval may be one of epochs, and goes on where a run is resumed") {
+TEST_CASE("an interval may count epochs, and continues when a run is resumed") {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.num_train_epochs = 3;
@@ -82,7 +82,7 @@ TEST_CASE("an interval may be one of epochs, and goes on where a run is resumed"
   CHECK(resumed.callback<ModelEmaCallback>().num_updates == 2);
 }
 
-TEST_CASE("the average is evaluated after the model, under its own names, and leaves the model as it was") {
+TEST_CASE("the average is evaluated after the model, under its own names, and leaves the model unchanged") {
   auto args = toy::arguments();
   args.num_train_epochs = 2;
   args.eval_strategy = IntervalStrategy::epoch;
@@ -112,7 +112,7 @@ TEST_CASE("the average is evaluated after the model, under its own names, and le
   CHECK(heard.evaluations.size() == 5);
 }
 
-TEST_CASE("several datasets each have their metrics of the average") {
+TEST_CASE("each of several datasets has its metrics of the average") {
   auto args = toy::arguments();
   args.eval_strategy = IntervalStrategy::epoch;
   auto options = toy::options(args);
@@ -133,7 +133,7 @@ struct Breaker {
   }
 };
 
-TEST_CASE("an evaluation of the average that fails leaves the model its own weights") {
+TEST_CASE("a failed evaluation of the average restores the model's own weights") {
   auto args = toy::arguments();
   args.eval_strategy = IntervalStrategy::epoch;
   etude::Trainer<Witness, ModelEmaCallback, Breaker> trainer(toy::options(args),
@@ -152,7 +152,7 @@ std::string checksums(const ModelEmaCallback& callback) {
   return text;
 }
 
-TEST_CASE("a resumed run goes on with the average to the bit, whenever its checkpoint was written") {
+TEST_CASE("a resumed run continues the average to the bit, whenever its checkpoint was written") {
   for (const bool async : {false, true}) {
     const toy::Folder folder;
     std::mt19937 engine;
@@ -179,7 +179,7 @@ TEST_CASE("a resumed run goes on with the average to the bit, whenever its check
   }
 }
 
-TEST_CASE("the training itself is the same with it and without") {
+TEST_CASE("the training itself is the same with and without it") {
   std::mt19937 engine;
   std::array<std::string, 2> weights;
   for (const bool with : {true, false}) {
@@ -194,7 +194,7 @@ TEST_CASE("the training itself is the same with it and without") {
   CHECK(weights[0] == weights[1]);
 }
 
-TEST_CASE("a checkpoint without an average begins one, with its weights") {
+TEST_CASE("a checkpoint without an average starts one from its weights") {
   const toy::Folder folder;
   auto args = toy::arguments();
   toy::save_to(folder, args, 2);
@@ -210,7 +210,7 @@ TEST_CASE("a checkpoint without an average begins one, with its weights") {
         doctest::Approx(.25 * begin + .25 * w[0] + .5 * w[1]));
 }
 
-TEST_CASE("an average that doesn't fit the model is an error that names what is wrong") {
+TEST_CASE("an average that doesn't fit the model is an error that names the mismatch") {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.output_dir = folder;
@@ -228,7 +228,7 @@ TEST_CASE("an average that doesn't fit the model is an error that names what is 
   }
 }
 
-TEST_CASE("the best average is kept, with what it is the best by") {
+TEST_CASE("the best average is kept, with the metric that it is best by") {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.num_train_epochs = 4;
@@ -254,7 +254,7 @@ TEST_CASE("the best average is kept, with what it is the best by") {
     CHECK(tensor.item<double>() == averaged(trainer.callback<ModelEmaCallback>(), name));
 }
 
-TEST_CASE("an average that is evaluated in the steps of an epoch may be the best or not") {
+TEST_CASE("evaluations of the average within an epoch count or don't, as configured") {
   for (const bool counts : {true, false}) {
     const toy::Folder folder;
     auto args = toy::arguments();
@@ -290,7 +290,7 @@ TEST_CASE("without evaluations the average of the last epoch is kept") {
   CHECK(etude::BestModelFolder(folder / "best").facts()->global_step == 4);
 }
 
-TEST_CASE("at the end the average goes into the model, if that was asked for") {
+TEST_CASE("the average replaces the model's weights at the end, if configured") {
   auto args = toy::arguments();
   Trainer trainer(toy::options(args, 3), ModelEmaCallback{.load_at_end = true});
   trainer.train();
@@ -299,7 +299,7 @@ TEST_CASE("at the end the average goes into the model, if that was asked for") {
   CHECK(weight == averaged(trainer.callback<ModelEmaCallback>()));
 }
 
-TEST_CASE("buffers are averaged, or are the model's of the moment") {
+TEST_CASE("buffers are averaged, or the model's current ones") {
   std::mt19937 engine;
   for (const bool use_buffers : {true, false}) {
     const toy::Folder folder;

@@ -41,7 +41,7 @@ Rows rows_of(const etude::ModelSummary& summary) {
   return rows;
 }
 
-TEST_CASE("every layer with its class, shapes and numbers of parameters") {
+TEST_CASE("every layer is listed with its class, shapes and numbers of parameters") {
   const auto found = etude::summary(etude::Model(std::make_shared<StackImpl>()));
   CHECK(rows_of(found) == Rows{{"", "Stack", "scale [2, 2]", "4", "4"},
                                {"embed", "Linear", "weight [3, 4]", "12", "0"},
@@ -54,7 +54,7 @@ TEST_CASE("every layer with its class, shapes and numbers of parameters") {
   CHECK(found.buffer_bytes == 3 * 4 + 3 * 4 + 8);  // mean, variance, count
 }
 
-TEST_CASE("what lies deeper counts with the layer that it lies in") {
+TEST_CASE("deeper modules count towards the layer that contains them") {
   const etude::Model model(std::make_shared<StackImpl>());
   const auto children = etude::summary(model, 1);
   CHECK(rows_of(children) == Rows{{"", "Stack", "scale [2, 2]", "4", "4"},
@@ -65,7 +65,7 @@ TEST_CASE("what lies deeper counts with the layer that it lies in") {
   CHECK(rows_of(whole) == Rows{{"", "Stack", "scale [2, 2]", "34", "22"}});
 }
 
-TEST_CASE("a tensor that stands at two places counts once") {
+TEST_CASE("a tensor used in two places counts once") {
   const auto found = etude::summary(etude::Model(std::make_shared<TiedImpl>()));
   REQUIRE(found.layers.size() == 2);
   CHECK(found.layers[0].parameters == 5);
@@ -75,7 +75,7 @@ TEST_CASE("a tensor that stands at two places counts once") {
   CHECK(found.parameter_bytes == 20);
 }
 
-TEST_CASE("TorchScript has layers, too") {
+TEST_CASE("TorchScript modules have layers too") {
   torch::jit::Module inner("Inner"), outer("Outer");
   inner.register_parameter("weight", torch::ones({2, 3}), false);
   outer.register_module("part", inner);

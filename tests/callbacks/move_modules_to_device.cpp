@@ -19,7 +19,7 @@ struct TravellerImpl : torch::nn::Module {
 };
 TORCH_MODULE(Traveller);
 
-TEST_CASE("its modules are where the model is, before training, an evaluation and a prediction") {
+TEST_CASE("its modules are moved to the model's device before training, an evaluation and a prediction") {
   Traveller holder;
   const auto pointer = std::make_shared<TravellerImpl>();
   struct Looks {
@@ -39,7 +39,7 @@ TEST_CASE("its modules are where the model is, before training, an evaluation an
   CHECK(holder->moves == pointer->moves);
 }
 
-TEST_CASE("no module is refused") {
+TEST_CASE("an empty list of modules is refused") {
   const std::string refusal = "MoveModulesToDeviceCallback: a module is a null pointer or an empty holder";
   CHECK_THROWS_WITH_AS(Callback(std::shared_ptr<TravellerImpl>()), refusal.c_str(), etude::ArgumentError);
   CHECK_THROWS_WITH_AS(Callback(Traveller(), Traveller(nullptr)), refusal.c_str(), etude::ArgumentError);

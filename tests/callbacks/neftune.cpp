@@ -42,7 +42,7 @@ using Noisy = etude::Trainer<etude::NoDefaultCallbacks, etude::NEFTuneCallback>;
 
 }  // namespace
 
-TEST_CASE("embeddings are noisy in training, uniformly up to alpha / sqrt(L D), and nowhere else") {
+TEST_CASE("embeddings get uniform noise up to alpha / sqrt(L D) in training, and nowhere else") {
   Words model;
   Noisy trainer(words(model), etude::NEFTuneCallback{12});
   trainer.train();
@@ -60,7 +60,7 @@ TEST_CASE("embeddings are noisy in training, uniformly up to alpha / sqrt(L D), 
   CHECK(model->seen.back().abs().max().item<double>() == 0);  // The training is over.
 }
 
-TEST_CASE("a model without such an embedding is refused, and so is noise of no size") {
+TEST_CASE("a model without such an embedding is refused, and so is noise of size zero") {
   Noisy none(toy::options(toy::arguments()));
   CHECK_THROWS_WITH_AS(none.train(), doctest::Contains("must have an etude::NEFTuneEmbedding"),
                        etude::ArgumentError);

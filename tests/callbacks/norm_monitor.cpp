@@ -60,7 +60,7 @@ TEST_CASE("gradient norms are those of all micro-batches, before clipping and af
   }
 }
 
-TEST_CASE("norms of layers, and the global one alone") {
+TEST_CASE("norms of layers, and only the global one") {
   auto options = toy::options(arguments());
   const Two net;
   {
@@ -81,7 +81,7 @@ TEST_CASE("norms of layers, and the global one alone") {
   CHECK_FALSE(toy::logged_any(coarse, "l2_norm/grad/weight"));
 }
 
-TEST_CASE("a frozen parameter has a norm, and no gradient to have one") {
+TEST_CASE("a frozen parameter has a norm, but its gradient doesn't") {
   auto options = toy::options(arguments());
   const toy::Line line;
   line->weight.set_requires_grad(false);
@@ -99,7 +99,7 @@ TEST_CASE("a frozen parameter has a norm, and no gradient to have one") {
   CHECK(toy::logged(state, "l2_norm/param/global").at(0) == doctest::Approx(std::hypot(3, bias)));
 }
 
-TEST_CASE("they look every so many steps") {
+TEST_CASE("they measure at an interval of steps") {
   auto args = arguments();
   args.num_train_epochs = 5;
   CHECK(toy::logged_at(after_training(toy::options(args), etude::GradientNormMonitor{.every_n_steps = 2}),
@@ -116,7 +116,7 @@ TEST_CASE("they look every so many steps") {
                        etude::ArgumentError);
 }
 
-TEST_CASE("they look after epochs, too: at gradients in the step that follows, at weights at once") {
+TEST_CASE("they measure after epochs too: gradients in the next step, weights at once") {
   auto args = arguments();
   args.per_device_train_batch_size = 1;
   args.num_train_epochs = 3;  // of 2 steps each
@@ -135,7 +135,7 @@ TEST_CASE("they look after epochs, too: at gradients in the step that follows, a
                        "every_n_steps is 0ep: must be more than nothing and finite", etude::ArgumentError);
 }
 
-TEST_CASE("looking before clipping leaves the trainer free to clip inside the optimizer's step") {
+TEST_CASE("measuring before clipping lets the trainer clip inside the optimizer's step") {
   using Trainer = etude::Trainer<etude::GradientNormMonitor>;
   CHECK_FALSE(Trainer::handles<etude::GradientsClipped>);
   CHECK_FALSE(Trainer::handles<etude::PreOptimizerStep>);

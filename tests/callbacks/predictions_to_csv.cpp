@@ -34,7 +34,7 @@ struct ClassesImpl : torch::nn::Module {
 };
 TORCH_MODULE(Classes);
 
-TEST_CASE("predictions and targets of an evaluation, in the order of the dataset") {
+TEST_CASE("predictions and targets of an evaluation are in the order of the dataset") {
   const toy::Folder folder;
   auto options = toy::options(arguments(folder), 2, 4);
   options.model = doubling();
@@ -53,7 +53,7 @@ TEST_CASE("a prediction without labels has no targets") {
   CHECK(toy::read_text(folder / "test_predictions.csv") == "prediction\n0\n0.5\n1\n1.5\n");
 }
 
-TEST_CASE("several numbers of an example, or the index of the largest, with whole numbers as such") {
+TEST_CASE("a row has an example's numbers, or the index of the largest, and integers stay integers") {
   const toy::Folder folder;
   auto options = toy::options(arguments(folder));
   options.model = Classes();
@@ -71,7 +71,7 @@ TEST_CASE("several numbers of an example, or the index of the largest, with whol
   CHECK(toy::read_text(folder / "deep/eval-0.csv") == "prediction,target\n0,2\n2,0\n2,1\n");
 }
 
-TEST_CASE("each dataset and each split has its file, and each evaluation of a training writes it anew") {
+TEST_CASE("each dataset and each split has its file, and each evaluation of a training overwrites it") {
   const toy::Folder folder;
   auto args = arguments(folder);
   args.eval_strategy = etude::IntervalStrategy::epoch;
@@ -89,7 +89,7 @@ TEST_CASE("each dataset and each split has its file, and each evaluation of a tr
   CHECK(names_in(std::string(folder)).size() == 2);
 }
 
-TEST_CASE("an evaluation that fails leaves the file of before, and nothing else") {
+TEST_CASE("an evaluation that fails leaves only the previous file") {
   struct Throws {
     bool now = false;
     void on(const etude::PredictionStep&) const {
@@ -106,7 +106,7 @@ TEST_CASE("an evaluation that fails leaves the file of before, and nothing else"
   CHECK(names_in(std::string(folder)).size() == 1);
 }
 
-TEST_CASE("batches whose rows are of another width are refused") {
+TEST_CASE("batches with rows of another width are refused") {
   struct WidensImpl : torch::nn::Module {
     torch::Tensor forward(torch::Tensor x) { return (x * weight).repeat({1, ++calls}); }
     torch::Tensor weight = register_parameter("weight", torch::ones({1}));

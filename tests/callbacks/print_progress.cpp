@@ -9,7 +9,7 @@ namespace {
 
 using Callback = etude::PrintProgressCallback;
 
-TEST_CASE("it prints the words of pytorch-accelerated, in its places") {
+TEST_CASE("it prints pytorch-accelerated's words in the same places") {
   auto args = toy::arguments();
   args.num_train_epochs = 2;
   args.eval_strategy = etude::IntervalStrategy::epoch;
@@ -26,7 +26,7 @@ TEST_CASE("it prints the words of pytorch-accelerated, in its places") {
         "\nStarting evaluation run\n\nStarting eval epoch\nFinishing evaluation run\n");
 }
 
-TEST_CASE("the end is told after an exception too") {
+TEST_CASE("the end is printed after an exception too") {
   struct Fails {
     void on(const etude::StepEnd&) { throw std::runtime_error("no"); }
   };
@@ -54,7 +54,7 @@ TEST_CASE("an epoch that is resumed keeps its number") {
   CHECK(in_the_second.find("epoch 4") == std::string::npos);
 }
 
-TEST_CASE("an epoch that a stop cut short is no epoch that was done") {
+TEST_CASE("an epoch that a stop cuts short doesn't count as done") {
   struct Stops {
     void on(const etude::StepEnd& e) {
       if (e.state.global_step == 3) e.control.request_stop("enough");
@@ -74,7 +74,7 @@ TEST_CASE("an epoch that a stop cut short is no epoch that was done") {
   CHECK(rest.callback<Callback>().epochs.ended == 2);
 }
 
-TEST_CASE("it is silent where another process of the machine speaks") {
+TEST_CASE("it is silent if another process of the machine prints") {
   struct Second {
     void on(const etude::Context& e) {
       const_cast<etude::TrainerState&>(e.state).is_local_process_zero = false;

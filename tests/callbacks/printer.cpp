@@ -18,7 +18,7 @@ struct ReadsBehind {
   void on(const etude::Log& e) { saw_flos = saw_flos || e.logs.contains("total_flos"); }
 };
 
-TEST_CASE("the printer leaves the logs as they are for those behind it") {
+TEST_CASE("the printer leaves the logs unchanged for callbacks after it") {
   // Hugging Face's takes total_flos out of the dictionary that all share.
   etude::Trainer<Count, etude::PrinterCallback, ReadsBehind> trainer(toy::options(toy::arguments()));
   trainer.train();
@@ -26,7 +26,7 @@ TEST_CASE("the printer leaves the logs as they are for those behind it") {
   CHECK(trainer.state().log_history.back().contains("total_flos"));
 }
 
-TEST_CASE("logs into a pipe that nobody reads any more don't end the training") {
+TEST_CASE("logs to a closed pipe don't end the training") {
   CHECK(toy::end_of_child([] {
           ::signal(SIGPIPE, SIG_DFL);
           int ends[2];

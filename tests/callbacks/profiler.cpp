@@ -47,7 +47,7 @@ bool is_profiling() { return at::hasCallbacks() || torch::autograd::profiler::pr
 
 using Steps = std::set<std::string>;
 
-TEST_CASE("a trace has the steps that were asked for, with their operators, and no others") {
+TEST_CASE("a trace has the configured steps, with their operators, and no others") {
   const toy::Folder folder;
   etude::Trainer<etude::ProfilerCallback> trainer(
       toy::options(arguments(folder), 8),
@@ -76,7 +76,7 @@ TEST_CASE("a trace has the steps that were asked for, with their operators, and 
   CHECK(inside == 1);
 }
 
-TEST_CASE("a trace is written, and the profiler ends, when training stops or throws before") {
+TEST_CASE("a trace is written, and the profiler ends, if training stops or throws early") {
   struct Ends {
     bool by_throwing = false;
     void on(const etude::BackwardBegin& e) {
@@ -98,7 +98,7 @@ TEST_CASE("a trace is written, and the profiler ends, when training stops or thr
   }
 }
 
-TEST_CASE("over the end of an epoch, and again in a second training") {
+TEST_CASE("a trace may span the end of an epoch, and is repeated in a second training") {
   const toy::Folder folder;
   auto args = arguments(folder);
   args.num_train_epochs = 2;
@@ -111,7 +111,7 @@ TEST_CASE("over the end of an epoch, and again in a second training") {
   CHECK(steps_in(folder / "trace.json") == expected);
 }
 
-TEST_CASE("with the shapes of inputs, if they are asked for") {
+TEST_CASE("the trace has the shapes of inputs, if configured") {
   for (const bool asked : {false, true}) {
     const toy::Folder folder;
     auto args = arguments(folder);
@@ -129,7 +129,7 @@ TEST_CASE("with the shapes of inputs, if they are asked for") {
   }
 }
 
-TEST_CASE("a span that training doesn't come to leaves no file") {
+TEST_CASE("a span that training doesn't reach leaves no file") {
   const toy::Folder folder;
   etude::Trainer<etude::ProfilerCallback> trainer(toy::options(arguments(folder)),
                                                   etude::ProfilerCallback{.first_step = 50});

@@ -66,7 +66,7 @@ etude::TrainerOptions logged_training() {
   return toy::options(args, 4, 3);
 }
 
-TEST_CASE("on a terminal the bar stands below the logs and ends full") {
+TEST_CASE("on a terminal the bar is below the logs and ends full") {
   const auto text = written(160, [](int) { etude::Trainer<>(logged_training()).train(); });
   const auto lines = toy::screen(text, 160);
   REQUIRE(lines.size() == 6);
@@ -112,7 +112,7 @@ etude::TrainerOptions quiet_training() {
   return toy::options(args, 4, 3);
 }
 
-TEST_CASE("what is printed while a bar is drawn stands above it, on standard output and error alike") {
+TEST_CASE("output printed while a bar is drawn appears above it, on standard output and error alike") {
   const auto text = written(160, [](int) { etude::Trainer<Speaks>(quiet_training()).train(); });
   const auto lines = toy::screen(text, 160);
   REQUIRE(lines.size() == 9);
@@ -127,7 +127,7 @@ TEST_CASE("what is printed while a bar is drawn stands above it, on standard out
   CHECK(lines[8].empty());
 }
 
-TEST_CASE("in a pipe etude::print writes what fmt::print does") {
+TEST_CASE("in a pipe etude::print writes the same as fmt::print") {
   CHECK(written(0, [](int) {
           const etude::ProgressBar bar(stderr, "train", 10);
           etude::print("{} of ", 1);
@@ -135,7 +135,7 @@ TEST_CASE("in a pipe etude::print writes what fmt::print does") {
         }) == "1 of 2\n");
 }
 
-TEST_CASE("what somebody else prints while a bar is drawn begins on a line of its own") {
+TEST_CASE("other output while a bar is drawn begins on a line of its own") {
   const auto lines = toy::screen(written(100,
                                          [](int) {
                                            etude::ProgressBar bar(stderr, "train", 10);
@@ -154,7 +154,7 @@ TEST_CASE("what somebody else prints while a bar is drawn begins on a line of it
   CHECK(lines[4].empty());
 }
 
-TEST_CASE("a bar within a bar covers it, and both end where they are to") {
+TEST_CASE("a nested bar covers the outer one, and both end correctly") {
   const auto text = written(100, [](int) {
     etude::ProgressBar outer(stderr, "outer", 10);
     {
@@ -215,7 +215,7 @@ struct LongLogs {
   }
 };
 
-TEST_CASE("logs fit in 110 columns: one line for that of a step, others broken between entries") {
+TEST_CASE("logs fit in 110 columns: a step's is one line, others break between entries") {
   const auto lines =
       toy::screen(written(110, [](int) { etude::Trainer<LongLogs>(logged_training()).train(); }), 110);
   REQUIRE(lines.size() == 8);
@@ -229,7 +229,7 @@ TEST_CASE("logs fit in 110 columns: one line for that of a step, others broken b
   CHECK(lines[5] == " train_loss: 0.1235, epoch: 12.35}");
 }
 
-TEST_CASE("with disable_tqdm they are broken in the same way") {
+TEST_CASE("with disable_tqdm they break in the same way") {
   auto options = logged_training();
   options.args.disable_tqdm = true;
   const auto text = written(110, [&](int) { etude::Trainer<LongLogs>(options).train(); });
@@ -251,7 +251,7 @@ struct ThrowsAtTheThirdStep {
   }
 };
 
-TEST_CASE("when training throws, the bar is closed where it stands") {
+TEST_CASE("when training throws, the bar is closed at its current position") {
   const auto text = written(80, [](int) { etude::Trainer<ThrowsAtTheThirdStep>(logged_training()).train(); });
   const auto lines = toy::screen(text, 80);
   CHECK(lines[lines.size() - 2].starts_with("train  "));

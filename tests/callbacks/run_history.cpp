@@ -43,7 +43,7 @@ TEST_CASE("the loss of an epoch is the mean over its examples, whatever the accu
   }
 }
 
-TEST_CASE("so it is for a loss that counts the items of its accumulation group") {
+TEST_CASE("the same for a loss that counts the items of its accumulation group") {
   for (const std::int64_t accumulation : {1, 2, 3}) {
     CAPTURE(accumulation);
     auto options = standing_still(accumulation);
@@ -82,7 +82,7 @@ TEST_CASE("an optimizer that evaluates the loss again and again counts each batc
         doctest::Approx(trainer.callback<Losses>().sum / 5));
 }
 
-TEST_CASE("the golden run of pytorch-accelerated: two values, and an epoch on") {
+TEST_CASE("the golden run of pytorch-accelerated: two values, one per epoch") {
   auto args = toy::arguments();
   args.eval_strategy = etude::IntervalStrategy::epoch;
   etude::Trainer<Callback> trainer(toy::options(args, 2, 1));
@@ -107,7 +107,7 @@ TEST_CASE("a run that is stopped in its first epoch is still in it") {
   CHECK(history_of(trainer).get_metric_values("train_loss_epoch").size() == 1);  // of its one step
 }
 
-TEST_CASE("every metric of an evaluation is there, and its loss by where it was taken") {
+TEST_CASE("every metric of an evaluation is recorded, and its loss by where it was computed") {
   auto args = toy::arguments();
   args.num_train_epochs = 2;
   args.eval_strategy = etude::IntervalStrategy::epoch;
@@ -142,7 +142,7 @@ TEST_CASE("every metric of an evaluation is there, and its loss by where it was 
   CHECK(history.get_metric_values("evaluation_loss").size() == 1);
 }
 
-TEST_CASE("of several datasets each has its name in it") {
+TEST_CASE("metrics of several datasets contain their names") {
   auto options = standing_still(1);
   options.eval_dataset = {{"near", toy::dataset(1)}, {"far", toy::dataset(5)}};
   etude::Trainer<Callback> trainer(options);
@@ -155,7 +155,7 @@ TEST_CASE("of several datasets each has its name in it") {
   CHECK(history.get_metric_values("eval_far_loss").size() == 3);
 }
 
-TEST_CASE("a second training begins anew, or goes on if that is wanted") {
+TEST_CASE("a second training starts a new history, or continues it if configured") {
   for (const bool reset : {true, false}) {
     CAPTURE(reset);
     const auto history = std::make_shared<etude::InMemoryRunHistory>();
@@ -166,7 +166,7 @@ TEST_CASE("a second training begins anew, or goes on if that is wanted") {
   }
 }
 
-TEST_CASE("a training that was to go on and could not leaves nothing to the next") {
+TEST_CASE("a training that fails to resume leaves nothing for the next") {
   struct Fails {
     bool now = false;
     void on(const etude::TrainBegin&) {
@@ -187,7 +187,7 @@ TEST_CASE("a training that was to go on and could not leaves nothing to the next
   CHECK(history_of(trainer).current_epoch() == 3);
 }
 
-TEST_CASE("the state of a checkpoint that has a place in it, as it once was, is taken") {
+TEST_CASE("an old checkpoint's state with a position in it is still read") {
   const auto history = std::make_shared<etude::InMemoryRunHistory>();
   const Callback callback(history);
   history->update_metric("eval_loss", .5);
@@ -199,7 +199,7 @@ TEST_CASE("the state of a checkpoint that has a place in it, as it once was, is 
   CHECK(later.history().get_metric_values("eval_loss") == Values{.5});
 }
 
-TEST_CASE("two that are made by themselves share nothing, and none is none") {
+TEST_CASE("two separate callbacks share nothing, and a null history is refused") {
   etude::Trainer<Callback> first(standing_still(1)), second(standing_still(1));
   first.train();
   CHECK(history_of(second).get_metric_names().empty());

@@ -58,7 +58,7 @@ TEST_CASE("a training ends with the weights of its best evaluation") {
   CHECK(ends_with({.5, .3, .7, .6}, true, best).first == 3);
 }
 
-TEST_CASE("what isn't finite is never the best, even if it comes first") {
+TEST_CASE("a non-finite value is never the best, even if it comes first") {
   const toy::Folder folder;
   CHECK(ends_with({NAN, .9, NAN, 1}, false, folder / "best").first == 2);
   CHECK(ends_with({INFINITY, .9, .95}, true, folder / "best").first == 3);
@@ -68,14 +68,14 @@ TEST_CASE("what isn't finite is never the best, even if it comes first") {
   CHECK(!std::filesystem::exists(folder / "nothing"));
 }
 
-TEST_CASE("what an earlier run has left is never loaded") {
+TEST_CASE("leftovers of an earlier run are never loaded") {
   const toy::Folder folder;
   ends_with({.1, .2}, false, folder / "best");
   CHECK(ends_with({NAN, NAN}, false, folder / "best").first == 2);
   CHECK(ends_with({.9, 1}, false, folder / "best").first == 1);  // .1 of the run before is no bar
 }
 
-TEST_CASE("a second training counts anew, or goes on with the best of the first") {
+TEST_CASE("a second training starts over, or continues with the best of the first") {
   for (const bool reset : {true, false}) {
     const toy::Folder folder;
     auto options = scored({.2, .3}, toy::arguments());
@@ -92,7 +92,7 @@ TEST_CASE("a second training counts anew, or goes on with the best of the first"
   }
 }
 
-TEST_CASE("a resumed run knows its best model, unless another is in the folder") {
+TEST_CASE("a resumed run finds its best model, unless the folder has another") {
   for (const bool overwritten : {false, true}) {
     const toy::Folder folder;
     auto args = toy::arguments();
@@ -113,7 +113,7 @@ TEST_CASE("a resumed run knows its best model, unless another is in the folder")
   }
 }
 
-TEST_CASE("without load_saved_checkpoint, and after an error, the model stays the last") {
+TEST_CASE("without load_saved_checkpoint, and after an error, the model keeps its last weights") {
   const toy::Folder folder;
   Trainer trainer(scored({.2, .3}, toy::arguments()), SaveBestModelCallback{.save_path = folder / "best",
                                                                             .watch_metric = "eval_score",
@@ -149,7 +149,7 @@ TEST_CASE("evaluations in the steps of an epoch count or don't") {
   }
 }
 
-TEST_CASE("a checkpoint that has its place in the epoch, as it once was, is taken") {
+TEST_CASE("an old checkpoint with a position in the epoch is still read") {
   SaveBestModelCallback callback;
   etude::StateReport report;
   etude::load_states(etude::parse_json(R"({"SaveBestModelCallback": {"args": {}, "attributes": {
@@ -159,7 +159,7 @@ TEST_CASE("a checkpoint that has its place in the epoch, as it once was, is take
   CHECK(report.problems == std::vector<std::string>{"SaveBestModelCallback has no member place any more"});
 }
 
-TEST_CASE("of callbacks that put weights into the model at the end, the last in the list decides") {
+TEST_CASE("of callbacks that set the model's weights at the end, the last in the list wins") {
   const toy::Folder folder;
   const SaveBestModelCallback save_best{.save_path = folder / "best", .watch_metric = "eval_score"};
   const etude::StochasticWeightAveragingCallback swa{.swa_epoch_start = 2};
@@ -181,7 +181,7 @@ TEST_CASE("of callbacks that put weights into the model at the end, the last in 
   CHECK(bias_after(etude::Trainer<SWA, Ema>(options(), swa, ema)) == average);
 }
 
-TEST_CASE("a metric that no evaluation has is an error that lists those that there are") {
+TEST_CASE("a metric that no evaluation has is an error that lists the existing ones") {
   const toy::Folder folder;
   for (const auto epochs : {std::size_t{1}, std::size_t{3}}) {
     Trainer trainer(scored(std::vector<double>(epochs, .5), toy::arguments()),

@@ -40,7 +40,7 @@ TEST_CASE("every other epoch of five: the second and the fourth") {
   CHECK(run.step_of("epoch_4") == 12);
 }
 
-TEST_CASE("of steps, the end among them, as many stay as were asked for") {
+TEST_CASE("checkpoints of steps, including the last, are kept up to the limit") {
   Run run;
   CHECK((run.train({.save_every_n_steps = 4}) == Names{"step_4", "step_8", "step_12", "final"}));
   CHECK(run.step_of("final") == 15);
@@ -59,7 +59,7 @@ TEST_CASE(
   CHECK(run.step_of("final") == 0);
 }
 
-TEST_CASE("an interval may be one of epochs or examples, counted over resumed runs") {
+TEST_CASE("an interval may count epochs or examples, across resumed runs") {
   Run run;
   CHECK((run.train({.save_every_n_steps = "1.5ep", .save_at_end = false}) ==
          Names{"step_5", "step_9", "step_14"}));
@@ -79,7 +79,7 @@ TEST_CASE("an interval may be one of epochs or examples, counted over resumed ru
          Names{"step_5", "step_9", "step_14"}));
 }
 
-TEST_CASE("the end comes, too, where training is stopped early or ends within an epoch") {
+TEST_CASE("the end is saved too if training stops early or ends within an epoch") {
   struct Stopper {
     void on(const etude::StepEnd& e) {
       if (e.state.global_step == 4) e.control.request_stop("enough");
@@ -112,7 +112,7 @@ TEST_CASE("epochs that should_epoch_stop ends count, too") {
   CHECK(run.step_of("epoch_3") == 6);
 }
 
-TEST_CASE("an epoch that a stop leaves counts once, when it has been gone on with") {
+TEST_CASE("an epoch that a stop interrupts counts once, after it is resumed") {
   struct Stopper {
     std::int64_t at = 0;
     void on(const etude::StepEnd& e) {
@@ -155,7 +155,7 @@ TEST_CASE("a second training keeps its own count, and leaves what it doesn't rep
 using FullTrainer =
     etude::Trainer<toy::Quiet, toy::Diary, etude::EarlyStoppingCallback, SaveTrainingStateCallback>;
 
-TEST_CASE("each of them can be resumed, to the bit, also when it was written behind the training") {
+TEST_CASE("each of them can be resumed to the bit, also if it was written asynchronously") {
   for (const bool async : {false, true}) {
     const toy::Folder folder;
     std::mt19937 engine;
@@ -191,7 +191,7 @@ TEST_CASE("each of them can be resumed, to the bit, also when it was written beh
   }
 }
 
-TEST_CASE("copies take no room of their own while the checkpoint is there, and stay when it goes") {
+TEST_CASE("copies take no space while the checkpoint exists, and stay when it is removed") {
   Run run;
   run.args.save_total_limit = 1;
   CHECK((run.train({.save_every_n_epochs = 1, .save_at_end = false}).size() == 5));

@@ -38,7 +38,7 @@ struct Modes {
   }
 };
 
-TEST_CASE("it evaluates after every n-th step, and every submodule has its mode back") {
+TEST_CASE("it evaluates after every n-th step, and restores every submodule's mode") {
   auto args = toy::arguments();
   args.per_device_train_batch_size = 2;
   auto options = toy::options(args, 12);
@@ -49,7 +49,7 @@ TEST_CASE("it evaluates after every n-th step, and every submodule has its mode 
   CHECK(trainer.callback<Modes>().of_steps == std::vector<std::string>(6, "TTFT"));
 }
 
-TEST_CASE("steps are those of the whole training, and one that others want evaluated too is evaluated once") {
+TEST_CASE("steps count from the training's beginning, and one that others evaluate too is evaluated once") {
   auto args = toy::arguments();
   args.num_train_epochs = 2;
   args.eval_strategy = etude::IntervalStrategy::steps;
@@ -61,7 +61,7 @@ TEST_CASE("steps are those of the whole training, and one that others want evalu
   CHECK(trainer.callback<Modes>().evaluated_at == std::vector<std::int64_t>{2, 4, 6});
 }
 
-TEST_CASE("it evaluates after epochs and examples, too, be it resumed or not") {
+TEST_CASE("it evaluates after epochs and examples too, resumed or not") {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.num_train_epochs = 3;

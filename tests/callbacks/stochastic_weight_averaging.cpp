@@ -76,7 +76,7 @@ TEST_CASE("the learning rates go to swa_lr in these epochs, and stay there") {
   close(at_once, {.1, .1, .01, .01, .01, .01});
 }
 
-TEST_CASE("swa_lr takes the place of any schedule, within each epoch too") {
+TEST_CASE("swa_lr replaces any schedule, within each epoch too") {
   auto args = arguments(4);
   args.lr_scheduler_type = etude::SchedulerType::linear;
   struct Each {
@@ -140,7 +140,7 @@ TEST_CASE("a resumed run ends with the same average, to the bit") {
   }
 }
 
-TEST_CASE("an epoch that is left before its end doesn't count, and without one the weights stay") {
+TEST_CASE("an epoch that is left before its end doesn't count, and without one the weights are unchanged") {
   struct Stopper {
     std::int64_t at = 0;
     void on(const etude::StepEnd& e) {
@@ -158,7 +158,7 @@ TEST_CASE("an epoch that is left before its end doesn't count, and without one t
   }
 }
 
-TEST_CASE("an epoch that should_epoch_stop ends counts as any other") {
+TEST_CASE("an epoch that should_epoch_stop ends counts like any other") {
   struct Cutter {
     void on(const etude::StepEnd& e) {
       if (e.state.global_step % 2 == 0) e.control.should_epoch_stop = true;

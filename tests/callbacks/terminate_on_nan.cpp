@@ -40,7 +40,7 @@ etude::TrainerOptions going_bad(etude::TrainingArguments args, double bad, std::
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 constexpr double inf = std::numeric_limits<double>::infinity();
 
-TEST_CASE("training stops at a loss that isn't finite, and neither weights nor moments know of its batch") {
+TEST_CASE("training stops at a non-finite loss, before its batch reaches weights or moments") {
   for (const double bad : {nan, inf, -inf})
     for (const std::int64_t accumulation : {1, 2}) {
       CAPTURE(bad);
@@ -70,7 +70,7 @@ TEST_CASE("a finite training isn't stopped") {
   CHECK_FALSE(trainer.callback<Callback>().triggered);
 }
 
-TEST_CASE("what an optimizer tries in the midst of its step is its own affair, until the next step") {
+TEST_CASE("losses that an optimizer tries within its step are ignored until the next step") {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.output_dir = folder;
@@ -103,7 +103,7 @@ TEST_CASE("one of several datasets is named in the reason") {
   CHECK(etude::Trainer<Callback>(options).train().stop_reason == "eval_far_loss is inf");
 }
 
-TEST_CASE("outside of a training an evaluation throws, and the next run begins untriggered") {
+TEST_CASE("an evaluation outside of training throws, and the next run begins untriggered") {
   auto args = toy::arguments();
   etude::Trainer<Callback> trainer(going_bad(args, nan, 2, false));
   CHECK_THROWS_WITH_AS(trainer.evaluate(), "eval_loss is nan", etude::StopTraining);
@@ -112,7 +112,7 @@ TEST_CASE("outside of a training an evaluation throws, and the next run begins u
   CHECK_FALSE(trainer.callback<Callback>().triggered);
 }
 
-TEST_CASE("a second training isn't held back by what stopped the first") {
+TEST_CASE("a second training isn't stopped by the first one's trigger") {
   etude::Trainer<Callback> trainer(going_bad(toy::arguments(), nan, 1, true));
   CHECK(trainer.train().global_step == 0);
   CHECK(trainer.train().global_step == 8);
@@ -144,14 +144,14 @@ TEST_CASE(
   CHECK(telling.train().stop_reason == "the loss of a batch of step 2 is nan");
 }
 
-TEST_CASE("a prediction isn't looked at") {
+TEST_CASE("predictions aren't checked") {
   etude::Trainer<Callback> trainer(going_bad(toy::arguments(), nan, 1, false));
   const auto [x, y] = toy::points(2);
   trainer.predict({x, y});
   CHECK_FALSE(trainer.callback<Callback>().triggered);
 }
 
-TEST_CASE("the mean loss of an evaluation tells what single batches don't") {
+TEST_CASE("the mean loss of an evaluation shows what single batches don't") {
   // A device's batches aren't read one by one; a callback that makes the loss bad afterwards stands for it.
   struct Spoils {
     void on(etude::Evaluate& e) { e.metrics["eval_loss"] = nan; }

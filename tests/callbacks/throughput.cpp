@@ -42,7 +42,7 @@ etude::TrainerState after_training(const etude::TrainingArguments& args, Sleeper
 
 using namespace std::chrono_literals;
 
-TEST_CASE("what is counted stands in the right relation") {
+TEST_CASE("the counts have the right ratios") {
   etude::ThroughputMonitor monitor{.flops_per_sample = 1e6, .peak_flops = 1e9};
   monitor.count_tokens = [](const etude::Batch& batch) { return 5 * batch.size; };
   const auto state = after_training(arguments(), {}, monitor);
@@ -60,14 +60,14 @@ TEST_CASE("what is counted stands in the right relation") {
   }
 }
 
-TEST_CASE("what isn't known is not logged") {
+TEST_CASE("unknown values aren't logged") {
   const auto state = after_training(arguments(), {}, {});
   CHECK(toy::logged_any(state, "throughput/samples_per_sec"));
   for (const char* name : {"throughput/tokens_per_sec", "throughput/flops_per_sec", "throughput/mfu"})
     CHECK_FALSE(toy::logged_any(state, name));
 }
 
-TEST_CASE("waiting for data is told from computing") {
+TEST_CASE("waiting for data is separated from computing") {
   auto state = after_training(arguments(), {.fetching = 20ms}, {});
   CHECK(toy::logged(state, "time/data_wait").at(0) >= .02);
   // The second micro-batch of each group was there with the first.
@@ -77,7 +77,7 @@ TEST_CASE("waiting for data is told from computing") {
   CHECK(toy::logged(state, "time/data_wait").at(0) < .02);
 }
 
-TEST_CASE("evaluations are left out of the time") {
+TEST_CASE("evaluation time is excluded") {
   auto args = arguments();
   args.eval_strategy = etude::IntervalStrategy::steps;
   args.eval_steps = 1;
@@ -86,7 +86,7 @@ TEST_CASE("evaluations are left out of the time") {
   CHECK(toy::logged(state, "throughput/batches_per_sec").at(1) > 20);  // With them it would be below 10.
 }
 
-TEST_CASE("writing checkpoints is left out of the time") {
+TEST_CASE("the time of writing checkpoints is excluded") {
   const toy::Folder folder;
   auto args = arguments();
   toy::save_to(folder, args);
@@ -97,14 +97,14 @@ TEST_CASE("writing checkpoints is left out of the time") {
   CHECK(toy::logged(trainer.state(), "throughput/batches_per_sec").at(1) > 20);
 }
 
-TEST_CASE("the window forgets steps of long ago") {
+TEST_CASE("old steps leave the window") {
   const auto state = after_training(arguments(), {.first_step = 300ms}, {.window_size = 2});
   CHECK(toy::logged(state, "throughput/batches_per_sec").at(1) > 20);
   const auto whole = after_training(arguments(), {.first_step = 300ms}, {});
   CHECK(toy::logged(whole, "throughput/batches_per_sec").at(1) < 8 / .6);
 }
 
-TEST_CASE("tokens are the elements of the main input, which must be there") {
+TEST_CASE("tokens are the elements of the main input, which must exist") {
   auto options = toy::options(arguments());
   options.train_dataset = {etude::Tensors({torch::ones({16, 1})}, {"input_ids"}), torch::ones({16, 1})};
   etude::Trainer<etude::ThroughputMonitor> trainer(options,
@@ -115,7 +115,7 @@ TEST_CASE("tokens are the elements of the main input, which must be there") {
   CHECK_THROWS_AS(after_training(arguments(), {}, {.main_input_name = "input_ids"}), etude::DataError);
 }
 
-TEST_CASE("the operations of a transformer's token are PaLM's") {
+TEST_CASE("the operations per token of a transformer follow PaLM") {
   // GPT-3 of 175e9 parameters, 96 layers, 96 heads of 128, 2048 tokens: 6 * 175e9 + 12 * 96 * 96 * 128 *
   // 2048.
   CHECK(etude::transformer_flops_per_token(175e9, 96, 96, 128, 2048) == 1'078'991'029'248.0);

@@ -29,7 +29,7 @@ etude::TrainingArguments arguments() {
   return args;
 }
 
-TEST_CASE("training stops when it has taken its duration") {
+TEST_CASE("training stops after its duration") {
   const auto output = train(arguments(), {.duration = "0.05"});
   CHECK(output.global_step >= 1);
   CHECK(output.global_step <= 3);
@@ -43,12 +43,12 @@ TEST_CASE("a duration is read with its units") {
   CHECK(output.stop_reason == "the training has taken its duration of 50ms");
 }
 
-TEST_CASE("by epochs, it stops at the end of one") {
+TEST_CASE("with epochs as the interval, it stops at the end of one") {
   const auto output = train(arguments(), {.duration = "0.01", .interval = etude::TimerInterval::epoch});
   CHECK(output.global_step == 4);
 }
 
-TEST_CASE("training stops at a deadline, and does no step when that is past") {
+TEST_CASE("training stops at a deadline, and does no step after it") {
   auto output = train(arguments(), {.deadline = "2020-02-29T12:00:00Z"});
   CHECK(output.global_step == 0);
   CHECK(output.stop_reason == "the deadline of 2020-02-29T12:00:00Z has come");
@@ -61,7 +61,7 @@ TEST_CASE("training stops at a deadline, and does no step when that is past") {
   CHECK(std::chrono::system_clock::now() >= soon);
 }
 
-TEST_CASE("without a limit it measures") {
+TEST_CASE("without a limit it only measures") {
   auto args = arguments();
   args.num_train_epochs = 1;
   etude::Trainer<Slow, etude::TimerCallback> trainer(toy::options(args, 4));
@@ -74,7 +74,7 @@ TEST_CASE("without a limit it measures") {
   CHECK(timer.time_elapsed < first + .08);  // A second training counts anew.
 }
 
-TEST_CASE("the time before a checkpoint counts when training is resumed") {
+TEST_CASE("the time before a checkpoint counts towards a resumed training") {
   const toy::Folder folder;
   auto args = arguments();
   toy::save_to(folder, args, 2);
@@ -98,7 +98,7 @@ TEST_CASE("the time before a checkpoint counts when training is resumed") {
   CHECK(*timer.time_remaining() == doctest::Approx(3600 - timer.time_elapsed));
 }
 
-TEST_CASE("durations and deadlines in words") {
+TEST_CASE("durations and deadlines are described in words") {
   CHECK(etude::parse_duration("00:00:00:05") == 5);
   CHECK(etude::parse_duration("01:02:03:04") == 93784);
   CHECK(etude::parse_duration("90") == 90);
@@ -129,7 +129,7 @@ TEST_CASE("durations and deadlines in words") {
     CHECK_THROWS_AS(etude::parse_deadline(text), etude::ArgumentError);
 }
 
-TEST_CASE("what it can't read is refused when training begins") {
+TEST_CASE("options that it can't read are refused when training begins") {
   CHECK_THROWS_WITH_AS(
       train(arguments(), {.duration = "an hour"}),
       "duration is 'an hour': must be a time such as 1h30m, 30s or 2d, DD:HH:MM:SS, or a number of seconds",

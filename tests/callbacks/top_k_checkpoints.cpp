@@ -44,7 +44,7 @@ Names kept(std::vector<double> values, TopKCheckpointsCallback callback, bool as
   return names_in(folder / "top_checkpoints");
 }
 
-TEST_CASE("the best few stay, under names that say what they are") {
+TEST_CASE("the best few stay, under descriptive names") {
   for (const bool async : {false, true}) {
     CHECK((kept({.5, .3, .4, .2, .9}, {.k = 2}, async) ==
            Names{"checkpoint-2-eval_score=0.3000", "checkpoint-4-eval_score=0.2000"}));
@@ -54,13 +54,13 @@ TEST_CASE("the best few stay, under names that say what they are") {
   CHECK(kept({.5, .3}, {.k = 3}).size() == 2);
 }
 
-TEST_CASE("of a tie the earlier stays, and what isn't finite is none of the best") {
+TEST_CASE("the earlier of a tie stays, and a non-finite metric is never among the best") {
   CHECK((kept({.5, .5, .5}, {.k = 1}) == Names{"checkpoint-1-eval_score=0.5000"}));
   CHECK((kept({NAN, .9, -INFINITY, .95}, {.k = 1}) == Names{"checkpoint-2-eval_score=0.9000"}));
   CHECK((kept({NAN, .9, NAN}, {.k = 3}) == Names{"checkpoint-2-eval_score=0.9000"}));
 }
 
-TEST_CASE("a resumed run goes on with its ranking, from one of them too") {
+TEST_CASE("a resumed run continues its ranking, also from one of the kept checkpoints") {
   const toy::Folder folder;
   const std::vector<double> values{.5, .3, .4, .35, .1};
   const TopKCheckpointsCallback callback{.k = 2, .watch_metric = "eval_score"};
@@ -78,7 +78,7 @@ TEST_CASE("a resumed run goes on with its ranking, from one of them too") {
          first.callback<TopKCheckpointsCallback>().ranked));
 }
 
-TEST_CASE("the metric's name may hold what a file's may not") {
+TEST_CASE("the metric's name may have characters that a file name can't") {
   const toy::Folder folder;
   auto options = scored(folder, {.5});
   options.compute_metrics = [](const etude::EvalPrediction&) { return etude::Metrics{{"a/b", .5}}; };
@@ -103,7 +103,7 @@ TEST_CASE("evaluations in the steps of an epoch count or don't") {
   }
 }
 
-TEST_CASE("a training that ends with nothing kept is told of") {
+TEST_CASE("a training that ends without a kept checkpoint is reported") {
   const auto told = [](etude::IntervalStrategy evaluations, double value) {
     const toy::Folder folder;
     auto options = scored(folder, {value});

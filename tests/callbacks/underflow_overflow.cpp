@@ -47,7 +47,7 @@ std::size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-TEST_CASE("the first operator that makes inf or NaN of a forward pass is named, with what it was given") {
+TEST_CASE("the first operator of a forward pass that returns inf or NaN is named, with its inputs") {
   const auto inf = failure(options([](torch::Tensor y) { return (y + 100).exp() * 2; }));
   CHECK(inf.starts_with("in batch 0, aten::exp made inf;"));
   CHECK(inf.find("1.00e+02   1.00e+02  input[0] float32 [1, 1]") != inf.npos);
@@ -59,7 +59,7 @@ TEST_CASE("the first operator that makes inf or NaN of a forward pass is named, 
   CHECK(nan.starts_with("in batch 0, aten::sqrt made NaN;"));
 }
 
-TEST_CASE("what a backward pass makes is found, too, and no weight is touched") {
+TEST_CASE("non-finite gradients are found too, and no weight is touched") {
   // sqrt(y^2) is 0 at 0 and its gradient 0 / 0.
   const auto made = options([](torch::Tensor y) { return (y * y).sqrt(); });
   etude::Trainer<etude::DebugUnderflowOverflowCallback> trainer(made);
@@ -71,7 +71,7 @@ TEST_CASE("what a backward pass makes is found, too, and no weight is touched") 
   CHECK(text.find("made ") < text.find(';'));
 }
 
-TEST_CASE("the batch is counted, and frames are kept up to their number") {
+TEST_CASE("batches are counted, and frames are kept up to their limit") {
   int calls = 0;
   const auto late = options([&](torch::Tensor y) {
     return calls++ < 2 ? y : (y - y).cos().acos().sin().log();  // of 0
@@ -105,7 +105,7 @@ TEST_CASE("half precision overflows where single precision doesn't") {
   CHECK(failure(options([](torch::Tensor y) { return (y + 300) * 300; })) == "");
 }
 
-TEST_CASE("weights and batches that aren't finite are told before they are used") {
+TEST_CASE("non-finite weights and batches are reported before they are used") {
   auto with_nan = options([](torch::Tensor y) { return y; });
   with_nan.train_dataset = etude::Dataset(torch::full({4, 1}, std::nan("")), torch::zeros({4, 1}));
   CHECK(failure(with_nan) == "of the batch, input 0 has NaN: float32 [1, 1]");
@@ -133,7 +133,7 @@ TEST_CASE("batches can be traced, and training stopped after one") {
   CHECK_FALSE(at::hasCallbacks());
 }
 
-TEST_CASE("only looking changes nothing") {
+TEST_CASE("detection changes nothing") {
   const auto weights = [](auto trainer_of) {
     torch::manual_seed(1);
     auto trainer = trainer_of(options([](torch::Tensor y) { return torch::dropout(y + 1, .5, true); }));

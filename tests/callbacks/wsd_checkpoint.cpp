@@ -27,7 +27,7 @@ etude::TrainingArguments arguments(const std::string& folder, std::int64_t max_s
   return args;
 }
 
-TEST_CASE("the last step at the peak and the end of the fall are kept") {
+TEST_CASE("the last step at the peak and the end of the decay are kept") {
   const toy::Folder folder;
   Trainer trainer(toy::options(arguments(folder, 12), 5));
   trainer.train();
@@ -40,7 +40,7 @@ TEST_CASE("the last step at the peak and the end of the fall are kept") {
   CHECK(rates[9] < .1);
 }
 
-TEST_CASE("a longer training goes on from before the fall as if there had been none") {
+TEST_CASE("a longer training continues from before the decay as if there had been none") {
   const toy::Folder folder, other;
   Trainer(toy::options(arguments(folder, 12), 5)).train();
   Trainer longer(toy::options(arguments(folder, 30), 5));
@@ -54,7 +54,7 @@ TEST_CASE("a longer training goes on from before the fall as if there had been n
   CHECK(names_in(folder / "wsd_checkpoints").contains("checkpoint_30_wsd_post_decay"));
 }
 
-TEST_CASE("a fall that is over before the training, and one that is cut short") {
+TEST_CASE("a decay that ends before the training, and one that is cut short") {
   const toy::Folder folder;
   auto args = arguments(folder, 12);
   args.lr_scheduler_kwargs = {{"num_decay_steps", 4}, {"num_stable_steps", 3}};

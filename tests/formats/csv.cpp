@@ -34,7 +34,7 @@ std::string fault(const std::string& content, CsvOptions options = {}) {
       content, [](const CsvTable&) {}, options);
 }
 
-TEST_CASE("columns come by name, in the order asked for, as the numbers that they are") {
+TEST_CASE("columns are selected by name, in the given order, as numbers") {
   const auto iris = table("length,width,species\n5.1,3.5,setosa\n-4.9,3e-1,\"virginica, wild\"\n");
   CHECK(iris.rows() == 2);
   CHECK(iris.names() == Texts{"length", "width", "species"});
@@ -43,20 +43,20 @@ TEST_CASE("columns come by name, in the order asked for, as the numbers that the
   CHECK(iris.text("species") == Texts{"setosa", "virginica, wild"});
 }
 
-TEST_CASE("whole numbers are exact") {
+TEST_CASE("integers are exact") {
   const auto numbers = table("n\n9223372036854775807\n-9223372036854775808\n+7\n");
   CHECK(numbers.column("n", torch::kLong)
             .equal(torch::tensor({std::numeric_limits<std::int64_t>::max(),
                                   std::numeric_limits<std::int64_t>::min(), std::int64_t{7}})));
 }
 
-TEST_CASE("a float32 is the nearest to the text, without a double between") {
+TEST_CASE("a float32 is the nearest to the text, without rounding to a double first") {
   // Halfway between two float32 but for its last digits, which a double loses.
   const auto value = table("x\n1.00000017881393432617187499\n").column("x").item<float>();
   CHECK(value == 1.00000011920928955078125f);
 }
 
-TEST_CASE("what is too near to 0 for a float32 is 0") {
+TEST_CASE("a number too small for a float32 is 0") {
   CHECK(table("x\n-1e-50\n1e-40\n").column("x").equal(torch::tensor({-0.f, 1e-40f})));
 }
 
@@ -66,26 +66,27 @@ TEST_CASE("a table is a dataset's tensors") {
   CHECK(dataset.size() == 2);
 }
 
-TEST_CASE("without a header columns are named by their places") {
+TEST_CASE("without a header, columns are named by position") {
   const auto numbers = table("1,2\n3,4", {.header = false});
   CHECK(numbers.names() == Texts{"0", "1"});
   CHECK(numbers.column("1").equal(torch::tensor({2.f, 4.f})));
 }
 
-TEST_CASE("quotes, doubled quotes, lines in a field, CR LF, a byte-order mark and empty lines") {
+TEST_CASE(
+    "quotes, doubled quotes, newlines in a field, CR LF, a byte-order mark and empty lines are handled") {
   const auto texts = table("\xef\xbb\xbf\"a\",b\r\n\r\n\"x \"\"y\"\"\", z \r\n\"two\nlines\",\"\"\r\n");
   CHECK(texts.names() == Texts{"a", "b"});
   CHECK(texts.text("a") == Texts{"x \"y\"", "two\nlines"});
   CHECK(texts.text("b") == Texts{"z", ""});
 }
 
-TEST_CASE("another delimiter and another quote") {
+TEST_CASE("the delimiter and the quote can be changed") {
   const auto texts = table("a;b\n'1;5';2\n", {.delimiter = ';', .quote = '\''});
   CHECK(texts.text("a") == Texts{"1;5"});
   CHECK(texts.column("b").equal(torch::tensor({2.f})));
 }
 
-TEST_CASE("an empty field is what the options say, or an error") {
+TEST_CASE("an empty field is handled as the options say, or an error") {
   const auto filled = table("x,y\n,2\n3,\n", {.missing = -1});
   CHECK(filled.columns({"x", "y"}).equal(torch::tensor({-1.f, 2.f, 3.f, -1.f}).reshape({2, 2})));
   CHECK(filled.column("y", torch::kLong).equal(torch::tensor({std::int64_t{2}, std::int64_t{-1}})));
@@ -95,7 +96,7 @@ TEST_CASE("an empty field is what the options say, or an error") {
   CHECK(contains(fault("x,y\n,2\n", column(torch::kLong), {.missing = NAN}), "must be a whole number"));
 }
 
-TEST_CASE("a field that is no number is named by file, line, column and text") {
+TEST_CASE("the error about an invalid number names file, line, column and text") {
   const auto column = [](auto dtype) { return [=](const CsvTable& t) { t.column("x", dtype); }; };
   const auto in_lines = fault("x,y\n1,\"a\nb\"\n1.5e,2\n", column(torch::kFloat));
   CHECK(contains(in_lines, "x.csv: line 4: column 'x' is '1.5e': must be a number"));
@@ -110,7 +111,7 @@ TEST_CASE("a field that is no number is named by file, line, column and text") {
   CHECK(contains(fault("x\n" + std::string(1000, 'y') + "\n", column(torch::kFloat)), "yyy...': must be"));
 }
 
-TEST_CASE("a row of another length, an open quote or a stray one is named by its line") {
+TEST_CASE("the error about a row of another length or a stray or unclosed quote names the line") {
   CHECK(contains(fault("a,b\n1,2\n3\n"), "x.csv: line 3: 1 fields: must be 2"));
   CHECK(contains(fault("a,b\n1,2,3\n"), "line 2: 3 fields: must be 2"));
   CHECK(contains(fault("1,2\n3,4,5\n", {.header = false}), "line 2: 3 fields: must be 2"));
@@ -120,7 +121,7 @@ TEST_CASE("a row of another length, an open quote or a stray one is named by its
   CHECK(contains(fault(""), "x.csv: it has no rows"));
 }
 
-TEST_CASE("columns that aren't there and dtypes that can't be are refused") {
+TEST_CASE("missing columns and unsupported dtypes are refused") {
   CHECK(contains(fault("a,b\n", [](const CsvTable& t) { t.column("c"); }),
                  "x.csv: no column is named 'c'; columns are: a, b"));
   CHECK(toy::fault_of<etude::ArgumentError>([] { table("a\n1\n").column("a", torch::kInt); }) ==
@@ -134,7 +135,7 @@ TEST_CASE("a table without rows has empty columns") {
   CHECK(table("a,b\n").column("a").sizes() == std::vector<std::int64_t>{0});
 }
 
-TEST_CASE("any bytes are read or refused") {
+TEST_CASE("arbitrary bytes are read or refused") {
   std::uint32_t state = 1;
   int reads = 0;
   for (int i = 0; i < 3000; ++i) {

@@ -32,17 +32,17 @@ std::string fault(const std::string& content) {
   return toy::fault_of<DataError>([&] { etude::read_idx_header(std::as_bytes(std::span(content))); });
 }
 
-TEST_CASE("labels as MNIST has them: bytes, one dimension") {
+TEST_CASE("MNIST's labels: bytes, one dimension") {
   const auto labels = load(bytes({0, 0, 8, 1, 0, 0, 0, 4, 5, 0, 4, 255}));
   CHECK(labels.equal(torch::tensor({5, 0, 4, 255}, torch::kByte)));
 }
 
-TEST_CASE("images as MNIST has them: bytes, examples by rows by columns") {
+TEST_CASE("MNIST's images: bytes, examples by rows by columns") {
   const auto images = load(bytes({0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6}));
   CHECK(images.equal(torch::tensor({1, 2, 3, 4, 5, 6}, torch::kByte).reshape({2, 1, 3})));
 }
 
-TEST_CASE("the high byte comes first, in sizes and in items of each dtype") {
+TEST_CASE("sizes and items of each dtype are big-endian") {
   const auto of = [](int code, const std::string& items) {
     return load(bytes({0, 0, code, 1, 0, 0, 0, 2}) + items);
   };
@@ -71,7 +71,7 @@ TEST_CASE("an array may be empty or have no dimensions") {
   CHECK(load(bytes({0, 0, 0x0c, 0, 0, 0, 1, 0})).item<int>() == 256);
 }
 
-TEST_CASE("what is no such file is refused, with what is allowed") {
+TEST_CASE("other files are refused, with what is allowed") {
   CHECK(fault("") == "it has 0 bytes, too few for an IDX file");
   CHECK(fault(bytes({0x1f, 0x8b, 8, 0, 1, 2})) ==
         "it is compressed with gzip: must be decompressed first (gunzip)");
@@ -84,7 +84,7 @@ TEST_CASE("what is no such file is refused, with what is allowed") {
   CHECK(fault(bytes({0, 0, 8, 2, 0, 0, 0, 1})) == "its header is truncated, at 8 of 12 bytes");
 }
 
-TEST_CASE("sizes must be those of the file, and can't overflow") {
+TEST_CASE("sizes must match the file, and can't overflow") {
   CHECK(fault(bytes({0, 0, 8, 1, 0, 0, 0, 4, 1, 2, 3})) ==
         "shape (4) of Byte needs 4 bytes, but 3 follow the header");
   CHECK(contains(fault(bytes({0, 0, 8, 1, 0, 0, 0, 1, 1, 2})), "needs 1 bytes, but 2 follow"));

@@ -28,7 +28,7 @@ std::string file_of_six(std::size_t padding = 0) {
 
 torch::Tensor six() { return torch::tensor({1.f, 2.f, 4.f, 8.f, 16.f, 32.f}).reshape({2, 3}); }
 
-TEST_CASE("an array is a view of the file in memory, which outlives its name") {
+TEST_CASE("an array is a view of the mapped file, which outlives its name") {
   const toy::Folder folder;
   toy::write_text(folder / "x.npy", file_of_six());
   const auto tensor = etude::load_npy(folder / "x.npy");
@@ -38,13 +38,13 @@ TEST_CASE("an array is a view of the file in memory, which outlives its name") {
   CHECK(reinterpret_cast<std::uintptr_t>(tensor.data_ptr()) % 4096 == 128);
 }
 
-TEST_CASE("items that lie askew are copied") {
+TEST_CASE("unaligned items are copied") {
   const toy::Folder folder;
   toy::write_text(folder / "x.npy", file_of_six(3));
   CHECK(etude::load_npy(folder / "x.npy").equal(six()));
 }
 
-TEST_CASE("writing into the tensor leaves the file as it is") {
+TEST_CASE("writing into the tensor leaves the file unchanged") {
   const toy::Folder folder;
   toy::write_text(folder / "x.npy", file_of_six());
   auto tensor = etude::load_npy(folder / "x.npy");
@@ -64,7 +64,7 @@ TEST_CASE("batches of a dataset over a file are copies") {
   CHECK(tensor.equal(six()));
 }
 
-TEST_CASE("what is saved comes back, whatever its dtype, shape and strides") {
+TEST_CASE("a tensor of any dtype, shape and strides round-trips") {
   const toy::Folder folder;
   const auto path = folder / "x.npy";
   for (const auto dtype :
@@ -102,7 +102,7 @@ TEST_CASE("errors name the file") {
   CHECK(fault() == path.string() + ": descr is '|b1': each item must be 0 or 1");
 }
 
-TEST_CASE("what NumPy has no dtype for isn't saved") {
+TEST_CASE("a tensor without a NumPy dtype isn't saved") {
   const toy::Folder folder;
   const auto save = [&](const torch::Tensor& tensor) {
     return toy::fault_of<DataError>([&] { etude::save_npy(folder / "x.npy", tensor); });

@@ -34,7 +34,7 @@ std::string fault_of_fields(const std::string& descr, const std::string& order, 
       file("{'descr': " + descr + ", 'fortran_order': " + order + ", 'shape': " + shape + "}", bytes));
 }
 
-TEST_CASE("a header tells dtype, shape and where the items begin") {
+TEST_CASE("a header has dtype, shape and the offset of the items") {
   const std::string text = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }   \n";
   const auto header = read(file(text, 24));
   CHECK(header.dtype->torch_name == "Float");
@@ -42,7 +42,7 @@ TEST_CASE("a header tells dtype, shape and where the items begin") {
   CHECK(header.data_begin == 10 + text.size());
 }
 
-TEST_CASE("keys come in any order, with either quote, any spaces and a comma at the end or none") {
+TEST_CASE("keys may have any order, either quote, any spaces and an optional trailing comma") {
   const auto header = read(file(R"( { "shape":( 4L , ) ,'fortran_order' :False,"descr":'|u1'} )", 4));
   CHECK(header.dtype->torch_name == "Byte");
   CHECK(header.shape == Shape{4});
@@ -65,12 +65,12 @@ TEST_CASE("an empty array needs no bytes") {
   CHECK(read(file("{'descr': '<f8', 'fortran_order': False, 'shape': (0, 5)}")).shape == Shape{0, 5});
 }
 
-TEST_CASE("a byte has no order, so that each is allowed") {
+TEST_CASE("any byte order is allowed for single bytes") {
   for (const auto* descr : {"'<u1'", "'>u1'", "'|u1'"})
     CHECK(fault_of_fields(descr, "False", "(2,)", 2) == "nothing was thrown");
 }
 
-TEST_CASE("what no tensor can be is refused, with what is allowed") {
+TEST_CASE("arrays that can't be a tensor are refused, with what is allowed") {
   CHECK(contains(fault_of_fields("'>f4'", "False", "(1,)", 4), "descr is '>f4': must be little-endian"));
   CHECK(contains(fault_of_fields("'|O'", "False", "(1,)", 4), "descr is '|O': arrays of Python objects"));
   CHECK(contains(fault_of_fields("'<U3'", "False", "(1,)", 12), "descr is '<U3': must be one of |b1, |u1"));
@@ -81,7 +81,7 @@ TEST_CASE("what no tensor can be is refused, with what is allowed") {
   CHECK(contains(fault_of_fields("'<f4'", "0", "(1,)", 4), "fortran_order is '0': must be False"));
 }
 
-TEST_CASE("a shape is a tuple of whole numbers from 0") {
+TEST_CASE("a shape is a tuple of integers from 0") {
   CHECK(contains(fault_of_fields("'<f4'", "False", "(1)", 4), "shape is (1): must be a tuple, (1,)"));
   CHECK(contains(fault_of_fields("'<f4'", "False", "(-1,)"), "shape: '-1' must be a whole number from 0"));
   CHECK(contains(fault_of_fields("'<f4'", "False", "(1.5,)"), "shape: '1.5' must be"));
@@ -110,7 +110,7 @@ TEST_CASE("the items fill the rest of the file") {
   CHECK(contains(fault_of_fields("'<f4'", "False", "(2, 3)", 25), "needs 24 bytes, but 25 follow"));
 }
 
-TEST_CASE("each key must be there, once, and nothing else") {
+TEST_CASE("each key is required exactly once, and no other") {
   CHECK(fault(file("{'fortran_order': False, 'shape': ()}")) == "header: descr is missing");
   CHECK(fault(file("{}")) == "header: descr is missing");
   CHECK(fault(file("{'descr': '<f4', 'shape': ()}")) == "header: fortran_order is missing");
@@ -119,7 +119,7 @@ TEST_CASE("each key must be there, once, and nothing else") {
   CHECK(fault(file("{'colour': 1}")) == "header: 'colour' must be one of descr, fortran_order, shape");
 }
 
-TEST_CASE("what isn't such a dict is refused where it goes wrong") {
+TEST_CASE("an invalid dict is refused, with the position of the error") {
   CHECK(fault(file("")) == "header: '{' must be at character 0");
   CHECK(fault(file("{'descr' '<f4'}")) == "header: ':' must be at character 9");
   CHECK(fault(file("{descr: '<f4'}")) == "header: a key must be a string, at character 1");
@@ -129,7 +129,7 @@ TEST_CASE("what isn't such a dict is refused where it goes wrong") {
         "header: unexpected text after the dict, at character 56");
 }
 
-TEST_CASE("every file that is cut short says so, and none is read") {
+TEST_CASE("every truncated file is reported, and none is read") {
   const auto whole = file("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }", 4);
   for (std::size_t size = 0; size < whole.size(); ++size) {
     CAPTURE(size);
@@ -146,7 +146,7 @@ TEST_CASE("other versions of the format are refused") {
   CHECK(contains(fault(std::string("\x93NUMPY\x01\x01", 8) + std::string(8, '\0')), "version is 1.1"));
 }
 
-TEST_CASE("no byte of a header can be changed so that more is read than there is") {
+TEST_CASE("no changed byte of a header makes the reader read past the end") {
   const auto whole = file("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n", 24);
   for (std::size_t i = 0; i < whole.size() - 24; ++i) {
     for (int value = 0; value < 256; ++value) {
@@ -163,7 +163,7 @@ TEST_CASE("no byte of a header can be changed so that more is read than there is
   }
 }
 
-TEST_CASE("what is written is NumPy's own header, byte for byte") {
+TEST_CASE("a written header is NumPy's own, byte for byte") {
   // numpy.save of a float32 array [2, 3] and of a uint8 array [4], NumPy 2.4.
   CHECK(etude::npy_header_bytes(etude::npy_dtypes[8], Shape{2, 3}) ==
         std::string("\x93NUMPY\x01\x00v\x00", 10) +

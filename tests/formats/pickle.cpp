@@ -82,7 +82,7 @@ std::string nested(unsigned levels) {
   return pickled::file(std::string(levels, ']') + std::string(levels - 1, 'a'));
 }
 
-TEST_CASE("what Python's pickle wrote with protocols 2 to 5 is read") {
+TEST_CASE("files of Python's pickle with protocols 2 to 5 are read") {
   // pickle.dumps([1, -2, 300, 70000, -70000, 2**40, -2**63, 2**70, 1.5, None, True, False, 'é', (), (1,), (1,
   // 2, 3, 4),
   //               {'k': {}}], protocol)
@@ -118,14 +118,14 @@ TEST_CASE("every opcode of a plain value gives that value") {
   CHECK(text_of("\x80\x02\x8b\x01\0\0\0\xff."s) == "-1");
 }
 
-TEST_CASE("a value that is used again is the same value") {
+TEST_CASE("a value that is referenced again is the same value") {
   const auto document = read(pickled::file("]q\0(]q\1h\1K\7ae"s));
   CHECK(text_of(document, document.root) == "[[7], [7]]");
   const auto& items = document.get<pickle::List>(document.root)->items;
   CHECK(items[0] == items[1]);
 }
 
-TEST_CASE("calls stay names, and of an OrderedDict its items are kept and its attributes are not") {
+TEST_CASE("calls stay names, and an OrderedDict keeps its items but not its attributes") {
   CHECK(text_of(pickled::file(pickled::call(pickled::global("some.module", "make"),
                                             {pickled::integer(3)}))) == "some.module.make(3)");
   const auto ordered = pickled::call(pickled::global("collections", "OrderedDict"), {});
@@ -135,7 +135,7 @@ TEST_CASE("calls stay names, and of an OrderedDict its items are kept and its at
   CHECK(text_of(pickled::file(pickled::text("0") + "Q")) == "@'0'");
 }
 
-TEST_CASE("what is not on the list is refused by name") {
+TEST_CASE("anything not on the list is refused by name") {
   for (const auto& [module, name] :
        std::vector<std::pair<std::string, std::string>>{{"os", "system"},
                                                         {"posix", "system"},
@@ -160,7 +160,7 @@ TEST_CASE("what is not on the list is refused by name") {
   }
 }
 
-TEST_CASE("lengths that lie are refused") {
+TEST_CASE("wrong lengths are refused") {
   for (const auto& value :
        {"X\xff\xff\xff\xff"s, "X\5\0\0\0abc"s, "\x8d\xff\xff\xff\xff\xff\xff\xff\xff"s, "\x8c\xff"s,
         "\x8a\xff"s, "\x8b\xff\xff\xff\xff"s, "\x8b\xff\xff\xff\x7f"s, "B\xff\xff\xff\xff"s,
@@ -194,7 +194,7 @@ TEST_CASE("only protocols 2 to 5 are read") {
   CHECK(contains(fault_of("\x80\x06N."), "its protocol is 6"));
 }
 
-TEST_CASE("opcodes that find something else than they need are refused") {
+TEST_CASE("opcodes with the wrong operands are refused") {
   CHECK(contains(fault_of(pickled::file("")), "a value is missing"));
   CHECK(contains(fault_of(pickled::file("N\x86")), "a value is missing"));
   CHECK(contains(fault_of(pickled::file("]N(a")), "a value is missing"));  // not from below a mark
@@ -236,7 +236,7 @@ TEST_CASE("nesting is bounded, shared values included") {
   CHECK(contains(fault_of(pickled::file("](" + x + "]]h\0aae"s)), "nested deeper than 100"));
 }
 
-TEST_CASE("what doubles at each level is read in the time of its bytes") {
+TEST_CASE("a value that doubles at each level is read in linear time") {
   // Ninety levels, each a list of the one before twice: 2^90 values if they were copied.
   std::string bytes = "]q\0"s;
   for (char level = 0; level < 90; ++level) {

@@ -53,7 +53,7 @@ const torch::Tensor& at(const etude::SafeTensors& file, const std::string& name)
   throw std::out_of_range(name);
 }
 
-TEST_CASE("a file is what the format says, byte for byte") {
+TEST_CASE("a file follows the format, byte for byte") {
   const TempFile file;
   etude::save_safetensors(file.path,
                           {{"b", torch::tensor({1, 2}, torch::kByte)},
@@ -68,7 +68,7 @@ TEST_CASE("a file is what the format says, byte for byte") {
   CHECK(file.text() == with_length(padded.size(), padded + bytes));
 }
 
-TEST_CASE("every dtype, shape and layout comes back, bit for bit") {
+TEST_CASE("every dtype, shape and layout round-trips, bit for bit") {
   Named tensors;
   // Those that this LibTorch has; the bytes are compared below, as it can't compare all of them.
   for (int i = 0; i < static_cast<int>(torch::ScalarType::NumOptions); ++i) {
@@ -106,13 +106,13 @@ TEST_CASE("every dtype, shape and layout comes back, bit for bit") {
   CHECK(loaded.metadata == std::map<std::string, std::string>{{"step", "3"}, {"text", "ü\n"}});
 }
 
-TEST_CASE("a file without tensors is a file") {
+TEST_CASE("a file without tensors is valid") {
   const TempFile file;
   etude::save_safetensors(file.path, {});
   CHECK(etude::load_safetensors(file.path).tensors.empty());
 }
 
-TEST_CASE("what is written into a loaded tensor doesn't change the file, which may go") {
+TEST_CASE("writing into a loaded tensor doesn't change the file, which may be removed") {
   const TempFile file;
   etude::save_safetensors(file.path, {{"a", torch::tensor({1.0f, 2.0f})}, {"b", torch::tensor({3.0f})}});
   const auto before = file.text();
@@ -130,7 +130,7 @@ TEST_CASE("what is written into a loaded tensor doesn't change the file, which m
   CHECK_THROWS(a.resize_({100}));
 }
 
-TEST_CASE("tensors whose bytes aren't aligned are read as well") {
+TEST_CASE("unaligned tensors are read too") {
   // A header of 93 bytes, as other programs write it, so that no float begins at a multiple of four.
   const std::string header =
       R"({"u":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"f":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}})";
@@ -147,7 +147,7 @@ TEST_CASE("tensors whose bytes aren't aligned are read as well") {
   }
 }
 
-TEST_CASE("large tensors of any layout are written as their items stand in rows") {
+TEST_CASE("large tensors of any layout are written in row-major order") {
   const TempFile file;
   const auto numbers = torch::arange(6'000'000, torch::kInt);
   const Named tensors = {
@@ -166,7 +166,7 @@ TEST_CASE("large tensors of any layout are written as their items stand in rows"
   }
 }
 
-TEST_CASE("a write that fails half-way is an error and leaves the old file") {
+TEST_CASE("a write that fails halfway is an error and leaves the old file") {
   const TempFile file;
   etude::save_safetensors(file.path, {{"a", torch::ones({1})}});
   const auto before = file.text();
@@ -185,7 +185,7 @@ TEST_CASE("a write that fails half-way is an error and leaves the old file") {
   }
 }
 
-TEST_CASE("what can't be saved is refused and leaves the old file") {
+TEST_CASE("a tensor that can't be saved is refused and leaves the old file") {
   const TempFile file;
   etude::save_safetensors(file.path, {{"a", torch::ones({1})}});
   const auto before = file.text();
@@ -209,13 +209,13 @@ TEST_CASE("a BOOL that is neither 0 nor 1 is refused") {
   CHECK(contains(fault_of(with_length(header.size(), header + "\x02")), "BOOL"));
 }
 
-TEST_CASE("a file that isn't there is named") {
+TEST_CASE("an error names a missing file") {
   CHECK_THROWS_WITH_AS(etude::load_safetensors("/nonexistent/file"),
                        "/nonexistent/file can't be read: No such file or directory", etude::CheckpointError);
   CHECK_THROWS_AS(etude::load_safetensors(fs::temp_directory_path()), etude::CheckpointError);
 }
 
-TEST_CASE("cut anywhere, a file is refused") {
+TEST_CASE("a file truncated anywhere is refused") {
   const TempFile file;
   etude::save_safetensors(file.path, {{"a", torch::ones({3})}, {"b", torch::ones({2}, torch::kByte)}});
   const auto whole = file.text();

@@ -33,7 +33,7 @@ std::string fault_of(const std::string& file) {
 
 bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
-TEST_CASE("a header says what each tensor is and where its bytes are") {
+TEST_CASE("a header describes each tensor and where its bytes are") {
   const std::string text =
       R"({"b":{"dtype":"I64","shape":[2,0,3],"data_offsets":[14,14]},"__metadata__":{"format":"pt","":"ü"},)"
       R"("a":{"shape":[],"data_offsets":[12,14],"dtype":"BF16"},"é":{"dtype":"F32","shape":[3,1],"data_offsets":[0,12]}} )";
@@ -53,13 +53,13 @@ TEST_CASE("a header says what each tensor is and where its bytes are") {
   CHECK(header.tensors[2].shape == std::vector<std::int64_t>{2, 0, 3});
 }
 
-TEST_CASE("fields that the format doesn't know are passed over, whatever is in them") {
+TEST_CASE("unknown fields are skipped, whatever they contain") {
   CHECK(fault_of(file_of(R"({"a":{"dtype":"U8","later":{"shape":[-1],"x":null},"more":[[1,-2,0.5,"t",true]],)"
                          R"("shape":[1],"n":null,"data_offsets":[0,1]}})",
                          1)) == "it was read");
 }
 
-TEST_CASE("every dtype has the size that the format gives it") {
+TEST_CASE("every dtype has the format's size") {
   // From the format's description, in bits.
   const std::map<std::string, int> bits = {
       {"BOOL", 8},    {"U8", 8},          {"I8", 8},          {"F8_E5M2", 8}, {"F8_E4M3", 8},
@@ -78,7 +78,7 @@ TEST_CASE("every dtype has the size that the format gives it") {
   }
 }
 
-TEST_CASE("what is written is read back, aligned") {
+TEST_CASE("a written header is read back, aligned") {
   using namespace etude;
   const auto* wide = &safetensors_dtypes.back();
   const std::vector<SafeTensorsEntry> entries = {
@@ -100,7 +100,7 @@ TEST_CASE("what is written is read back, aligned") {
   }
 }
 
-TEST_CASE("names that the format can't hold are not written") {
+TEST_CASE("names that the format can't represent aren't written") {
   using namespace etude;
   const auto* dtype = &safetensors_dtypes.front();
   const auto write = [&](const std::vector<SafeTensorsEntry>& entries,
@@ -114,7 +114,7 @@ TEST_CASE("names that the format can't hold are not written") {
   CHECK_THROWS_AS(write({}, {{"a", "\xff"}}), CheckpointError);
 }
 
-TEST_CASE("a file that lies about its sizes is refused before they are used") {
+TEST_CASE("a file with wrong sizes is refused before they are used") {
   CHECK(contains(fault_of(""), "0 bytes"));
   CHECK(contains(fault_of("1234567"), "7 bytes"));
   CHECK(contains(fault_of(with_length(100, "{}")), "header length: 100"));
@@ -143,7 +143,7 @@ TEST_CASE("a file that lies about its sizes is refused before they are used") {
   CHECK(contains(fault_of(file_of(one((dimensions + "]").c_str(), "[0,4]"), 4)), "65 dimensions"));
 }
 
-TEST_CASE("tensors that overlap, or leave holes, are refused") {
+TEST_CASE("tensors that overlap or leave gaps are refused") {
   const auto two = [](const char* a, const char* b) {
     return fmt::format(
         R"({{"a":{{"dtype":"U8","shape":[4],"data_offsets":{}}},"b":{{"dtype":"U8","shape":[4],"data_offsets":{}}}}})",
@@ -155,7 +155,7 @@ TEST_CASE("tensors that overlap, or leave holes, are refused") {
   CHECK(contains(fault_of(file_of(two("[5,9]", "[0,4]"), 9)), "tensor 'a'"));
 }
 
-TEST_CASE("a header that isn't what the format says is refused") {
+TEST_CASE("a header that violates the format is refused") {
   CHECK(contains(fault_of(file_of("[]", 0)), "begin with '{'"));
   CHECK(contains(fault_of(file_of(" {}", 0)), "begin with '{'"));
   CHECK(contains(fault_of(file_of("{", 0)), "header: "));
@@ -193,12 +193,12 @@ TEST_CASE("a header that isn't what the format says is refused") {
   CHECK(fault_of(file_of("{}   ", 0)) == "it was read");
 }
 
-TEST_CASE("a name in a message can't forge or cut it") {
+TEST_CASE("a name in a message can't forge or truncate the message") {
   CHECK(fault_of(file_of(R"({"a\u0000\n":1})", 0)) == "tensor 'a\\u0000\\n': it must be an object");
   CHECK(fault_of(file_of("{\"" + std::string(1'000'000, 'x') + "\":1}", 0)).size() < 300);
 }
 
-TEST_CASE("a hostile header is answered in time") {
+TEST_CASE("a hostile header is refused quickly") {
   std::string list = R"({"a":{"dtype":"U8","shape":[0)";
   for (int i = 0; i < 500'000; ++i) list += ",0";
   CHECK(contains(fault_of(file_of(list + "]}}", 0)), "it has 500001 dimensions"));

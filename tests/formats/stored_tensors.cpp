@@ -22,7 +22,7 @@ struct File {
   }
 };
 
-TEST_CASE("tensors are chosen by name, in the order asked for, and are views of the file") {
+TEST_CASE("tensors are selected by name, in the given order, and are views of the file") {
   const File file;
   const auto inputs = etude::stored_tensors(file.path, {"weight", "pixels"});
   CHECK(inputs.names() == Names{"weight", "pixels"});
@@ -31,7 +31,7 @@ TEST_CASE("tensors are chosen by name, in the order asked for, and are views of 
   CHECK(!etude::stored_tensors(file.path).at("pixels").equal(inputs.at("pixels")));
 }
 
-TEST_CASE("a loader's batches come out of the file, the labels by name") {
+TEST_CASE("a loader's batches come from the file, the labels by name") {
   const File file;
   etude::DataLoader loader(etude::stored_tensors(file.path),
                            {.batch_size = 2, .num_workers = 4, .label_names = {"digit"}});
@@ -42,7 +42,7 @@ TEST_CASE("a loader's batches come out of the file, the labels by name") {
   CHECK(last->labels.at("digit").equal(torch::tensor({9}, torch::kLong)));
 }
 
-TEST_CASE("a name that isn't there and a file that can't be read are named") {
+TEST_CASE("errors name a missing tensor and an unreadable file") {
   const File file;
   const auto fault = toy::fault_of<etude::DataError>([&] { etude::stored_tensors(file.path, {"digits"}); });
   CHECK(toy::contains(fault, file.path.string() + ": no tensor is named 'digits'; there are: "));

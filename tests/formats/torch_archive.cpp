@@ -107,7 +107,7 @@ TEST_CASE("a changed bit is an error, or changes nothing that is read") {
   CHECK(read < 8 * 200);  // times, versions, names of what is not read
 }
 
-TEST_CASE("archives of other kinds are told by what they are") {
+TEST_CASE("the error about another kind of archive names the kind") {
   CHECK(contains(fault_of({{"a", "b"}, {"c", "d"}}), "torch.save didn't write it: it has no data.pkl"));
   CHECK(contains(fault_of({{"data.pkl", "N"}, {"c", "d"}}), "it has no data.pkl"));
   CHECK(contains(fault_of({{"a/b/data.pkl", "N"}, {"c", "d"}}), "it has no data.pkl"));
@@ -123,14 +123,14 @@ TEST_CASE("archives of other kinds are told by what they are") {
   CHECK(fault_of(old) == "it was read");
 }
 
-TEST_CASE("a pipe is no file, and isn't waited for") {
+TEST_CASE("a pipe is refused without waiting") {
   const toy::Folder folder;
   REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
   CHECK_THROWS_WITH_AS(etude::TorchArchive(folder / "pipe"),
                        ((folder / "pipe").string() + ": it isn't a file").c_str(), etude::CheckpointError);
 }
 
-TEST_CASE("the format of before PyTorch 1.6 is told") {
+TEST_CASE("the format from before PyTorch 1.6 is reported") {
   // pickle.dumps(0x1950a86a20f9469cfc6c, 2), which torch.save(_use_new_zipfile_serialization=False) begins
   // with.
   const toy::Folder folder;
@@ -142,7 +142,7 @@ TEST_CASE("the format of before PyTorch 1.6 is told") {
                        etude::CheckpointError);
 }
 
-TEST_CASE("storages that are missing or of another size are refused") {
+TEST_CASE("missing storages and storages of another size are refused") {
   auto missing = saved();
   missing.erase(missing.begin() + 2);
   CHECK(contains(fault_of(missing), "it has no 'data/0'"));
@@ -154,7 +154,7 @@ TEST_CASE("storages that are missing or of another size are refused") {
   }
 }
 
-TEST_CASE("a pickle that would do harm is refused, and nothing happens") {
+TEST_CASE("a malicious pickle is refused, and nothing is executed") {
   const toy::Folder folder;
   const auto target = (folder / "owned").string();
   CHECK(contains(
@@ -163,7 +163,7 @@ TEST_CASE("a pickle that would do harm is refused, and nothing happens") {
   CHECK_FALSE(std::filesystem::exists(target));
 }
 
-TEST_CASE("compressed entries are read, and little that makes much is refused") {
+TEST_CASE("compressed entries are read, and zip bombs are refused") {
   const toy::Folder folder;
   CHECK(fault_of(deflated(folder / "a", saved())) == "it was read");
 
@@ -195,7 +195,7 @@ TEST_CASE("compressed entries are read, and little that makes much is refused") 
       "tensor 'w': too large for a file of"));
 }
 
-TEST_CASE("entries whose names climb are refused") {
+TEST_CASE("entries with .. in their names are refused") {
   CHECK(contains(fault_of(with(saved(), {"m/../../etc/passwd", "x"})), "its name leads out of the archive"));
 }
 

@@ -47,7 +47,7 @@ std::string fault_of(const std::string& pickle, const Strings& storages) {
 
 bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
-TEST_CASE("tensors come with their values, offsets and strides") {
+TEST_CASE("tensors are read with their values, offsets and strides") {
   const auto file =
       load(pickled::dict({{"w", pickled::tensor({.count = 6, .sizes = {3, 2}, .strides = {1, 3}})},
                           {"last", pickled::tensor({.count = 6, .offset = 5, .sizes = {}, .strides = {}})},
@@ -90,7 +90,7 @@ TEST_CASE("every storage's dtype is LibTorch's") {
   CHECK(torch::view_as_real(wide).equal(torch::tensor({{1., 2.}}, torch::kDouble)));
 }
 
-TEST_CASE("a dtype that a tensor names is LibTorch's, or refused where LibTorch has none") {
+TEST_CASE("a tensor's dtype is LibTorch's, or refused if LibTorch has none") {
   const auto typed = [](const std::string& dtype, std::int64_t bytes) {
     const auto storage =
         pickled::tuple({pickled::text("storage"), pickled::global("torch.storage", "UntypedStorage"),
@@ -128,7 +128,7 @@ TEST_CASE("tensors that share memory still do") {
   CHECK(file.tensors[3].second.equal(torch::ones({2})));
 }
 
-TEST_CASE("what is conjugated or negated lazily has its values") {
+TEST_CASE("lazily conjugated or negated tensors have their values") {
   const auto lazy = [](const char* which) {
     const auto hooks = pickled::call(pickled::global("collections", "OrderedDict"), {});
     const auto metadata = pickled::dict({{which, pickled::boolean(true)}});
@@ -152,7 +152,7 @@ TEST_CASE("a bool that is neither 0 nor 1 is refused") {
   CHECK(contains(fault_of(pickle, {"\1\2"}), "tensor 'w': a bool must be 0 or 1"));
 }
 
-TEST_CASE("many tensors of one storage of bools are read in time that grows as the file does") {
+TEST_CASE("many tensors of one storage of bools are read in linear time") {
   const auto growth = toy::growth(300, [](int n) {
     std::vector<std::pair<std::string, std::string>> items;
     for (int i = 0; i < n; ++i)
@@ -165,7 +165,7 @@ TEST_CASE("many tensors of one storage of bools are read in time that grows as t
   CHECK(growth < 3.5);
 }
 
-TEST_CASE("a storage is read only if one of the wanted tensors has it, and is told with its file's name") {
+TEST_CASE("a storage is read only if a wanted tensor uses it, and errors give its file name") {
   const auto w = pickled::dict({{"w", pickled::tensor()}});
   const auto lost = pickled::dict({{"w", pickled::tensor({.key = "9"})}});
   const auto both = pickled::dict({{"model", w}, {"ema", lost}});

@@ -49,7 +49,7 @@ std::string tensor_fault(const pickled::Tensor& tensor) {
 
 constexpr auto largest = INT64_MAX;
 
-TEST_CASE("a tensor is told as it was saved") {
+TEST_CASE("a tensor is described as it was saved") {
   const auto state_dict = read(pickled::dict({{"w", pickled::tensor({.type = "DoubleStorage",
                                                                      .key = "7",
                                                                      .count = 12,
@@ -107,7 +107,7 @@ TEST_CASE("parameters, tensors with attributes, lazy ones and new dtypes are ten
   CHECK(state_dict.tensors[3].storage_bytes == 4);
 }
 
-TEST_CASE("names lead through dicts and lists, and what is no tensor is listed") {
+TEST_CASE("names go through dicts and lists, and values that aren't tensors are listed") {
   const auto t = pickled::tensor();
   const auto optimizer = pickled::dict(
       {{"state", "}" + pickled::integer(0) + pickled::dict({{"exp_avg", t}, {"step", "K\1"}}) + "s"},
@@ -122,13 +122,14 @@ TEST_CASE("names lead through dicts and lists, and what is no tensor is listed")
   CHECK(read(pickled::dict({{"w", t}, {"\x1b[2J", "K\1"}})).skipped == Names{"\\u001b[2J"});
 }
 
-TEST_CASE("the dict of tensors is found where there is no doubt, and asked for where there is") {
+TEST_CASE("an unambiguous dict of tensors is found, and an ambiguous one has to be named") {
   const auto t = pickled::tensor();
   const auto model = pickled::dict({{"w", t}, {"b", t}});
   CHECK(names_of(pickled::dict({{"model", model}, {"epoch", "K\3"}})) == Names{"w", "b"});
   const auto two =
       pickled::dict({{"model", model}, {"optimizer", pickled::dict({{"m", t}})}, {"epoch", "K\3"}});
-  CHECK(contains(fault_of(two), "several of its entries contain tensors: 'model', 'optimizer'; specify the key of one"));
+  CHECK(contains(fault_of(two),
+                 "several of its entries contain tensors: 'model', 'optimizer'; specify the key of one"));
   CHECK(names_of(two, "optimizer") == Names{"m"});
   CHECK(names_of(two, "model") == Names{"w", "b"});
   CHECK(contains(fault_of(two, "modle"),
@@ -146,7 +147,7 @@ TEST_CASE("the dict of tensors is found where there is no doubt, and asked for w
   CHECK(names_of(dotted, "a.b") == Names{"c.w", "c.b"});
 }
 
-TEST_CASE("two meanings of one name are refused") {
+TEST_CASE("ambiguous names are refused") {
   const auto t = pickled::tensor();
   CHECK(contains(fault_of(pickled::dict({{"w", t}, {"w", t}})), "'w' appears twice"));
   CHECK(contains(fault_of(pickled::dict({{"a", pickled::dict({{"b", t}})}, {"a.b", t}})),
@@ -186,7 +187,7 @@ TEST_CASE("elements outside the storage are refused") {
   CHECK(tensor_fault({.count = 3, .offset = 2, .sizes = {3}, .strides = {0}}) == "it was read");
 }
 
-TEST_CASE("numbers that no tensor has are refused") {
+TEST_CASE("numbers that no tensor can have are refused") {
   CHECK(contains(tensor_fault({.sizes = {-2, -2}}), "size: it must have whole numbers from 0"));
   CHECK(contains(tensor_fault({.strides = {-2, 1}}), "stride: it must have whole numbers from 0"));
   CHECK(contains(tensor_fault({.count = -1}), "storage: -1 elements"));
@@ -202,14 +203,14 @@ TEST_CASE("numbers that no tensor has are refused") {
       "size: it has 65 dimensions; at most 64"));
 }
 
-TEST_CASE("storages whose names are more than names are refused") {
+TEST_CASE("storage names that aren't plain names are refused") {
   for (const auto& key : {"../0"s, "a/b"s, ".."s, "."s, ""s, "0\0"s, "\\"s, "/etc/passwd"s}) {
     CAPTURE(key);
     CHECK(contains(tensor_fault({.key = key}), "isn't a valid storage name"));
   }
 }
 
-TEST_CASE("what is no dense tensor is refused by name") {
+TEST_CASE("tensors that aren't dense are refused by name") {
   const auto hooks = pickled::call(pickled::global("collections", "OrderedDict"), {});
   const auto fault = [](const std::string& value) { return fault_of(pickled::dict({{"q", value}})); };
   const auto made_by = [&](const std::string& function) {
@@ -244,7 +245,7 @@ TEST_CASE("what is no dense tensor is refused by name") {
   CHECK(contains(with(pickled::text("0") + "Q", "}"), "it doesn't refer to a storage"));
 }
 
-TEST_CASE("few bytes can't say very much by saying it again") {
+TEST_CASE("a small file can't expand much by repetition") {
   // Thirty levels, each a dict that has the one before twice: 2^30 tensors.
   std::string value = pickled::dict({{"w", pickled::tensor()}}) + "q\0"s;
   for (char level = 1; level <= 30; ++level) {

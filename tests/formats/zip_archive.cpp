@@ -27,7 +27,7 @@ std::string fault_of(const std::vector<ZipEntry>& entries) { return fault_of(toy
 
 bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
-TEST_CASE("entries come back by name, from a file and from memory") {
+TEST_CASE("entries are read by name, from a file and from memory") {
   const auto bytes = toy::zip_bytes({{"b/c", "text"}, {"a", std::string("\0\1\2", 3)}, {"empty", ""}});
   const toy::Folder folder;
   toy::write_text(folder / "x.zip", bytes);
@@ -45,7 +45,7 @@ TEST_CASE("entries come back by name, from a file and from memory") {
   check(etude::ZipArchive(bytes, "x.zip"));
 }
 
-TEST_CASE("what is no archive is refused with its path") {
+TEST_CASE("a file that isn't an archive is refused, with its path") {
   const toy::Folder folder;
   const auto fault = [&](const std::filesystem::path& path) -> std::string {
     try {
@@ -72,7 +72,7 @@ TEST_CASE("an archive that ends anywhere but at its end is refused") {
   }
 }
 
-TEST_CASE("a bit that has changed in the data is seen") {
+TEST_CASE("a flipped bit in the data is detected") {
   const auto whole = toy::zip_bytes({{"a", "text"}});
   const auto begin = whole.find("text");
   for (std::size_t byte = begin; byte < begin + 4; ++byte) {
@@ -84,7 +84,7 @@ TEST_CASE("a bit that has changed in the data is seen") {
   }
 }
 
-TEST_CASE("an archive that lies is refused") {
+TEST_CASE("an inconsistent archive is refused") {
   CHECK(fault_of({{"a", "text"}}) == "it was read");
   CHECK(fault_of({ZipEntry{"a", "text"}, ZipEntry{"a", "text"}}) ==
         "x.zip: it has two entries with the same name");

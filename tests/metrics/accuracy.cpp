@@ -8,12 +8,12 @@ double accuracy(torch::Tensor predictions, torch::Tensor labels) {
   return etude::metrics::accuracy({predictions, labels, {}, {}, {}}).at("accuracy");
 }
 
-TEST_CASE("the share of labels whose logit is the greatest") {
+TEST_CASE("accuracy is the share of labels with the greatest logit") {
   const auto logits = torch::tensor({{0.1, 0.9}, {0.8, 0.2}, {0.3, 0.7}, {0.6, 0.4}});
   CHECK(accuracy(logits, torch::tensor({1, 0, 0, 0})) == 0.75);
 }
 
-TEST_CASE("classes may lie last or second, and labels of -100 don't count") {
+TEST_CASE("classes may be the last or second dimension, and labels of -100 don't count") {
   const auto logits = torch::tensor({{{0., 1.}, {1., 0.}, {0., 1.}}});  // [1, 3, 2]: classes 1, 0, 1
   CHECK(accuracy(logits, torch::tensor({{1, 1, -100}})) == 0.5);
   CHECK(accuracy(logits.transpose(1, 2), torch::tensor({{1, 1, -100}})) == 0.5);
@@ -23,7 +23,7 @@ TEST_CASE("predictions may be classes already") {
   CHECK(accuracy(torch::tensor({1, 2, 3}), torch::tensor({1, 2, 0})) == doctest::Approx(2 / 3.));
 }
 
-TEST_CASE("other shapes are refused with both named") {
+TEST_CASE("other shapes are refused, naming both") {
   CHECK_THROWS_AS(accuracy(torch::zeros({3, 2}), torch::zeros({4}, torch::kLong)), etude::DataError);
   CHECK_THROWS_AS(accuracy(torch::zeros({3}), torch::zeros({3}, torch::kLong)), etude::DataError);
 }
@@ -31,7 +31,7 @@ TEST_CASE("other shapes are refused with both named") {
 using etude::metrics::Accuracy;
 using reference::check, reference::over;
 
-TEST_CASE("streaming accuracy is scikit-learn's, of classes, of two by one logit, and among the greatest k") {
+TEST_CASE("streaming accuracy is scikit-learn's, for classes, for one logit of two classes, and for top k") {
   for (const auto dtype : {torch::kFloat, torch::kDouble}) {
     const auto logits = reference::multi(dtype), labels = reference::tensor(reference::multi_labels);
     check(over(Accuracy(), logits, labels).at("accuracy"), "multi accuracy");
@@ -45,7 +45,7 @@ TEST_CASE("streaming accuracy is scikit-learn's, of classes, of two by one logit
   }
 }
 
-TEST_CASE("of equal scores the earlier class is the greater, and a NaN is never right") {
+TEST_CASE("the earlier class wins among equal scores, and a NaN is never right") {
   const auto right = [](torch::Tensor scores, std::int64_t label) {
     Accuracy accuracy({.top_k = 2});
     accuracy.update(scores.unsqueeze(0), torch::tensor({label}));
@@ -61,7 +61,7 @@ TEST_CASE("of equal scores the earlier class is the greater, and a NaN is never 
   CHECK(right(broken, 2) == 0);
 }
 
-TEST_CASE("streaming accuracy takes classes last or second, and leaves -100 out") {
+TEST_CASE("streaming accuracy takes classes as the last or second dimension, and leaves -100 out") {
   const auto logits = torch::tensor({{{0., 1.}, {1., 0.}, {0., 1.}}});  // [1, 3, 2]: classes 1, 0, 1
   CHECK(over(Accuracy(), logits, torch::tensor({{1, 1, -100}})).at("accuracy") == 0.5);
   CHECK(over(Accuracy(), logits.transpose(1, 2), torch::tensor({{1, 1, -100}})).at("accuracy") == 0.5);

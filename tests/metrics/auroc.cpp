@@ -18,7 +18,7 @@ TEST_CASE("the area of each class against the rest, and its averages, are scikit
   }
 }
 
-TEST_CASE("of two classes it is the area of class 1, however its scores are given, ties counting half") {
+TEST_CASE("for two classes it is the area of class 1, in any form of scores, with ties counting half") {
   const auto labels = reference::tensor(reference::binary_labels);
   for (const auto dtype : {torch::kFloat, torch::kDouble}) {
     const auto logits = reference::binary(dtype);
@@ -31,7 +31,8 @@ TEST_CASE("of two classes it is the area of class 1, however its scores are give
   check(over(AUROC(), torch::full({4}, 0.5), torch::tensor({0, 1, 0, 1})).at("auroc"), "tied auroc");
 }
 
-TEST_CASE("scores that differ by their last digit only are ranked, and probabilities too small for float32") {
+TEST_CASE(
+    "scores that differ only in the last digit are ranked, and so are probabilities too small for float32") {
   const auto close = torch::tensor({0.5, std::nextafter(0.5, 1.)}, torch::kDouble);
   CHECK(over(AUROC(), close, torch::tensor({0, 1})).at("auroc") == 1);
   const auto small = torch::tensor({{0.F, -300.F, 0.F}, {0.F, -200.F, 0.F}, {9.F, -400.F, 0.F}});
@@ -49,7 +50,7 @@ TEST_CASE("it is NaN where only one class has labels, nothing was counted, or a 
   CHECK(std::isnan(over(AUROC(), broken, torch::arange(3)).at("auroc")));
 }
 
-TEST_CASE("a class without labels counts in no average") {
+TEST_CASE("a class without labels is left out of averages") {
   const auto p = torch::tensor({{0.7, 0.2, 0.1}, {0.3, 0.4, 0.3}, {0.5, 0.2, 0.3}, {0.6, 0.3, 0.1}});
   const auto y = torch::tensor({0, 1, 1, 1});
   // Class 0: 0.7 is greater than all three. Class 1: 0.4 and 0.3 are greater than 0.2, and 0.2 is as great.
@@ -62,7 +63,7 @@ TEST_CASE("a class without labels counts in no average") {
         doctest::Approx((1 + 3 * 2.5 / 3) / 4));
 }
 
-TEST_CASE("what can't be ranked is refused") {
+TEST_CASE("scores that can't be ranked are refused") {
   CHECK_THROWS_WITH_AS(AUROC({.average = Average::micro}), doctest::Contains("average of auroc is micro"),
                        etude::ArgumentError);
   CHECK_THROWS_WITH_AS(AUROC().update(torch::ones({2}, torch::kLong), torch::ones({2}, torch::kLong)),

@@ -21,7 +21,7 @@ TEST_CASE("the average precision of each class against the rest, and its average
   }
 }
 
-TEST_CASE("of two classes it is that of class 1, and equal scores are one threshold") {
+TEST_CASE("for two classes it is that of class 1, and equal scores are one threshold") {
   const auto labels = reference::tensor(reference::binary_labels);
   check(over(AveragePrecision(), reference::binary(), labels).at(name), "binary average_precision");
   check(over(AveragePrecision(), reference::binary(torch::kFloat), labels).at(name),
@@ -30,7 +30,7 @@ TEST_CASE("of two classes it is that of class 1, and equal scores are one thresh
         "tied average_precision");
 }
 
-TEST_CASE("one class only has scikit-learn's values, and nothing at all is NaN") {
+TEST_CASE("a single class gives scikit-learn's values, and no labels give NaN") {
   const auto scores = torch::tensor({0.1, 0.6, 0.6});
   check(over(AveragePrecision(), scores, torch::ones({3}, torch::kLong)).at(name),
         "positive average_precision");
@@ -43,7 +43,7 @@ TEST_CASE("one class only has scikit-learn's values, and nothing at all is NaN")
   CHECK(std::isnan(over(AveragePrecision(), broken, torch::tensor({0, 0})).at(name)));
 }
 
-TEST_CASE("of several classes, one without labels is NaN and counts in no average, as torchmetrics has it") {
+TEST_CASE("a class without labels among several is NaN and left out of averages, as in torchmetrics") {
   const auto p = torch::tensor({{0.7, 0.2, 0.1}, {0.3, 0.4, 0.3}, {0.5, 0.2, 0.3}, {0.6, 0.3, 0.1}});
   const auto y = torch::tensor({0, 1, 1, 1});
   for (const auto average : {Average::macro, Average::weighted})

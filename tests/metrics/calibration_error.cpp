@@ -9,7 +9,7 @@ using reference::check, reference::over;
 
 constexpr auto name = "calibration_error";
 
-TEST_CASE("the calibration error is torchmetrics', in each norm, of several classes and of two") {
+TEST_CASE("the calibration error is torchmetrics', in each norm, for several classes and for two") {
   for (const auto norm : {CalibrationNorm::l1, CalibrationNorm::l2, CalibrationNorm::max}) {
     const CalibrationError of_logits({.bins = 10, .norm = norm}),
         of_probabilities({.bins = 10, .norm = norm, .from_logits = false});
@@ -25,7 +25,7 @@ TEST_CASE("the calibration error is torchmetrics', in each norm, of several clas
   }
 }
 
-TEST_CASE("a confidence of exactly 1 has a bin to itself") {
+TEST_CASE("a confidence of exactly 1 has its own bin") {
   const auto certain = torch::tensor({1., 1., 0., 0.95, 0.05}).to(torch::kFloat);
   check(over(CalibrationError({.bins = 10, .from_logits = false}), certain, torch::tensor({1, 0, 0, 1, 1}))
             .at(name),
@@ -42,7 +42,7 @@ TEST_CASE("without labels it is NaN in each norm") {
   }
 }
 
-TEST_CASE("what has no confidences is refused") {
+TEST_CASE("predictions without confidences are refused") {
   CHECK_THROWS_WITH_AS(CalibrationError({.bins = 0}), "bins is 0: must be at least 1", etude::ArgumentError);
   CHECK_THROWS_AS(CalibrationError().update(torch::ones({2}, torch::kLong), torch::ones({2}, torch::kLong)),
                   etude::DataError);

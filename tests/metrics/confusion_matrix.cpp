@@ -31,7 +31,7 @@ TEST_CASE("rows are labels and columns predictions") {
   CHECK(matrix.compute().at("confusion_0_1") == 2);
 }
 
-TEST_CASE("there is no matrix before the first batch, and one of zeros when nothing was counted") {
+TEST_CASE("the matrix is missing before the first batch, and zero when nothing was counted") {
   ConfusionMatrix matrix({.normalize = Normalization::all});
   CHECK(matrix.compute().empty());
   CHECK_FALSE(matrix.matrix().defined());
@@ -39,7 +39,7 @@ TEST_CASE("there is no matrix before the first batch, and one of zeros when noth
   CHECK(torch::equal(matrix.matrix(), torch::zeros({2, 2}, torch::kDouble)));
 }
 
-TEST_CASE("a predicted class that there isn't is told of") {
+TEST_CASE("a predicted class that doesn't exist is reported") {
   ConfusionMatrix matrix({.num_classes = 2});
   matrix.update(torch::tensor({2, 0}), torch::tensor({0, 0}));
   CHECK_THROWS_AS(matrix.compute(), etude::DataError);

@@ -28,21 +28,21 @@ void check_all(const std::string& name, const torch::Tensor& predictions, const 
   }
 }
 
-TEST_CASE("precision, recall and F of several classes are scikit-learn's, in each average and precision") {
+TEST_CASE("precision, recall and F of several classes are scikit-learn's, for each average and dtype") {
   const auto labels = reference::tensor(reference::multi_labels);
   check_all("multi", reference::multi(torch::kDouble), labels, {});
   check_all("multi", reference::multi(torch::kFloat), labels, 4);
   check_all("multi", reference::multi().argmax(1), labels, 4);
 }
 
-TEST_CASE("classes without labels, without predictions or without both count as scikit-learn has it") {
+TEST_CASE("classes without labels, without predictions or without both count as in scikit-learn") {
   check_all("gaps", reference::tensor(reference::gaps_predicted), reference::tensor(reference::gaps_labels),
             4);
   check_all("one_class", torch::ones({5}, torch::kLong), torch::ones({5}, torch::kLong), 3);
   check_all("all_wrong", torch::ones({5}, torch::kLong), torch::zeros({5}, torch::kLong), 3);
 }
 
-TEST_CASE("of two classes it is class 1 that is meant, unless an average is asked for") {
+TEST_CASE("for two classes it is that of class 1, unless an average is requested") {
   const auto labels = reference::tensor(reference::binary_labels);
   for (const auto dtype : {torch::kFloat, torch::kDouble}) {
     const auto logits = reference::binary(dtype);
@@ -57,7 +57,7 @@ TEST_CASE("of two classes it is class 1 that is meant, unless an average is aske
   }
 }
 
-TEST_CASE("where nothing was counted it is 0") {
+TEST_CASE("it is 0 if nothing was counted") {
   CHECK(F1().compute() == etude::Metrics{{"f1", 0}});
   CHECK(over(Recall(), torch::zeros({3, 4}), torch::full({3}, -100)).at("recall") == 0);
   F1 f1;
@@ -65,19 +65,19 @@ TEST_CASE("where nothing was counted it is 0") {
   CHECK(f1.compute().at("f1") == 0);
 }
 
-TEST_CASE("another label may be ignored, or none") {
+TEST_CASE("ignore_index may be another label, or unset") {
   const auto predicted = torch::tensor({0, 1, 1}), labels = torch::tensor({0, 1, 0});
   CHECK(over(Precision({.num_classes = 2, .ignore_index = 0}), predicted, labels).at("precision") == 1);
   CHECK(over(Precision({.num_classes = 2, .ignore_index = {}}), predicted, labels).at("precision") == 0.5);
 }
 
-TEST_CASE("a metric goes by the name it is given") {
+TEST_CASE("a metric is reported under the name it is given") {
   CHECK(F1({.name = "mine"}).compute().contains("mine"));
   CHECK(over(F1({.average = Average::none, .name = "f"}), torch::eye(3), torch::arange(3)) ==
         etude::Metrics{{"f_0", 1}, {"f_1", 1}, {"f_2", 1}});
 }
 
-TEST_CASE("labels that are no classes are told of when the metric is computed") {
+TEST_CASE("labels that aren't classes are reported when the metric is computed") {
   for (const std::int64_t label : {4, -1}) {
     F1 f1;
     f1.update(torch::zeros({2, 4}), torch::tensor({std::int64_t{0}, label}));

@@ -23,14 +23,14 @@ TEST_CASE("metrics keep the order in which they were first given") {
   CHECK(metrics.size() == 2);
 }
 
-TEST_CASE("a new metric is 0, and of two with one name the later counts") {
+TEST_CASE("a new metric is 0, and the last of two with one name counts") {
   Metrics metrics{{"a", 1}, {"b", 2}, {"a", 3}};
   CHECK(metrics.size() == 2);
   CHECK(metrics.at("a") == 3);
   CHECK((metrics["c"] += 1) == 1);
 }
 
-TEST_CASE("a metric that is missing is an error that lists those there are") {
+TEST_CASE("a missing metric is an error that lists the existing ones") {
   Metrics metrics{{"eval_loss", 1}, {"eval_accuracy", 0.5}};
   CHECK_THROWS_WITH_AS(metrics.at("eval_acuracy"),
                        "there is no metric 'eval_acuracy': must be one of eval_loss, eval_accuracy; "
@@ -82,7 +82,7 @@ TEST_CASE("metrics print as a person would write them") {
   CHECK(fmt::format("<{:.2f}>", Metrics{{"loss", 0.129}, {"n", 3}}) == "<{loss: 0.13, n: 3.00}>");
 }
 
-TEST_CASE("a NaN is printed without its sign, which tells nothing") {
+TEST_CASE("a NaN is printed without its sign, which is meaningless") {
   const Metrics metrics{{"loss", -std::numeric_limits<double>::quiet_NaN()}};
   CHECK(fmt::format("{}", metrics) == "{loss: nan}");
   CHECK(fmt::format("{:.3f}", metrics) == "{loss: nan}");

@@ -7,7 +7,7 @@ namespace {
 using etude::metrics::Perplexity;
 using reference::check, reference::over;
 
-TEST_CASE("perplexity is torchmetrics', over all tokens and not over batches, labels of -100 left out") {
+TEST_CASE("perplexity is torchmetrics', over all tokens instead of batches, without labels of -100") {
   const auto labels = reference::tensor(reference::multi_labels);
   for (const auto& [dtype, tolerance] : {std::pair{torch::kDouble, 1e-9}, std::pair{torch::kFloat, 1e-6}}) {
     const auto logits = reference::multi(dtype);
@@ -22,12 +22,12 @@ TEST_CASE("perplexity is torchmetrics', over all tokens and not over batches, la
   }
 }
 
-TEST_CASE("a model that knows nothing is as perplexed as there are classes") {
+TEST_CASE("the perplexity of a uniform model is the number of classes") {
   CHECK(over(Perplexity(), torch::zeros({3, 50}), torch::tensor({1, 2, 3})).at("perplexity") ==
         doctest::Approx(50));
 }
 
-TEST_CASE("classes that are masked out with -inf have no share") {
+TEST_CASE("classes masked with -inf don't contribute") {
   const auto masked = torch::tensor({{0.F, 0.F, -INFINITY}});
   CHECK(over(Perplexity(), masked, torch::tensor({1})).at("perplexity") == doctest::Approx(2));
   CHECK(over(Perplexity(), masked, torch::tensor({2})).at("perplexity") == static_cast<double>(INFINITY));
@@ -41,7 +41,7 @@ TEST_CASE("without labels it is NaN, and a NaN counts only where there is a labe
   CHECK(over(Perplexity(), broken, torch::tensor({-100, 1})).at("perplexity") == doctest::Approx(2));
 }
 
-TEST_CASE("labels that are no classes and predictions that are no scores are refused") {
+TEST_CASE("labels that aren't classes and predictions that aren't scores are refused") {
   CHECK_THROWS_AS(over(Perplexity(), torch::zeros({2, 3}), torch::tensor({0, 3})), etude::DataError);
   CHECK_THROWS_AS(Perplexity().update(torch::zeros({2}), torch::zeros({2}, torch::kLong)), etude::DataError);
   CHECK_THROWS_AS(Perplexity().update(torch::zeros({2, 3}), torch::zeros({3}, torch::kLong)),

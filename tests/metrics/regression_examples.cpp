@@ -16,7 +16,7 @@ torch::Tensor targets(torch::ScalarType dtype) {
   return reference::tensor(reference::targets, {-1, 3}, dtype);
 }
 
-TEST_CASE("MSE, MAE and R2 are scikit-learn's, of one output and of several") {
+TEST_CASE("MSE, MAE and R2 are scikit-learn's, for one output and for several") {
   for (const auto& [dtype, tolerance] : {std::pair{torch::kDouble, 1e-12}, std::pair{torch::kFloat, 1e-6}}) {
     const auto p = outputs(dtype), y = targets(dtype);
     check(over(MeanSquaredError(), p, y).at("mse"), "three mse", tolerance);
@@ -29,7 +29,7 @@ TEST_CASE("MSE, MAE and R2 are scikit-learn's, of one output and of several") {
   }
 }
 
-TEST_CASE("labels that are far from 0 lose no digits of R2") {
+TEST_CASE("R2 stays precise for labels far from 0") {
   const auto p = outputs(torch::kDouble).select(1, 0) + 1e6, y = targets(torch::kDouble).select(1, 0) + 1e6;
   check(over(R2Score(), p, y).at("r2"), "far r2", 1e-9);
   check(over(MeanSquaredError(), p, y).at("mse"), "far mse", 1e-9);
@@ -46,7 +46,7 @@ TEST_CASE("R2 of equal labels, of one label and of none are scikit-learn's") {
   CHECK(std::isnan(R2Score().compute().at("r2")));
 }
 
-TEST_CASE("where there are no labels the errors are NaN") {
+TEST_CASE("without labels the errors are NaN") {
   CHECK(std::isnan(MeanSquaredError().compute().at("mse")));
   MeanAbsoluteError mae;
   mae.update(torch::zeros({0}), torch::zeros({0}));
@@ -56,7 +56,7 @@ TEST_CASE("where there are no labels the errors are NaN") {
   CHECK(std::isnan(r2.compute().at("r2")));
 }
 
-TEST_CASE("NaN comes out as NaN") {
+TEST_CASE("NaN inputs give NaN") {
   const auto p = torch::tensor({reference::nan, 1.}), y = torch::tensor({0., 1.});
   CHECK(std::isnan(over(MeanSquaredError(), p, y).at("mse")));
   CHECK(std::isnan(over(R2Score(), p, y).at("r2")));
@@ -75,7 +75,7 @@ TEST_CASE(
   CHECK(over(MeanAbsoluteError({.name = "decibels"}), level + 1, level) == etude::Metrics{{"decibels", 1}});
 }
 
-TEST_CASE("whole numbers and half precision are counted in double precision") {
+TEST_CASE("integers and half precision are summed in double precision") {
   CHECK(over(MeanSquaredError(), torch::tensor({1, 2}), torch::tensor({2, 4})).at("mse") == 2.5);
   const auto half = torch::full({4096}, 0.1).to(torch::kHalf);
   MeanAbsoluteError mae;
@@ -83,7 +83,7 @@ TEST_CASE("whole numbers and half precision are counted in double precision") {
   CHECK(mae.compute().at("mae") == doctest::Approx(0.0999755859375));
 }
 
-TEST_CASE("shapes that would only broadcast are refused with both named") {
+TEST_CASE("shapes that only match by broadcasting are refused, naming both") {
   const auto message = "mse: predictions are float32 [3, 2] and labels float32 [3]: must have the same shape";
   CHECK_THROWS_WITH_AS(MeanSquaredError().update(torch::zeros({3, 2}), torch::zeros({3})), message,
                        etude::DataError);

@@ -40,7 +40,7 @@ TEST_CASE("metrics are saved by split, and all splits together") {
   CHECK(read(folder / "all_results.json") == nlohmann::json{{"train_loss", 1.5}, {"eval_loss", nullptr}});
 }
 
-TEST_CASE("results that are no JSON object stay as they are") {
+TEST_CASE("results that aren't a JSON object are left alone") {
   const toy::Folder folder;
   toy::write_text(folder / "all_results.json", "mine");
   CHECK_THROWS_AS(

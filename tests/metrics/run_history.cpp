@@ -23,7 +23,7 @@ TEST_CASE("values are kept in their order, under names in the order of their fir
   CHECK(history.get_latest_metric("accuracy") == .5);
 }
 
-TEST_CASE("looking up what isn't there says what is, and creates nothing") {
+TEST_CASE("looking up a missing metric lists the existing ones, and creates nothing") {
   etude::InMemoryRunHistory history;
   CHECK_THROWS_WITH_AS(static_cast<void>(history.get_latest_metric("loss")),
                        "no values have been recorded for the metric 'loss'; known: none", etude::MetricError);
@@ -36,7 +36,7 @@ TEST_CASE("looking up what isn't there says what is, and creates nothing") {
   CHECK(history.get_metric_names() == Names{"a", "b"});
 }
 
-TEST_CASE("a metric that is deleted is gone, and may come again") {
+TEST_CASE("a deleted metric is gone, and may be recorded again") {
   etude::InMemoryRunHistory history;
   for (const char* name : {"a", "b", "c"}) history.update_metric(name, 1);
   history.delete_metric("b");
@@ -45,7 +45,7 @@ TEST_CASE("a metric that is deleted is gone, and may come again") {
   CHECK(history.get_metric_values("b") == Values{2});
 }
 
-TEST_CASE("the prefix is put before names that are recorded, not before those that are asked for") {
+TEST_CASE("the prefix is added to names when recording, not when looking up") {
   etude::InMemoryRunHistory history;
   history.update_metric("loss", 1);
   history.set_metric_name_prefix("ema_model_");
@@ -70,7 +70,7 @@ TEST_CASE("a reset forgets metrics and epoch, and keeps the prefix") {
   CHECK(history.metric_name_prefix() == "p_");
 }
 
-TEST_CASE("its whole state goes through JSON, numbers that aren't finite too") {
+TEST_CASE("its whole state round-trips through JSON, non-finite numbers too") {
   etude::InMemoryRunHistory history, other;
   history.set_epoch(3);
   history.set_metric_name_prefix("p_");

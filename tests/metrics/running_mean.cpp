@@ -11,7 +11,7 @@
 
 namespace {
 
-TEST_CASE("the mean is weighted, over numbers and tensors of any dtype, in the order of adding") {
+TEST_CASE("the mean is weighted, over numbers and tensors of any dtype, in order of insertion") {
   etude::RunningMean mean;
   mean.add(1.0);
   mean.add(torch::full({}, 2.0, torch::kFloat), 3);
@@ -24,7 +24,7 @@ TEST_CASE("the mean is weighted, over numbers and tensors of any dtype, in the o
   CHECK(std::isnan(mean.mean()));
 }
 
-TEST_CASE("float32 values don't lose what a float32 sum would") {
+TEST_CASE("float32 values keep the precision that a float32 sum would lose") {
   etude::RunningMean mean;
   mean.add(torch::full({}, 16777216.0f));
   for (int i = 0; i < 8; ++i) mean.add(torch::full({}, 1.0f));
@@ -37,7 +37,7 @@ TEST_CASE("more tensors than it keeps are all counted") {
   CHECK(mean.sum() == 10000);
 }
 
-TEST_CASE("with the filter, what is not finite counts as the mean of what came before it") {
+TEST_CASE("with the filter, a non-finite value counts as the mean of those before it") {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   etude::RunningMean mean(true);
   mean.add(nan);  // nothing before: as the mean of the others
@@ -49,7 +49,7 @@ TEST_CASE("with the filter, what is not finite counts as the mean of what came b
   CHECK(mean.non_finite() == 2);
 }
 
-TEST_CASE("what isn't finite is counted, with the place of the first, with the filter and without") {
+TEST_CASE("non-finite values are counted, with the step of the first, with the filter and without") {
   constexpr double inf = std::numeric_limits<double>::infinity();
   for (const bool filter : {true, false}) {
     etude::RunningMean mean(filter);
@@ -89,7 +89,7 @@ TEST_CASE("reading a loss on the CPU runs no operator") {
   at::removeCallback(handle);
 }
 
-TEST_CASE("the number of filtered values goes on from any that a checkpoint has") {
+TEST_CASE("the number of filtered values continues from any count in a checkpoint") {
   for (const auto& [before, after] :
        {std::pair{std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::max()},
         {std::int64_t{-5}, std::int64_t{1}}}) {
@@ -100,7 +100,7 @@ TEST_CASE("the number of filtered values goes on from any that a checkpoint has"
   }
 }
 
-TEST_CASE("pending logs are means by name, in the order of their first mention") {
+TEST_CASE("pending logs are means by name, in the order of their first value") {
   etude::PendingLogs logs;
   logs.add("b", 1.0);
   logs.add("a", torch::full({}, 2.0));
@@ -113,7 +113,7 @@ TEST_CASE("pending logs are means by name, in the order of their first mention")
   CHECK(nothing.empty());
 }
 
-TEST_CASE("a value that is no single element is refused by its name, and leaves nothing in the log") {
+TEST_CASE("a value with more than one element is refused by name, and leaves nothing in the log") {
   etude::PendingLogs logs;
   CHECK_THROWS_WITH_AS(logs.add("v", torch::zeros({3})),
                        "'v': a logged value must have exactly one element, not float32 [3]",

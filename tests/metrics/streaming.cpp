@@ -52,7 +52,7 @@ TEST_CASE("an evaluation that was broken off leaves nothing to the next") {
   check_metrics(trainer.evaluate());
 }
 
-TEST_CASE("several metrics are a streaming metric again") {
+TEST_CASE("several metrics combine into a streaming metric") {
   using Both = Streaming<AUROC, F1>;
   static_assert(StreamingMetric<Both>);
   const auto logits = reference::binary(), labels = reference::tensor(reference::binary_labels);
@@ -68,7 +68,7 @@ TEST_CASE("several metrics are a streaming metric again") {
   CHECK(first.state().back().name == "1.counts");
 }
 
-TEST_CASE("two metrics of one name are refused, and pass under two") {
+TEST_CASE("two metrics with the same name are refused, and work under two names") {
   const auto predictions = torch::eye(3), labels = torch::arange(3);
   CHECK_THROWS_WITH_AS(streaming(F1(), F1({.average = Average::micro})).compute(),
                        "two metrics are named 'f1': must be given different names", etude::ArgumentError);

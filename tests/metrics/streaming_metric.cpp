@@ -99,14 +99,14 @@ TEST_CASE_TEMPLATE("a streaming metric", M, Accuracy, Precision, Recall, FBeta, 
   const auto size = examples.labels.size(0);
   const auto whole = over<M>(examples).compute();
 
-  SUBCASE("comes to the same over batches of unequal sizes, empty ones too") {
+  SUBCASE("gives the same result over batches of unequal sizes, empty ones too") {
     auto streamed = metric<M>();
     for (const auto& [begin, end] : {std::pair{0L, 5L}, {5L, 5L}, {5L, 6L}, {6L, 29L}, {29L, size}})
       add(streamed, examples.part(begin, end));
     check_same(streamed.compute(), whole);
     check_same(streamed.compute(), whole);  // Asking changes nothing.
   }
-  SUBCASE("merges two halves into the whole, in either order, and one that has seen nothing") {
+  SUBCASE("merges two halves into the whole, in either order, and an empty one too") {
     auto first = over<M>(examples.part(0, 11));
     const auto second = over<M>(examples.part(11, size));
     auto turned = second;
@@ -154,7 +154,7 @@ TEST_CASE_TEMPLATE("a streaming metric", M, Accuracy, Precision, Recall, FBeta, 
     add(original, examples.part(11, size));
     check_same(original.compute(), whole);
   }
-  SUBCASE("reads nothing back when it is updated") {
+  SUBCASE("doesn't synchronise with the device when it is updated") {
     auto updated = over<M>(examples.part(0, 11));
     {
       const Operators counting;
@@ -180,7 +180,7 @@ TEST_CASE_TEMPLATE("a streaming metric", M, Accuracy, Precision, Recall, FBeta, 
     check_same(over<M>({half, examples.labels}).compute(),
                over<M>({half.to(torch::kFloat), examples.labels}).compute());
   }
-  SUBCASE("refuses labels of another number with both shapes named") {
+  SUBCASE("refuses a different number of labels, naming both shapes") {
     auto refusing = metric<M>();
     try {
       add(refusing, {examples.predictions, examples.labels.slice(0, 1)});
@@ -192,7 +192,7 @@ TEST_CASE_TEMPLATE("a streaming metric", M, Accuracy, Precision, Recall, FBeta, 
   }
 }
 
-TEST_CASE("states of different shapes are not added up") {
+TEST_CASE("states of different shapes can't be merged") {
   F1 three, four;
   three.update(torch::zeros({2, 3}), torch::tensor({0, 1}));
   four.update(torch::zeros({2, 4}), torch::tensor({0, 1}));

@@ -50,7 +50,7 @@ TEST_CASE("smoothed cross entropy has the values of Hugging Face's LabelSmoother
         doctest::Approx(0.9483079880951044).epsilon(1e-6));
 }
 
-TEST_CASE("with a number of items it is their sum divided by it") {
+TEST_CASE("with a number of items, the loss is their sum divided by it") {
   const auto mean = etude::label_smoothed_cross_entropy(logits(), labels(), 0.1).item<double>();
   CHECK(etude::label_smoothed_cross_entropy(logits(), labels(), 0.1, 6.0).item<double>() ==
         doctest::Approx(mean * 3 / 6));
@@ -87,7 +87,7 @@ TEST_CASE("label_smoothing_factor smooths CrossEntropyLoss, whose other options 
   CHECK(evaluated(options(0.3, sum)) == doctest::Approx(3 * 0.9483079880951044).epsilon(1e-6));
 }
 
-TEST_CASE("label_smoothing_factor with another loss is refused, and so is one that is no share") {
+TEST_CASE("label_smoothing_factor with another loss is refused, and so is one outside its range") {
   const auto fault = [](double factor, etude::Loss loss) {
     return toy::fault_of<etude::ArgumentError>([&] {
       etude::Trainer<>({.model = PlainScores(), .args = smoothing(factor), .loss = std::move(loss)});

@@ -41,7 +41,7 @@ TEST_CASE("torch's loss modules are losses") {
   CHECK(bool(loss));
 }
 
-TEST_CASE("a loss module of more tensors gets the outputs and then the labels") {
+TEST_CASE("a loss module with more than two tensors gets the outputs and then the labels") {
   const Loss loss = torch::nn::TripletMarginLoss();
   const auto anchor = torch::zeros({1, 2}), near = torch::zeros({1, 2}), far = torch::full({1, 2}, 0.3);
   // max(d(anchor, near) - d(anchor, far) + 1, 0), the distance of far being sqrt(2 * 0.09).
@@ -64,7 +64,7 @@ TEST_CASE("callables of every allowed form are losses") {
   }
 }
 
-TEST_CASE("several outputs and labels go to a loss that takes them") {
+TEST_CASE("a loss that takes several outputs and labels gets them") {
   const Loss all = [](const Tensors& outputs, const Tensors& labels) {
     return difference(outputs.at("a"), labels[0]) + difference(outputs.at("b"), labels[1]);
   };
@@ -104,13 +104,13 @@ TEST_CASE("a third parameter is the number of items") {
   CHECK(module(ones(4), labels, 8.0).item<double>() == 0.5);
 }
 
-TEST_CASE("items are labels that aren't masked") {
+TEST_CASE("items are the labels that aren't masked") {
   CHECK(etude::count_items(torch::tensor({1, -100, 3}, torch::kLong)) == 2);
   CHECK(etude::count_items(torch::full({5}, -100.0)) == 5);
   CHECK(etude::count_items(Tensors()) == 0);
 }
 
-TEST_CASE("a loss must be one number") {
+TEST_CASE("a loss must be a single number") {
   const Loss none = torch::nn::MSELoss(torch::nn::MSELossOptions().reduction(torch::kNone));
   const auto text = message<etude::DataError>([&] { none(ones(3), ones(3)); });
   CHECK(contains(text, "float32 [3]"));
@@ -121,7 +121,7 @@ TEST_CASE("a loss must be one number") {
   CHECK(one(ones(3), ones(3)).dim() == 0);
 }
 
-TEST_CASE("torch's losses don't compare every output with every target in silence") {
+TEST_CASE("torch's losses don't silently compare every output with every target") {
   const auto column = torch::ones({4, 1}), row = torch::ones({4});
   for (const Loss& loss : {Loss(torch::nn::MSELoss()), Loss(torch::nn::L1Loss()),
                            Loss(torch::nn::SmoothL1Loss()), Loss(torch::nn::HuberLoss())}) {
@@ -143,7 +143,7 @@ TEST_CASE("torch's losses don't compare every output with every target in silenc
   CHECK(own(column, row).item<double>() == 0);
 }
 
-TEST_CASE("losses of classes say which labels they want") {
+TEST_CASE("classification losses report which labels they need") {
   for (const Loss& loss : {Loss(torch::nn::CrossEntropyLoss()), Loss(torch::nn::NLLLoss())}) {
     const auto scores = torch::ones({4, 3});
     const auto refusal = [&](const torch::Tensor& labels) {
@@ -168,7 +168,7 @@ TEST_CASE("losses of classes say which labels they want") {
   CHECK_THROWS_AS(numbers(torch::zeros({4, 3}), torch::full({4, 3}, 1 / 3.)), etude::DataError);
 }
 
-TEST_CASE("losses of numbers want those of their output's type") {
+TEST_CASE("regression losses need labels of their output's type") {
   for (const Loss& loss : {Loss(torch::nn::MSELoss()), Loss(torch::nn::L1Loss()), Loss(torch::nn::BCELoss()),
                            Loss(torch::nn::BCEWithLogitsLoss())}) {
     const auto column = torch::ones({4, 1});

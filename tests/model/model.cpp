@@ -52,7 +52,7 @@ struct Several : torch::nn::Module {
   }
 };
 
-TEST_CASE("a model is made from a holder, a shared pointer, and modules whose forward is a template") {
+TEST_CASE("a model can be a holder, a shared pointer, or a module whose forward is a template") {
   const Model holder = Net();
   CHECK(holder.forward(torch::zeros({4, 2}))[0].sizes() == torch::IntArrayRef({4, 3}));
   CHECK(contains(holder.name(), "Net"));
@@ -67,7 +67,7 @@ TEST_CASE("a model is made from a holder, a shared pointer, and modules whose fo
   CHECK(bool(holder));
 }
 
-TEST_CASE("a model takes the numbers of tensors that its forward takes, and says so") {
+TEST_CASE("a model reports how many tensors its forward takes, and takes only those") {
   const Model model = std::make_shared<Several>();
   CHECK(model.forward({two(), three()}).single().item<double>() == 5);
   CHECK(model.forward({two(), three(), three()}).single().item<double>() == 8);
@@ -125,7 +125,7 @@ TEST_CASE("null models are refused") {
   CHECK_THROWS_AS(Model(Net(nullptr)), etude::ArgumentError);
 }
 
-TEST_CASE("parameters come once, state under every name") {
+TEST_CASE("parameters are listed once, state under every name") {
   struct Tied : torch::nn::Module {
     Tied() {
       auto weight = register_parameter("weight", torch::ones({2}));
@@ -144,7 +144,7 @@ TEST_CASE("parameters come once, state under every name") {
                                                   "norm.num_batches_tracked"});
 }
 
-TEST_CASE("loading copies into the tensors that are there") {
+TEST_CASE("loading copies into the existing tensors") {
   const Model from = Net(), into = Net();
   const auto before = into.state_dict();
   std::vector<void*> addresses;
@@ -158,7 +158,7 @@ TEST_CASE("loading copies into the tensors that are there") {
   CHECK(into.named_parameters()[0].second.requires_grad());
 }
 
-TEST_CASE("a state that doesn't fit is refused as a whole, with every fault named") {
+TEST_CASE("a state that doesn't fit is refused as a whole, with every error named") {
   const Model model = Net();
   auto state = Model(Net()).state_dict();
   for (auto& [name, tensor] : state) tensor = tensor.detach().clone();
@@ -179,7 +179,7 @@ TEST_CASE("a state that doesn't fit is refused as a whole, with every fault name
   CHECK_THROWS_AS(model.load_state_dict(scalar), etude::CheckpointError);
 }
 
-TEST_CASE("the evaluation guard gives every submodule back the mode it had") {
+TEST_CASE("the evaluation guard restores every submodule's mode") {
   Net net;
   net->norm->eval();  // as who freezes it would
   const Model model = net;
@@ -200,7 +200,7 @@ TEST_CASE("the evaluation guard gives every submodule back the mode it had") {
   CHECK(model.is_training());
 }
 
-TEST_CASE("the module comes back as what it was") {
+TEST_CASE("the module is returned as its own type") {
   Net net;
   const Model model = net;
   CHECK(&model.as<NetImpl>() == net.get());

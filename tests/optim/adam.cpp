@@ -57,7 +57,7 @@ TEST_CASE("Adam's options have torch's defaults, and are checked") {
                        etude::ArgumentError);
 }
 
-TEST_CASE("a long vector is updated as a whole: fused by many threads, plain piece by piece") {
+TEST_CASE("a long vector is updated completely: by many threads if fused, piece by piece if plain") {
   at::set_num_threads(2);
   for (bool fused : {false, true}) {
     const torch::Tensor a = torch::randn({300, 1000}).set_requires_grad(true);

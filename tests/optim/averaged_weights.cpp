@@ -71,7 +71,7 @@ void check_equal(const std::vector<NamedTensor>& found, const std::vector<NamedT
   }
 }
 
-TEST_CASE("every weight moves towards the model by its share, wherever it lies") {
+TEST_CASE("every weight moves towards the model by its share, wherever it is stored") {
   const etude::Model model = Net();
   const auto optimizer = optimizer_of(model);
   AveragedWeights average(model, true);
@@ -84,7 +84,7 @@ TEST_CASE("every weight moves towards the model by its share, wherever it lies")
   }
 }
 
-TEST_CASE("a weight that thaws or is torn out of the optimizer's memory keeps its average") {
+TEST_CASE("a weight that is unfrozen or torn out of the optimizer's memory keeps its average") {
   const etude::Model model = Net();
   const auto optimizer = optimizer_of(model);
   AveragedWeights average(model, true);
@@ -102,7 +102,7 @@ TEST_CASE("a weight that thaws or is torn out of the optimizer's memory keeps it
   update();
 }
 
-TEST_CASE("tied weights stand once in its state, and under each name in the model's") {
+TEST_CASE("tied weights are once in its state, and under each name in the model's") {
   AveragedWeights average(etude::Model(Net()), false);
   const auto count = [](const auto& state, const std::string& name) {
     return std::ranges::count(state, name, &NamedTensor::first);
@@ -111,7 +111,7 @@ TEST_CASE("tied weights stand once in its state, and under each name in the mode
   CHECK(count(average.model_state(), "tied") + count(average.model_state(), "second.weight") == 2);
 }
 
-TEST_CASE("without buffers these are the model's own of the moment") {
+TEST_CASE("without averaged buffers, the model's current ones are used") {
   const etude::Model model = Net();
   const auto optimizer = optimizer_of(model);
   AveragedWeights average(model, false);
@@ -123,7 +123,7 @@ TEST_CASE("without buffers these are the model's own of the moment") {
   CHECK(torch::equal(mean->second, model.as<NetImpl>().norm->running_mean));
 }
 
-TEST_CASE("an average of half-precision weights doesn't stand still") {
+TEST_CASE("an average of half-precision weights keeps moving") {
   Net net;
   net->to(torch::kBFloat16);
   const etude::Model model = net;
@@ -141,7 +141,7 @@ TEST_CASE("an average of half-precision weights doesn't stand still") {
   CHECK((average.model_state()[0].second.scalar_type() == torch::kBFloat16));
 }
 
-TEST_CASE("the averages are in the model for as long as the guard lives, and no longer") {
+TEST_CASE("the averages are in the model exactly as long as the guard lives") {
   const etude::Model model = Net();
   const auto optimizer = optimizer_of(model);
   AveragedWeights average(model, true);
@@ -160,7 +160,7 @@ TEST_CASE("the averages are in the model for as long as the guard lives, and no 
   for (std::size_t i = 0; i < after.size(); ++i) CHECK(torch::equal(after[i].second, before[i]));
 }
 
-TEST_CASE("a state that doesn't fit changes nothing, and is told in full") {
+TEST_CASE("a state that doesn't fit changes nothing, and is reported in full") {
   const etude::Model model = Net();
   AveragedWeights average(model, true);
   auto state = average.state();

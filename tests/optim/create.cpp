@@ -15,7 +15,7 @@ etude::TrainingArguments arguments(etude::OptimizerNames optim, std::string opti
 
 }  // namespace
 
-TEST_CASE("every optimizer can be made by its name, and lowers a loss") {
+TEST_CASE("every optimizer can be created by its name, and lowers a loss") {
   for (std::string_view name : etude::enum_names<etude::OptimizerNames>) {
     CAPTURE(name);
     torch::manual_seed(0);
@@ -49,7 +49,7 @@ TEST_CASE("the arguments reach the groups, and optim_args come last") {
   CHECK(optimizer->param_groups()[0].weight_decay == 0.5);
 }
 
-TEST_CASE("optim_args that are unknown or ill are named with what is allowed") {
+TEST_CASE("errors name optim_args that are unknown or invalid, and what is allowed") {
   torch::nn::Linear module(3, 2);
   const auto fails = [&](etude::OptimizerNames optim, const char* text, const char* message) {
     CHECK_THROWS_WITH_AS(etude::make_optimizer(arguments(optim, text), *module), doctest::Contains(message),
@@ -101,7 +101,7 @@ TEST_CASE("schedulers scale each group's initial learning rate, and resume exact
   }
 }
 
-TEST_CASE("a schedule of one's own, and a state that doesn't fit") {
+TEST_CASE("a custom schedule, and a state that doesn't fit") {
   torch::nn::Linear module(3, 2);
   const auto args = arguments(etude::OptimizerNames::sgd);
   const auto optimizer = etude::make_optimizer(args, *module);

@@ -61,7 +61,7 @@ TEST_CASE("the module's tensors become views of the buffers and keep their value
         reinterpret_cast<std::uintptr_t>(a.data_ptr()) % 64);
 }
 
-TEST_CASE("a backward pass accumulates in the buffers and tells which parameters it reached") {
+TEST_CASE("a backward pass accumulates in the buffers and marks the parameters that it reached") {
   const torch::Tensor a = parameter({3, 5}), b = parameter({7}), c = parameter({4});
   FlatParameters flat({{{"a", a}, {"b", b}}, {{"c", c}}});
   flat.zero_grad();
@@ -78,7 +78,7 @@ TEST_CASE("a backward pass accumulates in the buffers and tells which parameters
   CHECK_FALSE(flat.has_gradient(0));
 }
 
-TEST_CASE("a tied parameter stands once, under its first name") {
+TEST_CASE("a tied parameter is stored once, under its first name") {
   torch::nn::Linear first(4, 4), second(4, 4);
   second->weight = first->weight;
   FlatParameters flat(
@@ -88,7 +88,7 @@ TEST_CASE("a tied parameter stands once, under its first name") {
   CHECK(second->weight.is_same(first->weight));
 }
 
-TEST_CASE("different tensors over the same memory are refused, so are names that stand twice") {
+TEST_CASE("different tensors over the same memory are refused, and so are duplicate names") {
   const torch::Tensor a = parameter({4});
   torch::Tensor b = a.detach().view({2, 2}).set_requires_grad(true);
   CHECK_THROWS_WITH_AS(FlatParameters({{{"a", a}, {"b", b}}}),
@@ -98,7 +98,7 @@ TEST_CASE("different tensors over the same memory are refused, so are names that
                        "two different parameters are named 'a'", etude::ArgumentError);
 }
 
-TEST_CASE("what can't be trained is named") {
+TEST_CASE("an error names a tensor that can't be trained") {
   const torch::Tensor z = torch::zeros({2}, at::kComplexFloat).set_requires_grad(true);
   CHECK_THROWS_WITH_AS(FlatParameters({{{"z", z}}}), doctest::Contains("parameter 'z' is dense ComplexFloat"),
                        etude::ArgumentError);
@@ -123,7 +123,7 @@ TEST_CASE("frozen parameters are left out until they require a gradient") {
   CHECK(flat.steps(1) == 1);
 }
 
-TEST_CASE("a parameter that is frozen later keeps its place and its steps, and gets none") {
+TEST_CASE("a parameter that is frozen later keeps its place and its step count, and isn't updated") {
   const torch::Tensor a = parameter({3}), b = parameter({2});
   FlatParameters flat({{{"a", a}, {"b", b}}});
   const auto step = [&](const NamedTensors& used) {
@@ -143,7 +143,7 @@ TEST_CASE("a parameter that is frozen later keeps its place and its steps, and g
   CHECK(flat.steps(0) + flat.steps(1) == 4 + 2);
 }
 
-TEST_CASE("torn views are mended with the values that the model has") {
+TEST_CASE("torn views are repaired with the model's values") {
   torch::nn::Linear module(3, 2);
   FlatParameters flat({etude::named_parameters(*module)});
   const NamedTensors all = etude::named_parameters(*module);
@@ -156,7 +156,7 @@ TEST_CASE("torn views are mended with the values that the model has") {
     CHECK(module->weight.eq(3).all().item<bool>());
     CHECK(flat.layout().get() == layout.get());
   }
-  SUBCASE("an undefined gradient counts as none, and a stale one doesn't come back") {
+  SUBCASE("an undefined gradient counts as missing, and a stale one doesn't come back") {
     backward(all);
     module->weight.mutable_grad().reset();
     flat.mend();
@@ -180,7 +180,7 @@ TEST_CASE("torn views are mended with the values that the model has") {
     CHECK_FALSE(module->weight.grad().requires_grad());
     CHECK(torch::allclose(module->weight.grad(), gradient_of(module->weight)));
   }
-  SUBCASE("another dtype lays everything flat anew, with the gradients and steps") {
+  SUBCASE("another dtype flattens everything again, with the gradients and steps") {
     backward(all);
     flat.begin_step();
     module->to(at::kDouble);
@@ -206,7 +206,7 @@ TEST_CASE("torn views are mended with the values that the model has") {
   CHECK(inside(module->weight.grad(), flat.gradients()[0]));
 }
 
-TEST_CASE("torch::load of a module is noticed") {
+TEST_CASE("torch::load of a module is detected") {
   torch::nn::Linear module(3, 2), other(3, 2);
   FlatParameters flat({etude::named_parameters(*module)});
   std::stringstream file;
@@ -217,7 +217,7 @@ TEST_CASE("torch::load of a module is noticed") {
   CHECK(inside(module->weight, flat.values()[0]));
 }
 
-TEST_CASE("strides that are dense are kept, others become contiguous, empty parameters stay") {
+TEST_CASE("dense strides are kept, others become contiguous, and empty parameters stay") {
   torch::Tensor channels_last =
       torch::rand({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast).set_requires_grad(true);
   torch::Tensor gaps = torch::rand({4, 6}).slice(1, 0, 6, 2).detach().set_requires_grad(true);
@@ -236,7 +236,7 @@ TEST_CASE("strides that are dense are kept, others become contiguous, empty para
   CHECK(flat.begin_step().size() == 1);
 }
 
-TEST_CASE("gradients that are left apart are autograd's own, and count when they are there") {
+TEST_CASE("gradients outside the buffers are autograd's own, and count if they exist") {
   const torch::Tensor a = parameter({30, 5}), b = parameter({7});
   FlatParameters flat({{{"a", a}, {"b", b}}});
   flat.zero_grad(/*apart=*/true);
@@ -268,7 +268,7 @@ TEST_CASE("gradients that are left apart are autograd's own, and count when they
   CHECK_FALSE(flat.has_gradient(0));
 }
 
-TEST_CASE("a gradient of another kind than its parameter doesn't stay apart") {
+TEST_CASE("a gradient of another kind than its parameter moves into the buffers") {
   torch::nn::Linear module(3, 2);
   FlatParameters flat({etude::named_parameters(*module)});
   const NamedTensors all = etude::named_parameters(*module);
@@ -287,7 +287,7 @@ TEST_CASE("a gradient of another kind than its parameter doesn't stay apart") {
     CHECK_FALSE(module->weight.grad().requires_grad());
     CHECK(torch::allclose(module->weight.grad(), gradient_of(module->weight)));
   }
-  SUBCASE("it lies otherwise in memory") {
+  SUBCASE("it has other strides") {
     module->weight.mutable_grad() = torch::ones({3, 2}).t();
     flat.begin_step();
     CHECK(module->weight.grad().is_contiguous());
@@ -338,7 +338,7 @@ TEST_CASE("clipping equals torch's, over several dtypes and groups") {
   }
 }
 
-TEST_CASE("norms of half precision are summed in float") {
+TEST_CASE("norms of half-precision tensors are summed in float") {
   const torch::Tensor a = parameter({1000}, at::kHalf), b = parameter({10}, at::kBFloat16);
   FlatParameters flat({{{"a", a}, {"b", b}}});
   flat.mend();
@@ -403,7 +403,7 @@ TEST_CASE("an update counts as a change of the parameter for autograd's checks")
   CHECK_THROWS_WITH(loss.backward(), doctest::Contains("modified by an inplace operation"));
 }
 
-TEST_CASE("afterwards the tensors live on, and gradients that never came are undefined again") {
+TEST_CASE("the tensors outlive the buffers, and gradients that were never computed are undefined again") {
   const torch::Tensor a = parameter({3}), b = parameter({3});
   const torch::Tensor before = a.detach().clone();
   {

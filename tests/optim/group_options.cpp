@@ -68,7 +68,7 @@ void check_restored(const Options& given, const char* type, const std::function<
 
 }  // namespace
 
-TEST_CASE("what the steps depend on is stored: as it was given, and what is otherwise now") {
+TEST_CASE("the options that the steps depend on are stored: the initial values and those that changed") {
   etude::AdamW optimizer(groups(), {.lr = 0.25, .weight_decay = 0.125});
   CHECK(optimizer.options_state().dump() ==
         R"({"type":"AdamW","given":[)"
@@ -82,7 +82,7 @@ TEST_CASE("what the steps depend on is stored: as it was given, and what is othe
   CHECK(optimizer.options_state()["given"][0]["lr"] == 0.25);
 }
 
-TEST_CASE("each optimizer says its type and all its options") {
+TEST_CASE("each optimizer stores its type and all its options") {
   const auto check = [](auto&& optimizer, const char* type, const auto& options) {
     const Json state = optimizer.options_state();
     CHECK(state["type"] == type);
@@ -98,7 +98,7 @@ TEST_CASE("each optimizer says its type and all its options") {
   check(etude::LBFGS(etude::parameter_groups(groups()[0].parameters, 0)), "LBFGS", etude::LBFGSOptions());
 }
 
-TEST_CASE("a run that is given what it was given goes on with what had become of it") {
+TEST_CASE("a run that gets the same options continues with their current values") {
   etude::AdamW first(groups(), {.lr = 0.25});
   first.param_groups()[0].lr = 0.1;
   first.param_groups()[1].initial_lr = 0.3;
@@ -116,7 +116,7 @@ TEST_CASE("a run that is given what it was given goes on with what had become of
   CHECK(stored(second) == stored(first));
 }
 
-TEST_CASE("what is given otherwise wins, with the initial rate, and is told; the other group is untouched") {
+TEST_CASE("a different option wins, with the initial rate, and is reported; the other group is untouched") {
   etude::AdamW first(groups(), {.lr = 0.25, .weight_decay = 0.125});
   for (auto& group : first.param_groups()) group.lr *= 0.1;
   etude::AdamW second(groups(), {.lr = 1, .beta1 = 0.8, .weight_decay = 0.25});
@@ -134,7 +134,7 @@ TEST_CASE("what is given otherwise wins, with the initial rate, and is told; the
   CHECK(second.options_state()["changed"].dump() == R"([{},{"lr":0.05}])");
 }
 
-TEST_CASE("an option of ours that a file says was changed stays as it is given, and that is told") {
+TEST_CASE("a fixed option that a file lists as changed keeps the given value, and that is reported") {
   etude::AdamW optimizer(groups());
   Json saved = stored(optimizer);
   saved["changed"][1]["beta1"] = 0.7;
@@ -145,7 +145,7 @@ TEST_CASE("an option of ours that a file says was changed stays as it is given, 
   CHECK(differences == Lines{"param_groups[1].beta1: 0.7 -> 0.9"});
 }
 
-TEST_CASE("of another type of optimizer, only the rates count") {
+TEST_CASE("only the rates of another type of optimizer are used") {
   etude::SGD first(groups(), {.lr = 0.25, .weight_decay = 0.5});
   for (auto& group : first.param_groups()) group.lr *= 0.5;
   etude::Adagrad second(groups(), {.lr = 0.25, .weight_decay = 0.75, .eps = 1e-3});
@@ -178,7 +178,7 @@ TEST_CASE("torch's options, which may change at any time, are all restored") {
   });
 }
 
-TEST_CASE("torch's options that are given otherwise win, and are told") {
+TEST_CASE("torch's options that are given with other values win, and are reported") {
   using torch::optim::SGDOptions;
   const auto first =
       torchs<torch::optim::SGD>(SGDOptions(0.5).momentum(0.5),
@@ -193,7 +193,7 @@ TEST_CASE("torch's options that are given otherwise win, and are told") {
   CHECK(options.weight_decay() == 0.5);
 }
 
-TEST_CASE("a rate that was set on our side is stored, and restored on torch's side too") {
+TEST_CASE("a rate that was set in Etude's optimizer is stored, and restored in torch's too") {
   using torch::optim::SGDOptions;
   const auto first = torchs<torch::optim::SGD>(SGDOptions(0.5)),
              second = torchs<torch::optim::SGD>(SGDOptions(0.5));
@@ -205,7 +205,7 @@ TEST_CASE("a rate that was set on our side is stored, and restored on torch's si
   CHECK(second->param_groups()[0].initial_lr == 0.5);
 }
 
-TEST_CASE("ours and torch's of one kind understand each other's options") {
+TEST_CASE("Etude's and torch's optimizer of one kind read each other's options") {
   const auto theirs = torchs<torch::optim::AdamW>(torch::optim::AdamWOptions(0.5).weight_decay(0.25));
   theirs->param_groups()[0].lr = 0.125;
   etude::AdamW ours({groups()[0]}, {.lr = 0.5, .weight_decay = 0.25});
@@ -215,7 +215,7 @@ TEST_CASE("ours and torch's of one kind understand each other's options") {
   CHECK(ours.param_groups()[0].lr == 0.125);
 }
 
-TEST_CASE("options that can't be are refused by name, and nothing is changed") {
+TEST_CASE("impossible options are refused by name, and nothing is changed") {
   const auto refuses = [](etude::Optimizer& optimizer, const Json& saved, const char* text) {
     const Json before = stored(optimizer);
     Lines differences;

@@ -45,7 +45,7 @@ torch::Tensor& entry(etude::NamedTensors& tensors, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("a state of LBFGS that lies is refused by name, and nothing is changed") {
+TEST_CASE("an invalid LBFGS state is refused by name, and nothing is changed") {
   Trained trained;
   const etude::NamedTensors good = trained.state();
   const auto refuses = [&](const etude::NamedTensors& bad, const char* text) {
@@ -93,7 +93,7 @@ TEST_CASE("a state of LBFGS that lies is refused by name, and nothing is changed
   refuses(bad, "contains 'lbfgs.numbers' twice");
 }
 
-TEST_CASE("a state of LBFGS in another precision is converted, and an empty one is the beginning") {
+TEST_CASE("an LBFGS state in another precision is converted, and an empty one starts from scratch") {
   Trained trained;
   etude::NamedTensors floats;
   for (const auto& [name, tensor] : trained.state())

@@ -43,7 +43,7 @@ using Rates = std::vector<double>;
 
 }  // namespace
 
-TEST_CASE("a schedule goes on as it was, with rates that were set by hand") {
+TEST_CASE("a schedule continues with rates that were set by hand") {
   const auto first = optimizer_with(1), second = optimizer_with(1);
   etude::LambdaLR scheduler(*first, halving());
   scheduler.step();
@@ -91,7 +91,7 @@ TEST_CASE("with new rates, a state of another kind of scheduler gives the step o
   CHECK(another.state().at("best") == Rates{infinity});
 }
 
-TEST_CASE("with new rates, one that follows a metric keeps what it knows of the metric") {
+TEST_CASE("with new rates, a schedule that follows a metric keeps its history of the metric") {
   const auto first = optimizer_with(1), second = optimizer_with(4);
   auto scheduler = plateau(*first);
   for (const double metric : {3.0, 4.0}) scheduler.step(metric);
@@ -102,7 +102,7 @@ TEST_CASE("with new rates, one that follows a metric keeps what it knows of the 
   CHECK(rates(*second) == Rates{2, 4});
 }
 
-TEST_CASE("a schedule can be put where a run stands that says nothing of it") {
+TEST_CASE("a schedule can be moved to the step of a run that saved no schedule") {
   const auto first = optimizer_with(1), second = optimizer_with(1);
   etude::LambdaLR scheduler(*first, halving());
   scheduler.fast_forward(2);
@@ -152,7 +152,7 @@ TEST_CASE("torch's schedulers are stepped from the initial rates, old or new, wh
   CHECK(run(8, restore(true)) == std::pair(2.0, 1.0));
 }
 
-TEST_CASE("numbers that can't be are refused by name, and nothing is changed") {
+TEST_CASE("impossible numbers are refused by name, and nothing is changed") {
   const auto optimizer = optimizer_with(1);
   etude::LambdaLR scheduler(*optimizer, halving());
   scheduler.step();

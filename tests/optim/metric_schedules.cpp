@@ -43,7 +43,7 @@ TEST_CASE("reduce_lr_on_plateau waits for `patience` evaluations without improve
   CHECK(follow(Plateau({.factor = 0.5, .patience = 0}), {1, nan, 0.5}) == Rates{1, .5, .5});
 }
 
-TEST_CASE("what counts as an improvement is relative or absolute") {
+TEST_CASE("the threshold of an improvement is relative or absolute") {
   const auto reduced = [](MetricMode mode, ThresholdMode threshold_mode, double metric) {
     const Plateau rule(
         {.mode = mode, .factor = 0.5, .patience = 0, .threshold = 0.1, .threshold_mode = threshold_mode});
@@ -70,12 +70,12 @@ TEST_CASE("greedy raises while the metric improves and lowers while it doesn't")
         Rates{2, 2, 4, 4});
 }
 
-TEST_CASE("greedy starts anew after a while at the bottom") {
+TEST_CASE("greedy restarts after a while at the minimum") {
   CHECK(follow(Greedy({.factor = 0.5, .patience = 0, .min_lr = 0.5, .reset_start = 2}), {0, 1, 1, 1, 1}) ==
         Rates{1, .5, 1, 1, .5});
 }
 
-TEST_CASE("greedy looks at the mean of the last metrics when it is told to") {
+TEST_CASE("greedy uses the mean of the last metrics if configured") {
   // Means of two: 10, 8, 7, 8. The last is no improvement, though its metric alone is none either way.
   const auto smooth = follow(
       Greedy({.factor = 0.5, .patience = 0, .max_lr = 100, .smooth = true, .window_size = 2}), {10, 6, 8, 8});
@@ -119,7 +119,7 @@ TEST_CASE(
   CHECK_THROWS_AS(Plateau().load_state(Greedy().state()), etude::CheckpointError);
 }
 
-TEST_CASE("states go on where they were stored") {
+TEST_CASE("states continue where they were stored") {
   const Greedy greedy({.factor = 0.5, .patience = 1, .cooldown = 1, .smooth = true, .window_size = 3});
   const Plateau plateau({.factor = 0.5, .patience = 1, .cooldown = 1});
   const std::vector<double> metrics{5, 6, 4, 3, 4, 5, 5, 6, 6, 7, 7, 1, 0.5, 0.2, 0.1, 0.1};

@@ -54,7 +54,7 @@ Names names_of(const etude::NamedTensors& tensors) {
   return names;
 }
 
-TEST_CASE("layer groups are the direct children, layers what has no children") {
+TEST_CASE("layer groups are the direct children, layers the modules without children") {
   const ModelFreezer freezer{Net()};
   const auto names = [](const std::vector<etude::NamedModule>& modules) {
     Names result;
@@ -65,7 +65,7 @@ TEST_CASE("layer groups are the direct children, layers what has no children") {
   CHECK(names(freezer.get_layers()) == Names{"first", "block.0", "block.1", "block.2", "third", "head"});
 }
 
-TEST_CASE("a freezer begins with everything unfrozen, and no mode changed") {
+TEST_CASE("a freezer begins with everything unfrozen and all modes unchanged") {
   Net net;
   net->first->eval();
   for (auto& parameter : net->parameters()) parameter.set_requires_grad(false);
@@ -92,7 +92,7 @@ TEST_CASE("ranges are inclusive, may count from the end, and may be given in eit
   }
 }
 
-TEST_CASE("batch norms of a frozen group go on learning unless they are to be frozen too") {
+TEST_CASE("batch norms of a frozen group keep learning unless they are frozen too") {
   Net net;
   ModelFreezer freezer(net);
   freezer.freeze();
@@ -106,7 +106,7 @@ TEST_CASE("batch norms of a frozen group go on learning unless they are to be fr
 
 // pytorch-accelerated's two flags are in each other's place: with anything but the defaults, parameters stay
 // as they are, or modes do.
-TEST_CASE("freezing with evaluation mode does both, and leaves batch norms that learn in theirs") {
+TEST_CASE("freezing with evaluation mode does both, and leaves learning batch norms in training mode") {
   Net net;
   ModelFreezer freezer(net);
   freezer.freeze({.set_modules_as_eval = true});
@@ -119,7 +119,7 @@ TEST_CASE("freezing with evaluation mode does both, and leaves batch norms that 
   CHECK_FALSE(net->block->children()[1]->is_training());
 }
 
-TEST_CASE("unfreezing without training mode unfreezes, and leaves the modes") {
+TEST_CASE("unfreezing without training mode leaves the modes unchanged") {
   Net net;
   ModelFreezer freezer(net);
   freezer.freeze({.from_index = 0, .to_index = -1, .set_modules_as_eval = true});
@@ -131,7 +131,7 @@ TEST_CASE("unfreezing without training mode unfreezes, and leaves the modes") {
   CHECK(modes(net) == "EETE");
 }
 
-TEST_CASE("unfreezing returns what wasn't trainable before, by its group, and that once") {
+TEST_CASE("unfreezing returns, once, the parameters of each group that weren't trainable before") {
   Net net;
   ModelFreezer freezer(net);
   freezer.freeze();

@@ -69,7 +69,7 @@ TEST_CASE(
       }
 }
 
-TEST_CASE("a long vector gives the same as the short ones that it is made of") {
+TEST_CASE("a long vector gives the same result as the short ones that it consists of") {
   const std::vector<Maker> makers{
       maker<etude::AdamW>(etude::AdamWOptions{}),
       maker<etude::Adam>(etude::AdamOptions{.weight_decay = 0.1, .amsgrad = true}),
@@ -96,7 +96,7 @@ TEST_CASE("a long vector gives the same as the short ones that it is made of") {
   }
 }
 
-TEST_CASE("roots, maxima and signs of lanes are those of numbers, NaN and all") {
+TEST_CASE("roots, maxima and signs of lanes equal those of scalars, NaN included") {
   const std::vector<float> a{4, -2, NAN, 0}, b{9, 3, 1, NAN};
   std::vector<float> root(4), largest(4), signs(4);
   const auto x = etude::detail::Lanes<float>::load(a.data()), y = etude::detail::Lanes<float>::load(b.data());
@@ -125,7 +125,7 @@ TEST_CASE("the sum of squares counts every element of a vector of any length") {
   }
 }
 
-TEST_CASE("the norm of ten million small numbers keeps its digits") {
+TEST_CASE("the norm of ten million small numbers is precise") {
   const auto values = torch::full({10'000'000}, 1e-3);
   CHECK(std::sqrt(etude::detail::sum_of_squares(10'000'000, values.data_ptr<float>())) ==
         doctest::Approx(std::sqrt(10.)).epsilon(5e-6));

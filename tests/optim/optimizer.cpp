@@ -74,7 +74,7 @@ TEST_CASE("a run that is stored and loaded midway equals one that isn't, for eac
   }
 }
 
-TEST_CASE("loading replaces what was there: parameters that the state doesn't name start anew") {
+TEST_CASE("loading replaces everything: parameters that the state doesn't name start from scratch") {
   const compare::Twins twins(at::kDouble);
   for (const compare::Ours& make : all_kinds()) {
     const auto optimizer = make(compare::groups_of(twins.ours, false));
@@ -137,7 +137,7 @@ TEST_CASE("a state that doesn't fit is refused by name and nothing is changed") 
   CHECK(optimizer.state().size() == good.size());
 }
 
-TEST_CASE("the state is views of the optimizer's memory: one step and each moment of what was updated") {
+TEST_CASE("the state is views of the optimizer's memory: a step and the moments of each updated parameter") {
   const compare::Twins twins(at::kFloat);
   etude::AdamW optimizer(compare::groups_of(twins.ours, false), {.amsgrad = true});
   train(optimizer, twins, 0, 2);

@@ -42,7 +42,7 @@ struct NetImpl : torch::nn::Module {
 
 }  // namespace
 
-TEST_CASE("weight decay spares biases and normalisations by their names") {
+TEST_CASE("weight decay skips biases and normalisations by their names") {
   for (const char* name :
        {"fc.weight", "normal.weight", "encoder.norms.weight", "enorm.weight", "prenorm", "0.weight"}) {
     CAPTURE(name);
@@ -67,7 +67,7 @@ TEST_CASE("plain lists are split by name, in order") {
   CHECK_FALSE(groups[0].lr.has_value());
 }
 
-TEST_CASE("a module's normalisations are known by their types, and tied parameters stand once") {
+TEST_CASE("a module's normalisations are found by their types, and tied parameters are listed once") {
   const NetImpl net;
   const auto groups = etude::parameter_groups(net, 0.1);
   CHECK(names(groups[0]) == Names{"embed.weight", "tied.weight", "f.scale"});
@@ -75,6 +75,6 @@ TEST_CASE("a module's normalisations are known by their types, and tied paramete
                                   "c.weight", "c.bias", "d.weight", "d.bias", "e.scale", "final_norm.scale"});
 }
 
-TEST_CASE("two groups always, even when one is empty") {
+TEST_CASE("there are always two groups, even if one is empty") {
   CHECK(etude::parameter_groups(etude::NamedTensors{}, 0.0).size() == 2);
 }

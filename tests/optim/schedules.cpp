@@ -89,7 +89,7 @@ TEST_CASE("schedules agree with their formulas over many sizes") {
   CHECK(make(SchedulerType::inverse_sqrt, 0, 10)(10000) == doctest::Approx(1 / std::sqrt(2.0)));
 }
 
-TEST_CASE("warmup_stable_decay rises and falls as it is told") {
+TEST_CASE("warmup_stable_decay rises and falls as configured") {
   const auto ramp = [](const char* type) {
     return make(SchedulerType::warmup_stable_decay, 4, 16,
                 {{"num_decay_steps", 4}, {"warmup_type", type}, {"decay_type", type}, {"min_lr_ratio", 0.2}});
@@ -114,7 +114,7 @@ TEST_CASE("cosine_warmup_with_min_lr may begin above zero") {
   CHECK(schedule(4) == doctest::Approx(1.0));
 }
 
-TEST_CASE("options that are unknown, missing, contradictory or of the wrong kind are named") {
+TEST_CASE("errors name options that are unknown, missing, contradictory or of the wrong kind") {
   const auto fails = [](SchedulerType type, const nlohmann::json& kwargs, const char* text) {
     CHECK_THROWS_WITH_AS(make(type, 2, 10, kwargs), doctest::Contains(text), etude::ArgumentError);
   };

@@ -74,7 +74,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("its state is stored and loaded by name, and ours of the same kind can go on from it") {
+TEST_CASE("its state is stored and loaded by name, and Etude's of the same kind can continue from it") {
   for (const compare::Theirs& make : all_kinds()) {
     const compare::Twins whole(at::kDouble), halves(at::kDouble);
     etude::TorchOptimizer uninterrupted(make(torch_groups(whole.ours)), whole.ours);
@@ -106,7 +106,7 @@ TEST_CASE("its state is stored and loaded by name, and ours of the same kind can
     CHECK(torch::allclose(twins.ours[i].second, other.ours[i].second, 0, 1e-14));
 }
 
-TEST_CASE("parameters that it doesn't hold are no part of the norm and don't pile up gradients") {
+TEST_CASE("parameters that it doesn't hold are left out of the norm and don't accumulate gradients") {
   const torch::Tensor held = torch::ones({3}).set_requires_grad(true),
                       other = torch::ones({3}).set_requires_grad(true);
   const torch::Tensor extra = torch::ones({1}).set_requires_grad(true);
@@ -209,7 +209,7 @@ TEST_CASE("LBFGS needs a closure, one learning rate and no weight decay") {
       doctest::Contains("'lbfgs.d' has sizes [9], expected [2]"), etude::CheckpointError);
 }
 
-TEST_CASE("parameters that a loaded state doesn't name start anew") {
+TEST_CASE("parameters that a loaded state doesn't name start from scratch") {
   for (const compare::Theirs& make : all_kinds()) {
     const compare::Twins twins(at::kDouble);
     etude::TorchOptimizer ours(make(torch_groups(twins.ours)), twins.ours);
@@ -229,7 +229,7 @@ TEST_CASE("parameters that a loaded state doesn't name start anew") {
   }
 }
 
-TEST_CASE("a state that is refused changes nothing in torch's optimizer") {
+TEST_CASE("a refused state changes nothing in torch's optimizer") {
   for (const compare::Theirs& make : all_kinds()) {
     const compare::Twins twins(at::kDouble);
     const auto inner = make(torch_groups(twins.ours)), fresh = make(torch_groups(twins.theirs));
@@ -252,7 +252,7 @@ TEST_CASE("a state that is refused changes nothing in torch's optimizer") {
   }
 }
 
-TEST_CASE("no optimizer, and an optimizer whose state nobody knows, are errors") {
+TEST_CASE("a missing optimizer, and one with an unknown state, are errors") {
   CHECK_THROWS_AS(etude::TorchOptimizer(nullptr, {}), etude::ArgumentError);
   const torch::Tensor parameter = torch::ones({1}).set_requires_grad(true);
   const auto inner = std::make_shared<Unknown>(std::vector{parameter}, torch::optim::SGDOptions(0.1));

@@ -54,7 +54,7 @@ std::string text_of(const std::vector<std::string>& words) {
 
 }  // namespace
 
-TEST_CASE("what a field may be is said in words") {
+TEST_CASE("the allowed values of a field are described in words") {
   CHECK(at_least(0).text() == "at least 0");
   CHECK(above(0.5).text() == "above 0.5");
   CHECK(at_most(3).text() == "at most 3");
@@ -72,7 +72,7 @@ TEST_CASE("what a field may be is said in words") {
   CHECK(etude::Allowed().text() == "");
 }
 
-TEST_CASE("bounds count or don't, and a number with bounds is finite") {
+TEST_CASE("bounds are inclusive or exclusive, and a number with bounds is finite") {
   CHECK(at_least(1).allows(1));
   CHECK_FALSE(above(1).allows(1));
   CHECK(between(0, 1).allows(1));
@@ -103,7 +103,7 @@ TEST_CASE("the fields at fault are listed in the order of definition") {
               "guests is empty: must not be empty, or be unset"});
 }
 
-TEST_CASE("the command line checks what the definition allows, and says a fault once") {
+TEST_CASE("the command line checks what the definition allows, and reports a fault once") {
   CHECK(text_of<Recipe>({"--eggs", "0", "--icing", "blue"}) ==
         "eggs is 0: must be at least 1\nicing has 'blue': must be one of red, green");
   CHECK(text_of<Recipe>({"--eggs", "two"}) == "--eggs is 'two': must be a whole number, at least 1");
@@ -112,7 +112,7 @@ TEST_CASE("the command line checks what the definition allows, and says a fault 
         "high is -1: must be at least 0 and finite\nlow is not below high");
 }
 
-TEST_CASE("help says what is allowed") {
+TEST_CASE("help shows the allowed values") {
   const auto help = text_of<Recipe>({"--help"});
   CHECK(help.find("--eggs INT                    how many; at least 1 (default: 2)\n") != help.npos);
   CHECK(help.find("--heat NUMBER                 above 0 (default: 1)\n") != help.npos);

@@ -138,7 +138,7 @@ struct ConfigFile {
                                  std::filesystem::temp_directory_path().string(), ::getpid(), fmt::ptr(this));
 };
 
-TEST_CASE("a field that was misread hides no fault of another whose name holds its own") {
+TEST_CASE("an error in one field doesn't hide one in a field whose name contains its own") {
   try {
     etude::parse_arguments<etude::TrainingArguments>(
         {"--optim", "foo", "--optim_args", "bad", "--seed", "x", "--data_seed", "-1"});
@@ -152,14 +152,14 @@ TEST_CASE("a field that was misread hides no fault of another whose name holds i
 
 }  // namespace
 
-TEST_CASE("without flags everything has its default") {
+TEST_CASE("without flags every field has its default") {
   const Run run = parse_arguments<Run>(Words{});
   CHECK(run.learning_rate == 0.1);
   CHECK(run.name == "run");
   CHECK(run.sizes == std::vector<std::int64_t>{8});
 }
 
-TEST_CASE("a flag and its value are two words or one, with underscores or dashes") {
+TEST_CASE("a flag and its value may be two words or one, with underscores or dashes") {
   CHECK(parse_arguments<Run>(Words{"--learning_rate", "1e-3"}).learning_rate == 1e-3);
   CHECK(parse_arguments<Run>(Words{"--learning_rate=1e-3"}).learning_rate == 1e-3);
   CHECK(parse_arguments<Run>(Words{"--learning-rate", ".5"}).learning_rate == 0.5);
@@ -168,11 +168,11 @@ TEST_CASE("a flag and its value are two words or one, with underscores or dashes
   CHECK(std::isinf(parse_arguments<Run>(Words{"--learning_rate", "-inf"}).learning_rate));
 }
 
-TEST_CASE("of a flag that stands twice the later counts") {
+TEST_CASE("the last of two equal flags wins") {
   CHECK(parse_arguments<Run>(Words{"--seed", "1", "--seed", "2"}).seed == 2);
 }
 
-TEST_CASE("strings are taken as they are") {
+TEST_CASE("strings are taken literally") {
   CHECK(parse_arguments<Run>(Words{"--name", "a b, c=d"}).name == "a b, c=d");
   CHECK(parse_arguments<Run>(Words{"--name", ""}).name == "");
   CHECK(parse_arguments<Run>(Words{"--name="}).name == "");
@@ -199,7 +199,7 @@ TEST_CASE("whole numbers may be written as powers of ten") {
   CHECK(parse_arguments<Run>(Words{"--seed", "-7"}).seed == -7);
 }
 
-TEST_CASE("an optional value is unset by none") {
+TEST_CASE("none unsets an optional value") {
   CHECK(parse_arguments<Run>(Words{"--limit", "2"}).limit == 2);
   CHECK(parse_arguments(Words{"--limit", "none"}, Run{.limit = 3}).limit == std::nullopt);
   CHECK(parse_arguments(Words{"--labels=none"}, Run{.labels = Words{}}).labels == std::nullopt);
@@ -216,7 +216,7 @@ TEST_CASE("a list is several words, one with commas, or JSON") {
   CHECK(parse_arguments<Run>(Words{"--labels", R"(["a,b", "none"])"}).labels == Words{"a,b", "none"});
 }
 
-TEST_CASE("JSON and maps are an object or name=value pairs") {
+TEST_CASE("JSON and maps may be an object or name=value pairs") {
   CHECK(parse_arguments<Run>(Words{"--extra", "power=2,kind=x"}).extra ==
         nlohmann::json{{"power", 2}, {"kind", "x"}});
   CHECK(parse_arguments<Run>(Words{"--extra", R"({"a": [1]})"}).extra == nlohmann::json{{"a", {1}}});
@@ -224,7 +224,7 @@ TEST_CASE("JSON and maps are an object or name=value pairs") {
   CHECK(parse_arguments<Nested>(Words{"--range", R"({"low": -5})"}).range.low == -5);
 }
 
-TEST_CASE("several structs come as a tuple, those of Hana's own macros too") {
+TEST_CASE("several structs are returned as a tuple, including those of Hana's own macros") {
   const auto [run, data, plain] =
       parse_arguments<Run, Data, Plain>(Words{"--batch_size", "2", "--seed", "3", "--width", "4", "--deep"});
   CHECK(run.seed == 3);
@@ -233,7 +233,7 @@ TEST_CASE("several structs come as a tuple, those of Hana's own macros too") {
   CHECK(plain.deep);
 }
 
-TEST_CASE("a program may bring defaults of its own") {
+TEST_CASE("a program may set its own defaults") {
   const auto [run, data] =
       parse_arguments(Words{"--seed", "1"}, Run{.learning_rate = 3, .seed = 5}, Data{.batch_size = 9});
   CHECK(run.learning_rate == 3);
@@ -241,7 +241,7 @@ TEST_CASE("a program may bring defaults of its own") {
   CHECK(data.batch_size == 9);
 }
 
-TEST_CASE("all faults come at once") {
+TEST_CASE("all faults are reported at once") {
   CHECK(faults_of<Run, Data>({"stray",
                               "--learning_rat",
                               "3",
@@ -290,26 +290,26 @@ TEST_CASE("a whole number out of range or rounded is refused") {
         "--width is '3000000000': must be a whole number from -2147483648 to 2147483647");
 }
 
-TEST_CASE("a single dash, a lone double dash and help with a value are no flags") {
+TEST_CASE("a single dash, a lone double dash and help with a value are errors") {
   CHECK(faults_of<Run>({"-x"}) == "'-x' belongs to no flag: write --name value");
   CHECK(faults_of<Run>({"--"}) == "'--' belongs to no flag: write --name value");
   CHECK(faults_of<Run>({"--help=3"}) == "--help is no flag; did you mean '--help'?");
 }
 
-TEST_CASE("what a struct itself finds wrong is reported, unless it only follows from a fault that is") {
+TEST_CASE("a struct's own validation error is reported, unless a reported fault causes it") {
   CHECK(faults_of<Member>({"--low", "5"}) == "low is 5: must be below high, 2");
   CHECK(faults_of<Member>({"--low", "5", "--high", "x"}) ==
         "--high is 'x': must be a whole number from -2147483648 to 2147483647");
 }
 
-TEST_CASE("one name in two structs is an error that names both") {
+TEST_CASE("the same name in two structs is an error that names both") {
   CHECK(faults_of<Run, Twin>({}) ==
         "Twin has a field 'seed', and so has Run: on a command line each name must stand for one field");
   CHECK(faults_of<Reserved>({}) ==
         "Reserved has a field 'config': must be called otherwise, for --config has its own meaning");
 }
 
-TEST_CASE("flags count over the config file, and that over the defaults") {
+TEST_CASE("flags override the config file, which overrides the defaults") {
   const ConfigFile file(R"({"learning_rate": 7, "seed": 8, "batch_size": 3, "limit": null, "mode": "slow"})");
   const auto [run, data] = parse_arguments<Run, Data>(Words{"--seed", "9", "--config", file.path});
   CHECK(run.learning_rate == 7);
@@ -319,7 +319,7 @@ TEST_CASE("flags count over the config file, and that over the defaults") {
   CHECK(data.batch_size == 3);
 }
 
-TEST_CASE("faults of the config file come with those of the flags") {
+TEST_CASE("faults in the config file are reported with those of the flags") {
   const ConfigFile file(R"({"learning_rat": 7, "seed": "x", "batch_size": 0, "sizes": [1, 2.5]})");
   CHECK(faults_of<Run, Data>({"--config=" + file.path, "--mode", "x"}) ==
         fmt::format("{0}: seed is \"x\": must be a whole number\n"
@@ -330,7 +330,7 @@ TEST_CASE("faults of the config file come with those of the flags") {
                     file.path));
 }
 
-TEST_CASE("a struct may say what others call its members, for flags and the config file") {
+TEST_CASE("a struct may declare aliases of its members, for flags and the config file") {
   const ConfigFile file(R"({"pace": 7})");
   CHECK(faults_of<Renamed, Data>({"--config=" + file.path, "--pace", "1"}) ==
         fmt::format("{0}: 'pace' is no field; did you mean 'speed'?\n"
@@ -338,7 +338,7 @@ TEST_CASE("a struct may say what others call its members, for flags and the conf
                     file.path));
 }
 
-TEST_CASE("an unknown key inside of a field of the config file is a fault too") {
+TEST_CASE("an unknown key inside a field of the config file is an error too") {
   const ConfigFile file(
       R"({"range": {"low": 1, "hihg": 2}, "ranges": [{}, {"lwo": 3}], "range.else": 4, "width": 5})");
   CHECK(faults_of<Nested, Plain>({"--config", file.path}) == fmt::format("{0}: 'range.else' is no field\n"
@@ -391,14 +391,14 @@ TEST_CASE("help shows the defaults of the program") {
   CHECK(help.find("examples at once (default: 64)") != help.npos);
 }
 
-TEST_CASE("main's form takes the words behind the program's name") {
+TEST_CASE("main's overload skips the program's name") {
   const char* argv[] = {"/bin/train", "--seed", "5", nullptr};
   CHECK(parse_arguments<Run>(3, argv).seed == 5);
   CHECK(parse_arguments(3, argv, Run{.learning_rate = 4}).learning_rate == 4);
   CHECK(parse_arguments<Run>(0, argv + 3).seed == 42);
 }
 
-TEST_CASE("main's form answers --help on stdout and ends well") {
+TEST_CASE("main's overload prints --help to stdout and exits with 0") {
   const char* argv[] = {"/bin/train", "--help"};
   const Ending ending([&] { (void)parse_arguments<Data>(2, argv); });
   CHECK(ending.status == 0);
@@ -406,7 +406,7 @@ TEST_CASE("main's form answers --help on stdout and ends well") {
   CHECK(ending.err == "");
 }
 
-TEST_CASE("main's form puts faults on stderr and ends with 2") {
+TEST_CASE("main's overload prints faults to stderr and exits with 2") {
   const char* argv[] = {"/bin/train", "--batch_size", "0", "--trian_file=x"};
   const Ending ending([&] { (void)parse_arguments<Data>(4, argv); });
   CHECK(ending.status == 2);

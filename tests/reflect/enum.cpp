@@ -30,7 +30,7 @@ TEST_CASE("an ETUDE_ENUM knows its names") {
   static_assert(static_cast<int>(Fruit::plum) == 2);
 }
 
-TEST_CASE("an unknown name is answered with all names and the nearest") {
+TEST_CASE("the error about an unknown name lists all names and the nearest") {
   CHECK(message_of([] { (void)etude::from_string<Fruit>("plumm"); }) ==
         "'plumm' is no Fruit: must be one of apple, pear, plum; did you mean 'plum'?");
   CHECK(message_of([] { (void)etude::from_string<Fruit>(""); }) ==
@@ -39,7 +39,7 @@ TEST_CASE("an unknown name is answered with all names and the nearest") {
         "'Apple pie' is no Fruit: must be one of apple, pear, plum");
 }
 
-TEST_CASE("a number that is no enumerator is an error") {
+TEST_CASE("a number that isn't an enumerator is an error") {
   CHECK(message_of([] { (void)etude::to_string(static_cast<Fruit>(7)); }) ==
         "Fruit has no value 7: must be one of apple, pear, plum");
   CHECK(message_of([] { (void)etude::to_string(static_cast<Fruit>(-1)); }) ==

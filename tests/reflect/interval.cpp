@@ -17,7 +17,7 @@ namespace {
 using etude::Interval;
 using etude::IntervalUnit;
 
-TEST_CASE("an interval is read with its unit and printed back as it can be read again") {
+TEST_CASE("an interval is read with its unit and printed in a form that can be read again") {
   struct Row {
     const char* text;
     double value;
@@ -56,7 +56,7 @@ TEST_CASE("an interval is read with its unit and printed back as it can be read 
   CHECK(Interval(1.0) == Interval(1));
 }
 
-TEST_CASE("what is no interval is answered with what is allowed") {
+TEST_CASE("the error about an invalid interval says what is allowed") {
   for (const char* text : {"", "ep", "1 ep", "1epoch", "5 parsecs", "30m1h", "1h1h", "1h-5m", "1ep1h", "1h5",
                            "1e999s", "s30", "1ep "}) {
     CAPTURE(text);
@@ -73,7 +73,7 @@ TEST_CASE("what is no interval is answered with what is allowed") {
   }
 }
 
-TEST_CASE("only intervals that can pass are valid") {
+TEST_CASE("only positive intervals are valid") {
   for (const Interval& good :
        {Interval(1), Interval((std::int64_t{1} << 53) - 1), Interval(0.5), Interval("1dur"),
         Interval("0.01ep"), Interval("1sp"), Interval("0.5s"), Interval("2ep")})
@@ -94,7 +94,7 @@ struct Options {
                (std::optional<Interval>, other, "how often else"), (std::vector<Interval>, all, "several"));
 };
 
-TEST_CASE("a field of a struct has it in JSON: a number of steps, or a text") {
+TEST_CASE("a field of a struct is a number of steps or text in JSON") {
   Options options{.every = 500, .other = "1h30m", .all = {0.5, "3sp"}};
   const auto json = etude::to_json_value(options);
   CHECK(json.dump() == R"({"every":500.0,"other":"1h30m","all":[0.5,"3sp"]})");
@@ -111,7 +111,7 @@ TEST_CASE("a field of a struct has it in JSON: a number of steps, or a text") {
                        etude::ArgumentError);
 }
 
-TEST_CASE("a field of a struct has it on the command line, with its help") {
+TEST_CASE("a field of a struct can be set on the command line, with its help") {
   const auto options =
       etude::parse_arguments<Options>({"--every", "30s", "--other=0.25dur", "--all", "1ep", "10,2h"});
   CHECK(options.every == Interval("30s"));

@@ -135,7 +135,7 @@ TEST_CASE("a JSON member spells non-finite numbers at any depth, and reads those
   CHECK(from_json_text<json>("\"NaN!\"") == json("NaN!"));
 }
 
-TEST_CASE("missing keys keep their defaults, unknown ones are passed over and reported with their path") {
+TEST_CASE("missing keys keep their defaults, unknown ones are skipped and reported with their path") {
   std::vector<std::string> unknown{"from before"};
   const auto all =
       from_json_text<All>(R"({"x": 1, "inner": {"rate": 2, "y": {}}, "inners": [{}, {"z": 0}]})", &unknown);
@@ -146,7 +146,7 @@ TEST_CASE("missing keys keep their defaults, unknown ones are passed over and re
   CHECK(unknown.empty());
 }
 
-TEST_CASE("all faults come at once, each with its path, value and what is allowed") {
+TEST_CASE("all faults are reported at once, each with its path, value and what is allowed") {
   CHECK(faults_of<All>(R"({"on": 2, "tiny": 200, "big": -1, "single": 1e39, "number": "fast", "text": null,
                            "colour": "gren", "maybe": 5, "list": [1, 1.5, "x"], "bits": 0, "ratings": {"a": true},
                            "inner": {"limit": 3000000000}, "inners": {}})") ==
@@ -179,7 +179,7 @@ TEST_CASE("a long value is cut in the message") {
         "v is \"x" + umlauts.substr(0, 54) + "...: must be a whole number");
 }
 
-TEST_CASE("of many faults twenty are told, and a value at fault is never taken") {
+TEST_CASE("at most twenty faults are reported, and an invalid value is never used") {
   std::string list = "[1";
   for (int i = 0; i < 100; ++i) list += ",\"x\"";
   const auto text = faults_of<std::vector<std::optional<int>>>(list + "]");
@@ -214,14 +214,14 @@ TEST_CASE("whole numbers are never rounded, cut or wrapped") {
   CHECK(faults_of<OneLong>(R"({"v": 1e18})") == "v is 1e+18: must be a whole number");
 }
 
-TEST_CASE("what is not JSON is an ArgumentError") {
+TEST_CASE("invalid JSON is an ArgumentError") {
   for (const auto wrong : {"", "{", "{\"v\": 1,}", "{\"v\": nan}", "{\"v\": 1e999}", "{} {}", "\xff"}) {
     CAPTURE(wrong);
     CHECK(faults_of<OneLong>(wrong).starts_with("not JSON: "));
   }
 }
 
-TEST_CASE("JSON that is nested too deep is refused before it can exhaust the stack") {
+TEST_CASE("JSON that is nested too deeply is refused before it can exhaust the stack") {
   CHECK(faults_of<json>(std::string(1000000, '[')) == "JSON is nested deeper than 100 levels");
   CHECK(from_json_text<json>(std::string(100, '[') + std::string(100, ']')).is_array());
 }

@@ -35,7 +35,7 @@ TEST_CASE("the part of a text that a view shows is parsed, and no more") {
   CHECK(etude::parse_json(std::string_view("[NaN, 2]]", 8)).dump() == R"(["NaN",2])");
 }
 
-TEST_CASE("a fault is told with no more of the text than a person reads") {
+TEST_CASE("an error quotes no more of the text than a person reads") {
   const std::string digits(100000, '9'), letters(100000, 'x');
   for (const auto& text : {"[" + digits, "[1e" + digits, "{\"" + letters, "[\"" + letters + "\n"}) {
     std::string fault;
@@ -50,7 +50,7 @@ TEST_CASE("a fault is told with no more of the text than a person reads") {
   }
 }
 
-TEST_CASE("a value of many names is written and read in time that grows as they do") {
+TEST_CASE("writing and reading an object with many names takes linear time") {
   CHECK(etude::from_json_text<Numbers>(etude::to_json_text(numbers(1000))) == numbers(1000));
   // With the square of their number it took ten seconds for 50,000.
   CHECK(toy::growth(20'000, [](int n) {
@@ -59,7 +59,7 @@ TEST_CASE("a value of many names is written and read in time that grows as they 
         }) < 3.5);
 }
 
-TEST_CASE("an object of one name again and again is read in time that grows as its length does") {
+TEST_CASE("reading an object that repeats one name takes linear time") {
   const auto growth = toy::growth(20'000, [](int n) {
     std::string text = "{";
     for (int i = 0; i < n; ++i) text += "\"a\":1,";

@@ -21,7 +21,7 @@ TEST_CASE("name=value pairs become numbers, bools and strings") {
   CHECK(etude::parse_key_values("") == json::object());
 }
 
-TEST_CASE("what is not name=value is an error that shows it") {
+TEST_CASE("anything but name=value is an error that quotes it") {
   CHECK_THROWS_WITH_AS(etude::parse_key_values("a=1,b"), "'b' is not name=value", etude::ArgumentError);
   CHECK_THROWS_WITH_AS(etude::parse_key_values("=1"), "'=1' is not name=value", etude::ArgumentError);
   CHECK_THROWS_WITH_AS(etude::parse_key_values(" =1"), "' =1' is not name=value", etude::ArgumentError);

@@ -14,7 +14,7 @@ TEST_CASE("edit distance counts insertions, deletions, changes and swaps of neig
   CHECK(etude::edit_distance("ca", "abc") == 3);
 }
 
-TEST_CASE("the nearest name is offered if it is near") {
+TEST_CASE("the nearest name is suggested if it is near enough") {
   const std::vector<std::string_view> names{"learning_rate", "seed", "save_steps", "eval_steps"};
   CHECK(etude::nearest("learning_rat", names) == "learning_rate");
   CHECK(etude::nearest("sede", names) == "seed");
@@ -33,7 +33,7 @@ TEST_CASE("the beginning of a name is completed rather than changed into another
   CHECK(etude::nearest("co", names) == "");
 }
 
-TEST_CASE("capitals don't keep a name from being offered") {
+TEST_CASE("suggestions ignore case") {
   const std::vector<std::string_view> names{"adamw_torch", "sgd", "cosine", "eval_F1"};
   CHECK(etude::nearest("AdamW", names) == "adamw_torch");
   CHECK(etude::nearest("SGD", names) == "sgd");
@@ -42,7 +42,7 @@ TEST_CASE("capitals don't keep a name from being offered") {
   CHECK(etude::nearest("eval_f1", names) == "eval_F1");
 }
 
-TEST_CASE("words of a name offer the first that has them") {
+TEST_CASE("some words of a name suggest the first name that has them") {
   const std::vector<std::string_view> names{"per_device_train_batch_size", "per_device_eval_batch_size",
                                             "num_train_epochs"};
   CHECK(etude::nearest("batch_size", names) == "per_device_train_batch_size");
@@ -51,7 +51,7 @@ TEST_CASE("words of a name offer the first that has them") {
   CHECK(etude::nearest("rain", names) == "");
 }
 
-TEST_CASE("the offer is a whole phrase or nothing") {
+TEST_CASE("the suggestion is a whole phrase or empty") {
   const std::vector<std::string_view> names{"seed"};
   CHECK(etude::did_you_mean("sed", names) == "; did you mean 'seed'?");
   CHECK(etude::did_you_mean("sed", names, "--") == "; did you mean '--seed'?");

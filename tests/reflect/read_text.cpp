@@ -44,13 +44,13 @@ Values from_words(const nlohmann::ordered_json& values) {
 
 }  // namespace
 
-TEST_CASE("a bool is written in any of the usual words, in capitals or not") {
+TEST_CASE("a bool may be any of the usual words, in any case") {
   for (const char* yes : {"true", "True", "TRUE", "yes", "Y", "on", "t", "1"}) CHECK(read_bool(yes) == true);
   for (const char* no : {"false", "False", "NO", "n", "off", "f", "0"}) CHECK(read_bool(no) == false);
   for (const char* neither : {"", "2", "maybe", "tru", " true", "none"}) CHECK(!read_bool(neither));
 }
 
-TEST_CASE("numbers are read whole, and whole ones exactly") {
+TEST_CASE("numbers are read completely, and integers exactly") {
   CHECK(read<std::int64_t>("+5") == 5);
   CHECK(read<std::int64_t>("1e6") == 1'000'000);
   CHECK(read<std::int64_t>("9223372036854775807") == INT64_MAX);
@@ -65,7 +65,7 @@ TEST_CASE("numbers are read whole, and whole ones exactly") {
   CHECK(!read<float>("1e39"));
 }
 
-TEST_CASE("a value that can't be read stays") {
+TEST_CASE("a value is unchanged if reading fails") {
   double rate = 3;
   CHECK_FALSE(read_text("fast", rate));
   CHECK(rate == 3);
@@ -83,7 +83,7 @@ TEST_CASE("the same texts mean the same on a command line and in JSON") {
   CHECK(etude::from_json_value<Values>(texts) == expected);
 }
 
-TEST_CASE("JSON's own numbers, booleans and null mean the same as their texts") {
+TEST_CASE("JSON's own numbers, booleans and null mean the same as their text") {
   CHECK(etude::from_json_text<Values>(R"({"on": 1, "count": 1e3, "limit": null})") ==
         Values{.on = true, .count = 1000, .limit = {}});
   CHECK(etude::from_json_text<Values>(R"({"on": 0})") == Values{});
@@ -91,7 +91,7 @@ TEST_CASE("JSON's own numbers, booleans and null mean the same as their texts") 
                        etude::ArgumentError);
 }
 
-TEST_CASE("a string of JSON stays as it is where a string is meant, and none is a word of command lines") {
+TEST_CASE("a JSON string stays as it is for a string field, and `none` is only special on command lines") {
   CHECK(etude::from_json_text<Values>(R"({"label": "none"})").label == "none");
   CHECK(from_words({{"label", "none"}}).label == std::nullopt);
 }

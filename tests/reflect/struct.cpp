@@ -58,7 +58,7 @@ struct One {
 
 BOOST_HANA_ADAPT_STRUCT(Pair, left, right);
 
-TEST_CASE("a default may hold commas, and a member without one is value-initialised") {
+TEST_CASE("a default may contain commas, and a member without a default is value-initialised") {
   const Plan plan;
   CHECK(plan.name == "none, yet");
   CHECK(plan.rounds == 0);
@@ -135,7 +135,7 @@ TEST_CASE("a struct may have 200 fields") {
   CHECK(sum == 20 * 45);
 }
 
-TEST_CASE("only structs whose members are known are ReflectedStructs") {
+TEST_CASE("only structs with known members are ReflectedStructs") {
   CHECK(etude::ReflectedStruct<Plan>);
   CHECK(etude::ReflectedStruct<const Plan>);
   CHECK(etude::ReflectedStruct<Point>);

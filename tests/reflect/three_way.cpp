@@ -19,13 +19,13 @@ Json merge(const Json& given_then, const Json& changed_then, const Json& given_n
 
 }  // namespace
 
-TEST_CASE("changed has the members that are new or have another value, in their order") {
+TEST_CASE("`changed` has the members that are new or have another value, in their order") {
   const Json given{{"a", 1}, {"b", 2}, {"c", "x"}}, now{{"d", 4}, {"c", "y"}, {"b", 2}, {"a", 1.0}};
   CHECK(etude::changed(given, now).dump() == R"({"d":4,"c":"y"})");
   CHECK(etude::changed(given, given) == Json::object());
 }
 
-TEST_CASE("what is given as it was goes on from what the run had made of it") {
+TEST_CASE("a value that is given again continues from what the run changed it to") {
   Lines differences;
   const Json merged =
       merge({{"lr", 0.1}, {"patience", 3}}, {{"lr", 0.05}}, {{"lr", 0.1}, {"patience", 3}}, differences);
@@ -33,7 +33,7 @@ TEST_CASE("what is given as it was goes on from what the run had made of it") {
   CHECK(differences.empty());
 }
 
-TEST_CASE("what is given otherwise wins over the run, and is told") {
+TEST_CASE("a value that is given differently wins over the run's, and is reported") {
   Lines differences;
   const Json merged = merge({{"learning_rate", 0.001}, {"patience", 3}}, {{"learning_rate", 0.0005}},
                             {{"learning_rate", 0.002}, {"patience", 3}}, differences);
@@ -45,7 +45,7 @@ TEST_CASE("what is given otherwise wins over the run, and is told") {
   CHECK(differences == Lines{"earlier", "EarlyStoppingCallback.a: 1 -> 2"});
 }
 
-TEST_CASE("members that another version lacks count as unchanged") {
+TEST_CASE("members that another version doesn't have count as unchanged") {
   Lines differences;
   CHECK(merge({{"old", 1}}, {{"old", 2}}, {{"fresh", 7}}, differences).dump() == R"({"fresh":7})");
   CHECK(merge(Json::object(), {{"a", 2}}, {{"a", 1}}, differences).dump() == R"({"a":2})");
@@ -78,7 +78,7 @@ TEST_CASE("members are compared whole, and the order in an object is no differen
   CHECK(differences.empty());
 }
 
-TEST_CASE("long values are told in short, without half characters") {
+TEST_CASE("long values are shortened, without cutting a character") {
   Lines differences;
   merge({{"text", std::string(55, 'x') + "\xC3\xA4\xC3\xA4\xC3\xA4"}}, {}, {{"text", "\xFF"}}, differences);
   CHECK(differences == Lines{"text: \"" + std::string(55, 'x') + "... -> \"\xEF\xBF\xBD\""});

@@ -49,7 +49,7 @@ Trials trials(const etude::BatchSizeSearch& search) {
   return result;
 }
 
-TEST_CASE("power doubles until a batch doesn't fit, and takes the last that did") {
+TEST_CASE("power doubles until a batch doesn't fit, and returns the last that did") {
   Limited net;
   net->limit = 37;
   etude::Trainer<> trainer(options(net));
@@ -61,7 +61,7 @@ TEST_CASE("power doubles until a batch doesn't fit, and takes the last that did"
   CHECK_FALSE(search.limited_by_trials);
 }
 
-TEST_CASE("binsearch goes on between the last that fitted and the first that didn't") {
+TEST_CASE("binsearch continues between the last that fitted and the first that didn't") {
   Limited net;
   net->limit = 37;
   etude::Trainer<> trainer(options(net));
@@ -110,7 +110,7 @@ TEST_CASE("no size is tried beyond the dataset, nor after the last trial") {
   CHECK(search.limited_by_dataset);
 }
 
-TEST_CASE("memory may run out in any of its ways, here really so; another error comes out as it was thrown") {
+TEST_CASE("memory runs out in each real way; any other error propagates as it was thrown") {
   Limited net;
   net->limit = 10;
   etude::Trainer<> trainer(options(net));
@@ -122,7 +122,7 @@ TEST_CASE("memory may run out in any of its ways, here really so; another error 
   CHECK_THROWS_WITH_AS(find_batch_size(trainer), "too many examples", std::logic_error);
 }
 
-TEST_CASE("everything is as before, also after an error, and no event is raised") {
+TEST_CASE("everything is restored, also after an error, and no event is raised") {
   Limited net;
   net->limit = 10;
   etude::Trainer<toy::Recorder> trainer(options(net));

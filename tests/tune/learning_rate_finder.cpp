@@ -28,7 +28,7 @@ etude::TrainerOptions one_example() {
   return options;
 }
 
-TEST_CASE("each step has a rate that is larger by one factor, its loss, and a loss that is smoothed") {
+TEST_CASE("each step records a rate that grows by a constant factor, its loss and a smoothed loss") {
   etude::Trainer<> trainer(one_example());
   const auto curve = find_learning_rate(
       trainer, {.start_lr = 1e-3, .end_lr = 0.1, .num_it = 21, .beta = 0.9, .stop_factor = 0});
@@ -54,7 +54,7 @@ TEST_CASE("each step has a rate that is larger by one factor, its loss, and a lo
   }
 }
 
-TEST_CASE("it ends where the smoothed loss is four times its best, or no number any more") {
+TEST_CASE("it ends once the smoothed loss is four times its best, or isn't finite") {
   etude::Trainer<> trainer(one_example());
   const auto curve = find_learning_rate(trainer, {.start_lr = 0.8, .end_lr = 3, .num_it = 50});
   CHECK(curve.diverged);
@@ -170,7 +170,7 @@ Net seeded_net() {
   return {};
 }
 
-TEST_CASE("everything is as before, and no event is raised") {
+TEST_CASE("everything is restored, and no event is raised") {
   auto net = seeded_net();
   auto options = with_everything(net);
   std::mt19937 engine(7);
@@ -198,7 +198,7 @@ TEST_CASE("everything is as before, and no event is raised") {
   CHECK(trainer.state() == etude::TrainerState());
 }
 
-TEST_CASE("a training goes after it as without it, the first and those that follow") {
+TEST_CASE("trainings after it are the same as without it") {
   std::string without, with;
   for (auto* text : {&without, &with}) {
     auto net = seeded_net();
@@ -213,7 +213,7 @@ TEST_CASE("a training goes after it as without it, the first and those that foll
   CHECK(with == without);
 }
 
-TEST_CASE("an optimizer of the user's own has its state and its rate back") {
+TEST_CASE("a user's own optimizer gets its state and rate back") {
   std::string without, with;
   for (auto* text : {&without, &with}) {
     auto net = seeded_net();
@@ -262,7 +262,7 @@ struct Logging : etude::TrainerBase<Logging> {
   }
 };
 
-TEST_CASE("a sampler is where it was, and nothing is logged later") {
+TEST_CASE("a sampler's position is restored, and nothing is logged later") {
   const auto sampler = std::make_shared<GoesOn>();
   auto options = toy::options(toy::arguments(), 12);
   sampler->place = 5;
@@ -279,7 +279,7 @@ TEST_CASE("a sampler is where it was, and nothing is logged later") {
   CHECK(line.at("mine").get<double>() == doctest::Approx(line.at("loss").get<double>()));
 }
 
-TEST_CASE("what the model throws comes out, with everything put back") {
+TEST_CASE("an exception of the model propagates, with everything restored") {
   auto net = seeded_net();
   etude::Trainer<> trainer(with_everything(net));
   const auto before = everything(net);
@@ -288,7 +288,7 @@ TEST_CASE("what the model throws comes out, with everything put back") {
   CHECK(everything(net) == before);
 }
 
-TEST_CASE("the curve is drawn as letters, and as a picture in a file") {
+TEST_CASE("the curve is drawn as text, and as an image file") {
   const toy::Folder folder;
   auto curve = curve_of(3, 0);
   const auto text = curve.text(60, 10);
