@@ -78,7 +78,7 @@ TEST_CASE("the best model may be chosen by them, and training logs have none") {
   CHECK(trainer.state().log_history.size() > 1);
 }
 
-TEST_CASE("an evaluation that was broken off leaves nothing to the next") {
+TEST_CASE("an aborted evaluation leaves nothing for the next") {
   struct Breaks {
     void on(const etude::PredictionStepBegin&) {
       if (++seen == 2) throw std::runtime_error("broken");

@@ -131,7 +131,7 @@ TEST_CASE("without load_saved_checkpoint, and after an error, the model keeps it
   CHECK(weight(broken) == broken.callback<Witness>().weights.back());
 }
 
-TEST_CASE("evaluations in the steps of an epoch count or don't") {
+TEST_CASE("evaluations within an epoch count or don't, as configured") {
   for (const bool counts : {true, false}) {
     const toy::Folder folder;
     // At step 2; at the end of the first epoch of three; at steps 4 and 6; at the end of the second.

@@ -86,7 +86,7 @@ TEST_CASE("the metric's name may have characters that a file name can't") {
   CHECK((names_in(folder / "top_checkpoints") == Names{"checkpoint-1-eval_a_b=0.5000"}));
 }
 
-TEST_CASE("evaluations in the steps of an epoch count or don't") {
+TEST_CASE("evaluations within an epoch count or don't, as configured") {
   for (const bool counts : {true, false}) {
     const toy::Folder folder;
     // At step 2; at the end of the first epoch of three; at steps 4 and 6; at the end of the second.

@@ -38,7 +38,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("an evaluation that was broken off leaves nothing to the next") {
+TEST_CASE("an aborted evaluation leaves nothing for the next") {
   struct Breaks {
     void on(const etude::PredictionStepBegin&) {
       if (++seen_ == 2) throw std::runtime_error("broken");
