@@ -49,8 +49,7 @@ struct Run {
   std::vector<Moment> moments = {};
   std::optional<std::size_t> asked = {};   ///< The number of moments before it was asked to stop.
   std::vector<std::string> breaches = {};  ///< those of the first law
-  std::vector<std::pair<std::int64_t, std::filesystem::path>> kept = {};  ///< Copies of the folders at
-                                                                          ///< `Save`.
+  std::vector<std::pair<std::int64_t, std::filesystem::path>> kept = {};  ///< Folders at `Save`.
   bool disturbed = false;
   std::string error = {};  ///< The exception that came out, unless it was the disturbance.
   bool came_out = false;   ///< Whether the disturbance's exception came out.
