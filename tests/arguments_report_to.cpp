@@ -22,7 +22,7 @@ etude::TrainerOptions options_with(std::vector<std::string> report_to) {
 
 }  // namespace
 
-TEST_CASE("a tracker that is asked for and isn't there is an error before training begins") {
+TEST_CASE("a requested tracker that is missing is an error before training begins") {
   etude::Trainer trainer(options_with({"mlflow", "wandb"}));
   CHECK(toy::fault_of<etude::ArgumentError>([&] { trainer.train(); }) ==
         "report_to has 'wandb', and the trainer has no WandbCallback: must have one in its list, or "
@@ -32,7 +32,7 @@ TEST_CASE("a tracker that is asked for and isn't there is an error before traini
   CHECK(trainer.state().global_step == 0);
 }
 
-TEST_CASE("so it is before an evaluation or a prediction that is no part of a training") {
+TEST_CASE("it is also an error before an evaluation or a prediction outside of a training") {
   auto options = options_with({"mlflow"});
   const auto dataset = options.train_dataset;
   etude::Trainer trainer(std::move(options));
@@ -40,7 +40,7 @@ TEST_CASE("so it is before an evaluation or a prediction that is no part of a tr
   CHECK_THROWS_AS(trainer.predict(dataset), etude::ArgumentError);
 }
 
-TEST_CASE("a tracker may stand in the list, or come at run time") {
+TEST_CASE("a tracker may be in the list, or be added at run time") {
   std::int64_t logs = 0;
   etude::Trainer listed(options_with({"mlflow"}), MLflowCallback{&logs});
   listed.train();
@@ -50,7 +50,7 @@ TEST_CASE("a tracker may stand in the list, or come at run time") {
   CHECK_NOTHROW(later.train());
 }
 
-TEST_CASE("all trackers that are there may be none") {
+TEST_CASE("`all` is valid without any trackers") {
   CHECK_NOTHROW(etude::Trainer(options_with({"all"})).train());
   CHECK_NOTHROW(etude::Trainer(options_with({"none"})).train());
 }

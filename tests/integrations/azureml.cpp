@@ -31,7 +31,7 @@ etude::TrainingArguments arguments(const toy::Folder& folder) {
 
 using Trainer = etude::Trainer<AzureMLCallback>;
 
-TEST_CASE("in a job it logs metrics to the job's run, renews the token, and leaves the end to the platform") {
+TEST_CASE("in a job it logs metrics to the job's run, renews the token, and lets the platform end the run") {
   const toy::Folder folder;
   toy::MLflowServer server(workspace);
   int renewed = 0;
@@ -72,7 +72,7 @@ TEST_CASE("in a job it logs metrics to the job's run, renews the token, and leav
   CHECK(server.logged("params").empty());
 }
 
-TEST_CASE("a second training in a job begins with the newest token, where the environment's has ended") {
+TEST_CASE("a second training in a job begins with the newest token if the environment's has expired") {
   const toy::Folder folder;
   toy::MLflowServer server(workspace);
   int renewed = 0;
@@ -139,7 +139,7 @@ TEST_CASE(
   thread.join();
 }
 
-TEST_CASE("elsewhere it makes a run of the experiment, and ends it") {
+TEST_CASE("elsewhere it creates a run of the experiment, and ends it") {
   const toy::Folder folder;
   toy::MLflowServer server(workspace);
   const toy::Variable token("MLFLOW_TRACKING_TOKEN", "t");
@@ -153,7 +153,7 @@ TEST_CASE("elsewhere it makes a run of the experiment, and ends it") {
   CHECK(server.logged("params").size() == etude::field_names<etude::TrainingArguments>().size());
 }
 
-TEST_CASE("where a job's tokens are") {
+TEST_CASE("a job's tokens are found in its environment") {
   using etude::detail::azureml_token_url;
   CHECK(azureml_token_url("https://a.ms/mlflow/v2.0/subscriptions/s", "e 1", "r") ==
         "https://a.ms/history/v1.0/subscriptions/s/experimentids/e%201/runs/r/token");
@@ -161,7 +161,7 @@ TEST_CASE("where a job's tokens are") {
   CHECK(azureml_token_url("https://a.ms/mlflow/v1.0/x", "", "r") == "");
 }
 
-TEST_CASE("an address of another kind, or no token, is told where training begins") {
+TEST_CASE("an unsupported address or a missing token is reported when training begins") {
   const toy::Folder folder;
   const auto fault = [&](const std::string& uri) {
     Trainer trainer(toy::options(arguments(folder)),
@@ -177,7 +177,7 @@ TEST_CASE("an address of another kind, or no token, is told where training begin
                       "MLFLOW_AML_TOKEN_REFRESH_INTERVAL is 'soon'"));
 }
 
-TEST_CASE("report_to=all takes it where there is a workspace's address") {
+TEST_CASE("report_to=all includes it if there is a workspace's address") {
   CHECK_FALSE(AzureMLCallback::is_available());
   const toy::Variable address("MLFLOW_TRACKING_URI", "azureml://127.0.0.1:1/mlflow/v1.0/x");
   CHECK(AzureMLCallback::is_available());

@@ -72,7 +72,7 @@ struct Slow {
   void on(const etude::StepEnd&) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
 };
 
-TEST_CASE("a training leaves a row whose figures agree with each other, and its emissions in the last log") {
+TEST_CASE("a training leaves a row with consistent figures, and its emissions in the last log") {
   const toy::Folder folder;
   auto callback = tracker();
   callback.pue = 1.5;
@@ -136,7 +136,7 @@ TEST_CASE("a child made by fork() in a training doesn't wait for its parent's me
   CHECK(duration() > 0);
 }
 
-TEST_CASE("every log has the emissions so far, if that is asked for") {
+TEST_CASE("every log has the emissions so far, if configured") {
   const toy::Folder folder;
   auto callback = tracker();
   callback.log_always = true;
@@ -154,7 +154,7 @@ struct Throws {
   }
 };
 
-TEST_CASE("a training that fails or is stopped leaves its row and its last log, too") {
+TEST_CASE("a training that fails or is stopped leaves its row and its last log too") {
   const toy::Folder folder;
   etude::Trainer<CodeCarbonCallback, Throws> failing(toy::options(arguments(folder)), tracker());
   CHECK_THROWS(failing.train());
@@ -169,7 +169,7 @@ TEST_CASE("a training that fails or is stopped leaves its row and its last log, 
   CHECK(toy::logged(stopped.state(), "emissions_kg").size() == 1);
 }
 
-TEST_CASE("each training has a row of its own, and a resumed one goes on with the row that it had") {
+TEST_CASE("each training has its own row, and a resumed one continues its row") {
   const toy::Folder folder;
   etude::Trainer<Slow, CodeCarbonCallback> first(toy::options(arguments(folder)), Slow{}, tracker());
   first.train();
@@ -207,7 +207,7 @@ struct ReadsRow {
   void on(const etude::StepEnd&) { kwh = number(rows(path).at(0), "energy_consumed"); }
 };
 
-TEST_CASE("what a stopped training was to log last isn't mixed into the logs of the one that goes on") {
+TEST_CASE("the last log of a stopped training isn't mixed into the resumed one's logs") {
   const toy::Folder folder;
   const auto stop = etude::on<etude::StepEnd>().call([](const etude::StepEnd& e) {
     if (e.state.global_step == 3) e.control.request_stop("enough");
@@ -225,7 +225,7 @@ TEST_CASE("what a stopped training was to log last isn't mixed into the logs of 
   CHECK(toy::logged(resumed.state(), "energy_consumed_kwh").at(0) == resumed.callback<ReadsRow>().kwh);
 }
 
-TEST_CASE("other processes of the machine than the first write nothing") {
+TEST_CASE("only the first process of the machine writes") {
   const toy::Folder folder;
   struct Second {
     using runs_before = etude::callbacks<CodeCarbonCallback>;
@@ -242,7 +242,7 @@ TEST_CASE("other processes of the machine than the first write nothing") {
   CHECK(toy::logged(trainer.state(), "emissions_kg").empty());
 }
 
-TEST_CASE("a file isn't written if nobody wants it, and the logs have the emissions all the same") {
+TEST_CASE("without a file configured none is written, and the logs still have the emissions") {
   const toy::Folder folder;
   auto callback = tracker();
   callback.save_to_file = false;
@@ -252,7 +252,7 @@ TEST_CASE("a file isn't written if nobody wants it, and the logs have the emissi
   CHECK(toy::logged(trainer.state(), "emissions_kg").size() == 1);
 }
 
-TEST_CASE("settings that can't be and files that can't be written are refused when training begins") {
+TEST_CASE("invalid settings and unwritable files are refused when training begins") {
   const toy::Folder folder;
   toy::write_text(folder / "file", "");
   const auto fault = [&](const CodeCarbonCallback& callback) {
@@ -274,7 +274,7 @@ struct RemovesFolder {
   }
 };
 
-TEST_CASE("a file that can't be written any more stops no training, and is told once") {
+TEST_CASE("a file that becomes unwritable stops no training, and is reported once") {
   const toy::Folder folder;
   auto args = arguments(folder);
   args.log_level = etude::LogLevel::info;
@@ -292,7 +292,7 @@ TEST_CASE("a file that can't be written any more stops no training, and is told 
   CHECK(toy::contains(text, "the last row could not be written to "));
 }
 
-TEST_CASE("a training says how it measures, what it had to assume, and what came out") {
+TEST_CASE("a training reports how it measures, its assumptions, and the result") {
   const toy::Folder folder;
   auto args = arguments(folder);
   args.log_level = etude::LogLevel::info;

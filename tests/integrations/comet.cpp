@@ -50,7 +50,7 @@ struct Throws {
   }
 };
 
-TEST_CASE("an archive has what was logged, under Comet's names and with its forms") {
+TEST_CASE("an archive has the logged data, under Comet's names and in its formats") {
   const Variables none;
   const toy::Folder folder;
   auto callback = offline(folder);
@@ -117,7 +117,7 @@ TEST_CASE("an archive has what was logged, under Comet's names and with its form
   CHECK(std::ranges::all_of(one.files.at("messages.json"), [](char c) { return c > 0; }));
 }
 
-TEST_CASE("an archive is there when the callback is gone, when the next training begins, or after an error") {
+TEST_CASE("an archive is complete after the callback is destroyed, the next training begins, or an error") {
   const Variables none;
   const toy::Folder folder;
   const auto count = [&] { return experiments(folder / "comet").size(); };
@@ -140,7 +140,7 @@ TEST_CASE("an archive is there when the callback is gone, when the next training
   CHECK(toy::names_in(folder / "comet").size() == 3);
 }
 
-TEST_CASE("an archive is there at once after a signal, and nothing in it says that the training failed") {
+TEST_CASE("an archive is complete right after a signal, and doesn't mark the training as failed") {
   const Variables none;
   const toy::Folder folder;
   const OwnHandler handler;
@@ -160,7 +160,7 @@ TEST_CASE("an archive is there at once after a signal, and nothing in it says th
   CHECK(found[1].steps("train/loss") == std::vector{4});
 }
 
-TEST_CASE("what is resumed after an evaluation goes to its own experiment, not to the evaluation's") {
+TEST_CASE("a training resumed after an evaluation goes to its own experiment, not to the evaluation's") {
   const Variables none;
   const toy::Folder folder;
   etude::Trainer<CometCallback>(toy::options(arguments(folder)), offline(folder)).train();
@@ -178,7 +178,7 @@ TEST_CASE("what is resumed after an evaluation goes to its own experiment, not t
   CHECK(found[2].steps("train/loss") == std::vector{3, 4});
 }
 
-TEST_CASE("a training that is resumed goes on in the same experiment, and its archive replaces none") {
+TEST_CASE("a resumed training continues the same experiment, and its archive replaces none") {
   const Variables none;
   const toy::Folder folder;
   etude::Trainer<CometCallback>(toy::options(arguments(folder)), offline(folder)).train();
@@ -198,7 +198,7 @@ TEST_CASE("a training that is resumed goes on in the same experiment, and its ar
   CHECK(found[1].name.size() == found[0].name.size() + 7);
 }
 
-TEST_CASE("a key that is given is that of every training") {
+TEST_CASE("a given key is every training's") {
   const std::string given = "0123456789abcdefABCDEF0123456789xyz";
   const Variables set(Variables::Set{{"COMET_EXPERIMENT_KEY", given}, {"COMET_MODE", "create"}});
   const toy::Folder folder;
@@ -216,7 +216,7 @@ TEST_CASE("a key that is given is that of every training") {
   }
 }
 
-TEST_CASE("evaluations before and behind a training are in its experiment, and so is a prediction") {
+TEST_CASE("evaluations before and after a training are in its experiment, and so is a prediction") {
   const Variables none;
   const toy::Folder folder;
   {
@@ -235,7 +235,7 @@ TEST_CASE("evaluations before and behind a training are in its experiment, and s
   CHECK(found[0].steps("train/loss") == std::vector{1, 2, 3, 4});
 }
 
-TEST_CASE("a copy of the callback begins without the experiment of the first") {
+TEST_CASE("a copy of the callback begins without the original's experiment") {
   const Variables none;
   const toy::Folder folder;
   {
@@ -251,7 +251,7 @@ TEST_CASE("a copy of the callback begins without the experiment of the first") {
   CHECK(found[1].metric("eval/loss").size() == 1);
 }
 
-TEST_CASE("the files of output_dir are assets, but not the archives, the spool and what is hidden") {
+TEST_CASE("the files of output_dir are assets, except archives, the spool and hidden files") {
   const Variables set(Variables::Set{{"COMET_LOG_ASSETS", "true"}});
   const toy::Folder folder;
   auto args = arguments(folder);
@@ -289,7 +289,7 @@ TEST_CASE("the files of output_dir are assets, but not the archives, the spool a
   for (const auto& [name, payload] : uploads) CHECK_FALSE(name.starts_with("out/comet"));
 }
 
-TEST_CASE("a symbolic link's file is kept, and is there when both are gone") {
+TEST_CASE("a symbolic link's target is kept, and remains when both are gone") {
   const toy::Folder folder;
   const Variables set(Variables::Set{{"COMET_LOG_ASSETS", "1"}});
   auto args = arguments(folder);

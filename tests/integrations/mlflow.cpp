@@ -75,7 +75,7 @@ TEST_CASE("a training is a run with parameters and metrics that ends as FINISHED
   CHECK(toy::names_in(folder / "spool").empty());
 }
 
-TEST_CASE("parameters come in hundreds, what is too long is left out and told, names are made fit") {
+TEST_CASE("parameters are sent in hundreds, long ones are left out and reported, names are adapted") {
   const toy::Folder folder;
   toy::MLflowServer server;
   auto callback = to(server, folder);
@@ -109,7 +109,7 @@ TEST_CASE("parameters come in hundreds, what is too long is left out and told, n
   CHECK_FALSE(values.contains("long"));
 }
 
-TEST_CASE("parameters can be flattened, and be the first few") {
+TEST_CASE("parameters can be flattened, and limited to the first few") {
   const toy::Folder folder;
   toy::MLflowServer server;
   auto callback = to(server, folder);
@@ -123,7 +123,7 @@ TEST_CASE("parameters can be flattened, and be the first few") {
   CHECK(server.logged("params")[0]["value"] == "None");
 }
 
-TEST_CASE("names that the server doesn't take are made fit, and two stay two") {
+TEST_CASE("names that the server doesn't accept are adapted, and two stay two") {
   using etude::detail::mlflow_name;
   CHECK(mlflow_name("eval/loss_1-a.b c:d") == "eval/loss_1-a.b c:d");
   CHECK(mlflow_name("f(x)=ä") == "f_x___");
@@ -147,7 +147,7 @@ struct LogsOdd {
   }
 };
 
-TEST_CASE("what isn't a finite number is a word, which the server doesn't take for 0") {
+TEST_CASE("a non-finite number is sent as text, which the server doesn't read as 0") {
   const toy::Folder folder;
   toy::MLflowServer server;
   etude::Trainer<LogsOdd, MLflowCallback>(toy::options(arguments(folder)), LogsOdd{}, to(server, folder))
@@ -160,7 +160,7 @@ TEST_CASE("what isn't a finite number is a word, which the server doesn't take f
   CHECK(count == 4);
 }
 
-TEST_CASE("an evaluation before the training and one behind it are of its run; another training is another") {
+TEST_CASE("evaluations before and after a training belong to its run; another training is another run") {
   const toy::Folder folder;
   toy::MLflowServer server;
   {
@@ -184,7 +184,7 @@ struct Throws {
   void on(const etude::StepEnd&) { throw std::runtime_error("on purpose"); }
 };
 
-TEST_CASE("a training that throws ends its run as FAILED, one whose tracker refuses has none") {
+TEST_CASE("a training that throws ends its run as FAILED; one whose tracker throws has none") {
   const toy::Folder folder;
   toy::MLflowServer server;
   etude::Trainer<MLflowCallback, Throws> trainer(toy::options(arguments(folder)), to(server, folder),
@@ -200,7 +200,7 @@ TEST_CASE("a training that throws ends its run as FAILED, one whose tracker refu
   CHECK(server.calls().size() == calls);
 }
 
-TEST_CASE("a resumed training goes on in its run, and of its parameters sends the new ones") {
+TEST_CASE("a resumed training continues its run, and only sends new parameters") {
   const toy::Folder folder;
   toy::MLflowServer server;
   auto args = arguments(folder);
@@ -229,7 +229,7 @@ TEST_CASE("a resumed training goes on in its run, and of its parameters sends th
   CHECK(updates[2].body["status"] == "FINISHED");
 }
 
-TEST_CASE("one metric that the server doesn't take costs no other, is told once, and counted") {
+TEST_CASE("a metric that the server doesn't accept affects no other, is reported once, and counted") {
   const toy::Folder folder;
   toy::MLflowServer server;
   server.before = [](const auto& call, httplib::Response& response) {
@@ -287,7 +287,7 @@ std::unique_ptr<MLflowRun> living_run(const etude::detail::MLflowRunOptions& opt
   return run;
 }
 
-TEST_CASE("at the end a server that has answered is waited for while it fails, one that never has isn't") {
+TEST_CASE("at the end, only a failing server that has answered before is waited for") {
   const toy::Folder folder;
   toy::MLflowServer server;
   int failures = 3;
@@ -309,7 +309,7 @@ TEST_CASE("at the end a server that has answered is waited for while it fails, o
   CHECK(toy::names_in(folder / "spool").size() == 1);
 }
 
-TEST_CASE("what a training before left, and the server doesn't take now, isn't waited for") {
+TEST_CASE("leftovers of an earlier training that the server doesn't accept aren't waited for") {
   const toy::Folder folder;
   toy::MLflowServer server;
   server.before = [](const auto& call, httplib::Response& response) {
@@ -352,7 +352,7 @@ class DumbPort {
   sockaddr_in address_{};
 };
 
-TEST_CASE("a store of artifacts that hangs holds the end for the time that an answer may take, and once") {
+TEST_CASE("a hanging artifact store delays the end by one request timeout, and once") {
   const toy::Folder folder;
   toy::MLflowServer server;
   const DumbPort store;
@@ -398,7 +398,7 @@ TEST_CASE("a server that has gone is not waited for as long as one that answers"
   CHECK(toy::names_in(folder / "spool").size() == 1);
 }
 
-TEST_CASE("what a proxy answers in the server's place loses nothing") {
+TEST_CASE("a proxy's answer in the server's place loses nothing") {
   const toy::Folder folder;
   toy::MLflowServer server;
   const std::vector<int> ways{302, 400, 405, 421, 200};
@@ -428,7 +428,7 @@ TEST_CASE("what a proxy answers in the server's place loses nothing") {
   CHECK(toy::names_in(folder / "spool").empty());
 }
 
-TEST_CASE("artifacts go to an http address with its credentials and its query, which nobody is told") {
+TEST_CASE("artifacts go to an http address with its credentials and its query, which aren't shown") {
   const toy::Folder folder;
   toy::write_text(folder / "file", "text");
   httplib::Server store;
@@ -486,7 +486,7 @@ struct SlowTokens final : etude::detail::TokenSource {
   }
 };
 
-TEST_CASE("the check of a run's name holds a training for 2 s at most, at its beginning and end together") {
+TEST_CASE("checking a run's name delays a training by at most 2 s, at its beginning and end together") {
   const toy::Folder folder;
   CHECK(seconds_of([&] {
           auto options = run_to(nobody, folder);
@@ -498,7 +498,7 @@ TEST_CASE("the check of a run's name holds a training for 2 s at most, at its be
         }) < 10);
 }
 
-TEST_CASE("wrong options are told where training begins, and none of it shows credentials") {
+TEST_CASE("wrong options are reported when training begins, without showing credentials") {
   const toy::Folder folder;
   const auto fault = [&](MLflowCallback callback) {
     callback.spool_directory = folder / "spool";
@@ -522,7 +522,7 @@ TEST_CASE("wrong options are told where training begins, and none of it shows cr
   CHECK(toy::contains(fault({.tracking_uri = nobody}), "spool"));
 }
 
-TEST_CASE("options say which experiment, then the name of the environment, then its id") {
+TEST_CASE("the experiment is that of the options, else of the environment's name, else of its id") {
   const toy::Variable name("MLFLOW_EXPERIMENT_NAME", "named"), id("MLFLOW_EXPERIMENT_ID", "3");
   const auto experiment = [](const std::string& given_name, const std::string& given_id) {
     const toy::Folder folder;
@@ -540,7 +540,7 @@ TEST_CASE("options say which experiment, then the name of the environment, then 
   CHECK(experiment("", "4") == "4/0");
 }
 
-TEST_CASE("tags of an orchestrator, certificates of other tools, and a wish for system metrics are heard") {
+TEST_CASE("an orchestrator's tags, other tools' certificates and the setting for system metrics are used") {
   using namespace etude::detail;
   const toy::Folder folder;
   {
@@ -571,7 +571,7 @@ TEST_CASE("tags of an orchestrator, certificates of other tools, and a wish for 
                       "MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING is set"));
 }
 
-TEST_CASE("report_to=all takes it where there is a server's address") {
+TEST_CASE("report_to=all includes it if there is a server's address") {
   CHECK_FALSE(MLflowCallback::is_available());
   const toy::Variable address("MLFLOW_TRACKING_URI", nobody);
   CHECK(MLflowCallback::is_available());
@@ -582,7 +582,7 @@ TEST_CASE("report_to=all takes it where there is a server's address") {
   CHECK(toy::names_in(folder / "").empty());
 }
 
-TEST_CASE("MLflowCallback keeps the laws of callbacks, also where there is no server") {
+TEST_CASE("MLflowCallback keeps the laws of callbacks, also without a server") {
   const auto make = [](const std::filesystem::path& folder) {
     return MLflowCallback{.tracking_uri = nobody, .spool_directory = folder / "spool", .drain_seconds = 0.0};
   };

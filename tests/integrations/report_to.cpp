@@ -46,7 +46,7 @@ TEST_CASE("a trainer gets the trackers that report_to names, and each of them on
   CHECK(toy::names_in(std::string(folder)).contains("runs"));
 }
 
-TEST_CASE("one that stands in the list already isn't added again") {
+TEST_CASE("a tracker that is already in the list isn't added again") {
   toy::Folder folder;
   etude::Trainer<TensorBoardCallback, etude::RuntimeCallbacks> trainer(options_with(folder, {"tensorboard"}));
   CHECK(etude::add_trackers(trainer).empty());
@@ -54,7 +54,7 @@ TEST_CASE("one that stands in the list already isn't added again") {
   CHECK(toy::names_in(folder / "runs").size() == 1);
 }
 
-TEST_CASE("of all trackers those are added that the environment is ready for") {
+TEST_CASE("report_to=all adds the trackers that the environment is ready for") {
   toy::Folder folder;
   for (const char* address : {"", "http://127.0.0.1:1"}) {
     ::setenv("MLFLOW_TRACKING_URI", address, 1);
@@ -69,7 +69,7 @@ TEST_CASE("of all trackers those are added that the environment is ready for") {
   ::unsetenv("MLFLOW_TRACKING_URI");
 }
 
-TEST_CASE("without a name, and with none, there are none") {
+TEST_CASE("without a name, and with `none`, no tracker is added") {
   toy::Folder folder;
   for (const auto& names : {std::vector<std::string>(), {"none"}}) {
     etude::Trainer<etude::RuntimeCallbacks> trainer(options_with(folder, names));

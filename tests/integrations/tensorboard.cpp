@@ -123,7 +123,7 @@ TEST_CASE("a log is one record, under the names that people know") {
   CHECK(events[4].values.size() == 4);  // loss, grad_norm, learning_rate, epoch
 }
 
-TEST_CASE("arguments are JSON that Markdown shows as it is, and so is the config of the model") {
+TEST_CASE("arguments and the model's config are JSON that Markdown shows verbatim") {
   const toy::Folder folder;
   etude::TensorBoardCallback callback;
   callback.config = {{"width", 3}, {"name", "\xff"}, {"nested", {{"depth", std::nan("")}}}};
@@ -140,7 +140,7 @@ TEST_CASE("arguments are JSON that Markdown shows as it is, and so is the config
     CHECK(hparams.find(name) != std::string::npos);
 }
 
-TEST_CASE("histograms are of gradients before clipping and of parameters after the step") {
+TEST_CASE("histograms show gradients before clipping and parameters after the step") {
   const toy::Folder folder;
   auto args = arguments(folder);
   args.optim = etude::OptimizerNames::sgd;
@@ -158,7 +158,7 @@ TEST_CASE("histograms are of gradients before clipping and of parameters after t
   CHECK(toy::shown(run, "gradients/weight").at(0).histogram.sum == 0);
 }
 
-TEST_CASE("without an interval there are no histograms, and one that can't pass is refused") {
+TEST_CASE("without an interval there are no histograms, and an invalid one is refused") {
   const toy::Folder folder;
   Tracked(toy::options(arguments(folder))).train();
   CHECK(toy::shown(run_in(folder), "parameters/bias").empty());
@@ -168,7 +168,7 @@ TEST_CASE("without an interval there are no histograms, and one that can't pass 
         }).starts_with("histogram_steps is 0: must be"));
 }
 
-TEST_CASE("numbers that aren't finite are told of once, and the histograms show the others") {
+TEST_CASE("non-finite numbers are reported once, and the histograms show the others") {
   const toy::Folder folder;
   auto args = arguments(folder);
   args.log_level = etude::LogLevel::warning;
@@ -184,7 +184,7 @@ TEST_CASE("numbers that aren't finite are told of once, and the histograms show 
   CHECK(toy::shown(run_in(folder), "parameters/weight").empty());
 }
 
-TEST_CASE("a resumed training hides what is done again and keeps what the checkpoint's step had before") {
+TEST_CASE("a resumed training hides the steps that it repeats and keeps those before its checkpoint") {
   const toy::Folder folder;
   const auto callback = etude::TensorBoardCallback{.histogram_steps = 1};
   etude::Trainer<FailsAt, etude::TensorBoardCallback> first(resumable(folder), FailsAt{7}, callback);
@@ -220,7 +220,7 @@ TEST_CASE("a resumed training hides what is done again and keeps what the checkp
   CHECK(toy::shown(run, "model/text_summary").size() == 1);
 }
 
-TEST_CASE("a training goes on in its folder, in a process of its own, also where all has been moved") {
+TEST_CASE("a training continues in its folder, in another process, also after everything was moved") {
   const toy::Folder folder;
   Tracked(resumable(folder)).train();
   const auto run = run_in(folder).filename();
@@ -232,7 +232,7 @@ TEST_CASE("a training goes on in its folder, in a process of its own, also where
   CHECK(toy::steps_of(run_in(other), "train/loss") == Steps{1, 2, 3, 4, 5, 6, 7, 8});
 }
 
-TEST_CASE("where the files are gone, or weren't there, a resumed training writes what the state has") {
+TEST_CASE("if the files are missing, a resumed training writes the history from the state") {
   const toy::Folder folder;
   etude::Trainer<>(resumable(folder)).train();
   Tracked trainer(resumable(folder));
@@ -241,7 +241,7 @@ TEST_CASE("where the files are gone, or weren't there, a resumed training writes
   CHECK(toy::steps_of(run_in(folder), "eval/loss") == Steps{2, 4, 6, 8});
 }
 
-TEST_CASE("a file that was cut short is no obstacle") {
+TEST_CASE("a truncated file is no obstacle") {
   const toy::Folder folder;
   Tracked(resumable(folder)).train();
   const auto run = run_in(folder);
@@ -258,14 +258,14 @@ TEST_CASE("a file that was cut short is no obstacle") {
   CHECK(steps == Steps{4, 5, 6, 7, 8});
 }
 
-TEST_CASE("each training has a folder of its own, also within one second") {
+TEST_CASE("each training has its own folder, also within one second") {
   const toy::Folder folder;
   Tracked trainer(toy::options(arguments(folder)));
   for (int i = 0; i < 3; ++i) trainer.train();
   CHECK(toy::names_in(folder / "runs").size() == 3);
 }
 
-TEST_CASE("what was named in code wins over TENSORBOARD_LOGGING_DIR, and that over the default") {
+TEST_CASE("a folder named in code wins over TENSORBOARD_LOGGING_DIR, which wins over the default") {
   const toy::Folder folder;
   const Variable home("HOME", folder), place("TENSORBOARD_LOGGING_DIR", "~/boards");
   Tracked(toy::options(arguments(folder))).train();
@@ -276,7 +276,7 @@ TEST_CASE("what was named in code wins over TENSORBOARD_LOGGING_DIR, and that ov
   CHECK(toy::names_in(folder / "runs").empty());
 }
 
-TEST_CASE("another training in a named folder hides nothing of the one before") {
+TEST_CASE("another training in a named folder hides nothing of the previous one") {
   const toy::Folder folder;
   Tracked trainer(toy::options(arguments(folder)),
                   etude::TensorBoardCallback{.logging_dir = folder / "mine"});
@@ -303,7 +303,7 @@ TEST_CASE(
   CHECK(trainer.callback<etude::TensorBoardCallback>().writer() != nullptr);
 }
 
-TEST_CASE("a training that a signal ends is no success") {
+TEST_CASE("a training that a signal ends isn't a success") {
   const toy::Folder folder;
   const auto before = std::signal(SIGTERM, [](int) {});
   etude::Trainer<Killed, etude::TensorBoardCallback> trainer(toy::options(arguments(folder)));
@@ -312,7 +312,7 @@ TEST_CASE("a training that a signal ends is no success") {
   CHECK(status_of(run_in(folder)) == 2);
 }
 
-TEST_CASE("a program adds to the run what it likes") {
+TEST_CASE("a program can add its own data to the run") {
   const toy::Folder folder;
   Tracked trainer(toy::options(arguments(folder)));
   CHECK(trainer.callback<etude::TensorBoardCallback>().writer() == nullptr);
@@ -321,7 +321,7 @@ TEST_CASE("a program adds to the run what it likes") {
   CHECK(toy::shown(run_in(folder), "verdict/text_summary").at(0).text == "good");
 }
 
-TEST_CASE("graph and page of HPARAMS can be left out") {
+TEST_CASE("the graph and the HPARAMS page can be left out") {
   const toy::Folder folder;
   Tracked trainer(toy::options(arguments(folder)),
                   etude::TensorBoardCallback{.log_graph = false, .log_hparams = false});
@@ -333,7 +333,7 @@ TEST_CASE("graph and page of HPARAMS can be left out") {
   for (const auto& event : events) CHECK(event.graph.empty());
 }
 
-TEST_CASE("a folder that can't be written is refused when training begins, by the name of what named it") {
+TEST_CASE("an unwritable folder is refused when training begins, with the name of its setting") {
   const toy::Folder folder;
   toy::write_text(folder / "file", "");
   const auto refused = [&](etude::TensorBoardCallback callback, const std::string& output_dir) {
@@ -350,7 +350,7 @@ TEST_CASE("a folder that can't be written is refused when training begins, by th
   CHECK(refused({}, folder).starts_with("TENSORBOARD_LOGGING_DIR is '" + place + "': must be a folder"));
 }
 
-TEST_CASE("attempts with batches that are too large are not in the page of HPARAMS") {
+TEST_CASE("attempts with batches that are too large aren't in the HPARAMS page") {
   const toy::Folder folder;
   Tracked trainer(toy::first_too_large(arguments(folder)));
   trainer.train();

@@ -70,7 +70,7 @@ TEST_CASE("every log is a row, under the names that Hugging Face gives them, and
   CHECK(run.exit_code == 0);
 }
 
-TEST_CASE("the config is the arguments' and the user's, of which the arguments win") {
+TEST_CASE("the config is the arguments' and the user's, and the arguments win") {
   const toy::WandbVariables none;
   const toy::Folder folder;
   {
@@ -91,7 +91,7 @@ TEST_CASE("the config is the arguments' and the user's, of which the arguments w
   CHECK(run.id.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789") == std::string::npos);
 }
 
-TEST_CASE("a training that is resumed goes on in its run, in a folder of its own") {
+TEST_CASE("a resumed training continues its run, in a new folder") {
   const toy::WandbVariables none;
   const toy::Folder folder;
   auto args = arguments(folder);
@@ -170,7 +170,7 @@ TEST_CASE("evaluations before the training belong to its run, and a second train
   CHECK(ids[0] != ids[1]);
 }
 
-TEST_CASE("a run goes on with one that wasn't finished where resume is auto") {
+TEST_CASE("with resume=auto a run continues one that wasn't finished") {
   const toy::WandbVariables none;
   const toy::Folder folder;
   auto callback = in(folder);
@@ -191,7 +191,7 @@ TEST_CASE("a run goes on with one that wasn't finished where resume is auto") {
   CHECK(std::count_if(runs.begin(), runs.end(), [&](const auto& run) { return run.id == runs[0].id; }) <= 2);
 }
 
-TEST_CASE("of attempts with batches that are too large no model is the final one") {
+TEST_CASE("attempts with batches that are too large leave no final model") {
   const toy::WandbVariables none;
   const toy::Folder folder;
   auto callback = in(folder);
@@ -204,7 +204,7 @@ TEST_CASE("of attempts with batches that are too large no model is the final one
   CHECK(final_models == 1);
 }
 
-TEST_CASE("models and checkpoints are artifacts where that is asked for") {
+TEST_CASE("models and checkpoints are artifacts if configured") {
   const toy::WandbVariables none;
   for (const std::string log_model : {"false", "end", "checkpoint"}) {
     const toy::Folder folder;
@@ -241,7 +241,7 @@ TEST_CASE("models and checkpoints are artifacts where that is asked for") {
   }
 }
 
-TEST_CASE("watching adds histograms to the row behind each hundredth step") {
+TEST_CASE("watching adds histograms to the row after every hundredth step") {
   const toy::WandbVariables none;
   const toy::Silence silence;
   for (const std::string watch : {"gradients", "parameters", "all", "false"}) {
@@ -262,7 +262,7 @@ TEST_CASE("watching adds histograms to the row behind each hundredth step") {
   }
 }
 
-TEST_CASE("what can't be written any more is told once, and stops nothing") {
+TEST_CASE("a file that becomes unwritable is reported once, and stops nothing") {
   const toy::Folder folder;
   const toy::WandbVariables none;
   auto args = arguments(folder);
@@ -301,7 +301,7 @@ struct Signals {
   int at = 0;
 };
 
-TEST_CASE("a signal ends the run within the training, and nothing but a whole training has a final model") {
+TEST_CASE("a signal ends the run during the training, and only a complete training has a final model") {
   const toy::WandbVariables none;
   void (*const before)(int) = ::signal(SIGTERM, [](int) {});
   for (const int at : {0, 2}) {
@@ -326,7 +326,7 @@ TEST_CASE("a signal ends the run within the training, and nothing but a whole tr
   ::signal(SIGTERM, before);
 }
 
-TEST_CASE("an evaluation that throws makes no failed run of a training that went well") {
+TEST_CASE("an evaluation that throws doesn't mark a successful training's run as failed") {
   const toy::WandbVariables none;
   struct Throws {
     void on(const etude::PredictionStep&) {
@@ -356,7 +356,7 @@ TEST_CASE("an evaluation that throws makes no failed run of a training that went
   }
 }
 
-TEST_CASE("what was written is told once at the end, and again if there is more") {
+TEST_CASE("the written folder is reported once at the end, and again if there is more") {
   const toy::WandbVariables none;
   const auto told_of = [](bool trains, bool evaluates) {
     const toy::Folder folder;
@@ -380,7 +380,7 @@ TEST_CASE("what was written is told once at the end, and again if there is more"
   CHECK(told_of(false, false).empty());
 }
 
-TEST_CASE("what is wrong with the last artifact is told when the callback is destroyed") {
+TEST_CASE("an error of the last artifact is reported when the callback is destroyed") {
   const toy::WandbVariables none;
   const toy::Folder folder;
   auto args = arguments(folder);

@@ -37,7 +37,7 @@ std::string line(const std::string& run_id, const std::string& duration) {
   return ",," + run_id + ",," + duration + std::string(32, ',') + "1,\n";
 }
 
-TEST_CASE("a new file has the header and the row, with all columns whatever is known of them") {
+TEST_CASE("a new file has the header and the row, with all columns even if their values are unknown") {
   const toy::Folder folder;
   EmissionsFile file(folder / "deep/emissions.csv");
   file.write(row("a", "1.5"));
@@ -46,7 +46,7 @@ TEST_CASE("a new file has the header and the row, with all columns whatever is k
   CHECK(std::ranges::count(line("a", "1"), ',') == 37);
 }
 
-TEST_CASE("a run has one row, and those of others stay as they are to the byte") {
+TEST_CASE("a run has one row, and those of others stay unchanged to the byte") {
   const toy::Folder folder;
   const auto path = folder / "emissions.csv";
   const std::string others =
@@ -62,7 +62,7 @@ TEST_CASE("a run has one row, and those of others stay as they are to the byte")
   CHECK(file.row_of("c") == std::nullopt);
 }
 
-TEST_CASE("of several rows of a run, as CodeCarbon's flush() appends them, the last is its row") {
+TEST_CASE("the last of a run's rows, which CodeCarbon's flush() appends, is its row") {
   const toy::Folder folder;
   const auto path = folder / "emissions.csv";
   toy::write_text(path, header + line("a", "1") + line("a", "2"));
@@ -72,7 +72,7 @@ TEST_CASE("of several rows of a run, as CodeCarbon's flush() appends them, the l
   CHECK(toy::read_text(path) == header + line("a", "1") + line("a", "3"));
 }
 
-TEST_CASE("the columns may stand in another order, as CodeCarbon takes them") {
+TEST_CASE("the columns may be in another order, as in CodeCarbon") {
   const toy::Folder folder;
   const auto path = folder / "emissions.csv";
   std::vector<std::string> columns(emissions_columns.rbegin(), emissions_columns.rend());
@@ -111,7 +111,7 @@ TEST_CASE("a last line that is cut off stays on a line of its own") {
   CHECK(toy::read_text(path) == header + "x,y\n" + line("a", "1"));
 }
 
-TEST_CASE("what somebody without locks writes to the file while it is replaced isn't lost") {
+TEST_CASE("rows that a writer without locks adds while the file is replaced aren't lost") {
   const toy::Folder folder;
   const auto path = folder / "emissions.csv";
   EmissionsFile ours(path);
@@ -128,7 +128,7 @@ TEST_CASE("what somebody without locks writes to the file while it is replaced i
   CHECK(toy::read_text(path) == header + line("a", "4") + line("z", "9"));
 }
 
-TEST_CASE("several that write to one file lose nothing of each other") {
+TEST_CASE("several writers of one file lose none of each other's rows") {
   const toy::Folder folder;
   const auto path = folder / "emissions.csv";
   std::vector<std::thread> threads;
@@ -157,7 +157,7 @@ TEST_CASE("a link stays one, and a file's permissions stay") {
   CHECK((facts.st_mode & 0777) == 0640);
 }
 
-TEST_CASE("a file that can't be written is an error, and what can't be read is not replaced") {
+TEST_CASE("an unwritable file is an error, and an unreadable one isn't replaced") {
   const toy::Folder folder;
   toy::write_text(folder / "file", "");
   CHECK(toy::fault_of<etude::Error>([&] {

@@ -29,7 +29,7 @@ void set_counter(const toy::Folder& rapl, const std::string& microjoules) {
   toy::write_text(rapl / "intel-rapl:0/energy_uj", microjoules);
 }
 
-TEST_CASE("with RAPL its counters are the CPU's energy, and memory draws its power all the time") {
+TEST_CASE("with RAPL its counters give the CPU's energy, and memory draws constant power") {
   const toy::Folder rapl;
   set_counter(rapl, "1000000");
   EnergyMeter meter(options(rapl), nullptr, begin);
@@ -47,7 +47,7 @@ TEST_CASE("with RAPL its counters are the CPU's energy, and memory draws its pow
   CHECK(meter.take_faults().empty());
 }
 
-TEST_CASE("a time in which RAPL can't be read counts by the load, and that is told") {
+TEST_CASE("a time without readable RAPL counters is estimated by the load, and that is reported") {
   const toy::Folder rapl;
   set_counter(rapl, "1000000");
   EnergyMeter meter(options(rapl), nullptr, begin);
@@ -61,7 +61,7 @@ TEST_CASE("a time in which RAPL can't be read counts by the load, and that is to
   CHECK(toy::contains(faults.at(0), "RAPL"));
 }
 
-TEST_CASE("counters that can't be read from the beginning are told, and the load counts") {
+TEST_CASE("counters that are unreadable from the start are reported, and the load is used") {
   const toy::Folder rapl;
   set_counter(rapl, "secret");
   EnergyMeter meter(options(rapl), nullptr, begin);
@@ -72,7 +72,7 @@ TEST_CASE("counters that can't be read from the beginning are told, and the load
   CHECK(toy::contains(faults.at(1), "W are assumed: set force_cpu_power or data_dir"));
 }
 
-TEST_CASE("a power that is given stands over RAPL") {
+TEST_CASE("a given power overrides RAPL") {
   const toy::Folder rapl;
   set_counter(rapl, "1000000");
   auto forced = options(rapl);
@@ -105,7 +105,7 @@ TEST_CASE("the table of processors gives the TDP, for each socket") {
                       "cpu_power.csv can't be read"));
 }
 
-TEST_CASE("of a process only its own time and memory count") {
+TEST_CASE("for tracking a process, only its own time and memory count") {
   const toy::Folder rapl;
   EnergyMeter meter({.tracking_mode = "process", .force_cpu_power = 100, .rapl_dir = rapl}, nullptr, begin);
   meter.sample(begin + 500s);

@@ -39,7 +39,7 @@ GpuMeter meter_of(std::vector<Gpu>& gpus, const std::optional<std::string>& ids 
   return GpuMeter(std::make_unique<FakeGpus>(gpus), ids);
 }
 
-TEST_CASE("energy is what the counters have grown by") {
+TEST_CASE("energy is the increase of the counters") {
   std::vector<Gpu> gpus{{.joules = 1000, .watts = 5, .utilization = 40},
                         {.joules = 9000, .watts = 5, .utilization = 60}};
   auto meter = meter_of(gpus);
@@ -54,7 +54,7 @@ TEST_CASE("energy is what the counters have grown by") {
   CHECK(meter.take_faults().empty());
 }
 
-TEST_CASE("of one without a counter the power counts, as the mean of what was seen") {
+TEST_CASE("for a GPU without a counter, the mean of its sampled power counts") {
   std::vector<Gpu> gpus{{.watts = 100}};
   auto meter = meter_of(gpus);
   meter.sample();
@@ -67,7 +67,7 @@ TEST_CASE("of one without a counter the power counts, as the mean of what was se
   CHECK(toy::contains(faults.at(0), "GPU 0 has no counter"));
 }
 
-TEST_CASE("what was counted by power while the counter was away isn't counted once more when it is back") {
+TEST_CASE("energy counted by power while the counter was unavailable isn't counted again afterwards") {
   std::vector<Gpu> gpus{{.joules = 1000, .watts = 100}};
   auto meter = meter_of(gpus);
   gpus[0].joules = std::nullopt;
@@ -83,7 +83,7 @@ TEST_CASE("what was counted by power while the counter was away isn't counted on
   CHECK(meter.take_kwh(10) == Approx(1400 * kwh - 1000.0 / 3.6e6));
 }
 
-TEST_CASE("a counter that was set back begins anew") {
+TEST_CASE("a counter that was reset starts again") {
   std::vector<Gpu> gpus{{.joules = 5000, .watts = 50}};
   auto meter = meter_of(gpus);
   gpus[0].joules = 10;
@@ -92,7 +92,7 @@ TEST_CASE("a counter that was set back begins anew") {
   CHECK(meter.take_kwh(10) == Approx(20 * kwh));
 }
 
-TEST_CASE("one that says nothing counts as 0, and that is told") {
+TEST_CASE("a GPU that reports nothing counts as 0, and that is reported") {
   std::vector<Gpu> gpus{{}};
   auto meter = meter_of(gpus);
   CHECK(meter.take_kwh(10) == 0);
@@ -101,7 +101,7 @@ TEST_CASE("one that says nothing counts as 0, and that is told") {
   CHECK(toy::contains(faults.back(), "it counts as 0"));
 }
 
-TEST_CASE("GPUs are chosen by number or by the beginning of a UUID, each once") {
+TEST_CASE("GPUs are selected by number or by the beginning of a UUID, each once") {
   std::vector<Gpu> gpus{{.name = "A", .uuid = "GPU-aa11", .joules = 0},
                         {.name = "B", .uuid = "GPU-bb22", .joules = 0},
                         {.name = "B", .uuid = "GPU-bb33", .joules = 0}};
@@ -117,7 +117,7 @@ TEST_CASE("GPUs are chosen by number or by the beginning of a UUID, each once") 
                                                        "GPU -1 doesn't exist and isn't measured"});
 }
 
-TEST_CASE("a machine without GPUs uses nothing for them") {
+TEST_CASE("a machine without GPUs counts no energy for them") {
   GpuMeter none(nullptr, "0");
   CHECK(none.empty());
   CHECK(none.model().empty());

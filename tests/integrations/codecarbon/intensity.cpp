@@ -48,7 +48,7 @@ struct Tables {
   operator std::filesystem::path() const { return folder / ""; }
 };
 
-TEST_CASE("the table of countries has each once, with figures that can be") {
+TEST_CASE("the table of countries has each once, with plausible figures") {
   std::set<std::string_view> codes;
   for (const auto& country : etude::detail::national_intensities) {
     CHECK(codes.insert(country.iso_code).second);
@@ -60,14 +60,14 @@ TEST_CASE("the table of countries has each once, with figures that can be") {
   CHECK(codes.size() == 78);
 }
 
-TEST_CASE("a country counts with its own figure") {
+TEST_CASE("a country uses its own figure") {
   const auto france = carbon_intensity({.country_iso_code = "FRA"}, "");
   CHECK(france.kg_per_kwh == Approx(0.056039));
   CHECK(france.country_name == "France");
   CHECK(france.warning.empty());
 }
 
-TEST_CASE("where nobody says the place it is the world's average, and never a country that was guessed") {
+TEST_CASE("without a configured place it is the world's average, and never a guessed country") {
   const auto nowhere = carbon_intensity({}, "");
   CHECK(nowhere.kg_per_kwh == Approx(0.475));
   CHECK(nowhere.country_name.empty());
@@ -80,7 +80,7 @@ TEST_CASE("where nobody says the place it is the world's average, and never a co
   CHECK(toy::contains(unknown.warning, "XYZ isn't known without data_dir"));
 }
 
-TEST_CASE("a figure that is forced counts in any place") {
+TEST_CASE("a forced figure is used in any place") {
   const auto forced = carbon_intensity({.country_iso_code = "FRA", .force_g_per_kwh = 12.5}, "");
   CHECK(forced.kg_per_kwh == 0.0125);
   CHECK(forced.country_name == "France");
@@ -88,14 +88,14 @@ TEST_CASE("a figure that is forced counts in any place") {
   CHECK(carbon_intensity({.force_g_per_kwh = 0}, "").warning.empty());
 }
 
-TEST_CASE("a region without its table counts as its country, and that is told") {
+TEST_CASE("a region without a table counts as its country, and that is reported") {
   const auto state = carbon_intensity({.country_iso_code = "USA", .region = "california"}, "");
   CHECK(state.kg_per_kwh == Approx(0.369473));
   CHECK(state.region == "california");
   CHECK(toy::contains(state.warning, "'california' isn't known without data_dir"));
 }
 
-TEST_CASE("CodeCarbon's tables know regions") {
+TEST_CASE("CodeCarbon's tables contain regions") {
   const Tables tables;
   const auto of = [&](const std::string& country, const std::string& region) {
     return carbon_intensity({.country_iso_code = country, .region = region}, tables);
@@ -117,7 +117,7 @@ TEST_CASE("CodeCarbon's tables know regions") {
   CHECK(of("XXX", "").country_name == "No figure");
 }
 
-TEST_CASE("a cloud counts with its own figure and names its place") {
+TEST_CASE("a cloud uses its own figure and names its place") {
   const Tables tables;
   const auto paris = carbon_intensity(
       {.country_iso_code = "USA", .cloud_provider = "gcp", .cloud_region = "europe-x1"}, tables);
@@ -134,7 +134,7 @@ TEST_CASE("a cloud counts with its own figure and names its place") {
   CHECK(toy::contains(unknown.warning, "aws us-east-1 isn't known, so that of United States counts"));
 }
 
-TEST_CASE("tables that aren't there or aren't any are refused") {
+TEST_CASE("missing and invalid tables are refused") {
   const toy::Folder folder;
   const auto fault = [&](const etude::detail::CarbonPlace& place) {
     return toy::fault_of<etude::ArgumentError>([&] { carbon_intensity(place, std::string(folder)); });

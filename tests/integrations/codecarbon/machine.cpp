@@ -16,7 +16,7 @@ using etude::detail::cpu_times;
 using etude::detail::find_tdp;
 using etude::detail::ram_power;
 
-TEST_CASE("the load is what the processors were busy of the time between") {
+TEST_CASE("the load is the share of time that the processors were busy") {
   // user nice system idle iowait irq softirq steal guest guest_nice
   const auto before = cpu_times("cpu  100 10 50 800 40 5 5 10 30 5\ncpu0 1 2 3 4\n").value();
   const auto now = cpu_times("cpu  130 20 60 830 50 10 10 20 60 9\n").value();
@@ -38,7 +38,7 @@ TEST_CASE("a processor draws a tenth of its TDP, and the rest with the cube of i
   CHECK(cpu_power(100, 100) == Approx(100));
 }
 
-TEST_CASE("the memory's power goes by its modules") {
+TEST_CASE("the memory's power depends on its modules") {
   // What CodeCarbon says of these.
   CHECK(ram_power(1, false) == 10);
   CHECK(ram_power(16, false) == 10);
@@ -54,7 +54,7 @@ TEST_CASE("the memory's power goes by its modules") {
   CHECK(ram_power(32, true) == 6);
 }
 
-TEST_CASE("a processor is found in the table by its name, with and without what makers put around it") {
+TEST_CASE("a processor is found in the table by its name, with and without vendors' additions") {
   const std::string table =
       "Name,TDP\n"
       "Intel Core i7-7600U,15\n"
@@ -77,7 +77,7 @@ TEST_CASE("a processor is found in the table by its name, with and without what 
   CHECK(find_tdp("Apple M1", "") == std::nullopt);
 }
 
-TEST_CASE("memory that can be had isn't used") {
+TEST_CASE("available memory doesn't count as used") {
   const auto facts = etude::detail::memory_facts(
       "MemTotal:       8388608 kB\nMemFree:  1048576 kB\nMemAvailable:    6291456 kB\n");
   CHECK(facts.total_gib == 8);
@@ -86,7 +86,7 @@ TEST_CASE("memory that can be had isn't used") {
   CHECK(etude::detail::memory_facts("").used_percent() == 0);
 }
 
-TEST_CASE("what this process uses is counted") {
+TEST_CASE("this process's usage is counted") {
   const auto before = etude::detail::read_process_use();
   CHECK(before.cpu_seconds.contains(::getpid()));
   CHECK(before.memory_gib > 0.001);

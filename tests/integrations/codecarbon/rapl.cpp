@@ -38,7 +38,7 @@ struct Tree {
   Rapl open(Rapl::Options options = {}) const { return Rapl(std::string(folder), options); }
 };
 
-TEST_CASE("the packages are counted, and nothing of what lies in them again") {
+TEST_CASE("the packages are counted, and their subdomains aren't counted again") {
   Tree tree;
   tree.add("intel-rapl:0", "package-0", 1'000'000'000);
   tree.add("intel-rapl:1", "package-1", 5'000'000'000);
@@ -57,7 +57,7 @@ TEST_CASE("the packages are counted, and nothing of what lies in them again") {
   CHECK(rapl.take_kwh().value() == 0);
 }
 
-TEST_CASE("a counter that has come to its end goes on from 0") {
+TEST_CASE("a counter that wraps around continues from 0") {
   Tree tree;
   tree.add("intel-rapl:0", "package-0", 990'000'000, 1'000'000'000);
   auto rapl = tree.open();
@@ -65,7 +65,7 @@ TEST_CASE("a counter that has come to its end goes on from 0") {
   CHECK(rapl.take_kwh().value() == Approx(30 * kwh));
 }
 
-TEST_CASE("a counter that was set back, and whose end nobody knows, is no negative energy") {
+TEST_CASE("a reset counter with an unknown range gives no negative energy") {
   Tree tree;
   tree.add("intel-rapl:0", "package-0", 990'000'000, 0);
   auto rapl = tree.open();
@@ -75,7 +75,7 @@ TEST_CASE("a counter that was set back, and whose end nobody knows, is no negati
   CHECK(rapl.take_kwh().value() == Approx(5 * kwh));
 }
 
-TEST_CASE("one package that two interfaces show counts once, by the newer one") {
+TEST_CASE("a package that two interfaces show counts once, by the newer one") {
   Tree tree;
   tree.add("intel-rapl:0", "package-0", 100'000'000);
   tree.add("intel-rapl-mmio:0", "package-0", 500'000'000);
@@ -96,7 +96,7 @@ TEST_CASE("domains below the folder of their interface are found, each once") {
   CHECK(rapl.take_kwh().value() == Approx(4 * kwh));
 }
 
-TEST_CASE("memory and the whole platform are counted where that is asked for") {
+TEST_CASE("memory and the whole platform are counted if configured") {
   Tree tree;
   tree.add("intel-rapl:0", "package-0", 100'000'000);
   tree.add("intel-rapl:1", "psys", 300'000'000);
@@ -129,7 +129,7 @@ TEST_CASE(
   CHECK(both.take_kwh().value() == Approx(70 * kwh));
 }
 
-TEST_CASE("a counter that can't be read is told, and half of the packages is no measurement") {
+TEST_CASE("an unreadable counter is reported, and half of the packages isn't a measurement") {
   Tree tree;
   tree.add("intel-rapl:0", "package-0", 100'000'000);
   tree.add("intel-rapl:1", "package-1", 900'000'000);
@@ -139,7 +139,7 @@ TEST_CASE("a counter that can't be read is told, and half of the packages is no 
   CHECK(toy::contains(rapl.fault(), "intel-rapl:1/energy_uj can't be read"));
 }
 
-TEST_CASE("of two interfaces the one that can be read is taken") {
+TEST_CASE("the readable one of two interfaces is used") {
   Tree tree;
   tree.add("intel-rapl:0", "package-0", 100'000'000);
   tree.add("intel-rapl-mmio:0", "package-0", 500'000'000);
@@ -150,7 +150,7 @@ TEST_CASE("of two interfaces the one that can be read is taken") {
   CHECK(rapl.take_kwh().value() == Approx(3 * kwh));
 }
 
-TEST_CASE("a counter that can't be read for a while begins anew, and what it missed isn't counted later") {
+TEST_CASE("a counter that can't be read for a while restarts, and the missed energy isn't counted later") {
   Tree tree;
   tree.add("intel-rapl:0", "package-0", 100'000'000);
   auto rapl = tree.open();
@@ -163,7 +163,7 @@ TEST_CASE("a counter that can't be read for a while begins anew, and what it mis
   CHECK(rapl.take_kwh().value() == Approx(2 * kwh));
 }
 
-TEST_CASE("where there are no counters there is none, and nothing to be told") {
+TEST_CASE("without counters there is no energy, and nothing is reported") {
   const toy::Folder empty;
   const Rapl none(std::string(empty), {}), nowhere("/nonexistent", {});
   CHECK_FALSE(none);

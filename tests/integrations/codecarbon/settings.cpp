@@ -34,7 +34,7 @@ std::string fault(const CodeCarbonCallback& options, const CodeCarbonConfigurati
   return toy::fault_of<etude::ArgumentError>([&] { codecarbon_settings(options, configured, "out"); });
 }
 
-TEST_CASE("variables stand over the file here, which stands over the one at home") {
+TEST_CASE("variables override the local file, which overrides the one at home") {
   const toy::Folder home, here;
   toy::write_text(home / ".codecarbon.config",
                   "[codecarbon]\nproject_name = home\nregion = home\npue = 1.1\nwue = 1\n");
@@ -54,7 +54,7 @@ TEST_CASE("variables stand over the file here, which stands over the one at home
   CHECK_FALSE(configured.contains("tracking_mode"));
 }
 
-TEST_CASE("options stand over what was configured, and that over the defaults") {
+TEST_CASE("options override the configuration, which overrides the defaults") {
   const CodeCarbonConfiguration configured{
       {"project_name", {"configured", "CODECARBON_PROJECT_NAME"}},
       {"pue", {"1.5", "CODECARBON_PUE"}},
@@ -87,7 +87,7 @@ TEST_CASE("options stand over what was configured, and that over the defaults") 
             .options.output_dir == "there");
 }
 
-TEST_CASE("of CodeCarbon's ways to put out its rows only the file means something here") {
+TEST_CASE("of CodeCarbon's outputs only the file is used here") {
   const auto saves = [](const std::string& methods, std::optional<bool> option = {}) {
     return codecarbon_settings({.save_to_file = option}, {{"output_methods", {methods, "X"}}}, "out");
   };
@@ -99,7 +99,7 @@ TEST_CASE("of CodeCarbon's ways to put out its rows only the file means somethin
   CHECK(saves("api", true).options.save_to_file == true);
 }
 
-TEST_CASE("a setting that can't be is told with its place, its value and what is allowed") {
+TEST_CASE("an invalid setting is reported with its place, its value and what is allowed") {
   CHECK(fault({.pue = 0.5}) == "pue is '0.5': must be 1 or more");
   CHECK(fault({}, {{"pue", {"0.5", "CODECARBON_PUE"}}}) == "CODECARBON_PUE is '0.5': must be 1 or more");
   CHECK(fault({}, {{"wue", {"a lot", "/home/a/.codecarbon.config"}}}) ==

@@ -28,7 +28,7 @@ void leave(const fs::path& folder, const std::string& key, const std::string& me
   toy::write_text(folder / "messages.json", messages);
 }
 
-TEST_CASE("what a killed process had written becomes an archive, without a message that isn't whole") {
+TEST_CASE("a killed process's messages become an archive, without an incomplete one") {
   const Variables none;
   const toy::Folder folder;
   const std::string line = R"({"payload":{"key":"k","value":1},"type":"log_other"})";
@@ -64,7 +64,7 @@ TEST_CASE("what a killed process had written becomes an archive, without a messa
                            "visible.partial"});
 }
 
-TEST_CASE("what is left of a training that had ended isn't called cut short, and what isn't a file is lost") {
+TEST_CASE("leftovers of a finished training aren't marked as cut short, and anything but a file is lost") {
   const Variables none;
   const toy::Folder folder;
   auto args = arguments(folder);
@@ -106,7 +106,7 @@ struct FillsTheDisk {
   }
 };
 
-TEST_CASE("a full disk is told once, counted, and stops no training") {
+TEST_CASE("a full disk is reported once, counted, and stops no training") {
   const Variables none;
   const toy::Folder folder;
   auto args = arguments(folder);

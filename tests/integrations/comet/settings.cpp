@@ -68,7 +68,7 @@ struct Within {
   fs::path before = fs::current_path();
 };
 
-TEST_CASE(".env is read behind the environment and before .comet.config") {
+TEST_CASE(".env is read after the environment and before .comet.config") {
   const toy::Folder folder;
   const Within within{std::string(folder)};
   toy::write_text(".comet.config", "[comet]\nproject_name = third\nworkspace = third\napi_key = third\n");
@@ -84,7 +84,7 @@ TEST_CASE(".env is read behind the environment and before .comet.config") {
   CHECK(CometCallback::is_available());
 }
 
-TEST_CASE("what is private isn't logged where variables say so, or nothing at all") {
+TEST_CASE("private data, or everything, isn't logged if variables say so") {
   const auto types_with = [](const Variables::Set& variables) {
     const Variables set(variables);
     const toy::Folder folder;
@@ -101,7 +101,7 @@ TEST_CASE("what is private isn't logged where variables say so, or nothing at al
   CHECK(types_with({{"COMET_AUTO_LOG_DISABLE", "1"}}) == "");
 }
 
-TEST_CASE("certificates are those of the variables that Comet's client and Python's requests have") {
+TEST_CASE("certificates come from the variables of Comet's client and Python's requests") {
   const toy::Folder folder;
   toy::write_text(folder / "own.pem", "");
   toy::write_text(folder / "all.pem", "");
@@ -123,7 +123,7 @@ TEST_CASE("certificates are those of the variables that Comet's client and Pytho
                       "none.pem': must be a file of certificates"));
 }
 
-TEST_CASE("a training that is offline only for want of a key is warned of, and variables that mean nothing") {
+TEST_CASE("a training that is offline because it lacks a key gives a warning, and so do unused variables") {
   const toy::Folder folder;
   const auto told = [&](const Variables::Set& variables, std::optional<bool> online = {}) {
     const Variables set(variables);
@@ -145,7 +145,7 @@ TEST_CASE("a training that is offline only for want of a key is warned of, and v
                       "nothing here: COMET_INI, COMET_ALLOW_HEADER_NAME, COMET_LOG_OTHER_TEAM"));
 }
 
-TEST_CASE("what comet login has written is read, behind the environment") {
+TEST_CASE("the file of `comet login` is read, after the environment") {
   const toy::Folder home, folder;
   toy::write_text(home / ".comet.config",
                   "# Config file\n\n[comet]\napi_key = stored\nworkspace = w\nproject_name=p\n\n"
@@ -167,7 +167,7 @@ TEST_CASE("what comet login has written is read, behind the environment") {
                       ".comet.config can't be read"));
 }
 
-TEST_CASE("a key may say which server it is for") {
+TEST_CASE("a key may contain its server") {
   const Variables none;
   const toy::Folder folder;
   const auto server_of = [&](const std::string& key, const std::string& url) {
@@ -186,7 +186,7 @@ TEST_CASE("a key may say which server it is for") {
   CHECK(server_of(key, "http://own") == "http://own http://own");
 }
 
-TEST_CASE("options and variables that can't be are refused when training begins") {
+TEST_CASE("invalid options and variables are refused when training begins") {
   const toy::Folder folder;
   toy::write_text(folder / "file", "");
   const auto fault = [&](const std::function<void(CometCallback&)>& change) {
@@ -229,7 +229,7 @@ TEST_CASE("options and variables that can't be are refused when training begins"
   CHECK(toy::contains(fault(nothing), "COMET_START_ONLINE is 'perhaps'"));
 }
 
-TEST_CASE("what earlier versions had in COMET_MODE is understood, and told") {
+TEST_CASE("earlier versions' COMET_MODE is understood, with a warning") {
   for (const std::string mode : {"OFFLINE", "disabled"}) {
     const Variables set(Variables::Set{{"COMET_MODE", mode}, {"COMET_API_KEY", "k"}});
     const toy::Folder folder;
@@ -245,7 +245,7 @@ TEST_CASE("what earlier versions had in COMET_MODE is understood, and told") {
   }
 }
 
-TEST_CASE("report_to=all takes it where there is a key or offline experiments are asked for") {
+TEST_CASE("report_to=all includes it if there is a key or offline experiments are configured") {
   const auto is_available = [](const Variables::Set& set) {
     const Variables variables(set);
     return CometCallback::is_available();

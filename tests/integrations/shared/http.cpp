@@ -65,7 +65,7 @@ class Server {
 
 }  // namespace
 
-TEST_CASE("bodies, files and forms arrive as they are") {
+TEST_CASE("bodies, files and forms arrive unchanged") {
   Server server;
   toy::Folder folder;
   const std::string bytes("a\0b\n", 4);
@@ -83,7 +83,7 @@ TEST_CASE("bodies, files and forms arrive as they are") {
   CHECK(server.last.get_file_value("file").content.size() == 300'000);
 }
 
-TEST_CASE("credentials go where they are asked for") {
+TEST_CASE("credentials are only sent where configured") {
   Server server;
   HttpClient basic({.user = "ada", .password = "l:ove"}), bearer({.bearer = "t0ken"}),
       header({.secret_headers = {"Comet-Sdk-Api: k3y"}});
@@ -98,7 +98,7 @@ TEST_CASE("credentials go where they are asked for") {
   CHECK(server.last.get_header_value("Comet-Sdk-Api") == "k3y");
 }
 
-TEST_CASE("what may pass is to be tried again, and what can't isn't") {
+TEST_CASE("transient errors are retried, and permanent ones aren't") {
   Server server;
   HttpClient client({});
   for (const char* status : {"401", "403", "408", "429", "500", "502", "503", "504"}) {
@@ -116,7 +116,7 @@ TEST_CASE("what may pass is to be tried again, and what can't isn't") {
   CHECK(client.expect({.url = server / "204"}).status == 204);
 }
 
-TEST_CASE("a server that repeats credentials doesn't get them into a message") {
+TEST_CASE("credentials that a server echoes don't get into a message") {
   Server server;
   HttpClient bearer({.bearer = "t0ken"}), header({.secret_headers = {"Comet-Sdk-Api: k3y"}});
   CHECK(toy::contains(toy::fault_of<Refused>([&] { bearer.expect({.url = server / "400"}); }),
@@ -130,7 +130,7 @@ TEST_CASE("a server that repeats credentials doesn't get them into a message") {
       toy::contains(toy::fault_of<Refused>([&] { header.expect({.url = server / "400"}); }), "not with ***"));
 }
 
-TEST_CASE("where nobody answers, or not in time, or the request is given up, it is unreachable") {
+TEST_CASE("a server is unreachable if it doesn't answer, not in time, or the request is cancelled") {
   HttpClient client({.timeout = 1s});
   CHECK(toy::contains(toy::fault_of<Unreachable>([&] { client.send({.url = "http://127.0.0.1:1/x"}); }),
                       "GET http://127.0.0.1:1/x: Couldn't connect"));
@@ -146,7 +146,7 @@ TEST_CASE("where nobody answers, or not in time, or the request is given up, it 
   canceller.join();
 }
 
-TEST_CASE("credentials are taken out of an address, and what is none is not shown") {
+TEST_CASE("credentials are removed from an address, and an invalid address isn't shown") {
   std::string user, password;
   CHECK(without_credentials("https://ada:l%3Aove@host:5000/prefix//?x=1#y", "MLFLOW_TRACKING_URI", user,
                             password) == "https://host:5000/prefix");
@@ -160,6 +160,6 @@ TEST_CASE("credentials are taken out of an address, and what is none is not show
           "uri must be an address that begins with http:// or https://");
 }
 
-TEST_CASE("parts of an address are escaped") {
+TEST_CASE("the parts of an address are escaped") {
   CHECK(etude::detail::url_escaped("a b/c?d&é-_.~") == "a%20b%2Fc%3Fd%26%C3%A9-_.~");
 }

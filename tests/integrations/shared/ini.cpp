@@ -37,19 +37,19 @@ TEST_CASE("an INI file is read as Python's configparser reads it") {
                                 {"more", {{"pue", "7"}}}});
 }
 
-TEST_CASE("options that are all indented alike don't continue each other") {
+TEST_CASE("options that are all indented equally don't continue each other") {
   CHECK(parse_ini("[comet]\n  api_key = k\n  workspace = w\n    and v\n", "a.ini").at("comet") ==
         Values{{"api_key", "k"}, {"workspace", "w\nand v"}});
 }
 
-TEST_CASE("a line that is none of an INI file's is an error that says where it is") {
+TEST_CASE("an invalid line of an INI file is an error with its position") {
   CHECK(fault_of("[a]\n\nno value\n") == "a.ini can't be read: line 3 must be [section] or name = value");
   CHECK(fault_of("= value") == "a.ini can't be read: line 1 must be [section] or name = value");
   CHECK(fault_of("[a\n") == "a.ini can't be read: line 1 must be [section] or name = value");
   CHECK(fault_of("") == "nothing was thrown");
 }
 
-TEST_CASE("a file that isn't there has no sections") {
+TEST_CASE("a missing file has no sections") {
   const toy::Folder folder;
   CHECK(etude::detail::read_ini(folder / "none").empty());
   toy::write_text(folder / "some", "[a]\nb=c\n");

@@ -111,7 +111,7 @@ std::vector<int> range(int first, int last) {
 
 }  // namespace
 
-TEST_CASE("everything arrives, once and in order, and no more than may be goes together") {
+TEST_CASE("everything arrives, once and in order, in batches within the limit") {
   toy::Folder folder;
   Server server;
   auto options = options_in(folder);
@@ -129,7 +129,7 @@ TEST_CASE("everything arrives, once and in order, and no more than may be goes t
   CHECK(toy::names_in(std::string(folder)).empty());
 }
 
-TEST_CASE("a server that is down for a while misses nothing, and the fault is told once") {
+TEST_CASE("a server that is down for a while misses nothing, and the error is reported once") {
   toy::Folder folder;
   Server server(false);
   const auto outbox = outbox_to(server, options_in(folder));
@@ -143,7 +143,7 @@ TEST_CASE("a server that is down for a while misses nothing, and the fault is to
   CHECK(outbox->take_faults().empty());
 }
 
-TEST_CASE("faults of other kinds are told beside the first") {
+TEST_CASE("errors of other kinds are reported beside the first") {
   toy::Folder folder;
   Server server(false);
   const auto outbox = outbox_to(server, options_in(folder));
@@ -159,7 +159,7 @@ TEST_CASE("faults of other kinds are told beside the first") {
         std::vector<std::string>{"http://a: Connection refused", "http://a: 401", "http://a: 5xx"});
 }
 
-TEST_CASE("who is in a hurry ends our own pauses, and none that the server asked for") {
+TEST_CASE("flushing ends the outbox's own pauses, but not those that the server requested") {
   toy::Folder folder;
   Server server(false);
   auto options = options_in(folder);
@@ -178,7 +178,7 @@ TEST_CASE("who is in a hurry ends our own pauses, and none that the server asked
   CHECK(std::chrono::steady_clock::now() - begun > 900ms);
 }
 
-TEST_CASE("what others left makes nobody ask again before the server will be asked") {
+TEST_CASE("abandoned entries don't trigger a request before the server's pause is over") {
   toy::Folder folder;
   Server server(false);
   {
@@ -222,7 +222,7 @@ TEST_CASE(
   CHECK(got == expected);
 }
 
-TEST_CASE("of two runs at a time each has its own queue") {
+TEST_CASE("each of two concurrent runs has its own queue") {
   toy::Folder folder;
   Server down(false), up;
   const auto first = outbox_to(down, options_in(folder));
@@ -234,7 +234,7 @@ TEST_CASE("of two runs at a time each has its own queue") {
   CHECK(first->counts().waiting == 5);
 }
 
-TEST_CASE("what the server refuses is dropped, and what stands behind it is not") {
+TEST_CASE("an entry that the server refuses is dropped, and those after it aren't") {
   toy::Folder folder;
   Server server;
   const auto outbox = outbox_to(server, options_in(folder));
@@ -245,7 +245,7 @@ TEST_CASE("what the server refuses is dropped, and what stands behind it is not"
   CHECK(outbox->take_faults() == std::vector<std::string>{"http://a: 400 the server is superstitious"});
 }
 
-TEST_CASE("a server that hangs holds nobody up, and nothing is lost") {
+TEST_CASE("a hanging server delays nobody, and nothing is lost") {
   toy::Folder folder;
   Server server;
   server.hangs = true;
@@ -262,7 +262,7 @@ TEST_CASE("a server that hangs holds nobody up, and nothing is lost") {
   CHECK(server.received() == range(20, 29));
 }
 
-TEST_CASE("a queue that somebody emptied is said to be unreadable, and is not asked for again and again") {
+TEST_CASE("a queue that somebody emptied is reported as unreadable, and isn't read repeatedly") {
   toy::Folder folder;
   Server server(false);
   const auto outbox = outbox_to(server, options_in(folder));
@@ -276,7 +276,7 @@ TEST_CASE("a queue that somebody emptied is said to be unreadable, and is not as
   CHECK(outbox->counts() == Outbox::Counts{0, 10, 0});
 }
 
-TEST_CASE("a queue that is full drops the newest, counts them, and says so once") {
+TEST_CASE("a full queue drops the newest entries, counts them, and reports it once") {
   toy::Folder folder;
   Server server(false);
   auto options = options_in(folder);
@@ -290,7 +290,7 @@ TEST_CASE("a queue that is full drops the newest, counts them, and says so once"
   CHECK(outbox->take_faults().size() <= 2);  // that it was down, and that entries were dropped
 }
 
-TEST_CASE("a sender goes on with what the one of the process before remembered") {
+TEST_CASE("a sender continues with the state of the previous process's sender") {
   toy::Folder folder;
   Server server;
   int remembered = -1;
@@ -316,7 +316,7 @@ TEST_CASE("a sender goes on with what the one of the process before remembered")
   CHECK(server.received() == range(20, 25));
 }
 
-TEST_CASE("a file that is put is there until it was sent, and then gone") {
+TEST_CASE("a queued file exists until it is sent, and is removed then") {
   toy::Folder folder, elsewhere;
   toy::write_text(elsewhere / "weights", "w1");
   Server server(false);
@@ -333,7 +333,7 @@ TEST_CASE("a file that is put is there until it was sent, and then gone") {
   CHECK(outbox->counts() == Outbox::Counts{1, 0, 1});
 }
 
-TEST_CASE("a file whose entry isn't taken isn't kept") {
+TEST_CASE("a file whose entry isn't accepted isn't kept") {
   toy::Folder folder, elsewhere;
   toy::write_text(elsewhere / "weights", "w1");
   Server server(false);
@@ -345,7 +345,7 @@ TEST_CASE("a file whose entry isn't taken isn't kept") {
   CHECK(toy::names_in(outbox->spool().folder() / "files").size() == 1);
 }
 
-TEST_CASE("of files that are rotated away while the server is down only so much is kept") {
+TEST_CASE("files that are rotated away while the server is down are kept up to a limit") {
   toy::Folder folder, elsewhere;
   Server server(false);
   auto options = options_in(folder);
@@ -368,7 +368,7 @@ TEST_CASE("of files that are rotated away while the server is down only so much 
   CHECK(server.received() == std::vector{1, 2, 3, 6});
 }
 
-TEST_CASE("a sender is asked now and then while what others left can't be sent") {
+TEST_CASE("a sender is called now and then while abandoned entries can't be sent") {
   toy::Folder folder;
   Server down(false), up;
   std::filesystem::path stuck;
@@ -390,7 +390,7 @@ TEST_CASE("a sender is asked now and then while what others left can't be sent")
   CHECK(up.idle > 0);
 }
 
-TEST_CASE("nobody waits while what others left is cleared away") {
+TEST_CASE("nobody waits while abandoned spools are cleared") {
   struct Slow : ToServer {
     Slow(Server& server, const Spool& spool, const std::atomic<bool>& cancelled, std::atomic<int>& stage)
         : ToServer(server, spool, cancelled), stage_(stage) {}
@@ -420,7 +420,7 @@ TEST_CASE("nobody waits while what others left is cleared away") {
   CHECK(outbox.drain(10s));
 }
 
-TEST_CASE("where nothing is to be sent the sender is asked now and then") {
+TEST_CASE("an idle outbox calls its sender now and then") {
   toy::Folder folder;
   Server server;
   const auto outbox = outbox_to(server, options_in(folder));
@@ -460,7 +460,7 @@ TEST_CASE("a child made by fork() neither waits nor sends, and leaves the spool 
   CHECK(toy::names_in(std::string(folder)).empty());
 }
 
-TEST_CASE("exit() comes to its end where it destroys an outbox whose server hangs") {
+TEST_CASE("exit() finishes when it destroys an outbox whose server hangs") {
   toy::Folder folder;
   CHECK(toy::end_of_child([&]() -> int {
           auto& server = *new Server;

@@ -18,7 +18,7 @@ TEST_CASE("metrics have Hugging Face's names in trackers that group them") {
   CHECK(tracked_name("eval_") == "eval/");
 }
 
-TEST_CASE("parameters are the user's and the arguments, which win") {
+TEST_CASE("parameters are the user's and the arguments, and the arguments win") {
   const auto parameters = etude::detail::run_parameters({.learning_rate = 0.5, .seed = 7},
                                                         {{"hidden", {{"size", 8}}}, {"seed", 1}});
   CHECK(parameters.at("hidden") == Json{{"size", 8}});
@@ -47,7 +47,7 @@ TEST_CASE("parameters are spelled as Python's clients spell them") {
   CHECK(parameter_text({1, 2}) == "[1,2]");
 }
 
-TEST_CASE("yes is what it is in Hugging Face's integrations") {
+TEST_CASE("true has the same spellings as in Hugging Face's integrations") {
   for (const char* yes : {"1", "on", "Yes", "TRUE", "t"}) CHECK(etude::detail::means_yes(yes));
   for (const char* no : {"", "0", "off", "F", "no", "2"}) CHECK(!etude::detail::means_yes(no));
 }

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-TEST_CASE("lines of /proc give the values of a name, blanks around it aside") {
+TEST_CASE("lines of /proc give the values of a name, ignoring blanks around it") {
   CHECK(etude::detail::values_in("Model: \t\t One: 2\nModel name: no\n\nModel\t:\nno colon\n", "Model") ==
         std::vector<std::string>{"One: 2", ""});
 }
 
-TEST_CASE("processors are read by their name, and counted by their sockets") {
+TEST_CASE("processors are read by name, and counted by socket") {
   const auto facts = etude::detail::processor_facts(
       "processor\t: 0\nmodel name\t: A Model: 3 GHz\nphysical id\t: 0\n\n"
       "processor\t: 1\nmodel name\t: A Model: 3 GHz\nphysical id\t: 1\n\n"

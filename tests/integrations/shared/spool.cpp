@@ -50,7 +50,7 @@ std::filesystem::path only_folder_in(const std::filesystem::path& folder) {
 
 }  // namespace
 
-TEST_CASE("entries come out in the order in which they went in, and the memory with them") {
+TEST_CASE("entries come out in the order in which they went in, with the sender's state") {
   toy::Folder folder;
   Spool spool(path_of(folder), "mlflow", "http://a");
   for (int n = 0; n < 5; ++n) CHECK(spool.append({{"n", n}}, plenty));
@@ -63,7 +63,7 @@ TEST_CASE("entries come out in the order in which they went in, and the memory w
   CHECK(spool.memory() == Json{{"run", "r1"}});
 }
 
-TEST_CASE("a batch is cut where its bytes are enough, and never empty") {
+TEST_CASE("a batch is cut at the size limit, and never empty") {
   toy::Folder folder;
   Spool spool(path_of(folder), "mlflow", "http://a");
   spool.append({{"n", 1}, {"text", std::string(300'000, 'x')}}, plenty);
@@ -73,7 +73,7 @@ TEST_CASE("a batch is cut where its bytes are enough, and never empty") {
   CHECK(numbers(spool.front(10, 160)) == std::vector{2, 3});  // of 70 bytes each
 }
 
-TEST_CASE("what a killed process left is taken over by one that sends to the same address, once") {
+TEST_CASE("a killed process's spool is taken over, once, by one that sends to the same address") {
   toy::Folder folder;
   killed_after(folder, 1, 1000);
   CHECK(Spool::abandoned(path_of(folder), "comet", "http://a").empty());
@@ -95,7 +95,7 @@ TEST_CASE("what a killed process left is taken over by one that sends to the sam
   CHECK(toy::names_in(path_of(folder)).empty());
 }
 
-TEST_CASE("of several that were left the oldest comes first") {
+TEST_CASE("the oldest of several abandoned spools comes first") {
   toy::Folder folder;
   for (int n = 1; n <= 3; ++n) {
     killed_after(folder, n, n);
@@ -107,7 +107,7 @@ TEST_CASE("of several that were left the oldest comes first") {
     CHECK(numbers(left[static_cast<std::size_t>(n)]->front(9, 999)) == std::vector{n + 1});
 }
 
-TEST_CASE("a line that was cut short, or is no object, is passed over") {
+TEST_CASE("a truncated line, or one that isn't an object, is skipped") {
   toy::Folder folder;
   killed_after(folder, 1, 1);
   const auto entries = only_folder_in(path_of(folder)) / "entries.jsonl";
@@ -121,7 +121,7 @@ TEST_CASE("a line that was cut short, or is no object, is passed over") {
   CHECK(left[0]->empty());
 }
 
-TEST_CASE("an offset that somebody changed is not believed") {
+TEST_CASE("a modified offset isn't trusted") {
   toy::Folder folder;
   killed_after(folder, 1, 2);
   const auto spool = only_folder_in(path_of(folder));
@@ -133,7 +133,7 @@ TEST_CASE("an offset that somebody changed is not believed") {
   }
 }
 
-TEST_CASE("what says whose a spool is may be anything") {
+TEST_CASE("a spool's address may be any text") {
   toy::Folder folder;
   killed_after(folder, 1, 2);
   const auto spool = only_folder_in(path_of(folder));
@@ -149,7 +149,8 @@ TEST_CASE("what says whose a spool is may be anything") {
   CHECK(left[0]->memory() == Json::object());
 }
 
-TEST_CASE("a spool of another machine is left alone, one of another container on this machine isn't") {
+TEST_CASE(
+    "a spool of another machine is left alone, one of another container on this machine is taken over") {
   toy::Folder folder;
   killed_after(folder, 1, 2);
   const auto spool = only_folder_in(path_of(folder));
@@ -169,7 +170,7 @@ TEST_CASE("a spool of another machine is left alone, one of another container on
   CHECK(toy::names_in(path_of(folder)).size() == 1);
 }
 
-TEST_CASE("a process on a machine of the same name that shows no lock but its file's keeps its spool") {
+TEST_CASE("a process on a machine of the same name keeps its spool if only its file shows the lock") {
   toy::Folder folder;
   killed_after(folder, 1, 2);
   {
@@ -182,7 +183,7 @@ TEST_CASE("a process on a machine of the same name that shows no lock but its fi
   CHECK(LockFile(live.folder() / "lock").state() == etude::detail::LockState::taken);
 }
 
-TEST_CASE("what a killed process left half made is removed when it is old and nobody has it") {
+TEST_CASE("a killed process's half-created spool is removed once it is old and unlocked") {
   toy::Folder folder;
   const auto make = [&](const std::string& name, int mode, std::chrono::minutes age) {
     REQUIRE(::mkdir((folder / name).c_str(), 0700) == 0);
@@ -216,7 +217,7 @@ TEST_CASE("a spool that can't be written leaves nothing behind") {
   CHECK(status == 0);
 }
 
-TEST_CASE("a spool that others may write, or that isn't ours, is left alone") {
+TEST_CASE("a spool that others may write, or that another user owns, is left alone") {
   toy::Folder folder;
   killed_after(folder, 1, 2);
   const auto spool = only_folder_in(path_of(folder));
@@ -239,7 +240,7 @@ TEST_CASE("only the owner may read a spool") {
   CHECK((facts.st_mode & 077) == 0);
 }
 
-TEST_CASE("more than may wait is not taken") {
+TEST_CASE("entries beyond the limit aren't accepted") {
   toy::Folder folder;
   Spool spool(path_of(folder), "mlflow", "http://a");
   CHECK(spool.append({{"n", 1}}, 16));
@@ -268,7 +269,7 @@ TEST_CASE("a full disk loses the entry, and leaves no half of it") {
   CHECK(status == 0);
 }
 
-TEST_CASE("the file of a spool that is sent again and again doesn't grow") {
+TEST_CASE("the file of a spool that is sent regularly doesn't grow") {
   toy::Folder folder;
   Spool spool(path_of(folder), "mlflow", "http://a");
   const std::string text(100'000, 'x');
@@ -280,7 +281,7 @@ TEST_CASE("the file of a spool that is sent again and again doesn't grow") {
   CHECK(std::filesystem::file_size(spool.folder() / "entries.jsonl") < 1'300'000);
 }
 
-TEST_CASE("a kept file stays as it was when it is removed where it was") {
+TEST_CASE("a kept file is unchanged when the original is removed") {
   toy::Folder folder, elsewhere;
   Spool spool(path_of(folder), "mlflow", "http://a");
   toy::write_text(elsewhere / "weights", "w1");
@@ -295,7 +296,7 @@ TEST_CASE("a kept file stays as it was when it is removed where it was") {
   CHECK(!std::filesystem::exists(spool.kept(name)));
 }
 
-TEST_CASE("of a kept symbolic link it is the file that is kept") {
+TEST_CASE("keeping a symbolic link keeps its target") {
   toy::Folder folder, elsewhere;
   Spool spool(path_of(folder), "mlflow", "http://a");
   toy::write_text(elsewhere / "weights", "w1");
@@ -305,7 +306,7 @@ TEST_CASE("of a kept symbolic link it is the file that is kept") {
   CHECK(toy::read_text(kept) == "w1");
 }
 
-TEST_CASE("kept files count from when they are nowhere else, and beyond the bound none is kept") {
+TEST_CASE("kept files count once the original is gone, and none is kept beyond the limit") {
   toy::Folder folder, elsewhere;
   Spool spool(path_of(folder), "mlflow", "http://a");
   std::vector<std::string> names;
@@ -323,7 +324,7 @@ TEST_CASE("kept files count from when they are nowhere else, and beyond the boun
   CHECK(toy::names_in(spool.folder() / "files").size() == 3);
 }
 
-TEST_CASE("a file that has to be copied counts at once") {
+TEST_CASE("a file that has to be copied counts immediately") {
   toy::Folder folder;
   const std::filesystem::path other_disk = "/dev/shm/etude-" + etude::detail::random_name();
   toy::write_text(other_disk, "123456");
@@ -340,7 +341,7 @@ TEST_CASE("a file that has to be copied counts at once") {
   std::filesystem::remove(other_disk);
 }
 
-TEST_CASE("a file is not kept that would fill the disk once it is nowhere else") {
+TEST_CASE("a file that would fill the disk once its original is gone isn't kept") {
   toy::Folder folder, elsewhere;
   Spool spool(path_of(folder), "mlflow", "http://a");
   const auto available = std::filesystem::space(path_of(folder)).available;
@@ -353,7 +354,7 @@ TEST_CASE("a file is not kept that would fill the disk once it is nowhere else")
                       "less than 1 bytes of the disk of"));
 }
 
-TEST_CASE("a folder that can't be made is an error that names it") {
+TEST_CASE("a folder that can't be created is an error that names it") {
   toy::Folder folder;
   toy::write_text(folder / "file", "");
   CHECK(toy::contains(toy::fault_of<ArgumentError>([&] { Spool(folder / "file", "mlflow", "http://a"); }),

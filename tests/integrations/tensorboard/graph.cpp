@@ -21,7 +21,7 @@ struct BlockImpl : torch::nn::Module {
       "body", torch::nn::Sequential(torch::nn::Linear(2, 2), torch::nn::ReLU(), torch::nn::Linear(2, 2)))};
 };
 
-TEST_CASE("a module is shown as the tree of its layers, and nothing is made up about what they do") {
+TEST_CASE("a module is shown as the tree of its layers, without invented operations") {
   const auto nodes = graph_of(std::make_shared<BlockImpl>());
   const toy::GraphDefNode linear{.op = "Linear", .attributes = "weight [2, 2], bias [2]"};
   CHECK(nodes == Nodes{{"Block/parameters", {.op = "Block", .attributes = "scale [2]"}},
@@ -66,7 +66,7 @@ TEST_CASE("a layer that is used twice has its parameters once and its operations
   CHECK(nodes.count("Net/Scale[a]/factor_1") == 0);
 }
 
-TEST_CASE("branches and loops lead to what they give") {
+TEST_CASE("branches and loops are connected to their outputs") {
   torch::jit::Module net("Net");
   net.define(R"(
 def forward(self, x):
@@ -92,7 +92,7 @@ def forward(self, x):
   CHECK(nodes.at("output/output").inputs == Texts{"Net/Loop"});
 }
 
-TEST_CASE("of a module that was traced sizes are shown, where they are known") {
+TEST_CASE("known sizes of a traced module are shown") {
   torch::jit::Module net("Net");
   net.define("def forward(self, x):\n  return torch.relu(x)\n");
   auto graph = torch::jit::toGraphFunction(net.get_method("forward").function()).graph();

@@ -45,7 +45,7 @@ std::string value_text(protozero::pbf_reader value) {
   }
 }
 
-TEST_CASE("the reader of these tests knows CRC-32C") { CHECK(toy::crc32c("123456789") == 0xe3069283U); }
+TEST_CASE("the reader of these tests computes CRC-32C") { CHECK(toy::crc32c("123456789") == 0xe3069283U); }
 
 TEST_CASE("a file begins with its version, and has a record for each call, with float values") {
   const toy::Folder folder;
@@ -84,7 +84,7 @@ TEST_CASE("a text is a tensor of the text plugin") {
   CHECK(event.values.at(0).text == "# Größe\n");
 }
 
-TEST_CASE("what isn't UTF-8 is replaced, for a reader would end there") {
+TEST_CASE("invalid UTF-8 is replaced, since it would stop a reader") {
   const toy::Folder folder;
   etude::SummaryWriter writer(std::string{folder});
   writer.add_scalar(
@@ -101,7 +101,7 @@ TEST_CASE("what isn't UTF-8 is replaced, for a reader would end there") {
   CHECK(events.at(3).values.at(0).text == "\xef\xbf\xbd");
 }
 
-TEST_CASE("a histogram counts every finite number in buckets that grow by a tenth") {
+TEST_CASE("a histogram counts every finite number in buckets that each grow by a tenth") {
   const auto histogram =
       histogram_of(torch::tensor({-1.0, 0.0, 0.0, 0.5, 2.0, std::nan(""), infinity, -infinity}), 3);
   CHECK(histogram.min == -1);
@@ -133,7 +133,7 @@ TEST_CASE("numbers beyond the buckets are in the last ones") {
   CHECK(histogram.limits.back() == std::numeric_limits<double>::max());
 }
 
-TEST_CASE("tensors of all kinds have a histogram, but those without a finite number") {
+TEST_CASE("tensors of all kinds have a histogram, except those without a finite number") {
   CHECK(histogram_of(torch::empty({0, 3})).num == 0);
   CHECK(histogram_of(torch::full({4}, std::nan("")), 4).num == 0);
   CHECK(histogram_of(torch::ones({2, 3}, torch::kBFloat16)).sum == 6);
@@ -154,7 +154,7 @@ TEST_CASE("a large tensor is counted in parts") {
   CHECK(histogram.counts == Numbers{4194309});
 }
 
-TEST_CASE("hyper-parameters are numbers, bools and texts, and none of them breaks the page") {
+TEST_CASE("hyperparameters are numbers, bools and strings, and none of them breaks the page") {
   const toy::Folder folder;
   etude::SummaryWriter writer(std::string{folder});
   writer.add_hparams({{"lr", 0.5},
@@ -203,7 +203,7 @@ TEST_CASE("hyper-parameters are numbers, bools and texts, and none of them break
   CHECK(session.get_enum() == 2);
 }
 
-TEST_CASE("a new file is read after all that are there, whatever the clock says") {
+TEST_CASE("a new file is read after all existing ones, whatever the clock says") {
   const toy::Folder folder;
   const auto later = folder / "events.out.tfevents.4000000000.zzz.99999.0";
   toy::write_text(later, "");
@@ -214,7 +214,7 @@ TEST_CASE("a new file is read after all that are there, whatever the clock says"
   CHECK(first.path().filename().string().starts_with("events.out.tfevents.4000000001."));
 }
 
-TEST_CASE("files are as public as other files are") {
+TEST_CASE("files have the usual permissions") {
   const toy::Folder folder;
   const auto before = ::umask(022);
   const etude::SummaryWriter writer(std::string{folder});
@@ -224,7 +224,7 @@ TEST_CASE("files are as public as other files are") {
   CHECK((facts.st_mode & 0777) == 0644);
 }
 
-TEST_CASE("a folder that can't be made is refused") {
+TEST_CASE("a folder that can't be created is refused") {
   const toy::Folder folder;
   toy::write_text(folder / "file", "");
   CHECK_THROWS_AS(etude::SummaryWriter(folder / "file/run"), etude::ArgumentError);

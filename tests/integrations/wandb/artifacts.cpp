@@ -66,7 +66,7 @@ TEST_CASE("the aliases of a checkpoint are spelled as Python spells the rounded 
   CHECK(wandb_checkpoint_aliases(std::string(folder)).empty());
 }
 
-TEST_CASE("what an artifact names are copies, which outlive the checkpoint and can be removed") {
+TEST_CASE("an artifact refers to copies, which outlive the checkpoint and can be removed") {
   const toy::Folder folder;
   Seen seen;
   std::filesystem::create_directories(folder / "checkpoint/tokenizer");
@@ -92,7 +92,7 @@ TEST_CASE("what an artifact names are copies, which outlive the checkpoint and c
   CHECK(toy::read_text(folder / "checkpoint/model.safetensors") == "weights");
 }
 
-TEST_CASE("files and folders that are symbolic links are copied as what they lead to") {
+TEST_CASE("files and folders that are symbolic links are copied as their targets") {
   const toy::Folder folder;
   Seen seen;
   std::filesystem::create_directories(folder / "elsewhere/deep");
@@ -114,7 +114,7 @@ TEST_CASE("files and folders that are symbolic links are copied as what they lea
   CHECK(toy::read_text(folder / "checkpoint/vocab.json") == "words");
 }
 
-TEST_CASE("a folder that can't be read is told, and the next artifact is made") {
+TEST_CASE("an unreadable folder is reported, and the next artifact is created") {
   const toy::Folder folder;
   Seen seen;
   WandbArtifacts artifacts(folder / "staged", {}, outcome(seen));

@@ -28,7 +28,7 @@ TEST_CASE("a histogram has 64 bins from the least to the greatest value, the las
   CHECK(counted["bins"] == edges);
 }
 
-TEST_CASE("equal values are one bin, and what isn't finite is left out") {
+TEST_CASE("equal values are one bin, and non-finite values are left out") {
   constexpr auto inf = std::numeric_limits<float>::infinity();
   CHECK(counts_of(torch::full({2, 3}, 0.5))["values"] == std::vector{6});
   CHECK(counts_of(torch::full({2, 3}, 0.5))["bins"] == std::vector{0.5, 0.5});
@@ -37,12 +37,12 @@ TEST_CASE("equal values are one bin, and what isn't finite is left out") {
   CHECK(counts_of(torch::zeros({0})).is_null());
 }
 
-TEST_CASE("half precision and whole numbers are counted, too") {
+TEST_CASE("half precision and integers are counted too") {
   CHECK(counts_of(torch::arange(65).to(torch::kBFloat16))["values"][63] == 2);
   CHECK(counts_of(torch::arange(65, torch::kLong))["values"][0] == 1);
 }
 
-TEST_CASE("what a sparse tensor doesn't store are zeros") {
+TEST_CASE("elements that a sparse tensor doesn't store count as zeros") {
   // Of 10 elements, -1 and 63 are stored: bins of width 1 from -1, so zeros lie in the second.
   const auto sparse = torch::sparse_coo_tensor(torch::tensor({{2, 7}}), torch::tensor({-1.0, 63.0}), {10});
   const auto counts = counts_of(sparse)["values"];

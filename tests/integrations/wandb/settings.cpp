@@ -27,7 +27,7 @@ using toy::wandb::in;
 using toy::wandb::Odd;
 using toy::wandb::Trainer;
 
-TEST_CASE("variables say what options leave open, and options win") {
+TEST_CASE("variables set the options that are left open, and options win") {
   const toy::Folder folder;
   const toy::WandbVariables variables({{"WANDB_PROJECT", "p"},
                                        {"WANDB_ENTITY", "e"},
@@ -68,7 +68,7 @@ TEST_CASE("variables say what options leave open, and options win") {
   CHECK(runs.at("third").name == "of the options");
 }
 
-TEST_CASE("runs lie in .wandb where that is there, and ~ is the home folder") {
+TEST_CASE("runs are in .wandb if it exists, and ~ is the home folder") {
   const toy::Folder folder;
   const std::string home = folder;
   const std::string before = std::getenv("HOME") ? std::getenv("HOME") : "";
@@ -83,7 +83,7 @@ TEST_CASE("runs lie in .wandb where that is there, and ~ is the home folder") {
   CHECK(toy::names_in(folder / "of mine/.wandb").size() == 2);  // the run, and the link to the latest
 }
 
-TEST_CASE("what is switched off writes nothing, and an old switch is told of") {
+TEST_CASE("a disabled callback writes nothing, and an outdated switch gives a warning") {
   const toy::Folder folder;
   for (const auto& variables : {std::map<std::string, std::string>{{"WANDB_MODE", "disabled"}},
                                 std::map<std::string, std::string>{{"WANDB_DISABLED", "YES"}}}) {
@@ -107,7 +107,7 @@ TEST_CASE("what is switched off writes nothing, and an old switch is told of") {
   CHECK(WandbCallback::is_available());
 }
 
-TEST_CASE("who doesn't ask for offline is told how the run is uploaded") {
+TEST_CASE("unless offline is configured, a message says how to upload the run") {
   const toy::Folder folder;
   auto args = arguments(folder);
   args.log_level = etude::LogLevel::passive;
@@ -129,7 +129,7 @@ struct WorkingDirectory {
   ~WorkingDirectory() { std::filesystem::current_path(before); }
 };
 
-TEST_CASE("wandb's settings files are behind variables, and the folder's before the person's") {
+TEST_CASE("wandb's settings files come after variables, the folder's before the user's") {
   const toy::Folder folder;
   const WorkingDirectory here(folder / "");
   std::filesystem::create_directories(folder / "config");
@@ -170,7 +170,7 @@ TEST_CASE("wandb's settings files are behind variables, and the folder's before 
   CHECK(toy::contains(fault(), "config/settings can't be read: "));
 }
 
-TEST_CASE("a run of a sweep says so, is in the sweep's project, and the person is told what is missing") {
+TEST_CASE("a sweep's run says so, is in the sweep's project, and a message says what is missing") {
   const toy::Folder folder;
   const toy::WandbVariables variables(
       {{"WANDB_SWEEP_ID", "s1"}, {"WANDB_RUN_ID", "trial"}, {"WANDB_PROJECT", "of the sweep"}});
@@ -217,7 +217,7 @@ TEST_CASE("wrong options are refused when training begins, by name") {
   CHECK(toy::names_in(folder / "") == toy::Names{"file"});
 }
 
-TEST_CASE("variables that Hugging Face's callback only warns of are warned of") {
+TEST_CASE("variables that Hugging Face's callback warns about give a warning") {
   const toy::Folder folder;
   const toy::WandbVariables variables({{"WANDB_LOG_MODEL", "often"}, {"WANDB_WATCH", "tv"}});
   auto args = arguments(folder);

@@ -21,7 +21,7 @@ TEST_CASE("a small record is one chunk, with a plain CRC-32 over its type and by
         "abc"s);
 }
 
-TEST_CASE("blocks count from the file's first byte, and a rest that no chunk fits in is zeros") {
+TEST_CASE("blocks count from the file's first byte, and a rest too small for a chunk is zeros") {
   // 32768 - 32762 = 6 bytes are left of the block.
   CHECK(etude::detail::wandb_framed("abc", 32762) ==
         "\0\0\0\0\0\0"s + etude::detail::wandb_framed("abc", 32768));
@@ -33,7 +33,7 @@ TEST_CASE("blocks count from the file's first byte, and a rest that no chunk fit
   CHECK(longer[32761 + 6] == 4);  // its last
 }
 
-TEST_CASE("records of any size are read back, wherever in a block they begin") {
+TEST_CASE("records of any size are read back, at any position in a block") {
   const toy::Folder folder;
   std::vector<std::string> records;
   etude::detail::WandbLog log(folder / "run-x.wandb");
@@ -45,7 +45,7 @@ TEST_CASE("records of any size are read back, wherever in a block they begin") {
   CHECK((toy::wandb_records(toy::read_text(folder / "run-x.wandb")) == records));
 }
 
-TEST_CASE("a file that is there already isn't written behind") {
+TEST_CASE("an existing file isn't appended to") {
   const toy::Folder folder;
   toy::write_text(folder / "run-x.wandb", "torn");
   CHECK_THROWS_AS(etude::detail::WandbLog(folder / "run-x.wandb"), etude::ArgumentError);
