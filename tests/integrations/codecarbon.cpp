@@ -303,7 +303,7 @@ TEST_CASE("a training reports how it measures, its assumptions, and the result")
   CHECK(toy::contains(
       text, "etude: info: emissions: CPU by load of the machine, 100 W; memory by force_ram_power"));
   CHECK(toy::contains(text, "475.0 g/kWh (the world's average)"));
-  CHECK(toy::contains(text, "etude: warning: emissions: nobody said where the machine stands"));
+  CHECK(toy::contains(text, "etude: warning: emissions: the machine's country isn't set"));
   CHECK(toy::contains(text, "written to " + (folder / "emissions.csv").string()));
   CHECK(CodeCarbonCallback::is_available());
 }

@@ -221,7 +221,7 @@ TEST_CASE("a resumed training continues its run, and only sends new parameters")
   CHECK(server.calls("runs/create").size() == 1);
   CHECK(server.keys("params").size() == params + 1);
   CHECK(server.keys("params").back() == "more");
-  CHECK(toy::contains(told, "keep the value that they have"));
+  CHECK(toy::contains(told, "keep their values"));
   CHECK(toy::contains(told, "seed"));
   const auto updates = server.calls("runs/update");
   REQUIRE(updates.size() == 3);

@@ -41,7 +41,7 @@ def wrong_variables():
         (dict(COMET_START_ONLINE="maybe"), "COMET_START_ONLINE is 'maybe'"),
         (dict(COMET_START_ONLINE="1"), "set COMET_API_KEY"),
         (dict(COMET_URL_OVERRIDE="ftp://server", **ONLINE), "COMET_URL_OVERRIDE"),
-        (dict(COMET_OFFLINE_DIRECTORY="/proc/none"), "/proc/none can't be made"),
+        (dict(COMET_OFFLINE_DIRECTORY="/proc/none"), "/proc/none can't be created"),
     ):
         told = Folder().train(code=3, **variables)
         check(expected in told.out, f"{variables}: {told.out}")

@@ -42,7 +42,7 @@ void check_training_loss(const torch::Tensor& loss);
 void check_training_loss(TrainerCore& core, const torch::Tensor& loss, const Batch& batch);
 
 /// The loss of a training step, detached. Throws `DataError` if it is missing, or if the first one that isn't
-/// detached has left no gradients because nobody called `backward` on it.
+/// detached has left no gradients because `backward` wasn't called on it.
 torch::Tensor checked_step_loss(TrainerCore& core, torch::Tensor loss);
 
 }  // namespace etude

@@ -29,7 +29,7 @@ namespace etude {
 
 /// The result of one batch of an evaluation.
 struct PredictionStepOutput {
-  torch::Tensor loss;  ///< One element; undefined where there are no labels and the loss needs them.
+  torch::Tensor loss;  ///< One element; undefined without labels that it needs.
   Tensors logits;      ///< The outputs that are predictions.
   Tensors labels;
 };

@@ -289,7 +289,7 @@ TEST_CASE("a kept file is unchanged when the original is removed") {
   std::filesystem::remove(elsewhere / "weights");
   CHECK(toy::read_text(spool.kept(name)) == "w1");
   CHECK(toy::fault_of<ArgumentError>([&] { spool.kept("../../etc/passwd"); }) ==
-        "'../../etc/passwd' is no name of a kept file");
+        "'../../etc/passwd' is not the name of a kept file");
   CHECK(toy::contains(toy::fault_of<ArgumentError>([&] { spool.keep(elsewhere / "weights", plenty); }),
                       "can't be kept: No such file"));
   spool.let_go(name);

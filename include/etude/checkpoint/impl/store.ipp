@@ -159,7 +159,7 @@ ETUDE_INLINE void CheckpointStore::begin(const std::optional<Manifest>& manifest
   for (const auto& path : checkpoint_folders(output_dir_)) try {
       const auto found = read_manifest(path);
       serial_ = std::max(serial_, found.serial);
-      // Somebody copied a folder of another name, so it is theirs.
+      // A folder of another name is a user's copy.
       if (found.run == run_ && path.filename() == folder(found.global_step).filename())
         entries_.push_back({path, detail::age_of(found, path), found.reason});
     } catch (const CheckpointError&) {

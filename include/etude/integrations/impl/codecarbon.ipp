@@ -53,7 +53,7 @@ ETUDE_INLINE void CodeCarbonCallback::on(const TrainBegin& e) {
   std::string names;
   for (const auto& name : settings.without_effect) names += (names.empty() ? "" : ", ") + name;
   if (!names.empty())
-    message(e.args, LogLevel::warning, "CodeCarbon was configured with what has no effect here: {}", names);
+    message(e.args, LogLevel::warning, "these settings of CodeCarbon have no effect here: {}", names);
   message(e.args, LogLevel::info, "emissions: {}", run->description());
   tell_faults(e);
 }

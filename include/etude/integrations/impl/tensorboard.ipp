@@ -85,7 +85,7 @@ inline std::string new_run(const std::filesystem::path& runs) {
     auto name = i == 1 ? first : fmt::format("{}_{}", first, i);
     if (std::filesystem::create_directory(runs / name, error)) return name;
   }
-  throw ArgumentError(fmt::format("{} can't be made: {}", (runs / first).string(), error.message()));
+  throw ArgumentError(fmt::format("{} can't be created: {}", (runs / first).string(), error.message()));
 }
 
 inline bool is_name(const std::string& name) {

@@ -127,7 +127,7 @@ ETUDE_INLINE void WandbCallback::open(const Context& e) {
   if (facts.id.empty() && settings.resume != "never") facts.id = run_id;
   if (facts.id.empty() && settings.resume == "must")
     throw ArgumentError(
-        "resume is 'must': must have the run to go on with, as id, WANDB_RUN_ID or a checkpoint's run");
+        "resume is 'must': must have the run to continue, as id, WANDB_RUN_ID or a checkpoint's run");
   facts.resumed =
       !facts.id.empty() && (facts.id == run_id || settings.resume == "allow" || settings.resume == "must");
   if (facts.id.empty() && is_automatic) {
@@ -159,7 +159,7 @@ ETUDE_INLINE void WandbCallback::open(const Context& e) {
   if (settings.is_online)
     message(e.args, LogLevel::warning,
             "WandbCallback sends nothing by itself: this run is written to {}, and `wandb sync {}` uploads "
-            "it (WANDB_MODE=offline says that you know)",
+            "it (WANDB_MODE=offline hides this warning)",
             folder(), folder());
   open_run->watch_steps = std::max<std::int64_t>(100, e.state.logging_steps);
   open_run->settings = std::move(settings);

@@ -9,18 +9,16 @@
 
 namespace etude::detail {
 
-/// The values of each section by their names, which are in small letters; what stands before the first
-/// section is in "".
+/// The values of each section by their lower-case names; values before the first section are in "".
 using IniSections = std::map<std::string, std::map<std::string, std::string>>;
 
-/// Reads an INI file as Python's configparser does: `name = value` or `name: value`, comment lines behind #
-/// or
-/// ;, and a line that is indented further than its option continues it. Of two values of one name the last
-/// counts. Throws ArgumentError with the line for one that is none of these; `source` is the file in
+/// Reads an INI file as Python's configparser does: `name = value` or `name: value`, comment lines after # or
+/// ;, and a line that is indented further than its option continues it. Of two values with one name the last
+/// wins. Throws ArgumentError with the line number for any other line; `source` is the file's name in
 /// messages.
 IniSections parse_ini(std::string_view text, std::string_view source);
 
-/// The sections of a file; none where there is no file. Throws ArgumentError for one that can't be read.
+/// The sections of a file; empty without a file. Throws ArgumentError for one that can't be read.
 IniSections read_ini(const std::filesystem::path& path);
 
 }  // namespace etude::detail

@@ -36,7 +36,7 @@ inline nlohmann::json read_json(const std::filesystem::path& path) {
   auto json = nlohmann::json::parse(read(path), nullptr, false);
   if (!json.is_object())
     throw ArgumentError(
-        fmt::format("data_dir: {} is no JSON object: must be a table of CodeCarbon's", path.string()));
+        fmt::format("data_dir: {} isn't a JSON object: must be a table of CodeCarbon's", path.string()));
   return json;
 }
 
@@ -224,7 +224,7 @@ ETUDE_INLINE CarbonIntensity carbon_intensity(const CarbonPlace& place,
                     place.cloud_region, data_dir.empty() ? " without data_dir" : "", result.source);
   } else if (place.country_iso_code.empty()) {
     result.warning = fmt::format(
-        "nobody said where the machine stands, so {} counts: set country_iso_code "
+        "the machine's country isn't set, so {} counts: set country_iso_code "
         "(CODECARBON_COUNTRY_ISO_CODE)",
         world);
   } else if (!place.region.empty() && result.warning.empty()) {

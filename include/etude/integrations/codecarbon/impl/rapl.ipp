@@ -105,7 +105,7 @@ ETUDE_INLINE void Rapl::find(const std::filesystem::path& directory, Options opt
     errno = 0;
     if (rapl::read_number(path) || !fault_.empty()) continue;
     fault_ = fmt::format("{} can't be read{}", path.string(),
-                         errno == EACCES ? ": only root may, until somebody allows it (chmod a+r)" : "");
+                         errno == EACCES ? ": only root may read it (to allow others: chmod a+r)" : "");
   }
 }
 

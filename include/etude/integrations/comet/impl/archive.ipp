@@ -46,7 +46,7 @@ inline std::int64_t zip_folder(const fs::path& folder, const fs::path& path) {
   const auto fault = [&](const char* why) {
     return CheckpointError(fmt::format("{}: {}", beside.string(), why));
   };
-  if (!zip) throw fault("it can't be made");
+  if (!zip) throw fault("it can't be created");
   for (const auto& entry : fs::directory_iterator(folder)) {
     if (entry.path().filename().string().starts_with('.')) continue;  // an unfinished file
     if (std::error_code error; !entry.is_regular_file(error)) {
@@ -112,7 +112,7 @@ inline void make_directory(const fs::path& directory) {
   if (directory.has_parent_path()) fs::create_directories(directory.parent_path(), error);
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
     throw ArgumentError(
-        fmt::format("CometCallback: offline_directory (or COMET_OFFLINE_DIRECTORY) {} can't be made: {}",
+        fmt::format("CometCallback: offline_directory (or COMET_OFFLINE_DIRECTORY) {} can't be created: {}",
                     directory.string(), std::strerror(errno)));
 }
 

@@ -105,7 +105,7 @@ ETUDE_INLINE std::size_t ServerClient::send(std::span<const nlohmann::ordered_js
     send_one(entries.front());
   } catch (const nlohmann::json::exception&) {
     if (entries.size() > 1) return send(entries.first(1));
-    throw Refused("an entry of the spool isn't as it was written");
+    throw Refused("invalid entry in the spool");
   }
   return 1;
 }
@@ -233,7 +233,7 @@ ETUDE_INLINE void ServerClient::send_one(const Json& entry) {
   } else if (type == "end") {
     close(payload);
   } else {
-    throw Refused(fmt::format("{} is no kind of message", printable(type)));
+    throw Refused(fmt::format("unknown message type {}", printable(type)));
   }
 }
 

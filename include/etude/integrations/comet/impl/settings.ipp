@@ -164,7 +164,7 @@ inline void warn_of_others(Settings& settings, const Configuration& variable) {
   if (!found.empty())
     settings.notices.push_back(
         {LogLevel::warning,
-         fmt::format("CometCallback: these variables mean nothing here: {}", fmt::join(found, ", "))});
+         fmt::format("CometCallback: these variables have no effect here: {}", fmt::join(found, ", "))});
 }
 
 inline void set_key(Settings& settings, const Configuration& variable, const CometCallback& callback,
@@ -252,10 +252,9 @@ ETUDE_INLINE Settings settings_of(const CometCallback& callback, const TrainingA
   if (!online && settings.api_key.empty())
     settings.notices.push_back(
         {LogLevel::warning,
-         fmt::format(
-             "CometCallback: there is no key to the server (COMET_API_KEY), so the training is logged "
-             "offline, in {}; if that is what you want, COMET_START_ONLINE=0 says so",
-             settings.offline_directory.string())});
+         fmt::format("CometCallback: the API key (COMET_API_KEY) is missing, so the training is logged "
+                     "offline, in {}; COMET_START_ONLINE=0 hides this warning",
+                     settings.offline_directory.string())});
   settings.spool_directory = spool_directory(callback.spool_directory);
   settings.log_program = variable.answer("COMET_AUTO_LOG_CODE").value_or(true);
   settings.log_host = variable.answer("COMET_AUTO_LOG_ENV_HOST").value_or(true) &&

@@ -152,7 +152,7 @@ ETUDE_INLINE HttpResponse MLflowClient::expect(const HttpRequest& request) {
     constexpr long is_too_long = 413;
     if (!code.empty() || status == is_too_long) throw;
     throw Unreachable(fmt::format(
-        "{}; it is no answer of an MLflow server{}", refused.what(),
+        "{}; this isn't an MLflow server's answer{}", refused.what(),
         location.empty() ? "" : ", whose own address must be given: it redirects to " + location));
   }
 }
@@ -161,8 +161,8 @@ ETUDE_INLINE nlohmann::json MLflowClient::call(const HttpRequest& request) {
   const auto response = expect(request);
   auto answer = nlohmann::json::parse(response.body, nullptr, false);
   if (!answer.is_object())
-    throw Unreachable(fmt::format("{} {}: {}, and no answer of an MLflow server", request.method, request.url,
-                                  response.status));
+    throw Unreachable(fmt::format("{} {}: {}, which isn't an MLflow server's answer", request.method,
+                                  request.url, response.status));
   return answer;
 }
 

@@ -245,15 +245,16 @@ inline void check_ids(const MLflowRunOptions& options) {
     if (options.attach_to.empty()) {
       const auto experiment = client.experiment(options.experiment_id);
       if (!experiment || experiment->is_deleted)
-        throw ArgumentError(fmt::format("experiment_id (MLFLOW_EXPERIMENT_ID) is '{}': {} there",
-                                        options.experiment_id, experiment ? "it was deleted" : "it isn't"));
+        throw ArgumentError(fmt::format("experiment_id (MLFLOW_EXPERIMENT_ID) is '{}': {}",
+                                        options.experiment_id,
+                                        experiment ? "it was deleted" : "it doesn't exist"));
       return;
     }
     const auto run = client.run(options.attach_to);
     if (!run || run->is_deleted)
       throw ArgumentError(fmt::format("run_id (MLFLOW_RUN_ID) is '{}': must be a run of {}, where {}",
                                       options.attach_to, options.address,
-                                      run ? "it was deleted" : "there is none of that name"));
+                                      run ? "it was deleted" : "it doesn't exist"));
     if (!options.experiment_id.empty() && options.experiment_id != run->experiment_id)
       throw ArgumentError(fmt::format(
           "experiment_id (MLFLOW_EXPERIMENT_ID) is '{}': must be {}, which the run '{}' belongs to, or unset",
@@ -267,7 +268,7 @@ inline void check_ids(const MLflowRunOptions& options) {
                         options.experiment_name, experiment->name, options.attach_to));
     }
   } catch (const Unreachable&) {
-    // Whoever sends will find out.
+    // the sender will find out
   } catch (const Refused&) {
   }
 }
@@ -277,7 +278,7 @@ inline void check_ids(const MLflowRunOptions& options) {
 ETUDE_INLINE void identify_mlflow_run(MLflowRunOptions& options, const std::string& run_key,
                                       const std::string& attached_to, bool resumes) {
   if (!options.attach_to.empty() || !options.experiment_id.empty()) {
-    // In a thread that nobody waits for: where no name server answers, libcurl can't be told to give up.
+    // In a detached thread: libcurl can't be interrupted while no name server answers.
     std::packaged_task<void()> check([options] {
       const OwnWork asking(OwnWork::load);
       mlflow::check_ids(options);

@@ -106,7 +106,7 @@ ETUDE_INLINE std::size_t MLflowSender::send(std::span<const Json> entries) {
     report_->failed(is_file && std::chrono::steady_clock::now() - begun >= client_.timeout());
     throw;
   } catch (const nlohmann::json::exception&) {
-    throw Refused("an entry isn't as we write them");
+    throw Refused("invalid entry");
   } catch (const ArgumentError& error) {
     throw Refused(error.what());
   }
@@ -119,7 +119,7 @@ ETUDE_INLINE std::size_t MLflowSender::send_next(std::span<const Json> entries) 
     open(entry);
     return 1;
   }
-  if (run_id_.empty()) throw Refused("nothing says of which run they are", entries.size());
+  if (run_id_.empty()) throw Refused("their run is unknown", entries.size());
   if (what == "metrics") return log_metrics(entries);
   bool was_taken = true;
   if (what == "params")
@@ -131,7 +131,7 @@ ETUDE_INLINE std::size_t MLflowSender::send_next(std::span<const Json> entries) 
   else if (what == "end")
     end(entry);
   else
-    throw Refused(fmt::format("there is no entry '{}'", what));
+    throw Refused(fmt::format("unknown entry '{}'", what));
   if (!was_taken) throw Refused(mlflow::partly);
   return 1;
 }
@@ -142,16 +142,17 @@ ETUDE_INLINE std::string MLflowSender::experiment_id(const Json& entry) {
       name.empty() || !id.empty() ? client_.experiment(id) : client_.experiment_named(name);
   const auto which = id.empty() ? fmt::format("'{}'", name) : id;
   if (!experiment)
-    throw Unreachable(fmt::format("there is no experiment {}: all waits until there is", which));
+    throw Unreachable(fmt::format("experiment {} doesn't exist: everything waits until it does", which));
   if (experiment->is_deleted)
-    throw Unreachable(fmt::format("the experiment {} was deleted: all waits until it is restored", which));
+    throw Unreachable(
+        fmt::format("the experiment {} was deleted: everything waits until it is restored", which));
   return experiment->id;
 }
 
 ETUDE_INLINE MLflowRunFacts MLflowSender::find_or_create(const Json& entry) {
   if (const auto id = mlflow::text(entry, "attach_to"); !id.empty()) {
     if (auto run = client_.run(id); run && !run->is_deleted) return *run;
-    report_->note(fmt::format("there is no run {} on the server: another is made", id));
+    report_->note(fmt::format("run {} doesn't exist on the server: creating another", id));
   }
   const auto experiment = experiment_id(entry);
   const auto key = mlflow::text(entry, "key");
@@ -184,7 +185,7 @@ ETUDE_INLINE void MLflowSender::open(const Json& entry) try {
 ETUDE_INLINE MLflowRunFacts MLflowSender::living_run() {
   auto run = client_.run(run_id_);
   if (!run || run->is_deleted)
-    throw Refused(fmt::format("the run {} was deleted, and takes nothing more", run_id_));
+    throw Refused(fmt::format("the run {} was deleted, and accepts nothing more", run_id_));
   return *run;
 }
 
@@ -231,9 +232,8 @@ ETUDE_INLINE bool MLflowSender::log_params(const Json& entry) {
       changed.push_back(there->first);
   }
   if (!changed.empty())
-    report_->note(
-        fmt::format("parameters of a run can't be changed, and these keep the value that they have: {}",
-                    fmt::join(changed, ", ")));
+    report_->note(fmt::format("parameters of a run can't be changed, and these keep their values: {}",
+                              fmt::join(changed, ", ")));
   return log_values("params", values);
 }
 

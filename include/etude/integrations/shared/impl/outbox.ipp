@@ -48,7 +48,7 @@ ETUDE_INLINE bool Outbox::append(const nlohmann::ordered_json& entry) {
     idle_ = false;
   } else {
     drop("full", 1,
-         fmt::format("{} can take no more, and the newest is dropped", own_.spool->folder().string()));
+         fmt::format("{} is full, and the newest entry is dropped", own_.spool->folder().string()));
   }
   changed_->notify_all();
   return is_taken;
@@ -207,7 +207,7 @@ ETUDE_INLINE void Outbox::send_some(Line& line) {
   const auto front = line.spool->front(options_.max_entries, options_.max_bytes);
   if (front.unreadable > 0)
     drop("unreadable", front.unreadable,
-         fmt::format("{} has lines that are no entries", line.spool->folder().string()));
+         fmt::format("{} contains lines that aren't entries", line.spool->folder().string()));
   if (front.entries.empty()) {
     if (front.unreadable == 0) throw Error(fmt::format("{} can't be read", line.spool->folder().string()));
     line.spool->advance(front.end, line.sender->memory());

@@ -83,7 +83,7 @@ inline bool is_ours(const std::filesystem::path& folder) {
 
 inline void make_folder(const std::filesystem::path& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    throw ArgumentError(fmt::format("{} can't be made: {}", path.string(), std::strerror(errno)));
+    throw ArgumentError(fmt::format("{} can't be created: {}", path.string(), std::strerror(errno)));
 }
 
 /// Spools are created and removed under names that begin with a dot. That takes a moment, so an old unlocked
@@ -363,7 +363,7 @@ ETUDE_INLINE void Spool::let_go(const std::string& name) const {
 
 ETUDE_INLINE std::filesystem::path Spool::kept(const std::string& name) const {
   if (name.empty() || name.find_first_not_of("0123456789") != name.npos)
-    throw ArgumentError(fmt::format("'{}' is no name of a kept file", name));
+    throw ArgumentError(fmt::format("'{}' is not the name of a kept file", name));
   return folder_ / spool::files / name;
 }
 

@@ -137,7 +137,7 @@ ETUDE_INLINE AppendFile new_event_file(const std::filesystem::path& folder, std:
   static std::atomic<int> count = 0;
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw ArgumentError(fmt::format("{} can't be made: {}", folder.string(), error.message()));
+  if (error) throw ArgumentError(fmt::format("{} can't be created: {}", folder.string(), error.message()));
   path = folder /
          fmt::format("{}{:010}.{}.{}.{}", file_prefix, second_for(folder), host_name(), ::getpid(), count++);
   return AppendFile(path, 0666);

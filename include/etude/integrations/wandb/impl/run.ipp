@@ -37,7 +37,7 @@ ETUDE_INLINE std::filesystem::path WandbRun::make_folder(const std::filesystem::
       return folder;
     }
     if (errno != EEXIST)
-      throw ArgumentError(fmt::format("dir: {} can't be made: {}", folder.string(), std::strerror(errno)));
+      throw ArgumentError(fmt::format("dir: {} can't be created: {}", folder.string(), std::strerror(errno)));
   }
 } catch (const CheckpointError& error) {
   throw ArgumentError(fmt::format("dir: must be a folder that can be written: {}", error.what()));

@@ -26,7 +26,7 @@ ETUDE_INLINE std::string Disturbance::words() const {
     case Way::throws_stop:
       return fmt::format("StopTraining thrown by {}", place);
     case Way::asks_to_stop:
-      return fmt::format("a stop asked for by {}", place);
+      return fmt::format("a stop requested by {}", place);
     default:
       return "a whole training";
   }

@@ -23,7 +23,7 @@ namespace etude::laws::detail {
 
 ETUDE_INLINE TemporaryFolder::TemporaryFolder() {
   auto name = (std::filesystem::temp_directory_path() / "etude-laws-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) throw Error(fmt::format("{} can't be made", name));
+  if (mkdtemp(name.data()) == nullptr) throw Error(fmt::format("{} can't be created", name));
   path_ = name;
 }
 

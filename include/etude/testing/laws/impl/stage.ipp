@@ -61,7 +61,7 @@ ETUDE_INLINE void Stage::disturb(const Context& e, std::string_view event, bool 
   run.disturbed = true;
   if (disturbance.way == Disturbance::Way::throws) throw Disruption("thrown by the laws of callbacks");
   if (disturbance.way == Disturbance::Way::throws_stop) throw StopTraining("thrown by the laws of callbacks");
-  e.control.request_stop("asked for by the laws of callbacks");
+  e.control.request_stop("requested by the laws of callbacks");
 }
 
 ETUDE_INLINE void Stage::forward(bool is_training) {

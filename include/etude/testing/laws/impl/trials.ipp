@@ -31,8 +31,8 @@ class Trials {
     first_ = perform({}).train();
     if (!first_.error.empty())
       throw Error(
-          fmt::format("{} can't do its work on the problem of etude::laws, so tell the check by "
-                      "etude::laws::Options what it needs: {}",
+          fmt::format("{} can't do its work on the problem of etude::laws, so set its needs in "
+                      "etude::laws::Options: {}",
                       trial_.name, first_.error));
     try_reading();
     try_two();
@@ -86,7 +86,7 @@ class Trials {
         return tell_of_reading(fmt::format("it changes, first seen {}, {}", is.words(), *found));
     }
     if (!first_.asked && without.moments.size() != count)
-      tell_of_reading("the training is shorter than without it, and it has not asked for that");
+      tell_of_reading("the training is shorter than without it, and it has not requested that");
   }
 
   void tell_of_reading(const std::string& what) {
