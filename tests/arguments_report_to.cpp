@@ -25,7 +25,7 @@ etude::TrainerOptions options_with(std::vector<std::string> report_to) {
 TEST_CASE("a requested tracker that is missing is an error before training begins") {
   etude::Trainer trainer(options_with({"mlflow", "wandb"}));
   CHECK(toy::fault_of<etude::ArgumentError>([&] { trainer.train(); }) ==
-        "report_to has 'wandb', and the trainer has no WandbCallback: must have one in its list, or "
+        "report_to has 'wandb', but the trainer has no WandbCallback: must have one in its list, or "
         "RuntimeCallbacks and a call of etude::add_trackers(trainer), of etude/integrations/report_to.hpp, "
         "in a "
         "program built with ETUDE_WANDB");

@@ -25,7 +25,7 @@ void check_fault(const TrainingArguments& args, const std::string& line) {
 }
 void check_good(const TrainingArguments& args) { CHECK(faults(args) == Lines{}); }
 
-constexpr auto interval = "a whole number of steps >= 1, or their share of all steps between 0 and 1";
+constexpr auto interval = "a whole number of steps >= 1, or a fraction of all steps between 0 and 1";
 
 }  // namespace
 
@@ -69,7 +69,7 @@ TEST_CASE("what steers the optimizer is finite and in its range") {
 }
 
 TEST_CASE("warmup is whole steps or a share") {
-  const auto allowed = ": must be a whole number of steps >= 0, or their share of all steps below 1";
+  const auto allowed = ": must be a whole number of steps >= 0, or a fraction of all steps below 1";
   check_fault({.warmup_steps = -1}, std::string("warmup_steps is -1") + allowed);
   check_fault({.warmup_steps = 1.5}, std::string("warmup_steps is 1.5") + allowed);
   check_fault({.warmup_steps = nan_value}, std::string("warmup_steps is nan") + allowed);
@@ -134,7 +134,7 @@ TEST_CASE("trackers are those that are known") {
   check_fault({.report_to = {"mlflow", "tensorbord"}},
               "report_to has 'tensorbord': must be one of all, none, tensorboard, wandb, comet_ml, mlflow, "
               "azure_ml, codecarbon; did you mean 'tensorboard'?");
-  check_fault({.report_to = {"mlflow", "all"}}, "report_to has 'all' and others: it must stand alone");
+  check_fault({.report_to = {"mlflow", "all"}}, "report_to has 'all' and others: must be alone");
   check_good({.report_to = {"mlflow", "wandb"}});
   check_good({.report_to = {"none"}});
 }
@@ -142,22 +142,22 @@ TEST_CASE("trackers are those that are known") {
 TEST_CASE("what follows a metric needs evaluation") {
   check_fault(
       {.lr_scheduler_type = SchedulerType::reduce_lr_on_plateau},
-      "lr_scheduler_type is reduce_lr_on_plateau: eval_strategy must be steps or epoch, for the schedule "
-      "follows what evaluation finds");
+      "lr_scheduler_type is reduce_lr_on_plateau: eval_strategy must be steps or epoch, since the schedule "
+      "follows a metric of the evaluation");
   check_fault(
       {.lr_scheduler_type = SchedulerType::greedy},
-      "lr_scheduler_type is greedy: eval_strategy must be steps or epoch, for the schedule follows what "
-      "evaluation finds");
+      "lr_scheduler_type is greedy: eval_strategy must be steps or epoch, since the schedule follows a "
+      "metric of the evaluation");
   check_fault(
       {.save_strategy = SaveStrategy::best},
-      "save_strategy is best: eval_strategy must be steps or epoch, for evaluation finds the best model");
+      "save_strategy is best: eval_strategy must be steps or epoch, since evaluation finds the best model");
   check_good({.lr_scheduler_type = SchedulerType::greedy, .eval_strategy = IntervalStrategy::epoch});
   check_good({.eval_strategy = IntervalStrategy::epoch, .save_strategy = SaveStrategy::best});
 }
 
 TEST_CASE("the best model needs evaluations, and no checkpoints that fall on them") {
   const std::string fault =
-      "load_best_model_at_end is true: eval_strategy must be steps or epoch, for evaluation finds the best "
+      "load_best_model_at_end is true: eval_strategy must be steps or epoch, since evaluation finds the best "
       "model";
   check_fault({.load_best_model_at_end = true}, fault);
   check_fault({.save_strategy = SaveStrategy::no, .load_best_model_at_end = true}, fault);
@@ -180,7 +180,7 @@ TEST_CASE("a limit leaves room for a checkpoint") {
 
 TEST_CASE("a direction needs a metric, and a metric a name") {
   check_fault({.greater_is_better = true},
-              "greater_is_better is true: metric_for_best_model must be given, for it says of which metric");
+              "greater_is_better is true: metric_for_best_model must be given, since it names the metric");
   check_fault({.metric_for_best_model = ""},
               "metric_for_best_model is empty: must not be empty, or be unset");
   check_good({.metric_for_best_model = "accuracy", .greater_is_better = true});
@@ -195,9 +195,8 @@ TEST_CASE("seeds and workers") {
   check_fault({.dataloader_num_workers = 2, .dataloader_prefetch_factor = 0},
               "dataloader_prefetch_factor is 0: must be from 1 to 10000");
   check_fault({.dataloader_prefetch_factor = 2},
-              "dataloader_prefetch_factor is 2: dataloader_num_workers must be at least 1, for it is the "
-              "workers that "
-              "prefetch");
+              "dataloader_prefetch_factor is 2: dataloader_num_workers must be at least 1, since the "
+              "workers prefetch");
   check_good({.seed = 0, .data_seed = 0, .dataloader_num_workers = 1, .dataloader_prefetch_factor = 1});
 }
 

@@ -27,12 +27,12 @@ ETUDE_ENUM(SchedulerType, linear, cosine, cosine_with_restarts, polynomial, cons
            inverse_sqrt, reduce_lr_on_plateau, cosine_with_min_lr, cosine_warmup_with_min_lr,
            warmup_stable_decay, greedy);
 ETUDE_ENUM(LogLevel, debug, info, warning, error, critical, passive);
-/// Which input tokens count as seen.
+/// The input tokens counted as seen.
 ETUDE_ENUM(InputTokens, no, all, non_padding);
 ETUDE_ENUM(SamplingStrategy, random, sequential, group_by_length);
 
 /// `tracker(name, callback, option)` for each tracker: its name in `TrainingArguments::report_to` and its
-/// callback, which are those of Hugging Face's Trainer, and the option of CMake that it needs.
+/// callback, both the same as in Hugging Face's Trainer, and the CMake option that it needs.
 // clang-format off
 #define ETUDE_DETAIL_FOR_TRACKERS(tracker)               \
   tracker(tensorboard, TensorBoardCallback, TENSORBOARD) \
@@ -43,7 +43,7 @@ ETUDE_ENUM(SamplingStrategy, random, sequential, group_by_length);
   tracker(codecarbon, CodeCarbonCallback, CODECARBON)
 // clang-format on
 
-/// A tracker as text; `option` is the one of CMake.
+/// A tracker's names as text; `option` is its CMake option.
 struct TrackerName {
   std::string_view name, callback, option;
 };
@@ -54,36 +54,33 @@ inline constexpr TrackerName trackers[] = {
 #undef ETUDE_DETAIL_TRACKER
 };
 
-/// The names that `report_to` may hold.
+/// The names allowed in `report_to`.
 inline constexpr auto report_to_names = [] {
   std::array<std::string_view, std::size(trackers) + 2> names{"all", "none"};
   for (std::size_t i = 0; i < std::size(trackers); ++i) names[i + 2] = trackers[i].name;
   return names;
 }();
 
-/// The names that `include_for_metrics` may hold.
+/// The names allowed in `include_for_metrics`.
 inline constexpr std::string_view metric_inputs[] = {"inputs", "loss"};
 
-/// What a person chooses about a training. A Trainer works with `normalized` arguments of its own and leaves
-/// those that it was given as they are.
+/// The user's settings for a training. A Trainer works with a `normalized` copy and leaves the given
+/// arguments unchanged.
 struct TrainingArguments {
   ETUDE_STRUCT(
       TrainingArguments,
       (std::string, output_dir, "folder for checkpoints and results; ~ is the home folder" | not_empty(),
        "trainer_output"),
 
-      (std::int64_t, per_device_train_batch_size,
-       "examples of one training batch on one device" | between(1, 1e9), 8),
-      (std::int64_t, per_device_eval_batch_size,
-       "examples of one evaluation batch on one device" | between(1, 1e9), 8),
-      (std::int64_t, gradient_accumulation_steps,
-       "batches whose gradients make one update step" | between(1, 1e6), 1),
+      (std::int64_t, per_device_train_batch_size, "examples per training batch and device" | between(1, 1e9),
+       8),
+      (std::int64_t, per_device_eval_batch_size, "examples per evaluation batch and device" | between(1, 1e9),
+       8),
+      (std::int64_t, gradient_accumulation_steps, "batches per update step" | between(1, 1e6), 1),
       (bool, auto_find_batch_size,
-       "where memory runs out, begin anew with batches of 0.9 times the size, and the weights as they were",
-       false),
+       "if memory runs out, start again with the initial weights and batches of 0.9 times the size", false),
       (bool, auto_microbatching,
-       "where memory runs out, send each batch through the model in smaller parts, whose gradients add up",
-       false),
+       "if memory runs out, split each batch into smaller parts and add up their gradients", false),
       (double, num_train_epochs, "passes over the training set; a fraction ends within a pass" | finite(),
        3.0),
       (std::int64_t, max_steps,
@@ -94,8 +91,8 @@ struct TrainingArguments {
       (std::string, optim_args, "further options of the optimizer, as name=value,name=value", ""),
       (double, learning_rate, "initial learning rate, the peak of the schedule" | at_least(0), 5e-5),
       (double, weight_decay, "decay of all weights but those of norms and biases" | at_least(0), 0.0),
-      (double, adam_beta1, "decay of the mean of the gradients in Adam and its kin" | at_least(0).below(1),
-       0.9),
+      (double, adam_beta1,
+       "decay of the mean of the gradients in Adam and similar optimizers" | at_least(0).below(1), 0.9),
       (double, adam_beta2, "decay of the mean of their squares" | at_least(0).below(1), 0.999),
       (double, adam_epsilon, "added to the denominator of Adam's step" | above(0), 1e-8),
       (double, max_grad_norm, "clip gradients to this norm; 0 is off" | at_least(0), 1.0),
@@ -103,88 +100,92 @@ struct TrainingArguments {
        0.0),
 
       (double, label_smoothing_factor,
-       "share of each label that is spread over all classes; 0 is off; each label stands "
-       "where its output does: a causal language model's are shifted before" |
+       "fraction of each label spread over all classes; 0 is off; labels must be aligned "
+       "with the outputs: shift those of a causal language model first" |
            at_least(0).below(1),
        0.0),
 
-      (SchedulerType, lr_scheduler_type, "how the learning rate goes", SchedulerType::linear),
+      (SchedulerType, lr_scheduler_type, "the learning rate schedule", SchedulerType::linear),
       (nlohmann::json, lr_scheduler_kwargs,
        "options of the schedule, as a JSON object or name=value,name=value", nlohmann::json::object()),
-      (double, warmup_steps, "update steps of warmup; below 1, their share of all steps", 0.0),
+      (double, warmup_steps, "update steps of warmup; below 1, a fraction of all steps", 0.0),
 
       (IntervalStrategy, eval_strategy, "when to evaluate", IntervalStrategy::no),
       (std::optional<Interval>, eval_steps,
-       "from one evaluation to the next, where eval_strategy is steps: update steps, below 1 their share, or "
+       "evaluation interval if eval_strategy is steps: update steps, below 1 a fraction of all, or "
        "1ep, 30min; unset is logging_steps"),
       (double, eval_delay,
        "epochs (steps, if eval_strategy is steps) before the first evaluation" | at_least(0), 0.0),
       (bool, eval_on_start, "evaluate before the first step", false),
-      (bool, prediction_loss_only, "let evaluation compute the loss alone", false),
+      (bool, prediction_loss_only, "compute only the loss in evaluation", false),
       (std::optional<std::int64_t>, eval_accumulation_steps,
-       "batches of predictions kept on the device before they go to the host; unset is all" | at_least(1)),
-      (bool, eval_do_concat_batches, "join the predictions of all batches; if not, hand them over as a list",
+       "batches of predictions kept on the device before moving them to the host; unset is all" |
+           at_least(1)),
+      (bool, eval_do_concat_batches, "join the predictions of all batches; otherwise pass them as a list",
        true),
       (bool, batch_eval_metrics, "give compute_metrics one batch at a time", false),
       (std::vector<std::string>, include_for_metrics,
-       "what else compute_metrics gets" | any_of(metric_inputs)),
+       "additional inputs of compute_metrics" | any_of(metric_inputs)),
 
       (SaveStrategy, save_strategy, "when to write a checkpoint", SaveStrategy::steps),
       (Interval, save_steps,
-       "from one checkpoint to the next, where save_strategy is steps: update steps, below 1 their share, or "
+       "checkpoint interval if save_strategy is steps: update steps, below 1 a fraction of all, or "
        "1ep, 30min",
        500),
       (std::optional<std::int64_t>, save_total_limit,
-       "checkpoints of this run to keep, the newest and the best always; unset is all" | at_least(1)),
+       "number of this run's checkpoints to keep, always including the newest and the best; unset is all" |
+           at_least(1)),
       (bool, save_only_model, "write the model without the state that resuming needs", false),
-      (bool, save_async, "write checkpoints behind the training, out of a copy in memory", false),
-      (bool, save_on_exception, "write a checkpoint when something throws, if the state is sound", false),
+      (bool, save_async, "write checkpoints in the background, from a copy in memory", false),
+      (bool, save_on_exception, "write a checkpoint when an exception is thrown, if the state is consistent",
+       false),
       (bool, enable_jit_checkpoint,
-       "on SIGTERM or SIGINT write a checkpoint (unless save_strategy is no) and end in good order", true),
-      (bool, restore_callback_states_from_checkpoint, "give callbacks their state back on resume", true),
-      (bool, ignore_data_skip, "on resume begin the interrupted pass over the data anew", false),
-      (bool, load_best_model_at_end, "end with the weights of the best evaluation", false),
+       "on SIGTERM or SIGINT write a checkpoint (unless save_strategy is no) and end the training properly",
+       true),
+      (bool, restore_callback_states_from_checkpoint, "restore the state of callbacks on resume", true),
+      (bool, ignore_data_skip, "on resume, restart the interrupted epoch from its first example", false),
+      (bool, load_best_model_at_end, "load the weights of the best evaluation at the end", false),
       (std::optional<std::string>, metric_for_best_model,
-       "the metric that decides what is best, with or without eval_; unset is loss" | not_empty()),
+       "the metric for the best model, with or without eval_; unset is loss" | not_empty()),
       (std::optional<bool>, greater_is_better,
-       "whether more of that metric is better; unset is yes unless its name ends in loss"),
+       "whether higher values of that metric are better; unset is yes unless its name ends in loss"),
 
       (IntervalStrategy, logging_strategy, "when to log", IntervalStrategy::steps),
       (Interval, logging_steps,
-       "from one log to the next, where logging_strategy is steps: update steps, below 1 their share, or "
+       "logging interval if logging_strategy is steps: update steps, below 1 a fraction of all, or "
        "1ep, 30s",
        500),
       (bool, logging_first_step, "log the first step too", false),
-      (bool, logging_nan_inf_filter, "count a loss that isn't finite as the mean of those before it", true),
+      (bool, logging_nan_inf_filter, "replace a non-finite loss with the mean of previous losses in logs",
+       true),
       (InputTokens, include_num_input_tokens_seen,
        "count the input tokens trained on: all, or (non_padding) those of attention_mask, or else those that "
        "aren't the pad_token_id of processing_class",
        InputTokens::no),
-      (LogLevel, log_level, "least severity of what is reported; passive leaves it as it is",
-       LogLevel::passive),
+      (LogLevel, log_level, "minimum level of messages; passive keeps the default", LogLevel::passive),
       (std::optional<bool>, disable_tqdm, "no progress bar; unset is yes where log_level is above warning"),
       (std::vector<std::string>, report_to,
-       "trackers to log to, or all that are there" | any_of(report_to_names), {}),
+       "trackers to log to, or all available ones" | any_of(report_to_names), {}),
       (std::optional<std::string>, run_name, "name of this run for trackers; unset is output_dir"),
 
-      (std::int64_t, seed, "seed of all that is random" | at_least(0), 42),
+      (std::int64_t, seed, "seed of all random numbers" | at_least(0), 42),
       (std::optional<std::int64_t>, data_seed, "seed of the order of examples; unset is seed" | at_least(0)),
-      (bool, full_determinism, "same results in every run, at the cost of speed", false),
-      (bool, use_cpu, "train on the CPU even where there is an accelerator", false),
+      (bool, full_determinism, "the same results in every run, at the cost of speed", false),
+      (bool, use_cpu, "train on the CPU even if there is an accelerator", false),
 
       (SamplingStrategy, train_sampling_strategy,
-       "order of the training examples; group_by_length puts those of like length in one batch",
+       "order of the training examples; group_by_length batches examples of similar length",
        SamplingStrategy::random),
-      (bool, dataloader_drop_last, "leave out the last training batch of a pass if it isn't full", false),
+      (bool, dataloader_drop_last, "drop the last training batch of an epoch if it isn't full", false),
       (std::int64_t, dataloader_num_workers,
        "threads that prepare batches; 0 prepares them in the loop" | between(0, 1e4), 0),
       (std::optional<std::int64_t>, dataloader_prefetch_factor,
-       "batches that each thread prepares ahead; unset is 2" | between(1, 1e4)),
-      (bool, dataloader_pin_memory, "page-locked batches, for quicker copies to an accelerator", true),
+       "batches that each thread prefetches; unset is 2" | between(1, 1e4)),
+      (bool, dataloader_pin_memory, "use pinned memory for faster copies to an accelerator", true),
       (std::optional<std::vector<std::string>>, label_names,
        "names of the labels among the fields of an example; unset is labels" | not_empty()));
 
-  /// Whether `log_level` lets a person see what is of this level.
+  /// Whether `log_level` shows messages of this level.
   bool shows(LogLevel level) const {
     return level >= (log_level == LogLevel::passive ? LogLevel::warning : log_level);
   }
@@ -192,29 +193,27 @@ struct TrainingArguments {
   friend bool operator==(const TrainingArguments&, const TrainingArguments&) = default;
 };
 
-/// Everything about `args` that can't be honoured, one line each, as "learning_rate is -1: must be ...";
-/// empty if none.
+/// All problems of `args`, one per line, such as "learning_rate is -1: must be ..."; empty if there are none.
 std::vector<std::string> faults(const TrainingArguments& args);
 
-/// The names of these arguments in other programs and older versions, each with ours, for a person who
-/// types such a name.
+/// The names of these arguments in other programs and older versions, each with ours, for suggestions.
 std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere(const TrainingArguments&);
 
-/// Throws ArgumentError with all `faults(args)` if there are any.
+/// Throws ArgumentError that lists all `faults(args)`, if there are any.
 void validate(const TrainingArguments& args);
 
-/// `args` with what is left open decided: `~` in output_dir, eval_steps where they are needed, the metric
-/// that makes a model the best and its direction.
+/// Resolves the open choices in `args`: `~` in output_dir, eval_steps if needed, the metric for the best
+/// model and its direction.
 TrainingArguments normalized(TrainingArguments args);
 
-/// The update steps that `steps` means when `max_steps` are planned: itself, or rounded up their share if
-/// below 1.
+/// The number of update steps for `steps` if `max_steps` are planned: itself, or below 1 a fraction of them,
+/// rounded up.
 std::int64_t absolute_steps(double steps, std::int64_t max_steps);
 
-/// The update steps of warmup when `max_steps` are planned.
+/// The number of warmup steps if `max_steps` are planned.
 std::int64_t get_warmup_steps(const TrainingArguments& args, std::int64_t max_steps);
 
-/// Throws ArgumentError for a tracker of `report_to` whose callback isn't among those of these names.
+/// Throws ArgumentError for a tracker in `report_to` whose callback isn't among `callbacks`.
 void check_report_to(const TrainingArguments& args, const std::vector<std::string_view>& callbacks);
 
 #ifdef ETUDE_COMPILED

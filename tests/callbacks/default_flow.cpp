@@ -108,9 +108,9 @@ TEST_CASE("an interval that never fires is an error, in its own unit") {
   etude::TrainingArguments args{.save_steps = "0ep", .logging_steps = "1.5dur"};
   CHECK(etude::faults(args) ==
         std::vector<std::string>{
-            "logging_steps is 1.5dur: must be a whole number of steps >= 1, or their share of all steps "
+            "logging_steps is 1.5dur: must be a whole number of steps >= 1, or a fraction of all steps "
             "between 0 and 1",
-            "save_steps is 0ep: must be more than nothing and finite"});
+            "save_steps is 0ep: must be positive and finite"});
   args = {.save_steps = "1h30m", .logging_steps = 5};
   CHECK(etude::faults(args).empty());
   CHECK(etude::from_json_text<etude::TrainingArguments>(etude::to_json_text(args)) == args);

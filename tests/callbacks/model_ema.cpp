@@ -338,10 +338,10 @@ TEST_CASE("what it can't work with is refused by name") {
   CHECK(refusal({.decay = 1.5}) == "decay is 1.5: ModelEmaCallback needs one from 0 to 1");
   CHECK(refusal({.decay = NAN}).starts_with("decay is nan"));
   CHECK(refusal({.update_every_n_steps = 0}) ==
-        "update_every_n_steps is 0: must be a whole number of steps >= 1, or their share of all steps "
+        "update_every_n_steps is 0: must be a whole number of steps >= 1, or a fraction of all steps "
         "between 0 and 1");
   CHECK(refusal({.update_every_n_steps = "-1ep"}) ==
-        "update_every_n_steps is -1ep: must be more than nothing and finite");
+        "update_every_n_steps is -1ep: must be positive and finite");
   const auto unknown = refusal({.save_path = folder / "best", .watch_metric = "f1"});
   CHECK(unknown.find("f1") != std::string::npos);
   CHECK(unknown.find("ema_model_eval_loss") != std::string::npos);

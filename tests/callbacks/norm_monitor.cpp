@@ -111,7 +111,7 @@ TEST_CASE("they measure at an interval of steps") {
                        "l2_norm/param/global") == std::vector{2, 4});
   args.max_steps = 1;
   CHECK_THROWS_WITH_AS(after_training(toy::options(args), etude::ParameterNormMonitor{.every_n_steps = 0}),
-                       "every_n_steps is 0: must be a whole number of steps >= 1, or their share of all "
+                       "every_n_steps is 0: must be a whole number of steps >= 1, or a fraction of all "
                        "steps between 0 and 1",
                        etude::ArgumentError);
 }
@@ -132,7 +132,7 @@ TEST_CASE("they measure after epochs too: gradients in the next step, weights at
   CHECK(looks(etude::GradientNormMonitor{.every_n_steps = 0.5}, gradients) == Steps{3, 6});
   CHECK(looks(etude::GradientNormMonitor{.every_n_steps = "1h"}, gradients) == Steps{});
   CHECK_THROWS_WITH_AS(looks(etude::GradientNormMonitor{.every_n_steps = "0ep"}, gradients),
-                       "every_n_steps is 0ep: must be more than nothing and finite", etude::ArgumentError);
+                       "every_n_steps is 0ep: must be positive and finite", etude::ArgumentError);
 }
 
 TEST_CASE("measuring before clipping lets the trainer clip inside the optimizer's step") {

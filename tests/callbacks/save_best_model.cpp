@@ -156,7 +156,7 @@ TEST_CASE("an old checkpoint with a position in the epoch is still read") {
     "best_global_step": 2, "place": {"epochs_done": 1, "phase": "steps"}}}})"),
                      {etude::CallbackState(callback)}, report);
   CHECK(callback.best_global_step == 2);
-  CHECK(report.problems == std::vector<std::string>{"SaveBestModelCallback has no member place any more"});
+  CHECK(report.problems == std::vector<std::string>{"SaveBestModelCallback no longer has a member place"});
 }
 
 TEST_CASE("of callbacks that set the model's weights at the end, the last in the list wins") {

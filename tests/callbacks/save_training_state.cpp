@@ -214,10 +214,9 @@ TEST_CASE("what it can't work with is refused, and what is in the way stays") {
   };
   CHECK(refusal({.save_every_n_epochs = 0}) == "save_every_n_epochs is 0: must be at least 1, or unset");
   CHECK(refusal({.save_every_n_steps = -1}) ==
-        "save_every_n_steps is -1: must be a whole number of steps >= 1, or their share of all steps between "
+        "save_every_n_steps is -1: must be a whole number of steps >= 1, or a fraction of all steps between "
         "0 and 1");
-  CHECK(refusal({.save_every_n_steps = "0s"}) ==
-        "save_every_n_steps is 0s: must be more than nothing and finite");
+  CHECK(refusal({.save_every_n_steps = "0s"}) == "save_every_n_steps is 0s: must be positive and finite");
   CHECK(refusal({.max_checkpoints = 0}) == "max_checkpoints is 0: must be at least 1, or unset");
 
   std::filesystem::create_directories(run.folder / "training_states" / "final");

@@ -86,11 +86,11 @@ TEST_CASE("it evaluates after epochs and examples too, resumed or not") {
 TEST_CASE("what it can't work with is refused by name") {
   etude::Trainer<Callback> unset(toy::options(toy::arguments()));
   CHECK_THROWS_WITH_AS(unset.train(),
-                       "eval_every_n_steps is 0: must be a whole number of steps >= 1, or their share of all "
+                       "eval_every_n_steps is 0: must be a whole number of steps >= 1, or a fraction of all "
                        "steps between 0 and 1",
                        etude::ArgumentError);
   etude::Trainer<Callback> never(toy::options(toy::arguments()), Callback{.eval_every_n_steps = "0ep"});
-  CHECK_THROWS_WITH_AS(never.train(), "eval_every_n_steps is 0ep: must be more than nothing and finite",
+  CHECK_THROWS_WITH_AS(never.train(), "eval_every_n_steps is 0ep: must be positive and finite",
                        etude::ArgumentError);
   auto options = toy::options(toy::arguments());
   options.eval_dataset = {};

@@ -93,15 +93,14 @@ TEST_CASE("state that is missing or left over is told by name") {
   Own own{3};
   etude::StateReport report = load(counted(), own);
   CHECK(own.value == 3);
-  CHECK(report.problems ==
-        std::vector<std::string>{"there is no state of Own: it starts anew",
-                                 "there is the state of a Counter, for which there is no callback"});
+  CHECK(report.problems == std::vector<std::string>{"the state of Own is missing: it starts from scratch",
+                                                    "the state of a Counter has no matching callback"});
   Renamed renamed;
   report = load(counted(), renamed);
   CHECK(renamed.every == 10);  // it was made with another
   CHECK(renamed.fresh == 5);
-  CHECK(report.problems == std::vector<std::string>{"Counter has no member count any more",
-                                                    "Counter has no member seen any more"});
+  CHECK(report.problems == std::vector<std::string>{"Counter no longer has a member count",
+                                                    "Counter no longer has a member seen"});
 }
 
 TEST_CASE("state of another form changes nothing but what fits") {

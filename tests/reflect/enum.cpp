@@ -32,11 +32,11 @@ TEST_CASE("an ETUDE_ENUM knows its names") {
 
 TEST_CASE("the error about an unknown name lists all names and the nearest") {
   CHECK(message_of([] { (void)etude::from_string<Fruit>("plumm"); }) ==
-        "'plumm' is no Fruit: must be one of apple, pear, plum; did you mean 'plum'?");
+        "'plumm' isn't a Fruit: must be one of apple, pear, plum; did you mean 'plum'?");
   CHECK(message_of([] { (void)etude::from_string<Fruit>(""); }) ==
-        "'' is no Fruit: must be one of apple, pear, plum");
+        "'' isn't a Fruit: must be one of apple, pear, plum");
   CHECK(message_of([] { (void)etude::from_string<Fruit>("Apple pie"); }) ==
-        "'Apple pie' is no Fruit: must be one of apple, pear, plum");
+        "'Apple pie' isn't a Fruit: must be one of apple, pear, plum");
 }
 
 TEST_CASE("a number that isn't an enumerator is an error") {

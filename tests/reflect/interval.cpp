@@ -63,11 +63,10 @@ TEST_CASE("the error about an invalid interval says what is allowed") {
     CHECK_FALSE(Interval::from_text(text).has_value());
     CHECK_THROWS_WITH_AS(
         Interval{text},
-        fmt::format(
-            "the interval is '{}': must be a number of update steps, below 1 their share of all, or a "
-            "number with a unit: ep (epochs), ba (update steps), sp (samples), tok (tokens), dur "
-            "(share of all steps), or a time in d, h, min, s as 30s or 1h30m",
-            text)
+        fmt::format("the interval is '{}': must be a number of update steps, below 1 a fraction of all, or a "
+                    "number with a unit: ep (epochs), ba (update steps), sp (samples), tok (tokens), dur "
+                    "(fraction of all steps), or a time in d, h, min, s as 30s or 1h30m",
+                    text)
             .c_str(),
         etude::ArgumentError);
   }
@@ -119,7 +118,7 @@ TEST_CASE("a field of a struct can be set on the command line, with its help") {
   CHECK(options.all == std::vector<Interval>{"1ep", 10, "2h"});
   CHECK_FALSE(etude::parse_arguments<Options>({"--other", "none"}).other);
   CHECK_THROWS_WITH_AS(etude::parse_arguments<Options>({"--every", "30 parsecs"}),
-                       doctest::Contains("must be a number of update steps, below 1 their share of all, or a "
+                       doctest::Contains("must be a number of update steps, below 1 a fraction of all, or a "
                                          "number with a unit"),
                        etude::ArgumentError);
   CHECK_THROWS_WITH_AS(etude::parse_arguments<Options>({"--help"}), doctest::Contains("--every INTERVAL"),

@@ -5,9 +5,10 @@
 
 #include "etude/callback.hpp"
 
-/// A callback that derives from another: an `on` of its own hides all of the base's, unless it says
-/// `using Base::on;`. Every callback of Etude's names itself (`using this_callback = ...`), so that one which
-/// derives from it is recognised; a callback may name other bases in `using bases = etude::callbacks<...>`.
+/// Callbacks that derive from another: an `on` in the derived class hides all of the base's, unless it
+/// declares `using Base::on;`. Every callback in Etude names itself (`using this_callback = ...`), so that
+/// classes derived from it are recognized; a callback may list other bases in `using bases =
+/// etude::callbacks<...>`.
 namespace etude {
 
 namespace mistake {
@@ -35,7 +36,7 @@ struct this_callback_probe {
 template <class T>
 struct with_this_callback : T, this_callback_probe {};
 
-/// The bases of a callback that are callbacks, as far as that is known.
+/// The known bases of a callback that are callbacks themselves.
 template <class T>
 consteval auto callback_bases() {
   if constexpr (names_its_bases<T>) {
@@ -63,7 +64,7 @@ consteval bool keeps_handler() {
     return true;
 }
 
-/// Whatever a base handles, of the events that are known and of those that it declares, `T` handles too.
+/// `T` handles every event that a base handles, among the known events and those it declares.
 template <class T, class... Known>
 consteval bool keeps_handlers_of_bases() {
   return []<class... Bases>(callbacks<Bases...>) {

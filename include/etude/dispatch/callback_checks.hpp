@@ -12,9 +12,9 @@
 
 namespace etude {
 
-/// What a compiler's first error line says when callbacks are put together wrongly. None of these types is
-/// defined: to need one is the error, and its name with its arguments is the one form of text that every
-/// compiler prints there.
+/// The first line of a compiler error about an invalid combination of callbacks. These types are never
+/// defined: requiring one is the error, and its name and arguments are the only text that every compiler
+/// prints there.
 namespace mistake {
 
 template <class Callback, class Event>
@@ -60,7 +60,7 @@ struct call_event_takes_the_event_itself_so_pass_a_struct;
 
 }  // namespace mistake
 
-/// A callback that derives from this may handle nothing: a holder of state that others reach through the
+/// A callback derived from this needn't handle anything: it holds state that others access through the
 /// trainer.
 struct passive {};
 
@@ -90,7 +90,7 @@ consteval bool check_handler() {
   }
 }
 
-/// Whether `T` may be raised: a pointer to an event, or a smart one, would be heard by nobody.
+/// Whether `T` may be raised. Nobody would receive a pointer to an event, raw or smart.
 template <class T>
 consteval bool check_raised() {
   if constexpr (expect<std::is_class_v<T>, mistake::call_event_takes_the_event_itself_so_pass_a_struct<T>>())
@@ -98,17 +98,17 @@ consteval bool check_raised() {
   return false;
 }
 
-/// The type at place `I`; only where there is a mistake to name.
+/// The type at index `I`; only used to name a mistake.
 template <std::size_t I, class... Types>
 using type_at = std::tuple_element_t<I, std::tuple<Types...>>;
 
-/// A callback that must not stand where it does, and the one that it must not stand beside; `first` is the
-/// length of the list if there is none.
+/// The index of a misplaced callback and of the one it conflicts with; `first` is the list's length if there
+/// is none.
 struct misplaced {
   std::size_t first, second = 0;
 };
 
-/// The first reader of an event, and the first writer behind it.
+/// The first reader of an event, and the first writer after it.
 template <class Event, class... Callbacks>
 consteval misplaced writer_after_reader() {
   constexpr std::size_t n = sizeof...(Callbacks);
@@ -121,8 +121,7 @@ consteval misplaced writer_after_reader() {
   return {n};
 }
 
-/// Every check of one event: its handlers can be called, and nobody who changes it stands behind one who has
-/// read it.
+/// All checks of one event: its handlers are callable, and none that changes it runs after one that reads it.
 template <class Event, class... Callbacks>
 consteval bool check_event() {
   if constexpr ((check_handler<Callbacks, Event>() && ...)) {
@@ -144,7 +143,7 @@ consteval bool lists(callbacks<List...>) {
   return (std::same_as<T, List> || ...);
 }
 
-/// `A` says that it runs after `B`, or `B` that it runs before `A`.
+/// `A` declares that it runs after `B`, or `B` that it runs before `A`.
 template <class A, class B>
 consteval bool must_follow() {
   bool follows = false;
@@ -176,7 +175,7 @@ consteval auto order_closure() {
   return follows;
 }
 
-/// Every check of the declared order.
+/// All checks of the declared order.
 template <class... Callbacks>
 consteval bool check_order() {
   constexpr auto follows = order_closure<Callbacks...>();
@@ -195,7 +194,8 @@ consteval bool check_order() {
   (std::index_sequence_for<Callbacks...>{});
 }
 
-/// How many of `Types` up to the place `end` are `T`. The builtin compares without a template for each pair.
+/// The number of `T`s among the first `end` of `Types`. The builtin compares without instantiating a template
+/// per pair.
 template <class T, class... Types>
 consteval std::size_t count_before(std::size_t end) {
   const std::array<bool, sizeof...(Types)> same{__is_same(T, Types)...};
@@ -204,7 +204,7 @@ consteval std::size_t count_before(std::size_t end) {
   return count;
 }
 
-/// How many of the same type stand before each.
+/// For each type, the number of equal ones before it.
 template <class... Types>
 consteval auto ranks_of() {
   std::array<std::size_t, sizeof...(Types)> ranks{};
@@ -213,7 +213,7 @@ consteval auto ranks_of() {
   return ranks;
 }
 
-/// The place of the first callback that is there already and must not be twice.
+/// The index of the first duplicate of a callback that must be unique.
 template <class... Callbacks>
 consteval std::size_t duplicate() {
   constexpr auto ranks = ranks_of<Callbacks...>();
@@ -229,7 +229,7 @@ struct call_probe {
 template <class T>
 struct with_call_probe : T, call_probe {};
 
-/// Whether T has a call operator, be it a template as that of a generic lambda.
+/// Whether T has a call operator, even a template such as that of a generic lambda.
 template <class T>
 consteval bool is_called_like_a_function() {
   if constexpr (std::is_final_v<T>)
@@ -248,7 +248,7 @@ consteval bool check_can_be_held() {
                 mistake::callback_cannot_be_moved_into_the_trainer_so_give_it_a_move_constructor<T>>();
 }
 
-/// Each in its turn, so that what it is comes before what it lacks.
+/// Checked one after another, so that the type is diagnosed before what it lacks.
 template <class T>
 consteval bool check_is_callback() {
   if constexpr (!expect<(!is_reference_wrapper<T>::value && std::is_class_v<T>),
@@ -266,7 +266,8 @@ consteval bool check_is_callback() {
     return has_accessible_handlers<T>() && check_can_be_held<T>() && check_names<T>() && check_forms<T>();
 }
 
-/// Every check of the list itself: each is a callback, none stands twice, and the declared order is kept.
+/// All checks of the list itself: every element is a callback, none is duplicate, and the declared order
+/// holds.
 template <class... Callbacks>
 consteval bool check_list() {
   if constexpr ((check_is_callback<Callbacks>() && ...)) {
@@ -292,7 +293,7 @@ consteval bool check_declared(events<Declared...>) {
           ...);
 }
 
-/// Every check of one callback against the events that its trainer raises. `Closed`: it raises no other ones,
+/// All checks of one callback against the events that its trainer raises. With `Closed` it raises no others,
 /// so a handler for anything else could never be called.
 template <bool Closed, class Callback, class... Known>
 consteval bool check_callback() {
@@ -313,7 +314,7 @@ consteval bool check_callback() {
            visit_parameters<Callback, events_visitor<Callback, Known...>>();
   } else if constexpr (!handles_known && !std::is_base_of_v<passive, Callback> && has_name_on<Callback>() &&
                        !has_on_as_member_object<Callback>) {
-    // As a template for a family of events, whose parameter nothing can be converted to.
+    // For example a template for a family of events, whose parameter can't be deduced.
     return expect<
         false,
         mistake::callback_has_an_on_that_takes_no_event_of_this_trainer_so_name_your_events_in_using_handles<
@@ -327,8 +328,8 @@ consteval bool check_callback() {
 
 }  // namespace detail
 
-/// Checks a list of callbacks against the events that are raised to it, once, before anything else is
-/// instantiated. With `Closed`, those are all the events there are.
+/// Checks a list of callbacks against the events raised to it, once, before instantiating anything else. With
+/// `Closed` there are no other events.
 template <class Events, bool Closed, class... Callbacks>
 struct CallbackChecks;
 

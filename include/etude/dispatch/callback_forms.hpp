@@ -8,8 +8,8 @@
 #include "etude/callback.hpp"
 #include "etude/reflect/type_name.hpp"
 
-/// Handlers in a form in which they are never called, though another of the same callback is. Every parameter
-/// of every `on` is looked at by itself, whatever the events of the trainer are.
+/// Detects handlers that can never be called because of their form, even if the same callback has others that
+/// can. Checks each parameter of every `on` separately, independent of the trainer's events.
 namespace etude {
 
 struct Context;
@@ -61,13 +61,13 @@ consteval bool is_of_a_library(std::string_view name) {
   return false;
 }
 
-/// Whether a class of this name and bases may be an event: one of Etude's, or one of the program.
+/// Whether a class with this name and these bases may be an event, Etude's or the program's.
 template <class Event>
 consteval bool may_be_an_event() {
   return std::is_base_of_v<Context, Event> || !is_of_a_library(type_name<Event>());
 }
 
-/// Whether a writer of `Event` would have nothing to write; events.hpp says so of Etude's own.
+/// Whether `Event` has nothing to write; events.hpp declares this for Etude's events.
 template <class Event>
 inline constexpr bool has_constant_payload = false;
 
@@ -77,8 +77,8 @@ concept complete = requires { sizeof(T); };
 template <class Event>
 concept nothing_to_write = complete<Event> && has_constant_payload<Event>;
 
-/// Changes to a copy of `Event` are lost. A user's event that can't be assigned holds references, and a copy
-/// of it changes the original.
+/// Changes to a copy of `Event` are lost. A user's event that isn't assignable holds references, so changes
+/// to a copy reach the original.
 template <class Event>
 concept loses_changes_as_a_copy = complete<Event> &&
                                   (!std::is_empty_v<Event> && !has_constant_payload<Event> &&
@@ -95,7 +95,8 @@ template <class Callback, class Parameter>
 concept has_rvalue_form = requires { static_cast<void (Callback::*)(Parameter) &&>(&Callback::on); } ||
                           requires { static_cast<void (Callback::*)(Parameter) const&&>(&Callback::on); };
 
-/// How many handlers take exactly `Parameter`; `Unrelated`, of the same form, is taken by a generic one.
+/// The number of handlers that take exactly `Parameter`; `Unrelated`, of the same form, matches only generic
+/// ones.
 template <class Callback, class Parameter, class Unrelated>
 consteval int count_form() {
   int count = 0;
@@ -104,12 +105,12 @@ consteval int count_form() {
   return count;
 }
 
-/// Every handler of a class that may be derived from, in the form in which protected ones can be called.
+/// All handlers of a class that isn't final, including protected ones.
 template <class Callback>
 using all_handlers = typename std::conditional_t<std::is_final_v<Callback>, std::type_identity<Callback>,
                                                  std::type_identity<with_fallback<Callback>>>::type;
 
-/// Whether one with access to what is protected could call a handler with `Event`.
+/// Whether a handler can be called with `Event` by code with access to protected members.
 template <class Callback, class Event>
 concept handles_inside = requires(all_handlers<Callback>& c, Event& event) { c.on(event); } &&
                          !requires(all_handlers<Callback> & c, Event& event) {
@@ -123,7 +124,7 @@ consteval bool is_declared() {
   }(typename Callback::handles{});
 }
 
-/// Every check of the handlers of `Callback` that take `Event` in some form.
+/// All checks of the handlers of `Callback` that take `Event` in some form.
 template <class Callback, class Event>
 consteval bool check_handlers_of() {
   using All = all_handlers<Callback>;
@@ -139,7 +140,7 @@ consteval bool check_handlers_of() {
                        has_rvalue_form<All, Event>) {
     return expect<false, mistake::handler_of_an_rvalue_is_never_called_so_declare_it_as<Callback, Reader>>();
   } else if constexpr (!Handles<Callback, Event>) {
-    // A deleted overload is not meant to be called.
+    // Deleted overloads aren't meant to be called.
     return expect<!handles_inside<Callback, Event>,
                   mistake::handler_is_protected_so_make_it_public<Callback, Reader>>() &&
            expect<(taking_rvalues > 0 || !std::is_final_v<Callback>),
@@ -164,7 +165,7 @@ consteval bool check_handlers_of() {
   }
 }
 
-/// Is converted to the parameter of each handler in turn, shows its type to `Visitor`, and then fits none.
+/// Converts to the parameter of each handler in turn, passes its type to `Visitor`, and then matches none.
 template <class Visitor>
 struct parameter_probe {
   template <class T>
@@ -175,12 +176,12 @@ struct parameter_probe {
   operator T&&() const;
 };
 
-/// The name is visible, or the class is final: several overloads in a final class can't be seen otherwise.
+/// The name is visible, or the class is final: overloads in a final class can't be detected otherwise.
 template <class Callback>
 concept has_visible_overloads = (std::is_final_v<Callback> || has_name_on<Callback>()) && !
 has_on_as_member_object<Callback>;
 
-/// Shows the parameter of each handler that isn't generic to `Visitor`, and of those with more parameters the
+/// Passes the parameter of each non-generic handler to `Visitor`; of handlers with several parameters, the
 /// first.
 template <class Callback, class Visitor, class... More>
 consteval bool visit_parameters() {
@@ -188,7 +189,7 @@ consteval bool visit_parameters() {
     static_cast<void>(requires(all_handlers<Callback> & c, parameter_probe<Visitor> probe, More... more) {
                         std::move(c).on(probe, more...);
                       });
-    // Those with & behind their parameters, which can't be called of an rvalue.
+    // Handlers with an & qualifier, which can't be called on an rvalue.
     static_cast<void>(requires(all_handlers<Callback> & c, parameter_probe<Visitor> probe, More... more) {
                         c.on(probe, more...);
                       });
@@ -205,7 +206,7 @@ struct forms_visitor {
   }
 };
 
-/// One that may be left out is a parameter with a default.
+/// Detects parameters with a default.
 template <class Callback>
 struct more_parameters_visitor {
   template <class T>
@@ -217,7 +218,7 @@ struct more_parameters_visitor {
   }
 };
 
-/// Whether every `on` can be called with one event and nothing else.
+/// Whether every `on` can be called with exactly one event.
 template <class Callback>
 consteval bool check_arity() {
   if constexpr (has_visible_overloads<Callback> && !Handles<Callback, unrelated>) {
@@ -235,7 +236,7 @@ consteval bool check_arity() {
   return true;
 }
 
-/// Whether each `on` is in a form in which it can be called.
+/// Whether every `on` has a callable form.
 template <class Callback>
 consteval bool check_forms() {
   if constexpr (!expect<!(has_mutable_form<Callback, unrelated> || has_const_form<Callback, unrelated>),
@@ -249,7 +250,7 @@ consteval bool check_forms() {
     return true;
 }
 
-/// Whether `Event` may be an event that none of `Known` is: one of the program's own.
+/// Whether `Event` may be one of the program's own events, not among `Known`.
 template <class Callback, class Event, class... Known>
 consteval bool check_is_event() {
   if constexpr (!expect<std::same_as<Event, std::remove_cvref_t<Event>>,

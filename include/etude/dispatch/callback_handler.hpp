@@ -14,7 +14,7 @@
 
 namespace etude {
 
-/// Where an exception came from: the callback that threw it and the event that it was handling.
+/// The origin of an exception: the callback that threw it and the event being handled.
 struct ErrorOrigin {
   std::exception_ptr error;
   std::string_view callback;
@@ -23,7 +23,7 @@ struct ErrorOrigin {
 
 namespace detail {
 
-/// Kept apart from the handler, so that a handler's instructions are the same with and without it.
+/// Separate from the handler, so that a handler's instructions are the same with and without it.
 inline ErrorOrigin& last_origin() {
   thread_local ErrorOrigin origin;
   return origin;
@@ -31,7 +31,7 @@ inline ErrorOrigin& last_origin() {
 
 [[gnu::cold, gnu::noinline]] inline void note_origin(std::string_view callback, std::string_view event) {
   auto error = std::current_exception();
-  // The innermost callback sees the exception first; the ones around it only pass it on.
+  // The innermost callback sees the exception first; the outer ones only forward it.
   if (last_origin().error != error) last_origin() = {std::move(error), callback, event};
 }
 
@@ -53,7 +53,7 @@ template <class Callback, class Event>
   }
 }
 
-/// As `deliver`, but what is thrown goes to `on_error()`, called in the handler of the exception.
+/// Like `deliver`, but passes exceptions to `on_error()`, called inside the catch block.
 template <class Callback, class Event, class OnError>
 void deliver_to_all(Callback& callback, Event& event, OnError& on_error) {
   if constexpr (forwards_events<Callback>) {
@@ -67,11 +67,11 @@ void deliver_to_all(Callback& callback, Event& event, OnError& on_error) {
   }
 }
 
-/// A callback through which all others of its list are called, so that it sees how long each takes.
+/// A callback that wraps the calls of all others in its list, to measure their time.
 template <class Callback>
 concept TimesCallbacks = requires { typename Callback::times_callbacks; };
 
-/// The place of that one among `Callbacks`; how many there are, if there is none.
+/// Its index among `Callbacks`, or their number if there is none.
 template <class... Callbacks>
 consteval std::size_t clock_place() {
   std::size_t place = 0;
@@ -79,7 +79,7 @@ consteval std::size_t clock_place() {
   return place;
 }
 
-/// The places of the callbacks that handle `Event`, so that the others cost nothing to compile either.
+/// The indices of the callbacks that handle `Event`, so that the others don't cost compile time either.
 template <class Event, class... Callbacks>
 class HandlersOf {
   static constexpr std::array<bool, sizeof...(Callbacks)> handles{Handles<Callbacks, Event>...};
@@ -98,19 +98,19 @@ class HandlersOf {
 
 }  // namespace detail
 
-/// Takes what is known of the origin of `error`; both names are empty when it didn't come from a callback.
+/// Returns and clears the origin of `error`; both names are empty if no callback threw it.
 inline ErrorOrigin take_origin(const std::exception_ptr& error) {
   auto origin = std::exchange(detail::last_origin(), {});
   if (origin.error != error) return {error, {}, {}};
   return origin;
 }
 
-/// Callbacks, held by value, and the one way to reach them: `call_event`, a direct call to each callback's
-/// `on`, in the order of the list, unrolled at compile time. Nothing is virtual, looked up or allocated; an
-/// event that nobody handles costs nothing.
+/// Holds callbacks by value and raises events to them: `call_event` calls each callback's `on` directly, in
+/// list order, unrolled at compile time, without virtual calls, lookups or allocations. An event that nobody
+/// handles costs nothing.
 ///
-/// An exception of a callback ends the event there and comes out as it was thrown; `take_origin` tells whose
-/// it was.
+/// A callback's exception ends the event and propagates unchanged; `take_origin` returns which callback threw
+/// it.
 template <class... Callbacks>
 class CallbackHandler {
   static_assert(detail::check_list<Callbacks...>());
@@ -121,12 +121,12 @@ class CallbackHandler {
   /// Whether any callback handles `Event`.
   template <class Event>
   static constexpr bool handles = (Handles<Callbacks, Event> || ...);
-  /// Whether any may change it.
+  /// Whether any callback may change `Event`.
   template <class Event>
   static constexpr bool writes = (Writes<Callbacks, Event> || ...);
 
-  /// Raises `event`: any struct is one. Handlers that take `Event&` may change it, so the caller can read it
-  /// afterwards.
+  /// Raises `event`, which may be any struct. Handlers that take `Event&` may change it, and the caller can
+  /// read it afterwards.
   template <class Event>
   [[gnu::always_inline]] constexpr void call_event(Event&& event) {
     using Plain = std::remove_cvref_t<Event>;
@@ -139,7 +139,8 @@ class CallbackHandler {
                                                                                      Callbacks, Plain>>() &&
            ...));
     if constexpr (handles<Plain>)
-      // By index and always inlined: with `hana::unpack` compilers keep a call once five callbacks may throw.
+      // By index and always inlined: with `hana::unpack`, compilers keep a call once five callbacks may
+      // throw.
       [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
         if constexpr (is_timed)
           (timed<I, Plain>([&] { detail::deliver(boost::hana::at_c<I>(callbacks_), event); }), ...);
@@ -149,8 +150,8 @@ class CallbackHandler {
     (typename detail::HandlersOf<Plain, Callbacks...>::places{});
   }
 
-  /// Raises `event` to every callback, whoever throws; `on_error()` is called for each that does, inside the
-  /// handler of its exception. For the end events, and for what tells of an error.
+  /// Raises `event` to every callback even if some throw; calls `on_error()` inside the catch block of each
+  /// exception. For end events, and for events that report an error.
   template <class Event, class OnError>
   void call_event_to_all(Event& event, OnError on_error) {
     static_assert(detail::check_event<Event, Callbacks...>());

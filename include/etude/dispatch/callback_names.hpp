@@ -5,8 +5,8 @@
 
 #include "etude/callback.hpp"
 
-/// Members of a callback or a trainer that Etude never looks at, but whose names say that they were meant for
-/// it: the handlers and hooks of other trainers, and misspelt declarations.
+/// Detects members of a callback or a trainer that Etude never uses, but whose names suggest that they were
+/// meant for it: handlers and hooks of other trainers, and misspelled declarations.
 namespace etude {
 
 struct Context;
@@ -36,8 +36,8 @@ struct handles_is_a_list_so_write;
 
 }  // namespace mistake
 
-// The handlers of Hugging Face's Trainer and of pytorch-accelerated, with the event that each hears here; the
-// usual ones in the spelling of other styles, and those of Lightning and Keras.
+// The handlers of Hugging Face's Trainer and of pytorch-accelerated, with the corresponding event here; the
+// common ones in other naming styles, and those of Lightning and Keras.
 // clang-format off
 #define ETUDE_OTHER_HANDLERS(X) \
   X(on_init_end, InitEnd) X(on_train_begin, TrainBegin) X(on_training_run_start, TrainBegin) \
@@ -70,7 +70,7 @@ ETUDE_OTHER_HANDLERS(ETUDE_DECLARE_EVENT)
 
 namespace detail {
 
-/// The names of methods, for the first line of a mistake.
+/// Method names, for the first line of an error.
 namespace method {
 #define ETUDE_DECLARE_NAME(method, Event) struct method;
 ETUDE_OTHER_HANDLERS(ETUDE_DECLARE_NAME)
@@ -96,8 +96,8 @@ struct other_hooks {
 template <class T, class Names>
 struct with_names : T, Names {};
 
-/// As has_name_on(): where T has one of `Names` too, it is ambiguous here. Of a final class, which can't be a
-/// base, only what is public and not overloaded can be seen.
+/// As has_name_on(): if T has one of `Names` too, it is ambiguous here. In a final class, which can't be a
+/// base, only public names without overloads can be detected.
 template <class T, class Names>
 using probed_for = typename std::conditional_t<std::is_final_v<T>, std::type_identity<T>,
                                                std::type_identity<with_names<T, Names>>>::type;
@@ -126,7 +126,7 @@ consteval bool check_order_list() {
   return false;
 }
 
-/// The declarations of a class about itself are spelt right, and public.
+/// Checks that the declarations of a class are spelled correctly and public.
 template <class T>
 consteval bool check_declarations() {
   using Probe = probed_for<T, misspelt_names>;
@@ -147,14 +147,15 @@ consteval bool check_declarations() {
          expect<!has_On, mistake::method_On_is_never_called_so_write_on<T>>();
 }
 
-/// One that hears the event anyway, or says by `handles` which it is for, may have methods of any name.
+/// A class that handles the event anyway, or declares its events with `handles`, may have methods of any
+/// name.
 #define ETUDE_CHECK_METHOD(name, Event)                                                           \
   if constexpr (ETUDE_HAS(name))                                                                  \
     if constexpr (!Handles<T, Event>)                                                             \
       expect<false, mistake::method_is_never_called_so_write_on_for_its_event_or_declare_handles< \
                         T, method::name, void(const Event&)>>();
 
-/// Refuses a method that Hugging Face's Trainer or pytorch-accelerated would call.
+/// Rejects methods that Hugging Face's Trainer or pytorch-accelerated would call.
 template <class T>
 consteval bool has_no_other_handlers() {
   if constexpr (!declares_events<T>) {
@@ -178,7 +179,7 @@ consteval bool has_no_other_hooks() {
 #undef ETUDE_OTHER_HANDLERS
 #undef ETUDE_OTHER_HOOKS
 
-/// Every check of what stands beside the handlers of a callback.
+/// All checks of the members besides a callback's handlers.
 template <class T>
 consteval bool check_names() {
   if constexpr (declares_events<T>) {

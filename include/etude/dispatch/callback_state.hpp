@@ -26,7 +26,7 @@ struct state_key_must_be_a_static_constexpr_std_string_view;
 
 namespace detail {
 
-/// A callback that says itself what is to be kept of it, as a JSON object.
+/// A callback that defines its saved state itself, as a JSON object.
 template <class Callback>
 concept KeepsOwnState =
     requires(const Callback& saved, Callback& loaded, const nlohmann::ordered_json& json) {
@@ -43,7 +43,7 @@ struct load_state_probe {
 template <class T>
 struct with_load_state_probe : T, load_state_probe {};
 
-/// Whether `load_state` names anything in T, be it private.
+/// Whether T has a member named `load_state`, even a private one.
 template <class T>
 consteval bool has_name_load_state() {
   if constexpr (std::is_final_v<T>)
@@ -55,8 +55,7 @@ consteval bool has_name_load_state() {
 template <class T>
 inline constexpr bool is_json = std::same_as<T, nlohmann::ordered_json> || std::same_as<T, nlohmann::json>;
 
-/// One of `state` and `load_state` is there, or PyTorch's `state_dict`, and it isn't by chance that it is
-/// called so.
+/// Has `state` or `load_state`, or PyTorch's `state_dict`, in a form that isn't coincidental.
 template <class T>
 concept means_to_keep_state =
     requires(T& callback) {
@@ -66,7 +65,7 @@ concept means_to_keep_state =
     } || requires(T& callback) { requires is_json<std::remove_cvref_t<decltype(callback.state_dict())>>; } ||
     requires(T& callback, const nlohmann::ordered_json& json) { callback.load_state(json); };
 
-/// Whether the state of a callback is saved. Refuses one that means to keep its own and isn't called so.
+/// Whether a callback's state is saved. Rejects callbacks that seem to define it but misname the methods.
 template <class Callback>
 consteval bool is_stateful() {
   if constexpr (!KeepsOwnState<Callback>)
@@ -76,8 +75,8 @@ consteval bool is_stateful() {
   return Stateful<Callback>;
 }
 
-/// What a callback's state is stored under: `static constexpr std::string_view state_key`, or the name of its
-/// class, without namespaces and template arguments.
+/// The key of a callback's state: `static constexpr std::string_view state_key`, or the name of its class,
+/// without namespaces and template arguments.
 template <class Callback>
 constexpr std::string_view state_key() {
   if constexpr (requires { Callback::state_key; }) {
@@ -90,20 +89,20 @@ constexpr std::string_view state_key() {
   }
 }
 
-/// What CallbackState needs to know of a callback's type.
+/// The type-erased operations that CallbackState needs of a callback.
 struct CallbackAccess {
   using Json = nlohmann::ordered_json;
 
   bool keeps_own_state;
-  /// Its own state, or its members.
+  /// Its custom state, or its members.
   Json (*save)(const void* callback);
-  /// Takes over what `save` gives; returns what is wrong with it, in words.
+  /// Restores a result of `save`; returns a description of each problem.
   std::vector<std::string> (*load)(void* callback, const Json& saved, const std::string& key);
-  /// The members of one that was just made; null if nobody can make one without arguments.
+  /// The members of a default-constructed callback; null if its type isn't default constructible.
   Json (*defaults)();
 };
 
-/// Reads members; returns what is wrong with `saved`, in words.
+/// Reads members; returns a description of each problem with `saved`.
 std::vector<std::string> faults_of_reading(const nlohmann::ordered_json& saved,
                                            const std::vector<JsonField>& members, const std::string& key);
 
@@ -140,15 +139,15 @@ inline constexpr CallbackAccess access_to = callback_access<Callback>();
 
 }  // namespace detail
 
-/// What a checkpoint says of the callbacks that isn't as they are now, in words.
+/// How the callbacks in a checkpoint differ from the current ones, in words.
 struct StateReport {
-  std::vector<std::string> differences;  ///< Arguments that were others: those given now win.
-  std::vector<std::string> problems;     ///< State that is missing, left over or of another form.
+  std::vector<std::string> differences;  ///< Arguments that changed: the current values win.
+  std::vector<std::string> problems;     ///< State that is missing, left over or malformed.
 };
 
-/// The state of one callback, whatever its type, in the form of Hugging Face's ExportableState: "args" is
-/// what it was made with, as far as that isn't its default, and "attributes" what has changed since. The
-/// callback must stay where it is.
+/// The type-erased state of one callback, in the form of Hugging Face's ExportableState: "args" holds its
+/// arguments that differ from their defaults, and "attributes" what has changed since. The callback must not
+/// move.
 class CallbackState {
  public:
   template <detail::Stateful Callback>
@@ -170,13 +169,13 @@ class CallbackState {
   std::string key_;
   void* callback_;
   const detail::CallbackAccess* access_;
-  Json given_;  // its members when this was made
+  Json given_;  // its members at construction
 };
 
-/// The states of several callbacks by key; of those that share a key, a list in their order.
+/// The states of several callbacks by key; callbacks with the same key share a list, in their order.
 nlohmann::ordered_json save_states(const std::vector<CallbackState>& callbacks);
 
-/// Gives callbacks the states that `save_states` wrote. What doesn't match is told, and no reason to stop.
+/// Restores the states written by `save_states`. Mismatches are reported, not errors.
 void load_states(const nlohmann::ordered_json& saved, const std::vector<CallbackState>& callbacks,
                  StateReport& report);
 

@@ -20,15 +20,15 @@ template <class Event>
 struct Raises_takes_the_plain_type_of_an_event_so_write_a_class_without_const_or_reference;
 }  // namespace mistake
 
-/// A policy: a trainer with no callbacks but those that are listed. Without `DefaultFlowCallback` nothing is
-/// logged, evaluated or saved unless a callback asks for it.
+/// A policy: the trainer has only the listed callbacks. Without `DefaultFlowCallback` nothing is logged,
+/// evaluated or saved unless a callback requests it.
 struct NoDefaultCallbacks {
   using etude_policy = void;
 };
 
-/// A policy that names the events of your own that the trainer raises. It closes the world: a handler for any
-/// event that is neither among these nor among the trainer's own, or a `call_event` of one, is then a compile
-/// error.
+/// A policy that lists your own events that the trainer raises, and thereby closes the set of events: a
+/// handler for, or a `call_event` of, any event that is neither listed nor raised by the trainer itself is a
+/// compile error.
 template <class... Events>
 struct Raises {
   static_assert(
@@ -74,7 +74,7 @@ inline constexpr bool closes_world = false;
 template <class... Events>
 inline constexpr bool closes_world<Raises<Events...>> = true;
 
-/// The callback of this type that stands at `Rank` among those of its type in `given`.
+/// The callback with index `Rank` among those of its type in `given`.
 template <class Callback, std::size_t Rank, std::size_t I = 0, class Given>
 Callback& nth_of(Given& given) {
   if constexpr (!std::same_as<std::tuple_element_t<I, Given>, Callback>)
@@ -85,7 +85,7 @@ Callback& nth_of(Given& given) {
     return std::get<I>(given);
 }
 
-/// The callback for one place of a list: the next of its type among those given, or else a new one.
+/// The callback for one element of a list: the next of its type among the given ones, or else a new one.
 template <class Callback, std::size_t Rank, class... Given>
 Callback take_callback(std::tuple<Given...>& given) {
   if constexpr (Rank < count_of<Callback, Given...>) {
@@ -123,12 +123,12 @@ struct checks_of;
 template <class Events, bool Closed, class... Callbacks>
 struct checks_of<Events, Closed, callbacks<Callbacks...>> : CallbackChecks<Events, Closed, Callbacks...> {};
 
-/// Whether a trainer with this `List` has a callback that trainers have by default.
+/// Whether a trainer with this `List` has the default callback `Default`.
 template <class Default, class... List>
 inline constexpr bool wants_default =
     !((std::same_as<List, NoDefaultCallbacks> || std::is_base_of_v<Default, List>) || ...);
 
-/// Those of a list of default callbacks that a trainer with this `List` has.
+/// The default callbacks that a trainer with this `List` has.
 template <class Defaults, class... List>
 struct defaults_of;
 template <class... Defaults, class... List>
@@ -139,9 +139,9 @@ using defaults_for = typename defaults_of<Defaults, List...>::type;
 
 }  // namespace detail
 
-/// What the type list of a trainer means. The callbacks run in this order: `Defaults::first`, those of the
-/// list, `Defaults::last`, those of run time. A default gives way to one of its type, or derived from it, in
-/// the list. `Defaults::events` are those that such a trainer always raises.
+/// Interprets the type list of a trainer. Callbacks run in this order: `Defaults::first`, the list,
+/// `Defaults::last`, then those added at run time. A default is replaced by one of its type, or derived from
+/// it, in the list. `Defaults::events` are the events that such a trainer always raises.
 template <class Defaults, class... List>
 struct Composition {
   static constexpr bool closed = (detail::closes_world<List> || ...);

@@ -28,8 +28,7 @@ void describe_event(std::string_view event, const std::vector<std::string>& name
 
 }  // namespace detail
 
-/// One line for each event that somebody handles: its name, then its callbacks in the order in which they
-/// run.
+/// One line per handled event: its name, then its callbacks in the order in which they run.
 template <class... Callbacks, class... Events>
 std::string describe(const CallbackHandler<Callbacks...>& handler, events<Events...>) {
   std::string text;

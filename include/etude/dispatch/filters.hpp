@@ -30,9 +30,8 @@ struct predicate_of_when_cannot_take_the_event_so_declare_it_as;
 
 }  // namespace mistake
 
-/// Which occurrences of an event are meant, counted from 1 by the callback itself, so that what has fired
-/// once never fires again. `every(k)` alone means k, 2k, 3k, ...; behind `after(a)` it means a+1, a+1+k, ...
-/// (as in PyTorch-Ignite).
+/// Selects occurrences of an event, counted from 1 by the callback itself, so that no occurrence fires twice.
+/// `every(k)` alone means k, 2k, 3k, ...; after `after(a)` it means a+1, a+1+k, ... (as in PyTorch-Ignite).
 struct OccurrenceFilter {
   std::int64_t every = 1;
   std::optional<std::int64_t> once;
@@ -46,7 +45,7 @@ struct OccurrenceFilter {
     return n > *after && (n - *after - 1) % every == 0;
   }
 
-  /// Whether there is any occurrence that it admits.
+  /// Whether it admits any occurrence.
   constexpr bool admits_any() const {
     if (once) return admits(*once);
     if (!after) return every < before;
@@ -90,7 +89,7 @@ struct both {
   }
 };
 
-/// Whether `Function` takes `Event` by value, so that what it changes is lost.
+/// Whether `Function` takes `Event` by value, so that its changes are lost.
 template <class Function, class Event>
 concept takes_a_copy =
     requires {
@@ -106,8 +105,8 @@ concept takes_a_copy =
 
 }  // namespace detail
 
-/// A callback made of a function and a filter: what `etude::on<Event>()...call(function)` gives. It writes if
-/// the function takes `Event&` and reads if it takes `const Event&`.
+/// A callback made from a function and a filter: the result of `etude::on<Event>()...call(function)`. It is a
+/// writer if the function takes `Event&` and a reader if it takes `const Event&`.
 template <class Event, class Predicate, class Function>
 class InlineCallback {
  public:
@@ -129,7 +128,7 @@ class InlineCallback {
     if (due(event)) function_(event);
   }
 
-  /// How many occurrences it has counted, so that a resumed training counts on.
+  /// The number of occurrences so far, so that a resumed training continues counting.
   nlohmann::ordered_json state() const { return {{"seen", seen_}}; }
   void load_state(const nlohmann::ordered_json& state) {
     constexpr std::int64_t most = std::int64_t{1} << 53;
@@ -148,22 +147,22 @@ class InlineCallback {
   std::int64_t seen_ = 0;
 };
 
-/// The sentence `etude::on<StepEnd>().every(100).after(500).when(is_late).call(function)`; all conditions
-/// must hold.
+/// Builds `etude::on<StepEnd>().every(100).after(500).when(is_late).call(function)`; all conditions must
+/// hold.
 template <class Event, class Predicate = detail::always>
 class [[nodiscard]] EventFilter {
  public:
   constexpr explicit EventFilter(OccurrenceFilter filter = {}, Predicate predicate = {})
       : filter_(filter), predicate_(std::move(predicate)) {}
 
-  /// Each k-th occurrence. Throws `ArgumentError` unless k >= 1.
+  /// Every k-th occurrence. Throws `ArgumentError` unless k >= 1.
   constexpr EventFilter every(std::int64_t k) const {
     if (k < 1) detail::throw_below(1, "every", k);
     auto filter = filter_;
     filter.every = k;
     return EventFilter(filter, predicate_);
   }
-  /// The n-th occurrence only. Throws `ArgumentError` unless n >= 1.
+  /// Only the n-th occurrence. Throws `ArgumentError` unless n >= 1.
   constexpr EventFilter once(std::int64_t n = 1) const {
     if (n < 1) detail::throw_below(1, "once", n);
     auto filter = filter_;
@@ -183,7 +182,7 @@ class [[nodiscard]] EventFilter {
     filter.before = n;
     return EventFilter(filter, predicate_);
   }
-  /// Those for which `predicate(const Event&)` holds; asked only when the counts admit the occurrence.
+  /// Occurrences for which `predicate(const Event&)` holds; called only if the counts admit the occurrence.
   template <class More>
   constexpr auto when(More more) const {
     static_assert(
@@ -194,8 +193,8 @@ class [[nodiscard]] EventFilter {
     return EventFilter<Event, Joined>(filter_, Joined{predicate_, std::move(more)});
   }
 
-  /// The callback that calls `function` with the event. Throws `ArgumentError` where the counts together
-  /// admit no occurrence.
+  /// The callback that calls `function` with the event. Throws `ArgumentError` if the combined counts admit
+  /// no occurrence.
   template <class Function>
   [[nodiscard]] constexpr auto call(Function function) const {
     if constexpr (detail::expect<std::invocable<Function&, Event&>,
@@ -218,7 +217,7 @@ class [[nodiscard]] EventFilter {
   Predicate predicate_;
 };
 
-/// Begins an inline callback: `etude::on<StepEnd>().every(100).call([](const StepEnd& e) { ... })`.
+/// Starts an inline callback: `etude::on<StepEnd>().every(100).call([](const StepEnd& e) { ... })`.
 template <class Event>
 constexpr EventFilter<Event> on() {
   static_assert(

@@ -46,7 +46,7 @@ std::vector<std::type_index> type_indices(callbacks<Types...>) {
   return {std::type_index(typeid(Types))...};
 }
 
-/// One callback of run time, and what is asked of it without knowing its type.
+/// A callback added at run time, with its type-erased operations.
 struct RuntimeEntry {
   RuntimeEntry(std::uint64_t id_, std::type_index type_, std::string_view name_)
       : id(id_), type(type_), name(name_) {}
@@ -58,7 +58,7 @@ struct RuntimeEntry {
   std::type_index type;
   std::string_view name;
   std::vector<std::type_index> runs_after, runs_before;
-  std::optional<CallbackState> state = {};  // of a callback that has one
+  std::optional<CallbackState> state = {};  // if it has one
   bool removed = false;
 };
 
@@ -75,7 +75,7 @@ struct RuntimeHolder : RuntimeEntry {
   Callback callback;
 };
 
-/// Whether `Callback` hears `Event` and nothing else.
+/// Whether `Callback` handles `Event` and nothing else.
 template <class Callback, class Event, class... Known>
 consteval bool handles_only(events<Known...>) {
   return Handles<Callback, Event> && (0 + ... + int{Handles<Callback, Known>}) == 1 &&
@@ -97,14 +97,14 @@ struct RuntimeState {
 
   void mark_removed(RuntimeEntry& entry) { entry.removed = has_removed = true; }
 
-  /// Entries that were removed while events were on their way are let go only after the outermost one.
+  /// Entries removed while events are being delivered are destroyed only after the outermost event.
   void sweep() {
     if (has_removed && dispatching == 0) let_go();
   }
   void let_go();
 
-  /// Throws ArgumentError where another of its type is there already and may not be, or it is too late for
-  /// one that is to run earlier.
+  /// Throws ArgumentError if another callback of its type exists and duplicates aren't allowed, or if it is
+  /// too late for one that must run earlier.
   void check_place(bool may_be_twice, const RuntimeEntry& added) const;
 
   template <class Match>
@@ -124,24 +124,24 @@ struct RuntimeState {
 
 }  // namespace detail
 
-/// Names one callback that was added at run time; what `add_callback` gives back.
+/// Identifies a callback added at run time; returned by `add_callback`.
 class CallbackHandle {
  public:
   CallbackHandle() = default;
   CallbackHandle(std::weak_ptr<detail::RuntimeState> state, std::uint64_t id)
       : state_(std::move(state)), id_(id) {}
 
-  /// Whether the callback still hears events.
+  /// Whether the callback still receives events.
   bool attached() const {
     const auto state = state_.lock();
     return state && std::any_of(state->entries.begin(), state->entries.end(),
                                 [&](const auto& entry) { return entry->id == id_ && !entry->removed; });
   }
 
-  /// Removes the callback. Throws `ArgumentError` if it is no longer there.
+  /// Removes the callback. Throws `ArgumentError` if it was already removed.
   void remove() {
     const auto state = state_.lock();
-    if (!state) throw ArgumentError("the trainer that this callback was added to is gone");
+    if (!state) throw ArgumentError("the trainer that this callback was added to no longer exists");
     state->mark_removed(
         *state->find([&](const auto& entry) { return entry.id == id_; }, "the callback of this handle"));
     state->sweep();
@@ -153,7 +153,7 @@ class CallbackHandle {
   std::uint64_t id_ = 0;
 };
 
-/// A handle that removes its callback, if it is still there, when it goes out of scope.
+/// A handle that removes its callback on destruction, if it still exists.
 class ScopedCallback {
  public:
   [[nodiscard]] explicit ScopedCallback(CallbackHandle handle) : handle_(std::move(handle)) {}
@@ -167,11 +167,11 @@ class ScopedCallback {
   CallbackHandle handle_;
 };
 
-/// Callbacks chosen at run time: a callback itself, which passes each event to those of its own that handle
-/// it, in the order in which they were added. An event costs one look at an empty list where none is
-/// subscribed, and one indirect call for each that is. Adding and removing, of itself too, is safe while an
-/// event is on its way: one that is added hears from the next event on, one that is removed hears nothing
-/// more. Not for use by several threads at once.
+/// Callbacks chosen at run time: itself a callback, which forwards each event to the added callbacks that
+/// handle it, in the order in which they were added. An event without subscribers costs one check of an empty
+/// list; otherwise one indirect call per subscriber. Callbacks, including the running one, may be added and
+/// removed while an event is delivered: an added one receives the next event, a removed one nothing more. Not
+/// thread-safe.
 class RuntimeCallbacks {
  public:
   static constexpr bool forwards_events = true;
@@ -181,7 +181,7 @@ class RuntimeCallbacks {
     for_each_subscribed<Event>([&](const detail::RuntimeSlot& slot) { slot.call(*slot.entry, &event); });
   }
 
-  /// As `CallbackHandler::call_event_to_all`.
+  /// Like `CallbackHandler::call_event_to_all`.
   template <class Event, class OnError>
   void on_all(Event& event, OnError& on_error) {
     for_each_subscribed<Event>([&](const detail::RuntimeSlot& slot) {
@@ -193,11 +193,11 @@ class RuntimeCallbacks {
     });
   }
 
-  /// Adds `callback`, subscribed to those events of the trainer that it handles, and to those of your own
-  /// that it names in `using handles = events<...>` or by its only `on`; `Closed`: there are no others.
-  /// Throws `ArgumentError` if one of its type is there already (unless the type says `allows_duplicates`),
-  /// if it is part of an object of a derived class, or if it would write an event behind one who reads it, or
-  /// break a declared order.
+  /// Adds `callback`, subscribed to the trainer's events that it handles, and to your own events that it
+  /// lists in `using handles = events<...>` or handles with its only `on`; with `Closed` there are no others.
+  /// Throws `ArgumentError` if one of its type exists (unless the type declares `allows_duplicates`), if it
+  /// is the base of an object of a derived class, or if it would write an event after a reader, or violate a
+  /// declared order.
   template <bool Closed = false, class... Known, class Given>
   CallbackHandle add(events<Known...>, Given&& callback) {
     using Callback = std::remove_cvref_t<Given>;
@@ -224,19 +224,19 @@ class RuntimeCallbacks {
     return {state_, entry->id};
   }
 
-  /// The callback of this type that was added first. Throws `ArgumentError` if there is none.
+  /// The first callback of this type. Throws `ArgumentError` if there is none.
   template <class Callback>
   Callback& get() {
     return holder<Callback>().callback;
   }
 
-  /// Removes it and gives it back: moved out, so not to be asked for by a callback that is being called
-  /// itself. Throws `ArgumentError` if there is none.
+  /// Removes and returns it: it is moved from, so a running callback must not do this to itself. Throws
+  /// `ArgumentError` if there is none.
   template <class Callback>
   Callback pop() {
     return take(holder<Callback>());
   }
-  /// The same with the callback of a handle, which must be of this type.
+  /// The same for the callback of a handle, which must have this type.
   template <class Callback>
   Callback pop(const CallbackHandle& handle) {
     const auto matches = [&](const auto& entry) {
@@ -253,7 +253,7 @@ class RuntimeCallbacks {
     state_->sweep();
   }
 
-  /// The states of those that have one, in the order in which they were added.
+  /// The states of callbacks that have one, in the order in which they were added.
   std::vector<CallbackState> states() const {
     std::vector<CallbackState> result;
     for (const auto& entry : state_->entries)
@@ -261,7 +261,7 @@ class RuntimeCallbacks {
     return result;
   }
 
-  /// The types of those that are there, in the order in which they were added.
+  /// The types of the callbacks, in the order in which they were added.
   std::vector<std::string_view> names() const {
     std::vector<std::string_view> result;
     for (const auto& entry : state_->entries)
@@ -269,7 +269,7 @@ class RuntimeCallbacks {
     return result;
   }
 
-  /// The names of those that handle `Event`, in order; `writes` is set for each that may change it.
+  /// The names of callbacks that handle `Event`, in order; `writes` is set for those that may change it.
   template <class Event>
   std::vector<std::pair<std::string, bool>> handlers() const {
     std::vector<std::pair<std::string, bool>> names;
@@ -292,7 +292,7 @@ class RuntimeCallbacks {
         state.sweep();
       }
     } dispatch(*state_);
-    // By index: a callback may add others, and the lists move. The entries stay until the sweep.
+    // By index: a callback may add others, which reallocates the lists. Entries stay until the sweep.
     for (std::size_t i = 0, end = state_->slots[index].size(); i < end; ++i) {
       const auto& slot = state_->slots[index][i];
       if (slot.entry->removed) continue;

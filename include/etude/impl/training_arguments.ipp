@@ -26,7 +26,7 @@
 namespace etude {
 namespace detail {
 
-/// Collects "field is value: must be ..." lines.
+/// Collects lines such as "field is value: must be ...".
 class FaultList {
  public:
   explicit FaultList(std::vector<std::string> lines) : lines_(std::move(lines)) {}
@@ -39,7 +39,7 @@ class FaultList {
     if (!good) lines_.emplace_back(line);
   }
 
-  /// From one thing to the next.
+  /// Checks an interval.
   void interval(std::string_view field, const Interval& value) {
     require(value.is_valid(), field, value, value.valid_values());
   }
@@ -52,7 +52,7 @@ class FaultList {
 
 inline bool is_step_count(double value) {
   return value == std::floor(value) &&
-         std::abs(value) < 9007199254740992.0;  // 2^53, below which a double has each
+         std::abs(value) < 9007199254740992.0;  // 2^53, the limit of exact integers in a double
 }
 
 inline void check_lengths(const TrainingArguments& args, FaultList& found) {
@@ -60,7 +60,7 @@ inline void check_lengths(const TrainingArguments& args, FaultList& found) {
   found.require(has_length, "num_train_epochs", args.num_train_epochs, "above 0, unless max_steps is given");
   found.require(args.warmup_steps >= 0 && (args.warmup_steps < 1 || is_step_count(args.warmup_steps)),
                 "warmup_steps", args.warmup_steps,
-                "a whole number of steps >= 0, or their share of all steps below 1");
+                "a whole number of steps >= 0, or a fraction of all steps below 1");
 }
 
 inline void check_kwargs(const TrainingArguments& args, FaultList& found) {
@@ -84,7 +84,8 @@ inline bool follows_a_metric(SchedulerType type) {
 }
 
 inline void check_intervals(const TrainingArguments& args, FaultList& found) {
-  // Steps of evaluations fall back to those of logging, which then count even if nothing is logged by them.
+  // Evaluation steps default to the logging steps, which then must be valid even if nothing is logged at
+  // them.
   const bool evaluates_by_steps = args.eval_strategy == IntervalStrategy::steps;
   const bool eval_steps_given = args.eval_steps.value_or(0) != Interval(0);
   if (args.logging_strategy == IntervalStrategy::steps || (evaluates_by_steps && !eval_steps_given)) {
@@ -95,12 +96,12 @@ inline void check_intervals(const TrainingArguments& args, FaultList& found) {
 
   found.require(
       !follows_a_metric(args.lr_scheduler_type) || args.eval_strategy != IntervalStrategy::no,
-      fmt::format("lr_scheduler_type is {}: eval_strategy must be steps or epoch, for the schedule follows "
-                  "what evaluation finds",
+      fmt::format("lr_scheduler_type is {}: eval_strategy must be steps or epoch, since the schedule follows "
+                  "a metric of the evaluation",
                   args.lr_scheduler_type));
   found.require(
       args.save_strategy != SaveStrategy::best || args.eval_strategy != IntervalStrategy::no,
-      "save_strategy is best: eval_strategy must be steps or epoch, for evaluation finds the best model");
+      "save_strategy is best: eval_strategy must be steps or epoch, since evaluation finds the best model");
 }
 
 inline void check_best_model(const TrainingArguments& args, FaultList& found) {
@@ -108,29 +109,29 @@ inline void check_best_model(const TrainingArguments& args, FaultList& found) {
   found.require(
       args.metric_for_best_model || looks_for_best || follows_a_metric(args.lr_scheduler_type) ||
           !args.greater_is_better,
-      fmt::format("greater_is_better is {}: metric_for_best_model must be given, for it says of which metric",
+      fmt::format("greater_is_better is {}: metric_for_best_model must be given, since it names the metric",
                   args.greater_is_better.value_or(false)));
-  found.require(!args.load_best_model_at_end || args.eval_strategy != IntervalStrategy::no,
-                "load_best_model_at_end is true: eval_strategy must be steps or epoch, for evaluation finds "
-                "the best model");
+  found.require(
+      !args.load_best_model_at_end || args.eval_strategy != IntervalStrategy::no,
+      "load_best_model_at_end is true: eval_strategy must be steps or epoch, since evaluation finds "
+      "the best model");
 }
 
 inline void check_trackers(const TrainingArguments& args, FaultList& found) {
   for (const auto& name : args.report_to)
     found.require(args.report_to.size() == 1 || (name != "all" && name != "none"),
-                  fmt::format("report_to has '{}' and others: it must stand alone", name));
+                  fmt::format("report_to has '{}' and others: must be alone", name));
 }
 
 inline void check_workers(const TrainingArguments& args, FaultList& found) {
   found.require(
       !args.dataloader_prefetch_factor || args.dataloader_num_workers != 0,
-      fmt::format(
-          "dataloader_prefetch_factor is {}: dataloader_num_workers must be at least 1, for it is the "
-          "workers that prefetch",
-          args.dataloader_prefetch_factor.value_or(0)));
+      fmt::format("dataloader_prefetch_factor is {}: dataloader_num_workers must be at least 1, since the "
+                  "workers prefetch",
+                  args.dataloader_prefetch_factor.value_or(0)));
 }
 
-/// No checkpoint could be written with them.
+/// Checks for text that can't be written to a checkpoint.
 inline void check_texts(const TrainingArguments& args, FaultList& found) {
   const auto values = to_json_value(args);
   for (const auto& [name, value] : values.items()) {
@@ -241,7 +242,7 @@ ETUDE_INLINE TrainingArguments normalized(TrainingArguments args) {
 }
 
 ETUDE_INLINE std::int64_t absolute_steps(double steps, std::int64_t max_steps) {
-  // Intervals of strategies that are off are not validated.
+  // Intervals of unused strategies aren't validated.
   if (!(steps >= 0 && steps <= 1e15)) return 0;
   return static_cast<std::int64_t>(steps < 1 ? std::ceil(static_cast<double>(max_steps) * steps) : steps);
 }
@@ -256,7 +257,7 @@ ETUDE_INLINE void check_report_to(const TrainingArguments& args,
     if (std::ranges::find(args.report_to, tracker.name) != args.report_to.end() &&
         std::ranges::find(callbacks, tracker.callback) == callbacks.end())
       throw ArgumentError(fmt::format(
-          "report_to has '{}', and the trainer has no {}: must have one in its list, or RuntimeCallbacks and "
+          "report_to has '{}', but the trainer has no {}: must have one in its list, or RuntimeCallbacks and "
           "a call of etude::add_trackers(trainer), of etude/integrations/report_to.hpp, in a program built "
           "with {}",
           tracker.name, tracker.callback, tracker.option));

@@ -14,16 +14,17 @@
 
 namespace etude {
 
-/// The values that a field may have, of all that its type has. Stands behind the text of the field in
-/// ETUDE_STRUCT: `"passes over the data" | at_least(1)`; namespace `allowed` has the functions that make one.
-/// A number that has bounds, of one side or both, must be finite too.
+/// The allowed values of a field, a subset of its type's. It follows the field's description in ETUDE_STRUCT:
+/// `"passes over the data"
+/// at_least(1)`; namespace `allowed` has the functions that make one. A number with any bound must also be
+/// finite.
 class Allowed {
  public:
   constexpr Allowed() = default;
 
   constexpr Allowed at_most(double most) const { return with(most, true); }
   constexpr Allowed below(double most) const { return with(most, false); }
-  /// Allows this number as well, wherever it lies.
+  /// Also allows this number, outside the bounds too.
   constexpr Allowed or_just(double other) const {
     auto result = *this;
     result.other_ = other;
@@ -41,8 +42,8 @@ class Allowed {
   constexpr bool is_not_empty() const { return is_not_empty_; }
   constexpr std::span<const std::string_view> names() const { return names_; }
 
-  /// In words, as "at least 0 and below 1"; empty where all is allowed. `must_say_finite` adds "and finite"
-  /// where no two bounds say so.
+  /// A description such as "at least 0 and below 1"; empty if everything is allowed. `must_say_finite` adds
+  /// "and finite" unless two bounds imply it.
   std::string text(bool must_say_finite = false) const;
 
   static constexpr Allowed from(double least, bool with_least) {
@@ -78,7 +79,7 @@ class Allowed {
   std::span<const std::string_view> names_;
 };
 
-/// Seen by their short names in the texts of ETUDE_STRUCT.
+/// Visible by their short names inside ETUDE_STRUCT.
 namespace allowed {
 
 constexpr Allowed at_least(double least) { return Allowed::from(least, true); }
@@ -87,14 +88,14 @@ constexpr Allowed at_most(double most) { return Allowed().at_most(most); }
 constexpr Allowed below(double most) { return Allowed().below(most); }
 constexpr Allowed between(double least, double most) { return at_least(least).at_most(most); }
 constexpr Allowed finite() { return at_least(-std::numeric_limits<double>::infinity()); }
-/// For a text or a list of texts: each is one of `names`, which must last.
+/// For a string or a list of strings: each must be one of `names`, which must outlive it.
 constexpr Allowed any_of(std::span<const std::string_view> names) { return Allowed::of(names); }
-/// For a text or a list.
+/// For a string or a list.
 constexpr Allowed not_empty() { return Allowed::not_empty(); }
 
 }  // namespace allowed
 
-/// What a field is, and the values that it may have.
+/// A field's description and its allowed values.
 struct FieldDoc {
   std::string_view text;
   Allowed allowed = {};
@@ -115,7 +116,7 @@ void check_name(std::string_view name, const Allowed& allowed, std::string_view 
 void refuse_empty(std::string_view name, bool is_optional, std::vector<std::string>& faults);
 std::string spell_number(double number);
 
-/// Adds "name is value: must be ..." to `faults` where `value` isn't allowed.
+/// Adds "name is value: must be ..." to `faults` if `value` isn't allowed.
 template <class T>
 void check_field(std::string_view name, const Allowed& allowed, const T& value,
                  std::vector<std::string>& faults, bool is_optional = false) {

@@ -17,7 +17,7 @@
 
 namespace etude {
 
-/// Thrown where the command line asks for `--help`; `what()` is the text.
+/// Thrown for `--help` on the command line; `what()` is the help text.
 struct HelpRequested : Error {
   using Error::Error;
 };
@@ -62,14 +62,14 @@ class CommandLine {
   void parse(const std::vector<std::string>& words, std::string_view program);
 
  private:
-  /// Throws ArgumentError for a field whose flag has another meaning already.
+  /// Throws ArgumentError for a field whose flag already has another meaning.
   void check_name(std::string_view name, std::string_view group) const;
   static bool has_word(std::string_view line, std::string_view word);
 
   struct Given {
     std::string spelled = {}, name = {};
     std::vector<std::string> words = {};
-    bool has_value = false;  // by "=", so that no further word belongs to it
+    bool has_value = false;  // given with "=", so no further word belongs to it
   };
 
   const Flag* find(std::string_view name) const;
@@ -77,7 +77,7 @@ class CommandLine {
   /// The switch that "no_<switch>" turns off.
   const Flag* find_negated(std::string_view name) const;
 
-  /// How many words may follow a flag; those of an unknown one are passed over with it.
+  /// The maximum number of words after a flag; those of an unknown flag are skipped with it.
   std::size_t most_words(const Given& given) const;
 
   std::vector<Given> split(const std::vector<std::string>& words, std::string_view program);
@@ -90,7 +90,7 @@ class CommandLine {
 
   void read_config(const Given& given);
 
-  /// The flag that an unknown name was probably meant to be, as `did_you_mean` says it.
+  /// The flag that an unknown name was probably meant to be, formatted by `did_you_mean`.
   std::string offer(std::string_view name, std::string_view prefix) const;
 
   std::vector<Flag> flags_;
@@ -103,9 +103,8 @@ class CommandLine {
 template <class... Structs>
 auto parse_into(const std::vector<std::string>& words, std::string_view program,
                 std::tuple<Structs...> values) {
-  static_assert(
-      sizeof...(Structs) > 0 && (ReflectedStruct<Structs> && ...),
-      "etude: parse_arguments fills structs whose members are known: define them with ETUDE_STRUCT");
+  static_assert(sizeof...(Structs) > 0 && (ReflectedStruct<Structs> && ...),
+                "etude: parse_arguments needs structs defined with ETUDE_STRUCT");
   CommandLine line;
   std::apply([&](auto&... args) { (line.add(args), ...); }, values);
   line.parse(words, program);
@@ -134,11 +133,11 @@ auto parse_or_exit(int argc, const char* const* argv, std::tuple<Structs...> def
 
 }  // namespace detail
 
-/// The structs that `words` (a command line without the program's name) and its `--config` file describe: one
-/// as itself, several as a tuple. Each field is a flag; `defaults` are what isn't given. A free function
-/// `faults(args)`, a member `faults()` or a member `validate()` of a struct is asked too, and so is a free
-/// function `names_elsewhere(args)` for what other programs call its members. Throws ArgumentError with every
-/// fault that was found, one a line, and HelpRequested for `--help`.
+/// Parses `words` (a command line without the program's name) and its `--config` file into structs: one is
+/// returned directly, several as a tuple. Each field is a flag; fields not given keep their values from
+/// `defaults`. A free function `faults(args)`, a member `faults()` or a member `validate()` of a struct is
+/// called too, and so is a free function `names_elsewhere(args)` for the names that other programs use.
+/// Throws ArgumentError that lists all errors, one per line, and HelpRequested for `--help`.
 template <class... Structs>
 auto parse_arguments(const std::vector<std::string>& words) {
   return detail::parse_into(words, "program", std::tuple<Structs...>());
@@ -148,8 +147,7 @@ auto parse_arguments(const std::vector<std::string>& words, Structs... defaults)
   return detail::parse_into(words, "program", std::tuple<Structs...>(std::move(defaults)...));
 }
 
-/// The same for `main`: help goes to stdout and ends the program with 0, faults go to stderr and end it
-/// with 2.
+/// The same for `main`: prints help to stdout and exits with 0, or prints errors to stderr and exits with 2.
 ///
 ///     auto [args, data] = etude::parse_arguments<etude::TrainingArguments, DataArguments>(argc, argv);
 template <class... Structs>

@@ -12,8 +12,8 @@
 #include "etude/reflect/for_each_argument.hpp"
 #include "etude/reflect/type_name.hpp"
 
-/// `ETUDE_ENUM(SaveStrategy, no, steps, epoch, best)` defines the enum class with its names, at namespace
-/// scope. Enumerators are 0, 1, 2, ... and go by the same names in JSON, on the command line and in `fmt`.
+/// `ETUDE_ENUM(SaveStrategy, no, steps, epoch, best)` defines the enum class and its names, at namespace
+/// scope. Enumerators are 0, 1, 2, ... and have the same names in JSON, on the command line and in `fmt`.
 #define ETUDE_ENUM(Enum, ...)                                          \
   enum class Enum { __VA_ARGS__ };                                     \
   [[maybe_unused]] constexpr auto etude_enum_names(Enum) {             \
@@ -25,7 +25,7 @@
 
 namespace etude {
 
-/// An enum that ETUDE_ENUM defined.
+/// An enum defined by ETUDE_ENUM.
 template <class E>
 concept ReflectedEnum = std::is_enum_v<E> && requires(E e) { etude_enum_names(e); };
 
@@ -40,7 +40,7 @@ namespace detail {
                                       std::span<const std::string_view> names);
 }  // namespace detail
 
-/// The name of `value`. Throws ArgumentError for a number that is no enumerator.
+/// The name of `value`. Throws ArgumentError for a number that isn't an enumerator.
 template <ReflectedEnum E>
 constexpr std::string_view to_string(E value) {
   const auto index = static_cast<std::size_t>(value);
@@ -48,7 +48,7 @@ constexpr std::string_view to_string(E value) {
   detail::throw_no_enumerator(short_type_name<E>(), static_cast<std::int64_t>(value), enum_names<E>);
 }
 
-/// The enumerator called `name`. Throws ArgumentError, which lists the names and offers the nearest.
+/// The enumerator called `name`. Throws ArgumentError that lists the names and suggests the nearest.
 template <ReflectedEnum E>
 constexpr E from_string(std::string_view name) {
   for (std::size_t i = 0; i < enum_names<E>.size(); ++i) {

@@ -13,13 +13,13 @@
 
 namespace etude::detail {
 
-/// One field of one of the structs, with its type gone.
+/// A type-erased field of one of the structs.
 struct Flag {
   std::string name, doc, group, placeholder, allowed, range, default_text;
-  std::vector<std::string_view> choices;  // of an enum
+  std::vector<std::string_view> choices;  // for an enum
   bool is_switch = false, is_list = false;
   std::function<bool(const std::vector<std::string>&)> read;
-  std::function<void(std::vector<std::string>&)> check;  // adds what its definition doesn't allow
+  std::function<void(std::vector<std::string>&)> check;  // reports values that the definition doesn't allow
 };
 
 template <class T>

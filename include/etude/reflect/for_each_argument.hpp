@@ -1,11 +1,11 @@
 #pragma once
 
-/// `ETUDE_FOR_EACH(macro, context, a, b, ...)` is `macro(context, a) macro(context, b) ...`, for up to 250
-/// arguments.
+/// `ETUDE_FOR_EACH(macro, context, a, b, ...)` expands to `macro(context, a) macro(context, b) ...`, for up
+/// to 250 arguments.
 #define ETUDE_FOR_EACH(macro, context, ...) \
   __VA_OPT__(ETUDE_DETAIL_RESCAN_256(ETUDE_DETAIL_STEP(macro, context, __VA_ARGS__)))
 
-// A macro isn't expanded inside of itself, so each step leaves the name of the next one to a later scan.
+// A macro isn't expanded inside itself, so each step leaves the name of the next one to a later scan.
 #define ETUDE_DETAIL_STEP(macro, context, first, ...) \
   macro(context, first) __VA_OPT__(ETUDE_DETAIL_AGAIN ETUDE_DETAIL_PARENS(macro, context, __VA_ARGS__))
 #define ETUDE_DETAIL_AGAIN() ETUDE_DETAIL_STEP

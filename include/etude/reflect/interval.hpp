@@ -15,35 +15,35 @@
 
 namespace etude {
 
-/// What an interval counts. The letters are those of Composer's time strings.
+/// The unit of an interval, with the suffixes of Composer's time strings.
 ///
-/// - `steps`: update steps, which Composer calls batches: "100", "100ba".
-/// - `share`: of all steps of the training: "0.25", "0.25dur".
+/// - `steps`: update steps (Composer's batches): "100", "100ba".
+/// - `share`: a fraction of all steps of the training: "0.25", "0.25dur".
 /// - `epochs`: "1ep", "0.5ep".
 /// - `samples`: examples trained on: "1000sp".
 /// - `tokens`: input tokens trained on: "3e4tok".
-/// - `seconds`: of training: "30s", "5min", "1h30m", "2d".
+/// - `seconds`: training time: "30s", "5min", "1h30m", "2d".
 ETUDE_ENUM(IntervalUnit, steps, share, epochs, samples, tokens, seconds);
 
 /// How often something is done. In code, in JSON and on the command line it is a number (update steps, or
-/// below 1 their share of all steps) or a text with a unit: `args.logging_steps = 50`, `"1ep"`, `--save_steps
-/// 30min`.
+/// below 1 a fraction of all steps) or a string with a unit: `args.logging_steps = 50`, `"1ep"`,
+/// `--save_steps 30min`.
 class Interval {
  public:
   static constexpr std::string_view allowed =
-      "a number of update steps, below 1 their share of all, or a number with a unit: ep (epochs), ba "
-      "(update "
-      "steps), sp (samples), tok (tokens), dur (share of all steps), or a time in d, h, min, s as 30s or "
+      "a number of update steps, below 1 a fraction of all, or a number with a unit: ep (epochs), ba "
+      "(update steps), sp (samples), tok (tokens), dur (fraction of all steps), or a time in d, h, min, s as "
+      "30s or "
       "1h30m";
   static constexpr std::string_view placeholder = "INTERVAL";
 
-  /// Never; an interval to be set.
+  /// Never: an interval that isn't set.
   Interval() = default;
-  /// Update steps, or their share. Keeps any number: whether it can be is for `is_valid` to say.
+  /// Update steps, or a fraction of all steps. Accepts any number; `is_valid` checks it.
   template <class Number>
     requires(std::integral<Number> || std::floating_point<Number>) && (!std::same_as<Number, bool>)
   Interval(Number number) : Interval(plain(static_cast<double>(number))) {}
-  /// Throws ArgumentError that says what is allowed.
+  /// Throws ArgumentError that lists the valid forms.
   Interval(std::string_view text) : Interval(parse(text)) {}
   Interval(const char* text) : Interval(parse(text)) {}
   Interval(const std::string& text) : Interval(parse(text)) {}
@@ -52,19 +52,19 @@ class Interval {
   double value() const { return value_; }
   IntervalUnit unit() const { return unit_; }
 
-  /// Whether it counts update steps or their share, which are known before the training begins.
+  /// Whether it counts update steps or a fraction of them, which are known before the training begins.
   bool is_of_steps() const { return unit_ == IntervalUnit::steps || unit_ == IntervalUnit::share; }
 
-  /// A finite positive number, whole where it counts steps, and a share of at most 1.
+  /// Whether it is finite and positive, and an integer if it counts steps, or at most 1 if it is a fraction.
   bool is_valid() const;
-  /// What a valid one of this unit is, in words.
+  /// A description of the valid values for this unit.
   std::string_view valid_values() const;
 
-  /// The update steps that it comes to when `max_steps` are planned, a share rounded up; 0 where it counts
-  /// something else, or isn't valid.
+  /// The equivalent number of update steps if `max_steps` are planned, with a fraction rounded up; 0 for
+  /// other units and invalid values.
   std::int64_t steps(std::int64_t max_steps) const;
 
-  /// As `Interval(text)` reads it: "500", "0.25", "1ep", "1h30m".
+  /// The form that `Interval(text)` reads: "500", "0.25", "1ep", "1h30m".
   std::string text() const;
 
   // For JSON and the command line (reflect/json_reader.hpp).

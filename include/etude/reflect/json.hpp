@@ -24,9 +24,9 @@ void spell_non_finite(nlohmann::ordered_json& json);
 
 }  // namespace detail
 
-/// `value` as JSON, members in the order of definition: structs, enums, optionals (null), lists, maps by
-/// name, strings, numbers, bools and JSON itself. A number that isn't finite becomes "NaN", "Infinity" or
-/// "-Infinity".
+/// Converts `value` to JSON, with members in order of definition: structs, enums, optionals (null), lists,
+/// maps with string keys, strings, numbers, bools and JSON itself. Non-finite numbers become "NaN",
+/// "Infinity" or "-Infinity".
 template <class T>
 nlohmann::ordered_json to_json_value(const T& value) {
   nlohmann::ordered_json json;
@@ -49,7 +49,7 @@ nlohmann::ordered_json to_json_value(const T& value) {
     json = detail::to_json_object(detail::json_fields(value));
   } else if constexpr (detail::NamedValues<T>) {
     json = nlohmann::ordered_json::object();
-    // Not by key, which would look through all that are there.
+    // Avoids operator[], whose linear search would make this quadratic.
     auto& members = json.get_ref<nlohmann::ordered_json::object_t&>();
     for (const auto& [name, item] : value) members.emplace_back(name, to_json_value(item));
   } else if constexpr (detail::List<T>) {
@@ -89,10 +89,9 @@ ETUDE_DETAIL_FOR_COMMON_TYPES(ETUDE_DETAIL_JSON_TYPE);
 
 }  // namespace detail
 
-/// The T that `json` spells. Members that it lacks keep their defaults; keys that T lacks are passed over and
-/// listed in `unknown_keys` if given. Throws ArgumentError that names each field of a wrong type, its value
-/// and what is allowed; whole numbers must fit exactly. Where T has nlohmann::json, a value "NaN" (...)
-/// directly in it is read as a number.
+/// Converts `json` to T. Missing members keep their defaults; unknown keys are skipped and, if given, added
+/// to `unknown_keys`. Throws ArgumentError with each field of the wrong type, its value and what is allowed;
+/// integers must fit exactly. In a direct member of type nlohmann::json, strings like "NaN" become numbers.
 template <class T, detail::JsonValue Json>
 T from_json_value(const Json& json, std::vector<std::string>* unknown_keys = nullptr) {
   T value{};
@@ -109,14 +108,14 @@ namespace detail {
 std::string json_text(const nlohmann::ordered_json& json, KeyOrder order, std::string_view type);
 }
 
-/// `to_json_value(value)` as text, indented by two, with a newline at the end. Throws ArgumentError if a
-/// string in it isn't UTF-8.
+/// `to_json_value(value)` as text, indented by two, with a trailing newline. Throws ArgumentError if a string
+/// in it isn't UTF-8.
 template <class T>
 std::string to_json_text(const T& value, KeyOrder order = KeyOrder::defined) {
   return detail::json_text(to_json_value(value), order, short_type_name<T>());
 }
 
-/// `from_json_value` of a text.
+/// `from_json_value` of parsed text.
 template <class T>
 T from_json_text(std::string_view text, std::vector<std::string>* unknown_keys = nullptr) {
   return from_json_value<T>(parse_json(text), unknown_keys);

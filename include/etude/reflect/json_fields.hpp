@@ -10,8 +10,8 @@
 
 #include "etude/reflect/struct.hpp"
 
-/// `instantiate(type)` for each type whose JSON and whose flag on a command line the library has compiled, so
-/// that a program with such members doesn't.
+/// `instantiate(type)` for each type whose JSON and command-line conversions are compiled into the library,
+/// so that programs with such members don't instantiate them.
 #define ETUDE_DETAIL_FOR_COMMON_TYPES(instantiate)  \
   instantiate(bool);                                \
   instantiate(int);                                 \
@@ -40,13 +40,13 @@ namespace etude::detail {
 
 class JsonReader;
 
-/// How values of one type become JSON and come out of it, with the type gone.
+/// The type-erased JSON conversions of one type.
 struct JsonType {
   nlohmann::ordered_json (*write)(const void* value);
   void (*read)(JsonReader& reader, const nlohmann::ordered_json& json, void* value, const std::string& path);
 };
 
-/// That of `T`, which json.hpp makes.
+/// The JsonType of `T`, defined in json.hpp.
 template <class T>
 const JsonType& json_type();
 
@@ -56,11 +56,11 @@ struct JsonField {
   const JsonType* type;
 };
 
-/// The members of `object` in the order of definition; valid as long as it is.
+/// The members of `object` in order of definition; valid while it lives.
 template <ReflectedStruct T>
 std::vector<JsonField> json_fields(const T& object) {
   std::vector<JsonField> fields;
-  // One instantiation serves readers and writers; those with a const object don't write to its members.
+  // One instantiation serves readers and writers; those with a const object never write to its members.
   for_each_field(const_cast<T&>(object),
                  [&]<class Member>(std::string_view name, std::string_view, Member& member) {
                    fields.push_back({name, &member, &json_type<Member>()});

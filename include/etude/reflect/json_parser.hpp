@@ -6,14 +6,14 @@
 namespace etude {
 namespace detail {
 
-/// Tells `listener` of each word of a JSON text. The one place that parses: nlohmann's parser would be
-/// compiled once more for each form of text, listener and JSON.
+/// Reports each token of a JSON text to `listener`. All parsing happens here: nlohmann's parser would be
+/// instantiated again for each combination of text, listener and JSON type.
 void parse_json_events(std::string_view text, nlohmann::ordered_json::json_sax_t& listener);
 
 }  // namespace detail
 
-/// `text` as JSON; bare NaN, Infinity and -Infinity, as Python writes them, become the strings "NaN" and so
-/// on. Throws ArgumentError that says where it isn't JSON, or that it is nested deeper than 100 levels.
+/// Parses JSON text; Python's bare NaN, Infinity and -Infinity become the strings "NaN" and so on. Throws
+/// ArgumentError with the position of a syntax error, or for nesting deeper than 100 levels.
 nlohmann::ordered_json parse_json(std::string_view text);
 
 }  // namespace etude

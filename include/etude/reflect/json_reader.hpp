@@ -33,13 +33,13 @@ template <class T>
 concept List = requires(T list, typename T::value_type value) { list.push_back(std::move(value)); } &&
                (!JsonValue<T> && !NamedValues<T> && !std::convertible_to<T, std::string_view>);
 
-/// The number that one of the words for numbers which JSON can't spell stands for.
+/// The number for a word such as "NaN" that stands for a number JSON can't represent.
 std::optional<double> non_finite(std::string_view word);
 
 /// "one of no, steps, epoch".
 std::string one_of(std::span<const std::string_view> names);
 
-/// What a value of type T may be, in words; `absent` is how the absence of an optional one is written.
+/// A description of the values of type T; `absent` is the spelling of an empty optional.
 template <class T>
 std::string allowed_values(std::string_view absent = "null") {
   if constexpr (is_optional<T>) {
@@ -67,16 +67,16 @@ std::string allowed_values(std::string_view absent = "null") {
   }
 }
 
-/// The beginning of a text that is too long for a message, without half a character at its end.
+/// The start of a string too long for a message, cut between characters.
 std::string shortened(std::string text);
 
-/// Reads JSON into C++ values and goes on after a fault, so that all are found; after 20 they are no longer
-/// written down. A value at fault stays as it was.
+/// Reads JSON into C++ values and continues after errors to find all of them; reports at most 20. A value
+/// with an error stays unchanged.
 class JsonReader {
  public:
   std::vector<std::string> faults, unknown_keys;
 
-  /// Throws ArgumentError with all faults, one a line, if there are any.
+  /// Throws ArgumentError that lists all errors, one per line, if there are any.
   void throw_faults(std::string_view separator = "\n") const;
 
   template <class T>

@@ -13,7 +13,7 @@
 namespace etude {
 namespace detail {
 
-/// `word` as a whole number, a number, a bool or else a string.
+/// `word` as an integer, a number, a bool or else a string.
 inline nlohmann::json guess_value(std::string_view word) {
   if (const auto whole = read_number<std::int64_t>(word)) return *whole;
   if (const auto number = read_number<double>(word)) return *number;
@@ -23,9 +23,9 @@ inline nlohmann::json guess_value(std::string_view word) {
 
 }  // namespace detail
 
-/// Reads "num_cycles=0.5,decay_type=cosine" into a JSON object, each value as a whole number, a number, true,
-/// false, or else a string. Throws ArgumentError for a part that isn't name=value or a name that stands
-/// twice.
+/// Parses "num_cycles=0.5,decay_type=cosine" into a JSON object; each value becomes an integer, a number,
+/// true, false, or else a string. Throws ArgumentError for a part that isn't name=value and for duplicate
+/// names.
 inline nlohmann::json parse_key_values(std::string_view text) {
   auto values = nlohmann::json::object();
   while (!text.empty()) {

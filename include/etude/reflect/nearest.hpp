@@ -9,7 +9,7 @@
 
 namespace etude {
 
-/// How many letters must be put in, left out, changed or swapped with their neighbour to turn `a` into `b`.
+/// The number of insertions, deletions, substitutions and swaps of adjacent letters that turn `a` into `b`.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   std::iota(last.begin(), last.end(), std::size_t{0});
@@ -28,7 +28,7 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 namespace detail {
 
-/// Whether `part` stands in `name` as words of its own, between underscores.
+/// Whether `name` contains `part` as whole words, delimited by underscores.
 inline bool has_words(std::string_view name, std::string_view part) {
   const auto at = name.find(part);
   return at != name.npos && (at == 0 || name[at - 1] == '_') &&
@@ -44,9 +44,9 @@ inline std::string in_small_letters(std::string_view text) {
 
 }  // namespace detail
 
-/// The name that `given` was probably meant to be, in capitals or not: the first that begins with it (from
-/// three letters on), else the one with the fewest letters to change, a third of them at most, else the first
-/// that has it among its words. Empty where there is none.
+/// The name that `given` was probably meant to be, ignoring case: the first that begins with it (from three
+/// letters on), else the one with the smallest edit distance, at most a third of the letters, else the first
+/// that contains it as whole words. Empty if there is none.
 template <class Names>
 std::string_view nearest(std::string_view given, const Names& names) {
   const auto wrong = detail::in_small_letters(given);
@@ -65,7 +65,7 @@ std::string_view nearest(std::string_view given, const Names& names) {
   return best;
 }
 
-/// "; did you mean 'x'?", or nothing where no name is near.
+/// "; did you mean 'x'?", or nothing if no name is close.
 template <class Names>
 std::string did_you_mean(std::string_view wrong, const Names& names, std::string_view prefix = {}) {
   const auto name = nearest(wrong, names);

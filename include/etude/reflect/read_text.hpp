@@ -15,8 +15,8 @@
 #include "etude/base/linkage.hpp"
 #include "etude/reflect/enum.hpp"
 
-/// A value from a text, by the same rules wherever the text stands: in a word of a command line, an
-/// environment variable, a file of settings, a string of JSON or name=value.
+/// Reads values from text, by the same rules wherever the text comes from: a command line, an environment
+/// variable, a settings file, a JSON string or name=value.
 namespace etude::detail {
 
 template <class T>
@@ -24,9 +24,9 @@ inline constexpr bool is_optional = false;
 template <class T>
 inline constexpr bool is_optional<std::optional<T>> = true;
 
-/// A type with a spelling of its own, a number or a text: `T::from_number` and `T::from_text` (unset where
-/// that is no T), `plain_number()` (unset where it needs a text), `text()`, and in words `T::allowed` and,
-/// for a help text, `T::placeholder`.
+/// A type with its own text form, a number or a string: has `T::from_number` and `T::from_text` (unset for
+/// invalid values), `plain_number()` (unset if it needs a string), `text()`, and the descriptions
+/// `T::allowed` and, for help texts, `T::placeholder`.
 template <class T>
 concept SpelledByItself = requires(const T& value, double number, std::string_view text) {
                             { T::from_number(number) } -> std::same_as<std::optional<T>>;
@@ -37,16 +37,16 @@ concept SpelledByItself = requires(const T& value, double number, std::string_vi
                             std::string_view(T::placeholder);
                           };
 
-/// true, yes, on, t, y and 1, or false, no, off, f, n and 0, in capitals or not.
+/// true, yes, on, t, y and 1, or false, no, off, f, n and 0, ignoring case.
 std::optional<bool> read_bool(std::string_view text);
 
-/// Whether `text` is none or null, in capitals or not, which unset what may be unset.
+/// Whether `text` is none or null, ignoring case, which unset an optional value.
 bool means_unset(std::string_view text);
 
 /// The index of `text` among `names`.
 std::optional<std::size_t> read_name(std::string_view text, std::span<const std::string_view> names);
 
-/// `text` as a number if all of it is one; a whole number is written without fraction and exponent.
+/// `text` as a number, if all of it is one; integers must have neither fraction nor exponent.
 template <class T>
 std::optional<T> read_number(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
@@ -56,11 +56,11 @@ std::optional<T> read_number(std::string_view text) {
   return std::nullopt;
 }
 
-/// `number` as a T, if T has exactly this number.
+/// `number` as a T, if T can represent it exactly.
 template <std::integral T, class Number>
 std::optional<T> exact(Number number) {
   if constexpr (std::floating_point<Number>) {
-    // 2^53: beyond it neighbouring whole numbers are the same double.
+    // 2^53: beyond it, adjacent integers are the same double.
     if (!(std::abs(number) <= 9007199254740992.0) || std::trunc(number) != number) return std::nullopt;
     return exact<T>(static_cast<std::int64_t>(number));
   } else {
@@ -68,12 +68,12 @@ std::optional<T> exact(Number number) {
   }
 }
 
-/// The types that one text can spell.
+/// Types with a single-text form.
 template <class T>
 concept OneText = std::same_as<T, std::string> || std::integral<T> || std::floating_point<T> ||
                   ReflectedEnum<T> || SpelledByItself<T>;
 
-/// Sets `value` to what `text` spells; false, and `value` stays, where that is no T.
+/// Parses `text` into `value`; returns false and leaves `value` unchanged if it isn't a valid T.
 template <OneText T>
 bool read_text(std::string_view text, T& value) {
   std::optional<T> read;

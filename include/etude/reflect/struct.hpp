@@ -19,7 +19,7 @@
 #include "etude/reflect/allowed.hpp"
 #include "etude/reflect/for_each_argument.hpp"
 
-/// Declares the members of the struct around it, once for all uses, each as `(type, name, "what it is",
+/// Declares the members of the enclosing struct, once for all uses, each as `(type, name, "description",
 /// default)`:
 ///
 ///     struct DataArguments {
@@ -29,11 +29,11 @@
 ///     };
 ///
 /// The struct stays an aggregate (`DataArguments{.train_file = "a.txt"}`) and is a Boost.Hana Struct. A
-/// member without a default is value-initialised. A default may hold commas; a type may not, so name such a
-/// type first. Behind the text may stand what the member may be (reflect/allowed.hpp), as in `"passes over
-/// the data" | at_least(1)`: the command line checks it, `--help` says it, and `field_faults` lists what
-/// isn't so.
-///  For structs at namespace or class scope: C++ has no member templates in local ones.
+/// member without a default is value-initialized. A default may contain commas; a type may not, so give such
+/// a type a name first. The description may be followed by the allowed values (reflect/allowed.hpp), as in
+/// `"passes over the data"
+/// at_least(1)`: the command line checks them, `--help` lists them, and `field_faults` reports violations.
+/// Only for structs at namespace or class scope: local structs can't have member templates.
 #define ETUDE_STRUCT(Type, ...)                                                    \
   ETUDE_FOR_EACH(ETUDE_DETAIL_MEMBER, Type, __VA_ARGS__)                           \
   template <class EtudeSelf, class EtudeVisitor>                                   \
@@ -94,18 +94,18 @@ constexpr auto accessors_tuple(std::nullptr_t, Accessors... accessors) {
 
 }  // namespace detail
 
-/// A struct whose members are known: by ETUDE_STRUCT, or by Hana's own macros (BOOST_HANA_DEFINE_STRUCT,
-/// BOOST_HANA_ADAPT_STRUCT, ...), which bring no documentation.
+/// A struct whose members are known, through ETUDE_STRUCT or Hana's own macros (BOOST_HANA_DEFINE_STRUCT,
+/// BOOST_HANA_ADAPT_STRUCT, ...), which provide no documentation.
 template <class T>
 concept ReflectedStruct = boost::hana::Struct<std::remove_cv_t<T>>::value;
 
-/// Calls `visit(name, doc, member)` for each member in the order of definition; `name` is a string view, and
-/// `doc` a FieldDoc, which is one too.
+/// Calls `visit(name, doc, member)` for each member in order of definition; `name` is a string view, and
+/// `doc` a FieldDoc, which converts to one.
 template <class T, class F>
   requires ReflectedStruct<T>
 constexpr void for_each_field(T& object, F&& visit) {
-  // Hana spells every character of every name in its types: symbols of 13 kB for 75 fields, and half a
-  // second.
+  // Hana encodes every character of every name in its types: symbols of 13 kB for 75 fields, and half a
+  // second of compile time.
   if constexpr (requires { &std::remove_cv_t<T>::template etude_visit_fields<T, F>; }) {
     std::remove_cv_t<T>::etude_visit_fields(object, visit);
   } else {
@@ -117,7 +117,7 @@ constexpr void for_each_field(T& object, F&& visit) {
   }
 }
 
-/// The members' names in the order of definition.
+/// The members' names in order of definition.
 template <ReflectedStruct T>
 std::vector<std::string_view> field_names() {
   std::vector<std::string_view> names;
@@ -127,7 +127,7 @@ std::vector<std::string_view> field_names() {
   return names;
 }
 
-/// "name is value: must be ..." for each member that isn't what its definition allows.
+/// "name is value: must be ..." for each member outside its allowed values.
 template <ReflectedStruct T>
 std::vector<std::string> field_faults(const T& object) {
   std::vector<std::string> faults;

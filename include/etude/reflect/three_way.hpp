@@ -7,29 +7,29 @@
 
 #include "etude/base/linkage.hpp"
 
-/// What a resumed run has of its named values. Three are known of each: what was given when the saved run was
-/// made, what had become of it when it was saved, and what is given now.
+/// Merges the named values of a resumed run from three sources: the values given to the saved run, their
+/// values when it was saved, and the values given now.
 namespace etude {
 namespace detail {
 
-/// Objects are equal whatever the order of their members, and a number that isn't finite equals its word:
-/// NaN, too, equals NaN.
+/// Compares objects independent of member order; a non-finite number equals its string form, and NaN equals
+/// NaN.
 bool same_json(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b);
 
-/// For a message.
+/// Shortened for a message.
 std::string short_json(const nlohmann::ordered_json& value);
 
 }  // namespace detail
 
-/// The members of `now` that `given` lacks or has with another value.
+/// The members of `now` that are missing in `given` or have another value there.
 nlohmann::ordered_json changed(const nlohmann::ordered_json& given, const nlohmann::ordered_json& now);
 
-/// The members of `given_now`, each with the value that a resumed run begins with: what the saved run had
-/// made of it (its value in `changed_then`, else the one given) if it is given now as it was then; otherwise
-/// the one that is given now, and `differences` gets a line for it, such as `learning_rate: 0.001 -> 0.002`,
-/// with `prefix` and a dot before the name unless `prefix` is empty. A member that `given_then` lacks, of
-/// another version, counts as given alike; one that `given_now` lacks is dropped. Members are compared and
-/// taken whole. What is no object is taken for an empty one.
+/// The members of `given_now`, each with the value that a resumed run starts with: if it is given now as it
+/// was then, its last value in the saved run (that in `changed_then`, else the one given); otherwise the one
+/// given now, and `differences` gets a line such as `learning_rate: 0.001 -> 0.002`, with `prefix` and a dot
+/// before the name unless `prefix` is empty. A member missing in `given_then`, from another version, counts
+/// as unchanged; one missing in `given_now` is dropped. Members are compared and replaced as a whole.
+/// Anything but an object counts as an empty one.
 nlohmann::ordered_json three_way(const nlohmann::ordered_json& given_then,
                                  const nlohmann::ordered_json& changed_then,
                                  const nlohmann::ordered_json& given_now,

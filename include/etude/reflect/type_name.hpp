@@ -15,14 +15,14 @@ constexpr std::string_view spell_type() {
 
 }  // namespace detail
 
-/// The name of `T` as a person writes it, e.g. "etude::StepEnd"; made at compile time from the compiler's own
-/// text.
+/// The name of `T` as in source code, e.g. "etude::StepEnd"; extracted at compile time from the compiler's
+/// own text.
 template <class T>
 constexpr std::string_view type_name() {
   return detail::spell_type<T>();
 }
 
-/// `type_name<T>()` without its namespaces: "StepEnd".
+/// `type_name<T>()` without namespaces: "StepEnd".
 template <class T>
 constexpr std::string_view short_type_name() {
   constexpr auto name = type_name<T>();

@@ -13,10 +13,10 @@
 #include "etude/reflect/key_values.hpp"
 #include "etude/reflect/read_text.hpp"
 
-/// Values from the words of a command line, and back.
+/// Conversion of command-line words to values, and back.
 namespace etude::detail {
 
-/// Reads one word; false if it isn't what T allows. Throws ArgumentError where there is more to say.
+/// Reads one word; returns false if T doesn't allow it. Throws ArgumentError with a more specific message.
 template <class T>
 bool read_word(const std::string& word, T& value) {
   if constexpr (is_optional<T>) {
@@ -41,7 +41,7 @@ bool read_word(const std::string& word, T& value) {
   }
 }
 
-/// Reads the words that follow a flag; those of a list may also stand in one, parted by commas or as a JSON
+/// Reads the words after a flag; list elements may also share one word, separated by commas or as a JSON
 /// list.
 template <class T>
 bool read_words(const std::vector<std::string>& words, T& value) {
@@ -79,7 +79,7 @@ struct without_optional<std::optional<T>> {
   using type = T;
 };
 
-/// What stands for a value of type T in a help text.
+/// The placeholder for a value of type T in a help text.
 template <class T>
 std::string placeholder() {
   if constexpr (is_optional<T>) {
@@ -103,7 +103,7 @@ std::string placeholder() {
   }
 }
 
-/// `value` as one would write it behind its flag.
+/// `value` in the form used after its flag.
 template <class T>
 std::string spell_words(const T& value) {
   const auto json = to_json_value(value);

@@ -63,7 +63,7 @@ ETUDE_INLINE void CallbackState::load_members(const Json& saved, StateReport& re
   const auto& attributes = saved.at("attributes");
   for (const auto& [name, value] : attributes.items())
     if (!given_.contains(name))
-      report.problems.push_back(fmt::format("{} has no member {} any more", key_, name));
+      report.problems.push_back(fmt::format("{} no longer has a member {}", key_, name));
   const auto merged = three_way(given_then, attributes, given_, report.differences, key_);
   for (auto& fault : access_->load(callback_, merged, key_)) report.problems.push_back(std::move(fault));
 }
@@ -80,7 +80,7 @@ ETUDE_INLINE nlohmann::ordered_json save_states(const std::vector<CallbackState>
 ETUDE_INLINE void load_states(const nlohmann::ordered_json& saved,
                               const std::vector<CallbackState>& callbacks, StateReport& report) {
   if (!saved.is_object())
-    return report.problems.push_back("the states of the callbacks can't be used: they are no JSON object");
+    return report.problems.push_back("the states of the callbacks can't be used: they aren't a JSON object");
   std::map<std::string, std::size_t> used;
   const auto states_of = [&](const std::string& key) {
     if (!saved.contains(key)) return std::vector<nlohmann::ordered_json>();
@@ -93,12 +93,13 @@ ETUDE_INLINE void load_states(const nlohmann::ordered_json& saved,
     if (next < states.size())
       callback.load(states[next], report);
     else
-      report.problems.push_back(fmt::format("there is no state of {}: it starts anew", callback.key()));
+      report.problems.push_back(
+          fmt::format("the state of {} is missing: it starts from scratch", callback.key()));
   }
   for (const auto& [key, states] : saved.items())
     if (const auto count = states_of(key).size(); key != "TrainerControl" && used[key] < count)
       report.problems.push_back(
-          fmt::format("there is the state of {} {}, for which there is no callback",
+          fmt::format("the state of {} {} has no matching callback",
                       count - used[key] == 1 ? "a" : fmt::format("{}", count - used[key]), key));
 }
 

@@ -18,7 +18,7 @@ namespace etude::detail {
 
 ETUDE_INLINE void RuntimeState::let_go() {
   has_removed = false;
-  // They die when the lists are whole again: what one of them holds may remove another.
+  // Destroyed once the lists are consistent again: their destructors may remove other callbacks.
   std::vector<std::shared_ptr<RuntimeEntry>> dying;
   std::copy_if(entries.begin(), entries.end(), std::back_inserter(dying),
                [](const auto& entry) { return entry->removed; });
@@ -52,8 +52,8 @@ ETUDE_INLINE void RuntimeState::throw_not_there(std::string_view what) const {
 }
 
 ETUDE_INLINE void throw_sliced(std::string_view base) {
-  throw ArgumentError(fmt::format(
-      "{} is only the base of the callback that was given: pass it as the class that it is", base));
+  throw ArgumentError(
+      fmt::format("{} is only a base of the given callback: pass the callback as its actual class", base));
 }
 
 ETUDE_INLINE void throw_written_as_const(std::string_view callback, std::string_view event) {

@@ -31,12 +31,12 @@ namespace detail {
 ETUDE_INLINE void CommandLine::check_name(std::string_view name, std::string_view group) const {
   if (const auto* flag = find(name))
     throw ArgumentError(
-        fmt::format("{} has a field '{}', and so has {}: on a command line each name must stand "
-                    "for one field",
+        fmt::format("{} has a field '{}', and so does {}: on a command line each name must be "
+                    "unique",
                     group, name, flag->group));
   if (name == "config" || name == "help")
     throw ArgumentError(fmt::format(
-        "{} has a field '{}': must be called otherwise, for --{} has its own meaning", group, name, name));
+        "{} has a field '{}': must have another name, since --{} has its own meaning", group, name, name));
 }
 
 ETUDE_INLINE void CommandLine::parse(const std::vector<std::string>& words, std::string_view program) {
@@ -52,10 +52,10 @@ ETUDE_INLINE void CommandLine::parse(const std::vector<std::string>& words, std:
   const auto fields = lines;
   std::vector<std::string> more;
   for (const auto& validate : validate_) validate(more);
-  // A struct's own faults may hold those of its fields.
+  // A struct's own errors may include those of its fields.
   for (auto& line : more)
     if (std::find(fields.begin(), fields.end(), line) == fields.end()) lines.push_back(std::move(line));
-  // What was written wrong still has its default here: what that leads to is no fault of the user's.
+  // A malformed value leaves the default in place: errors that result from it aren't the user's.
   for (auto& line : lines) {
     if (std::none_of(misread_.begin(), misread_.end(),
                      [&](const auto& name) { return has_word(line, name); })) {
@@ -110,7 +110,7 @@ ETUDE_INLINE std::vector<CommandLine::Given> CommandLine::split(const std::vecto
     } else if (!given.empty() && given.back().words.size() < most_words(given.back())) {
       given.back().words.push_back(word);
     } else {
-      faults_.push_back(fmt::format("'{}' belongs to no flag: write --name value", word));
+      faults_.push_back(fmt::format("unexpected argument '{}': write --name value", word));
     }
   }
   return given;
@@ -131,7 +131,7 @@ ETUDE_INLINE void CommandLine::apply(const Given& given) {
       read(given, *negated, {"false"});
     }
   } else {
-    faults_.push_back(fmt::format("{} is no flag{}", given.spelled, offer(given.name, "--")));
+    faults_.push_back(fmt::format("unknown flag {}{}", given.spelled, offer(given.name, "--")));
   }
 }
 
@@ -171,13 +171,13 @@ ETUDE_INLINE void CommandLine::read_config(const Given& given) {
     }
     for (const auto& [key, value] : json.items()) {
       if (!find(key)) {
-        faults_.push_back(fmt::format("{}: '{}' is no field{}", path, key, offer(key, "")));
+        faults_.push_back(fmt::format("{}: unknown field '{}'{}", path, key, offer(key, "")));
       }
     }
     for (const auto& key : reader.unknown_keys) {
-      // Each struct finds the other structs' keys unknown; what is left are those inside of a known field.
+      // The structs report each other's keys as unknown; only keys inside a known field remain.
       if (!json.contains(key) && find(key.substr(0, key.find_first_of(".[")))) {
-        faults_.push_back(fmt::format("{}: '{}' is no field", path, key));
+        faults_.push_back(fmt::format("{}: unknown field '{}'", path, key));
       }
     }
   } catch (const ArgumentError& error) {

@@ -22,7 +22,7 @@ ETUDE_INLINE void throw_no_enumerator(std::string_view type, std::int64_t value,
 
 ETUDE_INLINE void throw_no_enumerator(std::string_view type, std::string_view name,
                                       std::span<const std::string_view> names) {
-  throw ArgumentError(fmt::format("'{}' is no {}: must be one of {}{}", name, type, fmt::join(names, ", "),
+  throw ArgumentError(fmt::format("'{}' isn't a {}: must be one of {}{}", name, type, fmt::join(names, ", "),
                                   did_you_mean(name, names)));
 }
 

@@ -17,7 +17,7 @@
 
 namespace etude::detail {
 
-/// `text` broken between words into lines of at most `width` characters.
+/// `text` wrapped into lines of at most `width` characters.
 inline std::vector<std::string> wrap(std::string_view text, std::size_t width) {
   std::vector<std::string> lines(1);
   while (!text.empty()) {

@@ -21,7 +21,7 @@
 namespace etude {
 namespace detail {
 
-/// The number at the beginning of `text`, which is taken from it.
+/// Parses and removes a number at the start of `text`.
 inline std::optional<double> take_number(std::string_view& text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -133,13 +133,13 @@ ETUDE_INLINE bool Interval::is_valid() const {
   if (unit_ == IntervalUnit::share) return value_ <= 1;
   if (unit_ == IntervalUnit::steps)
     return value_ == std::floor(value_) &&
-           value_ < 9007199254740992.0;  // 2^53, below which a double has each
+           value_ < 9007199254740992.0;  // 2^53, the limit of exact integers in a double
   return true;
 }
 
 ETUDE_INLINE std::string_view Interval::valid_values() const {
-  if (is_of_steps()) return "a whole number of steps >= 1, or their share of all steps between 0 and 1";
-  return "more than nothing and finite";
+  if (is_of_steps()) return "a whole number of steps >= 1, or a fraction of all steps between 0 and 1";
+  return "positive and finite";
 }
 
 ETUDE_INLINE std::int64_t Interval::steps(std::int64_t max_steps) const {

@@ -35,7 +35,7 @@ ETUDE_INLINE std::string json_text(const nlohmann::ordered_json& json, KeyOrder 
   try {
     return (order == KeyOrder::sorted ? nlohmann::json(json).dump(2) : json.dump(2)) + "\n";
   } catch (const nlohmann::json::exception& error) {
-    throw ArgumentError(fmt::format("no JSON text of {}: {}", type, error.what()));
+    throw ArgumentError(fmt::format("can't write JSON of {}: {}", type, error.what()));
   }
 }
 

@@ -20,7 +20,7 @@
 namespace etude {
 namespace detail {
 
-/// JSON in which Python's bare NaN, Infinity and -Infinity stand as strings.
+/// JSON with Python's bare NaN, Infinity and -Infinity converted to strings.
 inline std::string quote_non_finite(std::string_view text) {
   std::string result;
   bool in_string = false;
@@ -52,8 +52,8 @@ ETUDE_INLINE void parse_json_events(std::string_view text, nlohmann::ordered_jso
   nlohmann::ordered_json::sax_parse(text, &listener);
 }
 
-/// Makes ordered JSON of what a parser reads. nlohmann's own maker looks for each key among those before it,
-/// which takes hours for a hostile object.
+/// Builds ordered JSON from parser events. nlohmann's own builder searches linearly for each key, which takes
+/// hours for a malicious object.
 class OrderedJsonBuilder final : public nlohmann::ordered_json::json_sax_t {
  public:
   using Json = nlohmann::ordered_json;
@@ -88,7 +88,7 @@ class OrderedJsonBuilder final : public nlohmann::ordered_json::json_sax_t {
   }
 
  private:
-  static constexpr std::size_t deepest = 100;  // nlohmann::json copies and prints by recursion
+  static constexpr std::size_t deepest = 100;  // nlohmann::json copies and prints recursively
 
   bool add(Json value) {
     put(std::move(value));
@@ -102,14 +102,14 @@ class OrderedJsonBuilder final : public nlohmann::ordered_json::json_sax_t {
     return true;
   }
 
-  // The place stays where it is until what is open in it is closed.
+  // The returned place stays valid until everything open in it is closed.
   Json& put(Json value) {
     if (open_.empty()) return result = std::move(value);
     if (open_.back()->is_array()) return open_.back()->emplace_back(std::move(value));
     return open_.back()->get_ref<Json::object_t&>().emplace_back(std::move(key_), std::move(value)).second;
   }
 
-  // A name that is there twice has its last value, in its first place, as in nlohmann's own objects.
+  // A duplicate name keeps its last value at its first position, as in nlohmann's own objects.
   static void keep_last_of_each_name(Json::object_t& members) {
     auto* const member = members.data();
     std::vector<std::size_t> by_name(members.size());
