@@ -144,8 +144,8 @@ class LRSchedulerOption {
   LRSchedulerOption(Other) {
     static_assert(
         !sizeof(Other),
-        "etude: lr_scheduler is a function of the step (std::int64_t) that gives a factor, a function "
-        "of const etude::TrainerRunConfig& that gives such a function, or a shared_ptr to a scheduler "
+        "etude: lr_scheduler is a function of the step (std::int64_t) that returns a factor, a function "
+        "of const etude::TrainerRunConfig& that returns such a function, or a shared_ptr to a scheduler "
         "of torch::optim");
   }
 

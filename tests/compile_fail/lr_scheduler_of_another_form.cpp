@@ -1,4 +1,4 @@
-// EXPECT: etude: lr_scheduler is a function of the step \(std::int64_t\) that gives a factor
+// EXPECT: etude: lr_scheduler is a function of the step \(std::int64_t\) that returns a factor
 // NEEDS: torch
 #include "etude/trainer_options.hpp"
 

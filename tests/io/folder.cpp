@@ -411,11 +411,11 @@ TEST_CASE("a reader says what is damaged") {
   etude::FolderReader reader(place.target);
   CHECK(fault_of([&] { reader.map("state.json"); }) ==
         (place.target / "state.json").string() +
-            " is damaged: its checksum is ec4af3fc0b1f44fe6b4467b443c76228, but the manifest says "
+            " is damaged: its checksum is ec4af3fc0b1f44fe6b4467b443c76228, but the manifest lists "
             "06b05ab6733a618578af5f94892f3950");
   toy::write_text(place.target / "state.json", "abcd");
   CHECK(fault_of([&] { reader.text("state.json"); }) ==
-        (place.target / "state.json").string() + " is damaged: it has 4 bytes, but the manifest says 3");
+        (place.target / "state.json").string() + " is damaged: it has 4 bytes, but the manifest lists 3");
   CHECK(reader.text("tokenizer/vocab.json") == "abcabc");
   toy::write_text(place.target / "extra", "x");
   CHECK_FALSE(reader.has("extra"));

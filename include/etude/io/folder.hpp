@@ -336,13 +336,13 @@ class FolderReader {
     refuse_links(name);
     auto file = std::make_shared<MappedFile>(folder_ / name);
     if (file->bytes().size() != stated->second.size)
-      throw CheckpointError(fmt::format("{} is damaged: it has {} bytes, but the manifest says {}",
+      throw CheckpointError(fmt::format("{} is damaged: it has {} bytes, but the manifest lists {}",
                                         file->path().string(), file->bytes().size(), stated->second.size));
     if (!verified_.contains(name)) {
       Checksum sum;
       file->for_each_piece([&](std::span<const std::byte> piece) { sum.update(piece); });
       if (const auto hex = sum.hex(); hex != stated->second.xxh3_128)
-        throw CheckpointError(fmt::format("{} is damaged: its checksum is {}, but the manifest says {}",
+        throw CheckpointError(fmt::format("{} is damaged: its checksum is {}, but the manifest lists {}",
                                           file->path().string(), hex, stated->second.xxh3_128));
       verified_.insert(name);
     }

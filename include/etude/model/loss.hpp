@@ -227,10 +227,8 @@ void Loss::set_callable(F f) {
   static_assert(
       detail::form_of<Types> != detail::LossForm::kNone,
       "etude: a loss is called as (output, target) or (output, target, num_items) and returns a "
-      "torch::Tensor; "
-      "output and target are torch::Tensor or const etude::Tensors&, num_items is a number or an optional of "
-      "one "
-      "(no integer in a plain function, where it could mean anything)");
+      "torch::Tensor; output and target are torch::Tensor or const etude::Tensors&, num_items is a number or "
+      "an optional one (not an integer in a plain function, where it could mean anything)");
   if constexpr (detail::form_of<Types> != detail::LossForm::kNone) set<Types>(std::move(f));
 }
 

@@ -219,7 +219,7 @@ class Model {
       if (auto* script = model_->script()) return *script;
     } else {
       static_assert(std::derived_from<M, torch::nn::Module>,
-                    "etude: as<M>() gives a torch::nn module, or torch::jit::Module");
+                    "etude: as<M>() returns a torch::nn module, or torch::jit::Module");
       if (auto* module = dynamic_cast<M*>(model_->module().get())) return *module;
     }
     throw_is_not(type_name<M>());
@@ -257,8 +257,7 @@ std::shared_ptr<detail::AnyModel> Model::make(T model) {
                   "etude: a model must derive from torch::nn::Module");
     static_assert(detail::HasForward<M>,
                   "etude: the model has no public forward that takes 1 to 8 torch::Tensor (by value or const "
-                  "reference), "
-                  "const etude::Tensors& or const etude::Batch&");
+                  "reference), const etude::Tensors& or const etude::Batch&");
     if (!model) throw ArgumentError("model: it is a null pointer");
     return std::make_shared<detail::NativeModel<M>>(std::move(model));
   }
