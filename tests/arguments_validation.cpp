@@ -52,7 +52,7 @@ TEST_CASE("sizes and lengths are positive") {
   check_good({.num_train_epochs = 0, .max_steps = 10});
 }
 
-TEST_CASE("what steers the optimizer is finite and in its range") {
+TEST_CASE("options of the optimizer are finite and in range") {
   check_fault({.learning_rate = -1}, "learning_rate is -1: must be at least 0 and finite");
   check_fault({.learning_rate = nan_value}, "learning_rate is nan: must be at least 0 and finite");
   check_fault({.learning_rate = infinity}, "learning_rate is inf: must be at least 0 and finite");
@@ -68,7 +68,7 @@ TEST_CASE("what steers the optimizer is finite and in its range") {
   check_good({.learning_rate = 0, .adam_beta1 = 0, .max_grad_norm = 0});
 }
 
-TEST_CASE("warmup is whole steps or a share") {
+TEST_CASE("warmup is a whole number of steps or a share") {
   const auto allowed = ": must be a whole number of steps >= 0, or a fraction of all steps below 1";
   check_fault({.warmup_steps = -1}, std::string("warmup_steps is -1") + allowed);
   check_fault({.warmup_steps = 1.5}, std::string("warmup_steps is 1.5") + allowed);
@@ -78,7 +78,7 @@ TEST_CASE("warmup is whole steps or a share") {
   check_good({.warmup_steps = 100});
 }
 
-TEST_CASE("options of the schedule and of the optimizer can be read") {
+TEST_CASE("options of the schedule and of the optimizer can be parsed") {
   check_fault({.lr_scheduler_kwargs = 3}, "lr_scheduler_kwargs is number: must be a JSON object");
   check_fault({.lr_scheduler_kwargs = {{"power", nan_value}}},
               "lr_scheduler_kwargs.power is not finite: must be a finite number");
@@ -87,7 +87,7 @@ TEST_CASE("options of the schedule and of the optimizer can be read") {
   check_good({.optim_args = "momentum=0.9,nesterov=true", .lr_scheduler_kwargs = nullptr});
 }
 
-TEST_CASE("steps from one log, evaluation or checkpoint to the next are whole or a share") {
+TEST_CASE("intervals of logs, evaluations and checkpoints are whole steps or a share") {
   for (const double wrong : {0.0, -1.0, 1.5, nan_value, infinity, -0.5}) {
     CAPTURE(wrong);
     check_fault({.logging_steps = wrong}, fmt::format("logging_steps is {}: must be {}", wrong, interval));
@@ -108,7 +108,7 @@ TEST_CASE("steps count only under the strategy of steps") {
               .logging_steps = 0});
 }
 
-TEST_CASE("evaluation by steps without eval_steps stands on logging_steps") {
+TEST_CASE("evaluation by steps without eval_steps uses logging_steps") {
   check_fault({.eval_strategy = IntervalStrategy::steps,
                .logging_strategy = IntervalStrategy::no,
                .logging_steps = 0},
@@ -119,7 +119,7 @@ TEST_CASE("evaluation by steps without eval_steps stands on logging_steps") {
               .logging_steps = 0});
 }
 
-TEST_CASE("evaluation's own settings") {
+TEST_CASE("evaluation's own settings are checked") {
   check_fault({.eval_delay = -1}, "eval_delay is -1: must be at least 0 and finite");
   check_fault({.eval_delay = nan_value}, "eval_delay is nan: must be at least 0 and finite");
   check_fault({.eval_accumulation_steps = 0}, "eval_accumulation_steps is 0: must be at least 1");
@@ -130,7 +130,7 @@ TEST_CASE("evaluation's own settings") {
       {.eval_accumulation_steps = 1, .include_for_metrics = {"loss", "inputs"}, .label_names = Lines{"y"}});
 }
 
-TEST_CASE("trackers are those that are known") {
+TEST_CASE("only known trackers are accepted") {
   check_fault({.report_to = {"mlflow", "tensorbord"}},
               "report_to has 'tensorbord': must be one of all, none, tensorboard, wandb, comet_ml, mlflow, "
               "azure_ml, codecarbon; did you mean 'tensorboard'?");
@@ -139,7 +139,7 @@ TEST_CASE("trackers are those that are known") {
   check_good({.report_to = {"none"}});
 }
 
-TEST_CASE("what follows a metric needs evaluation") {
+TEST_CASE("options that follow a metric need evaluation") {
   check_fault(
       {.lr_scheduler_type = SchedulerType::reduce_lr_on_plateau},
       "lr_scheduler_type is reduce_lr_on_plateau: eval_strategy must be steps or epoch, since the schedule "
@@ -155,7 +155,7 @@ TEST_CASE("what follows a metric needs evaluation") {
   check_good({.eval_strategy = IntervalStrategy::epoch, .save_strategy = SaveStrategy::best});
 }
 
-TEST_CASE("the best model needs evaluations, and no checkpoints that fall on them") {
+TEST_CASE("the best model needs evaluations, but no checkpoints at the same steps") {
   const std::string fault =
       "load_best_model_at_end is true: eval_strategy must be steps or epoch, since evaluation finds the best "
       "model";
@@ -178,7 +178,7 @@ TEST_CASE("a limit leaves room for a checkpoint") {
   check_good({.save_total_limit = 1});
 }
 
-TEST_CASE("a direction needs a metric, and a metric a name") {
+TEST_CASE("a direction needs a metric, and a metric needs a name") {
   check_fault({.greater_is_better = true},
               "greater_is_better is true: metric_for_best_model must be given, since it names the metric");
   check_fault({.metric_for_best_model = ""},
@@ -188,7 +188,7 @@ TEST_CASE("a direction needs a metric, and a metric a name") {
       {.eval_strategy = IntervalStrategy::steps, .load_best_model_at_end = true, .greater_is_better = false});
 }
 
-TEST_CASE("seeds and workers") {
+TEST_CASE("seeds and workers are in range") {
   check_fault({.seed = -1}, "seed is -1: must be at least 0");
   check_fault({.data_seed = -1}, "data_seed is -1: must be at least 0");
   check_fault({.dataloader_num_workers = -1}, "dataloader_num_workers is -1: must be from 0 to 10000");
@@ -200,7 +200,7 @@ TEST_CASE("seeds and workers") {
   check_good({.seed = 0, .data_seed = 0, .dataloader_num_workers = 1, .dataloader_prefetch_factor = 1});
 }
 
-TEST_CASE("validate throws all faults at once") {
+TEST_CASE("validate reports all faults at once") {
   CHECK_NOTHROW(validate(TrainingArguments{}));
   CHECK_THROWS_WITH_AS(
       validate(TrainingArguments{.per_device_train_batch_size = 0, .learning_rate = -1, .seed = -1}),
@@ -210,7 +210,7 @@ TEST_CASE("validate throws all faults at once") {
       etude::ArgumentError);
 }
 
-TEST_CASE("normalized arguments decide what was left open") {
+TEST_CASE("normalized arguments resolve unset values") {
   const auto plain = etude::normalized({});
   CHECK(plain == TrainingArguments{.disable_tqdm = false});
   CHECK(etude::normalized({.log_level = etude::LogLevel::error}).disable_tqdm == true);

@@ -100,7 +100,7 @@ struct OwnEvents {
 };
 using Raised = etude::events<StepEnd, EpochEnd>;
 
-TEST_CASE("a handler of an event of one's own passes in an open world and not in a closed one") {
+TEST_CASE("a handler of a custom event is accepted in an open world, but not in a closed one") {
   CHECK(etude::CallbackChecks<Raised, false, OwnEvents>::passed());
   CHECK(etude::CallbackChecks<etude::events<StepEnd, Own>, true, OwnEvents>::passed());
   CHECK(has_foreign_handler<OwnEvents, StepEnd, EpochEnd>());
@@ -119,7 +119,7 @@ struct Last {
   void on(const StepEnd&);
 };
 
-TEST_CASE("declared orders are closed over the callbacks between") {
+TEST_CASE("declared orders apply transitively") {
   struct A;
   constexpr auto follows = etude::detail::order_closure<First, Middle, Last>();
   CHECK(follows[2 * 3 + 0]);        // Last follows First

@@ -59,7 +59,7 @@ TEST_CASE("logging_first_step logs the first step") {
         run("InitEnd TrainBegin EpochBegin", a_step, "Log", a_step, a_step, "EpochEnd Log TrainEnd"));
 }
 
-TEST_CASE("logs and evaluations of every epoch come behind its end, the log first") {
+TEST_CASE("logs and evaluations of every epoch come after its end, the log first") {
   auto args = toy::arguments();
   args.num_train_epochs = 2;
   args.logging_strategy = IntervalStrategy::epoch;
@@ -99,7 +99,7 @@ TEST_CASE("evaluation by steps also comes at the end") {
                                                 an_evaluation, "EpochEnd Log TrainEnd"));
 }
 
-TEST_CASE("eval_delay puts the first evaluations off") {
+TEST_CASE("eval_delay delays the first evaluations") {
   auto args = toy::arguments();
   args.eval_strategy = IntervalStrategy::steps;
   args.eval_steps = 2;
@@ -143,7 +143,7 @@ TEST_CASE("steps below one are a share of all steps") {
                                                 "Log Save EpochEnd Log TrainEnd"));
 }
 
-TEST_CASE("eval_on_start evaluates between the beginning of training and of its first epoch") {
+TEST_CASE("eval_on_start evaluates between the beginnings of training and of its first epoch") {
   auto args = toy::arguments();
   args.eval_strategy = IntervalStrategy::epoch;
   args.eval_on_start = true;
@@ -151,7 +151,7 @@ TEST_CASE("eval_on_start evaluates between the beginning of training and of its 
                                                 "EpochEnd", an_evaluation, "Log TrainEnd"));
 }
 
-TEST_CASE("save_strategy best saves behind an evaluation that is a new best") {
+TEST_CASE("save_strategy best saves after an evaluation with a new best") {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.output_dir = folder;
@@ -180,7 +180,7 @@ TEST_CASE("each of several evaluation sets has its log and its event") {
                                   "PredictionStep PredictionStep Log Evaluate Log TrainEnd"));
 }
 
-TEST_CASE("early stopping by epochs ends behind the evaluation") {
+TEST_CASE("early stopping by epochs ends after the evaluation") {
   auto args = toy::arguments();
   args.num_train_epochs = 5;
   args.eval_strategy = IntervalStrategy::epoch;
@@ -196,7 +196,7 @@ TEST_CASE("early stopping by epochs ends behind the evaluation") {
             "EpochEnd", an_evaluation, "Log TrainEnd"));
 }
 
-TEST_CASE("a checkpoint that is handed on is announced") {
+TEST_CASE("a checkpoint that is pushed raises PushBegin") {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.output_dir = folder;
@@ -227,7 +227,7 @@ TEST_CASE("evaluate and predict outside of training") {
         "PredictionStep PredictionStepBegin PredictionStep Predict PredictEnd");
 }
 
-TEST_CASE("every event of a training, ours beside Hugging Face's") {
+TEST_CASE("every event of a training, Etude's beside Hugging Face's") {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.output_dir = folder;
@@ -250,7 +250,7 @@ TEST_CASE("every event of a training, ours beside Hugging Face's") {
       "Log CheckpointLoaded TrainEnd");
 }
 
-TEST_CASE("the trace of pytorch-accelerated: two batches, one to evaluate on") {
+TEST_CASE("the trace of pytorch-accelerated: two training batches, one evaluation batch") {
   // on_training_run_start, on_train_epoch_start, 2 x (on_train_step_start, on_train_step_end, on_..._end of
   // the epoch), then the evaluation's, on_training_run_epoch_end, on_training_run_end: by the names that they
   // have here.
@@ -281,7 +281,7 @@ struct Stream {
   }
 };
 
-TEST_CASE("a dataset without a length begins an epoch whenever it begins anew, until max_steps") {
+TEST_CASE("a dataset without a length begins an epoch whenever it restarts, until max_steps") {
   auto args = toy::arguments();
   args.max_steps = 5;
   args.gradient_accumulation_steps = 2;
@@ -292,7 +292,7 @@ TEST_CASE("a dataset without a length begins an epoch whenever it begins anew, u
                                   a_step_of_two, "EpochEnd Log TrainEnd"));
 }
 
-TEST_CASE("an empty stream ends the training, and says so") {
+TEST_CASE("an empty stream ends the training, with a message") {
   auto args = toy::arguments();
   args.max_steps = 5;
   auto options = toy::options(args);

@@ -9,7 +9,7 @@
 
 using etude::TrainerControl;
 
-TEST_CASE("a control asks for nothing at first") {
+TEST_CASE("a new control has no requests") {
   const TrainerControl control;
   etude::for_each_field(control, [](std::string_view, std::string_view, bool flag) { CHECK_FALSE(flag); });
   CHECK(control.stop_reason.empty());
@@ -24,7 +24,7 @@ TEST_CASE("the five flags are the fields") {
         R"("should_evaluate":false,"should_log":false})");
 }
 
-TEST_CASE("the reason for a stop is the one given first") {
+TEST_CASE("the first reason for a stop is kept") {
   TrainerControl control;
   control.request_stop("patience is over");
   CHECK(control.should_training_stop);
@@ -33,7 +33,7 @@ TEST_CASE("the reason for a stop is the one given first") {
   CHECK(control.stop_reason == "patience is over");
 }
 
-TEST_CASE("a stop without a reason leaves room for one") {
+TEST_CASE("a stop without a reason can still get one") {
   TrainerControl control{.should_training_stop = true};
   control.request_stop("out of time");
   CHECK(control.stop_reason == "out of time");

@@ -9,7 +9,7 @@ namespace {
 
 constexpr auto largest = std::numeric_limits<std::int64_t>::max();
 
-TEST_CASE("groups are counted whatever the numbers") {
+TEST_CASE("groups are counted for any numbers") {
   using etude::detail::groups_of;
   CHECK(groups_of(0, 4) == 0);
   CHECK(groups_of(1, 4) == 1);
@@ -21,7 +21,7 @@ TEST_CASE("groups are counted whatever the numbers") {
   CHECK(groups_of(largest, 2) == std::int64_t{1} << 62);
 }
 
-TEST_CASE("counting goes on from any number that a file may have, without overflow") {
+TEST_CASE("counting continues from any number in a file, without overflow") {
   const auto after = [](std::int64_t count) {
     etude::detail::count_up(count);
     return count;

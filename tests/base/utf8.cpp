@@ -7,7 +7,7 @@
 
 namespace {
 
-TEST_CASE("what is UTF-8, and what isn't") {
+TEST_CASE("valid and invalid UTF-8 are distinguished") {
   for (const std::string good : {"", "loss", "caf\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80",
                                  "\xED\x9F\xBF", "\xEE\x80\x80", "\xF4\x8F\xBF\xBF"})
     CHECK(etude::is_utf8(good));
@@ -17,7 +17,7 @@ TEST_CASE("what is UTF-8, and what isn't") {
     CHECK_FALSE(etude::is_utf8(bad));
 }
 
-TEST_CASE("nlohmann's JSON takes and refuses the same texts of up to three bytes") {
+TEST_CASE("nlohmann's JSON accepts and refuses the same texts of up to three bytes") {
   const std::string bytes("a\x7F\x80\x8F\x90\x9F\xA0\xBF\xC0\xC2\xDF\xE0\xE1\xED\xEF\xF0\xF4\xF5\xFF");
   const auto json_takes = [](const std::string& text) {
     try {
@@ -39,7 +39,7 @@ TEST_CASE("each byte that isn't UTF-8 is replaced, or escaped for a message") {
   CHECK(etude::quoted_utf8("caf\xE9 \xC3\xA9\n") == "'caf\\xe9 \xC3\xA9\\x0a'");
 }
 
-TEST_CASE("all texts and keys of JSON are mended") {
+TEST_CASE("all strings and keys of JSON are repaired") {
   nlohmann::json json{{"list", {"good", "b\xE4 d", 1}}, {"k\xFFy", {{"deep", "\xFE"}}}};
   CHECK(etude::mend_utf8(json) == "'k\\xffy'");
   CHECK(json.dump() ==

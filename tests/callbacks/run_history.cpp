@@ -43,7 +43,7 @@ TEST_CASE("the loss of an epoch is the mean over its examples, whatever the accu
   }
 }
 
-TEST_CASE("the same for a loss that counts the items of its accumulation group") {
+TEST_CASE("the loss of an epoch is right too if it counts the items of its accumulation group") {
   for (const std::int64_t accumulation : {1, 2, 3}) {
     CAPTURE(accumulation);
     auto options = standing_still(accumulation);

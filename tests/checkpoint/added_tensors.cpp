@@ -23,7 +23,7 @@ etude::TrainerOptions options(const toy::Folder& folder, bool async = false) {
   return toy::options(args, 6);
 }
 
-TEST_CASE("what a callback adds to a checkpoint is in its manifest, and of its step") {
+TEST_CASE("tensors that a callback adds to a checkpoint are in its manifest, and belong to its step") {
   for (const bool async : {false, true}) {
     const toy::Folder folder;
     etude::Trainer<Adds>(options(folder, async)).train();
@@ -36,7 +36,7 @@ TEST_CASE("what a callback adds to a checkpoint is in its manifest, and of its s
   }
 }
 
-TEST_CASE("a file of Etude's own can't be added, and no checkpoint is written") {
+TEST_CASE("a callback can't add one of Etude's own files, and no checkpoint is written") {
   for (const std::string name : {"model.safetensors", "optimizer.safetensors", "trainer_state.json"}) {
     const toy::Folder folder;
     etude::Trainer<Adds> trainer(options(folder), Adds{.file = name});

@@ -58,7 +58,7 @@ bool is_of(const fs::path& path, int step) {
   return path.string().find(fmt::format("checkpoint-{}", step)) != std::string::npos;
 }
 
-TEST_CASE("a checkpoint that is written behind the training is that of the step at which it was asked for") {
+TEST_CASE("an asynchronous checkpoint has the state of the step at which it was requested") {
   const toy::Folder folder, other;
   Gate step_is_done;
   bool went_on = false;
@@ -90,7 +90,7 @@ TEST_CASE("a checkpoint that is written behind the training is that of the step 
         toy::read_text(folder / "checkpoint-6" / "model.safetensors"));
 }
 
-TEST_CASE("one checkpoint at most is being written, and none is left out") {
+TEST_CASE("at most one checkpoint is being written, and none is skipped") {
   const toy::Folder folder;
   std::mutex mutex;
   std::vector<int> order;  // of each operation on a checkpoint, its step
@@ -107,7 +107,7 @@ TEST_CASE("one checkpoint at most is being written, and none is left out") {
   CHECK((run.saved() == std::vector<std::int64_t>{2, 4, 6}));
 }
 
-TEST_CASE("an error of writing comes out of train() soon, or at its end") {
+TEST_CASE("a write error propagates from train() soon, or at its end") {
   for (const int failing : {2, 4, 6}) {
     CAPTURE(failing);
     const toy::Folder folder;
@@ -131,7 +131,7 @@ TEST_CASE("an error of writing comes out of train() soon, or at its end") {
   }
 }
 
-TEST_CASE("an error of writing that comes while the next step is done stops the training there") {
+TEST_CASE("a write error during the next step stops the training there") {
   const toy::Folder folder;
   Gate third_step, failed;
   const auto hook = [&](std::string_view operation, const fs::path& path) {
@@ -150,7 +150,7 @@ TEST_CASE("an error of writing that comes while the next step is done stops the 
   CHECK(run.trainer->state().global_step == 3);
 }
 
-TEST_CASE("train() returns when all is written") {
+TEST_CASE("train() returns once everything is written") {
   const toy::Folder folder;
   const auto hook = [&](std::string_view operation, const fs::path& path) {
     if (operation == "rename" && is_of(path, 6)) std::this_thread::sleep_for(300ms);
@@ -164,7 +164,7 @@ TEST_CASE("train() returns when all is written") {
   CHECK((run.saved() == std::vector<std::int64_t>{2, 4, 6}));
 }
 
-TEST_CASE("an exception in the training leaves the checkpoint whole that is being written") {
+TEST_CASE("an exception in the training doesn't damage the checkpoint being written") {
   const toy::Folder folder;
   const auto hook = [&](std::string_view operation, const fs::path& path) {
     if (operation == "finish" && is_of(path, 2)) std::this_thread::sleep_for(30ms);
@@ -178,7 +178,7 @@ TEST_CASE("an exception in the training leaves the checkpoint whole that is bein
   CHECK((run.saved() == std::vector<std::int64_t>{2}));
 }
 
-TEST_CASE("save_checkpoint() outside of a training is on the disk when the trainer is gone") {
+TEST_CASE("save_checkpoint() outside of a training is on disk once the trainer is destroyed") {
   const toy::Folder folder;
   {
     Run run(folder, [](std::string_view, const fs::path&) { std::this_thread::sleep_for(3ms); });
@@ -219,7 +219,7 @@ TEST_CASE(
   CHECK(done);
 }
 
-TEST_CASE("a child made by fork() has no part in its parent's job, and can have jobs of its own") {
+TEST_CASE("a child created by fork() ignores its parent's job, and can have its own") {
   Gate gate;
   const auto job = std::make_unique<etude::BackgroundJob>();
   job->start([&] { gate.wait(); });
@@ -246,7 +246,7 @@ TEST_CASE("a child made by fork() has no part in its parent's job, and can have 
   job->wait();
 }
 
-TEST_CASE("exit() waits for a job, in whatever thread it is called, and keeps its status") {
+TEST_CASE("exit() waits for a job, in any thread, and keeps its status") {
   const toy::Folder folder;
   const auto write_late = [&] {
     std::this_thread::sleep_for(300ms);

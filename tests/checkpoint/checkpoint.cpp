@@ -74,7 +74,7 @@ TEST_CASE("a checkpoint holds weights, optimizer, schedule, state and arguments"
   CHECK(torch::equal(saved.at(saved[0].first == "weight" ? 0 : 1).second, trainer.model().parameters()[0]));
 }
 
-TEST_CASE("save_only_model leaves out what only resuming needs") {
+TEST_CASE("save_only_model leaves out the files that only resuming needs") {
   const toy::Folder folder;
   auto options = saving(folder, 2);
   options.args.save_only_model = true;
@@ -146,7 +146,7 @@ TEST_CASE("the weights of the best evaluation are loaded at the end") {
   check_model_is(trainer, folder / "checkpoint-2/model.safetensors");
 }
 
-TEST_CASE("what is no checkpoint is refused by name") {
+TEST_CASE("anything but a checkpoint is refused by name") {
   const toy::Folder folder;
   const auto refusal = [&](etude::TrainOptions options) -> std::string {
     try {
@@ -182,7 +182,7 @@ TEST_CASE(
   CHECK_THROWS_AS(etude::Trainer<>(options).train(), etude::CheckpointError);
 }
 
-TEST_CASE("if_any begins where there is nothing to resume, and goes on where there is") {
+TEST_CASE("if_any starts from scratch without a checkpoint, and resumes with one") {
   const toy::Folder folder;
   CHECK_FALSE(etude::get_last_checkpoint(folder / "").has_value());
   etude::Trainer<toy::Recorder> first(saving(folder, 2));
@@ -232,7 +232,7 @@ TEST_CASE("a new best is kept when no periodic checkpoint falls on it, until a b
   CHECK(etude::read_manifest(folder / "checkpoint-6").reason == "periodic");
 }
 
-TEST_CASE("the best is loaded at the end where nothing is saved otherwise") {
+TEST_CASE("the best is loaded at the end even if nothing else is saved") {
   const toy::Folder folder;
   auto options = scored(folder, {.1, .5, .2});
   options.args.load_best_model_at_end = true;
@@ -243,7 +243,7 @@ TEST_CASE("the best is loaded at the end where nothing is saved otherwise") {
   CHECK(trainer.state().best_global_step == 2);
 }
 
-TEST_CASE("NaN is never best, a tie keeps the earlier") {
+TEST_CASE("NaN is never best, and a tie keeps the earlier") {
   const toy::Folder folder;
   const auto nan = std::numeric_limits<double>::quiet_NaN();
   etude::Trainer<> trainer(scored(folder, {nan, .5, .5, nan, .4}));
@@ -252,7 +252,7 @@ TEST_CASE("NaN is never best, a tie keeps the earlier") {
   CHECK(trainer.state().best_global_step == 2);
 }
 
-TEST_CASE("rotation keeps the newest and the best, and never touches what isn't this run's") {
+TEST_CASE("rotation keeps the newest and the best, and never touches other runs' files") {
   const toy::Folder folder;
   std::filesystem::create_directories(folder / "checkpoint-1");  // somebody's
   std::ofstream(folder / "checkpoint-1/notes.txt") << "mine";
@@ -281,7 +281,7 @@ TEST_CASE("rotation keeps the newest and the best, and never touches what isn't 
   CHECK(std::filesystem::read_symlink(folder / "latest") == "checkpoint-8");
 }
 
-TEST_CASE("another run's checkpoint that is not written over stays") {
+TEST_CASE("another run's checkpoint stays unless its name is needed") {
   const toy::Folder folder;
   auto first = scored(folder, {.1, .2, .3, .4, .5});
   first.args.save_steps = 5;
@@ -296,7 +296,7 @@ TEST_CASE("another run's checkpoint that is not written over stays") {
   CHECK(again.train({.resume_from_checkpoint = true}).global_step == 4);
 }
 
-TEST_CASE("resuming goes on with the run: its old checkpoints rotate, and what was abandoned is overtaken") {
+TEST_CASE("resuming continues the run: its old checkpoints rotate, and abandoned ones are overtaken") {
   const toy::Folder folder;
   auto options = scored(folder, {.1, .2, .3, .4, .5, .6});
   options.args.metric_for_best_model = {};
@@ -326,7 +326,7 @@ struct Seen {
   }
 };
 
-TEST_CASE("with batches and groups of another size training goes on from the same example") {
+TEST_CASE("with another batch size and accumulation, training resumes at the same example") {
   const toy::Folder folder;
   auto options = saving(folder, 22);
   options.args.per_device_train_batch_size = 2;
@@ -389,7 +389,7 @@ TEST_CASE(
   CHECK(output.stop_reason == "for today");
 }
 
-TEST_CASE("early stopping that was reached stays so, unless its patience is another") {
+TEST_CASE("early stopping stays reached, unless its patience changes") {
   const toy::Folder folder;
   const std::vector<double> scores{.9, .5, .5, .5, .5, .5};
   auto options = scored(folder, scores);
@@ -407,7 +407,7 @@ TEST_CASE("early stopping that was reached stays so, unless its patience is anot
   CHECK(train(4, true) == 5);
 }
 
-TEST_CASE("a checkpoint of another program is taken by its path, with what it has") {
+TEST_CASE("another program's checkpoint is accepted by its path, with the files that it has") {
   const toy::Folder folder;
   auto options = saving(folder, 4);
   options.args.save_only_model = true;
@@ -420,7 +420,7 @@ TEST_CASE("a checkpoint of another program is taken by its path, with what it ha
   CHECK(trainer.lr_scheduler()->step_count() == 8);
 }
 
-TEST_CASE("the state is written whole at the end, with the summary in it") {
+TEST_CASE("the complete state is written at the end, including the summary") {
   const toy::Folder folder;
   etude::Trainer<> trainer(saving(folder, 2));
   trainer.train();
@@ -430,7 +430,7 @@ TEST_CASE("the state is written whole at the end, with the summary in it") {
   CHECK(state.log_history == trainer.state().log_history);
 }
 
-TEST_CASE("what a processing class writes is part of the checkpoint") {
+TEST_CASE("files that a processing class writes are part of the checkpoint") {
   struct Words {
     void save(const std::filesystem::path& folder) const {
       std::filesystem::create_directories(folder / "words");
@@ -473,7 +473,7 @@ TEST_CASE("generators go into checkpoints: LibTorch's, engines of <random>, and 
   CHECK_THROWS_AS(etude::StatefulGenerator(static_cast<std::mt19937*>(nullptr)), etude::ArgumentError);
 }
 
-TEST_CASE("the state of an engine of <random> is the same in every locale") {
+TEST_CASE("the state of a <random> engine is the same in every locale") {
   struct Grouping : std::numpunct<char> {
     char do_thousands_sep() const override { return '.'; }
     std::string do_grouping() const override { return "\3"; }
@@ -491,7 +491,7 @@ TEST_CASE("the state of an engine of <random> is the same in every locale") {
   CHECK(engine() == number);
 }
 
-TEST_CASE("only folders of this form are checkpoints") {
+TEST_CASE("only folders named like this are checkpoints") {
   CHECK(etude::checkpoint_step("out/checkpoint-12") == 12);
   CHECK_FALSE(etude::checkpoint_step("out/checkpoint-").has_value());
   CHECK_FALSE(etude::checkpoint_step("out/checkpoint-12a").has_value());

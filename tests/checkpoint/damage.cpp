@@ -114,7 +114,7 @@ std::vector<std::optional<std::string>> flips(const std::string& text, std::mt19
   return result;
 }
 
-TEST_CASE("the checkpoint of these tests has all kinds of files") {
+TEST_CASE("the checkpoint of these tests has every kind of file") {
   std::set<std::string> names;
   for (const auto& [name, text] : whole().texts) names.insert(name);
   CHECK(names.contains("etude_manifest.json"));
@@ -153,7 +153,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a run whose newest checkpoint is damaged goes on from the one before, to the same end") {
+TEST_CASE("a run whose newest checkpoint is damaged resumes from the previous one, to the same end") {
   std::mt19937 random(2);
   for (const auto& file : whole().texts) {
     const auto& [name, text] = file;
@@ -173,7 +173,7 @@ TEST_CASE("a run whose newest checkpoint is damaged goes on from the one before,
   }
 }
 
-TEST_CASE("a run that is to go on from a damaged checkpoint by its path doesn't begin") {
+TEST_CASE("a run that has to resume from a damaged checkpoint by its path doesn't begin") {
   for (const auto& file : whole().texts) {
     const auto& [name, text] = file;
     CAPTURE(file.first);
@@ -186,7 +186,7 @@ TEST_CASE("a run that is to go on from a damaged checkpoint by its path doesn't 
   }
 }
 
-TEST_CASE("where every checkpoint is damaged nothing is begun, and none of them is touched") {
+TEST_CASE("if every checkpoint is damaged, nothing begins, and none of them is touched") {
   const Damaged copy;
   for (const auto& checkpoint : {copy.first, copy.second})
     toy::write_text(checkpoint / "scheduler.json", "{}");
@@ -203,7 +203,7 @@ TEST_CASE("where every checkpoint is damaged nothing is begun, and none of them 
 }
 
 // Without a manifest not every change can be seen. What is seen is told; what isn't, trains.
-TEST_CASE("a damaged checkpoint of another program gives an error of ours or a training, and ends") {
+TEST_CASE("another program's damaged checkpoint gives one of Etude's errors or a training that ends") {
   std::mt19937 random(3);
   int refused = 0, trained = 0;
   const auto try_it = [&](const Damaged& copy) {

@@ -130,7 +130,7 @@ void check_weights(Run& run) {
   CHECK(toy::weights(*run.trainer) == unbroken().weights_at.at(step));
 }
 
-TEST_CASE("whatever operation of the disk fails, the run says so, keeps what it had and goes on later") {
+TEST_CASE("whichever disk operation fails, the run reports it, keeps its checkpoints and resumes later") {
   std::vector<std::string> operations;
   {
     const toy::Folder folder;
@@ -180,7 +180,7 @@ TEST_CASE("whatever operation of the disk fails, the run says so, keeps what it 
     }
 }
 
-TEST_CASE("with save_on_exception a disk that fails once is asked once more") {
+TEST_CASE("with save_on_exception a failed write is tried once more") {
   const toy::Folder folder;
   bool failed = false;
   Run run(folder, std::make_shared<toy::QuickFiles>([&](std::string_view operation, const fs::path& path) {
@@ -197,7 +197,7 @@ TEST_CASE("with save_on_exception a disk that fails once is asked once more") {
   check_resumed(folder);
 }
 
-TEST_CASE("an output folder that is removed underneath is made again") {
+TEST_CASE("an output folder that is removed during a training is created again") {
   for (const bool async : {false, true}) {
     const toy::Folder folder;
     const std::string output = folder / "out";
@@ -213,7 +213,7 @@ TEST_CASE("an output folder that is removed underneath is made again") {
   }
 }
 
-TEST_CASE("a folder that is removed while a checkpoint is written into it costs this checkpoint") {
+TEST_CASE("a folder that is removed while a checkpoint is written to it costs only this checkpoint") {
   const toy::Folder folder;
   const std::string output = folder / "out";
   int writes = 0;
@@ -229,7 +229,7 @@ TEST_CASE("a folder that is removed while a checkpoint is written into it costs 
   check_resumed(output);
 }
 
-TEST_CASE("an output_dir that is a file, or under one, is told") {
+TEST_CASE("an output_dir that is a file, or under one, is reported") {
   const toy::Folder folder;
   toy::write_text(folder / "file", "mine");
   for (const std::string output : {folder / "file", folder / "file" / "out"}) {
@@ -271,7 +271,7 @@ struct Disk {
   }
 };
 
-TEST_CASE("on a disk without space the run says so, and goes on when there is some") {
+TEST_CASE("a full disk is reported, and the run resumes once there is space") {
   with_own_mounts([] {
     for (const bool async : {false, true}) {
       const Disk mounted("size=256k");
@@ -300,7 +300,7 @@ TEST_CASE("on a disk without space the run says so, and goes on when there is so
   });
 }
 
-TEST_CASE("on a disk that became read-only the run says so, and goes on when it can be written") {
+TEST_CASE("a disk that becomes read-only is reported, and the run resumes once it is writable") {
   with_own_mounts([] {
     const Disk mounted("size=1m");
     const std::string& disk = mounted.path;
@@ -319,7 +319,7 @@ TEST_CASE("on a disk that became read-only the run says so, and goes on when it 
   });
 }
 
-TEST_CASE("without permission to write the run says so, and goes on when it has it") {
+TEST_CASE("a missing write permission is reported, and the run resumes once it is granted") {
   std::async(std::launch::async, [] {
     const toy::Folder folder;
     const std::string output = folder / "out";

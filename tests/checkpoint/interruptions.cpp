@@ -106,7 +106,7 @@ TEST_CASE("a checkpoint in the middle of a group has the model of its step, so t
   CHECK(toy::outcome(*again.trainer) == toy::outcome(*unbroken.trainer));
 }
 
-TEST_CASE("a training that is interrupted while it finds back to where it was loses nothing") {
+TEST_CASE("a training that is interrupted while it resumes loses nothing") {
   const Handler handler;
   const toy::Folder other;
   Run unbroken(other);
@@ -233,7 +233,8 @@ void train_until_signal(const etude::TrainerOptions& options, const StuckPoints&
   }
 }
 
-TEST_CASE("a child that a callback makes ends with its first signal, and its parent trains on") {
+TEST_CASE(
+    "a child process that a callback creates ends with its first signal, and its parent keeps training") {
   struct Forking {
     std::string end = {};
     void on(const etude::StepEnd& e) {
@@ -254,7 +255,7 @@ TEST_CASE("a child that a callback makes ends with its first signal, and its par
   }
 }
 
-TEST_CASE("trainings in two threads both write their checkpoints before one signal ends the process" *
+TEST_CASE("trainings in two threads both write their checkpoints before a signal ends the process" *
           doctest::skip(!toy::child_can_start_threads)) {
   struct Slow {
     std::chrono::milliseconds step;

@@ -44,7 +44,7 @@ State four() {
           {"d", torch::full({10}, 4.f)}};
 }
 
-TEST_CASE("a state is one file, which says that PyTorch wrote it") {
+TEST_CASE("a state is one file, whose metadata names PyTorch's format") {
   const toy::Folder folder;
   etude::save_model_files(folder / "model", four());
   CHECK(names_in(folder / "model") == std::set<std::string>{"model.safetensors"});
@@ -69,7 +69,7 @@ TEST_CASE("a tensor with several names is written once, under the first of them"
   CHECK(at(loaded, "z").data_ptr() == at(loaded, "embed.weight").data_ptr());
 }
 
-TEST_CASE("views that share memory without being the same tensor are written each") {
+TEST_CASE("views that share memory without being the same tensor are written separately") {
   const toy::Folder folder;
   const auto flat = torch::arange(12).to(torch::kFloat);
   const State state = {{"first", flat.slice(0, 0, 6).reshape({2, 3})},
@@ -90,7 +90,7 @@ TEST_CASE("views that share memory without being the same tensor are written eac
   CHECK(memory.size() == 6);
 }
 
-TEST_CASE("tensors that are called as the metadata's words are keep their values") {
+TEST_CASE("tensors that are named like metadata keys keep their values") {
   const toy::Folder folder;
   const auto tied = torch::ones({2});
   const State state = {{"format", tied}, {"a", tied}, {"pt", torch::zeros({1})}};
@@ -142,13 +142,13 @@ TEST_CASE("a shard has as many tensors as fit, and a larger one alone") {
   CHECK(files(1) == 6);
 }
 
-TEST_CASE("a state without tensors is a file") {
+TEST_CASE("a state without tensors is a valid file") {
   const toy::Folder folder;
   etude::save_model_files(std::string(folder), {});
   CHECK(etude::load_model_files(std::string(folder)).empty());
 }
 
-TEST_CASE("names that are there twice are refused") {
+TEST_CASE("duplicate names are refused") {
   const toy::Folder folder;
   const auto one = torch::ones({1}), two = torch::ones({1});
   for (const auto& state :
@@ -158,7 +158,7 @@ TEST_CASE("names that are there twice are refused") {
   CHECK(names_in(std::string(folder)).empty());
 }
 
-TEST_CASE("files of the model that was there before don't stay") {
+TEST_CASE("files of the previous model are removed") {
   const toy::Folder folder;
   toy::write_text(folder / "model-notes.txt", "mine");
   const auto save = [&](float value, std::uint64_t most) {
@@ -176,7 +176,7 @@ TEST_CASE("files of the model that was there before don't stay") {
   CHECK(toy::read_text(folder / "model-notes.txt") == "mine");
 }
 
-TEST_CASE("wherever saving over another model ends, what is there is one of both, whole, or no model") {
+TEST_CASE("saving over another model leaves one of both, complete, or none, wherever it is interrupted") {
   const auto old_state = [] {
     auto state = four();
     for (auto& [name, tensor] : state) tensor = torch::zeros({10});
@@ -210,7 +210,7 @@ TEST_CASE("wherever saving over another model ends, what is there is one of both
   }
 }
 
-TEST_CASE("the folder of a checkpoint is not written into past its manifest") {
+TEST_CASE("a checkpoint's folder isn't written to outside of its manifest") {
   const toy::Folder folder;
   etude::FolderWriter writer(etude::default_file_system(), folder / "a", folder / ".a.partial");
   etude::write_model_files(writer, four());
@@ -236,7 +236,7 @@ TEST_CASE("a checkpoint's model is checked against the manifest") {
   }
 }
 
-TEST_CASE("an index that lies is refused") {
+TEST_CASE("a wrong index is refused") {
   const toy::Folder folder;
   etude::save_model_files(std::string(folder), four(), 80);
   const auto path = folder / "model.safetensors.index.json";
@@ -266,7 +266,7 @@ TEST_CASE("an index that lies is refused") {
                  "has no model: neither model.safetensors nor model.safetensors.index.json exists"));
 }
 
-TEST_CASE("tensors that the index doesn't name are dropped, or refused in a checkpoint of ours") {
+TEST_CASE("tensors that the index doesn't name are dropped, or refused in Etude's checkpoints") {
   const toy::Folder folder;
   const auto four_files = four();
   etude::save_model_files(folder / "theirs", four_files, 80);

@@ -73,7 +73,7 @@ Outcome unbroken(int workers, const std::function<void(etude::TrainingArguments&
   return outcome_of(*trainer);
 }
 
-TEST_CASE("a run that is resumed from any of its steps ends where the unbroken one ends, to the bit") {
+TEST_CASE("a run that is resumed from any of its steps ends where the uninterrupted one ends, to the bit") {
   for (const int workers : {0, 2}) {
     const toy::Folder folder;
     Run run{.folder = folder, .workers = workers};
@@ -102,7 +102,7 @@ struct NoisyWaves {
   }
 };
 
-TEST_CASE("what get draws from its generator is the same after a resume, with other workers and batches") {
+TEST_CASE("random numbers in get are the same after a resume, with other workers and batches") {
   const auto train = [](Run& run, const etude::TrainOptions& how) {
     auto options = run.options();
     options.train_dataset = NoisyWaves();
@@ -167,7 +167,7 @@ const auto by_epochs = [](etude::TrainingArguments& args) {
   args.eval_on_start = true;
 };
 
-TEST_CASE("a signal at any event is answered with a checkpoint from which the run ends as the unbroken one") {
+TEST_CASE("a signal at any event saves a checkpoint from which the run ends like the uninterrupted one") {
   // Stands for a program's own handler, which returns.
   const auto before = ::signal(SIGTERM, [](int) {});
   for (const auto& change : {std::function<void(etude::TrainingArguments&)>(by_steps),
@@ -183,7 +183,7 @@ TEST_CASE("a signal at any event is answered with a checkpoint from which the ru
   ::signal(SIGTERM, before);
 }
 
-TEST_CASE("an exception at any event, with save_on_exception, costs nothing that was done") {
+TEST_CASE("an exception at any event, with save_on_exception, loses no finished work") {
   const auto change = [](etude::TrainingArguments& args) {
     by_steps(args);
     args.save_on_exception = true;

@@ -11,7 +11,7 @@ namespace {
 
 using List = std::vector<std::pair<std::string, torch::Tensor>>;
 
-TEST_CASE("copies keep their values when the tensors change, and names of one tensor stay names of one") {
+TEST_CASE("copies keep their values when the tensors change, and shared tensors stay shared") {
   etude::SnapshotBuffers buffers;
   auto tensor = torch::tensor({1.0, 2.0});
   List first = {{"a", tensor}, {"b", tensor}}, second = {{"c", tensor}, {"d", tensor.clone()}};
@@ -26,7 +26,7 @@ TEST_CASE("copies keep their values when the tensors change, and names of one te
   CHECK(first[0].second.data_ptr() != second[1].second.data_ptr());
 }
 
-TEST_CASE("a tensor and its conjugate, or its negative, are two") {
+TEST_CASE("a tensor and its conjugate or negative are copied separately") {
   etude::SnapshotBuffers buffers;
   const auto tensor = torch::complex(torch::tensor({1.0}), torch::tensor({2.0}));
   const auto imaginary = torch::imag(tensor.conj());

@@ -108,7 +108,7 @@ TEST_CASE("an output folder that is removed is locked again by the next checkpoi
 }
 
 #ifdef __linux__
-TEST_CASE("an output folder that can't be written to is refused before anything is trained") {
+TEST_CASE("an unwritable output folder is refused before training") {
   const toy::Folder folder;
   std::thread([&] {
     const auto output = folder / "out";
@@ -129,7 +129,7 @@ TEST_CASE("an output folder that can't be written to is refused before anything 
 }
 #endif
 
-TEST_CASE("the lock of a process that ended is free, and its file goes with the next") {
+TEST_CASE("the lock of an ended process is free, and its file is removed with the next") {
   const toy::Folder folder;
   CheckpointStore store{std::string(folder)};
   const auto child = fork();
@@ -143,7 +143,7 @@ TEST_CASE("the lock of a process that ended is free, and its file goes with the 
   CHECK(names(std::string(folder)).empty());
 }
 
-TEST_CASE("what a crash left of checkpoints is cleaned, and nothing else") {
+TEST_CASE("a crash's partial checkpoints are removed, and nothing else") {
   const toy::Folder folder;
   const std::set<std::string> others = {
       ".backup.replaced",  ".checkpoint-best.partial", ".checkpoint-.deleted", ".checkpoint-5",
@@ -160,7 +160,7 @@ TEST_CASE("what a crash left of checkpoints is cleaned, and nothing else") {
   CHECK(names(std::string(folder)) == expected);
 }
 
-TEST_CASE("leftovers that can't be removed are told, and the others go") {
+TEST_CASE("leftovers that can't be removed are reported, and the others are removed") {
   const toy::Folder folder;
   for (const auto* name : {".checkpoint-1.deleted", ".checkpoint-2.deleted", ".checkpoint-3.partial",
                            ".checkpoint-4.replaced", "checkpoint-4"})
@@ -178,7 +178,7 @@ TEST_CASE("leftovers that can't be removed are told, and the others go") {
                                                             ".latest.5", "checkpoint-4"});
 }
 
-TEST_CASE("an old checkpoint that can't be removed doesn't keep the others") {
+TEST_CASE("an old checkpoint that can't be removed doesn't keep the others from being removed") {
   const toy::Folder folder;
   CheckpointStore sound{std::string(folder)};
   sound.begin();
@@ -192,7 +192,7 @@ TEST_CASE("an old checkpoint that can't be removed doesn't keep the others") {
   CHECK(names(std::string(folder)) == std::set<std::string>{"checkpoint-1", "checkpoint-4", "latest"});
 }
 
-TEST_CASE("latest points at the newest, and a folder of that name stays") {
+TEST_CASE("latest points at the newest, and a real folder of that name stays") {
   const toy::Folder folder;
   CheckpointStore store{std::string(folder)};
   store.begin();
@@ -207,7 +207,7 @@ TEST_CASE("latest points at the newest, and a folder of that name stays") {
   CHECK(store.has(3));
 }
 
-TEST_CASE("that latest can't be set is told, and the checkpoint is there and counted") {
+TEST_CASE("a failure to set latest is reported, and the checkpoint exists and counts") {
   const toy::Folder folder;
   CheckpointStore store(std::string(folder),
                         std::make_shared<StubbornFiles>(std::vector<std::string>{".latest."}));
@@ -220,7 +220,7 @@ TEST_CASE("that latest can't be set is told, and the checkpoint is there and cou
   CHECK(store.has_written());
 }
 
-TEST_CASE("a copy of a checkpoint is not counted, nor removed, and makes way") {
+TEST_CASE("a copy of a checkpoint isn't counted or removed, and is moved aside") {
   const toy::Folder folder;
   CheckpointStore store{std::string(folder)};
   store.begin();
@@ -267,7 +267,7 @@ TEST_CASE("a manifest with the largest serial number leaves the checkpoints afte
   CHECK(newest_first(again) == std::vector<std::string>{"checkpoint-12", "checkpoint-11"});
 }
 
-TEST_CASE("a serial number that no manifest has counts for nothing") {
+TEST_CASE("a serial number without a manifest is ignored") {
   for (const auto serial :
        {std::int64_t{-1}, std::int64_t{1} << 53, std::numeric_limits<std::int64_t>::max()}) {
     const toy::Folder folder;
@@ -284,7 +284,7 @@ TEST_CASE("a serial number that no manifest has counts for nothing") {
   }
 }
 
-TEST_CASE("a commit is finished whatever way leads to its folder") {
+TEST_CASE("a commit is finished by any path to its folder") {
   const toy::Folder folder;
   CheckpointStore store{std::string(folder)};
   store.begin();

@@ -22,7 +22,7 @@ std::string archive(const std::string& pickle) {
                          {"m/data/0", "\0\0\x80\x3f\0\0\0\x40\0\0\x40\x40\0\0\x80\x40"s}});
 }
 
-TEST_CASE("tensors are written as they look, and those that are one are written once") {
+TEST_CASE("tensors are written with their values, and shared ones once") {
   const toy::Folder folder;
   const auto w = pickled::tensor();
   const auto t = pickled::tensor({.strides = {1, 2}});
@@ -40,7 +40,7 @@ TEST_CASE("tensors are written as they look, and those that are one are written 
   CHECK(tensors.at("t").equal(torch::tensor({{1.f, 3.f}, {2.f, 4.f}})));
 }
 
-TEST_CASE("a file that can't be read leaves the old one in its place") {
+TEST_CASE("an unreadable file leaves the old one in place") {
   const toy::Folder folder;
   toy::write_text(folder / "x.safetensors", "old");
   toy::write_text(folder / "x.pt",

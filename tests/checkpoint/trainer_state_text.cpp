@@ -22,7 +22,7 @@ void check_equal(etude::TrainerStateText& text, etude::TrainerState& state) {
 
 }  // namespace
 
-TEST_CASE("a text that is made again and again is the text made at once, whatever came to the history") {
+TEST_CASE("a text that is updated repeatedly equals one written at once, for any history") {
   etude::TrainerState state;
   state.stateful_callbacks["Mine"] = {{"log_history", nlohmann::json::array()}};
   etude::TrainerStateText text;
@@ -36,7 +36,7 @@ TEST_CASE("a text that is made again and again is the text made at once, whateve
   }
 }
 
-TEST_CASE("lines that have changed are spelled anew when the text is told, and others are not") {
+TEST_CASE("only lines that are marked as changed are written again") {
   etude::TrainerState state;
   for (int step = 0; step < 3; ++step) state.log_history.push_back(line(1, step));
   etude::TrainerStateText text;

@@ -98,7 +98,7 @@ struct Stream {
   }
 };
 
-TEST_CASE("in order, every example comes once, and the last batch is what is left") {
+TEST_CASE("in order, every example comes once, and the last batch has the remainder") {
   DataLoader loader(counted(10), {.batch_size = 4});
   CHECK(loader.size() == 3);
   CHECK(loader.dataset_size() == 10);
@@ -107,7 +107,7 @@ TEST_CASE("in order, every example comes once, and the last batch is what is lef
   CHECK(numbers(stream.next()->labels) == Numbers{0, 1, 2, 3});
 }
 
-TEST_CASE("drop_last leaves out the part of a batch at the end") {
+TEST_CASE("drop_last leaves out the partial batch at the end") {
   DataLoader loader(counted(10), {.batch_size = 4, .drop_last = true});
   CHECK(loader.size() == 2);
   CHECK(batches(loader.begin_epoch(0)) == std::vector<Numbers>{{0, 1, 2, 3}, {4, 5, 6, 7}});
@@ -140,7 +140,7 @@ struct Endless {
   torch::Tensor get(std::int64_t index) const { return torch::full({}, index, torch::kLong); }
 };
 
-TEST_CASE("a shuffled epoch of any size begins at once, anywhere in its order") {
+TEST_CASE("a shuffled epoch of any size begins immediately, anywhere in its order") {
   const auto begin = std::chrono::steady_clock::now();
   for (const auto bits : {31, 62}) {
     CAPTURE(bits);
@@ -159,7 +159,7 @@ TEST_CASE("a shuffled epoch of any size begins at once, anywhere in its order") 
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
 }
 
-TEST_CASE("a dataset whose size turns negative is refused where the next epoch begins") {
+TEST_CASE("a dataset whose size becomes negative is refused when the next epoch begins") {
   struct Shrinking {
     std::shared_ptr<std::int64_t> examples;
     std::int64_t size() const { return *examples; }
@@ -188,7 +188,7 @@ TEST_CASE("a dataset of more than 2^62 examples is refused, and counts below are
   CHECK(DataLoader(dataset, {.batch_size = 3, .drop_last = true}).size() == most / 3);
 }
 
-TEST_CASE("the order of older checkpoints is there to be asked for") {
+TEST_CASE("the order of older checkpoints is still available") {
   DataLoader loader(counted(8), {.batch_size = 8, .shuffle = true});
   CHECK(joined(batches(loader.begin_epoch(0))) == Numbers{5, 0, 1, 2, 6, 3, 4, 7});
   loader.shuffle_by(etude::ShuffleOrder::fisher_yates);
@@ -197,7 +197,7 @@ TEST_CASE("the order of older checkpoints is there to be asked for") {
   CHECK(joined(batches(loader.begin_epoch(0, 3))) == Numbers{5, 2, 3, 0, 6});
 }
 
-TEST_CASE("an epoch goes on from any batch, and what was before is not fetched") {
+TEST_CASE("an epoch resumes at any batch, without fetching earlier ones") {
   for (const int workers : {0, 2}) {
     Indices dataset{40};
     DataLoader loader(dataset, {.batch_size = 4, .shuffle = true, .num_workers = workers});
@@ -210,7 +210,7 @@ TEST_CASE("an epoch goes on from any batch, and what was before is not fetched")
   }
 }
 
-TEST_CASE("workers change nothing but who fetches") {
+TEST_CASE("workers only change which thread fetches") {
   DataLoader alone(Indices{50}, {.batch_size = 3, .shuffle = true});
   const auto expected = batches(alone.begin_epoch(0));
   for (const int workers : {1, 2, 4}) {
@@ -220,7 +220,7 @@ TEST_CASE("workers change nothing but who fetches") {
   }
 }
 
-TEST_CASE("workers fetch ahead only so far") {
+TEST_CASE("workers fetch ahead up to a limit") {
   Indices dataset{1000};
   DataLoader loader(dataset, {.batch_size = 2, .num_workers = 2, .prefetch_factor = 3});
   auto stream = loader.begin_epoch(0);
@@ -230,7 +230,7 @@ TEST_CASE("workers fetch ahead only so far") {
   CHECK(*dataset.fetched > 2);
 }
 
-TEST_CASE("an epoch that is left early does no harm") {
+TEST_CASE("leaving an epoch early does no harm") {
   for (const int workers : {0, 2}) {
     DataLoader loader(Indices{1000}, {.batch_size = 2, .num_workers = workers});
     for (int epoch = 0; epoch < 3; ++epoch) {
@@ -254,7 +254,7 @@ TEST_CASE("a stream outlives its loader") {
   CHECK(batches(std::move(stream)).size() == 2);
 }
 
-TEST_CASE("an epoch goes on from the same example with batches of another size") {
+TEST_CASE("an epoch resumes at the same example with another batch size") {
   for (const int workers : {0, 2}) {
     DataLoader small(counted(23), {.batch_size = 4, .shuffle = true, .num_workers = workers});
     auto stream = small.begin_epoch(1);
@@ -274,7 +274,7 @@ TEST_CASE("an epoch goes on from the same example with batches of another size")
   CHECK(dropping.size(24) == 0);
 }
 
-TEST_CASE("a stream goes on behind any example, in batches of another size") {
+TEST_CASE("a stream resumes after any example, with another batch size") {
   for (const int workers : {0, 1}) {
     DataLoader loader(Stream{10}, {.batch_size = 3, .num_workers = workers});
     auto stream = loader.begin_epoch(0, 5);
@@ -284,7 +284,7 @@ TEST_CASE("a stream goes on behind any example, in batches of another size") {
   }
 }
 
-TEST_CASE("a sampler with generators of its own is put back to where its epoch began") {
+TEST_CASE("a sampler with its own generators is reset to the beginning of its epoch") {
   DataLoader loader(counted(12), {.batch_size = 5, .sampler = std::make_shared<toy::Shuffling>(12)});
   loader.begin_epoch(0);
   const auto second = batches(loader.begin_epoch(1));
@@ -295,7 +295,7 @@ TEST_CASE("a sampler with generators of its own is put back to where its epoch b
   CHECK(batches(fresh.begin_epoch(1, 5)) == std::vector<Numbers>(second.begin() + 1, second.end()));
 }
 
-TEST_CASE("an error comes as it was thrown, in its batch's place") {
+TEST_CASE("an error is rethrown unchanged, at its batch's position") {
   for (const int workers : {0, 1, 3}) {
     Indices dataset{20};
     dataset.broken = 9;
@@ -309,7 +309,7 @@ TEST_CASE("an error comes as it was thrown, in its batch's place") {
   }
 }
 
-TEST_CASE("examples that don't fit together are named") {
+TEST_CASE("an error names examples that don't fit together") {
   struct Ragged {
     int size() const { return 8; }
     torch::Tensor get(int index) { return torch::zeros({index < 5 ? 2 : 3}); }
@@ -322,7 +322,7 @@ TEST_CASE("examples that don't fit together are named") {
   CHECK(text.find("data_collator") != std::string::npos);
 }
 
-TEST_CASE("workers leave the threads of everyone else as they are") {
+TEST_CASE("workers don't change others' thread counts") {
   const auto threads_of_a_new_thread = [] {
     int threads = 0;
     std::thread([&] { threads = at::get_num_threads(); }).join();
@@ -341,7 +341,7 @@ TEST_CASE("workers leave the threads of everyone else as they are") {
   at::set_num_threads(1);
 }
 
-TEST_CASE("what is drawn from data_generator depends on seed, epoch and batch only") {
+TEST_CASE("numbers drawn from data_generator depend only on seed, epoch and batch") {
   struct Noise {
     int size() const { return 12; }
     torch::Tensor get(int) { return torch::rand({}, etude::data_generator()) * 1e6; }
@@ -393,7 +393,7 @@ TEST_CASE(
   for (const auto& [i, numbers_of_i] : rest) CHECK(numbers_of_i == expected.at(i));
 }
 
-TEST_CASE("streams give what they have, to the last example") {
+TEST_CASE("streams are read to the last example") {
   for (const int workers : {0, 3}) {
     DataLoader loader(Stream{10}, {.batch_size = 4, .num_workers = workers});
     CHECK_FALSE(loader.size().has_value());
@@ -408,7 +408,7 @@ TEST_CASE("streams give what they have, to the last example") {
   }
 }
 
-TEST_CASE("a stream dataset has one place: a new epoch ends the one before with an error") {
+TEST_CASE("a stream dataset has one position: a new epoch ends the previous one with an error") {
   for (const int workers : {0, 1}) {
     DataLoader loader(Stream{10}, {.batch_size = 4, .num_workers = workers});
     auto old = loader.begin_epoch(0);
@@ -419,7 +419,7 @@ TEST_CASE("a stream dataset has one place: a new epoch ends the one before with 
   }
 }
 
-TEST_CASE("torch's samplers choose the examples") {
+TEST_CASE("torch's samplers select the examples") {
   auto random = std::make_shared<torch::data::samplers::RandomSampler>(10);
   DataLoader loader(counted(10), {.batch_size = 4, .sampler = random});
   CHECK(loader.size() == 3);
@@ -438,7 +438,7 @@ TEST_CASE("torch's samplers choose the examples") {
   CHECK(batches(in_order.begin_epoch(0, 4)) == std::vector<Numbers>{{4, 5, 6, 7}});
 }
 
-TEST_CASE("a sampler that covers a part of the dataset gives as many batches as it does") {
+TEST_CASE("the number of batches follows a sampler that covers a part of the dataset") {
   DataLoader loader(
       counted(100),
       {.batch_size = 4, .sampler = std::make_shared<torch::data::samplers::SequentialSampler>(10)});
@@ -494,7 +494,7 @@ TEST_CASE("labels are found by name") {
   CHECK(unlabelled.begin_epoch(0).next()->inputs.size() == 3);
 }
 
-TEST_CASE("a collator makes the batches, of tensors too") {
+TEST_CASE("a collator creates the batches, also for tensors") {
   DataLoaderOptions options{.batch_size = 2};
   options.collator = [](std::vector<etude::Example> examples) {
     std::vector<torch::Tensor> inputs;
@@ -505,7 +505,7 @@ TEST_CASE("a collator makes the batches, of tensors too") {
   CHECK(batches(loader.begin_epoch(0)) == std::vector<Numbers>{{0, 10}, {20, 30}});
 }
 
-TEST_CASE("options that can't be honoured are refused by name, all of them at once") {
+TEST_CASE("unsupported options are refused by name, all at once") {
   const auto refused = [](etude::Dataset dataset, DataLoaderOptions options) {
     return message<etude::ArgumentError>([&] { DataLoader(dataset, options); });
   };
@@ -523,7 +523,7 @@ TEST_CASE("options that can't be honoured are refused by name, all of them at on
   CHECK_THROWS_AS(loader.begin_epoch(0, -1), etude::ArgumentError);
 }
 
-TEST_CASE("a dataset without a batch to give is refused") {
+TEST_CASE("a dataset without a single batch is refused") {
   const auto refused = [](etude::Dataset dataset, DataLoaderOptions options) {
     return message<etude::DataError>([&] { DataLoader(dataset, options); });
   };
@@ -532,7 +532,7 @@ TEST_CASE("a dataset without a batch to give is refused") {
         std::string::npos);
 }
 
-TEST_CASE("a dataset that can't be copied is fetched without workers only") {
+TEST_CASE("a dataset that can't be copied works only without workers") {
   struct Unique {
     std::unique_ptr<int> owned = std::make_unique<int>(1);
     int size() const { return 4; }
@@ -545,14 +545,14 @@ TEST_CASE("a dataset that can't be copied is fetched without workers only") {
         std::string::npos);
 }
 
-TEST_CASE("pinned memory is asked for where there is CUDA only") {
+TEST_CASE("pinned memory is only requested with CUDA") {
   DataLoader loader(counted(4), {.batch_size = 4, .pin_memory = true});
   CHECK(loader.begin_epoch(0).next()->inputs[0].is_pinned() == torch::cuda::is_available());
 }
 
 }  // namespace
 
-TEST_CASE("an epoch ends after max_batches, wherever it is begun, and its size says so") {
+TEST_CASE("an epoch ends after max_batches, from any start, and its size reflects that") {
   for (const int workers : {0, 2}) {
     CAPTURE(workers);
     DataLoader loader(counted(10), {.batch_size = 3, .num_workers = workers});

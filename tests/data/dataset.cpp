@@ -35,7 +35,7 @@ struct Asked {
   torch::Tensor get(std::size_t) { return ++*times, torch::zeros({1}); }
 };
 
-TEST_CASE("the fingerprint is that of a few examples of tensors and vectors") {
+TEST_CASE("the fingerprint covers a few examples of tensors and vectors") {
   const auto x = torch::arange(100).to(torch::kFloat).reshape({50, 2});
   const auto y = torch::arange(50);
   const auto of = [](const Dataset& dataset) { return dataset.fingerprint(); };
@@ -60,7 +60,7 @@ TEST_CASE("the fingerprint is that of a few examples of tensors and vectors") {
   CHECK(of(Examples{{row(1), 1}, {row(2), 2}}) != of(Examples{{row(1), 1}, {row(3), 2}}));
 }
 
-TEST_CASE("the fingerprint asks the program's own code for nothing") {
+TEST_CASE("the fingerprint doesn't call the program's own code") {
   const Asked asked;
   CHECK(Dataset(asked).fingerprint() == "");
   CHECK(*asked.times == 0);
@@ -113,7 +113,7 @@ struct TorchStream : torch::data::datasets::StatefulDataset<TorchStream> {
   void load(torch::serialize::InputArchive&) override {}
 };
 
-TEST_CASE("tensors are rows of examples") {
+TEST_CASE("the rows of tensors are examples") {
   const auto inputs = torch::arange(5).to(torch::kFloat).unsqueeze(1).expand({5, 2}).contiguous();
   const Dataset dataset = {inputs, torch::arange(5)};
   CHECK(dataset.size() == 5);
@@ -160,7 +160,7 @@ TEST_CASE("torch's datasets and transforms are datasets") {
   CHECK(normalized.fetch(Indices{3}).inputs.single().equal(torch::ones({1, 1, 1, 2})));
 }
 
-TEST_CASE("torch's streams are read to the end, and not asked again") {
+TEST_CASE("torch's streams are read to the end, and not read again") {
   const Dataset dataset = TorchStream();
   CHECK_FALSE(dataset.is_indexed());
   CHECK_FALSE(dataset.size().has_value());
@@ -226,7 +226,7 @@ struct TorchNoise : torch::data::datasets::Dataset<TorchNoise> {
   torch::optional<std::size_t> size() const override { return 3; }
 };
 
-TEST_CASE("a size that isn't const is asked for all the same") {
+TEST_CASE("a size that isn't const is called too") {
   struct Rows {
     int size() { return 3; }
     torch::Tensor get(int i) { return row(i); }
@@ -270,7 +270,7 @@ TEST_CASE("any type with next is a stream") {
   CHECK_FALSE(stream.next(2).has_value());
 }
 
-TEST_CASE("what can't give examples is no dataset") {
+TEST_CASE("a type that can't produce examples isn't a dataset") {
   struct NoGet {
     int size() const { return 1; }
   };
@@ -281,7 +281,7 @@ TEST_CASE("what can't give examples is no dataset") {
   CHECK(std::convertible_to<TorchDataset&, Dataset>);
 }
 
-TEST_CASE("examples that don't stack are named by index, tensor and shape") {
+TEST_CASE("the error about examples that don't stack names index, tensor and shape") {
   const Dataset dataset =
       Getting{[](std::int64_t i) { return std::pair(torch::zeros({i == 3 ? 4 : 2}), 0); }};
   CHECK(message<etude::DataError>([&] {
@@ -308,7 +308,7 @@ TEST_CASE("examples that don't stack are named by index, tensor and shape") {
                  "the inputs must be the same"));
 }
 
-TEST_CASE("a collator gets the examples and is measured") {
+TEST_CASE("a collator gets the examples, and its batch is measured") {
   const etude::DataCollator pad = [](std::vector<etude::Example> examples) {
     std::vector<torch::Tensor> rows;
     for (const auto& example : examples) {
@@ -324,7 +324,7 @@ TEST_CASE("a collator gets the examples and is measured") {
                  "data_collator"));
 }
 
-TEST_CASE("a copy of a dataset is the same source, a worker's copy another") {
+TEST_CASE("a copy of a dataset shares its source, a worker's copy doesn't") {
   struct Counting {
     int calls = 0;
     int size() const { return 5; }

@@ -27,7 +27,7 @@ Batch images(std::int64_t n, std::int64_t height = 6, std::int64_t width = 5) {
       labels.to(torch::kFloat).reshape({n, 1, 1, 1}).expand({n, 3, height, width}).clone(), labels);
 }
 
-TEST_CASE("mixup adds an example and the one before it, and their labels, in the same shares") {
+TEST_CASE("mixup blends an example with the one before it, and their labels, in the same proportion") {
   auto own = generator(1);
   const auto batch = etude::mix_up(images(4), {.num_classes = 5}, own);
   CHECK(batch.size == 4);
@@ -48,7 +48,7 @@ TEST_CASE("mixup adds an example and the one before it, and their labels, in the
   }
 }
 
-TEST_CASE("shares are drawn from Beta(alpha, alpha)") {
+TEST_CASE("proportions are drawn from Beta(alpha, alpha)") {
   for (const double alpha : {0.2, 1.0, 4.0}) {
     auto own = generator(2);
     double sum = 0, squares = 0;
@@ -65,7 +65,7 @@ TEST_CASE("shares are drawn from Beta(alpha, alpha)") {
   }
 }
 
-TEST_CASE("CutMix fills a rectangle from the one before, and labels have the shares of the areas") {
+TEST_CASE("CutMix fills a rectangle from the example before, and mixes labels by area") {
   auto own = generator(3);
   bool cut_some = false;
   for (int i = 0; i < 50; ++i) {
@@ -89,7 +89,7 @@ TEST_CASE("CutMix fills a rectangle from the one before, and labels have the sha
   CHECK(cut_some);
 }
 
-TEST_CASE("only a share of the batches is mixed, and labels are probabilities in all") {
+TEST_CASE("only a share of the batches is mixed, and all labels are probabilities") {
   auto own = generator(4);
   int mixed = 0;
   for (int i = 0; i < 1000; ++i) {
@@ -100,7 +100,7 @@ TEST_CASE("only a share of the batches is mixed, and labels are probabilities in
   CHECK(std::abs(mixed - 250) < 70);  // a standard deviation is 14
 }
 
-TEST_CASE("labels of floating numbers are mixed as they are") {
+TEST_CASE("floating-point labels are mixed directly") {
   auto own = generator(5);
   const auto batch =
       etude::mix_up(etude::make_batch(torch::tensor({0.f, 1.f}), torch::tensor({10.f, 20.f})), {}, own);
@@ -108,7 +108,7 @@ TEST_CASE("labels of floating numbers are mixed as they are") {
   CHECK(!batch.inputs[0].equal(torch::tensor({0.f, 1.f})));
 }
 
-TEST_CASE("what can't be mixed is refused") {
+TEST_CASE("batches that can't be mixed are refused") {
   const auto fault = [](Batch batch, MixingOptions options = {.num_classes = 3}) {
     return toy::fault_of<DataError>([&] {
       auto own = generator(1);

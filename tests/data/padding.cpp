@@ -28,14 +28,15 @@ Example tokens(std::vector<std::int64_t> ids, std::vector<std::int64_t> labels) 
   return {Tensors({whole(ids)}, {"input_ids"}), Tensors({whole(labels)}, {"labels"})};
 }
 
-TEST_CASE("inputs and labels are padded to the longest of the batch, labels with what losses leave out") {
+TEST_CASE(
+    "inputs and labels are padded to the longest of the batch, labels with the value that losses ignore") {
   const auto batch = PaddingCollator()({tokens({5, 6, 7}, {1, 2, 3}), tokens({8}, {4})});
   CHECK(batch.size == 2);
   CHECK(batch.inputs.at("input_ids").equal(table({5, 6, 7, 8, 0, 0}, {2, 3})));
   CHECK(batch.labels.at("labels").equal(table({1, 2, 3, 4, -100, -100}, {2, 3})));
 }
 
-TEST_CASE("the mask says what is padding, on either side, up to a multiple") {
+TEST_CASE("the mask marks padding, on either side, up to a multiple") {
   PaddingCollator collator{.pad_to_multiple_of = 4, .attention_mask = "attention_mask"};
   collator.values["input_ids"] = 9;
   auto batch = collator({tokens({5, 6, 7}, {1, 2, 3}), tokens({8}, {4})});
@@ -49,7 +50,7 @@ TEST_CASE("the mask says what is padding, on either side, up to a multiple") {
   CHECK(batch.inputs.at("attention_mask").equal(table({0, 1, 1, 1, 0, 0, 0, 1}, {2, 4})));
 }
 
-TEST_CASE("a mask that is there is padded with 0 and not made again") {
+TEST_CASE("an existing mask is padded with 0 and not recreated") {
   const auto example = [](std::vector<std::int64_t> ids, std::vector<std::int64_t> mask) {
     return Example{Tensors({whole(ids), whole(mask)}, {"input_ids", "attention_mask"}), {}};
   };
@@ -59,7 +60,7 @@ TEST_CASE("a mask that is there is padded with 0 and not made again") {
   CHECK(batch.inputs.at("attention_mask").equal(table({0, 1, 1, 0}, {2, 2})));
 }
 
-TEST_CASE("the mask of inputs without names is the last input") {
+TEST_CASE("the mask of unnamed inputs is the last input") {
   const auto batch = PaddingCollator{.attention_mask = "mask"}({{whole({1}), {}}, {whole({2, 3}), {}}});
   CHECK(batch.inputs.names().empty());
   CHECK(batch.inputs[0].equal(table({1, 0, 2, 3}, {2, 2})));
@@ -74,14 +75,14 @@ TEST_CASE("labels among the inputs of an unlabelled example are padded as labels
   CHECK(batch.inputs.at("labels").equal(table({5, 6, 8, -100}, {2, 2})));
 }
 
-TEST_CASE("only the first dimension is padded, and numbers are left alone") {
+TEST_CASE("only the first dimension is padded, and scalars are left alone") {
   const auto batch = PaddingCollator{.input_value = -1}(
       {{torch::ones({1, 2}), whole({3}).squeeze(0)}, {torch::ones({2, 2}), whole({4}).squeeze(0)}});
   CHECK(batch.inputs[0].equal(torch::tensor({1.f, 1.f, -1.f, -1.f, 1.f, 1.f, 1.f, 1.f}).reshape({2, 2, 2})));
   CHECK(batch.labels[0].equal(whole({3, 4})));
 }
 
-TEST_CASE("only the tensors that are named are padded") {
+TEST_CASE("only the named tensors are padded") {
   const PaddingCollator collator{.names = {"input_ids"}, .pad_to_multiple_of = 4};
   const auto batch = collator({tokens({5}, {1, 2}), tokens({8, 9}, {3, 4})});
   CHECK(batch.inputs[0].sizes() == Sizes{2, 4});
@@ -93,13 +94,13 @@ TEST_CASE("only the tensors that are named are padded") {
       "label 'labels' must be the same for all examples of a batch: int64 [1] in example 0, int64 [2]"));
 }
 
-TEST_CASE("an example without a token is all padding") {
+TEST_CASE("an example without tokens is all padding") {
   const auto batch = PaddingCollator{.attention_mask = "m"}({tokens({}, {}), tokens({8}, {4})});
   CHECK(batch.inputs[0].equal(table({0, 8}, {2, 1})));
   CHECK(batch.inputs.at("m").equal(table({0, 1}, {2, 1})));
 }
 
-TEST_CASE("a padding that the dtype can't hold is refused where it is needed") {
+TEST_CASE("a padding value that the dtype can't represent is refused when it is needed") {
   const auto fault = [](torch::ScalarType dtype, double value) {
     return toy::fault_of<DataError>([&] {
       PaddingCollator{.input_value = value}({{torch::ones({1}, dtype), {}}, {torch::ones({2}, dtype), {}}});
@@ -117,7 +118,7 @@ TEST_CASE("a padding that the dtype can't hold is refused where it is needed") {
   CHECK(PaddingCollator{.input_value = -1}({{torch::ones({1}, torch::kByte), {}}}).size == 1);
 }
 
-TEST_CASE("examples that differ otherwise are refused by name") {
+TEST_CASE("examples that differ in other ways are refused by name") {
   const auto fault = [](Example a, Example b) {
     return toy::fault_of<DataError>([&] { PaddingCollator()({std::move(a), std::move(b)}); });
   };

@@ -17,7 +17,7 @@ TEST_CASE("a seed and an epoch give the same order everywhere and forever") {
   CHECK(etude::detail::permutation(1, 42, 0) == Order{0});
 }
 
-TEST_CASE("each of the orders comes about as often") {
+TEST_CASE("all orders are about equally likely") {
   std::array<int, 6> counts{};
   for (std::int64_t epoch = 0; epoch < 6000; ++epoch) {
     const auto order = etude::detail::permutation(3, 7, epoch);
@@ -27,7 +27,7 @@ TEST_CASE("each of the orders comes about as often") {
   for (const int count : counts) CHECK(std::abs(count - 1000) < 150);
 }
 
-TEST_CASE("near seeds and epochs don't meet") {
+TEST_CASE("nearby seeds and epochs don't collide") {
   std::set<std::uint64_t> seeds;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     for (std::uint64_t epoch = 0; epoch < 100; ++epoch)

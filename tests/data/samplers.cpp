@@ -50,7 +50,7 @@ std::vector<torch::Tensor> batches(const etude::DataLoader& loader, std::int64_t
   return result;
 }
 
-TEST_CASE("an order is grouped by length as Hugging Face groups it") {
+TEST_CASE("an order is grouped by length as in Hugging Face's sampler") {
   // get_length_grouped_indices of transformers 5.23, whose torch.randperm gave this order.
   Numbers order, lengths;
   for (std::int64_t i = 0; i < 26; ++i) {
@@ -70,7 +70,7 @@ TEST_CASE("an order is grouped by length as Hugging Face groups it") {
   CHECK(group_by_length(order, lengths, std::numeric_limits<std::int64_t>::max()) == by_length);
 }
 
-TEST_CASE("megabatches have 50 batches where there is enough, and the longest example comes first") {
+TEST_CASE("megabatches have 50 batches if there are enough, and the longest example comes first") {
   Numbers lengths(2000);
   for (std::size_t i = 0; i < lengths.size(); ++i) lengths[i] = static_cast<std::int64_t>(i * 7919 % 2003);
   LengthGroupedSampler sampler(lengths, 4);
@@ -88,7 +88,7 @@ TEST_CASE("megabatches have 50 batches where there is enough, and the longest ex
   CHECK(rises <= 10);
 }
 
-TEST_CASE("the order is a function of seed and epoch, and the global generator stays as it is") {
+TEST_CASE("the order is a function of seed and epoch, and the global generator is unchanged") {
   const auto tensors = torch::arange(100);
   Numbers lengths(100);
   for (std::size_t i = 0; i < 100; ++i) lengths[i] = static_cast<std::int64_t>(i % 13);
@@ -116,7 +116,7 @@ TEST_CASE("the order is a function of seed and epoch, and the global generator s
   }
 }
 
-TEST_CASE("a saved sampler goes on where it was") {
+TEST_CASE("a saved sampler continues where it was") {
   LengthGroupedSampler sampler(first_numbers(20), 2), other(first_numbers(20), 2);
   sampler.reset();
   sampler.next(7);
@@ -132,7 +132,7 @@ TEST_CASE("a saved sampler goes on where it was") {
   CHECK(all_of(other) == rest);
 }
 
-TEST_CASE("examples come as often as their weights say") {
+TEST_CASE("examples are as frequent as their weights") {
   WeightedRandomSampler sampler({1, 0, 3, 6}, {.num_samples = 100'000});
   torch::manual_seed(1);
   sampler.reset();
@@ -145,7 +145,7 @@ TEST_CASE("examples come as often as their weights say") {
   CHECK(std::abs(counts[3] - 60'000) < 800);
 }
 
-TEST_CASE("without replacement each comes once at most, heavy ones sooner") {
+TEST_CASE("without replacement each example comes at most once, heavy ones sooner") {
   WeightedRandomSampler sampler({1, 0, 3}, {.num_samples = 2, .replacement = false});
   torch::manual_seed(1);
   int heavy_first = 0;
@@ -159,7 +159,7 @@ TEST_CASE("without replacement each comes once at most, heavy ones sooner") {
   CHECK(std::abs(heavy_first - 3000) < 140);
 }
 
-TEST_CASE("weights that no probability can be made of are refused") {
+TEST_CASE("weights that can't become probabilities are refused") {
   const auto fault = [](std::vector<double> weights, etude::WeightedSampling options = {}) {
     return toy::fault_of<ArgumentError>([&] { WeightedRandomSampler(std::move(weights), options); });
   };

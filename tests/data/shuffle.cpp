@@ -52,7 +52,7 @@ TEST_CASE("a seed and an epoch give the same keyed order everywhere and forever"
   CHECK(huge[most - 1] == 1853118932856447575);
 }
 
-TEST_CASE("every number comes once, whatever the size") {
+TEST_CASE("every number comes once, for any size") {
   for (std::int64_t size = 1; size <= 1200; size += size < 300 ? 1 : 37) {
     Order numbers(static_cast<std::size_t>(size));
     std::iota(numbers.begin(), numbers.end(), 0);
@@ -85,7 +85,7 @@ std::int64_t place_of(std::int64_t number, std::int64_t size, std::uint64_t seed
   return static_cast<std::int64_t>(place);
 }
 
-TEST_CASE("of sizes that no list holds, each place has a number of its own, which leads back to it") {
+TEST_CASE("for sizes too large to list, each position has its own number, which maps back to it") {
   const auto most = std::int64_t{1} << 62;
   for (const auto size :
        {std::int64_t{1} << 31, (std::int64_t{1} << 53) + 1, most - 12'345, most - 1, most}) {
@@ -106,7 +106,7 @@ TEST_CASE("of sizes that no list holds, each place has a number of its own, whic
   }
 }
 
-TEST_CASE("all orders of a few numbers come about as often") {
+TEST_CASE("all orders of a few numbers are about equally frequent") {
   for (const std::int64_t size : {2, 3, 4, 5}) {
     std::map<Order, double> counts;
     for (std::int64_t epoch = 0; epoch < 100; ++epoch)
@@ -120,7 +120,7 @@ TEST_CASE("all orders of a few numbers come about as often") {
   }
 }
 
-TEST_CASE("each place has every number about as often, and neighbours are not related") {
+TEST_CASE("every number is about equally frequent at each position, and neighbours are independent") {
   constexpr std::int64_t size = 1000, cell = 50;
   std::vector<double> cells(400), differences(size - 1);
   for (std::int64_t epoch = 0; epoch < 400; ++epoch) {
@@ -134,7 +134,7 @@ TEST_CASE("each place has every number about as often, and neighbours are not re
   CHECK(deviation(differences, size - 2) < 5);
 }
 
-TEST_CASE("one epoch's order says nothing of the next one's") {
+TEST_CASE("one epoch's order is independent of the next one's") {
   int same = 0;
   for (std::int64_t epoch = 0; epoch < 1000; ++epoch) {
     const auto order = order_of(100, 5, epoch), next = order_of(100, 5, epoch + 1);

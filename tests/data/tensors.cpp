@@ -55,7 +55,7 @@ TEST_CASE("tensors are found by position and by name") {
   CHECK(Tensors(std::vector<torch::Tensor>{number(3)}).size() == 1);
 }
 
-TEST_CASE("one tensor is used as a tensor, several are not") {
+TEST_CASE("a single tensor converts to a tensor, several don't") {
   const Tensors one = number(3);
   const torch::Tensor& tensor = one;
   CHECK(tensor.item<double>() == 3);
@@ -68,7 +68,7 @@ TEST_CASE("one tensor is used as a tensor, several are not") {
   CHECK(Tensors{two}.size() == 2);
 }
 
-TEST_CASE("a transform keeps the names") {
+TEST_CASE("a transform keeps tensor names") {
   const Tensors named({number(1), number(2)}, {"x", "y"});
   const auto doubled = named.transform([](const torch::Tensor& t) { return t * 2; });
   CHECK(values(doubled) == std::vector<double>{2, 4});

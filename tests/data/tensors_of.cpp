@@ -79,7 +79,7 @@ TEST_CASE("TorchScript values are taken apart") {
   CHECK_THROWS_AS(tensors_of(c10::IValue(3.0)), etude::DataError);
 }
 
-TEST_CASE("what holds no tensors is not convertible") {
+TEST_CASE("a type without tensors isn't convertible") {
   CHECK(etude::TensorsConvertible<const torch::Tensor&>);
   CHECK(etude::TensorsConvertible<Tensors>);
   CHECK(etude::TensorsConvertible<Output>);

@@ -52,7 +52,7 @@ struct Stuck {
   }
 };
 
-TEST_CASE("an epoch ends though a worker is stuck, which owns all that it uses until it ends, too") {
+TEST_CASE("an epoch ends although a worker is stuck, and the worker owns everything it uses until it ends") {
   const auto shared = std::make_shared<Shared>();
   std::weak_ptr<int> of_dataset, of_collator;
   const auto begin = Clock::now();
@@ -111,7 +111,7 @@ struct StuckStream {
   }
 };
 
-TEST_CASE("a stream in which a worker is stuck is read by nobody else before that returns") {
+TEST_CASE("a stream in which a worker is stuck isn't read by anyone else until the worker returns") {
   StuckStream dataset;
   etude::DataLoader loader(dataset, {.batch_size = 1, .num_workers = 1, .prefetch_factor = 8});
   {
@@ -150,7 +150,7 @@ TEST_CASE("a signal ends the wait for a stream in which a worker is stuck") {
   CHECK(becomes([&] { return *dataset.inside == 0; }));
 }
 
-TEST_CASE("a child made by fork() has no workers, is told so, and leaves by any way") {
+TEST_CASE("a child created by fork() has no workers, gets an error, and may exit in any way") {
   const auto shared = std::make_shared<Shared>();
   etude::DataLoader loader(Stuck{.shared = shared},
                            {.batch_size = 1, .num_workers = 2, .prefetch_factor = 8});
@@ -175,7 +175,7 @@ TEST_CASE("a child made by fork() has no workers, is told so, and leaves by any 
   CHECK(stream->next()->size == 1);
 }
 
-TEST_CASE("a child made by fork() in get() may exit, and doesn't return from it") {
+TEST_CASE("a child created by fork() in get() may exit, and doesn't return from it") {
   struct Forking {
     bool exits;
     int size() const { return 1; }
@@ -198,7 +198,7 @@ TEST_CASE("a child made by fork() in get() may exit, and doesn't return from it"
   CHECK(said == "a child made by fork() in a dataset or a collator must not return from it\n");
 }
 
-TEST_CASE("exit() in a worker ends the process with its status, whatever else goes on, and says so") {
+TEST_CASE("exit() in a worker ends the process with its status, whatever else is running, and says so") {
   struct Exiting {
     std::shared_ptr<Shared> shared;
     int size() const { return 2; }
@@ -235,7 +235,7 @@ struct Static {
   }
 } used;
 
-TEST_CASE("exit() waits a moment for workers that are at work, and lets them begin nothing more") {
+TEST_CASE("exit() waits a moment for running workers, and they start nothing new") {
   struct Slow {
     std::chrono::milliseconds time;
     std::shared_ptr<std::atomic<int>> begun;

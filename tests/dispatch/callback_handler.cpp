@@ -24,7 +24,7 @@ struct Listener {
   void on(const Heard& e) { e.by.push_back(std::string(1, Name)); }
 };
 
-TEST_CASE("callbacks hear an event in the order of the list") {
+TEST_CASE("callbacks receive an event in the order of the list") {
   std::vector<std::string> by;
   etude::CallbackHandler handler{Listener<'b'>{}, Listener<'a'>{}, Listener<'c'>{}};
   handler.call_event(Heard{by});
@@ -47,11 +47,11 @@ int heard_by_all(std::index_sequence<I...>) {
   return static_cast<int>(by.size());
 }
 
-TEST_CASE("a hundred callbacks are not more than a compiler evaluates") {
+TEST_CASE("a compiler handles a hundred callbacks") {
   CHECK(heard_by_all(std::make_index_sequence<100>()) == 100);
 }
 
-TEST_CASE("what a writer makes of an event is what those behind it and the caller see") {
+TEST_CASE("later callbacks and the caller see a writer's changes to an event") {
   etude::CallbackHandler handler{Twice{}, Keep{}};
   Number event{21};
   handler.call_event(event);
@@ -59,7 +59,7 @@ TEST_CASE("what a writer makes of an event is what those behind it and the calle
   CHECK(handler.callbacks()[boost::hana::size_c<1>].seen == 42);
 }
 
-TEST_CASE("who handles an event is known at compile time") {
+TEST_CASE("the callbacks that handle an event are known at compile time") {
   using Handler = etude::CallbackHandler<Twice, Listener<'a'>>;
   CHECK(Handler::handles<Number>);
   CHECK(Handler::handles<Heard>);
@@ -98,7 +98,7 @@ struct Thrower {
   }
 };
 
-TEST_CASE("an exception comes out as it was thrown, with its callback and event known") {
+TEST_CASE("an exception propagates as it was thrown, and its callback and event are recorded") {
   etude::CallbackHandler handler{Thrower{}, Keep{}};
   try {
     handler.call_event(Number{-1});
@@ -112,7 +112,7 @@ TEST_CASE("an exception comes out as it was thrown, with its callback and event 
   }
 }
 
-TEST_CASE("an exception that no callback threw has no origin, though one did before") {
+TEST_CASE("an exception that no callback threw has no origin, even after one that did") {
   etude::CallbackHandler handler{Thrower{}};
   CHECK_THROWS(handler.call_event(Number{-1}));
   try {
@@ -129,7 +129,7 @@ struct Outer {
   void on(const Heard&) { inner->call_event(Number{-1}); }
 };
 
-TEST_CASE("of nested events the innermost is the origin") {
+TEST_CASE("the innermost of nested events is the origin") {
   etude::CallbackHandler<Thrower> inner{Thrower{}};
   etude::CallbackHandler outer{Outer{&inner}};
   std::vector<std::string> by;
@@ -141,7 +141,7 @@ TEST_CASE("of nested events the innermost is the origin") {
   }
 }
 
-TEST_CASE("an event that is raised to all reaches those behind one that throws") {
+TEST_CASE("an event that is raised to all reaches the callbacks after one that throws") {
   etude::CallbackHandler handler{Thrower{}, Keep{}};
   int errors = 0;
   Number event{-5};

@@ -39,12 +39,12 @@ Json counted() {
   return etude::save_states({state});
 }
 
-TEST_CASE("args are what a callback was made with, attributes what has changed since") {
+TEST_CASE("args are a callback's initial values, attributes the ones that changed since") {
   CHECK(counted() == Json::parse(R"({"Counter": {"args": {"every": 3},
                                      "attributes": {"count": 7, "seen": [0.1, 0.2]}}})"));
 }
 
-TEST_CASE("a callback that is made alike goes on where the other was") {
+TEST_CASE("a callback with the same initial values continues where the other was") {
   Counter counter{.every = 3};
   const auto report = load(counted(), counter);
   CHECK(counter.every == 3);
@@ -54,7 +54,7 @@ TEST_CASE("a callback that is made alike goes on where the other was") {
   CHECK(report.differences.empty());
 }
 
-TEST_CASE("a setting that is given anew wins, and is told") {
+TEST_CASE("a new value of a setting wins, and is reported") {
   Counter counter{.every = 5, .scale = 2};
   const auto report = load(counted(), counter);
   CHECK(counter.every == 5);
@@ -63,7 +63,7 @@ TEST_CASE("a setting that is given anew wins, and is told") {
   CHECK(report.differences == std::vector<std::string>{"Counter.every: 3 -> 5", "Counter.scale: 1.0 -> 2.0"});
 }
 
-TEST_CASE("what is saved again after a resume is whole") {
+TEST_CASE("state that is saved again after a resume is complete") {
   Counter counter{.every = 3};
   const etude::CallbackState state(counter);
   etude::StateReport report;
@@ -73,7 +73,7 @@ TEST_CASE("what is saved again after a resume is whole") {
         Json::parse(R"({"count": 8, "seen": [0.1, 0.2]})"));
 }
 
-TEST_CASE("of two with one key each gets its own, in their order") {
+TEST_CASE("each of two callbacks with one key gets its own state, in their order") {
   Counter a{.every = 1}, b{.every = 2};
   const std::vector<etude::CallbackState> before{etude::CallbackState(a), etude::CallbackState(b)};
   a.count = 10;
@@ -89,7 +89,7 @@ TEST_CASE("of two with one key each gets its own, in their order") {
   CHECK(report.problems.empty());
 }
 
-TEST_CASE("state that is missing or left over is told by name") {
+TEST_CASE("missing or leftover state is reported by name") {
   Own own{3};
   etude::StateReport report = load(counted(), own);
   CHECK(own.value == 3);
@@ -103,7 +103,7 @@ TEST_CASE("state that is missing or left over is told by name") {
                                                     "Counter no longer has a member seen"});
 }
 
-TEST_CASE("state of another form changes nothing but what fits") {
+TEST_CASE("state of another form only restores the fields that fit") {
   Counter counter;
   auto report = load(
       Json::parse(R"({"Counter": {"args": {}, "attributes": {"count": "seven", "seen": [1]}}})"), counter);
@@ -119,7 +119,7 @@ TEST_CASE("state of another form changes nothing but what fits") {
   CHECK(report.problems.size() == 1);
 }
 
-TEST_CASE("a callback may say itself what its state is; an inline one says how far it has counted") {
+TEST_CASE("a callback may define its own state; an inline one's is its count") {
   Own own{3};
   const auto saved = etude::save_states({etude::CallbackState(own)});
   Own other;

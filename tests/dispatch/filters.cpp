@@ -21,16 +21,16 @@ std::vector<int> fired(const Filter& filter) {
   return numbers;
 }
 
-TEST_CASE("every(k) alone fires at the multiples of k") {
+TEST_CASE("every(k) alone fires at multiples of k") {
   CHECK(fired(etude::on<Step>().every(10)) == std::vector<int>{10, 20, 30});
 }
 
-TEST_CASE("every, after and before are those of PyTorch-Ignite") {
+TEST_CASE("every, after and before behave as in PyTorch-Ignite") {
   // The example of its documentation: every=5, after=8, before=25.
   CHECK(fired(etude::on<Step>().every(5).after(8).before(25)) == std::vector<int>{9, 14, 19, 24});
 }
 
-TEST_CASE("after and before alone leave the bounds out") {
+TEST_CASE("after and before alone exclude the bounds") {
   CHECK(fired(etude::on<Step>().after(27)) == std::vector<int>{28, 29, 30});
   CHECK(fired(etude::on<Step>().before(4)) == std::vector<int>{1, 2, 3});
 }
@@ -40,13 +40,13 @@ TEST_CASE("once fires once") {
   CHECK(fired(etude::on<Step>().once(7)) == std::vector<int>{7});
 }
 
-TEST_CASE("predicates join with counts and with each other") {
+TEST_CASE("predicates combine with counts and with each other") {
   const auto even = [](const Step& e) { return e.number % 2 == 0; };
   const auto beyond_20 = [](const Step& e) { return e.number > 20; };
   CHECK(fired(etude::on<Step>().every(3).when(even).when(beyond_20)) == std::vector<int>{24, 30});
 }
 
-TEST_CASE("a function that takes Event& writes it") {
+TEST_CASE("a function that takes Event& is a writer") {
   etude::CallbackHandler handler{etude::on<Step>().call([](Step& e) { ++e.number; })};
   Step step{1};
   handler.call_event(step);
@@ -57,7 +57,7 @@ TEST_CASE("a function that takes Event& writes it") {
   CHECK(etude::Writes<Writer, Step>);
 }
 
-TEST_CASE("counts that admit no occurrence together are refused, whatever their order") {
+TEST_CASE("counts that rule each other out are refused, in any order") {
   const auto nothing = [](const Step&) {};
   CHECK_THROWS_WITH_AS(
       static_cast<void>(etude::on<Step>().every(2).once().call(nothing)),

@@ -41,7 +41,7 @@ struct OnMuch {
 using Handler = etude::CallbackHandler<Sum, etude::RuntimeCallbacks>;
 etude::RuntimeCallbacks& runtime(Handler& handler) { return handler.callbacks()[boost::hana::size_c<1>]; }
 
-TEST_CASE("run-time callbacks hear events behind the static ones, in the order of adding") {
+TEST_CASE("run-time callbacks receive events after the static ones, in the order of adding") {
   Handler handler{Sum{}, {}};
   runtime(handler).add(Known{}, Negate{});
   runtime(handler).add(Known{}, Sum{});
@@ -50,7 +50,7 @@ TEST_CASE("run-time callbacks hear events behind the static ones, in the order o
   CHECK(runtime(handler).get<Sum>().total == -3);
 }
 
-TEST_CASE("events of one's own reach them by their only handler or by their declaration") {
+TEST_CASE("custom events reach them by their only handler or by their declaration") {
   Handler handler{Sum{}, {}};
   runtime(handler).add(Known{}, OnOwn{});
   runtime(handler).add(Known{}, OnMuch{});
@@ -61,7 +61,7 @@ TEST_CASE("events of one's own reach them by their only handler or by their decl
   CHECK(runtime(handler).get<OnMuch>().heard == std::vector<std::string>{"Own", "OwnToo", "Step"});
 }
 
-TEST_CASE("a handle removes its callback and says whether it is there") {
+TEST_CASE("a handle removes its callback and reports whether it exists") {
   Handler handler{Sum{}, {}};
   auto handle = runtime(handler).add(Known{}, OnMuch{});
   CHECK(handle.attached());
@@ -70,7 +70,7 @@ TEST_CASE("a handle removes its callback and says whether it is there") {
   CHECK_THROWS_AS(runtime(handler).get<OnMuch>(), etude::ArgumentError);
 }
 
-TEST_CASE("a scoped callback is there as long as its scope") {
+TEST_CASE("a scoped callback lives as long as its scope") {
   Handler handler{Sum{}, {}};
   int heard = 0;
   {
@@ -82,7 +82,7 @@ TEST_CASE("a scoped callback is there as long as its scope") {
   CHECK(heard == 1);
 }
 
-TEST_CASE("pop gives a callback back with its state") {
+TEST_CASE("pop returns a callback with its state") {
   Handler handler{Sum{}, {}};
   runtime(handler).add(Known{}, Sum{});
   handler.call_event(Step{5});
@@ -91,7 +91,7 @@ TEST_CASE("pop gives a callback back with its state") {
   CHECK_THROWS_AS(runtime(handler).pop<Sum>(), etude::ArgumentError);
 }
 
-TEST_CASE("a missing callback is reported the same way wherever it is looked for") {
+TEST_CASE("a missing callback is reported the same way everywhere") {
   Handler handler{Sum{}, {}};
   runtime(handler).add(Known{}, Negate{});
   const std::string said = "Sum is not among the run-time callbacks of this trainer: [Negate]";
@@ -116,7 +116,7 @@ TEST_CASE("a handle outlives its trainer") {
   CHECK_THROWS_AS(handle.remove(), etude::ArgumentError);
 }
 
-TEST_CASE("a second one of a type is refused unless the type allows it") {
+TEST_CASE("a second callback of a type is refused unless the type allows it") {
   Handler handler{Sum{}, {}};
   runtime(handler).add(Known{}, OnOwn{});
   CHECK_THROWS_AS(runtime(handler).add(Known{}, OnOwn{}), etude::ArgumentError);
@@ -127,7 +127,7 @@ TEST_CASE("a second one of a type is refused unless the type allows it") {
   CHECK(heard == 2);
 }
 
-TEST_CASE("one that would write behind a reader is refused, with both named") {
+TEST_CASE("a writer after a reader is refused, naming both") {
   Handler handler{Sum{}, {}};
   runtime(handler).add(Known{}, Sum{});
   CHECK_THROWS_WITH_AS(runtime(handler).add(Known{}, Negate{}),
@@ -142,7 +142,7 @@ struct BeforeSum {
   void on(const Step&) {}
 };
 
-TEST_CASE("one that must run before another that is there is refused") {
+TEST_CASE("a callback that must run before an existing one is refused") {
   Handler handler{Sum{}, {}};
   runtime(handler).add(Known{}, Sum{});
   CHECK_THROWS_AS(runtime(handler).add(Known{}, BeforeSum{}), etude::ArgumentError);
@@ -160,7 +160,7 @@ struct RemovesItself {
   }
 };
 
-TEST_CASE("a callback may remove itself while it is called") {
+TEST_CASE("a callback may remove itself during a call") {
   Handler handler{Sum{}, {}};
   const auto own = std::make_shared<etude::CallbackHandle>();
   const auto heard = std::make_shared<int>(0);
@@ -181,7 +181,7 @@ struct AddsOthers {
   }
 };
 
-TEST_CASE("callbacks that are added while an event is on its way hear from the next on") {
+TEST_CASE("callbacks that are added during an event receive the next one") {
   Handler handler{Sum{}, {}};
   int heard = 0;
   const etude::ScopedCallback adder(runtime(handler).add(Known{}, AddsOthers{&runtime(handler), &heard}));
@@ -198,7 +198,7 @@ struct RemovesNext {
   }
 };
 
-TEST_CASE("a callback that was removed by one before it does not hear the event") {
+TEST_CASE("a callback that an earlier one removes doesn't receive the event") {
   Handler handler{Sum{}, {}};
   etude::CallbackHandle next;
   int heard = 0;
@@ -212,7 +212,7 @@ struct Thrower {
   void on(const Step&) { throw std::runtime_error("no"); }
 };
 
-TEST_CASE("the origin of an exception is the run-time callback, and the list is sound afterwards") {
+TEST_CASE("the origin of an exception is the run-time callback, and the list is intact afterwards") {
   Handler handler{Sum{}, {}};
   runtime(handler).add(Known{}, Thrower{});
   runtime(handler).add(Known{}, Sum{});
@@ -229,7 +229,7 @@ TEST_CASE("the origin of an exception is the run-time callback, and the list is 
   CHECK(runtime(handler).get<Sum>().total == 4);
 }
 
-TEST_CASE("a writer is not given an event that was raised as const") {
+TEST_CASE("a writer doesn't receive an event that is raised as const") {
   Handler handler{Sum{}, {}};
   runtime(handler).add(Known{}, Negate{});
   const Step step{1};
@@ -258,7 +258,7 @@ struct CountsTwice : Counts {
   void on(const Step&) override { heard += 2; }
 };
 
-TEST_CASE("a callback that would be copied as its base only is refused") {
+TEST_CASE("a callback that would be sliced to its base is refused") {
   Handler handler{Sum{}, {}};
   CountsTwice twice;
   Counts& base = twice;

@@ -10,7 +10,7 @@ namespace {
 std::string of(std::string_view text) { return etude::checksum(std::as_bytes(std::span(text))); }
 
 // The expected values are what `xxhsum -H2` prints.
-TEST_CASE("a checksum is what xxhsum -H2 prints") {
+TEST_CASE("a checksum equals that of xxhsum -H2") {
   CHECK(of("") == "99aa06d3014798d86001c324468d497f");
   CHECK(of("abc") == "06b05ab6733a618578af5f94892f3950");
   std::string thousand;
@@ -18,7 +18,7 @@ TEST_CASE("a checksum is what xxhsum -H2 prints") {
   CHECK(of(thousand) == "b68384db4f7b6231e153425558d7da5d");
 }
 
-TEST_CASE("bytes that come in pieces have the checksum of the whole") {
+TEST_CASE("bytes in pieces have the checksum of the whole") {
   std::string text(5000, '\0');
   for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 31 % 251);
   for (const std::size_t size : {1u, 7u, 64u, 1024u, 4999u}) {
@@ -30,7 +30,7 @@ TEST_CASE("bytes that come in pieces have the checksum of the whole") {
   }
 }
 
-TEST_CASE("every bit counts") {
+TEST_CASE("every bit affects the checksum") {
   std::string text(300, 'x');
   const auto before = of(text);
   for (std::size_t bit = 0; bit < text.size() * 8; ++bit) {

@@ -17,7 +17,7 @@ fs::path checkpoint(const fs::path& path, const std::string& text) {
   return path;
 }
 
-TEST_CASE("a copy has all that is in the checkpoint, and outlives it") {
+TEST_CASE("a copy has everything in the checkpoint, and outlives it") {
   const toy::Folder folder;
   const auto from = checkpoint(folder / "checkpoint-1", "one");
   auto& files = etude::default_file_system();
@@ -34,7 +34,7 @@ struct WithoutExchange : etude::FileSystem {
   bool exchange(const fs::path&, const fs::path&) override { return false; }
 };
 
-TEST_CASE("a checkpoint that is there is replaced, and nothing of it stays") {
+TEST_CASE("an existing checkpoint is replaced completely") {
   WithoutExchange without;
   for (auto* files : {&etude::default_file_system(), static_cast<etude::FileSystem*>(&without)}) {
     const toy::Folder folder;
@@ -57,7 +57,7 @@ TEST_CASE("a copy to itself changes nothing") {
   CHECK(toy::read_text(from / "trainer_state.json") == "one");
 }
 
-TEST_CASE("what is no checkpoint is neither replaced nor removed") {
+TEST_CASE("anything but a checkpoint is neither replaced nor removed") {
   const toy::Folder folder;
   const auto from = checkpoint(folder / "checkpoint-1", "one");
   fs::create_directories(folder / "thesis");
@@ -73,7 +73,7 @@ TEST_CASE("what is no checkpoint is neither replaced nor removed") {
   etude::remove_checkpoint(files, folder / "never was");
 }
 
-TEST_CASE("where it can't be finished, what was there is there") {
+TEST_CASE("if a copy fails, the existing one stays") {
   const toy::Folder folder;
   const auto to = checkpoint(folder / "copy", "one");
   auto& files = etude::default_file_system();

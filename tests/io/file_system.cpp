@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
-TEST_CASE("a file holds what was written, piece after piece") {
+TEST_CASE("a file contains the written pieces in order") {
   const toy::Folder folder;
   auto& files = etude::default_file_system();
   toy::write_text(folder / "a", "an older and longer text");
@@ -48,13 +48,13 @@ TEST_CASE("errors name the path and the system's reason") {
         (folder / "file").string() + " can't be created: Not a directory");
 }
 
-TEST_CASE("a full disk is an error when the bytes are written" * doctest::skip(!fs::exists("/dev/full"))) {
+TEST_CASE("writing to a full disk is an error" * doctest::skip(!fs::exists("/dev/full"))) {
   const auto file = etude::default_file_system().create("/dev/full");
   CHECK(fault_of([&] { file->write(bytes_of("x")); }) ==
         "/dev/full can't be written: No space left on device");
 }
 
-TEST_CASE("a write that the system cuts short goes on, and says why it ends") {
+TEST_CASE("a partial write continues, and reports why it ends") {
   const toy::Folder folder;
   const auto path = folder / "limited";
   const auto file = etude::default_file_system().create(path);
@@ -70,7 +70,7 @@ TEST_CASE("a write that the system cuts short goes on, and says why it ends") {
   CHECK(toy::read_text(path) == std::string(1000, 'x'));
 }
 
-TEST_CASE("folders are made with those above them, and one that is there stays") {
+TEST_CASE("folders are created with their parents, and an existing one stays") {
   const toy::Folder folder;
   auto& files = etude::default_file_system();
   files.create_directories(folder / "a/b/c/");
@@ -82,7 +82,7 @@ TEST_CASE("folders are made with those above them, and one that is there stays")
   files.remove_all(folder / "a");
 }
 
-TEST_CASE("files and folders that exist can be synchronised") {
+TEST_CASE("existing files and folders can be synchronised") {
   const toy::Folder folder;
   toy::write_text(folder / "a", "x");
   auto& files = etude::default_file_system();
@@ -124,7 +124,7 @@ TEST_CASE("write_file replaces a file with the whole new one, or leaves it") {
   }
 }
 
-TEST_CASE("two who write one file at once don't write into each other's") {
+TEST_CASE("two concurrent writers of one file don't mix their data") {
   const toy::Folder folder;
   auto& files = etude::default_file_system();
   etude::detail::write_atomically(files, folder / "a", [&](etude::OutputFile& file) {
@@ -135,7 +135,7 @@ TEST_CASE("two who write one file at once don't write into each other's") {
   CHECK(toy::read_text(folder / "a") == "first");
 }
 
-TEST_CASE("a file isn't written through a link") {
+TEST_CASE("a file isn't written through a symbolic link") {
   const toy::Folder folder;
   toy::write_text(folder / "theirs", "theirs");
   fs::create_symlink(folder / "theirs", folder / "link");
@@ -145,7 +145,7 @@ TEST_CASE("a file isn't written through a link") {
   CHECK(toy::read_text(folder / "theirs") == "theirs");
 }
 
-TEST_CASE("two folders change places, or both stay") {
+TEST_CASE("two folders are swapped, or both stay") {
   const toy::Folder folder;
   auto& files = etude::default_file_system();
   fs::create_directories(folder / "a");
@@ -158,7 +158,7 @@ TEST_CASE("two folders change places, or both stay") {
   CHECK(fs::exists(folder / "a"));
 }
 
-TEST_CASE("links are made, and not in the place of something") {
+TEST_CASE("links are created, but don't replace anything") {
   const toy::Folder folder;
   auto& files = etude::default_file_system();
   CHECK(files.create_symlink("target", folder / "link"));

@@ -59,7 +59,7 @@ struct Place {
   }
 };
 
-TEST_CASE("a folder that was committed has its files, and a manifest of sizes and checksums") {
+TEST_CASE("a committed folder has its files, and a manifest of sizes and checksums") {
   const Place place;
   {
     etude::FolderWriter writer(etude::default_file_system(), place.target, place.partial);
@@ -89,7 +89,7 @@ TEST_CASE("a folder that was committed has its files, and a manifest of sizes an
   reader.verify();
 }
 
-TEST_CASE("files that other code wrote into the folder are taken in") {
+TEST_CASE("files that other code wrote into the folder are included") {
   const Place place;
   {
     etude::FolderWriter writer(etude::default_file_system(), place.target, place.partial);
@@ -107,7 +107,7 @@ TEST_CASE("files that other code wrote into the folder are taken in") {
   reader.verify();
 }
 
-TEST_CASE("a file that other code changed after we wrote it is taken in as it is") {
+TEST_CASE("a file that other code changed after it was written is included as it is") {
   const Place place;
   {
     etude::FolderWriter writer(etude::default_file_system(), place.target, place.partial);
@@ -153,7 +153,7 @@ TEST_CASE("a folder is replaced by the next of its name") {
   CHECK(place.names() == std::set<std::string>{"checkpoint-10"});
 }
 
-TEST_CASE("a writer that doesn't commit leaves nothing, and what was there") {
+TEST_CASE("a writer that doesn't commit leaves nothing behind, and the old folder unchanged") {
   const Place place;
   place.write("old");
   {
@@ -165,7 +165,7 @@ TEST_CASE("a writer that doesn't commit leaves nothing, and what was there") {
   CHECK(place.names() == std::set<std::string>{"checkpoint-10"});
 }
 
-TEST_CASE("a file that was begun and not finished can't be committed") {
+TEST_CASE("an unfinished file can't be committed") {
   const Place place;
   etude::FolderWriter writer(etude::default_file_system(), place.target, place.partial);
   writer.create("a")->write({});
@@ -175,7 +175,7 @@ TEST_CASE("a file that was begun and not finished can't be committed") {
   CHECK(contains(fault_of([&] { writer.commit({}); }), "a has disappeared"));
 }
 
-TEST_CASE("names that climb can't be written and can't be read") {
+TEST_CASE("names with .. can't be written or read") {
   const Place place;
   etude::FolderWriter writer(etude::default_file_system(), place.target, place.partial);
   for (const std::string name : {"../x", "/tmp/x", "a/../../x", "", "etude_manifest.json"}) {
@@ -214,7 +214,7 @@ std::vector<std::string> recover(const Place& place) {
                                  [&](const fs::path& path) { return path == place.target; });
 }
 
-TEST_CASE("the bytes are on the disk before the names that lead to them") {
+TEST_CASE("the bytes are on disk before the names that lead to them") {
   const auto ends_with = [](const std::vector<std::string>& all, const std::vector<std::string>& last) {
     return all.size() > last.size() && std::equal(last.rbegin(), last.rend(), all.rbegin());
   };
@@ -229,7 +229,7 @@ TEST_CASE("the bytes are on the disk before the names that lead to them") {
                    "exchange .checkpoint-10.partial", "sync PARENT", "remove_all .checkpoint-10.partial"}));
 }
 
-TEST_CASE("whatever fails, the old folder stays until the new one is there") {
+TEST_CASE("whatever fails, the old folder stays until the new one exists") {
   for (const bool can_exchange : {false, true}) {
     const auto count = static_cast<std::int64_t>(operations_of_a_commit(can_exchange).size());
     REQUIRE(count > 15);
@@ -256,7 +256,7 @@ TEST_CASE("whatever fails, the old folder stays until the new one is there") {
   }
 }
 
-TEST_CASE("wherever the process ends, a whole folder is there after recover_replaced") {
+TEST_CASE("wherever the process ends, a complete folder exists after recover_replaced") {
   for (const bool can_exchange : {false, true}) {
     const auto count = static_cast<std::int64_t>(operations_of_a_commit(can_exchange).size());
     int kept = 0, moved = 0;
@@ -285,7 +285,7 @@ TEST_CASE("wherever the process ends, a whole folder is there after recover_repl
   }
 }
 
-TEST_CASE("where the new folder can't be put in place nor the old one back, the first error is told") {
+TEST_CASE("if neither the new folder nor the old one can be put in place, the first error is reported") {
   const Place place;
   place.write("old");
   const auto operations = operations_of_a_commit(false);
@@ -299,7 +299,7 @@ TEST_CASE("where the new folder can't be put in place nor the old one back, the 
   CHECK(place.read() == "old");
 }
 
-TEST_CASE("what recover_replaced can't do is told, and the others are put right all the same") {
+TEST_CASE("recover_replaced reports folders that it can't restore, and restores the others") {
   const toy::Folder folder;
   for (const auto* name : {".a.replaced", ".b.replaced", ".c.replaced"}) fs::create_directory(folder / name);
   toy::FailingFiles files(1);
@@ -310,7 +310,7 @@ TEST_CASE("what recover_replaced can't do is told, and the others are put right 
   CHECK(fs::exists(folder / "a") + fs::exists(folder / "b") + fs::exists(folder / "c") == 2);
 }
 
-TEST_CASE("recover_replaced leaves what isn't its own, and takes a folder that isn't there") {
+TEST_CASE("recover_replaced leaves other files alone, and accepts a missing folder") {
   const toy::Folder folder;
   toy::write_text(folder / ".a.replaced", "a file");
   fs::create_directory(folder / ".replaced");
@@ -329,7 +329,7 @@ TEST_CASE("recover_replaced leaves what isn't its own, and takes a folder that i
   CHECK(recover_in(folder / "missing").empty());
 }
 
-TEST_CASE("a partial folder is abandoned when its writer is gone, not before") {
+TEST_CASE("a partial folder counts as abandoned only once its writer is gone") {
   const Place place;
   CHECK_FALSE(etude::is_abandoned(place.partial));
   {
@@ -359,8 +359,7 @@ TEST_CASE("a partial folder is abandoned when its writer is gone, not before") {
 
 #ifdef __linux__
 // Nobody but root can make a folder of another user's.
-TEST_CASE("a partial folder of which nobody knows whether its writer lives is left to it" *
-          doctest::skip(::geteuid() != 0)) {
+TEST_CASE("a partial folder whose writer may be alive is left alone" * doctest::skip(::geteuid() != 0)) {
   std::thread([] {
     const Place place;
     fs::create_directory(place.partial);
@@ -378,7 +377,7 @@ TEST_CASE("a partial folder of which nobody knows whether its writer lives is le
 }
 #endif
 
-TEST_CASE("every flipped bit and every cut of a file is found, and named") {
+TEST_CASE("every flipped bit and every truncation of a file is detected, and the file named") {
   const Place place;
   place.write("some-text-of-a-state");
   for (const auto* name : {"state.json", "tokenizer/vocab.json", "etude_manifest.json"}) {
@@ -404,7 +403,7 @@ TEST_CASE("every flipped bit and every cut of a file is found, and named") {
   CHECK(place.read() == "some-text-of-a-state");
 }
 
-TEST_CASE("a reader says what is damaged") {
+TEST_CASE("a reader names the damaged file") {
   const Place place;
   place.write("abc");
   toy::write_text(place.target / "state.json", "abd");
@@ -423,7 +422,7 @@ TEST_CASE("a reader says what is damaged") {
         (place.target / "extra").string() + ": the manifest doesn't list it");
 }
 
-TEST_CASE("each mapping has the file's bytes, whatever was written into another") {
+TEST_CASE("each mapping has the file's bytes, whatever was written to another") {
   const Place place;
   place.write("abc");
   etude::FolderReader reader(place.target);
@@ -433,7 +432,7 @@ TEST_CASE("each mapping has the file's bytes, whatever was written into another"
   CHECK(first->text() == "Xbc");
 }
 
-TEST_CASE("a file that was exchanged for a link is refused") {
+TEST_CASE("a file that was replaced by a link is refused") {
   const Place place;
   place.write("abc");
   fs::rename(place.target / "state.json", place.folder / "elsewhere");
@@ -450,7 +449,7 @@ TEST_CASE("a link to a whole checkpoint is followed") {
   CHECK(reader.text("state.json") == "abc");
 }
 
-TEST_CASE("a folder of another program is read without a manifest where that is allowed") {
+TEST_CASE("another program's folder is read without a manifest if that is allowed") {
   const toy::Folder folder;
   toy::write_text(folder / "config.json", "{}");
   fs::create_symlink(folder / "config.json", folder / "link.json");
@@ -469,7 +468,7 @@ TEST_CASE("a folder of another program is read without a manifest where that is 
   CHECK(contains(fault_of([&] { etude::FolderReader(std::string(folder), false); }), "checksum"));
 }
 
-TEST_CASE("what isn't a folder is no checkpoint") {
+TEST_CASE("anything but a folder isn't a checkpoint") {
   const toy::Folder folder;
   toy::write_text(folder / "file", "");
   CHECK(fault_of([&] { etude::FolderReader(folder / "file"); }) ==

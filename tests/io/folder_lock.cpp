@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 using Lock = etude::detail::FolderLock;
 
-TEST_CASE("a folder has one lock, which is free when its holder is gone") {
+TEST_CASE("a folder has one lock, which is released with its holder") {
   const toy::Folder folder;
   std::optional<Lock> first(std::in_place, std::string(folder));
   CHECK((first->state() == Lock::State::held));
@@ -21,7 +21,7 @@ TEST_CASE("a folder has one lock, which is free when its holder is gone") {
   CHECK((Lock(std::string(folder)).state() == Lock::State::held));
 }
 
-TEST_CASE("what isn't a folder can't be locked") {
+TEST_CASE("anything but a folder can't be locked") {
   const toy::Folder folder;
   toy::write_text(folder / "file", "");
   fs::create_directory_symlink(std::string(folder), folder / "link");
@@ -35,7 +35,7 @@ TEST_CASE("what isn't a folder can't be locked") {
   CHECK(fs::is_symlink(folder / "link"));
 }
 
-TEST_CASE("abandoned folders are removed, with all that is in them") {
+TEST_CASE("abandoned folders are removed, with their contents") {
   const toy::Folder folder;
   fs::create_directories(folder / "a/b");
   toy::write_text(folder / "a/b/file", "x");

@@ -41,7 +41,7 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   return text.replace(text.find(from), from.size(), to);
 }
 
-TEST_CASE("a manifest is JSON that ends with the checksum of all before it") {
+TEST_CASE("a manifest is JSON that ends with the checksum of everything before it") {
   const std::string body = R"({
   "format": 1,
   "etude": "0.1.0",
@@ -67,7 +67,7 @@ TEST_CASE("a manifest is JSON that ends with the checksum of all before it") {
   CHECK(etude::parse_json(expected)["checksum"] == "dde464ba50d2fca35ce7f5143b339e1c");
 }
 
-TEST_CASE("a manifest comes back as it was written") {
+TEST_CASE("a manifest round-trips") {
   CHECK((etude::from_manifest_text(etude::to_manifest_text(etude::Manifest{})) == etude::Manifest{}));
   auto manifest = example();
   manifest.files["naïve \"name\"\n"] = {.size = ~std::uint64_t{0}, .xxh3_128 = std::string(32, '0')};
@@ -77,7 +77,7 @@ TEST_CASE("a manifest comes back as it was written") {
   CHECK(etude::Manifest{}.etude == etude::version_text());
 }
 
-TEST_CASE("every flipped bit of a manifest is found, and every cut") {
+TEST_CASE("every flipped bit and every truncation of a manifest is detected") {
   const auto text = etude::to_manifest_text(example());
   for (std::size_t bit = 0; bit < text.size() * 8; ++bit) {
     auto damaged = text;
@@ -91,17 +91,17 @@ TEST_CASE("every flipped bit of a manifest is found, and every cut") {
   CHECK(contains(fault_of(replaced(text, "\"global_step\": 20", "\"global_step\": 21")), "it is damaged"));
 }
 
-TEST_CASE("a manifest of a newer format says what this version knows") {
+TEST_CASE("the error about a newer manifest format names the supported version") {
   const auto fault = fault_of(signed_text("{\n  \"format\": 2"));
   CHECK(fault == "format is 2: this version of Etude (" + etude::version_text() + ") knows 1 to 1");
   CHECK(contains(fault_of(signed_text("{\n  \"format\": 0")), "format is 0"));
 }
 
-TEST_CASE("keys that a manifest doesn't know are passed over") {
+TEST_CASE("unknown keys of a manifest are skipped") {
   CHECK(fault_of(signed_text("{\n  \"format\": 1,\n  \"later\": {\"a\": [1]}")) == "it was read");
 }
 
-TEST_CASE("a manifest that isn't what it should be is refused although its checksum is right") {
+TEST_CASE("an invalid manifest is refused even if its checksum is right") {
   CHECK(contains(fault_of(signed_text("{\n  \"format\": ")), "not JSON"));
   CHECK(contains(fault_of(signed_text("{\n  \"serial\": \"x\"")), "serial is \"x\""));
   CHECK(contains(fault_of(signed_text("{\n  \"files\": [1]")), "files is [1]"));
@@ -125,7 +125,7 @@ TEST_CASE("names that leave the folder are refused") {
   CHECK(contains(with_name("etude_manifest.json"), "the manifest's own"));
 }
 
-TEST_CASE("a run's name can be a part of a path and nothing else") {
+TEST_CASE("a run's name has to be a single part of a path") {
   const auto with_run = [](const std::string& run) {
     return fault_of(signed_text("{\n  \"run\": \"" + run + "\""));
   };
@@ -141,7 +141,7 @@ TEST_CASE("a name that isn't UTF-8 can't be written") {
   CHECK_THROWS_AS(etude::to_manifest_text(manifest), etude::CheckpointError);
 }
 
-TEST_CASE("read_manifest names the file") {
+TEST_CASE("errors of read_manifest name the file") {
   const toy::Folder folder;
   const auto path = folder / "etude_manifest.json";
   CHECK_THROWS_WITH_AS(etude::read_manifest(std::string(folder)),
@@ -149,8 +149,7 @@ TEST_CASE("read_manifest names the file") {
                        etude::CheckpointError);
   toy::write_text(path, "{}");
   CHECK_THROWS_WITH_AS(etude::read_manifest(std::string(folder)),
-                       (path.string() + ": it has no checksum at the end").c_str(),
-                       etude::CheckpointError);
+                       (path.string() + ": it has no checksum at the end").c_str(), etude::CheckpointError);
   toy::write_text(path, etude::to_manifest_text(example()));
   CHECK((etude::read_manifest(std::string(folder)) == example()));
   std::filesystem::resize_file(path, (64 << 20) + 1);

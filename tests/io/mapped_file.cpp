@@ -23,7 +23,7 @@ TEST_CASE("a mapped file has the file's bytes") {
   CHECK((pieces == text));
 }
 
-TEST_CASE("what is written into the mapping doesn't reach the file") {
+TEST_CASE("writes to the mapping don't reach the file") {
   const toy::Folder folder;
   toy::write_text(folder / "file", "abc");
   etude::MappedFile file(folder / "file");
@@ -33,7 +33,7 @@ TEST_CASE("what is written into the mapping doesn't reach the file") {
   CHECK(etude::MappedFile(folder / "file").text() == "abc");
 }
 
-TEST_CASE("a mapping outlives the name of its file, and a file that takes the name") {
+TEST_CASE("a mapping outlives the name of its file, and a new file with the name") {
   const toy::Folder folder;
   toy::write_text(folder / "file", "abc");
   const etude::MappedFile file(folder / "file");
@@ -44,7 +44,7 @@ TEST_CASE("a mapping outlives the name of its file, and a file that takes the na
   CHECK(file.text() == "abc");
 }
 
-TEST_CASE("an empty file is a file without bytes") {
+TEST_CASE("an empty file is mapped as zero bytes") {
   const toy::Folder folder;
   toy::write_text(folder / "empty", "");
   etude::MappedFile file(folder / "empty");
@@ -55,7 +55,7 @@ TEST_CASE("an empty file is a file without bytes") {
   CHECK(pieces == 0);
 }
 
-TEST_CASE("what is no regular file is refused, and a pipe is not waited for") {
+TEST_CASE("anything but a regular file is refused, without waiting for a pipe") {
   const toy::Folder folder;
   REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
   for (const auto& path :

@@ -44,7 +44,7 @@ void fail() {
   etude::with_place([] { TORCH_CHECK_INDEX(false, "no such index"); }, [] { return "here"; });
 }
 
-TEST_CASE("an exception of LibTorch's keeps its type, says where it came from and has no frames") {
+TEST_CASE("a LibTorch exception keeps its type, says where it came from and has no stack frames") {
   CHECK(text_of<c10::IndexError>(fail) == "here: no such index");
   CHECK(text_of<c10::IndexError>([] { etude::with_place(fail, [] { return "outside"; }); }) ==
         "outside: here: no such index");
@@ -110,7 +110,7 @@ TEST_CASE(
                  "ScoresImpl in an evaluation (eval), inputs float32 [4, 2], labels int64 [4]: "));
 }
 
-TEST_CASE("whole numbers where the model wants others are told to become those") {
+TEST_CASE("the error about integers for a floating-point model says how to convert them") {
   const auto y = torch::zeros({8}, torch::kLong);
   CHECK(contains(training_error<c10::Error>(classification(torch::ones({8, 2}, torch::kByte), y)),
                  "in forward, whose parameters are float32 where an input is uint8 (make it float32): "));
@@ -120,7 +120,7 @@ TEST_CASE("whole numbers where the model wants others are told to become those")
                "is for an embedding): "));
 }
 
-TEST_CASE("so it is in a prediction, which has no labels") {
+TEST_CASE("a prediction, which has no labels, gives the same error") {
   etude::Trainer<> trainer(classification(torch::ones({8, 2}), torch::zeros({8}, torch::kLong)));
   CHECK(contains(text_of<c10::Error>([&] {
                    trainer.predict(torch::ones({4, 2}, torch::kByte));
@@ -135,7 +135,7 @@ struct Named {
   }
 };
 
-TEST_CASE("labels by another name are looked for among the names that there are") {
+TEST_CASE("the error about missing labels suggests one of the existing names") {
   auto options = classification(torch::ones({8, 2}), torch::zeros({8}, torch::kLong));
   options.train_dataset = Named();
   CHECK(
@@ -147,7 +147,7 @@ TEST_CASE("labels by another name are looked for among the names that there are"
   etude::Trainer<>(options).train();
 }
 
-TEST_CASE("a data_collator whose batch can't be measured is named") {
+TEST_CASE("an error names a data_collator whose batch can't be measured") {
   auto options = classification(torch::ones({8, 2}), torch::zeros({8}, torch::kLong));
   options.train_dataset = Named();
   options.data_collator = [](std::vector<etude::Example>) { return etude::Batch(); };
@@ -155,7 +155,7 @@ TEST_CASE("a data_collator whose batch can't be measured is named") {
         "data_collator: a batch must have at least one input tensor that is defined");
 }
 
-TEST_CASE("token numbers that are out of range aren't told to become something else") {
+TEST_CASE("the error about out-of-range token ids doesn't suggest a conversion") {
   auto options = classification(torch::full({8}, 7, torch::kLong), torch::zeros({8}, torch::kLong));
   options.model = torch::nn::Embedding(5, 3);
   const auto text = training_error<c10::Error>(options);
@@ -172,7 +172,7 @@ TEST_CASE(
                  "in forward, which is given the labels too, since `loss` is not set: "));
 }
 
-TEST_CASE("so is what goes wrong before the training, while a learning rate is looked for") {
+TEST_CASE("errors before the training, while searching a learning rate, are explained too") {
   etude::Trainer<> trainer(classification(torch::ones({8, 5}), torch::zeros({8}, torch::kLong)));
   CHECK(contains(text_of<c10::Error>([&] { etude::find_learning_rate(trainer); }),
                  "ScoresImpl in a dry run, inputs float32 [4, 5], labels int64 [4]: in forward: "));
@@ -186,7 +186,7 @@ struct Unfit {
   torch::Tensor get(std::size_t) const { return unfit(); }
 };
 
-TEST_CASE("so is what a dataset or compute_metrics can't do") {
+TEST_CASE("errors of a dataset or compute_metrics are explained too") {
   const auto x = torch::ones({8, 2});
   const auto y = torch::zeros({8}, torch::kLong);
   auto options = classification(x, y);
@@ -212,7 +212,7 @@ struct Unreadable {
   }
 };
 
-TEST_CASE("a dataset's own exception comes out as it was thrown, and its example is told") {
+TEST_CASE("a dataset's own exception propagates unchanged, and its example is reported") {
   const auto said_with = [](int workers, bool in_training) {
     auto options = classification(torch::ones({8, 2}), torch::zeros({8}, torch::kLong));
     options.args.log_level = etude::LogLevel::error;
@@ -238,7 +238,7 @@ struct Complains {
   void on(const etude::StepEnd&) { TORCH_CHECK(false, "the callback's own words"); }
 };
 
-TEST_CASE("a callback's exception of LibTorch's comes out in its own words, without the frames") {
+TEST_CASE("a callback's LibTorch exception propagates with its own text, without the frames") {
   const auto options = classification(torch::ones({8, 2}), torch::zeros({8}, torch::kLong));
   CHECK(text_of<c10::Error>([&] { etude::Trainer<Complains>(options).train(); }) ==
         "the callback's own words");

@@ -21,7 +21,7 @@ bool runs_out(Throw throw_it) {
   return false;
 }
 
-TEST_CASE("memory that has run out is told from other errors, on the CPU, on a device, and as a text") {
+TEST_CASE("running out of memory is distinguished from other errors, on the CPU, on a device, and as text") {
   CHECK(runs_out([] { throw std::bad_alloc(); }));
   CHECK(runs_out([] { static_cast<void>(torch::empty({std::int64_t{1} << 50})); }));
   CHECK(runs_out([] { C10_THROW_ERROR(OutOfMemoryError, "nothing is left"); }));
@@ -39,7 +39,7 @@ TEST_CASE("memory that has run out is told from other errors, on the CPU, on a d
 
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
 
-TEST_CASE("what was freed at the end of the heap stays with the process") {
+TEST_CASE("memory freed at the end of the heap stays with the process") {
   etude::keep_freed_memory();
   const auto heap = [] { return mallinfo2().arena; };
   const auto before = heap();

@@ -5,7 +5,7 @@
 
 namespace {
 
-TEST_CASE("a value comes over as it was when the copy began, from any device, shape and dtype") {
+TEST_CASE("a value is copied as it was when the copy began, from any device, shape and dtype") {
   std::vector<torch::Device> devices{torch::kCPU};
   if (torch::cuda::is_available()) devices.emplace_back(torch::kCUDA);
   for (const auto device : devices) {

@@ -18,7 +18,7 @@ std::optional<double> quota(const std::map<std::string, std::string>& files) {
   return etude::cpu_quota(std::string(root));
 }
 
-TEST_CASE("a control group's quota counts, its own or that of one above it") {
+TEST_CASE("a control group's quota applies, its own or that of a parent") {
   CHECK(quota({{"proc/self/cgroup", "0::/\n"}, {"sys/fs/cgroup/cpu.max", "250000 100000\n"}}) == 2.5);
   CHECK(quota({{"proc/self/cgroup", "0::/a/b\n"},
                {"sys/fs/cgroup/a/b/cpu.max", "max 100000\n"},
@@ -28,7 +28,7 @@ TEST_CASE("a control group's quota counts, its own or that of one above it") {
                {"sys/fs/cgroup/a/cpu.max", "800000 100000\n"}}) == 3);
 }
 
-TEST_CASE("the quota of version 1 is that of the hierarchy of the cpu") {
+TEST_CASE("the quota of version 1 comes from the cpu hierarchy") {
   CHECK(quota({{"proc/self/cgroup", "5:memory:/x\n4:cpu,cpuacct:/x\n"},
                {"sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "400000\n"},
                {"sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000\n"}}) == 4);
@@ -37,7 +37,7 @@ TEST_CASE("the quota of version 1 is that of the hierarchy of the cpu") {
                      {"sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000\n"}}));
 }
 
-TEST_CASE("without a quota there is none, whatever the files hold") {
+TEST_CASE("files without a quota give none, whatever they contain") {
   CHECK_FALSE(quota({}));
   CHECK_FALSE(quota({{"proc/self/cgroup", "0::/\n"}}));
   CHECK_FALSE(quota({{"proc/self/cgroup", "0::/\n"}, {"sys/fs/cgroup/cpu.max", "max 100000\n"}}));
@@ -49,7 +49,7 @@ struct Count {
   void on(const etude::TrainBegin&) { threads = at::get_num_threads(); }
 };
 
-TEST_CASE("a training uses no more threads than there are cores, and leaves the number as it was") {
+TEST_CASE("a training uses at most as many threads as there are cores, and restores the number") {
   const int cores = etude::usable_cores(), before = at::get_num_threads();
   const auto threads_with = [&](int given) {
     at::set_num_threads(given);

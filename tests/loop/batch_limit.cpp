@@ -20,7 +20,7 @@ struct Count {
   void on(const etude::PredictionStep&) { ++evaluated; }
 };
 
-TEST_CASE("a scope limits the trainers that run in it, and none after it") {
+TEST_CASE("a scope limits the trainers that run in it, and none afterwards") {
   const Unset unset;
   auto args = toy::arguments();
   args.gradient_accumulation_steps = 2;
@@ -37,7 +37,7 @@ TEST_CASE("a scope limits the trainers that run in it, and none after it") {
   CHECK(trainer.train().global_step == 4);
 }
 
-TEST_CASE("a scope makes the variable what it was before") {
+TEST_CASE("a scope restores the variable") {
   const Unset unset;
   {
     const etude::LimitBatches outer(5);
@@ -53,7 +53,7 @@ TEST_CASE("a scope makes the variable what it was before") {
   CHECK(::getenv(variable) == nullptr);
 }
 
-TEST_CASE("the smaller of the variable and a callback's limit counts") {
+TEST_CASE("the smaller of the variable and a callback's limit applies") {
   const Unset unset;
   for (const std::int64_t limit : {1, 4}) {
     const etude::LimitBatches scope(2);
@@ -63,7 +63,7 @@ TEST_CASE("the smaller of the variable and a callback's limit counts") {
   }
 }
 
-TEST_CASE("what is no number of batches is refused by name, and none is none") {
+TEST_CASE("an invalid number of batches is refused by name, and an empty one means no limit") {
   const Unset unset;
   for (const char* text : {"", "none"}) {
     ::setenv(variable, text, 1);

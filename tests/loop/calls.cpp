@@ -44,14 +44,15 @@ bool is_refused(Method method, const std::string& name) {
   return fault.starts_with(name + "() was called from inside itself 8 times over: a callback calls it");
 }
 
-TEST_CASE("a callback that evaluates at each evaluation is told so, in whichever of its events") {
+TEST_CASE(
+    "endless recursion of a callback that evaluates at each evaluation is an error, in any of its events") {
   const auto evaluate = [](auto& trainer) { trainer.evaluate(); };
   CHECK(is_refused<etude::EvaluateBegin>(evaluate, "evaluate"));
   CHECK(is_refused<etude::PredictionStep>(evaluate, "evaluate"));
   CHECK(is_refused<etude::EvaluationRunEnd>(evaluate, "evaluate"));
 }
 
-TEST_CASE("so is one that logs at each log, predicts at each prediction or saves at each checkpoint") {
+TEST_CASE("endless recursion of logs, predictions and checkpoints is an error too") {
   const auto log = [](auto& trainer) {
     etude::Metrics logs{{"more", 1}};
     trainer.log(logs);
@@ -74,7 +75,7 @@ struct EvaluatesOnceMore {
   }
 };
 
-TEST_CASE("a callback may evaluate in an evaluation where it sees to the end itself") {
+TEST_CASE("a callback may evaluate in an evaluation if it ends the recursion itself") {
   etude::Trainer<EvaluatesOnceMore> trainer(toy::options(toy::arguments()));
   for (int i = 1; i <= 20; ++i) {
     trainer.evaluate();
@@ -82,7 +83,7 @@ TEST_CASE("a callback may evaluate in an evaluation where it sees to the end its
   }
 }
 
-TEST_CASE("after the error the trainer is as good as before") {
+TEST_CASE("after the error the trainer works as before") {
   Nested<etude::EvaluateBegin> nested([](auto& trainer) { trainer.evaluate(); });
   CHECK_THROWS_AS(nested.trainer.evaluate(), etude::Error);
   nested.trainer.callback<CallsBack<etude::EvaluateBegin>>().call = [] {};
@@ -90,7 +91,7 @@ TEST_CASE("after the error the trainer is as good as before") {
   CHECK(nested.trainer.train().global_step == 2);
 }
 
-TEST_CASE("another thread is refused while a method of the trainer runs, and nobody is disturbed") {
+TEST_CASE("another thread is refused while a method of the trainer runs, without disturbing it") {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.output_dir = folder;
@@ -124,7 +125,7 @@ TEST_CASE("another thread is refused while a method of the trainer runs, and nob
   CHECK(toy::names_in(folder / "").empty());
 }
 
-TEST_CASE("threads may use a trainer one after the other") {
+TEST_CASE("threads may take turns using a trainer") {
   etude::Trainer<> trainer(toy::options(toy::arguments()));
   trainer.train();
   CHECK(std::async(std::launch::async, [&] { return trainer.train().global_step; }).get() == 2);

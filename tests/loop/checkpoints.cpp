@@ -74,7 +74,7 @@ float weight_of(Trainer& trainer) {
   return trainer.model().named_parameters().front().second.template item<float>();
 }
 
-TEST_CASE("a training whose batches got another size may be killed again") {
+TEST_CASE("a training with a changed batch size may be killed again") {
   const toy::Folder folder;
   auto args = saving(folder);
   args.num_train_epochs = 3;
@@ -133,7 +133,7 @@ TEST_CASE("a checkpoint of a version without names for orders keeps its order to
   CHECK(again.points == Points(expected.begin() + 10, expected.end()));
 }
 
-TEST_CASE("a checkpoint names the order of its examples, and no other name is believed") {
+TEST_CASE("a checkpoint names the order of its examples, and unknown names are refused") {
   const toy::Folder folder;
   const auto whole = run(two_epochs(folder), {});
   // The first epoch's, worked out in Python from the definition of KeyedPermutation.
@@ -169,7 +169,7 @@ void spoil(const std::filesystem::path& checkpoint, const std::string& file, con
   toy::write_text(checkpoint / file, text);
 }
 
-TEST_CASE("the largest numbers of a checkpoint don't make the next one unreadable") {
+TEST_CASE("a checkpoint's largest numbers don't make the next one unreadable") {
   const std::string largest = "9223372036854775807";
   const toy::Folder folder, next;
   auto args = saving(folder);
@@ -189,7 +189,7 @@ TEST_CASE("the largest numbers of a checkpoint don't make the next one unreadabl
   CHECK(last.state().num_input_tokens_seen >= std::int64_t{1} << 62);
 }
 
-TEST_CASE("more steps than can be counted are refused, where they come from a checkpoint too") {
+TEST_CASE("more steps than can be counted are refused, also from a checkpoint") {
   const toy::Folder folder;
   const auto args = saving(folder);
   train_until(with(args, 4), 3);
@@ -201,7 +201,7 @@ TEST_CASE("more steps than can be counted are refused, where they come from a ch
       "extra_steps is 1000000000000000"));
 }
 
-TEST_CASE("a signal is heard while a sampler is read up to the place of a checkpoint") {
+TEST_CASE("a signal is handled while a sampler is advanced to a checkpoint's position") {
   struct Counting : torch::data::samplers::SequentialSampler {
     using SequentialSampler::SequentialSampler;
     int calls = 0, signal_at = -1;
@@ -225,7 +225,7 @@ TEST_CASE("a signal is heard while a sampler is read up to the place of a checkp
   CHECK(sampler->calls == sampler->signal_at);
 }
 
-TEST_CASE("a stateful sampler goes on with the next epoch from a checkpoint of an epoch's end") {
+TEST_CASE("a stateful sampler continues with the next epoch from a checkpoint at an epoch's end") {
   const toy::Folder folder, other;
   const auto order = [](const std::string& output_dir, const etude::TrainOptions& how) {
     const auto sampler = std::make_shared<toy::Shuffling>(6);
@@ -243,7 +243,7 @@ TEST_CASE("a stateful sampler goes on with the next epoch from a checkpoint of a
   CHECK(rest == std::vector(whole.begin() + 6, whole.end()));
 }
 
-TEST_CASE("an exception behind an epoch's last step doesn't undo its end") {
+TEST_CASE("an exception after an epoch's last step doesn't undo its end") {
   struct Pushing {
     void on(const etude::Save& e) {
       if (e.state.global_step == 3) throw Fault();
@@ -288,7 +288,7 @@ TEST_CASE_TEMPLATE("a stop in the middle of an update waits for its end", Event,
   CHECK(rest.train({.resume_from_checkpoint = true}).global_step == 6);
 }
 
-TEST_CASE("a checkpoint that was due stays when a better one comes") {
+TEST_CASE("a periodic checkpoint stays when a better one is saved") {
   const toy::Folder folder;
   auto args = saving(folder);
   args.save_steps = 3;
@@ -300,7 +300,7 @@ TEST_CASE("a checkpoint that was due stays when a better one comes") {
     CHECK(std::filesystem::exists(folder / name));
 }
 
-TEST_CASE("a user's own checkpoint is not taken for one that was the best") {
+TEST_CASE("a user's own checkpoint isn't mistaken for a former best") {
   const toy::Folder folder;
   auto args = saving(folder);
   args.save_steps = 100;
@@ -313,7 +313,7 @@ TEST_CASE("a user's own checkpoint is not taken for one that was the best") {
   CHECK(etude::read_manifest(folder / "checkpoint-3").reason == "periodic");
 }
 
-TEST_CASE("a signal in an evaluation that a callback began waits for what the callback is in") {
+TEST_CASE("a signal in an evaluation that a callback began waits for the enclosing event") {
   struct Evaluating {
     etude::Trainer<Evaluating>* trainer = nullptr;
     int seen = 0;
@@ -341,7 +341,7 @@ TEST_CASE("a signal in an evaluation that a callback began waits for what the ca
   CHECK(weight(broken, false) == weight(whole, false));
 }
 
-TEST_CASE("what comes after the last checkpoint writes none: the weights may be the best ones") {
+TEST_CASE("nothing after the last checkpoint writes one: the weights may be the best ones") {
   struct Ending {
     etude::Trainer<Ending>* trainer = nullptr;
     bool throws = false;
@@ -379,7 +379,7 @@ TEST_CASE("what comes after the last checkpoint writes none: the weights may be 
   CHECK(last_weight(false, true) == right);
 }
 
-TEST_CASE("a callback that throws in TrainBegin leaves the checkpoint that is resumed as it is") {
+TEST_CASE("a callback that throws in TrainBegin leaves the resumed checkpoint unchanged") {
   struct Failing {
     void on(const etude::TrainBegin&) { throw Fault(); }
   };
@@ -393,7 +393,7 @@ TEST_CASE("a callback that throws in TrainBegin leaves the checkpoint that is re
   CHECK(etude::read_manifest(folder / "checkpoint-3") == before);
 }
 
-TEST_CASE("a checkpoint that a callback asks for belongs to a run, where nothing is saved otherwise") {
+TEST_CASE("a checkpoint that a callback requests belongs to a run, even if nothing else is saved") {
   const toy::Folder folder;
   auto args = saving(folder);
   etude::Trainer<>(with(args, 4)).train();
@@ -408,7 +408,7 @@ TEST_CASE("a checkpoint that a callback asks for belongs to a run, where nothing
   CHECK(fresh.serial > old.serial);
 }
 
-TEST_CASE("early stopping keeps what it found before the first step") {
+TEST_CASE("early stopping keeps evaluations from before the first step") {
   const toy::Folder folder, other;
   auto args = saving(folder);
   args.eval_strategy = IntervalStrategy::steps;
@@ -428,7 +428,7 @@ TEST_CASE("early stopping keeps what it found before the first step") {
   CHECK(rest.train({.resume_from_checkpoint = folder / "checkpoint-0"}).global_step == 2);
 }
 
-TEST_CASE("everybody hears of a checkpoint, killed or not") {
+TEST_CASE("every callback receives Save for a checkpoint, killed or not") {
   struct Saves {
     std::vector<std::string> heard = {};
     void on(const etude::Save& e) { heard.push_back(e.checkpoint.filename()); }
@@ -442,7 +442,7 @@ TEST_CASE("everybody hears of a checkpoint, killed or not") {
         std::vector<std::string>{"checkpoint-2", "checkpoint-3", "checkpoint-4"});
 }
 
-TEST_CASE("a half-done accumulation that is stopped before it goes on is begun anew") {
+TEST_CASE("a partial accumulation that is stopped before it continues restarts") {
   struct Signal {
     bool on_ = false;
     void on(const etude::SubstepEnd& e) {
@@ -470,7 +470,7 @@ TEST_CASE("a half-done accumulation that is stopped before it goes on is begun a
   CHECK(weight_of(rest) == weight_of(whole));
 }
 
-TEST_CASE("a half-done accumulation behind the last epoch that is left doesn't spoil the next checkpoint") {
+TEST_CASE("a partial accumulation after the last remaining epoch doesn't corrupt the next checkpoint") {
   struct Signal {
     void on(const etude::SubstepEnd& e) {
       if (e.state.global_step == 6) ::raise(SIGTERM);
@@ -528,7 +528,7 @@ struct Disturbs {
   void on(const etude::StepEnd& e) { e.optimizer->param_groups()[0].weight_decay += 0.1; }
 };
 
-TEST_CASE("what a handler makes of model and optimizer where an epoch begins isn't made again by a resume") {
+TEST_CASE("a handler's changes to model and optimizer at an epoch's begin aren't repeated by a resume") {
   struct Signal {
     std::int64_t step = -1;
     void on(const etude::SubstepEnd& e) {
@@ -598,7 +598,7 @@ TEST_CASE("TrainBegin and EpochBegin say whether they are raised again") {
   CHECK(heard({.resume_from_checkpoint = folder / "checkpoint-6"}) == "TrainBegin again, EpochBegin again");
 }
 
-TEST_CASE("what was asked for at a step is done for that step, after an exception too") {
+TEST_CASE("a request at a step is honoured for that step, after an exception too") {
   struct Tracker {
     void on(const etude::Log& e) {
       if (e.state.global_step == 2) throw Fault();
@@ -667,7 +667,7 @@ struct SavesThenWrites {
   }
 };
 
-TEST_CASE("a log that is changed after a checkpoint was written is in the next one as it is then") {
+TEST_CASE("a log that changes after a checkpoint is in the next one with its new value") {
   const toy::Folder folder;
   auto args = saving(folder);
   args.logging_strategy = IntervalStrategy::steps;
@@ -693,7 +693,7 @@ std::string warnings_of(const etude::TrainerOptions& options) {
   return toy::printed([&] { trainer.train({.resume_from_checkpoint = true}); }, STDERR_FILENO);
 }
 
-TEST_CASE("a checkpoint of the last step, or of a later one, says that nothing is left, and what to change") {
+TEST_CASE("resuming at or after the last step reports that nothing is left, and what to change") {
   const toy::Folder folder;
   auto args = saving_and_warning(folder);
   args.num_train_epochs = 2;
@@ -716,7 +716,7 @@ TEST_CASE("a checkpoint of the last step, or of a later one, says that nothing i
   CHECK_FALSE(toy::contains(warnings_of(with(more, 3)), "nothing is left"));
 }
 
-TEST_CASE("a checkpoint whose learning rate was spoilt goes on with that of the schedule, and says so") {
+TEST_CASE("a checkpoint with an invalid learning rate resumes with the schedule's, and reports it") {
   using Limits = std::numeric_limits<double>;
   const toy::Folder unbroken;
   auto args = saving_and_warning(unbroken);
@@ -742,7 +742,7 @@ TEST_CASE("a checkpoint whose learning rate was spoilt goes on with that of the 
   }
 }
 
-TEST_CASE("a schedule that is infinite behind the last step leaves a checkpoint that can be loaded") {
+TEST_CASE("a schedule that is infinite after the last step leaves a loadable checkpoint") {
   const toy::Folder folder;
   auto options = with(saving(folder), 4);
   options.lr_scheduler = [](std::int64_t step) { return 1.0 / static_cast<double>(4 - step); };
@@ -750,7 +750,7 @@ TEST_CASE("a schedule that is infinite behind the last step leaves a checkpoint 
   CHECK(etude::Trainer<>(options).train({.resume_from_checkpoint = true}).global_step == 4);
 }
 
-TEST_CASE("a resume says that the training examples are others, by their number or a few of them") {
+TEST_CASE("a resume reports other training examples, by their number or a few of them") {
   const toy::Folder folder;
   const auto args = saving_and_warning(folder);
   killed_quietly(with(args, 4), 3);
@@ -773,7 +773,7 @@ TEST_CASE("a resume says that the training examples are others, by their number 
   CHECK(warnings_of(with(same, 4)) == "");
 }
 
-TEST_CASE("a resume with a train_dataset of another size makes the epochs, or the steps, that are left") {
+TEST_CASE("a resume with a train_dataset of another size trains the remaining epochs or steps") {
   struct Case {
     std::int64_t examples, max_steps, steps;
   };
@@ -799,7 +799,7 @@ TEST_CASE("a resume with a train_dataset of another size makes the epochs, or th
   }
 }
 
-TEST_CASE("a checkpoint without the facts of its examples is resumed without a word of them") {
+TEST_CASE("a checkpoint without a fingerprint of its examples is resumed without a warning") {
   const toy::Folder folder;
   const auto args = saving(folder);
   train_until(with(args, 4), 3);
@@ -818,7 +818,7 @@ TEST_CASE("a checkpoint without the facts of its examples is resumed without a w
       "train_dataset"));
 }
 
-TEST_CASE("another model in the same folder names the checkpoint and the ways out in its first line") {
+TEST_CASE("the error about another model in the same folder names the checkpoint and the remedies first") {
   const toy::Folder folder;
   const auto args = saving(folder);
   etude::Trainer<>(with(args, 2)).train();
@@ -832,7 +832,7 @@ TEST_CASE("another model in the same folder names the checkpoint and the ways ou
       "resume_from_checkpoint; "));
 }
 
-TEST_CASE("an optimizer of other groups than the checkpoint's names it and the ways out, too") {
+TEST_CASE("the error about other optimizer groups names the checkpoint and the remedies too") {
   const toy::Folder folder;
   toy::Line model;
   auto options = with(saving(folder), 2);
@@ -849,7 +849,7 @@ TEST_CASE("an optimizer of other groups than the checkpoint's names it and the w
       fault, "checkpoint-2 doesn't fit this optimizer: to start from scratch, give another output_dir"));
 }
 
-TEST_CASE("two trainings don't write their checkpoints to one folder at a time") {
+TEST_CASE("two trainings can't write checkpoints to one folder at the same time") {
   const toy::Folder folder;
   const auto options = with(saving(folder), 2);
   std::string told;

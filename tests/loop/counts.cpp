@@ -85,7 +85,7 @@ TEST_CASE("input tokens are counted in state and logs, all or without padding") 
   CHECK_FALSE(none.state().log_history.back().contains("num_input_tokens_seen"));
 }
 
-TEST_CASE("a log of steps has the tokens a second of this run, a resumed one's from where it went on") {
+TEST_CASE("a log of steps has this run's tokens per second, counted from where it resumed") {
   const toy::Folder folder;
   auto options = sentences(etude::InputTokens::all);
   toy::save_to(folder, options.args);
@@ -125,7 +125,7 @@ etude::TrainerOptions padded_sentences(etude::ProcessingClass tokenizer) {
   return options;
 }
 
-TEST_CASE("without a mask, tokens without padding are those that aren't the tokenizer's for padding") {
+TEST_CASE("without a mask, tokens other than the tokenizer's padding token count") {
   struct Member {
     std::optional<int> pad_token_id;
     void save(const std::filesystem::path&) {}
@@ -157,7 +157,7 @@ TEST_CASE("without a mask, tokens without padding are those that aren't the toke
   CHECK(counted({}, true) == 8);
 }
 
-TEST_CASE("floating-point operations are 6 a token and parameter outside embeddings") {
+TEST_CASE("floating-point operations are 6 per token and parameter outside embeddings") {
   Bare<> trainer(sentences(etude::InputTokens::no));
   const auto output = trainer.train();
   CHECK(trainer.state().total_flos == 6 * 20 * 3);
@@ -172,13 +172,13 @@ struct OwnCount : etude::TrainerBase<OwnCount> {
   double floating_point_ops(const etude::Batch& batch) { return 10.0 * static_cast<double>(batch.size); }
 };
 
-TEST_CASE("a trainer of one's own counts floating-point operations in its way") {
+TEST_CASE("a custom trainer counts floating-point operations in its own way") {
   OwnCount trainer(toy::options(toy::arguments(), 7));
   trainer.train();
   CHECK(trainer.state().total_flos == 70);
 }
 
-TEST_CASE("a limited loader is planned with, and its last group is flushed") {
+TEST_CASE("the plan includes a limited loader, and its last group is flushed") {
   auto args = toy::arguments();
   args.gradient_accumulation_steps = 2;
   args.num_train_epochs = 2;
@@ -203,7 +203,7 @@ struct Merged {
   }
 };
 
-TEST_CASE("the metrics of several datasets come together in one event, which decides what is best") {
+TEST_CASE("the metrics of several datasets are combined in one event, which decides the best model") {
   auto args = toy::arguments();
   args.eval_strategy = etude::IntervalStrategy::epoch;
   args.metric_for_best_model = "loss";

@@ -44,7 +44,7 @@ TEST_CASE("evaluate returns the metrics with their prefix, the speed and the epo
   CHECK(trainer.evaluate({.metric_key_prefix = "mine"}).at("mine_examples") == 5);
 }
 
-TEST_CASE("several datasets have their names in the keys, and one result") {
+TEST_CASE("several datasets have their names in the keys of one result") {
   auto options = evaluation(5, 2);
   options.eval_dataset = {{"near", toy::dataset(1)}, {"far", toy::dataset(4)}};
   etude::Trainer trainer(options);
@@ -55,7 +55,7 @@ TEST_CASE("several datasets have their names in the keys, and one result") {
   CHECK(trainer.evaluate({.eval_dataset = toy::dataset(1)}).at("eval_loss") == doctest::Approx(1));
 }
 
-TEST_CASE("the metric that decides may belong to one of several datasets") {
+TEST_CASE("the deciding metric may belong to one of several datasets") {
   auto options = evaluation(5, 2);
   options.eval_dataset = {{"near", toy::dataset(1)}, {"far", toy::dataset(4)}};
   options.args.eval_strategy = etude::IntervalStrategy::epoch;
@@ -66,7 +66,7 @@ TEST_CASE("the metric that decides may belong to one of several datasets") {
   CHECK(trainer.state().best_global_step == 1);
 }
 
-TEST_CASE("predict gives the outputs of all examples in order, with the metrics of those that have labels") {
+TEST_CASE("predict returns the outputs of all examples in order, with metrics if there are labels") {
   toy::Line model;
   torch::NoGradGuard no_grad;
   model->weight.fill_(3);
@@ -98,7 +98,7 @@ struct ModesImpl : torch::nn::Module {
 };
 TORCH_MODULE(Modes);
 
-TEST_CASE("evaluation runs in evaluation mode, and each submodule has its own mode again afterwards") {
+TEST_CASE("evaluation runs in evaluation mode, and restores each submodule's mode") {
   Modes model;
   model->train();
   model->frozen->eval();
@@ -124,7 +124,7 @@ struct LogsAtStart {
   void on(const etude::InitEnd& e) { e.log("mine", 3); }
 };
 
-TEST_CASE("an evaluation that can't begin leaves no loader behind, and what was logged before it") {
+TEST_CASE("an evaluation that can't begin leaves no loader behind, and keeps earlier logs") {
   auto options = evaluation(5, 2);
   const auto model = std::make_shared<Stubborn>();
   options.model = model;
@@ -138,7 +138,7 @@ TEST_CASE("an evaluation that can't begin leaves no loader behind, and what was 
   CHECK(pending == etude::Metrics{{"mine", 3}});
 }
 
-TEST_CASE("preprocess_logits_for_metrics makes what compute_metrics gets") {
+TEST_CASE("compute_metrics gets the result of preprocess_logits_for_metrics") {
   auto options = evaluation(3, 2);
   options.preprocess_logits_for_metrics = [](torch::Tensor logits, torch::Tensor labels) {
     return logits + 10 * labels;
@@ -152,7 +152,7 @@ TEST_CASE("preprocess_logits_for_metrics makes what compute_metrics gets") {
   CHECK(torch::allclose(seen, 10 * toy::points(3).second));
 }
 
-TEST_CASE("include_for_metrics brings inputs and losses, one of each an example") {
+TEST_CASE("include_for_metrics adds inputs and losses, one of each per example") {
   auto options = evaluation(3, 2);
   options.args.include_for_metrics = {"inputs", "loss"};
   bool called = false;
@@ -167,7 +167,7 @@ TEST_CASE("include_for_metrics brings inputs and losses, one of each an example"
   CHECK(called);
 }
 
-TEST_CASE("batch_eval_metrics calls compute_metrics batch by batch, and the last result counts") {
+TEST_CASE("batch_eval_metrics calls compute_metrics for each batch, and the last result counts") {
   auto options = evaluation(5, 2);
   options.args.batch_eval_metrics = true;
   std::vector<std::pair<std::int64_t, bool>> calls;
@@ -179,7 +179,7 @@ TEST_CASE("batch_eval_metrics calls compute_metrics batch by batch, and the last
   CHECK(calls == std::vector<std::pair<std::int64_t, bool>>{{2, false}, {2, false}, {1, true}});
 }
 
-TEST_CASE("eval_do_concat_batches = false hands the batches over one by one") {
+TEST_CASE("eval_do_concat_batches = false passes the batches separately") {
   auto options = evaluation(5, 2);
   options.args.eval_do_concat_batches = false;
   bool called = false;
@@ -219,7 +219,7 @@ TEST_CASE("batches of different lengths are padded with -100 on the right, which
   CHECK(torch::equal(gathered({wide, narrow, wide}), torch::cat({full, padded, full})));
 }
 
-TEST_CASE("what is gathered one by one, or in another dtype, is joined as torch::cat would") {
+TEST_CASE("batches gathered one by one, or in another dtype, are joined like torch::cat") {
   CHECK(torch::equal(gathered({torch::tensor(1), torch::tensor(2)}), torch::tensor({1, 2})));
   CHECK(torch::equal(gathered({torch::tensor({1}), torch::tensor({0.5})}), torch::tensor({1., 0.5})));
   CHECK_THROWS_WITH_AS(
@@ -239,7 +239,7 @@ TEST_CASE("a batch with another number of outputs than the first is refused") {
   }
 }
 
-TEST_CASE("the predictions of a dataset lie in memory that was asked for once, and no more than they need") {
+TEST_CASE("the predictions of a dataset use memory that is allocated once, and only as much as needed") {
   etude::GatheredTensor all(1000);
   all.add(torch::ones({8, 3}));
   const auto* place = all.take().data_ptr();
@@ -262,7 +262,7 @@ struct SeveralImpl : torch::nn::Module {
 };
 TORCH_MODULE(Several);
 
-TEST_CASE("several inputs, and outputs by name; ignore_keys leaves some out") {
+TEST_CASE("inputs may be several and outputs named; ignore_keys leaves some out") {
   const auto a = torch::arange(4.).reshape({4, 1}), b = torch::ones({4, 1});
   auto args = toy::arguments();
   etude::Trainer trainer(
@@ -326,7 +326,7 @@ toy::Line threefold() {
   return model;
 }
 
-TEST_CASE("data without labels has a loss where compute_loss needs none") {
+TEST_CASE("data without labels has a loss if compute_loss needs no labels") {
   const auto [x, y] = toy::points(10);
   const auto expected = doctest::Approx(9 * x.square().mean().item<double>());
   auto options = evaluation(1, 4);
@@ -341,7 +341,7 @@ TEST_CASE("data without labels has a loss where compute_loss needs none") {
   CHECK(torch::allclose(trainer.predict(x).predictions.single(), 3 * x));
 }
 
-TEST_CASE("data without labels has no loss where compute_loss asks for labels") {
+TEST_CASE("data without labels has no loss if compute_loss needs labels") {
   const auto [x, y] = toy::points(10);
   auto options = evaluation(1, 4);
   options.loss = {};
@@ -385,7 +385,7 @@ TEST_CASE("an evaluation without labels says once that compute_metrics is not ca
         "and its metrics are missing\n");
 }
 
-TEST_CASE("a compute_loss is told of no number of items where there are no labels") {
+TEST_CASE("compute_loss gets no number of items without labels") {
   const auto [x, y] = toy::points(4);
   auto options = evaluation(1, 4);
   options.loss = {};
@@ -401,7 +401,7 @@ TEST_CASE("a compute_loss is told of no number of items where there are no label
   CHECK(was_told == std::vector<bool>(5, false));
 }
 
-TEST_CASE("an evaluation in the midst of an update leaves it the number of its items") {
+TEST_CASE("an evaluation in the middle of an update keeps the update's number of items") {
   struct Evaluates {
     void on(const etude::ForwardBegin& e) { e.trainer.evaluate(); }
   };
@@ -429,7 +429,7 @@ struct EnergyModel : torch::nn::Module {
   torch::Tensor weight = register_parameter("weight", 3 * torch::ones({1}));
 };
 
-TEST_CASE_TEMPLATE("data without labels has the loss that the model gives", M, EnergyModel<true>,
+TEST_CASE_TEMPLATE("data without labels has the loss that the model returns", M, EnergyModel<true>,
                    EnergyModel<false>) {
   const auto [x, y] = toy::points(10);
   auto options = evaluation(1, 10);
@@ -447,7 +447,7 @@ TEST_CASE_TEMPLATE("data without labels has the loss that the model gives", M, E
   CHECK_FALSE(etude::Trainer(options).evaluate().contains("eval_loss"));
 }
 
-TEST_CASE("a gradient penalty in an evaluation is told what to do, and does it") {
+TEST_CASE("the error of a gradient penalty in an evaluation gives the remedy, which works") {
   const auto [x, y] = toy::points(10);
   auto options = evaluation(1, 4);
   options.loss = {};
@@ -480,7 +480,7 @@ struct Named {
   }
 };
 
-TEST_CASE("label_names says which fields of an example are its labels") {
+TEST_CASE("label_names selects the fields of an example that are labels") {
   auto options = evaluation(4, 4);
   options.args.label_names = {"y"};
   etude::Trainer trainer(options);
@@ -489,7 +489,7 @@ TEST_CASE("label_names says which fields of an example are its labels") {
   CHECK(prediction.metrics.contains("test_loss"));
 }
 
-TEST_CASE("a loss that is not one element is refused, and so are ignore_keys that name nothing") {
+TEST_CASE("a loss with more than one element is refused, and so are unknown ignore_keys") {
   auto options = evaluation(4, 4);
   options.loss = {};  // So the output of the model is taken for the loss.
   CHECK_THROWS_AS(etude::Trainer(options).evaluate(), etude::DataError);
@@ -501,7 +501,7 @@ struct LogsInEvaluate {
   void on(const etude::Evaluate& e) { e.log("f1", 0.5); }
 };
 
-TEST_CASE("what is logged when the metrics are there already comes with the next log") {
+TEST_CASE("values that are logged after the metrics are computed are in the next log") {
   auto options = evaluation(2, 1);
   options.args.eval_strategy = etude::IntervalStrategy::epoch;
   etude::Trainer<LogsInEvaluate> trainer(options);

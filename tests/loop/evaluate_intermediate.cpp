@@ -34,7 +34,7 @@ struct EvaluatesIn {
   }
 };
 
-TEST_CASE("an evaluation says whether it is in the steps of an epoch") {
+TEST_CASE("an evaluation reports whether it is within an epoch") {
   auto args = toy::arguments();
   args.num_train_epochs = 2;
   args.eval_on_start = true;
@@ -61,7 +61,7 @@ TEST_CASE("an evaluation says whether it is in the steps of an epoch") {
     asked_in(outside, false);
 }
 
-TEST_CASE("an evaluation on the way out of a training that failed is in no steps") {
+TEST_CASE("an evaluation on the way out of a failed training isn't within an epoch") {
   struct Fails {
     void on(const etude::StepEnd&) { throw std::runtime_error("no"); }
   };
@@ -73,7 +73,7 @@ TEST_CASE("an evaluation on the way out of a training that failed is in no steps
   }
 }
 
-TEST_CASE("an evaluation that is done again where a run is resumed says what it said") {
+TEST_CASE("an evaluation that a resumed run repeats reports the same") {
   struct Fails {
     int evaluation = 0;
     void on(const etude::PredictionStep&) {

@@ -163,7 +163,7 @@ TEST_CASE("a callback that throws while the trainer is built, or outside of trai
   CHECK(ending.callback<Witness>().callback.starts_with("ThrowsIn<"));
 }
 
-TEST_CASE("an exception of the model, the loss or the data has no callback to name") {
+TEST_CASE("an exception of the model, the loss or the data names no callback") {
   for (const auto what : {"loss", "data", "metrics"}) {
     auto args = toy::arguments();
     args.eval_strategy = etude::IntervalStrategy::epoch;
@@ -193,7 +193,7 @@ struct ThrowsAgain {
   void on(const etude::TrainEnd&) { throw Boom("fourth"); }
 };
 
-TEST_CASE("what is thrown on the way out hides neither the first exception nor an end event") {
+TEST_CASE("an exception on the way out hides neither the first exception nor an end event") {
   etude::Trainer<ThrowsAgain, Witness> trainer(toy::options(toy::arguments()));
   CHECK_THROWS_WITH_AS(trainer.train(), "first", Boom);
   CHECK(trainer.callback<Witness>().from_error() == "TrainError EpochEnd TrainingRunEpochEnd Log TrainEnd");
@@ -203,7 +203,7 @@ struct ThrowsANumber {
   void on(const etude::StepEnd&) { throw 7; }
 };
 
-TEST_CASE("what is thrown need not be a std::exception") {
+TEST_CASE("exceptions need not derive from std::exception") {
   etude::Trainer<ThrowsANumber, Witness> trainer(toy::options(toy::arguments()));
   CHECK_THROWS_AS(trainer.train(), int);
   CHECK(trainer.callback<Witness>().callback == "ThrowsANumber");

@@ -29,7 +29,7 @@ struct Begun {
   void on(const etude::Evaluate&) { any = true; }
 };
 
-TEST_CASE("a mistyped metric_for_best_model throws before the first step and names the metrics there are") {
+TEST_CASE("a mistyped metric_for_best_model throws before the first step and names the existing metrics") {
   etude::Trainer<Begun> trainer(wanting("scor"));
   const auto fault = toy::fault_of<etude::MetricError>([&] { trainer.train(); });
   CHECK(contains(
@@ -40,7 +40,7 @@ TEST_CASE("a mistyped metric_for_best_model throws before the first step and nam
   CHECK_FALSE(trainer.callback<Begun>().any);
 }
 
-TEST_CASE("so it is with Etude's own metrics, with batch_eval_metrics, and with several datasets") {
+TEST_CASE("a mistyped metric throws with Etude's own metrics, batch_eval_metrics and several datasets too") {
   auto options = wanting("acuracy");
   options.compute_metrics = etude::metrics::accuracy;
   options.model = torch::nn::Linear(1, 2);
@@ -70,7 +70,7 @@ std::string fault_of_watching(const std::string& metric) {
   return fault;
 }
 
-TEST_CASE("so is a metric that a callback waits for, with eval_ left out or not") {
+TEST_CASE("a mistyped metric of a callback throws too, with or without eval_") {
   for (const std::string wrong : {"eval_scor", "score"}) {
     CHECK(contains(fault_of_watching<etude::EarlyStoppingCallback>(wrong),
                    "watch_metric of EarlyStoppingCallback is '" + wrong +
@@ -81,7 +81,7 @@ TEST_CASE("so is a metric that a callback waits for, with eval_ left out or not"
   }
 }
 
-TEST_CASE("a metric of a callback that is there, or that only another kind of evaluation can have, is none") {
+TEST_CASE("a callback's metric that exists, or that only another kind of evaluation has, doesn't throw") {
   struct Tests {
     void on(const etude::EpochBegin& e) { e.trainer.evaluate({.metric_key_prefix = "test"}); }
   };
@@ -118,7 +118,7 @@ std::string seen(Trainer& trainer) {
   return text + (trainer.template callback<Begun>().any ? "begun" : "");
 }
 
-TEST_CASE("the dry run of a metric that is there leaves no trace") {
+TEST_CASE("the dry run for an existing metric leaves no trace") {
   std::string outcomes[2];
   for (const bool dry_run : {false, true}) {
     auto options = wanting("score");
@@ -151,7 +151,7 @@ struct GrowingImpl : torch::nn::Module {
 };
 TORCH_MODULE(Growing);
 
-TEST_CASE("a buffer that takes another shape in the dry run has its own again afterwards") {
+TEST_CASE("a buffer that changes its shape in the dry run is restored") {
   auto options = wanting("score");
   Growing model;
   options.model = model;
@@ -176,7 +176,7 @@ struct AddsInLog : etude::TrainerBase<AddsInLog> {
   }
 };
 
-TEST_CASE("a metric that a callback, or a trainer of one's own, adds is none that is missing") {
+TEST_CASE("a metric that a callback or a custom trainer adds isn't missing") {
   etude::Trainer<Adds> adds(wanting("mine"));
   adds.train();
   CHECK(adds.state().best_metric == 1);
@@ -199,14 +199,14 @@ struct Clears {
   void on(etude::Evaluate& e) { e.metrics.clear(); }
 };
 
-TEST_CASE("an evaluation that a callback has left without metrics says so") {
+TEST_CASE("an evaluation that a callback leaves without metrics is an error that says so") {
   etude::Trainer<Clears> trainer(wanting("score"));
   CHECK(toy::fault_of<etude::MetricError>([&] { trainer.train(); }) ==
         "metric_for_best_model is 'score', and the evaluation has no 'eval_score': it has no metrics at all: "
         "a callback must have removed them");
 }
 
-TEST_CASE("nothing is evaluated where no evaluation is planned") {
+TEST_CASE("nothing is evaluated if no evaluation is planned") {
   auto options = wanting("scor");
   options.args.eval_strategy = etude::IntervalStrategy::no;
   int calls = 0;
@@ -215,7 +215,7 @@ TEST_CASE("nothing is evaluated where no evaluation is planned") {
   CHECK(calls == 0);
 }
 
-TEST_CASE("what a batch is too small for is not held against the metric") {
+TEST_CASE("a metric that needs more than one batch isn't refused") {
   auto options = wanting("score");
   options.compute_metrics = [](const etude::EvalPrediction& p) {
     if (p.predictions.single().size(0) < 3) throw std::runtime_error("too few");

@@ -24,7 +24,7 @@ etude::TrainerOptions grouped() {
   return options;
 }
 
-TEST_CASE("group_by_length puts the longest examples of an update in one batch, long ones first") {
+TEST_CASE("group_by_length puts the longest examples of an update into one batch, long ones first") {
   auto options = grouped();
   std::vector<std::pair<torch::Tensor, std::int64_t>> examples;
   for (std::int64_t i = 0; i < 12; ++i) examples.emplace_back(torch::zeros({i % 6 + 1}), i);
@@ -47,7 +47,7 @@ TEST_CASE("group_by_length puts the longest examples of an update in one batch, 
     CHECK(std::is_sorted(lengths.begin() + 1, lengths.end(), std::greater<>()));
 }
 
-TEST_CASE("a sampler of one's own comes before group_by_length") {
+TEST_CASE("a custom sampler overrides group_by_length") {
   auto options = grouped();
   options.train_sampler = std::make_shared<torch::data::samplers::SequentialSampler>(2);
   CHECK(etude::train_loader_options(options, options.args).sampler == options.train_sampler);
@@ -102,7 +102,7 @@ TEST_CASE("an optimizer may hold a part of the model, more than the model, or th
   accepts(options);
 }
 
-TEST_CASE("an optimizer that was made before a layer was replaced is told of") {
+TEST_CASE("an optimizer that was created before a layer was replaced is reported") {
   toy::Line model, replaced;
   auto options = toy::options(toy::arguments());
   options.args.log_level = etude::LogLevel::info;
@@ -130,7 +130,7 @@ std::string said_in_two_trainings(const etude::TrainerOptions& options) {
       STDERR_FILENO);
 }
 
-TEST_CASE("a layer that wasn't registered is told of once") {
+TEST_CASE("an unregistered layer is reported once") {
   auto options = toy::options(toy::arguments());
   options.args.log_level = etude::LogLevel::warning;
   options.model = HalfRegistered();
@@ -143,7 +143,7 @@ TEST_CASE("a layer that wasn't registered is told of once") {
   CHECK(std::ranges::count(said, '\n') == 1);
 }
 
-TEST_CASE("no layer is missed where others train, or hold still, what the loss depends on") {
+TEST_CASE("no layer is reported as missing if the loss's other parameters are trained or frozen elsewhere") {
   auto options = toy::options(toy::arguments());
   options.args.log_level = etude::LogLevel::warning;
   toy::Line model, teacher, beside;
@@ -166,7 +166,8 @@ TEST_CASE("no layer is missed where others train, or hold still, what the loss d
   CHECK(said_in_two_trainings(options) == "");
 }
 
-TEST_CASE("a gradient penalty, which differentiates by a copy of the inputs, is no layer that was missed") {
+TEST_CASE(
+    "a gradient penalty, which differentiates by a copy of the inputs, isn't reported as a missing layer") {
   auto options = toy::options(toy::arguments());
   options.args.log_level = etude::LogLevel::warning;
   options.loss = {};
@@ -179,7 +180,7 @@ TEST_CASE("a gradient penalty, which differentiates by a copy of the inputs, is 
   CHECK(said_in_two_trainings(options) == "");
 }
 
-TEST_CASE("a dataset to evaluate on that was never set is none, and refused among named ones") {
+TEST_CASE("an eval_dataset that was never set counts as missing, and is refused among named ones") {
   auto options = toy::options(toy::arguments());
   options.eval_dataset = etude::Dataset();
   CHECK(options.eval_dataset.empty());
@@ -192,7 +193,7 @@ TEST_CASE("a dataset to evaluate on that was never set is none, and refused amon
         "eval_dataset 'books' is not set: must be a dataset");
 }
 
-TEST_CASE("datasets to evaluate on have names that tell them apart") {
+TEST_CASE("evaluation datasets have distinct names") {
   auto options = toy::options(toy::arguments());
   const auto [x, y] = toy::points(4);
   const etude::Dataset data{x, y};

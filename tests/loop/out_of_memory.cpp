@@ -68,7 +68,7 @@ double weight_after(Small model, const etude::TrainingArguments& args,
 
 }  // namespace
 
-TEST_CASE("what counts as running out of memory") {
+TEST_CASE("the errors that count as running out of memory") {
   const auto is = [](auto error) { return etude::is_out_of_memory(std::make_exception_ptr(error)); };
   CHECK(is(std::bad_alloc()));
   CHECK(is(c10::OutOfMemoryError({"f", "file", 1}, "CUDA out of memory. Tried to allocate 2 GiB")));
@@ -107,7 +107,7 @@ struct CountsBatches {
   void on(const etude::BatchFetched&) { ++count; }
 };
 
-TEST_CASE("auto_find_batch_size gives callbacks the state back that they had") {
+TEST_CASE("auto_find_batch_size restores the state of callbacks") {
   auto args = toy::arguments();
   args.auto_find_batch_size = true;
   Bare<CountsBatches> trainer(ten(Small(8), args), CountsBatches{.count = 100});
@@ -116,7 +116,7 @@ TEST_CASE("auto_find_batch_size gives callbacks the state back that they had") {
   CHECK(trainer.callback<CountsBatches>().count == 100 + 2 * 4);
 }
 
-TEST_CASE("auto_find_batch_size gives up at one example, and does nothing about other errors") {
+TEST_CASE("auto_find_batch_size gives up at one example, and passes other errors on") {
   auto args = toy::arguments();
   args.auto_find_batch_size = true;
   Bare<> none(ten(Small(0), args));
@@ -159,7 +159,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("the batch size of a checkpoint gives way to one that is asked for anew, and to less memory") {
+TEST_CASE("a checkpoint's batch size is overridden by a new argument, and by less memory") {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.auto_find_batch_size = true;
@@ -173,7 +173,7 @@ TEST_CASE("the batch size of a checkpoint gives way to one that is asked for ane
   CHECK(resumed_with(Small(1000), 10, folder).train_batch_size == 8);
 }
 
-TEST_CASE("a resumed run goes on with the parts that had room, in the midst of an accumulation too") {
+TEST_CASE("a resumed run continues with the parts that fitted, in the middle of an accumulation too") {
   struct Signal {
     void on(const etude::SubstepEnd& e) {
       if (e.state.global_step == 2) ::raise(SIGTERM);
@@ -203,7 +203,7 @@ TEST_CASE("a resumed run goes on with the parts that had room, in the midst of a
   ::signal(SIGTERM, before);
 }
 
-TEST_CASE("auto_microbatching makes the update of the whole batch out of parts that have room") {
+TEST_CASE("auto_microbatching computes the whole batch's update from parts that fit") {
   for (const std::int64_t accumulation : {1, 2}) {
     CAPTURE(accumulation);
     auto args = descent();
@@ -225,7 +225,7 @@ struct LogsSizes {
   void on(const etude::BackwardEnd& e) { e.log("size", static_cast<double>(e.batch.size)); }
 };
 
-TEST_CASE("what callbacks have heard of a group that is begun anew counts once") {
+TEST_CASE("callbacks count a restarted group once") {
   const auto train = [](const Small& model, bool in_parts) {
     auto args = descent();
     args.gradient_accumulation_steps = 2;
@@ -282,7 +282,7 @@ struct DoublesInputs {
   }
 };
 
-TEST_CASE("what a callback makes of a batch is made once of each part, whatever was begun in vain") {
+TEST_CASE("a callback changes each part of a batch once, despite abandoned attempts") {
   const auto weight = [](const Small& model, bool in_parts) {
     auto args = descent();
     args.auto_microbatching = in_parts;
@@ -302,7 +302,7 @@ TEST_CASE("auto_microbatching is refused with an optimizer that evaluates whole 
                        etude::ArgumentError);
 }
 
-TEST_CASE("auto_microbatching lets an example that has no room by itself be an error") {
+TEST_CASE("with auto_microbatching, a single example that doesn't fit is an error") {
   auto args = toy::arguments();
   args.auto_microbatching = true;
   Bare<> trainer(ten(Small(0), args));

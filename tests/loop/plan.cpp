@@ -21,7 +21,7 @@ std::string fault_of_plan(const TrainingArguments& args, std::optional<std::int6
   return toy::fault_of<ArgumentError>([&] { etude::plan_training(args, batches, accumulation); });
 }
 
-TEST_CASE("epochs without end are refused before any of them is looked at") {
+TEST_CASE("an endless number of epochs is refused before any of them begins") {
   TrainingArguments args{.num_train_epochs = 1e18};
   CHECK(fault_of_plan(args, 10) ==
         "num_train_epochs is 1e+18: that is 1e+19 steps, and must be at most 1e15");
@@ -37,7 +37,7 @@ TEST_CASE("epochs without end are refused before any of them is looked at") {
   CHECK(etude::plan_training(args, 10, two).num_train_epochs == 800'000);
 }
 
-TEST_CASE("the most batches make a plan that is right, or none") {
+TEST_CASE("the largest number of batches gives a correct plan, or an error") {
   TrainingArguments args{.gradient_accumulation_steps = 1'000'000, .max_steps = 1'000'000'000'000};
   auto plan = etude::plan_training(args, most_batches);
   CHECK(plan.updates_per_epoch == 4'611'686'018'428);  // of 4611686018427387904 batches, rounded up
@@ -54,7 +54,7 @@ TEST_CASE("the most batches make a plan that is right, or none") {
   CHECK(plan.max_steps == 3);
 }
 
-TEST_CASE("the batches of a stream are counted, or the steps refused") {
+TEST_CASE("a stream's number of batches follows from max_steps, and too many steps are refused") {
   TrainingArguments args{.gradient_accumulation_steps = 1'000'000, .max_steps = 1'000'000'000'000};
   const auto plan = etude::plan_training(args, std::nullopt);
   CHECK(plan.batches_per_epoch == 1'000'000'000'000'000'000);
@@ -64,7 +64,7 @@ TEST_CASE("the batches of a stream are counted, or the steps refused") {
                  "max_steps is 4611686018427387904: must be at most 2^62 / 1000000"));
 }
 
-TEST_CASE("a plan isn't continued from an epoch that no training comes to") {
+TEST_CASE("a plan can't continue from an epoch that no training reaches") {
   const TrainingArguments args{.num_train_epochs = 2};
   const auto plan = etude::plan_training(args, 1000);
   const auto fault = [&](const etude::AccumulationOf& accumulation) {

@@ -40,7 +40,7 @@ struct ChangesLogsBadly {
   void on(etude::Log& e) { e.logs["caf\xE9"] = 1; }
 };
 
-TEST_CASE("a log name that isn't UTF-8 is refused where it is logged, and its callback told of") {
+TEST_CASE("a log name that isn't UTF-8 is refused where it is logged, naming its callback") {
   const toy::Folder folder;
   const auto fault_and_text = [&](auto callback) {
     etude::Trainer<decltype(callback)> trainer(toy::options(saving_to(folder)));
@@ -56,7 +56,7 @@ TEST_CASE("a log name that isn't UTF-8 is refused where it is logged, and its ca
   CHECK(of_change.find("ChangesLogsBadly threw in Log: " + bad_name) != std::string::npos);
 }
 
-TEST_CASE("so are names of metrics, of datasets and of what metrics begin with") {
+TEST_CASE("names of metrics, datasets and metric prefixes that aren't UTF-8 are refused") {
   auto options = toy::options(toy::arguments());
   options.compute_metrics = [](const etude::EvalPrediction&) { return etude::Metrics{{"caf\xE9", 1}}; };
   CHECK(argument_fault([&] { etude::Trainer<>(options).evaluate(); }) == bad_name);
@@ -71,7 +71,7 @@ TEST_CASE("so are names of metrics, of datasets and of what metrics begin with")
         "eval_dataset has the name 'caf\\xe9': must be UTF-8");
 }
 
-TEST_CASE("so are arguments") {
+TEST_CASE("arguments that aren't UTF-8 are refused") {
   auto args = toy::arguments();
   args.run_name = "caf\xE9";
   args.label_names = {"labels", "\xFF"};
@@ -94,7 +94,7 @@ TEST_CASE("an empty log name is refused") {
         "the name of a logged value is empty: must have at least one character");
 }
 
-TEST_CASE("the state of a callback loses only what isn't UTF-8, and that is told") {
+TEST_CASE("the state of a callback loses only invalid UTF-8, and that is reported") {
   const toy::Folder folder;
   etude::Trainer<KeepsABadText> trainer(toy::options(saving_to(folder)));
   const auto text = toy::printed([&] { trainer.train(); }, STDERR_FILENO);

@@ -94,7 +94,7 @@ torch::Tensor masked_sum(torch::Tensor output, torch::Tensor target, double item
   return (output - target).square().masked_select(counted).sum() / items;
 }
 
-TEST_CASE("a loss that counts its items weighs each item the same, however micro-batches divide them") {
+TEST_CASE("a loss that counts its items weights each item equally, however micro-batches divide them") {
   const auto x = torch::arange(6).to(torch::kFloat).reshape({6, 1}) / 6;
   auto y = (2 * x + 1).to(torch::kLong);
   y[1][0] = -100;
@@ -122,7 +122,7 @@ TEST_CASE("a loss that counts its items weighs each item the same, however micro
   }
 }
 
-TEST_CASE("gradients are clipped to max_grad_norm, and the norm that is logged is the one before") {
+TEST_CASE("gradients are clipped to max_grad_norm, and the logged norm is the one before clipping") {
   auto args = one_plain_step();
   args.max_grad_norm = 0.5;
   args.max_steps = 1;
@@ -137,7 +137,7 @@ TEST_CASE("gradients are clipped to max_grad_norm, and the norm that is logged i
   CHECK(model->weight.item<double>() == doctest::Approx(0.5 / std::sqrt(2.)).epsilon(1e-5));
 }
 
-TEST_CASE("gradients are clipped by value to max_grad_value; the norm is still the one before") {
+TEST_CASE("gradients are clipped by value to max_grad_value; the logged norm is the one before clipping") {
   auto args = one_plain_step();
   args.max_grad_value = 0.25;
   args.max_steps = 1;
@@ -167,7 +167,7 @@ etude::TrainerOptions echo(etude::TrainingArguments args, std::vector<float> los
           .train_dataset = {torch::tensor(losses).reshape({n, 1}), torch::zeros({n, 1})}};
 }
 
-TEST_CASE("a loss that is not finite counts as the mean of those before it, and is counted") {
+TEST_CASE("a non-finite loss counts as the mean of those before it, and is counted") {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN(),
                   infinite = std::numeric_limits<float>::infinity();
   auto args = one_plain_step();
@@ -216,7 +216,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("the end names a parameter that NaN has got into, and says nothing of a sound training") {
+TEST_CASE("the end names a parameter that has become NaN, and reports nothing for a healthy training") {
   auto args = one_plain_step();
   args.log_level = etude::LogLevel::warning;
   auto options = toy::options(args, 2);
@@ -230,7 +230,7 @@ TEST_CASE("the end names a parameter that NaN has got into, and says nothing of 
                   "either") != std::string::npos);
 }
 
-TEST_CASE("without logging_nan_inf_filter a NaN is logged as it is") {
+TEST_CASE("without logging_nan_inf_filter a NaN is logged") {
   auto args = one_plain_step();
   args.logging_nan_inf_filter = false;
   args.logging_steps = 2;
@@ -239,7 +239,7 @@ TEST_CASE("without logging_nan_inf_filter a NaN is logged as it is") {
   CHECK(std::isnan(logged(trainer.state(), 0, "loss")));
 }
 
-TEST_CASE("the learning rate that is logged is the one that the step used") {
+TEST_CASE("the logged learning rate is the one that the step used") {
   auto args = toy::arguments();
   args.learning_rate = 1;
   args.lr_scheduler_type = etude::SchedulerType::linear;
@@ -251,7 +251,7 @@ TEST_CASE("the learning rate that is logged is the one that the step used") {
     CHECK(logged(trainer.state(), i, "learning_rate") == doctest::Approx(1 - 0.25 * static_cast<double>(i)));
 }
 
-TEST_CASE("train() counts what it did, and its loss is the mean over its steps") {
+TEST_CASE("train() reports its counts, and its loss is the mean over its steps") {
   auto args = one_plain_step();
   args.logging_steps = 2;
   etude::Trainer trainer(echo(args, {1, 2, 3, 4, 5}));
@@ -265,7 +265,7 @@ TEST_CASE("train() counts what it did, and its loss is the mean over its steps")
   CHECK(trainer.state().max_steps == 5);
 }
 
-TEST_CASE("training leaves the user's arguments as they were") {
+TEST_CASE("training doesn't change the user's arguments") {
   auto args = toy::arguments();
   args.eval_strategy = IntervalStrategy::steps;
   const auto before = args;
@@ -297,7 +297,7 @@ std::string events_when(bool etude::TrainerControl::*flag, std::int64_t group = 
   return trainer.template callback<toy::Recorder>().events();
 }
 
-TEST_CASE("a request is honoured at the next point where it can be, wherever it is made") {
+TEST_CASE("a request is honoured at the next possible point, wherever it is made") {
   using Control = etude::TrainerControl;
   // Others lose these: each step of theirs begins by forgetting what was asked.
   for (const auto& events : {events_when<etude::TrainBegin>(&Control::should_evaluate),
@@ -320,7 +320,7 @@ TEST_CASE("a request is honoured at the next point where it can be, wherever it 
                  toy::a_step, toy::a_step, "EpochEnd Log TrainEnd"));
 }
 
-TEST_CASE("what is asked for at the very end is still done") {
+TEST_CASE("a request at the very end is still honoured") {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.output_dir = folder;
@@ -333,7 +333,7 @@ TEST_CASE("what is asked for at the very end is still done") {
                                                                "Save Log TrainEnd"));
 }
 
-TEST_CASE("a stop that is asked for before a step begins is looked at before the step") {
+TEST_CASE("a stop that is requested before a step takes effect before the step") {
   using Control = etude::TrainerControl;
   CHECK(events_when<etude::InitEnd>(&Control::should_training_stop) == "InitEnd TrainBegin Log TrainEnd");
   CHECK(events_when<etude::DataLoaderCreated>(&Control::should_training_stop) ==
@@ -351,7 +351,7 @@ TEST_CASE("a stop that is asked for before a step begins is looked at before the
                  "EpochEnd Log TrainEnd"));
 }
 
-TEST_CASE("a stop inside a step lets the micro-batch end; a group that is not complete is given up") {
+TEST_CASE("a stop inside a step lets the micro-batch finish; an incomplete group is abandoned") {
   using Control = etude::TrainerControl;
   CHECK(events_when<etude::StepBegin>(&Control::should_training_stop) ==
         toy::run("InitEnd TrainBegin EpochBegin", toy::a_step, "EpochEnd Log TrainEnd"));
@@ -364,7 +364,7 @@ TEST_CASE("a stop inside a step lets the micro-batch end; a group that is not co
                  toy::a_step_of_two, "EpochEnd Log TrainEnd"));
 }
 
-TEST_CASE("a group that was given up leaves no gradients to the next") {
+TEST_CASE("an abandoned group leaves no gradients for the next") {
   auto args = one_plain_step();
   args.gradient_accumulation_steps = 2;
   args.num_train_epochs = 2;
@@ -386,7 +386,7 @@ struct StopAfter {
   }
 };
 
-TEST_CASE("a training that ends early has its last evaluation and checkpoint, and says why") {
+TEST_CASE("a training that ends early has its last evaluation and checkpoint, and reports the reason") {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.output_dir = folder;
@@ -434,8 +434,8 @@ struct AsksToStop {
   }
 };
 
-TEST_CASE_TEMPLATE("a stop that is asked for before the training is there has its reason, and holds once",
-                   Event, etude::InitEnd, etude::DataLoaderCreated, etude::AccumulationPlanned) {
+TEST_CASE_TEMPLATE("a stop that is requested before the training has its reason, and applies once", Event,
+                   etude::InitEnd, etude::DataLoaderCreated, etude::AccumulationPlanned) {
   etude::Trainer<AsksToStop<Event>, toy::Recorder> trainer(toy::options(toy::arguments(), 4));
   const auto output = trainer.train();
   CHECK(output.stop_reason == "no time");
@@ -444,7 +444,7 @@ TEST_CASE_TEMPLATE("a stop that is asked for before the training is there has it
   CHECK(trainer.train().global_step == 4);
 }
 
-TEST_CASE_TEMPLATE("a run that is resumed heeds what was asked for before its checkpoint is loaded", Event,
+TEST_CASE_TEMPLATE("a resumed run honours requests made before its checkpoint is loaded", Event,
                    etude::InitEnd, etude::DataLoaderCreated, etude::AccumulationPlanned) {
   const toy::Folder folder;
   auto args = toy::arguments();
@@ -457,7 +457,7 @@ TEST_CASE_TEMPLATE("a run that is resumed heeds what was asked for before its ch
   CHECK(trainer.state().log_history.at(0).contains("loss"));
 }
 
-TEST_CASE("StopTraining ends the training in good order from wherever it is thrown") {
+TEST_CASE("StopTraining ends the training properly from wherever it is thrown") {
   CHECK(stopped_in<etude::DataLoaderCreated>() ==
         std::pair<std::string, std::string>{"InitEnd TrainBegin Log TrainEnd", "enough"});
   CHECK(stopped_in<etude::AccumulationPlanned>() ==
@@ -484,7 +484,7 @@ TEST_CASE("StopTraining ends the training in good order from wherever it is thro
   CHECK(stopped_in<etude::Save>().second == "enough");
 }
 
-TEST_CASE("max_steps and num_train_epochs make the plan that Hugging Face's Trainer makes") {
+TEST_CASE("max_steps and num_train_epochs give the same plan as Hugging Face's Trainer") {
   etude::TrainingArguments args{.gradient_accumulation_steps = 4, .num_train_epochs = 2.5};
   auto plan = etude::plan_training(args, 10);  // 10 batches: 3 updates, the last of 2 batches
   CHECK(plan.updates_per_epoch == 3);
@@ -503,7 +503,7 @@ TEST_CASE("max_steps and num_train_epochs make the plan that Hugging Face's Trai
   CHECK_THROWS_AS(etude::plan_training(args, 10), etude::ArgumentError);
 }
 
-TEST_CASE("a second train() goes on with the weights and begins its state anew") {
+TEST_CASE("a second train() continues with the weights and a new state") {
   auto args = one_plain_step();
   args.learning_rate = 0.1;
   etude::Trainer trainer(toy::options(args, 2));
@@ -515,7 +515,7 @@ TEST_CASE("a second train() goes on with the weights and begins its state anew")
   CHECK(trainer.state().log_history.size() == 3);
 }
 
-TEST_CASE("model_init makes each training the same") {
+TEST_CASE("model_init makes all trainings the same") {
   auto options = toy::options(toy::arguments(), 4);
   options.model = {};
   options.model_init = [] { return torch::nn::Linear(1, 1); };
@@ -564,7 +564,7 @@ TEST_CASE("evaluation does not disturb the random numbers of training") {
   CHECK(torch::equal(train(IntervalStrategy::no), train(IntervalStrategy::steps)));
 }
 
-TEST_CASE("LBFGS evaluates the loss of a group as often as it wants") {
+TEST_CASE("LBFGS evaluates the loss of a group several times") {
   auto args = one_plain_step();
   args.optim = etude::OptimizerNames::lbfgs;
   args.per_device_train_batch_size = 4;
@@ -578,7 +578,7 @@ TEST_CASE("LBFGS evaluates the loss of a group as often as it wants") {
   CHECK(model->bias.item<double>() == doctest::Approx(1).epsilon(1e-2));
 }
 
-TEST_CASE("the user's own optimizer and schedule are used as they are") {
+TEST_CASE("the user's own optimizer and schedule are used unchanged") {
   toy::Line model;
   auto args = one_plain_step();
   auto options = toy::options(args, 2);
@@ -593,7 +593,7 @@ TEST_CASE("the user's own optimizer and schedule are used as they are") {
   CHECK(logged(trainer.state(), 1, "learning_rate") == 0);
 }
 
-TEST_CASE("a learning rate that can't be ends the training before the weights are touched") {
+TEST_CASE("an invalid learning rate ends the training before the weights are touched") {
   const auto fault = [](std::int64_t step, double rate, auto set_rate) {
     toy::Line model;
     auto options = toy::options(toy::arguments(), 6);

@@ -51,7 +51,7 @@ using Wandering = etude::Trainer<Wanders, etude::CSVLoggerCallback, etude::JSONL
                                  etude::PredictionsToCSVCallback, etude::SaveBestModelCallback,
                                  etude::TopKCheckpointsCallback, etude::SaveTrainingStateCallback>;
 
-TEST_CASE("what a training writes stays together, and nothing follows the program to another folder") {
+TEST_CASE("a training's files stay together, and don't follow the program to another folder") {
   const toy::Folder start, elsewhere;
   const auto here = std::filesystem::canonical(start / "");
   const In in(here);
@@ -75,7 +75,7 @@ TEST_CASE("what a training writes stays together, and nothing follows the progra
   CHECK(trainer.callback<Wanders>().given == "out");  // for the names of runs
 }
 
-TEST_CASE("a checkpoint that is resumed by a relative path is found and told of from elsewhere, too") {
+TEST_CASE("a checkpoint that is resumed by a relative path is found and reported from elsewhere too") {
   const toy::Folder start, elsewhere;
   const auto here = std::filesystem::canonical(start / "");
   const In in(here);
@@ -87,14 +87,14 @@ TEST_CASE("a checkpoint that is resumed by a relative path is found and told of 
         std::set{(here / "out" / "checkpoint-1").string(), (here / "out" / "checkpoint-2").string()});
 }
 
-TEST_CASE("what a tracker has not sent yet stays where it is") {
+TEST_CASE("a tracker's unsent data stays where it is") {
   const toy::Folder start;
   const auto here = std::filesystem::canonical(start / "");
   const In in(here);
   CHECK(etude::detail::spool_directory("spool") == here / "spool");
 }
 
-TEST_CASE("a relative output_dir in a folder that can't be named, or is gone, is refused") {
+TEST_CASE("a relative output_dir in a folder with an unusable name, or one that is gone, is refused") {
   const toy::Folder start;
   const auto fault = [] {
     try {

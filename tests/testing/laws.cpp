@@ -39,7 +39,7 @@ using toy::Silence;
 
 const std::vector<std::string> nothing;
 
-TEST_CASE("the flow, the early stop and the mixing of batches keep the laws") {
+TEST_CASE("the default flow, early stopping and batch mixing keep the laws") {
   CHECK(broken<etude::DefaultFlowCallback>() == nothing);
   CHECK(broken<etude::EarlyStoppingCallback>() == nothing);
   // It stops at the third step: no evaluation is better by a half than those before.
@@ -53,7 +53,7 @@ TEST_CASE("the flow, the early stop and the mixing of batches keep the laws") {
   CHECK(broken<etude::CutMix>([] { return etude::CutMix({.num_classes = 3}); }, alone) == nothing);
 }
 
-TEST_CASE("what speaks to a person keeps the laws") {
+TEST_CASE("callbacks that print keep the laws") {
   std::vector<std::string> printer, bar;
   {
     const Silence silence;
@@ -92,7 +92,7 @@ struct Good {
   torch::Tensor was = {};
 };
 
-TEST_CASE("a callback of one's own that keeps the laws is told to") {
+TEST_CASE("a custom callback that keeps the laws passes") {
   // Two would each put back what the other has made of the weights.
   const auto make = [](const std::filesystem::path& folder) { return Good{.folder = folder}; };
   CHECK(broken<Good>(make, {.two_in_one_trainer = false}) == nothing);
@@ -119,7 +119,7 @@ struct StaticCounterThatWrites : StaticCounterOfTheRun {
   void on(etude::Log& e) { e.logs["count"] = static_cast<double>(counted); }
 };
 
-TEST_CASE("a static counter is what two share") {
+TEST_CASE("a static counter is reported as shared by two instances") {
   CHECK(laws_in(broken<StaticCounter>()) == Named{apart});
   CHECK(laws_in(broken<StaticCounterThatWrites>()) == Named{apart});
   const auto lines = broken<StaticCounterOfTheRun>();
@@ -142,7 +142,7 @@ struct StopsDropout {
   void on(const etude::StepEnd& e) { e.model.eval(); }
 };
 
-TEST_CASE("a model that is left in evaluation mode is told") {
+TEST_CASE("a model that is left in evaluation mode is reported") {
   const auto lines = broken<LeavesEvaluationMode>();
   CHECK(laws_in(lines).contains(ends));
   CHECK(lines.front() ==
@@ -174,7 +174,7 @@ struct StopsAtOnce {
   }
 };
 
-TEST_CASE("a random number that is drawn, and a gradient that is changed, are told, but no request") {
+TEST_CASE("a drawn random number and a changed gradient are reported, but a request isn't") {
   const auto lines = broken<Draws>();
   CHECK(lines == std::vector<std::string>{std::string(reads) +
                                           ": it changes, first seen at StepEnd of step 3, the random numbers "
@@ -205,7 +205,7 @@ struct GivesWrongState {
   void load_state(const nlohmann::ordered_json& state) { state.at("counter"); }
 };
 
-TEST_CASE("state that is forgotten where a run is resumed is told, with the step and what differs") {
+TEST_CASE("state that is lost on resume is reported, with the step and the difference") {
   const auto lines = broken<Forgets>();
   CHECK(lines ==
         std::vector<std::string>{
@@ -248,7 +248,7 @@ struct CountsAllRuns {
   void on(const etude::StepEnd&) { ++count; }
 };
 
-TEST_CASE("what doesn't end, or doesn't begin a second time, is told") {
+TEST_CASE("missing end events and failing second trainings are reported") {
   const auto lines = broken<ThrowsAtTheSecond>();
   CHECK(laws_in(lines) == Named{ends});
   CHECK(lines.front() ==
@@ -272,7 +272,7 @@ TEST_CASE("what doesn't end, or doesn't begin a second time, is told") {
   CHECK(broken<CountsAllRuns>({.keeps_state_between_runs = true}) == nothing);
 }
 
-TEST_CASE("check throws an error with all lines, and another where the callback can't do its work") {
+TEST_CASE("check throws an error with all lines, and another one if the callback can't work") {
   CHECK_NOTHROW(check<etude::DefaultFlowCallback>());
   CHECK_THROWS_WITH_AS(
       check<Draws>(),

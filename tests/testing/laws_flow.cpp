@@ -16,7 +16,7 @@ using etude::laws::Options;
 
 const std::vector<std::string> nothing;
 
-TEST_CASE("what limits batches and asks for evaluations keeps the laws") {
+TEST_CASE("callbacks that limit batches and request evaluations keep the laws") {
   CHECK(broken<etude::LimitBatchesCallback>([] { return etude::LimitBatchesCallback{5}; }) == nothing);
   CHECK(broken<etude::LimitEvalStepsCallback>([] { return etude::LimitEvalStepsCallback{1}; }) == nothing);
   CHECK(broken<etude::StepBasedEvaluationCallback>([] { return etude::StepBasedEvaluationCallback{2}; }) ==
@@ -26,20 +26,20 @@ TEST_CASE("what limits batches and asks for evaluations keeps the laws") {
         }) == nothing);
 }
 
-TEST_CASE("what stops a training keeps the laws") {
+TEST_CASE("callbacks that stop a training keep the laws") {
   CHECK(broken<etude::TerminateOnNaNCallback>() == nothing);
   CHECK(broken<etude::TimerCallback>([] { return etude::TimerCallback{.duration = "01:00:00:00"}; }) ==
         nothing);
 }
 
-TEST_CASE("the history of a run keeps the laws, and so does what prints it") {
+TEST_CASE("the run history and the callbacks that print it keep the laws") {
   CHECK(broken<etude::RunHistoryCallback>() == nothing);
   const toy::Silence silence;
   CHECK(broken<etude::LogMetricsCallback>() == nothing);
   CHECK(broken<etude::PrintProgressCallback>() == nothing);
 }
 
-TEST_CASE("modules that the trainer doesn't know are moved within the laws") {
+TEST_CASE("moving modules that the trainer doesn't know keeps the laws") {
   const torch::nn::Linear head(2, 2);
   CHECK(broken<etude::MoveModulesToDeviceCallback>(
             [&] { return etude::MoveModulesToDeviceCallback(head); }) == nothing);

@@ -38,7 +38,7 @@ TEST_CASE("loggers to files keep the laws") {
   CHECK(broken<etude::PredictionsToCSVCallback>() == nothing);
 }
 
-TEST_CASE("what looks into the model and the machine keeps the laws") {
+TEST_CASE("callbacks that inspect the model and the machine keep the laws") {
   CHECK(broken<etude::ModelSummaryCallback>([] {
           etude::ModelSummaryCallback callback;
           callback.print = [](std::string_view) {};

@@ -30,7 +30,7 @@ TEST_CASE("averages of the weights keep the laws") {
             [] { return etude::StochasticWeightAveragingCallback{.swa_epoch_start = 1}; }) == nothing);
 }
 
-TEST_CASE("what keeps checkpoints and models keeps the laws") {
+TEST_CASE("callbacks that keep checkpoints and models keep the laws") {
   CHECK(broken<etude::SaveBestModelCallback>() == nothing);
   CHECK(
       broken<etude::SaveTrainingStateCallback>(
@@ -62,7 +62,7 @@ struct EmbeddedImpl : torch::nn::Module {
   etude::NEFTuneEmbedding embedding;
 };
 
-TEST_CASE("noise in embeddings keeps the laws") {
+TEST_CASE("embedding noise keeps the laws") {
   const Options embedded{
       .prepare =
           [](etude::TrainerOptions& options) {
@@ -75,7 +75,7 @@ TEST_CASE("noise in embeddings keeps the laws") {
   CHECK(broken<etude::NEFTuneCallback>(embedded) == nothing);
 }
 
-TEST_CASE("the watch for spikes of the loss keeps the laws") {
+TEST_CASE("the loss spike callback keeps the laws") {
   CHECK(broken<etude::LossSpikeCallback>([] { return etude::LossSpikeCallback{.check_every_n_steps = 2}; },
                                          hears_of_saving) == nothing);
 }
