@@ -12,30 +12,30 @@
 
 namespace etude {
 
-/// What `best_model.json`, beside the weights of a best model, says of them.
+/// The contents of `best_model.json`, next to the weights of a best model.
 struct BestModelFacts {
-  ETUDE_STRUCT(BestModelFacts, (std::string, metric, "by which it is the best"),
-               (std::optional<double>, value, "of that metric; unset where nothing was compared"),
+  ETUDE_STRUCT(BestModelFacts, (std::string, metric, "the metric for which it is the best"),
+               (std::optional<double>, value, "of that metric; unset if nothing was compared"),
                (std::int64_t, global_step, "update steps done"), (double, epoch, "epochs done"));
 
   friend bool operator==(const BestModelFacts&, const BestModelFacts&) = default;
 };
 
-/// A folder with the weights of the best model so far, in the form of a pretrained model, what the processing
-/// class adds, and `best_model.json`; replaced as a whole, so that they always belong together.
+/// A folder with the weights of the best model so far, in the form of a pretrained model, the processing
+/// class's files, and `best_model.json`; replaced as a whole, so that they always match.
 class BestModelFolder {
  public:
   explicit BestModelFolder(const std::filesystem::path& folder);
 
   const std::filesystem::path& path() const { return path_; }
 
-  /// Throws ArgumentError, beginning with the `option` that names the folder, where there is something else.
+  /// Throws ArgumentError, beginning with the folder's `option`, if it contains anything else.
   void check(const std::string& option) const;
 
-  /// Throws CheckpointError; what was there is then still there.
+  /// Throws CheckpointError; the previous contents then stay.
   void write(const Context& e, const std::vector<NamedTensor>& state, const BestModelFacts& facts) const;
 
-  /// Nothing where there is none, or one that can't be read.
+  /// Unset if missing or unreadable.
   std::optional<BestModelFacts> facts() const;
 
   /// Throws CheckpointError.

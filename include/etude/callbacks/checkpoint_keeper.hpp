@@ -14,36 +14,35 @@ namespace etude {
 
 using StepsByName = std::map<std::string, std::int64_t>;
 
-/// Keeps copies of checkpoints in a folder of their own. A callback that has one hands its events on, and
-/// decides which checkpoints it wants, under which names, and which copies go again. Its state is the copies
-/// that are wanted and not there yet.
+/// Keeps copies of checkpoints in a folder of their own. The callback that owns it forwards its events, and
+/// decides which checkpoints to copy, under which names, and which copies to remove. Its state is the copies
+/// that are requested and not made yet.
 struct CheckpointKeeper {
   using this_callback = CheckpointKeeper;
-  ETUDE_STRUCT(CheckpointKeeper,
-               (StepsByName, wanted, "those whose checkpoint is yet to be written, by name"),
-               (StepsByName, begun, "those whose checkpoint is being written"));
+  ETUDE_STRUCT(CheckpointKeeper, (StepsByName, wanted, "copies whose checkpoint isn't written yet, by name"),
+               (StepsByName, begun, "copies whose checkpoint is being written"));
 
-  /// Where training begins. `save_dir` is the folder, relative to the working directory; if it is empty, the
-  /// folder is `name` in `output_dir`. Returns whether the training is a new one: nothing is wanted then.
+  /// Called when training begins. `save_dir` is the folder, relative to the working directory; if it is
+  /// empty, the folder is `name` in `output_dir`. Returns whether the training is a new one: no copies are
+  /// requested then.
   bool begin(const Context& e, const std::string& save_dir, std::string_view name);
 
-  /// Asks for a checkpoint of this step, to be copied as `name`.
+  /// Requests a checkpoint of this step, to be copied as `name`.
   void want(const Context& e, const std::string& name);
 
   /// With `save_async`, more copies may be requested before the checkpoint of this step is reported.
   void on(const SaveBegin& e);
 
-  /// Copies the checkpoint under each of the names that are wanted of it, and returns these. Throws
-  /// CheckpointError.
+  /// Copies the checkpoint under each of its requested names, and returns these. Throws CheckpointError.
   std::vector<std::string> make(const Save& e);
 
-  /// Removes a copy; warns where it can't be removed.
+  /// Removes a copy; warns on failure.
   void remove(const Context& e, const std::string& name) const;
 
-  /// Whether a copy of this name is still to come.
+  /// Whether a copy of this name will still be made.
   bool expects(const std::string& name) const { return wanted.contains(name) || begun.contains(name); }
 
-  std::filesystem::path folder = {};  ///< of the copies
+  std::filesystem::path folder = {};  ///< for the copies
 };
 
 }  // namespace etude

@@ -9,46 +9,44 @@
 
 namespace etude {
 
-/// Writes every log to a CSV file, a row each and a column for each name, quoted as in RFC 4180:
-/// Lightning's CSVLogger, whose file name it has, and that of Keras, whose `append` it has. Keras' drops
-/// what it didn't meet in its first row; here a name that is new gets its column, and the file is written
-/// anew, at once, so that nobody sees half of it. A row stands on the disk before training goes on, and
-/// nothing of it is kept in memory.
+/// Writes every log to a CSV file, a row for each and a column for each name, quoted as in RFC 4180. The file
+/// is named as by Lightning's CSVLogger, and `append` is as in Keras' CSVLogger. Keras' drops names that are
+/// missing in its first row; here a new name gets a column, and the file is replaced atomically. A row is on
+/// the disk before training continues, and isn't kept in memory.
 ///
-/// A training that begins makes the file anew, or goes on behind what is there with `append`. One that is
-/// resumed first brings the file to what `state.log_history` has, so that steps which are done again aren't
-/// in it twice, and a file that was lost is there again. Evaluations outside of training add their rows,
-/// too. The first column is `step`; NaN and infinities are `nan`, `inf` and `-inf`. Speaks in the first
-/// process only.
+/// A new training creates the file, or appends to it with `append`. A resumed one first restores the file
+/// from `state.log_history`, so that repeated steps don't appear twice, and a lost file is created again.
+/// Evaluations outside of training add their rows, too. The first column is `step`; NaN and infinities are
+/// `nan`, `inf` and `-inf`. Writes in the first process only.
 ///
-/// Throws ArgumentError at TrainBegin where the file can't be written.
+/// Throws ArgumentError at TrainBegin if the file can't be written.
 struct CSVLoggerCallback {
   using this_callback = CSVLoggerCallback;
-  ETUDE_STRUCT(CSVLoggerCallback, (std::string, path, "the file, from output_dir on", "metrics.csv"),
-               (bool, append, "keep the rows of the trainings before", false),
-               (std::int64_t, rows_before, "rows of the file that are of trainings before", 0));
+  ETUDE_STRUCT(CSVLoggerCallback, (std::string, path, "the file, relative to output_dir", "metrics.csv"),
+               (bool, append, "keep the rows of earlier trainings", false),
+               (std::int64_t, rows_before, "rows of earlier trainings in the file", 0));
 
   void on(const TrainBegin& e);
   void on(const Log& e);
 
-  std::vector<std::string> columns = {};  ///< of the file, as far as it is known
+  std::vector<std::string> columns = {};  ///< of the file, as far as known
 };
 
-/// Writes every log to a file of JSON lines, an object each: `{"step":10,"loss":0.5,"epoch":1.0}`. A line
-/// stands on the disk before training goes on. NaN and infinities, which JSON doesn't have, are the texts
-/// "NaN", "Infinity" and "-Infinity", as in `trainer_state.json`.
+/// Writes every log to a file of JSON lines, an object for each: `{"step":10,"loss":0.5,"epoch":1.0}`. A line
+/// is on the disk before training continues. NaN and infinities, which JSON lacks, are the strings "NaN",
+/// "Infinity" and "-Infinity", as in `trainer_state.json`.
 ///
-/// A training that begins makes the file anew, or goes on behind what is there with `append`. One that is
-/// resumed first brings the file to what `state.log_history` has, so that steps which are done again aren't
-/// in it twice, and a file that was lost is there again. Evaluations outside of training add their lines,
-/// too. Speaks in the first process only.
+/// A new training creates the file, or appends to it with `append`. A resumed one first restores the file
+/// from `state.log_history`, so that repeated steps don't appear twice, and a lost file is created again.
+/// Evaluations outside of training add their lines, too. Writes in the first process only.
 ///
-/// Throws ArgumentError at TrainBegin where the file can't be written.
+/// Throws ArgumentError at TrainBegin if the file can't be written.
 struct JSONLinesLoggerCallback {
   using this_callback = JSONLinesLoggerCallback;
-  ETUDE_STRUCT(JSONLinesLoggerCallback, (std::string, path, "the file, from output_dir on", "metrics.jsonl"),
-               (bool, append, "keep the lines of the trainings before", false),
-               (std::int64_t, lines_before, "lines of the file that are of trainings before", 0));
+  ETUDE_STRUCT(JSONLinesLoggerCallback,
+               (std::string, path, "the file, relative to output_dir", "metrics.jsonl"),
+               (bool, append, "keep the lines of earlier trainings", false),
+               (std::int64_t, lines_before, "lines of earlier trainings in the file", 0));
 
   void on(const TrainBegin& e);
   void on(const Log& e);

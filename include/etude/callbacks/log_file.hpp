@@ -8,26 +8,25 @@
 #include "etude/trainer_state.hpp"
 #include "etude/training_arguments.hpp"
 
-/// For callbacks that write files of text: where these are, and CSV.
+/// Paths and CSV for callbacks that write text files.
 namespace etude::detail {
 
-/// Where a logger's file is: `path`, from `args.output_dir` on unless it is absolute. Throws ArgumentError
-/// for an empty one.
+/// The path of a logger's file: `path`, relative to `args.output_dir` unless it is absolute. Throws
+/// ArgumentError if it is empty.
 std::filesystem::path log_path(const TrainingArguments& args, const std::string& path);
 
-/// Whether a training begins here that isn't resumed.
+/// Whether a training that isn't resumed begins here.
 inline bool begins_anew(const TrainerState& state) {
   return state.global_step == 0 && state.log_history.empty();
 }
 
-/// A field of a CSV file, in quotes where RFC 4180 wants them.
+/// A field of a CSV file, quoted if RFC 4180 requires it.
 std::string csv_field(std::string_view text);
 
-/// The shortest text that gives the same number when it is read.
+/// The shortest text that reads back as the same number.
 std::string csv_number(double value);
 
-/// The records of a CSV file, without the ends of their lines. One that isn't whole, at the end, is left
-/// out.
+/// The records of a CSV file, without line ends and without an incomplete last one.
 std::vector<std::string> csv_records(std::string_view text);
 
 /// The fields of a record, without their quotes.

@@ -11,7 +11,7 @@
 
 namespace etude {
 
-/// A checkpoint that TopKCheckpointsCallback keeps or is about to.
+/// A checkpoint that TopKCheckpointsCallback keeps or is about to keep.
 struct RankedCheckpoint {
   ETUDE_STRUCT(RankedCheckpoint, (double, value, "of the metric"), (std::int64_t, global_step, "its step"));
 
@@ -20,28 +20,28 @@ struct RankedCheckpoint {
 
 using RankedCheckpoints = std::map<std::string, RankedCheckpoint>;
 
-/// Keeps the checkpoints of the `k` evaluations with the best `watch_metric`, under names that say what they
-/// are: `checkpoint-120-eval_loss=0.2314`. Follows `save_top_k` of PyTorch Lightning's ModelCheckpoint. Of
-/// two with one value the earlier stays; a value that isn't finite is never among the best. An evaluation
-/// before the first step doesn't count; without `count_intermediate` neither do those in the steps of an
-/// epoch, such as StepBasedEvaluationCallback's. A training that ends with nothing kept is warned of.
+/// Keeps the checkpoints of the `k` evaluations with the best `watch_metric`, under descriptive names:
+/// `checkpoint-120-eval_loss=0.2314`. Follows `save_top_k` of PyTorch Lightning's ModelCheckpoint. Of two
+/// with equal values the earlier stays; a non-finite value is never among the best. An evaluation before the
+/// first step doesn't count; without `count_intermediate` neither do those within an epoch, such as
+/// StepBasedEvaluationCallback's. It warns if a training ends with nothing kept.
 ///
-/// They are copies, of hard links where that can be, of checkpoints that the trainer writes to `output_dir`,
-/// whose `save_total_limit` neither counts nor removes them. Each of them can be resumed from.
+/// They are copies, by hard links if possible, of checkpoints that the trainer writes to `output_dir`, whose
+/// `save_total_limit` neither counts nor removes them. Each of them can be resumed from.
 ///
-/// Throws ArgumentError where training begins for a `k` below 1; MetricError, which lists the names that
-/// there are, if no evaluation has `watch_metric`.
+/// Throws ArgumentError at the beginning of training for a `k` below 1; MetricError, listing the available
+/// names, if no evaluation has `watch_metric`.
 struct TopKCheckpointsCallback {
   using this_callback = TopKCheckpointsCallback;
-  ETUDE_STRUCT(TopKCheckpointsCallback, (std::int64_t, k, "how many to keep", 3),
-               (std::string, watch_metric, "the metric that decides, by its whole name", "eval_loss"),
-               (bool, greater_is_better, "the best have the greatest watch_metric", false),
-               (std::string, save_dir, "folder for them; empty is top_checkpoints in output_dir", ""),
-               (bool, count_intermediate, "evaluations in an epoch's steps count, too", true),
-               (CheckpointKeeper, copies, "those that are yet to be made"),
-               (RankedCheckpoints, candidates, "those that are yet to be written, by name"),
-               (RankedCheckpoints, ranked, "those that are there, by name"),
-               (WatchedMetric, watched, "whether evaluations have it"));
+  ETUDE_STRUCT(TopKCheckpointsCallback, (std::int64_t, k, "number of checkpoints to keep", 3),
+               (std::string, watch_metric, "full name of the metric to watch", "eval_loss"),
+               (bool, greater_is_better, "the greatest watch_metric is best", false),
+               (std::string, save_dir, "folder of the copies; empty is top_checkpoints in output_dir", ""),
+               (bool, count_intermediate, "evaluations within an epoch also count", true),
+               (CheckpointKeeper, copies, "copies not made yet"),
+               (RankedCheckpoints, candidates, "checkpoints not written yet, by name"),
+               (RankedCheckpoints, ranked, "existing copies, by name"),
+               (WatchedMetric, watched, "whether evaluations have the metric"));
 
   /// The metric that a dry run before the first step looks for.
   std::string watched_metric() const { return watch_metric; }
@@ -49,7 +49,7 @@ struct TopKCheckpointsCallback {
   void on(const TrainBegin& e);
   void on(const StepBegin&) { watched.throw_if_missing(watch_metric); }
   void on(const EvaluateAll& e);
-  // Not const: it doesn't matter where this stands among those who add tensors.
+  // Not const, so that its order among callbacks that add tensors doesn't matter.
   void on(SaveBegin& e) { copies.on(e); }
   void on(const Save& e);
   void on(const TrainError&) { watched.fail(); }

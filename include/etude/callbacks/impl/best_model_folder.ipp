@@ -41,9 +41,8 @@ ETUDE_INLINE void BestModelFolder::check(const std::string& option) const {
                         std::filesystem::exists(path_ / detail::best_model_file, error));
   if (!is_ours)
     throw ArgumentError(
-        fmt::format("{} is {}: must be a folder of its own, which is replaced as a whole: one that is not "
-                    "there, is empty "
-                    "or has a {}",
+        fmt::format("{} is {}: must be a separate folder, because it is replaced as a whole: it must be "
+                    "missing, empty or contain a {}",
                     option, path_.string(), detail::best_model_file));
 }
 

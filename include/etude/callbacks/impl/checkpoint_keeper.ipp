@@ -37,7 +37,7 @@ ETUDE_INLINE void CheckpointKeeper::on(const SaveBegin& e) {
     if (step == e.state.global_step)
       begun[name] = step;
     else
-      message(e.args, LogLevel::warning, "there is no {}: no checkpoint of step {} was written", name, step);
+      message(e.args, LogLevel::warning, "{} is missing: no checkpoint of step {} was written", name, step);
   }
   wanted.clear();
 }
@@ -47,7 +47,7 @@ ETUDE_INLINE std::vector<std::string> CheckpointKeeper::make(const Save& e) {
   if (begun.empty()) return names;
   const auto of = read_manifest(e.checkpoint).global_step;
   for (const auto& [name, step] : std::exchange(begun, {})) {
-    if (step != of) continue;  // that was one that nobody was told of
+    if (step != of) continue;  // that one was never reported
     if (e.state.is_world_process_zero)
       copy_checkpoint(e.trainer.options().files(), e.checkpoint, folder / name);
     names.push_back(name);
@@ -58,7 +58,7 @@ ETUDE_INLINE std::vector<std::string> CheckpointKeeper::make(const Save& e) {
 ETUDE_INLINE void CheckpointKeeper::remove(const Context& e, const std::string& name) const try {
   if (e.state.is_world_process_zero) remove_checkpoint(e.trainer.options().files(), folder / name);
 } catch (const CheckpointError& error) {
-  message(e.args, LogLevel::warning, "an old checkpoint is still there: {}", error.what());
+  message(e.args, LogLevel::warning, "an old checkpoint couldn't be removed: {}", error.what());
 }
 
 }  // namespace etude

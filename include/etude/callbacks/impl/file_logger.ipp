@@ -46,7 +46,7 @@ inline LogFields fields_of(const LogEntry& entry) {
   return fields;
 }
 
-/// How a file of logs is written: its rows, without the ends of their lines, and what stands before them.
+/// A format of log files: its rows, without line ends, and the text before them.
 class LogFormat {
  public:
   LogFormat() = default;
@@ -54,15 +54,15 @@ class LogFormat {
   LogFormat& operator=(const LogFormat&) = delete;
   virtual ~LogFormat() = default;
 
-  /// The rows of a file. One that isn't whole, at the end, is left out.
+  /// The rows of a file, without an incomplete last one.
   virtual std::vector<std::string> rows(std::string_view text) const = 0;
 
-  /// The text of a row, whose names become columns where the format has these.
+  /// The text of a row, whose names become columns if the format has columns.
   virtual std::string row(const LogFields& fields) = 0;
 
   virtual bool lacks_columns() const { return false; }
   virtual std::size_t column_count() const { return 0; }
-  virtual void take_columns(std::string_view /*text*/) {}  ///< those of a file
+  virtual void take_columns(std::string_view /*text*/) {}  ///< takes those of a file
 
   /// The text of a whole file.
   virtual std::string file(std::vector<std::string> rows) const {
@@ -144,13 +144,13 @@ class JsonLinesFormat final : public LogFormat {
   }
 };
 
-/// All of a file; nothing where there is none.
+/// The whole file; empty if missing.
 inline std::string read_log(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// Puts `text` in the place of the file, at once. Throws ArgumentError where it can't be written.
+/// Replaces the file with `text` atomically. Throws ArgumentError if it can't be written.
 inline void replace_log(const std::filesystem::path& path, std::string_view text) {
   try {
     auto& files = default_file_system();
@@ -161,7 +161,7 @@ inline void replace_log(const std::filesystem::path& path, std::string_view text
   }
 }
 
-/// Adds `text` at the end. An error is reported, and no reason to end a training.
+/// Appends `text`. An error is reported and doesn't end the training.
 inline void append_to_log(const TrainingArguments& args, const std::filesystem::path& path,
                           std::string_view text) {
   std::error_code ignored;
@@ -174,11 +174,11 @@ inline void append_to_log(const TrainingArguments& args, const std::filesystem::
   if (written) return;
   message(args, LogLevel::error, "a log could not be written to {}: {}", path.string(),
           std::generic_category().message(errno));
-  // The next log would go on in a line that was begun.
+  // The next log would continue an incomplete line.
   if (file != nullptr) std::filesystem::resize_file(path, is_new ? 0 : size, ignored);
 }
 
-/// Brings the file to the rows of the trainings before and those of `state.log_history`, and returns the
+/// Restores the file to the rows of earlier trainings and those of `state.log_history`, and returns the
 /// number of the former.
 inline std::int64_t begin_log_file(const TrainBegin& e, LogFormat& format, const std::string& path,
                                    bool append, std::int64_t rows_before) {
@@ -195,7 +195,7 @@ inline std::int64_t begin_log_file(const TrainBegin& e, LogFormat& format, const
   return rows_before;
 }
 
-/// Adds a row, or writes the file anew where the row has columns that are new.
+/// Appends a row, or rewrites the file if the row has new columns.
 inline void add_to_log_file(const Log& e, LogFormat& format, const std::string& path) {
   if (!e.state.is_world_process_zero) return;
   const auto file = log_path(e.args, path);

@@ -35,7 +35,7 @@ ETUDE_INLINE void SaveBestModelCallback::on(const TrainBegin& e) {
                 facts->global_step == best_global_step;
     if (has_saved) return;
     message(e.args, LogLevel::warning,
-            "{} has not the best model that this run had saved, of step {}: it is looked for anew",
+            "{} doesn't contain the best model that this run saved at step {}: starting over",
             best.path().string(), best_global_step);
   }
   has_saved = false;
@@ -63,9 +63,9 @@ ETUDE_INLINE void SaveBestModelCallback::on(const TrainEnd& e) {
   watched.throw_if_missing(watch_metric);
   if (!load_saved_checkpoint) return;
   if (!has_saved) {
-    message(e.args, LogLevel::warning, "there is no best model to load: {}",
-            watched.found ? fmt::format("{} was never a finite number", watch_metric)
-                          : "there was no evaluation that counts");
+    message(
+        e.args, LogLevel::warning, "no best model to load: {}",
+        watched.found ? fmt::format("{} was never a finite number", watch_metric) : "no evaluation counts");
     return;
   }
   e.model.load_state_dict(BestModelFolder(folder).weights());

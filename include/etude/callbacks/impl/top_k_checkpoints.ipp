@@ -25,7 +25,7 @@ ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainBegin& e) {
     candidates.clear();
     ranked.clear();
   }
-  // The run may have come further than the checkpoint, and have replaced some since.
+  // The run may have gone beyond this checkpoint, and have replaced some copies since.
   std::erase_if(ranked, [&](const auto& entry) {
     std::error_code error;
     return !std::filesystem::exists(copies.folder / entry.first, error);
@@ -61,7 +61,7 @@ ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainEnd& e) {
   if (ranked.empty())
     message(e.args, LogLevel::warning, "TopKCheckpointsCallback has kept nothing: {}",
             watched.found ? fmt::format("{} was never a finite number after a step", watch_metric)
-                          : "there was no evaluation that counts");
+                          : "no evaluation counts");
 }
 
 ETUDE_INLINE bool TopKCheckpointsCallback::is_before(const RankedCheckpoint& a,

@@ -9,12 +9,11 @@
 
 namespace etude::detail {
 
-/// The value behind the name in a line "name : value", as files of /proc have them, and in each further one
-/// of that name.
+/// The value of each line "name : value" with this name, as in the files of /proc.
 std::vector<std::string> values_in(std::string_view text, std::string_view name);
 
 struct ProcessorFacts {
-  std::string model;         ///< As the system calls it; may be empty.
+  std::string model;         ///< As the system names it; may be empty.
   std::int64_t sockets = 1;  ///< At least 1.
 };
 /// /proc/cpuinfo.
