@@ -223,7 +223,7 @@ TEST_CASE("exit() in a worker ends the process with its status, whatever else is
       },
       STDERR_FILENO);
   CHECK(end == "exit 5");
-  CHECK(said.find("exit() was called in a thread of Etude's") != said.npos);
+  CHECK(said.find("exit() was called in one of Etude's threads") != said.npos);
 }
 
 // What `exit` destroys; slowly, in a child.

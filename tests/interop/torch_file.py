@@ -175,11 +175,11 @@ class TorchFile(unittest.TestCase):
 
     def test_files_of_other_kinds_are_told_by_what_they_are(self):
         torch.save(Tied().state_dict(), self.pt, _use_new_zipfile_serialization=False)
-        self.assertIn("it has the format of before PyTorch 1.6", self.refused())
+        self.assertIn("it has the format used before PyTorch 1.6", self.refused())
         torch.jit.script(torch.nn.Linear(2, 3)).save(self.pt)
         self.assertIn("it is a TorchScript archive", self.refused())
         torch.save(Tied(), self.pt)
-        self.assertIn("only tensors and plain values are read", self.refused())
+        self.assertIn("only tensors and plain values can be read", self.refused())
         torch.save(torch.ones(2), self.pt)
         self.assertIn("isn't a dict of tensors", self.refused())
 

@@ -126,7 +126,7 @@ TEST_CASE("a state that doesn't fit is refused by name and nothing is changed") 
   refuses(bad, "'a.weight' has an unknown 'max_exp_avg_sq'");
   bad = clones(good);
   bad.emplace_back("gone.weight.step", torch::tensor(1));
-  refuses(bad, "'gone.weight', which is no parameter of this optimizer");
+  refuses(bad, "'gone.weight', which isn't a parameter of this optimizer");
   bad = clones(good);
   bad.emplace_back("noise", torch::tensor(1));
   refuses(bad, "'noise' isn't a valid name of optimizer state");
