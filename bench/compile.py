@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The cost of compiling a trainer: seconds and peak memory of the compiler and the size of the program, for 0 to 50
-callbacks, with the headers alone, with etude::compiled, and with the precompiled header of etude::pch too, beside a file that
-only includes torch/torch.h and one with a loop by hand.
+callbacks, with etude::etude, with the precompiled header of etude::pch too, and with the headers alone, beside a file that only
+includes torch/torch.h and one with a loop by hand. Also what a command line adds, and what the library itself costs.
 
 The compiler and its flags are those of the benchmarks in a build folder's compile_commands.json, or --compiler with the
 words behind "--". Writes compile.md and compile.json. Seconds are the compiler's own (user and system), medians of rounds in
@@ -112,6 +112,15 @@ CALLBACKS = [
 ]
 
 
+COMMAND_LINE = """#include <etude/etude.hpp>
+
+int main(int argc, char** argv) {
+  const auto args = etude::parse_arguments<etude::TrainingArguments>(argc, argv);
+  return static_cast<int>(args.seed);
+}
+"""
+
+
 def trainer(count):
     structs = "".join(f"struct Callback{i} {{\n{CALLBACKS[i % len(CALLBACKS)]}\n}};\n" for i in range(count))
     names = ", ".join(f"Callback{i}" for i in range(count))
@@ -159,7 +168,12 @@ def command_of_bench(build):
             skip = True
         else:
             flags.append(word)
-    return words[first], flags
+    return words[first], [flag for flag in flags if flag != "-DETUDE_COMPILED"]
+
+
+def library_sources(build):
+    """The files of etude::etude that no tracker asks for, as the build folder has them."""
+    return [build / "etude" / name for name in ("parts.cpp", "training.cpp")]
 
 
 def run(command):
@@ -201,17 +215,22 @@ def main():
 
     add("`#include <torch/torch.h>`", "torch", TORCH)
     add("a loop by hand", "by_hand", BY_HAND)
-    add("`#include <etude/etude.hpp>`", "etude", "#include <etude/etude.hpp>\n")
-    for count in options.callbacks:
-        add(f"a Trainer, {count} callbacks", f"trainer_{count}", trainer(count))
     library = ["-DETUDE_COMPILED"]
-    add("`#include <etude/etude.hpp>`, with etude::compiled", "etude_compiled", "#include <etude/etude.hpp>\n", library)
+    add("`#include <etude/etude.hpp>`", "etude", "#include <etude/etude.hpp>\n", library)
     for count in options.callbacks:
-        add(f"a Trainer, {count} callbacks, with etude::compiled", f"trainer_{count}_compiled", trainer(count), library)
+        add(f"a Trainer, {count} callbacks", f"trainer_{count}", trainer(count), library)
+    add("a command line of TrainingArguments", "command_line", COMMAND_LINE, library)
+    for count in options.callbacks:
+        add(f"a Trainer, {count} callbacks, with etude::header_only", f"trainer_{count}_header_only", trainer(count))
+    for source in library_sources(options.build):
+        if source.exists():
+            output = work / f"library_{source.stem}.o"
+            cases.append((f"the library: {source.name}", f"library_{source.stem}",
+                          [compiler, *flags, *library, "-fPIC", "-c", str(source), "-o", str(output)]))
     cases.append(("the precompiled header itself", "pch",
                   [compiler, *flags, *library, "-x", "c++-header", str(pch), "-o", str(compiled_pch)]))
     for count in options.callbacks:
-        add(f"a Trainer, {count} callbacks, with etude::compiled and etude::pch", f"trainer_{count}_pch", trainer(count),
+        add(f"a Trainer, {count} callbacks, with etude::pch", f"trainer_{count}_pch", trainer(count),
             [*library, *use_pch])
     add("the handler alone, 4 callbacks", "handler", HANDLER)
 
