@@ -154,7 +154,7 @@ TEST_CASE("duplicate names are refused") {
   for (const auto& state :
        {State{{"a", one}, {"a", two}}, State{{"a", one}, {"a", one}},
         State{{"a", one}, {"b", one}, {"b", one}}, State{{"a", one}, {"b", one}, {"b", two}}})
-    CHECK(contains(fault_of([&] { etude::save_model_files(std::string(folder), state); }), "there twice"));
+    CHECK(contains(fault_of([&] { etude::save_model_files(std::string(folder), state); }), "duplicate"));
   CHECK(names_in(std::string(folder)).empty());
 }
 

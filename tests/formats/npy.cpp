@@ -93,7 +93,7 @@ TEST_CASE("errors name the file") {
   const auto fault = [&] { return toy::fault_of<DataError>([&] { etude::load_npy(path); }); };
   CHECK(contains(fault(), path.string() + " can't be read"));
   toy::write_text(path, "");
-  CHECK(contains(fault(), path.string() + ": it is no .npy file"));
+  CHECK(contains(fault(), path.string() + ": it isn't a .npy file"));
   toy::write_text(path, file_of_six().substr(0, 151));
   CHECK(fault() == path.string() + ": shape (2, 3) of f4 needs 24 bytes, but 23 follow the header");
   const std::string header = "{'descr': '|b1', 'fortran_order': False, 'shape': (2,)}";

@@ -120,9 +120,9 @@ TEST_CASE("names that leave the folder are refused") {
   CHECK(contains(with_name(""), "it is empty"));
   CHECK(contains(with_name("/etc/passwd"), "it is absolute"));
   for (const auto* name : {"..", ".", "../x", "a/../b", "a/..", "./a", "a//b", "a/", "a/./b"})
-    CHECK(contains(with_name(name), std::string("'") + name + "' can't be a file's name: it has a part"));
+    CHECK(contains(with_name(name), std::string("'") + name + "' can't be a file's name: one of its parts"));
   CHECK(contains(with_name("a\\u0000b"), "NUL"));
-  CHECK(contains(with_name("etude_manifest.json"), "the manifest's own"));
+  CHECK(contains(with_name("etude_manifest.json"), "the manifest's name"));
 }
 
 TEST_CASE("a run's name has to be a single part of a path") {
