@@ -7,7 +7,7 @@
 
 namespace {
 
-// As those that speak to a tracker are called.
+// Named like the callbacks of trackers.
 struct MLflowCallback {
   std::int64_t* logs = nullptr;
   void on(const etude::Log&) { ++*logs; }

@@ -351,7 +351,7 @@ TEST_CASE("an error names an overridden method that returns null") {
   }
 }
 
-/// Leaves `backward` to somebody else, or not.
+/// Calls `backward` itself, or not.
 struct OwnStep : etude::TrainerBase<OwnStep> {
   using TrainerBase::TrainerBase;
   bool calls_backward = false;
@@ -534,7 +534,7 @@ TEST_CASE("all errors in the options are reported at once") {
   }
 }
 
-/// What train() says of options that `spoil` has been at.
+/// train()'s error for options that `spoil` changed.
 template <class Exception, class Spoil>
 std::string refusal(Spoil spoil) {
   auto options = toy::options(toy::arguments());

@@ -13,7 +13,7 @@ using etude::TrainerState;
 
 namespace {
 
-// As the Python trainer writes it, with a key that a later version may add.
+// The Python trainer's format, with a key that a later version may add.
 constexpr auto written_elsewhere = R"({
   "best_global_step": 10,
   "best_metric": 0.0123,

@@ -11,7 +11,7 @@
 #include "common/toy.hpp"
 #include "etude/reflect/command_line.hpp"
 
-// What it asks for, and when, is in the sequences of tests/events.cpp.
+// The sequences in tests/events.cpp show its requests and their order.
 
 namespace {
 

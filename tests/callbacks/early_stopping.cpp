@@ -87,7 +87,7 @@ TEST_CASE("with a cumulative threshold it equals pytorch-accelerated's callback,
     double last_improvement;
     std::int64_t counter;
   };
-  // Where NaN comes first, pytorch-accelerated's never finds anything better, and stops after 3.
+  // If NaN comes first, pytorch-accelerated's never finds anything better, and stops after 3.
   const std::vector<Row> rows{{{1, .995, .98, .97}, 2, .01, false, 4, .97, 0},
                               {{1, .99, .5}, 1, .01, false, 3, .5, 0},
                               {{1, 1.1, 1.2, 1.3, 1.4}, 3, .01, false, 4, 1, 3},
@@ -172,7 +172,7 @@ TEST_CASE("a run that is resumed after its stop stops again before its first ste
   };
   CHECK(resume(2).global_step == 3);
   CHECK(resume(2).stop_reason == stopped.stop_reason);
-  CHECK(resume(3).global_step == 4);  // More patience is given: it goes on.
+  CHECK(resume(3).global_step == 4);  // With more patience it continues.
   args.log_level = etude::LogLevel::warning;
   const auto said_with = [&](std::int64_t patience) {
     return toy::printed([&] { resume(patience); }, STDERR_FILENO);
@@ -217,7 +217,7 @@ TEST_CASE("a run that stopped within an epoch and is started again raises and wr
   CHECK(again.epochs == 0);
   CHECK(again.steps == 0);
   CHECK(std::filesystem::last_write_time(folder / "checkpoint-3") == written);
-  const auto patient = run(6);  // It goes on where it was.
+  const auto patient = run(6);  // It continues where it was.
   CHECK(patient.stops == 0);
   CHECK(patient.epochs == 1);
   CHECK(patient.steps == 3);
@@ -280,7 +280,7 @@ TEST_CASE("it watches any metric, in its own direction, independent of the best 
     std::optional<bool> best_greater;
     std::int64_t steps;
   };
-  // Of three metrics one grows, one falls, and the loss stays as it is: one best, two without a gain.
+  // One of three metrics grows, one falls, and the loss is constant: one best, two without improvement.
   const std::vector<Row> rows{
       {"", {}, {}, {}, 3},
       {"eval_up", {}, {}, {}, 6},

@@ -45,7 +45,7 @@ Steps due(const Interval& interval) {
   trainer.train();
   const auto first = trainer.callback<Listener>().steps;
   trainer.train();
-  CHECK(trainer.callback<Listener>().steps == first);  // It begins anew.
+  CHECK(trainer.callback<Listener>().steps == first);  // It restarts.
   return first;
 }
 
@@ -94,7 +94,7 @@ TEST_CASE("steps are counted from the beginning, also by a timer added later") {
   };
   CHECK(due_late(6) == Steps{12, 18});
   CHECK(due_late(8) == Steps{16});
-  CHECK(due_late("6sp") == Steps{15, 18});  // Of these it can't know what had passed before.
+  CHECK(due_late("6sp") == Steps{15, 18});  // It can't know how many passed before.
 }
 
 TEST_CASE("before a step ends, an interval of steps is due within it, any other in the next step") {
@@ -199,7 +199,7 @@ TEST_CASE("a resumed run continues counting, in any unit") {
     resumed.train({.resume_from_checkpoint = (folder / "checkpoint-7").string()});
     CHECK(resumed.callback<Listener>().steps == whole.callback<Listener>().steps);
 
-    // Another unit than before: what had passed of it isn't known, and is no reason to be due at once.
+    // Another unit than before: its progress is unknown, which doesn't make it due at once.
     options.model = toy::Line();
     etude::Trainer<Listener> other(options, Listener{.interval = "1h"});
     other.train({.resume_from_checkpoint = (folder / "checkpoint-7").string()});

@@ -157,7 +157,7 @@ TEST_CASE("a callback that adds tensors to a checkpoint may be before or after i
   const auto check = [](auto&& make) {
     const toy::Folder folder;
     auto options = options_of(targets({{40, 1e4F}}));
-    toy::save_to(folder, options.args, 44);  // with losses that nobody has looked at
+    toy::save_to(folder, options.args, 44);  // with losses that weren't checked yet
     const auto whole = make(options);
     whole->train();
     options.model = toy::Line();

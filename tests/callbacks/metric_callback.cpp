@@ -18,9 +18,9 @@ etude::TrainerOptions evaluation(std::int64_t examples = 10) {
   options.args.per_device_eval_batch_size = 4;
   return options;
 }
-constexpr double mae = 1.9, mse = 3.94;  // Of 10 points: means of 1 + i/5 and its square, i = 0..9.
+constexpr double mae = 1.9, mse = 3.94;  // Over 10 points: means of 1 + i/5 and its square, i = 0..9.
 
-/// What an evaluation told its readers.
+/// The metrics of an evaluation, as readers get them.
 struct Told {
   etude::Metrics evaluated = {}, logged = {};
   void on(const etude::Evaluate& e) { evaluated = e.metrics; }

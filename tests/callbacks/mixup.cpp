@@ -8,7 +8,7 @@
 
 namespace {
 
-// What the model is given to train on.
+// The batches that the model trains on.
 struct Seen {
   std::vector<torch::Tensor> batches = {};
   bool evaluated_as_it_is = false;

@@ -14,7 +14,7 @@ TEST_CASE("it prints pytorch-accelerated's words in the same places") {
   args.num_train_epochs = 2;
   args.eval_strategy = etude::IntervalStrategy::epoch;
   etude::Trainer<etude::NoDefaultCallbacks, etude::DefaultFlowCallback, Callback> trainer(toy::options(args));
-  for (int i = 0; i < 2; ++i)  // The second training counts its epochs anew.
+  for (int i = 0; i < 2; ++i)  // The second training restarts its epoch count.
     CHECK(toy::printed([&] { trainer.train(); }) ==
           "\nStarting training run\n"
           "\nStarting epoch 1\n"

@@ -27,7 +27,7 @@ nlohmann::json events_in(const std::filesystem::path& path) {
   return trace.is_array() ? trace : trace.at("traceEvents");
 }
 
-/// How often each name stands there.
+/// How often each name occurs.
 std::map<std::string, int> names_in(const std::filesystem::path& path) {
   std::map<std::string, int> counts;
   for (const auto& event : events_in(path))

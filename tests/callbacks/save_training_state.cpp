@@ -184,7 +184,7 @@ TEST_CASE("each of them can be resumed to the bit, also if it was written asynch
       CHECK(resumed->callback<SaveTrainingStateCallback>().kept == kept);
       CHECK(names_in(folder / "kept") == all);
     }
-    // Of one that has come to its end nothing is left to do.
+    // A finished one has nothing left to do.
     const auto after = make();
     CHECK(after->train({.resume_from_checkpoint = folder / "kept" / "final"}).global_step == 12);
     CHECK(toy::weights(*after) == toy::weights(*whole));

@@ -47,7 +47,7 @@ TEST_CASE("a training ends with the mean of the weights at the ends of its last 
     }
     return std::size_t{0};
   };
-  // As Lightning has it: an epoch counted from 1, or a share: the fourth of five is at .8.
+  // As in Lightning: an epoch counted from 1, or a share: the fourth of five is at .8.
   CHECK(first_of_five(3) == 3);
   CHECK(first_of_five(1) == 1);
   CHECK(first_of_five(.8) == 4);

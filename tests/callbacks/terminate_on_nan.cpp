@@ -26,7 +26,7 @@ struct Watch {
   void on(const etude::PredictionStep&) { ++predictions; }
 };
 
-/// Of a training with a loss that is `bad` at its `n`-th batch, of an evaluation or of training.
+/// Options of a training whose loss is `bad` at the `n`-th batch, of an evaluation or of training.
 etude::TrainerOptions going_bad(etude::TrainingArguments args, double bad, std::int64_t n, bool in_training) {
   auto options = toy::options(std::move(args), 8, 4);
   options.loss = [bad, n, in_training, seen = std::int64_t{0}](const torch::Tensor& output,
@@ -119,7 +119,7 @@ TEST_CASE("a second training isn't stopped by the first one's trigger") {
   CHECK_FALSE(trainer.callback<Callback>().triggered);
 }
 
-/// A trainer with a step of its own, which tells of its loss or doesn't.
+/// A trainer with its own step, which reports its loss or doesn't.
 struct Own : etude::TrainerBase<Own, Callback> {
   using TrainerBase::TrainerBase;
   bool tells = false;
@@ -152,7 +152,7 @@ TEST_CASE("predictions aren't checked") {
 }
 
 TEST_CASE("the mean loss of an evaluation shows what single batches don't") {
-  // A device's batches aren't read one by one; a callback that makes the loss bad afterwards stands for it.
+  // A device's batches aren't read one by one; a callback that spoils the loss afterwards simulates it.
   struct Spoils {
     void on(etude::Evaluate& e) { e.metrics["eval_loss"] = nan; }
   };

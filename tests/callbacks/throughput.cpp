@@ -12,7 +12,7 @@
 
 namespace {
 
-/// Takes time where it is told to.
+/// Takes time where configured.
 struct Sleeper {
   std::chrono::milliseconds fetching{}, forward{}, evaluating{}, first_step{};
   void on(const etude::BatchFetched&) const { std::this_thread::sleep_for(fetching); }

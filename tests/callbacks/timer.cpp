@@ -71,7 +71,7 @@ TEST_CASE("without a limit it only measures") {
   CHECK_FALSE(timer.time_remaining());
   const double first = timer.time_elapsed;
   trainer.train();
-  CHECK(timer.time_elapsed < first + .08);  // A second training counts anew.
+  CHECK(timer.time_elapsed < first + .08);  // A second training restarts the clock.
 }
 
 TEST_CASE("the time before a checkpoint counts towards a resumed training") {

@@ -28,7 +28,7 @@ etude::TrainerOptions options(std::function<torch::Tensor(torch::Tensor)> throug
   return result;
 }
 
-/// What the training fails with; empty if it doesn't.
+/// The training's error; empty if it succeeds.
 std::string failure(const etude::TrainerOptions& options,
                     etude::DebugUnderflowOverflowCallback callback = {}) {
   etude::Trainer<etude::DebugUnderflowOverflowCallback> trainer(options, std::move(callback));

@@ -34,7 +34,7 @@ TEST_CASE("the last step at the peak and the end of the decay are kept") {
   CHECK((names_in(folder / "wsd_checkpoints") ==
          Names{"checkpoint_8_wsd_pre_decay", "checkpoint_12_wsd_post_decay"}));
   CHECK(etude::read_manifest(folder / "wsd_checkpoints" / "checkpoint_8_wsd_pre_decay").global_step == 8);
-  // What the name says is so: the eighth step was at the peak, and from the tenth on the rate is less.
+  // As the name says, the eighth step was at the peak, and from the tenth on the rate is lower.
   const auto& rates = trainer.callback<Rates>().rates;
   CHECK(rates[7] == .1);
   CHECK(rates[9] < .1);

@@ -6,7 +6,7 @@
 
 namespace {
 
-/// Adds a tensor that it goes on to change in place.
+/// Adds a tensor, then changes it in place.
 struct Adds {
   std::string file = "mine.safetensors";
   torch::Tensor steps = torch::zeros({1});

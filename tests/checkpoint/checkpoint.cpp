@@ -42,7 +42,7 @@ torch::Tensor flat_weights(Trainer& trainer) {
   return torch::nn::utils::parameters_to_vector(trainer.model().parameters()).detach().clone();
 }
 
-/// The model is what stands in a file, tensor for tensor.
+/// Checks that the model equals a file, tensor for tensor.
 template <class Trainer>
 void check_model_is(Trainer& trainer, const std::filesystem::path& file) {
   const auto saved = etude::load_safetensors(file).tensors;
@@ -254,7 +254,7 @@ TEST_CASE("NaN is never best, and a tie keeps the earlier") {
 
 TEST_CASE("rotation keeps the newest and the best, and never touches other runs' files") {
   const toy::Folder folder;
-  std::filesystem::create_directories(folder / "checkpoint-1");  // somebody's
+  std::filesystem::create_directories(folder / "checkpoint-1");  // another program's
   std::ofstream(folder / "checkpoint-1/notes.txt") << "mine";
   auto other = scored(folder, {.1});
   other.args.save_steps = 1;

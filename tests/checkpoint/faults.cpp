@@ -63,7 +63,7 @@ struct Run {
                                         etude::EarlyStoppingCallback{.early_stopping_patience = 5});
   }
   void train() { trainer->train({.resume_from_checkpoint = etude::if_any}); }
-  // What train() says, or "".
+  // train()'s error, or "".
   std::string error() {
     try {
       train();
@@ -244,7 +244,7 @@ TEST_CASE("an output_dir that is a file, or under one, is reported") {
 
 #ifdef __linux__
 
-// In a thread of its own, whose mounts nobody else sees.
+// In a separate thread with private mounts.
 template <class Act>
 void with_own_mounts(Act act) {
   std::async(std::launch::async, [&] {
@@ -324,7 +324,7 @@ TEST_CASE("a missing write permission is reported, and the run resumes once it i
     const toy::Folder folder;
     const std::string output = folder / "out";
     fs::create_directory(output);
-    if (::geteuid() == 0) {  // who is allowed everything: for this thread's files be somebody else
+    if (::geteuid() == 0) {  // root may do everything: use another user for this thread's files
       REQUIRE(::chown(std::string(folder).c_str(), 65534, 65534) == 0);
       REQUIRE(::chown(output.c_str(), 65534, 65534) == 0);
       ::setfsuid(65534);

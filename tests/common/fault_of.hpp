@@ -7,7 +7,7 @@
 
 namespace toy {
 
-/// What the `Error` that `act` throws says.
+/// The message of the `Error` that `act` throws.
 template <class Error = etude::CheckpointError, class Act>
 std::string fault_of(Act&& act) {
   try {

@@ -30,7 +30,7 @@ class Folder {
 
 using Names = std::set<std::string>;
 
-/// What lies in a folder; nothing if there is none.
+/// The contents of a folder; empty if it is missing.
 inline Names names_in(const std::filesystem::path& folder) {
   Names names;
   std::error_code error;

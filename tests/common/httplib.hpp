@@ -1,6 +1,6 @@
 #pragma once
 
-// As Debian builds the library: its requests have a member more.
+// Matches Debian's build of the library, whose requests have one more member.
 #ifndef CPPHTTPLIB_OPENSSL_SUPPORT
 #define CPPHTTPLIB_OPENSSL_SUPPORT
 #endif

@@ -8,7 +8,7 @@
 
 namespace toy {
 
-/// What a training has logged under a name, oldest first.
+/// The values that a training logged under a name, oldest first.
 inline std::vector<double> logged(const etude::TrainerState& state, const std::string& name) {
   std::vector<double> values;
   for (const auto& entry : state.log_history)
@@ -25,7 +25,7 @@ inline std::vector<int> logged_at(const etude::TrainerState& state, const std::s
   return steps;
 }
 
-/// Whether something was logged under a name that begins so.
+/// Whether something was logged under a name with this prefix.
 inline bool logged_any(const etude::TrainerState& state, std::string_view prefix) {
   for (const auto& entry : state.log_history)
     for (const auto& [name, value] : entry)

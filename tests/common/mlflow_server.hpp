@@ -58,7 +58,7 @@ class MLflowServer {
     return found;
   }
 
-  /// What came in log-batches: the "metrics", "params" or "tags" of a run, or of all.
+  /// Received in log-batch requests: the "metrics", "params" or "tags" of a run, or of all.
   std::vector<Json> logged(const std::string& kind, const std::string& run_id = "") const {
     std::vector<Json> values;
     for (const auto& call : calls("runs/log-batch"))

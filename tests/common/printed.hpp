@@ -8,7 +8,7 @@
 
 namespace toy {
 
-/// What `run` prints on standard output, or on standard error.
+/// The output of `run` on standard output or standard error.
 template <class Run>
 std::string printed(Run run, int stream = STDOUT_FILENO) {
   std::fflush(nullptr);

@@ -37,7 +37,7 @@ inline etude::Dataset dataset(std::int64_t n) {
   return {x, y};
 }
 
-/// What most tests begin with: batches of one, no logs, evaluations or checkpoints, and quiet.
+/// The arguments of most tests: batches of one, no logs, evaluations or checkpoints, and quiet.
 inline etude::TrainingArguments arguments() {
   return {.output_dir = "/nonexistent",
           .per_device_train_batch_size = 1,
@@ -79,7 +79,7 @@ struct FitsFourImpl : torch::nn::Module {
 };
 TORCH_MODULE(FitsFour);
 
-/// Of a training whose first attempt, with batches of five, runs out of memory.
+/// Options of a training whose first attempt, with batches of five, runs out of memory.
 inline etude::TrainerOptions first_too_large(etude::TrainingArguments args) {
   args.per_device_train_batch_size = 5;
   args.auto_find_batch_size = true;

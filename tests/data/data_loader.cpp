@@ -69,7 +69,7 @@ struct Broken : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Gives its index, late where that index says so, and fails where it is told to.
+// Returns its index, late for one index, and fails where configured.
 struct Indices {
   std::int64_t count = 0;
   std::shared_ptr<std::atomic<int>> fetched = std::make_shared<std::atomic<int>>(0);
@@ -192,7 +192,7 @@ TEST_CASE("the order of older checkpoints is still available") {
   DataLoader loader(counted(8), {.batch_size = 8, .shuffle = true});
   CHECK(joined(batches(loader.begin_epoch(0))) == Numbers{5, 0, 1, 2, 6, 3, 4, 7});
   loader.shuffle_by(etude::ShuffleOrder::fisher_yates);
-  // As in the test of `permutation`.
+  // The order from the test of `permutation`.
   CHECK(joined(batches(loader.begin_epoch(0))) == Numbers{7, 1, 4, 5, 2, 3, 0, 6});
   CHECK(joined(batches(loader.begin_epoch(0, 3))) == Numbers{5, 2, 3, 0, 6});
 }

@@ -28,7 +28,7 @@ bool contains(const std::string& text, std::string_view part) { return text.find
 
 torch::Tensor row(std::int64_t index) { return torch::full({2}, static_cast<double>(index)); }
 
-/// Counts how often somebody asks it for an example.
+/// Counts the examples requested from it.
 struct Asked {
   std::shared_ptr<int> times = std::make_shared<int>();
   std::size_t size() const { return 3; }
@@ -66,7 +66,7 @@ TEST_CASE("the fingerprint doesn't call the program's own code") {
   CHECK(*asked.times == 0);
 }
 
-// What fetching 1 and 3 must give of every dataset whose example i is row(i) with label i.
+// The expected result of fetching 1 and 3 from every dataset whose example i is row(i) with label i.
 void check_one_and_three(const Batch& batch) {
   CHECK(batch.size == 2);
   CHECK(batch.inputs.single().equal(torch::tensor({{1.0f, 1.0f}, {3.0f, 3.0f}})));
@@ -207,7 +207,7 @@ TEST_CASE("any type with size and get is a dataset") {
   check_one_and_three(Dataset(std::vector{pair(0), pair(1), pair(2), pair(3)}).fetch(Indices{1, 3}));
   CHECK(Dataset(Getting{pair}).size() == 5);
 
-  // Of a longer tuple the last is the label.
+  // The last of a longer tuple is the label.
   const auto three = Dataset(Getting{[&](std::int64_t i) { return std::tuple(row(i), row(i) * 2, 0.5); }});
   const auto batch = three.fetch(Indices{1, 3});
   CHECK(batch.inputs.size() == 2);

@@ -226,7 +226,7 @@ TEST_CASE("exit() in a worker ends the process with its status, whatever else is
   CHECK(said.find("exit() was called in one of Etude's threads") != said.npos);
 }
 
-// What `exit` destroys; slowly, in a child.
+// `exit` destroys it; slowly, in a child.
 struct Static {
   std::atomic<bool> is_slow = false, gone = false;
   ~Static() {

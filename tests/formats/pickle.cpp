@@ -38,7 +38,7 @@ std::string from_hex(std::string_view hex) {
   return bytes;
 }
 
-// As Python would print it, more or less.
+// Roughly as Python would print it.
 std::string text_of(const pickle::Document& document, pickle::Id id) {
   const auto joined = [&](const std::vector<pickle::Id>& items) {
     std::string text;

@@ -22,7 +22,7 @@ struct TempFile {
   fs::path path = folder / "model.safetensors";
   std::string text() const { return toy::read_text(path); }
   void write(const std::string& text) const { toy::write_text(path, text); }
-  // Whether nothing lies beside it.
+  // Nothing else is in the folder.
   bool is_alone() const {
     return std::distance(fs::directory_iterator(std::string(folder)), fs::directory_iterator()) == 1;
   }

@@ -22,7 +22,7 @@ namespace pickled = toy::pickled;
 
 bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
-// What `torch.save({"w": torch.tensor([1., 2.])})` writes, but for the padding.
+// The file of `torch.save({"w": torch.tensor([1., 2.])})`, except for the padding.
 std::vector<ZipEntry> saved(const std::string& pickle = pickled::dict(
                                 {{"w", pickled::tensor({.count = 2, .sizes = {2}, .strides = {1}})}})) {
   return {{"m/data.pkl", pickled::file(pickle)},
@@ -181,7 +181,7 @@ TEST_CASE("compressed entries are read, and zip bombs are refused") {
   pickle_bomb[0].data = "\x80\x02"s + std::string(10'000'000, 'N');
   CHECK(contains(fault_of(deflated(folder / "c", pickle_bomb)), "its pickle of 10000002 bytes is"));
 
-  // Of a pickle each byte may become an object: the bound is narrower.
+  // Each byte of a pickle may become an object: the bound is narrower.
   std::string noise(300'000, '\0');
   std::mt19937 engine;
   for (auto& byte : noise) byte = static_cast<char>(engine());

@@ -40,7 +40,7 @@ Names names_of(const std::string& value, std::string_view key = {}) {
   return names;
 }
 
-// What is wrong with a file that has only this tensor.
+// The error for a file that has only this tensor.
 std::string tensor_fault(const pickled::Tensor& tensor) {
   const auto fault = fault_of(pickled::dict({{"w", pickled::tensor(tensor)}}));
   CHECK((fault == "it was read" || fault.starts_with("x.pt: tensor 'w': ")));

@@ -10,7 +10,7 @@
 
 namespace {
 
-// What is promised of a tensor, worked out another way: its last element lies in its storage.
+// The guarantee for a tensor, computed another way: its last element is within its storage.
 void check(const etude::TorchStateDict& state_dict) {
   for (const auto& tensor : state_dict.tensors) {
     if (tensor.bytes() == 0) continue;

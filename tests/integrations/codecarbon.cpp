@@ -27,7 +27,7 @@ using doctest::Approx;
 using etude::CodeCarbonCallback;
 using Row = std::map<std::string, double>;
 
-/// What depends on no machine: no RAPL, and powers that are given.
+/// Independent of the machine: no RAPL, and given powers.
 CodeCarbonCallback tracker(const std::string& output_dir = "") {
   return {.output_dir = output_dir,
           .measure_power_secs = 0.1,
@@ -178,7 +178,7 @@ TEST_CASE("each training has its own row, and a resumed one continues its row") 
   first.train();
   CHECK(rows(folder / "emissions.csv").size() == 2);
 
-  // What the steps after the checkpoint used was used, though they are done again.
+  // The energy of steps after the checkpoint was used, although they are repeated.
   etude::Trainer<Slow, CodeCarbonCallback> resumed(toy::options(arguments(folder)), Slow{}, tracker());
   toy::write_text(folder / "emissions.csv", "");
   first.train();
@@ -191,7 +191,7 @@ TEST_CASE("each training has its own row, and a resumed one continues its row") 
   CHECK(number(after[0], "energy_consumed") > number(whole, "energy_consumed"));
   CHECK(number(after[0], "ram_power") == Approx(36));
 
-  // Where the row is lost, what the checkpoint has counts.
+  // If the row is lost, the checkpoint's figures count.
   std::filesystem::remove(folder / "emissions.csv");
   etude::Trainer<Slow, CodeCarbonCallback> elsewhere(toy::options(arguments(folder)), Slow{}, tracker());
   elsewhere.train({.resume_from_checkpoint = folder / "checkpoint-2"});

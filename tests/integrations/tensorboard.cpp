@@ -193,7 +193,7 @@ TEST_CASE("a resumed training hides the steps that it repeats and keeps those be
   CHECK(toy::steps_of(run, "train/loss") == Steps{1, 2, 3, 4, 5, 6});
   CHECK(status_of(run) == 2);
   const auto session = session_of(run);
-  // The third goes on from before the second, whose checkpoints it replaces.
+  // The third resumes from before the second, whose checkpoints it replaces.
   for (const std::string from : {"checkpoint-4", "checkpoint-2", "checkpoint-6"}) {
     etude::Trainer<FailsAt, etude::TensorBoardCallback> trainer(resumable(folder), FailsAt{}, callback);
     trainer.train({.resume_from_checkpoint = folder / from});
@@ -205,8 +205,7 @@ TEST_CASE("a resumed training hides the steps that it repeats and keeps those be
     CHECK(toy::steps_of(run, "train/train_loss") == Steps{8});
     CHECK(status_of(run) == 1);
     CHECK(session_of(run) == session);
-    CHECK(toy::event_files(session).size() ==
-          1);  // of two, TensorBoard would go on saying what the first says
+    CHECK(toy::event_files(session).size() == 1);  // of two, TensorBoard would keep showing the first
     Numbers losses;
     for (const double loss : toy::logged(trainer.state(), "loss"))
       losses.push_back(static_cast<double>(static_cast<float>(loss)));

@@ -1,4 +1,4 @@
-"""What is sent to a server, be it well or not."""
+"""Requests to a server, healthy or not."""
 
 import glob
 import os
@@ -16,7 +16,7 @@ ONLINE = dict(COMET_API_KEY=KEY)
 
 
 def bodies(server):
-    """For each address, the sets of names that were sent to it."""
+    """The sets of names sent to each address."""
     found = {}
     for request in server.requests:
         body = request["json"]

@@ -1,4 +1,4 @@
-"""A server that answers as Comet's does, as far as its package asks."""
+"""A server that answers Comet's package like Comet's own."""
 
 import gzip
 import http.server
@@ -12,7 +12,7 @@ from comet_tools import KEY
 
 
 class Server:
-    """Answers as Comet's server does, as far as its package asks, and keeps what it was sent."""
+    """Answers Comet's package like Comet's server, and records every request."""
 
     def __init__(self, port=0, mode="well", experiments=None, certificate=None):
         self.requests, self.mode, self.lock = [], mode, threading.Lock()

@@ -1,4 +1,4 @@
-"""What track_comet.py trains with and reads: the program, its archives, and Comet's own package."""
+"""Shared by the parts of track_comet.py: the program, its archives, and Comet's own package."""
 
 import glob
 import json
@@ -70,7 +70,7 @@ class Folder:
 
 
 class Told:
-    """What the program says that it has logged."""
+    """The logs that the program reports."""
 
     def __init__(self, out, err, returncode, code=0):
         same(returncode, code, f"exit code; it said {err}")

@@ -159,7 +159,7 @@ class Training:
         self.logs, self.times, self.checkpoints, self.seconds, self.failed = [], [], [], None, None
 
     def read_to(self, step=None):
-        """Until the log of `step` has come, or the end."""
+        """Waits for the log of `step`, or the end."""
         for line in self.process.stdout:
             word, _, rest = line.rstrip("\n").partition(" ")
             if word == "log":
@@ -195,13 +195,13 @@ class Training:
 
 
 def number(value):
-    """As the server stores it."""
+    """The form in which the server stores it."""
     value = float(value) if isinstance(value, str) else value
     return math.copysign(sys.float_info.max, value) if math.isinf(value) else value
 
 
 def histories(trainings, rename=lambda name: name):
-    """What trainings have logged, by name: [(step, value)]."""
+    """The logs of trainings, by name: [(step, value)]."""
     values = {}
     for training in trainings:
         for step, logs in training.logs:

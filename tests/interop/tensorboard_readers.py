@@ -1,4 +1,4 @@
-"""What track_tensorboard.py reads with: TensorBoard's own readers and its server. Without TensorBoard the test is skipped."""
+"""The readers of track_tensorboard.py: TensorBoard's own readers and its server. Without TensorBoard the test is skipped."""
 
 import collections
 import glob
@@ -36,7 +36,7 @@ def tag(name):
 
 
 def points(logs):
-    """Of each tag its (step, value), as floats have it."""
+    """(step, value) of each tag, in float precision."""
     result = collections.defaultdict(list)
     for step, values in logs:
         for name, value in values.items():
@@ -45,7 +45,7 @@ def points(logs):
 
 
 def same(a, b):
-    """Whether two values are one, NaN included."""
+    """Whether two values are equal, NaN included."""
     return repr(a) == repr(b)
 
 
@@ -74,7 +74,7 @@ def events(path, whole=True):
 
 
 def lengths(path):
-    """The data of each record, by the lengths that stand before them."""
+    """The data of each record, split by its length prefix."""
     with open(path, "rb") as file:
         while len(head := file.read(12)) == 12:
             yield file.read(struct.unpack("<Q", head[:8])[0])

@@ -61,7 +61,7 @@ def arguments(output, *extra):
 
 
 def tracked(output, *extra, environment=None, fails=False, by=()):
-    """The program's logs, and what it told on standard error."""
+    """The program's logs and its standard error."""
     done = subprocess.run([*by, *arguments(output, *extra)], cwd=root, text=True, capture_output=True,
                           env=base | quick | (environment or {}), timeout=120)
     check((done.returncode != 0) == fails, f"{extra} gave {done.returncode}: {done.stdout}\n{done.stderr}")

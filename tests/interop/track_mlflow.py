@@ -18,7 +18,7 @@ from mlflow_server import (HERE, MlflowClient, Proxy, Server, Training, free_por
 
 
 def fit(name):
-    """As Hugging Face's callback renames them."""
+    """Renames them like Hugging Face's callback."""
     return re.sub(r"[^0-9A-Za-z_\-\. :/]", "_", name)
 
 
@@ -151,7 +151,7 @@ def nested(server, client):
 
 
 def killed(server, client):
-    """kill -9 of the training: what was logged is there, or is sent by the next."""
+    """kill -9 of the training: its logs are on the server, or the next run sends them."""
     place = Place(client)
     training = place.train(server.address, "--step_seconds", "0.5").read_to(5)
     time.sleep(0.2)  # the program says so before its tracker hears it
@@ -184,7 +184,7 @@ def down_at_start(server, client):
     same(os.stat(spool).st_mode & 0o777, 0o700, "who may read the spool")
 
     proxy = Proxy(server)
-    # As if the server were back: its port is one that was free.
+    # Simulates that the server is back: its port was free before.
     lines = open(f"{spool}/run.json", encoding="utf-8").read()
     open(f"{spool}/run.json", "w", encoding="utf-8").write(lines.replace(proxied, proxy.address))
     second = place.train(proxy.address, "--max_steps", "1").end()

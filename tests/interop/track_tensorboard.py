@@ -172,7 +172,7 @@ def check_resumed(root):
         check(texts(folder, "args/text_summary"), [0, 4], "args")
         begin, end = hparams(session_of(folder))
         check(end.status, 1, "status")
-    # Where the files are gone, the state knows the numbers.
+    # If the files are gone, the state has the numbers.
     shutil.rmtree(f"{root}/resumed/runs")
     for later in glob.glob(f"{root}/resumed/checkpoint-[5-9]"):
         shutil.rmtree(later)
@@ -199,7 +199,7 @@ def check_killed(root):
     [path] = files(folder)
     check(len(events(path)), 1 + TEXTS + 1 + len(logs) + 7 * 8 + 4, "events of what was killed in step 8, behind its gradients")
     check_scalars(folder, logs)
-    # As if the machine had gone down while the last record was written.
+    # Simulates a crash of the machine while the last record is written.
     with open(path, "ab") as file:
         file.write(struct.pack("<Q", 500) + b"torn")
     check_scalars(folder, logs)

@@ -28,7 +28,7 @@ from wandb_server import ENTITY, Server, serve
 SINGLE = {"train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos"}
 
 
-# What the training says that it has logged, as rows and as the summary that belongs to them.
+# The logs that the training reports, as rows and as their summary.
 def number(value):
     return {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}.get(value, value)
 

@@ -16,7 +16,7 @@ NEW_RESUME = "resume" in pb.RunRecord.DESCRIPTOR.fields_by_name
 
 
 def raw_records(path):
-    """What lies in a transaction log, read by wandb's own reader where this release has one in Python."""
+    """The contents of a transaction log, read by wandb's own reader if this release has one in Python."""
     if DataStore is not None:
         store = DataStore()
         store.open_for_scan(str(path))

@@ -1,4 +1,4 @@
-"""As much of Weights & Biases' server as `wandb sync` speaks with, and it keeps what it is sent."""
+"""The part of Weights & Biases' server that `wandb sync` uses; it records every request."""
 
 import http.server
 import json
@@ -10,7 +10,7 @@ ENTITY = "us"
 
 
 class Run:
-    """What the server keeps of a run."""
+    """The server's record of a run."""
 
     def __init__(self, name):
         self.name = name

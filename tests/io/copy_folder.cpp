@@ -9,7 +9,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What looks like a checkpoint, with a file in a folder of its own.
+/// Looks like a checkpoint, with a file in a subfolder.
 fs::path checkpoint(const fs::path& path, const std::string& text) {
   fs::create_directories(path / "tokenizer");
   toy::write_text(path / "trainer_state.json", text);

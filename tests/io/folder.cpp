@@ -79,7 +79,7 @@ TEST_CASE("a committed folder has its files, and a manifest of sizes and checksu
   REQUIRE(reader.manifest());
   CHECK(reader.manifest()->libtorch == "2.13.0");
   CHECK(reader.manifest()->global_step == 10);
-  // What xxhsum -H2 prints for "abc" and for six million x.
+  // The output of xxhsum -H2 for "abc" and for six million x.
   const etude::Manifest::Files expected = {
       {"a.txt", {.size = 3, .xxh3_128 = "06b05ab6733a618578af5f94892f3950"}},
       {"deep/er/b.bin", {.size = 6'000'000, .xxh3_128 = "c6324c6c8a64acd0e35fc08a48c50011"}}};
@@ -188,7 +188,7 @@ TEST_CASE("names with .. can't be written or read") {
   CHECK_FALSE(reader.has("../x"));
 }
 
-// What happens for a commit over an old folder.
+// The operations of a commit over an old folder.
 std::vector<std::string> operations_of_a_commit(bool can_exchange) {
   const Place place;
   place.write("old");

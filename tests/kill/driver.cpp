@@ -55,7 +55,7 @@ struct Position {
   std::string text() const { return fmt::format("step {}, micro-batch {}", step, micro_batch); }
 };
 
-// A running trainee, and what it has told.
+// A running trainee, and its output.
 class Trainee {
  public:
   std::vector<std::string> lines;
@@ -163,7 +163,7 @@ class Trainee {
   std::string text_;
 };
 
-// What is in an output folder, every checkpoint verified.
+// The contents of an output folder, with every checkpoint verified.
 struct Survey {
   std::map<std::int64_t, Position> checkpoints;   // by step, those that a replacement was under way of too
   std::int64_t folders = 0;                       // called checkpoint-N
@@ -367,7 +367,7 @@ class Driver {
   void signal_one_run(int signal, const Variant& variant, int& done, int times) {
     const toy::Folder folder;
     try {
-      Position position;  // where it is to go on
+      Position position;  // where it has to resume
       for (;;) {
         auto trainee = start(folder, variant.words);
         if (done < times && wait_for_moment(trainee, 2)) trainee.send(signal);
@@ -432,7 +432,7 @@ class Driver {
     }
   }
 
-  // A program with a handler of its own hears the signal after the checkpoint is there, and goes on.
+  // A program's own handler gets the signal after the checkpoint is written, and the program continues.
   void with_handler(int signal) {
     const auto& variant = variants_[0];
     const toy::Folder folder;

@@ -74,7 +74,7 @@ void (*handler_of(int signal))(int) {
   return action.sa_handler;
 }
 
-// What `output_dir/trainer_state.json` says, without timings and the place of the folder.
+// The contents of `output_dir/trainer_state.json`, without timings and the folder's path.
 std::string written_state(const std::filesystem::path& output_dir) {
   const etude::MappedFile file(output_dir / "trainer_state.json");
   auto state = etude::parse_json(file.text());

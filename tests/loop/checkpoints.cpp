@@ -50,7 +50,7 @@ struct AtStep {
   }
 };
 
-// As if the process had been killed: nothing is saved on the way out.
+// Simulates a killed process: nothing is saved on the way out.
 void train_until(const etude::TrainerOptions& options, std::int64_t step,
                  const etude::TrainOptions& how = {}) {
   etude::Trainer<AtStep> trainer(options, AtStep{step, [] { throw Fault(); }});
@@ -149,7 +149,7 @@ TEST_CASE("a checkpoint names the order of its examples, and unknown names are r
   REQUIRE(text.find(name) != std::string::npos);
   text.replace(text.find(name), name.size(), "\"shuffle_order\": \"sorted\"");
   toy::write_text(progress, text);
-  std::filesystem::remove(path / etude::manifest_file);  // whose checksum would tell
+  std::filesystem::remove(path / etude::manifest_file);  // its checksum would reveal the change
   CHECK(
       toy::contains(toy::fault_of<etude::CheckpointError>([&] {
                       etude::Trainer<>(with(two_epochs(folder), 12)).train({.resume_from_checkpoint = path});
@@ -157,7 +157,7 @@ TEST_CASE("a checkpoint names the order of its examples, and unknown names are r
                     "fisher_yates, feistel"));
 }
 
-// Puts another number into a checkpoint, whose manifest goes, for its checksum would tell.
+// Changes a number in a checkpoint, and removes the manifest, whose checksum would reveal it.
 void spoil(const std::filesystem::path& checkpoint, const std::string& file, const std::string& key,
            const std::string& value) {
   std::filesystem::remove(checkpoint / etude::manifest_file);
@@ -788,7 +788,7 @@ TEST_CASE("a resume with a train_dataset of another size trains the remaining ep
     args.num_train_epochs = 3;
     args.max_steps = max_steps;
     train_until(with(args, 10), 15);
-    // Killed once more, for the number of steps to be that of the new size.
+    // Killed once more, so that the number of steps is that of the new size.
     train_until(with(args, examples), 16, {.resume_from_checkpoint = true});
     etude::Trainer<> trainer(with(args, examples));
     const auto result = trainer.train({.resume_from_checkpoint = true});

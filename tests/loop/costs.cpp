@@ -12,7 +12,7 @@
 #include "common/toy.hpp"
 #include "etude/libtorch/optim.hpp"
 
-// What a step costs beside the model: counted, since counts have no noise.
+// The cost of a step besides the model: counted, since counts have no noise.
 
 namespace {
 

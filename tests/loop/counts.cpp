@@ -14,7 +14,7 @@
 #include "common/printed.hpp"
 #include "common/toy.hpp"
 
-// What a training counts besides its steps: batches of a limited loader, tokens, floating-point operations.
+// A training's counts besides its steps: batches of a limited loader, tokens, floating-point operations.
 
 namespace {
 

@@ -9,7 +9,7 @@
 
 namespace {
 
-/// Where each evaluation was, by what each of its events says.
+/// The step of each evaluation, with `is_intermediate` of each of its events.
 struct Places {
   std::vector<bool> training = {}, loaders = {}, begins = {}, evaluations = {}, all = {};
   void on(const etude::DataLoaderCreated& e) {
@@ -81,7 +81,7 @@ TEST_CASE("an evaluation that a resumed run repeats reports the same") {
     }
   };
   using Trainer = etude::Trainer<etude::StepBasedEvaluationCallback, Places, Fails>;
-  // At steps 1, 2 and 3 and at the end, which may go on another day.
+  // At steps 1, 2 and 3 and at the end, which may be resumed later.
   for (const int n : {1, 3, 4})
     for (const std::int64_t max_steps : {3, 4}) {
       CAPTURE(n);

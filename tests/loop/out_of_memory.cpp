@@ -14,7 +14,7 @@
 #include "common/toy.hpp"
 #include "etude/libtorch/memory.hpp"
 
-// Where memory runs out, training goes on with less at a time, and nothing of the failed attempt is left.
+// When memory runs out, training continues with smaller parts, and the failed attempt leaves no trace.
 
 namespace {
 

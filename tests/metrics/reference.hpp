@@ -32,7 +32,7 @@ inline torch::Tensor binary(torch::ScalarType dtype = torch::kDouble) {
   return tensor(binary_logits, {-1}, dtype);
 }
 
-/// What `metric` comes to over these examples, in batches of 7, the last one smaller.
+/// The result of `metric` over these examples, in batches of 7, the last one smaller.
 template <class Metric>
 etude::Metrics over(Metric metric, const torch::Tensor& predictions, const torch::Tensor& labels) {
   for (std::int64_t i = 0; i < labels.size(0); i += 7) {
@@ -42,7 +42,7 @@ etude::Metrics over(Metric metric, const torch::Tensor& predictions, const torch
   return metric.compute();
 }
 
-/// Whether `value` is the stored one, or NaN as it is.
+/// Whether `value` equals the stored one, NaN included.
 inline void check(double value, const std::string& name, double tolerance = 1e-9) {
   CAPTURE(name);
   const auto expected = values.at(name);

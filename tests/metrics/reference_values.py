@@ -84,7 +84,7 @@ calibration("multi", p, y, **t)
 agreed("multi perplexity", np.exp(sk.log_loss(y, p, labels=range(4))),
        tm.text.perplexity(torch.tensor(logits)[None], torch.tensor(labels)[None], ignore_index=-100))
 
-# Of four classes, 2 is only predicted, 1 has labels only, and 3 is nowhere.
+# Class 2 of four is only predicted, 1 has only labels, and 3 doesn't occur.
 y, predicted = np.array([0, 0, 1, 0, 1, 0]), np.array([0, 2, 0, 0, 2, 0])
 data["gaps_labels"], data["gaps_predicted"] = y, predicted
 classification("gaps", y, predicted, 4)

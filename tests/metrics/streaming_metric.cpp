@@ -14,7 +14,7 @@
 #include "etude/metrics/r2_score.hpp"
 #include "metrics/reference.hpp"
 
-// What every streaming metric owes.
+// The requirements of every streaming metric.
 
 namespace {
 

@@ -138,7 +138,7 @@ TEST_CASE("torch's losses don't silently compare every output with every target"
         }).ends_with("; take the last dimension off with .squeeze(-1)"));
   // Nor one target with all outputs.
   CHECK_THROWS_AS(Loss{torch::nn::MSELoss()}(row, torch::ones({1})), etude::DataError);
-  // Who writes a loss may mean it.
+  // A custom loss may do this on purpose.
   const Loss own = [](torch::Tensor output, torch::Tensor target) { return (output - target).sum(); };
   CHECK(own(column, row).item<double>() == 0);
 }

@@ -173,7 +173,7 @@ TEST_CASE("a state that doesn't fit is refused as a whole, with every error name
   CHECK(contains(text, "other is not in the model"));
   CHECK(contains(text, "first.weight is given twice"));
   CHECK_FALSE(model.state_dict()[0].second.eq(7).any().item<bool>());
-  // What torch would broadcast is another shape too.
+  // A shape that torch would broadcast counts as different too.
   auto scalar = Model(Net()).state_dict();
   scalar[1].second = torch::zeros({});
   CHECK_THROWS_AS(model.load_state_dict(scalar), etude::CheckpointError);

@@ -136,7 +136,7 @@ TEST_CASE("a parameter that is frozen later keeps its place and its step count, 
   step({{"a", a}, {"b", b}});
   CHECK(flat.steps(1) == 1);
   const torch::Tensor new_a = a.detach().to(at::kDouble);
-  a.set_data(new_a);  // lays everything flat anew
+  a.set_data(new_a);  // flattens everything again
   step({{"a", a}, {"b", b}});
   b.set_requires_grad(true);
   step({{"a", a}, {"b", b}});

@@ -33,7 +33,7 @@ std::vector<etude::ParameterGroup> groups() {
           {.parameters = {{"b", parameter()}}, .lr = 0.5, .weight_decay = 0.0}};
 }
 
-/// As it comes out of a file.
+/// Round-trips through JSON text, as in a file.
 Json stored(etude::Optimizer& optimizer) { return Json::parse(optimizer.options_state().dump()); }
 
 /// A torch optimizer over one parameter, in which `change` may set options.

@@ -46,7 +46,7 @@ torch::Tensor rosenbrock(const torch::Tensor& x, const torch::Tensor& y) {
   return (1 - x).square().sum() + 100 * (y - x.square()).square().sum();
 }
 
-/// An optimizer of a user's own, with options that nobody else knows.
+/// A user's own optimizer, with its own options.
 struct Unknown : torch::optim::SGD {
   struct Options : torch::optim::OptimizerCloneableOptions<Options> {
     double get_lr() const override { return lr; }

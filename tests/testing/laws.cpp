@@ -187,7 +187,7 @@ TEST_CASE("a drawn random number and a changed gradient are reported, but a requ
   CHECK(broken<StopsAtOnce>() == nothing);
 }
 
-/// Begins anew in the middle of a run.
+/// Restarts in the middle of a run.
 struct Forgets {
   ETUDE_STRUCT(Forgets, (std::int64_t, count, "update steps", 0));
   void on(const etude::TrainBegin&) { count = 0; }

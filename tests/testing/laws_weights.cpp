@@ -21,7 +21,8 @@ using etude::laws::Options;
 
 const std::vector<std::string> nothing;
 
-/// Of one that takes SaveBegin as a writer does, so as to stand anywhere, and writes nothing.
+/// For a callback that takes SaveBegin as a writer, so that it may be anywhere in the list, and writes
+/// nothing.
 const Options hears_of_saving{.only_reads = true};
 
 TEST_CASE("averages of the weights keep the laws") {

@@ -20,7 +20,7 @@ struct Gpu {
   std::optional<double> joules = {}, watts = {}, utilization = {};
 };
 
-/// GPUs that say what a test tells them to.
+/// GPUs with readings set by a test.
 class FakeGpus final : public etude::detail::Gpus {
  public:
   explicit FakeGpus(std::vector<Gpu>& gpus) : gpus_(gpus) {}
@@ -61,7 +61,7 @@ TEST_CASE("for a GPU without a counter, the mean of its sampled power counts") {
   gpus[0].watts = 300;
   meter.sample();
   CHECK(meter.take_kwh(18) == Approx(200.0 / 1000 * 18 / 3600));
-  CHECK(meter.take_kwh(18) == Approx(300.0 / 1000 * 18 / 3600));  // nobody looked meanwhile: as it is now
+  CHECK(meter.take_kwh(18) == Approx(300.0 / 1000 * 18 / 3600));  // not sampled meanwhile: the current power
   const auto faults = meter.take_faults();
   CHECK(faults.size() == 1);
   CHECK(toy::contains(faults.at(0), "GPU 0 has no counter"));

@@ -39,7 +39,7 @@ TEST_CASE("a processor draws a tenth of its TDP, and the rest with the cube of i
 }
 
 TEST_CASE("the memory's power depends on its modules") {
-  // What CodeCarbon says of these.
+  // CodeCarbon's results for these.
   CHECK(ram_power(1, false) == 10);
   CHECK(ram_power(16, false) == 10);
   CHECK(ram_power(23.5, false) == 20);

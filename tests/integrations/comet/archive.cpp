@@ -19,7 +19,7 @@ namespace {
 
 using namespace comets;
 
-/// What a process that was killed leaves.
+/// The leftovers of a killed process.
 void leave(const fs::path& folder, const std::string& key, const std::string& messages) {
   fs::create_directories(folder);
   const Json facts{{"offline_id", key},     {"start_time", 7},      {"stop_time", 7},
@@ -71,7 +71,7 @@ TEST_CASE("leftovers of a finished training aren't marked as cut short, and anyt
   args.log_level = etude::LogLevel::warning;
   etude::Trainer<CometCallback> trainer(toy::options(args), offline(folder));
   trainer.train();
-  // As if it had been killed now.
+  // Simulates a kill at this point.
   const auto key = trainer.callback<CometCallback>().run_key;
   const auto left = "." + key + ".partial";
   fs::create_directories(folder / "left");

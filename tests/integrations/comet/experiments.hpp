@@ -18,7 +18,7 @@
 #include "etude/formats/zip_archive.hpp"
 #include "etude/integrations/comet.hpp"
 
-/// What the tests of CometCallback share.
+/// Shared by the tests of CometCallback.
 namespace comets {
 
 using etude::CometCallback;
@@ -42,7 +42,6 @@ class Variables {
   }
 
  private:
-  /// What there was.
   static Set clear() {
     Set found;
     for (char** entry = environ; *entry != nullptr; ++entry) {

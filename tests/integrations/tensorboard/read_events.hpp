@@ -188,7 +188,7 @@ inline Names folders_in(const std::filesystem::path& folder) {
   return folders;
 }
 
-/// What TensorBoard shows of a tag: the values of all files, but those that a later START hides.
+/// TensorBoard's view of a tag: the values of all files, except those that a later START hides.
 inline std::vector<EventValue> shown(const std::filesystem::path& folder, const std::string& tag,
                                      std::vector<std::int64_t>* steps = nullptr) {
   std::vector<std::pair<std::int64_t, EventValue>> seen;

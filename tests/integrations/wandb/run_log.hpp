@@ -48,10 +48,10 @@ using WandbValues = std::map<std::string, std::string>;
 struct WandbArtifactSeen {
   std::string name, metadata;
   std::vector<std::string> aliases;
-  std::map<std::string, std::string> files;  ///< Where each of its files lies.
+  std::map<std::string, std::string> files;  ///< The path of each of its files.
 };
 
-/// What an offline run says.
+/// The contents of an offline run.
 struct WandbRunSeen {
   std::string id, entity, project, group, job_type, name, notes, sweep_id;
   std::vector<std::string> tags;

@@ -15,7 +15,7 @@
 #include "integrations/wandb/run_log.hpp"
 #include "integrations/wandb/training.hpp"
 
-// What options and variables make of a run, seen in what is written.
+// The effect of options and variables on a run, as seen in its files.
 
 namespace {
 

@@ -17,7 +17,7 @@ inline etude::TrainingArguments arguments(const Folder& folder) {
   return args;
 }
 
-/// Logs numbers that aren't finite, and throws where it is told to.
+/// Logs non-finite numbers, and throws where configured.
 struct Odd {
   int fail_at = -1;
   void on(const etude::StepEnd& e) {
