@@ -18,8 +18,7 @@ using etude::parse_arguments;
 using etude::TrainingArguments;
 using Words = std::vector<std::string>;
 
-TEST_CASE(
-    "the defaults are the reference's, but that signals are answered and callbacks get their state back") {
+TEST_CASE("the defaults are the reference's, except that signals are handled and callbacks restored") {
   const auto defaults = nlohmann::json::parse(R"({
     "output_dir": "trainer_output", "per_device_train_batch_size": 8, "per_device_eval_batch_size": 8,
     "num_train_epochs": 3.0, "max_steps": -1, "learning_rate": 5e-5, "lr_scheduler_type": "linear",

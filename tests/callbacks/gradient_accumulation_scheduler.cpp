@@ -24,8 +24,7 @@ using Scheduled = etude::Trainer<etude::NoDefaultCallbacks, GradientAccumulation
 
 }  // namespace
 
-TEST_CASE(
-    "an update is made of as many micro-batches as the schedule says for its epoch, and so it is planned") {
+TEST_CASE("an update has as many micro-batches as the schedule says for its epoch, as planned") {
   auto args = toy::arguments();
   args.num_train_epochs = 4;
   Scheduled trainer(toy::options(args, 5), GradientAccumulationScheduler{{{1, 2}, {3, 4}}}, Groups{});

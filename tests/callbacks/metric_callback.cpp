@@ -27,8 +27,7 @@ struct Told {
   void on(const etude::Log& e) { logged = e.logs; }
 };
 
-TEST_CASE(
-    "its numbers are in what the evaluation returns, tells and logs, under its prefix, each time anew") {
+TEST_CASE("each evaluation returns, raises and logs its metrics, under its prefix") {
   etude::Trainer<Errors, Told> trainer(evaluation());
   for (int i = 0; i < 2; ++i) {
     const auto metrics = trainer.evaluate();

@@ -81,8 +81,7 @@ TEST_CASE("on a terminal the bar is below the logs and ends full") {
   CHECK(text.find("eval  ") != text.npos);
 }
 
-TEST_CASE(
-    "in a pipe there is one line of the bar, at the end, and nothing that only a terminal understands") {
+TEST_CASE("in a pipe the bar is one line, at the end, without terminal control codes") {
   const auto text = written(0, [](int) { etude::Trainer<>(logged_training()).train(); });
   CHECK(text.find('\r') == text.npos);
   CHECK(text.find('\x1b') == text.npos);

@@ -48,8 +48,7 @@ TEST_CASE("checkpoints of steps, including the last, are kept up to the limit") 
   CHECK((few.train({.save_every_n_steps = 4, .max_checkpoints = 2}) == Names{"step_12", "final"}));
 }
 
-TEST_CASE(
-    "a training that stops before the callback hears TrainBegin has its final state in the folder, too") {
+TEST_CASE("a training that stops before the callback gets TrainBegin saves its final state too") {
   struct Stops {
     void on(const etude::TrainBegin&) { throw etude::StopTraining("enough"); }
   };

@@ -131,8 +131,7 @@ struct Own : etude::TrainerBase<Own, Callback> {
   }
 };
 
-TEST_CASE(
-    "in a trainer whose own step tells nothing of its loss it is an error, not a watch that never ends") {
+TEST_CASE("a trainer whose own step reports no loss is an error, not an endless watch") {
   Own silent(going_bad(toy::arguments(), nan, 2, true));
   CHECK_THROWS_WITH_AS(
       silent.train(),

@@ -84,8 +84,7 @@ TEST_CASE("batches are counted, and frames are kept up to their limit") {
   CHECK(text.find("aten::acos") < text.find("aten::sin"));
 }
 
-TEST_CASE(
-    "an infinity that the program put there is no fault, and neither is memory that nobody has written") {
+TEST_CASE("an intended infinity isn't reported, and neither is uninitialised memory") {
   constexpr float inf = std::numeric_limits<float>::infinity();
   CHECK(failure(options([](torch::Tensor y) {
           const auto scores = torch::cat({y, y}, 1), mask = torch::tensor({{true, false}});

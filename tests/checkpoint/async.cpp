@@ -188,8 +188,7 @@ TEST_CASE("save_checkpoint() outside of a training is on disk once the trainer i
   CHECK_NOTHROW(reader.verify());
 }
 
-TEST_CASE(
-    "a job in the background runs beside, one at a time, and its error comes with wait or the next start") {
+TEST_CASE("one background job runs at a time, and its error comes from wait or the next start") {
   etude::BackgroundJob job;
   CHECK_FALSE(job.is_running());
   CHECK_FALSE(job.has_ended());
@@ -277,8 +276,7 @@ TEST_CASE("exit() waits for a job, in any thread, and keeps its status") {
   CHECK(toy::read_text(folder / "late") == "done");
 }
 
-TEST_CASE(
-    "a child that a callback makes while a checkpoint is written leaves by any way, and harms nothing") {
+TEST_CASE("a child process created while a checkpoint is written may exit in any way, without harm") {
   struct InChild {};
   for (const bool throws : {false, true}) {
     CAPTURE(throws);

@@ -91,9 +91,7 @@ struct StopAt {
   }
 };
 
-TEST_CASE(
-    "a training that is resumed in the middle of an epoch ends with the weights of one that was not "
-    "interrupted") {
+TEST_CASE("a training resumed in the middle of an epoch ends with the weights of an uninterrupted one") {
   const toy::Folder folder, other;
   etude::Trainer<> whole(saving(other, 5));
   whole.train();
@@ -173,8 +171,7 @@ TEST_CASE("anything but a checkpoint is refused by name") {
   CHECK_THROWS_AS(etude::load_trainer_state(folder / "checkpoint-3"), etude::CheckpointError);
 }
 
-TEST_CASE(
-    "a folder that can't be written is an error that names it, and leaves the checkpoint that was there") {
+TEST_CASE("an unwritable folder is an error that names it, and leaves the existing checkpoint") {
   const toy::Folder folder;
   std::ofstream(folder / "file") << "not a folder";
   auto options = saving(folder, 2);
@@ -370,8 +367,7 @@ TEST_CASE("new arguments win over saved ones") {
   CHECK(trainer.callback<Rates>().rates.at(8) == doctest::Approx(0.5 * 1 / 12));
 }
 
-TEST_CASE(
-    "a training that was stopped goes on when it is asked to; one that was killed stops as it would have") {
+TEST_CASE("a stopped training continues when resumed; a killed one stops where it would have") {
   const toy::Folder folder;
   auto options = saving(folder, 4);
   options.args.save_steps = 1;

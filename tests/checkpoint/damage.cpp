@@ -130,8 +130,7 @@ TEST_CASE("the checkpoint of these tests has every kind of file") {
   CHECK(toy::outcome(*run.trainer) == whole().outcome);
 }
 
-TEST_CASE(
-    "a checkpoint of which any file is missing, cut or has a flipped bit is refused, and the file named") {
+TEST_CASE("a checkpoint with a missing, truncated or changed file is refused, and the file named") {
   std::mt19937 random(1);
   const Damaged copy;
   for (const auto& file : whole().texts) {

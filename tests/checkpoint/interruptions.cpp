@@ -131,8 +131,7 @@ TEST_CASE("a training that is interrupted while it resumes loses nothing") {
       }
 }
 
-TEST_CASE(
-    "a training that is interrupted while it comes to an early end ends as if nothing had come between") {
+TEST_CASE("a training that is interrupted during an early stop ends as if it weren't interrupted") {
   const Handler handler;
   const toy::Folder other;
   Run unbroken(other, {}, false, 2);

@@ -355,9 +355,7 @@ TEST_CASE("numbers drawn from data_generator depend only on seed, epoch and batc
   CHECK(expected[0] != expected[1]);
 }
 
-TEST_CASE(
-    "a get that takes a generator draws the same for an example of an epoch, whoever fetches it, in any "
-    "batch") {
+TEST_CASE("a get that takes a generator draws the same for an example of an epoch, in any worker and batch") {
   struct Noise {
     int size() const { return 12; }
     std::pair<torch::Tensor, torch::Tensor> get(int i, torch::Generator& generator) {

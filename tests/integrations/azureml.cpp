@@ -106,9 +106,7 @@ TEST_CASE("a second training in a job begins with the newest token if the enviro
   CHECK(losses == 4);
 }
 
-TEST_CASE(
-    "who sends to a job takes the token that another got, and the next training one of the environment's "
-    "if that is refused") {
+TEST_CASE("a sender uses the token that another one renewed, or the environment's if that is refused") {
   using etude::detail::azureml_tokens;
   using etude::detail::HttpClient;
   httplib::Server service;

@@ -285,8 +285,7 @@ TEST_CASE("another training in a named folder hides nothing of the previous one"
   CHECK(toy::folders_in(folder / "mine").size() == 2);
 }
 
-TEST_CASE(
-    "evaluations before and after a training are in its run, and the last metrics in the page of HPARAMS") {
+TEST_CASE("evaluations before and after a training are in its run, and the last metrics in HPARAMS") {
   const toy::Folder folder;
   Tracked trainer(toy::options(arguments(folder)));
   trainer.evaluate();

@@ -87,8 +87,7 @@ std::string training_error(const etude::TrainerOptions& options) {
   return text_of<Exception>([&] { etude::Trainer<>(options).train(); });
 }
 
-TEST_CASE(
-    "what the model or the loss can't take is told in one line, with the model, the step and the batch") {
+TEST_CASE("the error about an unsuitable input is one line, with the model, the step and the batch") {
   const auto x = torch::ones({8, 2});
   const auto y = torch::zeros({8}, torch::kLong);
   const auto shape = training_error<c10::Error>(classification(torch::ones({8, 5}), y));
@@ -163,8 +162,7 @@ TEST_CASE("the error about out-of-range token ids doesn't suggest a conversion")
   CHECK_FALSE(contains(text, "make it"));
 }
 
-TEST_CASE(
-    "a model that is given the labels, since the loss was forgotten, says so where it can't take them") {
+TEST_CASE("a model that gets the labels because the loss is missing gives an error that says so") {
   auto options = classification(torch::ones({8, 2}), torch::zeros({8}, torch::kLong));
   options.model = torch::nn::Sequential(torch::nn::Linear(2, 3));
   options.loss = {};

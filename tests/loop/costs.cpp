@@ -134,8 +134,7 @@ void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 #endif
 
-TEST_CASE(
-    "a step runs no more operators than the best loop that a person would write, and reads nothing back") {
+TEST_CASE("a step runs no more operators than the best loop by hand, and reads nothing back") {
   const Data data;
   std::optional<Operators> counting;
   std::map<std::string, std::int64_t> ours, theirs;

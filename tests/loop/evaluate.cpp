@@ -290,8 +290,7 @@ struct WithLossImpl : torch::nn::Module {
 };
 TORCH_MODULE(WithLoss);
 
-TEST_CASE(
-    "a model that computes its loss itself is given the labels, and its other outputs are the predictions") {
+TEST_CASE("a model that computes its loss gets the labels, and its other outputs are the predictions") {
   auto options = evaluation(4, 2);
   options.model = WithLoss();
   options.loss = {};

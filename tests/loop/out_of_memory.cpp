@@ -78,8 +78,7 @@ TEST_CASE("the errors that count as running out of memory") {
   CHECK_FALSE(is(std::runtime_error("out of memory")));
 }
 
-TEST_CASE(
-    "auto_find_batch_size begins anew with nine tenths until there is room, from the weights as they were") {
+TEST_CASE("auto_find_batch_size restarts with nine tenths until it fits, from the initial weights") {
   auto args = toy::arguments();
   args.auto_find_batch_size = true;
   const Small small(8, 0.1);
@@ -137,8 +136,7 @@ etude::TrainerState resumed_with(Small model, std::int64_t asked, const toy::Fol
   return trainer.state();
 }
 
-TEST_CASE(
-    "a resumed run goes on with the batch size that was found, and makes the steps of the unbroken one") {
+TEST_CASE("a resumed run keeps the batch size that was found, and the steps of the uninterrupted one") {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.auto_find_batch_size = true;

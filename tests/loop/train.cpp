@@ -51,8 +51,7 @@ Result after_one_step(std::int64_t examples, std::int64_t batch, std::int64_t gr
 }
 
 TEST_CASE(
-    "a group of micro-batches is one big batch: the gradients, their norm and the logged loss, over random "
-    "sizes") {
+    "a group of micro-batches equals one big batch in gradients, norm and logged loss, for random sizes") {
   std::mt19937 random(7);
   for (int trial = 0; trial < 20; ++trial) {
     const std::int64_t batch = 1 + random() % 5, group = 1 + random() % 6;
@@ -188,8 +187,7 @@ struct FailsAt {
 };
 
 TEST_CASE(
-    "the end says how many losses weren't finite and since when, with the filter and without, resumed or "
-    "not") {
+    "the end reports how many losses weren't finite and the first one, filtered or not, resumed or not") {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   for (const bool filter : {true, false})
     for (const std::int64_t fault : {0, 3, 5}) {

@@ -62,9 +62,7 @@ TEST_CASE("NaN inputs give NaN") {
   CHECK(std::isnan(over(R2Score(), p, y).at("r2")));
 }
 
-TEST_CASE(
-    "labels of ignore_index are left out with whatever was predicted for them; without one, -100 is a "
-    "number") {
+TEST_CASE("labels of ignore_index are left out with their predictions; without one, -100 is a number") {
   const auto p = torch::tensor({{1., reference::nan}, {2., 4.}, {4., 5.}}),
              y = torch::tensor({{1., -100.}, {3., 4.}, {3., 6.}});
   CHECK(over(MeanSquaredError({.ignore_index = -100}), p, y).at("mse") == doctest::Approx(3 / 5.));

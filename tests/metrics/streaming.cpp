@@ -26,7 +26,7 @@ void check_metrics(const etude::Metrics& metrics) {
 }
 
 TEST_CASE(
-    "several metrics are one compute_metrics, over whole evaluations and batch by batch, each time anew") {
+    "several metrics form one compute_metrics, over whole evaluations or batch by batch, reset each time") {
   for (const bool by_batch : {false, true})
     for (const bool concatenated : {true, false}) {
       auto options = evaluation();

@@ -116,8 +116,7 @@ TEST_CASE("Adafactor equals its scalar reference over 1,000 steps") {
 }
 
 TEST_CASE(
-    "tensors of more than two dimensions keep rows and columns of the last two, half precision is kept in "
-    "float") {
+    "tensors of more dimensions keep rows and columns of the last two, and half precision is kept in float") {
   const torch::Tensor a = torch::randn({3, 6, 2}).set_requires_grad(true);
   const torch::Tensor b = torch::randn({4}).to(at::kBFloat16).set_requires_grad(true);
   etude::Adafactor ours({{.parameters = {{"a", a}, {"b", b}}, .lr = {}, .weight_decay = {}}});

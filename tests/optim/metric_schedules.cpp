@@ -94,8 +94,7 @@ TEST_CASE("options and states are checked") {
                   etude::CheckpointError);
 }
 
-TEST_CASE(
-    "a state with numbers that can't be, or of another kind or mode, is refused, and nothing is changed") {
+TEST_CASE("a state with impossible numbers, or of another kind or mode, is refused without changes") {
   const double nan_value = std::numeric_limits<double>::quiet_NaN();
   const auto refuses = [](auto rule, const char* name, const std::vector<double>& values, const char* text) {
     const etude::SchedulerState before = rule.state();

@@ -43,8 +43,7 @@ torch::Tensor after_three_steps(const Maker& make, torch::ScalarType type, std::
   return parameter.detach();
 }
 
-TEST_CASE(
-    "clipping inside the step gives what clipping before it gives, by every kernel of every optimizer") {
+TEST_CASE("clipping inside the step equals clipping before it, for every kernel of every optimizer") {
   const std::vector<std::pair<std::string, Maker>> makers{
       {"AdamW", maker<etude::AdamW>(etude::AdamWOptions{.weight_decay = 0.1})},
       {"AdamW, amsgrad", maker<etude::AdamW>(etude::AdamWOptions{.amsgrad = true})},

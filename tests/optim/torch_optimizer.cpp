@@ -58,8 +58,7 @@ struct Unknown : torch::optim::SGD {
 
 }  // namespace
 
-TEST_CASE(
-    "a torch optimizer behaves on flat parameters as it does alone, gradients that never came included") {
+TEST_CASE("a torch optimizer behaves the same on flat parameters, including undefined gradients") {
   for (const compare::Theirs& make : all_kinds()) {
     const compare::Twins twins(at::kDouble);
     etude::TorchOptimizer ours(make(torch_groups(twins.ours)), twins.ours);

@@ -107,8 +107,7 @@ TEST_CASE("memory and the whole platform are counted if configured") {
   CHECK(tree.open().names() == Names{"psys"});
 }
 
-TEST_CASE(
-    "counters that are one, seen once for each die, count once; those that only looked alike count each") {
+TEST_CASE("one counter that appears once for each die counts once; separate equal ones count each") {
   Tree tree;
   tree.add("intel-rapl:0", "package-0-die-0", 100'000'000'000);
   tree.add("intel-rapl:1", "package-0-die-1", 100'000'020'000);

@@ -61,8 +61,7 @@ TEST_CASE("online, unsent data waits, and the server's keys are nowhere") {
   CHECK(run_key.size() == 32);
 }
 
-TEST_CASE(
-    "what waits is told where a program only evaluates, and once more where it evaluates behind a training") {
+TEST_CASE("unsent data is reported if a program only evaluates, and again if it evaluates after a training") {
   const Variables set(Variables::Set{{"COMET_API_KEY", "k"}, {"COMET_URL_OVERRIDE", "http://127.0.0.1:9"}});
   const toy::Folder folder;
   auto args = arguments(folder);

@@ -197,8 +197,7 @@ TEST_CASE("abandoned entries don't trigger a request before the server's pause i
   CHECK(server.received() == std::vector{21, 20});
 }
 
-TEST_CASE(
-    "what a server that stays down was not sent is sent by the next run, before which nothing is lost") {
+TEST_CASE("data that a server didn't get is sent by the next run, and nothing is lost before") {
   toy::Folder folder;
   Server server(false);
   for (int run = 1; run <= 2; ++run) {
