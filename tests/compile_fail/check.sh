@@ -1,7 +1,7 @@
 #!/bin/sh
 # check.sh CASE COMPILER FLAG...
-# The case must compile as it stands, and with -DETUDE_MISTAKE must fail; the first line with an error is then what the
-# case's line "// EXPECT: <extended regular expression>" says ("// EXPECT-CLANG:" where Clang says it otherwise).
+# The case must compile, and with -DETUDE_MISTAKE must fail. The first line with an error then has to match the case's line
+# "// EXPECT: <extended regular expression>" ("// EXPECT-CLANG:" if Clang's error differs).
 set -u
 case=$1
 shift

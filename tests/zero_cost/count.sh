@@ -1,5 +1,5 @@
 #!/bin/sh
-# count.sh PROGRAM COMPILER FLAG...: compiles count.cpp as a release would and counts, under valgrind, the instructions of
+# count.sh PROGRAM COMPILER FLAG...: compiles count.cpp with release flags and counts, under valgrind, the instructions of
 # 100000 events through the handler and of the same work by hand.
 set -eu
 here=$(dirname "$0")

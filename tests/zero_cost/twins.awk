@@ -1,5 +1,5 @@
 # Reads `objdump -dr --no-show-raw-insn` of an object file. For each X_etude and X_hand, the instructions that are reached when
-# nothing throws must be the same, none of X_etude's an indirect call or jump; each X_unhandled must be a lone return.
+# nothing throws must be the same, none of X_etude's an indirect call or jump; and each X_unhandled must be a lone return.
 
 /^[0-9a-f]+ <.*>:$/ { name = substr($2, 2, length($2) - 3); size[name] = 0; next }
 /^\t+[0-9a-f]+: R_/ { symbol[name, size[name]] = $3; next }  # what the instruction before refers to
@@ -18,14 +18,14 @@ function is_jump(line) { return line ~ /^(j[a-z]+|b(\.?(eq|ne|cs|cc|mi|pl|vs|vc|
 function falls_through(line) { return line !~ /^(ret|jmp|b |br |ud2|hlt|brk|udf)/ }
 function is_indirect(line) { return line ~ /^(call|jmp)[a-z]* \*/ || line ~ /^blr? ?x[0-9]/ || line ~ /^br / }
 
-# The instruction that a jump inside the function leads to, or 0.
+# The target of a jump within the function, or 0.
 function target(f, i,   words, n) {
   if (!is_jump(text[f, i]) || (f, i) in symbol || text[f, i] !~ ("<" f "(\\+0x[0-9a-f]+)?>$")) return 0
   n = split(text[f, i], words, " ")
   return at[f, words[n - 1]]
 }
 
-# Fills listing[f, 1..count[f]] with what is reached from the entry.
+# Fills listing[f, 1..count[f]] with the instructions reached from the entry.
 function trace(f,   stack, top, i, seen, order, j, line) {
   stack[top = 1] = 1
   while (top > 0) {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# twins.sh OBJECT COMPILER FLAG...: compiles twins.cpp as a release would and compares the instructions of its pairs.
+# twins.sh OBJECT COMPILER FLAG...: compiles twins.cpp with release flags and compares the instructions of its pairs.
 set -eu
 here=$(dirname "$0")
 object=$1
