@@ -142,7 +142,7 @@ TEST_CASE("missing and invalid tables are refused") {
   CHECK(toy::contains(fault({.country_iso_code = "FRA"}), "global_energy_mix.json can't be read"));
   std::filesystem::create_directories(folder / "private_infra");
   toy::write_text(folder / "private_infra/global_energy_mix.json", "[]");
-  CHECK(toy::contains(fault({.country_iso_code = "FRA"}), "is no JSON object"));
+  CHECK(toy::contains(fault({.country_iso_code = "FRA"}), "isn't a JSON object"));
   toy::write_text(folder / "private_infra/global_energy_mix.json", "{}");
   CHECK(toy::contains(fault({.country_iso_code = "USA", .region = "ohio"}), "usa_emissions.json"));
 }
