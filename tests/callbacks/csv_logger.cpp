@@ -106,7 +106,7 @@ TEST_CASE("a resumed training repeats no row, and writes those of a lost file ag
   }
 }
 
-TEST_CASE("a new training begins the file anew, or behind what is there, and goes on there when resumed") {
+TEST_CASE("a new training overwrites the file or appends to it, and a resumed one continues there") {
   const toy::Folder folder;
   auto args = arguments(folder);
   toy::write_text(folder / "metrics.csv", "step,\"old, but good\"\r\n7,\"1\n2\"\r\n8");  // cut short

@@ -427,7 +427,7 @@ TEST_CASE("without a custom metric the loss decides") {
   CHECK(trainer.train().global_step == 4);  // The loss stays: one best, three without a gain.
 }
 
-TEST_CASE("what it can't work with is refused by name") {
+TEST_CASE("unsupported options and inputs are refused by name") {
   auto args = toy::arguments();
   const auto refusal = [&](etude::EarlyStoppingCallback callback, bool has_data = true) -> std::string {
     auto options = toy::options(args);

@@ -74,7 +74,7 @@ TEST_CASE("a resumed training repeats no line, and writes those of a lost file a
   }
 }
 
-TEST_CASE("a new training begins the file anew, or behind what is there, and goes on there when resumed") {
+TEST_CASE("a new training overwrites the file or appends to it, and a resumed one continues there") {
   const toy::Folder folder;
   toy::write_text(folder / "metrics.jsonl", "{\"step\":7}\n{\"step\":8}\n{\"st");
   etude::Trainer<etude::JSONLinesLoggerCallback> trainer(toy::options(arguments(folder)),

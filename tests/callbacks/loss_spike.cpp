@@ -192,7 +192,7 @@ TEST_CASE("buffers are rolled back too") {
   CHECK(trainer.model().as<toy::DroppingNet>().norm->num_batches_tracked.item<std::int64_t>() == 4);
 }
 
-TEST_CASE("what it can't work with is refused by name") {
+TEST_CASE("unsupported options and inputs are refused by name") {
   const auto refusal = [](LossSpikeCallback callback,
                           etude::OptimizerNames optim = etude::OptimizerNames::sgd) -> std::string {
     auto options = options_of(targets({}));

@@ -322,7 +322,7 @@ TEST_CASE("buffers are averaged, or the model's current ones") {
   }
 }
 
-TEST_CASE("what it can't work with is refused by name") {
+TEST_CASE("unsupported options and inputs are refused by name") {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.eval_strategy = IntervalStrategy::epoch;

@@ -137,7 +137,7 @@ TEST_CASE("a span that training doesn't reach leaves no file") {
   CHECK_FALSE(std::filesystem::exists(folder / "trace.json"));
 }
 
-TEST_CASE("what it can't work with is refused by name") {
+TEST_CASE("unsupported options and inputs are refused by name") {
   const toy::Folder folder;
   const auto refused = [&](etude::ProfilerCallback callback, const char* words) {
     etude::Trainer<etude::ProfilerCallback> trainer(toy::options(arguments(folder)), std::move(callback));

@@ -159,7 +159,7 @@ TEST_CASE("an old checkpoint with a position in the epoch is still read") {
   CHECK(report.problems == std::vector<std::string>{"SaveBestModelCallback no longer has a member place"});
 }
 
-TEST_CASE("of callbacks that set the model's weights at the end, the last in the list wins") {
+TEST_CASE("the last callback in the list that sets the model's weights at the end wins") {
   const toy::Folder folder;
   const SaveBestModelCallback save_best{.save_path = folder / "best", .watch_metric = "eval_score"};
   const etude::StochasticWeightAveragingCallback swa{.swa_epoch_start = 2};
@@ -198,7 +198,7 @@ TEST_CASE("a metric that no evaluation has is an error that lists the existing o
   }
 }
 
-TEST_CASE("what it can't work with is refused, and what is in the way stays") {
+TEST_CASE("unsupported options are refused, and existing files stay") {
   const toy::Folder folder;
   const auto refusal = [&](etude::TrainerOptions options, SaveBestModelCallback callback) -> std::string {
     Trainer trainer(options, callback);

@@ -201,7 +201,7 @@ TEST_CASE("copies take no space while the checkpoint exists, and stay when it is
   CHECK(!std::filesystem::exists(run.folder / "checkpoint-3"));
 }
 
-TEST_CASE("what it can't work with is refused, and what is in the way stays") {
+TEST_CASE("unsupported options are refused, and existing files stay") {
   Run run;
   const auto refusal = [&](SaveTrainingStateCallback callback) -> std::string {
     try {

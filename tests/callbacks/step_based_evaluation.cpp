@@ -83,7 +83,7 @@ TEST_CASE("it evaluates after epochs and examples too, resumed or not") {
   CHECK(evaluated_at("5sp", {.resume_from_checkpoint = folder / "checkpoint-7"}) == Steps{10});
 }
 
-TEST_CASE("what it can't work with is refused by name") {
+TEST_CASE("unsupported options and inputs are refused by name") {
   etude::Trainer<Callback> unset(toy::options(toy::arguments()));
   CHECK_THROWS_WITH_AS(unset.train(),
                        "eval_every_n_steps is 0: must be a whole number of steps >= 1, or a fraction of all "

@@ -184,7 +184,7 @@ TEST_CASE("after an error the model stays as it was") {
   CHECK(trainer.model().as<toy::LineImpl>().bias.item<double>() == trainer.callback<Witness>().biases.back());
 }
 
-TEST_CASE("what it can't work with is refused by name") {
+TEST_CASE("unsupported options and inputs are refused by name") {
   const auto refusal = [](SWA callback) -> std::string {
     Trainer trainer(toy::options(arguments(4)), callback);
     try {

@@ -121,7 +121,7 @@ TEST_CASE("the operations per token of a transformer follow PaLM") {
   CHECK(etude::transformer_flops_per_token(175e9, 96, 96, 128, 2048) == 1'078'991'029'248.0);
 }
 
-TEST_CASE("what it can't work with is refused by name") {
+TEST_CASE("unsupported options and inputs are refused by name") {
   const auto refused = [](const etude::ThroughputMonitor& monitor, const char* words) {
     CHECK_THROWS_WITH_AS(after_training(arguments(), {}, monitor), words, etude::ArgumentError);
   };

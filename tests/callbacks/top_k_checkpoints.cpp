@@ -120,7 +120,7 @@ TEST_CASE("a training that ends without a kept checkpoint is reported") {
   CHECK(told(epoch, 1).find(nothing) == std::string::npos);
 }
 
-TEST_CASE("what it can't work with is refused by name") {
+TEST_CASE("unsupported options and inputs are refused by name") {
   const toy::Folder folder;
   Trainer none(scored(folder, {.5}), TopKCheckpointsCallback{.k = 0});
   CHECK_THROWS_WITH_AS(none.train(), "k is 0: TopKCheckpointsCallback needs at least 1",

@@ -146,7 +146,7 @@ TEST_CASE("detection changes nothing") {
   CHECK(with.equal(without));
 }
 
-TEST_CASE("what it can't work with is refused by name") {
+TEST_CASE("unsupported options and inputs are refused by name") {
   const auto plain = options([](torch::Tensor y) { return y; });
   CHECK(failure(plain, {.max_frames_to_save = 0}) == "max_frames_to_save is 0: must be at least 1");
   CHECK(failure(plain, {.abort_after_batch_num = -1}) == "abort_after_batch_num is -1: must be at least 0");

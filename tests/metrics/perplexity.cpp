@@ -33,7 +33,7 @@ TEST_CASE("classes masked with -inf don't contribute") {
   CHECK(over(Perplexity(), masked, torch::tensor({2})).at("perplexity") == static_cast<double>(INFINITY));
 }
 
-TEST_CASE("without labels it is NaN, and a NaN counts only where there is a label") {
+TEST_CASE("without labels it is NaN, and a NaN counts only if it has a label") {
   CHECK(std::isnan(Perplexity().compute().at("perplexity")));
   CHECK(std::isnan(over(Perplexity(), torch::zeros({2, 3}), torch::full({2}, -100)).at("perplexity")));
   const auto broken = torch::tensor({{reference::nan, 0.}, {0., 0.}});

@@ -147,7 +147,7 @@ TEST_CASE("unfreezing returns, once, the parameters of each group that weren't t
   CHECK(freezer.unfreeze().empty());
 }
 
-TEST_CASE("what it can't work with is refused by name") {
+TEST_CASE("unsupported options and inputs are refused by name") {
   ModelFreezer freezer{Net()};
   CHECK_THROWS_WITH_AS(freezer.freeze({.from_index = 4}),
                        "from_index is 4: must be -4 to 3 for a model with 4 layer groups",

@@ -69,7 +69,7 @@ TEST_CASE("NaN equals NaN, in numbers and in words, and an infinity its word") {
   CHECK(differences == Lines{R"(best: "NaN" -> "Infinity")"});
 }
 
-TEST_CASE("members are compared whole, and the order in an object is no difference") {
+TEST_CASE("members are compared as a whole, ignoring the order in an object") {
   const Json a{{"map", {{"x", 1}, {"y", 2}}}}, b{{"map", {{"y", 2}, {"x", 1}}}};
   CHECK(etude::changed(a, b) == Json::object());
   Lines differences;

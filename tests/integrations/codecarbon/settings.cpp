@@ -87,7 +87,7 @@ TEST_CASE("options override the configuration, which overrides the defaults") {
             .options.output_dir == "there");
 }
 
-TEST_CASE("of CodeCarbon's outputs only the file is used here") {
+TEST_CASE("only the file of CodeCarbon's outputs is used") {
   const auto saves = [](const std::string& methods, std::optional<bool> option = {}) {
     return codecarbon_settings({.save_to_file = option}, {{"output_methods", {methods, "X"}}}, "out");
   };
