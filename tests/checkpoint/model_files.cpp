@@ -254,11 +254,10 @@ TEST_CASE("a wrong index is refused") {
                  two + ": tensor 'b' is missing, and in model.safetensors.index.json"));
   CHECK(contains(index(a + "," + b + ",\"e\": \"" + one + "\""), "tensor 'e' is missing, and in"));
   CHECK(contains(index(""), "weight_map is empty"));
-  CHECK(contains(index("\"a\": \"missing.safetensors\""),
-                 "said to be in missing.safetensors, which is missing"));
+  CHECK(contains(index("\"a\": \"missing.safetensors\""), "mapped to missing.safetensors, which is missing"));
   CHECK(contains(index("\"a\": 1"), "weight_map.a is 1"));
   for (const std::string climbing : {"../x", "/etc/passwd", "", "..", "sub/x", "a\\u0000"})
-    CHECK(contains(index("\"a\": \"" + climbing + "\""), "which is no file of this folder"));
+    CHECK(contains(index("\"a\": \"" + climbing + "\""), "which isn't a file of this folder"));
   toy::write_text(path, "not JSON");
   CHECK(contains(fault_of([&] { etude::load_model_files(std::string(folder)); }), "not JSON"));
   fs::remove(path);
