@@ -12,11 +12,11 @@ PAGE = ROOT / "docs" / "callbacks.md"
 
 BEGINNING = """# Callbacks
 
-All of Etude's callbacks, out of their headers (`docs/callbacks.py` writes this page). `#include <etude/etude.hpp>` has them all
-but the trackers of `etude/integrations/`, each of which is an include of its own ([trackers.md](trackers.md)).
-Options are members, by name: `etude::EarlyStoppingCallback{.early_stopping_patience = 3}`. State is what a callback changes itself, and
-comes back with a checkpoint. Options are saved beside it, and are those that the resumed program gives: a difference is printed. What is
-"Given" and what a constructor takes isn't saved. An event in bold is one that the callback may change.
+All of Etude's callbacks, generated from their headers by `docs/callbacks.py`. `#include <etude/etude.hpp>` includes them all,
+except the trackers of `etude/integrations/`, each of which has its own include ([trackers.md](trackers.md)).
+Options are members, by name: `etude::EarlyStoppingCallback{.early_stopping_patience = 3}`. State is changed by the callback itself, and
+restored from a checkpoint. Options are saved with it, but the resumed program's win: a difference is reported. Members under
+"Given" and constructor arguments aren't saved. The callback may change events in bold.
 
 """
 

@@ -64,7 +64,7 @@ TEST_CASE("for a GPU without a counter, the mean of its sampled power counts") {
   CHECK(meter.take_kwh(18) == Approx(300.0 / 1000 * 18 / 3600));  // not sampled meanwhile: the current power
   const auto faults = meter.take_faults();
   CHECK(faults.size() == 1);
-  CHECK(toy::contains(faults.at(0), "GPU 0 has no counter"));
+  CHECK(toy::contains(faults.at(0), "GPU 0 has no readable energy counter"));
 }
 
 TEST_CASE("energy counted by power while the counter was unavailable isn't counted again afterwards") {
