@@ -4,8 +4,9 @@
 
 #include "common/fault_of.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace arguments_report_to_test {
 
 // Named like the callbacks of trackers.
 struct MLflowCallback {
@@ -19,8 +20,6 @@ etude::TrainerOptions options_with(std::vector<std::string> report_to) {
   args.report_to = std::move(report_to);
   return toy::options(args);
 }
-
-}  // namespace
 
 TEST_CASE("a requested tracker that is missing is an error before training begins") {
   etude::Trainer trainer(options_with({"mlflow", "wandb"}));
@@ -54,3 +53,5 @@ TEST_CASE("`all` is valid without any trackers") {
   CHECK_NOTHROW(etude::Trainer(options_with({"all"})).train());
   CHECK_NOTHROW(etude::Trainer(options_with({"none"})).train());
 }
+
+}  // namespace arguments_report_to_test

@@ -1,3 +1,4 @@
+#include "etude/base/error.hpp"
 #include "etude/training_arguments.hpp"
 
 #include <doctest/doctest.h>
@@ -9,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace arguments_validation_test {
 
 using etude::IntervalStrategy;
 using etude::SaveStrategy;
@@ -26,8 +27,6 @@ void check_fault(const TrainingArguments& args, const std::string& line) {
 void check_good(const TrainingArguments& args) { CHECK(faults(args) == Lines{}); }
 
 constexpr auto interval = "a whole number of steps >= 1, or a fraction of all steps between 0 and 1";
-
-}  // namespace
 
 TEST_CASE("the defaults are valid") { check_good({}); }
 
@@ -257,3 +256,5 @@ TEST_CASE("shares become whole steps, rounded up") {
   CHECK(etude::get_warmup_steps({.warmup_steps = 25}, 100) == 25);
   CHECK(etude::get_warmup_steps({.warmup_steps = 0.125}, 100) == 13);
 }
+
+}  // namespace arguments_validation_test

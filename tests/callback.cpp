@@ -6,8 +6,9 @@
 
 #include "etude/dispatch/callback_checks.hpp"
 
+namespace callback_test {
+
 // These are answers of the compiler, so most of this file is asserted where it is compiled.
-namespace {
 
 struct Base {};
 struct StepEnd : Base {};
@@ -128,4 +129,4 @@ TEST_CASE("declared orders apply transitively") {
   CHECK(etude::CallbackChecks<Raised, false, First, Middle, Last>::passed());
 }
 
-}  // namespace
+}  // namespace callback_test

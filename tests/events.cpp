@@ -5,10 +5,11 @@
 #include <string>
 
 #include "common/toy.hpp"
+#include "etude/callbacks/early_stopping.hpp"
+
+namespace events_test {
 
 // Sequences worked out from Hugging Face's Trainer (v5).
-
-namespace {
 
 using etude::IntervalStrategy;
 using etude::SaveStrategy;
@@ -304,4 +305,4 @@ TEST_CASE("an empty stream ends the training, with a message") {
   CHECK(trainer.callback<Recorder>().events() == "InitEnd TrainBegin EpochBegin EpochEnd Log TrainEnd");
 }
 
-}  // namespace
+}  // namespace events_test

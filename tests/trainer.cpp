@@ -8,8 +8,10 @@
 #include <string>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
+#include "etude/dispatch/filters.hpp"
 
-namespace {
+namespace trainer_test {
 
 using toy::Recorder;
 
@@ -639,4 +641,4 @@ TEST_CASE("evaluate() inside a training is an evaluation like any other, and the
   CHECK(trainer.model().is_training());
 }
 
-}  // namespace
+}  // namespace trainer_test

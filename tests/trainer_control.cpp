@@ -7,6 +7,8 @@
 
 #include "etude/reflect/json.hpp"
 
+namespace trainer_control_test {
+
 using etude::TrainerControl;
 
 TEST_CASE("a new control has no requests") {
@@ -38,3 +40,5 @@ TEST_CASE("a stop without a reason can still get one") {
   control.request_stop("out of time");
   CHECK(control.stop_reason == "out of time");
 }
+
+}  // namespace trainer_control_test

@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "etude/base/error.hpp"
 #include "etude/reflect/json.hpp"
 
-using etude::TrainerState;
+namespace trainer_state_test {
 
-namespace {
+using etude::TrainerState;
 
 // The Python trainer's format, with a key that a later version may add.
 constexpr auto written_elsewhere = R"({
@@ -42,8 +43,6 @@ constexpr auto written_elsewhere = R"({
   "trial_name": null,
   "trial_params": null
 })";
-
-}  // namespace
 
 TEST_CASE("a new state has the reference's defaults under its keys, sorted") {
   CHECK(etude::to_json_text(TrainerState(), etude::KeyOrder::sorted) == R"({
@@ -109,3 +108,5 @@ TEST_CASE("a state of wrong types names each of them") {
       "log_history[1] is 3: must be an object",
       etude::ArgumentError);
 }
+
+}  // namespace trainer_state_test

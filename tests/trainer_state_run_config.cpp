@@ -7,7 +7,7 @@
 
 #include "common/toy.hpp"
 
-namespace {
+namespace trainer_state_run_config_test {
 
 etude::TrainingArguments of_ten() {
   auto args = toy::arguments();
@@ -17,8 +17,6 @@ etude::TrainingArguments of_ten() {
   args.num_train_epochs = 3;
   return args;
 }
-
-}  // namespace
 
 TEST_CASE("the run's configuration follows from data and arguments") {
   etude::Trainer<etude::NoDefaultCallbacks> trainer(toy::options(of_ten(), 10, 3));
@@ -49,3 +47,5 @@ TEST_CASE("a schedule may be a function of the run's configuration") {
   CHECK(factors[3] == doctest::Approx(0.5));
   CHECK(trainer.get_learning_rates().front() == 0);
 }
+
+}  // namespace trainer_state_run_config_test

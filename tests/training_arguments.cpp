@@ -10,9 +10,12 @@
 #include <string_view>
 #include <vector>
 
+#include "etude/base/error.hpp"
 #include "etude/reflect/command_line.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/struct.hpp"
+
+namespace training_arguments_test {
 
 using etude::parse_arguments;
 using etude::TrainingArguments;
@@ -136,3 +139,5 @@ TEST_CASE("names from other programs aren't arguments, and suggest existing ones
     CHECK(is_field(name.second));
   }
 }
+
+}  // namespace training_arguments_test

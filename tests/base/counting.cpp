@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace {
+namespace base_counting_test {
 
 constexpr auto largest = std::numeric_limits<std::int64_t>::max();
 
@@ -34,4 +34,4 @@ TEST_CASE("counting continues from any number in a file, without overflow") {
   CHECK(after(largest) == largest);
 }
 
-}  // namespace
+}  // namespace base_counting_test

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string>
 
-namespace {
+namespace base_utf8_test {
 
 TEST_CASE("valid and invalid UTF-8 are distinguished") {
   for (const std::string good : {"", "loss", "caf\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80",
@@ -47,4 +47,4 @@ TEST_CASE("all strings and keys of JSON are repaired") {
   CHECK_FALSE(etude::mend_utf8(json));
 }
 
-}  // namespace
+}  // namespace base_utf8_test

@@ -8,7 +8,7 @@
 
 #include "common/toy.hpp"
 
-namespace {
+namespace callbacks_callback_times_test {
 
 struct Slow {
   void on(const etude::StepEnd&) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
@@ -28,8 +28,6 @@ const etude::CallbackTimes::Row* row_of(const std::vector<etude::CallbackTimes::
     if (row.callback == callback && row.event == event) return &row;
   return nullptr;
 }
-
-}  // namespace
 
 TEST_CASE("each callback's time is measured for each event, and the slowest is listed first") {
   etude::Trainer<etude::NoDefaultCallbacks, Quick, etude::CallbackTimes, Slow> trainer(
@@ -61,3 +59,5 @@ TEST_CASE("a second training is measured from scratch, and one that throws is me
     CHECK(row_of(rows, "Quick", "EpochEnd")->calls == 1);
   }
 }
+
+}  // namespace callbacks_callback_times_test

@@ -3,8 +3,9 @@
 #include <doctest/doctest.h>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace callbacks_convert_sync_batch_norm_test {
 
 TEST_CASE("in one process it is refused when the trainer is built") {
   CHECK_THROWS_WITH_AS(
@@ -14,4 +15,4 @@ TEST_CASE("in one process it is refused when the trainer is built") {
       etude::ArgumentError);
 }
 
-}  // namespace
+}  // namespace callbacks_convert_sync_batch_norm_test

@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/callbacks/log_file.hpp"
 
-namespace {
+namespace callbacks_csv_logger_test {
 
 using Row = std::vector<std::string>;
 using etude::detail::csv_fields;
@@ -151,4 +152,4 @@ TEST_CASE("a written CSV field is read back unchanged") {
     CHECK(csv_fields(etude::detail::csv_field(text) + ",x") == Row{text, "x"});
 }
 
-}  // namespace
+}  // namespace callbacks_csv_logger_test

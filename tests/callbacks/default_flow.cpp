@@ -11,9 +11,11 @@
 #include "common/toy.hpp"
 #include "etude/reflect/command_line.hpp"
 
+namespace callbacks_default_flow_test {
+
 // The sequences in tests/events.cpp show its requests and their order.
 
-namespace {
+// What it asks for, and when, is in the sequences of tests/events.cpp.
 
 TEST_CASE("an interval of several steps fires only at its multiples") {
   auto args = toy::arguments();
@@ -116,4 +118,4 @@ TEST_CASE("an interval that never fires is an error, in its own unit") {
   CHECK(etude::from_json_text<etude::TrainingArguments>(etude::to_json_text(args)) == args);
 }
 
-}  // namespace
+}  // namespace callbacks_default_flow_test

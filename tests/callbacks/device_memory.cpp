@@ -8,7 +8,7 @@
 #include "common/logged.hpp"
 #include "common/toy.hpp"
 
-namespace {
+namespace callbacks_device_memory_test {
 
 constexpr std::int64_t megabyte = 1 << 20;
 
@@ -112,4 +112,4 @@ TEST_CASE("an evaluation during training has no memory metrics of its own, and d
   CHECK(trainer.evaluate().contains("eval_mem_cpu_alloc_delta"));
 }
 
-}  // namespace
+}  // namespace callbacks_device_memory_test

@@ -8,12 +8,13 @@
 #include "common/logged.hpp"
 #include "common/printed.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/callbacks/limit_eval_steps.hpp"
 #include "etude/callbacks/model_ema.hpp"
 #include "etude/callbacks/step_based_evaluation.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace {
+namespace callbacks_early_stopping_test {
 
 struct Run {
   std::size_t evaluations;
@@ -468,4 +469,4 @@ TEST_CASE("eval_strategy no gives a warning before the first step") {
   CHECK(said(etude::EarlyStoppingCallback{}) == "");
 }
 
-}  // namespace
+}  // namespace callbacks_early_stopping_test

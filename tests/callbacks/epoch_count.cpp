@@ -7,7 +7,7 @@
 #include "etude/callbacks/print_progress.hpp"
 #include "etude/callbacks/run_history.hpp"
 
-namespace {
+namespace callbacks_epoch_count_test {
 
 using Steps = std::vector<std::int64_t>;
 
@@ -136,4 +136,4 @@ TEST_CASE("a count that is added in the middle of a training continues from its 
   CHECK(resumed.callback<Epochs>().count.ended == 3);
 }
 
-}  // namespace
+}  // namespace callbacks_epoch_count_test

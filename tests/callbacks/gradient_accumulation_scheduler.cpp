@@ -7,8 +7,9 @@
 
 #include "common/fault_of.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace callbacks_gradient_accumulation_scheduler_test {
 
 using etude::GradientAccumulationScheduler;
 
@@ -21,8 +22,6 @@ struct Groups {
 
 using Saved = etude::Trainer<GradientAccumulationScheduler, Groups>;
 using Scheduled = etude::Trainer<etude::NoDefaultCallbacks, GradientAccumulationScheduler, Groups>;
-
-}  // namespace
 
 TEST_CASE("an update has as many micro-batches as the schedule says for its epoch, as planned") {
   auto args = toy::arguments();
@@ -85,3 +84,5 @@ TEST_CASE("an invalid schedule is refused before training, by name") {
     CHECK_THROWS_WITH_AS(trainer.train(), doctest::Contains("scheduling has {"), etude::ArgumentError);
   }
 }
+
+}  // namespace callbacks_gradient_accumulation_scheduler_test

@@ -12,8 +12,9 @@
 
 #include "common/folder.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace callbacks_interval_timer_test {
 
 using etude::Interval;
 
@@ -253,4 +254,4 @@ TEST_CASE("examples are counted beyond 2^63") {
   CHECK(output.metrics.at("train_samples_per_second") > 0);
 }
 
-}  // namespace
+}  // namespace callbacks_interval_timer_test

@@ -12,8 +12,9 @@
 
 #include "common/child.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace callbacks_jsonl_logger_test {
 
 struct LogsMore {
   void on(const etude::StepEnd& e) {
@@ -134,4 +135,4 @@ TEST_CASE("a file that can't be written is refused when training begins") {
   CHECK_THROWS_AS(trainer.train(), etude::ArgumentError);
 }
 
-}  // namespace
+}  // namespace callbacks_jsonl_logger_test

@@ -7,8 +7,9 @@
 
 #include "common/logged.hpp"
 #include "common/toy.hpp"
+#include "etude/optim/sgd.hpp"
 
-namespace {
+namespace callbacks_learning_rate_monitor_test {
 
 using Values = std::vector<double>;
 
@@ -105,4 +106,4 @@ TEST_CASE("a resumed run logs the same as an uninterrupted run") {
   }
 }
 
-}  // namespace
+}  // namespace callbacks_learning_rate_monitor_test

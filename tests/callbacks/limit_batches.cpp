@@ -3,8 +3,9 @@
 #include <doctest/doctest.h>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace callbacks_limit_batches_test {
 
 using Callback = etude::LimitBatchesCallback;
 
@@ -61,4 +62,4 @@ TEST_CASE("a number below 1 is refused") {
                        "num_batches is 0: must be at least 1", etude::ArgumentError);
 }
 
-}  // namespace
+}  // namespace callbacks_limit_batches_test

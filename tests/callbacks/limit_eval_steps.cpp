@@ -3,9 +3,10 @@
 #include <doctest/doctest.h>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/callbacks/step_based_evaluation.hpp"
 
-namespace {
+namespace callbacks_limit_eval_steps_test {
 
 using Callback = etude::LimitEvalStepsCallback;
 
@@ -63,4 +64,4 @@ TEST_CASE("a number below 1 is refused") {
                        "num_eval_steps is 0: must be at least 1", etude::ArgumentError);
 }
 
-}  // namespace
+}  // namespace callbacks_limit_eval_steps_test

@@ -4,9 +4,10 @@
 
 #include "common/printed.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/callbacks/step_based_evaluation.hpp"
 
-namespace {
+namespace callbacks_log_metrics_test {
 
 /// Keeps what it logs, in its own place.
 struct Keeps : etude::LogMetricsBase<Keeps> {
@@ -122,4 +123,4 @@ TEST_CASE("it prints one metric per line, like pytorch-accelerated") {
   CHECK(toy::printed([&] { trainer.evaluate(); }) == "\nscore: 2.5\n");
 }
 
-}  // namespace
+}  // namespace callbacks_log_metrics_test

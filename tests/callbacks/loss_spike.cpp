@@ -7,8 +7,10 @@
 
 #include "common/full_run.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
+#include "etude/callbacks/model_ema.hpp"
 
-namespace {
+namespace callbacks_loss_spike_test {
 
 using etude::LossSpikeAction;
 using etude::LossSpikeCallback;
@@ -213,4 +215,4 @@ TEST_CASE("unsupported options and inputs are refused by name") {
   CHECK(refusal({}, etude::OptimizerNames::lbfgs).starts_with("optim is lbfgs: "));
 }
 
-}  // namespace
+}  // namespace callbacks_loss_spike_test

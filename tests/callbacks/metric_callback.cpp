@@ -7,7 +7,7 @@
 #include "etude/metrics/mean_squared_error.hpp"
 #include "etude/metrics/r2_score.hpp"
 
-namespace {
+namespace callbacks_metric_callback_test {
 
 using namespace etude::metrics;
 using Errors = etude::MetricCallback<MeanAbsoluteError, MeanSquaredError>;
@@ -98,4 +98,4 @@ TEST_CASE("metrics with options are passed to its constructor, and work beside c
   CHECK(metrics.at("eval_seven") == 7);
 }
 
-}  // namespace
+}  // namespace callbacks_metric_callback_test

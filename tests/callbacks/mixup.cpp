@@ -6,7 +6,7 @@
 
 #include "common/toy.hpp"
 
-namespace {
+namespace callbacks_mixup_test {
 
 // The batches that the model trains on.
 struct Seen {
@@ -68,4 +68,4 @@ TEST_CASE("training batches are mixed the same with any number of workers and af
   check_same(batches_of(resumed), {expected.begin() + 8, expected.end()});
 }
 
-}  // namespace
+}  // namespace callbacks_mixup_test

@@ -8,12 +8,14 @@
 
 #include "common/full_run.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/callbacks/best_model_folder.hpp"
+#include "etude/callbacks/early_stopping.hpp"
 #include "etude/callbacks/step_based_evaluation.hpp"
 #include "etude/formats/safetensors.hpp"
 #include "etude/io/manifest.hpp"
 
-namespace {
+namespace callbacks_model_ema_test {
 
 using etude::IntervalStrategy;
 using etude::ModelEmaCallback;
@@ -357,4 +359,4 @@ TEST_CASE("unsupported options and inputs are refused by name") {
   CHECK(refusal({.load_at_end = true}).starts_with("load_at_end and load_best_model_at_end"));
 }
 
-}  // namespace
+}  // namespace callbacks_model_ema_test

@@ -7,7 +7,7 @@
 
 #include "common/toy.hpp"
 
-namespace {
+namespace callbacks_model_summary_test {
 
 /// Two layers that share their weight.
 struct TiedImpl : torch::nn::Module {
@@ -110,4 +110,4 @@ TEST_CASE("the table is printed when training begins") {
         "0.025 MB of parameters, 0.000 MB of buffers\n");
 }
 
-}  // namespace
+}  // namespace callbacks_model_summary_test

@@ -3,8 +3,9 @@
 #include <doctest/doctest.h>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace callbacks_move_modules_to_device_test {
 
 using Callback = etude::MoveModulesToDeviceCallback;
 
@@ -45,4 +46,4 @@ TEST_CASE("an empty list of modules is refused") {
   CHECK_THROWS_WITH_AS(Callback(Traveller(), Traveller(nullptr)), refusal.c_str(), etude::ArgumentError);
 }
 
-}  // namespace
+}  // namespace callbacks_move_modules_to_device_test

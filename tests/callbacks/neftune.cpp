@@ -6,8 +6,9 @@
 #include <cmath>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace callbacks_neftune_test {
 
 struct WordsImpl : torch::nn::Module {
   WordsImpl() {
@@ -40,8 +41,6 @@ etude::TrainerOptions words(const Words& model, double learning_rate = 0) {
 
 using Noisy = etude::Trainer<etude::NoDefaultCallbacks, etude::NEFTuneCallback>;
 
-}  // namespace
-
 TEST_CASE("embeddings get uniform noise up to alpha / sqrt(L D) in training, and nowhere else") {
   Words model;
   Noisy trainer(words(model), etude::NEFTuneCallback{12});
@@ -67,3 +66,5 @@ TEST_CASE("a model without such an embedding is refused, and so is noise of size
   Noisy zero(words(Words()), etude::NEFTuneCallback{0});
   CHECK_THROWS_WITH_AS(zero.train(), doctest::Contains("neftune_noise_alpha is 0"), etude::ArgumentError);
 }
+
+}  // namespace callbacks_neftune_test

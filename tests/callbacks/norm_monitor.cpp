@@ -7,8 +7,9 @@
 
 #include "common/logged.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace callbacks_norm_monitor_test {
 
 using Values = std::vector<double>;
 
@@ -143,4 +144,4 @@ TEST_CASE("measuring before clipping lets the trainer clip inside the optimizer'
   CHECK_FALSE(Trainer::handles<etude::SchedulerStep>);
 }
 
-}  // namespace
+}  // namespace callbacks_norm_monitor_test

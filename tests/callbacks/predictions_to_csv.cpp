@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace callbacks_predictions_to_csv_test {
 
 using toy::names_in;
 
@@ -121,4 +122,4 @@ TEST_CASE("batches with rows of another width are refused") {
   CHECK(names_in(std::string(folder)).empty());
 }
 
-}  // namespace
+}  // namespace callbacks_predictions_to_csv_test

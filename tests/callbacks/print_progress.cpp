@@ -5,7 +5,7 @@
 #include "common/printed.hpp"
 #include "common/toy.hpp"
 
-namespace {
+namespace callbacks_print_progress_test {
 
 using Callback = etude::PrintProgressCallback;
 
@@ -84,4 +84,4 @@ TEST_CASE("it is silent if another process of the machine prints") {
   CHECK(toy::printed([&] { trainer.train(); }).empty());
 }
 
-}  // namespace
+}  // namespace callbacks_print_progress_test

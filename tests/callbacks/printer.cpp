@@ -8,7 +8,7 @@
 #include "common/child.hpp"
 #include "common/toy.hpp"
 
-namespace {
+namespace callbacks_printer_test {
 
 struct Count {
   void on(etude::Log& e) { e.logs["total_flos"] = 7; }
@@ -43,4 +43,4 @@ TEST_CASE("logs to a closed pipe don't end the training") {
         }) == "exit 0");
 }
 
-}  // namespace
+}  // namespace callbacks_printer_test

@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace callbacks_profiler_test {
 
 etude::TrainingArguments arguments(const toy::Folder& folder) {
   auto args = toy::arguments();
@@ -148,4 +149,4 @@ TEST_CASE("unsupported options and inputs are refused by name") {
   refused({.path = ""}, "path is '': must be the name of a file");
 }
 
-}  // namespace
+}  // namespace callbacks_profiler_test

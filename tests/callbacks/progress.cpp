@@ -17,7 +17,7 @@
 #include "common/screen.hpp"
 #include "common/toy.hpp"
 
-namespace {
+namespace callbacks_progress_test {
 
 /// What `run` writes to standard error (and output, if `both`), as a terminal of that width or, with 0, a
 /// pipe gets it.
@@ -291,4 +291,4 @@ TEST_CASE("the text of a line") {
   CHECK(etude::clock_text(3725) == "1:02:05");
 }
 
-}  // namespace
+}  // namespace callbacks_progress_test

@@ -8,9 +8,10 @@
 
 #include "common/full_run.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/callbacks/step_based_evaluation.hpp"
 
-namespace {
+namespace callbacks_run_history_test {
 
 using Callback = etude::RunHistoryCallback;
 using Values = std::vector<double>;
@@ -286,4 +287,4 @@ TEST_CASE("from a checkpoint of any step the history is the same too") {
     CHECK(run({.resume_from_checkpoint = folder / fmt::format("checkpoint-{}", step)}, false) == expected);
 }
 
-}  // namespace
+}  // namespace callbacks_run_history_test

@@ -5,12 +5,13 @@
 #include <cmath>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/callbacks/best_model_folder.hpp"
 #include "etude/callbacks/model_ema.hpp"
 #include "etude/callbacks/step_based_evaluation.hpp"
 #include "etude/callbacks/stochastic_weight_averaging.hpp"
 
-namespace {
+namespace callbacks_save_best_model_test {
 
 using etude::SaveBestModelCallback;
 
@@ -228,4 +229,4 @@ TEST_CASE("unsupported options are refused, and existing files stay") {
   CHECK(refusal(scored({.5}, both), {}).starts_with("load_saved_checkpoint and load_best_model_at_end"));
 }
 
-}  // namespace
+}  // namespace callbacks_save_best_model_test

@@ -6,9 +6,11 @@
 
 #include "common/full_run.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
+#include "etude/callbacks/early_stopping.hpp"
 #include "etude/io/manifest.hpp"
 
-namespace {
+namespace callbacks_save_training_state_test {
 
 using etude::SaveTrainingStateCallback;
 using Trainer = etude::Trainer<SaveTrainingStateCallback>;
@@ -224,4 +226,4 @@ TEST_CASE("unsupported options are refused, and existing files stay") {
   CHECK(toy::read_text(run.folder / "training_states" / "final" / "thesis.txt") == "years of work");
 }
 
-}  // namespace
+}  // namespace callbacks_save_training_state_test

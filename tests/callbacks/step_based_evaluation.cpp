@@ -3,8 +3,9 @@
 #include <doctest/doctest.h>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace callbacks_step_based_evaluation_test {
 
 using Callback = etude::StepBasedEvaluationCallback;
 
@@ -99,4 +100,4 @@ TEST_CASE("unsupported options and inputs are refused by name") {
                        etude::ArgumentError);
 }
 
-}  // namespace
+}  // namespace callbacks_step_based_evaluation_test

@@ -9,8 +9,10 @@
 
 #include "common/full_run.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
+#include "etude/callbacks/early_stopping.hpp"
 
-namespace {
+namespace callbacks_stochastic_weight_averaging_test {
 
 using SWA = etude::StochasticWeightAveragingCallback;
 
@@ -204,4 +206,4 @@ TEST_CASE("unsupported options and inputs are refused by name") {
   CHECK(refusal({.annealing_epochs = -1}) == "annealing_epochs is -1: must be at least 0");
 }
 
-}  // namespace
+}  // namespace callbacks_stochastic_weight_averaging_test

@@ -5,8 +5,9 @@
 #include <limits>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace callbacks_terminate_on_nan_test {
 
 using Callback = etude::TerminateOnNaNCallback;
 
@@ -163,4 +164,4 @@ TEST_CASE("the mean loss of an evaluation shows what single batches don't") {
   CHECK(trainer.callback<Callback>().triggered);
 }
 
-}  // namespace
+}  // namespace callbacks_terminate_on_nan_test

@@ -9,8 +9,9 @@
 
 #include "common/logged.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace callbacks_throughput_test {
 
 /// Takes time where configured.
 struct Sleeper {
@@ -130,4 +131,4 @@ TEST_CASE("unsupported options and inputs are refused by name") {
   refused({.peak_flops = 1e12}, "peak_flops is 1000000000000: needs flops_per_sample");
 }
 
-}  // namespace
+}  // namespace callbacks_throughput_test

@@ -8,9 +8,10 @@
 #include <thread>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace {
+namespace callbacks_timer_test {
 
 using namespace std::chrono_literals;
 
@@ -136,4 +137,4 @@ TEST_CASE("options that it can't read are refused when training begins") {
       etude::ArgumentError);
 }
 
-}  // namespace
+}  // namespace callbacks_timer_test

@@ -6,10 +6,11 @@
 
 #include "common/printed.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/callbacks/step_based_evaluation.hpp"
 #include "etude/io/manifest.hpp"
 
-namespace {
+namespace callbacks_top_k_checkpoints_test {
 
 using etude::TopKCheckpointsCallback;
 using Trainer = etude::Trainer<TopKCheckpointsCallback>;
@@ -139,4 +140,4 @@ TEST_CASE("unsupported options and inputs are refused by name") {
   }
 }
 
-}  // namespace
+}  // namespace callbacks_top_k_checkpoints_test

@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace callbacks_underflow_overflow_test {
 
 /// Takes its output through a function of the test's.
 struct NetImpl : torch::nn::Module {
@@ -152,4 +153,4 @@ TEST_CASE("unsupported options and inputs are refused by name") {
   CHECK(failure(plain, {.abort_after_batch_num = -1}) == "abort_after_batch_num is -1: must be at least 0");
 }
 
-}  // namespace
+}  // namespace callbacks_underflow_overflow_test

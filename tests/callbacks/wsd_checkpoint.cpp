@@ -3,9 +3,10 @@
 #include <doctest/doctest.h>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/io/manifest.hpp"
 
-namespace {
+namespace callbacks_wsd_checkpoint_test {
 
 using etude::WSDCheckpointCallback;
 using toy::Names;
@@ -80,4 +81,4 @@ TEST_CASE("another schedule is refused by name") {
   CHECK_THROWS_AS(own.train(), etude::ArgumentError);
 }
 
-}  // namespace
+}  // namespace callbacks_wsd_checkpoint_test

@@ -1,10 +1,11 @@
 #include <doctest/doctest.h>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/formats/safetensors.hpp"
 #include "etude/io/manifest.hpp"
 
-namespace {
+namespace checkpoint_added_tensors_test {
 
 /// Adds a tensor, then changes it in place.
 struct Adds {
@@ -51,4 +52,4 @@ TEST_CASE("a callback can't add one of Etude's own files, and no checkpoint is w
   }
 }
 
-}  // namespace
+}  // namespace checkpoint_added_tensors_test

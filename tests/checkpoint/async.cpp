@@ -15,11 +15,13 @@
 #include "common/gate.hpp"
 #include "common/printed.hpp"
 #include "common/quick_files.hpp"
+#include "etude/base/error.hpp"
+#include "etude/callbacks/early_stopping.hpp"
 #include "etude/checkpoint/store.hpp"
 #include "etude/io/background.hpp"
 #include "etude/io/folder.hpp"
 
-namespace {
+namespace checkpoint_async_test {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
@@ -314,4 +316,4 @@ TEST_CASE("a child process created while a checkpoint is written may exit in any
   }
 }
 
-}  // namespace
+}  // namespace checkpoint_async_test

@@ -14,11 +14,13 @@
 #include <set>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
+#include "etude/callbacks/early_stopping.hpp"
 #include "etude/formats/safetensors.hpp"
 #include "etude/io/folder.hpp"
 #include "etude/io/manifest.hpp"
 
-namespace {
+namespace checkpoint_checkpoint_test {
 
 using toy::names_in;
 
@@ -494,4 +496,4 @@ TEST_CASE("only folders named like this are checkpoints") {
   CHECK_FALSE(etude::checkpoint_step("out/.checkpoint-12.partial").has_value());
 }
 
-}  // namespace
+}  // namespace checkpoint_checkpoint_test

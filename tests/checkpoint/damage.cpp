@@ -11,11 +11,13 @@
 
 #include "common/folder.hpp"
 #include "common/quick_files.hpp"
+#include "etude/base/error.hpp"
+#include "etude/callbacks/early_stopping.hpp"
 #include "etude/checkpoint/resume.hpp"
 #include "etude/checkpoint/resume_point.hpp"
 #include "etude/io/folder.hpp"
 
-namespace {
+namespace checkpoint_damage_test {
 
 namespace fs = std::filesystem;
 
@@ -234,4 +236,4 @@ TEST_CASE("another program's damaged checkpoint gives one of Etude's errors or a
   CHECK(trained > 100);
 }
 
-}  // namespace
+}  // namespace checkpoint_damage_test

@@ -13,6 +13,8 @@
 
 #include "common/folder.hpp"
 #include "common/quick_files.hpp"
+#include "etude/base/error.hpp"
+#include "etude/callbacks/early_stopping.hpp"
 #include "etude/checkpoint/resume.hpp"
 #include "etude/io/folder.hpp"
 
@@ -23,7 +25,7 @@
 #include <sys/mount.h>
 #endif
 
-namespace {
+namespace checkpoint_faults_test {
 
 namespace fs = std::filesystem;
 
@@ -349,4 +351,4 @@ TEST_CASE("a missing write permission is reported, and the run resumes once it i
 
 #endif
 
-}  // namespace
+}  // namespace checkpoint_faults_test

@@ -19,12 +19,13 @@
 #include "common/folder.hpp"
 #include "common/quick_files.hpp"
 #include "common/toy.hpp"
+#include "etude/callbacks/early_stopping.hpp"
 #include "etude/callbacks/stochastic_weight_averaging.hpp"
 #include "etude/checkpoint/resume.hpp"
 #include "etude/checkpoint/resume_point.hpp"
 #include "etude/io/folder.hpp"
 
-namespace {
+namespace checkpoint_interruptions_test {
 
 // Sends SIGTERM at the n-th event of a type, and writes down the weights after each step.
 struct Interrupter {
@@ -385,4 +386,4 @@ TEST_CASE("a signal ends a training whose averaged model waits for a stuck worke
         }) == "signal 15");
 }
 
-}  // namespace
+}  // namespace checkpoint_interruptions_test

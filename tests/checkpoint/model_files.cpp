@@ -11,7 +11,7 @@
 #include "etude/formats/safetensors.hpp"
 #include "etude/io/folder.hpp"
 
-namespace {
+namespace checkpoint_model_files_test {
 
 using toy::contains;
 using toy::fault_of;
@@ -288,4 +288,4 @@ TEST_CASE("tensors that the index doesn't name are dropped, or refused in Etude'
   CHECK(contains(fault(elsewhere), one + ": tensor 'b' is here and in another file in"));
 }
 
-}  // namespace
+}  // namespace checkpoint_model_files_test

@@ -14,8 +14,9 @@
 
 #include "common/folder.hpp"
 #include "common/full_run.hpp"
+#include "etude/callbacks/early_stopping.hpp"
 
-namespace {
+namespace checkpoint_resume_test {
 
 // Asks for something, and draws, where a resumed run raises the event again.
 struct Asking {
@@ -197,4 +198,4 @@ TEST_CASE("an exception at any event, with save_on_exception, loses no finished 
   }
 }
 
-}  // namespace
+}  // namespace checkpoint_resume_test

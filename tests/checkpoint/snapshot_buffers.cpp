@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace {
+namespace checkpoint_snapshot_buffers_test {
 
 using List = std::vector<std::pair<std::string, torch::Tensor>>;
 
@@ -39,4 +39,4 @@ TEST_CASE("a tensor and its conjugate or negative are copied separately") {
   CHECK(list[3].second.item<double>() == -2);
 }
 
-}  // namespace
+}  // namespace checkpoint_snapshot_buffers_test

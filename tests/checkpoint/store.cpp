@@ -21,10 +21,11 @@
 #endif
 
 #include "common/folder.hpp"
+#include "etude/base/error.hpp"
 #include "etude/io/folder.hpp"
 #include "etude/io/manifest.hpp"
 
-namespace {
+namespace checkpoint_store_test {
 
 namespace fs = std::filesystem;
 using etude::CheckpointStore;
@@ -300,4 +301,4 @@ TEST_CASE("a commit is finished by any path to its folder") {
   CHECK(fs::read_symlink(folder / "latest") == "checkpoint-2");
 }
 
-}  // namespace
+}  // namespace checkpoint_store_test

@@ -9,9 +9,10 @@
 #include "common/folder.hpp"
 #include "common/pickle_bytes.hpp"
 #include "common/zip_bytes.hpp"
+#include "etude/base/error.hpp"
 #include "etude/formats/safetensors.hpp"
 
-namespace {
+namespace checkpoint_torch_to_safetensors_test {
 
 using namespace std::string_literals;
 namespace pickled = toy::pickled;
@@ -50,4 +51,4 @@ TEST_CASE("an unreadable file leaves the old one in place") {
   CHECK(toy::read_text(folder / "x.safetensors") == "old");
 }
 
-}  // namespace
+}  // namespace checkpoint_torch_to_safetensors_test

@@ -8,7 +8,7 @@
 
 #include "etude/trainer_state.hpp"
 
-namespace {
+namespace checkpoint_trainer_state_text_test {
 
 etude::LogEntry line(double loss, int step) {
   return {{"loss", loss}, {"note", "a \"quoted\"\nline, [] and : \"NaN\""}, {"step", step}};
@@ -19,8 +19,6 @@ void check_equal(etude::TrainerStateText& text, etude::TrainerState& state) {
   CHECK(text.of(state) == etude::trainer_state_text(state));
   CHECK(state == before);
 }
-
-}  // namespace
 
 TEST_CASE("a text that is updated repeatedly equals one written at once, for any history") {
   etude::TrainerState state;
@@ -52,3 +50,5 @@ TEST_CASE("only lines that are marked as changed are written again") {
   text.forget_from(1);
   check_equal(text, state);
 }
+
+}  // namespace checkpoint_trainer_state_text_test

@@ -12,9 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "etude/etude.hpp"
+#include "etude/callbacks/early_stopping.hpp"
 #include "etude/io/checksum.hpp"
 #include "etude/reflect/json.hpp"
+#include "etude/trainer.hpp"
 
 /// A training with everything in it that can come out differently after a restart: shuffling, dropout,
 /// running means, accumulation with a last group of each epoch that is a partial one, a schedule, early

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "common/folder.hpp"
-#include "etude/etude.hpp"
+#include "etude/trainer.hpp"
 
 /// A problem that is small enough to be worked out by hand, and a callback that writes down what it hears.
 namespace toy {

@@ -17,8 +17,9 @@
 #include <thread>
 
 #include "common/shuffling.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace data_data_loader_test {
 
 using etude::Batch;
 using etude::DataLoader;
@@ -548,8 +549,6 @@ TEST_CASE("pinned memory is only requested with CUDA") {
   CHECK(loader.begin_epoch(0).next()->inputs[0].is_pinned() == torch::cuda::is_available());
 }
 
-}  // namespace
-
 TEST_CASE("an epoch ends after max_batches, from any start, and its size reflects that") {
   for (const int workers : {0, 2}) {
     CAPTURE(workers);
@@ -580,3 +579,5 @@ TEST_CASE("an epoch ends after max_batches, from any start, and its size reflect
   CHECK(loader.size() == 4);
   CHECK_THROWS_AS(loader.limit_batches(0), etude::ArgumentError);
 }
+
+}  // namespace data_data_loader_test

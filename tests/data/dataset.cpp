@@ -1,4 +1,5 @@
 #include "etude/data/dataset.hpp"
+#include "etude/base/error.hpp"
 
 #include <doctest/doctest.h>
 #include <torch/data.h>
@@ -7,7 +8,7 @@
 #include <boost/hana/define_struct.hpp>
 #include <map>
 
-namespace {
+namespace data_dataset_test {
 
 using etude::Batch;
 using etude::Dataset;
@@ -340,4 +341,4 @@ TEST_CASE("a copy of a dataset shares its source, a worker's copy doesn't") {
   CHECK_THROWS_AS(Dataset(TorchStream()).copy_for_worker(), etude::DataError);
 }
 
-}  // namespace
+}  // namespace data_dataset_test

@@ -8,9 +8,10 @@
 #include <string>
 
 #include "common/fault_of.hpp"
+#include "etude/base/error.hpp"
 #include "etude/data/data_loader.hpp"
 
-namespace {
+namespace data_mixup_test {
 
 using etude::ArgumentError;
 using etude::Batch;
@@ -159,4 +160,4 @@ TEST_CASE("in a collator the mixed batches are the same with any number of worke
   }
 }
 
-}  // namespace
+}  // namespace data_mixup_test

@@ -7,9 +7,10 @@
 #include <string>
 
 #include "common/fault_of.hpp"
+#include "etude/base/error.hpp"
 #include "etude/data/data_loader.hpp"
 
-namespace {
+namespace data_padding_test {
 
 using etude::ArgumentError;
 using etude::DataError;
@@ -165,4 +166,4 @@ TEST_CASE("a loader with any number of workers gives the same padded batches") {
   }
 }
 
-}  // namespace
+}  // namespace data_padding_test

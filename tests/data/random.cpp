@@ -5,7 +5,7 @@
 #include <array>
 #include <set>
 
-namespace {
+namespace data_random_test {
 
 using Order = std::vector<std::int64_t>;
 
@@ -36,4 +36,4 @@ TEST_CASE("nearby seeds and epochs don't collide") {
   CHECK(seeds.size() == 10000);
 }
 
-}  // namespace
+}  // namespace data_random_test

@@ -13,9 +13,10 @@
 #include <string>
 
 #include "common/fault_of.hpp"
+#include "etude/base/error.hpp"
 #include "etude/data/data_loader.hpp"
 
-namespace {
+namespace data_samplers_test {
 
 using etude::ArgumentError;
 using etude::DataError;
@@ -197,4 +198,4 @@ TEST_CASE("an example's length is that of its token ids, or else of its first in
         "example 0 has no length: its inputs are int64 []");
 }
 
-}  // namespace
+}  // namespace data_samplers_test

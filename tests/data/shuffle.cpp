@@ -10,7 +10,7 @@
 #include <set>
 #include <vector>
 
-namespace {
+namespace data_shuffle_test {
 
 using etude::detail::KeyedPermutation;
 using etude::detail::mix;
@@ -143,4 +143,4 @@ TEST_CASE("one epoch's order is independent of the next one's") {
   CHECK(std::abs(same - 1000) < 5 * 32);  // 1 of each pair of orders is expected, with a variance of 1
 }
 
-}  // namespace
+}  // namespace data_shuffle_test

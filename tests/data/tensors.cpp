@@ -2,9 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include "etude/base/error.hpp"
 #include "etude/data/batch.hpp"
 
-namespace {
+namespace data_tensors_test {
 
 using etude::Tensors;
 using Names = std::vector<std::string>;
@@ -86,4 +87,4 @@ TEST_CASE("a batch counts its examples and refuses tensors that disagree") {
   CHECK_THROWS_AS(etude::make_batch(torch::zeros({}), {}), etude::DataError);
 }
 
-}  // namespace
+}  // namespace data_tensors_test

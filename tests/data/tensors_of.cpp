@@ -1,4 +1,5 @@
 #include "etude/data/tensors_of.hpp"
+#include "etude/base/error.hpp"
 
 #include <doctest/doctest.h>
 
@@ -10,7 +11,7 @@
 #include <optional>
 #include <unordered_map>
 
-namespace {
+namespace data_tensors_of_test {
 
 using etude::Tensors;
 using etude::tensors_of;
@@ -91,4 +92,4 @@ TEST_CASE("a type without tensors isn't convertible") {
   CHECK_FALSE(etude::TensorsConvertible<WithText>);
 }
 
-}  // namespace
+}  // namespace data_tensors_of_test

@@ -15,10 +15,11 @@
 #include "common/child.hpp"
 #include "common/gate.hpp"
 #include "common/printed.hpp"
+#include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
 #include "etude/data/data_loader.hpp"
 
-namespace {
+namespace data_worker_pool_test {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
@@ -264,4 +265,4 @@ TEST_CASE("exit() waits a moment for running workers, and they start nothing new
   }
 }
 
-}  // namespace
+}  // namespace data_worker_pool_test

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace {
+namespace dispatch_callback_handler_test {
 
 struct Heard {
   std::vector<std::string>& by;
@@ -150,4 +150,4 @@ TEST_CASE("an event that is raised to all reaches the callbacks after one that t
   CHECK(handler.callbacks()[boost::hana::size_c<1>].seen == -5);
 }
 
-}  // namespace
+}  // namespace dispatch_callback_handler_test

@@ -4,7 +4,7 @@
 
 #include "etude/dispatch/filters.hpp"
 
-namespace {
+namespace dispatch_callback_state_test {
 
 using Json = nlohmann::ordered_json;
 
@@ -138,4 +138,4 @@ TEST_CASE("a callback may define its own state; an inline one's is its count") {
   CHECK(calls == 1);
 }
 
-}  // namespace
+}  // namespace dispatch_callback_state_test

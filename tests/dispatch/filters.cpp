@@ -4,9 +4,10 @@
 
 #include <vector>
 
+#include "etude/base/error.hpp"
 #include "etude/dispatch/callback_handler.hpp"
 
-namespace {
+namespace dispatch_filters_test {
 
 struct Step {
   int number;
@@ -82,4 +83,4 @@ TEST_CASE("every(0) is refused") {
   CHECK_THROWS_AS(static_cast<void>(etude::on<Step>().every(0)), etude::ArgumentError);
 }
 
-}  // namespace
+}  // namespace dispatch_filters_test

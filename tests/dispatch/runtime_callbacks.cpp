@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "etude/base/error.hpp"
 #include "etude/dispatch/filters.hpp"
 
-namespace {
+namespace dispatch_runtime_callbacks_test {
 
 struct Step {
   int number;
@@ -272,4 +273,4 @@ TEST_CASE("a callback that would be sliced to its base is refused") {
   CHECK(runtime(handler).get<CountsTwice>().heard == 2);
 }
 
-}  // namespace
+}  // namespace dispatch_runtime_callbacks_test

@@ -9,9 +9,10 @@
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "etude/base/error.hpp"
 #include "etude/data/dataset.hpp"
 
-namespace {
+namespace formats_csv_test {
 
 using etude::CsvOptions;
 using etude::CsvTable;
@@ -156,4 +157,4 @@ TEST_CASE("arbitrary bytes are read or refused") {
   CHECK(reads < 2900);
 }
 
-}  // namespace
+}  // namespace formats_csv_test

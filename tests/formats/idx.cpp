@@ -9,9 +9,10 @@
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "etude/base/error.hpp"
 #include "etude/formats/idx_header.hpp"
 
-namespace {
+namespace formats_idx_test {
 
 using etude::DataError;
 using toy::contains;
@@ -102,4 +103,4 @@ TEST_CASE("errors name the file") {
   CHECK(contains(of_file(), path.string() + ": it isn't an IDX file"));
 }
 
-}  // namespace
+}  // namespace formats_idx_test

@@ -10,9 +10,10 @@
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "etude/base/error.hpp"
 #include "etude/data/data_loader.hpp"
 
-namespace {
+namespace formats_npy_test {
 
 using etude::DataError;
 using toy::contains;
@@ -113,4 +114,4 @@ TEST_CASE("a tensor without a NumPy dtype isn't saved") {
   CHECK(!std::filesystem::exists(folder / "x.npy"));
 }
 
-}  // namespace
+}  // namespace formats_npy_test

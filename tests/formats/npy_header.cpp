@@ -5,8 +5,9 @@
 #include <string>
 
 #include "common/fault_of.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace formats_npy_header_test {
 
 using etude::DataError;
 using toy::contains;
@@ -173,4 +174,4 @@ TEST_CASE("a written header is NumPy's own, byte for byte") {
             "{'descr': '|u1', 'fortran_order': False, 'shape': (4,), }" + std::string(60, ' ') + "\n");
 }
 
-}  // namespace
+}  // namespace formats_npy_header_test

@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "common/pickle_bytes.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace formats_pickle_test {
 
 using namespace std::string_literals;
 namespace pickle = etude::pickle;
@@ -246,4 +247,4 @@ TEST_CASE("a value that doubles at each level is read in linear time") {
   CHECK_NOTHROW(read(pickled::file("(" + bytes + "t")));
 }
 
-}  // namespace
+}  // namespace formats_pickle_test

@@ -10,8 +10,9 @@
 
 #include "common/failing_files.hpp"
 #include "common/folder.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace formats_safetensors_test {
 
 namespace fs = std::filesystem;
 using Named = std::vector<std::pair<std::string, torch::Tensor>>;
@@ -225,4 +226,4 @@ TEST_CASE("a file truncated anywhere is refused") {
   }
 }
 
-}  // namespace
+}  // namespace formats_safetensors_test

@@ -7,8 +7,9 @@
 #include <string>
 
 #include "common/growth.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace formats_safetensors_header_test {
 
 std::string with_length(std::uint64_t length, const std::string& rest) {
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + rest;
@@ -233,4 +234,4 @@ TEST_CASE("bools are 0 or 1") {
   }
 }
 
-}  // namespace
+}  // namespace formats_safetensors_header_test

@@ -5,10 +5,11 @@
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "etude/base/error.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/formats/safetensors.hpp"
 
-namespace {
+namespace formats_stored_tensors_test {
 
 using Names = std::vector<std::string>;
 
@@ -49,4 +50,4 @@ TEST_CASE("errors name a missing tensor and an unreadable file") {
   CHECK(toy::contains(toy::fault_of([&] { etude::stored_tensors(file.folder / "x"); }), "can't be read"));
 }
 
-}  // namespace
+}  // namespace formats_stored_tensors_test

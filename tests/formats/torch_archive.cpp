@@ -13,8 +13,9 @@
 #include "common/folder.hpp"
 #include "common/pickle_bytes.hpp"
 #include "common/zip_bytes.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace formats_torch_archive_test {
 
 using namespace std::string_literals;
 using toy::ZipEntry;
@@ -199,4 +200,4 @@ TEST_CASE("entries with .. in their names are refused") {
   CHECK(contains(fault_of(with(saved(), {"m/../../etc/passwd", "x"})), "its name leads out of the archive"));
 }
 
-}  // namespace
+}  // namespace formats_torch_archive_test

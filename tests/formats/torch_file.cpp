@@ -12,8 +12,9 @@
 #include "common/growth.hpp"
 #include "common/pickle_bytes.hpp"
 #include "common/zip_bytes.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace formats_torch_file_test {
 
 using namespace std::string_literals;
 namespace pickled = toy::pickled;
@@ -174,4 +175,4 @@ TEST_CASE("a storage is read only if a wanted tensor uses it, and errors give it
   CHECK(contains(fault_of(lost, {storage}), "x.pt: it has no 'data/9'"));
 }
 
-}  // namespace
+}  // namespace formats_torch_file_test

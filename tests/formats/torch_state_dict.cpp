@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "common/pickle_bytes.hpp"
+#include "etude/base/error.hpp"
 #include "etude/formats/pickle.hpp"
 
-namespace {
+namespace formats_torch_state_dict_test {
 
 using namespace std::string_literals;
 namespace pickled = toy::pickled;
@@ -261,4 +262,4 @@ TEST_CASE("a small file can't expand much by repetition") {
   CHECK(contains(fault_of(wide + "u"), "repeats values too often"));
 }
 
-}  // namespace
+}  // namespace formats_torch_state_dict_test

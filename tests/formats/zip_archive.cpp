@@ -8,8 +8,9 @@
 
 #include "common/folder.hpp"
 #include "common/zip_bytes.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace formats_zip_archive_test {
 
 using toy::ZipEntry;
 
@@ -123,4 +124,4 @@ TEST_CASE("names that lead out of the archive are refused") {
   }
 }
 
-}  // namespace
+}  // namespace formats_zip_archive_test

@@ -11,10 +11,11 @@
 #include "common/mlflow_server.hpp"
 #include "common/printed.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/integrations/azureml/tokens.hpp"
 #include "etude/testing/laws.hpp"
 
-namespace {
+namespace integrations_azureml_test {
 
 using etude::AzureMLCallback;
 
@@ -191,4 +192,4 @@ TEST_CASE("AzureMLCallback keeps the laws of callbacks") {
   CHECK(etude::laws::broken<AzureMLCallback>(make, {.varying = {"run_key"}}) == std::vector<std::string>());
 }
 
-}  // namespace
+}  // namespace integrations_azureml_test

@@ -18,10 +18,12 @@
 #include "common/printed.hpp"
 #include "common/silence.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/callbacks/log_file.hpp"
+#include "etude/dispatch/filters.hpp"
 #include "etude/testing/laws.hpp"
 
-namespace {
+namespace integrations_codecarbon_test {
 
 using doctest::Approx;
 using etude::CodeCarbonCallback;
@@ -320,4 +322,4 @@ TEST_CASE("the callback keeps the laws") {
   CHECK(breaches == std::vector<std::string>());
 }
 
-}  // namespace
+}  // namespace integrations_codecarbon_test

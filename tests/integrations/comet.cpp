@@ -18,7 +18,7 @@
 #include "etude/testing/laws.hpp"
 #include "integrations/comet/experiments.hpp"
 
-namespace {
+namespace integrations_comet_test {
 
 using namespace comets;
 
@@ -341,4 +341,4 @@ TEST_CASE("it keeps the laws of callbacks") {
   CHECK(etude::laws::broken<CometCallback>(sent, options) == std::vector<std::string>());
 }
 
-}  // namespace
+}  // namespace integrations_comet_test

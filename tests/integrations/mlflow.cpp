@@ -20,13 +20,14 @@
 #include "common/mlflow_server.hpp"
 #include "common/printed.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/integrations/mlflow/client.hpp"
 #include "etude/integrations/mlflow/names.hpp"
 #include "etude/integrations/mlflow/run.hpp"
 #include "etude/integrations/mlflow/settings.hpp"
 #include "etude/testing/laws.hpp"
 
-namespace {
+namespace integrations_mlflow_test {
 
 using etude::ArgumentError;
 using etude::MLflowCallback;
@@ -589,4 +590,4 @@ TEST_CASE("MLflowCallback keeps the laws of callbacks, also without a server") {
   CHECK(etude::laws::broken<MLflowCallback>(make, {.varying = {"run_key"}}) == std::vector<std::string>());
 }
 
-}  // namespace
+}  // namespace integrations_mlflow_test

@@ -7,7 +7,7 @@
 #include "common/folder.hpp"
 #include "common/toy.hpp"
 
-namespace {
+namespace integrations_report_to_test {
 
 using etude::CodeCarbonCallback;
 using etude::MLflowCallback;
@@ -31,8 +31,6 @@ Names trackers_of(Trainer& trainer) {
       if (tracker.callback == name) found.push_back(name);
   return found;
 }
-
-}  // namespace
 
 TEST_CASE("a trainer gets the trackers that report_to names, and each of them once") {
   toy::Folder folder;
@@ -76,3 +74,5 @@ TEST_CASE("without a name, and with `none`, no tracker is added") {
     CHECK(etude::add_trackers(trainer).empty());
   }
 }
+
+}  // namespace integrations_report_to_test

@@ -17,11 +17,12 @@
 #include "common/logged.hpp"
 #include "common/printed.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/integrations/tensorboard/summary_writer.hpp"
 #include "etude/testing/laws.hpp"
 #include "integrations/tensorboard/read_events.hpp"
 
-namespace {
+namespace integrations_tensorboard_test {
 
 using Steps = std::vector<std::int64_t>;
 using Numbers = std::vector<double>;
@@ -374,4 +375,4 @@ TEST_CASE("the callback keeps the laws") {
   CHECK(etude::laws::broken<etude::TensorBoardCallback>(make) == std::vector<std::string>());
 }
 
-}  // namespace
+}  // namespace integrations_tensorboard_test

@@ -21,7 +21,7 @@
 #include "integrations/wandb/run_log.hpp"
 #include "integrations/wandb/training.hpp"
 
-namespace {
+namespace integrations_wandb_test {
 
 using etude::WandbCallback;
 using toy::read_wandb_run;
@@ -421,4 +421,4 @@ TEST_CASE("the laws of callbacks are kept") {
   CHECK(etude::laws::broken<WandbCallback>(make, {.varying = {"run_id"}}) == std::vector<std::string>());
 }
 
-}  // namespace
+}  // namespace integrations_wandb_test

@@ -13,9 +13,10 @@
 #include <string>
 #include <thread>
 
-#include "etude/etude.hpp"
 #include "etude/integrations/report_to.hpp"
+#include "etude/metrics/accuracy.hpp"
 #include "etude/reflect/json.hpp"
+#include "etude/trainer.hpp"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace {
+namespace io_checksum_test {
 
 std::string of(std::string_view text) { return etude::checksum(std::as_bytes(std::span(text))); }
 
@@ -41,4 +41,4 @@ TEST_CASE("every bit affects the checksum") {
   }
 }
 
-}  // namespace
+}  // namespace io_checksum_test

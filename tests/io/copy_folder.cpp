@@ -5,7 +5,7 @@
 #include "common/folder.hpp"
 #include "etude/base/error.hpp"
 
-namespace {
+namespace io_copy_folder_test {
 
 namespace fs = std::filesystem;
 
@@ -91,4 +91,4 @@ TEST_CASE("if a copy fails, the existing one stays") {
   CHECK(toy::read_text(to / "trainer_state.json") == "one");
 }
 
-}  // namespace
+}  // namespace io_copy_folder_test

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-namespace {
+namespace io_entry_name_test {
 
 using etude::detail::fault_of_entry_name;
 using etude::detail::printable;
@@ -28,4 +28,4 @@ TEST_CASE("a name in a message has no control characters and no premature end") 
   CHECK(printable(std::string(201, 'x')) == std::string(200, 'x') + "...");
 }
 
-}  // namespace
+}  // namespace io_entry_name_test

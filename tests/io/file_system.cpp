@@ -10,8 +10,9 @@
 #include "common/failing_files.hpp"
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace io_file_system_test {
 
 using toy::fault_of;
 
@@ -176,4 +177,4 @@ TEST_CASE("write_file works in the current folder") {
   CHECK(toy::read_text(folder / "here") == "x");
 }
 
-}  // namespace
+}  // namespace io_file_system_test

@@ -13,12 +13,13 @@
 #include "common/failing_files.hpp"
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "etude/base/error.hpp"
 
 #ifdef __linux__
 #include <sys/fsuid.h>
 #endif
 
-namespace {
+namespace io_folder_test {
 
 using toy::contains;
 using toy::fault_of;
@@ -488,4 +489,4 @@ TEST_CASE("paths may end with a slash") {
   CHECK(place.names() == std::set<std::string>{"checkpoint-10"});
 }
 
-}  // namespace
+}  // namespace io_folder_test

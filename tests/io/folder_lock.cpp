@@ -7,7 +7,7 @@
 
 #include "common/folder.hpp"
 
-namespace {
+namespace io_folder_lock_test {
 
 namespace fs = std::filesystem;
 using Lock = etude::detail::FolderLock;
@@ -75,4 +75,4 @@ TEST_CASE("a lock file has one holder, and is removed by it") {
   CHECK((LockFile(folder / "missing" / "lock").state() == LockState::unknown));
 }
 
-}  // namespace
+}  // namespace io_folder_lock_test

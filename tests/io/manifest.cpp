@@ -5,8 +5,9 @@
 #include <string>
 
 #include "common/folder.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace io_manifest_test {
 
 etude::Manifest example() {
   return {.etude = "0.1.0",
@@ -157,4 +158,4 @@ TEST_CASE("errors of read_manifest name the file") {
                        etude::CheckpointError);
 }
 
-}  // namespace
+}  // namespace io_manifest_test

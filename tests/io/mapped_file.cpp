@@ -6,8 +6,9 @@
 #include <string>
 
 #include "common/folder.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace io_mapped_file_test {
 
 TEST_CASE("a mapped file has the file's bytes") {
   const toy::Folder folder;
@@ -69,4 +70,4 @@ TEST_CASE("anything but a regular file is refused, without waiting for a pipe") 
                        etude::CheckpointError);
 }
 
-}  // namespace
+}  // namespace io_mapped_file_test

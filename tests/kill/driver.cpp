@@ -1,7 +1,8 @@
 // driver TRAINEE kills|signals|exits
 // Kills a training again and again, at random moments, and starts it again with the same command. Whatever is
 // on the disk afterwards must be whole, and what comes out in the end must be what the unbroken training
-// gives. ETUDE_KILLS is how many times (200; of each signal 30), ETUDE_SEED what the moments are drawn from.
+// gives. ETUDE_KILLS is the number of kills (20), ETUDE_SIGNALS of each signal (3), ETUDE_SEED the seed of
+// their moments.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -486,9 +487,9 @@ int main(int argc, char** argv) {
   try {
     Driver driver(words[1], seed);
     if (words[2] == "kills")
-      driver.kill(static_cast<int>(number_of("ETUDE_KILLS", 200)));
+      driver.kill(static_cast<int>(number_of("ETUDE_KILLS", 20)));
     else if (words[2] == "signals")
-      driver.signal(static_cast<int>(number_of("ETUDE_SIGNALS", 30)));
+      driver.signal(static_cast<int>(number_of("ETUDE_SIGNALS", 3)));
     else
       driver.exit();
   } catch (const std::exception& error) {

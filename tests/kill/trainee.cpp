@@ -15,6 +15,7 @@
 
 #include "common/full_run.hpp"
 #include "common/quick_files.hpp"
+#include "etude/callbacks/early_stopping.hpp"
 #include "etude/io/folder.hpp"
 
 namespace {

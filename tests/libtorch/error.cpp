@@ -14,8 +14,10 @@
 #include "common/logged.hpp"
 #include "common/printed.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
+#include "etude/tune/learning_rate_finder.hpp"
 
-namespace {
+namespace libtorch_error_test {
 
 using toy::contains;
 
@@ -249,4 +251,4 @@ TEST_CASE("a training whose first step fails logs no train_loss") {
   CHECK_FALSE(toy::logged_any(trainer.state(), "train_loss"));
 }
 
-}  // namespace
+}  // namespace libtorch_error_test

@@ -9,7 +9,7 @@
 #include <new>
 #include <stdexcept>
 
-namespace {
+namespace libtorch_memory_test {
 
 template <class Throw>
 bool runs_out(Throw throw_it) {
@@ -35,8 +35,6 @@ TEST_CASE("running out of memory is distinguished from other errors, on the CPU,
   CHECK_FALSE(etude::is_out_of_memory(nullptr));
 }
 
-}  // namespace
-
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
 
 TEST_CASE("memory freed at the end of the heap stays with the process") {
@@ -51,3 +49,5 @@ TEST_CASE("memory freed at the end of the heap stays with the process") {
 }
 
 #endif
+
+}  // namespace libtorch_memory_test

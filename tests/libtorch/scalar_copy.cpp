@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
-namespace {
+namespace libtorch_scalar_copy_test {
 
 TEST_CASE("a value is copied as it was when the copy began, from any device, shape and dtype") {
   std::vector<torch::Device> devices{torch::kCPU};
@@ -25,4 +25,4 @@ TEST_CASE("a value is copied as it was when the copy began, from any device, sha
   }
 }
 
-}  // namespace
+}  // namespace libtorch_scalar_copy_test

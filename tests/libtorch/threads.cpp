@@ -5,9 +5,9 @@
 #include <map>
 
 #include "common/folder.hpp"
-#include "etude/etude.hpp"
+#include "etude/trainer.hpp"
 
-namespace {
+namespace libtorch_threads_test {
 
 std::optional<double> quota(const std::map<std::string, std::string>& files) {
   const toy::Folder root;
@@ -67,4 +67,4 @@ TEST_CASE("a training uses at most as many threads as there are cores, and resto
   CHECK(threads_with(1) == 1);
 }
 
-}  // namespace
+}  // namespace libtorch_threads_test

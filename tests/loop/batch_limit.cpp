@@ -4,9 +4,10 @@
 #include <stdlib.h>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/callbacks/limit_batches.hpp"
 
-namespace {
+namespace loop_batch_limit_test {
 
 constexpr const char* variable = "ETUDE_LIMIT_BATCHES";
 
@@ -80,4 +81,4 @@ TEST_CASE("an invalid number of batches is refused by name, and an empty one mea
   }
 }
 
-}  // namespace
+}  // namespace loop_batch_limit_test

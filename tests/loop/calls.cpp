@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace loop_calls_test {
 
 std::string fault_of(const std::function<void()>& run) {
   try {
@@ -132,4 +133,4 @@ TEST_CASE("threads may take turns using a trainer") {
   CHECK(trainer.train().global_step == 2);
 }
 
-}  // namespace
+}  // namespace loop_calls_test

@@ -13,12 +13,16 @@
 #include "common/quick_files.hpp"
 #include "common/shuffling.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
+#include "etude/callbacks/early_stopping.hpp"
 #include "etude/checkpoint/resume.hpp"
 #include "etude/checkpoint/resume_point.hpp"
+#include "etude/dispatch/filters.hpp"
 #include "etude/formats/safetensors.hpp"
 #include "etude/io/manifest.hpp"
+#include "etude/optim/sgd.hpp"
 
-namespace {
+namespace loop_checkpoints_test {
 
 using etude::IntervalStrategy;
 using etude::SaveStrategy;
@@ -866,4 +870,4 @@ TEST_CASE("two trainings can't write checkpoints to one folder at the same time"
   second.train();
 }
 
-}  // namespace
+}  // namespace loop_checkpoints_test

@@ -14,9 +14,11 @@
 #include "common/printed.hpp"
 #include "common/toy.hpp"
 
+namespace loop_counts_test {
+
 // A training's counts besides its steps: batches of a limited loader, tokens, floating-point operations.
 
-namespace {
+// What a training counts besides its steps: batches of a limited loader, tokens, floating-point operations.
 
 /// 6 numbers in the embedding, 2 + 1 in the layer behind it.
 struct TokensImpl : torch::nn::Module {
@@ -68,8 +70,6 @@ struct Limit {
     e.max_batches = e.use == etude::LoaderUse::train ? train : evaluate;
   }
 };
-
-}  // namespace
 
 TEST_CASE("input tokens are counted in state and logs, all or without padding") {
   Bare<> all(sentences(etude::InputTokens::all));
@@ -214,3 +214,5 @@ TEST_CASE("the metrics of several datasets are combined in one event, which deci
   CHECK(trainer.callback<Merged>().heard == "Evaluate(true) Evaluate(true) EvaluateAll(true) ");
   CHECK(trainer.state().best_metric == 7);
 }
+
+}  // namespace loop_counts_test

@@ -11,8 +11,9 @@
 
 #include "common/printed.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace loop_evaluate_test {
 
 etude::TrainerOptions evaluation(std::int64_t examples, std::int64_t batch) {
   auto args = toy::arguments();
@@ -540,4 +541,4 @@ TEST_CASE("a dataset without examples that a training will evaluate is refused b
   etude::Trainer<>(options).train();
 }
 
-}  // namespace
+}  // namespace loop_evaluate_test

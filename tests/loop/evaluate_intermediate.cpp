@@ -5,9 +5,10 @@
 #include <vector>
 
 #include "common/toy.hpp"
+#include "etude/callbacks/step_based_evaluation.hpp"
 #include "etude/loop/evaluate.hpp"
 
-namespace {
+namespace loop_evaluate_intermediate_test {
 
 /// The step of each evaluation, with `is_intermediate` of each of its events.
 struct Places {
@@ -105,4 +106,4 @@ TEST_CASE("an evaluation that a resumed run repeats reports the same") {
     }
 }
 
-}  // namespace
+}  // namespace loop_evaluate_intermediate_test

@@ -9,10 +9,10 @@
 
 #include "common/toy.hpp"
 
+namespace loop_event_source_test {
+
 // Whatever way a training is left, it is left the same way: what was begun gets its end, everybody is told,
 // and the exception comes out as it was thrown.
-
-namespace {
 
 struct Boom : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -210,4 +210,4 @@ TEST_CASE("exceptions need not derive from std::exception") {
   CHECK(trainer.callback<Witness>().what == "an exception that isn't a std::exception");
 }
 
-}  // namespace
+}  // namespace loop_event_source_test

@@ -8,8 +8,13 @@
 #include "common/fault_of.hpp"
 #include "common/full_run.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
+#include "etude/callbacks/early_stopping.hpp"
+#include "etude/callbacks/save_best_model.hpp"
+#include "etude/callbacks/top_k_checkpoints.hpp"
+#include "etude/metrics/accuracy.hpp"
 
-namespace {
+namespace loop_metric_check_test {
 
 using toy::contains;
 
@@ -226,4 +231,4 @@ TEST_CASE("a metric that needs more than one batch isn't refused") {
   CHECK(trainer.state().best_metric == 1);
 }
 
-}  // namespace
+}  // namespace loop_metric_check_test

@@ -7,8 +7,9 @@
 #include "common/fault_of.hpp"
 #include "common/printed.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace loop_options_test {
 
 using toy::contains;
 
@@ -216,4 +217,4 @@ TEST_CASE("resume_from_checkpoint is refused as a null pointer") {
   static_assert(!std::convertible_to<std::nullptr_t, etude::TrainOptions::Resume>);
 }
 
-}  // namespace
+}  // namespace loop_options_test

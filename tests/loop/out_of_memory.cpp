@@ -12,11 +12,17 @@
 
 #include "common/logged.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
+#include "etude/callbacks/loss_spike.hpp"
+#include "etude/callbacks/norm_monitor.hpp"
+#include "etude/callbacks/run_history.hpp"
 #include "etude/libtorch/memory.hpp"
+
+namespace loop_out_of_memory_test {
 
 // When memory runs out, training continues with smaller parts, and the failed attempt leaves no trace.
 
-namespace {
+// Where memory runs out, training goes on with less at a time, and nothing of the failed attempt is left.
 
 /// Has room for so many examples, and mixes in what tells whether an attempt has left something behind:
 /// random numbers and a running sum.
@@ -65,8 +71,6 @@ double weight_after(Small model, const etude::TrainingArguments& args,
   trainer.train();
   return model->weight.item<double>();
 }
-
-}  // namespace
 
 TEST_CASE("the errors that count as running out of memory") {
   const auto is = [](auto error) { return etude::is_out_of_memory(std::make_exception_ptr(error)); };
@@ -306,3 +310,5 @@ TEST_CASE("with auto_microbatching, a single example that doesn't fit is an erro
   Bare<> trainer(ten(Small(0), args));
   CHECK_THROWS_AS(trainer.train(), c10::OutOfMemoryError);
 }
+
+}  // namespace loop_out_of_memory_test

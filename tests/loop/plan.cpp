@@ -7,8 +7,9 @@
 #include <optional>
 
 #include "common/fault_of.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace loop_plan_test {
 
 using etude::ArgumentError;
 using etude::TrainingArguments;
@@ -75,4 +76,4 @@ TEST_CASE("a plan can't continue from an epoch that no training reaches") {
   CHECK(contains(fault([](std::int64_t) { return std::int64_t{1}; }), "at most 1000000 epochs"));
 }
 
-}  // namespace
+}  // namespace loop_plan_test

@@ -12,8 +12,12 @@
 
 #include "common/printed.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
+#include "etude/callbacks/file_logger.hpp"
+#include "etude/callbacks/log_metrics.hpp"
+#include "etude/callbacks/predictions_to_csv.hpp"
 
-namespace {
+namespace loop_texts_test {
 
 std::string argument_fault(const std::function<void()>& run) {
   try {
@@ -181,4 +185,4 @@ TEST_CASE("a NaN has no sign wherever it is printed or written") {
   CHECK(files > 10);
 }
 
-}  // namespace
+}  // namespace loop_texts_test

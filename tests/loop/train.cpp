@@ -10,8 +10,10 @@
 #include "common/full_run.hpp"
 #include "common/printed.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
+#include "etude/dispatch/filters.hpp"
 
-namespace {
+namespace loop_train_test {
 
 using etude::IntervalStrategy;
 
@@ -664,4 +666,4 @@ TEST_CASE("a training ends with the same float32 weights to the bit with 0, 1 an
   }
 }
 
-}  // namespace
+}  // namespace loop_train_test

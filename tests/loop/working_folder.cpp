@@ -8,10 +8,16 @@
 #include <vector>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
+#include "etude/callbacks/file_logger.hpp"
+#include "etude/callbacks/predictions_to_csv.hpp"
+#include "etude/callbacks/save_best_model.hpp"
+#include "etude/callbacks/save_training_state.hpp"
+#include "etude/callbacks/top_k_checkpoints.hpp"
 #include "etude/integrations/shared/arguments.hpp"
 #include "etude/integrations/shared/outbox.hpp"
 
-namespace {
+namespace loop_working_folder_test {
 
 /// The working folder for as long as it lives.
 class In {
@@ -114,4 +120,4 @@ TEST_CASE("a relative output_dir in a folder with an unusable name, or one that 
   CHECK(fault() == "output_dir is 'out', and the working folder is gone: must be an absolute path then");
 }
 
-}  // namespace
+}  // namespace loop_working_folder_test

@@ -1,8 +1,9 @@
 #include "etude/metrics/accuracy.hpp"
 
+#include "etude/base/error.hpp"
 #include "metrics/reference.hpp"
 
-namespace {
+namespace metrics_accuracy_test {
 
 double accuracy(torch::Tensor predictions, torch::Tensor labels) {
   return etude::metrics::accuracy({predictions, labels, {}, {}, {}}).at("accuracy");
@@ -76,4 +77,4 @@ TEST_CASE("streaming accuracy refuses what it can't count") {
                   etude::DataError);
 }
 
-}  // namespace
+}  // namespace metrics_accuracy_test

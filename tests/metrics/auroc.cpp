@@ -1,8 +1,9 @@
 #include "etude/metrics/auroc.hpp"
 
+#include "etude/base/error.hpp"
 #include "metrics/reference.hpp"
 
-namespace {
+namespace metrics_auroc_test {
 
 using namespace etude::metrics;
 using reference::check, reference::check_each, reference::over;
@@ -71,4 +72,4 @@ TEST_CASE("scores that can't be ranked are refused") {
   CHECK_THROWS_AS(over(AUROC(), torch::zeros({2}), torch::tensor({0, 2})), etude::DataError);
 }
 
-}  // namespace
+}  // namespace metrics_auroc_test

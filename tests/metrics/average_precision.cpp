@@ -2,7 +2,7 @@
 
 #include "metrics/reference.hpp"
 
-namespace {
+namespace metrics_average_precision_test {
 
 using namespace etude::metrics;
 using reference::check, reference::check_each, reference::over;
@@ -53,4 +53,4 @@ TEST_CASE("a class without labels among several is NaN and left out of averages,
              "absent average_precision none", 1e-6);
 }
 
-}  // namespace
+}  // namespace metrics_average_precision_test

@@ -1,8 +1,9 @@
 #include "etude/metrics/calibration_error.hpp"
 
+#include "etude/base/error.hpp"
 #include "metrics/reference.hpp"
 
-namespace {
+namespace metrics_calibration_error_test {
 
 using namespace etude::metrics;
 using reference::check, reference::over;
@@ -48,4 +49,4 @@ TEST_CASE("predictions without confidences are refused") {
                   etude::DataError);
 }
 
-}  // namespace
+}  // namespace metrics_calibration_error_test

@@ -1,8 +1,9 @@
 #include "etude/metrics/confusion_matrix.hpp"
 
+#include "etude/base/error.hpp"
 #include "metrics/reference.hpp"
 
-namespace {
+namespace metrics_confusion_matrix_test {
 
 using namespace etude::metrics;
 using reference::check_each, reference::over;
@@ -45,4 +46,4 @@ TEST_CASE("a predicted class that doesn't exist is reported") {
   CHECK_THROWS_AS(matrix.compute(), etude::DataError);
 }
 
-}  // namespace
+}  // namespace metrics_confusion_matrix_test

@@ -1,8 +1,9 @@
 #include "etude/metrics/f_beta.hpp"
 
+#include "etude/base/error.hpp"
 #include "metrics/reference.hpp"
 
-namespace {
+namespace metrics_f_beta_test {
 
 using namespace etude::metrics;
 using reference::check, reference::check_each, reference::over;
@@ -104,4 +105,4 @@ TEST_CASE("options and shapes that can't be honoured are refused by name") {
                        etude::ArgumentError);
 }
 
-}  // namespace
+}  // namespace metrics_f_beta_test

@@ -7,7 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "etude/base/error.hpp"
 #include "etude/reflect/json.hpp"
+
+namespace metrics_metrics_test {
 
 using etude::Metrics;
 
@@ -93,3 +96,5 @@ TEST_CASE("metrics round-trip through JSON in their order, non-finite numbers to
   CHECK(etude::to_json_value(metrics).dump() == R"({"z":1.5,"a":"Infinity"})");
   CHECK(etude::from_json_text<Metrics>(R"({"z": 1.5, "a": "Infinity"})") == metrics);
 }
+
+}  // namespace metrics_metrics_test

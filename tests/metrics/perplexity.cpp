@@ -1,8 +1,9 @@
 #include "etude/metrics/perplexity.hpp"
 
+#include "etude/base/error.hpp"
 #include "metrics/reference.hpp"
 
-namespace {
+namespace metrics_perplexity_test {
 
 using etude::metrics::Perplexity;
 using reference::check, reference::over;
@@ -48,4 +49,4 @@ TEST_CASE("labels that aren't classes and predictions that aren't scores are ref
                   etude::DataError);
 }
 
-}  // namespace
+}  // namespace metrics_perplexity_test

@@ -1,9 +1,10 @@
+#include "etude/base/error.hpp"
 #include "etude/metrics/mean_absolute_error.hpp"
 #include "etude/metrics/mean_squared_error.hpp"
 #include "etude/metrics/r2_score.hpp"
 #include "metrics/reference.hpp"
 
-namespace {
+namespace metrics_regression_examples_test {
 
 using namespace etude::metrics;
 using reference::check, reference::over;
@@ -89,4 +90,4 @@ TEST_CASE("shapes that only match by broadcasting are refused, naming both") {
   CHECK_THROWS_AS(MeanAbsoluteError().update(torch::zeros({1}), torch::zeros({3})), etude::DataError);
 }
 
-}  // namespace
+}  // namespace metrics_regression_examples_test

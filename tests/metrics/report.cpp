@@ -7,13 +7,12 @@
 #include <string>
 
 #include "common/folder.hpp"
+#include "etude/base/error.hpp"
 #include "etude/io/file_system.hpp"
 
-namespace {
+namespace metrics_report_test {
 
 nlohmann::json read(const std::filesystem::path& path) { return nlohmann::json::parse(toy::read_text(path)); }
-
-}  // namespace
 
 TEST_CASE("metrics are printed as Hugging Face's log_metrics prints them") {
   const etude::Metrics metrics{{"train_runtime", 3725.5},
@@ -48,3 +47,5 @@ TEST_CASE("results that aren't a JSON object are left alone") {
       etude::CheckpointError);
   CHECK(toy::read_text(folder / "all_results.json") == "mine");
 }
+
+}  // namespace metrics_report_test

@@ -7,7 +7,7 @@
 
 #include "etude/base/error.hpp"
 
-namespace {
+namespace metrics_run_history_test {
 
 using Names = std::vector<std::string>;
 using Values = std::vector<double>;
@@ -88,4 +88,4 @@ TEST_CASE("its whole state round-trips through JSON, non-finite numbers too") {
   CHECK(values[2] == -std::numeric_limits<double>::infinity());
 }
 
-}  // namespace
+}  // namespace metrics_run_history_test

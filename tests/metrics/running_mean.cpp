@@ -7,9 +7,10 @@
 #include <cmath>
 #include <limits>
 
+#include "etude/base/error.hpp"
 #include "etude/metrics/pending_logs.hpp"
 
-namespace {
+namespace metrics_running_mean_test {
 
 TEST_CASE("the mean is weighted, over numbers and tensors of any dtype, in order of insertion") {
   etude::RunningMean mean;
@@ -126,4 +127,4 @@ TEST_CASE("a value with more than one element is refused by name, and leaves not
   CHECK(taken.empty());
 }
 
-}  // namespace
+}  // namespace metrics_running_mean_test

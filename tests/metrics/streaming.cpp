@@ -1,13 +1,14 @@
 #include "etude/metrics/streaming.hpp"
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/metrics/auroc.hpp"
 #include "etude/metrics/f_beta.hpp"
 #include "etude/metrics/mean_absolute_error.hpp"
 #include "etude/metrics/mean_squared_error.hpp"
 #include "metrics/reference.hpp"
 
-namespace {
+namespace metrics_streaming_test {
 
 using namespace etude::metrics;
 
@@ -85,4 +86,4 @@ TEST_CASE("predictions of several tensors are refused") {
       etude::DataError);
 }
 
-}  // namespace
+}  // namespace metrics_streaming_test

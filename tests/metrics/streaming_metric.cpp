@@ -2,6 +2,7 @@
 
 #include <ATen/record_function.h>
 
+#include "etude/base/error.hpp"
 #include "etude/metrics/accuracy.hpp"
 #include "etude/metrics/auroc.hpp"
 #include "etude/metrics/average_precision.hpp"
@@ -14,9 +15,11 @@
 #include "etude/metrics/r2_score.hpp"
 #include "metrics/reference.hpp"
 
+namespace metrics_streaming_metric_test {
+
 // The requirements of every streaming metric.
 
-namespace {
+// What every streaming metric owes.
 
 using namespace etude::metrics;
 
@@ -203,4 +206,4 @@ TEST_CASE("states of different shapes can't be merged") {
   CHECK_THROWS_AS(three.load_state({{"counts", {}, Merging::sum}}), etude::DataError);
 }
 
-}  // namespace
+}  // namespace metrics_streaming_metric_test

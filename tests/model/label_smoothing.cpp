@@ -5,8 +5,9 @@
 
 #include "common/fault_of.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace model_label_smoothing_test {
 
 torch::Tensor logits() {
   return torch::tensor({{{1., 2., 0.5}, {0., -1., 3.}}, {{2., 2., 2.}, {0.1, 0.2, 0.3}}}, torch::kDouble);
@@ -39,8 +40,6 @@ etude::TrainingArguments smoothing(double factor) {
   args.label_smoothing_factor = factor;
   return args;
 }
-
-}  // namespace
 
 TEST_CASE("smoothed cross entropy has the values of Hugging Face's LabelSmoother") {
   // transformers 5, LabelSmoother(epsilon)({"logits": logits}, labels)
@@ -98,3 +97,5 @@ TEST_CASE("label_smoothing_factor with another loss is refused, and so is one ou
   CHECK(fault(1, torch::nn::CrossEntropyLoss())
             .find("label_smoothing_factor is 1: must be at least 0 and below 1") != std::string::npos);
 }
+
+}  // namespace model_label_smoothing_test

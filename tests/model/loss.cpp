@@ -1,11 +1,12 @@
 #include "etude/model/loss.hpp"
+#include "etude/base/error.hpp"
 
 #include <doctest/doctest.h>
 
 #include <torch/nn/modules/loss.h>
 #include <cmath>
 
-namespace {
+namespace model_loss_test {
 
 using etude::Loss;
 using etude::Tensors;
@@ -189,4 +190,4 @@ TEST_CASE("empty losses are refused") {
   CHECK_THROWS_AS(Loss(std::function<torch::Tensor(torch::Tensor, torch::Tensor)>()), etude::ArgumentError);
 }
 
-}  // namespace
+}  // namespace model_loss_test

@@ -1,4 +1,5 @@
 #include "etude/model/model.hpp"
+#include "etude/base/error.hpp"
 
 #include <doctest/doctest.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -10,7 +11,7 @@
 #include <boost/hana/define_struct.hpp>
 #include <map>
 
-namespace {
+namespace model_model_test {
 
 using etude::Model;
 using etude::Tensors;
@@ -261,4 +262,4 @@ TEST_CASE("a TorchScript model learns") {
   CHECK(model.parameters()[0].grad().sum().item<double>() == 4);
 }
 
-}  // namespace
+}  // namespace model_model_test

@@ -5,8 +5,9 @@
 #include "etude/optim/adafactor.hpp"
 
 #include "compare.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace optim_adafactor_test {
 
 /// One parameter of [rows, columns] or, with one row, a vector; written out from the paper's algorithms 4
 /// and 5.
@@ -105,8 +106,6 @@ double after_1000_steps(const etude::AdafactorOptions& options) {
   return worst;
 }
 
-}  // namespace
-
 TEST_CASE("Adafactor equals its scalar reference over 1,000 steps") {
   CHECK(after_1000_steps({.lr = 0.01}) <= 1e-12);
   CHECK(after_1000_steps({.lr = 0.01, .clip_threshold = 0.5, .decay_rate = -0.5, .beta1 = 0.9}) <= 1e-12);
@@ -134,3 +133,5 @@ TEST_CASE(
   CHECK((find("b.exp_avg_sq").scalar_type() == at::kFloat));
   CHECK_THROWS_AS(etude::Adafactor({{{{"a", a}}, {}, {}}}, {.warmup_init = true}), etude::ArgumentError);
 }
+
+}  // namespace optim_adafactor_test

@@ -5,6 +5,8 @@
 
 #include "compare.hpp"
 
+namespace optim_adagrad_test {
+
 TEST_CASE("Adagrad equals torch's over 1,000 steps, fused or not") {
   for (bool fused : {false, true}) {
     CAPTURE(fused);
@@ -26,3 +28,5 @@ TEST_CASE("Adagrad equals torch's over 1,000 steps, fused or not") {
                        compare::Tolerance());
   }
 }
+
+}  // namespace optim_adagrad_test

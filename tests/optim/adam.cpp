@@ -5,6 +5,9 @@
 #include "etude/optim/adam.hpp"
 
 #include "compare.hpp"
+#include "etude/base/error.hpp"
+
+namespace optim_adam_test {
 
 TEST_CASE("AdamW equals torch's over 1,000 steps, fused or not") {
   for (bool fused : {false, true}) {
@@ -76,3 +79,5 @@ TEST_CASE("a long vector is updated completely: by many threads if fused, piece 
   }
   at::set_num_threads(1);
 }
+
+}  // namespace optim_adam_test

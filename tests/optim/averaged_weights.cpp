@@ -10,7 +10,7 @@
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/sgd.hpp"
 
-namespace {
+namespace optim_averaged_weights_test {
 
 using etude::AveragedWeights;
 using etude::NamedTensor;
@@ -179,4 +179,4 @@ TEST_CASE("a state that doesn't fit changes nothing, and is reported in full") {
   check_equal(average.model_state(), ByHand(model).averages);
 }
 
-}  // namespace
+}  // namespace optim_averaged_weights_test

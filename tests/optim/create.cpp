@@ -1,9 +1,10 @@
 #include <doctest/doctest.h>
 #include <torch/nn/modules/linear.h>
 
+#include "etude/base/error.hpp"
 #include "etude/optim/create.hpp"
 
-namespace {
+namespace optim_create_test {
 
 etude::TrainingArguments arguments(etude::OptimizerNames optim, std::string optim_args = "") {
   etude::TrainingArguments args;
@@ -12,8 +13,6 @@ etude::TrainingArguments arguments(etude::OptimizerNames optim, std::string opti
   args.learning_rate = 0.1;
   return args;
 }
-
-}  // namespace
 
 TEST_CASE("every optimizer can be created by its name, and lowers a loss") {
   for (std::string_view name : etude::enum_names<etude::OptimizerNames>) {
@@ -114,3 +113,5 @@ TEST_CASE("a custom schedule, and a state that doesn't fit") {
   CHECK_THROWS_WITH_AS(scheduler.load_state(state), doctest::Contains("must have 2 numbers 'lr', but has 1"),
                        etude::CheckpointError);
 }
+
+}  // namespace optim_create_test

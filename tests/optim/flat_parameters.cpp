@@ -5,9 +5,10 @@
 #include <torch/nn/utils/clip_grad.h>
 
 #include <limits>
+#include "etude/base/error.hpp"
 #include "etude/optim/flat_parameters.hpp"
 
-namespace {
+namespace optim_flat_parameters_test {
 
 using etude::FlatParameters;
 using etude::NamedTensors;
@@ -32,8 +33,6 @@ void backward(const NamedTensors& parameters) {
 }
 
 torch::Tensor gradient_of(const torch::Tensor& tensor) { return (tensor.detach() * 8); }
-
-}  // namespace
 
 TEST_CASE("the module's tensors become views of the buffers and keep their values and gradients") {
   const torch::Tensor a = parameter({3, 5}), b = parameter({7}), c = parameter({2, 2}, at::kDouble);
@@ -415,3 +414,5 @@ TEST_CASE("the tensors outlive the buffers, and gradients that were never comput
   CHECK(torch::allclose(a.grad(), gradient_of(a)));
   CHECK_FALSE(b.grad().defined());
 }
+
+}  // namespace optim_flat_parameters_test

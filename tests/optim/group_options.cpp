@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 
+#include "etude/base/error.hpp"
 #include "etude/optim/adafactor.hpp"
 #include "etude/optim/adagrad.hpp"
 #include "etude/optim/adam.hpp"
@@ -21,7 +22,7 @@
 
 #include <doctest/doctest.h>  // last: LibTorch has a CHECK of its own
 
-namespace {
+namespace optim_group_options_test {
 
 using Json = nlohmann::ordered_json;
 using Lines = std::vector<std::string>;
@@ -65,8 +66,6 @@ void check_restored(const Options& given, const char* type, const std::function<
   };
   CHECK(options(*first) == options(*second));
 }
-
-}  // namespace
 
 TEST_CASE("the options that the steps depend on are stored: the initial values and those that changed") {
   etude::AdamW optimizer(groups(), {.lr = 0.25, .weight_decay = 0.125});
@@ -269,3 +268,5 @@ TEST_CASE("impossible options are refused by name, and nothing is changed") {
   refuses(*lbfgs, with(stored(*lbfgs), "max_eval", -3), "max_eval is -3: must be at least 1");
   refuses(*lbfgs, with(stored(*lbfgs), "line_search_fn", "wolf"), "line_search_fn is \"wolf\"");
 }
+
+}  // namespace optim_group_options_test

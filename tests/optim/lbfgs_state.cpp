@@ -3,11 +3,12 @@
 #include <limits>
 #include <utility>
 
+#include "etude/base/error.hpp"
 #include "etude/optim/lbfgs.hpp"
 
 #include <doctest/doctest.h>  // last: LibTorch has a CHECK of its own
 
-namespace {
+namespace optim_lbfgs_state_test {
 
 /// Two parameters of three elements together, after some steps on a bent valley.
 struct Trained {
@@ -42,8 +43,6 @@ torch::Tensor& entry(etude::NamedTensors& tensors, const std::string& name) {
   }
   throw std::out_of_range(name);
 }
-
-}  // namespace
 
 TEST_CASE("an invalid LBFGS state is refused by name, and nothing is changed") {
   Trained trained;
@@ -112,3 +111,5 @@ TEST_CASE("an LBFGS state in another precision is converted, and an empty one st
   trained.step();
   CHECK_FALSE(trained.lbfgs.state().empty());
 }
+
+}  // namespace optim_lbfgs_state_test

@@ -4,7 +4,7 @@
 
 #include "compare.hpp"
 
-namespace {
+namespace optim_lion_test {
 
 /// One element, by the paper's algorithm 2.
 struct ScalarLion {
@@ -16,8 +16,6 @@ struct ScalarLion {
     momentum = beta2 * momentum + (1 - beta2) * gradient;
   }
 };
-
-}  // namespace
 
 TEST_CASE("Lion equals its scalar reference over 1,000 steps, group by group") {
   const compare::Twins twins(at::kDouble);
@@ -50,3 +48,5 @@ TEST_CASE("Lion equals its scalar reference over 1,000 steps, group by group") {
     }
   }
 }
+
+}  // namespace optim_lion_test

@@ -6,12 +6,13 @@
 #include <limits>
 #include <memory>
 
+#include "etude/base/error.hpp"
 #include "etude/optim/sgd.hpp"
 #include "etude/optim/torch_optimizer.hpp"
 
 #include <doctest/doctest.h>  // last: LibTorch has a CHECK of its own
 
-namespace {
+namespace optim_lr_scheduler_test {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
@@ -40,8 +41,6 @@ etude::MetricLR<etude::ReduceLROnPlateau> plateau(etude::Optimizer& optimizer) {
 }
 
 using Rates = std::vector<double>;
-
-}  // namespace
 
 TEST_CASE("a schedule continues with rates that were set by hand") {
   const auto first = optimizer_with(1), second = optimizer_with(1);
@@ -177,3 +176,5 @@ TEST_CASE("impossible numbers are refused by name, and nothing is changed") {
   refuses("lr", {1}, "must have 2 numbers 'lr', but has 1");
   refuses("momentum", {1}, "has an unknown 'momentum'");
 }
+
+}  // namespace optim_lr_scheduler_test

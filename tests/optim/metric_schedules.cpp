@@ -2,9 +2,10 @@
 
 #include <limits>
 #include <vector>
+#include "etude/base/error.hpp"
 #include "etude/optim/metric_schedules.hpp"
 
-namespace {
+namespace optim_metric_schedules_test {
 
 using etude::MetricMode;
 using etude::ThresholdMode;
@@ -27,8 +28,6 @@ std::vector<double> follow(Rule rule, const std::vector<double>& metrics, double
 using Rates = std::vector<double>;
 using Plateau = etude::ReduceLROnPlateau;
 using Greedy = etude::GreedyLR;
-
-}  // namespace
 
 TEST_CASE("reduce_lr_on_plateau waits for `patience` evaluations without improvement") {
   CHECK(follow(Plateau({.factor = 0.5, .patience = 1}), {3, 3, 3, 3, 3, 2, 2, 2}) ==
@@ -148,3 +147,5 @@ TEST_CASE("states continue where they were stored") {
   check(greedy);
   check(plateau);
 }
+
+}  // namespace optim_metric_schedules_test

@@ -3,8 +3,9 @@
 #include <doctest/doctest.h>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace optim_model_freezer_test {
 
 using etude::ModelFreezer;
 using Names = std::vector<std::string>;
@@ -216,4 +217,4 @@ TEST_CASE(
     }
 }
 
-}  // namespace
+}  // namespace optim_model_freezer_test

@@ -15,7 +15,7 @@
 #include "etude/optim/rmsprop.hpp"
 #include "etude/optim/sgd.hpp"
 
-namespace {
+namespace optim_one_pass_test {
 
 using Maker = std::function<std::unique_ptr<etude::Optimizer>(const torch::Tensor&)>;
 
@@ -130,4 +130,4 @@ TEST_CASE("the norm of ten million small numbers is precise") {
         doctest::Approx(std::sqrt(10.)).epsilon(5e-6));
 }
 
-}  // namespace
+}  // namespace optim_one_pass_test

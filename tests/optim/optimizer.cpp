@@ -12,8 +12,9 @@
 #include "etude/optim/sgd.hpp"
 
 #include "compare.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace optim_optimizer_test {
 
 etude::NamedTensors clones(const etude::NamedTensors& tensors) {
   etude::NamedTensors result;
@@ -47,8 +48,6 @@ std::vector<compare::Ours> all_kinds() {
           compare::ours<etude::Lion>(etude::LionOptions{}),
           compare::ours<etude::Adafactor>(etude::AdafactorOptions{.beta1 = 0.9})};
 }
-
-}  // namespace
 
 TEST_CASE("a run that is stored and loaded midway equals one that isn't, for each optimizer") {
   for (const compare::Ours& make : all_kinds()) {
@@ -220,3 +219,5 @@ TEST_CASE("a model without parameters, or with frozen ones only, is an error") {
   CHECK_THROWS_AS(etude::SGD({{.parameters = {{"a", torch::zeros({2})}}, .lr = {}, .weight_decay = {}}}),
                   etude::ArgumentError);
 }
+
+}  // namespace optim_optimizer_test

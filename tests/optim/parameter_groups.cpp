@@ -7,7 +7,7 @@
 
 #include "etude/optim/parameter_groups.hpp"
 
-namespace {
+namespace optim_parameter_groups_test {
 
 std::vector<std::string> names(const etude::ParameterGroup& group) {
   std::vector<std::string> result;
@@ -39,8 +39,6 @@ struct NetImpl : torch::nn::Module {
   }
   torch::nn::Linear linear{3, 3}, tied{3, 3};
 };
-
-}  // namespace
 
 TEST_CASE("weight decay skips biases and normalisations by their names") {
   for (const char* name :
@@ -78,3 +76,5 @@ TEST_CASE("a module's normalisations are found by their types, and tied paramete
 TEST_CASE("there are always two groups, even if one is empty") {
   CHECK(etude::parameter_groups(etude::NamedTensors{}, 0.0).size() == 2);
 }
+
+}  // namespace optim_parameter_groups_test

@@ -5,6 +5,8 @@
 
 #include "compare.hpp"
 
+namespace optim_rmsprop_test {
+
 TEST_CASE("RMSprop equals torch's over 1,000 steps") {
   for (bool centered : {false, true}) {
     for (double momentum : {0.0, 0.9}) {
@@ -21,3 +23,5 @@ TEST_CASE("RMSprop equals torch's over 1,000 steps") {
     }
   }
 }
+
+}  // namespace optim_rmsprop_test

@@ -3,9 +3,10 @@
 #include <cmath>
 #include <numbers>
 #include <vector>
+#include "etude/base/error.hpp"
 #include "etude/optim/schedules.hpp"
 
-namespace {
+namespace optim_schedules_test {
 
 using etude::SchedulerType;
 
@@ -30,8 +31,6 @@ etude::Schedule make(SchedulerType type, std::int64_t warmup, std::int64_t total
                      const nlohmann::json& kwargs = nullptr, double lr = 10) {
   return etude::make_schedule(type, warmup, total, lr, kwargs);
 }
-
-}  // namespace
 
 TEST_CASE("each schedule gives the reference's values") {
   check(make(SchedulerType::constant, 4, 10), {10, 10, 10, 10, 10, 10});
@@ -135,3 +134,5 @@ TEST_CASE("errors name options that are unknown, missing, contradictory or of th
   fails(SchedulerType::greedy, nullptr, "greedy follows a metric");
   fails(SchedulerType::cosine, {1, 2}, "must be a JSON object");
 }
+
+}  // namespace optim_schedules_test

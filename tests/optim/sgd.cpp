@@ -4,6 +4,9 @@
 #include "etude/optim/sgd.hpp"
 
 #include "compare.hpp"
+#include "etude/base/error.hpp"
+
+namespace optim_sgd_test {
 
 TEST_CASE("SGD equals torch's over 1,000 steps, fused or not") {
   struct Case {
@@ -41,3 +44,5 @@ TEST_CASE("nesterov needs momentum and no dampening") {
   CHECK_THROWS_AS(etude::SGD({{twins.ours, {}, {}}}, {.momentum = 0.9, .dampening = 0.1, .nesterov = true}),
                   etude::ArgumentError);
 }
+
+}  // namespace optim_sgd_test

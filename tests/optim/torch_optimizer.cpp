@@ -12,8 +12,9 @@
 #include "etude/optim/torch_optimizer.hpp"
 
 #include "compare.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace optim_torch_optimizer_test {
 
 std::vector<torch::optim::OptimizerParamGroup> torch_groups(const etude::NamedTensors& parameters) {
   std::vector<torch::Tensor> tensors;
@@ -55,8 +56,6 @@ struct Unknown : torch::optim::SGD {
   };
   using SGD::SGD;
 };
-
-}  // namespace
 
 TEST_CASE("a torch optimizer behaves the same on flat parameters, including undefined gradients") {
   for (const compare::Theirs& make : all_kinds()) {
@@ -261,3 +260,5 @@ TEST_CASE("a missing optimizer, and one with an unknown state, are errors") {
   unknown.flat_parameters().begin_step();
   CHECK_THROWS_WITH_AS(unknown.state(), doctest::Contains("not LibTorch's own"), etude::CheckpointError);
 }
+
+}  // namespace optim_torch_optimizer_test

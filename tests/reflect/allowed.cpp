@@ -9,10 +9,11 @@
 #include <string_view>
 #include <vector>
 
+#include "etude/base/error.hpp"
 #include "etude/reflect/command_line.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace {
+namespace reflect_allowed_test {
 
 using namespace etude::allowed;
 using Lines = std::vector<std::string>;
@@ -51,8 +52,6 @@ std::string text_of(const std::vector<std::string>& words) {
   }
   return "";
 }
-
-}  // namespace
 
 TEST_CASE("the allowed values of a field are described in words") {
   CHECK(at_least(0).text() == "at least 0");
@@ -118,3 +117,5 @@ TEST_CASE("help shows the allowed values") {
   CHECK(help.find("--heat NUMBER                 above 0 (default: 1)\n") != help.npos);
   CHECK(help.find("--icing TEXT ...              colours; one of red, green (default: [])\n") != help.npos);
 }
+
+}  // namespace reflect_allowed_test

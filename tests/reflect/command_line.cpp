@@ -19,9 +19,10 @@
 #include <utility>
 #include <vector>
 
+#include "etude/base/error.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace {
+namespace reflect_command_line_test {
 
 using etude::parse_arguments;
 using Words = std::vector<std::string>;
@@ -149,8 +150,6 @@ TEST_CASE("an error in one field doesn't hide one in a field whose name contains
     CHECK(what.find("optim_args") != what.npos);
   }
 }
-
-}  // namespace
 
 TEST_CASE("without flags every field has its default") {
   const Run run = parse_arguments<Run>(Words{});
@@ -416,3 +415,5 @@ TEST_CASE("main's overload prints faults to stderr and exits with 2") {
         "batch_size is 0: must be at least 1\n"
         "train: --help lists all flags\n");
 }
+
+}  // namespace reflect_command_line_test

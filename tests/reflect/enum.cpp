@@ -1,11 +1,12 @@
 #include "etude/reflect/enum.hpp"
+#include "etude/base/error.hpp"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include <string>
 
-namespace {
+namespace reflect_enum_test {
 
 ETUDE_ENUM(Fruit, apple, pear, plum);
 
@@ -19,8 +20,6 @@ std::string message_of(const auto& call) {
   }
   return "no ArgumentError";
 }
-
-}  // namespace
 
 TEST_CASE("an ETUDE_ENUM knows its names") {
   CHECK(etude::to_string(Fruit::pear) == "pear");
@@ -56,3 +55,5 @@ TEST_CASE("only enums of ETUDE_ENUM are ReflectedEnums") {
   CHECK_FALSE(etude::ReflectedEnum<Unnamed>);
   CHECK_FALSE(etude::ReflectedEnum<int>);
 }
+
+}  // namespace reflect_enum_test

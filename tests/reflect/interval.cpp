@@ -12,7 +12,7 @@
 #include "etude/reflect/command_line.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace {
+namespace reflect_interval_test {
 
 using etude::Interval;
 using etude::IntervalUnit;
@@ -127,4 +127,4 @@ TEST_CASE("a field of a struct can be set on the command line, with its help") {
                        etude::HelpRequested);
 }
 
-}  // namespace
+}  // namespace reflect_interval_test

@@ -1,4 +1,5 @@
 #include "etude/reflect/json.hpp"
+#include "etude/base/error.hpp"
 
 #include <doctest/doctest.h>
 
@@ -12,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace reflect_json_test {
 
 using etude::from_json_text;
 using etude::to_json_text;
@@ -79,8 +80,6 @@ TEST_CASE("Python's bare words for numbers are read, and words in strings are le
   CHECK_THROWS_AS(etude::parse_json("NaN \\"), etude::ArgumentError);
   CHECK_THROWS_AS(etude::parse_json(std::string_view("{}\0{", 4)), etude::ArgumentError);
 }
-
-}  // namespace
 
 TEST_CASE("every kind of member has its JSON form, in the order of definition") {
   CHECK(
@@ -237,3 +236,5 @@ TEST_CASE("structs of Hana's own macros read and write JSON too") {
   CHECK(faults_of<Point>(R"({"x": "a"})") ==
         "x is \"a\": must be a whole number from -2147483648 to 2147483647");
 }
+
+}  // namespace reflect_json_test

@@ -7,9 +7,10 @@
 #include <string_view>
 
 #include "common/growth.hpp"
+#include "etude/base/error.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace {
+namespace reflect_json_parser_test {
 
 using Numbers = std::map<std::string, int>;
 
@@ -68,4 +69,4 @@ TEST_CASE("reading an object that repeats one name takes linear time") {
   CHECK(growth < 3.5);
 }
 
-}  // namespace
+}  // namespace reflect_json_parser_test

@@ -1,6 +1,9 @@
 #include "etude/reflect/key_values.hpp"
+#include "etude/base/error.hpp"
 
 #include <doctest/doctest.h>
+
+namespace reflect_key_values_test {
 
 using nlohmann::json;
 
@@ -28,3 +31,5 @@ TEST_CASE("anything but name=value is an error that quotes it") {
   CHECK_THROWS_WITH_AS(etude::parse_key_values("a=1,,b=2"), "'' is not name=value", etude::ArgumentError);
   CHECK_THROWS_WITH_AS(etude::parse_key_values("a=1,a=2"), "'a' is given twice", etude::ArgumentError);
 }
+
+}  // namespace reflect_key_values_test

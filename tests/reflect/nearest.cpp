@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+namespace reflect_nearest_test {
+
 TEST_CASE("edit distance counts insertions, deletions, changes and swaps of neighbours") {
   CHECK(etude::edit_distance("", "") == 0);
   CHECK(etude::edit_distance("", "abc") == 3);
@@ -57,3 +59,5 @@ TEST_CASE("the suggestion is a whole phrase or empty") {
   CHECK(etude::did_you_mean("sed", names, "--") == "; did you mean '--seed'?");
   CHECK(etude::did_you_mean("completely", names) == "");
 }
+
+}  // namespace reflect_nearest_test

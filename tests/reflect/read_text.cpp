@@ -10,10 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "etude/base/error.hpp"
 #include "etude/reflect/command_line.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace {
+namespace reflect_read_text_test {
 
 using etude::detail::read_bool;
 using etude::detail::read_text;
@@ -41,8 +42,6 @@ Values from_words(const nlohmann::ordered_json& values) {
     words.push_back("--" + name + "=" + value.get<std::string>());
   return etude::parse_arguments<Values>(words);
 }
-
-}  // namespace
 
 TEST_CASE("a bool may be any of the usual words, in any case") {
   for (const char* yes : {"true", "True", "TRUE", "yes", "Y", "on", "t", "1"}) CHECK(read_bool(yes) == true);
@@ -95,3 +94,5 @@ TEST_CASE("a JSON string stays as it is for a string field, and `none` is only s
   CHECK(etude::from_json_text<Values>(R"({"label": "none"})").label == "none");
   CHECK(from_words({{"label", "none"}}).label == std::nullopt);
 }
+
+}  // namespace reflect_read_text_test

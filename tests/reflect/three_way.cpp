@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace {
+namespace reflect_three_way_test {
 
 using Json = nlohmann::ordered_json;
 using Lines = std::vector<std::string>;
@@ -16,8 +16,6 @@ Json merge(const Json& given_then, const Json& changed_then, const Json& given_n
            const char* prefix = "") {
   return etude::three_way(given_then, changed_then, given_now, differences, prefix);
 }
-
-}  // namespace
 
 TEST_CASE("`changed` has the members that are new or have another value, in their order") {
   const Json given{{"a", 1}, {"b", 2}, {"c", "x"}}, now{{"d", 4}, {"c", "y"}, {"b", 2}, {"a", 1.0}};
@@ -83,3 +81,5 @@ TEST_CASE("long values are shortened, without cutting a character") {
   merge({{"text", std::string(55, 'x') + "\xC3\xA4\xC3\xA4\xC3\xA4"}}, {}, {{"text", "\xFF"}}, differences);
   CHECK(differences == Lines{"text: \"" + std::string(55, 'x') + "... -> \"\xEF\xBF\xBD\""});
 }
+
+}  // namespace reflect_three_way_test

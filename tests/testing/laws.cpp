@@ -13,9 +13,20 @@
 
 #include "common/silence.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
+#include "etude/callbacks/early_stopping.hpp"
+#include "etude/callbacks/loss_spike.hpp"
+#include "etude/callbacks/metric_callback.hpp"
+#include "etude/callbacks/mixup.hpp"
+#include "etude/callbacks/model_ema.hpp"
+#include "etude/callbacks/move_modules_to_device.hpp"
+#include "etude/callbacks/stochastic_weight_averaging.hpp"
+#include "etude/callbacks/terminate_on_nan.hpp"
+#include "etude/callbacks/underflow_overflow.hpp"
 #include "etude/metrics/f_beta.hpp"
+#include "etude/tune/learning_rate_finder.hpp"
 
-namespace {
+namespace testing_laws_test {
 
 using etude::laws::broken;
 using etude::laws::check;
@@ -289,4 +300,4 @@ TEST_CASE("check throws an error with all lines, and another one if the callback
       etude::Error);
 }
 
-}  // namespace
+}  // namespace testing_laws_test

@@ -5,11 +5,20 @@
 
 #include "common/silence.hpp"
 #include "common/toy.hpp"
+#include "etude/callbacks/gradient_accumulation_scheduler.hpp"
+#include "etude/callbacks/limit_batches.hpp"
+#include "etude/callbacks/limit_eval_steps.hpp"
+#include "etude/callbacks/log_metrics.hpp"
+#include "etude/callbacks/move_modules_to_device.hpp"
+#include "etude/callbacks/print_progress.hpp"
+#include "etude/callbacks/step_based_evaluation.hpp"
+#include "etude/callbacks/terminate_on_nan.hpp"
+#include "etude/callbacks/timer.hpp"
 #include "etude/testing/laws.hpp"
 
-// The laws of callbacks, kept by what decides how a training goes.
+namespace testing_laws_flow_test {
 
-namespace {
+// The laws of callbacks, kept by what decides how a training goes.
 
 using etude::laws::broken;
 using etude::laws::Options;
@@ -45,4 +54,4 @@ TEST_CASE("moving modules that the trainer doesn't know keeps the laws") {
             [&] { return etude::MoveModulesToDeviceCallback(head); }) == nothing);
 }
 
-}  // namespace
+}  // namespace testing_laws_flow_test

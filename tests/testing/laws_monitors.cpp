@@ -6,11 +6,21 @@
 #include "common/fault_of.hpp"
 #include "common/silence.hpp"
 #include "common/toy.hpp"
+#include "etude/callbacks/callback_times.hpp"
+#include "etude/callbacks/device_memory.hpp"
+#include "etude/callbacks/file_logger.hpp"
+#include "etude/callbacks/learning_rate_monitor.hpp"
+#include "etude/callbacks/model_summary.hpp"
+#include "etude/callbacks/norm_monitor.hpp"
+#include "etude/callbacks/predictions_to_csv.hpp"
+#include "etude/callbacks/profiler.hpp"
+#include "etude/callbacks/throughput.hpp"
+#include "etude/callbacks/underflow_overflow.hpp"
 #include "etude/testing/laws.hpp"
 
-// The laws of callbacks, kept by monitors and loggers.
+namespace testing_laws_monitors_test {
 
-namespace {
+// The laws of callbacks, kept by monitors and loggers.
 
 using etude::laws::broken;
 using etude::laws::Options;
@@ -51,4 +61,4 @@ TEST_CASE("callbacks that inspect the model and the machine keep the laws") {
   CHECK(broken<etude::CallbackTimes>() == nothing);
 }
 
-}  // namespace
+}  // namespace testing_laws_monitors_test

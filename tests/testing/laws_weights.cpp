@@ -8,13 +8,20 @@
 
 #include "common/silence.hpp"
 #include "common/toy.hpp"
+#include "etude/callbacks/loss_spike.hpp"
+#include "etude/callbacks/model_ema.hpp"
 #include "etude/callbacks/neftune.hpp"
+#include "etude/callbacks/save_best_model.hpp"
+#include "etude/callbacks/save_training_state.hpp"
+#include "etude/callbacks/stochastic_weight_averaging.hpp"
+#include "etude/callbacks/top_k_checkpoints.hpp"
+#include "etude/callbacks/wsd_checkpoint.hpp"
 #include "etude/testing/laws.hpp"
 #include "etude/testing/laws/problem.hpp"
 
-// The laws of callbacks, kept by those that hold or write weights.
+namespace testing_laws_weights_test {
 
-namespace {
+// The laws of callbacks, kept by those that hold or write weights.
 
 using etude::laws::broken;
 using etude::laws::Options;
@@ -81,4 +88,4 @@ TEST_CASE("the loss spike callback keeps the laws") {
                                          hears_of_saving) == nothing);
 }
 
-}  // namespace
+}  // namespace testing_laws_weights_test

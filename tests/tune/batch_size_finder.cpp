@@ -11,9 +11,10 @@
 #include <vector>
 
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/libtorch/random.hpp"
 
-namespace {
+namespace tune_batch_size_finder_test {
 
 using etude::BatchSizeSearchMode;
 using etude::find_batch_size;
@@ -161,4 +162,4 @@ TEST_CASE("options that can't be are answered, all at once") {
                        etude::ArgumentError);
 }
 
-}  // namespace
+}  // namespace tune_batch_size_finder_test

@@ -12,9 +12,11 @@
 
 #include "common/folder.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "etude/libtorch/random.hpp"
+#include "etude/optim/adam.hpp"
 
-namespace {
+namespace tune_learning_rate_finder_test {
 
 using etude::find_learning_rate;
 using etude::LearningRateCurve;
@@ -327,4 +329,4 @@ TEST_CASE("options that can't be are answered, all at once") {
       etude::ArgumentError);
 }
 
-}  // namespace
+}  // namespace tune_learning_rate_finder_test

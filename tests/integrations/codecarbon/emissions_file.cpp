@@ -15,7 +15,7 @@
 #include "common/folder.hpp"
 #include "etude/base/error.hpp"
 
-namespace {
+namespace integrations_codecarbon_emissions_file_test {
 
 using etude::detail::emissions_columns;
 using etude::detail::EmissionsFile;
@@ -170,4 +170,4 @@ TEST_CASE("an unwritable file is an error, and an unreadable one isn't replaced"
   CHECK(std::filesystem::is_directory(folder / "folder.csv/inside"));
 }
 
-}  // namespace
+}  // namespace integrations_codecarbon_emissions_file_test

@@ -8,8 +8,9 @@
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace integrations_codecarbon_energy_meter_test {
 
 using doctest::Approx;
 using etude::CodeCarbonCallback;
@@ -114,4 +115,4 @@ TEST_CASE("for tracking a process, only its own time and memory count") {
   CHECK(idle.ram_energy * 3.6e6 / 1000 == Approx(etude::detail::is_arm_machine() ? 3 : 10));
 }
 
-}  // namespace
+}  // namespace integrations_codecarbon_energy_meter_test

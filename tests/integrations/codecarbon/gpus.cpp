@@ -8,7 +8,7 @@
 
 #include "common/fault_of.hpp"
 
-namespace {
+namespace integrations_codecarbon_gpus_test {
 
 using doctest::Approx;
 using etude::detail::GpuMeter;
@@ -127,4 +127,4 @@ TEST_CASE("a machine without GPUs counts no energy for them") {
   CHECK(none.take_faults().empty());
 }
 
-}  // namespace
+}  // namespace integrations_codecarbon_gpus_test

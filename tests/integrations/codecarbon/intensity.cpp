@@ -11,7 +11,7 @@
 #include "etude/base/error.hpp"
 #include "etude/integrations/codecarbon/national_intensities.hpp"
 
-namespace {
+namespace integrations_codecarbon_intensity_test {
 
 using doctest::Approx;
 using etude::detail::carbon_intensity;
@@ -147,4 +147,4 @@ TEST_CASE("missing and invalid tables are refused") {
   CHECK(toy::contains(fault({.country_iso_code = "USA", .region = "ohio"}), "usa_emissions.json"));
 }
 
-}  // namespace
+}  // namespace integrations_codecarbon_intensity_test

@@ -7,7 +7,7 @@
 #include <ctime>
 #include <string>
 
-namespace {
+namespace integrations_codecarbon_machine_test {
 
 using doctest::Approx;
 using etude::detail::cpu_load;
@@ -99,4 +99,4 @@ TEST_CASE("this process's usage is counted") {
   CHECK(etude::detail::cpu_seconds_since({}, before) == 0);  // one that wasn't there counts from now on
 }
 
-}  // namespace
+}  // namespace integrations_codecarbon_machine_test

@@ -9,7 +9,7 @@
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
 
-namespace {
+namespace integrations_codecarbon_rapl_test {
 
 using doctest::Approx;
 using etude::detail::Rapl;
@@ -170,4 +170,4 @@ TEST_CASE("without counters there is no energy, and nothing is reported") {
   CHECK_FALSE(nowhere);
 }
 
-}  // namespace
+}  // namespace integrations_codecarbon_rapl_test

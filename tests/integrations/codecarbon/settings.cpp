@@ -8,8 +8,9 @@
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace integrations_codecarbon_settings_test {
 
 using etude::CodeCarbonCallback;
 using etude::detail::codecarbon_settings;
@@ -117,4 +118,4 @@ TEST_CASE("an invalid setting is reported with its place, its value and what is 
   CHECK(fault({.data_dir = "/nonexistent"}) == "data_dir is '/nonexistent': must be a folder");
 }
 
-}  // namespace
+}  // namespace integrations_codecarbon_settings_test

@@ -15,7 +15,7 @@
 #include "etude/io/folder_lock.hpp"
 #include "integrations/comet/experiments.hpp"
 
-namespace {
+namespace integrations_comet_archive_test {
 
 using namespace comets;
 
@@ -127,4 +127,4 @@ TEST_CASE("a full disk is reported once, counted, and stops no training") {
   CHECK_FALSE(toy::contains(said, " 0 were lost"));
 }
 
-}  // namespace
+}  // namespace integrations_comet_archive_test

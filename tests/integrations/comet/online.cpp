@@ -13,7 +13,7 @@
 #include "common/toy.hpp"
 #include "integrations/comet/experiments.hpp"
 
-namespace {
+namespace integrations_comet_online_test {
 
 using namespace comets;
 
@@ -86,4 +86,4 @@ TEST_CASE("unsent data is reported if a program only evaluates, and again if it 
   CHECK(count(said(true)) == 2);
 }
 
-}  // namespace
+}  // namespace integrations_comet_online_test

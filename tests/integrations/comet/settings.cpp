@@ -11,9 +11,10 @@
 #include "common/fault_of.hpp"
 #include "common/printed.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "integrations/comet/experiments.hpp"
 
-namespace {
+namespace integrations_comet_settings_test {
 
 using namespace comets;
 
@@ -259,4 +260,4 @@ TEST_CASE("report_to=all includes it if there is a key or offline experiments ar
   CHECK_FALSE(is_available({{"COMET_API_KEY", "k"}, {"COMET_MODE", "disabled"}}));
 }
 
-}  // namespace
+}  // namespace integrations_comet_settings_test

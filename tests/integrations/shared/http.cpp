@@ -7,7 +7,10 @@
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
 #include "common/httplib.hpp"
+#include "etude/base/error.hpp"
 #include "etude/integrations/shared/outbox.hpp"
+
+namespace integrations_shared_http_test {
 
 using etude::ArgumentError;
 using etude::detail::HttpClient;
@@ -16,8 +19,6 @@ using etude::detail::Refused;
 using etude::detail::Unreachable;
 using etude::detail::without_credentials;
 using namespace std::chrono_literals;
-
-namespace {
 
 /// Answers on a port of its own: /echo what it was sent, /STATUS with that status and the credentials that
 /// came.
@@ -62,8 +63,6 @@ class Server {
   std::atomic<bool> stop_ = false;
   int port_ = 0;
 };
-
-}  // namespace
 
 TEST_CASE("bodies, files and forms arrive unchanged") {
   Server server;
@@ -163,3 +162,5 @@ TEST_CASE("credentials are removed from an address, and an invalid address isn't
 TEST_CASE("the parts of an address are escaped") {
   CHECK(etude::detail::url_escaped("a b/c?d&é-_.~") == "a%20b%2Fc%3Fd%26%C3%A9-_.~");
 }
+
+}  // namespace integrations_shared_http_test

@@ -7,8 +7,9 @@
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "etude/base/error.hpp"
 
-namespace {
+namespace integrations_shared_ini_test {
 
 using etude::detail::IniSections;
 using etude::detail::parse_ini;
@@ -17,8 +18,6 @@ using Values = std::map<std::string, std::string>;
 std::string fault_of(const std::string& text) {
   return toy::fault_of<etude::ArgumentError>([&] { parse_ini(text, "a.ini"); });
 }
-
-}  // namespace
 
 TEST_CASE("an INI file is read as Python's configparser reads it") {
   const auto sections = parse_ini(
@@ -55,3 +54,5 @@ TEST_CASE("a missing file has no sections") {
   toy::write_text(folder / "some", "[a]\nb=c\n");
   CHECK(etude::detail::read_ini(folder / "some").at("a") == Values{{"b", "c"}});
 }
+
+}  // namespace integrations_shared_ini_test

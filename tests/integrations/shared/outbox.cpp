@@ -9,6 +9,8 @@
 #include "common/child.hpp"
 #include "common/folder.hpp"
 
+namespace integrations_shared_outbox_test {
+
 using etude::detail::Outbox;
 using etude::detail::Refused;
 using etude::detail::Sender;
@@ -16,8 +18,6 @@ using etude::detail::Spool;
 using etude::detail::Unreachable;
 using Json = nlohmann::ordered_json;
 using namespace std::chrono_literals;
-
-namespace {
 
 /// A server that can be taken down, and what it was sent.
 struct Server {
@@ -108,8 +108,6 @@ std::vector<int> range(int first, int last) {
   for (int n = first; n <= last; ++n) numbers.push_back(n);
   return numbers;
 }
-
-}  // namespace
 
 TEST_CASE("everything arrives, once and in order, in batches within the limit") {
   toy::Folder folder;
@@ -471,3 +469,5 @@ TEST_CASE("exit() finishes when it destroys an outbox whose server hangs") {
           std::exit(3);
         }) == "exit 3");
 }
+
+}  // namespace integrations_shared_outbox_test

@@ -5,6 +5,8 @@
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/names.hpp"
 
+namespace integrations_shared_parameters_test {
+
 using etude::detail::tracked_name;
 using Json = nlohmann::ordered_json;
 
@@ -51,3 +53,5 @@ TEST_CASE("true has the same spellings as in Hugging Face's integrations") {
   for (const char* yes : {"1", "on", "Yes", "TRUE", "t"}) CHECK(etude::detail::means_yes(yes));
   for (const char* no : {"", "0", "off", "F", "no", "2"}) CHECK(!etude::detail::means_yes(no));
 }
+
+}  // namespace integrations_shared_parameters_test

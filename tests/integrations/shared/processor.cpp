@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+namespace integrations_shared_processor_test {
+
 TEST_CASE("lines of /proc give the values of a name, ignoring blanks around it") {
   CHECK(etude::detail::values_in("Model: \t\t One: 2\nModel name: no\n\nModel\t:\nno colon\n", "Model") ==
         std::vector<std::string>{"One: 2", ""});
@@ -21,3 +23,5 @@ TEST_CASE("processors are read by name, and counted by socket") {
   CHECK(other.model.empty());
   CHECK(other.sockets == 1);
 }
+
+}  // namespace integrations_shared_processor_test

@@ -10,14 +10,15 @@
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "etude/base/error.hpp"
+
+namespace integrations_shared_spool_test {
 
 using etude::ArgumentError;
 using etude::detail::FolderLock;
 using etude::detail::LockFile;
 using etude::detail::Spool;
 using Json = nlohmann::ordered_json;
-
-namespace {
 
 constexpr std::int64_t plenty = 1 << 30;
 
@@ -47,8 +48,6 @@ std::filesystem::path only_folder_in(const std::filesystem::path& folder) {
   REQUIRE(names.size() == 1);
   return folder / *names.begin();
 }
-
-}  // namespace
 
 TEST_CASE("entries come out in the order in which they went in, with the sender's state") {
   toy::Folder folder;
@@ -360,3 +359,5 @@ TEST_CASE("a folder that can't be created is an error that names it") {
   CHECK(toy::contains(toy::fault_of<ArgumentError>([&] { Spool(folder / "file", "mlflow", "http://a"); }),
                       (folder / "file").string()));
 }
+
+}  // namespace integrations_shared_spool_test

@@ -7,7 +7,7 @@
 
 #include "integrations/tensorboard/read_events.hpp"
 
-namespace {
+namespace integrations_tensorboard_graph_test {
 
 using Nodes = std::map<std::string, toy::GraphDefNode>;
 using Texts = std::vector<std::string>;
@@ -102,4 +102,4 @@ TEST_CASE("known sizes of a traced module are shown") {
   CHECK(nodes.at("Net/relu").shape.empty());
 }
 
-}  // namespace
+}  // namespace integrations_tensorboard_graph_test

@@ -12,9 +12,10 @@
 #include <vector>
 
 #include "common/folder.hpp"
+#include "etude/base/error.hpp"
 #include "integrations/tensorboard/read_events.hpp"
 
-namespace {
+namespace integrations_tensorboard_summary_writer_test {
 
 using Numbers = std::vector<double>;
 constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -230,4 +231,4 @@ TEST_CASE("a folder that can't be created is refused") {
   CHECK_THROWS_AS(etude::SummaryWriter(folder / "file/run"), etude::ArgumentError);
 }
 
-}  // namespace
+}  // namespace integrations_tensorboard_summary_writer_test

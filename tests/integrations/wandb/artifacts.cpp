@@ -12,7 +12,7 @@
 #include "etude/base/error.hpp"
 #include "integrations/wandb/run_log.hpp"
 
-namespace {
+namespace integrations_wandb_artifacts_test {
 
 using namespace etude::detail;
 
@@ -130,4 +130,4 @@ TEST_CASE("an unreadable folder is reported, and the next artifact is created") 
   CHECK((seen.artifacts[0].aliases == std::vector<std::string>{"latest"}));
 }
 
-}  // namespace
+}  // namespace integrations_wandb_artifacts_test

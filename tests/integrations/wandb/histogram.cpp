@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-namespace {
+namespace integrations_wandb_histogram_test {
 
 using Json = nlohmann::json;
 
@@ -54,4 +54,4 @@ TEST_CASE("elements that a sparse tensor doesn't store count as zeros") {
   CHECK(counts_of(positive)["bins"][0] == 0);
 }
 
-}  // namespace
+}  // namespace integrations_wandb_histogram_test

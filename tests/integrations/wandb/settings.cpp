@@ -12,12 +12,15 @@
 #include "common/fault_of.hpp"
 #include "common/printed.hpp"
 #include "common/toy.hpp"
+#include "etude/base/error.hpp"
 #include "integrations/wandb/run_log.hpp"
 #include "integrations/wandb/training.hpp"
 
+namespace integrations_wandb_settings_test {
+
 // The effect of options and variables on a run, as seen in its files.
 
-namespace {
+// What options and variables make of a run, seen in what is written.
 
 using etude::WandbCallback;
 using toy::read_wandb_run;
@@ -228,4 +231,4 @@ TEST_CASE("variables that Hugging Face's callback warns about give a warning") {
   CHECK(toy::contains(told, "WANDB_WATCH is 'tv', which is taken as false"));
 }
 
-}  // namespace
+}  // namespace integrations_wandb_settings_test

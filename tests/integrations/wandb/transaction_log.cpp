@@ -10,7 +10,7 @@
 #include "etude/base/error.hpp"
 #include "integrations/wandb/run_log.hpp"
 
-namespace {
+namespace integrations_wandb_transaction_log_test {
 
 using namespace std::string_literals;
 
@@ -52,4 +52,4 @@ TEST_CASE("an existing file isn't appended to") {
   CHECK(toy::read_text(folder / "run-x.wandb") == "torn");
 }
 
-}  // namespace
+}  // namespace integrations_wandb_transaction_log_test
