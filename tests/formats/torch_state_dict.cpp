@@ -191,7 +191,7 @@ TEST_CASE("elements outside the storage are refused") {
 TEST_CASE("numbers that no tensor can have are refused") {
   CHECK(contains(tensor_fault({.sizes = {-2, -2}}), "size: it must have whole numbers from 0"));
   CHECK(contains(tensor_fault({.strides = {-2, 1}}), "stride: it must have whole numbers from 0"));
-  CHECK(contains(tensor_fault({.count = -1}), "storage: -1 elements"));
+  CHECK(contains(tensor_fault({.count = -1}), "storage: an invalid number of elements, -1"));
   CHECK(contains(tensor_fault({.count = largest}), "an invalid number of elements"));
   CHECK(contains(tensor_fault({.sizes = {largest, largest, 0}, .strides = {0, 0, 0}}),
                  "size: it is too large"));

@@ -143,7 +143,7 @@ TEST_CASE("a training that is offline because it lacks a key gives a warning, an
                             {"COMET_INI", "f"},
                             {"COMET_ALLOW_HEADER_NAME", "h"},
                             {"COMET_LOG_OTHER_TEAM", "red"}}),
-                      "nothing here: COMET_INI, COMET_ALLOW_HEADER_NAME, COMET_LOG_OTHER_TEAM"));
+                      "have no effect here: COMET_INI, COMET_ALLOW_HEADER_NAME, COMET_LOG_OTHER_TEAM"));
 }
 
 TEST_CASE("the file of `comet login` is read, after the environment") {
