@@ -14,10 +14,9 @@
 
 namespace etude {
 
-/// The allowed values of a field, a subset of its type's. It follows the field's description in ETUDE_STRUCT:
-/// `"passes over the data"
-/// at_least(1)`; namespace `allowed` has the functions that make one. A number with any bound must also be
-/// finite.
+/// The allowed values of a field, a subset of its type's. They follow the field's description in
+/// ETUDE_STRUCT, as in `"passes" | at_least(1)`; namespace `allowed` has the functions that make one. A
+/// number with any bound must also be finite.
 class Allowed {
  public:
   constexpr Allowed() = default;
