@@ -1,6 +1,6 @@
 # etude::etude compiles all code that doesn't depend on a trainer's type once, in the build that links it, with that build's
 # LibTorch and flags, so that files with trainers compile several times as fast. etude::testing does the same for etude/testing/.
-if(TARGET etude)
+if(TARGET etude::etude)
   return()  # found twice
 endif()
 get_target_property(etude_headers etude::core INTERFACE_INCLUDE_DIRECTORIES)
