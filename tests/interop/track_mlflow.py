@@ -132,7 +132,7 @@ def attached(server, client):
     run = place.check_run(trainings)
     same((run.info.run_id, run.info.run_name), (given, "given"), "the run that was there")
     client.delete_run(given)
-    for run_id, why in ((given, "deleted"), ("0" * 32, "none")):
+    for run_id, why in ((given, "deleted"), ("0" * 32, "doesn't exist")):
         refused = place.train(server.address, MLFLOW_RUN_ID=run_id).end(3)
         check("MLFLOW_RUN_ID" in refused.failed and why in refused.failed, refused.failed)
     client.restore_run(given)
