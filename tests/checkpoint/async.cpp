@@ -283,14 +283,19 @@ TEST_CASE("a child process created while a checkpoint is written may exit in any
   for (const bool throws : {false, true}) {
     CAPTURE(throws);
     const toy::Folder folder;
-    Gate child_has_ended;
+    Gate writing, child_has_ended;
     std::string end;
     bool was_writing = false, is_locked = false;
     const auto hook = [&](std::string_view operation, const fs::path& path) {
-      if (operation == "create" && is_of(path, 2)) was_writing = child_has_ended.wait();
+      if (operation != "create" || !is_of(path, 2)) return;
+      writing.open();
+      was_writing = child_has_ended.wait();
     };
     auto run = std::make_unique<Run>(folder, hook, Witness{.at_step = [&](std::int64_t step) {
                                        if (step != 3) return;
+                                       // AddressSanitizer's allocator may be locked in the child if that
+                                       // thread runs.
+                                       writing.wait();
                                        const auto child = ::fork();
                                        if (child == 0 && throws) throw InChild();
                                        if (child == 0) std::exit(7);

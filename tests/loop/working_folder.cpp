@@ -14,8 +14,6 @@
 #include "etude/callbacks/save_best_model.hpp"
 #include "etude/callbacks/save_training_state.hpp"
 #include "etude/callbacks/top_k_checkpoints.hpp"
-#include "etude/integrations/shared/arguments.hpp"
-#include "etude/integrations/shared/outbox.hpp"
 
 namespace loop_working_folder_test {
 
@@ -91,13 +89,6 @@ TEST_CASE("a checkpoint that is resumed by a relative path is found and reported
   CHECK(trainer.state().global_step == 2);
   CHECK(trainer.callback<Wanders>().told ==
         std::set{(here / "out" / "checkpoint-1").string(), (here / "out" / "checkpoint-2").string()});
-}
-
-TEST_CASE("a tracker's unsent data stays where it is") {
-  const toy::Folder start;
-  const auto here = std::filesystem::canonical(start / "");
-  const In in(here);
-  CHECK(etude::detail::spool_directory("spool") == here / "spool");
 }
 
 TEST_CASE("a relative output_dir in a folder with an unusable name, or one that is gone, is refused") {

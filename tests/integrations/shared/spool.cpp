@@ -11,6 +11,7 @@
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
 #include "etude/base/error.hpp"
+#include "etude/integrations/shared/outbox.hpp"
 
 namespace integrations_shared_spool_test {
 
@@ -358,6 +359,10 @@ TEST_CASE("a folder that can't be created is an error that names it") {
   toy::write_text(folder / "file", "");
   CHECK(toy::contains(toy::fault_of<ArgumentError>([&] { Spool(folder / "file", "mlflow", "http://a"); }),
                       (folder / "file").string()));
+}
+
+TEST_CASE("a relative directory of unsent data is taken from the working folder of now") {
+  CHECK(etude::detail::spool_directory("unsent") == std::filesystem::current_path() / "unsent");
 }
 
 }  // namespace integrations_shared_spool_test
