@@ -76,11 +76,11 @@ struct ScalarAdafactor {
 };
 
 double after_1000_steps(const etude::AdafactorOptions& options) {
-  compare::Twins twins(at::kDouble);
+  beside_torch::Twins twins(at::kDouble);
   for (auto* list : {&twins.ours, &twins.theirs}) {
     std::erase_if(*list, [](const auto& item) { return item.second.dim() == 3; });
   }
-  etude::Adafactor ours(compare::groups_of(twins.ours, true), options);
+  etude::Adafactor ours(beside_torch::groups_of(twins.ours, true), options);
   std::vector<ScalarAdafactor> reference;
   for (const auto& [name, tensor] : twins.theirs) reference.emplace_back(tensor);
   for (std::int64_t step = 0; step < 1000; ++step) {

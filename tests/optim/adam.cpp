@@ -16,15 +16,15 @@ TEST_CASE("AdamW equals torch's over 1,000 steps, fused or not") {
       CAPTURE(amsgrad);
       COMPARE_WITH_TORCH(
           torch::optim::AdamWOptions,
-          compare::ours<etude::AdamW>(etude::AdamWOptions{.lr = 0.01,
-                                                          .beta1 = 0.8,
-                                                          .beta2 = 0.99,
-                                                          .weight_decay = 0.1,
-                                                          .amsgrad = amsgrad,
-                                                          .fused = fused}),
-          compare::theirs<torch::optim::AdamW>(
+          beside_torch::ours<etude::AdamW>(etude::AdamWOptions{.lr = 0.01,
+                                                               .beta1 = 0.8,
+                                                               .beta2 = 0.99,
+                                                               .weight_decay = 0.1,
+                                                               .amsgrad = amsgrad,
+                                                               .fused = fused}),
+          beside_torch::theirs<torch::optim::AdamW>(
               torch::optim::AdamWOptions(0.01).betas({0.8, 0.99}).weight_decay(0.1).amsgrad(amsgrad)),
-          compare::Tolerance());
+          beside_torch::Tolerance());
     }
   }
 }
@@ -35,11 +35,11 @@ TEST_CASE("Adam equals torch's over 1,000 steps, fused or not") {
       CAPTURE(fused);
       CAPTURE(amsgrad);
       COMPARE_WITH_TORCH(torch::optim::AdamOptions,
-                         compare::ours<etude::Adam>(etude::AdamOptions{
+                         beside_torch::ours<etude::Adam>(etude::AdamOptions{
                              .lr = 0.01, .weight_decay = 0.1, .amsgrad = amsgrad, .fused = fused}),
-                         compare::theirs<torch::optim::Adam>(
+                         beside_torch::theirs<torch::optim::Adam>(
                              torch::optim::AdamOptions(0.01).weight_decay(0.1).amsgrad(amsgrad)),
-                         compare::Tolerance());
+                         beside_torch::Tolerance());
     }
   }
 }
@@ -54,7 +54,7 @@ TEST_CASE("Adam's options have torch's defaults, and are checked") {
   CHECK(ours.weight_decay == theirs.weight_decay());
   CHECK(ours.amsgrad == theirs.amsgrad());
   CHECK(etude::AdamOptions().weight_decay == torch::optim::AdamOptions().weight_decay());
-  const compare::Twins twins(at::kFloat);
+  const beside_torch::Twins twins(at::kFloat);
   CHECK_THROWS_WITH_AS(etude::AdamW({{twins.ours, {}, {}}}, {.lr = -1, .beta1 = 1}),
                        "lr is -1: must be at least 0 and finite\nbeta1 is 1: must be at least 0 and below 1",
                        etude::ArgumentError);

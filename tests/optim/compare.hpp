@@ -13,7 +13,7 @@
 
 /// Runs one of our optimizers on flat parameters beside one of torch's on plain copies of them, with the same
 /// gradients: some parameters get one in every step, one in some steps, one never, one is frozen.
-namespace compare {
+namespace beside_torch {
 
 using Ours = std::function<std::unique_ptr<etude::Optimizer>(const std::vector<etude::ParameterGroup>&)>;
 using Theirs =
@@ -133,14 +133,14 @@ struct Tolerance {
   double float64 = 1e-13, float32 = 1e-5;
 };
 
-#define COMPARE_WITH_TORCH(TorchOptions, make_ours, make_theirs, tolerance)                      \
-  do {                                                                                           \
-    CHECK(compare::after_1000_steps<TorchOptions>(at::kDouble, false, make_ours, make_theirs) <= \
-          (tolerance).float64);                                                                  \
-    CHECK(compare::after_1000_steps<TorchOptions>(at::kDouble, true, make_ours, make_theirs) <=  \
-          (tolerance).float64);                                                                  \
-    CHECK(compare::after_1000_steps<TorchOptions>(at::kFloat, true, make_ours, make_theirs) <=   \
-          (tolerance).float32);                                                                  \
+#define COMPARE_WITH_TORCH(TorchOptions, make_ours, make_theirs, tolerance)                           \
+  do {                                                                                                \
+    CHECK(beside_torch::after_1000_steps<TorchOptions>(at::kDouble, false, make_ours, make_theirs) <= \
+          (tolerance).float64);                                                                       \
+    CHECK(beside_torch::after_1000_steps<TorchOptions>(at::kDouble, true, make_ours, make_theirs) <=  \
+          (tolerance).float64);                                                                       \
+    CHECK(beside_torch::after_1000_steps<TorchOptions>(at::kFloat, true, make_ours, make_theirs) <=   \
+          (tolerance).float32);                                                                       \
   } while (false)
 
-}  // namespace compare
+}  // namespace beside_torch

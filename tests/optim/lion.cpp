@@ -18,8 +18,8 @@ struct ScalarLion {
 };
 
 TEST_CASE("Lion equals its scalar reference over 1,000 steps, group by group") {
-  const compare::Twins twins(at::kDouble);
-  etude::Lion lion(compare::groups_of(twins.ours, true), {.lr = 1e-3, .beta1 = 0.85, .beta2 = 0.97});
+  const beside_torch::Twins twins(at::kDouble);
+  etude::Lion lion(beside_torch::groups_of(twins.ours, true), {.lr = 1e-3, .beta1 = 0.85, .beta2 = 0.97});
   std::vector<std::vector<ScalarLion>> reference;
   for (const auto& [name, tensor] : twins.theirs) {
     auto& scalars = reference.emplace_back();

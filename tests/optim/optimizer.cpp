@@ -29,7 +29,8 @@ torch::Tensor& entry(etude::NamedTensors& tensors, const std::string& name) {
   throw std::out_of_range(name);
 }
 
-void train(etude::Optimizer& optimizer, const compare::Twins& twins, std::int64_t from, std::int64_t to) {
+void train(etude::Optimizer& optimizer, const beside_torch::Twins& twins, std::int64_t from,
+           std::int64_t to) {
   for (std::int64_t step = from; step < to; ++step) {
     torch::manual_seed(std::uint64_t(step));
     optimizer.zero_grad();
@@ -38,30 +39,30 @@ void train(etude::Optimizer& optimizer, const compare::Twins& twins, std::int64_
   }
 }
 
-std::vector<compare::Ours> all_kinds() {
-  return {compare::ours<etude::AdamW>(etude::AdamWOptions{.amsgrad = true}),
-          compare::ours<etude::Adam>(etude::AdamOptions{.fused = false}),
-          compare::ours<etude::SGD>(etude::SGDOptions{.momentum = 0.9, .dampening = 0.5}),
-          compare::ours<etude::SGD>(etude::SGDOptions{}),
-          compare::ours<etude::Adagrad>(etude::AdagradOptions{.initial_accumulator_value = 0.3}),
-          compare::ours<etude::RMSprop>(etude::RMSpropOptions{.momentum = 0.9, .centered = true}),
-          compare::ours<etude::Lion>(etude::LionOptions{}),
-          compare::ours<etude::Adafactor>(etude::AdafactorOptions{.beta1 = 0.9})};
+std::vector<beside_torch::Ours> all_kinds() {
+  return {beside_torch::ours<etude::AdamW>(etude::AdamWOptions{.amsgrad = true}),
+          beside_torch::ours<etude::Adam>(etude::AdamOptions{.fused = false}),
+          beside_torch::ours<etude::SGD>(etude::SGDOptions{.momentum = 0.9, .dampening = 0.5}),
+          beside_torch::ours<etude::SGD>(etude::SGDOptions{}),
+          beside_torch::ours<etude::Adagrad>(etude::AdagradOptions{.initial_accumulator_value = 0.3}),
+          beside_torch::ours<etude::RMSprop>(etude::RMSpropOptions{.momentum = 0.9, .centered = true}),
+          beside_torch::ours<etude::Lion>(etude::LionOptions{}),
+          beside_torch::ours<etude::Adafactor>(etude::AdafactorOptions{.beta1 = 0.9})};
 }
 
 TEST_CASE("a run that is stored and loaded midway equals one that isn't, for each optimizer") {
-  for (const compare::Ours& make : all_kinds()) {
-    const compare::Twins whole(at::kDouble), halves(at::kDouble);
-    const auto uninterrupted = make(compare::groups_of(whole.ours, true));
+  for (const beside_torch::Ours& make : all_kinds()) {
+    const beside_torch::Twins whole(at::kDouble), halves(at::kDouble);
+    const auto uninterrupted = make(beside_torch::groups_of(whole.ours, true));
     train(*uninterrupted, whole, 0, 20);
     etude::NamedTensors state;
     {
-      const auto first = make(compare::groups_of(halves.ours, true));
+      const auto first = make(beside_torch::groups_of(halves.ours, true));
       train(*first, halves, 0, 10);
       state = clones(first->state());
     }
     // Another order and other groups: the state goes by name.
-    auto groups = compare::groups_of(halves.ours, true);
+    auto groups = beside_torch::groups_of(halves.ours, true);
     std::reverse(groups[0].parameters.begin(), groups[0].parameters.end());
     const auto second = make(groups);
     second->load_state(state);
@@ -74,9 +75,9 @@ TEST_CASE("a run that is stored and loaded midway equals one that isn't, for eac
 }
 
 TEST_CASE("loading replaces everything: parameters that the state doesn't name start from scratch") {
-  const compare::Twins twins(at::kDouble);
-  for (const compare::Ours& make : all_kinds()) {
-    const auto optimizer = make(compare::groups_of(twins.ours, false));
+  const beside_torch::Twins twins(at::kDouble);
+  for (const beside_torch::Ours& make : all_kinds()) {
+    const auto optimizer = make(beside_torch::groups_of(twins.ours, false));
     train(*optimizer, twins, 0, 5);
     CHECK_FALSE(optimizer->state().empty());
     optimizer->load_state({});
@@ -85,8 +86,8 @@ TEST_CASE("loading replaces everything: parameters that the state doesn't name s
 }
 
 TEST_CASE("a state that doesn't fit is refused by name and nothing is changed") {
-  const compare::Twins twins(at::kDouble);
-  etude::AdamW optimizer(compare::groups_of(twins.ours, false));
+  const beside_torch::Twins twins(at::kDouble);
+  etude::AdamW optimizer(beside_torch::groups_of(twins.ours, false));
   train(optimizer, twins, 0, 5);
   const etude::NamedTensors good = clones(optimizer.state());
   const auto refuses = [&](etude::NamedTensors state, const char* text) {
@@ -137,8 +138,8 @@ TEST_CASE("a state that doesn't fit is refused by name and nothing is changed") 
 }
 
 TEST_CASE("the state is views of the optimizer's memory: a step and the moments of each updated parameter") {
-  const compare::Twins twins(at::kFloat);
-  etude::AdamW optimizer(compare::groups_of(twins.ours, false), {.amsgrad = true});
+  const beside_torch::Twins twins(at::kFloat);
+  etude::AdamW optimizer(beside_torch::groups_of(twins.ours, false), {.amsgrad = true});
   train(optimizer, twins, 0, 2);
   // Seven parameters of nine: one is frozen, one never got a gradient.
   CHECK(optimizer.state().size() == 7 * (1 + 3));
@@ -153,10 +154,10 @@ TEST_CASE("the state is views of the optimizer's memory: a step and the moments 
 
 TEST_CASE(
     "moments follow the parameters to another dtype, and a frozen parameter joins when it is unfrozen") {
-  for (const compare::Ours& make : all_kinds()) {
-    const compare::Twins twins(at::kFloat), plain(at::kDouble);
-    const auto optimizer = make(compare::groups_of(twins.ours, true));
-    const auto reference = make(compare::groups_of(plain.ours, true));
+  for (const beside_torch::Ours& make : all_kinds()) {
+    const beside_torch::Twins twins(at::kFloat), plain(at::kDouble);
+    const auto optimizer = make(beside_torch::groups_of(twins.ours, true));
+    const auto reference = make(beside_torch::groups_of(plain.ours, true));
     train(*optimizer, twins, 0, 10);
     train(*reference, plain, 0, 10);
     for (const auto& [name, tensor] : twins.ours) tensor.set_data(tensor.detach().to(at::kDouble));

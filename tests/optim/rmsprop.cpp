@@ -14,12 +14,12 @@ TEST_CASE("RMSprop equals torch's over 1,000 steps") {
       CAPTURE(momentum);
       COMPARE_WITH_TORCH(
           torch::optim::RMSpropOptions,
-          compare::ours<etude::RMSprop>(etude::RMSpropOptions{
+          beside_torch::ours<etude::RMSprop>(etude::RMSpropOptions{
               .lr = 0.003, .alpha = 0.95, .weight_decay = 0.1, .momentum = momentum, .centered = centered}),
-          compare::theirs<torch::optim::RMSprop>(
+          beside_torch::theirs<torch::optim::RMSprop>(
               torch::optim::RMSpropOptions(0.003).alpha(0.95).weight_decay(0.1).momentum(momentum).centered(
                   centered)),
-          compare::Tolerance());
+          beside_torch::Tolerance());
     }
   }
 }

@@ -22,24 +22,24 @@ TEST_CASE("SGD equals torch's over 1,000 steps, fused or not") {
       CAPTURE(options.nesterov);
       CAPTURE(fused);
       COMPARE_WITH_TORCH(torch::optim::SGDOptions,
-                         compare::ours<etude::SGD>(etude::SGDOptions{.lr = 0.01,
-                                                                     .momentum = momentum,
-                                                                     .dampening = dampening,
-                                                                     .weight_decay = weight_decay,
-                                                                     .nesterov = nesterov,
-                                                                     .fused = fused}),
-                         compare::theirs<torch::optim::SGD>(torch::optim::SGDOptions(0.01)
-                                                                .momentum(momentum)
-                                                                .dampening(dampening)
-                                                                .weight_decay(weight_decay)
-                                                                .nesterov(nesterov)),
-                         compare::Tolerance());
+                         beside_torch::ours<etude::SGD>(etude::SGDOptions{.lr = 0.01,
+                                                                          .momentum = momentum,
+                                                                          .dampening = dampening,
+                                                                          .weight_decay = weight_decay,
+                                                                          .nesterov = nesterov,
+                                                                          .fused = fused}),
+                         beside_torch::theirs<torch::optim::SGD>(torch::optim::SGDOptions(0.01)
+                                                                     .momentum(momentum)
+                                                                     .dampening(dampening)
+                                                                     .weight_decay(weight_decay)
+                                                                     .nesterov(nesterov)),
+                         beside_torch::Tolerance());
     }
   }
 }
 
 TEST_CASE("nesterov needs momentum and no dampening") {
-  const compare::Twins twins(at::kFloat);
+  const beside_torch::Twins twins(at::kFloat);
   CHECK_THROWS_AS(etude::SGD({{twins.ours, {}, {}}}, {.nesterov = true}), etude::ArgumentError);
   CHECK_THROWS_AS(etude::SGD({{twins.ours, {}, {}}}, {.momentum = 0.9, .dampening = 0.1, .nesterov = true}),
                   etude::ArgumentError);

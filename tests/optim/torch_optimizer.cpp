@@ -22,18 +22,20 @@ std::vector<torch::optim::OptimizerParamGroup> torch_groups(const etude::NamedTe
   return {torch::optim::OptimizerParamGroup(tensors)};
 }
 
-std::vector<compare::Theirs> all_kinds() {
+std::vector<beside_torch::Theirs> all_kinds() {
   using namespace torch::optim;
-  return {compare::theirs<AdamW>(AdamWOptions(0.01).weight_decay(0.1).amsgrad(true)),
-          compare::theirs<Adam>(AdamOptions(0.01).weight_decay(0.1)),
-          compare::theirs<SGD>(SGDOptions(0.01).momentum(0.9).weight_decay(0.1)),
-          compare::theirs<SGD>(SGDOptions(0.01).momentum(0.9).dampening(0.5)),
-          compare::theirs<SGD>(SGDOptions(0.01)),
-          compare::theirs<RMSprop>(RMSpropOptions(0.01).momentum(0.9).centered(true).weight_decay(0.1)),
-          compare::theirs<Adagrad>(AdagradOptions(0.01).initial_accumulator_value(0.1).weight_decay(0.1))};
+  return {
+      beside_torch::theirs<AdamW>(AdamWOptions(0.01).weight_decay(0.1).amsgrad(true)),
+      beside_torch::theirs<Adam>(AdamOptions(0.01).weight_decay(0.1)),
+      beside_torch::theirs<SGD>(SGDOptions(0.01).momentum(0.9).weight_decay(0.1)),
+      beside_torch::theirs<SGD>(SGDOptions(0.01).momentum(0.9).dampening(0.5)),
+      beside_torch::theirs<SGD>(SGDOptions(0.01)),
+      beside_torch::theirs<RMSprop>(RMSpropOptions(0.01).momentum(0.9).centered(true).weight_decay(0.1)),
+      beside_torch::theirs<Adagrad>(AdagradOptions(0.01).initial_accumulator_value(0.1).weight_decay(0.1))};
 }
 
-void train(etude::Optimizer& optimizer, const compare::Twins& twins, std::int64_t from, std::int64_t to) {
+void train(etude::Optimizer& optimizer, const beside_torch::Twins& twins, std::int64_t from,
+           std::int64_t to) {
   for (std::int64_t step = from; step < to; ++step) {
     torch::manual_seed(std::uint64_t(step));
     optimizer.zero_grad();
@@ -58,8 +60,8 @@ struct Unknown : torch::optim::SGD {
 };
 
 TEST_CASE("a torch optimizer behaves the same on flat parameters, including undefined gradients") {
-  for (const compare::Theirs& make : all_kinds()) {
-    const compare::Twins twins(at::kDouble);
+  for (const beside_torch::Theirs& make : all_kinds()) {
+    const beside_torch::Twins twins(at::kDouble);
     etude::TorchOptimizer ours(make(torch_groups(twins.ours)), twins.ours);
     const auto theirs = make(torch_groups(twins.theirs));
     for (std::int64_t step = 0; step < 50; ++step) {
@@ -73,8 +75,8 @@ TEST_CASE("a torch optimizer behaves the same on flat parameters, including unde
 }
 
 TEST_CASE("its state is stored and loaded by name, and Etude's of the same kind can continue from it") {
-  for (const compare::Theirs& make : all_kinds()) {
-    const compare::Twins whole(at::kDouble), halves(at::kDouble);
+  for (const beside_torch::Theirs& make : all_kinds()) {
+    const beside_torch::Twins whole(at::kDouble), halves(at::kDouble);
     etude::TorchOptimizer uninterrupted(make(torch_groups(whole.ours)), whole.ours);
     train(uninterrupted, whole, 0, 20);
     etude::NamedTensors state;
@@ -89,7 +91,7 @@ TEST_CASE("its state is stored and loaded by name, and Etude's of the same kind 
     for (std::size_t i = 0; i < whole.ours.size(); ++i)
       CHECK(torch::equal(whole.ours[i].second, halves.ours[i].second));
   }
-  const compare::Twins twins(at::kDouble), other(at::kDouble);
+  const beside_torch::Twins twins(at::kDouble), other(at::kDouble);
   etude::TorchOptimizer torchs(std::make_shared<torch::optim::AdamW>(torch_groups(twins.ours)), twins.ours);
   train(torchs, twins, 0, 10);
   for (std::size_t i = 0; i < other.ours.size(); ++i)
@@ -208,8 +210,8 @@ TEST_CASE("LBFGS needs a closure, one learning rate and no weight decay") {
 }
 
 TEST_CASE("parameters that a loaded state doesn't name start from scratch") {
-  for (const compare::Theirs& make : all_kinds()) {
-    const compare::Twins twins(at::kDouble);
+  for (const beside_torch::Theirs& make : all_kinds()) {
+    const beside_torch::Twins twins(at::kDouble);
     etude::TorchOptimizer ours(make(torch_groups(twins.ours)), twins.ours);
     train(ours, twins, 0, 3);
     ours.load_state({});
@@ -228,8 +230,8 @@ TEST_CASE("parameters that a loaded state doesn't name start from scratch") {
 }
 
 TEST_CASE("a refused state changes nothing in torch's optimizer") {
-  for (const compare::Theirs& make : all_kinds()) {
-    const compare::Twins twins(at::kDouble);
+  for (const beside_torch::Theirs& make : all_kinds()) {
+    const beside_torch::Twins twins(at::kDouble);
     const auto inner = make(torch_groups(twins.ours)), fresh = make(torch_groups(twins.theirs));
     etude::TorchOptimizer ours(inner, twins.ours);
     etude::TorchOptimizer other(fresh, twins.theirs);
