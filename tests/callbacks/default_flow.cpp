@@ -15,7 +15,7 @@ namespace callbacks_default_flow_test {
 
 // The sequences in tests/events.cpp show its requests and their order.
 
-// What it asks for, and when, is in the sequences of tests/events.cpp.
+// The sequences in tests/events.cpp show its requests and their moments.
 
 TEST_CASE("an interval of several steps fires only at its multiples") {
   auto args = toy::arguments();

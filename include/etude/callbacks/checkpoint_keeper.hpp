@@ -14,9 +14,9 @@ namespace etude {
 
 using StepsByName = std::map<std::string, std::int64_t>;
 
-/// Keeps copies of checkpoints in a folder of their own. The callback that owns it forwards its events, and
-/// decides which checkpoints to copy, under which names, and which copies to remove. Its state is the copies
-/// that are requested and not made yet.
+/// Keeps copies of checkpoints in a folder of their own, for callbacks that have one: they forward its
+/// events, and decide which checkpoints to copy, under which names, and which copies to remove. Its state is
+/// the copies that are requested and not made yet.
 struct CheckpointKeeper {
   using this_callback = CheckpointKeeper;
   ETUDE_STRUCT(CheckpointKeeper, (StepsByName, wanted, "copies whose checkpoint isn't written yet, by name"),

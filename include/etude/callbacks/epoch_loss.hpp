@@ -23,8 +23,8 @@ struct EpochLossState {
 };
 
 /// The mean training loss of an epoch over its examples, before division for accumulation, for the updates
-/// that were made. Never waits for a device before `take`. To be a member of a callback that passes these
-/// events to it.
+/// that were made. Never waits for a device before `take`. For callbacks that have one as a member and pass
+/// these events to it.
 class EpochLoss {
  public:
   using this_callback = EpochLoss;

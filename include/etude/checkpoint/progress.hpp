@@ -33,7 +33,7 @@ struct DatasetFacts {
                (std::string, fingerprint, "checksum of a few of them; empty if they aren't looked at", ""));
 };
 
-/// What a training is in the middle of, apart from TrainerState: `training_progress.json` of a checkpoint.
+/// The progress of a training that TrainerState lacks: `training_progress.json` of a checkpoint.
 struct TrainingProgress {
   ETUDE_STRUCT(
       TrainingProgress, (bool, started, "everything before the first step is done", false),

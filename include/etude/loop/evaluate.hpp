@@ -34,7 +34,8 @@ struct PredictionStepOutput {
   Tensors labels;
 };
 
-/// What an evaluation keeps of its batches: only the loss, the inputs of its metrics, or everything.
+/// The parts of its batches that an evaluation keeps: only the loss, the inputs of its metrics, or
+/// everything.
 enum class Keep { loss, metrics, all };
 
 /// The result of an evaluation.

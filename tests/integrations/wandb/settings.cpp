@@ -20,7 +20,7 @@ namespace integrations_wandb_settings_test {
 
 // The effect of options and variables on a run, as seen in its files.
 
-// What options and variables make of a run, seen in what is written.
+// The effect of options and variables on a run, as its files show it.
 
 using etude::WandbCallback;
 using toy::read_wandb_run;

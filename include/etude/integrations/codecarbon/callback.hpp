@@ -14,7 +14,7 @@ namespace detail {
 class EmissionsRun;
 }
 
-/// What a training has used so far. Energies are in kWh and include the data centre's share (`pue`).
+/// A training's consumption so far. Energies are in kWh and include the data centre's share (`pue`).
 struct EmissionsTotals {
   ETUDE_STRUCT(EmissionsTotals, (double, duration, "seconds that were measured"),
                (double, emissions, "kg of CO2 equivalents"), (double, cpu_energy, "kWh"),

@@ -49,7 +49,7 @@ class Sender {
   /// Sends the leading entries, as many as go together, and returns their number: at least one. Throws
   /// Unreachable or Refused. After a kill an entry may be sent again.
   virtual std::size_t send(std::span<const nlohmann::ordered_json> entries) = 0;
-  /// What another process must know to continue, such as the run's name on the server: saved after each
+  /// The facts that another process needs to continue, such as the run's name on the server: saved after each
   /// batch. No credentials.
   virtual nlohmann::ordered_json memory() const { return nlohmann::ordered_json::object(); }
   /// Called about once a second while there is nothing to send.

@@ -126,7 +126,7 @@ class Trials {
       if (const auto found = difference(first_.states.front(), both.states[i], varying_, "its state"))
         return tell(apart,
                     fmt::format("two in one trainer: of the {}, {}", i == 0 ? "first" : "second", *found));
-    // What both log is averaged, added in another order.
+    // Values that both log are averaged, and added in another order.
     if (const auto found = difference(first_.logs, both.logs, varying_, "log_history", 1e-6))
       tell(apart, fmt::format("two in one trainer: {}", *found));
   }
