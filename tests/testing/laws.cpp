@@ -90,6 +90,7 @@ struct Good {
     step_time += std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
     e.log("count", static_cast<double>(count));
     e.log("step_time", step_time);
+    e.log("step_mem_delta", step_time);  // another in each run
     if (count == 5) e.control.request_stop("five are enough");
   }
   void on(const etude::EvaluateBegin& e) {

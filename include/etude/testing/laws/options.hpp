@@ -18,7 +18,7 @@ struct Options {
   std::optional<bool> only_reads = {};
   /// Names in its state and logs whose values vary between runs. Values also needn't be equal if their name
   /// contains one of these words: time, times, runtime, second, seconds, elapsed, duration, date, timestamp,
-  /// memory, throughput.
+  /// memory, mem, throughput.
   std::vector<std::string> varying = {};
   /// Its state intentionally carries over from one `train()` to the next.
   bool keeps_state_between_runs = false;

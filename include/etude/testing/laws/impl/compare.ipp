@@ -43,8 +43,8 @@ ETUDE_INLINE Difference difference(const Moment& expected, const Moment& seen) {
 }
 
 ETUDE_INLINE bool Varying::has(const std::string& name) const {
-  static constexpr std::array words{"time",     "times", "runtime",   "second", "seconds",   "elapsed",
-                                    "duration", "date",  "timestamp", "memory", "throughput"};
+  static constexpr std::array words{"time",     "times", "runtime",   "second", "seconds", "elapsed",
+                                    "duration", "date",  "timestamp", "memory", "mem",     "throughput"};
   if (std::ranges::find(names_, name) != names_.end()) return true;
   std::string word;
   for (const char c : name + "_") {
