@@ -105,10 +105,14 @@ def changes(code, name):
     return re.search(f"{assigned}|{called}", code) is not None
 
 
+def included(path):
+    """The header that a user includes: comet.hpp for comet/comet_callback.hpp."""
+    return path.parent.with_suffix(".hpp") if path.stem == path.parent.name + "_callback" else path
+
+
 def code_of(path):
     """All that is in a header and in its definitions but what is declared."""
-    # The definitions of comet/callback.hpp are those of comet.hpp.
-    stem = path.parent if path.stem == "callback" and path.parent != HEADERS else path.with_suffix("")
+    stem = included(path).with_suffix("")
     inline = stem.parent / "impl" / (stem.name + ".ipp")
     code = path.read_text() + (inline.read_text() if inline.exists() else "")
     for match in reversed(list(re.finditer(r"ETUDE_STRUCT\(", code))):
@@ -188,7 +192,7 @@ def entry(name):
     if template:
         parameters = parts(re.search("<(.*)>", template)[1])
         title += "<" + ", ".join(p.split("=")[0].split()[-1] + "..." * ("..." in p) for p in parameters) + ">"
-    text = f"## {title}\n\n`etude/{path.relative_to(HEADERS)}`\n\n"
+    text = f"## {title}\n\n`etude/{included(path).relative_to(HEADERS)}`\n\n"
     text += "\n".join(line[3:].strip() for line in doc.splitlines()).strip() + "\n\n"
     heard = {e: writes for e, writes in events_of(name).items() if e in ALL}
     text += "Events: " + (", ".join(f"**`{e}`**" if writes else f"`{e}`" for e, writes in heard.items()) or "all") + "\n\n"

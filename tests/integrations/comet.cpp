@@ -153,7 +153,7 @@ TEST_CASE("an archive is complete right after a signal, and doesn't mark the tra
   CHECK(found[0].facts.at("customer_error_reported") == false);
   CHECK(toy::names_in(folder / "comet").size() == 1);
   trainer.train({.resume_from_checkpoint = true});
-  trainer.callback<CometCallback>().run = {};
+  trainer.callback<CometCallback>().open_run = {};
   found = experiments(folder / "comet");
   REQUIRE(found.size() == 2);
   CHECK(found[1].key() == found[0].key());

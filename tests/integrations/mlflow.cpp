@@ -24,7 +24,7 @@
 #include "etude/integrations/mlflow/client.hpp"
 #include "etude/integrations/mlflow/names.hpp"
 #include "etude/integrations/mlflow/run.hpp"
-#include "etude/integrations/mlflow/settings.hpp"
+#include "etude/integrations/mlflow/variables.hpp"
 #include "etude/testing/laws.hpp"
 
 namespace integrations_mlflow_test {

@@ -51,7 +51,7 @@ struct AzureMLCallback {
 
   nlohmann::ordered_json config = {};  ///< More parameters, with `log_params`; those of the arguments win.
 
-  detail::NotCopied<detail::MLflowSession> session = {};  ///< The open run.
+  detail::NotCopied<detail::MLflowSession> open_run = {};  ///< The open run.
 
  private:
   std::unique_ptr<detail::MLflowRun> open(const Context& e, bool resumes);

@@ -77,7 +77,7 @@ struct MLflowCallback {
 
   nlohmann::ordered_json config = {};  ///< More parameters; those of the arguments win.
 
-  detail::NotCopied<detail::MLflowSession> session = {};  ///< The open run.
+  detail::NotCopied<detail::MLflowSession> open_run = {};  ///< The open run.
 
  private:
   bool sends_checkpoints() const;

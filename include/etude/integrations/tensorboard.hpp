@@ -69,7 +69,7 @@ struct TensorBoardCallback {
   /// process.
   SummaryWriter* writer() const;
 
-  detail::NotCopied<detail::TensorBoardRun> held = {};
+  detail::NotCopied<detail::TensorBoardRun> open_run = {};
 
  private:
   void open(const Context& e, bool is_resumed);

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "etude/base/error.hpp"
-#include "etude/optim/options.hpp"
+#include "etude/optim/read_options.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/training_arguments.hpp"
 

@@ -8,7 +8,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/reflect/type_name.hpp"
-#include "etude/testing/laws/options.hpp"
+#include "etude/testing/laws/permissions.hpp"
 #include "etude/testing/laws/subject.hpp"
 #include "etude/testing/laws/trials.hpp"
 

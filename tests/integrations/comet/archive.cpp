@@ -87,7 +87,7 @@ TEST_CASE("leftovers of a finished training aren't marked as cut short, and anyt
   CHECK(found[0].facts.at("stop_time") > found[0].facts.at("start_time"));
 
   fs::create_symlink("/nonexistent", folder / "comet" / left / "asset-0");
-  const auto said = toy::printed([&] { trainer.callback<CometCallback>().run = {}; }, STDERR_FILENO);
+  const auto said = toy::printed([&] { trainer.callback<CometCallback>().open_run = {}; }, STDERR_FILENO);
   CHECK(toy::contains(said, " and 1 were lost"));
 }
 

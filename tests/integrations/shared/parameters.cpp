@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "etude/integrations/shared/environment.hpp"
-#include "etude/integrations/shared/names.hpp"
+#include "etude/integrations/shared/tracked_name.hpp"
 
 namespace integrations_shared_parameters_test {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "etude/integrations/comet/experiment_settings.hpp"
 #include "etude/integrations/comet/journal.hpp"
-#include "etude/integrations/comet/settings.hpp"
 #include "etude/integrations/shared/append_file.hpp"
 #include "etude/io/folder_lock.hpp"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "etude/integrations/comet/experiment_settings.hpp"
 #include "etude/integrations/comet/journal.hpp"
-#include "etude/integrations/comet/settings.hpp"
 #include "etude/integrations/shared/outbox.hpp"
 
 namespace etude::detail::comet {

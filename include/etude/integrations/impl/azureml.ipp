@@ -10,7 +10,7 @@
 #include "etude/integrations/azureml/tokens.hpp"
 #include "etude/integrations/mlflow/run.hpp"
 #include "etude/integrations/mlflow/session.hpp"
-#include "etude/integrations/mlflow/settings.hpp"
+#include "etude/integrations/mlflow/variables.hpp"
 #include "etude/integrations/shared/arguments.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/parameters.hpp"
@@ -59,26 +59,26 @@ ETUDE_INLINE std::unique_ptr<detail::MLflowRun> AzureMLCallback::open(const Cont
 
 ETUDE_INLINE void AzureMLCallback::on(const TrainBegin& e) {
   if (!e.state.is_world_process_zero) return;
-  if (!session) session = std::make_shared<detail::MLflowSession>();
-  session->begin(e, [this](const Context& context, bool resumes) { return open(context, resumes); });
+  if (!open_run) open_run = std::make_shared<detail::MLflowSession>();
+  open_run->begin(e, [this](const Context& context, bool resumes) { return open(context, resumes); });
 }
 
 ETUDE_INLINE void AzureMLCallback::on(const Log& e) {
   if (!e.state.is_world_process_zero) return;
-  if (!session) session = std::make_shared<detail::MLflowSession>();
-  session->log(e, e.logs, [this](const Context& context, bool resumes) { return open(context, resumes); });
+  if (!open_run) open_run = std::make_shared<detail::MLflowSession>();
+  open_run->log(e, e.logs, [this](const Context& context, bool resumes) { return open(context, resumes); });
 }
 
 ETUDE_INLINE void AzureMLCallback::on(const Stop& e) {
-  if (session) session->stop(e);
+  if (open_run) open_run->stop(e);
 }
 
 ETUDE_INLINE void AzureMLCallback::on(const TrainError&) {
-  if (session) session->fail();
+  if (open_run) open_run->fail();
 }
 
 ETUDE_INLINE void AzureMLCallback::on(const TrainEnd&) {
-  if (session) session->end();
+  if (open_run) open_run->end();
 }
 
 }  // namespace etude

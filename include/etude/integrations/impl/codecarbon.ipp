@@ -11,9 +11,9 @@
 #include "etude/callbacks/log_file.hpp"
 #include "etude/callbacks/log_moment.hpp"
 #include "etude/integrations/codecarbon.hpp"
+#include "etude/integrations/codecarbon/configuration.hpp"
 #include "etude/integrations/codecarbon/emissions_run.hpp"
 #include "etude/integrations/codecarbon/machine.hpp"
-#include "etude/integrations/codecarbon/settings.hpp"
 #include "etude/metrics/pending_logs.hpp"
 
 namespace etude {
@@ -37,7 +37,7 @@ inline void forget_logged_emissions(PendingLogs& logs) {
 ETUDE_INLINE bool CodeCarbonCallback::is_available() { return detail::read_cpu_times().has_value(); }
 
 ETUDE_INLINE void CodeCarbonCallback::on(const TrainBegin& e) {
-  run.reset();
+  open_run.reset();
   if (!e.state.is_local_process_zero) return;
   // Other machines load the state of the first one.
   if (detail::begins_anew(e.state) || run_id.empty() || !e.state.is_world_process_zero) {
@@ -48,26 +48,28 @@ ETUDE_INLINE void CodeCarbonCallback::on(const TrainBegin& e) {
   has_logged_the_last = false;
   detail::forget_logged_emissions(e.pending_logs);
   auto settings = detail::codecarbon_settings(*this, detail::codecarbon_configuration(), e.args.output_dir);
-  run = std::make_shared<detail::EmissionsRun>(std::move(settings.options), run_id, totals);
-  totals = run->totals();
+  open_run = std::make_shared<detail::EmissionsRun>(std::move(settings.options), run_id, totals);
+  totals = open_run->totals();
   std::string names;
   for (const auto& name : settings.without_effect) names += (names.empty() ? "" : ", ") + name;
   if (!names.empty())
     message(e.args, LogLevel::warning, "these settings of CodeCarbon have no effect here: {}", names);
-  message(e.args, LogLevel::info, "emissions: {}", run->description());
+  message(e.args, LogLevel::info, "emissions: {}", open_run->description());
   tell_faults(e);
 }
 
 ETUDE_INLINE void CodeCarbonCallback::on(const StepEnd& e) {
-  if (run && run->log_always() && detail::log_goes_out(e, last_logged_step)) log(e, run->totals());
+  if (open_run && open_run->log_always() && detail::log_goes_out(e, last_logged_step))
+    log(e, open_run->totals());
 }
 
 ETUDE_INLINE void CodeCarbonCallback::on(const EpochEnd& e) {
-  if (run && run->log_always() && detail::log_goes_out(e, last_logged_step)) log(e, run->totals());
+  if (open_run && open_run->log_always() && detail::log_goes_out(e, last_logged_step))
+    log(e, open_run->totals());
 }
 
 ETUDE_INLINE void CodeCarbonCallback::on(const Log& e) {
-  if (run) tell_faults(e);
+  if (open_run) tell_faults(e);
 }
 
 // The last event before the summary differs from case to case.
@@ -78,16 +80,16 @@ ETUDE_INLINE void CodeCarbonCallback::on(const Stop& e) { log_the_last(e); }
 ETUDE_INLINE void CodeCarbonCallback::on(const TrainError& e) { log_the_last(e); }
 
 ETUDE_INLINE void CodeCarbonCallback::on(SaveBegin&) {
-  if (run) totals = run->measure();
+  if (open_run) totals = open_run->measure();
 }
 
 ETUDE_INLINE void CodeCarbonCallback::on(const TrainEnd& e) {
-  if (!run) return;
-  run->finish();
-  totals = run->totals();
+  if (!open_run) return;
+  open_run->finish();
+  totals = open_run->totals();
   tell_faults(e);
-  message(e.args, LogLevel::info, "emissions: {}", run->outcome());
-  run.reset();
+  message(e.args, LogLevel::info, "emissions: {}", open_run->outcome());
+  open_run.reset();
 }
 
 ETUDE_INLINE void CodeCarbonCallback::log(const Context& e, const EmissionsTotals& now) const {
@@ -96,11 +98,12 @@ ETUDE_INLINE void CodeCarbonCallback::log(const Context& e, const EmissionsTotal
 }
 
 ETUDE_INLINE void CodeCarbonCallback::log_the_last(const Context& e) {
-  if (run && !std::exchange(has_logged_the_last, true)) log(e, run->measure());
+  if (open_run && !std::exchange(has_logged_the_last, true)) log(e, open_run->measure());
 }
 
 ETUDE_INLINE void CodeCarbonCallback::tell_faults(const Context& e) {
-  for (const auto& fault : run->take_faults()) message(e.args, LogLevel::warning, "emissions: {}", fault);
+  for (const auto& fault : open_run->take_faults())
+    message(e.args, LogLevel::warning, "emissions: {}", fault);
 }
 
 }  // namespace etude

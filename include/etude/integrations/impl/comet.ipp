@@ -20,11 +20,11 @@
 #include "etude/callbacks/log_file.hpp"
 #include "etude/integrations/comet.hpp"
 #include "etude/integrations/comet/archive.hpp"
+#include "etude/integrations/comet/experiment_settings.hpp"
 #include "etude/integrations/comet/messages.hpp"
 #include "etude/integrations/comet/online.hpp"
-#include "etude/integrations/comet/settings.hpp"
 #include "etude/integrations/shared/arguments.hpp"
-#include "etude/integrations/shared/names.hpp"
+#include "etude/integrations/shared/tracked_name.hpp"
 #include "etude/model/model.hpp"
 #include "etude/reflect/json.hpp"
 
@@ -116,7 +116,7 @@ ETUDE_INLINE void CometCallback::open(const Context& e) {
   const auto opened = std::make_shared<comet::Run>(e.args);
   opened->tell(settings.notices);
   if (settings.disabled) {
-    run = opened;
+    open_run = opened;
     return;
   }
   const auto time = comet::now();
@@ -130,8 +130,8 @@ ETUDE_INLINE void CometCallback::open(const Context& e) {
   opened->log_assets = settings.log_assets;
   opened->own_files[0] = comet::whole(settings.offline_directory);
   opened->own_files[1] = comet::whole(settings.spool_directory);
-  run = opened;
-  run->key = run_key = settings.key;
+  open_run = opened;
+  open_run->key = run_key = settings.key;
   start_time = begun;
 
   std::vector<comet::Message> messages{comet::other("Created from", "etude")};
@@ -143,63 +143,63 @@ ETUDE_INLINE void CometCallback::open(const Context& e) {
   nlohmann::ordered_json values{{"args", to_json_value(detail::tracked_arguments(e))}};
   if (!config.is_null()) values["config"] = config;
   for (auto& message : comet::parameters(values, time)) messages.push_back(std::move(message));
-  run->journal->put(std::move(messages));
+  open_run->journal->put(std::move(messages));
 }
 
 ETUDE_INLINE void CometCallback::on(const TrainBegin& e) {
   if (!e.state.is_world_process_zero) return;
   const bool begins_anew = detail::begins_anew(e.state);
   // A resumed training belongs to its own experiment, not to that of an evaluation before it.
-  const bool is_another = !begins_anew && run && run->key != run_key;
-  if (run && (run->has_trained || run->is_training || is_another)) run.reset();
-  if (!run) {
+  const bool is_another = !begins_anew && open_run && open_run->key != run_key;
+  if (open_run && (open_run->has_trained || open_run->is_training || is_another)) open_run.reset();
+  if (!open_run) {
     if (begins_anew) {
       run_key.clear();
       start_time = 0;
     }
     open(e);
   }
-  run->is_training = true;
+  open_run->is_training = true;
 }
 
 ETUDE_INLINE void CometCallback::log(const Context& e, const Metrics& metrics) {
   namespace comet = detail::comet;
   if (!e.state.is_world_process_zero) return;
-  if (!run) open(e);
-  if (!run->journal) return;
+  if (!open_run) open(e);
+  if (!open_run->journal) return;
   const auto time = comet::now();
   const auto step = e.state.global_step;
   std::vector<comet::Message> messages;
-  if (std::exchange(run->step, step) != step)
+  if (std::exchange(open_run->step, step) != step)
     messages.push_back(comet::parameter("curr_step", step, step, "auto-logged", time));
-  if (std::exchange(run->epoch, e.state.epoch) != e.state.epoch)
+  if (std::exchange(open_run->epoch, e.state.epoch) != e.state.epoch)
     messages.push_back(comet::parameter("curr_epoch", e.state.epoch, step, "auto-logged", time));
   for (const auto& [name, value] : metrics)
     messages.push_back(comet::metric(detail::tracked_name(name), value, step, e.state.epoch, time));
-  run->journal->put(std::move(messages));
-  run->tell();
+  open_run->journal->put(std::move(messages));
+  open_run->tell();
 }
 
 ETUDE_INLINE void CometCallback::on(const Log& e) { log(e, e.logs); }
 ETUDE_INLINE void CometCallback::on(const Predict& e) { log(e, e.metrics); }
 
 ETUDE_INLINE void CometCallback::on(const TrainError& e) {
-  if (!run || !run->is_training) return;
-  run->has_failed = true;
-  if (run->journal) run->journal->fail(std::string(e.what));
+  if (!open_run || !open_run->is_training) return;
+  open_run->has_failed = true;
+  if (open_run->journal) open_run->journal->fail(std::string(e.what));
 }
 
 ETUDE_INLINE void CometCallback::on(const TrainEnd& e) {
-  if (!run || !std::exchange(run->is_training, false)) return;
-  run->has_trained = true;
-  if (run->journal && run->log_assets && !run->has_failed)
-    detail::comet::log_files(*run, e.args.output_dir, e.state.global_step);
+  if (!open_run || !std::exchange(open_run->is_training, false)) return;
+  open_run->has_trained = true;
+  if (open_run->journal && open_run->log_assets && !open_run->has_failed)
+    detail::comet::log_files(*open_run, e.args.output_dir, e.state.global_step);
   // After a signal the process ends right after this event, without destructors.
-  if (run->has_failed || e.state.is_hyper_param_search || SignalGuard::came() != 0) {
-    run.reset();
-  } else if (run->journal) {
-    run->journal->settle();
-    run->tell();
+  if (open_run->has_failed || e.state.is_hyper_param_search || SignalGuard::came() != 0) {
+    open_run.reset();
+  } else if (open_run->journal) {
+    open_run->journal->settle();
+    open_run->tell();
   }
 }
 

@@ -7,7 +7,7 @@
 #include "etude/integrations/mlflow.hpp"
 #include "etude/integrations/mlflow/run.hpp"
 #include "etude/integrations/mlflow/session.hpp"
-#include "etude/integrations/mlflow/settings.hpp"
+#include "etude/integrations/mlflow/variables.hpp"
 #include "etude/integrations/shared/arguments.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/parameters.hpp"
@@ -64,30 +64,30 @@ ETUDE_INLINE std::unique_ptr<detail::MLflowRun> MLflowCallback::open(const Conte
 
 ETUDE_INLINE void MLflowCallback::on(const TrainBegin& e) {
   if (!e.state.is_world_process_zero) return;
-  if (!session) session = std::make_shared<detail::MLflowSession>();
-  session->begin(e, [this](const Context& context, bool resumes) { return open(context, resumes); });
+  if (!open_run) open_run = std::make_shared<detail::MLflowSession>();
+  open_run->begin(e, [this](const Context& context, bool resumes) { return open(context, resumes); });
 }
 
 ETUDE_INLINE void MLflowCallback::log(const Context& e, const Metrics& metrics) {
   if (!e.state.is_world_process_zero) return;
-  if (!session) session = std::make_shared<detail::MLflowSession>();
-  session->log(e, metrics, [this](const Context& context, bool resumes) { return open(context, resumes); });
+  if (!open_run) open_run = std::make_shared<detail::MLflowSession>();
+  open_run->log(e, metrics, [this](const Context& context, bool resumes) { return open(context, resumes); });
 }
 
 ETUDE_INLINE void MLflowCallback::on(const Save& e) {
-  if (session && sends_checkpoints()) session->save(e);
+  if (open_run && sends_checkpoints()) open_run->save(e);
 }
 
 ETUDE_INLINE void MLflowCallback::on(const Stop& e) {
-  if (session) session->stop(e);
+  if (open_run) open_run->stop(e);
 }
 
 ETUDE_INLINE void MLflowCallback::on(const TrainError&) {
-  if (session) session->fail();
+  if (open_run) open_run->fail();
 }
 
 ETUDE_INLINE void MLflowCallback::on(const TrainEnd&) {
-  if (session) session->end();
+  if (open_run) open_run->end();
 }
 
 }  // namespace etude

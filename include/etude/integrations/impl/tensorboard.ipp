@@ -24,8 +24,8 @@
 #include "etude/callbacks/model_summary.hpp"
 #include "etude/integrations/shared/arguments.hpp"
 #include "etude/integrations/shared/environment.hpp"
-#include "etude/integrations/shared/names.hpp"
 #include "etude/integrations/shared/parameters.hpp"
+#include "etude/integrations/shared/tracked_name.hpp"
 #include "etude/integrations/tensorboard.hpp"
 #include "etude/integrations/tensorboard/event_file.hpp"
 #include "etude/integrations/tensorboard/summary_writer.hpp"
@@ -139,10 +139,12 @@ inline void go_on(const TrainerState& state, const std::vector<std::filesystem::
 }  // namespace tensorboard
 }  // namespace detail
 
-ETUDE_INLINE SummaryWriter* TensorBoardCallback::writer() const { return held ? &held->writer : nullptr; }
+ETUDE_INLINE SummaryWriter* TensorBoardCallback::writer() const {
+  return open_run ? &open_run->writer : nullptr;
+}
 
 ETUDE_INLINE void TensorBoardCallback::open(const Context& e, bool is_resumed) {
-  held.reset();
+  open_run.reset();
   const auto named = detail::option_or_environment(logging_dir, "TENSORBOARD_LOGGING_DIR");
   const std::string field = !logging_dir.empty() ? "logging_dir"
                             : !named.empty()     ? "TENSORBOARD_LOGGING_DIR"
@@ -164,122 +166,124 @@ ETUDE_INLINE void TensorBoardCallback::open(const Context& e, bool is_resumed) {
     }
     if (e.state.is_hyper_param_search && e.state.trial_name) folder /= *e.state.trial_name;
     before = detail::tensorboard::event_files(folder);
-    held = std::make_shared<detail::TensorBoardRun>(folder);
+    open_run = std::make_shared<detail::TensorBoardRun>(folder);
   } catch (const ArgumentError& error) {
     throw ArgumentError(fmt::format("{} is '{}': must be a folder that can be written: {}", field,
                                     named.empty() ? e.args.output_dir : named, error.what()));
   }
-  auto& writer = held->writer;
+  auto& writer = open_run->writer;
   if (is_resumed)
-    held->attempt(e, "what was logged before", [&] {
+    open_run->attempt(e, "what was logged before", [&] {
       for (const auto& entry : e.state.log_history)
-        for (const auto& [tag, value] : detail::tensorboard::metrics_in(entry)) held->last[tag] = value;
+        for (const auto& [tag, value] : detail::tensorboard::metrics_in(entry)) open_run->last[tag] = value;
       detail::tensorboard::go_on(e.state, before, last_time, writer);
     });
   const auto step = e.state.global_step;
-  held->attempt(e, "a text", [&] {
+  open_run->attempt(e, "a text", [&] {
     writer.add_text("args", detail::tensorboard::pretty(to_json_value(detail::tracked_arguments(e))), step);
     if (!config.is_null()) writer.add_text("model_config", detail::tensorboard::pretty(config), step);
     if (!is_resumed || before.empty())
       writer.add_text("model", detail::tensorboard::as_code(summary(e.model).table()), step);
   });
   if (log_graph && (!is_resumed || before.empty()))
-    held->attempt(e, "the model's graph", [&] { writer.add_graph(e.model); });
+    open_run->attempt(e, "the model's graph", [&] { writer.add_graph(e.model); });
   last_time = writer.last_time();
 }
 
 ETUDE_INLINE void TensorBoardCallback::on(const TrainBegin& e) {
   if (!e.state.is_world_process_zero) return;
   const bool is_resumed = !detail::begins_anew(e.state);
-  if (!held || held->is_trained || is_resumed) open(e, is_resumed);
-  held->is_trained = true;
+  if (!open_run || open_run->is_trained || is_resumed) open(e, is_resumed);
+  open_run->is_trained = true;
   if (histogram_steps) histogram_timer.begin(e, *histogram_steps, "histogram_steps");
 }
 
 ETUDE_INLINE void TensorBoardCallback::on(const GradientsComplete& e) {
-  if (!held || !histogram_steps) return;
-  held->histograms_are_due = histogram_timer.due_in_step(e, *histogram_steps);
-  if (!held->histograms_are_due) return;
-  held->attempt(e, "a histogram", [&] {
+  if (!open_run || !histogram_steps) return;
+  open_run->histograms_are_due = histogram_timer.due_in_step(e, *histogram_steps);
+  if (!open_run->histograms_are_due) return;
+  open_run->attempt(e, "a histogram", [&] {
     std::int64_t not_finite = 0;
     for (const auto& [name, parameter] : e.model.named_parameters())
       if (const auto& gradient = parameter.grad(); gradient.defined())
-        not_finite += held->writer.add_histogram("gradients/" + name, gradient, e.state.global_step + 1);
-    if (not_finite > 0 && held->told.insert("gradients").second)
+        not_finite += open_run->writer.add_histogram("gradients/" + name, gradient, e.state.global_step + 1);
+    if (not_finite > 0 && open_run->told.insert("gradients").second)
       message(
           e.args, LogLevel::warning,
           "TensorBoard: {} numbers of the gradients aren't finite at step {}, and histograms show the others",
           not_finite, e.state.global_step + 1);
   });
-  last_time = held->writer.last_time();
+  last_time = open_run->writer.last_time();
 }
 
 ETUDE_INLINE void TensorBoardCallback::on(const StepEnd& e) {
-  if (!held || !std::exchange(held->histograms_are_due, false)) return;
-  held->attempt(e, "a histogram", [&] {
+  if (!open_run || !std::exchange(open_run->histograms_are_due, false)) return;
+  open_run->attempt(e, "a histogram", [&] {
     std::int64_t not_finite = 0;
     for (const auto& [name, parameter] : e.model.named_parameters())
-      not_finite += held->writer.add_histogram("parameters/" + name, parameter, e.state.global_step);
-    if (not_finite > 0 && held->told.insert("parameters").second)
+      not_finite += open_run->writer.add_histogram("parameters/" + name, parameter, e.state.global_step);
+    if (not_finite > 0 && open_run->told.insert("parameters").second)
       message(e.args, LogLevel::warning,
               "TensorBoard: {} numbers of the parameters aren't finite at step {}, and histograms show the "
               "others",
               not_finite, e.state.global_step);
   });
-  last_time = held->writer.last_time();
+  last_time = open_run->writer.last_time();
 }
 
 ETUDE_INLINE void TensorBoardCallback::on(const Log& e) {
   if (!e.state.is_world_process_zero) return;
-  if (!held) open(e, /*is_resumed=*/false);
-  held->attempt(e, "a log", [&] {
+  if (!open_run) open(e, /*is_resumed=*/false);
+  open_run->attempt(e, "a log", [&] {
     std::vector<std::pair<std::string, double>> values;
     for (const auto& [name, value] : e.logs) {
       values.emplace_back(detail::tracked_name(name), value);
-      held->last[values.back().first] = value;
+      open_run->last[values.back().first] = value;
     }
-    held->is_summed_up |= e.logs.contains("train_runtime");
-    held->writer.add_scalars(values, e.state.global_step);
-    if (held->session) held->session->add_scalars(values, e.state.global_step);
+    open_run->is_summed_up |= e.logs.contains("train_runtime");
+    open_run->writer.add_scalars(values, e.state.global_step);
+    if (open_run->session) open_run->session->add_scalars(values, e.state.global_step);
   });
-  last_time = held->writer.last_time();
+  last_time = open_run->writer.last_time();
 }
 
 ETUDE_INLINE void TensorBoardCallback::on(const Save&) {
   // A checkpoint that survives a power failure can be resumed, and the logs before it belong to it.
-  if (held) held->writer.flush();
+  if (open_run) open_run->writer.flush();
 }
 
 ETUDE_INLINE void TensorBoardCallback::on(const Stop& e) {
-  if (held && held->is_trained && !held->has_ended && stops_for_signal(e.reason)) held->has_failed = true;
+  if (open_run && open_run->is_trained && !open_run->has_ended && stops_for_signal(e.reason))
+    open_run->has_failed = true;
 }
 
 ETUDE_INLINE void TensorBoardCallback::on(const TrainError&) {
-  if (held && held->is_trained && !held->has_ended) held->has_failed = true;
+  if (open_run && open_run->is_trained && !open_run->has_ended) open_run->has_failed = true;
 }
 
 ETUDE_INLINE void TensorBoardCallback::on(const TrainEnd& e) {
-  if (!held || !held->is_trained || std::exchange(held->has_ended, true)) return;
+  if (!open_run || !open_run->is_trained || std::exchange(open_run->has_ended, true)) return;
   // Without a summary it was an attempt, with batches that were too large, before the training.
-  if (log_hparams && held->is_summed_up)
-    held->attempt(e, "the page of HPARAMS", [&] {
-      const auto folder = held->writer.log_dir() / fmt::format("{:.6f}", start_time);
+  if (log_hparams && open_run->is_summed_up)
+    open_run->attempt(e, "the page of HPARAMS", [&] {
+      const auto folder = open_run->writer.log_dir() / fmt::format("{:.6f}", start_time);
       // A resumed training may have ended here before; readers would keep its old status.
       std::error_code ignored;
       for (const auto& file : detail::tensorboard::event_files(folder))
         std::filesystem::remove(file, ignored);
-      auto& session = held->session.emplace(folder);
+      auto& session = open_run->session.emplace(folder);
       session.add_hparams(detail::flattened(detail::run_parameters(detail::tracked_arguments(e), config)),
                           start_time);
-      session.add_scalars({held->last.begin(), held->last.end()}, e.state.global_step);
-      session.add_session_end(held->has_failed ? SessionStatus::failure : SessionStatus::success);
+      session.add_scalars({open_run->last.begin(), open_run->last.end()}, e.state.global_step);
+      session.add_session_end(open_run->has_failed ? SessionStatus::failure : SessionStatus::success);
       session.flush();
     });
-  held->writer.flush();
-  last_time = held->writer.last_time();
-  const auto written = held->writer.written() + (held->session ? held->session->written() : 0);
-  message(e.args, held->lost() > 0 ? LogLevel::warning : LogLevel::info,
-          "TensorBoard: {} events in {}, {} lost", written, held->writer.log_dir().string(), held->lost());
+  open_run->writer.flush();
+  last_time = open_run->writer.last_time();
+  const auto written = open_run->writer.written() + (open_run->session ? open_run->session->written() : 0);
+  message(e.args, open_run->lost() > 0 ? LogLevel::warning : LogLevel::info,
+          "TensorBoard: {} events in {}, {} lost", written, open_run->writer.log_dir().string(),
+          open_run->lost());
 }
 
 }  // namespace etude

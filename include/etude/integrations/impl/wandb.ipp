@@ -23,9 +23,9 @@
 #include "etude/integrations/shared/arguments.hpp"
 #include "etude/integrations/shared/parameters.hpp"
 #include "etude/integrations/wandb.hpp"
-#include "etude/integrations/wandb/histogram.hpp"
-#include "etude/integrations/wandb/run.hpp"
-#include "etude/integrations/wandb/settings.hpp"
+#include "etude/integrations/wandb/offline_run.hpp"
+#include "etude/integrations/wandb/run_settings.hpp"
+#include "etude/integrations/wandb/watch.hpp"
 #include "etude/model/model.hpp"
 
 namespace etude {

@@ -13,7 +13,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/optim/adafactor.hpp"
-#include "etude/optim/options.hpp"
+#include "etude/optim/read_options.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace etude {

@@ -7,7 +7,7 @@
 #include "etude/libtorch/optim.hpp"
 #include "etude/optim/adagrad.hpp"
 #include "etude/optim/one_pass.hpp"
-#include "etude/optim/options.hpp"
+#include "etude/optim/read_options.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace etude {

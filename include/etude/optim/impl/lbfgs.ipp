@@ -9,7 +9,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/optim/lbfgs.hpp"
-#include "etude/optim/options.hpp"
+#include "etude/optim/read_options.hpp"
 
 namespace etude {
 

@@ -6,7 +6,7 @@
 
 #include "etude/optim/lion.hpp"
 #include "etude/optim/one_pass.hpp"
-#include "etude/optim/options.hpp"
+#include "etude/optim/read_options.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace etude {

@@ -10,7 +10,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/optim/metric_schedules.hpp"
-#include "etude/optim/options.hpp"
+#include "etude/optim/read_options.hpp"
 #include "etude/optim/scheduler_state.hpp"
 #include "etude/reflect/enum.hpp"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "etude/optim/one_pass.hpp"
-#include "etude/optim/options.hpp"
+#include "etude/optim/read_options.hpp"
 #include "etude/optim/rmsprop.hpp"
 #include "etude/reflect/json.hpp"
 

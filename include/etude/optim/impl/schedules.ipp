@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/optim/options.hpp"
+#include "etude/optim/read_options.hpp"
 #include "etude/optim/schedule_options.hpp"
 #include "etude/optim/schedules.hpp"
 #include "etude/reflect/enum.hpp"

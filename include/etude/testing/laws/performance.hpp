@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "etude/testing/laws/moment.hpp"
-#include "etude/testing/laws/options.hpp"
+#include "etude/testing/laws/permissions.hpp"
 #include "etude/testing/laws/stage.hpp"
 #include "etude/testing/laws/subject.hpp"
 

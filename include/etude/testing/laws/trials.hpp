@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "etude/testing/laws/options.hpp"
+#include "etude/testing/laws/permissions.hpp"
 #include "etude/testing/laws/subject.hpp"
 
 namespace etude::laws::detail {

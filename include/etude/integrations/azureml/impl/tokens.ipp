@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "etude/integrations/azureml/tokens.hpp"
-#include "etude/integrations/mlflow/settings.hpp"
+#include "etude/integrations/mlflow/variables.hpp"
 #include "etude/integrations/shared/outbox.hpp"
 
 namespace etude::detail {

@@ -9,7 +9,7 @@
 
 #include "etude/base/linkage.hpp"
 #include "etude/integrations/comet/online.hpp"
-#include "etude/integrations/comet/sender.hpp"
+#include "etude/integrations/comet/server_client.hpp"
 
 namespace etude::detail::comet {
 

@@ -17,7 +17,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
-#include "etude/integrations/codecarbon/settings.hpp"
+#include "etude/integrations/codecarbon/configuration.hpp"
 #include "etude/integrations/shared/ini.hpp"
 #include "etude/io/file_text.hpp"
 #include "etude/reflect/json_reader.hpp"

@@ -106,7 +106,7 @@ struct CodeCarbonCallback {
   void on(const TrainEnd& e);
 
   bool has_logged_the_last = false;
-  detail::NotCopied<detail::EmissionsRun> run = {};
+  detail::NotCopied<detail::EmissionsRun> open_run = {};
 
  private:
   void log(const Context& e, const EmissionsTotals& now) const;

@@ -10,7 +10,7 @@
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/integrations/comet/messages.hpp"
-#include "etude/integrations/comet/sender.hpp"
+#include "etude/integrations/comet/server_client.hpp"
 #include "etude/io/entry_name.hpp"
 
 namespace etude::detail::comet {

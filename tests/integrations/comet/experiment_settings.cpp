@@ -1,4 +1,4 @@
-#include "etude/integrations/comet/settings.hpp"
+#include "etude/integrations/comet/experiment_settings.hpp"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "etude/integrations/wandb/histogram.hpp"
+#include "etude/integrations/wandb/watch.hpp"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "etude/integrations/comet/settings.hpp"
+#include "etude/integrations/comet/experiment_settings.hpp"
 #include "etude/integrations/shared/http.hpp"
 #include "etude/integrations/shared/outbox.hpp"
 
@@ -59,5 +59,5 @@ class ServerClient final : public Sender {
 }  // namespace etude::detail::comet
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/comet/impl/sender.ipp"
+#include "etude/integrations/comet/impl/server_client.ipp"
 #endif

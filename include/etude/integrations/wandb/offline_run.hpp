@@ -89,5 +89,5 @@ class WandbRun {
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/wandb/impl/run.ipp"
+#include "etude/integrations/wandb/impl/offline_run.ipp"
 #endif

@@ -17,5 +17,5 @@ nlohmann::ordered_json wandb_metadata(const WandbEnvironment& environment);
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/wandb/impl/environment.ipp"
+#include "etude/integrations/wandb/impl/metadata.ipp"
 #endif

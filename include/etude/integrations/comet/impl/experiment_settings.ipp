@@ -18,8 +18,8 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
-#include "etude/integrations/comet/callback.hpp"
-#include "etude/integrations/comet/settings.hpp"
+#include "etude/integrations/comet/comet_callback.hpp"
+#include "etude/integrations/comet/experiment_settings.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/http.hpp"
 #include "etude/integrations/shared/ini.hpp"

@@ -13,7 +13,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
-#include "etude/integrations/mlflow/settings.hpp"
+#include "etude/integrations/mlflow/variables.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/ini.hpp"
 #include "etude/integrations/shared/parameters.hpp"

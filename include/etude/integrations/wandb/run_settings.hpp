@@ -36,5 +36,5 @@ WandbSettings wandb_settings(const WandbCallback& options, const Context& e);
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/wandb/impl/settings.ipp"
+#include "etude/integrations/wandb/impl/run_settings.ipp"
 #endif

@@ -1,4 +1,4 @@
-#include "etude/integrations/wandb/settings.hpp"
+#include "etude/integrations/wandb/run_settings.hpp"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

@@ -11,7 +11,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
-#include "etude/optim/options.hpp"
+#include "etude/optim/read_options.hpp"
 #include "etude/reflect/json_reader.hpp"
 #include "etude/reflect/nearest.hpp"
 

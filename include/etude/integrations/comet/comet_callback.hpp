@@ -61,7 +61,7 @@ struct CometCallback {
   std::string url_override = {};  ///< Instead of COMET_URL_OVERRIDE: the server. Not written to checkpoints.
   nlohmann::ordered_json config =
       {};  ///< Further parameters, under config|...: what Python has as model.config.
-  detail::NotCopied<detail::comet::Run> run = {};  ///< The open experiment.
+  detail::NotCopied<detail::comet::Run> open_run = {};  ///< The open experiment.
 
   /// Whether the environment has a key or requests offline experiments.
   static bool is_available();

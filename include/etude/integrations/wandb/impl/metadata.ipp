@@ -15,7 +15,7 @@
 
 #include "etude/base/linkage.hpp"
 #include "etude/integrations/shared/processor.hpp"
-#include "etude/integrations/wandb/environment.hpp"
+#include "etude/integrations/wandb/metadata.hpp"
 
 namespace etude::detail {
 

@@ -15,9 +15,9 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
-#include "etude/integrations/shared/names.hpp"
-#include "etude/integrations/wandb/environment.hpp"
-#include "etude/integrations/wandb/run.hpp"
+#include "etude/integrations/shared/tracked_name.hpp"
+#include "etude/integrations/wandb/metadata.hpp"
+#include "etude/integrations/wandb/offline_run.hpp"
 #include "etude/io/file_system.hpp"
 
 namespace etude::detail {

@@ -38,5 +38,5 @@ void read_options(const nlohmann::json& values, Options& options, std::string_vi
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/optim/impl/options.ipp"
+#include "etude/optim/impl/read_options.ipp"
 #endif

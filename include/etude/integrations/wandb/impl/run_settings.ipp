@@ -16,7 +16,7 @@
 #include "etude/integrations/shared/ini.hpp"
 #include "etude/integrations/shared/parameters.hpp"
 #include "etude/integrations/wandb.hpp"
-#include "etude/integrations/wandb/settings.hpp"
+#include "etude/integrations/wandb/run_settings.hpp"
 
 namespace etude::detail {
 namespace wandb_options {

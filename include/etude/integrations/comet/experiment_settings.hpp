@@ -43,5 +43,5 @@ bool is_configured();
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/comet/impl/settings.ipp"
+#include "etude/integrations/comet/impl/experiment_settings.ipp"
 #endif

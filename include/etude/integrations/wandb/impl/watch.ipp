@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "etude/base/linkage.hpp"
-#include "etude/integrations/wandb/histogram.hpp"
+#include "etude/integrations/wandb/watch.hpp"
 #include "etude/model/model.hpp"
 
 namespace etude::detail {

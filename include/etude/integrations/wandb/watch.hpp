@@ -23,5 +23,5 @@ WandbItems wandb_histograms(const Context& e, bool gradients, bool parameters);
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/wandb/impl/histogram.ipp"
+#include "etude/integrations/wandb/impl/watch.ipp"
 #endif

@@ -1,4 +1,4 @@
-#include "etude/integrations/codecarbon/settings.hpp"
+#include "etude/integrations/codecarbon/configuration.hpp"
 
 #include <doctest/doctest.h>
 

@@ -36,5 +36,5 @@ bool mlflow_uri_begins(std::initializer_list<const char*> schemes);
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/mlflow/impl/settings.ipp"
+#include "etude/integrations/mlflow/impl/variables.ipp"
 #endif

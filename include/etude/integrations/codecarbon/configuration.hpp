@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "etude/integrations/codecarbon/callback.hpp"
+#include "etude/integrations/codecarbon/codecarbon_callback.hpp"
 
 namespace etude::detail {
 
@@ -34,5 +34,5 @@ CodeCarbonSettings codecarbon_settings(const CodeCarbonCallback& options,
 }  // namespace etude::detail
 
 #ifndef ETUDE_COMPILED
-#include "etude/integrations/codecarbon/impl/settings.ipp"
+#include "etude/integrations/codecarbon/impl/configuration.ipp"
 #endif
