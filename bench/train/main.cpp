@@ -1,6 +1,6 @@
 /// Trains one contestant of the benchmark for run.py. `train_bench export DIR` writes the data, order and
 /// initial weights of each workload for all contestants. `train_bench NAME DIR` answers each line `workload
-/// steps warmup` with a line of JSON. `train_bench facts` prints LibTorch's version and the contestants.
+/// steps warmup` with a line of JSON. `train_bench info` prints LibTorch's version and the contestants.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -141,16 +141,16 @@ void serve(const std::string& contestant, const std::filesystem::path& folder) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
-  if (words == std::vector<std::string>{"facts"}) {
-    nlohmann::ordered_json facts{{"libtorch", TORCH_VERSION}, {"contestants", nlohmann::json::array()}};
-    for (const auto& [name, train] : bench::contestants()) facts["contestants"].push_back(name);
-    fmt::print("{}\n", facts.dump());
+  if (words == std::vector<std::string>{"info"}) {
+    nlohmann::ordered_json info{{"libtorch", TORCH_VERSION}, {"contestants", nlohmann::json::array()}};
+    for (const auto& [name, train] : bench::contestants()) info["contestants"].push_back(name);
+    fmt::print("{}\n", info.dump());
   } else if (words.size() == 2 && words[0] == "export") {
     bench::export_all(words[1]);
   } else if (words.size() == 2 && bench::contestants().contains(words[0])) {
     bench::serve(words[0], words[1]);
   } else {
-    fmt::print(stderr, "usage: train_bench export DIR, train_bench NAME DIR, or train_bench facts\n");
+    fmt::print(stderr, "usage: train_bench export DIR, train_bench NAME DIR, or train_bench info\n");
     return 2;
   }
 }

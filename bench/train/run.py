@@ -92,7 +92,7 @@ def has_package(name):
         return False
 
 
-def facts(version):
+def info(version):
     cpu = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
         models = [line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
@@ -250,9 +250,9 @@ def arguments():
 
 def main():
     options = arguments()
-    told = json.loads(subprocess.run([options.program, "facts"], check=True, capture_output=True, text=True).stdout)
+    reported = json.loads(subprocess.run([options.program, "info"], check=True, capture_output=True, text=True).stdout)
     subprocess.run([options.program, "export", options.data], check=True)
-    names = available(options.contestants, told["contestants"], not options.no_peers)
+    names = available(options.contestants, reported["contestants"], not options.no_peers)
 
     results = {}
     for threads in options.threads:
@@ -260,7 +260,7 @@ def main():
         results[threads] = measure(chosen, threads, options)
     peaks = peak_memory([name for name in ("today", "best", "etude") if name in names], options)
 
-    machine = facts(told["libtorch"])
+    machine = info(reported["libtorch"])
     differences = {key: d for by_workload in results.values() for key, d in loss_differences(by_workload).items()}
     worst = max(differences.values())
     text = report(results, peaks, machine, names, worst, options.clock)

@@ -99,13 +99,13 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     const Calls::Scope call(core_.calls, Calls::predict);
     return guarded([&] {
       if (!core_.training) this->check_trackers();
-      Metrics told;
+      Metrics reported;
       auto result = EvaluationLoop<TrainerBase>(*this, options.metric_key_prefix, options.ignore_keys)
                         .template run<PredictBegin, PredictEnd>(dataset, Keep::all, [&](Metrics& metrics) {
-                          told = raise(Predict{core_.context(), std::move(metrics)}).metrics;
+                          reported = raise(Predict{core_.context(), std::move(metrics)}).metrics;
                         });
       return PredictionOutput{std::move(result.prediction.predictions),
-                              std::move(result.prediction.label_ids), std::move(told)};
+                              std::move(result.prediction.label_ids), std::move(reported)};
     });
   }
 

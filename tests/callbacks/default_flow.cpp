@@ -87,7 +87,7 @@ TEST_CASE("an interval may be in epochs, examples or shares, and the last step i
   CHECK(resumed.callback<Times>().steps["log"] == Steps{10, 15});
   CHECK(resumed.callback<Times>().steps["evaluation"] == Steps{10, 15});  // as the logs
   CHECK(resumed.callback<Times>().steps["checkpoint"] ==
-        Steps{8, 9, 12, 15});  // it tells of the one it is from
+        Steps{8, 9, 12, 15});  // the one it resumes from is announced, too
 }
 
 struct Slow {

@@ -362,13 +362,13 @@ TEST_CASE("evaluations that other callbacks request count, and a training withou
   args.log_level = etude::LogLevel::warning;
   REQUIRE(args.eval_strategy == etude::IntervalStrategy::no);
   const std::string warning = "EarlyStoppingCallback had nothing to watch: no evaluation counts";
-  const auto told = [&](auto& trainer, std::int64_t steps) {
+  const auto reported = [&](auto& trainer, std::int64_t steps) {
     return toy::printed([&] { CHECK(trainer.train().global_step == steps); }, STDERR_FILENO);
   };
   etude::Trainer<etude::EarlyStoppingCallback, EachStep> trainer(toy::options(args, 5));
-  CHECK(told(trainer, 2).find(warning) == std::string::npos);
+  CHECK(reported(trainer, 2).find(warning) == std::string::npos);
   etude::Trainer<etude::EarlyStoppingCallback> blind(toy::options(args, 5));
-  CHECK(told(blind, 5).find(warning) != std::string::npos);
+  CHECK(reported(blind, 5).find(warning) != std::string::npos);
 }
 
 TEST_CASE("short evaluations within an epoch count or don't, and then don't move the best either") {

@@ -21,17 +21,18 @@ etude::TrainerOptions evaluation(std::int64_t examples = 10) {
 constexpr double mae = 1.9, mse = 3.94;  // Over 10 points: means of 1 + i/5 and its square, i = 0..9.
 
 /// The metrics of an evaluation, as readers get them.
-struct Told {
+struct Reported {
   etude::Metrics evaluated = {}, logged = {};
   void on(const etude::Evaluate& e) { evaluated = e.metrics; }
   void on(const etude::Log& e) { logged = e.logs; }
 };
 
 TEST_CASE("each evaluation returns, raises and logs its metrics, under its prefix") {
-  etude::Trainer<Errors, Told> trainer(evaluation());
+  etude::Trainer<Errors, Reported> trainer(evaluation());
   for (int i = 0; i < 2; ++i) {
     const auto metrics = trainer.evaluate();
-    for (const auto& where : {metrics, trainer.callback<Told>().evaluated, trainer.callback<Told>().logged}) {
+    for (const auto& where :
+         {metrics, trainer.callback<Reported>().evaluated, trainer.callback<Reported>().logged}) {
       CHECK(where.at("eval_mae") == doctest::Approx(mae).epsilon(1e-6));
       CHECK(where.at("eval_mse") == doctest::Approx(mse).epsilon(1e-6));
       CHECK(where.contains("eval_loss"));

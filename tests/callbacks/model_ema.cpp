@@ -246,10 +246,10 @@ TEST_CASE("the best average is kept, with the metric that it is best by") {
                                             .greater_is_better = false});
   trainer.train();
   const etude::BestModelFolder best(folder / "best");
-  REQUIRE(best.facts());
-  CHECK(best.facts()->metric == "ema_model_eval_score");
-  CHECK(best.facts()->value == .1);
-  CHECK(best.facts()->global_step == 8);
+  REQUIRE(best.info());
+  CHECK(best.info()->metric == "ema_model_eval_score");
+  CHECK(best.info()->value == .1);
+  CHECK(best.info()->global_step == 8);
   const auto kept = best.weights();
   REQUIRE(kept.size() == 2);
   for (const auto& [name, tensor] : kept)
@@ -275,9 +275,9 @@ TEST_CASE("evaluations of the average within an epoch count or don't, as configu
                          .watch_metric = "ema_model_eval_score",
                          .count_intermediate = counts});
     trainer.train();
-    const auto facts = etude::BestModelFolder(folder / "best").facts();
-    CHECK(facts->value == (counts ? .1 : .4));
-    CHECK(facts->global_step == (counts ? 2 : 6));
+    const auto info = etude::BestModelFolder(folder / "best").info();
+    CHECK(info->value == (counts ? .1 : .4));
+    CHECK(info->global_step == (counts ? 2 : 6));
   }
 }
 
@@ -289,7 +289,7 @@ TEST_CASE("without evaluations the average of the last epoch is kept") {
   options.eval_dataset = {};
   Trainer trainer(options, ModelEmaCallback{.evaluate_during_training = false, .save_path = folder / "best"});
   trainer.train();
-  CHECK(etude::BestModelFolder(folder / "best").facts()->global_step == 4);
+  CHECK(etude::BestModelFolder(folder / "best").info()->global_step == 4);
 }
 
 TEST_CASE("the average replaces the model's weights at the end, if configured") {

@@ -54,8 +54,8 @@ TEST_CASE("a training ends with the weights of its best evaluation") {
   CHECK(callback.best_metric == .3);
   CHECK(callback.best_global_step == 2);
   CHECK(callback.best_metric_epoch == 2);
-  CHECK(*etude::BestModelFolder(best).facts() ==
-        etude::BestModelFacts{.metric = "eval_score", .value = .3, .global_step = 2, .epoch = 2});
+  CHECK(*etude::BestModelFolder(best).info() ==
+        etude::BestModelInfo{.metric = "eval_score", .value = .3, .global_step = 2, .epoch = 2});
   CHECK(ends_with({.5, .3, .7, .6}, true, best).first == 3);
 }
 
@@ -144,9 +144,9 @@ TEST_CASE("evaluations within an epoch count or don't, as configured") {
         SaveBestModelCallback{
             .save_path = folder / "best", .watch_metric = "eval_score", .count_intermediate = counts});
     trainer.train();
-    const auto facts = etude::BestModelFolder(folder / "best").facts();
-    CHECK(facts->value == (counts ? .1 : .4));
-    CHECK(facts->global_step == (counts ? 2 : 6));
+    const auto info = etude::BestModelFolder(folder / "best").info();
+    CHECK(info->value == (counts ? .1 : .4));
+    CHECK(info->global_step == (counts ? 2 : 6));
   }
 }
 

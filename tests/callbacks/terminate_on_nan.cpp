@@ -123,10 +123,10 @@ TEST_CASE("a second training isn't stopped by the first one's trigger") {
 /// A trainer with its own step, which reports its loss or doesn't.
 struct Own : etude::TrainerBase<Own, Callback> {
   using TrainerBase::TrainerBase;
-  bool tells = false;
+  bool reports = false;
   torch::Tensor training_step(etude::Batch& batch) {
     auto loss = compute_loss(batch).loss;
-    if (tells) call_event(etude::BackwardBegin{context(), batch, {}, loss});
+    if (reports) call_event(etude::BackwardBegin{context(), batch, {}, loss});
     loss.backward();
     return loss.detach();
   }
@@ -139,9 +139,9 @@ TEST_CASE("a trainer whose own step reports no loss is an error, not an endless 
       "TerminateOnNaNCallback received no loss: training_step must raise BackwardBegin, as Etude's does",
       etude::Error);
   CHECK(silent.state().global_step == 1);
-  Own telling(going_bad(toy::arguments(), nan, 2, true));
-  telling.tells = true;
-  CHECK(telling.train().stop_reason == "the loss of a batch of step 2 is nan");
+  Own reporting(going_bad(toy::arguments(), nan, 2, true));
+  reporting.reports = true;
+  CHECK(reporting.train().stop_reason == "the loss of a batch of step 2 is nan");
 }
 
 TEST_CASE("predictions aren't checked") {

@@ -105,7 +105,7 @@ TEST_CASE("evaluations within an epoch count or don't, as configured") {
 }
 
 TEST_CASE("a training that ends without a kept checkpoint is reported") {
-  const auto told = [](etude::IntervalStrategy evaluations, double value) {
+  const auto reported = [](etude::IntervalStrategy evaluations, double value) {
     const toy::Folder folder;
     auto options = scored(folder, {value});
     options.args.eval_strategy = evaluations;
@@ -116,9 +116,9 @@ TEST_CASE("a training that ends without a kept checkpoint is reported") {
   };
   using enum etude::IntervalStrategy;
   const std::string nothing = "TopKCheckpointsCallback has kept nothing: ";
-  CHECK(told(no, 1).find(nothing + "no evaluation counts") != std::string::npos);
-  CHECK(told(epoch, NAN).find(nothing + "eval_score was never a finite number") != std::string::npos);
-  CHECK(told(epoch, 1).find(nothing) == std::string::npos);
+  CHECK(reported(no, 1).find(nothing + "no evaluation counts") != std::string::npos);
+  CHECK(reported(epoch, NAN).find(nothing + "eval_score was never a finite number") != std::string::npos);
+  CHECK(reported(epoch, 1).find(nothing) == std::string::npos);
 }
 
 TEST_CASE("unsupported options and inputs are refused by name") {

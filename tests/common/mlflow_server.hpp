@@ -15,7 +15,7 @@
 namespace toy {
 
 /// As much of an MLflow server as a run needs: one experiment, runs that are made, found by a tag and logged
-/// to. It stands at `prefix`, and tells what was asked of it.
+/// to. It stands at `prefix`, and reports what was asked of it.
 class MLflowServer {
  public:
   using Json = nlohmann::json;

@@ -35,14 +35,14 @@ inline std::string zip_bytes(const std::vector<ZipEntry>& entries) {
   };
   const auto count = [](const std::string& text) { return static_cast<std::uint32_t>(text.size()); };
   for (const auto& entry : entries) {
-    const auto facts = number(20, 2) + number(entry.flags, 2) + number(entry.method, 2) +
-                       number(0x210000, 4) + number(entry.checksum.value_or(crc32(entry.data)), 4) +
-                       number(entry.compressed_size.value_or(count(entry.data)), 4) +
-                       number(entry.size.value_or(count(entry.data)), 4) + number(count(entry.name), 2) +
-                       number(0, 2);
-    directory += "PK\1\2" + number(20, 2) + facts + number(0, 2) + number(0, 4) + number(0, 4) +
+    const auto info = number(20, 2) + number(entry.flags, 2) + number(entry.method, 2) + number(0x210000, 4) +
+                      number(entry.checksum.value_or(crc32(entry.data)), 4) +
+                      number(entry.compressed_size.value_or(count(entry.data)), 4) +
+                      number(entry.size.value_or(count(entry.data)), 4) + number(count(entry.name), 2) +
+                      number(0, 2);
+    directory += "PK\1\2" + number(20, 2) + info + number(0, 2) + number(0, 4) + number(0, 4) +
                  number(entry.offset.value_or(count(file)), 4) + entry.name;
-    if (!entry.offset) file += "PK\3\4" + facts + entry.name + entry.data;
+    if (!entry.offset) file += "PK\3\4" + info + entry.name + entry.data;
   }
   const auto entry_count = static_cast<std::uint32_t>(entries.size());
   return file + directory + "PK\5\6" + number(0, 4) + number(entry_count, 2) + number(entry_count, 2) +

@@ -59,11 +59,11 @@ TEST_CASE("in a job it logs metrics to the job's run, renews the token, and lets
       user("MLFLOW_TRACKING_USERNAME", "ada"), password("MLFLOW_TRACKING_PASSWORD", "x");
   auto args = arguments(folder);
   args.log_level = etude::LogLevel::warning;
-  const auto told = toy::printed(
+  const auto reported = toy::printed(
       [&] { Trainer(toy::options(args), AzureMLCallback{.spool_directory = folder / "spool"}).train(); },
       STDERR_FILENO);
-  CHECK(toy::contains(told, "checkpoints aren't sent"));
-  CHECK_FALSE(toy::contains(told, "401"));
+  CHECK(toy::contains(reported, "checkpoints aren't sent"));
+  CHECK_FALSE(toy::contains(reported, "401"));
   CHECK(renewed >= 1);
   int losses = 0;
   for (const auto& metric : server.logged("metrics"))
@@ -94,14 +94,14 @@ TEST_CASE("a second training in a job begins with the newest token if the enviro
       run("MLFLOW_RUN_ID", "given"), experiment("MLFLOW_EXPERIMENT_ID", "e");
   auto args = arguments(folder);
   args.log_level = etude::LogLevel::warning;
-  const auto told = toy::printed(
+  const auto reported = toy::printed(
       [&] {
         Trainer trainer(toy::options(args), AzureMLCallback{.spool_directory = folder / "spool"});
         trainer.train();
         trainer.train();
       },
       STDERR_FILENO);
-  CHECK(told == "");
+  CHECK(reported == "");
   int losses = 0;
   for (const auto& metric : server.logged("metrics")) losses += metric["key"] == "loss" ? 1 : 0;
   CHECK(losses == 4);

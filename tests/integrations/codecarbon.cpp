@@ -288,9 +288,9 @@ TEST_CASE("a file that becomes unwritable stops no training, and is reported onc
         CHECK(trainer.state().global_step == 4);
       },
       STDERR_FILENO);
-  const auto told = text.find("etude: warning: emissions: emissions can't be written: ");
-  CHECK(told != text.npos);
-  CHECK(text.find("emissions can't be written", told + 60) == text.npos);
+  const auto reported = text.find("etude: warning: emissions: emissions can't be written: ");
+  CHECK(reported != text.npos);
+  CHECK(text.find("emissions can't be written", reported + 60) == text.npos);
   CHECK(toy::contains(text, "the last row could not be written to "));
 }
 

@@ -73,11 +73,11 @@ TEST_CASE("an archive has the logged data, under Comet's names and in its format
   const auto& one = found[0];
   CHECK(one.name == one.key() + ".zip");
   CHECK(one.key().size() == 32);
-  CHECK(one.facts.at("project_name") == "project");
-  CHECK(one.facts.at("workspace").is_null());
-  CHECK(one.facts.at("tags") == Json{"a", "b"});
-  CHECK(one.facts.at("resume_strategy") == "get_or_create");
-  CHECK(one.facts.at("customer_error_reported") == false);
+  CHECK(one.info.at("project_name") == "project");
+  CHECK(one.info.at("workspace").is_null());
+  CHECK(one.info.at("tags") == Json{"a", "b"});
+  CHECK(one.info.at("resume_strategy") == "get_or_create");
+  CHECK(one.info.at("customer_error_reported") == false);
 
   CHECK(one.steps("train/loss") == std::vector{1, 2, 3, 4});
   for (std::size_t i = 0; i < 4; ++i) {
@@ -134,8 +134,8 @@ TEST_CASE("an archive is complete after the callback is destroyed, the next trai
   const auto found = experiments(folder / "comet");
   REQUIRE(found.size() == 3);
   CHECK(found[0].key() != found[1].key());
-  CHECK(found[2].facts.at("customer_error_reported") == true);
-  CHECK(found[2].facts.at("customer_error_message") == "the third step");
+  CHECK(found[2].info.at("customer_error_reported") == true);
+  CHECK(found[2].info.at("customer_error_message") == "the third step");
   CHECK(found[2].steps("train/loss") == std::vector{1, 2});
   CHECK(toy::names_in(folder / "comet").size() == 3);
 }
@@ -150,7 +150,7 @@ TEST_CASE("an archive is complete right after a signal, and doesn't mark the tra
   auto found = experiments(folder / "comet");
   REQUIRE(found.size() == 1);
   CHECK(found[0].steps("train/loss") == std::vector{1, 2, 3});
-  CHECK(found[0].facts.at("customer_error_reported") == false);
+  CHECK(found[0].info.at("customer_error_reported") == false);
   CHECK(toy::names_in(folder / "comet").size() == 1);
   trainer.train({.resume_from_checkpoint = true});
   trainer.callback<CometCallback>().open_run = {};
@@ -174,7 +174,7 @@ TEST_CASE("a training resumed after an evaluation goes to its own experiment, no
   CHECK(found[1].metric("eval/loss").size() == 1);
   CHECK(found[1].key() != found[0].key());
   CHECK(found[2].key() == found[0].key());
-  CHECK(found[2].facts.at("start_time") == found[0].facts.at("start_time"));
+  CHECK(found[2].info.at("start_time") == found[0].info.at("start_time"));
   CHECK(found[2].steps("train/loss") == std::vector{3, 4});
 }
 
@@ -189,9 +189,9 @@ TEST_CASE("a resumed training continues the same experiment, and its archive rep
   REQUIRE(found.size() == 3);
   for (const auto& one : found) {
     CHECK(one.key() == found[0].key());
-    CHECK(one.facts.at("start_time") == found[0].facts.at("start_time"));
+    CHECK(one.info.at("start_time") == found[0].info.at("start_time"));
     // Whichever is uploaded first makes the experiment.
-    CHECK(one.facts.at("resume_strategy") == "get_or_create");
+    CHECK(one.info.at("resume_strategy") == "get_or_create");
   }
   CHECK(found[1].steps("train/loss") == std::vector{3, 4});
   CHECK(found[2].steps("train/loss") == std::vector{3, 4});
@@ -210,9 +210,9 @@ TEST_CASE("a given key is every training's") {
   REQUIRE(found.size() == 3);
   for (const auto& one : found) {
     CHECK(one.key() == given);
-    CHECK(one.facts.at("resume_strategy") ==
+    CHECK(one.info.at("resume_strategy") ==
           (one.steps("train/loss").size() == 4 ? "create" : "get_or_create"));
-    CHECK(one.facts.at("user_provided_experiment_key") == true);
+    CHECK(one.info.at("user_provided_experiment_key") == true);
   }
 }
 

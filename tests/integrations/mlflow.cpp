@@ -91,8 +91,8 @@ TEST_CASE("parameters are sent in hundreds, long ones are left out and reported,
   callback.config["nested"] = {{"a", {{"b", nullptr}}}};
   auto args = arguments(folder);
   args.log_level = etude::LogLevel::warning;
-  const auto told = toy::printed([&] { Trainer(toy::options(args), callback).train(); }, STDERR_FILENO);
-  CHECK(toy::contains(told, "the parameter long is left out: it has 6001 characters"));
+  const auto reported = toy::printed([&] { Trainer(toy::options(args), callback).train(); }, STDERR_FILENO);
+  CHECK(toy::contains(reported, "the parameter long is left out: it has 6001 characters"));
   std::size_t all = 0;
   for (const auto& call : server.calls("runs/log-batch"))
     if (call.body.contains("params")) {
@@ -213,7 +213,7 @@ TEST_CASE("a resumed training continues its run, and only sends new parameters")
   args.seed = 7;
   auto callback = to(server, folder);
   callback.config["more"] = 1;
-  const auto told = toy::printed(
+  const auto reported = toy::printed(
       [&] {
         Trainer(toy::options(args), callback)
             .train({.resume_from_checkpoint = std::filesystem::path(args.output_dir) / "checkpoint-1"});
@@ -222,8 +222,8 @@ TEST_CASE("a resumed training continues its run, and only sends new parameters")
   CHECK(server.calls("runs/create").size() == 1);
   CHECK(server.keys("params").size() == params + 1);
   CHECK(server.keys("params").back() == "more");
-  CHECK(toy::contains(told, "keep their values"));
-  CHECK(toy::contains(told, "seed"));
+  CHECK(toy::contains(reported, "keep their values"));
+  CHECK(toy::contains(reported, "seed"));
   const auto updates = server.calls("runs/update");
   REQUIRE(updates.size() == 3);
   CHECK(updates[1].body["status"] == "RUNNING");
@@ -246,13 +246,13 @@ TEST_CASE("a metric that the server doesn't accept affects no other, is reported
   };
   auto args = arguments(folder);
   args.log_level = etude::LogLevel::warning;
-  const auto told =
+  const auto reported =
       toy::printed([&] { Trainer(toy::options(args), to(server, folder)).train(); }, STDERR_FILENO);
   const std::string note = "metrics epoch is left out: ";
-  CHECK(toy::contains(told, note));
-  CHECK_FALSE(toy::contains(told.substr(told.find(note) + 1), note));
-  CHECK(toy::contains(told, "no epochs"));
-  CHECK(toy::contains(told, "3 were dropped"));
+  CHECK(toy::contains(reported, note));
+  CHECK_FALSE(toy::contains(reported.substr(reported.find(note) + 1), note));
+  CHECK(toy::contains(reported, "no epochs"));
+  CHECK(toy::contains(reported, "3 were dropped"));
   std::set<std::string> taken;
   for (const auto& call : server.calls("runs/log-batch"))
     if (call.body.contains("metrics") && call.body["metrics"].size() == 1)
@@ -372,7 +372,7 @@ TEST_CASE("a hanging artifact store delays the end by one request timeout, and o
   options.http.timeout = std::chrono::seconds(1);  // and five more, over which libcurl measures
   auto run = living_run(options, server);
   run->log_checkpoint(folder / "checkpoint-1");
-  const auto told = toy::printed(
+  const auto reported = toy::printed(
       [&] {
         CHECK(seconds_of([&] {
                 run->end("FINISHED");
@@ -380,7 +380,7 @@ TEST_CASE("a hanging artifact store delays the end by one request timeout, and o
               }) < 12);
       },
       STDERR_FILENO);
-  CHECK(toy::contains(told, "wait in"));
+  CHECK(toy::contains(reported, "wait in"));
 }
 
 TEST_CASE("a server that has gone is not waited for as long as one that answers") {
@@ -412,7 +412,7 @@ TEST_CASE("a proxy's answer in the server's place loses nothing") {
     if (response.status == 302) response.set_header("Location", "http://127.0.0.1:1/login?state=secret");
     return true;
   };
-  const auto told = toy::printed(
+  const auto reported = toy::printed(
       [&] {
         MLflowRun run(run_to(server.address(), folder), {});
         while (server.logged("tags").empty()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -422,10 +422,10 @@ TEST_CASE("a proxy's answer in the server's place loses nothing") {
       },
       STDERR_FILENO);
   CHECK(server.logged("metrics").size() == ways.size() + 1);
-  CHECK(toy::contains(told, "302"));
-  CHECK(toy::contains(told, "it redirects to http://127.0.0.1:1/login"));
-  CHECK_FALSE(toy::contains(told, "secret"));
-  CHECK_FALSE(toy::contains(told, "dropped"));
+  CHECK(toy::contains(reported, "302"));
+  CHECK(toy::contains(reported, "it redirects to http://127.0.0.1:1/login"));
+  CHECK_FALSE(toy::contains(reported, "secret"));
+  CHECK_FALSE(toy::contains(reported, "dropped"));
   CHECK(toy::names_in(folder / "spool").empty());
 }
 
@@ -510,9 +510,9 @@ TEST_CASE("wrong options are reported when training begins, without showing cred
   CHECK(toy::contains(fault({.tracking_uri = "sqlite:///x.db"}), "tracking_uri is 'sqlite...'"));
   CHECK(toy::contains(fault({.tracking_uri = "azureml://a"}),
                       "AzureMLCallback, which is azure_ml in report_to"));
-  const auto told = fault({.tracking_uri = "http://ada:secret@127.0.0.1:1"});
-  CHECK(toy::contains(told, "must have none"));
-  CHECK_FALSE(toy::contains(told, "secret"));
+  const auto reported = fault({.tracking_uri = "http://ada:secret@127.0.0.1:1"});
+  CHECK(toy::contains(reported, "must have none"));
+  CHECK_FALSE(toy::contains(reported, "secret"));
   for (const char* name :
        {"MLFLOW_MAX_LOG_PARAMS", "MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_TAGS", "MLFLOW_RUN_CONTEXT",
         "MLFLOW_TRACKING_SERVER_CERT_PATH", "MLFLOW_TRACKING_CLIENT_CERT_PATH"}) {

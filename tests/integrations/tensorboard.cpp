@@ -179,9 +179,9 @@ TEST_CASE("non-finite numbers are reported once, and the histograms show the oth
   options.model = line;
   Tracked trainer(std::move(options), etude::TensorBoardCallback{.histogram_steps = 1});
   const auto said = toy::printed([&] { trainer.train(); }, STDERR_FILENO);
-  const std::string told = "numbers of the parameters aren't finite at step 1";
-  CHECK(said.find(told) != said.npos);
-  CHECK(said.find("parameters aren't", said.find(told) + told.size()) == said.npos);
+  const std::string reported = "numbers of the parameters aren't finite at step 1";
+  CHECK(said.find(reported) != said.npos);
+  CHECK(said.find("parameters aren't", said.find(reported) + reported.size()) == said.npos);
   CHECK(toy::shown(run_in(folder), "parameters/weight").empty());
 }
 

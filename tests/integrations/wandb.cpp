@@ -280,13 +280,13 @@ TEST_CASE("a file that becomes unwritable is reported once, and stops nothing") 
     }
     std::filesystem::path folder = {};
   };
-  const auto told = toy::printed(
+  const auto reported = toy::printed(
       [&] {
         etude::Trainer<Spoils, WandbCallback> trainer(toy::options(args), Spoils{folder / ""}, callback);
         CHECK(trainer.train().global_step == 4);
       },
       STDERR_FILENO);
-  CHECK(toy::contains(told, "etude: warning: WandbCallback: "));
+  CHECK(toy::contains(reported, "etude: warning: WandbCallback: "));
   CHECK(read_wandb_run(wandb_runs(folder / "")[0]).rows.size() == 5);
 }
 
@@ -362,7 +362,7 @@ TEST_CASE("the written folder is reported once at the end, and again if there is
     const toy::Folder folder;
     auto args = arguments(folder);
     args.log_level = etude::LogLevel::info;
-    const auto told = toy::printed(
+    const auto reported = toy::printed(
         [&] {
           Trainer trainer(toy::options(args), Odd{}, in(folder));
           if (trains) trainer.train();
@@ -370,8 +370,9 @@ TEST_CASE("the written folder is reported once at the end, and again if there is
         },
         STDERR_FILENO);
     std::string counts;
-    for (auto at = told.find(" rows of run "); at != told.npos; at = told.find(" rows of run ", at + 1))
-      counts += told[at - 1];
+    for (auto at = reported.find(" rows of run "); at != reported.npos;
+         at = reported.find(" rows of run ", at + 1))
+      counts += reported[at - 1];
     return counts;
   };
   CHECK(told_of(true, false) == "5");
@@ -398,14 +399,14 @@ TEST_CASE("an error of the last artifact is reported when the callback is destro
     }
     std::filesystem::path folder = {};
   };
-  const auto told = toy::printed(
+  const auto reported = toy::printed(
       [&] {
         etude::Trainer<Spoils, WandbCallback>(toy::options(args), Spoils{folder / ""}, callback).train();
       },
       STDERR_FILENO);
-  const auto fault = told.find("wasn't logged");
-  REQUIRE(fault != told.npos);
-  CHECK(told.find("wasn't logged", fault + 1) == told.npos);
+  const auto fault = reported.find("wasn't logged");
+  REQUIRE(fault != reported.npos);
+  CHECK(reported.find("wasn't logged", fault + 1) == reported.npos);
 }
 
 TEST_CASE("the laws of callbacks are kept") {

@@ -10,7 +10,7 @@ import time
 
 from checks import check, same
 from comet_server import Server
-from comet_tools import COMET, KEY, PROGRAM, REFERENCE, Archive, Folder, Told, key_sets, python
+from comet_tools import COMET, KEY, PROGRAM, REFERENCE, Archive, Folder, Reported, key_sets, python
 
 
 def upload(server, *archives):
@@ -37,7 +37,7 @@ def offline_matches_the_package():
     python(REFERENCE, folder.path, COMET_OFFLINE_DIRECTORY=folder.path + "/reference", ASSETS=assets)
     reference = Archive(glob.glob(folder.path + "/reference/*.zip")[0])
 
-    told = folder.train(
+    reported = folder.train(
         "--odd",
         "true",
         "--extra",
@@ -55,20 +55,20 @@ def offline_matches_the_package():
     same(len(folder.archives()), 1, "archives")
     archive = Archive(folder.archives()[0])
     archive.validate()
-    same(archive.points(), told.points(), "metrics")
+    same(archive.points(), reported.points(), "metrics")
     check(any(value == "NaN" for _, _, value in archive.points()), "no odd values")
-    same(len(told.logs), 9, "logs")
+    same(len(reported.logs), 9, "logs")
 
-    facts = archive.experiment
-    same(facts["offline_id"] + ".zip", os.path.basename(folder.archives()[0]), "the archive's name")
-    check(len(facts["offline_id"]) == 32 and facts["offline_id"].isalnum(), "the experiment's key")
+    info = archive.experiment
+    same(info["offline_id"] + ".zip", os.path.basename(folder.archives()[0]), "the archive's name")
+    check(len(info["offline_id"]) == 32 and info["offline_id"].isalnum(), "the experiment's key")
     same(
-        (facts["project_name"], facts["workspace"], facts["tags"], facts["resume_strategy"], facts["customer_error_reported"]),
+        (info["project_name"], info["workspace"], info["tags"], info["resume_strategy"], info["customer_error_reported"]),
         ("project", "space", ["a", "b"], "get_or_create", False),
         "experiment.json",
     )
     check(
-        0 <= facts["stop_time"] - facts["start_time"] < 60_000 and abs(time.time() * 1000 - facts["stop_time"]) < 60_000, "times"
+        0 <= info["stop_time"] - info["start_time"] < 60_000 and abs(time.time() * 1000 - info["stop_time"]) < 60_000, "times"
     )
 
     others = {other["key"]: other["value"] for other in archive.of("log_other")}
@@ -112,10 +112,10 @@ def offline_matches_the_package():
     done = subprocess.run([*COMET, "offline", "--csv", folder.archives()[0]], text=True, capture_output=True)
     rows = [row for row in csv.DictReader(io.StringIO(done.stdout)) if row["level"] == "detail"]
     seen = sorted((row["name"], row["value"]) for row in rows if row["section"] == "metric")
-    same(seen, sorted((name, str(value)) for name, _, value in told.points()), "what comet offline has")
+    same(seen, sorted((name, str(value)) for name, _, value in reported.points()), "what comet offline has")
     same(
         {(row["workspace"], row["project"], row["experiment"]) for row in rows},
-        {("space", "project", facts["offline_id"])},
+        {("space", "project", info["offline_id"])},
         "whose it is",
     )
     check("error" not in done.stderr.lower(), done.stderr)
@@ -144,7 +144,7 @@ def resumed_goes_on_in_the_experiment():
 
 def failed_is_said():
     folder = Folder()
-    told = folder.train("--fail_at", "3", code=3, COMET_START_ONLINE="0")
+    reported = folder.train("--fail_at", "3", code=3, COMET_START_ONLINE="0")
     archive = Archive(folder.archives()[0])
     archive.validate()
     same(
@@ -152,7 +152,7 @@ def failed_is_said():
         (True, "failed on purpose"),
         "the error",
     )
-    same(archive.points(), told.points(), "metrics")
+    same(archive.points(), reported.points(), "metrics")
     server = Server()
     upload(server, folder.archives()[0])
     reported = server.to("/write/experiment/update-status")
@@ -167,12 +167,12 @@ def terminated_is_whole():
         lines = [process.stdout.readline() for _ in range(3)]
         process.send_signal(number)
         rest, err = process.communicate(timeout=60)
-        told = Told("".join(lines) + rest, err, process.returncode, -number)
+        reported = Reported("".join(lines) + rest, err, process.returncode, -number)
         same(glob.glob(folder.path + "/archives/.*"), [], "what is left")
         same(len(folder.archives()), 1, "archives")
         archive = Archive(folder.archives()[0])
         archive.validate()
-        same(archive.points(), told.points(), "metrics")
+        same(archive.points(), reported.points(), "metrics")
         same(archive.experiment["customer_error_reported"], False, "whether it failed")
 
 
@@ -183,7 +183,7 @@ def killed_is_rescued():
     process.send_signal(signal.SIGKILL)
     rest, err = process.communicate()
     same(process.returncode, -signal.SIGKILL, "how it ended")
-    logged = Told("".join(lines) + rest, err, 0)
+    logged = Reported("".join(lines) + rest, err, 0)
     same(folder.archives(), [], "archives")
     partial = glob.glob(folder.path + "/archives/.*.partial")
     same(len(partial), 1, "folders that are left")
@@ -194,9 +194,9 @@ def killed_is_rescued():
     # Somebody who is alive isn't disturbed.
     alive = folder.start("--step_seconds", "0.2", "--num_train_epochs", "5", COMET_MODE="offline")
     first = alive.stdout.readline()
-    told = folder.train(COMET_MODE="offline", COMET_PROJECT_NAME="next")
+    reported = folder.train(COMET_MODE="offline", COMET_PROJECT_NAME="next")
     out, err = alive.communicate(timeout=60)
-    lived = Told(first + out, err, alive.returncode)
+    lived = Reported(first + out, err, alive.returncode)
     same(len(folder.archives()), 3, "archives")
     same(glob.glob(folder.path + "/archives/.*"), [], "what is left")
     archives = {os.path.basename(path)[:-4]: Archive(path) for path in folder.archives()}
@@ -207,4 +207,4 @@ def killed_is_rescued():
         killed.experiment["customer_error_reported"] and killed.experiment["stop_time"] >= killed.experiment["start_time"],
         "how it ended",
     )
-    same(sorted(len(one.points()) for one in archives.values()), sorted([len(told.points()), len(lived.points())]), "the others")
+    same(sorted(len(one.points()) for one in archives.values()), sorted([len(reported.points()), len(lived.points())]), "the others")

@@ -10,7 +10,7 @@ import time
 from checks import check, same
 from comet_offline import upload
 from comet_server import Server
-from comet_tools import KEY, PROGRAM, REFERENCE, Folder, Told, python
+from comet_tools import KEY, PROGRAM, REFERENCE, Folder, Reported, python
 
 ONLINE = dict(COMET_API_KEY=KEY)
 
@@ -35,7 +35,7 @@ def bodies(server):
 def online_is_what_the_package_sends():
     folder = Folder()
     server = Server()
-    told = folder.train(
+    reported = folder.train(
         "--odd",
         "true",
         "--save_strategy",
@@ -50,7 +50,7 @@ def online_is_what_the_package_sends():
         COMET_START_EXPERIMENT_TAGS="a,b",
     )
     same(folder.archives(), [], "archives")
-    same(server.points(), told.points(), "metrics")
+    same(server.points(), reported.points(), "metrics")
     opened = server.to("/logger/add/run")[0]["json"]
     same((opened["projectName"], opened["teamName"], opened["offline"]), ("project", "space", False), "the experiment")
     key = opened["experimentKey"]
@@ -86,7 +86,7 @@ def online_is_what_the_package_sends():
     check("out/checkpoint-8/trainer_state.json" in uploads, f"files {sorted(uploads)}")
     with open(folder.path + "/out/checkpoint-8/trainer_state.json", "rb") as file:
         check(file.read() in uploads["out/checkpoint-8/trainer_state.json"], "a file's bytes")
-    check("wait in" not in told.err, told.err)
+    check("wait in" not in reported.err, reported.err)
 
     # The package, online and uploading an archive of ours, says the same under the same names.
     package = Server()
@@ -126,19 +126,19 @@ def a_key_that_is_given():
     folder = Folder()
     server = Server()
     given = "A" * 32
-    told = folder.train(**ONLINE, COMET_URL_OVERRIDE=server.address, COMET_EXPERIMENT_KEY=given, COMET_MODE="create")
+    reported = folder.train(**ONLINE, COMET_URL_OVERRIDE=server.address, COMET_EXPERIMENT_KEY=given, COMET_MODE="create")
     # An answer that is lost: the experiment is there, and is this run's.
     other = "B" * 32
     server.lose_next_open = True
     again = folder.train(
         "--step_seconds", "0.4", **ONLINE, COMET_URL_OVERRIDE=server.address, COMET_EXPERIMENT_KEY=other, COMET_MODE="create"
     )
-    same(server.points(given), told.points(), "metrics of the first")
+    same(server.points(given), reported.points(), "metrics of the first")
     same(server.points(other), again.points(), "metrics of the second")
     # Somebody else's: what is logged waits.
     refused = folder.train(**ONLINE, COMET_URL_OVERRIDE=server.address, COMET_EXPERIMENT_KEY=given, COMET_MODE="create")
     check("it exists" in refused.err and "wait in" in refused.err, refused.err + refused.out)
-    same(server.points(given), told.points(), "metrics of the first, afterwards")
+    same(server.points(given), reported.points(), "metrics of the first, afterwards")
     check(b"train/loss" in folder.spooled(), "nothing waits")
     server.stop()
 
@@ -147,12 +147,12 @@ def a_refused_value_costs_no_other():
     folder = Folder()
     server = Server()
     server.refused = {"train/extra_1", "args|seed"}
-    told = folder.train("--extra", "3", **ONLINE, COMET_URL_OVERRIDE=server.address)
-    points = [point for point in told.points() if point[0] not in server.refused]
+    reported = folder.train("--extra", "3", **ONLINE, COMET_URL_OVERRIDE=server.address)
+    points = [point for point in reported.points() if point[0] not in server.refused]
     same(server.points(), points, "metrics")
     names = [value["parameterName"] for request in server.to("/experiment/parameter") for value in request["json"]["values"]]
     check("args|seed" not in names and "args|logging_steps" in names, f"parameters {names}")
-    check(f"{len(told.points()) - len(points) + 1} were dropped" in told.err, told.err)
+    check(f"{len(reported.points()) - len(points) + 1} were dropped" in reported.err, reported.err)
     server.stop()
 
 
@@ -164,8 +164,8 @@ def terminated_online():
     lines = [process.stdout.readline() for _ in range(3)]
     process.send_signal(signal.SIGTERM)
     rest, err = process.communicate(timeout=60)
-    told = Told("".join(lines) + rest, err, process.returncode, -signal.SIGTERM)
-    same(server.points(), told.points(), "metrics")
+    reported = Reported("".join(lines) + rest, err, process.returncode, -signal.SIGTERM)
+    same(server.points(), reported.points(), "metrics")
     same(len(server.to("/set-start-end-time")), 1, "ends")
     check(server.to("/status-report/update")[-1]["json"]["is_alive"] is False, "it is still said to be alive")
     same(server.to("/update-status"), [], "what failed")
@@ -186,14 +186,14 @@ def a_server_with_a_certificate_of_its_own():
         both.write(certificate.read() + key.read())
     server = Server(certificate=pem + ".both")
     to_it = dict(COMET_URL_OVERRIDE=server.address, **ONLINE)
-    told = folder.train(**to_it)
-    check("certificate" in told.err and "wait in" in told.err and not server.requests, told.err)
+    reported = folder.train(**to_it)
+    check("certificate" in reported.err and "wait in" in reported.err and not server.requests, reported.err)
     trusting = [
         dict(COMET_INCLUDE_CUSTOM_CA_BUNDLE=pem),
         dict(REQUESTS_CA_BUNDLE=pem),
         dict(COMET_INTERNAL_CHECK_TLS_CERTIFICATE="0"),
     ]
-    points = told.points()
+    points = reported.points()
     for variables in trusting:
         points += folder.train("--step_seconds", "0.05", **variables, **to_it).points()
         same(server.points(), sorted(points), f"{variables}: metrics")
@@ -203,10 +203,10 @@ def a_server_with_a_certificate_of_its_own():
 def wrong_key():
     folder = Folder()
     server = Server()
-    told = folder.train(COMET_API_KEY="another" + KEY[::-1], COMET_URL_OVERRIDE=server.address)
-    check("not registered" in told.err and KEY[::-1] not in told.err, told.err)
+    reported = folder.train(COMET_API_KEY="another" + KEY[::-1], COMET_URL_OVERRIDE=server.address)
+    check("not registered" in reported.err and KEY[::-1] not in reported.err, reported.err)
     later = folder.train(**ONLINE, COMET_URL_OVERRIDE=server.address)
-    wait_for(lambda: once(server.points()) == once(told.points() + later.points()), "what waited for the right key")
+    wait_for(lambda: once(server.points()) == once(reported.points() + later.points()), "what waited for the right key")
     check(KEY[::-1].encode() not in folder.spooled(), "the key is in the spool")
     server.stop()
 
@@ -230,15 +230,15 @@ def bad_servers_cost_nothing():
     base = subprocess.run(
         [PROGRAM, "--output_dir", plain.path + "/out", "--step_seconds", "0.05"], text=True, capture_output=True, cwd=plain.path
     )
-    seconds = Told(base.stdout, base.stderr, base.returncode).seconds
+    seconds = Reported(base.stdout, base.stderr, base.returncode).seconds
     for mode in ("down", "hangs", "500"):
         folder = Folder()
         port = free_port()
         server = None if mode == "down" else Server(port, mode)
-        told = folder.train("--step_seconds", "0.05", **ONLINE, COMET_URL_OVERRIDE=f"http://127.0.0.1:{port}/clientlib/")
-        print(f"  {mode}: {told.seconds:.2f} s, without a tracker {seconds:.2f} s")
-        check(told.seconds < 1.5 * seconds + 0.6, f"{mode}: {told.seconds} s instead of {seconds} s")
-        check("0 messages of experiment" in told.err and "wait in" in told.err and "0 were dropped" in told.err, told.err)
+        reported = folder.train("--step_seconds", "0.05", **ONLINE, COMET_URL_OVERRIDE=f"http://127.0.0.1:{port}/clientlib/")
+        print(f"  {mode}: {reported.seconds:.2f} s, without a tracker {seconds:.2f} s")
+        check(reported.seconds < 1.5 * seconds + 0.6, f"{mode}: {reported.seconds} s instead of {seconds} s")
+        check("0 messages of experiment" in reported.err and "wait in" in reported.err and "0 were dropped" in reported.err, reported.err)
         spooled = folder.spooled()
         check(KEY.encode() not in spooled and b"train/loss" in spooled, f"{mode}: the spool")
         for path in glob.glob(folder.path + "/spool/*"):
@@ -247,14 +247,14 @@ def bad_servers_cost_nothing():
             server.stop()
         well = Server(port)
         later = folder.train("--step_seconds", "0.05", **ONLINE, COMET_URL_OVERRIDE=well.address)
-        same(well.points(), sorted(told.points() + later.points()), f"{mode}: what is there in the end")
+        same(well.points(), sorted(reported.points() + later.points()), f"{mode}: what is there in the end")
         same(len(well.experiments), 2, f"{mode}: experiments")
         same(folder.spooled(), b"", f"{mode}: the spool in the end")
         well.stop()
 
 
 def once(points):
-    """What a server has that was told some things twice, as it may be after a kill."""
+    """What a server has that received some things twice, as it may after a kill."""
     return sorted(set(points))
 
 
@@ -269,11 +269,11 @@ def restarted_in_the_middle():
     lines += [process.stdout.readline() for _ in range(8)]
     again = Server(port, experiments=server.experiments)
     rest, err = process.communicate(timeout=60)
-    told = Told("".join(lines) + rest, err, process.returncode)
+    reported = Reported("".join(lines) + rest, err, process.returncode)
     # A connection that was open is served to its end.
     seen = sorted(server.points() + again.points())
-    same(once(seen), once(told.points()), "metrics")
-    check(len(seen) - len(told.points()) in (0, 4, 5), f"{len(seen)} instead of {len(told.points())} metrics")
+    same(once(seen), once(reported.points()), "metrics")
+    check(len(seen) - len(reported.points()) in (0, 4, 5), f"{len(seen)} instead of {len(reported.points())} metrics")
     same(len(server.experiments), 1, "experiments")
     again.stop()
 
@@ -286,7 +286,7 @@ def killed_online():
     lines = [process.stdout.readline() for _ in range(7)]
     process.send_signal(signal.SIGKILL)
     rest, err = process.communicate()
-    logged = Told("".join(lines) + rest, err, 0)
+    logged = Reported("".join(lines) + rest, err, 0)
     server = Server(port)
     later = folder.train(**ONLINE, COMET_URL_OVERRIDE=address)
     seen = server.points()

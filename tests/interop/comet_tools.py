@@ -55,7 +55,7 @@ class Folder:
 
     def train(self, *arguments, code=0, **environment):
         process = self.start(*arguments, **environment)
-        return Told(*process.communicate(timeout=120), process.returncode, code)
+        return Reported(*process.communicate(timeout=120), process.returncode, code)
 
     def archives(self):
         return sorted(glob.glob(self.path + "/archives/*.zip"))
@@ -69,7 +69,7 @@ class Folder:
         return text
 
 
-class Told:
+class Reported:
     """The logs that the program reports."""
 
     def __init__(self, out, err, returncode, code=0):

@@ -24,7 +24,7 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
-tb_logging.get_logger().setLevel("ERROR")  # It tells of each point that it hides.
+tb_logging.get_logger().setLevel("ERROR")  # It reports each point that it hides.
 NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 

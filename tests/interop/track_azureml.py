@@ -51,7 +51,7 @@ def behind_tls(begun):
         failed = Training(PROGRAM, "azure_ml", folder, "--fail_at", "3", **job).end(3)
         same(client.get_run(run_id).info.status, "RUNNING", "the job's run, after a training that failed")
         same([metric.step for metric in client.get_metric_history(run_id, "loss")], [1, 2, 3, 4, 5, 6, 7, 8, 1, 2], "steps of both")
-        check("T0ken" not in training.errors() + failed.errors(), "the token isn't told")
+        check("T0ken" not in training.errors() + failed.errors(), "the token isn't reported")
 
         # Elsewhere: a run of its own.
         training = Training(PROGRAM, "azure_ml", os.path.join(HERE.name, "own"), **environment).end()
@@ -105,7 +105,7 @@ def tokens_end(begun):
     same(accepted, list(range(1, 41)), f"losses that were taken, of {len(sent)}")
     same(proxy.calls("runs/update"), [], "what is said of the run's status")
     same(training.spools(), [], "spools that are left")
-    check(not any(token in training.errors() for token in order if len(token) > 2), "tokens aren't told")
+    check(not any(token in training.errors() for token in order if len(token) > 2), "tokens aren't reported")
     proxy.stop()
     print(f"{time.monotonic() - begun:6.1f} s  {len(order)} tokens, one after the other", flush=True)
 

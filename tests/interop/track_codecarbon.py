@@ -105,7 +105,7 @@ def geo(row):
 
 def figures():
     output = folder("figures")
-    logs, told = tracked(output, "--step_seconds", "0.15", "--log_level", "info",
+    logs, reported = tracked(output, "--step_seconds", "0.15", "--log_level", "info",
                          environment={"CODECARBON_WUE": "1.5", "CODECARBON_PUE": "1.2"})
     data, row = official_row(output), row_of(output)
     expected = Emissions(DataSource()).get_private_infra_emissions(Energy.from_energy(data.energy_consumed), geo(data))
@@ -131,7 +131,7 @@ def figures():
     logged = logs[-1]["energy_consumed_kwh"]
     check(0.5 * data.energy_consumed < logged <= data.energy_consumed, "the energy in the log")
     check(close(logs[-1]["emissions_kg"] / logged, expected / data.energy_consumed), "the emissions in the log")
-    check("etude: info: emissions: CPU by load" in told and str(output / "emissions.csv") in told, f"told: {told}")
+    check("etude: info: emissions: CPU by load" in reported and str(output / "emissions.csv") in reported, f"reported: {reported}")
 
     process = folder("process")
     tracked(process, environment={"CODECARBON_TRACKING_MODE": "process", "CODECARBON_FORCE_CPU_POWER": "100"})
@@ -158,26 +158,26 @@ def places():
         given = {f"CODECARBON_{key.upper()}": value for key, value in settings.items()}
         if with_data:
             given["CODECARBON_DATA_DIR"] = str(data_dir)
-        _, told = tracked(output, environment={"CODECARBON_COUNTRY_ISO_CODE": ""} | given)
+        _, reported = tracked(output, environment={"CODECARBON_COUNTRY_ISO_CODE": ""} | given)
         data = official_row(output)
         emissions, energy = Emissions(DataSource()), Energy.from_energy(data.energy_consumed)
         expected = (emissions.get_cloud_emissions(energy, CloudMetadata(**cloud), geo(data)) if cloud
                     else emissions.get_private_infra_emissions(energy, geo(data)))
         check(close(data.emissions, expected), f"{settings}: {data.emissions}, and CodeCarbon has {expected}")
-        return data, told
+        return data, reported
 
     for number, (country, region) in enumerate([("ZWE", None), ("USA", "California"), ("CAN", "Quebec"), ("SWE", "SE3"),
                                                 ("CHN", "Guangdong Province"), ("usa", None)]):
         settings = {"country_iso_code": country} | ({"region": region} if region else {})
-        data, told = of(f"place-{number}", settings)
-        check("intensity" not in told and "average" not in told, f"{settings}: {told}")
+        data, reported = of(f"place-{number}", settings)
+        check("intensity" not in reported and "average" not in reported, f"{settings}: {reported}")
         check(data.country_name == mixes[country.upper()]["country_name"], "the country's name")
         check(region is None or data.region == region.lower(), "the region")
-    data, told = of("world", {}, with_data=False)
-    check(close(data.emissions / data.energy_consumed, 0.475) and "the world's average" in told, f"nowhere: {told}")
+    data, reported = of("world", {}, with_data=False)
+    check(close(data.emissions / data.energy_consumed, 0.475) and "the world's average" in reported, f"nowhere: {reported}")
     check(pandas.isna(data.country_name) and pandas.isna(data.country_iso_code), "no country is guessed")
-    data, told = of("unlisted", {"country_iso_code": "XYZ"}, with_data=False)
-    check(close(data.emissions / data.energy_consumed, 0.475) and "XYZ isn't known" in told, f"XYZ: {told}")
+    data, reported = of("unlisted", {"country_iso_code": "XYZ"}, with_data=False)
+    check(close(data.emissions / data.energy_consumed, 0.475) and "XYZ isn't known" in reported, f"XYZ: {reported}")
     data, _ = of("cloud", {"cloud_provider": "gcp", "cloud_region": "europe-west9"}, provider="gcp", region="europe-west9")
     check((data.on_cloud, data.country_iso_code, data.cloud_region) == ("Y", "FRA", "europe-west9"), "the cloud")
 
@@ -202,10 +202,10 @@ def settings():
     check((row["project_name"], row["experiment_id"]) == (official["project_name"], official["experiment_id"]), "names")
     check((float(row["pue"]), float(row["wue"])) == (float(official["pue"]), float(official["wue"])), "pue, wue")
     (root / ".codecarbon.config").unlink()
-    _, told = tracked(folder("bad"), environment={"CODECARBON_PUE": "a lot"}, fails=True)
-    check("CODECARBON_PUE is 'a lot': must be a number" in told, f"told: {told}")
-    _, told = tracked(here / "mine.csv", fails=True)
-    check("output_dir is" in told, f"told: {told}")
+    _, reported = tracked(folder("bad"), environment={"CODECARBON_PUE": "a lot"}, fails=True)
+    check("CODECARBON_PUE is 'a lot': must be a number" in reported, f"reported: {reported}")
+    _, reported = tracked(here / "mine.csv", fails=True)
+    check("output_dir is" in reported, f"reported: {reported}")
 
 
 official_program = """
@@ -313,7 +313,7 @@ def killed():
 
 def resumed():
     output = folder("resumed")
-    _, told = tracked(output, "--step_seconds", "0.1", "--save_strategy", "steps", "--save_steps", "3", "--fail_at", "5", fails=True)
+    _, reported = tracked(output, "--step_seconds", "0.1", "--save_strategy", "steps", "--save_steps", "3", "--fail_at", "5", fails=True)
     failed = row_of(output)
     check(float(failed["duration"]) >= 0.5, "the row of the failed one")
     logs, _ = tracked(output, "--step_seconds", "0.1", "--save_strategy", "steps", "--save_steps", "3", "--resume", "true")
@@ -365,13 +365,13 @@ def counters():
     theirs = IntelRAPL(rapl_dir=str(tree))
     theirs.start()
     begun = time.time()
-    _, told = tracked(output, "--step_seconds", "0.25", "--log_level", "info", environment={"CODECARBON_RAPL_DIR": str(tree)})
+    _, reported = tracked(output, "--step_seconds", "0.25", "--log_level", "info", environment={"CODECARBON_RAPL_DIR": str(tree)})
     details = theirs.get_cpu_details(Time.from_seconds(time.time() - begun))
     data = official_row(output)
     print("  RAPL: ours", round(data.cpu_power, 2), "W; the official class",
           round(sum(value for name, value in details.items() if "Power" in name), 2), "W; made 90 W")
     official = sum(value for name, value in details.items() if "Power" in name)
-    check("RAPL (package-0, package-1)" in told, f"told: {told}")
+    check("RAPL (package-0, package-1)" in reported, f"reported: {reported}")
     check(abs(data.cpu_power / official - 1) < 0.05, f"{data.cpu_power} W, and the official class has {official}")
     check(abs(data.cpu_power / 90 - 1) < 0.03, f"{data.cpu_power} W of 90")
     check(close(data.emissions / data.energy_consumed, 0.056039), "the emissions")
@@ -383,8 +383,8 @@ def counters():
     # Root, who may read everything, without just that: another user may not reach this program.
     by = ["setpriv", "--inh-caps=-all", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     output = folder("unreadable")
-    _, told = tracked(output, environment={"CODECARBON_RAPL_DIR": str(tree), "CODECARBON_FORCE_RAM_POWER": "10"}, by=by)
-    check("energy_uj can't be read: only root may" in told and "measured by its load instead" in told, f"told: {told}")
+    _, reported = tracked(output, environment={"CODECARBON_RAPL_DIR": str(tree), "CODECARBON_FORCE_RAM_POWER": "10"}, by=by)
+    check("energy_uj can't be read: only root may" in reported and "measured by its load instead" in reported, f"reported: {reported}")
     check(official_row(output).cpu_energy > 0, "the load counts in place of RAPL")
 
 
@@ -441,10 +441,10 @@ def gpus():
                                                     ({"CUDA_VISIBLE_DEVICES": "0,2"}, 300, "1 x Fake A100, 1 x Fake K80"),
                                                     ({"CUDA_VISIBLE_DEVICES": "0", "CODECARBON_GPU_IDS": "0,1,9"}, 250, "2 x Fake A100")]):
         output = folder(f"gpus-{number}")
-        _, told = tracked(output, "--step_seconds", "0.1", environment=environment | given)
+        _, reported = tracked(output, "--step_seconds", "0.1", environment=environment | given)
         data = official_row(output)
         check(abs(data.gpu_power / watts - 1) < 0.03 and data.gpu_model == model, f"{given}: {data.gpu_power} W, {data.gpu_model}")
-        check(("GPU 9 doesn't exist" in told) == (number == 3), f"told: {told}")
+        check(("GPU 9 doesn't exist" in reported) == (number == 3), f"reported: {reported}")
 
 
 def main():

@@ -43,13 +43,13 @@ def wrong_variables():
         (dict(COMET_URL_OVERRIDE="ftp://server", **ONLINE), "COMET_URL_OVERRIDE"),
         (dict(COMET_OFFLINE_DIRECTORY="/proc/none"), "/proc/none can't be created"),
     ):
-        told = Folder().train(code=3, **variables)
-        check(expected in told.out, f"{variables}: {told.out}")
+        reported = Folder().train(code=3, **variables)
+        check(expected in reported.out, f"{variables}: {reported.out}")
     folder = Folder()
-    told = folder.train(COMET_MODE="DISABLED")
-    check("of an earlier version" in told.err and not os.path.exists(folder.path + "/archives"), told.err)
-    told = folder.train(COMET_MODE="OFFLINE", **ONLINE)
-    check("of an earlier version" in told.err and len(folder.archives()) == 1, told.err)
+    reported = folder.train(COMET_MODE="DISABLED")
+    check("of an earlier version" in reported.err and not os.path.exists(folder.path + "/archives"), reported.err)
+    reported = folder.train(COMET_MODE="OFFLINE", **ONLINE)
+    check("of an earlier version" in reported.err and len(folder.archives()) == 1, reported.err)
 
 
 CASES = [

@@ -73,7 +73,7 @@ def whole_run(server, client):
         for file in sent:
             same(digest(f"{copy}/{file}"), digest(f"{checkpoint}/{file}"), f"{name}/{file}")
     same(len(training.checkpoints), 2, "checkpoints")
-    check(f"runs/{run.info.run_id}" in training.errors(), "the address of the run's page is told")
+    check(f"runs/{run.info.run_id}" in training.errors(), "the address of the run's page is reported")
 
 
 def digest(path):
@@ -121,7 +121,7 @@ def resumed(server, client):
     more = place.check_run([failed, again])
     same(more.info.run_id, run.info.run_id, "the run that goes on")
     same(more.data.params["weight_decay"], "0.0", "a parameter that was changed")
-    check("weight_decay" in again.errors(), "a changed parameter is told")
+    check("weight_decay" in again.errors(), "a changed parameter is reported")
 
 
 def attached(server, client):
@@ -214,7 +214,7 @@ def restarted(server, client):
     training.end(-15)
     run = place.run()
     same((run.info.status, histories_of(client, run)), ("KILLED", histories([training], fit)), "metrics")
-    check("warning" in training.errors(), "that the server was gone is told")
+    check("warning" in training.errors(), "that the server was gone is reported")
     slowest = max(after - before for before, after in zip(training.times, training.times[1:]))
     return f"(of {len(training.logs)} steps of 0.1 s the longest took {slowest:.3f} s)"
 

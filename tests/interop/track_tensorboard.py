@@ -29,7 +29,7 @@ def command(*args):
     return [PROGRAM, "--report_to", "tensorboard", "--log_level", "info", *map(str, args)]
 
 
-def told(text):
+def reported(text):
     """The logs, as (step, names and values)."""
     logs = []
     for line in text.splitlines():
@@ -42,7 +42,7 @@ def told(text):
 def run(*args, code=0, env=None, before=None):
     ran = subprocess.run(command(*args), capture_output=True, text=True, timeout=120, env={**os.environ, **(env or {})}, preexec_fn=before)
     assert ran.returncode == code, (ran.returncode, ran.stdout, ran.stderr)
-    return Ran(ran.returncode, told(ran.stdout), ran.stdout, ran.stderr)
+    return Ran(ran.returncode, reported(ran.stdout), ran.stdout, ran.stderr)
 
 
 def the_run(output_dir):
@@ -193,7 +193,7 @@ def check_killed(root):
     process.send_signal(signal.SIGKILL)
     lines.append(process.stdout.read())
     process.wait()
-    logs = told("".join(lines))
+    logs = reported("".join(lines))
     check(logs[-1][0], 7, "the step at which it was killed")
     folder = the_run(f"{root}/killed")
     [path] = files(folder)

@@ -331,12 +331,12 @@ def check_switched_off(bench):
         _, errors = bench.train(place, **variables)
         assert list(place.glob("*")) == [], "something was written"
         assert ("WANDB_DISABLED" in errors) == ("WANDB_DISABLED" in variables), errors
-    for command, is_told, count in (("disabled", False, 0), ("offline", False, 1), ("online", True, 1)):
+    for command, is_reported, count in (("disabled", False, 0), ("offline", False, 1), ("online", True, 1)):
         place = bench.place()
         subprocess.run([sys.executable, "-m", "wandb", command], env=bench.env, cwd=place, check=True,
                        capture_output=True, timeout=60)
         _, errors = bench.train(place)
-        assert len(run_folders(place)) == count and ("wandb sync " in errors) == is_told, errors
+        assert len(run_folders(place)) == count and ("wandb sync " in errors) == is_reported, errors
     _, errors = bench.train(bench.place(), WANDB_MODE="offline", WANDB_LOG_MODEL="often", WANDB_WATCH="tv")
     assert "WANDB_LOG_MODEL is 'often'" in errors and "WANDB_WATCH is 'tv'" in errors, errors
 

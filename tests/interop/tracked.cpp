@@ -1,7 +1,7 @@
 // tracked --report_to NAME... [--output_dir ...] [any other argument of a training, and of Tracked below]
-// Trains on eight rows, two to a batch, and tells on standard output what trackers have to have heard: a line
-// "log STEP {...}" for each log, "checkpoint PATH" for each checkpoint, and at the end "finished SECONDS",
-// the time of train(). Numbers that aren't finite are the words NaN, Infinity and -Infinity.
+// Trains on eight rows, two to a batch, and reports on standard output what trackers have to have heard: a
+// line "log STEP {...}" for each log, "checkpoint PATH" for each checkpoint, and at the end "finished
+// SECONDS", the time of train(). Numbers that aren't finite are the words NaN, Infinity and -Infinity.
 
 #include <fmt/format.h>
 #include <torch/torch.h>
@@ -31,7 +31,7 @@ struct Tracked {
                (std::int64_t, histogram_steps, "TensorBoard's histograms; 0 is none", 0));
 };
 
-void tell(const std::string& line) {
+void report(const std::string& line) {
   fmt::print("{}\n", line);
   std::fflush(stdout);
 }
@@ -48,11 +48,11 @@ struct Narrator {
     }
     for (std::int64_t i = 0; i < options.extra; ++i)
       e.logs[fmt::format("extra_{}", i)] = static_cast<double>(i);
-    nlohmann::ordered_json told = nlohmann::ordered_json::object();
-    for (const auto& [name, value] : e.logs) told[name] = etude::to_json_value(value);
-    tell(fmt::format("log {} {}", e.state.global_step, told.dump()));
+    nlohmann::ordered_json reported = nlohmann::ordered_json::object();
+    for (const auto& [name, value] : e.logs) reported[name] = etude::to_json_value(value);
+    report(fmt::format("log {} {}", e.state.global_step, reported.dump()));
   }
-  void on(const etude::Save& e) { tell("checkpoint " + std::filesystem::absolute(e.checkpoint).string()); }
+  void on(const etude::Save& e) { report("checkpoint " + std::filesystem::absolute(e.checkpoint).string()); }
   void on(const etude::StepEnd& e) {
     if (options.step_seconds > 0)
       std::this_thread::sleep_for(std::chrono::duration<double>(options.step_seconds));
@@ -116,10 +116,10 @@ int main(int argc, char** argv) {
   try {
     trainer.train({.resume_from_checkpoint = tracked.resume});
   } catch (const std::runtime_error& error) {
-    tell(fmt::format("failed {}", error.what()));
+    report(fmt::format("failed {}", error.what()));
     return 3;
   }
-  tell(fmt::format("finished {}",
-                   std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count()));
+  report(fmt::format("finished {}",
+                     std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count()));
   if (tracked.evaluate_after) trainer.evaluate();
 }

@@ -289,7 +289,7 @@ class Driver {
         start(folder, variant.words).end();
         compare(folder, variant);
       } catch (const std::exception& error) {
-        tell_where(folder, variant, error);
+        report_where(folder, variant, error);
         throw;
       }
     }
@@ -360,7 +360,7 @@ class Driver {
         before = now;
       }
     } catch (const std::exception& error) {
-      tell_where(folder, variant, error);
+      report_where(folder, variant, error);
       throw;
     }
   }
@@ -393,7 +393,7 @@ class Driver {
         require(now.leftovers.empty(), "there is a leftover");
       }
     } catch (const std::exception& error) {
-      tell_where(folder, variant, error);
+      report_where(folder, variant, error);
       throw;
     }
   }
@@ -428,7 +428,7 @@ class Driver {
       start(folder, variant.words).end();
       compare(folder, variant);
     } catch (const std::exception& error) {
-      tell_where(folder, variant, error);
+      report_where(folder, variant, error);
       throw;
     }
   }
@@ -455,7 +455,7 @@ class Driver {
     compare(folder, variant);
   }
 
-  void tell_where(const toy::Folder& folder, const Variant& variant, const std::exception& error) {
+  void report_where(const toy::Folder& folder, const Variant& variant, const std::exception& error) {
     fmt::print("after {} kills, {}: {}\n", kills_, variant.name, error.what());
     for (const auto& entry : fs::directory_iterator(folder / "out"))
       fmt::print("  {}\n", entry.path().filename().string());

@@ -20,7 +20,7 @@
 
 namespace {
 
-void tell(const std::string& line) {
+void report(const std::string& line) {
   const auto text = line + "\n";
   if (::write(STDOUT_FILENO, text.data(), text.size()) < 0) _exit(8);
 }
@@ -32,14 +32,14 @@ struct Reporter {
     etude::FolderReader folder(e.checkpoint);
     loaded = etude::parse_json(folder.text("training_progress.json"))["position"]["micro_batches"];
   }
-  void on(const etude::TrainBegin&) { tell("training"); }
+  void on(const etude::TrainBegin&) { report("training"); }
   void on(const etude::StepBegin&) { micro_batch = std::exchange(loaded, 0); }
-  void on(const etude::SubstepEnd& e) { tell(fmt::format("at {} {}", e.state.global_step, ++micro_batch)); }
+  void on(const etude::SubstepEnd& e) { report(fmt::format("at {} {}", e.state.global_step, ++micro_batch)); }
   void on(const etude::StepEnd& e) {
-    tell(fmt::format("at {} 0", e.state.global_step));
+    report(fmt::format("at {} 0", e.state.global_step));
     if (e.state.global_step == exit_at) std::exit(0);
   }
-  void on(const etude::Save& e) { tell(fmt::format("saved {}", *etude::checkpoint_step(e.checkpoint))); }
+  void on(const etude::Save& e) { report(fmt::format("saved {}", *etude::checkpoint_step(e.checkpoint))); }
 };
 
 struct Command {
@@ -111,25 +111,25 @@ int train(const std::string& output_dir, const std::string& result, const Comman
       options, Reporter{.exit_at = command.exit}, toy::Diary{.engine = &engine},
       etude::EarlyStoppingCallback{.early_stopping_patience = command.patience});
   if (command.handler)
-    for (const int signal : {SIGTERM, SIGINT}) ::signal(signal, [](int) { tell("handled"); });
+    for (const int signal : {SIGTERM, SIGINT}) ::signal(signal, [](int) { report("handled"); });
   const auto before = std::pair(handler_of(SIGTERM), handler_of(SIGINT));
   const auto handlers_are_back = [&] { return before == std::pair(handler_of(SIGTERM), handler_of(SIGINT)); };
   try {
     trainer.train({.resume_from_checkpoint = etude::if_any});
   } catch (const etude::Interrupted& interrupted) {
-    tell(fmt::format("interrupted {} {}", interrupted.signal, handlers_are_back()));
+    report(fmt::format("interrupted {} {}", interrupted.signal, handlers_are_back()));
     return 3;
   }
   if (!handlers_are_back()) return 4;
   etude::write_file(etude::default_file_system(), result, toy::outcome(trainer) + written_state(output_dir));
-  tell("done");
+  report("done");
   return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  tell("started");
+  report("started");
   torch::set_num_threads(1);
   return train(argv[1], argv[2], Command({argv + 3, argv + argc}));
 }

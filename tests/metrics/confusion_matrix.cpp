@@ -13,13 +13,13 @@ TEST_CASE("confusion matrices are scikit-learn's, as counts and as shares") {
        {Normalization::none, Normalization::labels, Normalization::predictions, Normalization::all}) {
     const auto key = fmt::format("confusion {}", normalize);
     const ConfusionMatrix inferred({.normalize = normalize}),
-        told({.num_classes = 4, .normalize = normalize});
+        reported({.num_classes = 4, .normalize = normalize});
     const auto labels = reference::tensor(reference::multi_labels);
     check_each(over(inferred, reference::multi(), labels), "multi " + key);
-    check_each(over(told, reference::multi(torch::kFloat).argmax(1), labels), "multi " + key);
-    check_each(
-        over(told, reference::tensor(reference::gaps_predicted), reference::tensor(reference::gaps_labels)),
-        "gaps " + key);
+    check_each(over(reported, reference::multi(torch::kFloat).argmax(1), labels), "multi " + key);
+    check_each(over(reported, reference::tensor(reference::gaps_predicted),
+                    reference::tensor(reference::gaps_labels)),
+               "gaps " + key);
     check_each(over(inferred, reference::binary(), reference::tensor(reference::binary_labels)),
                "binary " + key);
   }

@@ -13,12 +13,12 @@
 namespace etude {
 
 /// The contents of `best_model.json`, next to the weights of a best model.
-struct BestModelFacts {
-  ETUDE_STRUCT(BestModelFacts, (std::string, metric, "the metric for which it is the best"),
+struct BestModelInfo {
+  ETUDE_STRUCT(BestModelInfo, (std::string, metric, "the metric for which it is the best"),
                (std::optional<double>, value, "of that metric; unset if nothing was compared"),
                (std::int64_t, global_step, "update steps done"), (double, epoch, "epochs done"));
 
-  friend bool operator==(const BestModelFacts&, const BestModelFacts&) = default;
+  friend bool operator==(const BestModelInfo&, const BestModelInfo&) = default;
 };
 
 /// A folder with the weights of the best model so far, in the form of a pretrained model, the processing
@@ -33,10 +33,10 @@ class BestModelFolder {
   void check(const std::string& option) const;
 
   /// Throws CheckpointError; the previous contents then stay.
-  void write(const Context& e, const std::vector<NamedTensor>& state, const BestModelFacts& facts) const;
+  void write(const Context& e, const std::vector<NamedTensor>& state, const BestModelInfo& info) const;
 
   /// Unset if missing or unreadable.
-  std::optional<BestModelFacts> facts() const;
+  std::optional<BestModelInfo> info() const;
 
   /// Throws CheckpointError.
   std::vector<NamedTensor> weights() const;

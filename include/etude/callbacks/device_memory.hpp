@@ -67,7 +67,7 @@ struct MemoryMetricsCallback {
 
   Amount before_init = {.cpu = resident_memory()};
   Deltas init = {};
-  bool tells_init = false;
+  bool reports_init = false;
   std::string stage = {};  ///< the stage being measured; empty: none
   Amount at_begin = {};
   std::int64_t peak_before = 0;  ///< the process's, if it can't be reset

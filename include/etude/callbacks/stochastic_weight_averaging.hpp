@@ -22,8 +22,8 @@ ETUDE_ENUM(AnnealingStrategy, cos, linear);
 /// for the average, as cumulative means over the training set; with `swa_lr` the learning rates reach it
 /// within `annealing_epochs`, and stay there.
 ///
-/// What differs: it averages the weights at the end of epochs, including the last one, whereas Lightning
-/// takes those at an epoch's beginning; it makes a pass over the data for the statistics only if there are
+/// Differences from Lightning: it averages the weights at the end of epochs, including the last one, rather
+/// than at an epoch's beginning; it makes a pass over the data for the statistics only if there are
 /// BatchNorm modules; checkpoints contain the average as `swa_model.safetensors`, and a resumed run restores
 /// it exactly. From `swa_epoch_start` on, `swa_lr` replaces the schedule, whatever that is. Evaluations and
 /// checkpoints during training use the trained weights. If several callbacks put weights into the model at

@@ -35,7 +35,7 @@ struct DataLoaderOptions {
   DataCollator collator = {};
   /// The named inputs of an unlabeled batch that are its labels.
   std::vector<std::string> label_names = {"labels"};
-  /// Chooses the examples instead of `shuffle`; a distributed sampler is told the epoch. Anything that
+  /// Chooses the examples instead of `shuffle`; a distributed sampler receives the epoch. Anything that
   /// `reset` draws from LibTorch's generators is a function of (seed, epoch); a sampler with generators of
   /// its own should be a StatefulSampler.
   std::shared_ptr<torch::data::samplers::Sampler<>> sampler = {};

@@ -124,28 +124,28 @@ class FolderWriter {
     file->finish();
   }
 
-  /// Writes the manifest (`facts` plus the list of all files), waits until everything is on disk, and moves
-  /// the folder into place. An existing target is exchanged with it and then removed; file systems that can't
-  /// exchange first move it to ".NAME.replaced", so for a moment the target doesn't exist.
-  void commit(Manifest facts) {
-    facts.files.clear();
+  /// Writes the manifest (`manifest` plus the list of all files), waits until everything is on disk, and
+  /// moves the folder into place. An existing target is exchanged with it and then removed; file systems that
+  /// can't exchange first move it to ".NAME.replaced", so for a moment the target doesn't exist.
+  void commit(Manifest manifest) {
+    manifest.files.clear();
     std::vector<std::filesystem::path> folders = {partial_};
     for (const auto& [name, type] : entries()) {
       if (type == std::filesystem::file_type::directory) {
         folders.push_back(partial_ / name);
       } else {
-        facts.files.emplace(name, file_facts(name));
+        manifest.files.emplace(name, file_info(name));
       }
     }
     for (const auto& [name, written] : written_) {
-      if (!written.finished || !facts.files.contains(name))
+      if (!written.finished || !manifest.files.contains(name))
         throw CheckpointError(fmt::format("{} can't be written: {} {}", target_.string(), name,
                                           written.finished ? "has disappeared" : "was not finished"));
     }
-    const auto text = to_manifest_text(facts);
-    const auto manifest = files_.create(partial_ / manifest_file);
-    manifest->write(std::as_bytes(std::span(text)));
-    manifest->finish();
+    const auto text = to_manifest_text(manifest);
+    const auto file = files_.create(partial_ / manifest_file);
+    file->write(std::as_bytes(std::span(text)));
+    file->finish();
     for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) files_.sync(*folder);
     put_in_place();
   }
@@ -154,7 +154,7 @@ class FolderWriter {
   // A file's state when it was finished, to detect later changes by others.
   struct Written {
     bool finished = false;
-    ManifestFile facts{};
+    ManifestFile info{};
     std::filesystem::file_time_type time{};
   };
 
@@ -179,7 +179,7 @@ class FolderWriter {
       std::error_code error;
       writer_.written_.insert_or_assign(
           name_, Written{.finished = true,
-                         .facts = {.size = size_, .xxh3_128 = sum_.hex()},
+                         .info = {.size = size_, .xxh3_128 = sum_.hex()},
                          .time = std::filesystem::last_write_time(writer_.partial_ / name_, error)});
     }
 
@@ -251,13 +251,13 @@ class FolderWriter {
     return found;
   }
 
-  ManifestFile file_facts(const std::string& name) {
+  ManifestFile file_info(const std::string& name) {
     const auto path = partial_ / name;
     std::error_code error;
     if (const auto found = written_.find(name);
-        found != written_.end() && found->second.facts.size == std::filesystem::file_size(path, error) &&
+        found != written_.end() && found->second.info.size == std::filesystem::file_size(path, error) &&
         found->second.time == std::filesystem::last_write_time(path, error))
-      return found->second.facts;
+      return found->second.info;
     const MappedFile file(path);
     Checksum sum;
     file.for_each_piece([&](std::span<const std::byte> piece) { sum.update(piece); });
@@ -359,7 +359,7 @@ class FolderReader {
   /// Verifies every file in the manifest.
   void verify() {
     if (!manifest_) return;
-    for (const auto& [name, facts] : manifest_->files) map(name);
+    for (const auto& [name, info] : manifest_->files) map(name);
   }
 
  private:

@@ -137,9 +137,9 @@ inline nlohmann::ordered_json merge_options(const nlohmann::ordered_json& given_
       comparable.erase(name);
     }
   }
-  std::vector<std::string> untold;
+  std::vector<std::string> unreported;
   result = overlaid(result, three_way(given_then, changed_then, comparable, differences, prefix));
-  return overlaid(result, three_way(given_then, changed_then, initial, untold));
+  return overlaid(result, three_way(given_then, changed_then, initial, unreported));
 }
 
 }  // namespace etude::detail

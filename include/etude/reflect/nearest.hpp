@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "etude/base/lower_case.hpp"
+
 namespace etude {
 
 /// The number of insertions, deletions, substitutions and swaps of adjacent letters that turn `a` into `b`.
@@ -35,13 +37,6 @@ inline bool has_words(std::string_view name, std::string_view part) {
          (at + part.size() == name.size() || name[at + part.size()] == '_');
 }
 
-inline std::string in_small_letters(std::string_view text) {
-  std::string small(text);
-  for (char& c : small)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return small;
-}
-
 }  // namespace detail
 
 /// The name that `given` was probably meant to be, ignoring case: the first that begins with it (from three
@@ -49,19 +44,19 @@ inline std::string in_small_letters(std::string_view text) {
 /// that contains it as whole words. Empty if there is none.
 template <class Names>
 std::string_view nearest(std::string_view given, const Names& names) {
-  const auto wrong = detail::in_small_letters(given);
+  const auto wrong = detail::lower_case(given);
   std::string_view best;
   std::size_t least = std::max<std::size_t>(1, wrong.size() / 3) + 1;
   for (std::string_view name : names) {
-    if (wrong.size() >= 3 && detail::in_small_letters(name).starts_with(wrong)) return name;
-    if (const auto distance = edit_distance(wrong, detail::in_small_letters(name)); distance < least) {
+    if (wrong.size() >= 3 && detail::lower_case(name).starts_with(wrong)) return name;
+    if (const auto distance = edit_distance(wrong, detail::lower_case(name)); distance < least) {
       least = distance;
       best = name;
     }
   }
   if (!best.empty() || wrong.size() < 3) return best;
   for (std::string_view name : names)
-    if (detail::has_words(detail::in_small_letters(name), wrong)) return name;
+    if (detail::has_words(detail::lower_case(name), wrong)) return name;
   return best;
 }
 

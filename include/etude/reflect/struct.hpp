@@ -31,8 +31,8 @@
 /// The struct stays an aggregate (`DataArguments{.train_file = "a.txt"}`) and is a Boost.Hana Struct. A
 /// member without a default is value-initialized. A default may contain commas; a type may not, so give such
 /// a type a name first. The description may be followed by the allowed values (reflect/allowed.hpp), as in
-/// `"passes over the data"
-/// at_least(1)`: the command line checks them, `--help` lists them, and `field_faults` reports violations.
+/// `"passes" | at_least(1)`: the command line checks them, `--help` lists them, and `field_faults` reports
+/// violations.
 /// Only for structs at namespace or class scope: local structs can't have member templates.
 #define ETUDE_STRUCT(Type, ...)                                                    \
   ETUDE_FOR_EACH(ETUDE_DETAIL_MEMBER, Type, __VA_ARGS__)                           \

@@ -152,9 +152,9 @@ TEST_CASE("a link stays one, and a file's permissions stay") {
   EmissionsFile(folder / "link.csv").write(row("b", "1"));
   CHECK(std::filesystem::is_symlink(folder / "link.csv"));
   CHECK(toy::read_text(folder / "real.csv") == header + line("a", "1") + line("b", "1"));
-  struct stat facts {};
-  CHECK(::stat((folder / "real.csv").c_str(), &facts) == 0);
-  CHECK((facts.st_mode & 0777) == 0640);
+  struct stat status {};
+  CHECK(::stat((folder / "real.csv").c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0640);
 }
 
 TEST_CASE("an unwritable file is an error, and an unreadable one isn't replaced") {

@@ -92,13 +92,13 @@ TEST_CASE("a given power overrides RAPL") {
 
 TEST_CASE("the table of processors gives the TDP, for each socket") {
   const toy::Folder rapl, data;
-  const auto facts = etude::detail::read_processor_facts();
+  const auto info = etude::detail::read_processor_info();
   std::filesystem::create_directories(data / "hardware");
-  toy::write_text(data / "hardware/cpu_power.csv", "Name,TDP\n\"" + facts.model + "\",150\n");
+  toy::write_text(data / "hardware/cpu_power.csv", "Name,TDP\n\"" + info.model + "\",150\n");
   auto with_table = options(rapl);
   with_table.data_dir = data;
-  if (!facts.model.empty())
-    CHECK(EnergyMeter(with_table, nullptr, begin).tdp() == 150.0 * static_cast<double>(facts.sockets));
+  if (!info.model.empty())
+    CHECK(EnergyMeter(with_table, nullptr, begin).tdp() == 150.0 * static_cast<double>(info.sockets));
   CHECK(EnergyMeter(options(rapl), nullptr, begin).tdp() ==
         4.0 * static_cast<double>(etude::detail::count_threads()));
   std::filesystem::remove_all(data / "hardware");

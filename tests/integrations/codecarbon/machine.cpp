@@ -78,12 +78,12 @@ TEST_CASE("a processor is found in the table by its name, with and without vendo
 }
 
 TEST_CASE("available memory doesn't count as used") {
-  const auto facts = etude::detail::memory_facts(
+  const auto info = etude::detail::memory_info(
       "MemTotal:       8388608 kB\nMemFree:  1048576 kB\nMemAvailable:    6291456 kB\n");
-  CHECK(facts.total_gib == 8);
-  CHECK(facts.used_gib == 2);
-  CHECK(facts.used_percent() == 25);
-  CHECK(etude::detail::memory_facts("").used_percent() == 0);
+  CHECK(info.total_gib == 8);
+  CHECK(info.used_gib == 2);
+  CHECK(info.used_percent() == 25);
+  CHECK(etude::detail::memory_info("").used_percent() == 0);
 }
 
 TEST_CASE("this process's usage is counted") {

@@ -22,9 +22,9 @@ using namespace comets;
 /// The leftovers of a killed process.
 void leave(const fs::path& folder, const std::string& key, const std::string& messages) {
   fs::create_directories(folder);
-  const Json facts{{"offline_id", key},     {"start_time", 7},      {"stop_time", 7},
-                   {"tags", Json::array()}, {"workspace", nullptr}, {"project_name", nullptr}};
-  toy::write_text(folder / "experiment.json", facts.dump());
+  const Json info{{"offline_id", key},     {"start_time", 7},      {"stop_time", 7},
+                  {"tags", Json::array()}, {"workspace", nullptr}, {"project_name", nullptr}};
+  toy::write_text(folder / "experiment.json", info.dump());
   toy::write_text(folder / "messages.json", messages);
 }
 
@@ -55,8 +55,8 @@ TEST_CASE("a killed process's messages become an archive, without an incomplete 
   for (const auto& one : found) {
     CHECK(one.messages.size() == (one.key() == "killed" ? 2 : 0));
     CHECK(one.files.contains("asset-0") == (one.key() == "killed"));
-    CHECK(one.facts.at("customer_error_reported") == true);
-    CHECK(one.facts.at("stop_time") > 1'600'000'000'000);
+    CHECK(one.info.at("customer_error_reported") == true);
+    CHECK(one.info.at("stop_time") > 1'600'000'000'000);
   }
   auto left = toy::names_in(archives);
   left.erase("." + trainer.callback<CometCallback>().run_key + ".partial");
@@ -83,8 +83,8 @@ TEST_CASE("leftovers of a finished training aren't marked as cut short, and anyt
   CHECK(notices[0].level == etude::LogLevel::warning);
   const auto found = experiments(folder / "left");
   REQUIRE(found.size() == 1);
-  CHECK(found[0].facts.at("customer_error_reported") == false);
-  CHECK(found[0].facts.at("stop_time") > found[0].facts.at("start_time"));
+  CHECK(found[0].info.at("customer_error_reported") == false);
+  CHECK(found[0].info.at("stop_time") > found[0].info.at("start_time"));
 
   fs::create_symlink("/nonexistent", folder / "comet" / left / "asset-0");
   const auto said = toy::printed([&] { trainer.callback<CometCallback>().open_run = {}; }, STDERR_FILENO);

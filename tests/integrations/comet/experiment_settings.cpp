@@ -31,8 +31,7 @@ TEST_CASE("options win over variables, and those over defaults") {
     etude::Trainer<CometCallback>(toy::options(args), callback).train();
     const auto found = experiments(std::string(archives));
     auto others = found.at(0).others();
-    return others["Name"].dump() + found[0].facts.at("project_name").dump() +
-           found[0].facts.at("tags").dump();
+    return others["Name"].dump() + found[0].info.at("project_name").dump() + found[0].info.at("tags").dump();
   };
   const auto nothing = [](CometCallback&) {};
   {
@@ -126,7 +125,7 @@ TEST_CASE("certificates come from the variables of Comet's client and Python's r
 
 TEST_CASE("a training that is offline because it lacks a key gives a warning, and so do unused variables") {
   const toy::Folder folder;
-  const auto told = [&](const Variables::Set& variables, std::optional<bool> online = {}) {
+  const auto reported = [&](const Variables::Set& variables, std::optional<bool> online = {}) {
     const Variables set(variables);
     CometCallback callback;
     callback.online = online;
@@ -135,14 +134,14 @@ TEST_CASE("a training that is offline because it lacks a key gives a warning, an
       text += notice.text;
     return text;
   };
-  CHECK(toy::contains(told({}), "offline, in .cometml-runs"));
-  CHECK(told({{"COMET_START_ONLINE", "0"}}).empty());
-  CHECK(told({}, false).empty());
-  CHECK(told({{"COMET_API_KEY", "k"}}).empty());
-  CHECK(toy::contains(told({{"COMET_API_KEY", "k"},
-                            {"COMET_INI", "f"},
-                            {"COMET_ALLOW_HEADER_NAME", "h"},
-                            {"COMET_LOG_OTHER_TEAM", "red"}}),
+  CHECK(toy::contains(reported({}), "offline, in .cometml-runs"));
+  CHECK(reported({{"COMET_START_ONLINE", "0"}}).empty());
+  CHECK(reported({}, false).empty());
+  CHECK(reported({{"COMET_API_KEY", "k"}}).empty());
+  CHECK(toy::contains(reported({{"COMET_API_KEY", "k"},
+                                {"COMET_INI", "f"},
+                                {"COMET_ALLOW_HEADER_NAME", "h"},
+                                {"COMET_LOG_OTHER_TEAM", "red"}}),
                       "have no effect here: COMET_INI, COMET_ALLOW_HEADER_NAME, COMET_LOG_OTHER_TEAM"));
 }
 
@@ -158,8 +157,8 @@ TEST_CASE("the file of `comet login` is read, after the environment") {
   etude::Trainer<CometCallback>(toy::options(arguments(folder)), callback).train();
   const auto found = experiments(folder / "comet");
   REQUIRE(found.size() == 1);
-  CHECK(found[0].facts.at("workspace") == "w");
-  CHECK(found[0].facts.at("project_name") == "q");
+  CHECK(found[0].info.at("workspace") == "w");
+  CHECK(found[0].info.at("project_name") == "q");
 
   toy::write_text(home / ".comet.config", "[comet]\nno value\n");
   CHECK(toy::contains(toy::fault_of<etude::ArgumentError>([&] {

@@ -59,7 +59,7 @@ class Variables {
 
 struct Experiment {
   std::string name;
-  Json facts;
+  Json info;
   std::vector<Json> messages;
   std::map<std::string, std::string> files;
 
@@ -69,7 +69,7 @@ struct Experiment {
       if (message.at("type") == type) found.push_back(message.at("payload"));
     return found;
   }
-  std::string key() const { return facts.at("offline_id"); }
+  std::string key() const { return info.at("offline_id"); }
   std::map<std::string, Json> others() const {
     std::map<std::string, Json> found;
     for (const auto& payload : of("log_other")) found[payload.at("key")] = payload.at("value");
@@ -108,13 +108,13 @@ inline std::vector<Experiment> experiments(const fs::path& folder) {
     Experiment one;
     one.name = name;
     for (const auto& [file, entry] : archive.entries()) one.files[file] = archive.read(entry);
-    one.facts = Json::parse(one.files.at("experiment.json"));
+    one.info = Json::parse(one.files.at("experiment.json"));
     std::istringstream lines(one.files.at("messages.json"));
     for (std::string line; std::getline(lines, line);) one.messages.push_back(Json::parse(line));
     found.push_back(std::move(one));
   }
   std::ranges::stable_sort(
-      found, {}, [](const auto& one) { return one.facts.at("stop_time").template get<std::int64_t>(); });
+      found, {}, [](const auto& one) { return one.info.at("stop_time").template get<std::int64_t>(); });
   return found;
 }
 

@@ -233,11 +233,11 @@ TEST_CASE("only the owner may read a spool") {
   Spool spool(path_of(folder), "mlflow", "http://a");
   ::umask(old);
   spool.append({{"n", 1}}, plenty);
-  struct stat facts {};
-  REQUIRE(::stat(spool.folder().c_str(), &facts) == 0);
-  CHECK((facts.st_mode & 077) == 0);
-  REQUIRE(::stat((spool.folder() / "entries.jsonl").c_str(), &facts) == 0);
-  CHECK((facts.st_mode & 077) == 0);
+  struct stat status {};
+  REQUIRE(::stat(spool.folder().c_str(), &status) == 0);
+  CHECK((status.st_mode & 077) == 0);
+  REQUIRE(::stat((spool.folder() / "entries.jsonl").c_str(), &status) == 0);
+  CHECK((status.st_mode & 077) == 0);
 }
 
 TEST_CASE("entries beyond the limit aren't accepted") {

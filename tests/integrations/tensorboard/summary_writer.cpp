@@ -220,9 +220,9 @@ TEST_CASE("files have the usual permissions") {
   const auto before = ::umask(022);
   const etude::SummaryWriter writer(std::string{folder});
   ::umask(before);
-  struct stat facts {};
-  REQUIRE(::stat(writer.path().c_str(), &facts) == 0);
-  CHECK((facts.st_mode & 0777) == 0644);
+  struct stat status {};
+  REQUIRE(::stat(writer.path().c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0644);
 }
 
 TEST_CASE("a folder that can't be created is refused") {

@@ -28,7 +28,7 @@ WandbArtifacts::Outcome outcome(Seen& seen) {
                 const std::lock_guard lock(seen.mutex);
                 seen.artifacts.push_back(toy::wandb_artifact(protozero::pbf_reader(message)));
               },
-          .tell =
+          .report =
               [&](const std::string& fault) {
                 const std::lock_guard lock(seen.mutex);
                 seen.faults.push_back(fault);

@@ -96,14 +96,14 @@ TEST_CASE("a disabled callback writes nothing, and an outdated switch gives a wa
     args.log_level = etude::LogLevel::warning;
     WandbCallback callback;
     callback.dir = folder;
-    const auto told = toy::printed(
+    const auto reported = toy::printed(
         [&] {
           Trainer trainer(toy::options(args), Odd{}, callback);
           trainer.evaluate();
           trainer.train();
         },
         STDERR_FILENO);
-    CHECK(toy::contains(told, "WANDB_DISABLED") == variables.contains("WANDB_DISABLED"));
+    CHECK(toy::contains(reported, "WANDB_DISABLED") == variables.contains("WANDB_DISABLED"));
     CHECK(toy::names_in(folder / "").empty());
   }
   const toy::WandbVariables none;
@@ -119,10 +119,10 @@ TEST_CASE("unless offline is configured, a message says how to upload the run") 
     for (const std::string mode : {"offline", "dryrun", "online", ""}) {
       const toy::WandbVariables variables(std::map<std::string, std::string>{{"WANDB_API_KEY", key}});
       callback.mode = mode;
-      const auto told =
+      const auto reported =
           toy::printed([&] { Trainer(toy::options(args), Odd{}, callback).train(); }, STDERR_FILENO);
-      CHECK(toy::contains(told, "`wandb sync ") == (mode != "offline" && mode != "dryrun"));
-      CHECK_FALSE(toy::contains(told, "0123456789"));
+      CHECK(toy::contains(reported, "`wandb sync ") == (mode != "offline" && mode != "dryrun"));
+      CHECK_FALSE(toy::contains(reported, "0123456789"));
     }
 }
 
@@ -183,16 +183,16 @@ TEST_CASE("a sweep's run says so, is in the sweep's project, and a message says 
   callback.id = "mine";
   callback.project = "of mine";
   callback.entity = "me";
-  const auto told = toy::printed(
+  const auto reported = toy::printed(
       [&] {
         Trainer trainer(toy::options(args), Odd{}, callback);
         trainer.train();
         trainer.evaluate();
       },
       STDERR_FILENO);
-  const auto line = told.find("of sweep s1");
-  REQUIRE(line != told.npos);
-  CHECK(told.find("of sweep s1", line + 1) == told.npos);
+  const auto line = reported.find("of sweep s1");
+  REQUIRE(line != reported.npos);
+  CHECK(reported.find("of sweep s1", line + 1) == reported.npos);
   const auto run = read_wandb_run(wandb_runs(folder / "").at(0));
   CHECK((std::vector{run.sweep_id, run.id, run.project, run.entity} ==
          std::vector<std::string>{"s1", "trial", "of the sweep", "me"}));
@@ -225,10 +225,10 @@ TEST_CASE("variables that Hugging Face's callback warns about give a warning") {
   const toy::WandbVariables variables({{"WANDB_LOG_MODEL", "often"}, {"WANDB_WATCH", "tv"}});
   auto args = arguments(folder);
   args.log_level = etude::LogLevel::warning;
-  const auto told =
+  const auto reported =
       toy::printed([&] { Trainer(toy::options(args), Odd{}, in(folder)).train(); }, STDERR_FILENO);
-  CHECK(toy::contains(told, "WANDB_LOG_MODEL is 'often', which is taken as false"));
-  CHECK(toy::contains(told, "WANDB_WATCH is 'tv', which is taken as false"));
+  CHECK(toy::contains(reported, "WANDB_LOG_MODEL is 'often', which is taken as false"));
+  CHECK(toy::contains(reported, "WANDB_WATCH is 'tv', which is taken as false"));
 }
 
 }  // namespace integrations_wandb_settings_test

@@ -47,20 +47,20 @@ ETUDE_INLINE void BestModelFolder::check(const std::string& option) const {
 }
 
 ETUDE_INLINE void BestModelFolder::write(const Context& e, const std::vector<NamedTensor>& state,
-                                         const BestModelFacts& facts) const {
+                                         const BestModelInfo& info) const {
   const auto& options = e.trainer.options();
   FolderWriter writer(options.files(), path_,
                       path_.parent_path() / fmt::format(".{}.partial", path_.filename().string()));
   if (options.processing_class) options.processing_class.save(writer.folder());
   write_model_files(writer, state);
-  writer.write_text(detail::best_model_file, to_json_text(facts));
-  writer.commit({.libtorch = TORCH_VERSION, .global_step = facts.global_step, .reason = "best"});
+  writer.write_text(detail::best_model_file, to_json_text(info));
+  writer.commit({.libtorch = TORCH_VERSION, .global_step = info.global_step, .reason = "best"});
 }
 
-ETUDE_INLINE std::optional<BestModelFacts> BestModelFolder::facts() const {
+ETUDE_INLINE std::optional<BestModelInfo> BestModelFolder::info() const {
   try {
     FolderReader reader(path_);
-    return from_json_text<BestModelFacts>(reader.text(detail::best_model_file));
+    return from_json_text<BestModelInfo>(reader.text(detail::best_model_file));
   } catch (const Error&) {
     return std::nullopt;
   }

@@ -76,11 +76,11 @@ ETUDE_INLINE void MemoryMetricsCallback::on(const InitEnd& e) {
   at_begin = before_init;
   peak_before = peak_resident_memory();
   init = measure(e);
-  tells_init = true;
+  reports_init = true;
 }
 
 ETUDE_INLINE void MemoryMetricsCallback::on(const TrainBegin& e) {
-  is_training = tells_init = true;
+  is_training = reports_init = true;
   begin(e, "train");
 }
 
@@ -113,7 +113,7 @@ ETUDE_INLINE void MemoryMetricsCallback::add_to(Metrics& metrics, const Context&
     add(name + "_mem_gpu_peaked_delta", deltas.peaked.gpu);
   };
   const auto deltas = measure(e);
-  if (std::exchange(tells_init, false)) {
+  if (std::exchange(reports_init, false)) {
     add("before_init_mem_cpu", before_init.cpu);
     if (init.allocated.gpu) add("before_init_mem_gpu", before_init.gpu.value_or(0));
     add_stage("init", init);

@@ -30,9 +30,9 @@ ETUDE_INLINE void SaveBestModelCallback::on(const TrainBegin& e) {
   if (is_new) {
     if (!reset_on_train) return;
   } else if (best_metric) {
-    const auto facts = best.facts();
-    has_saved = facts && facts->metric == watch_metric && facts->value == best_metric &&
-                facts->global_step == best_global_step;
+    const auto info = best.info();
+    has_saved = info && info->metric == watch_metric && info->value == best_metric &&
+                info->global_step == best_global_step;
     if (has_saved) return;
     message(e.args, LogLevel::warning,
             "{} doesn't contain the best model that this run saved at step {}: starting over",

@@ -13,6 +13,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
+#include "etude/base/lower_case.hpp"
 #include "etude/data/tensors.hpp"
 
 namespace etude {
@@ -44,9 +45,7 @@ ETUDE_INLINE std::string dtype_name(torch::ScalarType dtype) {
     default:
       break;
   }
-  std::string name = c10::toString(dtype);
-  for (auto& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return name;
+  return detail::lower_case(c10::toString(dtype));
 }
 
 ETUDE_INLINE std::string describe(const torch::Tensor& tensor) {

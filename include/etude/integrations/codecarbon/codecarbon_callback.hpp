@@ -111,7 +111,7 @@ struct CodeCarbonCallback {
  private:
   void log(const Context& e, const EmissionsTotals& now) const;
   void log_the_last(const Context& e);
-  void tell_faults(const Context& e);
+  void report_faults(const Context& e);
 };
 
 }  // namespace etude

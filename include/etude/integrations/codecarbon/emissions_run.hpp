@@ -53,7 +53,7 @@ class EmissionsRun {
   void run();
   void write() noexcept;
   EmissionsRow row(const EmissionsTotals& totals) const;
-  void tell(const std::string& fault);
+  void report(const std::string& fault);
   /// Unlocked in a child made by fork(): a thread that doesn't exist there may hold the mutex forever.
   std::unique_lock<std::mutex> locked(std::mutex& mutex) const;
 
@@ -61,12 +61,12 @@ class EmissionsRun {
   CodeCarbonCallback options_;
   CarbonIntensity intensity_;
   std::optional<EmissionsFile> file_;
-  EmissionsRow facts_;              // the constant columns of the row
+  EmissionsRow info_;               // the constant columns of the row
   mutable std::mutex meter_mutex_;  // separate: logs wait for the other, and measuring is slow
   EnergyMeter meter_;
   mutable std::mutex mutex_;  // for everything below
   EmissionsTotals totals_;
-  std::set<std::string> told_;
+  std::set<std::string> reported_;
   std::vector<std::string> faults_;
   bool is_written_ = false;
   bool stops_ = false, is_finished_ = false;

@@ -44,7 +44,7 @@ class EnergyMeter {
 
   bool of_process_ = false;
   std::optional<double> force_ram_power_;
-  ProcessorFacts processor_;
+  ProcessorInfo processor_;
   double tdp_ = 0;
   std::optional<Rapl> rapl_;
   GpuMeter gpus_;

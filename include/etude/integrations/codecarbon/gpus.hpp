@@ -55,7 +55,7 @@ class GpuMeter {
     std::optional<double> last = {};  // joules
     // Counted by power while the counter couldn't be read; subtracted when the counter returns.
     double ahead = 0;
-    bool by_power = false, told = false;
+    bool by_power = false, reported = false;
     double power_sum = 0, power_count = 0;
   };
 

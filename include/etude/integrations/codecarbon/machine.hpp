@@ -31,14 +31,14 @@ std::int64_t count_threads();
 /// model's, or the other way round.
 std::optional<double> find_tdp(const std::string& model, std::string_view table);
 
-struct MemoryFacts {
+struct MemoryInfo {
   double total_gib = 0, used_gib = 0;
 
   double used_percent() const { return total_gib > 0 ? used_gib / total_gib * 100 : 0; }
 };
 /// /proc/meminfo.
-MemoryFacts memory_facts(std::string_view meminfo);
-MemoryFacts read_memory_facts();
+MemoryInfo memory_info(std::string_view meminfo);
+MemoryInfo read_memory_info();
 
 /// The power in W of this much memory: a fixed amount for each module that it likely consists of, less per
 /// module if there are many.

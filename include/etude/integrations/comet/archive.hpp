@@ -36,7 +36,7 @@ class Archive final : public Journal {
 
  private:
   void write_experiment();
-  void tell(LogLevel level, std::string text) noexcept;
+  void report(LogLevel level, std::string text) noexcept;
 
   std::filesystem::path directory_, folder_;
   std::string stem_;

@@ -31,13 +31,13 @@ class Online final : public Journal {
   void put_one(const std::string& type, nlohmann::ordered_json payload);
   /// Waits as long as progress is made, at most this long.
   void drain(std::chrono::milliseconds at_most);
-  void tell_counts();
+  void report_counts();
 
   std::string key_, server_;
   std::int64_t start_time_;
   bool failed_ = false, finished_ = false;
   std::vector<Notice> notices_;
-  std::optional<Outbox::Counts> told_;
+  std::optional<Outbox::Counts> reported_;
   Outbox outbox_;
 };
 

@@ -55,7 +55,7 @@ ETUDE_INLINE void CodeCarbonCallback::on(const TrainBegin& e) {
   if (!names.empty())
     message(e.args, LogLevel::warning, "these settings of CodeCarbon have no effect here: {}", names);
   message(e.args, LogLevel::info, "emissions: {}", open_run->description());
-  tell_faults(e);
+  report_faults(e);
 }
 
 ETUDE_INLINE void CodeCarbonCallback::on(const StepEnd& e) {
@@ -69,7 +69,7 @@ ETUDE_INLINE void CodeCarbonCallback::on(const EpochEnd& e) {
 }
 
 ETUDE_INLINE void CodeCarbonCallback::on(const Log& e) {
-  if (open_run) tell_faults(e);
+  if (open_run) report_faults(e);
 }
 
 // The last event before the summary differs from case to case.
@@ -87,7 +87,7 @@ ETUDE_INLINE void CodeCarbonCallback::on(const TrainEnd& e) {
   if (!open_run) return;
   open_run->finish();
   totals = open_run->totals();
-  tell_faults(e);
+  report_faults(e);
   message(e.args, LogLevel::info, "emissions: {}", open_run->outcome());
   open_run.reset();
 }
@@ -101,7 +101,7 @@ ETUDE_INLINE void CodeCarbonCallback::log_the_last(const Context& e) {
   if (open_run && !std::exchange(has_logged_the_last, true)) log(e, open_run->measure());
 }
 
-ETUDE_INLINE void CodeCarbonCallback::tell_faults(const Context& e) {
+ETUDE_INLINE void CodeCarbonCallback::report_faults(const Context& e) {
   for (const auto& fault : open_run->take_faults())
     message(e.args, LogLevel::warning, "emissions: {}", fault);
 }

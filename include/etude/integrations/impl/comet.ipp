@@ -39,17 +39,17 @@ struct Run {
   ~Run() {
     if (!journal) return;
     journal->finish();
-    tell();
+    report();
   }
 
-  void tell(const std::vector<Notice>& notices) const noexcept {
+  void report(const std::vector<Notice>& notices) const noexcept {
     try {
       for (const auto& notice : notices) message(args, notice.level, "{}", notice.text);
     } catch (const std::exception&) {
       // out of memory
     }
   }
-  void tell() const noexcept { tell(journal->notices()); }
+  void report() const noexcept { report(journal->notices()); }
 
   TrainingArguments args;
   std::unique_ptr<Journal> journal;  ///< Null if Comet is switched off.
@@ -114,7 +114,7 @@ ETUDE_INLINE void CometCallback::open(const Context& e) {
   namespace comet = detail::comet;
   const auto settings = comet::settings_of(*this, detail::tracked_arguments(e), e.state);
   const auto opened = std::make_shared<comet::Run>(e.args);
-  opened->tell(settings.notices);
+  opened->report(settings.notices);
   if (settings.disabled) {
     open_run = opened;
     return;
@@ -124,7 +124,7 @@ ETUDE_INLINE void CometCallback::open(const Context& e) {
   if (settings.online) {
     opened->journal = std::make_unique<comet::Online>(settings, begun);
   } else {
-    opened->tell(comet::Archive::rescue(settings.offline_directory));
+    opened->report(comet::Archive::rescue(settings.offline_directory));
     opened->journal = std::make_unique<comet::Archive>(settings, begun);
   }
   opened->log_assets = settings.log_assets;
@@ -177,7 +177,7 @@ ETUDE_INLINE void CometCallback::log(const Context& e, const Metrics& metrics) {
   for (const auto& [name, value] : metrics)
     messages.push_back(comet::metric(detail::tracked_name(name), value, step, e.state.epoch, time));
   open_run->journal->put(std::move(messages));
-  open_run->tell();
+  open_run->report();
 }
 
 ETUDE_INLINE void CometCallback::on(const Log& e) { log(e, e.logs); }
@@ -199,7 +199,7 @@ ETUDE_INLINE void CometCallback::on(const TrainEnd& e) {
     open_run.reset();
   } else if (open_run->journal) {
     open_run->journal->settle();
-    open_run->tell();
+    open_run->report();
   }
 }
 

@@ -42,7 +42,7 @@ struct TensorBoardRun {
   SummaryWriter writer;
   std::optional<SummaryWriter> session = {};  ///< of the HPARAMS page
   Metrics last = {};                          ///< of each metric, by its tag
-  std::set<std::string_view> told = {};       ///< the kinds of errors already reported
+  std::set<std::string_view> reported = {};   ///< the kinds of errors already reported
   bool is_trained = false, is_summed_up = false, has_ended = false, has_failed = false,
        histograms_are_due = false;
 
@@ -54,10 +54,10 @@ struct TensorBoardRun {
     try {
       part();
     } catch (const std::exception& error) {
-      if (told.insert(what).second)
+      if (reported.insert(what).second)
         message(e.args, LogLevel::warning, "TensorBoard: {} is not written: {}", what, error.what());
     }
-    if (lost() > 0 && told.insert("lost").second)
+    if (lost() > 0 && reported.insert("lost").second)
       message(e.args, LogLevel::warning, "TensorBoard: {} can't be written any more: {}",
               writer.path().string(), std::strerror(writer.lost() > 0 ? writer.error() : session->error()));
   }
@@ -207,7 +207,7 @@ ETUDE_INLINE void TensorBoardCallback::on(const GradientsComplete& e) {
     for (const auto& [name, parameter] : e.model.named_parameters())
       if (const auto& gradient = parameter.grad(); gradient.defined())
         not_finite += open_run->writer.add_histogram("gradients/" + name, gradient, e.state.global_step + 1);
-    if (not_finite > 0 && open_run->told.insert("gradients").second)
+    if (not_finite > 0 && open_run->reported.insert("gradients").second)
       message(
           e.args, LogLevel::warning,
           "TensorBoard: {} numbers of the gradients aren't finite at step {}, and histograms show the others",
@@ -222,7 +222,7 @@ ETUDE_INLINE void TensorBoardCallback::on(const StepEnd& e) {
     std::int64_t not_finite = 0;
     for (const auto& [name, parameter] : e.model.named_parameters())
       not_finite += open_run->writer.add_histogram("parameters/" + name, parameter, e.state.global_step);
-    if (not_finite > 0 && open_run->told.insert("parameters").second)
+    if (not_finite > 0 && open_run->reported.insert("parameters").second)
       message(e.args, LogLevel::warning,
               "TensorBoard: {} numbers of the parameters aren't finite at step {}, and histograms show the "
               "others",

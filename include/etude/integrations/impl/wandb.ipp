@@ -52,35 +52,35 @@ inline void wandb_write_architecture(const Model& model, const std::filesystem::
 }  // namespace detail
 
 struct WandbCallback::Open {
-  Open(const TrainingArguments& args_, const std::filesystem::path& directory, detail::WandbRunFacts facts)
-      : args(args_), run(directory, std::move(facts)) {}
+  Open(const TrainingArguments& args_, const std::filesystem::path& directory, detail::WandbRunInfo info)
+      : args(args_), run(directory, std::move(info)) {}
   Open(const Open&) = delete;
   Open& operator=(const Open&) = delete;
   ~Open() {
     run.finish(exit_code);
     try {
-      tell_faults();
-      tell_counts();
+      report_faults();
+      report_counts();
     } catch (const std::exception&) {
       // out of memory
     }
   }
 
-  void tell_faults() {
+  void report_faults() {
     for (const auto& fault : run.take_faults()) message(args, LogLevel::warning, "WandbCallback: {}", fault);
   }
 
   /// Reports the number of rows and their folder, if changed since the last report.
-  void tell_counts() {
+  void report_counts() {
     const std::pair counts(run.rows(), run.lost());
-    if (std::exchange(told, counts) == counts) return;
+    if (std::exchange(reported, counts) == counts) return;
     const auto run_folder = run.folder().string();
     if (counts.second > 0)
       message(args, LogLevel::warning, "WandbCallback: {} rows of run {} in {}, and {} records lost",
-              counts.first, run.facts().id, run_folder, counts.second);
+              counts.first, run.info().id, run_folder, counts.second);
     else
       message(args, LogLevel::info, "WandbCallback: {} rows of run {}; `wandb sync {}` uploads them",
-              counts.first, run.facts().id, run_folder);
+              counts.first, run.info().id, run_folder);
   }
 
   TrainingArguments args;
@@ -91,7 +91,7 @@ struct WandbCallback::Open {
   bool in_training = false;
   bool has_trained = false;
   int exit_code = 0;
-  std::optional<std::pair<std::int64_t, std::int64_t>> told = {};  ///< Rows, and lost records.
+  std::optional<std::pair<std::int64_t, std::int64_t>> reported = {};  ///< Rows, and lost records.
 };
 
 ETUDE_INLINE bool WandbCallback::is_available() {
@@ -113,7 +113,7 @@ void WandbCallback::attempt(Act act) {
   } catch (const std::exception& error) {
     message(open_run->args, LogLevel::warning, "WandbCallback: {}", error.what());
   }
-  open_run->tell_faults();
+  open_run->report_faults();
 }
 
 ETUDE_INLINE void WandbCallback::open(const Context& e) {
@@ -123,28 +123,28 @@ ETUDE_INLINE void WandbCallback::open(const Context& e) {
 
   const auto resume_file = settings.directory / "wandb-resume.json";
   const bool is_automatic = settings.resume == "auto" || settings.resume == "true";
-  auto facts = settings.facts;
-  if (facts.id.empty() && settings.resume != "never") facts.id = run_id;
-  if (facts.id.empty() && settings.resume == "must")
+  auto info = settings.info;
+  if (info.id.empty() && settings.resume != "never") info.id = run_id;
+  if (info.id.empty() && settings.resume == "must")
     throw ArgumentError(
         "resume is 'must': must have the run to continue, as id, WANDB_RUN_ID or a checkpoint's run");
-  facts.resumed =
-      !facts.id.empty() && (facts.id == run_id || settings.resume == "allow" || settings.resume == "must");
-  if (facts.id.empty() && is_automatic) {
-    facts.id = detail::wandb_interrupted_run(resume_file);
-    facts.resumed = !facts.id.empty();
+  info.resumed =
+      !info.id.empty() && (info.id == run_id || settings.resume == "allow" || settings.resume == "must");
+  if (info.id.empty() && is_automatic) {
+    info.id = detail::wandb_interrupted_run(resume_file);
+    info.resumed = !info.id.empty();
   }
-  if (facts.id.empty()) facts.id = detail::wandb_random(8);
-  if (facts.id != run_id) {
+  if (info.id.empty()) info.id = detail::wandb_random(8);
+  if (info.id != run_id) {
     next_step = 0;
     run_seconds = 0;
   }
-  run_id = facts.id;
-  facts.starting_step = next_step;
-  facts.starting_seconds = run_seconds;
-  facts.start = std::chrono::system_clock::now();
+  run_id = info.id;
+  info.starting_step = next_step;
+  info.starting_seconds = run_seconds;
+  info.start = std::chrono::system_clock::now();
 
-  open_run = std::make_shared<Open>(e.args, settings.directory, std::move(facts));
+  open_run = std::make_shared<Open>(e.args, settings.directory, std::move(info));
   if (is_automatic) open_run->run.keep_id_in(resume_file);
   const auto count = detail::wandb_parameter_count(e.model);
   open_run->run.configure({{"model/num_parameters", count}});
@@ -168,7 +168,7 @@ ETUDE_INLINE void WandbCallback::open(const Context& e) {
 ETUDE_INLINE std::string WandbCallback::model_name(const Context& e) const {
   const bool is_named =
       !name.empty() || (e.args.run_name && *e.args.run_name != detail::tracked_arguments(e).output_dir);
-  return "model-" + (is_named ? open_run->run.facts().name : run_id);
+  return "model-" + (is_named ? open_run->run.info().name : run_id);
 }
 
 ETUDE_INLINE void WandbCallback::on(const TrainBegin& e) {
@@ -179,10 +179,10 @@ ETUDE_INLINE void WandbCallback::on(const TrainBegin& e) {
     const bool goes_on = open_run && (!open_run->has_trained || open_run->run.rows() == 0);
     if (!goes_on) {
       open_run.reset();
-      if (detail::wandb_settings(*this, e).facts.id != run_id) run_id.clear();
+      if (detail::wandb_settings(*this, e).info.id != run_id) run_id.clear();
     }
   } else if (open_run) {
-    if (open_run->has_trained || open_run->run.facts().id != run_id) open_run.reset();
+    if (open_run->has_trained || open_run->run.info().id != run_id) open_run.reset();
   }
   if (!open_run)
     open(e);
@@ -274,7 +274,7 @@ ETUDE_INLINE void WandbCallback::on(const TrainEnd& e) {
   if (code != 0 || SignalGuard::came() != 0)
     open_run.reset();
   else if (was_in_training)
-    open_run->tell_counts();
+    open_run->report_counts();
 }
 
 }  // namespace etude

@@ -30,7 +30,7 @@ class TokenSource {
 };
 
 /// A run as the server describes it.
-struct MLflowRunFacts {
+struct MLflowRunInfo {
   std::string id, experiment_id, artifact_uri;
   bool is_deleted = false;
   std::map<std::string, std::string> params = {}, tags = {};
@@ -54,10 +54,10 @@ class MLflowClient {
   /// The experiment of this name, created if necessary.
   MLflowExperiment experiment_named(const std::string& name);
 
-  std::optional<MLflowRunFacts> run(const std::string& id);
-  std::optional<MLflowRunFacts> run_with_tag(const std::string& experiment_id, const std::string& tag,
-                                             const std::string& value);
-  MLflowRunFacts create_run(const nlohmann::ordered_json& body);
+  std::optional<MLflowRunInfo> run(const std::string& id);
+  std::optional<MLflowRunInfo> run_with_tag(const std::string& experiment_id, const std::string& tag,
+                                            const std::string& value);
+  MLflowRunInfo create_run(const nlohmann::ordered_json& body);
 
   /// RUNNING, FINISHED, FAILED or KILLED; `ended` is the end time in milliseconds.
   void set_status(const std::string& run_id, const std::string& status, std::optional<std::int64_t> ended);

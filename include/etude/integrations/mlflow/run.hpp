@@ -60,13 +60,13 @@ class MLflowRun {
   void end(std::string_view status);
 
   /// Reports errors since the previous call.
-  void tell_faults();
+  void report_faults();
 
  private:
   void put(const nlohmann::ordered_json& entry);
   void put_chunks(const char* what, const nlohmann::ordered_json& values);
   void send_rest();
-  void tell_counts();
+  void report_counts();
 
   MLflowRunOptions options_;
   TrainingArguments args_;
@@ -74,7 +74,7 @@ class MLflowRun {
   bool has_ended_ = false, has_news_ = false;
   MLflowNames metric_names_, param_names_;
   std::shared_ptr<MLflowReport> report_ = std::make_shared<MLflowReport>();
-  Outbox::Counts told_;
+  Outbox::Counts reported_;
   Outbox outbox_;
 };
 

@@ -74,14 +74,14 @@ class MLflowSender final : public Sender {
   std::size_t send_next(std::span<const Json> entries);
   void open(const Json& entry);
   std::string experiment_id(const Json& entry);
-  MLflowRunFacts find_or_create(const Json& entry);
+  MLflowRunInfo find_or_create(const Json& entry);
   std::size_t log_metrics(std::span<const Json> entries);
   bool log_params(const Json& entry);
   bool log_values(const std::string& kind, const Json& values);
   bool log_one_by_one(const std::string& kind, const Json& values);
   void put_file(const Json& entry);
   void end(const Json& entry);
-  MLflowRunFacts living_run();
+  MLflowRunInfo living_run();
 
   MLflowClient client_;
   const Spool& spool_;

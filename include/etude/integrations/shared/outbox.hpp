@@ -49,7 +49,7 @@ class Sender {
   /// Sends the leading entries, as many as go together, and returns their number: at least one. Throws
   /// Unreachable or Refused. After a kill an entry may be sent again.
   virtual std::size_t send(std::span<const nlohmann::ordered_json> entries) = 0;
-  /// The facts that another process needs to continue, such as the run's name on the server: saved after each
+  /// Data that another process needs to continue, such as the run's name on the server: saved after each
   /// batch. No credentials.
   virtual nlohmann::ordered_json memory() const { return nlohmann::ordered_json::object(); }
   /// Called about once a second while there is nothing to send.
@@ -119,7 +119,7 @@ class Outbox {
   void pause(bool is_own, std::int64_t hurries, std::chrono::milliseconds wait,
              std::chrono::milliseconds at_least);
   Line* next_line();
-  void tell(const std::string& kind, const std::string& fault);
+  void report(const std::string& kind, const std::string& fault);
   void drop(const std::string& kind, std::int64_t count, const std::string& why);
 
   ForkMark mark_;
@@ -135,7 +135,7 @@ class Outbox {
   std::int64_t attempts_begun_ = 0, last_failed_ = -1;
   std::int64_t hurries_ = 0;
   bool idle_ = false;
-  std::vector<std::string> faults_, kinds_told_;
+  std::vector<std::string> faults_, kinds_reported_;
   ThreadShared<std::thread> thread_;  // last: it uses everything above
 };
 

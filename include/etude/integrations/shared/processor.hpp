@@ -12,13 +12,13 @@ namespace etude::detail {
 /// The value of each line "name : value" with this name, as in the files of /proc.
 std::vector<std::string> values_in(std::string_view text, std::string_view name);
 
-struct ProcessorFacts {
+struct ProcessorInfo {
   std::string model;         ///< As the system names it; may be empty.
   std::int64_t sockets = 1;  ///< At least 1.
 };
 /// /proc/cpuinfo.
-ProcessorFacts processor_facts(std::string_view cpuinfo);
-ProcessorFacts read_processor_facts();
+ProcessorInfo processor_info(std::string_view cpuinfo);
+ProcessorInfo read_processor_info();
 
 }  // namespace etude::detail
 

@@ -31,9 +31,9 @@ std::vector<std::string> wandb_checkpoint_aliases(const std::filesystem::path& c
 /// sync` removes each uploaded file, artifacts are copies, made of hard links if possible.
 class WandbArtifacts {
  public:
-  /// That thread calls `write` with each artifact's message, or `tell` with the error.
+  /// That thread calls `write` with each artifact's message, or `report` with the error.
   struct Outcome {
-    std::function<void(const std::string& message)> write, tell;
+    std::function<void(const std::string& message)> write, report;
   };
 
   /// Artifacts are in `folder`, and each has the run fields of `like`.

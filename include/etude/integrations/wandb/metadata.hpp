@@ -7,8 +7,8 @@
 
 namespace etude::detail {
 
-/// Facts about the machine and the program, without extra libraries. Leaves out arguments and environment
-/// variables, which may be secret.
+/// Information about the machine and the program, without extra libraries. Leaves out arguments and
+/// environment variables, which may be secret.
 WandbEnvironment wandb_environment(WandbTime start);
 
 /// The same in the form of wandb-metadata.json.

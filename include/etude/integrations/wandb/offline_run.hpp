@@ -30,14 +30,14 @@ std::string wandb_interrupted_run(const std::filesystem::path& file);
 class WandbRun {
  public:
   /// Creates the folder in `directory`. Throws ArgumentError on failure.
-  WandbRun(const std::filesystem::path& directory, WandbRunFacts facts);
+  WandbRun(const std::filesystem::path& directory, WandbRunInfo info);
   WandbRun(const WandbRun&) = delete;
   WandbRun& operator=(const WandbRun&) = delete;
   /// Finishes the run.
   ~WandbRun();
 
   const std::filesystem::path& folder() const { return folder_; }
-  const WandbRunFacts& facts() const { return facts_; }
+  const WandbRunInfo& info() const { return info_; }
   std::int64_t rows() const { return rows_; }
   double seconds() const;  ///< Its age, including the runs that it continues.
 
@@ -64,13 +64,12 @@ class WandbRun {
   std::vector<std::string> take_faults();
 
  private:
-  static std::filesystem::path make_folder(const std::filesystem::path& directory,
-                                           const WandbRunFacts& facts);
+  static std::filesystem::path make_folder(const std::filesystem::path& directory, const WandbRunInfo& info);
   void write(WandbKind kind, std::string_view message);
-  void tell(std::string fault);
+  void report(std::string fault);
   void define(const std::string& name);
   void link_latest() const;
-  WandbRunFacts facts_;
+  WandbRunInfo info_;
   std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   std::filesystem::path folder_;
   mutable std::mutex mutex_;  // guards the log and the faults

@@ -45,7 +45,7 @@ std::string wandb_json(nlohmann::ordered_json value);
 /// `text` with invalid UTF-8 replaced: readers would reject the whole record.
 std::string wandb_text(std::string_view text);
 
-struct WandbRunFacts {
+struct WandbRunInfo {
   std::string id = {}, entity = {}, project = {}, group = {}, job_type = {}, name = {}, notes = {}, host = {},
               sweep_id = {};
   std::vector<std::string> tags = {};
@@ -85,7 +85,7 @@ struct WandbArtifact {
 };
 
 std::string wandb_header_message();
-std::string wandb_run_message(const WandbRunFacts& run);
+std::string wandb_run_message(const WandbRunInfo& run);
 std::string wandb_config_message(const nlohmann::ordered_json& config);
 std::string wandb_metric_message(const WandbMetric& metric);
 std::string wandb_history_message(const WandbItems& row, std::int64_t step);

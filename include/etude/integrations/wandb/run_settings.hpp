@@ -18,7 +18,7 @@ struct WandbSettings {
   bool enabled = true;
   bool is_online = false;  ///< The user may believe that it sends.
   std::filesystem::path directory = {};
-  WandbRunFacts facts = {};  ///< `id` is empty if any is acceptable.
+  WandbRunInfo info = {};  ///< `id` is empty if any is acceptable.
   std::string resume = {};
   bool log_end = false, log_checkpoints = false;
   bool watch_gradients = false, watch_parameters = false;

@@ -70,9 +70,9 @@ ETUDE_INLINE std::int64_t resident_memory() {
 #if defined(__APPLE__)
   mach_task_basic_info info{};
   mach_msg_type_number_t count = MACH_TASK_BASIC_INFO_COUNT;
-  const auto told =
+  const auto reported =
       task_info(mach_task_self(), MACH_TASK_BASIC_INFO, reinterpret_cast<task_info_t>(&info), &count);
-  return told == KERN_SUCCESS ? static_cast<std::int64_t>(info.resident_size) : 0;
+  return reported == KERN_SUCCESS ? static_cast<std::int64_t>(info.resident_size) : 0;
 #else
   return detail::process_status("VmRSS");
 #endif

@@ -136,13 +136,13 @@ ETUDE_INLINE bool Optimizer::load_options(const nlohmann::ordered_json& saved,
                                           std::vector<std::string>& differences) {
   const detail::SavedOptions then(saved, groups_.size());
   const bool same_type = then.type == type();
-  std::vector<std::string> told;
-  if (!same_type) told.push_back(fmt::format("optimizer: {} -> {}", then.type, type()));
+  std::vector<std::string> reported;
+  if (!same_type) reported.push_back(fmt::format("optimizer: {} -> {}", then.type, type()));
   std::vector<nlohmann::ordered_json> merged;
   bool rates_are_new = false;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     const nlohmann::ordered_json given = given_options(i);
-    merged.push_back(detail::merge_options(then.given[i], then.changed[i], given, same_type, told,
+    merged.push_back(detail::merge_options(then.given[i], then.changed[i], given, same_type, reported,
                                            fmt::format("param_groups[{}]", i)));
     check_group_options(i, merged[i], given);
     rates_are_new |= then.given[i].contains("lr") && !detail::same_json(then.given[i]["lr"], given["lr"]);
@@ -152,11 +152,11 @@ ETUDE_INLINE bool Optimizer::load_options(const nlohmann::ordered_json& saved,
     nlohmann::ordered_json now = group_options(i);
     const auto overruled = changed(now, merged[i]);
     for (const auto& [name, value] : overruled.items()) {
-      told.push_back(fmt::format("param_groups[{}].{}: {} -> {}", i, name, detail::short_json(value),
-                                 detail::short_json(now[name])));
+      reported.push_back(fmt::format("param_groups[{}].{}: {} -> {}", i, name, detail::short_json(value),
+                                     detail::short_json(now[name])));
     }
   }
-  differences.insert(differences.end(), told.begin(), told.end());
+  differences.insert(differences.end(), reported.begin(), reported.end());
   return rates_are_new;
 }
 

@@ -3,22 +3,16 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 #include <vector>
 
+#include "etude/base/lower_case.hpp"
 #include "etude/optim/parameter_groups.hpp"
 
 namespace etude {
 namespace detail {
-
-inline std::string lower(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(), [](unsigned char c) { return std::tolower(c); });
-  return result;
-}
 
 /// Whether a C++ type name is that of a normalization: `torch::nn::BatchNorm2dImpl`, a user's `RMSNormImpl`.
 inline bool names_norm(std::string_view type) {
@@ -28,7 +22,7 @@ inline bool names_norm(std::string_view type) {
   for (std::string_view dimensions : {"1d", "2d", "3d"}) {
     if (type.ends_with(dimensions)) type.remove_suffix(2);
   }
-  return lower(type).ends_with("norm");
+  return lower_case(type).ends_with("norm");
 }
 
 }  // namespace detail
@@ -40,7 +34,7 @@ ETUDE_INLINE NamedTensors named_parameters(const torch::nn::Module& module) {
 }
 
 ETUDE_INLINE bool decays_by_name(std::string_view name) {
-  const std::string text = detail::lower(name);
+  const std::string text = detail::lower_case(name);
   for (std::string_view word : {"bias", "layernorm", "rmsnorm"}) {
     if (text.find(word) != std::string::npos) return false;
   }

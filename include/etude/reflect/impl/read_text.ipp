@@ -7,13 +7,14 @@
 #include <string_view>
 
 #include "etude/base/linkage.hpp"
+#include "etude/base/lower_case.hpp"
 #include "etude/reflect/nearest.hpp"
 #include "etude/reflect/read_text.hpp"
 
 namespace etude::detail {
 
 ETUDE_INLINE std::optional<bool> read_bool(std::string_view text) {
-  const auto word = in_small_letters(text);
+  const auto word = lower_case(text);
   for (const auto* yes : {"true", "yes", "on", "t", "y", "1"})
     if (word == yes) return true;
   for (const auto* no : {"false", "no", "off", "f", "n", "0"})
@@ -22,7 +23,7 @@ ETUDE_INLINE std::optional<bool> read_bool(std::string_view text) {
 }
 
 ETUDE_INLINE bool means_unset(std::string_view text) {
-  const auto word = in_small_letters(text);
+  const auto word = lower_case(text);
   return word == "none" || word == "null";
 }
 

@@ -17,6 +17,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
+#include "etude/base/lower_case.hpp"
 #include "etude/integrations/codecarbon/configuration.hpp"
 #include "etude/integrations/shared/ini.hpp"
 #include "etude/io/file_text.hpp"
@@ -25,13 +26,6 @@
 
 namespace etude::detail {
 namespace codecarbon {
-
-inline std::string lower(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return result;
-}
 
 inline std::string upper(std::string_view text) {
   std::string result(text);
@@ -66,7 +60,7 @@ ETUDE_INLINE CodeCarbonConfiguration codecarbon_configuration() {
     const std::string_view text(*variable);
     const auto equals = text.find('=');
     if (equals == text.npos || equals + 1 == text.size()) continue;
-    const auto name = codecarbon::lower(text.substr(0, equals));
+    const auto name = lower_case(text.substr(0, equals));
     if (name.starts_with(prefix))
       values[name.substr(prefix.size())] = {std::string(text.substr(equals + 1)),
                                             std::string(text.substr(0, equals))};
@@ -106,7 +100,7 @@ ETUDE_INLINE CodeCarbonSettings codecarbon_settings(const CodeCarbonCallback& op
   });
 
   if (const auto methods = left.find("output_methods"); methods != left.end()) {
-    const auto value = codecarbon::lower(methods->second.value);
+    const auto value = lower_case(methods->second.value);
     if (!set.save_to_file) set.save_to_file = value.find("csv") != value.npos;
     if (value == "csv") left.erase(methods);
   }
@@ -127,7 +121,7 @@ ETUDE_INLINE CodeCarbonSettings codecarbon_settings(const CodeCarbonCallback& op
   if (!set.pue) set.pue = 1;
   if (!set.wue) set.wue = 0;
   set.country_iso_code = codecarbon::upper(set.country_iso_code);
-  set.region = codecarbon::lower(set.region);
+  set.region = lower_case(set.region);
 
   const auto at_least = [&](const char* name, const std::optional<double>& value, double least) {
     if (value && !(std::isfinite(*value) && *value >= least))

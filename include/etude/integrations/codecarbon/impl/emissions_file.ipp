@@ -129,8 +129,8 @@ inline std::unique_ptr<LockFile> lock(const std::filesystem::path& path) {
 /// files without a name, which can't be opened meanwhile.
 inline bool has_writer([[maybe_unused]] const Descriptor& file) {
 #ifdef F_SETLEASE
-  struct stat facts {};
-  if (::fstat(file.get(), &facts) != 0 || facts.st_nlink != 0) return false;
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0 || status.st_nlink != 0) return false;
   if (::fcntl(file.get(), F_SETLEASE, F_RDLCK) != 0) return errno == EAGAIN;
   ::fcntl(file.get(), F_SETLEASE, F_UNLCK);
 #endif
@@ -170,8 +170,8 @@ ETUDE_INLINE void EmissionsFile::write(const EmissionsRow& row) {
     auto old = emissions::open(path_, O_RDONLY);
     // A file that can't be read mustn't be replaced.
     if (!old && errno != ENOENT) throw emissions::unreadable(path_);
-    struct stat facts {};
-    const bool is_there = old && ::fstat(old.get(), &facts) == 0;
+    struct stat status {};
+    const bool is_there = old && ::fstat(old.get(), &status) == 0;
     const auto before = is_there ? emissions::read(old) : std::string();
     if (!before) throw emissions::unreadable(path_);
     const auto records = emissions::records(*before);
@@ -196,7 +196,7 @@ ETUDE_INLINE void EmissionsFile::write(const EmissionsRow& row) {
     }
     write_file(default_file_system(), path_, text);
     if (is_there && !columns.empty()) {
-      ::chmod(path_.c_str(), facts.st_mode & 07777U);
+      ::chmod(path_.c_str(), status.st_mode & 07777U);
       replaced_ = std::move(old);
       replaced_size_ = before->size();
       rescue();
@@ -210,9 +210,9 @@ ETUDE_INLINE void EmissionsFile::write(const EmissionsRow& row) {
 ETUDE_INLINE void EmissionsFile::rescue() noexcept {
   for (int i = 0; i < 100 && replaced_ && emissions::has_writer(replaced_); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  struct stat facts {};
-  if (!replaced_ || ::fstat(replaced_.get(), &facts) != 0 ||
-      static_cast<std::size_t>(facts.st_size) <= replaced_size_)
+  struct stat status {};
+  if (!replaced_ || ::fstat(replaced_.get(), &status) != 0 ||
+      static_cast<std::size_t>(status.st_size) <= replaced_size_)
     return;
   try {
     const auto added = emissions::read(replaced_, replaced_size_);

@@ -80,32 +80,32 @@ ETUDE_INLINE EmissionsRun::EmissionsRun(CodeCarbonCallback options, std::string 
                                   options_.data_dir)),
       meter_(options_, open_nvml(), std::chrono::steady_clock::now()),
       totals_(before) {
-  if (!intensity_.warning.empty()) tell(intensity_.warning);
-  for (const auto& fault : meter_.take_faults()) tell(fault);
+  if (!intensity_.warning.empty()) report(intensity_.warning);
+  for (const auto& fault : meter_.take_faults()) report(fault);
   const bool on_cloud = !intensity_.cloud_provider.empty() || !intensity_.cloud_region.empty();
-  facts_ = {{"project_name", options_.project_name},
-            {"run_id", std::move(run_id)},
-            {"experiment_id", options_.experiment_id},
-            {"country_name", intensity_.country_name},
-            {"country_iso_code", intensity_.country_iso_code},
-            {"region", intensity_.region},
-            {"cloud_provider", intensity_.cloud_provider},
-            {"cloud_region", intensity_.cloud_region},
-            {"os", platform_name()},
-            {"codecarbon_version", fmt::format("3.3-compatible (etude {}.{}.{})", ETUDE_VERSION / 10000,
-                                               ETUDE_VERSION / 100 % 100, ETUDE_VERSION % 100)},
-            {"cpu_count", fmt::format("{}", count_threads())},
-            {"cpu_model", meter_.cpu_model()},
-            {"gpu_count", fmt::format("{}", meter_.gpus().count())},
-            {"gpu_model", meter_.gpus().model()},
-            {"ram_total_size", csv_number(meter_.ram_total_gib())},
-            {"tracking_mode", options_.tracking_mode},
-            {"on_cloud", on_cloud ? "Y" : "N"},
-            {"pue", csv_number(options_.pue.value_or(1))},
-            {"wue", csv_number(options_.wue.value_or(0))}};
+  info_ = {{"project_name", options_.project_name},
+           {"run_id", std::move(run_id)},
+           {"experiment_id", options_.experiment_id},
+           {"country_name", intensity_.country_name},
+           {"country_iso_code", intensity_.country_iso_code},
+           {"region", intensity_.region},
+           {"cloud_provider", intensity_.cloud_provider},
+           {"cloud_region", intensity_.cloud_region},
+           {"os", platform_name()},
+           {"codecarbon_version", fmt::format("3.3-compatible (etude {}.{}.{})", ETUDE_VERSION / 10000,
+                                              ETUDE_VERSION / 100 % 100, ETUDE_VERSION % 100)},
+           {"cpu_count", fmt::format("{}", count_threads())},
+           {"cpu_model", meter_.cpu_model()},
+           {"gpu_count", fmt::format("{}", meter_.gpus().count())},
+           {"gpu_model", meter_.gpus().model()},
+           {"ram_total_size", csv_number(meter_.ram_total_gib())},
+           {"tracking_mode", options_.tracking_mode},
+           {"on_cloud", on_cloud ? "Y" : "N"},
+           {"pue", csv_number(options_.pue.value_or(1))},
+           {"wue", csv_number(options_.wue.value_or(0))}};
   if (options_.save_to_file.value_or(true)) {
     file_.emplace(std::filesystem::path(options_.output_dir) / options_.output_file);
-    if (const auto found = file_->row_of(facts_["run_id"]))
+    if (const auto found = file_->row_of(info_["run_id"]))
       if (const auto there = totals_of(*found); there.duration > totals_.duration) totals_ = there;
     try {
       file_->write(row(totals_));
@@ -167,7 +167,7 @@ ETUDE_INLINE EmissionsTotals EmissionsRun::measure() {
   part.emissions = intensity_.kg_per_kwh * part.energy_consumed();
   const std::lock_guard lock(mutex_);
   emissions::add(totals_, part);
-  for (const auto& fault : meter_.take_faults()) tell(fault);
+  for (const auto& fault : meter_.take_faults()) report(fault);
   return totals_;
 }
 
@@ -201,12 +201,12 @@ ETUDE_INLINE void EmissionsRun::write() noexcept {
     is_written_ = true;
   } catch (const std::exception& error) {
     const std::lock_guard lock(mutex_);
-    tell(fmt::format("emissions can't be written: {}", error.what()));
+    report(fmt::format("emissions can't be written: {}", error.what()));
   }
 }
 
 ETUDE_INLINE EmissionsRow EmissionsRun::row(const EmissionsTotals& totals) const {
-  auto row = facts_;
+  auto row = info_;
   const auto set = [&](const char* column, double value) { row[column] = csv_number(value); };
   const auto mean = [&](double sum) { return totals.duration > 0 ? sum / totals.duration : 0; };
   constexpr double watt_seconds_a_kwh = 3.6e6;
@@ -229,8 +229,8 @@ ETUDE_INLINE EmissionsRow EmissionsRun::row(const EmissionsTotals& totals) const
   return row;
 }
 
-ETUDE_INLINE void EmissionsRun::tell(const std::string& fault) {
-  if (told_.insert(fault).second) faults_.push_back(fault);
+ETUDE_INLINE void EmissionsRun::report(const std::string& fault) {
+  if (reported_.insert(fault).second) faults_.push_back(fault);
 }
 
 ETUDE_INLINE std::vector<std::string> EmissionsRun::take_faults() {

@@ -19,10 +19,10 @@ namespace etude::detail {
 ETUDE_INLINE EnergyMeter::EnergyMeter(const CodeCarbonCallback& options, std::unique_ptr<Gpus> gpus, Time now)
     : of_process_(options.tracking_mode == "process"),
       force_ram_power_(options.force_ram_power),
-      processor_(read_processor_facts()),
+      processor_(read_processor_info()),
       gpus_(std::move(gpus),
             options.gpu_ids.empty() ? environment("CUDA_VISIBLE_DEVICES") : std::optional(options.gpu_ids)),
-      ram_total_gib_(read_memory_facts().total_gib) {
+      ram_total_gib_(read_memory_info().total_gib) {
   if (!options.force_cpu_power && !options.force_mode_cpu_load.value_or(false)) {
     rapl_.emplace(options.rapl_dir, Rapl::Options{.include_dram = options.rapl_include_dram.value_or(false),
                                                   .prefer_psys = options.rapl_prefer_psys.value_or(false)});
@@ -75,7 +75,7 @@ ETUDE_INLINE void EnergyMeter::sample(Time now) {
   const auto times = read_cpu_times();
   const double load = times && times_ ? cpu_load(*times_, *times) : 0;
   times_ = times;
-  const auto memory = read_memory_facts();
+  const auto memory = read_memory_info();
   if (!of_process_) model_joules_ += cpu_power(tdp_, load) * seconds;
   since_.cpu_utilization += load * seconds;
   since_.gpu_utilization += gpus_.utilization() * seconds;

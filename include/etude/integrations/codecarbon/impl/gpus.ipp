@@ -163,7 +163,7 @@ ETUDE_INLINE void GpuMeter::sample() {
 }
 
 ETUDE_INLINE double GpuMeter::take_by_power(Chosen& gpu, double seconds) {
-  if (!std::exchange(gpu.told, true))
+  if (!std::exchange(gpu.reported, true))
     faults_.push_back(
         fmt::format("GPU {} has no readable energy counter: its power is sampled once a second", gpu.index));
   if (gpu.power_count == 0) {

@@ -14,6 +14,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
+#include "etude/base/lower_case.hpp"
 #include "etude/callbacks/log_file.hpp"
 #include "etude/integrations/codecarbon/intensity.hpp"
 #include "etude/integrations/codecarbon/national_intensities.hpp"
@@ -115,18 +116,14 @@ inline std::optional<double> of_region(const CarbonPlace& place, const std::file
                            : read_json(data_dir / "private_infra" / "nordic_emissions.json");
   const auto* zones = member(table, "data");
   if (zones == nullptr || !zones->is_object()) return std::nullopt;
-  for (const auto& [zone, facts] : zones->items()) {
-    std::string name = zone;
-    std::ranges::transform(name, name.begin(), [](char c) {
-      return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    });
-    const auto* names = member(facts, "names");
+  for (const auto& [zone, info] : zones->items()) {
+    const auto* names = member(info, "names");
     const bool is_it =
         china ? names != nullptr && names->is_array() &&
                     std::ranges::find(*names, nlohmann::json(chinese_province(region))) != names->end()
-              : name == region;
+              : lower_case(zone) == region;
     if (!is_it) continue;
-    const auto factor = number(facts, "emission_factor");
+    const auto factor = number(info, "emission_factor");
     if (!factor) return std::nullopt;
     return *factor / 1000;
   }
@@ -163,9 +160,9 @@ inline void set_country(CarbonIntensity& result, const std::filesystem::path& da
   std::optional<double> g_per_kwh;
   if (!data_dir.empty()) {
     const auto table = read_json(data_dir / "private_infra" / "global_energy_mix.json");
-    if (const auto* facts = member(table, country)) {
-      g_per_kwh = number(*facts, "carbon_intensity");
-      if (const auto* name = member(*facts, "country_name"); name != nullptr && name->is_string())
+    if (const auto* info = member(table, country)) {
+      g_per_kwh = number(*info, "carbon_intensity");
+      if (const auto* name = member(*info, "country_name"); name != nullptr && name->is_string())
         result.country_name = *name;
     }
   } else if (const auto* found =

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "etude/base/linkage.hpp"
+#include "etude/base/lower_case.hpp"
 #include "etude/callbacks/log_file.hpp"
 #include "etude/integrations/codecarbon/machine.hpp"
 #include "etude/integrations/shared/processor.hpp"
@@ -35,20 +36,13 @@ inline std::string read(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-inline std::string lower(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return result;
-}
-
 inline double gib_of(std::string_view meminfo, std::string_view name) {
   const auto values = values_in(meminfo, name);
   return values.empty() ? 0 : std::strtod(values.front().c_str(), nullptr) / (1024 * 1024);
 }
 
 inline std::set<std::string> words(const std::string& text) {
-  std::string spaced = lower(text);
+  std::string spaced = lower_case(text);
   for (auto& c : spaced)
     if (static_cast<unsigned char>(c) < 0x80 && !std::isalnum(static_cast<unsigned char>(c))) c = ' ';
   std::istringstream stream(spaced);
@@ -113,10 +107,10 @@ ETUDE_INLINE std::optional<double> find_tdp(const std::string& model, std::strin
   if (!rows.empty()) rows.erase(rows.begin());
   const auto of_name = [&](const std::string& name) -> std::optional<double> {
     for (const auto& [other, tdp] : rows)
-      if (machine::lower(other) == name) return tdp;
+      if (lower_case(other) == name) return tdp;
     return std::nullopt;
   };
-  if (const auto found = of_name(machine::lower(model))) return found;
+  if (const auto found = of_name(lower_case(model))) return found;
 
   auto plain = model;
   machine::replace_all(plain, "(R)");
@@ -124,7 +118,7 @@ ETUDE_INLINE std::optional<double> find_tdp(const std::string& model, std::strin
   machine::replace_all(plain, " CPU");
   static const std::regex frequency(" @\\s*[0-9]+\\.[0-9]+GHz");
   plain = std::regex_replace(plain, frequency, "");
-  if (const auto found = of_name(machine::lower(plain))) return found;
+  if (const auto found = of_name(lower_case(plain))) return found;
 
   const auto words = machine::words(plain);
   std::optional<double> only;
@@ -140,12 +134,12 @@ ETUDE_INLINE std::optional<double> find_tdp(const std::string& model, std::strin
   return count == 1 ? only : std::nullopt;
 }
 
-ETUDE_INLINE MemoryFacts memory_facts(std::string_view meminfo) {
+ETUDE_INLINE MemoryInfo memory_info(std::string_view meminfo) {
   const double total = machine::gib_of(meminfo, "MemTotal");
   return {.total_gib = total, .used_gib = std::max(total - machine::gib_of(meminfo, "MemAvailable"), 0.0)};
 }
 
-ETUDE_INLINE MemoryFacts read_memory_facts() { return memory_facts(machine::read("/proc/meminfo")); }
+ETUDE_INLINE MemoryInfo read_memory_info() { return memory_info(machine::read("/proc/meminfo")); }
 
 ETUDE_INLINE double ram_power(double gib, bool is_arm) {
   const double module = is_arm ? 1.5 : 5, least = is_arm ? 3 : 10;
@@ -158,11 +152,11 @@ ETUDE_INLINE double ram_power(double gib, bool is_arm) {
 }
 
 ETUDE_INLINE ProcessUse read_process_use() {
-  struct Facts {
+  struct Process {
     int parent = 0;
     double cpu_seconds = 0, memory_gib = 0;
   };
-  std::map<int, Facts> processes;
+  std::map<int, Process> processes;
   const double ticks_a_second = static_cast<double>(::sysconf(_SC_CLK_TCK)),
                gib_a_page = static_cast<double>(::sysconf(_SC_PAGESIZE)) / (1024.0 * 1024 * 1024);
   std::error_code error;
@@ -191,8 +185,8 @@ ETUDE_INLINE ProcessUse read_process_use() {
     if (found == processes.end() || use.cpu_seconds.contains(id)) continue;
     use.cpu_seconds[id] = found->second.cpu_seconds;
     use.memory_gib += found->second.memory_gib;
-    for (const auto& [child, facts] : processes)
-      if (facts.parent == id) open.push_back(child);
+    for (const auto& [child, process] : processes)
+      if (process.parent == id) open.push_back(child);
   }
   return use;
 }
@@ -218,7 +212,7 @@ ETUDE_INLINE std::string platform_name() {
 ETUDE_INLINE bool is_arm_machine() {
   struct utsname name {};
   if (::uname(&name) != 0) return false;
-  const auto machine = machine::lower(name.machine);
+  const auto machine = lower_case(name.machine);
   return machine.find("arm") != machine.npos || machine.find("aarch") != machine.npos;
 }
 

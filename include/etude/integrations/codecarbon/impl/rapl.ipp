@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "etude/base/linkage.hpp"
+#include "etude/base/lower_case.hpp"
 #include "etude/integrations/codecarbon/rapl.hpp"
 
 namespace etude::detail {
@@ -77,10 +78,7 @@ ETUDE_INLINE void Rapl::find(const std::filesystem::path& directory, Options opt
   rapl::add_domains(directory, folders);
   std::map<std::string, Domain> packages, platforms, memories;
   for (const auto& folder : folders) {
-    auto name = rapl::read_line(folder / "name");
-    std::ranges::transform(name, name.begin(), [](char c) {
-      return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    });
+    const auto name = lower_case(rapl::read_line(folder / "name"));
     const bool is_package = name.find("package") != name.npos, is_platform = name == "psys",
                is_dram = name.find("dram") != name.npos;
     if (!is_package && !is_platform && !(is_dram && options.include_dram)) continue;

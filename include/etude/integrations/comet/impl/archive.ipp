@@ -83,13 +83,14 @@ inline void remove_unfinished(const fs::path& path) {
 /// Cuts off an incomplete last record.
 inline void mend_end(const fs::path& path) {
   const Descriptor file(uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC); }));
-  struct stat facts {};
-  if (!file || ::fstat(file.get(), &facts) != 0) return;
-  for (auto end = facts.st_size; end > 0; --end) {
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0) return;
+  for (auto end = status.st_size; end > 0; --end) {
     char last = 0;
     if (uninterrupted([&] { return ::pread(file.get(), &last, 1, end - 1); }) != 1) return;
     if (last == '\n') {
-      if (end < facts.st_size) static_cast<void>(uninterrupted([&] { return ::ftruncate(file.get(), end); }));
+      if (end < status.st_size)
+        static_cast<void>(uninterrupted([&] { return ::ftruncate(file.get(), end); }));
       return;
     }
   }
@@ -102,9 +103,9 @@ inline std::string text_in(const fs::path& path) {
 }
 
 inline std::int64_t changed_at(const fs::path& path) {
-  struct stat facts {};
-  if (::stat(path.c_str(), &facts) != 0) return now();
-  return static_cast<std::int64_t>(facts.st_mtime) * 1000;
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return now();
+  return static_cast<std::int64_t>(status.st_mtime) * 1000;
 }
 
 inline void make_directory(const fs::path& directory) {
@@ -179,8 +180,8 @@ ETUDE_INLINE void Archive::put(std::vector<Message> messages) noexcept {
     if (messages_ && messages_.append(lines)) return;
     lost_ += std::ssize(messages);
     if (!std::exchange(told_lost_, true))
-      tell(LogLevel::warning, fmt::format("Comet: {} can't be written, and what was logged is lost: {}",
-                                          folder_.string(), std::strerror(messages_.error())));
+      report(LogLevel::warning, fmt::format("Comet: {} can't be written, and what was logged is lost: {}",
+                                            folder_.string(), std::strerror(messages_.error())));
   } catch (...) {
     ++lost_;
   }
@@ -194,7 +195,7 @@ ETUDE_INLINE void Archive::put_file(Message message, const std::filesystem::path
     if (error) std::filesystem::copy_file(file, folder_ / name, error);
     if (error) {
       ++count_, ++lost_;
-      tell(LogLevel::warning, fmt::format("Comet: {} can't be kept: {}", file.string(), error.message()));
+      report(LogLevel::warning, fmt::format("Comet: {} can't be kept: {}", file.string(), error.message()));
       return;
     }
     message["payload"]["file_path"] = name;
@@ -231,19 +232,19 @@ ETUDE_INLINE void Archive::finish() noexcept {
     const auto path = directory_ / (stem_ + ".zip");
     lost_ += archive::zip_folder(folder_, path);
     default_file_system().remove_all(folder_);
-    tell(lost_ > 0 ? LogLevel::warning : LogLevel::info,
-         fmt::format("Comet: {} messages are in {} and {} were lost; to upload it: comet upload {}",
-                     count_ - lost_, path.string(), lost_, path.string()));
+    report(lost_ > 0 ? LogLevel::warning : LogLevel::info,
+           fmt::format("Comet: {} messages are in {} and {} were lost; to upload it: comet upload {}",
+                       count_ - lost_, path.string(), lost_, path.string()));
   } catch (const std::exception& error) {
-    tell(LogLevel::warning,
-         fmt::format("Comet: the archive of {} couldn't be made, and the next training tries again: {}",
-                     folder_.string(), error.what()));
+    report(LogLevel::warning,
+           fmt::format("Comet: the archive of {} couldn't be made, and the next training tries again: {}",
+                       folder_.string(), error.what()));
   }
 }
 
 ETUDE_INLINE std::vector<Notice> Archive::notices() noexcept { return std::exchange(notices_, {}); }
 
-ETUDE_INLINE void Archive::tell(LogLevel level, std::string text) noexcept {
+ETUDE_INLINE void Archive::report(LogLevel level, std::string text) noexcept {
   try {
     notices_.push_back({level, std::move(text)});
   } catch (...) {

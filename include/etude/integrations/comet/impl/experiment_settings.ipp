@@ -18,6 +18,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
+#include "etude/base/lower_case.hpp"
 #include "etude/integrations/comet/comet_callback.hpp"
 #include "etude/integrations/comet/experiment_settings.hpp"
 #include "etude/integrations/shared/environment.hpp"
@@ -27,12 +28,6 @@
 #include "etude/io/file_system.hpp"
 
 namespace etude::detail::comet {
-
-inline std::string in_lower_case(std::string text) {
-  for (auto& letter : text)
-    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
-  return text;
-}
 
 inline std::string in_upper_case(std::string text) {
   for (auto& letter : text)
@@ -114,8 +109,8 @@ inline std::string server_in(const std::string& api_key) {
     std::string text;
     const auto count = code.size() * 3 / 4;
     for (Bytes byte(code.cbegin()); text.size() < count; ++byte) text += static_cast<char>(*byte);
-    const auto facts = nlohmann::json::parse(text, nullptr, false);
-    if (facts.is_object()) return facts.value("baseUrl", "");
+    const auto info = nlohmann::json::parse(text, nullptr, false);
+    if (info.is_object()) return info.value("baseUrl", "");
   } catch (const std::exception&) {
     // another kind of key with a * in it
   }
@@ -197,7 +192,7 @@ ETUDE_INLINE Settings settings_of(const CometCallback& callback, const TrainingA
                                   const TrainerState& state) {
   Settings settings;
   const Configuration variable;
-  const auto mode = in_lower_case(
+  const auto mode = lower_case(
       variable.pick(callback.mode, "COMET_MODE", variable("COMET_START_MODE").value_or("get_or_create")));
   std::optional<bool> online = callback.online;
   constexpr std::array<std::string_view, 3> old_modes{"online", "offline", "disabled"};
@@ -266,7 +261,7 @@ ETUDE_INLINE Settings settings_of(const CometCallback& callback, const TrainingA
 ETUDE_INLINE bool is_configured() {
   try {
     const Configuration variable;
-    const auto mode = in_lower_case(variable("COMET_MODE").value_or(""));
+    const auto mode = lower_case(variable("COMET_MODE").value_or(""));
     if (mode == "disabled" || variable.answer("COMET_AUTO_LOG_DISABLE") == true) return false;
     return variable("COMET_API_KEY") || mode == "offline" || variable.answer("COMET_START_ONLINE") == false;
   } catch (const ArgumentError&) {

@@ -69,7 +69,7 @@ ETUDE_INLINE void Online::drain(std::chrono::milliseconds at_most) {
   }
 }
 
-ETUDE_INLINE void Online::tell_counts() {
+ETUDE_INLINE void Online::report_counts() {
   const auto counts = outbox_.counts();
   const bool is_well = counts.waiting == 0 && counts.dropped == 0;
   notices_.push_back(
@@ -77,13 +77,13 @@ ETUDE_INLINE void Online::tell_counts() {
        fmt::format("Comet: {} messages of experiment {} were sent to {}, {} wait in {}, {} were dropped",
                    counts.sent, key_, server_, counts.waiting, outbox_.spool().folder().string(),
                    counts.dropped)});
-  told_ = counts;
+  reported_ = counts;
 }
 
 ETUDE_INLINE void Online::settle() noexcept {
   try {
     drain(std::chrono::seconds(10));
-    tell_counts();
+    report_counts();
   } catch (const std::exception&) {
     // out of memory
   }
@@ -94,8 +94,8 @@ ETUDE_INLINE void Online::finish() noexcept {
   try {
     put_one("end", {{"start", start_time_}, {"stop", now()}, {"failed", failed_}});
     drain(std::chrono::seconds(10));
-    if (told_) ++told_->sent;  // the end is no news
-    if (outbox_.counts() != told_) tell_counts();
+    if (reported_) ++reported_->sent;  // the end is no news
+    if (outbox_.counts() != reported_) report_counts();
   } catch (const std::exception&) {
     // The server notices by itself that nothing more comes.
   }

@@ -238,11 +238,11 @@ ETUDE_INLINE void ServerClient::send_one(const Json& entry) {
 }
 
 ETUDE_INLINE void ServerClient::send_asset(const Json& entry) {
-  const auto& facts = entry.at("payload").at("additional_params");
-  const auto name = facts.at("fileName").get<std::string>();
+  const auto& asset = entry.at("payload").at("additional_params");
+  const auto name = asset.at("fileName").get<std::string>();
   auto url =
       fmt::format("{}?experimentKey={}&fileName={}&step={}&overwrite=false&type=asset", rest("upload-asset"),
-                  url_escaped(key_), url_escaped(name), facts.at("step").get<std::int64_t>());
+                  url_escaped(key_), url_escaped(name), asset.at("step").get<std::int64_t>());
   if (const auto extension = std::filesystem::path(name).extension().string(); !extension.empty())
     url += "&extension=" + url_escaped(extension);
   post({.method = "POST",

@@ -37,28 +37,28 @@ inline std::map<std::string, std::string> key_values(const nlohmann::json& json,
   return values;
 }
 
-inline MLflowRunFacts run_facts(const nlohmann::json& answer) {
+inline MLflowRunInfo run_info(const nlohmann::json& answer) {
   const auto run = answer.find("run");
   const auto& json = run != answer.end() ? *run : answer;
-  const auto info = json.value("info", nlohmann::json::object());
+  const auto attributes = json.value("info", nlohmann::json::object());
   const auto data = json.value("data", nlohmann::json::object());
-  MLflowRunFacts facts{.id = text(info, "run_id"),
-                       .experiment_id = text(info, "experiment_id"),
-                       .artifact_uri = text(info, "artifact_uri"),
-                       .is_deleted = text(info, "lifecycle_stage") == "deleted",
-                       .params = key_values(data, "params"),
-                       .tags = key_values(data, "tags")};
-  if (facts.id.empty()) throw Unreachable("the server's answer has no run");
-  return facts;
+  MLflowRunInfo info{.id = text(attributes, "run_id"),
+                     .experiment_id = text(attributes, "experiment_id"),
+                     .artifact_uri = text(attributes, "artifact_uri"),
+                     .is_deleted = text(attributes, "lifecycle_stage") == "deleted",
+                     .params = key_values(data, "params"),
+                     .tags = key_values(data, "tags")};
+  if (info.id.empty()) throw Unreachable("the server's answer has no run");
+  return info;
 }
 
-inline MLflowExperiment experiment_facts(const nlohmann::json& answer) {
+inline MLflowExperiment experiment_info(const nlohmann::json& answer) {
   const auto experiment = answer.value("experiment", nlohmann::json::object());
-  MLflowExperiment facts{.id = text(experiment, "experiment_id"),
-                         .name = text(experiment, "name"),
-                         .is_deleted = text(experiment, "lifecycle_stage") == "deleted"};
-  if (facts.id.empty()) throw Unreachable("the server's answer has no experiment");
-  return facts;
+  MLflowExperiment info{.id = text(experiment, "experiment_id"),
+                        .name = text(experiment, "name"),
+                        .is_deleted = text(experiment, "lifecycle_stage") == "deleted"};
+  if (info.id.empty()) throw Unreachable("the server's answer has no experiment");
+  return info;
 }
 
 inline std::string escaped_path(std::string_view path) {
@@ -180,7 +180,7 @@ ETUDE_INLINE nlohmann::json MLflowClient::post(const std::string& method, const 
 
 ETUDE_INLINE std::optional<MLflowExperiment> MLflowClient::experiment(const std::string& id) {
   try {
-    return mlflow::experiment_facts(get("experiments/get", "experiment_id=" + url_escaped(id)));
+    return mlflow::experiment_info(get("experiments/get", "experiment_id=" + url_escaped(id)));
   } catch (const mlflow::NotThere&) {
     return std::nullopt;
   }
@@ -188,7 +188,7 @@ ETUDE_INLINE std::optional<MLflowExperiment> MLflowClient::experiment(const std:
 
 ETUDE_INLINE MLflowExperiment MLflowClient::experiment_named(const std::string& name) {
   const auto find = [&] {
-    return mlflow::experiment_facts(get("experiments/get-by-name", "experiment_name=" + url_escaped(name)));
+    return mlflow::experiment_info(get("experiments/get-by-name", "experiment_name=" + url_escaped(name)));
   };
   try {
     return find();
@@ -210,27 +210,27 @@ ETUDE_INLINE MLflowExperiment MLflowClient::experiment_named(const std::string& 
   }
 }
 
-ETUDE_INLINE std::optional<MLflowRunFacts> MLflowClient::run(const std::string& id) {
+ETUDE_INLINE std::optional<MLflowRunInfo> MLflowClient::run(const std::string& id) {
   try {
-    return mlflow::run_facts(get("runs/get", "run_id=" + url_escaped(id)));
+    return mlflow::run_info(get("runs/get", "run_id=" + url_escaped(id)));
   } catch (const mlflow::NotThere&) {
     return std::nullopt;
   }
 }
 
-ETUDE_INLINE std::optional<MLflowRunFacts> MLflowClient::run_with_tag(const std::string& experiment_id,
-                                                                      const std::string& tag,
-                                                                      const std::string& value) {
+ETUDE_INLINE std::optional<MLflowRunInfo> MLflowClient::run_with_tag(const std::string& experiment_id,
+                                                                     const std::string& tag,
+                                                                     const std::string& value) {
   const auto found = post("runs/search", {{"experiment_ids", {experiment_id}},
                                           {"filter", fmt::format("tags.`{}` = '{}'", tag, value)},
                                           {"max_results", 1}});
   const auto runs = found.find("runs");
   if (runs == found.end() || !runs->is_array() || runs->empty()) return std::nullopt;
-  return mlflow::run_facts(runs->front());
+  return mlflow::run_info(runs->front());
 }
 
-ETUDE_INLINE MLflowRunFacts MLflowClient::create_run(const nlohmann::ordered_json& body) {
-  return mlflow::run_facts(post("runs/create", body, true));
+ETUDE_INLINE MLflowRunInfo MLflowClient::create_run(const nlohmann::ordered_json& body) {
+  return mlflow::run_info(post("runs/create", body, true));
 }
 
 ETUDE_INLINE void MLflowClient::set_status(const std::string& run_id, const std::string& status,

@@ -85,7 +85,7 @@ ETUDE_INLINE MLflowRun::~MLflowRun() {
       end("FINISHED");
     else if (has_news_)
       send_rest();
-    if (outbox_.counts() != told_) tell_counts();
+    if (outbox_.counts() != reported_) report_counts();
   } catch (const std::exception&) {
     // out of memory
   }
@@ -171,7 +171,7 @@ ETUDE_INLINE void MLflowRun::end(std::string_view status) {
     put({{"do", "end"}, {"status", status}, {"time", mlflow::time_in_ms()}, {"begun", begun_}});
   has_ended_ = true;
   send_rest();
-  tell_counts();
+  report_counts();
 }
 
 // A server that has accepted something is waited for even if it fails now; any other only briefly.
@@ -205,17 +205,17 @@ ETUDE_INLINE void MLflowRun::send_rest() {
     std::this_thread::sleep_for(std::min(pause, left()));
     pause = std::min(2 * pause, longest_pause);
   }
-  tell_faults();
+  report_faults();
 }
 
-ETUDE_INLINE void MLflowRun::tell_faults() {
+ETUDE_INLINE void MLflowRun::report_faults() {
   auto faults = outbox_.take_faults();
   std::ranges::move(report_->take_notes(), std::back_inserter(faults));
   for (const auto& fault : faults) message(args_, LogLevel::warning, "{}: {}", options_.callback, fault);
 }
 
-ETUDE_INLINE void MLflowRun::tell_counts() {
-  const auto counts = told_ = outbox_.counts();
+ETUDE_INLINE void MLflowRun::report_counts() {
+  const auto counts = reported_ = outbox_.counts();
   const auto page = report_->page();
   const auto where = page.empty() ? options_.address : options_.address + page;
   if (counts.waiting == 0 && counts.dropped == 0)

@@ -27,7 +27,7 @@ inline std::string text(const nlohmann::ordered_json& json, const char* name) {
 }
 
 /// Whether a sender that began after the writer of `entry` uses the run.
-inline bool is_outdated(const nlohmann::ordered_json& entry, const MLflowRunFacts& run) {
+inline bool is_outdated(const nlohmann::ordered_json& entry, const MLflowRunInfo& run) {
   const auto tag = run.tags.find(begun);
   const auto last = tag == run.tags.end() ? std::nullopt : read_number<std::int64_t>(tag->second);
   return last && *last > entry.at("begun").get<std::int64_t>();
@@ -149,7 +149,7 @@ ETUDE_INLINE std::string MLflowSender::experiment_id(const Json& entry) {
   return experiment->id;
 }
 
-ETUDE_INLINE MLflowRunFacts MLflowSender::find_or_create(const Json& entry) {
+ETUDE_INLINE MLflowRunInfo MLflowSender::find_or_create(const Json& entry) {
   if (const auto id = mlflow::text(entry, "attach_to"); !id.empty()) {
     if (auto run = client_.run(id); run && !run->is_deleted) return *run;
     report_->note(fmt::format("run {} doesn't exist on the server: creating another", id));
@@ -182,7 +182,7 @@ ETUDE_INLINE void MLflowSender::open(const Json& entry) try {
   throw Unreachable(refused.what());
 }
 
-ETUDE_INLINE MLflowRunFacts MLflowSender::living_run() {
+ETUDE_INLINE MLflowRunInfo MLflowSender::living_run() {
   auto run = client_.run(run_id_);
   if (!run || run->is_deleted)
     throw Refused(fmt::format("the run {} was deleted, and accepts nothing more", run_id_));
@@ -222,7 +222,7 @@ ETUDE_INLINE std::size_t MLflowSender::log_metrics(std::span<const Json> entries
 
 ETUDE_INLINE bool MLflowSender::log_params(const Json& entry) {
   auto values = Json::array();
-  const auto known = is_new_ ? decltype(MLflowRunFacts::params)() : living_run().params;
+  const auto known = is_new_ ? decltype(MLflowRunInfo::params)() : living_run().params;
   std::vector<std::string> changed;
   for (const auto& param : entry.at("params")) {
     const auto there = known.find(mlflow::text(param, "key"));

@@ -24,7 +24,7 @@ ETUDE_INLINE void MLflowSession::log(const Context& e, const Metrics& metrics, c
   if (!run_ && !is_training_ && !has_failed_) run_ = open(e, false);
   if (!run_) return;
   run_->log_metrics(metrics, e.state.global_step);
-  run_->tell_faults();
+  run_->report_faults();
 }
 
 ETUDE_INLINE void MLflowSession::save(const Save& e) {

@@ -14,6 +14,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
+#include "etude/base/lower_case.hpp"
 #include "etude/integrations/shared/ini.hpp"
 #include "etude/reflect/nearest.hpp"
 
@@ -48,7 +49,7 @@ ETUDE_INLINE IniSections parse_ini(std::string_view text, std::string_view sourc
       section = &sections[std::string(line.substr(1, line.size() - 2))];
       last = nullptr;
     } else if (equals != line.npos && equals > 0) {
-      last = &(*section)[in_small_letters(ini::trimmed(line.substr(0, equals)))];
+      last = &(*section)[lower_case(ini::trimmed(line.substr(0, equals)))];
       *last = ini::trimmed(line.substr(equals + 1));
       last_indent = indent;
     } else {

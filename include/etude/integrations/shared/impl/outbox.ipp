@@ -100,16 +100,16 @@ ETUDE_INLINE std::vector<std::string> Outbox::take_faults() {
   return std::exchange(faults_, {});
 }
 
-ETUDE_INLINE void Outbox::tell(const std::string& kind, const std::string& fault) {
-  if (std::find(kinds_told_.begin(), kinds_told_.end(), kind) != kinds_told_.end()) return;
-  kinds_told_.push_back(kind);
+ETUDE_INLINE void Outbox::report(const std::string& kind, const std::string& fault) {
+  if (std::find(kinds_reported_.begin(), kinds_reported_.end(), kind) != kinds_reported_.end()) return;
+  kinds_reported_.push_back(kind);
   faults_.push_back(fault);
 }
 
 ETUDE_INLINE void Outbox::drop(const std::string& kind, std::int64_t count, const std::string& why) {
   const std::lock_guard lock(mutex_);
   dropped_ += count;
-  tell(kind, why);
+  report(kind, why);
 }
 
 // The run's own entries come before leftovers.
@@ -160,10 +160,10 @@ ETUDE_INLINE void Outbox::run() {
       if (cancelled_) break;
       if (fault.retry_after) at_least = *fault.retry_after;
       const std::lock_guard lock(mutex_);
-      tell(fault.kind, fault.what());
+      report(fault.kind, fault.what());
     } catch (const std::exception& fault) {
       const std::lock_guard lock(mutex_);
-      tell("unknown", fault.what());
+      report("unknown", fault.what());
     }
     // Spread out, since many runs may have lost the same server.
     wait = std::max(wait, at_least);

@@ -29,19 +29,19 @@ ETUDE_INLINE std::vector<std::string> values_in(std::string_view text, std::stri
   return values;
 }
 
-ETUDE_INLINE ProcessorFacts processor_facts(std::string_view cpuinfo) {
-  ProcessorFacts facts;
+ETUDE_INLINE ProcessorInfo processor_info(std::string_view cpuinfo) {
+  ProcessorInfo info;
   for (const std::string_view name : {"model name", "cpu model", "cpu", "Hardware"})
-    if (const auto found = values_in(cpuinfo, name); facts.model.empty() && !found.empty())
-      facts.model = found.front();
+    if (const auto found = values_in(cpuinfo, name); info.model.empty() && !found.empty())
+      info.model = found.front();
   const auto ids = values_in(cpuinfo, "physical id");
-  facts.sockets = std::max<std::int64_t>(std::ssize(std::set(ids.begin(), ids.end())), 1);
-  return facts;
+  info.sockets = std::max<std::int64_t>(std::ssize(std::set(ids.begin(), ids.end())), 1);
+  return info;
 }
 
-ETUDE_INLINE ProcessorFacts read_processor_facts() {
+ETUDE_INLINE ProcessorInfo read_processor_info() {
   std::ifstream file("/proc/cpuinfo");
-  return processor_facts(std::string(std::istreambuf_iterator<char>(file), {}));
+  return processor_info(std::string(std::istreambuf_iterator<char>(file), {}));
 }
 
 }  // namespace etude::detail

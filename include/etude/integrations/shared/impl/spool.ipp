@@ -59,9 +59,9 @@ inline void write(const std::filesystem::path& path, const nlohmann::ordered_jso
 inline std::string mount_of(const std::filesystem::path& folder) {
   auto boot = read("/proc/sys/kernel/random/boot_id", 64);
   boot.resize(std::min(boot.find('\n'), boot.size()));
-  struct stat facts {};
-  if (boot.empty() || ::stat(folder.c_str(), &facts) != 0) return "";
-  return fmt::format("{}:{}", boot, facts.st_dev);
+  struct stat status {};
+  if (boot.empty() || ::stat(folder.c_str(), &status) != 0) return "";
+  return fmt::format("{}:{}", boot, status.st_dev);
 }
 
 inline bool says(const nlohmann::ordered_json& json, const char* name, const std::string& value) {
@@ -76,9 +76,9 @@ inline bool is_of_this_machine(const nlohmann::ordered_json& json, const std::fi
 
 /// Entries placed there by others would be sent with our credentials.
 inline bool is_ours(const std::filesystem::path& folder) {
-  struct stat facts {};
-  return ::lstat(folder.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) && facts.st_uid == ::geteuid() &&
-         (facts.st_mode & 022) == 0;
+  struct stat status {};
+  return ::lstat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() &&
+         (status.st_mode & 022) == 0;
 }
 
 inline void make_folder(const std::filesystem::path& path) {
@@ -106,9 +106,9 @@ inline Kept kept_in(const std::filesystem::path& folder) {
   Kept kept;
   std::error_code error;
   for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    struct stat facts {};
-    if (::lstat(at->path().c_str(), &facts) == 0)
-      (facts.st_nlink > 1 ? kept.shared : kept.alone) += facts.st_size;
+    struct stat status {};
+    if (::lstat(at->path().c_str(), &status) == 0)
+      (status.st_nlink > 1 ? kept.shared : kept.alone) += status.st_size;
   }
   return kept;
 }
@@ -194,9 +194,9 @@ ETUDE_INLINE bool Spool::take_over(const std::string& tracker, const std::string
   if (!spool::says(run, "tracker", tracker) || !spool::says(run, "target", target)) return false;
   if (!spool::is_of_this_machine(run, folder_) || !take_lock()) return false;
   open_entries();
-  struct stat facts {};
-  if (!entries_ || ::fstat(entries_.get(), &facts) != 0) return false;
-  size_ = static_cast<std::int64_t>(facts.st_size);
+  struct stat status {};
+  if (!entries_ || ::fstat(entries_.get(), &status) != 0) return false;
+  size_ = static_cast<std::int64_t>(status.st_size);
   const auto sent = spool::read_object(folder_ / spool::sent);
   if (const auto bytes = sent.find("bytes"); bytes != sent.end() && bytes->is_number_integer())
     begin_ = std::clamp(bytes->get<std::int64_t>(), std::int64_t{0}, size_);

@@ -60,31 +60,31 @@ ETUDE_INLINE std::vector<std::filesystem::path> event_files(const std::filesyste
   return files;
 }
 
-/// The facts needed about an event.
-struct EventFacts {
+/// The fields of an event that are needed here.
+struct EventInfo {
   double time = 0;
   std::int64_t step = 0;
   bool has_summary = false;
   bool starts = false;  ///< a SessionLog START
 };
 
-inline EventFacts facts_of(std::string_view data) {
-  EventFacts facts;
+inline EventInfo info_of(std::string_view data) {
+  EventInfo info;
   protozero::pbf_reader event(data.data(), data.size());
   while (event.next()) {
     if (event.tag() == 1) {
-      facts.time = event.get_double();
+      info.time = event.get_double();
     } else if (event.tag() == 2) {
-      facts.step = event.get_int64();
+      info.step = event.get_int64();
     } else if (event.tag() == 7) {
       auto session = event.get_message();
-      facts.starts = session.next(1) && session.get_enum() == 1;
+      info.starts = session.next(1) && session.get_enum() == 1;
     } else {
-      facts.has_summary |= event.tag() == 5;
+      info.has_summary |= event.tag() == 5;
       event.skip();
     }
   }
-  return facts;
+  return info;
 }
 
 ETUDE_INLINE std::vector<std::string> records_from(const std::vector<std::filesystem::path>& files,
@@ -100,11 +100,11 @@ ETUDE_INLINE std::vector<std::string> records_from(const std::vector<std::filesy
           break;
         const auto data = rest.substr(header_size, size);
         const auto record = rest.substr(0, header_size + size + crc_size);
-        const auto facts = facts_of(data);
-        if (facts.starts) std::erase_if(found, [&](const auto& one) { return one.first >= facts.step; });
-        if (facts.has_summary && facts.step >= step && facts.time <= time) {
+        const auto info = info_of(data);
+        if (info.starts) std::erase_if(found, [&](const auto& one) { return one.first >= info.step; });
+        if (info.has_summary && info.step >= step && info.time <= time) {
           if (masked_crc(data) != little_endian(record.substr(header_size + size))) break;
-          found.emplace_back(facts.step, record);
+          found.emplace_back(info.step, record);
         }
         rest.remove_prefix(record.size());
       }

@@ -45,14 +45,14 @@ ETUDE_INLINE Histogram histogram_of(const at::Tensor& tensor) {
     result.not_finite += part.numel() - finite.numel();
     if (finite.numel() == 0) continue;
     const auto wide = finite.device().is_mps() ? finite : finite.to(torch::kDouble);
-    const auto facts = torch::stack({finite.min().to(wide.dtype()), finite.max().to(wide.dtype()), wide.sum(),
-                                     wide.dot(wide)})
-                           .to(torch::kCPU, torch::kDouble);
-    const auto* fact = facts.data_ptr<double>();
-    result.min = result.num == 0 ? fact[0] : std::min(result.min, fact[0]);
-    result.max = result.num == 0 ? fact[1] : std::max(result.max, fact[1]);
-    result.sum += fact[2];
-    result.sum_squares += fact[3];
+    const auto summary = torch::stack({finite.min().to(wide.dtype()), finite.max().to(wide.dtype()),
+                                       wide.sum(), wide.dot(wide)})
+                             .to(torch::kCPU, torch::kDouble);
+    const auto* number = summary.data_ptr<double>();
+    result.min = result.num == 0 ? number[0] : std::min(result.min, number[0]);
+    result.max = result.num == 0 ? number[1] : std::max(result.max, number[1]);
+    result.sum += number[2];
+    result.sum_squares += number[3];
     result.num += static_cast<double>(finite.numel());
     const auto places = torch::bucketize(finite, boundaries, /*out_int32=*/false, /*right=*/true);
     counts += torch::bincount(places, {}, buckets).to(torch::kCPU);

@@ -156,7 +156,7 @@ ETUDE_INLINE void WandbArtifacts::work() {
     try {
       make(std::move(job));
     } catch (const std::exception& error) {
-      outcome_.tell(fmt::format("the artifact {} wasn't logged: {}", name, error.what()));
+      outcome_.report(fmt::format("the artifact {} wasn't logged: {}", name, error.what()));
     }
   }
 }

@@ -32,7 +32,7 @@ ETUDE_INLINE WandbEnvironment wandb_environment(WandbTime start) {
   environment.executable = std::filesystem::read_symlink("/proc/self/exe", error).string();
   environment.program = std::filesystem::path(environment.executable).filename().string();
   environment.cpu_count = std::thread::hardware_concurrency();
-  environment.cpu_model = read_processor_facts().model;
+  environment.cpu_model = read_processor_info().model;
   environment.memory_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
                              static_cast<std::uint64_t>(::sysconf(_SC_PAGE_SIZE));
   if (const auto space = std::filesystem::space("/", error); !error) {

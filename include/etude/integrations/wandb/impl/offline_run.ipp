@@ -23,15 +23,15 @@
 namespace etude::detail {
 
 ETUDE_INLINE std::filesystem::path WandbRun::make_folder(const std::filesystem::path& directory,
-                                                         const WandbRunFacts& facts) try {
+                                                         const WandbRunInfo& info) try {
   default_file_system().create_directories(directory);
   // The name has whole seconds, and a run may start several times within one.
-  for (auto time = std::chrono::system_clock::to_time_t(facts.start);; ++time) {
+  for (auto time = std::chrono::system_clock::to_time_t(info.start);; ++time) {
     struct tm local {};
     ::localtime_r(&time, &local);
     char text[32] = {};
     std::strftime(text, sizeof text, "%Y%m%d_%H%M%S", &local);
-    const auto folder = directory / fmt::format("offline-run-{}-{}", text, facts.id);
+    const auto folder = directory / fmt::format("offline-run-{}-{}", text, info.id);
     if (::mkdir(folder.c_str(), 0777) == 0) {
       std::filesystem::create_directories(folder / "files");
       return folder;
@@ -43,25 +43,25 @@ ETUDE_INLINE std::filesystem::path WandbRun::make_folder(const std::filesystem::
   throw ArgumentError(fmt::format("dir: must be a folder that can be written: {}", error.what()));
 }
 
-ETUDE_INLINE WandbRun::WandbRun(const std::filesystem::path& directory, WandbRunFacts facts)
-    : facts_(std::move(facts)),
-      folder_(make_folder(directory, facts_)),
-      log_(folder_ / fmt::format("run-{}.wandb", facts_.id)),
+ETUDE_INLINE WandbRun::WandbRun(const std::filesystem::path& directory, WandbRunInfo info)
+    : info_(std::move(info)),
+      folder_(make_folder(directory, info_)),
+      log_(folder_ / fmt::format("run-{}.wandb", info_.id)),
       artifacts_(folder_ / "artifacts",
-                 {.run_id = facts_.id, .project = facts_.project, .entity = facts_.entity, .type = "model"},
+                 {.run_id = info_.id, .project = info_.project, .entity = info_.entity, .type = "model"},
                  {.write = [this](const std::string& message) { write(WandbKind::artifact, message); },
-                  .tell = [this](const std::string& fault) { tell(fault); }}) {
-  const auto environment = wandb_environment(facts_.start);
-  facts_.host = environment.host;
+                  .report = [this](const std::string& fault) { report(fault); }}) {
+  const auto environment = wandb_environment(info_.start);
+  info_.host = environment.host;
   write(WandbKind::header, wandb_header_message());
-  write(WandbKind::run, wandb_run_message(facts_));
+  write(WandbKind::run, wandb_run_message(info_));
   write(WandbKind::environment, wandb_environment_message(environment));
   try {
     write_file(default_file_system(), folder_ / "files" / "wandb-metadata.json",
                wandb_metadata(environment).dump(2) + '\n');
     write(WandbKind::files, wandb_file_message("wandb-metadata.json"));
   } catch (const std::exception& error) {
-    tell(error.what());
+    report(error.what());
   }
   write(WandbKind::metric, wandb_metric_message({.name = "train/global_step", .defined = true}));
   write(WandbKind::metric,
@@ -84,7 +84,7 @@ ETUDE_INLINE void WandbRun::link_latest() const {
 }
 
 ETUDE_INLINE double WandbRun::seconds() const {
-  return facts_.starting_seconds +
+  return info_.starting_seconds +
          std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count();
 }
 
@@ -97,7 +97,7 @@ ETUDE_INLINE void WandbRun::write(WandbKind kind, std::string_view message) {
         fmt::format("records of {} are lost: {}", folder_.string(), std::strerror(log_.error())));
 }
 
-ETUDE_INLINE void WandbRun::tell(std::string fault) {
+ETUDE_INLINE void WandbRun::report(std::string fault) {
   const std::lock_guard lock(mutex_);
   faults_.push_back(std::move(fault));
 }
@@ -178,10 +178,10 @@ ETUDE_INLINE std::string wandb_interrupted_run(const std::filesystem::path& file
 
 ETUDE_INLINE void WandbRun::keep_id_in(const std::filesystem::path& file) {
   try {
-    write_file(default_file_system(), file, nlohmann::json{{"run_id", facts_.id}}.dump());
+    write_file(default_file_system(), file, nlohmann::json{{"run_id", info_.id}}.dump());
     id_file_ = file;
   } catch (const CheckpointError& error) {
-    tell(error.what());
+    report(error.what());
   }
 }
 

@@ -82,7 +82,7 @@ ETUDE_INLINE std::string wandb_header_message() {
   });
 }
 
-ETUDE_INLINE std::string wandb_run_message(const WandbRunFacts& run) {
+ETUDE_INLINE std::string wandb_run_message(const WandbRunInfo& run) {
   return wandb_proto::message_of([&](auto& message) {
     using namespace wandb_proto;
     add_text(message, 1, run.id);

@@ -11,6 +11,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
+#include "etude/base/lower_case.hpp"
 #include "etude/integrations/shared/arguments.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/ini.hpp"
@@ -23,16 +24,10 @@ namespace wandb_options {
 
 using Words = std::initializer_list<std::string_view>;
 
-inline std::string lower(std::string text) {
-  for (auto& letter : text)
-    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
-  return text;
-}
-
 /// The option or variable; throws unless it is among `allowed`.
 inline std::string word(const std::string& option, std::string_view name, const char* variable,
                         Words allowed) {
-  const auto value = lower(option_or_environment(option, variable));
+  const auto value = lower_case(option_or_environment(option, variable));
   if (!value.empty() && std::ranges::find(allowed, value) == allowed.end())
     throw ArgumentError(fmt::format("{} is '{}': must be one of {}", option.empty() ? variable : name, value,
                                     fmt::join(allowed.begin(), allowed.end(), ", ")));
@@ -42,7 +37,7 @@ inline std::string word(const std::string& option, std::string_view name, const 
 /// The same, but only warns of a wrong variable, as Hugging Face's callback does.
 inline std::string word_or_false(const std::string& option, std::string_view name, const char* variable,
                                  Words allowed, std::vector<std::string>& warnings) {
-  const auto value = lower(environment(variable).value_or(""));
+  const auto value = lower_case(environment(variable).value_or(""));
   if (!option.empty() || value.empty() || std::ranges::find(allowed, value) != allowed.end())
     return word(option, name, variable, allowed);
   warnings.push_back(fmt::format("{} is '{}', which is taken as false: must be one of {}", variable, value,
@@ -117,39 +112,39 @@ ETUDE_INLINE WandbSettings wandb_settings(const WandbCallback& options, const Co
   settings.is_online = chosen != "offline" && chosen != "dryrun";
   settings.directory = folder_in(with_home(option_or_environment(options.dir, "WANDB_DIR", ".")));
 
-  auto& facts = settings.facts;
-  facts.sweep_id = environment("WANDB_SWEEP_ID").value_or("");
-  const bool is_swept = !facts.sweep_id.empty();
+  auto& info = settings.info;
+  info.sweep_id = environment("WANDB_SWEEP_ID").value_or("");
+  const bool is_swept = !info.sweep_id.empty();
   if (is_swept)
     settings.warnings.push_back(fmt::format(
         "WandbCallback: this run is of sweep {}. Its parameters have to come by the command line, and the "
         "agent sees nothing of it before the upload; id, project and entity are the sweep's",
-        facts.sweep_id));
+        info.sweep_id));
   // a sweep's variables win
   const auto pick = [&](const std::string& option, const char* variable) {
     return option_or_environment(is_swept ? "" : option, variable, is_swept ? option : "");
   };
-  facts.id = pick(options.id, "WANDB_RUN_ID");
-  refuse_letters(options.id.empty() ? "WANDB_RUN_ID" : "id", facts.id, ":;,#?/\\' ", 64);
-  facts.project = pick(options.project, "WANDB_PROJECT");
-  if (facts.project.empty()) facts.project = setting("project");
-  if (facts.project.empty()) facts.project = "huggingface";
-  refuse_letters("project", facts.project, "/\\#?%:", 128);
-  facts.entity = pick(options.entity, "WANDB_ENTITY");
-  if (facts.entity.empty()) facts.entity = setting("entity");
-  facts.group = option_or_environment(options.group, "WANDB_RUN_GROUP");
-  facts.job_type = option_or_environment(options.job_type, "WANDB_JOB_TYPE");
-  facts.notes = option_or_environment(options.notes, "WANDB_NOTES");
-  facts.tags = tags(options);
+  info.id = pick(options.id, "WANDB_RUN_ID");
+  refuse_letters(options.id.empty() ? "WANDB_RUN_ID" : "id", info.id, ":;,#?/\\' ", 64);
+  info.project = pick(options.project, "WANDB_PROJECT");
+  if (info.project.empty()) info.project = setting("project");
+  if (info.project.empty()) info.project = "huggingface";
+  refuse_letters("project", info.project, "/\\#?%:", 128);
+  info.entity = pick(options.entity, "WANDB_ENTITY");
+  if (info.entity.empty()) info.entity = setting("entity");
+  info.group = option_or_environment(options.group, "WANDB_RUN_GROUP");
+  info.job_type = option_or_environment(options.job_type, "WANDB_JOB_TYPE");
+  info.notes = option_or_environment(options.notes, "WANDB_NOTES");
+  info.tags = tags(options);
   if (!options.name.empty()) {
-    facts.name = options.name;
+    info.name = options.name;
   } else if (e.state.trial_name) {
-    facts.name = *e.state.trial_name;
-    if (e.args.run_name) facts.group = *e.args.run_name;
+    info.name = *e.state.trial_name;
+    if (e.args.run_name) info.group = *e.args.run_name;
   } else {
-    facts.name = option_or_environment(e.args.run_name.value_or(""), "WANDB_NAME");
+    info.name = option_or_environment(e.args.run_name.value_or(""), "WANDB_NAME");
   }
-  facts.config = run_parameters(tracked_arguments(e), options.config);
+  info.config = run_parameters(tracked_arguments(e), options.config);
 
   settings.resume =
       word(options.resume, "resume", "WANDB_RESUME", {"allow", "must", "never", "auto", "true", "false"});

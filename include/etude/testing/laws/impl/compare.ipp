@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "etude/base/linkage.hpp"
+#include "etude/base/lower_case.hpp"
 #include "etude/testing/laws/compare.hpp"
 
 namespace etude::laws::detail {
@@ -47,10 +48,9 @@ ETUDE_INLINE bool Varying::has(const std::string& name) const {
                                     "duration", "date",  "timestamp", "memory", "mem",     "throughput"};
   if (std::ranges::find(names_, name) != names_.end()) return true;
   std::string word;
-  for (const char c : name + "_") {
-    const char lower = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    if (lower >= 'a' && lower <= 'z') {
-      word += lower;
+  for (const char c : etude::detail::lower_case(name) + "_") {
+    if (c >= 'a' && c <= 'z') {
+      word += c;
     } else if (std::ranges::find(words, word) != words.end()) {
       return true;
     } else {

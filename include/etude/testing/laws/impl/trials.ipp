@@ -52,16 +52,17 @@ class Trials {
     return {trial_, options_, setting};
   }
 
-  void tell(std::string_view law, const std::string& what) {
+  void report(std::string_view law, const std::string& what) {
     constexpr int most = 5;  // the rest is likely the same breach again
-    const auto told = std::ranges::count_if(lines_, [&](const auto& line) { return line.starts_with(law); });
-    if (told < most) lines_.push_back(fmt::format("{}: {}", law, what));
+    const auto reported =
+        std::ranges::count_if(lines_, [&](const auto& line) { return line.starts_with(law); });
+    if (reported < most) lines_.push_back(fmt::format("{}: {}", law, what));
   }
 
-  void tell_breaches(const Run& run, const std::string& where) {
-    for (const auto& breach : run.breaches) tell(ends, fmt::format("{}: {}", where, breach));
+  void report_breaches(const Run& run, const std::string& where) {
+    for (const auto& breach : run.breaches) report(ends, fmt::format("{}: {}", where, breach));
     if (run.breaches.empty() && !run.error.empty())
-      tell(ends, fmt::format("{}: it ends with: {}", where, run.error));
+      report(ends, fmt::format("{}: it ends with: {}", where, run.error));
   }
 
   void try_reading() {
@@ -70,8 +71,8 @@ class Trials {
     const auto& seen_modes = first_.moments.back().modes;
     for (std::size_t i = 0; i < std::min(modes.size(), seen_modes.size()); ++i)
       if (modes[i] != seen_modes[i])
-        tell(ends, fmt::format("after the training {} is in {} mode, as it isn't without the callback",
-                               modes[i].first, seen_modes[i].second ? "training" : "evaluation"));
+        report(ends, fmt::format("after the training {} is in {} mode, as it isn't without the callback",
+                                 modes[i].first, seen_modes[i].second ? "training" : "evaluation"));
     if (!only_reads_) return;
     const auto count = first_.asked ? *first_.asked : first_.moments.size();
     for (std::size_t i = 0; i < count; ++i) {
@@ -79,33 +80,33 @@ class Trials {
       if (i >= without.moments.size() || without.moments[i].event != is.event ||
           without.moments[i].step != is.step) {
         // A StopTraining of its own closes open scopes before the reason is known.
-        if (!first_.asked) tell_of_reading(fmt::format("the training takes another course {}", is.words()));
+        if (!first_.asked) report_reading(fmt::format("the training takes another course {}", is.words()));
         return;
       }
       if (const auto found = difference(without.moments[i], is))
-        return tell_of_reading(fmt::format("it changes, first seen {}, {}", is.words(), *found));
+        return report_reading(fmt::format("it changes, first seen {}, {}", is.words(), *found));
     }
     if (!first_.asked && without.moments.size() != count)
-      tell_of_reading("the training is shorter than without it, and it has not requested that");
+      report_reading("the training is shorter than without it, and it has not requested that");
   }
 
-  void tell_of_reading(const std::string& what) {
+  void report_reading(const std::string& what) {
     only_read_ = false;
-    tell(reads, what);
+    report(reads, what);
   }
 
   void try_two() {
     const auto again = perform({}).train();
     if (const auto found = difference(first_, again, varying_)) {
       is_repeatable_ = false;
-      tell(apart, fmt::format("in a second trainer, after the first, {}", *found));
+      report(apart, fmt::format("in a second trainer, after the first, {}", *found));
     }
     if (options_.two_at_once) try_one_inside_another();
     if (!options_.two_in_one_trainer) return;
     const auto both = perform({.subjects = 2}).train();
-    for (const auto& breach : both.breaches) tell(apart, fmt::format("two in one trainer: {}", breach));
+    for (const auto& breach : both.breaches) report(apart, fmt::format("two in one trainer: {}", breach));
     if (both.breaches.empty() && !both.error.empty())
-      tell(apart, fmt::format("two in one trainer end with: {}", both.error));
+      report(apart, fmt::format("two in one trainer end with: {}", both.error));
     else if (is_repeatable_ && only_reads_ && only_read_)
       compare_two(both);
   }
@@ -115,31 +116,31 @@ class Trials {
     const auto outer = perform({.inside = [&] { inner = perform({}).train(); }}).train();
     if (!is_repeatable_) return;
     if (const auto found = difference(first_, outer, varying_))
-      tell(apart, fmt::format("with another that trained in between, {}", *found));
+      report(apart, fmt::format("with another that trained in between, {}", *found));
     if (const auto found = difference(first_, inner, varying_); found && !inner.moments.empty())
-      tell(apart, fmt::format("in a trainer inside another's training, {}", *found));
+      report(apart, fmt::format("in a trainer inside another's training, {}", *found));
   }
 
   /// Callbacks that write see each other's changes, which aren't shared state.
   void compare_two(const Run& both) {
     for (std::size_t i = 0; i < both.states.size(); ++i)
       if (const auto found = difference(first_.states.front(), both.states[i], varying_, "its state"))
-        return tell(apart,
-                    fmt::format("two in one trainer: of the {}, {}", i == 0 ? "first" : "second", *found));
+        return report(apart,
+                      fmt::format("two in one trainer: of the {}, {}", i == 0 ? "first" : "second", *found));
     // Values that both log are averaged, and added in another order.
     if (const auto found = difference(first_.logs, both.logs, varying_, "log_history", 1e-6))
-      tell(apart, fmt::format("two in one trainer: {}", *found));
+      report(apart, fmt::format("two in one trainer: {}", *found));
   }
 
   void try_ends() {
-    tell_breaches(first_, "in a training that nothing disturbs");
+    report_breaches(first_, "in a training that nothing disturbs");
     {
       auto performance = perform({});
       for (const auto& breach : performance.evaluate())
-        tell(ends, fmt::format("an evaluation and a prediction before any training: {}", breach));
-      tell_breaches(performance.train(), "a training after an evaluation");
+        report(ends, fmt::format("an evaluation and a prediction before any training: {}", breach));
+      report_breaches(performance.train(), "a training after an evaluation");
       for (const auto& breach : performance.evaluate())
-        tell(ends, fmt::format("an evaluation and a prediction after a training: {}", breach));
+        report(ends, fmt::format("an evaluation and a prediction after a training: {}", breach));
       train_again(performance, "a whole training");
     }
     for (const auto& disturbance : disturbances()) try_disturbed(disturbance);
@@ -150,21 +151,21 @@ class Trials {
     const auto run = performance.train(disturbance);
     if (!run.disturbed) return;  // it stopped before
     const auto where = "after " + disturbance.words();
-    tell_breaches(run, where);
+    report_breaches(run, where);
     if (disturbance.way == Disturbance::Way::throws && run.error.empty() && !run.came_out)
-      tell(ends, fmt::format("{}: the exception didn't come out of train()", where));
+      report(ends, fmt::format("{}: the exception didn't come out of train()", where));
     if (run.moments.back().modes != first_.moments.back().modes)
-      tell(ends, fmt::format("{}: the model's modes are others than after a training without that", where));
+      report(ends, fmt::format("{}: the model's modes are others than after a training without that", where));
     train_again(performance, disturbance.words());
   }
 
   void train_again(Performance& performance, const std::string& after) {
     const auto run = performance.train();
     const auto where = fmt::format("another train() after {}", after);
-    tell_breaches(run, where);
+    report_breaches(run, where);
     if (!run.breaches.empty() || !run.error.empty() || !is_repeatable_) return;
     if (const auto found = difference(first_, run, varying_, !options_.keeps_state_between_runs))
-      tell(ends, fmt::format("{} doesn't go as the first did: {}", where, *found));
+      report(ends, fmt::format("{} doesn't go as the first did: {}", where, *found));
   }
 
   static std::vector<Disturbance> disturbances() {
@@ -189,7 +190,7 @@ class Trials {
 
   void try_resuming() {
     const auto whole = perform({.saves = true, .keep = keep("whole")}).train();
-    tell_breaches(whole, "in a training that writes checkpoints");
+    report_breaches(whole, "in a training that writes checkpoints");
     if (!is_repeatable_) return;
     for (const auto& [step, checkpoint] : whole.kept) {
       if (step >= whole.moments.back().step) continue;
@@ -197,11 +198,11 @@ class Trials {
           trial_, options_, {.folder = checkpoint.parent_path(), .saves = true, .resume = checkpoint});
       const auto run = performance.train();
       const auto where = fmt::format("resumed at step {}", step);
-      for (const auto& breach : run.breaches) tell(resumes, fmt::format("{}: {}", where, breach));
+      for (const auto& breach : run.breaches) report(resumes, fmt::format("{}: {}", where, breach));
       if (run.breaches.empty() && !run.error.empty())
-        tell(resumes, fmt::format("{}: it ends with: {}", where, run.error));
+        report(resumes, fmt::format("{}: it ends with: {}", where, run.error));
       else if (const auto found = difference(whole, run, varying_, true, true))
-        tell(resumes, fmt::format("{}: {}", where, *found));
+        report(resumes, fmt::format("{}: {}", where, *found));
     }
   }
 
