@@ -72,6 +72,15 @@ def literal(text):
     return "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', text)).replace('\\"', '"')
 
 
+def help_of(text):
+    """The description of a field, with its allowed values: `"steps" | at_least(1)` is "steps (at least 1)"."""
+    limits = re.findall(r"\b(at_least|above|at_most|below|between|or_just)\(([^()]*)\)", text.rpartition('"')[2])
+    words = {"between": "from {0} to {1}", "or_just": "or {0}"}
+    limits = [words.get(name, name.replace("_", " ") + " {0}").format(*map(plain, values.split(","))) for name, values in limits]
+    limits = " and ".join(limits).replace(" and or ", ", or ").replace("INFINITY", "infinity")
+    return literal(text) + (f" ({limits})" if limits else "")
+
+
 def cell(text):
     return text.replace("|", "\\|")
 
@@ -82,7 +91,7 @@ def declared(body):
     if at < 0:
         return [], []
     entries = [parts(entry[1:-1]) for entry in parts(balanced(body, body.index("(", at)))[1:]]
-    return [(entry[1], ", ".join(entry[3:]), literal(entry[2])) for entry in entries], [entry[0] for entry in entries]
+    return [(entry[1], ", ".join(entry[3:]), help_of(entry[2])) for entry in entries], [entry[0] for entry in entries]
 
 
 def members(body):

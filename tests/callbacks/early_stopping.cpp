@@ -442,7 +442,8 @@ TEST_CASE("unsupported options and inputs are refused by name") {
     return "";
   };
   CHECK(refusal({.early_stopping_patience = 0}) == "early_stopping_patience is 0: must be at least 1");
-  CHECK(refusal({.early_stopping_threshold = -1}) == "early_stopping_threshold is -1: must be at least 0");
+  CHECK(refusal({.early_stopping_threshold = -1}) ==
+        "early_stopping_threshold is -1: must be at least 0 and finite, or inf");
   CHECK(refusal({}, false) == "eval_dataset is not set: EarlyStoppingCallback needs evaluations");
 }
 

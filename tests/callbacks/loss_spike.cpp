@@ -207,9 +207,9 @@ TEST_CASE("unsupported options and inputs are refused by name") {
     }
     return "";
   };
-  CHECK(refusal({.threshold = 0}) == "threshold is 0: must be above 0");
+  CHECK(refusal({.threshold = 0}) == "threshold is 0: must be above 0 and finite, or inf");
   CHECK(refusal({.window = 1}) == "window is 1: must be at least 2");
-  CHECK(refusal({.min_losses = 200}) == "min_losses is 200: must be from 2 to window");
+  CHECK(refusal({.min_losses = 200}) == "min_losses is 200: must be at most window, 128");
   CHECK(refusal({.check_every_n_steps = 0}) == "check_every_n_steps is 0: must be at least 1");
   CHECK(refusal({.max_rollbacks = -1}) == "max_rollbacks is -1: must be at least 0");
   CHECK(refusal({}, etude::OptimizerNames::lbfgs).starts_with("optim is lbfgs: "));

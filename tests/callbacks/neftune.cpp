@@ -64,7 +64,9 @@ TEST_CASE("a model without such an embedding is refused, and so is noise of size
   CHECK_THROWS_WITH_AS(none.train(), doctest::Contains("must have an etude::NEFTuneEmbedding"),
                        etude::ArgumentError);
   Noisy zero(words(Words()), etude::NEFTuneCallback{0});
-  CHECK_THROWS_WITH_AS(zero.train(), doctest::Contains("neftune_noise_alpha is 0"), etude::ArgumentError);
+  CHECK_THROWS_WITH_AS(zero.train(),
+                       doctest::Contains("neftune_noise_alpha is 0: must be above 0 and finite"),
+                       etude::ArgumentError);
 }
 
 }  // namespace callbacks_neftune_test

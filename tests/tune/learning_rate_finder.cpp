@@ -323,10 +323,12 @@ TEST_CASE("options that can't be are answered, all at once") {
   etude::Trainer<> trainer(one_example());
   CHECK_THROWS_WITH_AS(
       find_learning_rate(trainer, {.start_lr = 0, .end_lr = -1, .num_it = 1, .beta = 1, .stop_factor = 0.5}),
-      "start_lr is 0: must be a finite number > 0\nend_lr is -1: must be finite and above start_lr, 0\n"
-      "num_it is 1: must be at least 2\nbeta is 1: must be in [0, 1)\n"
-      "stop_factor is 0.5: must be a finite number > 1, or 0 for never",
+      "start_lr is 0: must be above 0 and finite\nend_lr is -1: must be above 0 and finite\n"
+      "num_it is 1: must be at least 2\nbeta is 1: must be at least 0 and below 1\n"
+      "stop_factor is 0.5: must be above 1 and finite, or 0",
       etude::ArgumentError);
+  CHECK_THROWS_WITH_AS(find_learning_rate(trainer, {.start_lr = 2, .end_lr = 2}),
+                       "end_lr is 2: must be above start_lr, 2", etude::ArgumentError);
 }
 
 }  // namespace tune_learning_rate_finder_test

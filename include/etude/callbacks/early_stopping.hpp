@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -36,8 +37,10 @@ struct EarlyStoppingCallback {
   using this_callback = EarlyStoppingCallback;
   ETUDE_STRUCT(
       EarlyStoppingCallback,
-      (std::int64_t, early_stopping_patience, "evaluations without improvement before training stops", 1),
-      (double, early_stopping_threshold, "how much better an evaluation must be to count", 0.0),
+      (std::int64_t, early_stopping_patience,
+       "evaluations without improvement before training stops" | at_least(1), 1),
+      (double, early_stopping_threshold,
+       "how much better an evaluation must be to count" | at_least(0).or_just(INFINITY), 0.0),
       (EarlyStoppingThreshold, early_stopping_threshold_kind,
        "better than the best of each_evaluation before, or cumulative: than the last that counted",
        EarlyStoppingThreshold::each_evaluation),

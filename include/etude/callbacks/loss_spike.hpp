@@ -1,6 +1,7 @@
 #pragma once
 
 #include <torch/types.h>
+#include <cmath>
 
 #include <cstddef>
 #include <cstdint>
@@ -43,20 +44,20 @@ struct UndoneSteps {
 /// evaluates its loss several times per step.
 struct LossSpikeCallback {
   using this_callback = LossSpikeCallback;
-  ETUDE_STRUCT(LossSpikeCallback,
-               (LossSpikeAction, action, "reaction to a spike: warn, stop or roll_back",
-                LossSpikeAction::roll_back),
-               (double, threshold, "deviations above the median that make a spike", 6.0),
-               (std::int64_t, window, "losses to compare with", 128),
-               (std::int64_t, min_losses, "losses needed before a finite one can be a spike", 32),
-               (std::int64_t, check_every_n_steps, "steps between checks of the losses", 16),
-               (std::int64_t, max_rollbacks, "roll-backs in a row before training stops", 3),
-               (std::vector<double>, losses, "losses to compare with, oldest first"),
-               (std::vector<std::int64_t>, spikes, "steps with a spike"),
-               (std::vector<UndoneSteps>, undone, "the skipped steps"),
-               (std::int64_t, rollbacks_in_a_row, "roll-backs since the last good check", 0),
-               (std::vector<double>, pending, "losses since the last check, when a checkpoint is written"),
-               (bool, is_half_done, "the last of them belongs to an unfinished update", false));
+  ETUDE_STRUCT(
+      LossSpikeCallback,
+      (LossSpikeAction, action, "reaction to a spike: warn, stop or roll_back", LossSpikeAction::roll_back),
+      (double, threshold, "deviations above the median that make a spike" | above(0).or_just(INFINITY), 6.0),
+      (std::int64_t, window, "losses to compare with" | at_least(2), 128),
+      (std::int64_t, min_losses, "losses needed before a finite one can be a spike" | at_least(2), 32),
+      (std::int64_t, check_every_n_steps, "steps between checks of the losses" | at_least(1), 16),
+      (std::int64_t, max_rollbacks, "roll-backs in a row before training stops" | at_least(0), 3),
+      (std::vector<double>, losses, "losses to compare with, oldest first"),
+      (std::vector<std::int64_t>, spikes, "steps with a spike"),
+      (std::vector<UndoneSteps>, undone, "the skipped steps"),
+      (std::int64_t, rollbacks_in_a_row, "roll-backs since the last good check", 0),
+      (std::vector<double>, pending, "losses since the last check, when a checkpoint is written"),
+      (bool, is_half_done, "the last of them belongs to an unfinished update", false));
 
   void on(const TrainBegin& e);
   void on(const StepBegin&) { is_first = !std::exchange(is_half_done, false); }

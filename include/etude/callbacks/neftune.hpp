@@ -29,7 +29,7 @@ TORCH_MODULE(NEFTuneEmbedding);
 struct NEFTuneCallback {
   using this_callback = NEFTuneCallback;
   ETUDE_STRUCT(NEFTuneCallback,
-               (double, neftune_noise_alpha, "scale of the noise; the paper uses 5 to 15", 5.0));
+               (double, neftune_noise_alpha, "scale of the noise; the paper uses 5 to 15" | above(0), 5.0));
 
   void on(const TrainBegin& e) const;
   void on(const TrainEnd& e) const;

@@ -22,8 +22,8 @@ namespace etude {
 struct ProfilerCallback {
   using this_callback = ProfilerCallback;
   ETUDE_STRUCT(ProfilerCallback, (std::string, path, "the file, relative to output_dir", "trace.json"),
-               (std::int64_t, first_step, "the first update step of the trace", 2),
-               (std::int64_t, num_steps, "number of update steps in it", 3),
+               (std::int64_t, first_step, "the first update step of the trace" | at_least(1), 2),
+               (std::int64_t, num_steps, "number of update steps in it" | at_least(1), 3),
                (bool, record_shapes, "record the shapes of each operator's inputs", false),
                (bool, profile_memory, "record allocations and deallocations", false));
 

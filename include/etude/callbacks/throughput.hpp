@@ -37,9 +37,11 @@ double transformer_flops_per_token(double parameters, double layers, double head
 /// `main_input_name`.
 struct ThroughputMonitor {
   using this_callback = ThroughputMonitor;
-  ETUDE_STRUCT(ThroughputMonitor, (std::int64_t, window_size, "update steps to measure over", 100),
-               (double, flops_per_sample, "operations per example, forward and backward; 0: unknown", 0.0),
-               (double, peak_flops, "operations per second of the device; 0: unknown", 0.0),
+  ETUDE_STRUCT(ThroughputMonitor,
+               (std::int64_t, window_size, "update steps to measure over" | at_least(1), 100),
+               (double, flops_per_sample,
+                "operations per example, forward and backward; 0: unknown" | at_least(0), 0.0),
+               (double, peak_flops, "operations per second of the device; 0: unknown" | at_least(0), 0.0),
                (std::string, main_input_name, "the input whose elements are tokens; empty: none"),
                (std::int64_t, last_logged_step, "step of the last log with the throughput", -1));
 

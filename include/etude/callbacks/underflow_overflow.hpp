@@ -34,10 +34,12 @@ class OperatorWatch;
 struct DebugUnderflowOverflowCallback {
   using this_callback = DebugUnderflowOverflowCallback;
   ETUDE_STRUCT(DebugUnderflowOverflowCallback,
-               (std::int64_t, max_frames_to_save, "operators to show, up to the one that failed", 21),
+               (std::int64_t, max_frames_to_save,
+                "operators to show, up to the one that failed" | at_least(1), 21),
                (std::vector<std::int64_t>, trace_batch_nums,
                 "batches, from 0, all of whose operators are printed"),
-               (std::optional<std::int64_t>, abort_after_batch_num, "batch after which to stop training"),
+               (std::optional<std::int64_t>, abort_after_batch_num,
+                "batch after which to stop training" | at_least(0)),
                (std::int64_t, batch_number, "the next batch, counted from 0", 0));
   std::function<void(std::string_view)> print = {};  ///< receives the traces instead of standard output
 

@@ -13,15 +13,6 @@
 namespace etude {
 namespace detail {
 
-/// Throws ArgumentError that lists these, one per line, each after `prefix`, unless there are none.
-void throw_faults(std::vector<std::string> faults, std::string_view prefix = "");
-
-/// Throws ArgumentError that lists every option outside its allowed range.
-template <ReflectedStruct Options>
-void check_options(const Options& options, std::string_view prefix = "") {
-  throw_faults(field_faults(options), prefix);
-}
-
 void read_options(const nlohmann::json& values, const std::vector<JsonField>& options,
                   std::string_view where);
 

@@ -9,6 +9,7 @@
 #include "etude/data/data_loader.hpp"
 #include "etude/loop/dry_run.hpp"
 #include "etude/reflect/enum.hpp"
+#include "etude/reflect/struct.hpp"
 
 namespace etude {
 
@@ -20,10 +21,11 @@ ETUDE_ENUM(BatchSizeSearchMode, power, binsearch);
 
 /// The defaults are those of Lightning's BatchSizeFinder.
 struct BatchSizeFinderOptions {
-  BatchSizeSearchMode mode = BatchSizeSearchMode::power;
-  std::int64_t steps_per_trial = 3;  ///< update steps per size
-  std::int64_t init_val = 2;         ///< the first size to try
-  std::int64_t max_trials = 25;
+  ETUDE_STRUCT(BatchSizeFinderOptions,
+               (BatchSizeSearchMode, mode, "how to search: power or binsearch", BatchSizeSearchMode::power),
+               (std::int64_t, steps_per_trial, "update steps per size" | at_least(1), 3),
+               (std::int64_t, init_val, "the first size to try" | at_least(1), 2),
+               (std::int64_t, max_trials, "sizes to try at most" | at_least(1), 25));
 };
 
 struct BatchSizeSearch {

@@ -10,6 +10,7 @@
 #include "etude/data/data_loader.hpp"
 #include "etude/loop/dry_run.hpp"
 #include "etude/reflect/enum.hpp"
+#include "etude/reflect/struct.hpp"
 
 namespace etude {
 
@@ -22,14 +23,20 @@ ETUDE_ENUM(LearningRateSuggestion, valley, steep, minimum);
 
 /// The defaults are fastai's.
 struct LearningRateFinderOptions {
-  double start_lr = 1e-7;
-  double end_lr = 10;
-  std::int64_t num_it =
-      100;             ///< Update steps from one to the other, each as much larger than the one before.
-  double beta = 0.98;  ///< The weight of the previous step in the smoothed loss.
-  /// Ends when the smoothed loss is this many times its best; 0 never does. A non-finite loss always ends it.
-  double stop_factor = 4;
-  LearningRateSuggestion suggestion = LearningRateSuggestion::valley;
+  ETUDE_STRUCT(LearningRateFinderOptions, (double, start_lr, "the first learning rate" | above(0), 1e-7),
+               (double, end_lr, "the last learning rate, above start_lr" | above(0), 10),
+               (std::int64_t, num_it,
+                "update steps from one to the other, each as much larger than the one before" | at_least(2),
+                100),
+               (double, beta, "weight of the previous step in the smoothed loss" | at_least(0).below(1),
+                0.98),
+               (double, stop_factor,
+                "ends when the smoothed loss is this many times its best; 0 never does; a non-finite loss "
+                "always does" |
+                    above(1).or_just(0),
+                4),
+               (LearningRateSuggestion, suggestion, "the point of the curve to suggest",
+                LearningRateSuggestion::valley));
   /// Where to save the curve as SVG; empty is nowhere.
   std::filesystem::path plot = {};
 };

@@ -15,16 +15,12 @@
 #include "etude/callbacks/early_stopping.hpp"
 #include "etude/events.hpp"
 #include "etude/metrics/best_model.hpp"
+#include "etude/reflect/check_fields.hpp"
 
 namespace etude {
 
 ETUDE_INLINE void EarlyStoppingCallback::on(const TrainBegin& e) {
-  if (early_stopping_patience < 1)
-    throw ArgumentError(
-        fmt::format("early_stopping_patience is {}: must be at least 1", early_stopping_patience));
-  if (!(early_stopping_threshold >= 0))
-    throw ArgumentError(
-        fmt::format("early_stopping_threshold is {}: must be at least 0", early_stopping_threshold));
+  detail::check_fields(*this);
   if (e.trainer.options().eval_dataset.empty())
     throw ArgumentError("eval_dataset is not set: EarlyStoppingCallback needs evaluations");
   const bool is_new = e.state.log_history.empty();

@@ -20,6 +20,7 @@
 #include "etude/callbacks/loss_spike.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/optim/optimizer.hpp"
+#include "etude/reflect/check_fields.hpp"
 
 namespace etude {
 namespace detail {
@@ -66,14 +67,9 @@ ETUDE_INLINE void LossSpikeCallback::on(const TrainBegin& e) {
 }
 
 ETUDE_INLINE void LossSpikeCallback::check(const Context& e) const {
-  const auto refuse = [](bool bad, const char* name, auto value, const char* allowed) {
-    if (bad) throw ArgumentError(fmt::format("{} is {}: must be {}", name, value, allowed));
-  };
-  refuse(!(threshold > 0), "threshold", threshold, "above 0");
-  refuse(window < 2, "window", window, "at least 2");
-  refuse(min_losses < 2 || min_losses > window, "min_losses", min_losses, "from 2 to window");
-  refuse(check_every_n_steps < 1, "check_every_n_steps", check_every_n_steps, "at least 1");
-  refuse(max_rollbacks < 0, "max_rollbacks", max_rollbacks, "at least 0");
+  etude::detail::check_fields(*this);
+  if (min_losses > window)
+    throw ArgumentError(fmt::format("min_losses is {}: must be at most window, {}", min_losses, window));
   if (e.optimizer->needs_closure())
     throw ArgumentError(
         fmt::format("optim is {}: LossSpikeCallback needs an optimizer that evaluates its loss once a step",

@@ -11,6 +11,7 @@
 #include "etude/callbacks/neftune.hpp"
 #include "etude/events.hpp"
 #include "etude/model/model.hpp"
+#include "etude/reflect/check_fields.hpp"
 
 namespace etude {
 namespace detail {
@@ -38,9 +39,7 @@ ETUDE_INLINE torch::Tensor NEFTuneEmbeddingImpl::forward(const torch::Tensor& to
 }
 
 ETUDE_INLINE void NEFTuneCallback::on(const TrainBegin& e) const {
-  if (!std::isfinite(neftune_noise_alpha) || neftune_noise_alpha <= 0)
-    throw ArgumentError(
-        fmt::format("neftune_noise_alpha is {}: must be a finite number > 0", neftune_noise_alpha));
+  detail::check_fields(*this);
   if (detail::set_neftune_noise(e.model, neftune_noise_alpha) == 0)
     throw ArgumentError(fmt::format(
         "neftune_noise_alpha is {}: the model must have an etude::NEFTuneEmbedding for its input tokens",

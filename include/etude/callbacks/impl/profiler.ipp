@@ -11,12 +11,12 @@
 #include "etude/callbacks/log_file.hpp"
 #include "etude/callbacks/profiler.hpp"
 #include "etude/model/model.hpp"
+#include "etude/reflect/check_fields.hpp"
 
 namespace etude {
 
 ETUDE_INLINE void ProfilerCallback::on(const TrainBegin& e) {
-  if (first_step < 1) throw ArgumentError(fmt::format("first_step is {}: must be at least 1", first_step));
-  if (num_steps < 1) throw ArgumentError(fmt::format("num_steps is {}: must be at least 1", num_steps));
+  detail::check_fields(*this);
   detail::log_path(e.args, path);
   has_written = false;
 }

@@ -26,6 +26,7 @@
 #include "etude/io/folder.hpp"
 #include "etude/libtorch/random.hpp"
 #include "etude/optim/optimizer.hpp"
+#include "etude/reflect/check_fields.hpp"
 
 namespace etude {
 namespace detail {
@@ -93,14 +94,12 @@ ETUDE_INLINE void StochasticWeightAveragingCallback::on(const TrainBegin& e) {
 }
 
 ETUDE_INLINE void StochasticWeightAveragingCallback::check(const Context& e) {
-  const auto refuse = [](bool bad, const char* name, auto value, const char* allowed) {
-    if (bad) throw ArgumentError(fmt::format("{} is {}: must be {}", name, value, allowed));
-  };
-  refuse(!(swa_epoch_start >= 0) || !std::isfinite(swa_epoch_start) ||
-             (swa_epoch_start > 1 && swa_epoch_start != std::floor(swa_epoch_start)),
-         "swa_epoch_start", swa_epoch_start, "an epoch, counted from 1, or from 0 to 1 a share of all");
-  refuse(swa_lr && !(*swa_lr > 0 && std::isfinite(*swa_lr)), "swa_lr", swa_lr.value_or(0), "above 0");
-  refuse(annealing_epochs < 0, "annealing_epochs", annealing_epochs, "at least 0");
+  detail::check_fields(*this);
+  if (!(swa_epoch_start >= 0) || !std::isfinite(swa_epoch_start) ||
+      (swa_epoch_start > 1 && swa_epoch_start != std::floor(swa_epoch_start)))
+    throw ArgumentError(
+        fmt::format("swa_epoch_start is {}: must be an epoch, counted from 1, or from 0 to 1 a share of all",
+                    swa_epoch_start));
   const auto all = e.state.num_train_epochs;
   const auto start =
       swa_epoch_start < 1 ? std::floor(swa_epoch_start * static_cast<double>(all) + 1e-9) : swa_epoch_start;

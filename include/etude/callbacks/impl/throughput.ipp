@@ -13,6 +13,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/callbacks/log_moment.hpp"
 #include "etude/callbacks/throughput.hpp"
+#include "etude/reflect/check_fields.hpp"
 
 namespace etude {
 
@@ -22,11 +23,7 @@ ETUDE_INLINE double transformer_flops_per_token(double parameters, double layers
 }
 
 ETUDE_INLINE void ThroughputMonitor::on(const TrainBegin& e) {
-  if (window_size < 1) throw ArgumentError(fmt::format("window_size is {}: must be at least 1", window_size));
-  for (const auto& [name, value] :
-       {std::pair("flops_per_sample", flops_per_sample), std::pair("peak_flops", peak_flops)})
-    if (!(value >= 0) || !std::isfinite(value))
-      throw ArgumentError(fmt::format("{} is {}: must be at least 0 and finite", name, value));
+  detail::check_fields(*this);
   if (peak_flops > 0 && flops_per_sample == 0)
     throw ArgumentError(fmt::format("peak_flops is {}: needs flops_per_sample", peak_flops));
   if (e.state.global_step == 0) last_logged_step = -1;

@@ -28,6 +28,7 @@
 #include "etude/libtorch/record_function.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/model/model.hpp"
+#include "etude/reflect/check_fields.hpp"
 
 namespace etude {
 
@@ -187,11 +188,7 @@ inline void check_is_finite(const Tensors& tensors, std::string_view what) {
 }  // namespace detail
 
 ETUDE_INLINE void DebugUnderflowOverflowCallback::on(const TrainBegin& e) {
-  if (max_frames_to_save < 1)
-    throw ArgumentError(fmt::format("max_frames_to_save is {}: must be at least 1", max_frames_to_save));
-  if (abort_after_batch_num && *abort_after_batch_num < 0)
-    throw ArgumentError(
-        fmt::format("abort_after_batch_num is {}: must be at least 0", *abort_after_batch_num));
+  detail::check_fields(*this);
   if (e.state.global_step == 0) batch_number = 0;
   message(
       e.args, LogLevel::warning,

@@ -13,7 +13,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/optim/adafactor.hpp"
-#include "etude/optim/read_options.hpp"
+#include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace etude {
@@ -26,7 +26,7 @@ inline torch::Tensor root_mean_square(const torch::Tensor& tensor) { return tens
 
 ETUDE_INLINE Adafactor::Adafactor(const std::vector<ParameterGroup>& groups, const AdafactorOptions& options)
     : Optimizer(groups, options.lr, options.weight_decay), options_(options) {
-  detail::check_options(options);
+  detail::check_fields(options);
   if (options.warmup_init && !options.relative_step) {
     throw ArgumentError("warmup_init is true: must have relative_step");
   }

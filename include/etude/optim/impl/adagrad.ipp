@@ -7,7 +7,7 @@
 #include "etude/libtorch/optim.hpp"
 #include "etude/optim/adagrad.hpp"
 #include "etude/optim/one_pass.hpp"
-#include "etude/optim/read_options.hpp"
+#include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace etude {
@@ -15,7 +15,7 @@ namespace etude {
 ETUDE_INLINE Adagrad::Adagrad(const std::vector<ParameterGroup>& groups, const AdagradOptions& options)
     : FlatOptimizer(groups, options.lr, options.weight_decay, {{"sum", options.initial_accumulator_value}}),
       options_(options) {
-  detail::check_options(options);
+  detail::check_fields(options);
 }
 
 ETUDE_INLINE nlohmann::ordered_json Adagrad::own_options() const { return to_json_value(options_); }

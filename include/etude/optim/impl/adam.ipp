@@ -10,7 +10,7 @@
 #include "etude/libtorch/optim.hpp"
 #include "etude/optim/adam.hpp"
 #include "etude/optim/one_pass.hpp"
-#include "etude/optim/read_options.hpp"
+#include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace etude {
@@ -28,7 +28,7 @@ ETUDE_INLINE AdamBase::AdamBase(const std::vector<ParameterGroup>& groups, const
     : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options)),
       options_(options),
       decoupled_(decoupled) {
-  check_options(options);
+  check_fields(options);
 }
 
 ETUDE_INLINE nlohmann::ordered_json AdamBase::own_options() const { return to_json_value(options_); }

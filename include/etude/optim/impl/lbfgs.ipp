@@ -9,7 +9,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/optim/lbfgs.hpp"
-#include "etude/optim/read_options.hpp"
+#include "etude/reflect/check_fields.hpp"
 
 namespace etude {
 
@@ -24,7 +24,7 @@ inline NamedTensors all_of(const std::vector<ParameterGroup>& groups) {
 
 inline std::shared_ptr<torch::optim::LBFGS> make_lbfgs(const std::vector<ParameterGroup>& groups,
                                                        const LBFGSOptions& options) {
-  check_options(options);
+  check_fields(options);
   std::vector<torch::Tensor> parameters;
   for (const ParameterGroup& group : groups) {
     if (group.weight_decay.value_or(0) != 0 && !group.parameters.empty()) {

@@ -6,14 +6,14 @@
 
 #include "etude/optim/lion.hpp"
 #include "etude/optim/one_pass.hpp"
-#include "etude/optim/read_options.hpp"
+#include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace etude {
 
 ETUDE_INLINE Lion::Lion(const std::vector<ParameterGroup>& groups, const LionOptions& options)
     : FlatOptimizer(groups, options.lr, options.weight_decay, {{"exp_avg"}}), options_(options) {
-  detail::check_options(options);
+  detail::check_fields(options);
 }
 
 ETUDE_INLINE nlohmann::ordered_json Lion::own_options() const { return to_json_value(options_); }

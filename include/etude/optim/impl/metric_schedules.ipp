@@ -10,8 +10,8 @@
 
 #include "etude/base/error.hpp"
 #include "etude/optim/metric_schedules.hpp"
-#include "etude/optim/read_options.hpp"
 #include "etude/optim/scheduler_state.hpp"
+#include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/enum.hpp"
 
 namespace etude {
@@ -44,7 +44,7 @@ inline void check_mode(const SchedulerState& state, MetricMode mode) {
 
 ETUDE_INLINE ReduceLROnPlateau::ReduceLROnPlateau(const ReduceLROnPlateauOptions& options)
     : options_(options), best_(detail::worst(options.mode)) {
-  detail::check_options(options, "lr_scheduler_kwargs: ");
+  detail::check_fields(options, "lr_scheduler_kwargs: ");
 }
 
 ETUDE_INLINE void ReduceLROnPlateau::step(double metric, std::vector<double>& lrs) {
@@ -86,7 +86,7 @@ ETUDE_INLINE void ReduceLROnPlateau::load_state(const SchedulerState& state) {
 
 ETUDE_INLINE GreedyLR::GreedyLR(const GreedyLROptions& options)
     : options_(options), best_(detail::worst(options.mode)), reset_in_(options.reset_start) {
-  detail::check_options(options, "lr_scheduler_kwargs: ");
+  detail::check_fields(options, "lr_scheduler_kwargs: ");
 }
 
 ETUDE_INLINE void GreedyLR::step(double metric, std::vector<double>& lrs,

@@ -12,16 +12,11 @@
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/optim/read_options.hpp"
+#include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/json_reader.hpp"
 #include "etude/reflect/nearest.hpp"
 
 namespace etude::detail {
-
-ETUDE_INLINE void throw_faults(std::vector<std::string> faults, std::string_view prefix) {
-  if (faults.empty()) return;
-  for (auto& fault : faults) fault.insert(0, prefix);
-  throw ArgumentError(fmt::format("{}", fmt::join(faults, "\n")));
-}
 
 ETUDE_INLINE void read_options(const nlohmann::json& values, const std::vector<JsonField>& options,
                                std::string_view where) {

@@ -6,15 +6,15 @@
 #include <vector>
 
 #include "etude/optim/one_pass.hpp"
-#include "etude/optim/read_options.hpp"
 #include "etude/optim/rmsprop.hpp"
+#include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace etude {
 
 ETUDE_INLINE RMSprop::RMSprop(const std::vector<ParameterGroup>& groups, const RMSpropOptions& options)
     : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options)), options_(options) {
-  detail::check_options(options);
+  detail::check_fields(options);
 }
 
 ETUDE_INLINE nlohmann::ordered_json RMSprop::own_options() const { return to_json_value(options_); }

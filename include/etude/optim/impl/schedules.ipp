@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/optim/read_options.hpp"
 #include "etude/optim/schedule_options.hpp"
 #include "etude/optim/schedules.hpp"
+#include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/enum.hpp"
 
 namespace etude {
@@ -134,7 +134,7 @@ ETUDE_INLINE Schedule cosine_warmup_with_min_lr_schedule(std::int64_t warmup, st
 ETUDE_INLINE Schedule warmup_stable_decay_schedule(std::int64_t warmup, std::int64_t total,
                                                    const WarmupStableDecayOptions& options) {
   if (!options.num_decay_steps) throw ArgumentError("lr_scheduler_kwargs: num_decay_steps must be given");
-  detail::check_options(options, "lr_scheduler_kwargs: ");
+  detail::check_fields(options, "lr_scheduler_kwargs: ");
   const std::int64_t decay = *options.num_decay_steps;
   const std::int64_t peak_end = warmup + options.num_stable_steps.value_or(total - warmup - decay);
   return [=](std::int64_t step) {

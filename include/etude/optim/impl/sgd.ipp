@@ -7,15 +7,15 @@
 #include "etude/base/error.hpp"
 #include "etude/libtorch/optim.hpp"
 #include "etude/optim/one_pass.hpp"
-#include "etude/optim/read_options.hpp"
 #include "etude/optim/sgd.hpp"
+#include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace etude {
 
 ETUDE_INLINE SGD::SGD(const std::vector<ParameterGroup>& groups, const SGDOptions& options)
     : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options)), options_(options) {
-  detail::check_options(options);
+  detail::check_fields(options);
   if (options.nesterov && (options.momentum == 0 || options.dampening != 0)) {
     throw ArgumentError("nesterov is true: momentum must be above 0 and dampening 0");
   }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -17,6 +16,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/libtorch/memory.hpp"
 #include "etude/loop/event_source.hpp"
+#include "etude/reflect/check_fields.hpp"
 #include "etude/tune/batch_size_finder.hpp"
 
 namespace etude::detail {
@@ -131,14 +131,7 @@ class BatchSizeTrials {
 ETUDE_INLINE BatchSizeSearch find_batch_size(const Context& context, DataLoaderOptions loader,
                                              const std::function<std::unique_ptr<TrainingDryRun>()>& begin,
                                              const BatchSizeFinderOptions& options) {
-  std::vector<std::string> faults;
-  const auto at_least_one = [&](const char* field, std::int64_t value) {
-    if (value < 1) faults.push_back(fmt::format("{} is {}: must be at least 1", field, value));
-  };
-  at_least_one("steps_per_trial", options.steps_per_trial);
-  at_least_one("init_val", options.init_val);
-  at_least_one("max_trials", options.max_trials);
-  if (!faults.empty()) throw ArgumentError(fmt::format("{}", fmt::join(faults, "\n")));
+  check_fields(options);
   return BatchSizeTrials(context.trainer.options().train_dataset, std::move(loader), begin, options).run();
 }
 

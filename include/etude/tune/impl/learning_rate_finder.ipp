@@ -1,7 +1,6 @@
 #pragma once
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -19,25 +18,17 @@
 #include "etude/base/linkage.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/io/file_system.hpp"
+#include "etude/reflect/check_fields.hpp"
 #include "etude/tune/learning_rate_finder.hpp"
 
 namespace etude {
 namespace detail {
 
 ETUDE_INLINE void check(const LearningRateFinderOptions& options) {
-  std::vector<std::string> faults;
-  const auto require = [&](bool good, const char* field, double value, const std::string& allowed) {
-    if (!good) faults.push_back(fmt::format("{} is {}: must be {}", field, value, allowed));
-  };
-  require(std::isfinite(options.start_lr) && options.start_lr > 0, "start_lr", options.start_lr,
-          "a finite number > 0");
-  require(std::isfinite(options.end_lr) && options.end_lr > options.start_lr, "end_lr", options.end_lr,
-          fmt::format("finite and above start_lr, {}", options.start_lr));
-  require(options.num_it >= 2, "num_it", static_cast<double>(options.num_it), "at least 2");
-  require(options.beta >= 0 && options.beta < 1, "beta", options.beta, "in [0, 1)");
-  require(options.stop_factor == 0 || (std::isfinite(options.stop_factor) && options.stop_factor > 1),
-          "stop_factor", options.stop_factor, "a finite number > 1, or 0 for never");
-  if (!faults.empty()) throw ArgumentError(fmt::format("{}", fmt::join(faults, "\n")));
+  check_fields(options);
+  if (options.end_lr <= options.start_lr)
+    throw ArgumentError(
+        fmt::format("end_lr is {}: must be above start_lr, {}", options.end_lr, options.start_lr));
 }
 
 /// The accumulation groups of successive epochs.

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/reflect/struct.hpp"
+
+namespace etude::detail {
+
+/// Throws ArgumentError that lists these, one per line, each after `prefix`, unless there are none.
+void throw_faults(std::vector<std::string> faults, std::string_view prefix = "");
+
+/// Throws ArgumentError that lists every member outside its allowed values.
+template <ReflectedStruct T>
+void check_fields(const T& object, std::string_view prefix = "") {
+  throw_faults(field_faults(object), prefix);
+}
+
+}  // namespace etude::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/reflect/impl/check_fields.ipp"
+#endif
