@@ -54,13 +54,15 @@ TEST_CASE("numbers are read completely, and integers exactly") {
   CHECK(read<std::int64_t>("1e6") == 1'000'000);
   CHECK(read<std::int64_t>("9223372036854775807") == INT64_MAX);
   CHECK(read<std::uint64_t>("18446744073709551615") == UINT64_MAX);
-  for (const char* wrong : {"1.5", "", "5 ", "1e30", "nan", "inf", "0x10"}) CHECK(!read<std::int64_t>(wrong));
+  for (const char* wrong : {"1.5", "", "5 ", "1e30", "nan", "inf", "0x10", "+-5", "++5"})
+    CHECK(!read<std::int64_t>(wrong));
   CHECK(!read<std::uint64_t>("-1"));
   CHECK(!read<std::int8_t>("128"));
   CHECK(read<double>("1e-3") == 0.001);
   CHECK(std::isnan(read<double>("NaN").value_or(0)));
   CHECK(read<double>("-Infinity") == -INFINITY);
   CHECK(!read<double>("1e400"));
+  CHECK(!read<double>("+-5"));
   CHECK(!read<float>("1e39"));
 }
 

@@ -49,6 +49,7 @@ std::optional<std::size_t> read_name(std::string_view text, std::span<const std:
 /// `text` as a number, if all of it is one; integers must have neither fraction nor exponent.
 template <class T>
 std::optional<T> read_number(std::string_view text) {
+  if (text.starts_with("+-")) return std::nullopt;
   if (text.starts_with('+')) text.remove_prefix(1);
   T number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -130,6 +130,8 @@ ETUDE_INLINE void CommandLine::apply(const Given& given) {
     } else {
       read(given, *negated, {"false"});
     }
+  } else if (given.name == "help") {
+    faults_.push_back(fmt::format("{} takes no value, but has '{}'", given.spelled, given.words[0]));
   } else {
     faults_.push_back(fmt::format("unknown flag {}{}", given.spelled, offer(given.name, "--")));
   }

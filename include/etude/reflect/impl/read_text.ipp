@@ -8,7 +8,6 @@
 
 #include "etude/base/linkage.hpp"
 #include "etude/base/lower_case.hpp"
-#include "etude/reflect/nearest.hpp"
 #include "etude/reflect/read_text.hpp"
 
 namespace etude::detail {

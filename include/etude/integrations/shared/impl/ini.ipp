@@ -16,7 +16,6 @@
 #include "etude/base/linkage.hpp"
 #include "etude/base/lower_case.hpp"
 #include "etude/integrations/shared/ini.hpp"
-#include "etude/reflect/nearest.hpp"
 
 namespace etude::detail {
 namespace ini {
