@@ -74,8 +74,8 @@ TEST_CASE("every dtype, shape and layout round-trips, bit for bit") {
   // Those that this LibTorch has; the bytes are compared below, as it can't compare all of them.
   for (int i = 0; i < static_cast<int>(torch::ScalarType::NumOptions); ++i) {
     const auto dtype = static_cast<torch::ScalarType>(i);
-    const auto* known = std::ranges::find(etude::safetensors_dtypes, c10::toString(dtype),
-                                          &etude::SafeTensorsDtype::torch_name);
+    const auto* known =
+        std::ranges::find(etude::safetensors_dtypes, c10::toString(dtype), &etude::FileDtype::torch_name);
     if (known == etude::safetensors_dtypes.end()) continue;
     auto tensor = at::empty({2, 3}, at::TensorOptions().dtype(dtype));
     auto* bytes = static_cast<unsigned char*>(tensor.data_ptr());

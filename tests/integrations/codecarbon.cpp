@@ -19,7 +19,7 @@
 #include "common/silence.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
-#include "etude/callbacks/log_file.hpp"
+#include "etude/callbacks/csv_text.hpp"
 #include "etude/dispatch/filters.hpp"
 #include "etude/testing/laws.hpp"
 

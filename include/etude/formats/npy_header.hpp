@@ -17,21 +17,13 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/formats/file_dtype.hpp"
 #include "etude/io/entry_name.hpp"
 
 /// The header of NumPy's .npy files, which describes their data.
 namespace etude {
 
-/// A NumPy dtype that a tensor can have.
-struct NpyDtype {
-  /// NumPy's letter for the kind, and the item size in bytes: "f4".
-  std::string_view name;
-  /// LibTorch's name for it.
-  std::string_view torch_name;
-  std::size_t item_size;
-};
-
-inline constexpr std::array<NpyDtype, 14> npy_dtypes = {{
+inline constexpr std::array<FileDtype, 14> npy_dtypes = {{
     {"b1", "Bool", 1},
     {"u1", "Byte", 1},
     {"i1", "Char", 1},
@@ -49,7 +41,7 @@ inline constexpr std::array<NpyDtype, 14> npy_dtypes = {{
 }};
 
 struct NpyHeader {
-  const NpyDtype* dtype = nullptr;
+  const FileDtype* dtype = nullptr;
   std::vector<std::int64_t> shape;
   /// The offset of the items in the file; they fill the rest of it.
   std::uint64_t data_begin = 0;
@@ -154,7 +146,7 @@ class NpyHeaderText {
     if (kind == "O")
       throw npy_fault("descr is '{}': arrays of Python objects are refused, because reading them runs code",
                       printable(descr));
-    const auto* dtype = std::ranges::find(npy_dtypes, kind, &NpyDtype::name);
+    const auto* dtype = std::ranges::find(npy_dtypes, kind, &FileDtype::name);
     const bool known = dtype != npy_dtypes.end() && (order == '<' || order == '>' || order == '|');
     if (!known || (order == '|' && dtype->item_size > 1))
       throw npy_fault("descr is '{}': must be one of {}", printable(descr), dtype_names());
@@ -258,7 +250,7 @@ inline NpyHeader read_npy_header(std::span<const std::byte> file) {
 }
 
 /// The start of a .npy file, up to its items, which are aligned to 64 bytes as in NumPy's files.
-inline std::string npy_header_bytes(const NpyDtype& dtype, std::span<const std::int64_t> shape) {
+inline std::string npy_header_bytes(const FileDtype& dtype, std::span<const std::int64_t> shape) {
   auto header = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}{}), }}",
                             dtype.item_size > 1 ? '<' : '|', dtype.name, fmt::join(shape, ", "),
                             shape.size() == 1 ? "," : "");

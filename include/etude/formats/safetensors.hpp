@@ -34,15 +34,15 @@ struct SafeTensors {
 namespace detail {
 
 // By name, so that dtypes unknown to this LibTorch aren't found.
-inline std::optional<torch::ScalarType> scalar_type(const SafeTensorsDtype& dtype) {
+inline std::optional<torch::ScalarType> scalar_type(const FileDtype& dtype) {
   return scalar_type_named(dtype.torch_name);
 }
 
-inline const SafeTensorsDtype* safetensors_dtype(const std::string& name, const torch::Tensor& tensor) {
+inline const FileDtype* safetensors_dtype(const std::string& name, const torch::Tensor& tensor) {
   if (!tensor.defined() || tensor.layout() != torch::kStrided || tensor.is_meta())
     throw safetensors_fault("tensor '{}': only dense tensors can be saved", printable(name));
   const std::string_view wanted = c10::toString(tensor.scalar_type());
-  const auto* found = std::ranges::find(safetensors_dtypes, wanted, &SafeTensorsDtype::torch_name);
+  const auto* found = std::ranges::find(safetensors_dtypes, wanted, &FileDtype::torch_name);
   if (found == safetensors_dtypes.end())
     throw safetensors_fault("tensor '{}': safetensors has no dtype for {}", printable(name),
                             dtype_name(tensor.scalar_type()));
@@ -109,7 +109,7 @@ inline void write_safetensors(OutputFile& file,
                               const std::vector<std::pair<std::string, torch::Tensor>>& tensors,
                               const std::map<std::string, std::string>& metadata = {}) {
   struct Part {
-    const SafeTensorsDtype* dtype;
+    const FileDtype* dtype;
     const std::string* name;
     const torch::Tensor* tensor;
   };

@@ -20,23 +20,15 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/utf8.hpp"
+#include "etude/formats/file_dtype.hpp"
 #include "etude/io/entry_name.hpp"
 #include "etude/reflect/json_parser.hpp"
 
 /// The header of a safetensors file, which describes its data.
 namespace etude {
 
-/// A safetensors dtype whose items are whole bytes.
-struct SafeTensorsDtype {
-  std::string_view name;
-  /// LibTorch's name for it.
-  std::string_view torch_name;
-  /// Size of one item in bytes.
-  std::size_t item_size;
-};
-
-/// The dtypes in the format's order, narrowest first.
-inline constexpr std::array<SafeTensorsDtype, 19> safetensors_dtypes = {{
+/// The dtypes whose items are whole bytes, in the format's order, narrowest first.
+inline constexpr std::array<FileDtype, 19> safetensors_dtypes = {{
     {"BOOL", "Bool", 1},
     {"U8", "Byte", 1},
     {"I8", "Char", 1},
@@ -60,7 +52,7 @@ inline constexpr std::array<SafeTensorsDtype, 19> safetensors_dtypes = {{
 
 struct SafeTensorsEntry {
   std::string name;
-  const SafeTensorsDtype* dtype = nullptr;
+  const FileDtype* dtype = nullptr;
   std::vector<std::int64_t> shape;
   /// The range of its bytes, counted from the end of the header.
   std::uint64_t begin = 0, end = 0;
@@ -170,7 +162,7 @@ class SafeTensorsHeaderReader final : public nlohmann::ordered_json::json_sax_t 
     if (place_ == Place::metadata) {
       header_.metadata.emplace(key_, std::move(text));
     } else if (place_ == Place::tensor && skipped_ == 0 && key_ == "dtype") {
-      entry_.dtype = std::ranges::find(safetensors_dtypes, text, &SafeTensorsDtype::name);
+      entry_.dtype = std::ranges::find(safetensors_dtypes, text, &FileDtype::name);
       if (entry_.dtype == safetensors_dtypes.end())
         throw tensor_fault("dtype: {} is unknown; must be one of {}", printable(text),
                            safetensors_dtype_names());

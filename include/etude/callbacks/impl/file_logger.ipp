@@ -20,6 +20,7 @@
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/base/message.hpp"
+#include "etude/callbacks/csv_text.hpp"
 #include "etude/callbacks/file_logger.hpp"
 #include "etude/callbacks/log_file.hpp"
 #include "etude/io/file_system.hpp"

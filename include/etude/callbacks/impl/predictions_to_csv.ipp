@@ -17,6 +17,7 @@
 #include "etude/any_trainer.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
+#include "etude/callbacks/csv_text.hpp"
 #include "etude/callbacks/log_file.hpp"
 #include "etude/callbacks/predictions_to_csv.hpp"
 #include "etude/metrics/metrics.hpp"

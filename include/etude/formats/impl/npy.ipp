@@ -36,7 +36,7 @@ ETUDE_INLINE torch::Tensor load_npy(const std::filesystem::path& path) {
 
 ETUDE_INLINE void save_npy(const std::filesystem::path& path, const torch::Tensor& tensor) {
   const std::string_view wanted = tensor.defined() ? c10::toString(tensor.scalar_type()) : "";
-  const auto* dtype = std::ranges::find(npy_dtypes, wanted, &NpyDtype::torch_name);
+  const auto* dtype = std::ranges::find(npy_dtypes, wanted, &FileDtype::torch_name);
   if (dtype == npy_dtypes.end() || tensor.layout() != torch::kStrided || tensor.is_meta())
     throw DataError(fmt::format("{}: {} can't be saved: must be a dense tensor of a dtype that NumPy has",
                                 path.string(), describe(tensor)));

@@ -17,7 +17,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
-#include "etude/callbacks/log_file.hpp"
+#include "etude/callbacks/csv_text.hpp"
 #include "etude/integrations/codecarbon/emissions_file.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/io/folder_lock.hpp"

@@ -13,7 +13,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
-#include "etude/callbacks/log_file.hpp"
+#include "etude/callbacks/csv_text.hpp"
 #include "etude/integrations/codecarbon/emissions_run.hpp"
 #include "etude/reflect/key_values.hpp"
 #include "etude/version.hpp"

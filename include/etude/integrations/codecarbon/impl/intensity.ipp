@@ -15,7 +15,7 @@
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/base/lower_case.hpp"
-#include "etude/callbacks/log_file.hpp"
+#include "etude/callbacks/csv_text.hpp"
 #include "etude/integrations/codecarbon/intensity.hpp"
 #include "etude/integrations/codecarbon/national_intensities.hpp"
 

@@ -23,7 +23,7 @@
 
 #include "etude/base/linkage.hpp"
 #include "etude/base/lower_case.hpp"
-#include "etude/callbacks/log_file.hpp"
+#include "etude/callbacks/csv_text.hpp"
 #include "etude/integrations/codecarbon/machine.hpp"
 #include "etude/integrations/shared/processor.hpp"
 #include "etude/reflect/key_values.hpp"

@@ -17,7 +17,6 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
-#include "etude/callbacks/log_file.hpp"
 #include "etude/integrations/wandb/artifacts.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/reflect/json_parser.hpp"
