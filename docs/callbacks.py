@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes docs/callbacks.md, the catalogue of callbacks, out of their headers; with --check, says whether it is as
-they are now, and whether the pages name only what there is."""
+they are now, whether the pages name only what there is, and whether their links lead somewhere."""
 
 import pathlib
 import re
@@ -258,6 +258,32 @@ def missing_trackers():
     return [row[0] for row in rows if not re.search("`{}` \\| `{}` .*`ETUDE_{}`".format(*row), page)]
 
 
+def anchors(text):
+    """The anchors of a page's headings, as GitHub and MkDocs make them."""
+    headings = re.findall("^#+ (.*)", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links():
+    """Links of the pages to files and headings that don't exist; links of docs/ that leave it, which a site of docs/ lacks; and
+    pages that docs/index.md doesn't link."""
+    docs = sorted((ROOT / "docs").glob("*.md"))
+    linked = set()
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *docs]:
+        text = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(), flags=re.M | re.S)
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            path, _, anchor = link.partition("#")
+            if ":" in path:
+                continue
+            target = (page.parent / path).resolve() if path else page
+            outside = page in docs and target.parent != page.parent
+            if outside or not target.exists() or (anchor and anchor not in anchors(target.read_text())):
+                yield f"{page.relative_to(ROOT)}: {link}"
+            if page.name == "index.md":
+                linked.add(target)
+    yield from (f"docs/index.md: {page.name}" for page in docs if page.name != "index.md" and page not in linked)
+
+
 def main():
     text, count = page()
     if "--check" in sys.argv:
@@ -269,6 +295,8 @@ def main():
             sys.exit("callback_names.hpp does not have " + ", ".join(missing))
         if missing := missing_trackers():
             sys.exit("the table of docs/trackers.md does not have " + ", ".join(missing))
+        if broken := list(broken_links()):
+            sys.exit("links that lead nowhere, or are missing: " + ", ".join(broken))
         return
     PAGE.write_text(text)
     print(f"{count} callbacks")
