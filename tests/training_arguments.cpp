@@ -40,7 +40,11 @@ TEST_CASE("the defaults are the reference's, except that signals are handled and
     "dataloader_num_workers": 0, "dataloader_prefetch_factor": null, "dataloader_pin_memory": true,
     "label_names": null, "label_smoothing_factor": 0.0, "include_num_input_tokens_seen": "no",
     "auto_find_batch_size": false, "auto_microbatching": false})");
-  CHECK(nlohmann::json(etude::to_json_value(TrainingArguments())) == defaults);
+  const auto ours = etude::to_json_value(TrainingArguments());
+  for (auto field = defaults.begin(); field != defaults.end(); ++field) {
+    CAPTURE(field.key());
+    CHECK(nlohmann::json(ours.at(field.key())) == field.value());
+  }
 }
 
 TEST_CASE("the enums have the reference's names") {
