@@ -121,7 +121,7 @@ TEST_CASE("evaluation by steps without eval_steps uses logging_steps") {
 TEST_CASE("evaluation's own settings are checked") {
   check_fault({.eval_delay = -1}, "eval_delay is -1: must be at least 0 and finite");
   check_fault({.eval_delay = nan_value}, "eval_delay is nan: must be at least 0 and finite");
-  check_fault({.eval_accumulation_steps = 0}, "eval_accumulation_steps is 0: must be at least 1");
+  check_fault({.eval_accumulation_steps = 0}, "eval_accumulation_steps is 0: must be at least 1, or unset");
   check_fault({.include_for_metrics = {"inputs", "los"}},
               "include_for_metrics has 'los': must be one of inputs, loss; did you mean 'loss'?");
   check_fault({.label_names = Lines{}}, "label_names is empty: must not be empty, or be unset");
@@ -173,7 +173,7 @@ TEST_CASE("the best model needs evaluations, but no checkpoints at the same step
 TEST_CASE("a limit leaves room for a checkpoint") {
   for (const std::int64_t wrong : {0, -1})
     check_fault({.save_total_limit = wrong},
-                fmt::format("save_total_limit is {}: must be at least 1", wrong));
+                fmt::format("save_total_limit is {}: must be at least 1, or unset", wrong));
   check_good({.save_total_limit = 1});
 }
 
@@ -189,10 +189,10 @@ TEST_CASE("a direction needs a metric, and a metric needs a name") {
 
 TEST_CASE("seeds and workers are in range") {
   check_fault({.seed = -1}, "seed is -1: must be at least 0");
-  check_fault({.data_seed = -1}, "data_seed is -1: must be at least 0");
+  check_fault({.data_seed = -1}, "data_seed is -1: must be at least 0, or unset");
   check_fault({.dataloader_num_workers = -1}, "dataloader_num_workers is -1: must be from 0 to 10000");
   check_fault({.dataloader_num_workers = 2, .dataloader_prefetch_factor = 0},
-              "dataloader_prefetch_factor is 0: must be from 1 to 10000");
+              "dataloader_prefetch_factor is 0: must be from 1 to 10000, or unset");
   check_fault({.dataloader_prefetch_factor = 2},
               "dataloader_prefetch_factor is 2: dataloader_num_workers must be at least 1, since the "
               "workers prefetch");

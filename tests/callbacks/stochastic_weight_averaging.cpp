@@ -202,7 +202,7 @@ TEST_CASE("unsupported options and inputs are refused by name") {
   CHECK(refusal({.swa_epoch_start = 6}) == "swa_epoch_start is 6: there are 4 epochs, and no average");
   CHECK(refusal({.swa_epoch_start = 1e300}) ==
         "swa_epoch_start is 1e+300: there are 4 epochs, and no average");
-  CHECK(refusal({.swa_lr = 0}) == "swa_lr is 0: must be above 0 and finite");
+  CHECK(refusal({.swa_lr = 0}) == "swa_lr is 0: must be above 0 and finite, or unset");
   CHECK(refusal({.annealing_epochs = -1}) == "annealing_epochs is -1: must be at least 0");
 }
 

@@ -96,7 +96,7 @@ TEST_CASE("the fields at fault are listed in the order of definition") {
                                    .guests = Lines{}}) ==
         Lines{"eggs is 0: must be at least 1", "minutes is 121: must be from 1 to 120, or -1",
               "salt is 1: must be at least 0 and below 1", "heat is inf: must be above 0 and finite",
-              "sugar is 101: must be at most 100 and finite", "tilt is nan: must be finite",
+              "sugar is 101: must be at most 100 and finite, or unset", "tilt is nan: must be finite",
               "title is empty: must not be empty",
               "icing has 'gren': must be one of red, green; did you mean 'green'?",
               "guests is empty: must not be empty, or be unset"});

@@ -29,12 +29,13 @@ struct SaveTrainingStateCallback {
   using this_callback = SaveTrainingStateCallback;
   ETUDE_STRUCT(SaveTrainingStateCallback,
                (std::string, save_dir, "folder of the copies; empty is training_states in output_dir", ""),
-               (std::optional<std::int64_t>, save_every_n_epochs, "epochs between copies; unset is none"),
+               (std::optional<std::int64_t>, save_every_n_epochs,
+                "epochs between copies; unset is none" | at_least(1)),
                (std::optional<Interval>, save_every_n_steps,
                 "update steps between copies, or another interval; unset is none"),
                (bool, save_at_end, "another one, `final`, when training ends", true),
                (std::optional<std::int64_t>, max_checkpoints,
-                "keep only this many, the newest; unset is all"),
+                "keep only this many, the newest; unset is all" | at_least(1)),
                (IntervalTimer, timer, "the elapsed part of save_every_n_steps"),
                (EpochCount, epochs, "completed epochs"), (CheckpointKeeper, copies, "copies not made yet"),
                (std::vector<std::string>, kept, "existing copies, oldest first"));

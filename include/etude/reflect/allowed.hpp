@@ -109,7 +109,7 @@ constexpr FieldDoc operator|(const char* text, const Allowed& allowed) { return 
 namespace detail {
 
 void refuse_number(std::string_view name, const Allowed& allowed, std::string value, bool is_real,
-                   std::vector<std::string>& faults);
+                   bool is_optional, std::vector<std::string>& faults);
 void check_name(std::string_view name, const Allowed& allowed, std::string_view value, bool is_item,
                 std::vector<std::string>& faults);
 void refuse_empty(std::string_view name, bool is_optional, std::vector<std::string>& faults);
@@ -126,9 +126,9 @@ void check_field(std::string_view name, const Allowed& allowed, const T& value,
     if (value) check_field(name, allowed, *value, faults, true);
   } else if constexpr (std::integral<T> && !std::same_as<T, bool>) {
     if (!allowed.allows(static_cast<double>(value)))
-      refuse_number(name, allowed, std::to_string(value), false, faults);
+      refuse_number(name, allowed, std::to_string(value), false, is_optional, faults);
   } else if constexpr (std::floating_point<T>) {
-    if (!allowed.allows(value)) refuse_number(name, allowed, spell_number(value), true, faults);
+    if (!allowed.allows(value)) refuse_number(name, allowed, spell_number(value), true, is_optional, faults);
   } else if constexpr (requires {
                          value.empty();
                          value.begin();

@@ -11,14 +11,12 @@
 #include "etude/base/linkage.hpp"
 #include "etude/callbacks/checkpoint_keeper.hpp"
 #include "etude/callbacks/save_training_state.hpp"
+#include "etude/reflect/check_fields.hpp"
 
 namespace etude {
 
 ETUDE_INLINE void SaveTrainingStateCallback::on(const TrainBegin& e) {
-  for (const auto& [name, number] :
-       {std::pair("save_every_n_epochs", save_every_n_epochs), {"max_checkpoints", max_checkpoints}})
-    if (number && *number < 1)
-      throw ArgumentError(fmt::format("{} is {}: must be at least 1, or unset", name, *number));
+  detail::check_fields(*this);
   if (save_every_n_steps) timer.begin(e, *save_every_n_steps, "save_every_n_steps");
   epochs.begin(e);
   if (copies.begin(e, save_dir, "training_states")) kept.clear();

@@ -42,8 +42,9 @@ namespace detail {
 ETUDE_INLINE std::string spell_number(double number) { return fmt::format("{}", number); }
 
 ETUDE_INLINE void refuse_number(std::string_view name, const Allowed& allowed, std::string value,
-                                bool is_real, std::vector<std::string>& faults) {
-  faults.push_back(fmt::format("{} is {}: must be {}", name, value, allowed.text(is_real)));
+                                bool is_real, bool is_optional, std::vector<std::string>& faults) {
+  faults.push_back(fmt::format("{} is {}: must be {}{}", name, value, allowed.text(is_real),
+                               is_optional ? ", or unset" : ""));
 }
 
 ETUDE_INLINE void check_name(std::string_view name, const Allowed& allowed, std::string_view value,
