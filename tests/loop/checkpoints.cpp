@@ -137,6 +137,21 @@ TEST_CASE("a checkpoint of a version without names for orders keeps its order to
   CHECK(again.points == Points(expected.begin() + 10, expected.end()));
 }
 
+TEST_CASE("a checkpoint with flags instead of a phase continues in the midst of its group") {
+  using Points = std::vector<std::int64_t>;
+  const toy::Folder folder;
+  // Interrupted behind the first of two batches of the third group, by the last version without phases, whose
+  // unbroken run had these examples and weights.
+  const auto checkpoint =
+      std::filesystem::path(__FILE__).parent_path() / "checkpoint_with_flags/checkpoint-2";
+  auto args = two_epochs(folder);
+  args.gradient_accumulation_steps = 2;
+  const auto rest = run(args, {.resume_from_checkpoint = checkpoint});
+  CHECK(rest.points == Points{3, 4, 7, 0, 10, 11, 6, 7, 6, 9, 11, 0, 5, 10, 4, 8, 2, 3, 1});
+  CHECK(rest.weight == doctest::Approx(1.14407170).epsilon(1e-7));
+  CHECK(rest.bias == doctest::Approx(1.18407023).epsilon(1e-7));
+}
+
 TEST_CASE("a checkpoint names the order of its examples, and unknown names are refused") {
   const toy::Folder folder;
   const auto whole = run(two_epochs(folder), {});

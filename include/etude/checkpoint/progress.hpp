@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "etude/checkpoint/training_phase.hpp"
 #include "etude/data/shuffle.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/metrics/running_mean.hpp"
@@ -20,9 +21,7 @@ struct DataPosition {
                (std::int64_t, examples, "examples of it whose update is done", 0),
                (std::int64_t, padded_examples, "the same, a shorter batch counted in full", 0),
                (std::int64_t, micro_batches, "batches that are done of the group whose update is not", 0),
-               (bool, begun, "EpochBegin was raised", false),
-               (bool, exhausted, "it has no more examples, or they are given up", false),
-               (bool, ended, "EpochEnd was raised", false));
+               (bool, exhausted, "it has no more examples, or they are given up", false));
 
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
@@ -36,12 +35,9 @@ struct DatasetFacts {
 /// The progress of a training that TrainerState lacks: `training_progress.json` of a checkpoint.
 struct TrainingProgress {
   ETUDE_STRUCT(
-      TrainingProgress, (bool, started, "everything before the first step is done", false),
+      TrainingProgress, (TrainingPhase, phase, "where in its course it is"),
       (DataPosition, position, "where in the data it is"),
       (std::optional<DatasetFacts>, train_dataset, "the examples"),
-      (bool, in_steps, "between the beginning of an epoch's steps and EpochEnd", false),
-      (bool, honouring, "a log, evaluation or checkpoint was requested and is not done", false),
-      (bool, finishing, "the last step is done, and Stop was raised if there was to be one", false),
       (std::int64_t, extra_steps, "steps beyond those of its arguments, because batches had other sizes", 0),
       (std::int64_t, extra_epochs, "likewise", 0),
       (std::int64_t, train_batch_size, "examples of a micro-batch", 0),

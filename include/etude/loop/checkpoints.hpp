@@ -105,8 +105,8 @@ class AnyTrainingCheckpoints {
   virtual void raise(PushBegin event) = 0;
   virtual void raise(CheckpointLoaded event) = 0;
   virtual void attempt(const std::function<void()>& part) = 0;
-  /// Whether a handler hears again of what began at `position`, and may change the model then.
-  virtual bool hears_again(const DataPosition& position) const = 0;
+  /// Whether a handler hears again of what began there, and may change the model then.
+  virtual bool hears_again(const TrainingProgress& there) const = 0;
 
   SafePoint::State state_now();
   static SafePoint safe_point_of(SafePoint::State state);
@@ -141,12 +141,12 @@ class TrainingCheckpoints final : public AnyTrainingCheckpoints {
   void raise(PushBegin event) override { trainer_.raise(std::move(event)); }
   void raise(CheckpointLoaded event) override { trainer_.raise(std::move(event)); }
   void attempt(const std::function<void()>& part) override { trainer_.attempt(part); }
-  bool hears_again(const DataPosition& position) const override {
+  bool hears_again(const TrainingProgress& there) const override {
     constexpr bool of_group = Trainer::template is_heard<BatchFetchBegin>() ||
                               Trainer::template is_heard<BatchFetched>() ||
                               Trainer::template is_heard<StepBegin>();
-    return position.begun &&
-           (Trainer::template is_heard<EpochBegin>() || (of_group && position.micro_batches > 0));
+    return there.phase.epoch_is_open() &&
+           (Trainer::template is_heard<EpochBegin>() || (of_group && there.position.micro_batches > 0));
   }
 
   Trainer& trainer_;

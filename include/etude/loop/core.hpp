@@ -71,6 +71,7 @@ struct TrainerCore {
   bool training = false;
   std::chrono::steady_clock::time_point begun = {};  ///< when it was ready for its first step
   std::int64_t tokens_before = 0;                    ///< `state.num_input_tokens_seen` then
+  bool in_steps = false;                             ///< The steps of an epoch are under way.
   bool trained_before = false;
   bool evaluation_is_due = false;  ///< The training requested it, so the training handles errors and signals.
   bool predicting = false;         ///< `predict()` is under way, not an evaluation.
@@ -220,7 +221,7 @@ struct TrainerCore {
   }
 
   /// Whether an evaluation now would be within the steps of an epoch.
-  bool is_intermediate() const { return training && progress.in_steps; }
+  bool is_intermediate() const { return training && in_steps; }
 
   bool stopping() const { return control.should_training_stop || control.should_epoch_stop; }
 };

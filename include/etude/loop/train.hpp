@@ -42,19 +42,16 @@ class TrainLoop {
         stoppable([&] { trainer_.raise(CheckpointLoaded{core_.context(), checkpoints_.path()}); });
       stoppable([&] { trainer_.raise(TrainBegin{core_.context(), checkpoints_.resumes()}); });
       if (checkpoints_.resumes()) stoppable([&] { checkpoints_.begun(); });
-      if (!stop_is_due()) core_.progress.finishing = false;  // there is more to train than before
-      is_ready_ = true;
-      if (!core_.progress.started) stoppable([&] { evaluate_at_start(); });
-      if (core_.progress.honouring && !core_.progress.position.begun) stoppable([&] { log_save_evaluate(); });
-      if (!core_.progress.finishing) run_epochs();
-      epoch_is_resumed_ = group_is_resumed_ = false;
+      remaining_ = phase().epoch_is_open() ? Reentry::epoch : Reentry::nothing;
+      enter();
+      if (phase().stage == TrainingStage::epochs) run_epochs();
+      remaining_ = Reentry::nothing;
       output = finish();
     } catch (const Interrupted& interrupted) {
       end_interrupted(interrupted, outside);
       end_by(interrupted.signal, signals);
     } catch (...) {
       if (core_.finds_batch_size(std::current_exception())) {
-        core_.progress.in_steps = false;
         trainer_.close_to(outside);
         core_.control = {};
         throw;
@@ -72,6 +69,9 @@ class TrainLoop {
 
  private:
   using Checkpoints = TrainingCheckpoints<Trainer>;
+
+  /// What has yet to begin again before a training is where its checkpoint was written.
+  enum class Reentry { training, epoch, group, nothing };
 
   void prepare(const TrainOptions& options) {
     trainer_.check_trackers();
@@ -106,14 +106,24 @@ class TrainLoop {
     core_.lr_scheduler = made_by("create_scheduler", trainer_.derived().create_scheduler(plan_.max_steps));
     if (checkpoints_.resumes()) checkpoints_.load_rest();
     core_.optimizer->zero_grad();
-    epoch_is_resumed_ = core_.progress.position.begun;
     MetricCheck<Trainer>::run(trainer_);
     core_.start_clock();
   }
 
+  TrainingPhase& phase() const { return core_.progress.phase; }
+
+  /// Enters the training where it begins or, if it is resumed, where it was.
+  void enter() {
+    if (!phase().has_started()) stoppable([&] { evaluate_at_start(); });
+    if (!phase().is_at_end() || stop_is_due()) return;
+    const bool is_pending = phase().stage == TrainingStage::finishing;
+    if (is_pending && !phase().epoch_is_open()) stoppable([&] { log_save_evaluate(); });
+    phase().continue_training();
+  }
+
   void evaluate_at_start() {
     const bool keep = core_.args.eval_on_start && !core_.control.should_training_stop && evaluate();
-    core_.progress.started = true;
+    phase().enter(TrainingStage::epochs);
     if (keep) save_best();
   }
 
@@ -123,41 +133,41 @@ class TrainLoop {
 
   void run_epochs() {
     auto& position = core_.progress.position;
-    while (position.epoch < plan_.num_train_epochs && (position.begun || !stop_is_due())) {
+    while (position.epoch < plan_.num_train_epochs && (phase().epoch_is_open() || !stop_is_due())) {
       // If the epoch's steps were done when the checkpoint was written, only its end is left.
-      const bool ended = position.ended && (position.exhausted || stop_is_due());
-      position.ended = ended;
+      const bool ended = phase().epoch_has_ended() && (position.exhausted || stop_is_due());
       trainer_.template open<TrainingRunEpochEnd>();
       if (!ended) trainer_.template open<EpochEnd>();
       stoppable([&] {
         begin_epoch();
         if (!ended) run_steps();
       });
-      core_.progress.in_steps = false;
-      if (!std::exchange(position.ended, true)) {
+      if (!ended) {
         const auto rest = core_.train_dataloader->size(position.examples);
         if (core_.control.should_epoch_stop || (rest && *rest == 0)) position.exhausted = true;
-        core_.progress.honouring = true;
+        if (phase().epoch != EpochPhase::epoch_end) phase().enter(EpochPhase::epoch_end);
         stoppable([&] { trainer_.leave(EpochEnd{core_.context(), position.exhausted}); });
       }
-      if (!ended || core_.progress.honouring) stoppable([&] { log_save_evaluate(); });
+      if (phase().epoch == EpochPhase::epoch_end) stoppable([&] { log_save_evaluate(); });
       stoppable([&] { trainer_.leave(TrainingRunEpochEnd{core_.context(), position.exhausted}); });
       epoch_was_stopped_ = std::exchange(core_.control.should_epoch_stop, false);
-      if (position.exhausted)
+      if (position.exhausted) {
         position = {.epoch = position.epoch + 1};
-      else
-        position.ended = false;  // a resumed training continues in it
+        phase().enter(EpochPhase::between);
+      }
       if (stop_is_due()) break;  // A signal is handled at the end, which is all that is left.
       throw_if_interrupted();
     }
   }
 
   void begin_epoch() {
-    trainer_.raise(EpochBegin{core_.context(), epoch_is_resumed_});
-    core_.progress.position.begun = true;
-    if (!std::exchange(epoch_is_resumed_, false)) return;
-    group_is_resumed_ = core_.progress.position.micro_batches > 0;
-    group_is_resumed_ ? checkpoints_.put_back_model() : checkpoints_.put_back();
+    const bool is_resumed = remaining_ == Reentry::epoch;
+    trainer_.raise(EpochBegin{core_.context(), is_resumed});
+    if (!phase().epoch_is_open()) phase().enter(EpochPhase::begun);
+    if (!is_resumed) return;
+    const bool in_group = core_.progress.position.micro_batches > 0;
+    remaining_ = in_group ? Reentry::group : Reentry::nothing;
+    in_group ? checkpoints_.put_back_model() : checkpoints_.put_back();
   }
 
   void run_steps() {
@@ -167,8 +177,10 @@ class TrainLoop {
     const auto left = core_.train_dataloader->size(position.examples);
     const double total = left ? static_cast<double>(position.padded_examples) + core_.padded(*left)
                               : core_.padded(plan_.batches_per_epoch);
-    if (core_.progress.honouring) log_save_evaluate();  // wherever it was requested, even at an end
-    core_.progress.in_steps = true;
+    if (phase().epoch == EpochPhase::epoch_end) log_save_evaluate();
+    const RaisedFlag in_steps(core_.in_steps);
+    if (phase().epoch == EpochPhase::step_end) log_save_evaluate();
+    if (phase().epoch != EpochPhase::steps) phase().enter(EpochPhase::steps);
     auto batches = core_.begin_batches();
     while (!core_.stopping() && core_.state.global_step < plan_.max_steps) {
       begin_group();
@@ -192,27 +204,34 @@ class TrainLoop {
 
   /// Resets a group that was given up, or couldn't continue after an interruption, so that it starts again.
   void forget_group() {
-    group_begin_.reset();
-    if (!std::exchange(group_is_resumed_, false)) return;
+    work_begin_.reset();
+    if (!reenters_group()) return;
     checkpoints_.put_back();
     checkpoints_.load_group_random();
     core_.progress.position.micro_batches = 0;
   }
 
+  /// Whether the group that comes is the one that a checkpoint has; from then on nothing is left to reenter.
+  bool reenters_group() {
+    if (remaining_ != Reentry::group) return false;
+    remaining_ = Reentry::nothing;
+    return true;
+  }
+
   void begin_group() {
-    if (group_is_resumed_) checkpoints_.load_group_random();
+    if (remaining_ == Reentry::group) checkpoints_.load_group_random();
     const bool may_save = checkpoints_.may_save();
     if (core_.args.auto_microbatching ||
         (may_save && (core_.accumulation_steps > 1 || core_.args.save_on_exception)))
       core_.remember_group_begin();
     if (!may_save) return;
-    if (core_.args.save_on_exception) group_begin_ = checkpoints_.group_safe_point();
+    if (core_.args.save_on_exception) work_begin_ = checkpoints_.group_safe_point();
   }
 
   /// Accumulates the gradients of a group; returns false if it was given up.
   bool run_group() {
     return update_.add_gradients([&] {
-      if (!std::exchange(group_is_resumed_, false)) return false;
+      if (!reenters_group()) return false;
       checkpoints_.put_back();
       checkpoints_.load_half_done();
       return true;
@@ -221,8 +240,8 @@ class TrainLoop {
 
   void update(const DataPosition& next, double epoch) {
     update_.step(next, epoch);
-    core_.progress.honouring = true;
-    group_begin_.reset();
+    phase().enter(EpochPhase::step_end);
+    work_begin_.reset();
     trainer_.raise(StepEnd{core_.context()});
     log_save_evaluate();
     checkpoints_.poll();
@@ -235,7 +254,7 @@ class TrainLoop {
     if (std::exchange(control.should_log, false) && core_.state.global_step > core_.last_logged_step)
       log_step();
     const bool keep = control.should_evaluate && evaluate();
-    core_.progress.honouring = false;
+    phase().settle();
     if (std::exchange(control.should_save, false))
       checkpoints_.save("periodic");
     else if (keep)
@@ -248,15 +267,17 @@ class TrainLoop {
 
   /// Returns whether the model is the best so far and should be kept.
   bool evaluate() {
-    core_.progress.honouring = core_.control.should_evaluate = core_.progress.started;
-    if (checkpoints_.may_save()) evaluation_begin_ = checkpoints_.safe_point();
+    // A training that is resumed from the safe point evaluates again.
+    core_.control.should_evaluate = phase().has_started();
+    if (phase().stage == TrainingStage::finished) phase().enter(TrainingStage::finishing);
+    if (checkpoints_.may_save()) work_begin_ = checkpoints_.safe_point();
     core_.control.should_evaluate = false;
     const InterruptionScope evaluating(true);
     const RaisedFlag due(core_.evaluation_is_due);
     const Metrics metrics = trainer_.derived().evaluate(EvaluateOptions{});
-    evaluation_begin_.reset();
-    core_.progress.honouring = false;
-    if (core_.lr_scheduler->needs_metric() && core_.progress.started)
+    work_begin_.reset();
+    phase().settle();
+    if (core_.lr_scheduler->needs_metric() && phase().has_started())
       core_.lr_scheduler->step(best_metric(core_.args, metrics));
     return update_best_metric(core_.args, metrics, core_.state) && checkpoints_.may_save() &&
            (core_.args.load_best_model_at_end || core_.args.save_strategy == SaveStrategy::best ||
@@ -270,20 +291,20 @@ class TrainLoop {
 
   TrainOutput finish() {
     const bool early = core_.state.global_step < plan_.max_steps;
-    const bool was_finishing = std::exchange(core_.progress.finishing, true);
-    core_.progress.honouring = true;
+    const bool was_at_end = phase().is_at_end();
+    if (phase().stage != TrainingStage::finishing) phase().enter(TrainingStage::finishing);
     auto& reason = core_.control.stop_reason;
     if (early) {
       if (reason.empty())
         reason = core_.control.should_training_stop ? "a callback set should_training_stop"
                  : epoch_was_stopped_               ? "a callback set should_epoch_stop in the last epoch"
                                                     : "train_dataset has no more batches";
-      if (!was_finishing) stoppable([&] { trainer_.raise(Stop{core_.context(), reason}); });
+      if (!was_at_end) stoppable([&] { trainer_.raise(Stop{core_.context(), reason}); });
     }
     // First the requests since the last step, then those that came meanwhile or before a stop.
     for (int i = 0; i < 2; ++i) stoppable([&] { log_save_evaluate(); });
     checkpoints_.announce();
-    is_done_ = true;
+    phase().enter(TrainingStage::done);
     TrainOutput output;
     output.stop_reason = early ? reason : "";
     stoppable([&] { log_summary(); });
@@ -316,26 +337,25 @@ class TrainLoop {
     return core_.padded(steps) * static_cast<double>(core_.args.gradient_accumulation_steps);
   }
 
-  /// Whether a resumed training is still on its way to where it was: it has done nothing beyond the
-  /// checkpoint, and can't write another.
-  bool is_catching_up() const { return !is_ready_ || epoch_is_resumed_ || group_is_resumed_; }
-
-  bool may_save_on_the_way_out() const { return checkpoints_.may_save() && !is_done_ && !is_catching_up(); }
+  /// Not once the best weights may be loaded, nor while a resumed training has done nothing beyond its
+  /// checkpoint.
+  bool may_save_on_the_way_out() const {
+    return checkpoints_.may_save() && phase().stage != TrainingStage::done && remaining_ == Reentry::nothing;
+  }
 
   void save_after_exception(const std::optional<typename Checkpoints::SafePoint>& now) {
-    if (!core_.args.save_on_exception || !core_.progress.started || !may_save_on_the_way_out()) return;
+    if (!core_.args.save_on_exception || !phase().has_started() || !may_save_on_the_way_out()) return;
     if (core_.updating) {
       message(core_.args, LogLevel::warning,
               "no checkpoint is written after this exception: the optimizer was at work");
       return;
     }
-    const auto& begin = evaluation_begin_ ? evaluation_begin_ : group_begin_ ? group_begin_ : now;
+    const auto& begin = work_begin_ ? work_begin_ : now;
     checkpoints_.save_on_the_way_out("exception", begin ? &*begin : nullptr);
   }
 
   /// Cleans up after a training that doesn't reach its end.
   void end_early(std::size_t outside) {
-    core_.progress.in_steps = false;
     trainer_.close_to(outside + 1);
     trainer_.attempt([&] { log_summary(); });
     trainer_.attempt([&] { checkpoints_.announce(); });
@@ -348,7 +368,9 @@ class TrainLoop {
       if (may_save_on_the_way_out() && !core_.updating) {
         message(core_.args, LogLevel::warning, "{}: writing a checkpoint; a second signal ends at once",
                 interrupted.what());
-        checkpoints_.save_on_the_way_out("interrupted", evaluation_begin_ ? &*evaluation_begin_ : nullptr);
+        // A group is saved half done; an evaluation starts again.
+        const bool in_group = phase() == TrainingPhase{TrainingStage::epochs, EpochPhase::steps};
+        checkpoints_.save_on_the_way_out("interrupted", work_begin_ && !in_group ? &*work_begin_ : nullptr);
       }
     });
     trainer_.attempt([&] { trainer_.raise(Stop{core_.context(), interrupted.what()}); });
@@ -373,9 +395,8 @@ class TrainLoop {
     } catch (const StopTraining& stop) {
       trainer_.close_to(outside);
       core_.optimizer->zero_grad();
-      if (!group_is_resumed_) core_.progress.position.micro_batches = 0;
-      group_begin_.reset();
-      evaluation_begin_.reset();
+      if (remaining_ != Reentry::group) core_.progress.position.micro_batches = 0;
+      work_begin_.reset();
       core_.control.request_stop(stop.what());
     }
   }
@@ -389,11 +410,8 @@ class TrainLoop {
   Metrics summary_;
   Update<Trainer> update_{trainer_};
   Checkpoints checkpoints_{trainer_};
-  std::optional<typename Checkpoints::SafePoint> group_begin_, evaluation_begin_;
-  bool epoch_is_resumed_ = false;
-  bool group_is_resumed_ = false;
-  bool is_ready_ = false;  // what was resumed is restored
-  bool is_done_ = false;   // the last checkpoint is written, and the best weights may be loaded
+  std::optional<typename Checkpoints::SafePoint> work_begin_;  // of the group or evaluation under way
+  Reentry remaining_ = Reentry::training;
 };
 
 }  // namespace etude

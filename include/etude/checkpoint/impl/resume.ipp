@@ -61,6 +61,14 @@ inline StateDict read_tensors_if_any(FolderReader& folder, const std::string& na
 
 namespace detail {
 
+inline std::optional<TrainingProgress> read_progress(FolderReader& folder) {
+  const std::string file = "training_progress.json";
+  auto progress = read_json_if_any<TrainingProgress>(folder, file);
+  if (progress && !read_json<nlohmann::ordered_json>(folder, file).contains("phase"))
+    progress->phase = read_json<TrainingFlags>(folder, file).phase();
+  return progress;
+}
+
 ETUDE_INLINE void check_place(const ResumePoint& point) {
   const auto& state = point.state;
   const auto require = [&](bool good, const char* what) {
@@ -78,6 +86,8 @@ ETUDE_INLINE void check_place(const ResumePoint& point) {
   const auto& position = progress.position;
   require(counts(position.epoch) && counts(position.examples) && position.padded_examples >= 0,
           "position must be counted from 0 to 1e15");
+  require(progress.phase.has_started() || !progress.phase.epoch_is_open(),
+          "phase must be between epochs before the training has started");
   require(position.micro_batches >= 0 &&
               position.micro_batches < std::max<std::int64_t>(progress.gradient_accumulation_steps, 1),
           "micro_batches must be fewer than gradient_accumulation_steps");
@@ -100,7 +110,7 @@ ETUDE_INLINE ResumePoint read_resume_point(FolderReader& folder) {
       .manifest = folder.manifest(),
       .model = read_model_files(folder),
       .state = detail::read_json<TrainerState>(folder, "trainer_state.json"),
-      .progress = detail::read_json_if_any<TrainingProgress>(folder, "training_progress.json"),
+      .progress = detail::read_progress(folder),
       .optimizer = {},
       .optimizer_options = detail::read_json_if_any<nlohmann::ordered_json>(folder, "optimizer.json"),
       .scheduler = detail::read_json_if_any<SchedulerState>(folder, "scheduler.json"),
@@ -277,7 +287,7 @@ ETUDE_INLINE void load_scheduler(const ResumePoint& checkpoint, LRScheduler& sch
 
 ETUDE_INLINE TrainingProgress progress_by_steps(const TrainerState& state, const TrainingArguments& args,
                                                 std::int64_t updates_per_epoch) {
-  TrainingProgress progress{.started = true, .shuffle_order = ShuffleOrder::feistel};
+  TrainingProgress progress{.shuffle_order = ShuffleOrder::feistel};
   const auto updates = state.global_step % updates_per_epoch;
   const auto examples_of_an_update = args.gradient_accumulation_steps * args.per_device_train_batch_size;
   if (updates > most_steps / examples_of_an_update)
@@ -287,7 +297,8 @@ ETUDE_INLINE TrainingProgress progress_by_steps(const TrainerState& state, const
         state.global_step, examples_of_an_update));
   progress.position.epoch = state.global_step / updates_per_epoch;
   progress.position.examples = progress.position.padded_examples = updates * examples_of_an_update;
-  progress.position.begun = updates > 0;
+  progress.phase = {.stage = TrainingStage::epochs,
+                    .epoch = updates > 0 ? EpochPhase::steps : EpochPhase::between};
   progress.train_batch_size = args.per_device_train_batch_size;
   progress.gradient_accumulation_steps = args.gradient_accumulation_steps;
   progress.last_logged_step = state.global_step;

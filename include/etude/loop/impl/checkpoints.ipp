@@ -34,7 +34,6 @@ namespace etude {
 
 struct AnyTrainingCheckpoints::SafePoint::State {
   TrainerControl control;
-  bool honouring;
   std::size_t log_lines;
   PendingLogs pending_logs;
   nlohmann::ordered_json callbacks;
@@ -201,8 +200,8 @@ ETUDE_INLINE void AnyTrainingCheckpoints::begun() {
             path().string());
   else
     load_random(point_->random);
-  if (hears_again(core_.progress.position)) model_after_begin_ = std::make_unique<TrainingSnapshot>(core_);
-  if (!core_.progress.position.begun) announce_again();
+  if (hears_again(core_.progress)) model_after_begin_ = std::make_unique<TrainingSnapshot>(core_);
+  if (!core_.progress.phase.epoch_is_open()) announce_again();
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::load_group_random() { load_random(point_->group_random); }
@@ -262,7 +261,6 @@ ETUDE_INLINE void AnyTrainingCheckpoints::tell(const std::filesystem::path& chec
 
 ETUDE_INLINE AnyTrainingCheckpoints::SafePoint::State AnyTrainingCheckpoints::state_now() {
   return {core_.control,
-          core_.progress.honouring,
           core_.state.log_history.size(),
           core_.pending_logs,
           save_states(states()),
@@ -323,7 +321,6 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_best() {
 ETUDE_INLINE void AnyTrainingCheckpoints::go_back(const SafePoint::State& point) {
   StateReport ignored;
   core_.control = point.control;
-  core_.progress.honouring = point.honouring;
   core_.drop_log_lines(point.log_lines);
   core_.pending_logs = point.pending_logs;
   load_states(point.callbacks, states(), ignored);
@@ -342,8 +339,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::announce_again() {
 
 ETUDE_INLINE bool AnyTrainingCheckpoints::same_place(const TrainingProgress& saved) const {
   const auto& now = core_.progress;
-  return saved.position == now.position && saved.honouring == now.honouring &&
-         saved.finishing == now.finishing;
+  return saved.position == now.position && saved.phase == now.phase;
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::load_random(const RandomState& state) {

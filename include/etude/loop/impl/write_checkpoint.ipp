@@ -118,7 +118,8 @@ ETUDE_INLINE CheckpointContents checkpoint_contents(TrainerCore& core,
     for (const auto& [name, state] : random_state(core.options.generators)) random.emplace_back(name, state);
     const auto& position = core.progress.position;
     if (core.train_dataloader)
-      if (const auto state = core.train_dataloader->sampler_state(position.exhausted || !position.begun);
+      if (const auto state = core.train_dataloader->sampler_state(position.exhausted ||
+                                                                  !core.progress.phase.epoch_is_open());
           !state.empty())
         random.emplace_back("sampler", detail::bytes_of(state));
     if (core.progress.position.micro_batches > 0) {
