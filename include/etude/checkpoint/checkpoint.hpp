@@ -30,7 +30,7 @@ struct CheckpointContents {
   /// Copies the tensors, so that training can go on while the checkpoint is written.
   void detach(SnapshotBuffers& buffers);
   void write(FolderWriter& writer) const;
-  Manifest facts() const;
+  Manifest manifest() const;
 };
 
 }  // namespace etude

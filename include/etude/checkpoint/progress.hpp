@@ -27,8 +27,8 @@ struct DataPosition {
 };
 
 /// Identifies the training examples when a training is resumed.
-struct DatasetFacts {
-  ETUDE_STRUCT(DatasetFacts, (std::optional<std::int64_t>, size, "examples, if it is known"),
+struct DatasetInfo {
+  ETUDE_STRUCT(DatasetInfo, (std::optional<std::int64_t>, size, "examples, if it is known"),
                (std::string, fingerprint, "checksum of a few of them; empty if they aren't looked at", ""));
 };
 
@@ -37,7 +37,7 @@ struct TrainingProgress {
   ETUDE_STRUCT(
       TrainingProgress, (TrainingPhase, phase, "where in its course it is"),
       (DataPosition, position, "where in the data it is"),
-      (std::optional<DatasetFacts>, train_dataset, "the examples"),
+      (std::optional<DatasetInfo>, train_dataset, "the examples"),
       (std::int64_t, extra_steps, "steps beyond those of its arguments, because batches had other sizes", 0),
       (std::int64_t, extra_epochs, "likewise", 0),
       (std::int64_t, train_batch_size, "examples of a micro-batch", 0),

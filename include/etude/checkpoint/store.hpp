@@ -82,7 +82,7 @@ class CheckpointStore {
   /// Moves the checkpoint into place, points `latest` at it, and removes those beyond `limit` or kept only
   /// for having been the best: oldest first, never `best` or the newest. Throws CheckpointError if the
   /// checkpoint couldn't be written; other failures are returned as text.
-  [[nodiscard]] std::optional<std::string> commit(FolderWriter& writer, Manifest facts,
+  [[nodiscard]] std::optional<std::string> commit(FolderWriter& writer, Manifest manifest,
                                                   std::optional<std::int64_t> limit,
                                                   const std::optional<std::filesystem::path>& best);
 

@@ -110,13 +110,13 @@ class AnyTrainingCheckpoints {
 
   SafePoint::State state_now();
   static SafePoint safe_point_of(SafePoint::State state);
-  void tell(const std::filesystem::path& checkpoint);
+  void report(const std::filesystem::path& checkpoint);
   void go_back(const SafePoint::State& point);
   /// The run may have been killed before all callbacks heard of the checkpoint that it resumes from.
   void announce_again();
   /// Warns if the training examples differ from those of the checkpoint.
-  void tell_of_another_dataset(const DatasetFacts& then) const;
-  void tell_if_nothing_is_left(const TrainPlan& plan) const;
+  void warn_of_another_dataset(const DatasetInfo& then) const;
+  void warn_if_nothing_is_left(const TrainPlan& plan) const;
   bool same_place(const TrainingProgress& saved) const;
   void load_random(const RandomState& state);
 

@@ -149,7 +149,7 @@ struct TrainerCore {
   std::int64_t trainable_parameters() const;
   std::vector<double> learning_rates() const;
 
-  /// Sets what the state and the run's facts report of a training that goes as planned.
+  /// Fills the plan's numbers into the state and `run_config`.
   void set_plan(const TrainPlan& plan);
 
   /// Loaders, optimizer and schedule according to the options and arguments.
@@ -202,7 +202,7 @@ struct TrainerCore {
   /// Everything about the training's position that TrainerState doesn't hold.
   TrainingProgress current_progress();
 
-  /// Loads what was saved, except for the facts about the training examples, which stay.
+  /// Loads what was saved, except for what is known of the training examples, which stays.
   void load_progress(const TrainingProgress& saved);
 
   // defined in the class, so that an event without handlers costs nothing

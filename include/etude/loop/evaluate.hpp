@@ -172,9 +172,9 @@ class EvaluationLoop {
     return outputs_without_labels(core, batch);
   }
 
-  /// `Begin` and `End` are the scope's events; `tell` receives the metrics within it.
-  template <class Begin, class End, class Tell>
-  EvaluationResult run(const Dataset& dataset, Keep keep, Tell tell) {
+  /// `Begin` and `End` are the scope's events; `receive` gets the metrics within it.
+  template <class Begin, class End, class Receive>
+  EvaluationResult run(const Dataset& dataset, Keep keep, Receive receive) {
     const auto start = std::chrono::steady_clock::now();
     const auto loader = made_by("get_eval_dataloader", trainer_.derived().get_eval_dataloader(dataset));
     constexpr bool predicting = std::same_as<Begin, PredictBegin>;
@@ -189,7 +189,7 @@ class EvaluationLoop {
     auto result = go_over(*loader, keep);
     const auto steps = detail::groups_of(seen_, core_.args.per_device_eval_batch_size);
     result.metrics.update(speed_metrics(prefix_, start, static_cast<double>(seen_), steps));
-    tell(result.metrics);
+    receive(result.metrics);
     trainer_.template leave<End>();
     return result;
   }

@@ -31,8 +31,8 @@ namespace etude {
 
 namespace detail {
 /// Reports an error on the terminal, including one that follows another on the way out.
-void tell_error(const TrainingArguments& args, const ErrorOrigin& origin, std::string_view what);
-void tell_secondary_error(const TrainingArguments& args, const std::exception_ptr& error);
+void print_error(const TrainingArguments& args, const ErrorOrigin& origin, std::string_view what);
+void print_secondary_error(const TrainingArguments& args, const std::exception_ptr& error);
 
 /// Throws `error` again, blaming these callbacks, if any.
 [[noreturn]] void throw_written_loss(const std::vector<std::string>& writers, const DataError& error);
@@ -170,7 +170,7 @@ class EventSource {
     try {
       part();
     } catch (...) {
-      tell_secondary(std::current_exception());
+      print_secondary(std::current_exception());
     }
   }
 
@@ -181,9 +181,9 @@ class EventSource {
     leave_out_frames(error);
     const auto origin = take_origin(error);
     const auto what = message_of(error);
-    if (!origin.callback.empty()) detail::tell_error(core_.args, origin, what);
+    if (!origin.callback.empty()) detail::print_error(core_.args, origin, what);
     TrainError event{core_.context(), error, what, origin.callback, origin.event};
-    raise_to_all(event, [&] { tell_secondary(std::current_exception()); });
+    raise_to_all(event, [&] { print_secondary(std::current_exception()); });
   }
 
   /// Runs a method of the trainer with this error handling.
@@ -235,7 +235,7 @@ class EventSource {
   void raise_end(End& event) {
     ErrorOrigin first;
     const auto note = [&] {
-      if (first.error) return tell_secondary(std::current_exception());
+      if (first.error) return print_secondary(std::current_exception());
       first = take_origin(std::current_exception());
     };
     raise_to_all(event, note);
@@ -251,7 +251,7 @@ class EventSource {
     handler_.call_event_to_all(event, on_error);
   }
 
-  void tell_secondary(const std::exception_ptr& error) { detail::tell_secondary_error(core_.args, error); }
+  void print_secondary(const std::exception_ptr& error) { detail::print_secondary_error(core_.args, error); }
 
   std::vector<CallbackState> states_;
   std::vector<void (*)(EventSource&)> open_;

@@ -33,7 +33,7 @@ ETUDE_INLINE void CheckpointContents::write(FolderWriter& writer) const {
   for (const auto& [file, text] : texts) writer.write_text(file, text);
 }
 
-ETUDE_INLINE Manifest CheckpointContents::facts() const {
+ETUDE_INLINE Manifest CheckpointContents::manifest() const {
   return {.libtorch = TORCH_VERSION, .global_step = step, .reason = reason};
 }
 

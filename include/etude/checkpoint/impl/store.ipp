@@ -182,18 +182,18 @@ ETUDE_INLINE std::unique_ptr<FolderWriter> CheckpointStore::create(std::int64_t 
 }
 
 ETUDE_INLINE std::optional<std::string> CheckpointStore::commit(
-    FolderWriter& writer, Manifest facts, std::optional<std::int64_t> limit,
+    FolderWriter& writer, Manifest manifest, std::optional<std::int64_t> limit,
     const std::optional<std::filesystem::path>& best) {
-  facts.run = run_;
-  facts.serial = serial_ = std::min(serial_ + 1, Manifest::most_serial);
+  manifest.run = run_;
+  manifest.serial = serial_ = std::min(serial_ + 1, Manifest::most_serial);
   // A periodic checkpoint stays periodic when it is written again for another reason.
   for (const auto& entry : entries_)
-    if (entry.path == writer.target() && entry.reason == "periodic") facts.reason = entry.reason;
+    if (entry.path == writer.target() && entry.reason == "periodic") manifest.reason = entry.reason;
   move_aside(writer.target());
-  writer.commit(facts);
+  writer.commit(manifest);
   has_written_ = true;
   std::erase_if(entries_, [&](const Entry& entry) { return entry.path == writer.target(); });
-  entries_.push_back({writer.target(), detail::age_of(facts, writer.target()), facts.reason});
+  entries_.push_back({writer.target(), detail::age_of(manifest, writer.target()), manifest.reason});
   return settle(writer.target(), limit, best);
 }
 

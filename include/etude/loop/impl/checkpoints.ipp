@@ -104,7 +104,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
   state.num_input_tokens_seen = std::min(state.num_input_tokens_seen, detail::largest_dataset);
   if (!point_->progress)
     point_->progress = detail::progress_by_steps(state, core_.args, plan.updates_per_epoch);
-  if (const auto& then = point_->progress->train_dataset) tell_of_another_dataset(*then);
+  if (const auto& then = point_->progress->train_dataset) warn_of_another_dataset(*then);
   core_.load_progress(*point_->progress);
   core_.train_dataloader->shuffle_by(point_->progress->shuffle_order);
   auto& position = core_.progress.position;
@@ -141,10 +141,10 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
     control.stop_reason.clear();
   }
   control.add(asked_before);
-  tell_if_nothing_is_left(plan);
+  warn_if_nothing_is_left(plan);
 }
 
-ETUDE_INLINE void AnyTrainingCheckpoints::tell_of_another_dataset(const DatasetFacts& then) const {
+ETUDE_INLINE void AnyTrainingCheckpoints::warn_of_another_dataset(const DatasetInfo& then) const {
   const auto& now = *core_.progress.train_dataset;
   const auto count = [](const auto& size) {
     return size ? fmt::format("{}", *size) : "an unknown number of";
@@ -159,7 +159,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::tell_of_another_dataset(const DatasetF
             difference);
 }
 
-ETUDE_INLINE void AnyTrainingCheckpoints::tell_if_nothing_is_left(const TrainPlan& plan) const {
+ETUDE_INLINE void AnyTrainingCheckpoints::warn_if_nothing_is_left(const TrainPlan& plan) const {
   const auto step = core_.state.global_step;
   if (step < plan.max_steps) return;
   const auto& args = core_.args;
@@ -248,10 +248,10 @@ ETUDE_INLINE void AnyTrainingCheckpoints::poll() {
 
 ETUDE_INLINE void AnyTrainingCheckpoints::announce() {
   wait_for_checkpoint(core_);
-  if (core_.unannounced) tell(*std::exchange(core_.unannounced, std::nullopt));
+  if (core_.unannounced) report(*std::exchange(core_.unannounced, std::nullopt));
 }
 
-ETUDE_INLINE void AnyTrainingCheckpoints::tell(const std::filesystem::path& checkpoint) {
+ETUDE_INLINE void AnyTrainingCheckpoints::report(const std::filesystem::path& checkpoint) {
   raise(Save{core_.context(), checkpoint});
   if (core_.options.push) {
     raise(PushBegin{core_.context(), checkpoint});
@@ -334,7 +334,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::go_back(const SafePoint::State& point)
 
 ETUDE_INLINE void AnyTrainingCheckpoints::announce_again() {
   if (point_->manifest && (point_->manifest->reason == "periodic" || point_->manifest->reason == "best"))
-    tell(path());
+    report(path());
 }
 
 ETUDE_INLINE bool AnyTrainingCheckpoints::same_place(const TrainingProgress& saved) const {

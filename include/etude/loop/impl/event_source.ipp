@@ -15,13 +15,13 @@
 
 namespace etude {
 
-ETUDE_INLINE void detail::tell_error(const TrainingArguments& args, const ErrorOrigin& origin,
-                                     std::string_view what) {
+ETUDE_INLINE void detail::print_error(const TrainingArguments& args, const ErrorOrigin& origin,
+                                      std::string_view what) {
   message(args, LogLevel::error, "{} threw in {}: {}", origin.callback, origin.event, what);
 }
 
-ETUDE_INLINE void detail::tell_secondary_error(const TrainingArguments& args,
-                                               const std::exception_ptr& error) {
+ETUDE_INLINE void detail::print_secondary_error(const TrainingArguments& args,
+                                                const std::exception_ptr& error) {
   const auto origin = take_origin(error);
   const auto whose =
       origin.callback.empty() ? "" : fmt::format(" {} threw in {}", origin.callback, origin.event);

@@ -167,7 +167,7 @@ ETUDE_INLINE std::filesystem::path write_checkpoint(TrainerCore& core,
   const auto write = [&core, &store, writer, best,
                       limit = core.args.save_total_limit](const CheckpointContents& of) {
     of.write(*writer);
-    if (const auto problem = store.commit(*writer, of.facts(), limit, best))
+    if (const auto problem = store.commit(*writer, of.manifest(), limit, best))
       message(core.args, LogLevel::warning, "{}", *problem);
   };
   if (!core.args.save_async) {
