@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -122,6 +123,21 @@ T from_json_text(std::string_view text, std::vector<std::string>* unknown_keys =
 }
 
 }  // namespace etude
+
+#ifdef ETUDE_COMPILED
+// The few members of JSON that every trainer uses. They reach most of its code, which costs a user's file
+// seconds.
+#define ETUDE_DETAIL_JSON_MEMBERS(EXTERN, MAP)                                  \
+  EXTERN template basic_json<MAP>::~basic_json();                               \
+  EXTERN template basic_json<MAP>::basic_json(const basic_json<MAP>&);          \
+  EXTERN template basic_json<MAP>::basic_json(basic_json<MAP>&&);               \
+  EXTERN template basic_json<MAP>& basic_json<MAP>::operator=(basic_json<MAP>); \
+  EXTERN template basic_json<MAP> basic_json<MAP>::object(basic_json<MAP>::initializer_list_t)
+namespace nlohmann {
+ETUDE_DETAIL_JSON_MEMBERS(extern, std::map);
+ETUDE_DETAIL_JSON_MEMBERS(extern, ordered_map);
+}  // namespace nlohmann
+#endif
 
 #ifndef ETUDE_COMPILED
 #include "etude/reflect/impl/json.ipp"

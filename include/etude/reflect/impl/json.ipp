@@ -55,3 +55,10 @@ ETUDE_DETAIL_FOR_COMMON_TYPES(ETUDE_DETAIL_JSON_TYPE);
 }  // namespace detail
 
 }  // namespace etude
+
+#ifdef ETUDE_COMPILED
+namespace nlohmann {
+ETUDE_DETAIL_JSON_MEMBERS(, std::map);
+ETUDE_DETAIL_JSON_MEMBERS(, ordered_map);
+}  // namespace nlohmann
+#endif
