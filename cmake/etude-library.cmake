@@ -3,7 +3,7 @@
 if(TARGET etude::etude)
   return()  # found twice
 endif()
-get_target_property(etude_headers etude::core INTERFACE_INCLUDE_DIRECTORIES)
+get_target_property(etude_headers etude::base INTERFACE_INCLUDE_DIRECTORIES)
 string(REGEX REPLACE "\\$<(BUILD|INSTALL)_INTERFACE:([^>]*)>" "\\2" etude_headers "${etude_headers}")
 list(GET etude_headers 0 etude_headers)
 file(GLOB_RECURSE etude_definitions RELATIVE ${etude_headers} CONFIGURE_DEPENDS ${etude_headers}/etude/*.ipp)
@@ -46,7 +46,7 @@ endif()
 etude_add_library(etude ${etude_sources})
 add_library(etude::etude ALIAS etude)
 target_compile_definitions(etude PUBLIC ETUDE_COMPILED)
-target_link_libraries(etude PUBLIC etude::header_only PRIVATE etude::tracker_libraries)
+target_link_libraries(etude PUBLIC etude::base torch PRIVATE etude::tracker_libraries)
 
 etude_add_library(etude_testing ${CMAKE_CURRENT_BINARY_DIR}/etude/testing.cpp)
 add_library(etude::testing ALIAS etude_testing)
