@@ -257,13 +257,12 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
 
   /// Runs forward and backward on one micro-batch; returns its share of the group's loss, detached.
   torch::Tensor training_step(Batch& batch) {
-    auto [loss, outputs, counts_items] = derived().compute_loss(batch, core_.num_items_in_batch);
+    auto [loss, outputs, counts_items] = derived().compute_loss(batch, core_.group.num_items());
     check_training_loss(core_, loss, batch);
     std::optional<double> share;
     if (!counts_items) {
-      share = core_.part_share / static_cast<double>(core_.group_size);
-      if (core_.group_size > 1) loss = loss / core_.group_size;
-      if (core_.part_share < 1) loss = loss * core_.part_share;
+      share = core_.group.share();
+      loss = core_.group.share_of(std::move(loss));
     }
     loss = raise(BackwardBegin{core_.context(), batch, std::move(outputs), std::move(loss)}).loss;
     this->check_written(loss).backward();

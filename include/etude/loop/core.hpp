@@ -20,8 +20,10 @@
 #include "etude/data/data_loader.hpp"
 #include "etude/events.hpp"
 #include "etude/io/background.hpp"
-#include "etude/libtorch/random_state.hpp"
+#include "etude/loop/accumulation.hpp"
+#include "etude/loop/accumulation_group.hpp"
 #include "etude/loop/calls.hpp"
+#include "etude/loop/part_size.hpp"
 #include "etude/loop/plan.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/metrics/running_mean.hpp"
@@ -78,22 +80,10 @@ struct TrainerCore {
   bool loss_needs_labels = false;  ///< `compute_loss` asked for labels, and there were none.
   bool updating = false;           ///< The optimizer is running: weights and moments belong to no step.
 
-  AccumulationOf accumulation_of;       ///< empty if it is the same in all epochs
-  std::int64_t accumulation_steps = 1;  ///< of the epoch under way
+  Accumulation accumulation{args};
+  AccumulationGroup group;
+  PartSize part_size{args};
 
-  // The current accumulation group.
-  std::int64_t group_size = 1;
-  std::optional<double> num_items_in_batch;
-  std::vector<torch::Tensor> losses;  ///< those of its micro-batches so far
-  RandomState group_random_state;     ///< when it began
-  /// The model's buffers, such as running means, each with a copy from when it began.
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> group_buffers;
-
-  double part_share = 1;              ///< fraction of a micro-batch that goes through the model at once
-  std::int64_t micro_batch_size = 0;  ///< examples in such a part, if memory requires parts; 0 is all
-
-  std::int64_t group_tokens = 0;  ///< input tokens that count as seen
-  double group_flos = 0;
   bool warned_of_padding = false;
   bool checked_backward = false;                               ///< see `checked_step_loss`
   bool checked_leaves = false;                                 ///< see `check_training_loss`
@@ -181,23 +171,9 @@ struct TrainerCore {
   /// The examples in this many full training batches; a double, because no product overflows it.
   double padded(std::int64_t batches) const;
 
-  /// Saves what the forward passes of an accumulation group change, when one begins.
-  void remember_group_begin();
-
-  /// The number of micro-batches per update in that epoch. Throws ArgumentError unless it is at least 1.
-  std::int64_t accumulation_in(std::int64_t epoch) const;
-  AccumulationOf checked_accumulation() const;
-
-  /// Restores what `remember_group_begin` saved, and clears the gradients.
-  void return_to_group_begin();
-
   /// Whether this error makes `auto_find_batch_size` try a smaller size; if so, sets that size.
   bool finds_batch_size(const std::exception_ptr& error) const;
   void shrink_batches();
-
-  /// Whether this error makes `auto_microbatching` continue in smaller parts, given a batch of this many
-  /// examples; if so, sets their size.
-  bool shrink_parts(const std::exception_ptr& error, std::int64_t batch_size);
 
   /// Everything about the training's position that TrainerState doesn't hold.
   TrainingProgress current_progress();

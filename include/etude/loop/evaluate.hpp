@@ -209,7 +209,7 @@ class EvaluationLoop {
     EvaluationTally tally(core_, keep, loader->examples());
     auto batches = loader->begin_epoch(0);
     const auto batch = batches.next().value().to(core_.device);
-    core_.num_items_in_batch = trainer_.items_in(batch.labels);
+    core_.group.set_num_items(trainer_.items_in(batch.labels));
     auto output = trainer_.derived().prediction_step(batch, ignore_keys_);
     tally.add_loss(output, batch.size);
     tally.add(batch, std::move(output), true);
@@ -221,7 +221,7 @@ class EvaluationLoop {
 
   static LossOutput computed(Trainer& trainer, const Batch& batch) {
     try {
-      return trainer.derived().compute_loss(batch, trainer.core_.num_items_in_batch);
+      return trainer.derived().compute_loss(batch, trainer.core_.group.num_items());
     } catch (const c10::Error& error) {
       explain_differentiation(error);
       throw;
@@ -244,7 +244,7 @@ class EvaluationLoop {
       throw DataError(std::string("the dataset to ") + (prefix_ == "test" ? "predict" : "evaluate") +
                       " is empty");
     while (next) {
-      core_.num_items_in_batch = trainer_.items_in(next->labels);
+      core_.group.set_num_items(trainer_.items_in(next->labels));
       auto batch = next->to(core_.device, core_.args.dataloader_pin_memory);
       next = fetch();
       seen_ += batch.size;

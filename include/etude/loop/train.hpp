@@ -82,7 +82,7 @@ class TrainLoop {
     core_.train_dataloader = made_by("get_train_dataloader", trainer_.derived().get_train_dataloader());
     stop_later(core_.control, [&] { trainer_.announce_loader(*core_.train_dataloader, LoaderUse::train); });
     if constexpr (Trainer::template is_heard<AccumulationPlanned>())
-      core_.accumulation_of = [&trainer = trainer_](std::int64_t epoch) {
+      core_.accumulation.vary([&trainer = trainer_](std::int64_t epoch) {
         auto& core = trainer.core_;
         auto steps = core.args.gradient_accumulation_steps;
         stop_later(core.control, [&] {
@@ -90,8 +90,8 @@ class TrainLoop {
               trainer.raise(AccumulationPlanned{core.context(), epoch, steps}).gradient_accumulation_steps;
         });
         return steps;
-      };
-    plan_ = plan_training(core_.args, core_.train_dataloader->size(), core_.checked_accumulation());
+      });
+    plan_ = plan_training(core_.args, core_.train_dataloader->size(), core_.accumulation.by_epoch());
 
     core_.begin_training();
     if (checkpoints_.resumes()) checkpoints_.load_training(plan_);
@@ -172,7 +172,7 @@ class TrainLoop {
 
   void run_steps() {
     auto& position = core_.progress.position;
-    core_.accumulation_steps = core_.accumulation_in(position.epoch);
+    core_.accumulation.begin_epoch(position.epoch);
     const auto size = core_.args.per_device_train_batch_size;
     const auto left = core_.train_dataloader->size(position.examples);
     const double total = left ? static_cast<double>(position.padded_examples) + core_.padded(*left)
@@ -222,8 +222,8 @@ class TrainLoop {
     if (remaining_ == Reentry::group) checkpoints_.load_group_random();
     const bool may_save = checkpoints_.may_save();
     if (core_.args.auto_microbatching ||
-        (may_save && (core_.accumulation_steps > 1 || core_.args.save_on_exception)))
-      core_.remember_group_begin();
+        (may_save && (core_.accumulation.steps() > 1 || core_.args.save_on_exception)))
+      core_.group.remember_begin(core_.model, core_.options.generators);
     if (!may_save) return;
     if (core_.args.save_on_exception) work_begin_ = checkpoints_.group_safe_point();
   }
@@ -333,7 +333,7 @@ class TrainLoop {
 
   /// The examples seen in `steps` updates, according to the plan: a shorter last batch counts in full.
   double samples(std::int64_t steps) const {
-    if (core_.accumulation_of) return samples_;
+    if (core_.accumulation.varies()) return samples_;
     return core_.padded(steps) * static_cast<double>(core_.args.gradient_accumulation_steps);
   }
 

@@ -36,7 +36,7 @@ class Update {
   std::int64_t fetch(Batches& batches) {
     group_.clear();
     trainer_.raise(BatchFetchBegin{core_.context()});
-    while (static_cast<std::int64_t>(group_.size()) < core_.accumulation_steps) {
+    while (static_cast<std::int64_t>(group_.size()) < core_.accumulation.steps()) {
       const InterruptionScope waiting(true);
       auto batch = fetched(
           core_.args, [&] { return batches.next(); },
@@ -46,20 +46,19 @@ class Update {
       if (!batch) break;
       group_.push_back(std::move(*batch));
     }
-    core_.group_size = static_cast<std::int64_t>(group_.size());
+    core_.group.begin(static_cast<std::int64_t>(group_.size()));
     // Counted before the labels go to a device, so that nothing waits for it, unless a handler may change
     // them.
     constexpr bool may_change = Trainer::template is_written<BatchFetched>();
-    core_.num_items_in_batch.reset();
     if (!may_change) count_items();
     for (auto& batch : group_) {
       batch = batch.to(core_.device, core_.args.dataloader_pin_memory);
       batch = trainer_.raise(BatchFetched{core_.context(), std::move(batch)}).batch;
     }
     if (may_change) count_items();
-    core_.group_flos = 0;
-    for (const auto& batch : group_) core_.group_flos += trainer_.derived().floating_point_ops(batch);
-    return core_.group_size;
+    for (const auto& batch : group_)
+      core_.group.add_floating_point_ops(trainer_.derived().floating_point_ops(batch));
+    return core_.group.size();
   }
 
   /// Accumulates the group's gradients; false if it was given up. `resume()` restores those of a half-done
@@ -67,17 +66,19 @@ class Update {
   template <class Resume>
   bool add_gradients(Resume resume) {
     trainer_.raise(StepBegin{core_.context()});
-    if (!resume()) core_.losses.clear();
+    if (!resume()) core_.group.forget_losses();
     if (!core_.args.auto_microbatching) return run_micro_batches();
     for (;;) {
       AttemptLogs logs(core_);
       try {
         return run_micro_batches();
       } catch (...) {
-        if (!core_.shrink_parts(std::current_exception(), largest_batch())) throw;
+        if (!core_.part_size.shrink(std::current_exception(), largest_batch())) throw;
       }  // The exception and whatever it holds are released only after its handler.
       logs.drop();
-      core_.return_to_group_begin();
+      core_.group.return_to_begin(core_.options.generators);
+      core_.progress.position.micro_batches = 0;
+      core_.optimizer->zero_grad();
       trainer_.raise(StepRestarted{core_.context()});
     }
   }
@@ -108,13 +109,13 @@ class Update {
       trainer_.raise(SchedulerStep{core_.context(), core_.lr_scheduler->get_last_lr()});
     });
     optimizer.zero_grad();
-    for (const auto& loss : core_.losses) core_.loss.add(loss, 1, core_.state.global_step + 1);
-    core_.losses.clear();
+    for (const auto& loss : core_.group.losses()) core_.loss.add(loss, 1, core_.state.global_step + 1);
+    core_.group.forget_losses();
     group_.clear();
     ++core_.state.global_step;
     core_.state.epoch = epoch;
-    core_.state.num_input_tokens_seen += core_.group_tokens;
-    core_.state.total_flos += core_.group_flos;
+    core_.state.num_input_tokens_seen += core_.group.tokens();
+    core_.state.total_flos += core_.group.floating_point_ops();
     core_.progress.position = next;
     core_.updating = false;
   }
@@ -154,12 +155,10 @@ class Update {
   }
 
   void count_items() {
-    core_.group_tokens = 0;
-    for (const auto& batch : group_) core_.group_tokens += core_.count_input_tokens(batch);
+    for (const auto& batch : group_) core_.group.add_tokens(core_.count_input_tokens(batch));
     if (!trainer_.wants_item_count()) return;
     for (const auto& batch : group_)
-      if (const auto items = trainer_.items_in(batch.labels))
-        core_.num_items_in_batch = core_.num_items_in_batch.value_or(0) + *items;
+      if (const auto items = trainer_.items_in(batch.labels)) core_.group.add_items(*items);
   }
 
   /// Runs the group's remaining micro-batches; false if it was given up.
@@ -183,18 +182,12 @@ class Update {
   void run_micro_batch(Batch& batch) {
     if (!core_.args.auto_microbatching) return run_part(batch);
     // In parts, even if only one, so that the batch stays intact for another attempt.
-    const auto size = core_.micro_batch_size > 0 ? core_.micro_batch_size : batch.size;
-    for (std::int64_t first = 0; first < batch.size; first += size) {
-      auto part = batch.slice(first, std::min(first + size, batch.size));
-      core_.part_share = static_cast<double>(part.size) / static_cast<double>(batch.size);
-      run_part(part);
-    }
-    core_.part_share = 1;
+    core_.group.in_parts(batch, core_.part_size.of(batch.size), [&](Batch& part) { run_part(part); });
   }
 
   void run_part(Batch& batch) {
     batch = trainer_.raise(ForwardBegin{core_.context(), std::move(batch)}).batch;
-    core_.losses.push_back(with_place(
+    core_.group.add_loss(with_place(
         [&] { return checked_step_loss(core_, trainer_.derived().training_step(batch)); },
         [&] { return place_of(core_.model, fmt::format("step {}", core_.state.global_step + 1), batch); }));
   }
@@ -208,7 +201,7 @@ class Update {
   /// For optimizers that evaluate the loss repeatedly: the first evaluation is the one just done.
   Optimizer::Closure reevaluation() {
     return [this, first = true]() mutable {
-      if (std::exchange(first, false)) return sum(core_.losses);
+      if (std::exchange(first, false)) return sum(core_.group.losses());
       core_.optimizer->zero_grad();
       std::vector<torch::Tensor> losses;
       for (auto& batch : group_)

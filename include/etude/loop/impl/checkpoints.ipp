@@ -112,13 +112,13 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
   const bool has_other_size = examples_then && examples_then->size && core_.progress.train_dataset->size &&
                               *examples_then->size != *core_.progress.train_dataset->size;
   if (has_other_size || point_->progress->train_batch_size != core_.args.per_device_train_batch_size ||
-      point_->progress->gradient_accumulation_steps != core_.accumulation_in(position.epoch)) {
+      point_->progress->gradient_accumulation_steps != core_.accumulation.in(position.epoch)) {
     position.micro_batches = 0;
     position.padded_examples = position.examples;
     if (const auto left = core_.train_dataloader->size(position.examples)) {
       const auto before =
           std::exchange(plan, continued(plan, core_.args, state.global_step, position.epoch,
-                                        position.exhausted ? 0 : *left, core_.checked_accumulation()));
+                                        position.exhausted ? 0 : *left, core_.accumulation.by_epoch()));
       core_.progress.extra_steps = plan.max_steps - before.max_steps;
       core_.progress.extra_epochs = plan.num_train_epochs - before.num_train_epochs;
     }
@@ -274,8 +274,8 @@ ETUDE_INLINE AnyTrainingCheckpoints::SafePoint AnyTrainingCheckpoints::safe_poin
 
 ETUDE_INLINE AnyTrainingCheckpoints::SafePoint AnyTrainingCheckpoints::group_safe_point() {
   auto state = state_now();
-  state.random = core_.group_random_state;
-  state.buffers = core_.group_buffers;
+  state.random = core_.group.random_state_at_begin();
+  state.buffers = core_.group.buffers_at_begin();
   return safe_point_of(std::move(state));
 }
 
@@ -328,7 +328,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::go_back(const SafePoint::State& point)
   const torch::NoGradGuard no_grad;
   for (const auto& [buffer, copy] : point.buffers) torch::Tensor(buffer).copy_(copy);
   core_.progress.position.micro_batches = 0;
-  core_.losses.clear();
+  core_.group.forget_losses();
   core_.optimizer->zero_grad();
 }
 

@@ -64,37 +64,6 @@ ETUDE_INLINE double TrainerCore::padded(std::int64_t batches) const {
   return static_cast<double>(batches) * static_cast<double>(args.per_device_train_batch_size);
 }
 
-ETUDE_INLINE void TrainerCore::remember_group_begin() {
-  group_random_state = random_state(options.generators);
-  group_buffers.clear();
-  for (const auto& [name, buffer] : model.named_buffers())
-    group_buffers.emplace_back(buffer, buffer.detach().clone());
-}
-
-ETUDE_INLINE std::int64_t TrainerCore::accumulation_in(std::int64_t epoch) const {
-  if (!accumulation_of) return args.gradient_accumulation_steps;
-  const auto steps = accumulation_of(epoch);
-  if (steps < 1)
-    throw ArgumentError(
-        fmt::format("gradient_accumulation_steps of epoch {} is {}: must be at least 1", epoch, steps));
-  return steps;
-}
-
-ETUDE_INLINE AccumulationOf TrainerCore::checked_accumulation() const {
-  if (!accumulation_of) return {};
-  return [this](std::int64_t epoch) { return accumulation_in(epoch); };
-}
-
-ETUDE_INLINE void TrainerCore::return_to_group_begin() {
-  load_random_state(group_random_state, options.generators);
-  const torch::NoGradGuard no_grad;
-  for (const auto& [buffer, copy] : group_buffers) torch::Tensor(buffer).copy_(copy);
-  progress.position.micro_batches = 0;
-  part_share = 1;
-  losses.clear();
-  optimizer->zero_grad();
-}
-
 ETUDE_INLINE bool TrainerCore::finds_batch_size(const std::exception_ptr& error) const {
   return args.auto_find_batch_size && args.per_device_train_batch_size > 1 && is_out_of_memory(error);
 }
@@ -108,20 +77,11 @@ ETUDE_INLINE void TrainerCore::shrink_batches() {
   size = smaller;
 }
 
-ETUDE_INLINE bool TrainerCore::shrink_parts(const std::exception_ptr& error, std::int64_t batch_size) {
-  const auto size = micro_batch_size > 0 ? std::min(micro_batch_size, batch_size) : batch_size;
-  if (!args.auto_microbatching || size < 2 || !is_out_of_memory(error)) return false;
-  micro_batch_size = (size + 1) / 2;
-  message(args, LogLevel::warning,
-          "memory ran out: batches go through the model {} examples at a time from now on", micro_batch_size);
-  return true;
-}
-
 ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {
   auto now = progress;
   now.train_batch_size = args.per_device_train_batch_size;
-  now.gradient_accumulation_steps = accumulation_steps;
-  now.micro_batch_size = micro_batch_size;
+  now.gradient_accumulation_steps = accumulation.steps();
+  now.micro_batch_size = part_size.state();
   if (train_dataloader) now.shuffle_order = train_dataloader->options().shuffle_order;
   now.last_logged_step = last_logged_step;
   now.loss = loss.state();
@@ -138,7 +98,7 @@ ETUDE_INLINE void TrainerCore::load_progress(const TrainingProgress& saved) {
   const auto train_dataset = std::exchange(progress.train_dataset, std::nullopt);
   progress = saved;
   progress.train_dataset = train_dataset;
-  if (args.auto_microbatching && saved.micro_batch_size > 0) micro_batch_size = saved.micro_batch_size;
+  part_size.load_state(saved.micro_batch_size);
   last_logged_step = saved.last_logged_step;
   loss.load_state(saved.loss);
   total_loss.load_state(saved.total_loss);
@@ -182,7 +142,7 @@ ETUDE_INLINE std::int64_t TrainerCore::trainable_parameters() const {
 ETUDE_INLINE std::vector<double> TrainerCore::learning_rates() const {
   if (!optimizer) throw ArgumentError("the optimizer doesn't exist before train()");
   std::vector<double> rates;
-  for (const auto& group : optimizer->param_groups()) rates.push_back(group.lr);
+  for (const auto& each : optimizer->param_groups()) rates.push_back(each.lr);
   return rates;
 }
 
@@ -258,7 +218,7 @@ ETUDE_INLINE void TrainerCore::begin_training() {
   loss = RunningMean(args.logging_nan_inf_filter);
   total_loss = RunningMean(true);
   grad_norm.reset();
-  losses.clear();
+  group.forget_losses();
   dense_parameters.reset();
   updating = false;
 }

@@ -94,12 +94,12 @@ ETUDE_INLINE EvaluationScope::Aside::Aside(TrainerCore& core_, const DataLoader&
     : core(core_),
       eval_dataloader(std::exchange(core.eval_dataloader, &loader)),
       pending_logs(std::exchange(core.pending_logs, {})),
-      num_items_in_batch(core.num_items_in_batch),
+      num_items_in_batch(core.group.num_items()),
       predicting(std::exchange(core.predicting, is_prediction)) {}
 
 ETUDE_INLINE EvaluationScope::Aside::~Aside() {
   core.eval_dataloader = eval_dataloader;
-  core.num_items_in_batch = num_items_in_batch;
+  core.group.set_num_items(num_items_in_batch);
   core.predicting = predicting;
   pending_logs.merge(std::move(core.pending_logs));
   core.pending_logs = std::move(pending_logs);

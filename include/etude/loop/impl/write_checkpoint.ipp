@@ -55,12 +55,13 @@ ETUDE_INLINE StateDict half_done(TrainerCore& core, StateDict& model) {
   for (std::size_t i = 0; i < flat.layout()->slots.size(); ++i)
     if (flat.has_gradient(i))
       result.emplace_back("gradients." + flat.layout()->slots[i].name, flat.parameter(i).grad());
-  for (std::size_t i = 0; i < core.losses.size(); ++i)
-    result.emplace_back(fmt::format("losses.{}", i), core.losses[i]);
+  const auto& losses = core.group.losses();
+  for (std::size_t i = 0; i < losses.size(); ++i) result.emplace_back(fmt::format("losses.{}", i), losses[i]);
+  const auto& buffers = core.group.buffers_at_begin();
   for (auto& [name, tensor] : model) {
     const auto found = std::ranges::find_if(
-        core.group_buffers, [&tensor = tensor](const auto& buffer) { return buffer.first.is_same(tensor); });
-    if (found == core.group_buffers.end() || torch::equal(tensor, found->second)) continue;
+        buffers, [&tensor = tensor](const auto& buffer) { return buffer.first.is_same(tensor); });
+    if (found == buffers.end() || torch::equal(tensor, found->second)) continue;
     result.emplace_back("buffers." + name, tensor);
     tensor = found->second;
   }
@@ -90,13 +91,13 @@ ETUDE_INLINE void load_half_done(TrainerCore& core, const StateDict& saved) {
             fmt::format("{}: {} must be {}", half_done_file, found->first, describe(tensor)));
       tensor.copy_(found->second);
     }
-  core.losses.clear();
+  core.group.forget_losses();
   const auto loss = [](std::int64_t i) { return fmt::format("losses.{}", i); };
   // A micro-batch that went through the model in parts has one loss per part.
   for (std::int64_t i = 0; i < core.progress.position.micro_batches || tensors.contains(loss(i)); ++i) {
     if (!tensors.contains(loss(i)))
       throw CheckpointError(fmt::format("{}: {} is missing", half_done_file, loss(i)));
-    core.losses.push_back(tensors.at(loss(i)).to(core.device, /*non_blocking=*/false, /*copy=*/true));
+    core.group.add_loss(tensors.at(loss(i)).to(core.device, /*non_blocking=*/false, /*copy=*/true));
   }
 }
 
@@ -123,7 +124,8 @@ ETUDE_INLINE CheckpointContents checkpoint_contents(TrainerCore& core,
           !state.empty())
         random.emplace_back("sampler", detail::bytes_of(state));
     if (core.progress.position.micro_batches > 0) {
-      for (const auto& [name, state] : core.group_random_state) random.emplace_back("group." + name, state);
+      for (const auto& [name, state] : core.group.random_state_at_begin())
+        random.emplace_back("group." + name, state);
       contents.tensors[half_done_file] = detail::half_done(core, contents.model);
     }
     contents.texts["training_progress.json"] = to_json_text(core.current_progress());

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/loop/accumulation.hpp"
+
+namespace etude {
+
+ETUDE_INLINE std::int64_t Accumulation::in(std::int64_t epoch) const {
+  if (!of_) return args_.gradient_accumulation_steps;
+  const auto steps = of_(epoch);
+  if (steps < 1)
+    throw ArgumentError(
+        fmt::format("gradient_accumulation_steps of epoch {} is {}: must be at least 1", epoch, steps));
+  return steps;
+}
+
+ETUDE_INLINE AccumulationOf Accumulation::by_epoch() const {
+  if (!of_) return {};
+  return [this](std::int64_t epoch) { return in(epoch); };
+}
+
+}  // namespace etude

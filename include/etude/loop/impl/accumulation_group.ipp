@@ -1,0 +1,42 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+
+#include "etude/base/linkage.hpp"
+#include "etude/libtorch/random_state.hpp"
+#include "etude/loop/accumulation_group.hpp"
+
+namespace etude {
+
+ETUDE_INLINE void AccumulationGroup::begin(std::int64_t size) {
+  size_ = size;
+  tokens_ = 0;
+  floating_point_ops_ = 0;
+  num_items_.reset();
+}
+
+ETUDE_INLINE torch::Tensor AccumulationGroup::share_of(torch::Tensor loss) const {
+  if (size_ > 1) loss = loss / size_;
+  if (part_share_ < 1) loss = loss * part_share_;
+  return loss;
+}
+
+ETUDE_INLINE void AccumulationGroup::remember_begin(const Model& model,
+                                                    const StatefulGenerators& generators) {
+  random_state_ = random_state(generators);
+  buffers_.clear();
+  for (const auto& [name, buffer] : model.named_buffers())
+    buffers_.emplace_back(buffer, buffer.detach().clone());
+}
+
+ETUDE_INLINE void AccumulationGroup::return_to_begin(const StatefulGenerators& generators) {
+  load_random_state(random_state_, generators);
+  const torch::NoGradGuard no_grad;
+  for (const auto& [buffer, copy] : buffers_) torch::Tensor(buffer).copy_(copy);
+  part_share_ = 1;
+  losses_.clear();
+}
+
+}  // namespace etude

@@ -1,0 +1,108 @@
+#include "etude/loop/accumulation_group.hpp"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+#include "etude/data/batch.hpp"
+#include "etude/model/model.hpp"
+
+namespace loop_accumulation_group_test {
+
+struct NormImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) { return norm->forward(x); }
+  torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(2));
+};
+TORCH_MODULE(Norm);
+
+etude::Batch batch_of(std::int64_t size) { return {{torch::arange(size)}, {}, size}; }
+
+TEST_CASE("the counts of a group start over with the next one") {
+  etude::AccumulationGroup group;
+  CHECK(group.size() == 1);
+  group.begin(2);
+  CHECK_FALSE(group.num_items());
+  group.add_items(0);
+  CHECK(group.num_items() == 0);
+  for (int i = 0; i < 2; ++i) {
+    group.add_items(5);
+    group.add_tokens(7);
+    group.add_floating_point_ops(0.5);
+  }
+  CHECK(group.num_items() == 10);
+  CHECK(group.tokens() == 14);
+  CHECK(group.floating_point_ops() == 1);
+  group.begin(3);
+  CHECK(group.size() == 3);
+  CHECK_FALSE(group.num_items());
+  CHECK(group.tokens() == 0);
+  CHECK(group.floating_point_ops() == 0);
+}
+
+TEST_CASE("losses of micro-batches and of their parts add up to the mean over the examples") {
+  etude::AccumulationGroup group;
+  group.begin(2);
+  CHECK(group.share() == 0.5);
+  CHECK(group.share_of(torch::tensor(3.0)).item<double>() == 1.5);
+  std::vector<std::int64_t> sizes;
+  std::vector<double> shares;
+  double sum = 0;
+  group.in_parts(batch_of(4), 3, [&](const etude::Batch& part) {
+    sizes.push_back(part.size);
+    shares.push_back(group.share());
+    sum += group.share_of(part.inputs[0].to(torch::kDouble).mean()).item<double>();
+  });
+  CHECK(sizes == std::vector<std::int64_t>{3, 1});
+  CHECK(shares == std::vector{0.375, 0.125});
+  CHECK(sum == doctest::Approx(0.5 * (0 + 1 + 2 + 3) / 4));
+  CHECK(group.share() == 0.5);
+}
+
+TEST_CASE("a group that begins again has neither losses nor a trace of its forward passes") {
+  Norm module;
+  const etude::Model model(module);
+  etude::AccumulationGroup group;
+  group.begin(1);
+  group.remember_begin(model, {});
+  const auto mean = module->norm->running_mean.clone();
+  const auto random = torch::rand({3});
+  module->forward(torch::rand({4, 2}) + 1);
+  CHECK_FALSE(torch::equal(module->norm->running_mean, mean));
+  try {
+    group.in_parts(batch_of(4), 1, [&](const etude::Batch&) {
+      group.add_loss(torch::tensor(1.0));
+      if (group.losses().size() == 2) throw std::runtime_error("memory");
+    });
+  } catch (const std::runtime_error&) {
+  }
+  CHECK(group.losses().size() == 2);
+  CHECK(group.share() == 0.25);
+
+  group.return_to_begin({});
+  CHECK(group.losses().empty());
+  CHECK(group.share() == 1);
+  CHECK(torch::equal(module->norm->running_mean, mean));
+  CHECK(module->norm->num_batches_tracked.item<std::int64_t>() == 0);
+  CHECK(torch::equal(torch::rand({3}), random));
+}
+
+TEST_CASE("a group's beginning stays available until the next is remembered") {
+  Norm module;
+  etude::AccumulationGroup group;
+  group.remember_begin(etude::Model(module), {});
+  group.begin(2);
+  REQUIRE(group.buffers_at_begin().size() == 3);
+  const auto& [buffer, copy] = group.buffers_at_begin().front();
+  CHECK(buffer.is_same(module->norm->running_mean));
+  module->forward(torch::rand({4, 2}) + 1);
+  CHECK(torch::equal(copy, torch::zeros({2})));
+  CHECK(group.random_state_at_begin().contains("cpu"));
+  group.remember_begin(etude::Model(module), {});
+  CHECK(group.buffers_at_begin().size() == 3);
+  CHECK(torch::equal(group.buffers_at_begin().front().second, module->norm->running_mean));
+}
+
+}  // namespace loop_accumulation_group_test
