@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -23,10 +22,10 @@
 #include "etude/loop/accumulation.hpp"
 #include "etude/loop/accumulation_group.hpp"
 #include "etude/loop/calls.hpp"
+#include "etude/loop/log_window.hpp"
 #include "etude/loop/part_size.hpp"
 #include "etude/loop/plan.hpp"
 #include "etude/metrics/pending_logs.hpp"
-#include "etude/metrics/running_mean.hpp"
 #include "etude/model/model.hpp"
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/optimizer.hpp"
@@ -71,8 +70,6 @@ struct TrainerCore {
   TrainingProgress progress;  ///< see `current_progress`
   mutable Calls calls;
   bool training = false;
-  std::chrono::steady_clock::time_point begun = {};  ///< when it was ready for its first step
-  std::int64_t tokens_before = 0;                    ///< `state.num_input_tokens_seen` then
   bool in_steps = false;                             ///< The steps of an epoch are under way.
   bool trained_before = false;
   bool evaluation_is_due = false;  ///< The training requested it, so the training handles errors and signals.
@@ -83,6 +80,7 @@ struct TrainerCore {
   Accumulation accumulation{args};
   AccumulationGroup group;
   PartSize part_size{args};
+  LogWindow log_window{args};
 
   bool warned_of_padding = false;
   bool checked_backward = false;                               ///< see `checked_step_loss`
@@ -90,13 +88,6 @@ struct TrainerCore {
   std::optional<std::vector<torch::Tensor>> untrained_leaves;  ///< of the first batch, until the second
   bool warned_of_missing_labels = false;
   std::optional<double> dense_parameters;  ///< elements of all parameters but those of embeddings
-
-  // Since the last log:
-  RunningMean loss;
-  torch::Tensor grad_norm;
-  double learning_rate = 0;
-  std::int64_t last_logged_step = 0;
-  RunningMean total_loss{true};  ///< over this run's update steps that are already logged
 
   std::unique_ptr<CheckpointStore> store;
   std::string save_reason = "periodic";
@@ -122,9 +113,6 @@ struct TrainerCore {
   /// Makes the model according to the options, on its device, after seeding. Throws ArgumentError if
   /// `model_init` returns none.
   void make_model();
-
-  /// Begins to measure the training's speed.
-  void start_clock();
 
   /// Resets the state of the previous training.
   void begin_training();
@@ -153,15 +141,6 @@ struct TrainerCore {
   std::size_t add_log_line(Metrics& logs);
   void set_log_line(std::size_t line, Metrics& logs);
   void drop_log_lines(std::size_t from);
-
-  /// Returns the logs of the steps since the last log, and starts over.
-  Metrics take_logs();
-
-  /// Returns the mean loss per update since the last log, and starts over.
-  double take_loss();
-
-  /// Adds the mean loss of the training if there was a step; warns of losses that weren't finite.
-  void sum_up_losses(Metrics& summary);
 
   CheckpointStore& checkpoint_store();
 

@@ -23,6 +23,7 @@
 #include "etude/loop/core.hpp"
 #include "etude/loop/fetching.hpp"
 #include "etude/loop/gather.hpp"
+#include "etude/metrics/running_mean.hpp"
 #include "etude/metrics/speed.hpp"
 
 namespace etude {

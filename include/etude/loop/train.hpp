@@ -107,7 +107,7 @@ class TrainLoop {
     if (checkpoints_.resumes()) checkpoints_.load_rest();
     core_.optimizer->zero_grad();
     MetricCheck<Trainer>::run(trainer_);
-    core_.start_clock();
+    core_.log_window.start_clock(core_.state.num_input_tokens_seen);
   }
 
   TrainingPhase& phase() const { return core_.progress.phase; }
@@ -251,7 +251,7 @@ class TrainLoop {
   /// Honours requests in a fixed order, however they came: the log, the evaluation, the checkpoint.
   void log_save_evaluate() {
     auto& control = core_.control;
-    if (std::exchange(control.should_log, false) && core_.state.global_step > core_.last_logged_step)
+    if (std::exchange(control.should_log, false) && core_.log_window.has_steps(core_.state.global_step))
       log_step();
     const bool keep = control.should_evaluate && evaluate();
     phase().settle();
@@ -285,7 +285,7 @@ class TrainLoop {
   }
 
   void log_step() {
-    auto logs = core_.take_logs();
+    auto logs = core_.log_window.take_logs(core_.state);
     trainer_.derived().log(logs);
   }
 
@@ -322,10 +322,11 @@ class TrainLoop {
   void log_summary() {
     if (!summary_.empty()) return;
     const auto steps = core_.state.global_step - first_step_;
-    if (core_.state.global_step > core_.last_logged_step) core_.take_loss();
-    summary_ = speed_metrics("train", core_.begun, samples(steps), steps);
+    auto& window = core_.log_window;
+    if (window.has_steps(core_.state.global_step)) window.take_loss(core_.state.global_step);
+    summary_ = speed_metrics("train", window.clock_start(), samples(steps), steps);
     summary_["total_flos"] = core_.state.total_flos;
-    core_.sum_up_losses(summary_);
+    window.sum_up(summary_, core_.model);
     auto logs = summary_;
     trainer_.derived().log(logs);
     summary_ = std::move(logs);

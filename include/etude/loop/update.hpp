@@ -88,18 +88,19 @@ class Update {
     auto& optimizer = *core_.optimizer;
     trainer_.raise(GradientsComplete{core_.context()});
     if (core_.args.max_grad_value > 0) {
-      core_.grad_norm = optimizer.grad_norm();
+      core_.log_window.set_grad_norm(optimizer.grad_norm());
       optimizer.clip_grad_value(core_.args.max_grad_value);
       if (core_.args.max_grad_norm > 0) optimizer.clip_grad_norm(core_.args.max_grad_norm);
     } else if (core_.args.max_grad_norm > 0) {
-      core_.grad_norm = gradients_are_seen ? optimizer.clip_grad_norm(core_.args.max_grad_norm)
-                                           : optimizer.clip_grad_norm_in_step(core_.args.max_grad_norm);
+      core_.log_window.set_grad_norm(gradients_are_seen
+                                         ? optimizer.clip_grad_norm(core_.args.max_grad_norm)
+                                         : optimizer.clip_grad_norm_in_step(core_.args.max_grad_norm));
     } else {
-      core_.grad_norm = optimizer.grad_norm();
+      core_.log_window.set_grad_norm(optimizer.grad_norm());
     }
-    trainer_.raise(GradientsClipped{core_.context(), core_.grad_norm});
+    trainer_.raise(GradientsClipped{core_.context(), core_.log_window.grad_norm()});
     trainer_.raise(PreOptimizerStep{core_.context()});
-    core_.learning_rate = core_.lr_scheduler->get_last_lr();
+    core_.log_window.set_learning_rate(core_.lr_scheduler->get_last_lr());
     check_learning_rates();
     core_.updating = true;
     optimizer.step(optimizer.needs_closure() ? reevaluation() : nullptr);
@@ -109,7 +110,8 @@ class Update {
       trainer_.raise(SchedulerStep{core_.context(), core_.lr_scheduler->get_last_lr()});
     });
     optimizer.zero_grad();
-    for (const auto& loss : core_.group.losses()) core_.loss.add(loss, 1, core_.state.global_step + 1);
+    for (const auto& loss : core_.group.losses())
+      core_.log_window.add_loss(loss, core_.state.global_step + 1);
     core_.group.forget_losses();
     group_.clear();
     ++core_.state.global_step;

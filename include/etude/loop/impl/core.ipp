@@ -6,7 +6,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -36,8 +35,6 @@
 #include "etude/loop/core.hpp"
 #include "etude/loop/options.hpp"
 #include "etude/metrics/pending_logs.hpp"
-#include "etude/metrics/running_mean.hpp"
-#include "etude/metrics/speed.hpp"
 #include "etude/model/model.hpp"
 #include "etude/optim/create.hpp"
 #include "etude/optim/lr_scheduler.hpp"
@@ -83,12 +80,8 @@ ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {
   now.gradient_accumulation_steps = accumulation.steps();
   now.micro_batch_size = part_size.state();
   if (train_dataloader) now.shuffle_order = train_dataloader->options().shuffle_order;
-  now.last_logged_step = last_logged_step;
-  now.loss = loss.state();
-  now.total_loss = total_loss.state();
+  log_window.save(now);
   now.pending_logs = pending_logs.state();
-  now.grad_norm = grad_norm.defined() ? std::optional(grad_norm.item<double>()) : std::nullopt;
-  now.learning_rate = learning_rate;
   now.control = control;
   now.stop_reason = mended_utf8(control.stop_reason);
   return now;
@@ -99,12 +92,8 @@ ETUDE_INLINE void TrainerCore::load_progress(const TrainingProgress& saved) {
   progress = saved;
   progress.train_dataset = train_dataset;
   part_size.load_state(saved.micro_batch_size);
-  last_logged_step = saved.last_logged_step;
-  loss.load_state(saved.loss);
-  total_loss.load_state(saved.total_loss);
+  log_window.load(saved);
   pending_logs.load_state(saved.pending_logs);
-  if (saved.grad_norm) grad_norm = torch::tensor(*saved.grad_norm, torch::kDouble);
-  learning_rate = saved.learning_rate;
   control = saved.control;
   control.stop_reason = saved.stop_reason;
 }
@@ -203,21 +192,13 @@ ETUDE_INLINE std::int64_t TrainerCore::count_input_tokens(const Batch& batch) {
   return tokens ? tokens->numel() : 0;
 }
 
-ETUDE_INLINE void TrainerCore::start_clock() {
-  begun = std::chrono::steady_clock::now();
-  tokens_before = state.num_input_tokens_seen;
-}
-
 ETUDE_INLINE void TrainerCore::begin_training() {
   state = {};
   state_text = {};
   progress = {};
   const auto& examples = options.train_dataset;
   progress.train_dataset = {examples.size(), examples.fingerprint()};
-  last_logged_step = 0;
-  loss = RunningMean(args.logging_nan_inf_filter);
-  total_loss = RunningMean(true);
-  grad_norm.reset();
+  log_window.begin_training();
   group.forget_losses();
   dense_parameters.reset();
   updating = false;
@@ -305,48 +286,6 @@ ETUDE_INLINE void TrainerCore::set_log_line(std::size_t line, Metrics& logs) {
 ETUDE_INLINE void TrainerCore::drop_log_lines(std::size_t from) {
   state.log_history.resize(from);
   state_text.forget_from(from);
-}
-
-ETUDE_INLINE Metrics TrainerCore::take_logs() {
-  const auto filtered = loss.filters() ? loss.non_finite() : 0;
-  Metrics logs{{"loss", take_loss()}};
-  if (filtered > 0) logs["non_finite_losses"] = static_cast<double>(filtered);
-  if (grad_norm.defined()) logs["grad_norm"] = grad_norm.item<double>();
-  logs["learning_rate"] = learning_rate;
-  if (args.include_num_input_tokens_seen != InputTokens::no)
-    logs.update(token_speed("train", begun, state.num_input_tokens_seen - tokens_before));
-  return logs;
-}
-
-ETUDE_INLINE void TrainerCore::sum_up_losses(Metrics& summary) {
-  if (total_loss.weight() > 0) summary["train_loss"] = total_loss.mean();
-  const auto count = progress.non_finite_losses;
-  if (count == 0) return;
-  summary["non_finite_losses"] = static_cast<double>(count);
-  const auto& first = progress.first_non_finite_loss;
-  std::string broken;
-  for (const auto& [name, parameter] : model.named_parameters())
-    if (parameter.is_floating_point() && !torch::isfinite(parameter.detach()).all().item<bool>()) {
-      broken = fmt::format(", and {} has values now that aren't, either", name);
-      break;
-    }
-  message(args, LogLevel::warning,
-          "{} of the losses weren't finite{}{}: train_loss counts them as the mean of the others; "
-          "TerminateOnNaNCallback stops at the first",
-          count, first ? fmt::format(", since step {}", *first) : "", broken);
-}
-
-ETUDE_INLINE double TrainerCore::take_loss() {
-  const auto updates = static_cast<double>(state.global_step - last_logged_step);
-  const double mean = loss.sum() / updates;
-  total_loss.add(mean, updates);
-  if (const auto count = loss.non_finite(); count > 0) {
-    if (progress.non_finite_losses == 0) progress.first_non_finite_loss = loss.first_non_finite();
-    progress.non_finite_losses += count;
-  }
-  loss.reset();
-  last_logged_step = state.global_step;
-  return mean;
 }
 
 }  // namespace etude

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "etude/base/linkage.hpp"
+#include "etude/checkpoint/progress.hpp"
+#include "etude/metrics/metrics.hpp"
+#include "etude/metrics/running_mean.hpp"
+#include "etude/model/model.hpp"
+#include "etude/trainer_state.hpp"
+#include "etude/training_arguments.hpp"
+
+namespace etude {
+
+/// What the update steps since the last log leave for the next, and the mean loss of all that are logged.
+class LogWindow {
+ public:
+  /// `args` must outlive this.
+  explicit LogWindow(const TrainingArguments& args) : args_(args) {}
+
+  /// Starts over for another training.
+  void begin_training();
+
+  /// Begins to measure the training's speed; `tokens` have been seen by then.
+  void start_clock(std::int64_t tokens);
+  std::chrono::steady_clock::time_point clock_start() const { return clock_start_; }
+
+  /// The results of an update. Tensors are read no earlier than they are logged.
+  void add_loss(const torch::Tensor& loss, std::int64_t step) { loss_.add(loss, 1, step); }
+  void set_grad_norm(torch::Tensor norm) { grad_norm_ = std::move(norm); }
+  const torch::Tensor& grad_norm() const { return grad_norm_; }
+  void set_learning_rate(double rate) { learning_rate_ = rate; }
+
+  /// Whether there was an update since the last log.
+  bool has_steps(std::int64_t global_step) const { return global_step > last_logged_step_; }
+
+  /// Returns the logs of the steps since the last log, and starts the next window.
+  Metrics take_logs(const TrainerState& state);
+  /// Returns the mean loss per update since the last log, and starts the next window.
+  double take_loss(std::int64_t global_step);
+
+  /// Adds the mean loss of the training if there was a step; warns of losses that weren't finite.
+  void sum_up(Metrics& summary, const Model& model);
+
+  /// Writes the window's fields of `progress`, or reads them.
+  void save(TrainingProgress& progress);
+  void load(const TrainingProgress& progress);
+
+ private:
+  const TrainingArguments& args_;
+  std::chrono::steady_clock::time_point clock_start_;
+  std::int64_t tokens_at_start_ = 0;
+  RunningMean loss_;
+  torch::Tensor grad_norm_;
+  double learning_rate_ = 0;
+  std::int64_t last_logged_step_ = 0;
+  RunningMean total_loss_{true};  // of the steps that are logged
+  std::int64_t non_finite_losses_ = 0;
+  std::optional<std::int64_t> first_non_finite_loss_;
+};
+
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/loop/impl/log_window.ipp"
+#endif
