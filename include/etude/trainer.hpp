@@ -200,7 +200,7 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
   void save_model(const std::filesystem::path& directory) const { core_.save_model(directory); }
   /// Waits until the checkpoint started by `save_checkpoint` is on disk; rethrows the exception if writing it
   /// failed.
-  void wait_for_checkpoint() { etude::wait_for_checkpoint(core_); }
+  void wait_for_checkpoint() { core_.checkpoint_writer.wait(); }
   /// Prints metrics as a table.
   void log_metrics(std::string_view split, const Metrics& metrics) const {
     if (core_.state.is_world_process_zero) write_text(stdout, format_metrics(split, metrics));
@@ -285,9 +285,9 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     if (core_.args.include_num_input_tokens_seen != InputTokens::no)
       logs["num_input_tokens_seen"] = static_cast<double>(core_.state.num_input_tokens_seen);
     logs["epoch"] = core_.state.epoch;
-    const auto line = core_.add_log_line(logs);  // A handler may call log() itself.
+    const auto line = core_.log_history.add(logs);  // A handler may call log() itself.
     logs = raise(Log{core_.context(), std::move(logs)}).logs;
-    core_.set_log_line(line, logs);
+    core_.log_history.set(line, logs);
   }
 
   /// Writes `output_dir/checkpoint-STEP` atomically, and returns its path.

@@ -13,15 +13,13 @@
 
 #include "etude/base/error.hpp"
 #include "etude/checkpoint/progress.hpp"
-#include "etude/checkpoint/snapshot_buffers.hpp"
-#include "etude/checkpoint/store.hpp"
-#include "etude/checkpoint/trainer_state_text.hpp"
+#include "etude/checkpoint/writer.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/events.hpp"
-#include "etude/io/background.hpp"
 #include "etude/loop/accumulation.hpp"
 #include "etude/loop/accumulation_group.hpp"
 #include "etude/loop/calls.hpp"
+#include "etude/loop/log_history.hpp"
 #include "etude/loop/log_window.hpp"
 #include "etude/loop/part_size.hpp"
 #include "etude/loop/plan.hpp"
@@ -81,6 +79,7 @@ struct TrainerCore {
   AccumulationGroup group;
   PartSize part_size{args};
   LogWindow log_window{args};
+  LogHistory log_history{state};
 
   bool warned_of_padding = false;
   bool checked_backward = false;                               ///< see `checked_step_loss`
@@ -89,12 +88,7 @@ struct TrainerCore {
   bool warned_of_missing_labels = false;
   std::optional<double> dense_parameters;  ///< elements of all parameters but those of embeddings
 
-  std::unique_ptr<CheckpointStore> store;
-  std::string save_reason = "periodic";
-  SnapshotBuffers snapshot;
-  TrainerStateText state_text;
-  std::optional<std::filesystem::path> unannounced;  ///< written, or being written, and `Save` not raised yet
-  BackgroundJob writing;                             ///< last, so that it ends before what it uses
+  CheckpointWriter checkpoint_writer{args, options.file_system};
 
   TrainerCore();
   TrainerCore(const TrainerCore&) = delete;
@@ -135,14 +129,6 @@ struct TrainerCore {
   std::unique_ptr<DataLoader> make_eval_dataloader(const Dataset& dataset) const;
   std::unique_ptr<Optimizer> make_optimizer();
   std::unique_ptr<LRScheduler> make_scheduler(std::int64_t max_steps);
-
-  /// Appends a line of these logs to the history and returns its number, or replaces a line. NaNs lose their
-  /// sign.
-  std::size_t add_log_line(Metrics& logs);
-  void set_log_line(std::size_t line, Metrics& logs);
-  void drop_log_lines(std::size_t from);
-
-  CheckpointStore& checkpoint_store();
 
   /// The batches of the current epoch from the training's position. Reacts to signals, because skipping ahead
   /// in a stream or sampler takes time.

@@ -381,7 +381,7 @@ class TrainLoop {
   /// Ends the process as the signal would have. Returns, by throwing, if the program's own handler for it
   /// returns.
   [[noreturn]] void end_by(int signal, SignalGuard& signals) {
-    core_.store->unlock();
+    core_.checkpoint_writer.unlock();
     signals.restore_with_others(signal);
     throw Interrupted(signal);
   }

@@ -27,13 +27,9 @@ void load_half_done(TrainerCore& core, const StateDict& saved);
 CheckpointContents checkpoint_contents(TrainerCore& core, const std::vector<CallbackState>& callbacks,
                                        std::string reason);
 
-/// Waits for the checkpoint that is being written in the background, if any. Rethrows what failed there; the
-/// checkpoint then doesn't exist.
-void wait_for_checkpoint(TrainerCore& core);
-
 /// Writes `output_dir/checkpoint-STEP` of the current state, completely or not at all, and returns its path;
-/// `tensors` are added by callbacks, by file. With `save_async` it is on the disk once `wait_for_checkpoint`
-/// has returned. Throws CheckpointError.
+/// `tensors` are added by callbacks, by file. With `save_async` it is on the disk once
+/// `CheckpointWriter::wait` has returned. Throws CheckpointError.
 std::filesystem::path write_checkpoint(TrainerCore& core, const std::vector<CallbackState>& callbacks,
                                        std::map<std::string, StateDict> tensors = {});
 

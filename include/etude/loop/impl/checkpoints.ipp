@@ -64,35 +64,36 @@ ETUDE_INLINE AnyTrainingCheckpoints::AnyTrainingCheckpoints(TrainerCore& core)
 ETUDE_INLINE AnyTrainingCheckpoints::~AnyTrainingCheckpoints() = default;
 
 ETUDE_INLINE void AnyTrainingCheckpoints::close() {
-  attempt([&] { wait_for_checkpoint(core_); });
-  if (core_.store) core_.store->unlock();
+  attempt([&] { core_.checkpoint_writer.wait(); });
+  core_.checkpoint_writer.unlock();
 }
 
 ETUDE_INLINE bool AnyTrainingCheckpoints::has_news() const {
-  return core_.store->has_written() || (resumes() && may_save() && !detail::ended_in_good_order(*point_));
+  return core_.checkpoint_writer.store().has_written() ||
+         (resumes() && may_save() && !detail::ended_in_good_order(*point_));
 }
 
 ETUDE_INLINE const std::filesystem::path& AnyTrainingCheckpoints::path() const { return point_->path; }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::find(const TrainOptions::Resume& resume) {
-  wait_for_checkpoint(core_);
-  core_.store = std::make_unique<CheckpointStore>(core_.args.output_dir, core_.options.file_system);
+  core_.checkpoint_writer.wait();
+  auto& store = core_.checkpoint_writer.new_store();
   if (may_save()) {
-    if (!core_.store->lock())
+    if (!store.lock())
       throw CheckpointError(fmt::format("output_dir is {}: another training is writing its checkpoints there",
                                         core_.args.output_dir));
-    for (const auto& problem : core_.store->clean()) message(core_.args, LogLevel::warning, "{}", problem);
+    for (const auto& problem : store.clean()) message(core_.args, LogLevel::warning, "{}", problem);
   }
   if (resume)
-    if (auto found = find_resume_point(resume, *core_.store, core_.args))
+    if (auto found = find_resume_point(resume, store, core_.args))
       point_ = std::make_unique<ResumePoint>(std::move(*found));
   if (resumes()) point_->path = std::filesystem::absolute(point_->path);
   if (resumes() && core_.args.auto_find_batch_size)
     detail::use_found_batch_size(*point_, core_.options.args, core_.args);
-  core_.store->begin(resumes() ? point_->manifest : std::nullopt);
+  store.begin(resumes() ? point_->manifest : std::nullopt);
   if (!resumes() || !may_save()) return;
-  if (const auto problem = core_.store->finish_commit(path(), core_.args.save_total_limit,
-                                                      point_->state.best_model_checkpoint))
+  if (const auto problem =
+          store.finish_commit(path(), core_.args.save_total_limit, point_->state.best_model_checkpoint))
     message(core_.args, LogLevel::warning, "{}", *problem);
 }
 
@@ -232,23 +233,20 @@ ETUDE_INLINE void AnyTrainingCheckpoints::save(std::string reason) {
   if (core_.updating) return;  // the exception left weights and moments between two steps
   announce();
   saved_.reset();
-  core_.save_reason = std::move(reason);
-  const struct Periodic {
-    std::string& reason;
-    ~Periodic() { reason = "periodic"; }
-  } whoever_saves_next{core_.save_reason};
-  core_.unannounced = save_checkpoint();
+  auto& writer = core_.checkpoint_writer;
+  const CheckpointWriter::Reason this_ones(writer, std::move(reason));
+  writer.announce_later(save_checkpoint());
   saved_ = {core_.state.global_step, core_.progress};
-  if (!core_.writing.is_running()) announce();
+  if (!writer.is_writing()) announce();
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::poll() {
-  if (core_.writing.has_ended()) announce();
+  if (core_.checkpoint_writer.has_ended()) announce();
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::announce() {
-  wait_for_checkpoint(core_);
-  if (core_.unannounced) report(*std::exchange(core_.unannounced, std::nullopt));
+  core_.checkpoint_writer.wait();
+  if (const auto checkpoint = core_.checkpoint_writer.take_unannounced()) report(*checkpoint);
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::report(const std::filesystem::path& checkpoint) {
@@ -306,8 +304,8 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_best() {
   }
   // The output folder may have been moved since, and another run may be in its old place.
   std::filesystem::path best = *core_.state.best_model_checkpoint;
-  if (core_.state.best_global_step && core_.store->has(*core_.state.best_global_step))
-    best = core_.store->folder(*core_.state.best_global_step);
+  const auto& store = core_.checkpoint_writer.store();
+  if (const auto step = core_.state.best_global_step; step && store.has(*step)) best = store.folder(*step);
   if (std::error_code error; !std::filesystem::exists(best, error)) {
     message(core_.args, LogLevel::error,
             "the checkpoint of the best model, {}, is gone: the last weights are kept", best.string());
@@ -321,7 +319,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_best() {
 ETUDE_INLINE void AnyTrainingCheckpoints::go_back(const SafePoint::State& point) {
   StateReport ignored;
   core_.control = point.control;
-  core_.drop_log_lines(point.log_lines);
+  core_.log_history.drop_from(point.log_lines);
   core_.pending_logs = point.pending_logs;
   load_states(point.callbacks, states(), ignored);
   if (!point.random.empty()) load_random(point.random);

@@ -23,11 +23,8 @@
 #include "etude/base/utf8.hpp"
 #include "etude/checkpoint/model_files.hpp"
 #include "etude/checkpoint/progress.hpp"
-#include "etude/checkpoint/snapshot_buffers.hpp"
-#include "etude/checkpoint/store.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/events.hpp"
-#include "etude/io/background.hpp"
 #include "etude/libtorch/memory.hpp"
 #include "etude/libtorch/random.hpp"
 #include "etude/libtorch/random_state.hpp"
@@ -43,14 +40,6 @@
 #include "etude/trainer_options.hpp"
 
 namespace etude {
-
-ETUDE_INLINE CheckpointStore& TrainerCore::checkpoint_store() {
-  if (!store) {
-    store = std::make_unique<CheckpointStore>(args.output_dir, options.file_system);
-    store->begin();
-  }
-  return *store;
-}
 
 ETUDE_INLINE BatchStream TrainerCore::begin_batches() const {
   const InterruptionScope may_be_given_up(true);
@@ -194,7 +183,7 @@ ETUDE_INLINE std::int64_t TrainerCore::count_input_tokens(const Batch& batch) {
 
 ETUDE_INLINE void TrainerCore::begin_training() {
   state = {};
-  state_text = {};
+  log_history.begin_training();
   progress = {};
   const auto& examples = options.train_dataset;
   progress.train_dataset = {examples.size(), examples.fingerprint()};
@@ -266,26 +255,6 @@ ETUDE_INLINE std::unique_ptr<Optimizer> TrainerCore::make_optimizer() {
 ETUDE_INLINE std::unique_ptr<LRScheduler> TrainerCore::make_scheduler(std::int64_t max_steps) {
   if (const auto& own = options.lr_scheduler) return own(*optimizer, run_config);
   return etude::make_scheduler(args, *optimizer, max_steps);
-}
-
-ETUDE_INLINE std::size_t TrainerCore::add_log_line(Metrics& logs) {
-  const auto line = state.log_history.size();
-  state.log_history.emplace_back();
-  set_log_line(line, logs);
-  return line;
-}
-
-ETUDE_INLINE void TrainerCore::set_log_line(std::size_t line, Metrics& logs) {
-  logs.drop_signs_of_nan();
-  auto& entry = state.log_history.at(line);
-  entry = LogEntry(logs.begin(), logs.end());
-  entry["step"] = state.global_step;
-  state_text.forget_from(line);
-}
-
-ETUDE_INLINE void TrainerCore::drop_log_lines(std::size_t from) {
-  state.log_history.resize(from);
-  state_text.forget_from(from);
 }
 
 }  // namespace etude

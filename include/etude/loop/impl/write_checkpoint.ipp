@@ -20,9 +20,7 @@
 #include "etude/base/utf8.hpp"
 #include "etude/checkpoint/checkpoint.hpp"
 #include "etude/checkpoint/model_files.hpp"
-#include "etude/checkpoint/snapshot_buffers.hpp"
 #include "etude/checkpoint/store.hpp"
-#include "etude/checkpoint/trainer_state_text.hpp"
 #include "etude/dispatch/callback_state.hpp"
 #include "etude/formats/safetensors.hpp"
 #include "etude/io/folder.hpp"
@@ -132,17 +130,8 @@ ETUDE_INLINE CheckpointContents checkpoint_contents(TrainerCore& core,
   }
   core.state.stateful_callbacks = detail::stateful_callbacks(core, callbacks);
   contents.texts["training_args.json"] = to_json_text(core.options.args);
-  contents.texts["trainer_state.json"] = core.state_text.of(core.state);
+  contents.texts["trainer_state.json"] = core.log_history.state_text();
   return contents;
-}
-
-ETUDE_INLINE void wait_for_checkpoint(TrainerCore& core) {
-  try {
-    core.writing.wait();
-  } catch (...) {
-    core.unannounced.reset();
-    throw;
-  }
 }
 
 ETUDE_INLINE std::filesystem::path write_checkpoint(TrainerCore& core,
@@ -150,44 +139,32 @@ ETUDE_INLINE std::filesystem::path write_checkpoint(TrainerCore& core,
                                                     std::map<std::string, StateDict> tensors) {
   if (core.updating)
     throw Error("a checkpoint can't be written while the optimizer is at work: do it at StepEnd");
-  wait_for_checkpoint(core);
-  auto& store = core.checkpoint_store();
+  core.checkpoint_writer.wait();
+  auto& store = core.checkpoint_writer.store();
   auto& state = core.state;
   if (const auto best = state.best_global_step)
     if (*best == state.global_step || store.has(*best))
       state.best_model_checkpoint = store.folder(*best).string();
-  const std::shared_ptr<FolderWriter> writer = store.create(state.global_step);
+  auto writer = store.create(state.global_step);
   const auto target = writer->target();
   if (core.options.processing_class) core.options.processing_class.save(writer->folder());
-  auto contents = checkpoint_contents(core, callbacks, core.save_reason);
+  auto contents = checkpoint_contents(core, callbacks, core.checkpoint_writer.reason());
   for (auto& [file, list] : tensors)
     if (file.ends_with(".json") || file.starts_with("model") ||
         !contents.tensors.try_emplace(file, std::move(list)).second)
       throw CheckpointError(fmt::format("a callback can't call a file of {} '{}': it is one of Etude's own",
                                         target.string(), file));
-  const std::optional<std::filesystem::path> best = state.best_model_checkpoint;
-  const auto write = [&core, &store, writer, best,
-                      limit = core.args.save_total_limit](const CheckpointContents& of) {
-    of.write(*writer);
-    if (const auto problem = store.commit(*writer, of.manifest(), limit, best))
-      message(core.args, LogLevel::warning, "{}", *problem);
-  };
-  if (!core.args.save_async) {
-    write(contents);
-  } else {
-    contents.detach(core.snapshot);
-    core.writing.start([write, contents = std::move(contents)] { write(contents); });
-  }
+  core.checkpoint_writer.write(std::move(writer), std::move(contents), state.best_model_checkpoint);
   return target;
 }
 
 ETUDE_INLINE void write_trainer_state(TrainerCore& core, const std::vector<CallbackState>& callbacks) {
   const Calls::Scope call(core.calls, Calls::save_state);
-  auto& files = core.checkpoint_store().files();
+  auto& files = core.checkpoint_writer.store().files();
   files.create_directories(core.args.output_dir);
   core.state.stateful_callbacks = detail::stateful_callbacks(core, callbacks);
   write_file(files, std::filesystem::path(core.args.output_dir) / "trainer_state.json",
-             core.state_text.of(core.state));
+             core.log_history.state_text());
 }
 
 }  // namespace etude
