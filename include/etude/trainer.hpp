@@ -253,12 +253,12 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
   }
 
   /// The floating-point operations of the forward and backward pass of a micro-batch, for `state.total_flos`.
-  double floating_point_ops(const Batch& batch) { return core_.floating_point_ops(batch); }
+  double floating_point_ops(const Batch& batch) { return core_.token_counter.floating_point_ops(batch); }
 
   /// Runs forward and backward on one micro-batch; returns its share of the group's loss, detached.
   torch::Tensor training_step(Batch& batch) {
     auto [loss, outputs, counts_items] = derived().compute_loss(batch, core_.group.num_items());
-    check_training_loss(core_, loss, batch);
+    core_.loss_check.before_backward(loss, batch);
     std::optional<double> share;
     if (!counts_items) {
       share = core_.group.share();

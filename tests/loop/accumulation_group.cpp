@@ -18,7 +18,7 @@ struct NormImpl : torch::nn::Module {
 };
 TORCH_MODULE(Norm);
 
-etude::Batch batch_of(std::int64_t size) { return {{torch::arange(size)}, {}, size}; }
+etude::Batch batch_of(std::int64_t size) { return {torch::arange(size), {}, size}; }
 
 TEST_CASE("the counts of a group start over with the next one") {
   etude::AccumulationGroup group;

@@ -30,21 +30,6 @@ LossOutput outputs_without_labels(TrainerCore& core, const Batch& batch);
 /// Throws `DataError` with advice if `error` comes from differentiating where gradients are disabled.
 void explain_differentiation(const c10::Error& error);
 
-/// `loss`, if it is one element. Throws `DataError` otherwise.
-const torch::Tensor& checked_loss(const torch::Tensor& loss);
-
-/// Throws `DataError` unless `backward` can be called on `loss`.
-void check_training_loss(const torch::Tensor& loss);
-
-/// Also checks the loss against its batch. Once per trainer it warns of tensors that require gradients,
-/// contribute to the losses of both of the first two batches, and aren't trained, such as those of a layer
-/// that wasn't registered. A tensor that exists for one batch only, as for a gradient penalty, doesn't count.
-void check_training_loss(TrainerCore& core, const torch::Tensor& loss, const Batch& batch);
-
-/// The loss of a training step, detached. Throws `DataError` if it is missing, or if the first one that isn't
-/// detached has left no gradients because `backward` wasn't called on it.
-torch::Tensor checked_step_loss(TrainerCore& core, torch::Tensor loss);
-
 }  // namespace etude
 
 #ifndef ETUDE_COMPILED

@@ -1,14 +1,11 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "etude/base/error.hpp"
@@ -21,8 +18,11 @@
 #include "etude/loop/calls.hpp"
 #include "etude/loop/log_history.hpp"
 #include "etude/loop/log_window.hpp"
+#include "etude/loop/loss_check.hpp"
+#include "etude/loop/missing_labels.hpp"
 #include "etude/loop/part_size.hpp"
 #include "etude/loop/plan.hpp"
+#include "etude/loop/token_counter.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/model/model.hpp"
 #include "etude/optim/lr_scheduler.hpp"
@@ -68,11 +68,10 @@ struct TrainerCore {
   TrainingProgress progress;  ///< see `current_progress`
   mutable Calls calls;
   bool training = false;
-  bool in_steps = false;                             ///< The steps of an epoch are under way.
+  bool in_steps = false;  ///< The steps of an epoch are under way.
   bool trained_before = false;
   bool evaluation_is_due = false;  ///< The training requested it, so the training handles errors and signals.
   bool predicting = false;         ///< `predict()` is under way, not an evaluation.
-  bool loss_needs_labels = false;  ///< `compute_loss` asked for labels, and there were none.
   bool updating = false;           ///< The optimizer is running: weights and moments belong to no step.
 
   Accumulation accumulation{args};
@@ -80,14 +79,9 @@ struct TrainerCore {
   PartSize part_size{args};
   LogWindow log_window{args};
   LogHistory log_history{state};
-
-  bool warned_of_padding = false;
-  bool checked_backward = false;                               ///< see `checked_step_loss`
-  bool checked_leaves = false;                                 ///< see `check_training_loss`
-  std::optional<std::vector<torch::Tensor>> untrained_leaves;  ///< of the first batch, until the second
-  bool warned_of_missing_labels = false;
-  std::optional<double> dense_parameters;  ///< elements of all parameters but those of embeddings
-
+  TokenCounter token_counter{options, args, model};
+  LossCheck loss_check{options, args, model, optimizer};
+  MissingLabels missing_labels{args};
   CheckpointWriter checkpoint_writer{args, options.file_system};
 
   TrainerCore();
@@ -110,13 +104,6 @@ struct TrainerCore {
 
   /// Resets the state of the previous training.
   void begin_training();
-
-  /// The floating-point operations of forward and backward for a micro-batch whose first input, or
-  /// `input_ids`, holds token ids: 6 per token and parameter (Kaplan et al. 2020, arXiv:2001.08361),
-  /// embeddings excluded, as in Hugging Face's Trainer. 0 for other inputs, where they are unknown.
-  double floating_point_ops(const Batch& batch);
-  /// The micro-batch's input tokens that count as seen.
-  std::int64_t count_input_tokens(const Batch& batch);
 
   std::int64_t trainable_parameters() const;
   std::vector<double> learning_rates() const;

@@ -45,9 +45,6 @@ struct EvaluationResult {
   Metrics metrics;
 };
 
-/// Warns once if an evaluation, not a prediction, has no labels for `compute_metrics`.
-void warn_of_missing_labels(TrainerCore& core, std::string_view prefix);
-
 /// Throws DataError if evaluations are planned and one of their datasets is empty.
 void check_eval_datasets(const TrainerCore& core);
 
@@ -163,11 +160,11 @@ class EvaluationLoop {
   static LossOutput outputs_of(Trainer& trainer, const Batch& batch) {
     auto& core = trainer.core_;
     if (!batch.labels.empty()) return computed(trainer, batch);
-    if (trainer.has_own_compute_loss() && !core.predicting && !core.loss_needs_labels) {
+    if (trainer.has_own_compute_loss() && !core.predicting && !core.missing_labels.loss_needs_them()) {
       try {
         return computed(trainer, batch);
       } catch (const NoTensorsError&) {
-        core.loss_needs_labels = true;
+        core.missing_labels.note_loss_needs_them();
       }
     }
     return outputs_without_labels(core, batch);
@@ -255,7 +252,8 @@ class EvaluationLoop {
           with_place([&] { return trainer_.derived().prediction_step(batch, ignore_keys_); },
                      [&] { return place_of(core_.model, "an evaluation (" + prefix_ + ")", batch); });
       tally.add_loss(output, batch.size);
-      if (keep != Keep::loss && output.labels.empty()) warn_of_missing_labels(core_, prefix_);
+      if (keep != Keep::loss && output.labels.empty() && !core_.predicting)
+        core_.missing_labels.warn(prefix_);
       trainer_.raise(PredictionStep{core_.context(), batch, output.logits, output.loss});
       tally.add(batch, std::move(output), !next);
     }

@@ -157,7 +157,7 @@ class Update {
   }
 
   void count_items() {
-    for (const auto& batch : group_) core_.group.add_tokens(core_.count_input_tokens(batch));
+    for (const auto& batch : group_) core_.group.add_tokens(core_.token_counter.input_tokens(batch));
     if (!trainer_.wants_item_count()) return;
     for (const auto& batch : group_)
       if (const auto items = trainer_.items_in(batch.labels)) core_.group.add_items(*items);
@@ -190,7 +190,7 @@ class Update {
   void run_part(Batch& batch) {
     batch = trainer_.raise(ForwardBegin{core_.context(), std::move(batch)}).batch;
     core_.group.add_loss(with_place(
-        [&] { return checked_step_loss(core_, trainer_.derived().training_step(batch)); },
+        [&] { return core_.loss_check.after_step(trainer_.derived().training_step(batch)); },
         [&] { return place_of(core_.model, fmt::format("step {}", core_.state.global_step + 1), batch); }));
   }
 
@@ -207,7 +207,7 @@ class Update {
       core_.optimizer->zero_grad();
       std::vector<torch::Tensor> losses;
       for (auto& batch : group_)
-        losses.push_back(checked_step_loss(core_, trainer_.derived().training_step(batch)));
+        losses.push_back(core_.loss_check.after_step(trainer_.derived().training_step(batch)));
       return sum(losses);
     };
   }

@@ -2,23 +2,18 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/loss.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "etude/base/linkage.hpp"
-#include "etude/base/message.hpp"
 #include "etude/libtorch/error.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
@@ -182,86 +177,6 @@ ETUDE_INLINE void explain_differentiation(const c10::Error& error) {
       "compute_loss differentiates, but gradients are disabled in an evaluation: begin that part with "
       "`torch::AutoGradMode with_grad(true);`, or leave it out unless model.is_training() ({})",
       what.substr(0, what.find('\n'))));
-}
-
-ETUDE_INLINE const torch::Tensor& checked_loss(const torch::Tensor& loss) {
-  if (loss.defined() && loss.numel() == 1) return loss;
-  throw DataError(fmt::format("the loss is {}: must be one element{}", describe(loss),
-                              loss.defined() ? "; reduce it (mean or sum)" : ""));
-}
-
-ETUDE_INLINE void check_training_loss(const torch::Tensor& loss) {
-  if (!checked_loss(loss).requires_grad())
-    throw DataError("the loss depends on no parameter that is trained: all are frozen, or it was detached");
-}
-
-namespace detail {
-
-/// The tensors in which `loss` would leave gradients.
-inline std::vector<torch::Tensor> leaves_of(const torch::Tensor& loss) {
-  std::vector<torch::Tensor> leaves;
-  std::vector<torch::autograd::Node*> open{loss.grad_fn().get()};
-  std::unordered_set<torch::autograd::Node*> seen{nullptr, open.front()};
-  while (!open.empty()) {
-    auto* node = open.back();
-    open.pop_back();
-    if (node == nullptr) continue;
-    if (const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node))
-      leaves.push_back(leaf->variable);
-    for (const auto& edge : node->next_edges())
-      if (seen.insert(edge.function.get()).second) open.push_back(edge.function.get());
-  }
-  return leaves;
-}
-
-}  // namespace detail
-
-ETUDE_INLINE void check_training_loss(TrainerCore& core, const torch::Tensor& loss, const Batch& batch) {
-  check_training_loss(loss);
-  if (core.checked_leaves) return;
-  std::unordered_set<const void*> known;
-  const auto add = [&](const torch::Tensor& tensor) { known.insert(tensor.unsafeGetTensorImpl()); };
-  std::ranges::for_each(core.model.parameters(), add);
-  std::ranges::for_each(batch.inputs, add);
-  std::ranges::for_each(batch.labels, add);
-  for (const auto& [name, buffer] : core.model.named_buffers()) add(buffer);
-  if (const auto& module = core.options.loss.module()) std::ranges::for_each(module->parameters(), add);
-  if (core.optimizer)
-    for (const auto& group : core.optimizer->param_groups())
-      for (const auto& [name, parameter] : group.parameters) add(parameter);
-  auto strangers = detail::leaves_of(loss);
-  std::erase_if(strangers, [&](const auto& leaf) { return known.contains(leaf.unsafeGetTensorImpl()); });
-  const auto before = std::exchange(core.untrained_leaves, strangers);
-  core.checked_leaves = before || strangers.empty();
-  if (!core.checked_leaves) return;
-  core.untrained_leaves.reset();
-  std::vector<std::string> layers;
-  for (const auto& leaf : strangers)
-    if (std::ranges::any_of(*before, [&](const auto& other) { return other.is_same(leaf); }))
-      layers.push_back(describe(leaf));
-  if (layers.empty()) return;
-  const auto shown = std::min<std::size_t>(layers.size(), 4);
-  message(core.args, LogLevel::warning,
-          "the loss depends on tensors that require gradients but aren't trained: {}{}; a layer is "
-          "trained once it is given to register_module, a parameter to register_parameter",
-          fmt::join(std::span(layers).first(shown), ", "),
-          shown < layers.size() ? fmt::format(" and {} more", layers.size() - shown) : "");
-}
-
-ETUDE_INLINE torch::Tensor checked_step_loss(TrainerCore& core, torch::Tensor loss) {
-  if (!loss.defined()) throw DataError("training_step returned no loss");
-  if (!loss.requires_grad()) return loss;
-  // Checked only once: it waits for the device, and later gradients may all be zero.
-  if (core.checked_backward) return loss.detach();
-  const auto has_gradient = [](const torch::Tensor& parameter) {
-    return parameter.grad().defined() && parameter.grad().count_nonzero().item<std::int64_t>() > 0;
-  };
-  if (!std::ranges::any_of(core.model.parameters(), has_gradient))
-    throw DataError(
-        "training_step returned a loss without calling backward on it: it must do so itself, as "
-        "TrainerBase::training_step does");
-  core.checked_backward = true;
-  return loss.detach();
 }
 
 }  // namespace etude

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <torch/cuda.h>
-#include <torch/nn/modules/embedding.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "etude/base/counting.hpp"
@@ -27,7 +27,6 @@
 #include "etude/events.hpp"
 #include "etude/libtorch/memory.hpp"
 #include "etude/libtorch/random.hpp"
-#include "etude/libtorch/random_state.hpp"
 #include "etude/loop/calls.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/options.hpp"
@@ -141,46 +140,6 @@ ETUDE_INLINE void TrainerCore::make_model() {
   if (const auto& loss_module = options.loss.module()) loss_module->to(device);
 }
 
-namespace detail {
-
-inline const torch::Tensor* token_input(const Batch& batch) {
-  if (const auto* named = batch.inputs.find("input_ids")) return named;
-  return batch.inputs.empty() ? nullptr : &batch.inputs[0];
-}
-
-}  // namespace detail
-
-ETUDE_INLINE double TrainerCore::floating_point_ops(const Batch& batch) {
-  const auto* tokens = detail::token_input(batch);
-  if (!tokens || (tokens->scalar_type() != torch::kLong && tokens->scalar_type() != torch::kInt)) return 0;
-  if (!dense_parameters) {
-    double count = 0;
-    for (const auto& parameter : model.parameters()) count += static_cast<double>(parameter.numel());
-    if (const auto module = model.module())
-      for (const auto& part : module->modules())
-        if (const auto* embedding = part->as<torch::nn::Embedding>())
-          count -= static_cast<double>(embedding->weight.numel());
-    dense_parameters = count;
-  }
-  return 6 * static_cast<double>(tokens->numel()) * *dense_parameters;
-}
-
-ETUDE_INLINE std::int64_t TrainerCore::count_input_tokens(const Batch& batch) {
-  if (args.include_num_input_tokens_seen == InputTokens::no) return 0;
-  const auto* tokens = detail::token_input(batch);
-  if (args.include_num_input_tokens_seen == InputTokens::non_padding) {
-    if (const auto* mask = batch.inputs.find("attention_mask")) return mask->sum().item<std::int64_t>();
-    if (const auto padding = options.processing_class.pad_token_id(); padding && tokens)
-      return tokens->ne(*padding).sum().item<std::int64_t>();
-    if (!std::exchange(warned_of_padding, true))
-      message(args, LogLevel::warning,
-              "include_num_input_tokens_seen is non_padding, but padding can't be recognised: all input "
-              "tokens are counted. Name an input attention_mask, or give a processing_class that has a "
-              "pad_token_id");
-  }
-  return tokens ? tokens->numel() : 0;
-}
-
 ETUDE_INLINE void TrainerCore::begin_training() {
   state = {};
   log_history.begin_training();
@@ -189,7 +148,7 @@ ETUDE_INLINE void TrainerCore::begin_training() {
   progress.train_dataset = {examples.size(), examples.fingerprint()};
   log_window.begin_training();
   group.forget_losses();
-  dense_parameters.reset();
+  token_counter.begin_training();
   updating = false;
 }
 

@@ -21,6 +21,7 @@
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/dry_run.hpp"
 #include "etude/loop/event_source.hpp"
+#include "etude/loop/loss_check.hpp"
 
 namespace etude {
 

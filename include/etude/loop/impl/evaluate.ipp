@@ -6,14 +6,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
-#include "etude/base/message.hpp"
 #include "etude/libtorch/error.hpp"
 #include "etude/loop/evaluate.hpp"
+#include "etude/loop/loss_check.hpp"
 
 namespace etude {
 namespace detail {
@@ -77,14 +76,6 @@ ETUDE_INLINE EvaluationResult EvaluationTally::take(const std::string& prefix) {
 ETUDE_INLINE bool EvaluationTally::computes(const EvalPrediction& prediction) const {
   const auto& first = prediction.batches.empty() ? prediction : prediction.batches.front();
   return core_.options.compute_metrics && !first.label_ids.empty();
-}
-
-ETUDE_INLINE void warn_of_missing_labels(TrainerCore& core, std::string_view prefix) {
-  if (core.predicting || std::exchange(core.warned_of_missing_labels, true)) return;
-  message(core.args, LogLevel::warning,
-          "the dataset of the evaluation '{}' has no labels: compute_metrics is not called, and its metrics "
-          "are missing",
-          prefix);
 }
 
 ETUDE_INLINE EvaluationScope::EvaluationScope(TrainerCore& core, const DataLoader& loader, bool predicting)

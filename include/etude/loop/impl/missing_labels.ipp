@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string_view>
+#include <utility>
+
+#include "etude/base/linkage.hpp"
+#include "etude/base/message.hpp"
+#include "etude/loop/missing_labels.hpp"
+
+namespace etude {
+
+ETUDE_INLINE void MissingLabels::warn(std::string_view prefix) {
+  if (std::exchange(warned_, true)) return;
+  message(args_, LogLevel::warning,
+          "the dataset of the evaluation '{}' has no labels: compute_metrics is not called, and its metrics "
+          "are missing",
+          prefix);
+}
+
+}  // namespace etude

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/data/batch.hpp"
+#include "etude/model/model.hpp"
+#include "etude/optim/optimizer.hpp"
+#include "etude/trainer_options.hpp"
+
+namespace etude {
+
+/// `loss`, if it is one element. Throws `DataError` otherwise.
+const torch::Tensor& checked_loss(const torch::Tensor& loss);
+
+/// Throws `DataError` unless `backward` can be called on `loss`.
+void check_training_loss(const torch::Tensor& loss);
+
+/// Checks the losses of a trainer's steps; what takes time is checked only once per trainer.
+class LossCheck {
+ public:
+  /// All of these must outlive this. There may be no optimizer yet.
+  LossCheck(const TrainerOptions& options, const TrainingArguments& args, const Model& model,
+            const std::unique_ptr<Optimizer>& optimizer);
+
+  /// Checks a loss against its batch before `backward`. Once it warns of tensors that require gradients,
+  /// contribute to the losses of both of the first two batches, and aren't trained, such as those of a layer
+  /// that wasn't registered. A tensor that exists for one batch only, as for a gradient penalty, doesn't
+  /// count. Throws `DataError` unless `backward` can be called on `loss`.
+  void before_backward(const torch::Tensor& loss, const Batch& batch);
+
+  /// The loss of a training step, detached. Throws `DataError` if it is missing, or if the first one that
+  /// isn't detached has left no gradients because `backward` wasn't called on it.
+  torch::Tensor after_step(torch::Tensor loss);
+
+ private:
+  const TrainerOptions& options_;
+  const TrainingArguments& args_;
+  const Model& model_;
+  const std::unique_ptr<Optimizer>& optimizer_;
+  bool checked_leaves_ = false;
+  std::optional<std::vector<torch::Tensor>> untrained_leaves_;  // of the first batch, until the second
+  bool checked_backward_ = false;
+};
+
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/loop/impl/loss_check.ipp"
+#endif

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string_view>
+
+#include "etude/base/linkage.hpp"
+#include "etude/training_arguments.hpp"
+
+namespace etude {
+
+/// The experience of a trainer's evaluations with batches that have no labels.
+class MissingLabels {
+ public:
+  /// `args` must outlive this.
+  explicit MissingLabels(const TrainingArguments& args) : args_(args) {}
+
+  /// Whether `compute_loss` asked for labels when there were none.
+  bool loss_needs_them() const { return loss_needs_them_; }
+  void note_loss_needs_them() { loss_needs_them_ = true; }
+
+  /// Warns, once, that the evaluation `prefix` has none for `compute_metrics`.
+  void warn(std::string_view prefix);
+
+ private:
+  const TrainingArguments& args_;
+  bool loss_needs_them_ = false;
+  bool warned_ = false;
+};
+
+}  // namespace etude
+
+#ifndef ETUDE_COMPILED
+#include "etude/loop/impl/missing_labels.ipp"
+#endif
