@@ -4,15 +4,14 @@ callbacks, with etude::etude, with the precompiled header of etude::pch too, and
 includes torch/torch.h and one with a loop by hand. Also what a command line adds, and what the library itself costs.
 
 The compiler and its flags are those of the benchmarks in a build folder's compile_commands.json, or --compiler with the
-words behind "--". Writes compile.md and compile.json. Seconds are the compiler's own (user and system), medians of rounds in
-which all files take turns, without ccache.
+words behind "--". Writes compile.md and compile.json. Seconds are the compiler's user seconds, the least of rounds in which
+all files take turns, without ccache.
 """
 
 import argparse
 import json
 import os
 import shlex
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -151,6 +150,8 @@ int main() {{
 
 def command_of_bench(build):
     """The compiler and flags of one of the benchmarks that use LibTorch."""
+    # The list of the library's files may be older than the headers.
+    subprocess.run(["cmake", str(build), "--log-level=WARNING"], check=True, stdout=sys.stderr)
     entries = json.loads((build / "compile_commands.json").read_text())
     for entry in entries:
         if Path(entry["file"]).parts[-2:] == ("bench", "checkpoint.cpp"):
@@ -177,14 +178,14 @@ def library_sources(build):
 
 
 def run(command):
-    """Seconds and peak resident MB of a command and its children."""
+    """User seconds and peak resident MB of a command and its children."""
     process = subprocess.Popen(command, env={**os.environ, "CCACHE_DISABLE": "1"})
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         sys.exit(f"failed: {shlex.join(command)}")
     per_mb = 2**20 if sys.platform == "darwin" else 2**10
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / per_mb
+    return usage.ru_utime, usage.ru_maxrss / per_mb
 
 
 def main():
@@ -221,7 +222,8 @@ def main():
         add(f"a Trainer, {count} callbacks", f"trainer_{count}", trainer(count), library)
     add("a command line of TrainingArguments", "command_line", COMMAND_LINE, library)
     for count in options.callbacks:
-        add(f"a Trainer, {count} callbacks, with etude::header_only", f"trainer_{count}_header_only", trainer(count))
+        add(f"a Trainer, {count} callbacks, with etude::header_only", f"trainer_{count}_header_only", trainer(count),
+            ["-DFMT_HEADER_ONLY"])
     for source in library_sources(options.build):
         if source.exists():
             output = work / f"library_{source.stem}.o"
@@ -232,7 +234,7 @@ def main():
     for count in options.callbacks:
         add(f"a Trainer, {count} callbacks, with etude::pch", f"trainer_{count}_pch", trainer(count),
             [*library, *use_pch])
-    add("the handler alone, 4 callbacks", "handler", HANDLER)
+    add("the handler alone, 4 callbacks", "handler", HANDLER, ["-DFMT_HEADER_ONLY"])
 
     seconds = {key: [] for _, key, _ in cases}
     memory = {key: 0.0 for _, key, _ in cases}
@@ -246,7 +248,8 @@ def main():
     results = []
     lines = ["| | seconds | of torch/torch.h | compiler's memory | program without libraries |", "|---|---|---|---|---|"]
     for name, key, _ in cases:
-        ratios = [mine / torch for mine, torch in zip(seconds[key], seconds["torch"])]
+        least = min(seconds[key])
+        ratio = least / min(seconds["torch"])
         size = None
         if key == "handler" or key.startswith("trainer"):
             program = work / key
@@ -254,10 +257,9 @@ def main():
             subprocess.run([compiler, str(work / f"{key}.o"), "-s", "-Wl,--unresolved-symbols=ignore-all", "-o",
                             str(program)], check=True)
             size = program.stat().st_size
-        results.append({"bench": "compile", "case": key, "seconds": statistics.median(seconds[key]),
-                        "ratio": statistics.median(ratios), "ratio_least": min(ratios), "ratio_most": max(ratios),
+        results.append({"bench": "compile", "case": key, "seconds": least, "ratio": ratio,
                         "memory_mb": round(memory[key]), "program_bytes": size})
-        lines.append(f"| {name} | {statistics.median(seconds[key]):.1f} | {statistics.median(ratios):.2f} "
+        lines.append(f"| {name} | {least:.1f} | {ratio:.2f} "
                      f"| {memory[key]:.0f} MB | {f'{size / 1e6:.2f} MB' if size else ''} |")
     lines.append(f"\n{Path(compiler).name}, {' '.join(flag for flag in flags if flag[:2] in ('-O', '-g', '-s'))}, "
                  f"{options.rounds} rounds.")
