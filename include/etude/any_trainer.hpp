@@ -8,7 +8,7 @@
 #include "etude/metrics/metrics.hpp"
 #include "etude/trainer_options.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// A type-erased trainer, through which a callback can call the trainer that raised its event.
 class AnyTrainer {
@@ -58,4 +58,4 @@ class AnyTrainerOf final : public AnyTrainer {
   Trainer& trainer_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -5,7 +5,7 @@
 #include <type_traits>
 
 /// The concepts that define a callback, used by the handler and its checks.
-namespace etude {
+namespace etude::inline v0 {
 
 /// A list of event types.
 template <class... Events>
@@ -245,4 +245,4 @@ template <class T, class... List>
 inline constexpr int count_of = (0 + ... + int{std::same_as<T, List>});
 
 }  // namespace detail
-}  // namespace etude
+}  // namespace etude::inline v0

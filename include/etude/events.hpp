@@ -25,7 +25,7 @@
 
 /// Every event that a trainer raises, in order. A handler takes an event as `const Event&` to read it or as
 /// `Event&` to change its payload: the members that aren't const. Every handler may write `control`.
-namespace etude {
+namespace etude::inline v0 {
 
 class AnyTrainer;
 class DataLoader;
@@ -296,4 +296,4 @@ inline constexpr bool has_constant_payload<Event> = __is_same(Event, Context) ||
                                                      !is_among<Event>(WritableVocabulary{}));
 
 }  // namespace detail
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -28,7 +28,7 @@
 #include "etude/loop/trainer_checks.hpp"
 #include "etude/metrics/report.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 template <class... List>
 class Trainer;
@@ -407,4 +407,4 @@ template <class First, class... Rest>
   requires(!std::convertible_to<First, TrainerOptions>)
 Trainer(First, Rest...) -> Trainer<>;
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -6,7 +6,7 @@
 #include "etude/base/error.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Requests from callbacks to the loop: each may set a flag in any event, and the loop acts on it at the next
 /// possible point.
@@ -56,4 +56,4 @@ void stop_later(TrainerControl& control, Part part) {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -34,7 +34,7 @@
 #include "etude/trainer_state.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace mistake {
 template <class Signature, class Given>
@@ -274,7 +274,7 @@ struct PredictionOutput {
   Metrics metrics;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/impl/trainer_options.ipp"

@@ -9,7 +9,7 @@
 
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// One line of the history: the logged values, with their "step" and "epoch".
 using LogEntry = std::map<std::string, nlohmann::json>;
@@ -71,4 +71,4 @@ struct TrainerRunConfig {
   friend bool operator==(const TrainerRunConfig&, const TrainerRunConfig&) = default;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -17,7 +17,7 @@
 #include "etude/reflect/interval.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_ENUM(IntervalStrategy, no, steps, epoch);
 ETUDE_ENUM(SaveStrategy, no, steps, epoch, best);
@@ -220,7 +220,7 @@ void check_report_to(const TrainingArguments& args, const std::vector<std::strin
 extern template void detail::CommandLine::add(TrainingArguments&);
 #endif
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/impl/training_arguments.ipp"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # check.sh CASE COMPILER FLAG...
 # The case must compile, and with -DETUDE_MISTAKE must fail. The first line with an error then has to match the case's line
-# "// EXPECT: <extended regular expression>" ("// EXPECT-CLANG:" if Clang's error differs).
+# "// EXPECT: <extended regular expression>" ("// EXPECT-CLANG:" if Clang's error differs), without the namespace of this version.
 set -u
 case=$1
 shift
@@ -24,7 +24,7 @@ if output=$("$@" -fsyntax-only -DETUDE_MISTAKE "$case" 2>&1); then
   echo "With the mistake it must not compile."
   exit 1
 fi
-first=$(printf '%s\n' "$output" | grep -m 1 'error:')
+first=$(printf '%s\n' "$output" | grep -m 1 'error:' | sed 's/etude::v[0-9]*::/etude::/g')
 printf '%s\n' "$first"
 if ! printf '%s\n' "$first" | grep -Eq -e "$expected"; then
   printf 'expected: %s\nThe whole output:\n%s\n' "$expected" "$output"

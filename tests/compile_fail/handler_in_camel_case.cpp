@@ -1,12 +1,12 @@
 // EXPECT: method_is_never_called\w+<Listener, etude::detail::method::onStepEnd, void ?\(const etude::St
 #include "etude/dispatch/callback_handler.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 struct StepEnd {
   int step;
 };
 struct EpochEnd {};
-}  // namespace etude
+}  // namespace etude::inline v0
 
 struct Listener {
   void on(const etude::EpochEnd& e);

@@ -1,12 +1,12 @@
 // EXPECT: method_is_never_called\w+<Listener, etude::detail::method::on_train_epoch_end, void ?\(const
 #include "etude/dispatch/callback_handler.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 struct StepEnd {
   int step;
 };
 struct EpochEnd {};
-}  // namespace etude
+}  // namespace etude::inline v0
 using Raised = etude::events<etude::StepEnd, etude::EpochEnd>;
 
 struct Listener {

@@ -1,9 +1,9 @@
 // EXPECT: method_is_never_called\w+<Mine, etude::detail::method::train_epoch_end, void ?\(const etude::Ep
 #include "etude/dispatch/callback_names.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 struct EpochEnd {};
-}  // namespace etude
+}  // namespace etude::inline v0
 
 struct Mine {
 #ifndef ETUDE_MISTAKE

@@ -19,7 +19,7 @@ links() {
   try "$1" "$2" || { cat output && echo "$compiler: a program with $2 should link with a library with $1" && exit 1; }
 }
 fails() {
-  if try "$1" "$2" || ! grep "etude::library_compiled::$3::as_this_file_is" output; then
+  if try "$1" "$2" || ! grep -E "etude::(v[0-9]+::)?library_compiled::$3::as_this_file_is" output; then
     cat output
     echo "$compiler: a program with $2 linked with a library with $1 should fail with $3"
     exit 1

@@ -9,7 +9,7 @@
 
 #include "etude/base/linkage.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The width in columns of the terminal behind `out`; unset if it isn't a terminal or doesn't report one.
 std::optional<int> terminal_columns(std::FILE* out) noexcept;
@@ -47,7 +47,7 @@ class Console {
   std::vector<Bar> bars_;  // only the last one is visible
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/base/impl/console.ipp"

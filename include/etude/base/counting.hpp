@@ -5,7 +5,7 @@
 #include <limits>
 
 /// Overflow-safe counting for numbers that come from users or files.
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The maximum size of a dataset: the sum of two such sizes doesn't overflow.
 inline constexpr std::int64_t largest_dataset = std::int64_t{1} << 62;
@@ -25,4 +25,4 @@ constexpr void count_up(std::int64_t& count) {
   if (count = std::max<std::int64_t>(count, 0); count < std::numeric_limits<std::int64_t>::max()) ++count;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The base of every exception that Etude itself throws. Exceptions from callbacks, models, losses and
 /// datasets propagate unchanged; LibTorch's (c10::Error and its subclasses) get the model, step and batch
@@ -39,7 +39,7 @@ struct CheckpointError : Error {
 /// The message of an exception, in UTF-8.
 std::string message_of(const std::exception_ptr& error);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/base/impl/error.ipp"

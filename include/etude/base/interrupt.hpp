@@ -12,7 +12,7 @@
 
 #include "etude/base/error.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// "SIGTERM", "SIGINT".
 constexpr std::string_view signal_name(int signal) {
@@ -119,7 +119,7 @@ inline void interruption_point() {
   if (InterruptionScope::may()) throw_if_interrupted();
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/base/impl/interrupt.ipp"

@@ -27,13 +27,13 @@
 #define ETUDE_DETAIL_STRINGS with_GLIBCXX_USE_CXX11_ABI_1
 #endif
 
-namespace etude::library_compiled::ETUDE_DETAIL_DEBUG_MODE::ETUDE_DETAIL_STRINGS {
+namespace etude::inline v0::library_compiled::ETUDE_DETAIL_DEBUG_MODE::ETUDE_DETAIL_STRINGS {
 /// Defined by a library that was compiled with the same of these options: with others a program doesn't link.
 extern const char as_this_file_is;
-}  // namespace etude::library_compiled::ETUDE_DETAIL_DEBUG_MODE::ETUDE_DETAIL_STRINGS
+}  // namespace etude::inline v0::library_compiled::ETUDE_DETAIL_DEBUG_MODE::ETUDE_DETAIL_STRINGS
 
-namespace etude::detail::ETUDE_DETAIL_DEBUG_MODE::ETUDE_DETAIL_STRINGS {
+namespace etude::inline v0::detail::ETUDE_DETAIL_DEBUG_MODE::ETUDE_DETAIL_STRINGS {
 [[gnu::used]] inline const char* const library =
     &library_compiled::ETUDE_DETAIL_DEBUG_MODE::ETUDE_DETAIL_STRINGS::as_this_file_is;
-}  // namespace etude::detail::ETUDE_DETAIL_DEBUG_MODE::ETUDE_DETAIL_STRINGS
+}  // namespace etude::inline v0::detail::ETUDE_DETAIL_DEBUG_MODE::ETUDE_DETAIL_STRINGS
 #endif

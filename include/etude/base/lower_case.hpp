@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// `text` with the ASCII letters A to Z in lower case, whatever the locale.
 inline std::string lower_case(std::string_view text) {
@@ -13,4 +13,4 @@ inline std::string lower_case(std::string_view text) {
   return result;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

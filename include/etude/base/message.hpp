@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <string_view>
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Writes to `out`, ignoring errors: a closed stream must not end a training. On a terminal the text appears
 /// above a progress bar.
@@ -42,7 +42,7 @@ void message(const Arguments& args, Level level, fmt::format_string<Parts...> fo
     detail::message(to_string(level), detail::format_text(format), fmt::make_format_args(parts...));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/base/impl/message.ipp"

@@ -8,7 +8,7 @@
 
 #include "etude/base/linkage.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Whether `text` is valid UTF-8 (RFC 3629), as JSON requires.
 bool is_utf8(std::string_view text);
@@ -22,7 +22,7 @@ std::string quoted_utf8(std::string_view text);
 /// Repairs every string and key of `json` that isn't UTF-8; returns the first of them, quoted.
 std::optional<std::string> mend_utf8(nlohmann::json& json);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/base/impl/utf8.ipp"

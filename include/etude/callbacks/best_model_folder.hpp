@@ -10,7 +10,7 @@
 #include "etude/model/model.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The contents of `best_model.json`, next to the weights of a best model.
 struct BestModelInfo {
@@ -45,7 +45,7 @@ class BestModelFolder {
   std::filesystem::path path_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/best_model_folder.ipp"

@@ -8,7 +8,7 @@
 
 #include "etude/events.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Measures how long each callback takes in each event, and prints a table at the end of training: PyTorch
 /// Lightning's hook profiler, and ignite's `HandlersTimeProfiler`. Other callbacks are timed only if it is in
@@ -52,7 +52,7 @@ class CallbackTimes {
   std::vector<Row> rows_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/callback_times.ipp"

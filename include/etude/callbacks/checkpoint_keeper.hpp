@@ -10,7 +10,7 @@
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 using StepsByName = std::map<std::string, std::int64_t>;
 
@@ -45,7 +45,7 @@ struct CheckpointKeeper {
   std::filesystem::path folder = {};  ///< for the copies
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/checkpoint_keeper.ipp"

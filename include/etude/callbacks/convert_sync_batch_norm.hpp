@@ -3,7 +3,7 @@
 #include "etude/base/error.hpp"
 #include "etude/events.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Makes batch norms use the batches of all processes; refused with an ArgumentError if there is only one
 /// process. Named after pytorch-accelerated's callback, which silently does nothing there.
@@ -16,4 +16,4 @@ struct ConvertSyncBatchNormCallback {
   }
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -7,7 +7,7 @@
 #include "etude/base/linkage.hpp"
 
 /// The text of CSV files (RFC 4180), for callbacks that write and continue them.
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// A field of a CSV file, quoted if RFC 4180 requires it.
 std::string csv_field(std::string_view text);
@@ -21,7 +21,7 @@ std::vector<std::string> csv_records(std::string_view text);
 /// The fields of a record, without their quotes.
 std::vector<std::string> csv_fields(std::string_view record);
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/csv_text.ipp"

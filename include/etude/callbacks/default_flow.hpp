@@ -6,7 +6,7 @@
 #include "etude/events.hpp"
 #include "etude/reflect/interval.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Requests logs, evaluations and checkpoints according to the strategies in the arguments, and the last ones
 /// when training ends: Hugging Face's `DefaultFlowCallback`, which also does the latter when training ends
@@ -83,4 +83,4 @@ struct DefaultFlowCallback {
   Flow log_, evaluate_, save_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -9,7 +9,7 @@
 #include "etude/libtorch/device_memory.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Logs the memory in use with each log of training steps: Composer's MemoryMonitor, with its names and
 /// gigabytes (of 10^9 bytes). If the model is on a device whose allocator has statistics (CUDA, since
@@ -82,7 +82,7 @@ struct MemoryMetricsCallback {
   static Amount now(const Context& e);
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/device_memory.ipp"

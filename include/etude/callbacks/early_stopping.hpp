@@ -10,7 +10,7 @@
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The value that an evaluation must beat by more than `early_stopping_threshold` to count as an improvement:
 ///
@@ -70,7 +70,7 @@ struct EarlyStoppingCallback {
   void stop_when_patience_is_out(const Context& e) const;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/early_stopping.ipp"

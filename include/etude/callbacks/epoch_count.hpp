@@ -7,7 +7,7 @@
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Counts completed epochs, even if the data's length is unknown and `state.epoch` is an estimate. To be a
 /// member of a callback.
@@ -32,4 +32,4 @@ struct EpochCount {
   friend bool operator==(const EpochCount&, const EpochCount&) = default;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -11,7 +11,7 @@
 #include "etude/metrics/running_mean.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The state of an EpochLoss in a checkpoint.
 struct EpochLossState {
@@ -57,7 +57,7 @@ class EpochLoss {
   bool goes_on_ = false;           // The current group began before the checkpoint.
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/epoch_loss.ipp"

@@ -7,7 +7,7 @@
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Writes every log to a CSV file, a row for each and a column for each name, quoted as in RFC 4180. The file
 /// is named as by Lightning's CSVLogger, and `append` is as in Keras' CSVLogger. Keras' drops names that are
@@ -52,7 +52,7 @@ struct JSONLinesLoggerCallback {
   void on(const Log& e);
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/file_logger.ipp"

@@ -9,7 +9,7 @@
 #include "etude/base/error.hpp"
 #include "etude/events.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Changes the number of micro-batches per update from epoch to epoch: PyTorch Lightning's callback of this
 /// name. `{{0, 1}, {4, 8}}` means 1 in epochs 0 to 3 and 8 from epoch 4 on; before the first listed epoch it
@@ -32,4 +32,4 @@ struct GradientAccumulationScheduler {
   }
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -7,7 +7,7 @@
 #include "etude/reflect/interval.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Reports when an interval has passed, for a callback: once each time, whether queried at every step or only
 /// at some. As a member declared with ETUDE_STRUCT it goes into checkpoints, and a resumed run continues
@@ -42,7 +42,7 @@ struct IntervalTimer {
   double begun_ = 0;  // on the clock, minus the seconds before
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/interval_timer.ipp"

@@ -7,7 +7,7 @@
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// How often LearningRateMonitor logs: with every log of training `step`s, or once per `epoch`.
 ETUDE_ENUM(LearningRateInterval, step, epoch);
@@ -42,7 +42,7 @@ struct LearningRateMonitor {
   void log(const Context& e) const;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/learning_rate_monitor.ipp"

@@ -9,7 +9,7 @@
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Ends each epoch of training and each evaluation after `num_batches` batches, to try out a program. Follows
 /// pytorch-accelerated's callback of this name; the planned steps take the limit into account, and a shorter
@@ -29,4 +29,4 @@ struct LimitBatchesCallback {
   }
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -9,7 +9,7 @@
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Ends evaluations after `num_eval_steps` batches: those within an epoch or, without
 /// `limit_intermediate_only`, all. Follows pytorch-accelerated's callback of this name, which limits only the
@@ -33,4 +33,4 @@ struct LimitEvalStepsCallback {
   }
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

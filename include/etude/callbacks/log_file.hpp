@@ -6,7 +6,7 @@
 #include "etude/trainer_state.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The path of a logger's file: `path`, relative to `args.output_dir` unless it is absolute. Throws
 /// ArgumentError if it is empty.
@@ -17,7 +17,7 @@ inline bool begins_anew(const TrainerState& state) {
   return state.global_step == 0 && state.log_history.empty();
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/log_file.ipp"

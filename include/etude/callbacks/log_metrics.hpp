@@ -13,7 +13,7 @@
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/run_history.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Finds new values in a run's history: metrics of training, whose names begin with "train", and others.
 class NewMetrics {
@@ -102,7 +102,7 @@ struct LogMetricsCallback : LogMetricsBase<LogMetricsCallback> {
   using LogMetricsBase::LogMetricsBase;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/log_metrics.ipp"

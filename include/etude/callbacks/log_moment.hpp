@@ -4,7 +4,7 @@
 
 #include "etude/events.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// Whether the log requested at this `StepEnd` or `EpochEnd` will be written: there is at most one per step.
 /// A value that a callback then logs once appears in that log unchanged, not as a mean. `last_logged_step` is
@@ -15,4 +15,4 @@ inline bool log_goes_out(const Context& e, std::int64_t& last_logged_step) {
   return true;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -13,7 +13,7 @@
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// How to react to a spike of the loss: only warn, stop, or go back to the weights before it.
 ETUDE_ENUM(LossSpikeAction, warn, stop, roll_back);
@@ -85,7 +85,7 @@ struct LossSpikeCallback {
   void roll_back(const Context& e) const;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/loss_spike.ipp"

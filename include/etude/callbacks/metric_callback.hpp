@@ -10,7 +10,7 @@
 #include "etude/metrics/streaming.hpp"
 #include "etude/metrics/streaming_metric.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Computes metrics during an evaluation or a prediction, on the model's device and independently of
 /// `compute_metrics`, and adds them to its metrics, with its prefix ("eval_f1"), and to its log: `Trainer
@@ -64,4 +64,4 @@ class MetricCallback {
   std::optional<Metrics> computed_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -11,7 +11,7 @@
 #include "etude/trainer_state.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Mixes each training batch with a generator that depends only on the seed, the step and the batch's place
 /// in it: the same with any number of workers, and in a resumed training.
@@ -60,4 +60,4 @@ struct CutMix : BatchMixing {
   MixingOptions options;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

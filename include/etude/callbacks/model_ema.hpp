@@ -11,7 +11,7 @@
 #include "etude/reflect/interval.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Keeps an exponential moving average of the model's weights, updated after each step of the optimizer:
 /// average = decay * average + (1 - decay) * weights. Follows pytorch-accelerated's callback of this name,
@@ -76,7 +76,7 @@ struct ModelEmaCallback {
   void save(const Context& e, std::optional<double> value) const;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/model_ema.ipp"

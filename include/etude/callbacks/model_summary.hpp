@@ -9,7 +9,7 @@
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// One layer of a model.
 struct LayerSummary {
@@ -48,7 +48,7 @@ struct ModelSummaryCallback {
   void on(const TrainBegin& e);
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/model_summary.ipp"

@@ -13,7 +13,7 @@
 #include "etude/events.hpp"
 #include "etude/model/model.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Moves modules that the trainer doesn't know to the model's device, before training, an evaluation or a
 /// prediction: `MoveModulesToDeviceCallback(teacher, head)`, each a `shared_ptr` or `ModuleHolder` of a torch
@@ -59,4 +59,4 @@ class MoveModulesToDeviceCallback {
   std::vector<Pointer> modules_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

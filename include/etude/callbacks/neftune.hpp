@@ -7,7 +7,7 @@
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// An embedding whose output is noisy in training mode while a NEFTuneCallback is active: uniform noise from
 /// -m to m with m = alpha / sqrt(L * D), where L is the sequence length and D the embedding size (Jain et al.
@@ -35,7 +35,7 @@ struct NEFTuneCallback {
   void on(const TrainEnd& e) const;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/neftune.ipp"

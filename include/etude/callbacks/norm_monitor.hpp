@@ -11,7 +11,7 @@
 #include "etude/reflect/interval.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The detail in which a monitor logs norms: the `global` one, and optionally one for each `layer` (the
 /// module that a parameter belongs to) or for each `parameter`.
@@ -108,7 +108,7 @@ struct ParameterNormMonitor {
   detail::NormLogger norms{detail::NormLogger::What::parameters};  ///< the quantity to log
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/norm_monitor.ipp"

@@ -10,7 +10,7 @@
 #include "etude/io/file_system.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Writes the predictions and targets of evaluations and predictions to CSV files, a row per example in the
 /// order of the dataset: what Lightning's BasePredictionWriter and torchtnt's BaseCSVWriter leave to their
@@ -52,7 +52,7 @@ struct PredictionsToCSVCallback {
   void end(const Context& e);
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/predictions_to_csv.ipp"

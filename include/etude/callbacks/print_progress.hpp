@@ -4,7 +4,7 @@
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Prints a line when training, an epoch or an evaluation begins or ends: pytorch-accelerated's callback of
 /// this name, with its texts, on standard output. Prints in the first process of each machine only. An epoch
@@ -22,7 +22,7 @@ struct PrintProgressCallback {
   void on(const TrainEnd& e);
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/print_progress.ipp"

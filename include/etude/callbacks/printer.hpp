@@ -3,7 +3,7 @@
 #include "etude/events.hpp"
 #include "etude/metrics/metrics.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 /// Prints all logs but `total_flos`; on a terminal, lines are broken between entries.
 void print_logs(Metrics logs);
@@ -15,7 +15,7 @@ struct PrinterCallback {
   void on(const Log& e);
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/printer.ipp"

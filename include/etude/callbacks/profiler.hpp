@@ -8,7 +8,7 @@
 #include "etude/libtorch/profiler.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Writes a trace of several update steps in Chrome's trace format, for chrome://tracing or Perfetto, with
 /// LibTorch's profiler, like Lightning's and torchtnt's PyTorchProfiler. Each step is a range, which begins
@@ -41,7 +41,7 @@ struct ProfilerCallback {
   void finish(const Context& e);
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/profiler.ipp"

@@ -7,7 +7,7 @@
 #include "etude/callbacks/progress_bar.hpp"
 #include "etude/events.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// A progress bar of the training on standard error, replaced by another during an evaluation or a
 /// prediction, and the logs above it on standard output. Prints in the first process only, and not at all
@@ -40,7 +40,7 @@ class ProgressCallback {
   std::int64_t predicted_ = 0;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/progress.ipp"

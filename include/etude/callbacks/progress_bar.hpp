@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Formats seconds: "01:05", "2:03:04".
 std::string clock_text(double seconds);
@@ -55,7 +55,7 @@ class ProgressBar {
   Clock::time_point drawn_ = begun_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/progress_bar.ipp"

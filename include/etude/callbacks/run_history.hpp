@@ -10,7 +10,7 @@
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/run_history.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Fills a RunHistory, with the names that pytorch-accelerated's trainer uses:
 ///
@@ -66,7 +66,7 @@ class RunHistoryCallback {
   std::vector<std::string> prefixes_;  // those of the current evaluations
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/run_history.ipp"

@@ -8,7 +8,7 @@
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Keeps the weights of the evaluation with the best `watch_metric` in a folder, and loads them into the
 /// model when training is complete. Follows pytorch-accelerated's callback of this name. Each evaluation of a
@@ -52,7 +52,7 @@ struct SaveBestModelCallback {
   bool has_saved = false;   ///< The folder contains the model of `best_metric`.
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/save_best_model.ipp"

@@ -12,7 +12,7 @@
 #include "etude/reflect/interval.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Keeps checkpoints in a folder of their own, named `step_N`, `epoch_N` and `final`;
 /// `train({.resume_from_checkpoint = path})` accepts each of them. Follows pytorch-accelerated's callback of
@@ -50,7 +50,7 @@ struct SaveTrainingStateCallback {
   void on(const Save& e);
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/save_training_state.ipp"

@@ -7,7 +7,7 @@
 #include "etude/reflect/interval.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Evaluates every `eval_every_n_steps` update steps, or "1ep" or "30min", in addition to
 /// `args.eval_strategy`. Follows pytorch-accelerated's callback of this name, which evaluates in the middle
@@ -31,4 +31,4 @@ struct StepBasedEvaluationCallback {
   }
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

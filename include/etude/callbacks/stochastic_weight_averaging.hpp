@@ -11,7 +11,7 @@
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// How the learning rate approaches `swa_lr`.
 ETUDE_ENUM(AnnealingStrategy, cos, linear);
@@ -70,7 +70,7 @@ struct StochasticWeightAveragingCallback {
   void renew_statistics(const Context& e) const;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/stochastic_weight_averaging.ipp"

@@ -8,7 +8,7 @@
 #include "etude/libtorch/scalar_copy.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Stops training at the first NaN or infinite loss of a training batch or an evaluation. Follows
 /// pytorch-accelerated's callback of this name.
@@ -64,7 +64,7 @@ struct TerminateOnNaNCallback {
   void check_evaluation(double value);
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/terminate_on_nan.ipp"

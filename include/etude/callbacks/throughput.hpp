@@ -10,7 +10,7 @@
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The floating-point operations per token of a transformer, forward and backward: 6 N + 12 L H Q T, for N
 /// parameters, L layers, H heads of dimension Q and sequences of T tokens. From PaLM (Chowdhery et al. 2022,
@@ -89,7 +89,7 @@ struct ThroughputMonitor {
   const Count& at_end_of(std::int64_t step) const;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/throughput.ipp"

@@ -9,7 +9,7 @@
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// When TimerCallback checks the clock: at the end of each `step`, or of each `epoch`.
 ETUDE_ENUM(TimerInterval, step, epoch);
@@ -57,7 +57,7 @@ struct TimerCallback {
   void stop_when_time_is_up(const Context& e);
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/timer.ipp"

@@ -9,7 +9,7 @@
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// A checkpoint that TopKCheckpointsCallback keeps or is about to keep.
 struct RankedCheckpoint {
@@ -60,7 +60,7 @@ struct TopKCheckpointsCallback {
   RankedCheckpoints::iterator worst();
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/top_k_checkpoints.ipp"

@@ -11,7 +11,7 @@
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 class OperatorWatch;
@@ -59,7 +59,7 @@ struct DebugUnderflowOverflowCallback {
   void leave();
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/underflow_overflow.ipp"

@@ -9,7 +9,7 @@
 #include "etude/metrics/metrics.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Whether `value` is better than `best`. A tie isn't, and a non-finite value never is.
 bool is_better(double value, std::optional<double> best, bool greater_is_better);
@@ -46,7 +46,7 @@ struct WatchedMetric {
   bool has_failed = false;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/watched_metric.ipp"

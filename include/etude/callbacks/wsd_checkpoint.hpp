@@ -7,7 +7,7 @@
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Keeps two checkpoints of a training with `lr_scheduler_type` warmup_stable_decay:
 /// `checkpoint_N_wsd_pre_decay`, of the last step before the learning rate decays, from which a longer
@@ -36,7 +36,7 @@ struct WSDCheckpointCallback {
   std::int64_t post_decay_step = 0;  ///< in this training
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/callbacks/impl/wsd_checkpoint.ipp"

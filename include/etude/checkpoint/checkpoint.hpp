@@ -15,7 +15,7 @@
 
 /// `output_dir/checkpoint-STEP`: weights, optimizer, schedule, generators, callbacks and the training's
 /// position, in safetensors and JSON, with a manifest of checksums.
-namespace etude {
+namespace etude::inline v0 {
 
 inline constexpr const char* half_done_file = "half_done_accumulation.safetensors";
 
@@ -33,7 +33,7 @@ struct CheckpointContents {
   Manifest manifest() const;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/checkpoint/impl/checkpoint.ipp"

@@ -14,7 +14,7 @@
 
 /// A model's weights in files named as Hugging Face's libraries name them: `model.safetensors`, or shards
 /// with an index.
-namespace etude {
+namespace etude::inline v0 {
 
 class FolderReader;
 class FolderWriter;
@@ -68,7 +68,7 @@ void save_model_files(const std::filesystem::path& directory, const StateDict& s
 /// `read_model_files` for a folder with or without a manifest.
 StateDict load_model_files(const std::filesystem::path& directory);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/checkpoint/impl/model_files.ipp"

@@ -12,7 +12,7 @@
 #include "etude/reflect/struct.hpp"
 #include "etude/trainer_control.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The training's position in the data. The order of an epoch's examples depends only on the seed and the
 /// epoch, so this is enough to continue with the same example, even with another batch size.
@@ -56,4 +56,4 @@ struct TrainingProgress {
       (TrainerControl, control, "requests not yet honoured"), (std::string, stop_reason, "why it stops"));
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -9,7 +9,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/trainer_options.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 class CheckpointStore;
 class FolderReader;
@@ -63,7 +63,7 @@ TrainingProgress progress_by_steps(const TrainerState& state, const TrainingArgu
                                    std::int64_t updates_per_epoch);
 
 }  // namespace detail
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/checkpoint/impl/resume.ipp"

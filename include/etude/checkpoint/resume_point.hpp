@@ -12,7 +12,7 @@
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/trainer_state.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// A checkpoint as read from disk: complete, and not applied yet.
 struct ResumePoint {
@@ -30,4 +30,4 @@ struct ResumePoint {
   StateDict half_done;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

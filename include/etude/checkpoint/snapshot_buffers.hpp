@@ -9,7 +9,7 @@
 
 #include "etude/base/linkage.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Reusable memory for repeated copies of tensors.
 class SnapshotBuffers {
@@ -24,7 +24,7 @@ class SnapshotBuffers {
   std::vector<torch::Tensor> buffers_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/checkpoint/impl/snapshot_buffers.ipp"

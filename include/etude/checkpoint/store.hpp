@@ -13,7 +13,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/io/file_system.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 class FolderWriter;
 struct Manifest;
@@ -119,7 +119,7 @@ class CheckpointStore {
   std::unique_ptr<detail::LockFile> lock_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/checkpoint/impl/store.ipp"

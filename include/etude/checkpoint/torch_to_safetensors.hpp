@@ -7,7 +7,7 @@
 #include "etude/formats/safetensors.hpp"
 #include "etude/formats/torch_file.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Writes the tensors of a PyTorch file, as `load_torch_file` reads them, to one safetensors file, and
 /// returns what was read. Tensors that are one in Python are written once, and the metadata lists the other
@@ -23,4 +23,4 @@ inline TorchFile torch_to_safetensors(const std::filesystem::path& torch_file,
   return file;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -5,7 +5,7 @@
 
 #include "etude/trainer_state.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The text of `trainer_state.json`: keys in their order, and non-finite numbers bare, as Python writes and
 /// reads them.
@@ -24,7 +24,7 @@ class TrainerStateText {
   std::size_t lines_ = 0;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/checkpoint/impl/trainer_state_text.ipp"

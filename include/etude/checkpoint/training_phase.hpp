@@ -4,7 +4,7 @@
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The stages of a training: before its first step, its epochs, the requests after its last step, everything
 /// but the summary, and the end.
@@ -52,7 +52,7 @@ struct TrainingFlags {
   TrainingPhase phase() const;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/checkpoint/impl/training_phase.ipp"

@@ -14,7 +14,7 @@
 #include "etude/io/file_system.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 class FolderWriter;
 
@@ -79,7 +79,7 @@ class CheckpointWriter {
   BackgroundJob job_;  // last, so that it ends before what it uses
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/checkpoint/impl/writer.ipp"

@@ -6,7 +6,7 @@
 
 #include "etude/data/tensors.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// One example: tensors without a batch dimension. Unlabeled data has no labels.
 struct Example {
@@ -39,7 +39,7 @@ Batch make_batch(Tensors inputs, Tensors labels);
 /// labels.
 Batch split_labels(Batch batch, const std::vector<std::string>& label_names);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/data/impl/batch.ipp"

@@ -13,7 +13,7 @@
 #include "etude/data/collate.hpp"
 #include "etude/data/shuffle.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 struct DataLoaderOptions {
   std::int64_t batch_size = 8;
@@ -76,7 +76,7 @@ class BatchStream {
   std::shared_ptr<detail::Epoch> epoch_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/data/impl/batch_stream.ipp"

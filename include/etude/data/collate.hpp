@@ -7,7 +7,7 @@
 
 #include "etude/data/batch.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Makes a batch of examples; called concurrently with several workers. If it leaves the batch's `size` at 0,
 /// `make_batch` determines it.
@@ -18,7 +18,7 @@ using DataCollator = std::function<Batch(std::vector<Example>)>;
 /// numbers in that message.
 Batch default_data_collator(const std::vector<Example>& examples, std::span<const std::int64_t> indices = {});
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/data/impl/collate.ipp"

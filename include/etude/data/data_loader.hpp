@@ -10,7 +10,7 @@
 #include "etude/data/batch_stream.hpp"
 #include "etude/data/dataset.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Batches of a dataset, epoch after epoch. The order of each epoch is a function of (seed, epoch), so
 /// training can resume from any example of any epoch; a shuffled order is computed element by element, in
@@ -69,7 +69,7 @@ class DataLoader {
   mutable std::weak_ptr<detail::Epoch> latest_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/data/impl/data_loader.ipp"

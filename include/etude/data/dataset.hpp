@@ -16,7 +16,7 @@ namespace torch::data::datasets {
 struct TensorDataset;
 }
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Types that a Dataset can be made from, besides tensors.
 template <class T>
@@ -107,4 +107,4 @@ class Dataset {
   std::shared_ptr<detail::DatasetSource> source_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

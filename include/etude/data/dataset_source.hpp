@@ -29,7 +29,7 @@
 #include "etude/data/random.hpp"
 #include "etude/reflect/type_name.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The source inside a Dataset. Indexed sources override `fetch`, streams `next` and `reset`.
 struct DatasetSource {
@@ -321,7 +321,7 @@ class StreamSource final : public OwnedSource<T> {
   Turns turns_;
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/data/impl/dataset_source.ipp"

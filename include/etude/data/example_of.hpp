@@ -11,7 +11,7 @@
 #include "etude/data/batch.hpp"
 #include "etude/data/tensors_of.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 template <class T>
@@ -80,4 +80,4 @@ Example example_of(const T& value) {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

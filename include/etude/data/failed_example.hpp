@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <exception>
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The example whose `get` threw `error`.
 struct FailedExample {
@@ -17,4 +17,4 @@ inline FailedExample& last_failed_example() {
   return example;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

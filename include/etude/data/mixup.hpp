@@ -7,7 +7,7 @@
 #include "etude/data/batch.hpp"
 #include "etude/data/random.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 struct MixingOptions {
   /// The weights of the two examples are drawn from Beta(alpha, alpha): near 0 one example dominates, 1 is
@@ -32,7 +32,7 @@ Batch mix_up(Batch batch, const MixingOptions& options, at::Generator& generator
 /// labels are weighted by area: CutMix (Yun et al. 2019).
 Batch cut_mix(Batch batch, const MixingOptions& options, at::Generator& generator = data_generator());
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/data/impl/mixup.ipp"

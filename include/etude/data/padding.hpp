@@ -7,7 +7,7 @@
 
 #include "etude/data/batch.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 enum class PaddingSide { right, left };
 
@@ -37,7 +37,7 @@ struct PaddingCollator {
   Batch operator()(std::vector<Example> examples) const;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/data/impl/padding.ipp"

@@ -13,7 +13,7 @@
 #include "etude/base/error.hpp"
 #include "etude/reflect/type_name.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Any object that prepares the data (a tokenizer, a scaler, a vocabulary) and has `save(directory)`. It is
 /// saved with every checkpoint and accessible in every event. A tokenizer may have a `pad_token_id`, a number
@@ -67,4 +67,4 @@ class ProcessingClass {
   Number (*pad_token_id_)(void*) = nullptr;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// SplitMix64's finalizer (Steele, Lea, Flood 2014) over `value` and `salt`: nearby values give unrelated
@@ -36,7 +36,7 @@ at::Generator& example_generator(std::uint64_t seed, std::int64_t index);
 /// guarantees none of this.
 at::Generator& data_generator();
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/data/impl/random.ipp"

@@ -11,7 +11,7 @@
 #include "etude/data/batch_stream.hpp"
 #include "etude/data/dataset.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// A sampler whose order is a function of one number, which `reset` draws from LibTorch's CPU generator: with
 /// a DataLoader that is a function of (seed, epoch), and nothing needs to be saved to resume an epoch.
@@ -91,7 +91,7 @@ std::vector<std::int64_t> group_by_length(std::vector<std::int64_t> order,
                                           const std::vector<std::int64_t>& lengths, std::int64_t batch_size);
 
 }  // namespace detail
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/data/impl/samplers.ipp"

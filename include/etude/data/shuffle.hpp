@@ -9,7 +9,7 @@
 #include "etude/data/random.hpp"
 #include "etude/reflect/enum.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// How a DataLoader shuffles. Checkpoints store it, so that a resumed training keeps its order.
 /// - `feistel`: a KeyedPermutation, with which an epoch starts immediately, however large the dataset;
@@ -72,4 +72,4 @@ class KeyedPermutation {
 };
 
 }  // namespace detail
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -14,7 +14,7 @@
 
 #include "etude/base/error.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The dtype in Python's spelling: "float32", "int64", "bool".
 std::string dtype_name(torch::ScalarType dtype);
@@ -116,7 +116,7 @@ class Tensors {
 /// "float32 [8, 3], mask: bool [8]", or "no tensors".
 std::string describe(const Tensors& tensors);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/data/impl/tensors.ipp"

@@ -23,7 +23,7 @@
 #include "etude/base/error.hpp"
 #include "etude/data/tensors.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 class TensorCollector;
@@ -243,4 +243,4 @@ Tensors tensors_of(const T& value) {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -24,7 +24,7 @@
 #include "etude/data/failed_example.hpp"
 #include "etude/io/own_threads.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// Single-core threads that run jobs in order, each with its own dataset. The destructor drops queued jobs
 /// and waits `patience_with_threads` for running ones. A thread that is still stuck then is abandoned: it
@@ -192,4 +192,4 @@ class WorkerPool {
   ThreadShared<std::vector<std::thread>> threads_ = make_thread_shared<std::vector<std::thread>>();
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

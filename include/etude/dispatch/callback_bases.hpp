@@ -9,7 +9,7 @@
 /// declares `using Base::on;`. Every callback in Etude names itself (`using this_callback = ...`), so that
 /// classes derived from it are recognized; a callback may list other bases in `using bases =
 /// etude::callbacks<...>`.
-namespace etude {
+namespace etude::inline v0 {
 
 namespace mistake {
 
@@ -76,4 +76,4 @@ consteval bool keeps_handlers_of_bases() {
 }
 
 }  // namespace detail
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -10,7 +10,7 @@
 #include "etude/dispatch/callback_forms.hpp"
 #include "etude/dispatch/callback_names.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The first line of a compiler error about an invalid combination of callbacks. These types are never
 /// defined: requiring one is the error, and its name and arguments are the only text that every compiler
@@ -344,4 +344,4 @@ struct CallbackChecks<events<Known...>, Closed, Callbacks...> {
   }
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -10,7 +10,7 @@
 
 /// Detects handlers that can never be called because of their form, even if the same callback has others that
 /// can. Checks each parameter of every `on` separately, independent of the trainer's events.
-namespace etude {
+namespace etude::inline v0 {
 
 struct Context;
 
@@ -283,4 +283,4 @@ struct events_visitor {
 };
 
 }  // namespace detail
-}  // namespace etude
+}  // namespace etude::inline v0

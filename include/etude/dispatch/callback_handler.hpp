@@ -12,7 +12,7 @@
 #include "etude/dispatch/callback_checks.hpp"
 #include "etude/reflect/type_name.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The origin of an exception: the callback that threw it and the event being handled.
 struct ErrorOrigin {
@@ -203,4 +203,4 @@ class CallbackHandler<> {
   constexpr boost::hana::tuple<> callbacks() const { return {}; }
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

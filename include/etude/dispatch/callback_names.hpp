@@ -7,7 +7,7 @@
 
 /// Detects members of a callback or a trainer that Etude never uses, but whose names suggest that they were
 /// meant for it: handlers and hooks of other trainers, and misspelled declarations.
-namespace etude {
+namespace etude::inline v0 {
 
 struct Context;
 
@@ -196,4 +196,4 @@ consteval bool check_names() {
 }
 
 }  // namespace detail
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -15,7 +15,7 @@
 #include "etude/reflect/struct.hpp"
 #include "etude/reflect/type_name.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace mistake {
 template <class Callback, class State, class LoadState>
@@ -179,7 +179,7 @@ nlohmann::ordered_json save_states(const std::vector<CallbackState>& callbacks);
 void load_states(const nlohmann::ordered_json& saved, const std::vector<CallbackState>& callbacks,
                  StateReport& report);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/dispatch/impl/callback_state.ipp"

@@ -11,7 +11,7 @@
 #include "etude/dispatch/callback_handler.hpp"
 #include "etude/dispatch/runtime_callbacks.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace mistake {
 template <class Callback>
@@ -162,4 +162,4 @@ struct Composition {
   using checks = detail::checks_of<known_events, closed, callbacks_list>;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -10,7 +10,7 @@
 #include "etude/dispatch/runtime_callbacks.hpp"
 #include "etude/reflect/type_name.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 template <class Event, class Callback>
@@ -42,7 +42,7 @@ std::string describe(const CallbackHandler<Callbacks...>& handler, events<Events
   return text;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/dispatch/impl/describe.ipp"

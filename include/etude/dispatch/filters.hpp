@@ -13,7 +13,7 @@
 #include "etude/callback.hpp"
 #include "etude/dispatch/callback_forms.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace mistake {
 
@@ -226,4 +226,4 @@ constexpr EventFilter<Event> on() {
   return EventFilter<Event>();
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

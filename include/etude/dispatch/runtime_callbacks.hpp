@@ -19,7 +19,7 @@
 #include "etude/dispatch/callback_state.hpp"
 #include "etude/reflect/type_name.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace mistake {
 template <class Callback>
@@ -347,7 +347,7 @@ class RuntimeCallbacks {
   std::shared_ptr<detail::RuntimeState> state_ = std::make_shared<detail::RuntimeState>();
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/dispatch/impl/runtime_callbacks.ipp"

@@ -33,7 +33,7 @@
 
 /// Needs libcsv (https://github.com/rgamble/libcsv) and the CMake target etude::csv. Not included by
 /// etude.hpp.
-namespace etude {
+namespace etude::inline v0 {
 
 struct CsvOptions {
   char delimiter = ',';
@@ -260,4 +260,4 @@ class CsvTable {
   std::vector<std::size_t> lines_;  // the line of each row
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// A dtype of a file format that a tensor can have.
 struct FileDtype {
@@ -16,4 +16,4 @@ struct FileDtype {
   std::size_t item_size;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Loads the array in an IDX file, such as MNIST's. Byte arrays are memory-mapped and read on first access
 /// (the file must not be truncated while the tensor lives; writing to the tensor doesn't change it); arrays
@@ -12,7 +12,7 @@ namespace etude {
 /// value and what is allowed; also for a file that is still compressed.
 torch::Tensor load_idx(const std::filesystem::path& path);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/formats/impl/idx.ipp"

@@ -17,7 +17,7 @@
 
 /// The header of an IDX file, the format of MNIST's images and labels: two zero bytes, the dtype's code, the
 /// number of dimensions, and each dimension. All numbers are big-endian.
-namespace etude {
+namespace etude::inline v0 {
 
 struct IdxDtype {
   std::uint8_t code;
@@ -95,4 +95,4 @@ inline IdxHeader read_idx_header(std::span<const std::byte> file) {
   return header;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -17,7 +17,7 @@
 #include "etude/base/error.hpp"
 #include "etude/io/mapped_file.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The dtype with LibTorch's name ("Float"), if this LibTorch has it.
 inline std::optional<torch::ScalarType> scalar_type_named(std::string_view name) {
@@ -49,4 +49,4 @@ inline std::shared_ptr<MappedFile> map_data(const std::filesystem::path& path) {
   }
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Memory-maps the array in NumPy's .npy file (`numpy.save`): pages are loaded on first access and evicted
 /// when memory is short, so it may be larger than memory. The file must not be truncated while the tensor
@@ -19,7 +19,7 @@ torch::Tensor load_npy(const std::filesystem::path& path);
 /// an equivalent NumPy dtype, CheckpointError if writing fails.
 void save_npy(const std::filesystem::path& path, const torch::Tensor& tensor);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/formats/impl/npy.ipp"

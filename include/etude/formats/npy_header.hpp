@@ -21,7 +21,7 @@
 #include "etude/io/entry_name.hpp"
 
 /// The header of NumPy's .npy files, which describes their data.
-namespace etude {
+namespace etude::inline v0 {
 
 inline constexpr std::array<FileDtype, 14> npy_dtypes = {{
     {"b1", "Bool", 1},
@@ -260,4 +260,4 @@ inline std::string npy_header_bytes(const FileDtype& dtype, std::span<const std:
          static_cast<char>(length >> 8) + header;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

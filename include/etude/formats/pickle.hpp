@@ -16,7 +16,7 @@
 #include "etude/formats/pickle_document.hpp"
 #include "etude/io/file_text.hpp"
 
-namespace etude::pickle {
+namespace etude::inline v0::pickle {
 
 namespace detail {
 
@@ -391,4 +391,4 @@ inline Document unpickle(std::string_view bytes, std::span<const std::string_vie
   return detail::Unpickler(bytes, globals, source).read();
 }
 
-}  // namespace etude::pickle
+}  // namespace etude::inline v0::pickle

@@ -15,7 +15,7 @@
 
 /// Python's pickles as data. Nothing is executed: a call in a pickle becomes a `Call` that names its
 /// function.
-namespace etude::pickle {
+namespace etude::inline v0::pickle {
 
 /// The index of a value in its document. A value held by several others occurs once.
 using Id = std::uint32_t;
@@ -130,4 +130,4 @@ inline void check_nesting(const Document& document, std::string_view source) {
   }
 }
 
-}  // namespace etude::pickle
+}  // namespace etude::inline v0::pickle

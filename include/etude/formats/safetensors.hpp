@@ -23,7 +23,7 @@
 #include "etude/io/file_system.hpp"
 #include "etude/io/mapped_file.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The content of a safetensors file: tensors in the order of their bytes, and metadata.
 struct SafeTensors {
@@ -141,4 +141,4 @@ inline void save_safetensors(const std::filesystem::path& path,
                            [&](OutputFile& file) { write_safetensors(file, tensors, metadata); });
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

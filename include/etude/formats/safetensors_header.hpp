@@ -25,7 +25,7 @@
 #include "etude/reflect/json_parser.hpp"
 
 /// The header of a safetensors file, which describes its data.
-namespace etude {
+namespace etude::inline v0 {
 
 /// The dtypes whose items are whole bytes, in the format's order, narrowest first.
 inline constexpr std::array<FileDtype, 19> safetensors_dtypes = {{
@@ -335,4 +335,4 @@ inline bool are_bools(std::span<const std::byte> bytes) {
 }
 
 }  // namespace detail
-}  // namespace etude
+}  // namespace etude::inline v0

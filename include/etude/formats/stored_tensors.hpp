@@ -6,14 +6,14 @@
 
 #include "etude/data/tensors.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The tensors with these names in a safetensors file, or all, memory-mapped as with `load_npy`, so a Dataset
 /// made from them may be larger than memory. Throws DataError for a missing name, CheckpointError for a file
 /// that can't be read.
 Tensors stored_tensors(const std::filesystem::path& path, const std::vector<std::string>& names = {});
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/formats/impl/stored_tensors.ipp"

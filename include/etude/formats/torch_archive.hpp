@@ -20,7 +20,7 @@
 #include "etude/formats/zip_archive.hpp"
 #include "etude/io/file_text.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// A file from `torch.save`: a zip archive with a pickle and the bytes of each storage.
 class TorchArchive {
@@ -136,4 +136,4 @@ class TorchArchive {
   std::string prefix_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -22,7 +22,7 @@
 #include "etude/formats/torch_archive.hpp"
 #include "etude/io/file_text.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The content of a PyTorch file: tensors in file order, and the printable names of skipped entries that
 /// aren't tensors (an epoch, a learning rate).
@@ -84,4 +84,4 @@ inline TorchFile load_torch_file(const std::filesystem::path& path, std::string_
   return result;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 struct TorchDtype {
   std::string_view python, libtorch, storage;
@@ -108,4 +108,4 @@ inline std::vector<std::string_view> torch_globals() {
   return names;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

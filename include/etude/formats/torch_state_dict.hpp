@@ -19,7 +19,7 @@
 #include "etude/io/entry_name.hpp"
 #include "etude/io/file_text.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The description of one tensor in a PyTorch file. Its elements lie within its storage.
 struct TorchTensorRecord {
@@ -393,4 +393,4 @@ inline TorchStateDict read_torch_state_dict(const pickle::Document& document, st
   return detail::TorchStateDictReader(document, pickle_bytes, source).read(key);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

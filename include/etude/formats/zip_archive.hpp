@@ -17,7 +17,7 @@
 #include "etude/base/error.hpp"
 #include "etude/io/file_text.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// A zip archive opened for reading. Entries are stored or deflated, and their checksums are verified.
 /// Everything throws CheckpointError that begins with the archive's name.
@@ -163,4 +163,4 @@ class ZipArchive {
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -9,7 +9,7 @@
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/trainer_options.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE LRSchedulerOption::LRSchedulerOption(Schedule factor,
                                                   std::shared_ptr<torch::optim::LRScheduler> scheduler)
@@ -44,4 +44,4 @@ ETUDE_INLINE std::unique_ptr<LRScheduler> LRSchedulerOption::operator()(Optimize
   return make_(optimizer, run);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -23,7 +23,7 @@
 #include "etude/reflect/struct.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// Collects lines such as "field is value: must be ...".
@@ -267,4 +267,4 @@ ETUDE_INLINE void check_report_to(const TrainingArguments& args,
 template void detail::CommandLine::add(TrainingArguments&);
 #endif
 
-}  // namespace etude
+}  // namespace etude::inline v0

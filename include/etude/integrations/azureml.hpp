@@ -10,7 +10,7 @@
 #include "etude/integrations/shared/not_copied.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Sends every log to an Azure ML workspace through its MLflow interface, as metrics under their own names at
 /// `state.global_step`. It logs what Hugging Face's callback of this name logs, plus the step. A job of Azure
@@ -57,7 +57,7 @@ struct AzureMLCallback {
   std::unique_ptr<detail::MLflowRun> open(const Context& e, bool resumes);
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/impl/azureml.ipp"

@@ -11,7 +11,7 @@
 #include "etude/integrations/shared/not_copied.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 class MLflowRun;
@@ -84,7 +84,7 @@ struct MLflowCallback {
   std::unique_ptr<detail::MLflowRun> open(const Context& e, bool resumes);
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/impl/mlflow.ipp"

@@ -29,7 +29,7 @@
 #include "etude/integrations/codecarbon.hpp"
 #endif
 
-namespace etude {
+namespace etude::inline v0 {
 
 #define ETUDE_DETAIL_TRACKER(name, callback, option) struct callback;  // complete if built in
 ETUDE_DETAIL_FOR_TRACKERS(ETUDE_DETAIL_TRACKER)
@@ -60,4 +60,4 @@ std::vector<CallbackHandle> add_trackers(Trainer& trainer) {
   return handles;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -10,7 +10,7 @@
 #include "etude/reflect/interval.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 class SummaryWriter;
 
@@ -75,7 +75,7 @@ struct TensorBoardCallback {
   void open(const Context& e, bool is_resumed);
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/impl/tensorboard.ipp"

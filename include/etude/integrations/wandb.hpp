@@ -10,7 +10,7 @@
 #include "etude/metrics/metrics.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Writes a run that `wandb sync` uploads to Weights & Biases, without Python. Names, keys, variables and
 /// artifacts are those of Hugging Face's WandbCallback: arguments and `config` as the run's config; each log
@@ -86,7 +86,7 @@ struct WandbCallback {
   void attempt(Act act);
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/impl/wandb.ipp"

@@ -8,7 +8,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/io/own_threads.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Runs one job at a time in its own thread. `exit`, returning from `main`, and this object's destructor wait
 /// for a running job. A child made by fork() has no running job: only the parent finishes it.
@@ -40,7 +40,7 @@ class BackgroundJob {
   std::exception_ptr error_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/io/impl/background.ipp"

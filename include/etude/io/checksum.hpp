@@ -11,7 +11,7 @@
 #include <span>
 #include <string>
 
-namespace etude {
+namespace etude::inline v0 {
 
 static_assert(XXH_VERSION_NUMBER >= 800, "etude: needs xxHash 0.8.0 or later, where XXH3's values are final");
 
@@ -42,4 +42,4 @@ inline std::string checksum(std::span<const std::byte> bytes) {
   return sum.hex();
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -5,7 +5,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/io/file_system.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Copies the checkpoint `from` to `to` atomically, with hard links where the file system supports them, so
 /// that the copy takes no space while `from` exists. Replaces an existing checkpoint; copying to itself does
@@ -16,7 +16,7 @@ void copy_checkpoint(FileSystem& files, const std::filesystem::path& from, const
 /// if it doesn't exist. Throws CheckpointError, also for something other than a checkpoint.
 void remove_checkpoint(FileSystem& files, const std::filesystem::path& checkpoint);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/io/impl/copy_folder.ipp"

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <utility>
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// Repeats `call()` while it fails with EINTR.
 template <class Call>
@@ -49,4 +49,4 @@ inline int flush_to_disk(int descriptor) {
   return uninterrupted([&] { return ::fsync(descriptor); });
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The manifest's file name in the folder it describes.
 inline constexpr std::string_view manifest_file = "etude_manifest.json";
@@ -39,4 +39,4 @@ inline std::string_view fault_of_entry_name(std::string_view name) {
 }
 
 }  // namespace detail
-}  // namespace etude
+}  // namespace etude::inline v0

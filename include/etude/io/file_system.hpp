@@ -11,7 +11,7 @@
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// A file being written. Destroying it before `finish` only closes it: its content may be incomplete.
 class OutputFile {
@@ -80,7 +80,7 @@ void write_atomically(FileSystem& files, const std::filesystem::path& path,
 /// Writes a file atomically: after a crash at any moment it has either the old content or the new.
 void write_file(FileSystem& files, const std::filesystem::path& path, std::string_view text);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/io/impl/file_system.ipp"

@@ -6,8 +6,8 @@
 #include "etude/io/entry_name.hpp"
 
 /// Text from a file, which may contain anything.
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 inline std::string in_quotes(std::string_view text) { return "'" + printable(text) + "'"; }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -26,7 +26,7 @@
 #include "etude/io/mapped_file.hpp"
 
 /// Folders that are written atomically and read with every byte verified.
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline void check_entry_name(std::string_view name) {
@@ -380,4 +380,4 @@ class FolderReader {
   std::map<std::string, std::shared_ptr<MappedFile>> texts_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

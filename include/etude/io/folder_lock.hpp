@@ -13,7 +13,7 @@
 #include "etude/io/file_system.hpp"
 #include "etude/io/own_threads.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// The result of trying to lock; `unknown` if the file system has no locks or the attempt failed otherwise.
@@ -98,4 +98,4 @@ inline bool remove_abandoned(FileSystem& files, const std::filesystem::path& par
   return true;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

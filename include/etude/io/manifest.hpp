@@ -18,7 +18,7 @@
 #include "etude/reflect/struct.hpp"
 #include "etude/version.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// This version of Etude, for example "0.1.0".
 inline std::string version_text() {
@@ -133,4 +133,4 @@ inline Manifest read_manifest(const std::filesystem::path& folder) {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -18,7 +18,7 @@
 #include "etude/io/descriptor.hpp"
 #include "etude/io/file_system.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// A file mapped into memory and read on first access. The memory may be modified; the file doesn't change.
 /// Throws CheckpointError for anything that can't be read or isn't a regular file.
@@ -79,4 +79,4 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

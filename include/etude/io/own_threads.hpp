@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// How long shutdown waits for data-loading threads, which may be stuck.
 inline constexpr std::chrono::milliseconds patience_with_threads{500};
@@ -71,7 +71,7 @@ class OwnWork {
 /// Reports why on standard error and ends the process without running exit handlers.
 [[noreturn]] void end_process(const char* why, int status) noexcept;
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/io/impl/own_threads.ipp"

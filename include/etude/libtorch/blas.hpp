@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The speed of float32 matrix products on one thread, in GFLOP/s: the best of several products of 256x256
 /// matrices, since other load can only slow them down. Takes a few milliseconds with a tuned BLAS.
@@ -29,4 +29,4 @@ inline double blas_gflops() {
 /// tuned one exceeds 10 even on the slowest of today's processors.
 inline constexpr double slow_blas_gflops = 4;
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Memory of a device held by LibTorch's allocator, in bytes: by tensors, and in total, including its cache.
 struct DeviceMemory {
@@ -31,7 +31,7 @@ std::int64_t peak_resident_memory();
 /// Resets that peak for the whole process. Returns false if the system doesn't support it.
 bool reset_peak_resident_memory();
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/libtorch/impl/device_memory.ipp"

@@ -6,7 +6,7 @@
 #include <exception>
 #include <string_view>
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Prepends `place` and a colon to the message of a LibTorch exception, which keeps its identity and type.
 /// Removes the stack frames that LibTorch adds to `what()`, unless TORCH_SHOW_CPP_STACKTRACES is set in the
@@ -31,7 +31,7 @@ decltype(auto) with_place(Part part, Place place) {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/libtorch/impl/error.ipp"

@@ -12,7 +12,7 @@
 #endif
 
 /// Differences between LibTorch versions in operators on lists of tensors.
-namespace etude::libtorch {
+namespace etude::inline v0::libtorch {
 
 /// Interpolates each of `tensors` linearly towards its end. One kernel launch for all of them on an
 /// accelerator, since LibTorch 2.0.
@@ -26,4 +26,4 @@ inline void foreach_lerp_(const std::vector<torch::Tensor>& tensors, const std::
 #endif
 }
 
-}  // namespace etude::libtorch
+}  // namespace etude::inline v0::libtorch

@@ -8,7 +8,7 @@
 #include <malloc.h>
 #endif
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Keeps memory freed at the end of each step for the next one. glibc would return it to the system and map
 /// it again page by page: for a stack of 16 layers of width 256 that takes a third of a step. Does nothing if
@@ -31,7 +31,7 @@ inline void keep_freed_memory() {
 /// keep tensors alive: release it before trying again.
 bool is_out_of_memory(const std::exception_ptr& error);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/libtorch/impl/memory.ipp"

@@ -24,7 +24,7 @@
 #endif
 
 /// Differences between LibTorch versions in optimizers.
-namespace etude::libtorch {
+namespace etude::inline v0::libtorch {
 
 /// Whether LibTorch's fused kernel for Adam, AdamW and SGD is faster for such a vector. It exists since
 /// LibTorch 2.4, on the CPU and on CUDA. On the CPU it wakes all threads, however few the elements, and needs
@@ -143,4 +143,4 @@ inline void set_optimizer_state(torch::optim::Optimizer& optimizer, const torch:
   }
 }
 
-}  // namespace etude::libtorch
+}  // namespace etude::inline v0::libtorch

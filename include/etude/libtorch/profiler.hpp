@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Optional details that a Profiler records besides names and times.
 struct ProfilerDetails {
@@ -43,7 +43,7 @@ class ProfilerRange {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/libtorch/impl/profiler.ipp"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Seeds the generators of all devices.
 void set_seed(std::uint64_t seed);
@@ -37,7 +37,7 @@ class RandomStateGuard {
   at::Tensor accelerator_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/libtorch/impl/random.ipp"

@@ -14,7 +14,7 @@
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 at::Tensor bytes_of(std::string_view text);
@@ -82,7 +82,7 @@ RandomState random_state(const StatefulGenerators& own);
 /// Restores the states. Returns a description of each problem.
 std::vector<std::string> load_random_state(const RandomState& state, const StatefulGenerators& own);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/libtorch/impl/random_state.ipp"

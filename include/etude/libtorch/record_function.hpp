@@ -4,7 +4,7 @@
 #include <ATen/record_function.h>
 
 /// Observing operators.
-namespace etude::libtorch {
+namespace etude::inline v0::libtorch {
 
 #ifndef NDEBUG
 namespace detail {
@@ -34,4 +34,4 @@ inline c10::ArrayRef<const c10::IValue> inputs_of(const at::RecordFunction& func
 #endif
 }
 
-}  // namespace etude::libtorch
+}  // namespace etude::inline v0::libtorch

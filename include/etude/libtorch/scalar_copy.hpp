@@ -7,7 +7,7 @@
 
 #include "etude/base/linkage.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// An asynchronous copy of a one-element tensor to the host. `begin` doesn't wait for a CUDA device; `get`
 /// waits only for work queued before `begin`, so the device stays busy with later work. Tensors on other
@@ -37,7 +37,7 @@ class ScalarCopy {
   bool on_its_way_ = false;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/libtorch/impl/scalar_copy.ipp"

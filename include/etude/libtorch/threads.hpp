@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <optional>
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The number of cores, possibly fractional, that Linux's control groups allow this process; unset if
 /// unlimited. `root` is the folder that contains /proc and /sys.
@@ -27,7 +27,7 @@ class ThreadGuard {
   int before_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/libtorch/impl/threads.ipp"

@@ -6,7 +6,7 @@
 #include "etude/loop/plan.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The number of micro-batches per update: `gradient_accumulation_steps`, unless it varies between epochs.
 class Accumulation {
@@ -35,7 +35,7 @@ class Accumulation {
   std::int64_t steps_ = 1;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/accumulation.ipp"

@@ -13,7 +13,7 @@
 #include "etude/libtorch/random_state.hpp"
 #include "etude/model/model.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The accumulation group under way: the micro-batches of one update of the weights.
 class AccumulationGroup {
@@ -77,7 +77,7 @@ class AccumulationGroup {
   Buffers buffers_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/accumulation_group.ipp"

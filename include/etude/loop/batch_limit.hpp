@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The value of the environment variable ETUDE_LIMIT_BATCHES, with which every trainer ends its epochs and
 /// evaluations early, as with `LimitBatchesCallback`. It is a number of batches; nullopt if it isn't set,
@@ -25,7 +25,7 @@ class LimitBatches {
   std::optional<std::string> before_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/batch_limit.ipp"

@@ -8,7 +8,7 @@
 
 #include "etude/base/linkage.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The trainer's methods that are running. They must all be on one thread, and none too deeply nested in
 /// itself, as when a callback evaluates whenever an evaluation begins.
@@ -37,7 +37,7 @@ class Calls {
   std::array<int, 7> depths_{};
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/calls.ipp"

@@ -19,7 +19,7 @@
 #include "etude/loop/snapshot.hpp"
 #include "etude/loop/write_checkpoint.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Handles the checkpoints of one `train()`: resumes from one, and writes others.
 ///
@@ -152,7 +152,7 @@ class TrainingCheckpoints final : public AnyTrainingCheckpoints {
   Trainer& trainer_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/checkpoints.ipp"

@@ -9,7 +9,7 @@
 
 #include "etude/loop/core.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// `outputs` without those named in `keys`.
 Tensors without_keys(const Tensors& outputs, const std::vector<std::string>& keys);
@@ -30,7 +30,7 @@ LossOutput outputs_without_labels(TrainerCore& core, const Batch& batch);
 /// Throws `DataError` with advice if `error` comes from differentiating where gradients are disabled.
 void explain_differentiation(const c10::Error& error);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/compute_loss.ipp"

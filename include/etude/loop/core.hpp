@@ -29,7 +29,7 @@
 #include "etude/optim/optimizer.hpp"
 #include "etude/trainer_options.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Sets a flag for its own lifetime.
 class RaisedFlag {
@@ -154,7 +154,7 @@ struct TrainerCore {
   bool stopping() const { return control.should_training_stop || control.should_epoch_stop; }
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/core.ipp"

@@ -16,7 +16,7 @@
 #include "etude/model/model.hpp"
 #include "etude/optim/optimizer.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Training steps without side effects, for trying something before the training, such as a learning rate.
 /// When it ends, weights, buffers, gradients, modes, random numbers, a sampler's state, pending logs and an
@@ -74,7 +74,7 @@ class TrainingDryRun {
   std::vector<std::pair<double, double>> rates_;  // lr and initial_lr of each group
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/dry_run.ipp"

@@ -26,7 +26,7 @@
 #include "etude/metrics/running_mean.hpp"
 #include "etude/metrics/speed.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The result of one batch of an evaluation.
 struct PredictionStepOutput {
@@ -267,7 +267,7 @@ class EvaluationLoop {
   std::int64_t seen_ = 0;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/evaluate.ipp"

@@ -27,7 +27,7 @@
 #include "etude/trainer_control.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 /// Reports an error on the terminal, including one that follows another on the way out.
@@ -258,7 +258,7 @@ class EventSource {
   std::exception_ptr reported_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/event_source.ipp"

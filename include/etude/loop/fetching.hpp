@@ -4,7 +4,7 @@
 
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// Adds the origin of the exception being handled: `dataset`, and the example if known.
@@ -25,7 +25,7 @@ auto fetched(const TrainingArguments& args, Fetch fetch, Dataset dataset) {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/fetching.ipp"

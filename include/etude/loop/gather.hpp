@@ -10,7 +10,7 @@
 #include "etude/data/tensors.hpp"
 #include "etude/metrics/eval_prediction.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// `prediction` with all its tensors on the CPU.
 EvalPrediction to_cpu(const EvalPrediction& prediction);
@@ -71,7 +71,7 @@ class Gathered {
   std::vector<EvalPrediction> batches_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/gather.ipp"

@@ -8,7 +8,7 @@
 #include "etude/metrics/metrics.hpp"
 #include "etude/trainer_state.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Writes the lines of `state.log_history`, and keeps the text of `trainer_state.json` up to date with them.
 class LogHistory {
@@ -32,7 +32,7 @@ class LogHistory {
   TrainerStateText text_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/log_history.ipp"

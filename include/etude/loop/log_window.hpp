@@ -15,7 +15,7 @@
 #include "etude/trainer_state.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// What the update steps since the last log leave for the next, and the mean loss of all that are logged.
 class LogWindow {
@@ -64,7 +64,7 @@ class LogWindow {
   std::optional<std::int64_t> first_non_finite_loss_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/log_window.ipp"

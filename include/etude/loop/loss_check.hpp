@@ -12,7 +12,7 @@
 #include "etude/optim/optimizer.hpp"
 #include "etude/trainer_options.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// `loss`, if it is one element. Throws `DataError` otherwise.
 const torch::Tensor& checked_loss(const torch::Tensor& loss);
@@ -47,7 +47,7 @@ class LossCheck {
   bool checked_backward_ = false;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/loss_check.ipp"

@@ -24,7 +24,7 @@
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/reflect/type_name.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Restores what an evaluation that mustn't count may have changed: generators, the model's buffers, pending
 /// logs, and state that a `compute_metrics` holds by value.
@@ -132,7 +132,7 @@ class MetricCheck {
   }
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/metric_check.ipp"

@@ -5,7 +5,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The experience of a trainer's evaluations with batches that have no labels.
 class MissingLabels {
@@ -26,7 +26,7 @@ class MissingLabels {
   bool warned_ = false;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/missing_labels.ipp"

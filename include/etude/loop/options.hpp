@@ -4,7 +4,7 @@
 #include "etude/trainer_options.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Throws `ArgumentError` listing everything wrong with the options, including the arguments.
 void check_options(const TrainerOptions& options);
@@ -20,7 +20,7 @@ void warn_of_stale_optimizer(const TrainerOptions& options);
 /// Warns if this LibTorch's matrix products are many times slower than they could be.
 void warn_of_slow_blas(const TrainingArguments& args);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/options.ipp"

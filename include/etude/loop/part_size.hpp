@@ -6,7 +6,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The number of examples that go through the model at once, which `auto_microbatching` reduces when memory
 /// runs out.
@@ -32,7 +32,7 @@ class PartSize {
   std::int64_t size_ = 0;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/part_size.ipp"

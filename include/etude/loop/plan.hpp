@@ -6,7 +6,7 @@
 
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// How many steps a training takes, as Hugging Face's Trainer counts them: a partial last group of an epoch
 /// is an update like any other, and `max_steps` overrides `num_train_epochs`.
@@ -32,7 +32,7 @@ TrainPlan plan_training(const TrainingArguments& args, std::optional<std::int64_
 TrainPlan continued(TrainPlan plan, const TrainingArguments& args, std::int64_t global_step,
                     std::int64_t epoch, std::int64_t batches_left, const AccumulationOf& accumulation = {});
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/plan.ipp"

@@ -8,7 +8,7 @@
 #include "etude/loop/core.hpp"
 #include "etude/model/model.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// A copy, in host memory, of everything that a training changes: weights, the optimizer's state and options,
 /// and the generators.
@@ -26,7 +26,7 @@ class TrainingSnapshot {
   RandomState random_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/snapshot.ipp"

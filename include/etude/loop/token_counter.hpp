@@ -8,7 +8,7 @@
 #include "etude/model/model.hpp"
 #include "etude/trainer_options.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Counts the tokens of micro-batches, and the floating-point operations that they take.
 class TokenCounter {
@@ -36,7 +36,7 @@ class TokenCounter {
   std::optional<double> dense_parameters_;  // elements of all parameters but those of embeddings
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/token_counter.ipp"

@@ -20,7 +20,7 @@
 #include "etude/metrics/speed.hpp"
 #include "etude/trainer_control.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// One `train()`: epochs of update steps, each a group of micro-batches. The order of everything follows
 /// Hugging Face's Trainer, except that a request in `control` stays until it is honoured, a stop is checked
@@ -415,4 +415,4 @@ class TrainLoop {
   Reentry remaining_ = Reentry::training;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -18,7 +18,7 @@
 #include "etude/optim/optimizer.hpp"
 #include "etude/trainer_options.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 // Methods that people override in Hugging Face's Trainer, pytorch-accelerated and Lightning, each with our
 // equivalent and the method from which a trainer may call it itself.
@@ -223,4 +223,4 @@ consteval bool check_trainer(events<Known...>) {
 }
 
 }  // namespace detail
-}  // namespace etude
+}  // namespace etude::inline v0

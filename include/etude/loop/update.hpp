@@ -21,7 +21,7 @@
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/trainer_control.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// One update of the weights: fetches an accumulation group of micro-batches, accumulates and clips its
 /// gradients, and steps the optimizer and the schedule.
@@ -223,4 +223,4 @@ class Update {
   std::vector<Batch> group_;  // the micro-batches of the current update
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -9,7 +9,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/checkpoint/checkpoint.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 class CallbackState;
 struct TrainerCore;
@@ -37,7 +37,7 @@ std::filesystem::path write_checkpoint(TrainerCore& core, const std::vector<Call
 /// CheckpointError.
 void write_trainer_state(TrainerCore& core, const std::vector<CallbackState>& callbacks);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/loop/impl/write_checkpoint.ipp"

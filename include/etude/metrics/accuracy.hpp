@@ -11,7 +11,7 @@
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/streaming_metric.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 /// {"accuracy"}: the fraction of labels that equal the class with the highest logit. Labels [N, ...] have an
 /// integer dtype; -100 is ignored. Predictions are logits [N, ..., C] or [N, C, ...], or class indices with
@@ -43,7 +43,7 @@ class Accuracy : public Accumulator {
   AccuracyOptions options_;
 };
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/accuracy.ipp"

@@ -4,7 +4,7 @@
 
 #include "etude/metrics/ranked_scores.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 /// {"auroc"}: the exact area under the ROC curve: the fraction of (positive, negative) pairs whose scores are
 /// in the right order, with ties counting half. NaN if there are no such pairs.
@@ -18,7 +18,7 @@ class AUROC : public RankedScores {
   void merge(const AUROC& other) { merge_state(other); }
 };
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/auroc.ipp"

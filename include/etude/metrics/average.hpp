@@ -7,7 +7,7 @@
 #include "etude/metrics/metrics.hpp"
 #include "etude/reflect/enum.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 /// How the values of the classes are averaged:
 ///
@@ -27,7 +27,7 @@ Metrics averaged(const std::string& name, Average average, const at::Tensor& val
 /// Resolves `automatic` for this number of classes. Throws ArgumentError for `binary` unless there are two.
 Average resolved(Average average, std::int64_t classes);
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/average.ipp"

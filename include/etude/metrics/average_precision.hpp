@@ -4,7 +4,7 @@
 
 #include "etude/metrics/ranked_scores.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 /// {"average_precision"}: the mean of the precisions at each distinct score, weighted by the increase in
 /// recall. As in scikit-learn, 0 if class 1 has no labels; with several classes, a class without labels is
@@ -20,7 +20,7 @@ class AveragePrecision : public RankedScores {
   void merge(const AveragePrecision& other) { merge_state(other); }
 };
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/average_precision.ipp"

@@ -7,7 +7,7 @@
 #include "etude/trainer_state.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// `metric_for_best_model` (the loss, if unset) with the prefix "eval_".
 std::string best_metric_name(const TrainingArguments& args);
@@ -23,7 +23,7 @@ double best_metric(const TrainingArguments& args, const Metrics& metrics);
 /// missing one is no improvement.
 bool update_best_metric(const TrainingArguments& args, const Metrics& metrics, TrainerState& state);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/best_model.ipp"

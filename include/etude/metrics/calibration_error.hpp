@@ -10,7 +10,7 @@
 #include "etude/metrics/streaming_metric.hpp"
 #include "etude/reflect/enum.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 /// How the gaps of the bins are combined: their mean weighted by the number of examples (the expected
 /// calibration error), the root of their mean square, or their maximum.
@@ -43,7 +43,7 @@ class CalibrationError : public Accumulator {
   CalibrationErrorOptions options_;
 };
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/calibration_error.ipp"

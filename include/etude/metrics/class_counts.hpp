@@ -9,7 +9,7 @@
 #include "etude/metrics/average.hpp"
 #include "etude/metrics/streaming_metric.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 /// The options of precision, recall and F.
 struct ClassMetricOptions {
@@ -38,7 +38,7 @@ class ClassCounts : public Accumulator {
   ClassMetricOptions options_;
 };
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/class_counts.ipp"

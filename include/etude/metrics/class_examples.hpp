@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 /// The predictions and labels of a classification in a uniform shape, one example per row.
 struct ClassExamples {
@@ -42,7 +42,7 @@ std::int64_t agreed_classes(std::string_view metric, std::optional<std::int64_t>
 /// Throws DataError if `outside`, the number of labels or predictions outside 0..C-1, isn't 0.
 void refuse_outside(std::string_view metric, std::int64_t outside);
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/class_examples.ipp"

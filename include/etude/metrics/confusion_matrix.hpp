@@ -10,7 +10,7 @@
 #include "etude/metrics/streaming_metric.hpp"
 #include "etude/reflect/enum.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 /// The denominator of a confusion matrix's entries: nothing (they are counts), the labels of their class
 /// (rows), the predictions of their class (columns), or everything.
@@ -45,7 +45,7 @@ class ConfusionMatrix : public Accumulator {
   ConfusionMatrixOptions options_;
 };
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/confusion_matrix.ipp"

@@ -9,7 +9,7 @@
 #include "etude/data/tensors.hpp"
 #include "etude/metrics/metrics.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The argument of `compute_metrics`: the whole evaluation, with examples along the first dimension, on the
 /// CPU. If sequence lengths differ, shorter ones are right-padded with -100.
@@ -74,4 +74,4 @@ class ComputeMetrics {
   bool takes_compute_result_ = false;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -5,7 +5,7 @@
 
 #include "etude/metrics/class_counts.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 /// {"precision"}: the fraction of a class's predictions that are correct; 0 without predictions.
 class Precision : public ClassCounts {
@@ -52,7 +52,7 @@ class F1 : public FBeta {
   void merge(const F1& other) { merge_state(other); }
 };
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/f_beta.ipp"

@@ -7,7 +7,7 @@
 #include "etude/metrics/regression_examples.hpp"
 #include "etude/metrics/streaming_metric.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 /// {"mse"}: the mean squared error; NaN without labels.
 class MeanSquaredError : public Accumulator {
@@ -24,7 +24,7 @@ class MeanSquaredError : public Accumulator {
   RegressionOptions options_;
 };
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/mean_squared_error.ipp"

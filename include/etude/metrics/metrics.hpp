@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// `value` without the sign of a NaN, which would be printed but means nothing.
@@ -91,7 +91,7 @@ class Metrics {
   std::vector<value_type> entries_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 /// `{loss: 0.1234, learning_rate: 5e-05, epoch: 1.00}`: four significant digits, counts in full, values from
 /// 1000 to a million without decimals, "epoch" with two. A format given by the caller (`{:.6f}`) applies to

@@ -10,7 +10,7 @@
 #include "etude/metrics/running_mean.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// One entry of PendingLogs.
 struct PendingLogState {
@@ -52,7 +52,7 @@ class PendingLogs {
   std::vector<std::pair<std::string, RunningMean>> means_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/pending_logs.ipp"

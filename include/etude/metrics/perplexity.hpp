@@ -9,7 +9,7 @@
 
 #include "etude/metrics/streaming_metric.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 struct PerplexityOptions {
   bool from_logits = true;                          ///< Scores are logits, not probabilities.
@@ -33,7 +33,7 @@ class Perplexity : public Accumulator {
   PerplexityOptions options_;
 };
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/perplexity.ipp"

@@ -7,7 +7,7 @@
 #include "etude/metrics/regression_examples.hpp"
 #include "etude/metrics/streaming_metric.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 /// {"r2"}: the fraction of the labels' variance that the predictions explain, averaged over the outputs. As
 /// in scikit-learn, NaN for fewer than two labels; for constant labels 1 without errors, otherwise 0.
@@ -26,7 +26,7 @@ class R2Score : public Accumulator {
   RegressionOptions options_;
 };
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/r2_score.ipp"

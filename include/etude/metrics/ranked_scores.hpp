@@ -9,7 +9,7 @@
 #include "etude/metrics/average.hpp"
 #include "etude/metrics/streaming_metric.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 /// The options of ranking metrics.
 struct RankingOptions {
@@ -45,7 +45,7 @@ class RankedScores : public Accumulator {
   RankingOptions options_;
 };
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/ranked_scores.ipp"

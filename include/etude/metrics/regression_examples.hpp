@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 /// The options of regression metrics.
 struct RegressionOptions {
@@ -30,7 +30,7 @@ struct RegressionExamples {
 RegressionExamples regression_examples(std::string_view metric, const at::Tensor& predictions,
                                        const at::Tensor& labels, std::optional<std::int64_t> ignore_index);
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/regression_examples.ipp"

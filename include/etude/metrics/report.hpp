@@ -6,7 +6,7 @@
 
 #include "etude/metrics/metrics.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 class FileSystem;
 
@@ -20,7 +20,7 @@ std::string format_metrics(std::string_view split, const Metrics& metrics);
 void save_metrics(FileSystem& files, const std::filesystem::path& directory, std::string_view split,
                   const Metrics& metrics, bool combined = true);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/report.ipp"

@@ -9,7 +9,7 @@
 
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The recorded values of each metric of a run, in order. The methods match pytorch-accelerated's class of
 /// the same name. Derive from it to store a history elsewhere.
@@ -80,7 +80,7 @@ class InMemoryRunHistory final : public RunHistory {
   Kept kept_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/run_history.ipp"

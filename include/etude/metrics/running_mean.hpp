@@ -9,7 +9,7 @@
 
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The state of a RunningMean.
 struct RunningMeanState {
@@ -71,7 +71,7 @@ class RunningMean {
   std::vector<Pending> pending_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/running_mean.ipp"

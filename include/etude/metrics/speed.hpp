@@ -6,7 +6,7 @@
 
 #include "etude/metrics/metrics.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// `{split}_runtime` in seconds since `start`, `{split}_samples_per_second` and `{split}_steps_per_second`;
 /// rounded and named as by Hugging Face's `speed_metrics`.
@@ -17,7 +17,7 @@ Metrics speed_metrics(const std::string& split, std::chrono::steady_clock::time_
 Metrics token_speed(const std::string& split, std::chrono::steady_clock::time_point start,
                     std::int64_t num_tokens);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/speed.ipp"

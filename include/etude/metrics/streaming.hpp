@@ -14,7 +14,7 @@
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/streaming_metric.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 namespace detail {
 
 /// Throws ArgumentError if `all` already contains one of `more`'s names.
@@ -99,7 +99,7 @@ Streaming<Ms...> streaming(Ms... metrics) {
   return Streaming<Ms...>(std::move(metrics)...);
 }
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/streaming.ipp"

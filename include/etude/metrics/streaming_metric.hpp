@@ -11,7 +11,7 @@
 
 #include "etude/metrics/metrics.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 /// How a part of a metric's state is merged with another process's: added elementwise, or concatenated along
 /// the first dimension.
@@ -70,7 +70,7 @@ class Accumulator {
   std::vector<Entry> entries_;
 };
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics
 
 #ifndef ETUDE_COMPILED
 #include "etude/metrics/impl/streaming_metric.ipp"

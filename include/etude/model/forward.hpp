@@ -12,7 +12,7 @@
 #include "etude/data/tensors_of.hpp"
 #include "etude/reflect/type_name.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 inline constexpr std::size_t max_forward_tensors = 8;
 
@@ -77,7 +77,7 @@ Result forward_all(M& module, const Tensors& inputs, Use use) {
   }
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/model/impl/forward.ipp"

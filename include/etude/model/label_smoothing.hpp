@@ -4,7 +4,7 @@
 
 #include <optional>
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The cross entropy of `logits` [..., classes] and `labels` [...] (int64), smoothed by `factor` e from 0 to
 /// 1: (1 - e) * -log p(label) + e * mean over the classes of -log p (Szegedy et al. 2016, arXiv:1512.00567;
@@ -16,7 +16,7 @@ namespace etude {
 torch::Tensor label_smoothed_cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels,
                                            double factor, std::optional<double> num_items = {});
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/model/impl/label_smoothing.ipp"

@@ -21,7 +21,7 @@
 #include "etude/model/model.hpp"
 #include "etude/reflect/type_name.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 template <class F>
@@ -260,7 +260,7 @@ void Loss::set_module(std::shared_ptr<M> module) {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/model/impl/loss.ipp"

@@ -21,7 +21,7 @@
 #include "etude/model/forward.hpp"
 #include "etude/reflect/type_name.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 using NamedTensor = std::pair<std::string, torch::Tensor>;
 
@@ -263,7 +263,7 @@ std::shared_ptr<detail::AnyModel> Model::make(T model) {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/model/impl/model.ipp"

@@ -11,7 +11,7 @@
 #include "etude/optim/optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 struct AdafactorOptions {
   ETUDE_STRUCT(AdafactorOptions, (double, lr, "learning rate; unused with relative_step" | at_least(0), 1e-3),
@@ -58,7 +58,7 @@ class Adafactor : public Optimizer {
   AdafactorOptions options_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/adafactor.ipp"

@@ -8,7 +8,7 @@
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 struct AdagradOptions {
   ETUDE_STRUCT(AdagradOptions, (double, lr, "learning rate" | at_least(0), 1e-2),
@@ -38,7 +38,7 @@ class Adagrad : public FlatOptimizer {
   AdagradOptions options_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/adagrad.ipp"

@@ -8,7 +8,7 @@
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 struct AdamOptions {
   ETUDE_STRUCT(AdamOptions, (double, lr, "learning rate" | at_least(0), 1e-3),
@@ -65,7 +65,7 @@ struct AdamW : detail::AdamBase {
   explicit AdamW(const std::vector<ParameterGroup>& groups, const AdamWOptions& options = {});
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/adam.ipp"

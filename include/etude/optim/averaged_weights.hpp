@@ -11,7 +11,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/model/model.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 class FlatParameters;
 class Optimizer;
@@ -74,7 +74,7 @@ class AveragedWeights {
   std::vector<torch::Tensor> single_;         // averages outside the flat buffers
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/averaged_weights.ipp"

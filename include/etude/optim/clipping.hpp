@@ -4,7 +4,7 @@
 
 #include "etude/base/linkage.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The joint L2 norm of all tensors, as a 0-dim tensor on the device of the first. Half precision is summed
 /// in float32. Never waits for a device.
@@ -22,7 +22,7 @@ torch::Tensor clip_norm(at::TensorList tensors, double max_norm);
 /// Clamps every element to [-limit, limit].
 void clip_value(at::TensorList tensors, double limit);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/clipping.ipp"

@@ -12,7 +12,7 @@
 #include "etude/optim/parameter_groups.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Makes the optimizer that `args.optim` names. Throws ArgumentError for unknown or invalid options, and if
 /// there is nothing to train.
@@ -28,7 +28,7 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const t
 std::unique_ptr<LRScheduler> make_scheduler(const TrainingArguments& args, Optimizer& optimizer,
                                             std::int64_t total_steps);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/create.ipp"

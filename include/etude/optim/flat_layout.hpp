@@ -11,7 +11,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/optim/parameter_groups.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The place of one parameter in the flat buffers. Offsets and sizes count elements.
 struct FlatSlot {
@@ -69,7 +69,7 @@ struct FlatPlan {
 /// memory, or share a name.
 FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const FlatLayout* previous = nullptr);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/flat_layout.ipp"

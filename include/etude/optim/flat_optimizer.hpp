@@ -11,7 +11,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/optim/optimizer.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The base of element-wise optimizers: their state is flat like the parameters, so an update is a few
 /// operations on long vectors. To write your own, name its moments and override `update_range`. Optimizers
@@ -109,7 +109,7 @@ class FlatOptimizer : public Optimizer {
   double gradient_scale_ = 1;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/flat_optimizer.ipp"

@@ -10,7 +10,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/optim/flat_layout.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Adjacent parameters of one group that are updated together: each has a gradient in this step, and each had
 /// one in the same number of steps before.
@@ -140,7 +140,7 @@ class FlatParameters {
   std::uint64_t generation_ = 0;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/flat_parameters.ipp"

@@ -17,7 +17,7 @@
 #include "etude/reflect/three_way.hpp"
 
 /// The options of parameter groups in checkpoints.
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The name of an object's class, without namespaces or template arguments.
 template <typename Class>
@@ -142,4 +142,4 @@ inline nlohmann::ordered_json merge_options(const nlohmann::ordered_json& given_
   return overlaid(result, three_way(given_then, changed_then, initial, unreported));
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

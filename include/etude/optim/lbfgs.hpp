@@ -9,7 +9,7 @@
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_ENUM(LineSearch, none, strong_wolfe);
 
@@ -35,7 +35,7 @@ class LBFGS : public TorchOptimizer {
   ETUDE_INLINE bool needs_closure() const override;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/lbfgs.ipp"

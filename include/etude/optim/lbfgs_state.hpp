@@ -19,7 +19,7 @@
 #include "etude/optim/parameter_groups.hpp"
 
 /// The state of torch::optim::LBFGS, shared by all parameters, as tensors named `lbfgs.<name>`.
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// Empty before the first step.
 inline NamedTensors lbfgs_state(torch::optim::Optimizer& optimizer) {
@@ -146,4 +146,4 @@ inline void load_lbfgs_state(torch::optim::Optimizer& optimizer, const NamedTens
   libtorch::set_optimizer_state(optimizer, first, std::move(state));
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -8,7 +8,7 @@
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 struct LionOptions {
   ETUDE_STRUCT(LionOptions, (double, lr, "learning rate" | at_least(0), 1e-4),
@@ -34,7 +34,7 @@ class Lion : public FlatOptimizer {
   LionOptions options_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/lion.ipp"

@@ -13,7 +13,7 @@
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/schedules.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Sets the learning rates of an optimizer's groups. The optimizer must outlive it.
 class LRScheduler {
@@ -165,7 +165,7 @@ class TorchLRScheduler : public LRScheduler {
   std::shared_ptr<torch::optim::LRScheduler> scheduler_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/lr_scheduler.ipp"

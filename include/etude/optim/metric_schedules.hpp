@@ -11,7 +11,7 @@
 
 /// Learning rates that follow a metric. These classes depend neither on LibTorch nor on an optimizer: they
 /// change a list of learning rates, one per parameter group.
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_ENUM(MetricMode, min, max);
 ETUDE_ENUM(ThresholdMode, rel, abs);
@@ -97,7 +97,7 @@ class GreedyLR {
   std::deque<double> window_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/metric_schedules.ipp"

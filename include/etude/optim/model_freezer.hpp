@@ -12,7 +12,7 @@
 #include "etude/model/model.hpp"
 #include "etude/optim/parameter_groups.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// A direct child of a model, or a nested module.
 struct NamedModule {
@@ -78,7 +78,7 @@ class ModelFreezer {
   std::vector<NamedModule> groups_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/model_freezer.ipp"

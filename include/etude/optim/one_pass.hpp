@@ -19,7 +19,7 @@
 #include <arm_neon.h>
 #endif
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// A vector of adjacent elements, sized to the registers of any processor, for writing update formulas:
 /// compilers don't vectorize loops with square roots, since these may set errno.
@@ -151,4 +151,4 @@ double sum_of_squares(std::int64_t size, const T* data) {
   return sum;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

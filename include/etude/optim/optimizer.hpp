@@ -15,7 +15,7 @@
 #include "etude/optim/flat_parameters.hpp"
 #include "etude/optim/parameter_groups.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Parameters of a group and their options. The next step uses `lr`; a scheduler computes it from
 /// `initial_lr`.
@@ -145,7 +145,7 @@ class Optimizer {
                        const std::unordered_map<std::string_view, const torch::Tensor*>& leftovers) const;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/optimizer.ipp"

@@ -11,7 +11,7 @@
 
 #include "etude/base/linkage.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Tensors with their names in the model.
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
@@ -39,7 +39,7 @@ std::vector<ParameterGroup> parameter_groups(const NamedTensors& parameters, dou
 /// GroupNorm, InstanceNorm1d-3d, or a user's type whose name ends in `Norm`) have no decay.
 std::vector<ParameterGroup> parameter_groups(const torch::nn::Module& module, double weight_decay);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/parameter_groups.ipp"

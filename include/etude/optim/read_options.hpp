@@ -10,7 +10,7 @@
 #include "etude/reflect/json_fields.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 void read_options(const nlohmann::json& values, const std::vector<JsonField>& options,
@@ -26,7 +26,7 @@ void read_options(const nlohmann::json& values, Options& options, std::string_vi
   detail::read_options(values, detail::json_fields(options), where);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/read_options.ipp"

@@ -8,7 +8,7 @@
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 struct RMSpropOptions {
   ETUDE_STRUCT(RMSpropOptions, (double, lr, "learning rate" | at_least(0), 1e-2),
@@ -40,7 +40,7 @@ class RMSprop : public FlatOptimizer {
   RMSpropOptions options_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/rmsprop.ipp"

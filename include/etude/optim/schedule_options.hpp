@@ -10,7 +10,7 @@
 #include "etude/training_arguments.hpp"
 
 /// User options of schedules.
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 template <typename Options>
 Options schedule_options(SchedulerType type, const nlohmann::json& kwargs) {
@@ -25,4 +25,4 @@ inline void no_schedule_options(SchedulerType type, const nlohmann::json& kwargs
   }
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -7,7 +7,7 @@
 
 #include "etude/base/linkage.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The state of a scheduler: named lists of numbers.
 using SchedulerState = std::map<std::string, std::vector<double>>;
@@ -33,7 +33,7 @@ void load_number(const SchedulerState& state, const std::string& name, std::int6
 void check_names(const SchedulerState& state, const SchedulerState& known);
 
 }  // namespace detail
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/scheduler_state.ipp"

@@ -11,7 +11,7 @@
 #include "etude/reflect/struct.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The factor for the initial learning rate at a step; 0 is the first update.
 using Schedule = std::function<double(std::int64_t step)>;
@@ -91,7 +91,7 @@ Schedule warmup_stable_decay_schedule(std::int64_t warmup, std::int64_t total,
 Schedule make_schedule(SchedulerType type, std::int64_t warmup, std::int64_t total, double lr,
                        const nlohmann::json& kwargs = nullptr);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/schedules.ipp"

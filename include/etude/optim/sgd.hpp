@@ -8,7 +8,7 @@
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 struct SGDOptions {
   ETUDE_STRUCT(SGDOptions, (double, lr, "learning rate" | at_least(0), 1e-3),
@@ -43,7 +43,7 @@ class SGD : public FlatOptimizer {
   SGDOptions options_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/sgd.ipp"

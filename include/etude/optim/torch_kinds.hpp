@@ -14,7 +14,7 @@
 #include "etude/reflect/allowed.hpp"
 
 /// LibTorch's optimizers: the names of their options and of their per-parameter state, which match ours.
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 using allowed::at_least;
 
@@ -181,4 +181,4 @@ bool with_known_options(torch::optim::OptimizerOptions& options, Use use) {
          used(dynamic_cast<optim::LBFGSOptions*>(&options));
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -12,7 +12,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/optim/optimizer.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// A torch optimizer, or a user's subclass of one. Its parameters are flat like any other's. It sees
 /// undefined gradients where none arrived, as it would without us. The learning rate may be set here (through
@@ -81,7 +81,7 @@ class TorchOptimizer : public Optimizer {
   std::vector<torch::Tensor> others_;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/optim/impl/torch_optimizer.ipp"

@@ -15,7 +15,7 @@
 #include "etude/optim/torch_kinds.hpp"
 
 /// The per-parameter state of LibTorch's optimizers as named tensors.
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// Calls `use` with the options cast to their actual type. Throws CheckpointError unless they belong to a
 /// LibTorch optimizer with per-parameter state.
@@ -92,4 +92,4 @@ inline std::unique_ptr<torch::optim::OptimizerParamState> initial_torch_state(
   return state;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

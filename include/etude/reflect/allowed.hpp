@@ -12,7 +12,7 @@
 
 #include "etude/base/linkage.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The allowed values of a field, a subset of its type's. They follow the field's description in
 /// ETUDE_STRUCT, as in `"passes" | at_least(1)`; namespace `allowed` has the functions that make one. A
@@ -145,7 +145,7 @@ void check_field(std::string_view name, const Allowed& allowed, const T& value,
 }
 
 }  // namespace detail
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/reflect/impl/allowed.ipp"

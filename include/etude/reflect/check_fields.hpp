@@ -7,7 +7,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// Throws ArgumentError that lists these, one per line, each after `prefix`, unless there are none.
 void throw_faults(std::vector<std::string> faults, std::string_view prefix = "");
@@ -18,7 +18,7 @@ void check_fields(const T& object, std::string_view prefix = "") {
   throw_faults(field_faults(object), prefix);
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/reflect/impl/check_fields.ipp"

@@ -15,7 +15,7 @@
 #include "etude/reflect/struct.hpp"
 #include "etude/reflect/type_name.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Thrown for `--help` on the command line; `what()` is the help text.
 struct HelpRequested : Error {
@@ -159,7 +159,7 @@ auto parse_arguments(int argc, const char* const* argv, Structs... defaults) {
   return detail::parse_or_exit(argc, argv, std::tuple<Structs...>(std::move(defaults)...));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/reflect/impl/command_line.ipp"

@@ -23,7 +23,7 @@
 
 #define ETUDE_DETAIL_ENUMERATOR(Enum, name) #name,
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// An enum defined by ETUDE_ENUM.
 template <class E>
@@ -57,7 +57,7 @@ constexpr E from_string(std::string_view name) {
   detail::throw_no_enumerator(short_type_name<E>(), name, enum_names<E>);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 template <etude::ReflectedEnum E>
 struct fmt::formatter<E> : fmt::formatter<std::string_view> {

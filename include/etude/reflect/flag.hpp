@@ -11,7 +11,7 @@
 #include "etude/reflect/json_reader.hpp"
 #include "etude/reflect/words.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// A type-erased field of one of the structs.
 struct Flag {
@@ -60,7 +60,7 @@ ETUDE_DETAIL_FOR_COMMON_TYPES(ETUDE_DETAIL_FLAG);
 
 std::string help_text(const std::vector<Flag>& flags, std::string_view program);
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/reflect/impl/flag.ipp"

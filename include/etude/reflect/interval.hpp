@@ -13,7 +13,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/reflect/enum.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The unit of an interval, with the suffixes of Composer's time strings.
 ///
@@ -85,7 +85,7 @@ class Interval {
   IntervalUnit unit_ = IntervalUnit::steps;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 template <>
 struct fmt::formatter<etude::Interval> : fmt::formatter<std::string_view> {

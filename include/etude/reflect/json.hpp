@@ -14,7 +14,7 @@
 #include "etude/reflect/struct.hpp"
 #include "etude/reflect/type_name.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 constexpr std::string_view non_finite_name(double value) {
@@ -122,7 +122,7 @@ T from_json_text(std::string_view text, std::vector<std::string>* unknown_keys =
   return from_json_value<T>(parse_json(text), unknown_keys);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifdef ETUDE_COMPILED
 // The few members of JSON that every trainer uses. They reach most of its code, which costs a user's file

@@ -36,7 +36,7 @@
   instantiate(nlohmann::json);                      \
   instantiate(nlohmann::ordered_json)
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 class JsonReader;
 
@@ -70,4 +70,4 @@ std::vector<JsonField> json_fields(const T& object) {
 
 nlohmann::ordered_json to_json_object(const std::vector<JsonField>& fields);
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

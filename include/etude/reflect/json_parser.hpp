@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// Reports each token of a JSON text to `listener`. All parsing happens here: nlohmann's parser would be
@@ -16,7 +16,7 @@ void parse_json_events(std::string_view text, nlohmann::ordered_json::json_sax_t
 /// ArgumentError with the position of a syntax error, or for nesting deeper than 100 levels.
 nlohmann::ordered_json parse_json(std::string_view text);
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/reflect/impl/json_parser.ipp"

@@ -20,7 +20,7 @@
 #include "etude/reflect/read_text.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 template <class T>
 concept JsonValue = nlohmann::detail::is_basic_json<T>::value;
@@ -179,7 +179,7 @@ class JsonReader {
   std::size_t refused_ = 0;
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/reflect/impl/json_reader.ipp"

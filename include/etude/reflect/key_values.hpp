@@ -10,7 +10,7 @@
 #include "etude/base/error.hpp"
 #include "etude/reflect/read_text.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// `word` as an integer, a number, a bool or else a string.
@@ -42,4 +42,4 @@ inline nlohmann::json parse_key_values(std::string_view text) {
   return values;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

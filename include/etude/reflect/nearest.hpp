@@ -9,7 +9,7 @@
 
 #include "etude/base/lower_case.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The number of insertions, deletions, substitutions and swaps of adjacent letters that turn `a` into `b`.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -67,4 +67,4 @@ std::string did_you_mean(std::string_view wrong, const Names& names, std::string
   return name.empty() ? std::string() : "; did you mean '" + std::string(prefix) + std::string(name) + "'?";
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -17,7 +17,7 @@
 
 /// Reads values from text, by the same rules wherever the text comes from: a command line, an environment
 /// variable, a settings file, a JSON string or name=value.
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 template <class T>
 inline constexpr bool is_optional = false;
@@ -99,7 +99,7 @@ bool read_text(std::string_view text, T& value) {
   return read.has_value();
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/reflect/impl/read_text.ipp"

@@ -67,7 +67,7 @@
 #define ETUDE_DETAIL_VISIT_OF(type, name, doc, ...) \
   visit(::std::string_view(#name), ::etude::FieldDoc(doc), self.name);
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 template <std::size_t N>
@@ -137,4 +137,4 @@ std::vector<std::string> field_faults(const T& object) {
   return faults;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -9,7 +9,7 @@
 
 /// Merges the named values of a resumed run from three sources: the values given to the saved run, their
 /// values when it was saved, and the values given now.
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// Compares objects independent of member order; a non-finite number equals its string form, and NaN equals
@@ -35,7 +35,7 @@ nlohmann::ordered_json three_way(const nlohmann::ordered_json& given_then,
                                  const nlohmann::ordered_json& given_now,
                                  std::vector<std::string>& differences, std::string_view prefix = "");
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/reflect/impl/three_way.ipp"

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <string_view>
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 template <class U>
@@ -13,13 +15,35 @@ constexpr std::string_view spell_type() {
   return text.substr(0, text.find(';') == text.npos ? text.rfind(']') : text.find(';'));
 }
 
+/// GCC spells out the inline namespace of this version. Names in files stay the same from version to version.
+inline constexpr std::string_view version = "v0::", versioned = "etude::v0::";
+
+template <class U>
+struct UnversionedName {
+  constexpr UnversionedName() {
+    constexpr auto spelled = spell_type<U>();
+    for (std::size_t i = 0; i < spelled.size(); ++i) {
+      chars[size++] = spelled[i];
+      if (spelled.substr(0, i + 1 + version.size()).ends_with(versioned)) i += version.size();
+    }
+  }
+  std::array<char, spell_type<U>().size()> chars{};
+  std::size_t size = 0;
+};
+template <class U>
+inline constexpr UnversionedName<U> unversioned_name;
+
 }  // namespace detail
 
 /// The name of `T` as in source code, e.g. "etude::StepEnd"; extracted at compile time from the compiler's
 /// own text.
 template <class T>
 constexpr std::string_view type_name() {
-  return detail::spell_type<T>();
+  if constexpr (constexpr auto spelled = detail::spell_type<T>();
+                spelled.find(detail::versioned) == spelled.npos)
+    return spelled;
+  else
+    return {detail::unversioned_name<T>.chars.data(), detail::unversioned_name<T>.size};
 }
 
 /// `type_name<T>()` without namespaces: "StepEnd".
@@ -30,4 +54,4 @@ constexpr std::string_view short_type_name() {
   return colon == name.npos ? name : name.substr(colon + 1);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -14,7 +14,7 @@
 #include "etude/reflect/read_text.hpp"
 
 /// Conversion of command-line words to values, and back.
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// Reads one word; returns false if T doesn't allow it. Throws ArgumentError with a more specific message.
 template <class T>
@@ -113,4 +113,4 @@ std::string spell_words(const T& value) {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -31,7 +31,7 @@
 /// The callback runs on a small built-in problem on the CPU: images [1, 4, 4] of three classes, a model with
 /// dropout and batch norm, accumulated gradients, two epochs of three steps, an evaluation and a checkpoint
 /// at each, in temporary folders.
-namespace etude::laws {
+namespace etude::inline v0::laws {
 
 /// Thrown by `check`. `what()` has a line for each breach: the law, the place, and the difference.
 struct LawBroken : Error {
@@ -69,4 +69,4 @@ void check(const Options& options = {}) {
   check<Callback>([] { return Callback{}; }, options);
 }
 
-}  // namespace etude::laws
+}  // namespace etude::inline v0::laws

@@ -11,7 +11,7 @@
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// How to search for the largest batch; the names are Lightning's.
 ///
@@ -63,7 +63,7 @@ BatchSizeSearch find_batch_size(Trainer& trainer, const BatchSizeFinderOptions& 
       [&] { return std::make_unique<TrainingDryRun>(trainer); }, options);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/tune/impl/batch_size_finder.ipp"

@@ -12,7 +12,7 @@
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// Which point of the curve to suggest; the names are fastai's.
 ///
@@ -93,7 +93,7 @@ LearningRateCurve find_learning_rate(Trainer& trainer, const LearningRateFinderO
   return curve;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/tune/impl/learning_rate_finder.ipp"

@@ -16,7 +16,7 @@
 #include "etude/base/console.hpp"
 #include "etude/base/linkage.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// Blocks SIGPIPE in this thread while it lives: a closed pipe must not end a training.
 class WithoutSigpipe {
@@ -107,4 +107,4 @@ ETUDE_INLINE void Console::hide() const noexcept {
   if (!bars_.empty()) write_and_flush(bars_.back().terminal, "\r\x1b[K");
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

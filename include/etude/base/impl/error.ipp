@@ -7,7 +7,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/base/utf8.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE std::string message_of(const std::exception_ptr& error) {
   try {
@@ -19,4 +19,4 @@ ETUDE_INLINE std::string message_of(const std::exception_ptr& error) {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

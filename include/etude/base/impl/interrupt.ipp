@@ -13,7 +13,7 @@
 #include "etude/base/interrupt.hpp"
 #include "etude/base/linkage.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE SignalGuard::SignalGuard(bool on) : on_(on) {
   if (!on_) return;
@@ -68,4 +68,4 @@ ETUDE_INLINE void SignalGuard::note(int signal) {
   ::raise(signal);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

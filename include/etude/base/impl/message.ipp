@@ -9,7 +9,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/base/message.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void write_text(std::FILE* out, std::string_view text) noexcept {
   detail::Console::instance().write(out, text);
@@ -23,4 +23,4 @@ ETUDE_INLINE void detail::message(std::string_view level, fmt::string_view forma
   write_text(stderr, fmt::format("etude: {}: {}\n", level, fmt::vformat(format, parts)));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -13,7 +13,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/base/utf8.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// The length in bytes of the first character of `text`; 0 if it isn't valid UTF-8.
@@ -91,4 +91,4 @@ ETUDE_INLINE std::optional<std::string> mend_utf8(nlohmann::json& json) {
   return first;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

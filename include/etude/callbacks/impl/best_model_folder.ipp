@@ -20,7 +20,7 @@
 #include "etude/io/manifest.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline constexpr const char* best_model_file = "best_model.json";
@@ -71,4 +71,4 @@ ETUDE_INLINE std::vector<NamedTensor> BestModelFolder::weights() const {
   return read_model_files(reader);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

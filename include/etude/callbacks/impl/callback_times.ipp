@@ -14,7 +14,7 @@
 #include "etude/callbacks/callback_times.hpp"
 #include "etude/events.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void CallbackTimes::add(std::string_view callback, std::string_view event,
                                      std::chrono::steady_clock::duration time) {
@@ -51,4 +51,4 @@ ETUDE_INLINE void CallbackTimes::on(const TrainEnd& e) {
   if (e.state.is_local_process_zero) write_text(stdout, table());
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

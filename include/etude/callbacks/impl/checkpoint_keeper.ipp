@@ -15,7 +15,7 @@
 #include "etude/io/file_system.hpp"
 #include "etude/io/manifest.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE bool CheckpointKeeper::begin(const Context& e, const std::string& save_dir,
                                           std::string_view name) {
@@ -61,4 +61,4 @@ ETUDE_INLINE void CheckpointKeeper::remove(const Context& e, const std::string& 
   message(e.args, LogLevel::warning, "an old checkpoint couldn't be removed: {}", error.what());
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -11,7 +11,7 @@
 #include "etude/callbacks/csv_text.hpp"
 #include "etude/metrics/metrics.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE std::string csv_field(std::string_view text) {
   if (text.find_first_of(",\"\r\n") == text.npos) return std::string(text);
@@ -54,4 +54,4 @@ ETUDE_INLINE std::vector<std::string> csv_fields(std::string_view record) {
   return fields;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

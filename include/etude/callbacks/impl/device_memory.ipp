@@ -14,7 +14,7 @@
 #include "etude/callbacks/log_moment.hpp"
 #include "etude/model/model.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 
@@ -121,4 +121,4 @@ ETUDE_INLINE void MemoryMetricsCallback::add_to(Metrics& metrics, const Context&
   add_stage(stage, deltas);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

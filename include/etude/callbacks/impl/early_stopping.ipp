@@ -17,7 +17,7 @@
 #include "etude/metrics/best_model.hpp"
 #include "etude/reflect/check_fields.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void EarlyStoppingCallback::on(const TrainBegin& e) {
   detail::check_fields(*this);
@@ -91,4 +91,4 @@ ETUDE_INLINE void EarlyStoppingCallback::stop_when_patience_is_out(const Context
         fmt::format("{} has not improved in {} evaluations", metric(e), early_stopping_patience));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

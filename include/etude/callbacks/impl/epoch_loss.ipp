@@ -14,7 +14,7 @@
 #include "etude/events.hpp"
 #include "etude/metrics/running_mean.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void EpochLoss::begin(bool anew) {
   if (anew) forget();
@@ -81,4 +81,4 @@ ETUDE_INLINE void EpochLoss::forget() {
   goes_on_ = false;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -26,7 +26,7 @@
 #include "etude/io/file_system.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 
@@ -235,4 +235,4 @@ ETUDE_INLINE void JSONLinesLoggerCallback::on(const Log& e) {
   detail::add_to_log_file(e, format, path);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

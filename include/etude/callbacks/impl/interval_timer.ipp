@@ -16,7 +16,7 @@
 #include "etude/trainer_state.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void IntervalTimer::begin(const Context& e, const Interval& interval) {
   const bool is_resumed = e.state.global_step > 0 || !e.state.log_history.empty();
@@ -96,4 +96,4 @@ ETUDE_INLINE double IntervalTimer::clock() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -12,7 +12,7 @@
 #include "etude/callbacks/log_moment.hpp"
 #include "etude/optim/optimizer.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 
@@ -74,4 +74,4 @@ ETUDE_INLINE void LearningRateMonitor::log(const Context& e) const {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

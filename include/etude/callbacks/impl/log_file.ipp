@@ -7,11 +7,11 @@
 #include "etude/base/linkage.hpp"
 #include "etude/callbacks/log_file.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE std::filesystem::path log_path(const TrainingArguments& args, const std::string& path) {
   if (path.empty()) throw ArgumentError("path is '': must be the name of a file");
   return std::filesystem::path(args.output_dir) / path;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

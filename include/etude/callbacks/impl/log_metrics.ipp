@@ -12,7 +12,7 @@
 #include "etude/events.hpp"
 #include "etude/metrics/metrics.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE Metrics NewMetrics::take(const RunHistory& history, bool of_training) {
   Metrics metrics;
@@ -38,4 +38,4 @@ ETUDE_INLINE void detail::print_metrics(const Context& e, const Metrics& metrics
   write_text(stdout, text);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

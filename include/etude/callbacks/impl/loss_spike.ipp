@@ -22,7 +22,7 @@
 #include "etude/optim/optimizer.hpp"
 #include "etude/reflect/check_fields.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline double median(std::vector<double> values) {
@@ -186,4 +186,4 @@ ETUDE_INLINE void LossSpikeCallback::roll_back(const Context& e) const {
   e.optimizer->load_state(good_state);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

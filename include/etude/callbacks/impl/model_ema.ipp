@@ -21,7 +21,7 @@
 #include "etude/io/folder.hpp"
 #include "etude/optim/averaged_weights.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void ModelEmaCallback::on(const CheckpointLoaded& e) {
   if (is_running || !e.args.restore_callback_states_from_checkpoint) return;
@@ -122,4 +122,4 @@ ETUDE_INLINE void ModelEmaCallback::save(const Context& e, std::optional<double>
                                     .epoch = e.state.epoch});
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -24,7 +24,7 @@
 #include "etude/callbacks/model_summary.hpp"
 #include "etude/model/model.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 
@@ -158,4 +158,4 @@ ETUDE_INLINE void ModelSummaryCallback::on(const TrainBegin& e) {
   print ? print(table) : write_text(stdout, table);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

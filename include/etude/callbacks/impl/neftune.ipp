@@ -13,7 +13,7 @@
 #include "etude/model/model.hpp"
 #include "etude/reflect/check_fields.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// Sets the noise of every NEFTuneEmbedding; returns how many there are.
@@ -48,4 +48,4 @@ ETUDE_INLINE void NEFTuneCallback::on(const TrainBegin& e) const {
 
 ETUDE_INLINE void NEFTuneCallback::on(const TrainEnd& e) const { detail::set_neftune_noise(e.model, 0); }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -12,7 +12,7 @@
 #include "etude/model/model.hpp"
 #include "etude/optim/clipping.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE std::string NormLogger::prefix() const {
   return what_ == What::parameters ? "l2_norm/param/" : "l2_norm/grad/";
@@ -59,4 +59,4 @@ ETUDE_INLINE void NormLogger::log_layers(const Context& e) const {
   }
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -22,7 +22,7 @@
 #include "etude/callbacks/predictions_to_csv.hpp"
 #include "etude/metrics/metrics.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 
@@ -136,4 +136,4 @@ ETUDE_INLINE void PredictionsToCSVCallback::end(const Context& e) {
   files.sync(file.parent_path());
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -10,7 +10,7 @@
 #include "etude/callbacks/print_progress.hpp"
 #include "etude/events.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline void print_line(const Context& e, std::string_view text) {
@@ -44,4 +44,4 @@ ETUDE_INLINE void PrintProgressCallback::on(const TrainEnd& e) {
   detail::print_line(e, "Finishing training run");
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

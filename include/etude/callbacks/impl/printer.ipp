@@ -14,7 +14,7 @@
 #include "etude/events.hpp"
 #include "etude/metrics/metrics.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// Logs as lines that fit the terminal, broken between entries; one line if its width is unknown.
@@ -44,4 +44,4 @@ ETUDE_INLINE void PrinterCallback::on(const Log& e) {
   if (e.state.is_local_process_zero && e.args.disable_tqdm.value_or(false)) detail::print_logs(e.logs);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -13,7 +13,7 @@
 #include "etude/model/model.hpp"
 #include "etude/reflect/check_fields.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void ProfilerCallback::on(const TrainBegin& e) {
   detail::check_fields(*this);
@@ -57,4 +57,4 @@ ETUDE_INLINE void ProfilerCallback::finish(const Context& e) {
   done->save(detail::log_path(e.args, path));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -12,7 +12,7 @@
 #include "etude/data/data_loader.hpp"
 #include "etude/events.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void ProgressCallback::on(const TrainBegin& e) {
   if (speaks(e))
@@ -55,4 +55,4 @@ ETUDE_INLINE void ProgressCallback::end() {
   prediction_.reset();
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -20,7 +20,7 @@
 #include "etude/base/message.hpp"
 #include "etude/callbacks/progress_bar.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE std::string clock_text(double seconds) {
   const auto s = static_cast<std::int64_t>(std::max(0.0, seconds));
@@ -110,4 +110,4 @@ ETUDE_INLINE bool ProgressBar::unicode() {
   return false;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -11,7 +11,7 @@
 #include "etude/events.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE RunHistoryCallback::RunHistoryCallback()
     : RunHistoryCallback(std::make_shared<InMemoryRunHistory>()) {}
@@ -73,4 +73,4 @@ ETUDE_INLINE void RunHistoryCallback::load_state(const nlohmann::ordered_json& s
   goes_on_ = true;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

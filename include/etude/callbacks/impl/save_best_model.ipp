@@ -13,7 +13,7 @@
 #include "etude/callbacks/save_best_model.hpp"
 #include "etude/model/model.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void SaveBestModelCallback::on(const TrainBegin& e) {
   if (e.trainer.options().eval_dataset.empty())
@@ -73,4 +73,4 @@ ETUDE_INLINE void SaveBestModelCallback::on(const TrainEnd& e) {
           best_metric_epoch);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

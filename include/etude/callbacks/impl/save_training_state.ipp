@@ -13,7 +13,7 @@
 #include "etude/callbacks/save_training_state.hpp"
 #include "etude/reflect/check_fields.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void SaveTrainingStateCallback::on(const TrainBegin& e) {
   detail::check_fields(*this);
@@ -53,4 +53,4 @@ ETUDE_INLINE void SaveTrainingStateCallback::on(const Save& e) {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

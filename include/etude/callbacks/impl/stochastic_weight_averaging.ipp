@@ -28,7 +28,7 @@
 #include "etude/optim/optimizer.hpp"
 #include "etude/reflect/check_fields.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// Switches a model's BatchNorm modules to cumulative means, starting over, for as long as it lives.
@@ -191,4 +191,4 @@ ETUDE_INLINE void StochasticWeightAveragingCallback::renew_statistics(const Cont
   while (const auto batch = next()) e.trainer.compute_loss(batch->to(device, e.args.dataloader_pin_memory));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

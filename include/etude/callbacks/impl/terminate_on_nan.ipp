@@ -11,7 +11,7 @@
 #include "etude/metrics/metrics.hpp"
 #include "etude/trainer_control.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void TerminateOnNaNCallback::on(const StepEnd&) const {
   if (expected)
@@ -38,4 +38,4 @@ ETUDE_INLINE void TerminateOnNaNCallback::check_evaluation(double value) {
   throw StopTraining(fmt::format("{}_loss is {}", evaluations.back(), detail::without_sign_of_nan(value)));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -15,7 +15,7 @@
 #include "etude/callbacks/throughput.hpp"
 #include "etude/reflect/check_fields.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE double transformer_flops_per_token(double parameters, double layers, double heads,
                                                 double head_dimension, double sequence_length) {
@@ -111,4 +111,4 @@ ETUDE_INLINE void ThroughputMonitor::log(const Context& e) const {
   e.log("time/compute", (seconds - wait) / static_cast<double>(steps));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

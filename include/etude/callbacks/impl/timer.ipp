@@ -14,7 +14,7 @@
 #include "etude/callbacks/timer.hpp"
 #include "etude/reflect/interval.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 
@@ -153,4 +153,4 @@ ETUDE_INLINE void TimerCallback::stop_when_time_is_up(const Context& e) {
     e.control.request_stop(fmt::format("the deadline of {} has come", deadline));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

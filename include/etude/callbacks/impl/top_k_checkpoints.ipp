@@ -15,7 +15,7 @@
 #include "etude/callbacks/checkpoint_keeper.hpp"
 #include "etude/callbacks/top_k_checkpoints.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainBegin& e) {
   if (k < 1) throw ArgumentError(fmt::format("k is {}: TopKCheckpointsCallback needs at least 1", k));
@@ -75,4 +75,4 @@ ETUDE_INLINE RankedCheckpoints::iterator TopKCheckpointsCallback::worst() {
       ranked, [&](const auto& a, const auto& b) { return is_before(a.second, b.second); });
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

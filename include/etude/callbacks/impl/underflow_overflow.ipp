@@ -30,7 +30,7 @@
 #include "etude/model/model.hpp"
 #include "etude/reflect/check_fields.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 
@@ -238,4 +238,4 @@ ETUDE_INLINE void DebugUnderflowOverflowCallback::leave() {
   detail::count_up(batch_number);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -17,7 +17,7 @@
 #include "etude/callbacks/watched_metric.hpp"
 #include "etude/reflect/nearest.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE bool is_better(double value, std::optional<double> best, bool greater_is_better) {
   if (!std::isfinite(value)) return false;
@@ -56,4 +56,4 @@ ETUDE_INLINE void WatchedMetric::throw_if_missing(const std::string& name, std::
         fmt::format("{} is '{}', and no evaluation has it: must be one of {}", option, name, others));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

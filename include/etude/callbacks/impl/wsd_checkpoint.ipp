@@ -14,7 +14,7 @@
 #include "etude/optim/schedules.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void WSDCheckpointCallback::on(const TrainBegin& e) {
   if (e.trainer.options().lr_scheduler)
@@ -41,4 +41,4 @@ ETUDE_INLINE void WSDCheckpointCallback::on(const StepEnd& e) {
     copies.want(e, fmt::format("checkpoint_{}_wsd_post_decay", step));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -15,7 +15,7 @@
 #include "etude/io/folder.hpp"
 #include "etude/io/manifest.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void CheckpointContents::detach(SnapshotBuffers& buffers) {
   std::vector<StateDict*> lists{&model};
@@ -37,4 +37,4 @@ ETUDE_INLINE Manifest CheckpointContents::manifest() const {
   return {.libtorch = TORCH_VERSION, .global_step = step, .reason = reason};
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

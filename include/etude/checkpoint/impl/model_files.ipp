@@ -25,7 +25,7 @@
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// The text of `model.safetensors.index.json`.
 struct ModelIndex {
@@ -255,4 +255,4 @@ ETUDE_INLINE StateDict load_model_files(const std::filesystem::path& directory) 
   return read_model_files(reader);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

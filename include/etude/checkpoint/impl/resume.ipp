@@ -36,7 +36,7 @@
 #include "etude/trainer_state.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 template <class T>
@@ -306,4 +306,4 @@ ETUDE_INLINE TrainingProgress progress_by_steps(const TrainerState& state, const
 }
 
 }  // namespace detail
-}  // namespace etude
+}  // namespace etude::inline v0

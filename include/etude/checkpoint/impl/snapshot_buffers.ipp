@@ -12,7 +12,7 @@
 
 #include "etude/checkpoint/snapshot_buffers.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void SnapshotBuffers::copy(
     std::vector<std::vector<std::pair<std::string, torch::Tensor>>*> lists) {
@@ -40,4 +40,4 @@ ETUDE_INLINE torch::Tensor SnapshotBuffers::copy_into(std::size_t i, const torch
   return buffer.copy_(tensor);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

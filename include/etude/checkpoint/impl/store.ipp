@@ -28,7 +28,7 @@
 #include "etude/io/folder_lock.hpp"
 #include "etude/io/manifest.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE std::optional<std::int64_t> checkpoint_step(const std::filesystem::path& folder) {
   const auto name = folder.filename().string();
@@ -287,4 +287,4 @@ ETUDE_INLINE void CheckpointStore::remove(const std::filesystem::path& path) {
   std::erase_if(entries_, [&](const Entry& entry) { return entry.path == path; });
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -10,7 +10,7 @@
 #include "etude/checkpoint/trainer_state_text.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// JSON with non-finite numbers as Python writes them.
@@ -61,4 +61,4 @@ ETUDE_INLINE void TrainerStateText::forget_from(std::size_t line) {
   if (line < lines_) *this = {};
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -6,7 +6,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/checkpoint/training_phase.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline bool may_follow(TrainingStage from, TrainingStage to) {
@@ -82,4 +82,4 @@ ETUDE_INLINE TrainingPhase TrainingFlags::phase() const {
                                     : EpochPhase::between};
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

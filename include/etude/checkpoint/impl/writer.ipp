@@ -11,7 +11,7 @@
 #include "etude/checkpoint/writer.hpp"
 #include "etude/io/folder.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE CheckpointWriter::Reason::Reason(CheckpointWriter& writer, std::string reason)
     : writer_(writer) {
@@ -62,4 +62,4 @@ ETUDE_INLINE void CheckpointWriter::wait() {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

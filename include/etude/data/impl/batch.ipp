@@ -15,7 +15,7 @@
 #include "etude/data/batch.hpp"
 #include "etude/data/tensors.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE Batch make_batch(Tensors inputs, Tensors labels) {
   if (inputs.empty()) throw DataError("a batch must have at least one input tensor that is defined");
@@ -44,4 +44,4 @@ ETUDE_INLINE Batch split_labels(Batch batch, const std::vector<std::string>& lab
       {std::move(tensors[0]), std::move(names[0])}, {std::move(tensors[1]), std::move(names[1])}, batch.size};
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

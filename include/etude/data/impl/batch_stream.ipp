@@ -21,7 +21,7 @@
 #include "etude/data/random.hpp"
 #include "etude/data/worker_pool.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 struct BatchRequest {
@@ -168,4 +168,4 @@ ETUDE_INLINE std::optional<Batch> BatchStream::next() { return epoch_->next(); }
 
 ETUDE_INLINE std::int64_t BatchStream::position() const { return epoch_->position; }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -14,7 +14,7 @@
 #include "etude/data/batch.hpp"
 #include "etude/data/collate.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline Tensors stack(std::string_view kind, const std::vector<Example>& examples, Tensors Example::*part,
@@ -53,9 +53,9 @@ inline Tensors stack(std::string_view kind, const std::vector<Example>& examples
 
 }  // namespace detail
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE Batch default_data_collator(const std::vector<Example>& examples,
                                          std::span<const std::int64_t> indices) {
@@ -65,4 +65,4 @@ ETUDE_INLINE Batch default_data_collator(const std::vector<Example>& examples,
           static_cast<std::int64_t>(examples.size())};
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

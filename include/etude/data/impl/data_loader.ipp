@@ -27,7 +27,7 @@
 #include "etude/data/random.hpp"
 #include "etude/libtorch/random.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE std::string DataLoader::sampler_state(bool epoch_is_over) const {
   const auto* sampler = dynamic_cast<const StatefulSampler*>(options_.sampler.get());
@@ -235,4 +235,4 @@ ETUDE_INLINE DataLoader::Requests DataLoader::sampler_requests(std::int64_t epoc
   };
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

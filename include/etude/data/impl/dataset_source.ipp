@@ -35,7 +35,7 @@
 #include "etude/io/own_threads.hpp"
 #include "etude/reflect/type_name.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE Batch collate(std::vector<Example> examples, std::span<const std::int64_t> indices,
                            const DataCollator& collator) {
@@ -188,4 +188,4 @@ ETUDE_INLINE void throw_cannot_be_copied(std::string_view dataset) {
                   dataset));
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -19,7 +19,7 @@
 #include "etude/data/mixup.hpp"
 #include "etude/data/tensors.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline void check_mixing(const Batch& batch, const MixingOptions& options) {
@@ -107,4 +107,4 @@ ETUDE_INLINE Batch cut_mix(Batch batch, const MixingOptions& options, at::Genera
   return batch;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -21,7 +21,7 @@
 #include "etude/data/padding.hpp"
 #include "etude/data/tensors.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline bool can_hold(torch::ScalarType dtype, double value) {
@@ -138,4 +138,4 @@ ETUDE_INLINE Batch PaddingCollator::operator()(std::vector<Example> examples) co
   return default_data_collator(examples);  // throws a message about the difference
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -15,7 +15,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/data/random.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 ETUDE_INLINE std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t seed,
@@ -52,9 +52,9 @@ ETUDE_INLINE at::Generator& example_generator(std::uint64_t seed, std::int64_t i
 
 }  // namespace detail
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE at::Generator& data_generator() {
   auto& own = detail::this_threads_generator();
@@ -62,4 +62,4 @@ ETUDE_INLINE at::Generator& data_generator() {
   return own.generator;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -23,7 +23,7 @@
 #include "etude/data/random.hpp"
 #include "etude/data/samplers.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline std::uint64_t draw_seed() {
@@ -172,4 +172,4 @@ ETUDE_INLINE std::vector<std::int64_t> lengths_of(const Dataset& dataset, const 
   return lengths;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -16,7 +16,7 @@
 #include "etude/base/lower_case.hpp"
 #include "etude/data/tensors.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE std::string dtype_name(torch::ScalarType dtype) {
   switch (dtype) {
@@ -93,4 +93,4 @@ ETUDE_INLINE void Tensors::throw_no_such(std::size_t index) const {
   throw DataError(what);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

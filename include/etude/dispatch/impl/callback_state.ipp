@@ -14,7 +14,7 @@
 #include "etude/dispatch/callback_state.hpp"
 #include "etude/reflect/three_way.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE std::vector<std::string> detail::faults_of_reading(const nlohmann::ordered_json& saved,
                                                                 const std::vector<JsonField>& members,
@@ -103,4 +103,4 @@ ETUDE_INLINE void load_states(const nlohmann::ordered_json& saved,
                       count - used[key] == 1 ? "a" : fmt::format("{}", count - used[key]), key));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

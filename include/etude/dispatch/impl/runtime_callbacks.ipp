@@ -14,7 +14,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/dispatch/runtime_callbacks.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE void RuntimeState::let_go() {
   has_removed = false;
@@ -66,4 +66,4 @@ ETUDE_INLINE void throw_written_too_late(std::string_view callback, std::string_
                                   callback, event, reader));
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -13,7 +13,7 @@
 #include "etude/formats/idx_header.hpp"
 #include "etude/formats/mapped_tensor.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE torch::Tensor load_idx(const std::filesystem::path& path) {
   const auto file = detail::map_data(path);
@@ -33,4 +33,4 @@ ETUDE_INLINE torch::Tensor load_idx(const std::filesystem::path& path) {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

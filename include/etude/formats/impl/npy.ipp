@@ -17,7 +17,7 @@
 #include "etude/formats/safetensors.hpp"
 #include "etude/io/file_system.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE torch::Tensor load_npy(const std::filesystem::path& path) {
   const auto file = detail::map_data(path);
@@ -48,4 +48,4 @@ ETUDE_INLINE void save_npy(const std::filesystem::path& path, const torch::Tenso
   });
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

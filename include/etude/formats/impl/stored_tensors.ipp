@@ -12,7 +12,7 @@
 #include "etude/formats/safetensors.hpp"
 #include "etude/formats/stored_tensors.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE Tensors stored_tensors(const std::filesystem::path& path,
                                     const std::vector<std::string>& names) {
@@ -33,4 +33,4 @@ ETUDE_INLINE Tensors stored_tensors(const std::filesystem::path& path,
   return {std::move(chosen), names};
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

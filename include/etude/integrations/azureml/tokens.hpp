@@ -9,7 +9,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/integrations/mlflow/client.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The expiring tokens of an Azure ML job: each is requested with its predecessor. All senders to the job
 /// share them.
@@ -40,7 +40,7 @@ std::string azureml_token_url(const std::string& address, const std::string& exp
 /// or 30 s. Throws ArgumentError unless it is a number of seconds.
 std::chrono::seconds azureml_refresh_interval();
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/azureml/impl/tokens.ipp"

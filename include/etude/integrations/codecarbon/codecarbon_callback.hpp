@@ -8,7 +8,7 @@
 #include "etude/integrations/shared/not_copied.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 class EmissionsRun;
@@ -114,4 +114,4 @@ struct CodeCarbonCallback {
   void report_faults(const Context& e);
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -7,7 +7,7 @@
 
 #include "etude/integrations/codecarbon/codecarbon_callback.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// A value from CodeCarbon's configuration, and its source: the name of a variable, or the path of a file.
 struct ConfiguredValue {
@@ -31,7 +31,7 @@ CodeCarbonSettings codecarbon_settings(const CodeCarbonCallback& options,
                                        const CodeCarbonConfiguration& configured,
                                        const std::string& training_output_dir);
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/codecarbon/impl/configuration.ipp"

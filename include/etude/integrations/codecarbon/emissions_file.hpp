@@ -10,7 +10,7 @@
 
 #include "etude/io/descriptor.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The columns of CodeCarbon 3.3's emissions.csv, in its order.
 inline constexpr std::array<std::string_view, 38> emissions_columns{"timestamp",
@@ -82,7 +82,7 @@ class EmissionsFile {
   std::size_t replaced_size_ = 0;
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/codecarbon/impl/emissions_file.ipp"

@@ -14,7 +14,7 @@
 #include "etude/integrations/codecarbon/intensity.hpp"
 #include "etude/io/own_threads.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The totals in a run's row.
 EmissionsTotals totals_of(const EmissionsRow& row);
@@ -74,7 +74,7 @@ class EmissionsRun {
   ThreadShared<std::thread> thread_;  // last: it uses everything above
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/codecarbon/impl/emissions_run.ipp"

@@ -12,7 +12,7 @@
 #include "etude/integrations/codecarbon/rapl.hpp"
 #include "etude/integrations/shared/processor.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// Measures the machine's energy, or this process's share, according to the complete options of a
 /// CodeCarbonCallback (CodeCarbonSettings).
@@ -57,7 +57,7 @@ class EnergyMeter {
   std::vector<std::string> faults_;
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/codecarbon/impl/energy_meter.ipp"

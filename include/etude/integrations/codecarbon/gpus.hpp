@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// GPUs whose energy use can be queried.
 class Gpus {
@@ -67,7 +67,7 @@ class GpuMeter {
   std::vector<std::string> faults_;
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/codecarbon/impl/gpus.ipp"

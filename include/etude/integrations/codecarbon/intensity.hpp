@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// Where the electricity comes from, as far as known: a country by its three letters, a region in lower case.
 struct CarbonPlace {
@@ -25,7 +25,7 @@ struct CarbonIntensity {
 /// national_intensities.hpp. Throws ArgumentError for tables that can't be read.
 CarbonIntensity carbon_intensity(const CarbonPlace& place, const std::filesystem::path& data_dir);
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/codecarbon/impl/intensity.ipp"

@@ -7,7 +7,7 @@
 #include <string_view>
 
 /// Linux's information about the machine, and CodeCarbon's models of its power.
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The processors' time since boot, in ticks.
 struct CpuTimes {
@@ -59,7 +59,7 @@ std::string platform_name();
 
 bool is_arm_machine();
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/codecarbon/impl/machine.ipp"

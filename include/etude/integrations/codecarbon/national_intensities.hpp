@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The life-cycle emissions of a country's electricity in g of CO2 equivalents per kWh.
 struct NationalIntensity {
@@ -98,4 +98,4 @@ inline constexpr NationalIntensity national_intensities[] = {
 /// Status Report 2019, for the year 2018.
 inline constexpr double world_intensity = 475;
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// kWh per joule, rounded as CodeCarbon rounds it.
 inline constexpr double kwh_per_joule = 2.77778e-7;
@@ -52,7 +52,7 @@ class Rapl {
   std::string fault_;
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/codecarbon/impl/rapl.ipp"

@@ -11,7 +11,7 @@
 #include "etude/integrations/shared/append_file.hpp"
 #include "etude/io/folder_lock.hpp"
 
-namespace etude::detail::comet {
+namespace etude::inline v0::detail::comet {
 
 /// An archive for `comet upload`: KEY.zip, or KEY-XXXXXX.zip if the experiment may have others. Its contents
 /// are first written to the folder `.KEY.partial` next to it, each group of messages at once. The zip is made
@@ -48,7 +48,7 @@ class Archive final : public Journal {
   std::vector<Notice> notices_;
 };
 
-}  // namespace etude::detail::comet
+}  // namespace etude::inline v0::detail::comet
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/comet/impl/archive.ipp"

@@ -10,7 +10,7 @@
 #include "etude/integrations/shared/not_copied.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail::comet {
 struct Run;
@@ -77,4 +77,4 @@ struct CometCallback {
   void log(const Context& e, const Metrics& metrics);
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -8,7 +8,7 @@
 #include "etude/trainer_state.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 struct CometCallback;
 
@@ -40,7 +40,7 @@ Settings settings_of(const CometCallback& callback, const TrainingArguments& arg
 bool is_configured();
 
 }  // namespace detail::comet
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/comet/impl/experiment_settings.ipp"

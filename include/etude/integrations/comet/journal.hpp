@@ -7,7 +7,7 @@
 #include "etude/integrations/comet/messages.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude::detail::comet {
+namespace etude::inline v0::detail::comet {
 
 /// A message for the training's thread to log.
 struct Notice {
@@ -36,4 +36,4 @@ class Journal {
   virtual std::vector<Notice> notices() noexcept = 0;
 };
 
-}  // namespace etude::detail::comet
+}  // namespace etude::inline v0::detail::comet

@@ -10,7 +10,7 @@
 
 /// The messages of Comet's clients, in the form of their offline archives: {"type": ..., "payload": {...}}
 /// with sorted names. Online, each becomes a request.
-namespace etude::detail::comet {
+namespace etude::inline v0::detail::comet {
 
 using Message = nlohmann::json;
 
@@ -41,7 +41,7 @@ Message system_details();
 /// A file of the run under a name of its own; `file_path` is its place in the archive.
 Message asset(std::string_view name, std::string_view file_path, std::int64_t step, std::int64_t time);
 
-}  // namespace etude::detail::comet
+}  // namespace etude::inline v0::detail::comet
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/comet/impl/messages.ipp"

@@ -11,7 +11,7 @@
 #include "etude/integrations/comet/journal.hpp"
 #include "etude/integrations/shared/outbox.hpp"
 
-namespace etude::detail::comet {
+namespace etude::inline v0::detail::comet {
 
 /// Sends the messages to a server in the background.
 class Online final : public Journal {
@@ -41,7 +41,7 @@ class Online final : public Journal {
   Outbox outbox_;
 };
 
-}  // namespace etude::detail::comet
+}  // namespace etude::inline v0::detail::comet
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/comet/impl/online.ipp"

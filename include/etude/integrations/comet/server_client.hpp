@@ -14,7 +14,7 @@
 #include "etude/integrations/shared/http.hpp"
 #include "etude/integrations/shared/outbox.hpp"
 
-namespace etude::detail::comet {
+namespace etude::inline v0::detail::comet {
 
 /// Talks to Comet's server as its Python client 3.58 does. Experiments, parameters, metrics and heartbeats
 /// use that client's addresses, which let the client choose the experiment's key and accept batches;
@@ -56,7 +56,7 @@ class ServerClient final : public Sender {
   std::chrono::steady_clock::time_point next_beat_ = {};
 };
 
-}  // namespace etude::detail::comet
+}  // namespace etude::inline v0::detail::comet
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/comet/impl/server_client.ipp"

@@ -15,7 +15,7 @@
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/parameters.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE bool AzureMLCallback::is_available() { return detail::mlflow_uri_begins({"azureml://"}); }
 
@@ -81,4 +81,4 @@ ETUDE_INLINE void AzureMLCallback::on(const TrainEnd&) {
   if (open_run) open_run->end();
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -16,7 +16,7 @@
 #include "etude/integrations/codecarbon/machine.hpp"
 #include "etude/metrics/pending_logs.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 
@@ -106,4 +106,4 @@ ETUDE_INLINE void CodeCarbonCallback::report_faults(const Context& e) {
     message(e.args, LogLevel::warning, "emissions: {}", fault);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

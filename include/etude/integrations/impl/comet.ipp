@@ -28,7 +28,7 @@
 #include "etude/model/model.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail::comet {
 
 /// An open experiment.
@@ -203,4 +203,4 @@ ETUDE_INLINE void CometCallback::on(const TrainEnd& e) {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

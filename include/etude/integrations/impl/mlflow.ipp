@@ -12,7 +12,7 @@
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/parameters.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE bool MLflowCallback::is_available() {
   return detail::mlflow_uri_begins({"http://", "https://"}) &&
@@ -90,4 +90,4 @@ ETUDE_INLINE void MLflowCallback::on(const TrainEnd&) {
   if (open_run) open_run->end();
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

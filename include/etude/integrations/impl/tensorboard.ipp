@@ -32,7 +32,7 @@
 #include "etude/model/model.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// An open run.
@@ -286,4 +286,4 @@ ETUDE_INLINE void TensorBoardCallback::on(const TrainEnd& e) {
           open_run->lost());
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -28,7 +28,7 @@
 #include "etude/integrations/wandb/watch.hpp"
 #include "etude/model/model.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline std::int64_t wandb_parameter_count(const Model& model) {
@@ -277,4 +277,4 @@ ETUDE_INLINE void WandbCallback::on(const TrainEnd& e) {
     open_run->report_counts();
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

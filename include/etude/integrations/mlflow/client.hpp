@@ -14,7 +14,7 @@
 
 #include "etude/integrations/shared/http.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// Gets new tokens when a server's tokens expire during a training.
 class TokenSource {
@@ -89,7 +89,7 @@ class MLflowClient {
   const std::atomic<bool>* cancelled_;
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/mlflow/impl/client.ipp"

@@ -8,7 +8,7 @@
 #include <string_view>
 
 /// Names in the form that an MLflow server accepts.
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The number of characters in a UTF-8 text.
 std::size_t characters(std::string_view text);
@@ -29,7 +29,7 @@ class MLflowNames {
   std::set<std::string> taken_;
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/mlflow/impl/names.ipp"

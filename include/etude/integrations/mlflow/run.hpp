@@ -18,7 +18,7 @@
 #include "etude/metrics/metrics.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// A run's address and identity.
 struct MLflowRunOptions {
@@ -87,7 +87,7 @@ std::vector<std::pair<std::string, nlohmann::ordered_json>> members(const nlohma
 void identify_mlflow_run(MLflowRunOptions& options, const std::string& run_key,
                          const std::string& attached_to, bool resumes);
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/mlflow/impl/run.ipp"

@@ -16,7 +16,7 @@
 #include "etude/integrations/mlflow/client.hpp"
 #include "etude/integrations/shared/outbox.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace mlflow {
 
 /// The server's limits for one request.
@@ -91,7 +91,7 @@ class MLflowSender final : public Sender {
   bool is_new_ = false;             // no other process has logged to it
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/mlflow/impl/sender.ipp"

@@ -6,7 +6,7 @@
 #include "etude/events.hpp"
 #include "etude/integrations/mlflow/run.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// A callback's open run, from event to event: opened when training begins, or by the first log of an
 /// evaluation before that; ended with the training, and open for logs that follow.
@@ -27,7 +27,7 @@ class MLflowSession {
   bool is_training_ = false, has_trained_ = false, has_failed_ = false, was_killed_ = false;
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/mlflow/impl/session.ipp"

@@ -6,7 +6,7 @@
 #include <vector>
 
 /// Where a run comes from, in the terms of MLflow's own clients.
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The commit that is checked out in `folder` or above it; empty if there is none.
 std::string git_commit(std::filesystem::path folder);
@@ -14,7 +14,7 @@ std::string git_commit(std::filesystem::path folder);
 /// mlflow.user, mlflow.source.name, mlflow.source.type and, if there is one, mlflow.source.git.commit.
 std::vector<std::pair<std::string, std::string>> source_tags();
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/mlflow/impl/source.ipp"

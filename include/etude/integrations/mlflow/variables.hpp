@@ -10,7 +10,7 @@
 
 /// MLflow's environment variables. Each function throws ArgumentError that names the variable, without the
 /// value if it may hold credentials.
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// MLFLOW_TRACKING_USERNAME and PASSWORD, or those of ~/.mlflow/credentials; else MLFLOW_TRACKING_TOKEN. Also
 /// the TLS variables, and MLFLOW_HTTP_REQUEST_TIMEOUT.
@@ -33,7 +33,7 @@ std::optional<std::int64_t> mlflow_count(const char* variable);
 /// Whether MLFLOW_TRACKING_URI has one of these schemes.
 bool mlflow_uri_begins(std::initializer_list<const char*> schemes);
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/mlflow/impl/variables.ipp"

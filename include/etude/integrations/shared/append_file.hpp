@@ -7,7 +7,7 @@
 
 #include "etude/io/descriptor.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// A file of records, each written by one system call: what was appended is complete even if the process is
 /// killed. A record that can't be written, for example because the disk is full, is lost and counted, and
@@ -41,7 +41,7 @@ class AppendFile {
   int error_ = 0;
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/shared/impl/append_file.ipp"

@@ -4,7 +4,7 @@
 #include "etude/events.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The arguments of a run as a tracker shows them: with the `output_dir` that the user gave, so that a run's
 /// name doesn't depend on where the program was started.
@@ -14,4 +14,4 @@ inline TrainingArguments tracked_arguments(const Context& e) {
   return args;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -12,7 +12,7 @@
 
 #include "etude/reflect/read_text.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The value of an environment variable; an empty one counts as unset.
 inline std::optional<std::string> environment(const char* name) {
@@ -55,4 +55,4 @@ inline std::string host_name() {
   return name.data();
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -12,7 +12,7 @@
 #include <vector>
 
 /// HTTP for the senders of an outbox. Needs libcurl.
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// Authentication of the client and verification of the server.
 struct HttpOptions {
@@ -87,7 +87,7 @@ std::string url_escaped(std::string_view text);
 /// answer, or the beginning of any other; printable, and short.
 std::string fault_in(const std::string& body);
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/shared/impl/http.ipp"

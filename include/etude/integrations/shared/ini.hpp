@@ -7,7 +7,7 @@
 
 #include "etude/base/linkage.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The values of each section by their lower-case names; values before the first section are in "".
 using IniSections = std::map<std::string, std::map<std::string, std::string>>;
@@ -21,7 +21,7 @@ IniSections parse_ini(std::string_view text, std::string_view source);
 /// The sections of a file; empty without a file. Throws ArgumentError for one that can't be read.
 IniSections read_ini(const std::filesystem::path& path);
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/shared/impl/ini.ipp"

@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// A member that holds an open run; a copied callback begins without one.
 template <class T>
@@ -21,4 +21,4 @@ class NotCopied : public std::shared_ptr<T> {
   ~NotCopied() = default;
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -21,7 +21,7 @@
 #include "etude/integrations/shared/spool.hpp"
 #include "etude/io/own_threads.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The server can't be reached, or is unavailable for now: retry later.
 struct Unreachable : Error {
@@ -143,7 +143,7 @@ class Outbox {
 /// working directory.
 std::filesystem::path spool_directory(const std::string& directory);
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/shared/impl/outbox.ipp"

@@ -8,7 +8,7 @@
 
 #include "etude/training_arguments.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// A run's parameters for a tracker: the members of `config`, which is the user's, and those of the
 /// arguments, which win. A `config` that isn't an object is stored under "config".
@@ -26,7 +26,7 @@ std::string parameter_text(const nlohmann::ordered_json& value);
 /// The name of the run: `run_name`, or else `output_dir`, as with Hugging Face.
 std::string run_name_of(const TrainingArguments& args);
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/shared/impl/parameters.ipp"

@@ -7,7 +7,7 @@
 
 #include "etude/base/linkage.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// The value of each line "name : value" with this name, as in the files of /proc.
 std::vector<std::string> values_in(std::string_view text, std::string_view name);
@@ -20,7 +20,7 @@ struct ProcessorInfo {
 ProcessorInfo processor_info(std::string_view cpuinfo);
 ProcessorInfo read_processor_info();
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/shared/impl/processor.ipp"

@@ -12,7 +12,7 @@
 #include "etude/integrations/shared/append_file.hpp"
 #include "etude/io/folder_lock.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// A queue on the disk of entries to send to a server, in a folder that only its owner may read. Entries
 /// survive the process, and at most one batch is in memory. One thread may append while another takes from
@@ -83,7 +83,7 @@ class Spool {
   std::int64_t kept_ = 0;
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/shared/impl/spool.ipp"

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// A metric's name in TensorBoard, Weights & Biases and Comet: `eval_loss` is eval/loss, `test_loss` is
 /// test/loss, and everything else train/..., as in Hugging Face's `rewrite_logs`.
@@ -14,4 +14,4 @@ inline std::string tracked_name(std::string_view name) {
   return "train/" + std::string(name);
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -10,7 +10,7 @@
 #include "etude/integrations/shared/append_file.hpp"
 
 /// TensorBoard's event files: records with checksums, one file for each writer.
-namespace etude::detail::tensorboard {
+namespace etude::inline v0::detail::tensorboard {
 
 /// The CRC-32C of some bytes, masked as in TensorBoard's records.
 std::uint32_t masked_crc(std::string_view bytes);
@@ -33,7 +33,7 @@ std::vector<std::string> records_from(const std::vector<std::filesystem::path>& 
 /// failure.
 AppendFile new_event_file(const std::filesystem::path& folder, std::filesystem::path& path);
 
-}  // namespace etude::detail::tensorboard
+}  // namespace etude::inline v0::detail::tensorboard
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/tensorboard/impl/event_file.ipp"

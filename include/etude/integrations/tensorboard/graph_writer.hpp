@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace etude::detail::tensorboard {
+namespace etude::inline v0::detail::tensorboard {
 
 /// A node of a graph.
 struct GraphNode {
@@ -63,4 +63,4 @@ class GraphWriter {
   std::unordered_map<std::string, int> used_;
 };
 
-}  // namespace etude::detail::tensorboard
+}  // namespace etude::inline v0::detail::tensorboard

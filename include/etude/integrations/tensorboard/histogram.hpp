@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace etude::detail::tensorboard {
+namespace etude::inline v0::detail::tensorboard {
 
 /// The distribution of a tensor's finite numbers, in the buckets of PyTorch's SummaryWriter: they grow by a
 /// tenth each, away from 0 on both sides. PyTorch's empty first bucket is left out, since TensorBoard's fast
@@ -21,7 +21,7 @@ struct Histogram {
 /// finite numbers.
 Histogram histogram_of(const at::Tensor& tensor);
 
-}  // namespace etude::detail::tensorboard
+}  // namespace etude::inline v0::detail::tensorboard
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/tensorboard/impl/histogram.ipp"

@@ -2,14 +2,14 @@
 
 #include <torch/csrc/jit/api/module.h>
 
-namespace etude::detail::tensorboard {
+namespace etude::inline v0::detail::tensorboard {
 
 class GraphWriter;
 
 /// Adds the operations of a TorchScript module's forward.
 void add_script(const torch::jit::Module& module, GraphWriter& graph);
 
-}  // namespace etude::detail::tensorboard
+}  // namespace etude::inline v0::detail::tensorboard
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/tensorboard/impl/script_graph.ipp"

@@ -14,7 +14,7 @@
 #include "etude/integrations/shared/append_file.hpp"
 #include "etude/model/model.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 /// How a training ended, for TensorBoard's HPARAMS page.
 enum class SessionStatus { unknown = 0, success = 1, failure = 2, running = 3 };
@@ -75,7 +75,7 @@ class SummaryWriter {
   double last_time_ = 0;
 };
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/tensorboard/impl/summary_writer.ipp"

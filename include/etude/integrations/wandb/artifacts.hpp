@@ -10,7 +10,7 @@
 #include "etude/integrations/wandb/records.hpp"
 #include "etude/io/background.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// This many random letters and digits.
 std::string wandb_random(std::size_t length);
@@ -71,7 +71,7 @@ class WandbArtifacts {
   BackgroundJob background_;  // last: it uses everything above
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/wandb/impl/artifacts.ipp"

@@ -5,7 +5,7 @@
 
 #include "etude/integrations/wandb/records.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// Information about the machine and the program, without extra libraries. Leaves out arguments and
 /// environment variables, which may be secret.
@@ -14,7 +14,7 @@ WandbEnvironment wandb_environment(WandbTime start);
 /// The same in the form of wandb-metadata.json.
 nlohmann::ordered_json wandb_metadata(const WandbEnvironment& environment);
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/wandb/impl/metadata.ipp"

@@ -16,7 +16,7 @@
 #include "etude/integrations/wandb/records.hpp"
 #include "etude/integrations/wandb/transaction_log.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// Metrics, each name once.
 using WandbValues = std::vector<std::pair<std::string, double>>;
@@ -85,7 +85,7 @@ class WandbRun {
   WandbArtifacts artifacts_;  // last: its thread uses everything above
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/wandb/impl/offline_run.ipp"

@@ -9,7 +9,7 @@
 
 /// The messages of Weights & Biases' transaction log (wandb_internal.proto) that an offline run needs. Each
 /// function returns the bytes of one message, which `wandb_record` wraps in a Record.
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 using WandbTime = std::chrono::system_clock::time_point;
 
@@ -95,7 +95,7 @@ std::string wandb_environment_message(const WandbEnvironment& environment);
 std::string wandb_artifact_message(const WandbArtifact& artifact);
 std::string wandb_exit_message(int exit_code, std::int64_t seconds);
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/wandb/impl/records.ipp"

@@ -7,7 +7,7 @@
 #include "etude/events.hpp"
 #include "etude/integrations/wandb/records.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 struct WandbCallback;
 
@@ -33,7 +33,7 @@ bool wandb_is_enabled(const WandbCallback& options);
 WandbSettings wandb_settings(const WandbCallback& options, const Context& e);
 
 }  // namespace detail
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/wandb/impl/run_settings.ipp"

@@ -7,7 +7,7 @@
 
 #include "etude/integrations/shared/append_file.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// A record framed as in Weights & Biases' transaction log at `offset` of its file: LevelDB's log format,
 /// with blocks of 32 KiB counted from the file's first byte, but with a plain CRC-32.
@@ -32,7 +32,7 @@ class WandbLog {
   AppendFile file_;
 };
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/wandb/impl/transaction_log.ipp"

@@ -10,7 +10,7 @@
 #include "etude/events.hpp"
 #include "etude/integrations/wandb/records.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// A tensor's histogram in the form of Weights & Biases: 64 bins from the least to the greatest value,
 /// counted as its own `watch` does. Non-finite values are left out; nullopt if all are. Values that a sparse
@@ -20,7 +20,7 @@ std::optional<std::string> wandb_histogram(const torch::Tensor& tensor);
 /// Histograms of a model's gradients and parameters.
 WandbItems wandb_histograms(const Context& e, bool gradients, bool parameters);
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/integrations/wandb/impl/watch.ipp"

@@ -10,7 +10,7 @@
 #include "etude/base/error.hpp"
 #include "etude/io/background.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE BackgroundJob::~BackgroundJob() {
   if (thread_ && !thread_.get_deleter().mark.is_in_child()) thread_->join();
@@ -56,4 +56,4 @@ ETUDE_INLINE void BackgroundJob::run(std::function<void()>& job) {
   done_ = true;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -13,7 +13,7 @@
 #include "etude/io/file_system.hpp"
 #include "etude/io/mapped_file.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline std::filesystem::path beside(const std::filesystem::path& path, std::string_view suffix) {
@@ -83,4 +83,4 @@ ETUDE_INLINE void remove_checkpoint(FileSystem& files, const std::filesystem::pa
   files.remove_all(deleted);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -23,7 +23,7 @@
 #include "etude/io/descriptor.hpp"
 #include "etude/io/file_system.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 ETUDE_INLINE CheckpointError file_error(const std::filesystem::path& path, std::string_view what,
@@ -174,4 +174,4 @@ ETUDE_INLINE void write_file(FileSystem& files, const std::filesystem::path& pat
                            [&](OutputFile& file) { file.write(std::as_bytes(std::span(text))); });
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -16,7 +16,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/io/own_threads.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 struct OwnThreads {
   std::atomic<int> forks = 0;
@@ -106,4 +106,4 @@ ETUDE_INLINE void end_process(const char* why, int status) noexcept {
   ::_exit(status);
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

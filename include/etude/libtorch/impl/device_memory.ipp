@@ -22,7 +22,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/libtorch/device_memory.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 
@@ -96,4 +96,4 @@ ETUDE_INLINE bool reset_peak_resident_memory() {
 #endif
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -12,7 +12,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/libtorch/error.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline bool shows_frames() {
@@ -42,4 +42,4 @@ ETUDE_INLINE void leave_out_frames(const std::exception_ptr& error) {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -11,7 +11,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/libtorch/memory.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE bool is_out_of_memory(const std::exception_ptr& error) {
   if (!error) return false;
@@ -42,4 +42,4 @@ ETUDE_INLINE bool is_out_of_memory(const std::exception_ptr& error) {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -19,7 +19,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/libtorch/profiler.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 
@@ -103,4 +103,4 @@ ETUDE_INLINE ProfilerRange::ProfilerRange(const std::string& name) : state_(std:
 
 ETUDE_INLINE ProfilerRange::~ProfilerRange() = default;
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -16,7 +16,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/libtorch/random.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void set_seed(std::uint64_t seed) { torch::manual_seed(seed); }
 
@@ -58,4 +58,4 @@ ETUDE_INLINE RandomStateGuard::~RandomStateGuard() {
   if (!device_.is_cpu()) set_generator_state(at::globalContext().defaultGenerator(device_), accelerator_);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

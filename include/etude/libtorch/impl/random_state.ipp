@@ -16,7 +16,7 @@
 #include "etude/libtorch/random.hpp"
 #include "etude/libtorch/random_state.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 ETUDE_INLINE at::Tensor bytes_of(std::string_view text) {
@@ -77,4 +77,4 @@ ETUDE_INLINE std::vector<std::string> load_random_state(const RandomState& state
   return problems;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

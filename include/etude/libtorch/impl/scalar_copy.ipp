@@ -10,7 +10,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/libtorch/scalar_copy.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void ScalarCopy::begin(const at::Tensor& value) {
   pending_ = true;
@@ -34,4 +34,4 @@ ETUDE_INLINE double ScalarCopy::get() {
   return host_.item<double>();
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -15,7 +15,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/libtorch/threads.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE std::optional<double> cpu_quota(const std::filesystem::path& root) {
   std::optional<double> least;
@@ -72,4 +72,4 @@ ETUDE_INLINE ThreadGuard::~ThreadGuard() {
   if (at::get_num_threads() != before_) at::set_num_threads(before_);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

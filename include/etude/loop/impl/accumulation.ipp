@@ -8,7 +8,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/loop/accumulation.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE std::int64_t Accumulation::in(std::int64_t epoch) const {
   if (!of_) return args_.gradient_accumulation_steps;
@@ -24,4 +24,4 @@ ETUDE_INLINE AccumulationOf Accumulation::by_epoch() const {
   return [this](std::int64_t epoch) { return in(epoch); };
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

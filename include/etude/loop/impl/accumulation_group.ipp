@@ -8,7 +8,7 @@
 #include "etude/libtorch/random_state.hpp"
 #include "etude/loop/accumulation_group.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void AccumulationGroup::begin(std::int64_t size) {
   size_ = size;
@@ -39,4 +39,4 @@ ETUDE_INLINE void AccumulationGroup::return_to_begin(const StatefulGenerators& g
   losses_.clear();
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

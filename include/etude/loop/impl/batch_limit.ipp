@@ -11,7 +11,7 @@
 #include "etude/loop/batch_limit.hpp"
 #include "etude/reflect/read_text.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 inline constexpr const char* limit_batches_variable = "ETUDE_LIMIT_BATCHES";
 }
@@ -40,4 +40,4 @@ ETUDE_INLINE LimitBatches::~LimitBatches() {
     ::unsetenv(detail::limit_batches_variable);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -10,7 +10,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/loop/calls.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE Calls::Scope::Scope(Calls& calls, Method method) : calls_(calls), method_(method) {
   static constexpr std::array<std::string_view, 7> names{"train",           "evaluate",   "predict",   "log",
@@ -37,4 +37,4 @@ ETUDE_INLINE Calls::Scope::~Scope() {
   if (is_first_) calls_.thread_ = std::thread::id();
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -30,7 +30,7 @@
 #include "etude/loop/plan.hpp"
 #include "etude/loop/write_checkpoint.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 struct AnyTrainingCheckpoints::SafePoint::State {
   TrainerControl control;
@@ -345,4 +345,4 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_random(const RandomState& state) 
     message(core_.args, LogLevel::warning, "resuming {}: {}", resumes() ? path().string() : "", problem);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -19,7 +19,7 @@
 #include "etude/loop/core.hpp"
 #include "etude/model/label_smoothing.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE Tensors without_keys(const Tensors& outputs, const std::vector<std::string>& keys) {
   for (const auto& key : keys) static_cast<void>(outputs.at(key));  // throws, listing the outputs, if missing
@@ -179,4 +179,4 @@ ETUDE_INLINE void explain_differentiation(const c10::Error& error) {
       what.substr(0, what.find('\n'))));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

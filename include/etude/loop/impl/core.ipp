@@ -38,7 +38,7 @@
 #include "etude/optim/torch_optimizer.hpp"
 #include "etude/trainer_options.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE BatchStream TrainerCore::begin_batches() const {
   const InterruptionScope may_be_given_up(true);
@@ -216,4 +216,4 @@ ETUDE_INLINE std::unique_ptr<LRScheduler> TrainerCore::make_scheduler(std::int64
   return etude::make_scheduler(args, *optimizer, max_steps);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -23,7 +23,7 @@
 #include "etude/loop/event_source.hpp"
 #include "etude/loop/loss_check.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE TrainingDryRun::TrainingDryRun(const Context& context)
     : context_(context), optimizer_(context.optimizer) {
@@ -143,4 +143,4 @@ ETUDE_INLINE Batch TrainingDryRun::on_device(const Batch& batch) const {
   return batch.to(context_.model.parameters().front().device(), context_.args.dataloader_pin_memory);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -14,7 +14,7 @@
 #include "etude/loop/evaluate.hpp"
 #include "etude/loop/loss_check.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline bool wants_for_metrics(const TrainingArguments& args, const char* what) {
@@ -96,4 +96,4 @@ ETUDE_INLINE EvaluationScope::Aside::~Aside() {
   core.pending_logs = std::move(pending_logs);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -13,7 +13,7 @@
 #include "etude/base/message.hpp"
 #include "etude/loop/event_source.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void detail::print_error(const TrainingArguments& args, const ErrorOrigin& origin,
                                       std::string_view what) {
@@ -35,4 +35,4 @@ ETUDE_INLINE void detail::throw_written_loss(const std::vector<std::string>& wri
       fmt::format("{} has changed the loss in BackwardBegin: {}", fmt::join(writers, " or "), error.what()));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -16,7 +16,7 @@
 #include "etude/loop/event_source.hpp"
 #include "etude/loop/fetching.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void detail::place_dataset_error(const TrainingArguments& args, std::string dataset) {
   const auto error = std::current_exception();
@@ -33,4 +33,4 @@ ETUDE_INLINE void detail::place_dataset_error(const TrainingArguments& args, std
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

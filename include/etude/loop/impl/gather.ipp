@@ -15,7 +15,7 @@
 #include "etude/loop/gather.hpp"
 #include "etude/metrics/eval_prediction.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE EvalPrediction to_cpu(const EvalPrediction& prediction) {
   return {prediction.predictions.to(torch::kCPU),
@@ -121,4 +121,4 @@ ETUDE_INLINE void Gathered::take_in() {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

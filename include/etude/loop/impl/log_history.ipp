@@ -5,7 +5,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/loop/log_history.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE std::size_t LogHistory::add(Metrics& logs) {
   const auto line = state_.log_history.size();
@@ -27,4 +27,4 @@ ETUDE_INLINE void LogHistory::drop_from(std::size_t line) {
   text_.forget_from(line);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -13,7 +13,7 @@
 #include "etude/loop/log_window.hpp"
 #include "etude/metrics/speed.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void LogWindow::begin_training() {
   last_logged_step_ = 0;
@@ -90,4 +90,4 @@ ETUDE_INLINE void LogWindow::load(const TrainingProgress& progress) {
   learning_rate_ = progress.learning_rate;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -21,7 +21,7 @@
 #include "etude/base/message.hpp"
 #include "etude/loop/loss_check.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE LossCheck::LossCheck(const TrainerOptions& options, const TrainingArguments& args,
                                   const Model& model, const std::unique_ptr<Optimizer>& optimizer)
@@ -107,4 +107,4 @@ ETUDE_INLINE torch::Tensor LossCheck::after_step(torch::Tensor loss) {
   return loss.detach();
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

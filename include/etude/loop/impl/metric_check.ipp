@@ -18,7 +18,7 @@
 #include "etude/metrics/metrics.hpp"
 #include "etude/reflect/nearest.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE DryRun::DryRun(TrainerCore& core)
     : core_(core),
@@ -63,4 +63,4 @@ ETUDE_INLINE void check_watched(std::string_view callback, const std::string& na
                                 callback, name, fmt::join(known, ", "), did_you_mean(name, known)));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

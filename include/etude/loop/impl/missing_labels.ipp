@@ -7,7 +7,7 @@
 #include "etude/base/message.hpp"
 #include "etude/loop/missing_labels.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void MissingLabels::warn(std::string_view prefix) {
   if (std::exchange(warned_, true)) return;
@@ -17,4 +17,4 @@ ETUDE_INLINE void MissingLabels::warn(std::string_view prefix) {
           prefix);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

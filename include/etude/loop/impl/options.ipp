@@ -24,7 +24,7 @@
 #include "etude/trainer_options.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// How the tensors of the option `optimizer` match the model's.
@@ -113,9 +113,9 @@ ETUDE_INLINE void check_options(const TrainerOptions& options) {
   if (!found.empty()) throw ArgumentError(fmt::format("{}", fmt::join(found, "\n")));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline DataLoaderOptions loader_options(const TrainerOptions& options, const TrainingArguments& args) {
@@ -130,9 +130,9 @@ inline DataLoaderOptions loader_options(const TrainerOptions& options, const Tra
 
 }  // namespace detail
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE DataLoaderOptions train_loader_options(const TrainerOptions& options,
                                                     const TrainingArguments& args) {
@@ -178,4 +178,4 @@ ETUDE_INLINE void warn_of_slow_blas(const TrainingArguments& args) {
             gflops);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -9,7 +9,7 @@
 #include "etude/libtorch/memory.hpp"
 #include "etude/loop/part_size.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE bool PartSize::shrink(const std::exception_ptr& error, std::int64_t batch_size) {
   const auto size = std::min(of(batch_size), batch_size);
@@ -24,4 +24,4 @@ ETUDE_INLINE void PartSize::load_state(std::int64_t size) {
   if (args_.auto_microbatching && size > 0) size_ = size;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -13,7 +13,7 @@
 #include "etude/loop/plan.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 
@@ -117,4 +117,4 @@ ETUDE_INLINE TrainPlan continued(TrainPlan plan, const TrainingArguments& args, 
   return plan;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -14,7 +14,7 @@
 #include "etude/model/model.hpp"
 #include "etude/optim/optimizer.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline std::vector<NamedTensor> copies_of(const std::vector<NamedTensor>& tensors) {
@@ -56,4 +56,4 @@ ETUDE_INLINE void TrainingSnapshot::restore() const {
   core_.pending_logs = {};
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

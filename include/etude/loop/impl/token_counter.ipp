@@ -10,7 +10,7 @@
 #include "etude/base/message.hpp"
 #include "etude/loop/token_counter.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE TokenCounter::TokenCounter(const TrainerOptions& options, const TrainingArguments& args,
                                         const Model& model)
@@ -56,4 +56,4 @@ ETUDE_INLINE std::int64_t TokenCounter::input_tokens(const Batch& batch) {
   return tokens ? tokens->numel() : 0;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

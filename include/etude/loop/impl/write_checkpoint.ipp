@@ -30,7 +30,7 @@
 #include "etude/loop/write_checkpoint.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 ETUDE_INLINE nlohmann::json stateful_callbacks(const TrainerCore& core,
@@ -167,4 +167,4 @@ ETUDE_INLINE void write_trainer_state(TrainerCore& core, const std::vector<Callb
              core.log_history.state_text());
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -14,7 +14,7 @@
 #include "etude/metrics/eval_prediction.hpp"
 #include "etude/metrics/metrics.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 ETUDE_INLINE Metrics accuracy(const EvalPrediction& p) {
   const auto& predictions = p.predictions.single();
@@ -80,4 +80,4 @@ ETUDE_INLINE Metrics Accuracy::compute() const {
   return {{options_.name, both[0].item<double>() / both[1].item<double>()}};
 }
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics

@@ -7,7 +7,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/metrics/auroc.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 ETUDE_INLINE Metrics AUROC::compute() const {
   return of_rankings(
@@ -20,4 +20,4 @@ ETUDE_INLINE Metrics AUROC::compute() const {
       std::numeric_limits<double>::quiet_NaN());
 }
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics

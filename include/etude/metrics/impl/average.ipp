@@ -10,7 +10,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/metrics/average.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 ETUDE_INLINE Average resolved(Average average, std::int64_t classes) {
   if (average == Average::automatic) return classes == 2 ? Average::binary : Average::macro;
@@ -41,4 +41,4 @@ ETUDE_INLINE Metrics averaged(const std::string& name, Average average, const at
   return {{name, (each.masked_fill(~there, 0) * weights).sum().item<double>() / total}};
 }
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics

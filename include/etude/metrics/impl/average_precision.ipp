@@ -5,7 +5,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/metrics/average_precision.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 ETUDE_INLINE Metrics AveragePrecision::compute() const {
   return of_rankings(
@@ -16,4 +16,4 @@ ETUDE_INLINE Metrics AveragePrecision::compute() const {
       0);
 }
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics

@@ -17,7 +17,7 @@
 #include "etude/trainer_state.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE std::string best_metric_name(const TrainingArguments& args) {
   const auto name = args.metric_for_best_model.value_or("loss");
@@ -52,4 +52,4 @@ ETUDE_INLINE bool update_best_metric(const TrainingArguments& args, const Metric
   return true;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

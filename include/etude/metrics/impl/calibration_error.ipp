@@ -14,7 +14,7 @@
 #include "etude/metrics/calibration_error.hpp"
 #include "etude/metrics/class_examples.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 ETUDE_INLINE CalibrationError::CalibrationError(CalibrationErrorOptions options)
     : options_(std::move(options)) {
@@ -65,4 +65,4 @@ ETUDE_INLINE Metrics CalibrationError::compute() const {
   return {{options_.name, (share * 0 + gap).max().item<double>()}};  // NaN if there are no examples
 }
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics

@@ -9,7 +9,7 @@
 #include "etude/metrics/class_counts.hpp"
 #include "etude/metrics/class_examples.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 ETUDE_INLINE ClassCounts::ClassCounts(ClassMetricOptions options, std::string name)
     : options_(std::move(options)) {
@@ -46,4 +46,4 @@ ETUDE_INLINE Metrics ClassCounts::mean_of(double precision, double recall) const
   return averaged(options_.name, average, ratio(inside), inside[2], inside[1].add(inside[2]).gt(0), 0);
 }
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics

@@ -13,7 +13,7 @@
 #include "etude/data/tensors.hpp"
 #include "etude/metrics/class_examples.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 namespace detail {
 
 /// The class scores as [n, C] in the order of the labels, or undefined if the shapes don't match.
@@ -97,4 +97,4 @@ ETUDE_INLINE void refuse_outside(std::string_view metric, std::int64_t outside) 
         "{}: {} examples have a label or a predicted class outside the range of classes", metric, outside));
 }
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics

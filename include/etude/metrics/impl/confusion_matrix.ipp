@@ -10,7 +10,7 @@
 #include "etude/metrics/class_examples.hpp"
 #include "etude/metrics/confusion_matrix.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 ETUDE_INLINE void ConfusionMatrix::update(const at::Tensor& predictions, const at::Tensor& labels) {
   const auto examples = class_examples(options_.name, predictions, labels, options_.ignore_index);
@@ -46,4 +46,4 @@ ETUDE_INLINE Metrics ConfusionMatrix::compute() const {
   return result;
 }
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics

@@ -9,7 +9,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/metrics/f_beta.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 ETUDE_INLINE FBeta::FBeta(double beta, ClassMetricOptions options)
     : FBeta(beta, std::move(options), "fbeta") {}
@@ -19,4 +19,4 @@ ETUDE_INLINE FBeta::FBeta(double beta, ClassMetricOptions options, std::string n
   if (!(beta >= 0)) throw ArgumentError(fmt::format("beta is {}: must be at least 0", beta));
 }
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics

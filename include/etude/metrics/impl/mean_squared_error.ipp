@@ -8,7 +8,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/metrics/mean_squared_error.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 ETUDE_INLINE MeanSquaredError::MeanSquaredError(RegressionOptions options) : options_(std::move(options)) {
   if (options_.name.empty()) options_.name = "mse";
@@ -27,4 +27,4 @@ ETUDE_INLINE Metrics MeanSquaredError::compute() const {
   return {{options_.name, both[0].item<double>() / both[1].item<double>()}};
 }
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics

@@ -17,7 +17,7 @@
 #include "etude/metrics/metrics.hpp"
 #include "etude/reflect/nearest.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void detail::check_metric_name(std::string_view name) {
   if (!is_utf8(name))
@@ -61,7 +61,7 @@ ETUDE_INLINE std::string Metrics::missing(std::string_view name) const {
                      did_you_mean(name, names));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 ETUDE_INLINE fmt::format_context::iterator fmt::formatter<etude::Metrics>::format(
     const etude::Metrics& metrics, fmt::format_context& context) const {

@@ -11,7 +11,7 @@
 #include "etude/metrics/running_mean.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void PendingLogs::merge(PendingLogs other) {
   for (auto& [name, mean] : other.means_) add(name, mean.mean());
@@ -32,4 +32,4 @@ ETUDE_INLINE void PendingLogs::load_state(const std::vector<PendingLogState>& st
   for (const auto& [name, mean] : state) means_.emplace_back(name, RunningMean()).second.load_state(mean);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -12,7 +12,7 @@
 #include "etude/metrics/class_examples.hpp"
 #include "etude/metrics/perplexity.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 ETUDE_INLINE void Perplexity::update(const at::Tensor& predictions, const at::Tensor& labels) {
   const auto examples = class_examples(options_.name, predictions, labels, options_.ignore_index);
@@ -38,4 +38,4 @@ ETUDE_INLINE Metrics Perplexity::compute() const {
   return {{options_.name, std::exp(all[0].item<double>() / all[1].item<double>())}};
 }
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics

@@ -8,7 +8,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/metrics/r2_score.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 namespace detail {
 
 /// Merges rows [k, 4, D] of count, mean, squared distances from the mean and squared errors into one [1, 4,
@@ -53,4 +53,4 @@ ETUDE_INLINE Metrics R2Score::compute() const {
   return {{options_.name, score.masked_fill(moments[0].lt(2), nan).mean().item<double>()}};
 }
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics

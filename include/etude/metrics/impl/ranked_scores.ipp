@@ -18,7 +18,7 @@
 #include "etude/metrics/class_examples.hpp"
 #include "etude/metrics/ranked_scores.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 namespace detail {
 
 /// `scores` [n], `positive` bool [n].
@@ -81,4 +81,4 @@ ETUDE_INLINE Metrics RankedScores::of_rankings(double (*score)(const Ranking&),
   return averaged(options_.name, options_.average, each, support, each.isnan().logical_not(), nan);
 }
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics

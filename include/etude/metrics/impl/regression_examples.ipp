@@ -12,7 +12,7 @@
 #include "etude/data/tensors.hpp"
 #include "etude/metrics/regression_examples.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 ETUDE_INLINE RegressionExamples regression_examples(std::string_view metric, const at::Tensor& predictions,
                                                     const at::Tensor& labels,
@@ -39,4 +39,4 @@ ETUDE_INLINE RegressionExamples regression_examples(std::string_view metric, con
           ignored.logical_not()};
 }
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics

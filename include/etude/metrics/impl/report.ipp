@@ -19,7 +19,7 @@
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/report.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline std::string metric_text(std::string_view name, double value) {
@@ -77,4 +77,4 @@ ETUDE_INLINE void save_metrics(FileSystem& files, const std::filesystem::path& d
   write_file(files, path, all.dump(4) + "\n");
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -16,7 +16,7 @@
 #include "etude/metrics/run_history.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE std::vector<std::string> InMemoryRunHistory::get_metric_names() const {
   std::vector<std::string> names;
@@ -83,4 +83,4 @@ ETUDE_INLINE std::size_t InMemoryRunHistory::known_index_of(std::string_view nam
                                 names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -19,7 +19,7 @@
 #include "etude/metrics/running_mean.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE void RunningMean::add(double value, double weight, std::int64_t place) {
   read();
@@ -101,4 +101,4 @@ ETUDE_INLINE void RunningMean::read() {
   for (std::size_t i = 0; i < taken.size(); ++i) take(data[i], taken[i].weight, taken[i].place);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -11,7 +11,7 @@
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/speed.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline Metrics speeds(const std::string& split, std::chrono::steady_clock::time_point start,
@@ -37,4 +37,4 @@ ETUDE_INLINE Metrics token_speed(const std::string& split, std::chrono::steady_c
   return detail::speeds(split, start, {{"tokens", static_cast<double>(num_tokens)}});
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -10,7 +10,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/metrics/streaming.hpp"
 
-namespace etude::metrics::detail {
+namespace etude::inline v0::metrics::detail {
 
 ETUDE_INLINE void take_in(Metrics& all, const Metrics& more) {
   for (const auto& [name, value] : more) {
@@ -29,4 +29,4 @@ ETUDE_INLINE std::vector<MetricState> state_of(const std::vector<MetricState>& s
   return result;
 }
 
-}  // namespace etude::metrics::detail
+}  // namespace etude::inline v0::metrics::detail

@@ -13,7 +13,7 @@
 #include "etude/data/tensors.hpp"
 #include "etude/metrics/streaming_metric.hpp"
 
-namespace etude::metrics {
+namespace etude::inline v0::metrics {
 
 ETUDE_INLINE std::vector<MetricState> Accumulator::state() const {
   std::vector<MetricState> result;
@@ -61,4 +61,4 @@ ETUDE_INLINE at::Tensor Accumulator::joined(const Entry& entry) {
   return entry.parts.size() == 1 ? entry.parts.front() : torch::cat(entry.parts);
 }
 
-}  // namespace etude::metrics
+}  // namespace etude::inline v0::metrics

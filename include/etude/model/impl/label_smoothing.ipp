@@ -10,7 +10,7 @@
 #include "etude/data/tensors.hpp"
 #include "etude/model/label_smoothing.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE torch::Tensor label_smoothed_cross_entropy(const torch::Tensor& logits,
                                                         const torch::Tensor& labels, double factor,
@@ -32,4 +32,4 @@ ETUDE_INLINE torch::Tensor label_smoothed_cross_entropy(const torch::Tensor& log
   return num_items ? each.sum() / *num_items : each.sum() / counts.sum();
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

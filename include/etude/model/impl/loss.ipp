@@ -23,7 +23,7 @@
 #include "etude/model/model.hpp"
 #include "etude/reflect/type_name.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE std::int64_t count_items(const Tensors& labels) {
   if (labels.empty()) return 0;
@@ -32,9 +32,9 @@ ETUDE_INLINE std::int64_t count_items(const Tensors& labels) {
                                                          : first.numel();
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// How to reshape `target`, if it differs from `wanted` only by a dimension of size 1.
@@ -108,4 +108,4 @@ ETUDE_INLINE void throw_not_one_operand(const Tensors& tensors, std::string_view
 
 }  // namespace detail
 
-}  // namespace etude
+}  // namespace etude::inline v0

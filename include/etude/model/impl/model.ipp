@@ -23,7 +23,7 @@
 #include "etude/model/model.hpp"
 #include "etude/reflect/type_name.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline std::vector<NamedTensor> listed(const torch::OrderedDict<std::string, torch::Tensor>& tensors) {
@@ -176,4 +176,4 @@ ETUDE_INLINE void Model::load_state_dict(const std::vector<NamedTensor>& state) 
   for (const auto& [own, value] : copies) own.copy_(*value);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -16,7 +16,7 @@
 #include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 
@@ -114,4 +114,4 @@ ETUDE_INLINE void Adafactor::update_parameter(std::size_t slot, const ParamGroup
   parameter.copy_(values - step);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -10,7 +10,7 @@
 #include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE Adagrad::Adagrad(const std::vector<ParameterGroup>& groups, const AdagradOptions& options)
     : FlatOptimizer(groups, options.lr, options.weight_decay, {{"sum", options.initial_accumulator_value}}),
@@ -49,4 +49,4 @@ ETUDE_INLINE void Adagrad::update_range(const Range& range, const ParamGroup& gr
   range.values.addcdiv_(gradients, sum.sqrt().add_(options_.eps), -lr);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

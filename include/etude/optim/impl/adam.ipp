@@ -13,7 +13,7 @@
 #include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 
@@ -106,4 +106,4 @@ ETUDE_INLINE Adam::Adam(const std::vector<ParameterGroup>& groups, const AdamOpt
 ETUDE_INLINE AdamW::AdamW(const std::vector<ParameterGroup>& groups, const AdamWOptions& options)
     : AdamBase(groups, options, /*decoupled=*/true) {}
 
-}  // namespace etude
+}  // namespace etude::inline v0

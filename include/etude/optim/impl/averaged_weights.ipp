@@ -22,7 +22,7 @@
 #include "etude/optim/flat_parameters.hpp"
 #include "etude/optim/optimizer.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// A 16-bit average would stall: the increments are smaller than its precision.
@@ -135,4 +135,4 @@ ETUDE_INLINE AveragedWeights::Swap::~Swap() {
   for (auto& [own, copy] : own_) own.copy_(copy);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -14,7 +14,7 @@
 #include "etude/optim/clipping.hpp"
 #include "etude/optim/one_pass.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 
@@ -93,4 +93,4 @@ ETUDE_INLINE void clip_value(at::TensorList tensors, double limit) {
   for (torch::Tensor tensor : tensors) tensor.clamp_(-limit, limit);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

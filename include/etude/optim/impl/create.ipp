@@ -28,7 +28,7 @@
 #include "etude/reflect/key_values.hpp"
 #include "etude/training_arguments.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// Makes the groups with this weight decay as their default.
@@ -123,4 +123,4 @@ ETUDE_INLINE std::unique_ptr<LRScheduler> make_scheduler(const TrainingArguments
       optimizer, make_schedule(type, get_warmup_steps(args, total_steps), total_steps, initial_lr, kwargs));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -17,7 +17,7 @@
 #include "etude/optim/flat_layout.hpp"
 #include "etude/optim/parameter_groups.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE std::vector<torch::Tensor> FlatLayout::allocate(double value) const {
   std::vector<torch::Tensor> result;
@@ -112,4 +112,4 @@ ETUDE_INLINE FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const F
   return plan;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

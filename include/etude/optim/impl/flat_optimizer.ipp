@@ -13,7 +13,7 @@
 #include "etude/optim/clipping.hpp"
 #include "etude/optim/flat_optimizer.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE torch::Tensor FlatOptimizer::clip_grad_norm_in_step(double max_norm) {
   if (!uses_kernels()) return clip_grad_norm(max_norm);
@@ -157,4 +157,4 @@ ETUDE_INLINE void FlatOptimizer::cut_by_length(const FlatRange& range, std::vect
 
 ETUDE_INLINE std::int64_t FlatOptimizer::piece_length() { return 32768 * std::max(1, at::get_num_threads()); }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -16,7 +16,7 @@
 #include "etude/optim/flat_layout.hpp"
 #include "etude/optim/flat_parameters.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE FlatParameters::FlatParameters(std::vector<NamedTensors> groups) : groups_(std::move(groups)) {
   flatten();
@@ -222,4 +222,4 @@ ETUDE_INLINE void FlatParameters::find_ranges() {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

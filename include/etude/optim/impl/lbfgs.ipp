@@ -11,7 +11,7 @@
 #include "etude/optim/lbfgs.hpp"
 #include "etude/reflect/check_fields.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 
@@ -55,4 +55,4 @@ ETUDE_INLINE LBFGS::LBFGS(const std::vector<ParameterGroup>& groups, const LBFGS
 
 ETUDE_INLINE bool LBFGS::needs_closure() const { return true; }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -9,7 +9,7 @@
 #include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE Lion::Lion(const std::vector<ParameterGroup>& groups, const LionOptions& options)
     : FlatOptimizer(groups, options.lr, options.weight_decay, {{"exp_avg"}}), options_(options) {
@@ -37,4 +37,4 @@ ETUDE_INLINE void Lion::update_range(const Range& range, const ParamGroup& group
   momentum.mul_(options_.beta2).add_(gradients, 1 - options_.beta2);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

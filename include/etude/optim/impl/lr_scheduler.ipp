@@ -12,7 +12,7 @@
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/scheduler_state.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE LRScheduler::~LRScheduler() = default;
 
@@ -110,4 +110,4 @@ ETUDE_INLINE void TorchLRScheduler::load_own_state(const SchedulerState& state, 
   optimizer().param_groups();  // reads the rates these steps set, so that later changes take precedence
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

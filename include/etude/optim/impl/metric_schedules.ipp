@@ -14,7 +14,7 @@
 #include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/enum.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 namespace detail {
 
@@ -174,4 +174,4 @@ ETUDE_INLINE void GreedyLR::lower(std::vector<double>& lrs, const std::vector<do
   bad_ = 0;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -15,7 +15,7 @@
 #include "etude/optim/model_freezer.hpp"
 #include "etude/optim/parameter_groups.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline bool is_batch_norm(const torch::nn::Module& module) {
@@ -98,4 +98,4 @@ ETUDE_INLINE std::size_t ModelFreezer::position(const char* field, std::int64_t 
   return static_cast<std::size_t>(index < 0 ? index + count : index);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

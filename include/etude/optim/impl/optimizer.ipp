@@ -19,7 +19,7 @@
 #include "etude/optim/parameter_groups.hpp"
 #include "etude/reflect/three_way.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE std::vector<ParamGroup> Optimizer::complete(const std::vector<ParameterGroup>& groups, double lr,
                                                          double weight_decay) {
@@ -260,4 +260,4 @@ ETUDE_INLINE void Optimizer::load_state(const NamedTensors& state) {
   }
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -11,7 +11,7 @@
 #include "etude/base/lower_case.hpp"
 #include "etude/optim/parameter_groups.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// Whether a C++ type name is that of a normalization: `torch::nn::BatchNorm2dImpl`, a user's `RMSNormImpl`.
@@ -84,4 +84,4 @@ ETUDE_INLINE std::vector<ParameterGroup> parameter_groups(const torch::nn::Modul
                        });
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -16,7 +16,7 @@
 #include "etude/reflect/json_reader.hpp"
 #include "etude/reflect/nearest.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE void read_options(const nlohmann::json& values, const std::vector<JsonField>& options,
                                std::string_view where) {
@@ -36,4 +36,4 @@ ETUDE_INLINE void read_options(const nlohmann::json& values, const std::vector<J
   throw_faults(std::move(faults), fmt::format("{}: ", where));
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

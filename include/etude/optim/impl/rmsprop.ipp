@@ -10,7 +10,7 @@
 #include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE RMSprop::RMSprop(const std::vector<ParameterGroup>& groups, const RMSpropOptions& options)
     : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options)), options_(options) {
@@ -80,4 +80,4 @@ ETUDE_INLINE std::vector<RMSprop::Moment> RMSprop::moments_of(const RMSpropOptio
   return moments;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -10,7 +10,7 @@
 #include "etude/base/error.hpp"
 #include "etude/optim/scheduler_state.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE const std::vector<double>& numbers_in(const SchedulerState& state, const std::string& name,
                                                    std::size_t count) {
@@ -60,4 +60,4 @@ ETUDE_INLINE void check_names(const SchedulerState& state, const SchedulerState&
   }
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

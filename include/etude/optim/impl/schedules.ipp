@@ -18,7 +18,7 @@
 #include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/enum.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 inline double share(std::int64_t part, std::int64_t whole) {
@@ -190,4 +190,4 @@ ETUDE_INLINE Schedule make_schedule(SchedulerType type, std::int64_t warmup, std
   throw ArgumentError(fmt::format("{} follows a metric and isn't a function of the step", type));
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -11,7 +11,7 @@
 #include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE SGD::SGD(const std::vector<ParameterGroup>& groups, const SGDOptions& options)
     : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options)), options_(options) {
@@ -77,4 +77,4 @@ ETUDE_INLINE bool SGD::update_in_one_pass(const Range& range, const ParamGroup& 
                              });
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -24,7 +24,7 @@
 #include "etude/optim/torch_state.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE TorchOptimizer::TorchOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                             const NamedTensors& parameters)
@@ -228,4 +228,4 @@ ETUDE_INLINE nlohmann::ordered_json TorchOptimizer::options_of(std::size_t group
   return result;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -14,7 +14,7 @@
 #include "etude/reflect/allowed.hpp"
 #include "etude/reflect/nearest.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE std::string Allowed::text(bool must_say_finite) const {
   if (is_not_empty_) return "not empty";
@@ -60,4 +60,4 @@ ETUDE_INLINE void refuse_empty(std::string_view name, bool is_optional, std::vec
 }
 
 }  // namespace detail
-}  // namespace etude
+}  // namespace etude::inline v0

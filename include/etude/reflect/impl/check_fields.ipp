@@ -11,7 +11,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/reflect/check_fields.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE void throw_faults(std::vector<std::string> faults, std::string_view prefix) {
   if (faults.empty()) return;
@@ -19,4 +19,4 @@ ETUDE_INLINE void throw_faults(std::vector<std::string> faults, std::string_view
   throw ArgumentError(fmt::format("{}", fmt::join(faults, "\n")));
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -25,7 +25,7 @@
 #include "etude/reflect/struct.hpp"
 #include "etude/reflect/type_name.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 ETUDE_INLINE void CommandLine::check_name(std::string_view name, std::string_view group) const {
@@ -207,4 +207,4 @@ ETUDE_INLINE void exit_with_faults(const ArgumentError& error, std::string_view 
 
 }  // namespace detail
 
-}  // namespace etude
+}  // namespace etude::inline v0

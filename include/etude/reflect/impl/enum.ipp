@@ -12,7 +12,7 @@
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/nearest.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE void throw_no_enumerator(std::string_view type, std::int64_t value,
                                       std::span<const std::string_view> names) {
@@ -26,4 +26,4 @@ ETUDE_INLINE void throw_no_enumerator(std::string_view type, std::string_view na
                                   did_you_mean(name, names)));
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

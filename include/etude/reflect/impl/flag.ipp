@@ -15,7 +15,7 @@
 #include "etude/reflect/json_reader.hpp"
 #include "etude/reflect/words.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// `text` wrapped into lines of at most `width` characters.
 inline std::vector<std::string> wrap(std::string_view text, std::size_t width) {
@@ -70,4 +70,4 @@ ETUDE_DETAIL_FOR_COMMON_TYPES(ETUDE_DETAIL_FLAG);
 #undef ETUDE_DETAIL_FLAG
 #endif
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -18,7 +18,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/reflect/interval.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// Parses and removes a number at the start of `text`.
@@ -149,4 +149,4 @@ ETUDE_INLINE std::int64_t Interval::steps(std::int64_t max_steps) const {
   return static_cast<std::int64_t>(steps);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -19,7 +19,7 @@
 #include "etude/reflect/struct.hpp"
 #include "etude/reflect/type_name.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 ETUDE_INLINE void spell_non_finite(nlohmann::ordered_json& json) {
@@ -54,7 +54,7 @@ ETUDE_DETAIL_FOR_COMMON_TYPES(ETUDE_DETAIL_JSON_TYPE);
 
 }  // namespace detail
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
 #ifdef ETUDE_COMPILED
 namespace nlohmann {

@@ -17,7 +17,7 @@
 #include "etude/reflect/json_parser.hpp"
 #include "etude/reflect/json_reader.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 /// JSON with Python's bare NaN, Infinity and -Infinity converted to strings.
@@ -136,9 +136,9 @@ class OrderedJsonBuilder final : public nlohmann::ordered_json::json_sax_t {
 
 }  // namespace detail
 
-}  // namespace etude
+}  // namespace etude::inline v0
 
-namespace etude {
+namespace etude::inline v0 {
 
 ETUDE_INLINE nlohmann::ordered_json parse_json(std::string_view text) {
   if (text.find('\0') != text.npos) throw ArgumentError("not JSON: there is a NUL in it");  // read as its end
@@ -151,4 +151,4 @@ ETUDE_INLINE nlohmann::ordered_json parse_json(std::string_view text) {
   return std::move(builder.result);
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -22,7 +22,7 @@
 #include "etude/reflect/nearest.hpp"
 #include "etude/reflect/struct.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE std::optional<double> non_finite(std::string_view word) {
   constexpr auto infinity = std::numeric_limits<double>::infinity();
@@ -72,4 +72,4 @@ ETUDE_INLINE void JsonReader::refuse(const nlohmann::ordered_json& json, const s
   faults.push_back((path.empty() ? "the value" : path) + " is " + text + ": must be " + allowed + offer);
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

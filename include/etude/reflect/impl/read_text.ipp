@@ -10,7 +10,7 @@
 #include "etude/base/lower_case.hpp"
 #include "etude/reflect/read_text.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE std::optional<bool> read_bool(std::string_view text) {
   const auto word = lower_case(text);
@@ -33,4 +33,4 @@ ETUDE_INLINE std::optional<std::size_t> read_name(std::string_view text,
   return static_cast<std::size_t>(found - names.begin());
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

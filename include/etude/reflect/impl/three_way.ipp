@@ -10,7 +10,7 @@
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/three_way.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 ETUDE_INLINE bool same_json(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b) {
@@ -55,4 +55,4 @@ ETUDE_INLINE nlohmann::ordered_json three_way(const nlohmann::ordered_json& give
   return result;
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -11,7 +11,7 @@
 
 #include "etude/testing/laws/moment.hpp"
 
-namespace etude::laws::detail {
+namespace etude::inline v0::laws::detail {
 
 /// A difference from the expected value, as text; unset if there is none.
 using Difference = std::optional<std::string>;
@@ -44,7 +44,7 @@ Difference difference(const Run& expected, const Run& seen, const Varying& varyi
 /// Makes texts that begin with a run's folder equal in all runs.
 void replace_folder(nlohmann::ordered_json& json, const std::filesystem::path& folder);
 
-}  // namespace etude::laws::detail
+}  // namespace etude::inline v0::laws::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/testing/laws/impl/compare.ipp"

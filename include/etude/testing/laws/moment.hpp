@@ -15,7 +15,7 @@
 #include "etude/base/error.hpp"
 #include "etude/events.hpp"
 
-namespace etude::laws::detail {
+namespace etude::inline v0::laws::detail {
 
 /// Thrown or requested to disturb a training from outside the callback.
 struct Disruption : Error {
@@ -61,7 +61,7 @@ struct Run {
 
 Moment moment_of(const Context& e, std::string_view event);
 
-}  // namespace etude::laws::detail
+}  // namespace etude::inline v0::laws::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/testing/laws/impl/moment.ipp"

@@ -11,7 +11,7 @@
 #include "etude/testing/laws/stage.hpp"
 #include "etude/testing/laws/subject.hpp"
 
-namespace etude::laws::detail {
+namespace etude::inline v0::laws::detail {
 
 /// A folder that is removed with the object.
 class TemporaryFolder {
@@ -55,7 +55,7 @@ class Performance {
   std::vector<std::shared_ptr<AnySubject>> subjects_;
 };
 
-}  // namespace etude::laws::detail
+}  // namespace etude::inline v0::laws::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/testing/laws/impl/performance.ipp"

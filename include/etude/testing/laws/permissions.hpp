@@ -7,7 +7,7 @@
 
 #include "etude/trainer_options.hpp"
 
-namespace etude::laws {
+namespace etude::inline v0::laws {
 
 /// A callback's needs and permissions beyond the defaults.
 struct Options {
@@ -28,4 +28,4 @@ struct Options {
   bool two_at_once = true;
 };
 
-}  // namespace etude::laws
+}  // namespace etude::inline v0::laws

@@ -11,7 +11,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/trainer_options.hpp"
 
-namespace etude::laws::detail {
+namespace etude::inline v0::laws::detail {
 
 /// A model that has everything a callback may disturb: random numbers, buffers, and submodules in different
 /// modes.
@@ -33,7 +33,7 @@ TrainerOptions problem(const std::filesystem::path& folder, bool saves, std::fun
 /// Images of the same kind without labels.
 torch::Tensor unlabelled();
 
-}  // namespace etude::laws::detail
+}  // namespace etude::inline v0::laws::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/testing/laws/impl/problem.ipp"

@@ -11,7 +11,7 @@
 #include "etude/reflect/type_name.hpp"
 #include "etude/testing/laws/moment.hpp"
 
-namespace etude::laws::detail {
+namespace etude::inline v0::laws::detail {
 
 /// Observes every event before and after the tested callback.
 class Stage {
@@ -46,7 +46,7 @@ struct Behind {
   }
 };
 
-}  // namespace etude::laws::detail
+}  // namespace etude::inline v0::laws::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/testing/laws/impl/stage.ipp"

@@ -23,7 +23,7 @@
 #include "etude/testing/laws/stage.hpp"
 #include "etude/trainer.hpp"
 
-namespace etude::laws::detail {
+namespace etude::inline v0::laws::detail {
 
 /// Handles every event before the tested callback, and may disturb it.
 struct Front {
@@ -140,7 +140,7 @@ Trial trial_of(Make make) {
           }};
 }
 
-}  // namespace etude::laws::detail
+}  // namespace etude::inline v0::laws::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/testing/laws/impl/subject.ipp"

@@ -6,12 +6,12 @@
 #include "etude/testing/laws/permissions.hpp"
 #include "etude/testing/laws/subject.hpp"
 
-namespace etude::laws::detail {
+namespace etude::inline v0::laws::detail {
 
 /// The laws that a callback breaks, as text.
 std::vector<std::string> broken_laws(const Trial& trial, const Options& options);
 
-}  // namespace etude::laws::detail
+}  // namespace etude::inline v0::laws::detail
 
 #ifndef ETUDE_COMPILED
 #include "etude/testing/laws/impl/trials.ipp"

@@ -19,7 +19,7 @@
 #include "etude/reflect/check_fields.hpp"
 #include "etude/tune/batch_size_finder.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 /// Tries sizes, each in a dry run of its own whose memory is released at its end.
 class BatchSizeTrials {
@@ -135,4 +135,4 @@ ETUDE_INLINE BatchSizeSearch find_batch_size(const Context& context, DataLoaderO
   return BatchSizeTrials(context.trainer.options().train_dataset, std::move(loader), begin, options).run();
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -21,7 +21,7 @@
 #include "etude/reflect/check_fields.hpp"
 #include "etude/tune/learning_rate_finder.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail {
 
 ETUDE_INLINE void check(const LearningRateFinderOptions& options) {
@@ -251,4 +251,4 @@ ETUDE_INLINE std::string LearningRateCurve::svg() const {
   return text + "</svg>\n";
 }
 
-}  // namespace etude
+}  // namespace etude::inline v0

@@ -13,7 +13,7 @@
 #include "etude/integrations/mlflow/variables.hpp"
 #include "etude/integrations/shared/outbox.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE AzureMLTokens::AzureMLTokens(std::string url, std::chrono::seconds interval)
     : url_(std::move(url)),
@@ -74,4 +74,4 @@ ETUDE_INLINE std::chrono::seconds azureml_refresh_interval() {
   return std::chrono::seconds(30);
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -24,7 +24,7 @@
 #include "etude/reflect/json_reader.hpp"
 #include "etude/reflect/read_text.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace codecarbon {
 
 inline std::string upper(std::string_view text) {
@@ -147,4 +147,4 @@ ETUDE_INLINE CodeCarbonSettings codecarbon_settings(const CodeCarbonCallback& op
   return settings;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -22,7 +22,7 @@
 #include "etude/io/file_system.hpp"
 #include "etude/io/folder_lock.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace emissions {
 
 inline Descriptor open(const std::filesystem::path& path, int flags) {
@@ -223,4 +223,4 @@ ETUDE_INLINE void EmissionsFile::rescue() noexcept {
   }
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

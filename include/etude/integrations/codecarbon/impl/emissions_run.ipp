@@ -18,7 +18,7 @@
 #include "etude/reflect/key_values.hpp"
 #include "etude/version.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace emissions {
 
 inline void add(EmissionsTotals& sum, const EmissionsTotals& part) {
@@ -255,4 +255,4 @@ ETUDE_INLINE std::string EmissionsRun::outcome() const {
                                    : "; the last row could not be written to " + file_->path().string());
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -14,7 +14,7 @@
 #include "etude/integrations/codecarbon/energy_meter.hpp"
 #include "etude/integrations/shared/environment.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE EnergyMeter::EnergyMeter(const CodeCarbonCallback& options, std::unique_ptr<Gpus> gpus, Time now)
     : of_process_(options.tracking_mode == "process"),
@@ -120,4 +120,4 @@ ETUDE_INLINE std::vector<std::string> EnergyMeter::take_faults() {
   return faults;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -16,7 +16,7 @@
 #include "etude/integrations/codecarbon/rapl.hpp"
 #include "etude/reflect/key_values.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 // The few functions of NVIDIA's documented interface that are needed, declared here instead of in its header.
 class Nvml final : public Gpus {
@@ -212,4 +212,4 @@ ETUDE_INLINE double GpuMeter::utilization() const {
 
 ETUDE_INLINE std::vector<std::string> GpuMeter::take_faults() { return std::exchange(faults_, {}); }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

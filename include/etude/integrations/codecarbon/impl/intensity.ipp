@@ -19,7 +19,7 @@
 #include "etude/integrations/codecarbon/intensity.hpp"
 #include "etude/integrations/codecarbon/national_intensities.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace intensity {
 
 inline constexpr double kg_per_g = 0.001, kg_per_kwh_of_lbs_per_mwh = 0.00045359237;
@@ -232,4 +232,4 @@ ETUDE_INLINE CarbonIntensity carbon_intensity(const CarbonPlace& place,
   return result;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -28,7 +28,7 @@
 #include "etude/integrations/shared/processor.hpp"
 #include "etude/reflect/key_values.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace machine {
 
 inline std::string read(const std::filesystem::path& path) {
@@ -216,4 +216,4 @@ ETUDE_INLINE bool is_arm_machine() {
   return machine.find("arm") != machine.npos || machine.find("aarch") != machine.npos;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

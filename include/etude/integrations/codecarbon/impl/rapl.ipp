@@ -17,7 +17,7 @@
 #include "etude/base/lower_case.hpp"
 #include "etude/integrations/codecarbon/rapl.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace rapl {
 
 inline std::optional<std::int64_t> read_number(const std::filesystem::path& path) {
@@ -145,4 +145,4 @@ ETUDE_INLINE void Rapl::settle_mirrors(const std::vector<std::optional<std::int6
   }
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -21,7 +21,7 @@
 #include "etude/integrations/comet/archive.hpp"
 #include "etude/io/file_system.hpp"
 
-namespace etude::detail::comet {
+namespace etude::inline v0::detail::comet {
 namespace archive {
 
 namespace fs = std::filesystem;
@@ -298,4 +298,4 @@ ETUDE_INLINE std::vector<Notice> Archive::rescue(const std::filesystem::path& di
   return notices;
 }
 
-}  // namespace etude::detail::comet
+}  // namespace etude::inline v0::detail::comet

@@ -27,7 +27,7 @@
 #include "etude/integrations/shared/outbox.hpp"
 #include "etude/io/file_system.hpp"
 
-namespace etude::detail::comet {
+namespace etude::inline v0::detail::comet {
 
 inline std::string in_upper_case(std::string text) {
   for (auto& letter : text)
@@ -269,4 +269,4 @@ ETUDE_INLINE bool is_configured() {
   }
 }
 
-}  // namespace etude::detail::comet
+}  // namespace etude::inline v0::detail::comet

@@ -26,7 +26,7 @@
 #include "etude/io/file_system.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude::detail::comet {
+namespace etude::inline v0::detail::comet {
 
 inline constexpr std::size_t longest_name = 100, longest_value = 1000;
 
@@ -189,4 +189,4 @@ ETUDE_INLINE Message asset(std::string_view name, std::string_view file_path, st
        {"upload_type", "asset"}});
 }
 
-}  // namespace etude::detail::comet
+}  // namespace etude::inline v0::detail::comet

@@ -11,7 +11,7 @@
 #include "etude/integrations/comet/online.hpp"
 #include "etude/integrations/comet/server_client.hpp"
 
-namespace etude::detail::comet {
+namespace etude::inline v0::detail::comet {
 
 ETUDE_INLINE Online::Online(const Settings& settings, std::int64_t start_time)
     : key_(settings.key),
@@ -112,4 +112,4 @@ ETUDE_INLINE std::vector<Notice> Online::notices() noexcept {
   return notices;
 }
 
-}  // namespace etude::detail::comet
+}  // namespace etude::inline v0::detail::comet

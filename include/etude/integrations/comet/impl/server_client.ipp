@@ -13,7 +13,7 @@
 #include "etude/integrations/comet/server_client.hpp"
 #include "etude/io/entry_name.hpp"
 
-namespace etude::detail::comet {
+namespace etude::inline v0::detail::comet {
 
 /// The client version whose protocol this follows: servers refuse old ones.
 inline constexpr std::string_view spoken_version = "3.58.8";
@@ -287,4 +287,4 @@ ETUDE_INLINE void ServerClient::beat() {
 
 ETUDE_INLINE void ServerClient::idle() { beat(); }
 
-}  // namespace etude::detail::comet
+}  // namespace etude::inline v0::detail::comet

@@ -15,7 +15,7 @@
 #include "etude/integrations/shared/outbox.hpp"
 #include "etude/io/file_system.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace mlflow {
 
 inline constexpr std::string_view api = "/api/2.0/mlflow/", artifacts = "/api/2.0/mlflow-artifacts/artifacts";
@@ -305,4 +305,4 @@ ETUDE_INLINE void MLflowClient::put_to_store(const std::string& folder, const st
   store.checked(shown, std::move(response));
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

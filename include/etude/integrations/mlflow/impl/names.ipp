@@ -5,7 +5,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/integrations/mlflow/names.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace mlflow {
 
 inline constexpr std::size_t longest_name = 250;
@@ -52,4 +52,4 @@ ETUDE_INLINE const std::string& MLflowNames::operator[](const std::string& name)
   return sent_.emplace(name, sent).first->second;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

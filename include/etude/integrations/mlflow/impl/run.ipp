@@ -21,7 +21,7 @@
 #include "etude/io/own_threads.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace mlflow {
 
 /// Since 1970, in the server's unit.
@@ -291,4 +291,4 @@ ETUDE_INLINE void identify_mlflow_run(MLflowRunOptions& options, const std::stri
   if (resumes && options.attach_to.empty()) options.attach_to = attached_to;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -9,7 +9,7 @@
 #include "etude/integrations/mlflow/sender.hpp"
 #include "etude/reflect/key_values.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace mlflow {
 
 /// Our tags of a run: its own name, and when its latest sender began.
@@ -272,4 +272,4 @@ ETUDE_INLINE void MLflowSender::end(const Json& entry) {
   client_.set_status(run_id_, mlflow::text(entry, "status"), entry.at("time").get<std::int64_t>());
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -7,7 +7,7 @@
 #include "etude/callbacks/log_file.hpp"
 #include "etude/integrations/mlflow/session.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE void MLflowSession::begin(const TrainBegin& e, const Open& open) {
   is_training_ = true;
@@ -44,4 +44,4 @@ ETUDE_INLINE void MLflowSession::end() {
   has_failed_ = false;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

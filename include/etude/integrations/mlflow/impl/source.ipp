@@ -8,7 +8,7 @@
 #include "etude/integrations/mlflow/source.hpp"
 #include "etude/integrations/shared/environment.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace mlflow {
 
 inline std::string first_line(const std::filesystem::path& path) {
@@ -61,4 +61,4 @@ ETUDE_INLINE std::vector<std::pair<std::string, std::string>> source_tags() {
   return tags;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

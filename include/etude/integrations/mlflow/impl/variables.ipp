@@ -19,7 +19,7 @@
 #include "etude/integrations/shared/parameters.hpp"
 #include "etude/reflect/read_text.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace mlflow {
 
 inline constexpr const char* uri = "MLFLOW_TRACKING_URI";
@@ -144,4 +144,4 @@ ETUDE_INLINE bool mlflow_uri_begins(std::initializer_list<const char*> schemes) 
   return std::ranges::any_of(schemes, [&](const char* scheme) { return address.starts_with(scheme); });
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

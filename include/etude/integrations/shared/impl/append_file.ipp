@@ -11,7 +11,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/integrations/shared/append_file.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE AppendFile::AppendFile(const std::filesystem::path& path, unsigned mode)
     : file_(uninterrupted([&] {
@@ -50,4 +50,4 @@ ETUDE_INLINE void AppendFile::sync() noexcept {
   if (file_) flush_to_disk(file_.get());
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -16,7 +16,7 @@
 #include "etude/io/entry_name.hpp"
 #include "etude/reflect/key_values.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 struct HttpClient::Connection {
   struct Free {
@@ -266,4 +266,4 @@ ETUDE_INLINE std::string fault_in(const std::string& body) {
   return printable(text);
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

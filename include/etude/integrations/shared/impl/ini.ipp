@@ -17,7 +17,7 @@
 #include "etude/base/lower_case.hpp"
 #include "etude/integrations/shared/ini.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace ini {
 
 inline constexpr std::string_view blank = " \t\r\n";
@@ -67,4 +67,4 @@ ETUDE_INLINE IniSections read_ini(const std::filesystem::path& path) {
   return parse_ini(std::string(std::istreambuf_iterator<char>(file), {}), path.string());
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

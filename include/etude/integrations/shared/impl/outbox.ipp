@@ -12,7 +12,7 @@
 #include "etude/integrations/shared/outbox.hpp"
 #include "etude/io/own_threads.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE Outbox::Outbox(Options options, MakeSender make_sender)
     : options_(std::move(options)), make_sender_(std::move(make_sender)) {
@@ -234,4 +234,4 @@ ETUDE_INLINE std::filesystem::path spool_directory(const std::string& directory)
   return std::filesystem::absolute(option_or_environment(directory, "ETUDE_SPOOL_DIR", ".etude-spool"));
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

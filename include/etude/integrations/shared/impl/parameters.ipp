@@ -4,7 +4,7 @@
 #include "etude/integrations/shared/parameters.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE nlohmann::ordered_json run_parameters(const TrainingArguments& args,
                                                    const nlohmann::ordered_json& config) {
@@ -43,4 +43,4 @@ ETUDE_INLINE std::string run_name_of(const TrainingArguments& args) {
   return args.run_name.value_or(args.output_dir);
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -13,7 +13,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/integrations/shared/processor.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE std::vector<std::string> values_in(std::string_view text, std::string_view name) {
   std::vector<std::string> values;
@@ -44,4 +44,4 @@ ETUDE_INLINE ProcessorInfo read_processor_info() {
   return processor_info(std::string(std::istreambuf_iterator<char>(file), {}));
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -21,7 +21,7 @@
 #include "etude/integrations/shared/spool.hpp"
 #include "etude/io/file_system.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace spool {
 
 inline constexpr std::string_view entries = "entries.jsonl", sent = "sent.json", run = "run.json",
@@ -367,4 +367,4 @@ ETUDE_INLINE std::filesystem::path Spool::kept(const std::string& name) const {
   return folder_ / spool::files / name;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

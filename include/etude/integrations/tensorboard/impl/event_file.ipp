@@ -18,7 +18,7 @@
 #include "etude/io/mapped_file.hpp"
 #include "etude/reflect/key_values.hpp"
 
-namespace etude::detail::tensorboard {
+namespace etude::inline v0::detail::tensorboard {
 
 inline constexpr std::size_t crc_size = 4;
 inline constexpr std::string_view file_prefix = "events.out.tfevents.";
@@ -143,4 +143,4 @@ ETUDE_INLINE AppendFile new_event_file(const std::filesystem::path& folder, std:
   return AppendFile(path, 0666);
 }
 
-}  // namespace etude::detail::tensorboard
+}  // namespace etude::inline v0::detail::tensorboard

@@ -13,7 +13,7 @@
 #include "etude/integrations/tensorboard/graph_writer.hpp"
 #include "etude/integrations/tensorboard/script_graph.hpp"
 
-namespace etude::detail::tensorboard {
+namespace etude::inline v0::detail::tensorboard {
 
 /// The class name alone: "Net" for "etude::Net<int>Impl".
 inline std::string class_of(const torch::nn::Module& module) {
@@ -59,4 +59,4 @@ ETUDE_INLINE std::string graph_of(const Model& model) {
   return graph.finish();
 }
 
-}  // namespace etude::detail::tensorboard
+}  // namespace etude::inline v0::detail::tensorboard

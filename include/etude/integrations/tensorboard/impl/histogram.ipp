@@ -10,7 +10,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/integrations/tensorboard/histogram.hpp"
 
-namespace etude::detail::tensorboard {
+namespace etude::inline v0::detail::tensorboard {
 
 inline std::vector<double> bucket_edges() {
   std::vector<double> edges;
@@ -70,4 +70,4 @@ ETUDE_INLINE Histogram histogram_of(const at::Tensor& tensor) {
   return result;
 }
 
-}  // namespace etude::detail::tensorboard
+}  // namespace etude::inline v0::detail::tensorboard

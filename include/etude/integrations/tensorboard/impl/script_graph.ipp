@@ -19,7 +19,7 @@
 #include "etude/integrations/tensorboard/graph_writer.hpp"
 #include "etude/integrations/tensorboard/script_graph.hpp"
 
-namespace etude::detail::tensorboard {
+namespace etude::inline v0::detail::tensorboard {
 
 /// Walks through a forward, and the methods and functions that it calls.
 class ScriptWalk {
@@ -218,4 +218,4 @@ ETUDE_INLINE void add_script(const torch::jit::Module& module, GraphWriter& grap
   ScriptWalk(graph).run(module);
 }
 
-}  // namespace etude::detail::tensorboard
+}  // namespace etude::inline v0::detail::tensorboard

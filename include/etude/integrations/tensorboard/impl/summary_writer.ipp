@@ -14,7 +14,7 @@
 #include "etude/integrations/tensorboard/histogram.hpp"
 #include "etude/integrations/tensorboard/summary_writer.hpp"
 
-namespace etude {
+namespace etude::inline v0 {
 namespace detail::tensorboard {
 
 using Message = protozero::pbf_writer;
@@ -177,4 +177,4 @@ ETUDE_INLINE void SummaryWriter::add_session_start(std::int64_t global_step) {
 
 ETUDE_INLINE void SummaryWriter::add_record(std::string_view record) { file_.append(record); }
 
-}  // namespace etude
+}  // namespace etude::inline v0

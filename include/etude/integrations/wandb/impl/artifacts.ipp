@@ -21,7 +21,7 @@
 #include "etude/io/file_system.hpp"
 #include "etude/reflect/json_parser.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace wandb_md5 {
 
 class Md5 {
@@ -176,4 +176,4 @@ ETUDE_INLINE void WandbArtifacts::make(Job job) {
   outcome_.write(wandb_artifact_message(artifact));
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

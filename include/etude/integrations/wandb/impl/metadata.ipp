@@ -17,7 +17,7 @@
 #include "etude/integrations/shared/processor.hpp"
 #include "etude/integrations/wandb/metadata.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE WandbEnvironment wandb_environment(WandbTime start) {
   WandbEnvironment environment;
@@ -70,4 +70,4 @@ ETUDE_INLINE nlohmann::ordered_json wandb_metadata(const WandbEnvironment& envir
   return metadata;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -20,7 +20,7 @@
 #include "etude/integrations/wandb/offline_run.hpp"
 #include "etude/io/file_system.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE std::filesystem::path WandbRun::make_folder(const std::filesystem::path& directory,
                                                          const WandbRunInfo& info) try {
@@ -198,4 +198,4 @@ ETUDE_INLINE void WandbRun::finish(int exit_code) noexcept {
   }
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -12,7 +12,7 @@
 #include "etude/io/manifest.hpp"
 #include "etude/reflect/json.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace wandb_proto {
 
 using Writer = protozero::pbf_writer;
@@ -239,4 +239,4 @@ ETUDE_INLINE std::string wandb_exit_message(int exit_code, std::int64_t seconds)
   });
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

@@ -19,7 +19,7 @@
 #include "etude/integrations/wandb.hpp"
 #include "etude/integrations/wandb/run_settings.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace wandb_options {
 
 using Words = std::initializer_list<std::string_view>;
@@ -160,4 +160,4 @@ ETUDE_INLINE WandbSettings wandb_settings(const WandbCallback& options, const Co
   return settings;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

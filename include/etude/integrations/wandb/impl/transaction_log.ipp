@@ -8,7 +8,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/integrations/wandb/transaction_log.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 namespace wandb_log {
 
 using namespace std::string_view_literals;
@@ -61,4 +61,4 @@ ETUDE_INLINE bool WandbLog::append(std::string_view record) noexcept {
   }
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

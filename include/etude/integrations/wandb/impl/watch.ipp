@@ -14,7 +14,7 @@
 #include "etude/integrations/wandb/watch.hpp"
 #include "etude/model/model.hpp"
 
-namespace etude::detail {
+namespace etude::inline v0::detail {
 
 ETUDE_INLINE std::optional<std::string> wandb_histogram(const torch::Tensor& tensor) {
   constexpr std::int64_t bins = 64;
@@ -69,4 +69,4 @@ ETUDE_INLINE WandbItems wandb_histograms(const Context& e, bool gradients, bool 
   return items;
 }
 
-}  // namespace etude::detail
+}  // namespace etude::inline v0::detail

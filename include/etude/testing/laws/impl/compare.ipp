@@ -16,7 +16,7 @@
 #include "etude/base/lower_case.hpp"
 #include "etude/testing/laws/compare.hpp"
 
-namespace etude::laws::detail {
+namespace etude::inline v0::laws::detail {
 
 ETUDE_INLINE Difference difference(const std::vector<std::pair<std::string, torch::Tensor>>& expected,
                                    const std::vector<std::pair<std::string, torch::Tensor>>& seen) {
@@ -131,4 +131,4 @@ ETUDE_INLINE void replace_folder(nlohmann::ordered_json& json, const std::filesy
   }
 }
 
-}  // namespace etude::laws::detail
+}  // namespace etude::inline v0::laws::detail

@@ -13,7 +13,7 @@
 #include "etude/testing/laws/moment.hpp"
 #include "etude/trainer_state.hpp"
 
-namespace etude::laws::detail {
+namespace etude::inline v0::laws::detail {
 
 ETUDE_INLINE std::string Disturbance::words() const {
   const auto place =
@@ -44,4 +44,4 @@ ETUDE_INLINE Moment moment_of(const Context& e, std::string_view event) {
   return moment;
 }
 
-}  // namespace etude::laws::detail
+}  // namespace etude::inline v0::laws::detail

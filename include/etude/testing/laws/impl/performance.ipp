@@ -19,7 +19,7 @@
 #include "etude/testing/laws/performance.hpp"
 #include "etude/testing/laws/problem.hpp"
 
-namespace etude::laws::detail {
+namespace etude::inline v0::laws::detail {
 
 ETUDE_INLINE TemporaryFolder::TemporaryFolder() {
   auto name = (std::filesystem::temp_directory_path() / "etude-laws-XXXXXX").string();
@@ -95,4 +95,4 @@ ETUDE_INLINE void Performance::collect_errors(std::vector<std::string>& into) {
     for (auto& error : std::exchange(subject->errors, {})) into.push_back(std::move(error));
 }
 
-}  // namespace etude::laws::detail
+}  // namespace etude::inline v0::laws::detail

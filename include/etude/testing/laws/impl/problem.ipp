@@ -16,7 +16,7 @@
 #include "etude/metrics/accuracy.hpp"
 #include "etude/testing/laws/problem.hpp"
 
-namespace etude::laws::detail {
+namespace etude::inline v0::laws::detail {
 
 /// Files that aren't synchronised to the disk.
 class QuickFiles final : public FileSystem {
@@ -94,4 +94,4 @@ ETUDE_INLINE TrainerOptions problem(const std::filesystem::path& folder, bool sa
 
 ETUDE_INLINE torch::Tensor unlabelled() { return images(3, 3).first; }
 
-}  // namespace etude::laws::detail
+}  // namespace etude::inline v0::laws::detail

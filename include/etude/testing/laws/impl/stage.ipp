@@ -17,7 +17,7 @@
 #include "etude/trainer_control.hpp"
 #include "etude/trainer_state.hpp"
 
-namespace etude::laws::detail {
+namespace etude::inline v0::laws::detail {
 
 ETUDE_INLINE void Stage::before(const Context& e, std::string_view event) {
   if (event == "TrainBegin") {
@@ -80,4 +80,4 @@ ETUDE_INLINE void Stage::begin(const Disturbance& next) {
   evaluations_.clear();
 }
 
-}  // namespace etude::laws::detail
+}  // namespace etude::inline v0::laws::detail

@@ -12,7 +12,7 @@
 #include "etude/testing/laws/subject.hpp"
 #include "etude/trainer_control.hpp"
 
-namespace etude::laws::detail {
+namespace etude::inline v0::laws::detail {
 
 ETUDE_INLINE void AnySubject::note_exception(std::string_view event) {
   try {
@@ -27,4 +27,4 @@ ETUDE_INLINE void AnySubject::note_exception(std::string_view event) {
 
 ETUDE_INLINE void Front::hear(const Context& e, std::string_view event) { stage->before(e, event); }
 
-}  // namespace etude::laws::detail
+}  // namespace etude::inline v0::laws::detail

@@ -16,7 +16,7 @@
 #include "etude/testing/laws/performance.hpp"
 #include "etude/testing/laws/trials.hpp"
 
-namespace etude::laws::detail {
+namespace etude::inline v0::laws::detail {
 
 /// Runs all trials of one callback.
 class Trials {
@@ -228,4 +228,4 @@ ETUDE_INLINE std::vector<std::string> broken_laws(const Trial& trial, const Opti
   return Trials(trial, options).run();
 }
 
-}  // namespace etude::laws::detail
+}  // namespace etude::inline v0::laws::detail
