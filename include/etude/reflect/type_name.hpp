@@ -16,7 +16,7 @@ constexpr std::string_view spell_type() {
 }
 
 /// GCC spells out the inline namespace of this version. Names in files stay the same from version to version.
-inline constexpr std::string_view version = "v0::", versioned = "etude::v0::";
+inline constexpr std::string_view inline_namespace = "v0::", versioned_etude = "etude::v0::";
 
 template <class U>
 struct UnversionedName {
@@ -24,7 +24,8 @@ struct UnversionedName {
     constexpr auto spelled = spell_type<U>();
     for (std::size_t i = 0; i < spelled.size(); ++i) {
       chars[size++] = spelled[i];
-      if (spelled.substr(0, i + 1 + version.size()).ends_with(versioned)) i += version.size();
+      if (spelled.substr(0, i + 1 + inline_namespace.size()).ends_with(versioned_etude))
+        i += inline_namespace.size();
     }
   }
   std::array<char, spell_type<U>().size()> chars{};
@@ -40,7 +41,7 @@ inline constexpr UnversionedName<U> unversioned_name;
 template <class T>
 constexpr std::string_view type_name() {
   if constexpr (constexpr auto spelled = detail::spell_type<T>();
-                spelled.find(detail::versioned) == spelled.npos)
+                spelled.find(detail::versioned_etude) == spelled.npos)
     return spelled;
   else
     return {detail::unversioned_name<T>.chars.data(), detail::unversioned_name<T>.size};
