@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections import Counter
 
 from checks import check, same
 
@@ -89,11 +90,12 @@ class Reported:
         """(name, step, value) of each metric, as Comet has them."""
         return sorted((tracked(name), step, value) for step, logs in self.logs for name, value in logs.items())
 
-    def up_to_the_last(self):
-        """Its points, with or without those of the last log: it speaks before the trackers do."""
+    def could_have_left(self, points):
+        """Whether a killed run left these: its points, with all, some or none of its last log, which it prints before a tracker
+        writes it value by value."""
         whole, self.logs = self.logs, self.logs[:-1]
         without, self.logs = self.points(), whole
-        return without, self.points()
+        return Counter(without) <= Counter(points) <= Counter(self.points())
 
 
 def tracked(name):
