@@ -17,7 +17,7 @@
 
 namespace etude::inline v0 {
 
-/// What the update steps since the last log leave for the next, and the mean loss of all that are logged.
+/// Collects the results of update steps for the next log, and the mean loss of all steps that are logged.
 class LogWindow {
  public:
   /// `args` must outlive this.

@@ -70,7 +70,7 @@ class TrainLoop {
  private:
   using Checkpoints = TrainingCheckpoints<Trainer>;
 
-  /// What has yet to begin again before a training is where its checkpoint was written.
+  /// The outermost part that must begin again before a training is where its checkpoint was written.
   enum class Reentry { training, epoch, group, nothing };
 
   void prepare(const TrainOptions& options) {
