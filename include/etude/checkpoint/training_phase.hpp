@@ -6,8 +6,8 @@
 
 namespace etude::inline v0 {
 
-/// The stages of a training: before its first step, its epochs, the requests after its last step, everything
-/// but the summary, and the end.
+/// The stages of a training: before its first step, in its epochs, honouring the requests after its last
+/// step, with those honoured, and with its last checkpoint on the disk.
 ETUDE_ENUM(TrainingStage, starting, epochs, finishing, finished, done);
 
 /// The phases of an epoch: between two epochs, after EpochBegin, its steps, after StepEnd, after EpochEnd,
@@ -39,7 +39,7 @@ struct TrainingPhase {
   friend bool operator==(const TrainingPhase&, const TrainingPhase&) = default;
 };
 
-/// How checkpoints say it that were written before there were phases.
+/// The flags that checkpoints from before TrainingPhase have in its place.
 struct TrainingFlags {
   struct Position {
     ETUDE_STRUCT(Position, (bool, begun, "EpochBegin was raised", false),

@@ -7,7 +7,7 @@
 
 namespace etude::inline v0 {
 
-/// The experience of a trainer's evaluations with batches that have no labels.
+/// Remembers whether a trainer's evaluations have met batches without labels.
 class MissingLabels {
  public:
   /// `args` must outlive this.
