@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <etude/etude.hpp>
+#include <etude/libtorch/optim.hpp>
 #include <numeric>
 
 #include "workloads.hpp"
