@@ -189,8 +189,8 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
   const TrainerState& state() const { return core_.state; }
   TrainerControl& control() { return core_.control; }
   Model& model() { return core_.model; }
-  Optimizer* optimizer() { return core_.optimizer.get(); }
-  LRScheduler* lr_scheduler() { return core_.lr_scheduler.get(); }
+  Optimizer* optimizer() { return core_.optimizers.main(); }
+  LRScheduler* lr_scheduler() { return core_.optimizers.main_scheduler(); }
   Context context() { return core_.context(); }
 
   std::int64_t get_num_trainable_parameters() const { return core_.trainable_parameters(); }

@@ -11,7 +11,7 @@
 #include "etude/base/error.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/model/model.hpp"
-#include "etude/optim/optimizer.hpp"
+#include "etude/optim/named_optimizer.hpp"
 #include "etude/trainer_options.hpp"
 
 namespace loop_loss_check_test {
@@ -21,8 +21,8 @@ struct Checked {
   etude::TrainerOptions options;
   etude::TrainingArguments args;
   etude::Model model = layer;
-  std::unique_ptr<etude::Optimizer> optimizer;
-  etude::LossCheck check{options, args, model, optimizer};
+  etude::OptimizerList optimizers;
+  etude::LossCheck check{options, args, model, optimizers};
 
   torch::Tensor loss() { return layer->forward(torch::ones({4, 2})).mean(); }
   std::string printed(const torch::Tensor& loss) {

@@ -38,6 +38,7 @@ struct TrainingProgress {
       TrainingProgress, (TrainingPhase, phase, "where in its course it is"),
       (DataPosition, position, "where in the data it is"),
       (std::optional<DatasetInfo>, train_dataset, "the examples"),
+      (std::vector<std::string>, optimizers, "names of the optimizers; none if the only one has no name"),
       (std::int64_t, extra_steps, "steps beyond those of its arguments, because batches had other sizes", 0),
       (std::int64_t, extra_epochs, "likewise", 0),
       (std::int64_t, train_batch_size, "examples of a micro-batch", 0),

@@ -14,6 +14,7 @@ namespace etude::inline v0 {
 class CheckpointStore;
 class FolderReader;
 struct ResumePoint;
+struct SavedOptimizer;
 struct StateReport;
 struct TrainerState;
 struct TrainingProgress;
@@ -52,11 +53,12 @@ bool rates_are_new(const std::vector<std::string>& differences, const TrainerSta
                    std::int64_t max_steps);
 
 /// Loads whatever fits the requested optimizer; an optimizer of another kind starts with fresh moments.
-void load_optimizer(const ResumePoint& checkpoint, Optimizer& optimizer,
+void load_optimizer(const SavedOptimizer& saved, Optimizer& optimizer,
                     const std::vector<std::string>& arguments, bool& rates_are_new, StateReport& report);
 
-void load_scheduler(const ResumePoint& checkpoint, LRScheduler& scheduler, bool rates_are_new,
-                    std::vector<std::string>& problems);
+/// Loads the schedule of an optimizer at that step from its `file`.
+void load_scheduler(const SavedOptimizer& of, const std::filesystem::path& file, std::int64_t step,
+                    LRScheduler& scheduler, bool rates_are_new, std::vector<std::string>& problems);
 
 /// Another program's position in the data, computed as Hugging Face's Trainer does.
 TrainingProgress progress_by_steps(const TrainerState& state, const TrainingArguments& args,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -14,6 +15,13 @@
 
 namespace etude::inline v0 {
 
+/// The files of one optimizer and its schedule; a checkpoint may lack any.
+struct SavedOptimizer {
+  std::optional<StateDict> state;
+  std::optional<nlohmann::ordered_json> options;
+  std::optional<SchedulerState> scheduler;
+};
+
 /// A checkpoint as read from disk: complete, and not applied yet.
 struct ResumePoint {
   std::filesystem::path path;
@@ -21,9 +29,7 @@ struct ResumePoint {
   StateDict model;
   TrainerState state;
   std::optional<TrainingProgress> progress;
-  std::optional<StateDict> optimizer;
-  std::optional<nlohmann::ordered_json> optimizer_options;
-  std::optional<SchedulerState> scheduler;
+  std::map<std::string, SavedOptimizer> optimizers;  ///< by name
   std::optional<nlohmann::ordered_json> training_args;
   RandomState random, group_random;  ///< the latter: when the half-done accumulation began
   std::string sampler;

@@ -26,6 +26,7 @@
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/model/model.hpp"
 #include "etude/optim/lr_scheduler.hpp"
+#include "etude/optim/named_optimizer.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/trainer_options.hpp"
 
@@ -58,8 +59,7 @@ struct TrainerCore {
   Model model;
   TrainerState state;
   TrainerControl control;
-  std::unique_ptr<Optimizer> optimizer;
-  std::unique_ptr<LRScheduler> lr_scheduler;
+  OptimizerList optimizers;
   std::unique_ptr<DataLoader> train_dataloader;
   const DataLoader* eval_dataloader = nullptr;
   AnyTrainer* trainer = nullptr;  ///< the trainer that owns this core
@@ -80,7 +80,7 @@ struct TrainerCore {
   LogWindow log_window{args};
   LogHistory log_history{state};
   TokenCounter token_counter{options, args, model};
-  LossCheck loss_check{options, args, model, optimizer};
+  LossCheck loss_check{options, args, model, optimizers};
   MissingLabels missing_labels{args};
   CheckpointWriter checkpoint_writer{args, options.file_system};
 
@@ -139,8 +139,8 @@ struct TrainerCore {
             state,
             control,
             model,
-            optimizer.get(),
-            lr_scheduler.get(),
+            optimizers.main(),
+            optimizers.main_scheduler(),
             train_dataloader.get(),
             eval_dataloader,
             options.processing_class ? &options.processing_class : nullptr,

@@ -9,7 +9,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/model/model.hpp"
-#include "etude/optim/optimizer.hpp"
+#include "etude/optim/named_optimizer.hpp"
 #include "etude/trainer_options.hpp"
 
 namespace etude::inline v0 {
@@ -23,9 +23,9 @@ void check_training_loss(const torch::Tensor& loss);
 /// Checks the losses of a trainer's steps; what takes time is checked only once per trainer.
 class LossCheck {
  public:
-  /// All of these must outlive this. There may be no optimizer yet.
+  /// All of these must outlive this. There may be no optimizers yet.
   LossCheck(const TrainerOptions& options, const TrainingArguments& args, const Model& model,
-            const std::unique_ptr<Optimizer>& optimizer);
+            const OptimizerList& optimizers);
 
   /// Checks a loss against its batch before `backward`. Once it warns of tensors that require gradients,
   /// contribute to the losses of both of the first two batches, and aren't trained, such as those of a layer
@@ -41,7 +41,7 @@ class LossCheck {
   const TrainerOptions& options_;
   const TrainingArguments& args_;
   const Model& model_;
-  const std::unique_ptr<Optimizer>& optimizer_;
+  const OptimizerList& optimizers_;
   bool checked_leaves_ = false;
   std::optional<std::vector<torch::Tensor>> untrained_leaves_;  // of the first batch, until the second
   bool checked_backward_ = false;

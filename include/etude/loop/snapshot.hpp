@@ -1,7 +1,9 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "etude/libtorch/random_state.hpp"
@@ -10,8 +12,8 @@
 
 namespace etude::inline v0 {
 
-/// A copy, in host memory, of everything that a training changes: weights, the optimizer's state and options,
-/// and the generators.
+/// A copy, in host memory, of everything that a training changes: weights, the optimizers' states and
+/// options, and the generators.
 class TrainingSnapshot {
  public:
   explicit TrainingSnapshot(TrainerCore& core);
@@ -21,8 +23,13 @@ class TrainingSnapshot {
 
  private:
   TrainerCore& core_;
-  std::vector<NamedTensor> weights_, moments_;
-  nlohmann::ordered_json options_;
+  struct OptimizerCopy {
+    std::vector<NamedTensor> moments;
+    nlohmann::ordered_json options;
+  };
+
+  std::vector<NamedTensor> weights_;
+  std::map<std::string, OptimizerCopy> optimizers_;  // by name
   RandomState random_;
 };
 

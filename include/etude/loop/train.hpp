@@ -98,14 +98,15 @@ class TrainLoop {
     core_.set_plan(plan_);
     first_step_ = core_.state.global_step;
     core_.model.train(true);
-    if (!core_.optimizer)
-      core_.optimizer = made_by("create_optimizer", trainer_.derived().create_optimizer());
-    if (core_.args.auto_microbatching && core_.optimizer->needs_closure())
+    if (core_.optimizers.empty())
+      core_.optimizers.add({"", made_by("create_optimizer", trainer_.derived().create_optimizer())});
+    if (core_.args.auto_microbatching && core_.optimizers.main()->needs_closure())
       throw ArgumentError(
           "auto_microbatching is true: must be false with an optimizer that evaluates whole batches again");
-    core_.lr_scheduler = made_by("create_scheduler", trainer_.derived().create_scheduler(plan_.max_steps));
+    core_.optimizers.begin()->lr_scheduler =
+        made_by("create_scheduler", trainer_.derived().create_scheduler(plan_.max_steps));
     if (checkpoints_.resumes()) checkpoints_.load_rest();
-    core_.optimizer->zero_grad();
+    core_.optimizers.zero_grad();
     MetricCheck<Trainer>::run(trainer_);
     core_.log_window.start_clock(core_.state.num_input_tokens_seen);
   }
@@ -277,8 +278,9 @@ class TrainLoop {
     const Metrics metrics = trainer_.derived().evaluate(EvaluateOptions{});
     work_begin_.reset();
     phase().settle();
-    if (core_.lr_scheduler->needs_metric() && phase().has_started())
-      core_.lr_scheduler->step(best_metric(core_.args, metrics));
+    for (auto& each : core_.optimizers)
+      if (each.lr_scheduler->needs_metric() && phase().has_started())
+        each.lr_scheduler->step(best_metric(core_.args, metrics));
     return update_best_metric(core_.args, metrics, core_.state) && checkpoints_.may_save() &&
            (core_.args.load_best_model_at_end || core_.args.save_strategy == SaveStrategy::best ||
             core_.options.args.metric_for_best_model);
@@ -395,7 +397,7 @@ class TrainLoop {
       part();
     } catch (const StopTraining& stop) {
       trainer_.close_to(outside);
-      core_.optimizer->zero_grad();
+      core_.optimizers.zero_grad();
       if (remaining_ != Reentry::group) core_.progress.position.micro_batches = 0;
       work_begin_.reset();
       core_.control.request_stop(stop.what());

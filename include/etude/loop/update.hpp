@@ -78,14 +78,15 @@ class Update {
       logs.drop();
       core_.group.return_to_begin(core_.options.generators);
       core_.progress.position.micro_batches = 0;
-      core_.optimizer->zero_grad();
+      core_.optimizers.zero_grad();
       trainer_.raise(StepRestarted{core_.context()});
     }
   }
 
   /// Applies one update with the accumulated gradients; afterwards the training is at `next`.
   void step(const DataPosition& next, double epoch) {
-    auto& optimizer = *core_.optimizer;
+    auto& optimizer = *core_.optimizers.main();
+    auto& lr_scheduler = *core_.optimizers.main_scheduler();
     trainer_.raise(GradientsComplete{core_.context()});
     if (core_.args.max_grad_value > 0) {
       core_.log_window.set_grad_norm(optimizer.grad_norm());
@@ -100,14 +101,14 @@ class Update {
     }
     trainer_.raise(GradientsClipped{core_.context(), core_.log_window.grad_norm()});
     trainer_.raise(PreOptimizerStep{core_.context()});
-    core_.log_window.set_learning_rate(core_.lr_scheduler->get_last_lr());
+    core_.log_window.set_learning_rate(lr_scheduler.get_last_lr());
     check_learning_rates();
     core_.updating = true;
     optimizer.step(optimizer.needs_closure() ? reevaluation() : nullptr);
     stop_later(core_.control, [&] { trainer_.raise(OptimizerStep{core_.context()}); });
-    core_.lr_scheduler->step();
+    lr_scheduler.step();
     stop_later(core_.control, [&] {
-      trainer_.raise(SchedulerStep{core_.context(), core_.lr_scheduler->get_last_lr()});
+      trainer_.raise(SchedulerStep{core_.context(), lr_scheduler.get_last_lr()});
     });
     optimizer.zero_grad();
     for (const auto& loss : core_.group.losses())
@@ -145,7 +146,7 @@ class Update {
 
   /// An invalid rate would ruin all weights, and a checkpoint that holds it can't be resumed.
   void check_learning_rates() const {
-    const auto& groups = core_.optimizer->param_groups();
+    const auto& groups = core_.optimizers.main()->param_groups();
     for (std::size_t i = 0; i < groups.size(); ++i) {
       const double rate = groups[i].lr;
       if (rate >= 0 && rate <= std::numeric_limits<double>::max()) continue;
@@ -172,7 +173,7 @@ class Update {
       trainer_.raise(SubstepEnd{core_.context()});
       if (core_.stopping()) {
         position.micro_batches = 0;
-        core_.optimizer->zero_grad();
+        core_.optimizers.zero_grad();
         return false;
       }
       position.micro_batches = static_cast<std::int64_t>(i + 1);
@@ -204,7 +205,7 @@ class Update {
   Optimizer::Closure reevaluation() {
     return [this, first = true]() mutable {
       if (std::exchange(first, false)) return sum(core_.group.losses());
-      core_.optimizer->zero_grad();
+      core_.optimizers.zero_grad();
       std::vector<torch::Tensor> losses;
       for (auto& batch : group_)
         losses.push_back(core_.loss_check.after_step(trainer_.derived().training_step(batch)));

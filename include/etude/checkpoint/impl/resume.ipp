@@ -29,6 +29,7 @@
 #include "etude/libtorch/random_state.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/optim/lr_scheduler.hpp"
+#include "etude/optim/named_optimizer.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/scheduler_state.hpp"
 #include "etude/reflect/json.hpp"
@@ -67,6 +68,13 @@ inline std::optional<TrainingProgress> read_progress(FolderReader& folder) {
   if (progress && !read_json<nlohmann::ordered_json>(folder, file).contains("phase"))
     progress->phase = read_json<TrainingFlags>(folder, file).phase();
   return progress;
+}
+
+inline SavedOptimizer read_optimizer(FolderReader& folder, const std::string& name) {
+  const auto tensors = optimizer_file("optimizer.safetensors", name);
+  return {.state = folder.has(tensors) ? std::optional(read_tensors_if_any(folder, tensors)) : std::nullopt,
+          .options = read_json_if_any<nlohmann::ordered_json>(folder, optimizer_file("optimizer.json", name)),
+          .scheduler = read_json_if_any<SchedulerState>(folder, optimizer_file("scheduler.json", name))};
 }
 
 ETUDE_INLINE void check_place(const ResumePoint& point) {
@@ -111,16 +119,15 @@ ETUDE_INLINE ResumePoint read_resume_point(FolderReader& folder) {
       .model = read_model_files(folder),
       .state = detail::read_json<TrainerState>(folder, "trainer_state.json"),
       .progress = detail::read_progress(folder),
-      .optimizer = {},
-      .optimizer_options = detail::read_json_if_any<nlohmann::ordered_json>(folder, "optimizer.json"),
-      .scheduler = detail::read_json_if_any<SchedulerState>(folder, "scheduler.json"),
+      .optimizers = {},
       .training_args = detail::read_json_if_any<nlohmann::ordered_json>(folder, "training_args.json"),
       .random = {},
       .group_random = {},
       .sampler = {},
       .half_done = detail::read_tensors_if_any(folder, half_done_file)};
-  if (folder.has("optimizer.safetensors"))
-    point.optimizer = detail::read_tensors_if_any(folder, "optimizer.safetensors");
+  auto names = point.progress ? point.progress->optimizers : std::vector<std::string>();
+  if (names.empty()) names.emplace_back();
+  for (const auto& name : names) point.optimizers[name] = detail::read_optimizer(folder, name);
   for (auto& [name, bytes] : detail::read_tensors_if_any(folder, "random_state.safetensors")) {
     constexpr std::string_view group = "group.";
     if (name == "sampler")
@@ -243,37 +250,36 @@ inline nlohmann::ordered_json without_spoilt_rates(nlohmann::ordered_json option
   return options;
 }
 
-ETUDE_INLINE void load_optimizer(const ResumePoint& checkpoint, Optimizer& optimizer,
+ETUDE_INLINE void load_optimizer(const SavedOptimizer& saved, Optimizer& optimizer,
                                  const std::vector<std::string>& arguments, bool& rates_are_new,
                                  StateReport& report) {
-  const auto& options = checkpoint.optimizer_options;
+  const auto& options = saved.options;
   const bool is_another =
       (options && options->is_object() && options->contains("type") &&
        (*options)["type"] != optimizer.type()) ||
       std::ranges::any_of(arguments, [](std::string_view line) { return line.starts_with("optim"); });
   if (options) rates_are_new |= optimizer.load_options(without_spoilt_rates(*options), report.differences);
-  if (!checkpoint.optimizer)
-    return report.problems.push_back("optimizer state is missing: it starts from scratch");
+  if (!saved.state) return report.problems.push_back("optimizer state is missing: it starts from scratch");
   try {
-    optimizer.load_state(*checkpoint.optimizer);
+    optimizer.load_state(*saved.state);
   } catch (const CheckpointError& error) {
     if (!is_another) throw;
     report.problems.push_back(fmt::format("the optimizer differs and starts from scratch: {}", error.what()));
   }
 }
 
-ETUDE_INLINE void load_scheduler(const ResumePoint& checkpoint, LRScheduler& scheduler, bool rates_are_new,
+ETUDE_INLINE void load_scheduler(const SavedOptimizer& of, const std::filesystem::path& file,
+                                 std::int64_t step, LRScheduler& scheduler, bool rates_are_new,
                                  std::vector<std::string>& problems) {
-  const auto step = checkpoint.state.global_step;
-  if (!checkpoint.scheduler) {
+  const auto& saved = of.scheduler;
+  if (!saved) {
     scheduler.fast_forward(step);
     return problems.push_back(fmt::format("schedule state is missing: it is set to step {}", step));
   }
-  const auto count = checkpoint.scheduler->find("step_count");
-  if (count == checkpoint.scheduler->end() || count->second != std::vector{static_cast<double>(step)})
-    throw CheckpointError(fmt::format("{}: step_count must be the global_step, {}",
-                                      (checkpoint.path / "scheduler.json").string(), step));
-  if (const auto rates = checkpoint.scheduler->find("lr"); rates != checkpoint.scheduler->end())
+  const auto count = saved->find("step_count");
+  if (count == saved->end() || count->second != std::vector{static_cast<double>(step)})
+    throw CheckpointError(fmt::format("{}: step_count must be the global_step, {}", file.string(), step));
+  if (const auto rates = saved->find("lr"); rates != saved->end())
     if (const auto spoilt = std::ranges::find_if_not(rates->second, is_learning_rate);
         spoilt != rates->second.end()) {
       rates_are_new = true;
@@ -282,7 +288,7 @@ ETUDE_INLINE void load_scheduler(const ResumePoint& checkpoint, LRScheduler& sch
                       "lr_scheduler sets it again",
                       without_sign_of_nan(*spoilt)));
     }
-  scheduler.load_state(*checkpoint.scheduler, rates_are_new);
+  scheduler.load_state(*saved, rates_are_new);
 }
 
 ETUDE_INLINE TrainingProgress progress_by_steps(const TrainerState& state, const TrainingArguments& args,

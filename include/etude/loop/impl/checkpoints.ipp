@@ -176,10 +176,17 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_rest() {
   StateReport report;
   auto arguments = detail::changed_arguments(*point_, core_.options.args);
   auto new_rates = detail::rates_are_new(arguments, point_->state, core_.state.max_steps);
-  detail::fitting(path(), "optimizer",
-                  [&] { detail::load_optimizer(*point_, *core_.optimizer, arguments, new_rates, report); });
-  detail::fitting(path(), "lr_scheduler",
-                  [&] { detail::load_scheduler(*point_, *core_.lr_scheduler, new_rates, report.problems); });
+  for (const auto& [name, optimizer, lr_scheduler] : core_.optimizers) {
+    const auto& saved = point_->optimizers[name];
+    const auto file = path() / optimizer_file("scheduler.json", name);
+    auto& loaded = *optimizer;
+    auto& schedule = *lr_scheduler;
+    detail::fitting(path(), "optimizer",
+                    [&] { detail::load_optimizer(saved, loaded, arguments, new_rates, report); });
+    detail::fitting(path(), "lr_scheduler", [&] {
+      detail::load_scheduler(saved, file, point_->state.global_step, schedule, new_rates, report.problems);
+    });
+  }
   if (core_.args.restore_callback_states_from_checkpoint)
     load_states(point_->state.stateful_callbacks, states(), report);
   if (!point_->sampler.empty()) core_.train_dataloader->load_sampler_state(point_->sampler);
@@ -190,7 +197,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_rest() {
     message(core_.args, LogLevel::warning, "resuming {}: {}", path().string(), line);
   // Open files would keep their disk space and, on some file systems, get in the way.
   point_->model.clear();
-  point_->optimizer.reset();
+  point_->optimizers.clear();
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::begun() {
@@ -327,7 +334,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::go_back(const SafePoint::State& point)
   for (const auto& [buffer, copy] : point.buffers) torch::Tensor(buffer).copy_(copy);
   core_.progress.position.micro_batches = 0;
   core_.group.forget_losses();
-  core_.optimizer->zero_grad();
+  core_.optimizers.zero_grad();
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::announce_again() {

@@ -71,6 +71,7 @@ ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {
   log_window.save(now);
   now.pending_logs = pending_logs.state();
   now.control = control;
+  now.optimizers = optimizers.names();
   now.stop_reason = mended_utf8(control.stop_reason);
   return now;
 }
@@ -117,9 +118,9 @@ ETUDE_INLINE std::int64_t TrainerCore::trainable_parameters() const {
 }
 
 ETUDE_INLINE std::vector<double> TrainerCore::learning_rates() const {
-  if (!optimizer) throw ArgumentError("the optimizer doesn't exist before train()");
+  if (optimizers.empty()) throw ArgumentError("the optimizer doesn't exist before train()");
   std::vector<double> rates;
-  for (const auto& each : optimizer->param_groups()) rates.push_back(each.lr);
+  for (const auto& each : optimizers.main()->param_groups()) rates.push_back(each.lr);
   return rates;
 }
 
@@ -134,8 +135,7 @@ ETUDE_INLINE void TrainerCore::make_model() {
   args.full_determinism ? enable_full_determinism(seed) : set_seed(seed);
   model = options.model_init ? options.model_init.function()() : options.model;
   if (!model) throw ArgumentError("model_init returned no model");
-  lr_scheduler.reset();  // it points into the optimizer
-  optimizer.reset();
+  optimizers.clear();
   model.to(device);
   if (const auto& loss_module = options.loss.module()) loss_module->to(device);
 }
@@ -212,8 +212,8 @@ ETUDE_INLINE std::unique_ptr<Optimizer> TrainerCore::make_optimizer() {
 }
 
 ETUDE_INLINE std::unique_ptr<LRScheduler> TrainerCore::make_scheduler(std::int64_t max_steps) {
-  if (const auto& own = options.lr_scheduler) return own(*optimizer, run_config);
-  return etude::make_scheduler(args, *optimizer, max_steps);
+  if (const auto& own = options.lr_scheduler) return own(*optimizers.main(), run_config);
+  return etude::make_scheduler(args, *optimizers.main(), max_steps);
 }
 
 }  // namespace etude::inline v0

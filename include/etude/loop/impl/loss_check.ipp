@@ -24,8 +24,8 @@
 namespace etude::inline v0 {
 
 ETUDE_INLINE LossCheck::LossCheck(const TrainerOptions& options, const TrainingArguments& args,
-                                  const Model& model, const std::unique_ptr<Optimizer>& optimizer)
-    : options_(options), args_(args), model_(model), optimizer_(optimizer) {}
+                                  const Model& model, const OptimizerList& optimizers)
+    : options_(options), args_(args), model_(model), optimizers_(optimizers) {}
 
 ETUDE_INLINE const torch::Tensor& checked_loss(const torch::Tensor& loss) {
   if (loss.defined() && loss.numel() == 1) return loss;
@@ -69,8 +69,8 @@ ETUDE_INLINE void LossCheck::before_backward(const torch::Tensor& loss, const Ba
   std::ranges::for_each(batch.labels, add);
   for (const auto& [name, buffer] : model_.named_buffers()) add(buffer);
   if (const auto& module = options_.loss.module()) std::ranges::for_each(module->parameters(), add);
-  if (optimizer_)
-    for (const auto& group : optimizer_->param_groups())
+  for (const auto& each : optimizers_)
+    for (const auto& group : each.optimizer->param_groups())
       for (const auto& [name, parameter] : group.parameters) add(parameter);
   auto strangers = detail::leaves_of(loss);
   std::erase_if(strangers, [&](const auto& leaf) { return known.contains(leaf.unsafeGetTensorImpl()); });

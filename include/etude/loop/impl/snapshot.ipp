@@ -38,19 +38,20 @@ ETUDE_INLINE TrainingSnapshot::TrainingSnapshot(TrainerCore& core)
     : core_(core),
       weights_(detail::copies_of(core.model.state_dict())),
       random_(random_state(core.options.generators)) {
-  if (!core.optimizer) return;
-  moments_ = detail::copies_of(core.optimizer->state());
-  options_ = core.optimizer->options_state();
+  for (const auto& each : core.optimizers)
+    optimizers_[each.name] = {detail::copies_of(each.optimizer->state()), each.optimizer->options_state()};
 }
 
 ETUDE_INLINE void TrainingSnapshot::restore() const {
   core_.model.load_state_dict(weights_);
-  if (core_.optimizer) {
-    core_.optimizer->zero_grad();
+  core_.optimizers.zero_grad();
+  for (const auto& each : core_.optimizers) {
+    auto& optimizer = *each.optimizer;
+    const auto then = optimizers_.find(each.name);
     std::vector<std::string> none_are_new;
-    core_.optimizer->load_options(options_.is_null() ? detail::as_made(*core_.optimizer) : options_,
-                                  none_are_new);
-    core_.optimizer->load_state(moments_);
+    optimizer.load_options(then == optimizers_.end() ? detail::as_made(optimizer) : then->second.options,
+                           none_are_new);
+    optimizer.load_state(then == optimizers_.end() ? std::vector<NamedTensor>() : then->second.moments);
   }
   load_random_state(random_, core_.options.generators);
   core_.pending_logs = {};

@@ -48,11 +48,13 @@ ETUDE_INLINE nlohmann::json stateful_callbacks(const TrainerCore& core,
 
 ETUDE_INLINE StateDict half_done(TrainerCore& core, StateDict& model) {
   StateDict result;
-  auto& flat = core.optimizer->flat_parameters();
-  flat.mend();
-  for (std::size_t i = 0; i < flat.layout()->slots.size(); ++i)
-    if (flat.has_gradient(i))
-      result.emplace_back("gradients." + flat.layout()->slots[i].name, flat.parameter(i).grad());
+  for (const auto& each : core.optimizers) {
+    auto& flat = each.optimizer->flat_parameters();
+    flat.mend();
+    for (std::size_t i = 0; i < flat.layout()->slots.size(); ++i)
+      if (flat.has_gradient(i))
+        result.emplace_back("gradients." + flat.layout()->slots[i].name, flat.parameter(i).grad());
+  }
   const auto& losses = core.group.losses();
   for (std::size_t i = 0; i < losses.size(); ++i) result.emplace_back(fmt::format("losses.{}", i), losses[i]);
   const auto& buffers = core.group.buffers_at_begin();
@@ -66,10 +68,7 @@ ETUDE_INLINE StateDict half_done(TrainerCore& core, StateDict& model) {
   return result;
 }
 
-ETUDE_INLINE void load_half_done(TrainerCore& core, const StateDict& saved) {
-  const torch::NoGradGuard no_grad;
-  std::map<std::string, torch::Tensor> tensors(saved.begin(), saved.end());
-  auto& flat = core.optimizer->flat_parameters();
+inline void load_gradients(FlatParameters& flat, const std::map<std::string, torch::Tensor>& tensors) {
   flat.mend();
   for (std::size_t i = 0; i < flat.layout()->slots.size(); ++i)
     if (const auto found = tensors.find("gradients." + flat.layout()->slots[i].name);
@@ -82,6 +81,12 @@ ETUDE_INLINE void load_half_done(TrainerCore& core, const StateDict& saved) {
       if (!gradient.defined()) gradient = torch::zeros_like(parameter.detach());
       gradient.copy_(found->second);  // in place, so that the parameter counts as having a gradient
     }
+}
+
+ETUDE_INLINE void load_half_done(TrainerCore& core, const StateDict& saved) {
+  const torch::NoGradGuard no_grad;
+  const std::map<std::string, torch::Tensor> tensors(saved.begin(), saved.end());
+  for (const auto& each : core.optimizers) load_gradients(each.optimizer->flat_parameters(), tensors);
   for (auto& [name, tensor] : core.model.state_dict())
     if (const auto found = tensors.find("buffers." + name); found != tensors.end()) {
       if (tensor.sizes() != found->second.sizes())
@@ -109,10 +114,12 @@ ETUDE_INLINE CheckpointContents checkpoint_contents(TrainerCore& core,
                               .model = core.model.state_dict(),
                               .tensors = {},
                               .texts = {}};
-  if (!core.args.save_only_model && core.optimizer) {
-    contents.tensors["optimizer.safetensors"] = core.optimizer->state();
-    contents.texts["optimizer.json"] = to_json_text(core.optimizer->options_state());
-    contents.texts["scheduler.json"] = to_json_text(core.lr_scheduler->state());
+  if (!core.args.save_only_model && !core.optimizers.empty()) {
+    for (const auto& [name, optimizer, lr_scheduler] : core.optimizers) {
+      contents.tensors[optimizer_file("optimizer.safetensors", name)] = optimizer->state();
+      contents.texts[optimizer_file("optimizer.json", name)] = to_json_text(optimizer->options_state());
+      contents.texts[optimizer_file("scheduler.json", name)] = to_json_text(lr_scheduler->state());
+    }
     auto& random = contents.tensors["random_state.safetensors"];
     for (const auto& [name, state] : random_state(core.options.generators)) random.emplace_back(name, state);
     const auto& position = core.progress.position;
