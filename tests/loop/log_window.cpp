@@ -9,7 +9,7 @@
 #include <string>
 
 #include "common/printed.hpp"
-#include "etude/checkpoint/progress.hpp"
+#include "etude/checkpoint/training_progress.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/model/model.hpp"
 #include "etude/trainer_state.hpp"

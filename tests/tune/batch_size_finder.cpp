@@ -12,7 +12,7 @@
 
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
-#include "etude/libtorch/random.hpp"
+#include "etude/libtorch/generators.hpp"
 
 namespace tune_batch_size_finder_test {
 

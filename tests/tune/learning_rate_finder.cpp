@@ -13,7 +13,7 @@
 #include "common/folder.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
-#include "etude/libtorch/random.hpp"
+#include "etude/libtorch/generators.hpp"
 #include "etude/optim/adam.hpp"
 
 namespace tune_learning_rate_finder_test {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "etude/events.hpp"
-#include "etude/libtorch/device_memory.hpp"
+#include "etude/libtorch/memory_usage.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude::inline v0 {

@@ -10,8 +10,8 @@
 #include "etude/callback.hpp"
 #include "etude/callbacks/run_history.hpp"
 #include "etude/events.hpp"
+#include "etude/metrics/metric_history.hpp"
 #include "etude/metrics/metrics.hpp"
-#include "etude/metrics/run_history.hpp"
 
 namespace etude::inline v0 {
 

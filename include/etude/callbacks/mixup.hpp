@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "etude/data/mixup.hpp"
+#include "etude/data/mixing.hpp"
 #include "etude/data/random.hpp"
 #include "etude/events.hpp"
 #include "etude/trainer_state.hpp"

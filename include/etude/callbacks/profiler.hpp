@@ -5,7 +5,7 @@
 #include <string>
 
 #include "etude/events.hpp"
-#include "etude/libtorch/profiler.hpp"
+#include "etude/libtorch/torch_profiler.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude::inline v0 {

@@ -7,8 +7,8 @@
 
 #include "etude/callbacks/epoch_loss.hpp"
 #include "etude/events.hpp"
+#include "etude/metrics/metric_history.hpp"
 #include "etude/metrics/metrics.hpp"
-#include "etude/metrics/run_history.hpp"
 
 namespace etude::inline v0 {
 

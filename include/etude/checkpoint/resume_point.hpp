@@ -7,7 +7,7 @@
 #include <string>
 
 #include "etude/checkpoint/model_files.hpp"
-#include "etude/checkpoint/progress.hpp"
+#include "etude/checkpoint/training_progress.hpp"
 #include "etude/io/manifest.hpp"
 #include "etude/libtorch/random_state.hpp"
 #include "etude/optim/lr_scheduler.hpp"

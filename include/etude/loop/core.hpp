@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/checkpoint/progress.hpp"
+#include "etude/checkpoint/training_progress.hpp"
 #include "etude/checkpoint/writer.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/events.hpp"

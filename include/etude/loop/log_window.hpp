@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "etude/base/linkage.hpp"
-#include "etude/checkpoint/progress.hpp"
+#include "etude/checkpoint/training_progress.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/running_mean.hpp"
 #include "etude/model/model.hpp"

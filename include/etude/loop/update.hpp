@@ -13,7 +13,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
-#include "etude/libtorch/error.hpp"
+#include "etude/libtorch/torch_error.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/fetching.hpp"

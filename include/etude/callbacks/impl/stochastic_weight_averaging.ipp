@@ -24,7 +24,7 @@
 #include "etude/data/data_loader.hpp"
 #include "etude/formats/safetensors.hpp"
 #include "etude/io/folder.hpp"
-#include "etude/libtorch/random.hpp"
+#include "etude/libtorch/generators.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/reflect/check_fields.hpp"
 

@@ -25,7 +25,7 @@
 #include "etude/data/data_loader.hpp"
 #include "etude/data/dataset.hpp"
 #include "etude/data/random.hpp"
-#include "etude/libtorch/random.hpp"
+#include "etude/libtorch/generators.hpp"
 
 namespace etude::inline v0 {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/libtorch/random.hpp"
+#include "etude/libtorch/generators.hpp"
 #include "etude/libtorch/random_state.hpp"
 
 namespace etude::inline v0 {

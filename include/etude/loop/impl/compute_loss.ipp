@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "etude/base/linkage.hpp"
-#include "etude/libtorch/error.hpp"
+#include "etude/libtorch/torch_error.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/model/label_smoothing.hpp"

@@ -17,7 +17,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/base/message.hpp"
 #include "etude/data/batch_stream.hpp"
-#include "etude/libtorch/error.hpp"
+#include "etude/libtorch/torch_error.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/dry_run.hpp"
 #include "etude/loop/event_source.hpp"

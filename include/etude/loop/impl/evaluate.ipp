@@ -10,7 +10,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
-#include "etude/libtorch/error.hpp"
+#include "etude/libtorch/torch_error.hpp"
 #include "etude/loop/evaluate.hpp"
 #include "etude/loop/loss_check.hpp"
 

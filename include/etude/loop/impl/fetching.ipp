@@ -12,7 +12,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/base/message.hpp"
 #include "etude/data/failed_example.hpp"
-#include "etude/libtorch/error.hpp"
+#include "etude/libtorch/torch_error.hpp"
 #include "etude/loop/event_source.hpp"
 #include "etude/loop/fetching.hpp"
 

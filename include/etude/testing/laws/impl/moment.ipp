@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "etude/base/linkage.hpp"
-#include "etude/libtorch/random.hpp"
+#include "etude/libtorch/generators.hpp"
 #include "etude/model/model.hpp"
 #include "etude/testing/laws/moment.hpp"
 #include "etude/trainer_state.hpp"

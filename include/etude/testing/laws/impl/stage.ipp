@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "etude/base/linkage.hpp"
-#include "etude/libtorch/random.hpp"
+#include "etude/libtorch/generators.hpp"
 #include "etude/model/model.hpp"
 #include "etude/testing/laws/compare.hpp"
 #include "etude/testing/laws/problem.hpp"

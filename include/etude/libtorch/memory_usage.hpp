@@ -34,5 +34,5 @@ bool reset_peak_resident_memory();
 }  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
-#include "etude/libtorch/impl/device_memory.ipp"
+#include "etude/libtorch/impl/memory_usage.ipp"
 #endif

@@ -1,4 +1,4 @@
-#include "etude/data/mixup.hpp"
+#include "etude/data/mixing.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <doctest/doctest.h>

@@ -40,5 +40,5 @@ class RandomStateGuard {
 }  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
-#include "etude/libtorch/impl/random.ipp"
+#include "etude/libtorch/impl/generators.ipp"
 #endif

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "etude/base/linkage.hpp"
-#include "etude/libtorch/error.hpp"
+#include "etude/libtorch/torch_error.hpp"
 
 namespace etude::inline v0 {
 namespace detail {

@@ -16,7 +16,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
-#include "etude/data/mixup.hpp"
+#include "etude/data/mixing.hpp"
 #include "etude/data/tensors.hpp"
 
 namespace etude::inline v0 {

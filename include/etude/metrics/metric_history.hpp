@@ -83,5 +83,5 @@ class InMemoryRunHistory final : public RunHistory {
 }  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/run_history.ipp"
+#include "etude/metrics/impl/metric_history.ipp"
 #endif

@@ -46,5 +46,5 @@ class ProfilerRange {
 }  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
-#include "etude/libtorch/impl/profiler.ipp"
+#include "etude/libtorch/impl/torch_profiler.ipp"
 #endif

@@ -12,8 +12,8 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
+#include "etude/metrics/metric_history.hpp"
 #include "etude/metrics/metrics.hpp"
-#include "etude/metrics/run_history.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace etude::inline v0 {

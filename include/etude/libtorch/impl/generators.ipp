@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "etude/base/linkage.hpp"
-#include "etude/libtorch/random.hpp"
+#include "etude/libtorch/generators.hpp"
 
 namespace etude::inline v0 {
 

@@ -17,7 +17,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
-#include "etude/libtorch/profiler.hpp"
+#include "etude/libtorch/torch_profiler.hpp"
 
 namespace etude::inline v0 {
 

@@ -1,4 +1,4 @@
-#include "etude/libtorch/error.hpp"
+#include "etude/libtorch/torch_error.hpp"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

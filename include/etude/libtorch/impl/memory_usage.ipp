@@ -20,7 +20,7 @@
 #endif
 
 #include "etude/base/linkage.hpp"
-#include "etude/libtorch/device_memory.hpp"
+#include "etude/libtorch/memory_usage.hpp"
 
 namespace etude::inline v0 {
 

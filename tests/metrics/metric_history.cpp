@@ -1,4 +1,4 @@
-#include "etude/metrics/run_history.hpp"
+#include "etude/metrics/metric_history.hpp"
 
 #include <doctest/doctest.h>
 

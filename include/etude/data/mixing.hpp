@@ -35,5 +35,5 @@ Batch cut_mix(Batch batch, const MixingOptions& options, at::Generator& generato
 }  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED
-#include "etude/data/impl/mixup.ipp"
+#include "etude/data/impl/mixing.ipp"
 #endif
