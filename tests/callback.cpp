@@ -8,7 +8,7 @@
 
 namespace callback_test {
 
-// These are answers of the compiler, so most of this file is asserted where it is compiled.
+// The compiler decides these, so most checks are static assertions.
 
 struct Base {};
 struct StepEnd : Base {};
@@ -125,7 +125,7 @@ TEST_CASE("declared orders apply transitively") {
   constexpr auto follows = etude::detail::order_closure<First, Middle, Last>();
   CHECK(follows[2 * 3 + 0]);        // Last follows First
   CHECK(follows[2 * 3 + 1]);        // and Middle,
-  CHECK_FALSE(follows[1 * 3 + 0]);  // but Middle says nothing of First.
+  CHECK_FALSE(follows[1 * 3 + 0]);  // but Middle declares no order with First
   CHECK(etude::CallbackChecks<Raised, false, First, Middle, Last>::passed());
 }
 

@@ -1,7 +1,7 @@
 """Training steps/s of Etude and its alternatives: writes train.md and train.json.
 
-One process for each contestant, and only one at work at a time. In each round every contestant trains each workload
-anew from the same weights, in a new random order of contestants; what is compared are the times of one round.
+Each contestant has its own process, and only one of them works at a time. In each round every contestant trains each
+workload from the same initial weights, in a new random order of contestants. Only times of one round are compared.
 """
 
 import argparse

@@ -48,7 +48,7 @@ TEST_CASE("each callback's time is measured for each event, and the slowest is l
   CHECK(trainer.callback<etude::CallbackTimes>().table().find("Slow") != std::string::npos);
 }
 
-TEST_CASE("a second training is measured from scratch, and one that throws is measured too") {
+TEST_CASE("a second training is measured from zero, and one that throws is measured too") {
   etude::Trainer<etude::NoDefaultCallbacks, etude::CallbackTimes, Quick, Throws> trainer(
       toy::options(toy::arguments(), 3));
   for (int i = 0; i < 2; ++i) {

@@ -18,7 +18,7 @@ using Row = std::vector<std::string>;
 using etude::detail::csv_fields;
 using etude::detail::csv_records;
 
-/// Logs names that come and go, some of which are hard to write.
+/// Logs values under changing names, some of which need quotes.
 struct LogsMore {
   void on(const etude::StepEnd& e) {
     if (e.state.global_step == 2) e.log("a, \"new\" one", 2);
@@ -36,14 +36,14 @@ etude::TrainingArguments arguments(const toy::Folder& folder) {
   return args;
 }
 
-/// The file as a table: the names, then each row.
+/// The file as a table: the column names, then each row.
 std::vector<Row> table(const std::filesystem::path& path) {
   std::vector<Row> rows;
   for (const auto& record : csv_records(toy::read_text(path))) rows.push_back(csv_fields(record));
   return rows;
 }
 
-/// A column, less its name.
+/// A column without its name.
 Row column(const std::vector<Row>& rows, const std::string& name) {
   const auto place = std::find(rows.at(0).begin(), rows.at(0).end(), name) - rows.at(0).begin();
   Row values;

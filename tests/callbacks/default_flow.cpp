@@ -15,8 +15,6 @@ namespace callbacks_default_flow_test {
 
 // The sequences in tests/events.cpp show its requests and their order.
 
-// The sequences in tests/events.cpp show its requests and their moments.
-
 TEST_CASE("an interval of several steps fires only at its multiples") {
   auto args = toy::arguments();
   args.logging_strategy = etude::IntervalStrategy::steps;
@@ -85,7 +83,7 @@ TEST_CASE("an interval may be in epochs, examples or shares, and the last step i
   etude::Trainer<Times> resumed(options);
   resumed.train({.resume_from_checkpoint = (folder / "checkpoint-8").string()});
   CHECK(resumed.callback<Times>().steps["log"] == Steps{10, 15});
-  CHECK(resumed.callback<Times>().steps["evaluation"] == Steps{10, 15});  // as the logs
+  CHECK(resumed.callback<Times>().steps["evaluation"] == Steps{10, 15});  // like the logs
   CHECK(resumed.callback<Times>().steps["checkpoint"] ==
         Steps{8, 9, 12, 15});  // the one it resumes from is announced, too
 }

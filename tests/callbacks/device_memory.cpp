@@ -12,10 +12,10 @@ namespace callbacks_device_memory_test {
 
 constexpr std::int64_t megabyte = 1 << 20;
 
-/// Memory that is in RAM.
+/// Memory that is resident, because it is written to.
 torch::Tensor megabytes(std::int64_t count) { return torch::ones({count * megabyte}, torch::kByte); }
 
-/// Keeps some memory from the first step or batch on, and uses more meanwhile.
+/// Keeps some memory from the first step or batch on, and temporarily uses more.
 struct Uses {
   std::int64_t keeps = 0, borrows = 0;
   torch::Tensor kept = {};

@@ -24,7 +24,7 @@ struct Run {
   std::string reason;
 };
 
-/// Trains with a metric that takes these values, one an epoch.
+/// Trains with a metric that takes these values, one per epoch.
 Run run(const std::vector<double>& values, bool greater_is_better, etude::EarlyStoppingCallback callback) {
   auto args = toy::arguments();
   args.num_train_epochs = static_cast<double>(values.size());
@@ -65,7 +65,7 @@ TEST_CASE("with a cumulative threshold, small improvements add up until they cou
       .early_stopping_patience = 2,
       .early_stopping_threshold = .05,
       .early_stopping_threshold_kind = etude::EarlyStoppingThreshold::cumulative};
-  // .97 is within .05 of 1; .94 isn't and counts; .91 and .9 are within .05 of .94.
+  // .97 is within .05 of 1; .94 isn't, so it counts; .91 and .9 are within .05 of .94.
   auto result = run({1.0, .97, .94, .91, .9, .5}, false, cumulative);
   CHECK(result.evaluations == 5);
   CHECK(result.last_improvement == .94);
@@ -147,7 +147,7 @@ TEST_CASE("a second training restarts the count") {
   etude::Trainer<etude::EarlyStoppingCallback> trainer(
       options, etude::EarlyStoppingCallback{.early_stopping_patience = 3});
   CHECK(trainer.train().global_step == 2);
-  CHECK(trainer.train().global_step == 2);  // With the two of before it would have stopped after one.
+  CHECK(trainer.train().global_step == 2);  // it would be 1 if the first training's two counted
   CHECK(trainer.callback<etude::EarlyStoppingCallback>().early_stopping_patience_counter == 2);
 }
 
@@ -218,7 +218,7 @@ TEST_CASE("a run that stopped within an epoch and is started again raises and wr
   CHECK(again.epochs == 0);
   CHECK(again.steps == 0);
   CHECK(std::filesystem::last_write_time(folder / "checkpoint-3") == written);
-  const auto patient = run(6);  // It continues where it was.
+  const auto patient = run(6);  // continues from its position
   CHECK(patient.stops == 0);
   CHECK(patient.epochs == 1);
   CHECK(patient.steps == 3);
@@ -281,7 +281,7 @@ TEST_CASE("it watches any metric, in its own direction, independent of the best 
     std::optional<bool> best_greater;
     std::int64_t steps;
   };
-  // One of three metrics grows, one falls, and the loss is constant: one best, two without improvement.
+  // One metric grows, one falls, and the loss is constant: one best, two without improvement.
   const std::vector<Row> rows{
       {"", {}, {}, {}, 3},
       {"eval_up", {}, {}, {}, 6},

@@ -31,7 +31,7 @@ struct Stream {
 
 enum class Stop { never, asked, thrown, by_max_steps };
 
-/// After the fourth step.
+/// Stops after the fourth step.
 struct Stops {
   Stop how = Stop::never;
   void on(const etude::StepEnd& e) {
@@ -41,7 +41,7 @@ struct Stops {
   }
 };
 
-/// Where the training ends, so that the checkpoint to go on from knows what was heard of that end.
+/// Saves where the training ends, so that the checkpoint to resume from includes the events of that end.
 struct Saves {
   void on(const etude::TrainingRunEpochEnd& e) { e.control.should_save = true; }
 };

@@ -66,7 +66,7 @@ TEST_CASE("a timer is due where its interval ends, in each unit, and from the be
   CHECK(due(21) == Steps{});
 }
 
-/// Asked before the end of steps, of which one may be given up.
+/// Checks its timer before the end of each step; one step may be abandoned.
 struct WithinSteps {
   ETUDE_STRUCT(WithinSteps, (Interval, interval, "how often"), (etude::IntervalTimer, timer, "its timer"),
                (std::int64_t, given_up, "the step that ends the training; 0: none", 0));
@@ -95,7 +95,7 @@ TEST_CASE("steps are counted from the beginning, also by a timer added later") {
   };
   CHECK(due_late(6) == Steps{12, 18});
   CHECK(due_late(8) == Steps{16});
-  CHECK(due_late("6sp") == Steps{15, 18});  // It can't know how many passed before.
+  CHECK(due_late("6sp") == Steps{15, 18});  // earlier examples are unknown to it
 }
 
 TEST_CASE("before a step ends, an interval of steps is due within it, any other in the next step") {
@@ -156,7 +156,8 @@ TEST_CASE("a time is measured by the training's clock") {
   etude::Trainer<Slow, Listener> trainer(twenty_steps(), Listener{.interval = "50ms"});
   trainer.train();
   const auto& steps = trainer.callback<Listener>().steps;
-  CHECK(steps.size() >= 6);  // 20 steps of at least 20 ms are 8 times 50 ms; a slow step may end two.
+  CHECK(steps.size() >=
+        6);  // 20 steps of at least 20 ms are 8 times 50 ms; a slow step may end two intervals
   CHECK(steps.size() < 20);
   CHECK(steps.front() <= 3);
 }
@@ -182,7 +183,7 @@ TEST_CASE("if checked rarely, it is due once for all intervals that have passed"
     }
   };
   auto options = twenty_steps();
-  options.args.gradient_accumulation_steps = 10;  // a step an epoch
+  options.args.gradient_accumulation_steps = 10;  // one step per epoch
   etude::Trainer<AtEpochs> trainer(options);
   trainer.train();
   CHECK(trainer.callback<AtEpochs>().steps == Steps{3});
@@ -200,7 +201,7 @@ TEST_CASE("a resumed run continues counting, in any unit") {
     resumed.train({.resume_from_checkpoint = (folder / "checkpoint-7").string()});
     CHECK(resumed.callback<Listener>().steps == whole.callback<Listener>().steps);
 
-    // Another unit than before: its progress is unknown, which doesn't make it due at once.
+    // A different unit: its progress is unknown, which doesn't make it due at once.
     options.model = toy::Line();
     etude::Trainer<Listener> other(options, Listener{.interval = "1h"});
     other.train({.resume_from_checkpoint = (folder / "checkpoint-7").string()});
@@ -210,7 +211,7 @@ TEST_CASE("a resumed run continues counting, in any unit") {
   }
 }
 
-/// Its timer is not in the checkpoint.
+/// A callback that doesn't save its timer.
 struct Forgetful {
   Interval interval;
   etude::IntervalTimer timer = {};

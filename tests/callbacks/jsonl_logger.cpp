@@ -64,7 +64,7 @@ TEST_CASE("a resumed training repeats no line, and writes those of a lost file a
   etude::Trainer<LogsMore, etude::JSONLinesLoggerCallback> whole(toy::options(arguments(folder)));
   whole.train();
   auto expected = lines(folder / "metrics.jsonl");
-  expected.pop_back();  // The summary has times in it.
+  expected.pop_back();  // the summary, which includes times
   for (const bool lost : {false, true}) {
     if (lost) std::filesystem::remove(folder / "metrics.jsonl");
     etude::Trainer<LogsMore, etude::JSONLinesLoggerCallback> resumed(toy::options(arguments(folder)));
@@ -99,7 +99,7 @@ TEST_CASE("an evaluation outside of training adds its line") {
   CHECK(written[1].at("eval_loss") == 1);  // w = b = 0 at (0, 1)
 }
 
-// While logs of the second and third step are written, files have room for so many bytes.
+// Limits the size of files to `room` bytes while the logs of the second and third step are written.
 struct FullDisk {
   rlim_t room;
   void on(const etude::StepBegin& e) const {

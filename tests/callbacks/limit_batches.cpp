@@ -38,7 +38,7 @@ TEST_CASE("an epoch ends after the limit, as planned, and its last short group m
   }
 }
 
-TEST_CASE("an evaluation by the user is limited, a prediction isn't") {
+TEST_CASE("an evaluation outside of a training is limited, a prediction isn't") {
   etude::Trainer<Callback, Count> trainer(toy::options(toy::arguments(), 2, 20), Callback{.num_batches = 3});
   trainer.evaluate();
   CHECK(trainer.callback<Count>().evaluated == 3);

@@ -10,7 +10,7 @@ namespace callbacks_limit_eval_steps_test {
 
 using Callback = etude::LimitEvalStepsCallback;
 
-/// The batches of each evaluation.
+/// Counts the batches of each evaluation.
 struct Count {
   std::vector<int> batches = {};
   void on(const etude::EvaluateBegin&) { batches.push_back(0); }

@@ -9,7 +9,7 @@
 
 namespace callbacks_log_metrics_test {
 
-/// Keeps what it logs, in its own place.
+/// Records the metrics that it logs.
 struct Keeps : etude::LogMetricsBase<Keeps> {
   using LogMetricsBase::LogMetricsBase;
 
@@ -39,7 +39,7 @@ etude::TrainerOptions options() {
 using Lines = std::vector<std::string>;
 
 TEST_CASE("training metrics are logged at the end of an epoch, others with their evaluation, each once") {
-  // "constrained_acc" has "train" in it, and is none of training's.
+  // "constrained_acc" contains "train", but isn't a metric of training.
   etude::Trainer<Keeps> trainer(options());
   trainer.train();
   const std::string evaluated = " eval_loss eval_constrained_acc eval_acc eval_loss_epoch";

@@ -17,7 +17,7 @@ using etude::LossSpikeCallback;
 using Trainer = etude::Trainer<LossSpikeCallback>;
 using Steps = std::vector<std::int64_t>;
 
-/// The targets of 64 examples, seen in this order, one a step: of a line, but for those given.
+/// The targets of 64 examples, trained on in this order, one per step: on a line except for `others`.
 torch::Tensor targets(const std::map<std::int64_t, float>& others) {
   auto y = 2 * torch::arange(64).to(torch::kFloat).reshape({64, 1}) / 64 + 1;
   for (const auto& [i, value] : others) y[i].fill_(value);
@@ -51,7 +51,7 @@ Steps range(std::int64_t first, std::int64_t last) {
 }
 
 TEST_CASE("a training continues from the last good weights as if the data in between had never existed") {
-  // The 41st example is a wild one; the losses are looked at after the 48th step.
+  // The 41st example is an outlier; the losses are checked after the 48th step.
   Trainer trainer(options_of(targets({{40, 1e4F}})), LossSpikeCallback{.check_every_n_steps = 8});
   CHECK(trainer.train().global_step == 64);
   const auto& callback = trainer.callback<LossSpikeCallback>();
@@ -110,12 +110,12 @@ TEST_CASE("normal noise isn't a spike") {
   CHECK(trainer.callback<LossSpikeCallback>().losses.size() == 64);
 }
 
-TEST_CASE("a training that rolling back can't save is stopped") {
+TEST_CASE("a training that doesn't recover after roll-backs is stopped") {
   std::map<std::int64_t, float> bad;
   for (std::int64_t i = 10; i < 64; ++i) bad[i] = NAN;
   Trainer trainer(options_of(targets(bad)), LossSpikeCallback{.check_every_n_steps = 5, .max_rollbacks = 2});
   const auto output = trainer.train();
-  CHECK(output.global_step == 25);  // after 10 steps all is well; 15 and 20 go back, 25 is one too many
+  CHECK(output.global_step == 25);  // the first 10 steps are good; 15 and 20 roll back, 25 is one too many
   CHECK(output.stop_reason.ends_with("after 2 roll-backs in a row"));
   for (const double value : weights_of(trainer)) CHECK(std::isfinite(value));
 }

@@ -12,7 +12,7 @@ namespace callbacks_metric_callback_test {
 using namespace etude::metrics;
 using Errors = etude::MetricCallback<MeanAbsoluteError, MeanSquaredError>;
 
-/// The line says 0, where the points are 1, 1 + 2/n, 1 + 4/n, ...
+/// The line predicts 0, and the targets are 1, 1 + 2/n, 1 + 4/n, ...
 etude::TrainerOptions evaluation(std::int64_t examples = 10) {
   auto options = toy::options(toy::arguments(), 1, examples);
   options.args.per_device_eval_batch_size = 4;
@@ -20,7 +20,7 @@ etude::TrainerOptions evaluation(std::int64_t examples = 10) {
 }
 constexpr double mae = 1.9, mse = 3.94;  // Over 10 points: means of 1 + i/5 and its square, i = 0..9.
 
-/// The metrics of an evaluation, as readers get them.
+/// The metrics of an evaluation, as callbacks that only read them get them.
 struct Reported {
   etude::Metrics evaluated = {}, logged = {};
   void on(const etude::Evaluate& e) { evaluated = e.metrics; }

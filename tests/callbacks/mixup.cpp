@@ -8,7 +8,7 @@
 
 namespace callbacks_mixup_test {
 
-// The batches that the model trains on.
+// Records the batches that the model trains on.
 struct Seen {
   std::vector<torch::Tensor> batches = {};
   bool evaluated_as_it_is = false;
@@ -47,13 +47,14 @@ TEST_CASE("training batches are mixed the same with any number of workers and af
   etude::Trainer<etude::MixUp, Seen> trainer(toy::options(arguments(folder, 0), 12, 3));
   trainer.train();
   const auto expected = batches_of(trainer);
-  // 12 examples in 6 batches, for 3 steps an epoch; of the line y = 2 x + 1, on which mixing leaves them.
+  // 12 examples in 6 batches, for 3 steps per epoch. They are on the line y = 2 x + 1, and mixing keeps them
+  // there.
   REQUIRE(expected.size() == 12);
   const auto x = torch::cat(expected).select(1, 0), y = torch::cat(expected).select(1, 1);
   CHECK(y.allclose(2 * x + 1));
   CHECK((x * 12 - (x * 12).round()).abs().max().item<double>() > 0.1);
   CHECK(trainer.callback<Seen>().evaluated_as_it_is);
-  // No two batches have the same share, those of one step neither.
+  // No two batches have the same weight, not even within a step.
   CHECK(!expected[0].equal(expected[1]));
 
   for (const std::int64_t workers : {1, 4}) {

@@ -21,7 +21,7 @@ using etude::IntervalStrategy;
 using etude::ModelEmaCallback;
 using etude::SaveStrategy;
 
-/// The weights after each step, and what was evaluated.
+/// Records the weights after each step, and the metrics of each evaluation.
 struct Witness {
   std::vector<double> weights = {};
   std::vector<etude::Metrics> evaluations = {};
@@ -109,7 +109,7 @@ TEST_CASE("the average is evaluated after the model, under its own names, and le
   CHECK(std::ranges::count_if(logs, [](const auto& line) { return line.contains("ema_model_eval_loss"); }) ==
         2);
 
-  // Outside of a training, evaluate() is of the model alone.
+  // Outside of a training, evaluate() evaluates only the model.
   CHECK(!trainer.evaluate().contains("ema_model_eval_loss"));
   CHECK(heard.evaluations.size() == 5);
 }
@@ -127,7 +127,7 @@ TEST_CASE("each of several datasets has its metrics of the average") {
   CHECK(evaluations[3].contains("ema_model_eval_far_loss"));
 }
 
-/// One that breaks the second evaluation, that of the average.
+/// Throws in the second evaluation, that of the average.
 struct Breaker {
   int evaluations = 0;
   void on(const etude::PredictionStep&) {
@@ -230,7 +230,7 @@ TEST_CASE("an average that doesn't fit the model is an error that names the mism
   }
 }
 
-TEST_CASE("the best average is kept, with the metric that it is best by") {
+TEST_CASE("the best average is kept, with its metric") {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.num_train_epochs = 4;
@@ -318,7 +318,7 @@ TEST_CASE("buffers are averaged, or the model's current ones") {
       const auto& tensor = buffer.second;
       const auto averaged = std::ranges::find(average, buffer.first, &etude::NamedTensor::first);
       REQUIRE(averaged != average.end());
-      // num_batches_tracked is a count, which is no average in either case.
+      // num_batches_tracked is a count, which is never averaged.
       CHECK(torch::equal(tensor, averaged->second) == (!use_buffers || !tensor.is_floating_point()));
     }
   }

@@ -13,7 +13,7 @@ namespace callbacks_norm_monitor_test {
 
 using Values = std::vector<double>;
 
-/// Two lines, one behind the other.
+/// Two lines in sequence.
 struct TwoImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) { return second->forward(first->forward(x)); }
   toy::Line first = register_module("first", toy::Line());
@@ -21,7 +21,7 @@ struct TwoImpl : torch::nn::Module {
 };
 TORCH_MODULE(Two);
 
-/// One step on the points (0, 1) and (.5, 2) at once, or one after the other.
+/// One step on the points (0, 1) and (.5, 2), in one micro-batch or in two.
 etude::TrainingArguments arguments(std::int64_t accumulation = 1) {
   auto args = toy::arguments();
   args.gradient_accumulation_steps = accumulation;
@@ -69,11 +69,12 @@ TEST_CASE("norms of layers, and only the global one") {
     net->second->weight.fill_(2);
   }
   options.model = net;
-  // The output is 0 at first: the inner line gets twice the gradient of the outer bias, -3, and of -1.
+  // The output is 0 at first, so the gradients of the inner line are twice those at the outer input, -3 and
+  // -1.
   const etude::GradientNormMonitor by_layer{.norm_detail = etude::NormDetail::layer, .every_n_steps = 1};
   const auto state = after_training(options, by_layer);
   CHECK(toy::logged(state, "l2_norm/grad/first").at(0) == doctest::Approx(std::hypot(2, 6)));
-  CHECK(toy::logged(state, "l2_norm/grad/second").at(0) == doctest::Approx(3));  // Its weight sees zeros.
+  CHECK(toy::logged(state, "l2_norm/grad/second").at(0) == doctest::Approx(3));  // its weight's input is 0
   CHECK(toy::logged(state, "l2_norm/grad/global").at(0) == doctest::Approx(7));
   CHECK_FALSE(toy::logged_any(state, "l2_norm/grad/first."));
   const auto coarse =
@@ -100,7 +101,7 @@ TEST_CASE("a frozen parameter has a norm, but its gradient doesn't") {
   CHECK(toy::logged(state, "l2_norm/param/global").at(0) == doctest::Approx(std::hypot(3, bias)));
 }
 
-TEST_CASE("they measure at an interval of steps") {
+TEST_CASE("the monitors measure at an interval of steps") {
   auto args = arguments();
   args.num_train_epochs = 5;
   CHECK(toy::logged_at(after_training(toy::options(args), etude::GradientNormMonitor{.every_n_steps = 2}),
@@ -117,7 +118,7 @@ TEST_CASE("they measure at an interval of steps") {
                        etude::ArgumentError);
 }
 
-TEST_CASE("they measure after epochs too: gradients in the next step, weights at once") {
+TEST_CASE("the monitors measure after epochs too: gradients in the next step, weights at once") {
   auto args = arguments();
   args.per_device_train_batch_size = 1;
   args.num_train_epochs = 3;  // of 2 steps each

@@ -20,7 +20,7 @@ etude::TrainingArguments arguments(const toy::Folder& folder) {
   return args;
 }
 
-/// y = 2 x, so exact for the points of toy::points.
+/// y = 2 x, whose outputs have no rounding errors for toy::points.
 toy::Line doubling() {
   toy::Line line;
   const torch::NoGradGuard no_grad;
@@ -28,7 +28,7 @@ toy::Line doubling() {
   return line;
 }
 
-/// Gives as many numbers as there are channels, the last the largest but for the first example.
+/// Returns three numbers per example; the last is the largest except for the first example.
 struct ClassesImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) { return torch::cat({-x * unused, x - .25, x}, 1); }
   torch::Tensor unused = register_parameter("unused", torch::ones({1}));

@@ -9,7 +9,7 @@ namespace callbacks_print_progress_test {
 
 using Callback = etude::PrintProgressCallback;
 
-TEST_CASE("it prints pytorch-accelerated's words in the same places") {
+TEST_CASE("it prints the same text as pytorch-accelerated, at the same points") {
   auto args = toy::arguments();
   args.num_train_epochs = 2;
   args.eval_strategy = etude::IntervalStrategy::epoch;

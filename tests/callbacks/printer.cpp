@@ -19,7 +19,7 @@ struct ReadsBehind {
 };
 
 TEST_CASE("the printer leaves the logs unchanged for callbacks after it") {
-  // Hugging Face's takes total_flos out of the dictionary that all share.
+  // Hugging Face's printer removes total_flos from the dictionary that all callbacks share.
   etude::Trainer<Count, etude::PrinterCallback, ReadsBehind> trainer(toy::options(toy::arguments()));
   trainer.train();
   CHECK(trainer.callback<ReadsBehind>().saw_flos);

@@ -22,13 +22,13 @@ etude::TrainingArguments arguments(const toy::Folder& folder) {
   return args;
 }
 
-/// The events of a trace, whichever of LibTorch's profilers has written it.
+/// The events of a trace written by either of LibTorch's profilers.
 nlohmann::json events_in(const std::filesystem::path& path) {
   const auto trace = nlohmann::json::parse(toy::read_text(path));
   return trace.is_array() ? trace : trace.at("traceEvents");
 }
 
-/// How often each name occurs.
+/// Counts how often each name occurs.
 std::map<std::string, int> names_in(const std::filesystem::path& path) {
   std::map<std::string, int> counts;
   for (const auto& event : events_in(path))
@@ -56,14 +56,14 @@ TEST_CASE("a trace has the configured steps, with their operators, and no others
   trainer.train();
   const auto path = folder / "deep/trace.json";
   CHECK(steps_in(path) == Steps{"ProfilerStep#3", "ProfilerStep#4"});
-  // The line's product and the loss are made once a step, forward.
+  // The line's product and the loss are computed once per step, in the forward pass.
   const auto names = names_in(path);
   CHECK(names.at("aten::mse_loss") == 2);
   CHECK(names.at("aten::mse_loss_backward") >= 2);
   CHECK(names.contains("aten::mul"));
   CHECK_FALSE(is_profiling());
 
-  // Each step has its operators inside.
+  // The operators of each step are within its range.
   double begin = 0, end = 0;
   for (const auto& event : events_in(path))
     if (event.is_object() && event.value("name", "") == "ProfilerStep#3") {

@@ -19,8 +19,7 @@
 
 namespace callbacks_progress_test {
 
-/// What `run` writes to standard error (and output, if `both`), as a terminal of that width or, with 0, a
-/// pipe gets it.
+/// The output of `run` on standard error, in a terminal with so many columns or, if 0, in a pipe.
 std::string written(unsigned short columns, const std::function<void(int terminal)>& run) {
   std::array<int, 2> ends{};  // 0 is read, 1 written
   if (columns > 0) {
@@ -90,7 +89,7 @@ TEST_CASE("in a pipe the bar is one line, at the end, without terminal control c
   CHECK(lines[4].starts_with("train 100%|"));
 }
 
-/// Speaks while the bar of the training, and that of an evaluation, is drawn.
+/// Prints while the bar of the training, and that of an evaluation, is drawn.
 struct Speaks {
   void on(const etude::StepEnd& e) {
     if (e.state.global_step == 1) etude::message(e.args, etude::LogLevel::error, "a warning");
@@ -190,7 +189,7 @@ TEST_CASE("threads may print while a bar is drawn") {
   CHECK(std::count(lines.begin(), lines.end(), "from the other") == 100);
 }
 
-/// Logs as a training has them that lasts, with two metrics.
+/// Replaces the logs with those of a long training with two metrics.
 struct LongLogs {
   void on(etude::Log& e) {
     const bool is_evaluation = e.logs.contains("eval_loss"), is_summary = e.logs.contains("train_loss");

@@ -21,8 +21,8 @@ etude::RunHistory& history_of(Trainer& trainer) {
   return trainer.template callback<Callback>().history();
 }
 
-/// Of a line that stays 0, over points at 0, .2, .4, .6, .8, in batches of 2, 2 and 1: the squares of 2 x + 1
-/// are 1, 1.96, 3.24, 4.84 and 6.76.
+/// The line stays 0, over points at 0, .2, .4, .6, .8, in batches of 2, 2 and 1: the losses, squares of 2 x +
+/// 1, are 1, 1.96, 3.24, 4.84 and 6.76.
 etude::TrainerOptions standing_still(std::int64_t accumulation) {
   auto args = toy::arguments();
   args.per_device_train_batch_size = 2;
@@ -83,7 +83,7 @@ TEST_CASE("an optimizer that evaluates the loss again and again counts each batc
         doctest::Approx(trainer.callback<Losses>().sum / 5));
 }
 
-TEST_CASE("the golden run of pytorch-accelerated: two values, one per epoch") {
+TEST_CASE("like in pytorch-accelerated, a training of two epochs records two values") {
   auto args = toy::arguments();
   args.eval_strategy = etude::IntervalStrategy::epoch;
   etude::Trainer<Callback> trainer(toy::options(args, 2, 1));
@@ -94,7 +94,7 @@ TEST_CASE("the golden run of pytorch-accelerated: two values, one per epoch") {
   CHECK(history.current_epoch() == 2);
 }
 
-TEST_CASE("a run that is stopped in its first epoch is still in it") {
+TEST_CASE("a run that is stopped in its first epoch keeps that as the current epoch") {
   struct Stops {
     void on(const etude::BackwardBegin& e) {
       if (e.state.global_step == 1) throw etude::StopTraining("enough");

@@ -21,7 +21,7 @@ struct Witness {
 };
 using Trainer = etude::Trainer<Witness, SaveBestModelCallback>;
 
-/// A metric that takes these values, one an evaluation.
+/// A metric that takes these values, one per evaluation.
 etude::TrainerOptions scored(std::vector<double> values, etude::TrainingArguments args) {
   args.num_train_epochs = static_cast<double>(values.size());
   args.eval_strategy = etude::IntervalStrategy::epoch;
@@ -34,7 +34,7 @@ etude::TrainerOptions scored(std::vector<double> values, etude::TrainingArgument
 
 double weight(Trainer& trainer) { return trainer.model().as<toy::LineImpl>().bias.item<double>(); }
 
-/// The epoch, from 1, whose weights a training ends with, and its callback.
+/// The epoch, from 1, from which a training has its final weights, and its callback.
 std::pair<std::ptrdiff_t, SaveBestModelCallback> ends_with(const std::vector<double>& values, bool greater,
                                                            const std::string& folder) {
   Trainer trainer(
@@ -50,7 +50,7 @@ TEST_CASE("a training ends with the weights of its best evaluation") {
   const toy::Folder folder;
   const auto best = folder / "best";
   const auto [epoch, callback] = ends_with({.5, .3, .4, .3}, false, best);
-  CHECK(epoch == 2);  // The last is a tie, which is no gain.
+  CHECK(epoch == 2);  // the last is a tie, which is no improvement
   CHECK(callback.best_metric == .3);
   CHECK(callback.best_global_step == 2);
   CHECK(callback.best_metric_epoch == 2);
@@ -73,7 +73,7 @@ TEST_CASE("leftovers of an earlier run are never loaded") {
   const toy::Folder folder;
   ends_with({.1, .2}, false, folder / "best");
   CHECK(ends_with({NAN, NAN}, false, folder / "best").first == 2);
-  CHECK(ends_with({.9, 1}, false, folder / "best").first == 1);  // .1 of the run before is no bar
+  CHECK(ends_with({.9, 1}, false, folder / "best").first == 1);  // the .1 of the previous run doesn't count
 }
 
 TEST_CASE("a second training starts over, or continues with the best of the first") {

@@ -156,7 +156,7 @@ TEST_CASE("a second training keeps its own count, and leaves what it doesn't rep
 using FullTrainer =
     etude::Trainer<toy::Quiet, toy::Diary, etude::EarlyStoppingCallback, SaveTrainingStateCallback>;
 
-TEST_CASE("each of them can be resumed to the bit, also if it was written asynchronously") {
+TEST_CASE("a training resumes from each of them to the bit, also if it was written asynchronously") {
   for (const bool async : {false, true}) {
     const toy::Folder folder;
     std::mt19937 engine;

@@ -50,7 +50,8 @@ TEST_CASE("it evaluates after every n-th step, and restores every submodule's mo
   CHECK(trainer.callback<Modes>().of_steps == std::vector<std::string>(6, "TTFT"));
 }
 
-TEST_CASE("steps count from the training's beginning, and one that others evaluate too is evaluated once") {
+TEST_CASE(
+    "steps count from the training's beginning, and a step that is due elsewhere too is evaluated once") {
   auto args = toy::arguments();
   args.num_train_epochs = 2;
   args.eval_strategy = etude::IntervalStrategy::steps;

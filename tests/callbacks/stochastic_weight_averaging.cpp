@@ -49,7 +49,7 @@ TEST_CASE("a training ends with the mean of the weights at the ends of its last 
     }
     return std::size_t{0};
   };
-  // As in Lightning: an epoch counted from 1, or a share: the fourth of five is at .8.
+  // As in Lightning: an epoch counted from 1, or a fraction, such as .8 for the fourth of five.
   CHECK(first_of_five(3) == 3);
   CHECK(first_of_five(1) == 1);
   CHECK(first_of_five(.8) == 4);
@@ -142,7 +142,7 @@ TEST_CASE("a resumed run ends with the same average, to the bit") {
   }
 }
 
-TEST_CASE("an epoch that is left before its end doesn't count, and without one the weights are unchanged") {
+TEST_CASE("an incomplete epoch doesn't count, and without any epoch the weights are unchanged") {
   struct Stopper {
     std::int64_t at = 0;
     void on(const etude::StepEnd& e) {

@@ -11,7 +11,7 @@ namespace callbacks_terminate_on_nan_test {
 
 using Callback = etude::TerminateOnNaNCallback;
 
-/// Weights and the optimizer's state after the last step, and what came of each batch.
+/// Records weights and the optimizer's state after the last step, and counts the batches.
 struct Watch {
   std::vector<torch::Tensor> after_step = {};
   std::int64_t backward_passes = 0, predictions = 0;
@@ -27,7 +27,7 @@ struct Watch {
   void on(const etude::PredictionStep&) { ++predictions; }
 };
 
-/// Options of a training whose loss is `bad` at the `n`-th batch, of an evaluation or of training.
+/// Options of a training in which the loss of the `n`-th batch is `bad`, in training or in evaluation.
 etude::TrainerOptions going_bad(etude::TrainingArguments args, double bad, std::int64_t n, bool in_training) {
   auto options = toy::options(std::move(args), 8, 4);
   options.loss = [bad, n, in_training, seen = std::int64_t{0}](const torch::Tensor& output,
@@ -132,7 +132,7 @@ struct Own : etude::TrainerBase<Own, Callback> {
   }
 };
 
-TEST_CASE("a trainer whose own step reports no loss is an error, not an endless watch") {
+TEST_CASE("a trainer whose own step reports no loss is an error") {
   Own silent(going_bad(toy::arguments(), nan, 2, true));
   CHECK_THROWS_WITH_AS(
       silent.train(),
@@ -151,8 +151,8 @@ TEST_CASE("predictions aren't checked") {
   CHECK_FALSE(trainer.callback<Callback>().triggered);
 }
 
-TEST_CASE("the mean loss of an evaluation shows what single batches don't") {
-  // A device's batches aren't read one by one; a callback that spoils the loss afterwards simulates it.
+TEST_CASE("a non-finite mean loss of an evaluation is found without that of a batch") {
+  // Losses on a device aren't read batch by batch; a callback that replaces the mean simulates that.
   struct Spoils {
     void on(etude::Evaluate& e) { e.metrics["eval_loss"] = nan; }
   };

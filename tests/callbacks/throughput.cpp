@@ -71,7 +71,7 @@ TEST_CASE("unknown values aren't logged") {
 TEST_CASE("waiting for data is separated from computing") {
   auto state = after_training(arguments(), {.fetching = 20ms}, {});
   CHECK(toy::logged(state, "time/data_wait").at(0) >= .02);
-  // The second micro-batch of each group was there with the first.
+  // The second micro-batch of each group was fetched with the first.
   CHECK(toy::logged(state, "throughput/data_wait_fraction").at(0) < .6);
   state = after_training(arguments(), {.forward = 20ms, .first_step = 20ms}, {});
   CHECK(toy::logged(state, "time/compute").at(0) >= .04);
@@ -84,7 +84,8 @@ TEST_CASE("evaluation time is excluded") {
   args.eval_steps = 1;
   const auto state = after_training(args, {.evaluating = 100ms}, {});
   CHECK(toy::logged(state, "eval_runtime").at(0) >= .1);
-  CHECK(toy::logged(state, "throughput/batches_per_sec").at(1) > 20);  // With them it would be below 10.
+  CHECK(toy::logged(state, "throughput/batches_per_sec").at(1) >
+        20);  // with evaluations it would be below 10
 }
 
 TEST_CASE("the time of writing checkpoints is excluded") {

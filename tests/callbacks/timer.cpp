@@ -90,7 +90,7 @@ TEST_CASE("the time before a checkpoint counts towards a resumed training") {
     auto output = trainer.train({.resume_from_checkpoint = folder / "checkpoint-2"});
     return std::pair(output, trainer.callback<etude::TimerCallback>());
   };
-  const auto [stopped, early] = resume("0.03");  // The first two steps have taken more.
+  const auto [stopped, early] = resume("0.03");  // the first two steps took longer
   CHECK(stopped.global_step == 2);
   CHECK(stopped.stop_reason == "the training has taken its duration of 0.03");
   const auto [done, timer] = resume("00:01:00:00");
@@ -130,7 +130,7 @@ TEST_CASE("durations and deadlines are described in words") {
     CHECK_THROWS_AS(etude::parse_deadline(text), etude::ArgumentError);
 }
 
-TEST_CASE("options that it can't read are refused when training begins") {
+TEST_CASE("options that can't be parsed are refused when training begins") {
   CHECK_THROWS_WITH_AS(
       train(arguments(), {.duration = "an hour"}),
       "duration is 'an hour': must be a time such as 1h30m, 30s or 2d, DD:HH:MM:SS, or a number of seconds",

@@ -13,7 +13,7 @@
 
 namespace callbacks_underflow_overflow_test {
 
-/// Takes its output through a function of the test's.
+/// Passes the line's output through a function of the test.
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(std::function<torch::Tensor(torch::Tensor)> through) : through_(std::move(through)) {}
   torch::Tensor forward(torch::Tensor x) { return through_(line->forward(x)); }
@@ -54,14 +54,14 @@ TEST_CASE("the first operator of a forward pass that returns inf or NaN is named
   CHECK(inf.find("1.00e+02   1.00e+02  input[0] float32 [1, 1]") != inf.npos);
   CHECK(inf.find("inf        inf  output[0] float32 [1, 1]") != inf.npos);
   CHECK(inf.find("aten::add") < inf.find("aten::exp", inf.find('\n')));
-  // The product comes behind it.
+  // The product with 2 comes after exp, so it isn't listed.
   CHECK(inf.rfind("aten::mul") < inf.rfind("aten::exp"));
   const auto nan = failure(options([](torch::Tensor y) { return (y - 1).sqrt(); }));
   CHECK(nan.starts_with("in batch 0, aten::sqrt made NaN;"));
 }
 
 TEST_CASE("non-finite gradients are found too, and no weight is touched") {
-  // sqrt(y^2) is 0 at 0 and its gradient 0 / 0.
+  // At 0, sqrt(y^2) is 0 and its gradient 0 / 0.
   const auto made = options([](torch::Tensor y) { return (y * y).sqrt(); });
   etude::Trainer<etude::DebugUnderflowOverflowCallback> trainer(made);
   CHECK_THROWS_AS(trainer.train(), etude::Error);
@@ -75,7 +75,7 @@ TEST_CASE("non-finite gradients are found too, and no weight is touched") {
 TEST_CASE("batches are counted, and frames are kept up to their limit") {
   int calls = 0;
   const auto late = options([&](torch::Tensor y) {
-    return calls++ < 2 ? y : (y - y).cos().acos().sin().log();  // of 0
+    return calls++ < 2 ? y : (y - y).cos().acos().sin().log();  // acos(1) is 0
   });
   const auto text = failure(late, {.max_frames_to_save = 3});
   CHECK(text.starts_with("in batch 2, aten::log made inf;"));

@@ -35,13 +35,13 @@ TEST_CASE("the last step at the peak and the end of the decay are kept") {
   CHECK((names_in(folder / "wsd_checkpoints") ==
          Names{"checkpoint_8_wsd_pre_decay", "checkpoint_12_wsd_post_decay"}));
   CHECK(etude::read_manifest(folder / "wsd_checkpoints" / "checkpoint_8_wsd_pre_decay").global_step == 8);
-  // As the name says, the eighth step was at the peak, and from the tenth on the rate is lower.
+  // The eighth step is at the peak, as the name suggests; from the tenth on the rate is lower.
   const auto& rates = trainer.callback<Rates>().rates;
   CHECK(rates[7] == .1);
   CHECK(rates[9] < .1);
 }
 
-TEST_CASE("a longer training continues from before the decay as if there had been none") {
+TEST_CASE("a longer training continues from before the decay as if it had never decayed") {
   const toy::Folder folder, other;
   Trainer(toy::options(arguments(folder, 12), 5)).train();
   Trainer longer(toy::options(arguments(folder, 30), 5));

@@ -39,7 +39,7 @@ struct Witness {
 
 using Trainer = etude::Trainer<toy::Quiet, Witness, toy::Diary, etude::EarlyStoppingCallback>;
 
-// Six steps, with a checkpoint every other.
+// Six steps, with a checkpoint at every second one.
 struct Run {
   std::mt19937 engine;
   std::unique_ptr<Trainer> trainer;

@@ -193,7 +193,7 @@ TEST_CASE("if_any starts from scratch without a checkpoint, and resumes with one
   CHECK(second.callback<toy::Recorder>().count("StepEnd") == 0);
 }
 
-// Scores of the evaluations, in their order; more is better.
+// Options of a training with these scores of its evaluations, in order; higher is better.
 etude::TrainerOptions scored(const toy::Folder& folder, std::vector<double> scores) {
   auto args = toy::arguments();
   args.output_dir = folder;
@@ -222,7 +222,7 @@ TEST_CASE("a new best is kept when no periodic checkpoint falls on it, until a b
   options.args.load_best_model_at_end = true;
   etude::Trainer<> trainer(options);
   trainer.train();
-  // 3 and 6 are periodic, 7 is the last, 1 and 2 were the best for a while.
+  // 3 and 6 are periodic, 7 is the last, and 1 and 2 were temporarily the best.
   CHECK(checkpoints_in(folder) ==
         std::set<std::string>{"checkpoint-3", "checkpoint-5", "checkpoint-6", "checkpoint-7"});
   CHECK(trainer.state().best_model_checkpoint == (folder / "checkpoint-5").string());
@@ -311,7 +311,7 @@ TEST_CASE("resuming continues the run: its old checkpoints rotate, and abandoned
   CHECK(rest.callback<toy::Recorder>().count("StepEnd") == 2);
 }
 
-// The examples, by their first number, that each batch of a training had.
+// Records the examples, by their first number, of each batch of a training.
 struct Seen {
   std::vector<std::vector<double>> batches = {};
   void on(const etude::BatchFetched& e) {
@@ -342,7 +342,7 @@ TEST_CASE("with another batch size and accumulation, training resumes at the sam
   const auto output = rest.train({.resume_from_checkpoint = folder / "checkpoint-3"});
   CHECK(rest.callback<Seen>().all() == std::vector(expected.begin() + 12, expected.end()));
   CHECK(rest.callback<Seen>().batches.front().size() == 5);
-  // 10 examples are left of the first epoch: 2 updates; then 5.
+  // 10 examples of the first epoch are left, which take 2 updates; then come 5.
   CHECK(output.global_step == 3 + 2 + 5);
   CHECK(rest.state().epoch == 2);
   CHECK(rest.state().max_steps == 10);
@@ -379,7 +379,7 @@ TEST_CASE("a stopped training continues when resumed; a killed one stops where i
     etude::Trainer<> second(options);
     CHECK(second.train({.resume_from_checkpoint = folder / "checkpoint-3"}).global_step == 8);
   }
-  // Killed between the checkpoint that it wrote with the request pending and its end.
+  // As if killed after writing the checkpoint, in which the request to stop is pending, and before its end.
   std::filesystem::remove(folder / "trainer_state.json");
   etude::Trainer<> third(options);
   const auto output = third.train({.resume_from_checkpoint = folder / "checkpoint-3"});

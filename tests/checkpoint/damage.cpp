@@ -39,8 +39,7 @@ struct Run {
   }
 };
 
-// A run with checkpoints of the steps 1, 2 and 3, and what came out of it. The one of step 2 has a sharded
-// model.
+// A run with checkpoints of steps 1, 2 and 3, and its outcome. The checkpoint of step 2 has a sharded model.
 struct Whole {
   toy::Folder folder;
   std::string outcome;
@@ -65,7 +64,7 @@ struct Whole {
     toy::QuickFiles files;
     etude::FolderWriter writer(files, checkpoint, checkpoint.string() + ".partial");
     etude::write_model_files(writer, etude::read_model_files(reader), 60);
-    for (const auto& [name, facts] : reader.manifest()->files)
+    for (const auto& [name, entry] : reader.manifest()->files)
       if (name != etude::model_file) writer.write_text(name, reader.text(name));
     writer.commit(*reader.manifest());
   }
@@ -76,7 +75,7 @@ const Whole& whole() {
   return instance;
 }
 
-// Copies of the checkpoints 1 and 2, the second with one file damaged.
+// Copies of checkpoints 1 and 2, the second with one damaged file.
 struct Damaged {
   toy::Folder folder;
   fs::path first = folder / "checkpoint-1", second = folder / "checkpoint-2";
@@ -94,7 +93,7 @@ struct Damaged {
   void mend(const std::string& name) const { toy::write_text(second / name, whole().texts.at(name)); }
 };
 
-// Removed, and cut at every sixteenth of its length.
+// The text removed, and truncated at every sixteenth of its length.
 std::vector<std::optional<std::string>> cuts(const std::string& text) {
   std::vector<std::optional<std::string>> result{std::nullopt};
   for (std::size_t part = 0; part < 16; ++part) result.push_back(text.substr(0, text.size() * part / 16));
@@ -106,7 +105,7 @@ std::string with_flipped_bit(std::string text, std::size_t at, int bit) {
   return text;
 }
 
-// A bit of each byte, or of some hundred bytes of a long file.
+// The text with one bit flipped, for each byte or, in a long file, for a few hundred of them.
 std::vector<std::optional<std::string>> flips(const std::string& text, std::mt19937& random) {
   constexpr std::size_t most = 300;
   std::vector<std::optional<std::string>> result;
@@ -166,7 +165,7 @@ TEST_CASE("a run whose newest checkpoint is damaged resumes from the previous on
       Run run(copy.folder);
       run.trainer->train({.resume_from_checkpoint = true});
       CHECK(toy::outcome(*run.trainer) == whole().outcome);
-      for (const int step : {1, 2, 3}) {  // the damaged one is whole again
+      for (const int step : {1, 2, 3}) {  // the damaged one is intact again
         etude::FolderReader reader(copy.folder / fmt::format("checkpoint-{}", step));
         CHECK_NOTHROW(reader.verify());
       }
@@ -174,7 +173,7 @@ TEST_CASE("a run whose newest checkpoint is damaged resumes from the previous on
   }
 }
 
-TEST_CASE("a run that has to resume from a damaged checkpoint by its path doesn't begin") {
+TEST_CASE("a run that is given the path of a damaged checkpoint doesn't begin") {
   for (const auto& file : whole().texts) {
     const auto& [name, text] = file;
     CAPTURE(file.first);

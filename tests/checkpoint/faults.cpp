@@ -29,7 +29,7 @@ namespace checkpoint_faults_test {
 
 namespace fs = std::filesystem;
 
-// Writes down which checkpoints were reported, and the weights of each step; may do something at a step.
+// Records the reported checkpoints and the weights of each step; may do something at a step.
 struct Witness {
   std::set<std::int64_t> saved = {};
   std::map<std::int64_t, std::string> weights_at = {};
@@ -93,7 +93,7 @@ const Unbroken& unbroken() {
   return result;
 }
 
-// Every folder that is called a checkpoint is whole, and those that were reported and have room are there.
+// Every folder that is named like a checkpoint is complete, and the last two that were reported exist.
 void check_folder(const std::string& folder, const std::set<std::int64_t>& saved) {
   std::set<std::int64_t> there;
   for (const auto& path : etude::checkpoint_folders(folder)) {
@@ -107,7 +107,7 @@ void check_folder(const std::string& folder, const std::set<std::int64_t>& saved
   if (saved.size() > 1) CHECK(there.contains(*std::next(saved.rbegin())));
 }
 
-// Until what is written behind the training is there.
+// Waits until the background thread has written the file.
 void wait_for(const fs::path& path) {
   for (int i = 0; !fs::exists(path); ++i) {
     REQUIRE(i < 10000);
@@ -115,7 +115,7 @@ void wait_for(const fs::path& path) {
   }
 }
 
-// A sound disk, the same command again: it ends as the unbroken run.
+// On a working disk, the same command ends like the uninterrupted run.
 void check_resumed(const std::string& folder) {
   Run run(folder, std::make_shared<toy::QuickFiles>());
   run.train();
@@ -144,7 +144,7 @@ TEST_CASE("whichever disk operation fails, the run reports it, keeps its checkpo
   REQUIRE(operations.size() > 100);
   for (const bool for_good : {false, true})
     for (const bool async : {false, true}) {
-      std::size_t thrown = 0, told = 0;
+      std::size_t thrown = 0, finished = 0;
       for (std::size_t n = 1; n <= operations.size(); ++n) {
         CAPTURE(async);
         CAPTURE(for_good);
@@ -161,12 +161,12 @@ TEST_CASE("whichever disk operation fails, the run reports it, keeps its checkpo
         Run run(folder, files, async);
         const auto error = run.error();
         if (error.empty()) {
-          // Only an old checkpoint that can't be removed and `latest` are no reason to stop.
+          // Only an old checkpoint that can't be removed and `latest` don't stop the training.
           CHECK((operations[n - 1].ends_with("checkpoint-2") ||
                  operations[n - 1].ends_with("checkpoint-2.deleted") ||
                  operations[n - 1].find(" .latest.") != std::string::npos ||
                  operations[n - 2].starts_with("rename .latest.")));
-          ++told;
+          ++finished;
         } else {
           CHECK(std::ranges::any_of(
               failed, [&](const fs::path& path) { return error.find(path.string()) != std::string::npos; }));
@@ -178,7 +178,7 @@ TEST_CASE("whichever disk operation fails, the run reports it, keeps its checkpo
         check_resumed(folder);
       }
       CHECK(thrown > operations.size() * 8 / 10);
-      CHECK(told >= (for_good ? 0 : 11));
+      CHECK(finished >= (for_good ? 0 : 11));
     }
 }
 
@@ -253,7 +253,7 @@ void with_own_mounts(Act act) {
     if (::unshare(CLONE_NEWNS) == 0 && ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0)
       act();
     else
-      MESSAGE("skipped: this user may not mount");
+      MESSAGE("skipped: this user can't mount");
   }).get();
 }
 
@@ -278,7 +278,7 @@ TEST_CASE("a full disk is reported, and the run resumes once there is space") {
     for (const bool async : {false, true}) {
       const Disk mounted("size=256k");
       const std::string& disk = mounted.path;
-      // Leaves room for a part of the next checkpoint.
+      // Leaves room for only a part of the next checkpoint.
       std::uintmax_t room = 0;
       const auto fill = [&](std::int64_t step) {
         if (step != 3) return;
@@ -295,7 +295,7 @@ TEST_CASE("a full disk is reported, and the run resumes once there is space") {
       check_weights(run);
       CHECK(run.witness().saved == std::set<std::int64_t>{2});
       check_folder(disk + "/out", {2});
-      CHECK(fs::space(disk).available == room);  // of what was not committed nothing is left
+      CHECK(fs::space(disk).available == room);  // nothing uncommitted is left
       fs::remove(fs::path(disk) / "ballast");
       check_resumed(disk + "/out");
     }

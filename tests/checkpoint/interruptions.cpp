@@ -27,7 +27,7 @@
 
 namespace checkpoint_interruptions_test {
 
-// Sends SIGTERM at the n-th event of a type, and writes down the weights after each step.
+// Sends SIGTERM at the n-th event of a type, and records the weights after each step.
 struct Interrupter {
   std::string event = {};
   int n = 1;
@@ -89,7 +89,7 @@ TEST_CASE("a checkpoint in the middle of a group has the model of its step, so t
   REQUIRE(best < 6);
   const auto& weights_at = unbroken.trainer->callback<Interrupter>().weights_at;
 
-  // Each group has 3 ends of a micro-batch that isn't the last.
+  // Each group raises SubstepEnd 3 times: for all its micro-batches but the last.
   Run run(folder, {.event = "SubstepEnd", .n = static_cast<int>(best) * 3 + 2});
   REQUIRE_FALSE(run.train());
   etude::FolderReader checkpoint(folder / fmt::format("checkpoint-{}", best));
@@ -100,7 +100,7 @@ TEST_CASE("a checkpoint in the middle of a group has the model of its step, so t
   for (const auto& [name, tensor] : run.trainer->model().state_dict())
     text += fmt::format("{} {}\n", name, toy::checksum_of(model.at(name)));
   CHECK(text == weights_at.at(best));
-  CHECK(toy::weights(*run.trainer) != text);  // the running means have gone on
+  CHECK(toy::weights(*run.trainer) != text);  // the running means have changed since
 
   Run again(folder);
   REQUIRE(again.train());
@@ -152,14 +152,14 @@ TEST_CASE("a training that is interrupted during an early stop ends as if it wer
       Run run(folder, {.event = first, .n = n}, false, 2);
       REQUIRE_FALSE(run.train());
       Run again(folder, {.event = second}, false, 2);
-      again.train();  // Not every event comes again.
+      again.train();  // not every event is raised again
       Run last(folder, {}, false, 2);
       REQUIRE(last.train());
       CHECK(toy::outcome(*last.trainer) == expected);
     }
 }
 
-// Examples of a line; from one of them on a worker is stuck for ever, or fails where `fails`.
+// Examples of a line. From `stuck_from` on a worker is stuck forever; at `fails` it throws.
 struct StuckPoints {
   std::int64_t stuck_from = 0, fails = -1;
   std::shared_ptr<std::atomic<int>> stuck = std::make_shared<std::atomic<int>>(0);
@@ -179,7 +179,7 @@ struct StuckPoints {
   }
 };
 
-// Does something at the second step, when a worker is stuck.
+// Does something at the second step, once a worker is stuck.
 struct Doing {
   std::function<void()> at_second_step = {};
   std::shared_ptr<std::atomic<int>> stuck = nullptr;
@@ -213,7 +213,7 @@ etude::TrainerOptions stuck_options(const std::string& folder, const StuckPoints
 
 using StuckTrainer = etude::Trainer<toy::Quiet, Doing>;
 
-// Trains until a signal, which comes when a worker is stuck; a handler of the program's returns.
+// Trains until a signal, which comes once a worker is stuck; the program's own handler returns.
 void train_until_signal(const etude::TrainerOptions& options, const StuckPoints& points, bool waits) {
   std::function<void()> act;
   if (!waits) act = [] { ::raise(SIGTERM); };

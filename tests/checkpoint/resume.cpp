@@ -18,7 +18,7 @@
 
 namespace checkpoint_resume_test {
 
-// Asks for something, and draws, where a resumed run raises the event again.
+// Requests an evaluation and draws random numbers in events that a resumed run raises again.
 struct Asking {
   void on(const etude::EpochBegin& e) {
     e.control.should_evaluate = true;
@@ -26,7 +26,7 @@ struct Asking {
   }
 };
 
-// At the n-th event of all, does something.
+// Does something at the n-th event of any type.
 struct At {
   std::int64_t n = -1;
   std::function<void()> act = {};
@@ -94,7 +94,7 @@ TEST_CASE("a run that is resumed from any of its steps ends where the uninterrup
   }
 }
 
-/// Waves in noise, whose index is their label.
+/// Noisy waves with their index as label.
 struct NoisyWaves {
   std::int64_t n = 46;
   std::int64_t size() const { return n; }
@@ -134,7 +134,7 @@ TEST_CASE("random numbers in get are the same after a resume, with other workers
   for (const auto& [place, value] : rest) CHECK(value == inputs.at(place));
 }
 
-// Trains until it isn't interrupted any more; each time something happens at the n-th event.
+// Trains until nothing interrupts it any more; `act` runs at the n-th event of each attempt.
 template <class Act>
 Outcome with_interruptions(std::int64_t n, Act act,
                            const std::function<void(etude::TrainingArguments&)>& change) {

@@ -30,7 +30,7 @@ namespace checkpoint_store_test {
 namespace fs = std::filesystem;
 using etude::CheckpointStore;
 
-// A disk on which what has one of these words in its path can't be removed, renamed or linked.
+// A disk on which paths that contain one of these words can't be removed, renamed or linked.
 class StubbornFiles : public etude::FileSystem {
  public:
   explicit StubbornFiles(std::vector<std::string> words) : words_(std::move(words)) {}
@@ -118,7 +118,7 @@ TEST_CASE("an unwritable output folder is refused before training") {
     const bool is_root = ::geteuid() == 0;
     if (is_root) {
       REQUIRE(::chown(std::string(folder).c_str(), 65534, 65534) == 0);
-      ::setfsuid(65534);  // of this thread alone
+      ::setfsuid(65534);  // for this thread only
     }
     CHECK_THROWS_WITH_AS(
         (void)CheckpointStore(output).lock(),

@@ -21,7 +21,7 @@ using enum etude::TrainingStage;
 
 using Names = std::vector<std::string>;
 
-// The transitions that a phase lets through, of all pairs.
+// The allowed transitions of all pairs.
 template <class E>
 std::vector<std::string> transitions(E etude::TrainingPhase::*part) {
   std::vector<std::string> result;
@@ -61,7 +61,7 @@ TEST_CASE("an illegal transition names both ends") {
         "a training can't go from between to step_end: this is a defect of Etude");
 }
 
-TEST_CASE("requests that are honoured leave the phase in which they are") {
+TEST_CASE("honouring requests leads out of the phases that wait for it") {
   const auto settled = [](TrainingPhase phase) {
     phase.settle();
     return phase;
@@ -74,7 +74,7 @@ TEST_CASE("requests that are honoured leave the phase in which they are") {
     CHECK(settled(phase) == phase);
 }
 
-TEST_CASE("a resumed training that has more to do continues where its end began") {
+TEST_CASE("a resumed training with steps left continues where its end began") {
   const auto continued = [](TrainingPhase phase) {
     phase.continue_training();
     return phase;
@@ -86,7 +86,7 @@ TEST_CASE("a resumed training that has more to do continues where its end began"
   CHECK(continued({done, between}) == TrainingPhase{epochs, between});
 }
 
-TEST_CASE("the flags of older checkpoints lead to the phase that continues the same") {
+TEST_CASE("the flags of older checkpoints become the phase that continues in the same way") {
   const auto phase = [](const char* json) {
     return etude::from_json_text<etude::TrainingFlags>(json).phase();
   };

@@ -81,7 +81,7 @@ TEST_CASE("a checkpoint is written at once, or in the background with the values
   }
 }
 
-TEST_CASE("a checkpoint waits for its announcement, which one that wasn't written never gets") {
+TEST_CASE("a checkpoint waits until it is announced, and a failed one is never announced") {
   const toy::Folder folder;
   const auto args = in(folder, true);
   bool is_full = false;
@@ -115,7 +115,7 @@ TEST_CASE("a reason lasts as long as its scope") {
   CHECK(writer.reason() == "periodic");
 }
 
-TEST_CASE("a store is made once, for the output folder of the time, and again on request") {
+TEST_CASE("a store is made once, for the output folder at that time, and again on request") {
   const toy::Folder folder;
   auto args = in(folder, false);
   const Files files = std::make_shared<toy::QuickFiles>();

@@ -13,7 +13,8 @@
 
 namespace toy {
 
-/// ThreadSanitizer ends a child that starts a thread while its parent has some: it takes theirs for its own.
+/// ThreadSanitizer ends a child that starts a thread if its parent has any, because it mistakes those for the
+/// child's.
 #ifdef __SANITIZE_THREAD__
 inline constexpr bool child_can_start_threads = false;
 #elif defined(__has_feature)
@@ -22,8 +23,7 @@ inline constexpr bool child_can_start_threads = !__has_feature(thread_sanitizer)
 inline constexpr bool child_can_start_threads = true;
 #endif
 
-/// How a child process ended: "exit 0", "signal 15", or "never" where it took longer than a minute and was
-/// killed.
+/// How a child process ended: "exit 0", "signal 15", or "never" if it was killed after a minute.
 inline std::string end_of(pid_t child) {
   int status = 0;
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
@@ -39,7 +39,7 @@ inline std::string end_of(pid_t child) {
                              : "exit " + std::to_string(WEXITSTATUS(status));
 }
 
-/// Runs `body` in a child process, which ends with `_exit` of what it returns, and says how that ended.
+/// Runs `body` in a child process, which exits with the returned status, and returns how the child ended.
 template <class Body>
 std::string end_of_child(Body body) {
   std::fflush(nullptr);

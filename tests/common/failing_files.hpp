@@ -12,14 +12,14 @@
 
 namespace toy {
 
-/// A disk on which the operation number `fail_at` (counted from 1) fails, a write of it half-way; with
-/// `crash` every later one too, as if the process had ended there.
+/// A disk on which operation number `fail_at` (from 1) fails, a write halfway through. With `crash` every
+/// later one fails too, as if the process had ended there.
 class FailingFiles : public etude::FileSystem {
  public:
   explicit FailingFiles(std::int64_t fail_at = 0, bool crash = false) : fail_at_(fail_at), crash_(crash) {}
 
   std::vector<std::string> operations;
-  /// Whether two folders can change places.
+  /// Whether the file system can exchange two folders.
   bool can_exchange = true;
 
   std::unique_ptr<etude::OutputFile> create(const std::filesystem::path& path) override {

@@ -17,9 +17,9 @@
 #include "etude/reflect/json.hpp"
 #include "etude/trainer.hpp"
 
-/// A training with everything in it that can come out differently after a restart: shuffling, dropout,
-/// running means, accumulation with a last group of each epoch that is a partial one, a schedule, early
-/// stopping, a best model, random numbers in a callback and in a generator of the user's.
+/// A training with everything that could differ after a restart: shuffling, dropout, running means,
+/// accumulation with a partial last group in each epoch, a schedule, early stopping, a best model, and random
+/// numbers in a callback and in a generator of the user.
 namespace toy {
 
 struct Diary {
@@ -56,7 +56,7 @@ struct Diary {
   }
 };
 
-/// In the place of the callback that prints the logs.
+/// Replaces the callback that prints the logs.
 struct Quiet : etude::PrinterCallback {
   void on(const etude::Log&) {}
 };
@@ -80,8 +80,8 @@ inline etude::Dataset waves(std::int64_t n) {
   return {x, x.sum(1, true)};
 }
 
-/// Two epochs of 6 steps, the last of each of 3 micro-batches where the others have 4; a checkpoint each
-/// step, an evaluation every 4 steps and a log every 5.
+/// Two epochs of 6 steps of 4 micro-batches, the last step of each with 3; a checkpoint at every step, an
+/// evaluation every 4 steps and a log every 5.
 inline etude::TrainerOptions full_options(const std::string& output_dir, std::mt19937& engine) {
   etude::TrainingArguments args;
   args.output_dir = output_dir;
@@ -137,7 +137,8 @@ std::string tensors(Trainer& trainer) {
   return text;
 }
 
-/// All that must be equal to the bit: weights, optimizer, history without timings, and the callbacks' state.
+/// Everything that must be equal to the bit: weights, optimizer, history without timings, and callbacks'
+/// state.
 template <class Trainer>
 std::string outcome(Trainer& trainer) {
   auto text = tensors(trainer);

@@ -6,7 +6,7 @@
 
 namespace toy {
 
-/// Something that one thread waits for and another does. Gives up after a time, so that a test can fail.
+/// Lets one thread wait until another opens it. Waiting times out, so that a test can fail.
 class Gate {
  public:
   void open() {

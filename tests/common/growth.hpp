@@ -6,8 +6,8 @@
 
 namespace toy {
 
-/// How many times as much of the processor's time `act(2 n)` takes as `act(n)`, each the best of three: about
-/// 2 where time grows as n does, 4 where it grows as its square.
+/// The CPU time of `act(2 n)` divided by that of `act(n)`, each the best of three: about 2 if it grows
+/// linearly, 4 if quadratically.
 template <class Act>
 double growth(int n, Act&& act) {
   const auto seconds = [&](int size) {

@@ -14,8 +14,8 @@
 
 namespace toy {
 
-/// As much of an MLflow server as a run needs: one experiment, runs that are made, found by a tag and logged
-/// to. It stands at `prefix`, and reports what was asked of it.
+/// The part of an MLflow server that a run needs: one experiment, and runs that are created, found by a tag
+/// and logged to. It listens below `prefix`, and records its requests.
 class MLflowServer {
  public:
   using Json = nlohmann::json;
@@ -72,7 +72,7 @@ class MLflowServer {
     return names;
   }
 
-  /// Asked first; true if it has answered.
+  /// Called first; true if it has answered the request.
   std::function<bool(const Call&, httplib::Response&)> before;
 
  private:

@@ -16,10 +16,9 @@
 
 namespace toy {
 
-/// Files that are written, but not waited for until they are on the disk; and where `before` is set, a place
-/// to come between: it hears of each operation ("create", "write", "finish", "create_directories", "rename",
-/// "remove_all", "sync") with its path before it is done. Where it throws in a write, half of the bytes are
-/// written.
+/// Writes files without syncing them to the disk. `before`, if set, is called with each operation ("create",
+/// "write", "finish", "create_directories", "rename", "remove_all", "sync") and its path before it is done.
+/// If it throws for a write, half of the bytes are written.
 class QuickFiles : public etude::FileSystem {
  public:
   using Hook = std::function<void(std::string_view operation, const std::filesystem::path&)>;

@@ -8,8 +8,8 @@
 
 namespace toy {
 
-/// A terminal of so many columns: the lines that a person sees when `text` has come to it. A line that is
-/// full is broken when the next character comes, as in xterm and its like. The last line is the cursor's.
+/// The lines that a terminal of this width shows after printing `text`. A full line wraps when the next
+/// character comes, as in xterm. The cursor is on the last line.
 inline std::vector<std::string> screen(std::string_view text, std::size_t columns) {
   std::vector<std::vector<std::string>> lines(1);  // of characters
   std::size_t column = 0;

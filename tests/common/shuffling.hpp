@@ -12,7 +12,7 @@
 
 namespace toy {
 
-/// A sampler that shuffles with a generator of its own, so that each epoch hangs on those before.
+/// A sampler that shuffles with a generator of its own, so each epoch's order depends on the epochs before.
 struct Shuffling : etude::StatefulSampler {
   explicit Shuffling(std::size_t n) : order(n) {}
 
@@ -40,7 +40,7 @@ struct Shuffling : etude::StatefulSampler {
 
   std::mt19937 generator{7};
   std::vector<std::size_t> order;
-  std::vector<std::size_t> seen;  ///< what it has given, in order
+  std::vector<std::size_t> seen;  ///< the indices it has returned, in order
   std::size_t at = 0;
 };
 

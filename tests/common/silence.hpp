@@ -9,7 +9,7 @@
 
 namespace toy {
 
-/// Standard output and error go nowhere meanwhile.
+/// Discards standard output and error while it lives.
 class Silence {
  public:
   Silence() {

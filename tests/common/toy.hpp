@@ -16,7 +16,7 @@
 #include "common/folder.hpp"
 #include "etude/trainer.hpp"
 
-/// A problem that is small enough to be worked out by hand, and a callback that writes down what it hears.
+/// A problem that is small enough to be worked out by hand, and a callback that records its events.
 namespace toy {
 
 /// y = w x + b with w = b = 0 at first.
@@ -51,7 +51,7 @@ inline etude::TrainingArguments arguments() {
           .disable_tqdm = true};
 }
 
-/// For runs that are resumed: a checkpoint every so many steps.
+/// Writes checkpoints to a folder at this interval, for runs that are resumed.
 inline void save_to(const std::string& folder, etude::TrainingArguments& args,
                     const etude::Interval& save_steps = 1) {
   args.output_dir = folder;

@@ -7,8 +7,7 @@
 
 namespace toy {
 
-/// An entry of an archive; what is set beside its name and data is what the archive says instead of the
-/// truth.
+/// An entry of an archive. Fields other than its name and data replace the true values in the archive.
 struct ZipEntry {
   std::string name, data;
   std::optional<std::uint32_t> size = {}, compressed_size = {}, checksum = {}, offset = {};

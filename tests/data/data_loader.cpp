@@ -70,7 +70,7 @@ struct Broken : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Returns its index, late for one index, and fails where configured.
+// Returns the index, slowly for every eighth, and throws for `broken`.
 struct Indices {
   std::int64_t count = 0;
   std::shared_ptr<std::atomic<int>> fetched = std::make_shared<std::atomic<int>>(0);
@@ -134,7 +134,7 @@ TEST_CASE("the shuffled order is a function of seed and epoch alone") {
   CHECK(joined(batches(other_seed.begin_epoch(0))) != joined(batches(loader.begin_epoch(1))));
 }
 
-// More examples than any list of their numbers could hold.
+// Has more examples than a list of their numbers could hold.
 struct Endless {
   std::uint64_t count = 0;
   std::uint64_t size() const { return count; }
@@ -285,7 +285,7 @@ TEST_CASE("a stream resumes after any example, with another batch size") {
   }
 }
 
-TEST_CASE("a sampler with its own generators is reset to the beginning of its epoch") {
+TEST_CASE("a sampler with its own generator is reset to the beginning of its epoch") {
   DataLoader loader(counted(12), {.batch_size = 5, .sampler = std::make_shared<toy::Shuffling>(12)});
   loader.begin_epoch(0);
   const auto second = batches(loader.begin_epoch(1));

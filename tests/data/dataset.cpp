@@ -95,7 +95,7 @@ struct TorchBatches : torch::data::datasets::BatchDataset<TorchBatches, torch::d
   torch::optional<size_t> size() const override { return 5; }
 };
 
-// Five numbers, as torch's stateful datasets give them.
+// Five numbers, as one of torch's stateful datasets.
 struct TorchStream : torch::data::datasets::StatefulDataset<TorchStream> {
   size_t position = 0;
   int asked_after_end = 0;
@@ -156,7 +156,7 @@ TEST_CASE("torch's datasets and transforms are datasets") {
     CHECK(dataset.is_indexed());
     check_one_and_three(dataset.fetch(Indices{1, 3}));
   }
-  // (3 - 1) / 2, in the shape [1, 1, 2] that Normalize makes of a row.
+  // (3 - 1) / 2, in the shape [1, 1, 2] to which Normalize expands a row.
   const Dataset normalized = TorchDataset().map(torch::data::transforms::Normalize<>(1, 2)).map(stack);
   CHECK(normalized.fetch(Indices{3}).inputs.single().equal(torch::ones({1, 1, 1, 2})));
 }
@@ -213,12 +213,12 @@ TEST_CASE("any type with size and get is a dataset") {
   const auto batch = three.fetch(Indices{1, 3});
   CHECK(batch.inputs.size() == 2);
   CHECK(batch.labels.single().equal(torch::tensor({0.5f, 0.5f})));
-  // Named tensors stay together: who loads them knows which are labels.
+  // Named tensors stay together, because only the loader knows which are labels.
   const auto record = [&](std::int64_t i) { return Record{row(i), label(i)}; };
   CHECK(Dataset(Getting{record}).fetch(Indices{1}).inputs.names() == std::vector<std::string>{"x", "labels"});
 }
 
-/// One of torch's whose examples may be asked for with a generator, too.
+/// A dataset of torch's with a second `get` that takes a generator.
 struct TorchNoise : torch::data::datasets::Dataset<TorchNoise> {
   torch::data::Example<> get(std::size_t) override { return {torch::zeros({}), torch::zeros({})}; }
   torch::data::Example<> get(std::size_t, const torch::Generator& generator) {

@@ -21,7 +21,7 @@ using toy::contains;
 
 at::Generator generator(std::uint64_t seed) { return at::detail::createCPUGenerator(seed); }
 
-// Example i is an image full of i, of class i.
+// Example i is an image filled with i, of class i.
 Batch images(std::int64_t n, std::int64_t height = 6, std::int64_t width = 5) {
   const auto labels = torch::arange(n);
   return etude::make_batch(

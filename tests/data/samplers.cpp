@@ -84,7 +84,7 @@ TEST_CASE("megabatches have 50 batches if there are enough, and the longest exam
   CHECK(length(0) == *std::ranges::max_element(lengths));
   int rises = 0;
   for (std::size_t i = 1; i < order.size(); ++i) rises += length(i) > length(i - 1);
-  // One between any two of the ten megabatches of 200, and one more where the longest was taken out.
+  // One between any two of the ten megabatches of 200, and one more where the longest example was moved.
   CHECK(rises >= 9);
   CHECK(rises <= 10);
 }
@@ -112,7 +112,7 @@ TEST_CASE("the order is a function of seed and epoch, and the global generator i
     const auto again = loader(1, workers);
     batches(again, 0);
     CHECK(torch::cat(batches(again, 3)).equal(torch::cat(expected)));
-    // From the middle of an epoch on.
+    // From the middle of an epoch.
     CHECK(torch::cat(batches(again, 3, 40)).equal(torch::cat(expected).narrow(0, 40, 60)));
   }
 }

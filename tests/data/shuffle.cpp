@@ -28,7 +28,7 @@ Order sorted(Order order) {
   return order;
 }
 
-// How many standard deviations the counts are off from all being equal, by Pearson's test.
+// How many standard deviations the counts differ from equal counts, by Pearson's test.
 double deviation(const std::vector<double>& counts, double freedom) {
   const double expected =
       std::accumulate(counts.begin(), counts.end(), 0.0) / static_cast<double>(counts.size());
@@ -64,7 +64,7 @@ TEST_CASE("every number comes once, for any size") {
   CHECK(sorted(order_of(65'537, 7, 3)) == numbers);
 }
 
-// The way back, with the rounds undone from the last to the first.
+// The inverse permutation: undoes the rounds from the last to the first.
 std::int64_t place_of(std::int64_t number, std::int64_t size, std::uint64_t seed, std::int64_t epoch) {
   const auto count = static_cast<std::uint64_t>(size);
   const auto rows = static_cast<std::uint64_t>(std::sqrt(static_cast<double>(size)));

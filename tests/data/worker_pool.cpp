@@ -24,7 +24,7 @@ namespace data_worker_pool_test {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Waits until that is so; false if it never is.
+// Waits until the condition holds; false if it never does.
 template <class Condition>
 bool becomes(Condition condition) {
   const auto end = Clock::now() + 20s;
@@ -32,7 +32,7 @@ bool becomes(Condition condition) {
   return condition();
 }
 
-// Shared by several copies of a dataset and a test.
+// Shared by a test and the copies of its dataset.
 struct Shared {
   toy::Gate gate;
   std::atomic<int> stuck = 0;
@@ -82,8 +82,8 @@ TEST_CASE("an epoch ends although a worker is stuck, and the worker owns everyth
   CHECK(becomes([&] { return of_dataset.expired() && of_collator.expired(); }));
 }
 
-// A stream of the numbers from 0 to 5, stuck in front of 2 until the gate opens; two threads may not be in it
-// at once.
+// A stream of the numbers from 0 to 5, which is stuck before 2 until the gate opens. Two threads mustn't use
+// it at once.
 struct StuckStream {
   std::shared_ptr<Shared> shared = std::make_shared<Shared>();
   std::shared_ptr<std::atomic<int>> inside = std::make_shared<std::atomic<int>>(0);
@@ -170,7 +170,7 @@ TEST_CASE("a child created by fork() has no workers, gets an error, and may exit
   CHECK(toy::end_of_child([&] {
           stream.reset();
           if (!toy::child_can_start_threads) return 5;
-          return loader.begin_epoch(1).next()->size == 1 ? 5 : 1;  // with threads of the child's
+          return loader.begin_epoch(1).next()->size == 1 ? 5 : 1;  // with the child's own threads
         }) == "exit 5");
   shared->gate.open();
   CHECK(stream->next()->size == 1);
@@ -227,7 +227,7 @@ TEST_CASE("exit() in a worker ends the process with its status, whatever else is
   CHECK(said.find("exit() was called in one of Etude's threads") != said.npos);
 }
 
-// `exit` destroys it; slowly, in a child.
+// `exit` destroys it, slowly in a child.
 struct Static {
   std::atomic<bool> is_slow = false, gone = false;
   ~Static() {

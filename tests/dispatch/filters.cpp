@@ -13,7 +13,7 @@ struct Step {
   int number;
 };
 
-/// The numbers, of 1 to 30, at which the filter lets its function through.
+/// The events, from 1 to 30, at which the filter calls its function.
 template <class Filter>
 std::vector<int> fired(const Filter& filter) {
   std::vector<int> numbers;
@@ -58,7 +58,7 @@ TEST_CASE("a function that takes Event& is a writer") {
   CHECK(etude::Writes<Writer, Step>);
 }
 
-TEST_CASE("counts that rule each other out are refused, in any order") {
+TEST_CASE("counts that exclude each other are refused, in any order") {
   const auto nothing = [](const Step&) {};
   CHECK_THROWS_WITH_AS(
       static_cast<void>(etude::on<Step>().every(2).once().call(nothing)),
@@ -75,7 +75,7 @@ TEST_CASE("counts that rule each other out are refused, in any order") {
   CHECK_THROWS_AS(static_cast<void>(etude::on<Step>().after(-1)), etude::ArgumentError);
   CHECK(fired(etude::on<Step>().after(3).before(5)) == std::vector<int>{4});
   CHECK(fired(etude::on<Step>().every(4).before(5)) == std::vector<int>{4});
-  // On its way to what it means, a sentence may have admitted nothing.
+  // An unfinished chain may admit no event at all.
   CHECK(fired(etude::on<Step>().every(2).once(5).after(4)) == std::vector<int>{5});
 }
 

@@ -157,7 +157,7 @@ struct RemovesItself {
   void on(const Step&) {
     ++*heard;
     own->remove();
-    ++*heard;  // It is still there to go on.
+    ++*heard;  // still exists, and may continue
   }
 };
 

@@ -39,7 +39,7 @@ std::string from_hex(std::string_view hex) {
   return bytes;
 }
 
-// Roughly as Python would print it.
+// Roughly as Python prints it.
 std::string text_of(const pickle::Document& document, pickle::Id id) {
   const auto joined = [&](const std::vector<pickle::Id>& items) {
     std::string text;
@@ -176,7 +176,7 @@ TEST_CASE("wrong lengths are refused") {
 
 TEST_CASE("a pickle that ends anywhere but at its end is refused") {
   const auto whole = pickled::file(pickled::dict({{"a", "]q\0(K\1K\2e"s}, {"b", pickled::tensor()}}));
-  // The functions that this one names are not on this test's list.
+  // The other tests' list lacks the functions that this pickle names.
   const std::array<std::string_view, 3> more = {"collections.OrderedDict", "torch._utils._rebuild_tensor_v2",
                                                 "torch.FloatStorage"};
   CHECK_NOTHROW(pickle::unpickle(whole, more, "x.pt"));
@@ -231,19 +231,19 @@ TEST_CASE("nesting is bounded, shared values included") {
   CHECK_NOTHROW(read(nested(pickle::Document::max_depth)));
   CHECK(contains(fault_of(nested(pickle::Document::max_depth + 1)), "nested deeper than 100"));
   CHECK(contains(fault_of(nested(1'000'000)), "nested deeper than 100"));
-  // [x, [[x]]], where x is 99 deep: the second way to x is too long.
+  // [x, [[x]]], where x is 99 deep: the second path to x is too long.
   const std::string x = std::string(99, ']') + std::string(98, 'a') + "q\0"s;
   CHECK_NOTHROW(read(pickled::file("](" + x + "h\0e"s)));
   CHECK(contains(fault_of(pickled::file("](" + x + "]]h\0aae"s)), "nested deeper than 100"));
 }
 
 TEST_CASE("a value that doubles at each level is read in linear time") {
-  // Ninety levels, each a list of the one before twice: 2^90 values if they were copied.
+  // Ninety levels, each a list of the previous one twice: 2^90 values if they were copied.
   std::string bytes = "]q\0"s;
   for (char level = 0; level < 90; ++level) {
     bytes += "](h"s + level + "h"s + level + "eq"s + static_cast<char>(level + 1);
   }
-  // The levels below are left on the stack, so they go into a list of their own.
+  // The lower levels are left on the stack, so they go into a list of their own.
   CHECK_NOTHROW(read(pickled::file("(" + bytes + "t")));
 }
 

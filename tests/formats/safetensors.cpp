@@ -17,7 +17,7 @@ namespace formats_safetensors_test {
 namespace fs = std::filesystem;
 using Named = std::vector<std::pair<std::string, torch::Tensor>>;
 
-// A file that is gone at the end of its test.
+// A file that is removed at the end of its test.
 struct TempFile {
   toy::Folder folder;
   fs::path path = folder / "model.safetensors";
@@ -71,7 +71,7 @@ TEST_CASE("a file follows the format, byte for byte") {
 
 TEST_CASE("every dtype, shape and layout round-trips, bit for bit") {
   Named tensors;
-  // Those that this LibTorch has; the bytes are compared below, as it can't compare all of them.
+  // The dtypes that this LibTorch has. Bytes are compared below, because it can't compare all dtypes.
   for (int i = 0; i < static_cast<int>(torch::ScalarType::NumOptions); ++i) {
     const auto dtype = static_cast<torch::ScalarType>(i);
     const auto* known =

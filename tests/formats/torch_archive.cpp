@@ -105,7 +105,7 @@ TEST_CASE("a changed bit is an error, or changes nothing that is read") {
     archive.read_storage("0", storage.data());
     CHECK(storage == saved()[2].data);
   }
-  CHECK(read < 8 * 200);  // times, versions, names of what is not read
+  CHECK(read < 8 * 200);  // times, versions, and names of entries that aren't read
 }
 
 TEST_CASE("the error about another kind of archive names the kind") {
@@ -168,7 +168,7 @@ TEST_CASE("compressed entries are read, and zip bombs are refused") {
   const toy::Folder folder;
   CHECK(fault_of(deflated(folder / "a", saved())) == "it was read");
 
-  // 100 MB of zeros in 100 kB, whether all of them are seen or one.
+  // 100 MB of zeros in 100 kB, whether a tensor views all of them or one.
   for (const std::int64_t seen : {25'000'000, 1}) {
     auto bomb = saved(
         pickled::dict({{"w", pickled::tensor({.count = 25'000'000, .sizes = {seen}, .strides = {1}})}}));
@@ -182,14 +182,14 @@ TEST_CASE("compressed entries are read, and zip bombs are refused") {
   pickle_bomb[0].data = "\x80\x02"s + std::string(10'000'000, 'N');
   CHECK(contains(fault_of(deflated(folder / "c", pickle_bomb)), "its pickle of 10000002 bytes is"));
 
-  // Each byte of a pickle may become an object: the bound is narrower.
+  // Each byte of a pickle may become an object, so the limit is lower.
   std::string noise(300'000, '\0');
   std::mt19937 engine;
   for (auto& byte : noise) byte = static_cast<char>(engine());
   pickle_bomb[0].data += noise;
   CHECK(contains(fault_of(deflated(folder / "d", pickle_bomb)), "its pickle of 10300002 bytes is"));
 
-  // One element, seen 2^40 times.
+  // One element, viewed 2^40 times.
   CHECK(contains(
       fault_of(saved(pickled::dict(
           {{"w", pickled::tensor({.count = 2, .sizes = {std::int64_t{1} << 40}, .strides = {0}})}}))),

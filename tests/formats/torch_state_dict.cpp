@@ -176,7 +176,7 @@ TEST_CASE("elements outside the storage are refused") {
   CHECK(outside({.count = 4, .offset = 5, .sizes = {0}, .strides = {1}}));
   CHECK(outside({.count = 0, .sizes = {}, .strides = {}}));
   CHECK(outside({.sizes = {largest / 8}, .strides = {4}}));
-  // (2^62 - 1) * 4 + 1 would come back to a small number in 64 bits.
+  // (2^62 - 1) * 4 + 1 would wrap around to a small number in 64 bits.
   CHECK(
       contains(tensor_fault({.type = "ByteStorage", .sizes = {std::int64_t{1} << 62, 2}, .strides = {4, 1}}),
                "too large"));
@@ -247,14 +247,14 @@ TEST_CASE("tensors that aren't dense are refused by name") {
 }
 
 TEST_CASE("a small file can't expand much by repetition") {
-  // Thirty levels, each a dict that has the one before twice: 2^30 tensors.
+  // Thirty levels, each a dict with the previous one twice: 2^30 tensors.
   std::string value = pickled::dict({{"w", pickled::tensor()}}) + "q\0"s;
   for (char level = 1; level <= 30; ++level) {
     value = "}(" + pickled::text("a") + value + pickled::text("b") + "h"s + static_cast<char>(level - 1) +
             "uq"s + level;
   }
   CHECK(contains(fault_of(value, "a"), "repeats values too often"));
-  // A long name before many.
+  // A long name in many dicts.
   std::string wide = "}(" + pickled::text("w") + pickled::tensor();
   wide += pickled::text("first") + "}" + pickled::text(std::string(100'000, 'n')) + "q\0"s +
           pickled::tensor() + "q\1s"s;

@@ -106,7 +106,7 @@ TEST_CASE("entries that share their bytes are refused") {
   const std::string data(1000, 'x');
   CHECK(contains(fault_of({{"a", data}, {.name = "b", .data = data, .offset = 0}}),
                  "it isn't a whole zip archive"));
-  // The data of "a" is the whole of "b", header and data, and both are right.
+  // The data of "a" is the complete entry "b", header and data, and both are valid.
   const auto inner = toy::zip_bytes({{"b", data}}).substr(0, 31 + data.size());
   CHECK(fault_of({ZipEntry{"a", inner}}) == "it was read");
   CHECK(contains(fault_of({{"a", inner}, {.name = "b", .data = data, .offset = 31}}),

@@ -120,9 +120,9 @@ TEST_CASE("a resumed training continues its run, in a new folder") {
   auto allowed = in(folder);
   allowed.resume = "allow";
   Trainer(toy::options(args), Odd{}, allowed).train();  // with an id that nobody has seen
-  auto anew = in(folder);
-  anew.resume = "never";
-  Trainer(toy::options(args), Odd{}, anew).train({.resume_from_checkpoint = folder / "out/checkpoint-2"});
+  auto fresh = in(folder);
+  fresh.resume = "never";
+  Trainer(toy::options(args), Odd{}, fresh).train({.resume_from_checkpoint = folder / "out/checkpoint-2"});
   auto other = in(folder);
   other.id = "other";
   Trainer(toy::options(args), Odd{}, other).train({.resume_from_checkpoint = folder / "out/checkpoint-2"});
@@ -358,7 +358,7 @@ TEST_CASE("an evaluation that throws doesn't mark a successful training's run as
 
 TEST_CASE("the written folder is reported once at the end, and again if there is more") {
   const toy::WandbVariables none;
-  const auto told_of = [](bool trains, bool evaluates) {
+  const auto rows_reported = [](bool trains, bool evaluates) {
     const toy::Folder folder;
     auto args = arguments(folder);
     args.log_level = etude::LogLevel::info;
@@ -375,10 +375,10 @@ TEST_CASE("the written folder is reported once at the end, and again if there is
       counts += reported[at - 1];
     return counts;
   };
-  CHECK(told_of(true, false) == "5");
-  CHECK(told_of(true, true) == "56");
-  CHECK(told_of(false, true) == "1");
-  CHECK(told_of(false, false).empty());
+  CHECK(rows_reported(true, false) == "5");
+  CHECK(rows_reported(true, true) == "56");
+  CHECK(rows_reported(false, true) == "1");
+  CHECK(rows_reported(false, false).empty());
 }
 
 TEST_CASE("an error of the last artifact is reported when the callback is destroyed") {

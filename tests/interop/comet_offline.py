@@ -121,7 +121,7 @@ def offline_matches_the_package():
     check("error" not in done.stderr.lower(), done.stderr)
 
 
-def resumed_goes_on_in_the_experiment():
+def resumed_continues_the_experiment():
     folder = Folder()
     first = folder.train("--max_steps", "5", "--save_steps", "2", "--save_strategy", "steps", COMET_MODE="offline")
     second = folder.train("--save_steps", "2", "--save_strategy", "steps", "--resume", "true", COMET_MODE="offline")

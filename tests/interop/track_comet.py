@@ -14,7 +14,7 @@ from comet_offline import (
     failed_is_said,
     killed_is_rescued,
     offline_matches_the_package,
-    resumed_goes_on_in_the_experiment,
+    resumed_continues_the_experiment,
     terminated_is_whole,
 )
 from comet_online import (
@@ -54,7 +54,7 @@ def wrong_variables():
 
 CASES = [
     offline_matches_the_package,
-    resumed_goes_on_in_the_experiment,
+    resumed_continues_the_experiment,
     failed_is_said,
     terminated_is_whole,
     killed_is_rescued,

@@ -61,7 +61,7 @@ void train_until(const etude::TrainerOptions& options, std::int64_t step,
   CHECK_THROWS_AS(trainer.train(how), Fault);
 }
 
-// The handler that a program has and that returns.
+// Stands for a program's own signal handler, which returns.
 struct OwnHandler {
   void (*before)(int) = ::signal(SIGTERM, [](int) {});
   ~OwnHandler() { ::signal(SIGTERM, before); }
@@ -87,13 +87,14 @@ TEST_CASE("a training with a changed batch size may be killed again") {
   const auto options = with(args, 8);
   train_until(options, 7, {.resume_from_checkpoint = true});
   etude::Trainer<> trainer(options);
-  // Four updates of one example, two of two for the rest of the epoch, and four for each of two more.
+  // Four updates of one example, two of two for the rest of the epoch, and four in each of the other two
+  // epochs.
   CHECK(trainer.train({.resume_from_checkpoint = true}).global_step == 14);
   CHECK(trainer.state().max_steps == 14);
   CHECK(trainer.state().epoch == 3);
 }
 
-// Which of twelve points came, in their order.
+// Records which of twelve points the model gets, in order.
 struct Seen {
   std::vector<std::int64_t> points = {};
   void on(const etude::ForwardBegin& e) {
@@ -124,7 +125,8 @@ etude::TrainingArguments two_epochs(const std::string& folder) {
 TEST_CASE("a checkpoint of a version without names for orders keeps its order to the end") {
   using Points = std::vector<std::int64_t>;
   const toy::Folder folder;
-  // Written at step 5 of 24 by the version before, whose unbroken run had these examples and weights.
+  // Written at step 5 of 24 by the previous version, in which the uninterrupted run had these examples and
+  // weights.
   const auto checkpoint =
       std::filesystem::path(__FILE__).parent_path() / "checkpoint_without_shuffle_order/checkpoint-5";
   const auto rest = run(two_epochs(folder), {.resume_from_checkpoint = checkpoint});
@@ -132,16 +134,16 @@ TEST_CASE("a checkpoint of a version without names for orders keeps its order to
   CHECK(rest.points == expected);
   CHECK(rest.weight == doctest::Approx(1.5365301).epsilon(1e-5));
   CHECK(rest.bias == doctest::Approx(1.5660301).epsilon(1e-5));
-  // And those written meanwhile.
+  // Checkpoints written by the resumed run keep it too.
   const auto again = run(two_epochs(folder), {.resume_from_checkpoint = folder / "checkpoint-15"});
   CHECK(again.points == Points(expected.begin() + 10, expected.end()));
 }
 
-TEST_CASE("a checkpoint with flags instead of a phase continues in the midst of its group") {
+TEST_CASE("a checkpoint with flags instead of a phase continues in the middle of its group") {
   using Points = std::vector<std::int64_t>;
   const toy::Folder folder;
-  // Interrupted behind the first of two batches of the third group, by the last version without phases, whose
-  // unbroken run had these examples and weights.
+  // Interrupted after the first of two batches of the third group, by the last version without phases, in
+  // which the uninterrupted run had these examples and weights.
   const auto checkpoint =
       std::filesystem::path(__FILE__).parent_path() / "checkpoint_with_flags/checkpoint-2";
   auto args = two_epochs(folder);
@@ -155,7 +157,7 @@ TEST_CASE("a checkpoint with flags instead of a phase continues in the midst of 
 TEST_CASE("a checkpoint names the order of its examples, and unknown names are refused") {
   const toy::Folder folder;
   const auto whole = run(two_epochs(folder), {});
-  // The first epoch's, worked out in Python from the definition of KeyedPermutation.
+  // The order of the first epoch, worked out in Python from the definition of KeyedPermutation.
   CHECK(std::vector(whole.points.begin(), whole.points.begin() + 12) ==
         std::vector<std::int64_t>{5, 8, 1, 2, 9, 3, 4, 7, 0, 10, 11, 6});
   const auto path = folder / "checkpoint-10", progress = path / "training_progress.json";
@@ -519,7 +521,7 @@ TEST_CASE("a partial accumulation after the last remaining epoch doesn't corrupt
   CHECK(weight_of(rest) == weight_of(whole));
 }
 
-/// Sums up what it has seen, which goes into its output.
+/// Adds the sum of all its inputs so far to its output.
 struct CountingImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) {
     if (is_training()) seen.add_(x.sum());
@@ -537,7 +539,7 @@ void disturb(const etude::Context& e) {
   e.optimizer->param_groups()[0].weight_decay = 0;
 }
 
-/// Begins each epoch, and each step too if it is asked to, with something else than what was there.
+/// Changes the model and the optimizer at each epoch's begin, and with `steps` at each step's.
 struct Disturbs {
   bool steps = false;
   void on(const etude::EpochBegin& e) { disturb(e); }
@@ -577,13 +579,13 @@ TEST_CASE("a handler's changes to model and optimizer at an epoch's begin aren't
     };
     etude::Trainer<Disturbs, Signal> whole(options(other), Disturbs{steps});
     CHECK(whole.train().global_step == 8);
-    for (const int step : {2, 4, 6}) {  // in the midst of the first epoch, at its end, in the second
+    for (const int step : {2, 4, 6}) {  // in the middle of the first epoch, at its end, in the second
       CAPTURE(step);
       etude::Trainer<Disturbs, Signal> resumed(options(folder), Disturbs{steps});
       resumed.train({.resume_from_checkpoint = other / fmt::format("checkpoint-{}", step)});
       CHECK(outcome(resumed) == outcome(whole));
     }
-    // In the midst of an accumulation.
+    // In the middle of an accumulation.
     const toy::Folder half;
     CHECK_THROWS_AS((etude::Trainer<Disturbs, Signal>(options(half), Disturbs{steps}, Signal{5}).train()),
                     etude::Interrupted);
@@ -613,7 +615,7 @@ TEST_CASE("TrainBegin and EpochBegin say whether they are raised again") {
   CHECK(heard({.resume_from_checkpoint = folder / "checkpoint-2"}) ==
         "TrainBegin again, EpochBegin again, EpochBegin");
   CHECK(heard({.resume_from_checkpoint = folder / "checkpoint-4"}) ==
-        "TrainBegin again, EpochBegin again, EpochBegin");  // Its end is left.
+        "TrainBegin again, EpochBegin again, EpochBegin");  // only the first epoch's end remains
   CHECK(heard({.resume_from_checkpoint = folder / "checkpoint-6"}) == "TrainBegin again, EpochBegin again");
 }
 
@@ -676,7 +678,7 @@ TEST_CASE("a checkpoint can't be written in the middle of an update, and numbers
   }
 }
 
-// Saves in the midst of a log, and changes it afterwards.
+// Saves in the middle of a log, and changes the log afterwards.
 struct SavesThenWrites {
   std::function<void()> save = {};
   void on(etude::Log& e) {
@@ -871,17 +873,17 @@ TEST_CASE("the error about other optimizer groups names the checkpoint and the r
 TEST_CASE("two trainings can't write checkpoints to one folder at the same time") {
   const toy::Folder folder;
   const auto options = with(saving(folder), 2);
-  std::string told;
+  std::string message;
   etude::Trainer<AtStep> first(options), second(options);
   first.callback<AtStep>() = {1, [&] {
                                 try {
                                   second.train();
                                 } catch (const etude::CheckpointError& error) {
-                                  told = error.what();
+                                  message = error.what();
                                 }
                               }};
   first.train();
-  CHECK(told.find("another training") != std::string::npos);
+  CHECK(message.find("another training") != std::string::npos);
   second.train();
 }
 

@@ -12,13 +12,13 @@
 #include "common/toy.hpp"
 #include "etude/libtorch/optim.hpp"
 
-// The cost of a step besides the model: counted, since counts have no noise.
+// The cost of a step besides the model, in counts, which have no noise.
 
 namespace {
 
 thread_local std::int64_t allocations = 0;
 
-/// How often each operator of LibTorch is called while this lives.
+/// Counts the calls of each LibTorch operator while it lives.
 class Operators {
  public:
   Operators()
@@ -75,8 +75,8 @@ struct From10To110 {
   }
 };
 
-/// The best loop that a person would write: parameters and gradients lie in one vector each, the batch is one
-/// index_select a tensor, one fused step clips on its way, and nothing is read back.
+/// The best loop that a person would write: parameters and gradients are one vector each, the batch takes one
+/// index_select per tensor, one fused step also clips, and nothing is read back.
 void train_by_hand(const Data& data, const std::function<void(int)>& step_done) {
   auto net = perceptron();
   std::int64_t size = 0;
@@ -112,7 +112,7 @@ void train_by_hand(const Data& data, const std::function<void(int)>& step_done) 
   }
 }
 
-// A sanitizer replaces what allocates, too.
+// Sanitizers replace the allocator, too.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define COUNTS_ALLOCATIONS 0
 #elif defined(__has_feature)
@@ -169,7 +169,7 @@ TEST_CASE("a step runs no more operators than the best loop by hand, and reads n
 }
 
 TEST_CASE("a step allocates nothing but its tensors" * doctest::skip(!COUNTS_ALLOCATIONS)) {
-  /// Forward and backward in their simplest form, whose own allocations are left out.
+  /// Does forward and backward in their simplest form, and leaves out their allocations.
   struct Counted : etude::TrainerBase<Counted, From10To110> {
     using TrainerBase::TrainerBase;
     torch::Tensor training_step(etude::Batch&) {

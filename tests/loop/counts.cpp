@@ -18,9 +18,7 @@ namespace loop_counts_test {
 
 // A training's counts besides its steps: batches of a limited loader, tokens, floating-point operations.
 
-// What a training counts besides its steps: batches of a limited loader, tokens, floating-point operations.
-
-/// 6 numbers in the embedding, 2 + 1 in the layer behind it.
+/// Has 6 parameters in the embedding, and 2 + 1 in the layer after it.
 struct TokensImpl : torch::nn::Module {
   torch::nn::Embedding embed = register_module("embed", torch::nn::Embedding(3, 2));
   torch::nn::Linear score = register_module("score", torch::nn::Linear(2, 1));
@@ -37,7 +35,7 @@ struct Sentence {
 struct Sentences {
   std::size_t size() const { return 5; }
   std::map<std::string, torch::Tensor> get(std::size_t i) const {
-    const auto length = static_cast<std::int64_t>(i % 4) + 1;  // 1 2 3 4 1 tokens of 4
+    const auto length = static_cast<std::int64_t>(i % 4) + 1;  // 1, 2, 3, 4, 1 of 4 tokens
     return {{"attention_mask", (torch::arange(4) < length).to(torch::kFloat)},
             {"input_ids", torch::ones({4}, torch::kLong)},
             {"labels", torch::ones({})}};

@@ -22,7 +22,7 @@ etude::TrainerOptions evaluation(std::int64_t examples, std::int64_t batch) {
 }
 
 TEST_CASE("the loss of an evaluation is the mean over its examples, not over its batches") {
-  // The model says 0, the targets are 1, 1 + 2/66, ...: the mean of their squares.
+  // The model returns 0 and the targets are 1, 1 + 2/66, ..., so the loss is the mean of their squares.
   double expected = 0;
   for (int i = 0; i < 66; ++i) expected += std::pow(1 + 2 * i / 66., 2) / 66;
   etude::Trainer trainer(evaluation(66, 8));
@@ -307,7 +307,7 @@ TEST_CASE("a model that computes its loss gets the labels, and its other outputs
   CHECK(learning.model().as<WithLossImpl>().weight.item<double>() > 0);
 }
 
-/// The mean square of what the model makes of its inputs.
+/// The mean square of the model's output.
 etude::LossOutput energy(etude::Model& model, const etude::Batch& batch, std::optional<double>) {
   auto outputs = model.forward(batch);
   return {outputs.single().square().mean(), outputs};
@@ -353,7 +353,7 @@ TEST_CASE("data without labels has no loss if compute_loss needs labels") {
   };
   etude::Trainer trainer(options);
   CHECK_FALSE(trainer.evaluate({.eval_dataset = x}).contains("eval_loss"));
-  CHECK(calls == 1);  // Once is enough to know.
+  CHECK(calls == 1);  // The first batch shows that it needs labels.
   CHECK(trainer.evaluate({.eval_dataset = {x, y}}).contains("eval_loss"));
   options.compute_loss = [](etude::Model&, const etude::Batch& batch, std::optional<double>) {
     return etude::LossOutput{batch.inputs.at("misspelt"), {}};
@@ -390,15 +390,15 @@ TEST_CASE("compute_loss gets no number of items without labels") {
   auto options = evaluation(1, 4);
   options.loss = {};
   options.train_dataset = x;
-  std::vector<bool> was_told;
+  std::vector<bool> had_number;
   options.compute_loss = [&](etude::Model& model, const etude::Batch& batch, std::optional<double> number) {
-    was_told.push_back(number.has_value());
+    had_number.push_back(number.has_value());
     return energy(model, batch, number);
   };
   etude::Trainer trainer(options);
   trainer.train();
   trainer.evaluate({.eval_dataset = x});
-  CHECK(was_told == std::vector<bool>(5, false));
+  CHECK(had_number == std::vector<bool>(5, false));
 }
 
 TEST_CASE("an evaluation in the middle of an update keeps the update's number of items") {
@@ -491,7 +491,7 @@ TEST_CASE("label_names selects the fields of an example that are labels") {
 
 TEST_CASE("a loss with more than one element is refused, and so are unknown ignore_keys") {
   auto options = evaluation(4, 4);
-  options.loss = {};  // So the output of the model is taken for the loss.
+  options.loss = {};  // The model's output is taken for the loss.
   CHECK_THROWS_AS(etude::Trainer(options).evaluate(), etude::DataError);
   CHECK_THROWS_AS(etude::Trainer(evaluation(4, 4)).predict(toy::dataset(2), {.ignore_keys = {"hidden"}}),
                   etude::DataError);

@@ -26,7 +26,7 @@ struct Places {
   }
 };
 
-/// Evaluates by itself where an event of this name comes.
+/// Evaluates at each event of this name.
 struct EvaluatesIn {
   std::string event = {};
   template <std::derived_from<etude::Context> Event>
@@ -62,7 +62,7 @@ TEST_CASE("an evaluation reports whether it is within an epoch") {
     asked_in(outside, false);
 }
 
-TEST_CASE("an evaluation on the way out of a failed training isn't within an epoch") {
+TEST_CASE("an evaluation while an exception ends the training isn't within an epoch") {
   struct Fails {
     void on(const etude::StepEnd&) { throw std::runtime_error("no"); }
   };

@@ -11,8 +11,8 @@
 
 namespace loop_event_source_test {
 
-// Whatever way a training is left, it is left the same way: what was begun gets its end, everybody is told,
-// and the exception comes out as it was thrown.
+// However a training ends, whatever was begun gets its end event, every callback gets the error, and the
+// exception propagates as it was thrown.
 
 struct Boom : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -26,7 +26,7 @@ struct ThrowsIn {
   }
 };
 
-/// Stands behind the one that throws and hears what still comes.
+/// Comes after the callback that throws, and records the events that follow.
 struct Witness {
   std::vector<std::string> heard = {};
   std::string callback = {}, event = {}, what = {};
@@ -85,7 +85,7 @@ Witness thrown_in() {
   CHECK(witness.count("TrainEnd") == 1);
   CHECK(witness.heard.back() == (std::same_as<Event, etude::TrainEnd> ? "TrainError" : "TrainEnd"));
   CHECK(trainer.model().is_training());
-  // The trainer is as good as new, and has forgotten what was asked of it.
+  // The trainer can train again, and has forgotten earlier requests.
   auto& recorder = trainer.template callback<toy::Recorder>();
   recorder.heard.clear();
   CHECK(trainer.train().global_step == 2);
@@ -123,7 +123,7 @@ TEST_CASE("a callback that throws, in each event of a training") {
   CHECK(thrown_in<etude::PushBegin>().from_error() == behind_epoch_end);
   CHECK(thrown_in<etude::TrainingRunEpochEnd>().from_error() == "TrainError Log TrainEnd");
   CHECK(thrown_in<etude::CheckpointLoaded>().from_error() ==
-        "TrainError TrainEnd");  // the summary is logged already
+        "TrainError TrainEnd");  // the summary has already been logged
   CHECK(thrown_in<etude::TrainEnd>().from_error() == "TrainError");
 }
 
@@ -193,7 +193,7 @@ struct ThrowsAgain {
   void on(const etude::TrainEnd&) { throw Boom("fourth"); }
 };
 
-TEST_CASE("an exception on the way out hides neither the first exception nor an end event") {
+TEST_CASE("an exception while another ends the training hides neither the first one nor an end event") {
   etude::Trainer<ThrowsAgain, Witness> trainer(toy::options(toy::arguments()));
   CHECK_THROWS_WITH_AS(trainer.train(), "first", Boom);
   CHECK(trainer.callback<Witness>().from_error() == "TrainError EpochEnd TrainingRunEpochEnd Log TrainEnd");

@@ -99,7 +99,7 @@ TEST_CASE("a callback's metric that exists, or that only another kind of evaluat
   CHECK(trainer.state().global_step == 8);
 }
 
-/// A model that counts its evaluations in a buffer, and draws.
+/// A model that counts its evaluations in a buffer, and draws random numbers.
 struct CountingImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) {
     if (!is_training()) {
@@ -113,7 +113,7 @@ struct CountingImpl : torch::nn::Module {
 };
 TORCH_MODULE(Counting);
 
-/// The weights of a training, and what else one can see of it.
+/// The weights and everything else that is visible of a training.
 template <class Trainer>
 std::string seen(Trainer& trainer) {
   auto text = toy::tensors(trainer);

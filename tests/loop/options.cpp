@@ -113,7 +113,7 @@ TEST_CASE("an optimizer that was created before a layer was replaced is reported
   CHECK(contains(said, "optimizer doesn't hold 1 of the model's parameter tensors, and holds 1 that aren't"));
 }
 
-/// A network one of whose layers is a plain member.
+/// A network in which one layer is a plain member.
 struct HalfRegisteredImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) { return last(plain(x)); }
   torch::nn::Linear plain{1, 2};

@@ -22,10 +22,8 @@ namespace loop_out_of_memory_test {
 
 // When memory runs out, training continues with smaller parts, and the failed attempt leaves no trace.
 
-// Where memory runs out, training goes on with less at a time, and nothing of the failed attempt is left.
-
-/// Has room for so many examples, and mixes in what tells whether an attempt has left something behind:
-/// random numbers and a running sum.
+/// Has room for so many examples. Random numbers and a running sum in its output reveal traces of a failed
+/// attempt.
 struct SmallImpl : torch::nn::Module {
   explicit SmallImpl(std::int64_t room_ = 1'000'000, double noise_ = 0) : room(room_), noise(noise_) {}
   torch::Tensor forward(torch::Tensor x) {
@@ -40,7 +38,7 @@ struct SmallImpl : torch::nn::Module {
   }
   std::int64_t room;
   double noise;
-  std::int64_t roomy_calls = 0;  // so many calls in training have room for everything
+  std::int64_t roomy_calls = 0;  // the first calls in training, which have room for everything
   std::vector<std::int64_t> sizes;
   torch::Tensor weight = register_parameter("weight", torch::ones({1}));
   torch::Tensor seen = register_buffer("seen", torch::zeros({}));
@@ -54,7 +52,7 @@ etude::TrainerOptions ten(Small model, etude::TrainingArguments args,
   return {.model = model, .args = args, .loss = std::move(loss), .train_dataset = toy::dataset(25)};
 }
 
-/// Plain descent, which shows the size of gradients.
+/// Plain SGD without clipping, so that weights show the size of gradients.
 etude::TrainingArguments descent() {
   auto args = toy::arguments();
   args.optim = etude::OptimizerNames::sgd;
@@ -128,7 +126,7 @@ TEST_CASE("auto_find_batch_size gives up at one example, and passes other errors
   CHECK_THROWS_AS(off.train(), c10::OutOfMemoryError);
 }
 
-/// Goes on from the second step of a training whose batches of ten had to be of eight.
+/// Resumes after the second step of a training that had to reduce its batches from ten to eight.
 etude::TrainerState resumed_with(Small model, std::int64_t asked, const toy::Folder& folder) {
   auto args = toy::arguments();
   args.auto_find_batch_size = true;
@@ -149,7 +147,7 @@ TEST_CASE("a resumed run keeps the batch size that was found, and the steps of t
   Bare<etude::DefaultFlowCallback> unbroken(ten(small, args));
   CHECK(unbroken.train().global_step == 8);
 
-  // With as much room as then, and with more: ten aren't tried.
+  // Ten aren't tried again, whether there is as much room as before or more.
   for (const std::int64_t room : {8, 1000}) {
     CAPTURE(room);
     const Small again(room, 0.1);
@@ -169,7 +167,7 @@ TEST_CASE("a checkpoint's batch size is overridden by a new argument, and by les
   Bare<etude::DefaultFlowCallback>(ten(Small(8), args)).train();
   CHECK(resumed_with(Small(1000), 12, folder).train_batch_size == 12);
   CHECK(resumed_with(Small(6), 10, folder).train_batch_size == 6);
-  // One of Hugging Face's has the size in trainer_state.json alone.
+  // A checkpoint of Hugging Face's has the size only in trainer_state.json.
   for (const auto* file : {"training_args.json", "training_progress.json", "etude_manifest.json"})
     REQUIRE(std::filesystem::remove(folder / "checkpoint-2" / file));
   CHECK(resumed_with(Small(1000), 10, folder).train_batch_size == 8);
@@ -214,7 +212,7 @@ TEST_CASE("auto_microbatching computes the whole batch's update from parts that 
     args.auto_microbatching = true;
     const Small small(3);
     CHECK(weight_after(small, args) == doctest::Approx(whole).epsilon(1e-6));
-    CHECK(small->seen.item<double>() == 2 * 25);  // Each example once, whatever was begun in vain.
+    CHECK(small->seen.item<double>() == 2 * 25);  // each example once, despite abandoned attempts
     CHECK(small->sizes[0] == 10);
     CHECK(small->sizes[1] == 5);
     CHECK(small->sizes[2] == 3);  // 3 + 3 + 3 + 1 from here on
@@ -243,7 +241,7 @@ TEST_CASE("callbacks count a restarted group once") {
     return trainer;
   };
   Small small(5);
-  small->roomy_calls = 1;  // The first micro-batch is done when memory runs out in the second.
+  small->roomy_calls = 1;  // The first micro-batch fits, and memory runs out in the second.
   const auto whole = train(Small(1000), false), parts = train(small, true);
   REQUIRE(small->sizes[0] == 10);
   REQUIRE(small->sizes[1] == 10);

@@ -20,7 +20,7 @@ TEST_CASE("parts halve each time memory runs out, rounded up, and no further tha
   CHECK(size.state() == 0);
   CHECK(size.shrink(out_of_memory, 7));
   CHECK(size.of(7) == 4);
-  CHECK(size.shrink(out_of_memory, 3));  // a batch that is smaller than such a part
+  CHECK(size.shrink(out_of_memory, 3));  // a batch that is smaller than a part
   CHECK(size.of(7) == 2);
   CHECK(size.shrink(out_of_memory, 7));
   CHECK(size.state() == 1);

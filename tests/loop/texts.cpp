@@ -1,5 +1,4 @@
-// Texts that are no UTF-8, which JSON can't hold, and numbers that aren't finite, on all ways into a
-// training.
+// Invalid UTF-8, which JSON can't hold, and numbers that aren't finite, wherever they can enter a training.
 
 #include <doctest/doctest.h>
 

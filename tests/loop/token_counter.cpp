@@ -15,7 +15,7 @@
 
 namespace loop_token_counter_test {
 
-/// 6 numbers in the embedding, `outputs` times 3 in the layer behind it.
+/// Has 6 parameters in the embedding, and `outputs` times 3 in the layer after it.
 struct ScoresImpl : torch::nn::Module {
   explicit ScoresImpl(std::int64_t outputs)
       : layer(register_module("layer", torch::nn::Linear(2, outputs))) {}
@@ -48,7 +48,7 @@ TEST_CASE("operations are 6 for each token and parameter, embeddings excluded") 
   CHECK(counted.counter.floating_point_ops(ids()) == 6 * 8 * 6);
 }
 
-TEST_CASE("tokens count as include_num_input_tokens_seen says") {
+TEST_CASE("tokens are counted as include_num_input_tokens_seen specifies") {
   CHECK(Counted().counter.input_tokens(ids()) == 0);
   CHECK(Counted(etude::InputTokens::all).counter.input_tokens(ids()) == 8);
   const std::vector tensors{torch::tensor({1, 1, 0, 0}), torch::tensor({5, 6, 0, 0})};

@@ -69,8 +69,8 @@ TEST_CASE(
 }
 
 TEST_CASE("a partial last group is divided by its real size") {
-  // 3 batches in groups of 2: the second update is of the last point alone. By hand, with points (0, 1),
-  // (1/3, 5/3), (2/3, 7/3), w = b = 0 and a rate of 1: first gradients are the means of -2 x y and -2 y.
+  // 3 batches in groups of 2: the second update uses only the last point. By hand, with points (0, 1),
+  // (1/3, 5/3), (2/3, 7/3), w = b = 0 and a rate of 1: the first gradients are the means of -2 x y and -2 y.
   auto args = one_plain_step();
   args.gradient_accumulation_steps = 2;
   args.learning_rate = 0.5;
@@ -153,7 +153,7 @@ TEST_CASE("gradients are clipped by value to max_grad_value; the logged norm is 
   CHECK(model->bias.item<double>() == doctest::Approx(0.25));
 }
 
-/// A model whose loss is what its only input says.
+/// A model whose loss is its only input.
 struct EchoImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) { return x + 0 * weight; }
   torch::Tensor weight = register_parameter("weight", torch::zeros({1}));
@@ -299,7 +299,7 @@ std::string events_when(bool etude::TrainerControl::*flag, std::int64_t group = 
 
 TEST_CASE("a request is honoured at the next possible point, wherever it is made") {
   using Control = etude::TrainerControl;
-  // Others lose these: each step of theirs begins by forgetting what was asked.
+  // Other trainers lose these requests, because they reset the control at the begin of each step.
   for (const auto& events : {events_when<etude::TrainBegin>(&Control::should_evaluate),
                              events_when<etude::EpochBegin>(&Control::should_evaluate),
                              events_when<etude::StepBegin>(&Control::should_evaluate),
@@ -477,7 +477,6 @@ TEST_CASE("StopTraining ends the training properly from wherever it is thrown") 
   CHECK(stopped_in<etude::StepEnd>().first ==
         toy::run("InitEnd TrainBegin EpochBegin StepBegin PreOptimizerStep OptimizerStep EpochEnd",
                  toy::an_evaluation, "Save Log TrainEnd"));
-  // Thrown in these, it comes before what follows in the same place.
   CHECK(stopped_in<etude::EpochEnd>().second == "enough");
   CHECK(stopped_in<etude::PredictionStep>().second == "enough");
   CHECK(stopped_in<etude::Evaluate>().second == "enough");

@@ -1,4 +1,5 @@
-// Relative paths are those of the folder in which the trainer is built, wherever the program goes meanwhile.
+// Relative paths are relative to the folder in which the trainer is built, even if the program changes to
+// another.
 
 #include <doctest/doctest.h>
 
@@ -18,7 +19,7 @@
 
 namespace loop_working_folder_test {
 
-/// The working folder for as long as it lives.
+/// Changes the working folder for as long as it lives.
 class In {
  public:
   explicit In(const std::filesystem::path& folder) { std::filesystem::current_path(folder); }
@@ -30,15 +31,15 @@ class In {
   std::filesystem::path before_ = std::filesystem::current_path();
 };
 
-/// Goes to another folder behind each step, once the others have begun.
+/// Changes to another folder at each step's begin, after the other callbacks' TrainBegin.
 struct Wanders {
   std::filesystem::path to;
   std::string given = {};
-  std::set<std::string> told = {};
+  std::set<std::string> reported = {};
   void on(const etude::TrainBegin& e) { given = etude::detail::tracked_arguments(e).output_dir; }
   void on(const etude::StepBegin&) { std::filesystem::current_path(to); }
-  void on(const etude::CheckpointLoaded& e) { told.insert(e.checkpoint.string()); }
-  void on(const etude::Save& e) { told.insert(e.checkpoint.string()); }
+  void on(const etude::CheckpointLoaded& e) { reported.insert(e.checkpoint.string()); }
+  void on(const etude::Save& e) { reported.insert(e.checkpoint.string()); }
 };
 
 etude::TrainerOptions relative_options() {
@@ -88,7 +89,7 @@ TEST_CASE("a checkpoint that is resumed by a relative path is found and reported
   etude::Trainer<Wanders> trainer(relative_options(), Wanders{.to = elsewhere / ""});
   trainer.train({.resume_from_checkpoint = "out/checkpoint-1"});
   CHECK(trainer.state().global_step == 2);
-  CHECK(trainer.callback<Wanders>().told ==
+  CHECK(trainer.callback<Wanders>().reported ==
         std::set{(here / "out" / "checkpoint-1").string(), (here / "out" / "checkpoint-2").string()});
 }
 

@@ -26,7 +26,7 @@ torch::Tensor named(const etude::StateDict& tensors, const std::string& name) {
   return found == tensors.end() ? torch::Tensor() : found->second;
 }
 
-// A training of y = wx + b at step 1, whose weight one optimizer trains, and whose bias another.
+// A training of y = wx + b at step 1, with one optimizer for the weight and another for the bias.
 struct Two {
   explicit Two(const std::string& folder) {
     auto args = toy::arguments();
@@ -48,7 +48,7 @@ struct Two {
     core.optimizers.add({std::move(name), std::move(optimizer), std::move(lr_scheduler)});
   }
 
-  // One step with these gradients, and then half a group that has half of them.
+  // Does one step with these gradients, and then half a group with half of them.
   void train(float slope, float offset) {
     const auto parameters = core.model.named_parameters();
     const auto set = [&](float factor) {

@@ -28,8 +28,8 @@ struct EpochLossState {
 class EpochLoss {
  public:
   using this_callback = EpochLoss;
-  /// `anew`: nothing was restored from a checkpoint.
-  void begin(bool anew);
+  /// `from_scratch`: no state was restored from a checkpoint.
+  void begin(bool from_scratch);
   void on(const StepBegin&);
   void on(const ForwardBegin&) { ++micro_batches_; }
   void on(const BackwardEnd& e);
@@ -54,7 +54,7 @@ class EpochLoss {
   };
   std::vector<MicroBatch> group_;
   std::size_t micro_batches_ = 0;  // in the group, without those that an optimizer evaluates again
-  bool goes_on_ = false;           // The current group began before the checkpoint.
+  bool is_resumed_ = false;        // The current group began before the checkpoint.
 };
 
 }  // namespace etude::inline v0

@@ -13,7 +13,7 @@ namespace etude::inline v0::detail {
 std::filesystem::path log_path(const TrainingArguments& args, const std::string& path);
 
 /// Whether a training that isn't resumed begins here.
-inline bool begins_anew(const TrainerState& state) {
+inline bool starts_from_scratch(const TrainerState& state) {
   return state.global_step == 0 && state.log_history.empty();
 }
 

@@ -49,7 +49,7 @@ class RunHistoryCallback {
   }
   void on(const EpochEnd& e);
   void on(const TrainingRunEpochEnd& e);
-  void on(const TrainEnd&) { goes_on_ = is_training_ = false; }
+  void on(const TrainEnd&) { is_resumed_ = is_training_ = false; }
 
   nlohmann::ordered_json state() const;
   void load_state(const nlohmann::ordered_json& saved);
@@ -59,7 +59,7 @@ class RunHistoryCallback {
 
   std::shared_ptr<RunHistory> history_;
   bool reset_on_train_ = true;
-  bool goes_on_ = false;  // Its state is from a checkpoint.
+  bool is_resumed_ = false;  // Its state is from a checkpoint.
   bool is_training_ = false;
   bool is_at_end_ = false;             // of an epoch, to which its evaluation belongs
   mutable EpochLoss loss_;             // its losses are read from a device when they are saved

@@ -16,12 +16,12 @@
 
 namespace etude::inline v0 {
 
-ETUDE_INLINE void EpochLoss::begin(bool anew) {
-  if (anew) forget();
+ETUDE_INLINE void EpochLoss::begin(bool from_scratch) {
+  if (from_scratch) forget();
 }
 
 ETUDE_INLINE void EpochLoss::on(const StepBegin&) {
-  if (!std::exchange(goes_on_, false)) group_.clear();
+  if (!std::exchange(is_resumed_, false)) group_.clear();
   micro_batches_ = group_.size();
 }
 
@@ -71,14 +71,14 @@ ETUDE_INLINE void EpochLoss::load_state(const EpochLossState& state) {
   for (std::size_t i = 0; i < micro_batches; ++i)
     group_.push_back({at::scalar_tensor(state.group_losses[i], at::kDouble), state.group_shares[i],
                       count(state.group_examples[i])});
-  goes_on_ = true;
+  is_resumed_ = true;
 }
 
 ETUDE_INLINE void EpochLoss::forget() {
   losses_.reset();
   examples_ = 0;
   group_.clear();
-  goes_on_ = false;
+  is_resumed_ = false;
 }
 
 }  // namespace etude::inline v0

@@ -187,7 +187,7 @@ inline std::int64_t begin_log_file(const TrainBegin& e, LogFormat& format, const
   const auto file = log_path(e.args, path);
   const auto text = read_log(file);
   auto rows = format.rows(text);
-  const bool is_new = begins_anew(e.state);
+  const bool is_new = starts_from_scratch(e.state);
   format.take_columns(is_new && !append ? std::string_view() : text);
   if (is_new) rows_before = append ? std::ssize(rows) : 0;
   rows.resize(static_cast<std::size_t>(std::clamp(rows_before, std::int64_t{0}, std::ssize(rows))));

@@ -22,11 +22,11 @@ ETUDE_INLINE RunHistoryCallback::RunHistoryCallback(std::shared_ptr<RunHistory> 
 }
 
 ETUDE_INLINE void RunHistoryCallback::on(const TrainBegin&) {
-  const bool anew = !std::exchange(goes_on_, false);
-  if (anew && reset_on_train_) history_->reset();
-  if (anew) is_at_end_ = false;
+  const bool from_scratch = !std::exchange(is_resumed_, false);
+  if (from_scratch && reset_on_train_) history_->reset();
+  if (from_scratch) is_at_end_ = false;
   is_training_ = true;
-  loss_.begin(anew);
+  loss_.begin(from_scratch);
 }
 
 ETUDE_INLINE void RunHistoryCallback::on(const Evaluate& e) {
@@ -70,7 +70,7 @@ ETUDE_INLINE void RunHistoryCallback::load_state(const nlohmann::ordered_json& s
   history_->load_state(saved.at("history"));
   is_at_end_ = is_at_end;
   loss_.load_state(loss);
-  goes_on_ = true;
+  is_resumed_ = true;
 }
 
 }  // namespace etude::inline v0

@@ -44,7 +44,7 @@ class Archive final : public Journal {
   std::unique_ptr<FolderLock> lock_;
   AppendFile messages_;
   std::int64_t count_ = 0, lost_ = 0, files_ = 0;
-  bool finished_ = false, told_lost_ = false;
+  bool finished_ = false, has_warned_ = false;
   std::vector<Notice> notices_;
 };
 

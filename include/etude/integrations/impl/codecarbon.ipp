@@ -40,7 +40,7 @@ ETUDE_INLINE void CodeCarbonCallback::on(const TrainBegin& e) {
   open_run.reset();
   if (!e.state.is_local_process_zero) return;
   // Other machines load the state of the first one.
-  if (detail::begins_anew(e.state) || run_id.empty() || !e.state.is_world_process_zero) {
+  if (detail::starts_from_scratch(e.state) || run_id.empty() || !e.state.is_world_process_zero) {
     run_id = detail::random_uuid();
     totals = {};
     last_logged_step = -1;

@@ -148,12 +148,12 @@ ETUDE_INLINE void CometCallback::open(const Context& e) {
 
 ETUDE_INLINE void CometCallback::on(const TrainBegin& e) {
   if (!e.state.is_world_process_zero) return;
-  const bool begins_anew = detail::begins_anew(e.state);
+  const bool starts_from_scratch = detail::starts_from_scratch(e.state);
   // A resumed training belongs to its own experiment, not to that of an evaluation before it.
-  const bool is_another = !begins_anew && open_run && open_run->key != run_key;
+  const bool is_another = !starts_from_scratch && open_run && open_run->key != run_key;
   if (open_run && (open_run->has_trained || open_run->is_training || is_another)) open_run.reset();
   if (!open_run) {
-    if (begins_anew) {
+    if (starts_from_scratch) {
       run_key.clear();
       start_time = 0;
     }

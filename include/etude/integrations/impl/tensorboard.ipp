@@ -192,7 +192,7 @@ ETUDE_INLINE void TensorBoardCallback::open(const Context& e, bool is_resumed) {
 
 ETUDE_INLINE void TensorBoardCallback::on(const TrainBegin& e) {
   if (!e.state.is_world_process_zero) return;
-  const bool is_resumed = !detail::begins_anew(e.state);
+  const bool is_resumed = !detail::starts_from_scratch(e.state);
   if (!open_run || open_run->is_trained || is_resumed) open(e, is_resumed);
   open_run->is_trained = true;
   if (histogram_steps) histogram_timer.begin(e, *histogram_steps, "histogram_steps");

@@ -174,10 +174,10 @@ ETUDE_INLINE std::string WandbCallback::model_name(const Context& e) const {
 ETUDE_INLINE void WandbCallback::on(const TrainBegin& e) {
   if (!e.state.is_world_process_zero) return;
   failure = 0;
-  if (detail::begins_anew(e.state)) {
+  if (detail::starts_from_scratch(e.state)) {
     // Evaluations before the training belong to it, and so does a run without rows.
-    const bool goes_on = open_run && (!open_run->has_trained || open_run->run.rows() == 0);
-    if (!goes_on) {
+    const bool continues = open_run && (!open_run->has_trained || open_run->run.rows() == 0);
+    if (!continues) {
       open_run.reset();
       if (detail::wandb_settings(*this, e).info.id != run_id) run_id.clear();
     }

@@ -76,7 +76,7 @@ class WandbRun {
   WandbLog log_;
   std::int64_t records_ = 0;
   std::vector<std::string> faults_;
-  bool told_lost_ = false;
+  bool has_warned_ = false;
   std::int64_t rows_ = 0;
   std::set<std::string> defined_;
   std::map<std::string, double> numbers_;

@@ -57,17 +57,17 @@ inline std::string forward_of(const Model& model, const Tensors& inputs, std::st
   const auto parameters = model.parameters();
   if (parameters.empty()) return "in forward";
   const auto dtype = parameters.front().scalar_type();
-  const auto told = [&](const torch::Tensor& input, std::string_view unless) {
+  const auto mismatch = [&](const torch::Tensor& input, std::string_view unless) {
     return fmt::format("in forward, whose parameters are {0} where an input is {1} (make it {0}{2})",
                        dtype_name(dtype), dtype_name(input.scalar_type()), unless);
   };
   for (const auto& input : inputs)
-    if (input.is_floating_point() && input.scalar_type() != dtype) return told(input, "");
+    if (input.is_floating_point() && input.scalar_type() != dtype) return mismatch(input, "");
   // Integers may be meant for an embedding, and the error may be elsewhere.
   if (what.find("type") == what.npos) return "in forward";
   for (const auto& input : inputs)
     if (!input.is_floating_point() && !input.is_complex())
-      return told(input, input.scalar_type() == torch::kLong ? ", unless it is for an embedding" : "");
+      return mismatch(input, input.scalar_type() == torch::kLong ? ", unless it is for an embedding" : "");
   return "in forward";
 }
 

@@ -179,7 +179,7 @@ ETUDE_INLINE void Archive::put(std::vector<Message> messages) noexcept {
     }
     if (messages_ && messages_.append(lines)) return;
     lost_ += std::ssize(messages);
-    if (!std::exchange(told_lost_, true))
+    if (!std::exchange(has_warned_, true))
       report(LogLevel::warning, fmt::format("Comet: {} can't be written, and what was logged is lost: {}",
                                             folder_.string(), std::strerror(messages_.error())));
   } catch (...) {

@@ -178,14 +178,14 @@ inline void set_key(Settings& settings, const Configuration& variable, const Com
         fmt::format("CometCallback: experiment_key (or COMET_EXPERIMENT_KEY) is '{}': must be 32 to 50 "
                     "letters and digits",
                     given));
-  const bool goes_on = !callback.run_key.empty() && (given.empty() || given == callback.run_key);
-  if (settings.mode == "get" && given.empty() && !goes_on)
+  const bool continues = !callback.run_key.empty() && (given.empty() || given == callback.run_key);
+  if (settings.mode == "get" && given.empty() && !continues)
     throw ArgumentError(
         "CometCallback: mode (or COMET_MODE) is 'get', which needs experiment_key (or COMET_EXPERIMENT_KEY)");
-  settings.key_is_new = given.empty() && !goes_on;
-  settings.key = !given.empty() ? given : goes_on ? callback.run_key : random_name() + random_name();
+  settings.key_is_new = given.empty() && !continues;
+  settings.key = !given.empty() ? given : continues ? callback.run_key : random_name() + random_name();
   // The earlier part may not be uploaded yet when this one is.
-  if (goes_on && settings.mode == "create") settings.mode = "get_or_create";
+  if (continues && settings.mode == "create") settings.mode = "get_or_create";
 }
 
 ETUDE_INLINE Settings settings_of(const CometCallback& callback, const TrainingArguments& args,

@@ -12,7 +12,7 @@ namespace etude::inline v0::detail {
 ETUDE_INLINE void MLflowSession::begin(const TrainBegin& e, const Open& open) {
   is_training_ = true;
   has_failed_ = was_killed_ = false;
-  const bool resumes = !begins_anew(e.state);
+  const bool resumes = !starts_from_scratch(e.state);
   // An evaluation before the training belongs to its run.
   if (run_ && !has_trained_ && !resumes) return;
   has_trained_ = true;

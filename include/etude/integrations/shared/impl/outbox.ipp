@@ -186,13 +186,13 @@ ETUDE_INLINE void Outbox::pause(bool is_own, std::int64_t hurries, std::chrono::
   using Clock = std::chrono::steady_clock;
   const auto begun = Clock::now();
   std::unique_lock lock(mutex_);
-  const auto goes_on = [&] {
+  const auto continues = [&] {
     return cancelled_ ||
            (Clock::now() >= begun + at_least && (hurries_ != hurries || (!is_own && !own_.spool->empty())));
   };
   for (auto now = begun; now < begun + wait; now = Clock::now()) {
     const auto slice = std::min<Clock::duration>(begun + wait - now, std::chrono::seconds(1));
-    if (changed_->wait_for(lock, slice, goes_on)) return;
+    if (changed_->wait_for(lock, slice, continues)) return;
     if (is_own || !own_.sender) continue;
     lock.unlock();
     {

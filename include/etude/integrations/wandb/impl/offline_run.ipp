@@ -92,7 +92,7 @@ ETUDE_INLINE void WandbRun::write(WandbKind kind, std::string_view message) {
   const std::lock_guard lock(mutex_);
   if (log_.append(wandb_record(records_ + 1, kind, message)))
     ++records_;
-  else if (!std::exchange(told_lost_, true))
+  else if (!std::exchange(has_warned_, true))
     faults_.push_back(
         fmt::format("records of {} are lost: {}", folder_.string(), std::strerror(log_.error())));
 }
