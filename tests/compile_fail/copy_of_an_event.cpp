@@ -12,7 +12,7 @@ struct Watched {
 };
 
 struct Listener {
-  void on(Watched e);  // refers to what is elsewhere
+  void on(Watched e);  // has a reference to its data
   void on(EpochEnd e);
 #ifdef ETUDE_MISTAKE
   void on(StepEnd e);

@@ -19,7 +19,7 @@ struct Listener {
   void on_train_epoch_end();
 };
 
-// A method of such a name may help the handler of its event.
+// A handler may call a method of such a name.
 struct Helped {
   void on(const etude::EpochEnd&) { on_train_epoch_end(); }
 

@@ -1,5 +1,5 @@
-// A text that is read as JSON, as a trainer's state and as a manifest. To a manifest its checksum is added,
-// which the fuzzer could not find.
+// Reads a text as JSON, as a trainer's state and as a manifest. A manifest gets its checksum added, because
+// the fuzzer can't guess it.
 
 #include <cstddef>
 #include <cstdint>

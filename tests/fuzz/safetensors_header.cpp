@@ -1,5 +1,5 @@
-// A file, or if it begins with '{' a header's text and, after a NUL, the tensors' bytes: the fuzzer need not
-// find a length that fits.
+// Reads a file, or if it begins with '{', a header's text and, after a NUL, the tensors' bytes, so that the
+// fuzzer needn't guess the length.
 
 #include "etude/formats/safetensors_header.hpp"
 
@@ -46,7 +46,7 @@ void check(const etude::SafeTensorsHeader& header, std::span<const std::byte> fi
   copy.append(data.size(), '\0');
   const auto again = etude::read_safetensors_header(std::as_bytes(std::span(copy)));
   require(again.metadata == header.metadata && again.tensors.size() == header.tensors.size());
-  // Empty tensors that begin where another does may change places.
+  // The order of tensors that begin at the same byte, of which all but one are empty, isn't defined.
   std::set<std::string> found;
   for (const auto& entry : again.tensors) found.insert(entry.name);
   for (const auto& entry : header.tensors) require(found.contains(entry.name));

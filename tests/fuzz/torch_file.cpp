@@ -1,4 +1,4 @@
-// An archive if it begins as one, otherwise the pickle of one, whose checks no checksum stands before.
+// Fuzzes an archive, or if it doesn't begin like one, the pickle in it, which no checksum protects then.
 
 #include <cstddef>
 #include <cstdint>

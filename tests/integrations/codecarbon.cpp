@@ -29,7 +29,7 @@ using doctest::Approx;
 using etude::CodeCarbonCallback;
 using Row = std::map<std::string, double>;
 
-/// Independent of the machine: no RAPL, and given powers.
+/// A tracker that is independent of the machine: without RAPL, and with configured powers.
 CodeCarbonCallback tracker(const std::string& output_dir = "") {
   return {.output_dir = output_dir,
           .measure_power_secs = 0.1,
@@ -218,7 +218,7 @@ TEST_CASE("the last log of a stopped training isn't mixed into the resumed one's
   stopped.train();
   auto callback = tracker();
   callback.log_always = true;
-  callback.measure_power_secs = 1000;  // so that the log has what there was at the beginning
+  callback.measure_power_secs = 1000;  // so that the log has the figures from the beginning
   std::filesystem::remove(folder / "emissions.csv");
   etude::Trainer<CodeCarbonCallback, ReadsRow> resumed(toy::options(arguments(folder)), callback,
                                                        ReadsRow{folder / "emissions.csv"});

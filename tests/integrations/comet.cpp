@@ -108,7 +108,7 @@ TEST_CASE("an archive has the logged data, under Comet's names and in its format
                                                     {"hasNestedParams", true}});
   CHECK(one.of("graph").size() == 1);
   CHECK(one.of("system_details").at(0).at("pid") == ::getpid());
-  // Neither arguments of the command line nor the archive are for others' eyes.
+  // Others can see neither the command line's arguments nor the archive.
   CHECK(one.of("system_details").at(0).at("command").size() == 1);
   CHECK(fs::status(folder / "comet" / one.name).permissions() ==
         (fs::perms::owner_read | fs::perms::owner_write));
@@ -190,7 +190,7 @@ TEST_CASE("a resumed training continues the same experiment, and its archive rep
   for (const auto& one : found) {
     CHECK(one.key() == found[0].key());
     CHECK(one.info.at("start_time") == found[0].info.at("start_time"));
-    // Whichever is uploaded first makes the experiment.
+    // The archive that is uploaded first creates the experiment.
     CHECK(one.info.at("resume_strategy") == "get_or_create");
   }
   CHECK(found[1].steps("train/loss") == std::vector{3, 4});
@@ -198,7 +198,7 @@ TEST_CASE("a resumed training continues the same experiment, and its archive rep
   CHECK(found[1].name.size() == found[0].name.size() + 7);
 }
 
-TEST_CASE("a given key is every training's") {
+TEST_CASE("all trainings use a given key") {
   const std::string given = "0123456789abcdefABCDEF0123456789xyz";
   const Variables set(Variables::Set{{"COMET_EXPERIMENT_KEY", given}, {"COMET_MODE", "create"}});
   const toy::Folder folder;

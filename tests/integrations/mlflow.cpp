@@ -124,7 +124,7 @@ TEST_CASE("parameters can be flattened, and limited to the first few") {
   CHECK(server.logged("params")[0]["value"] == "None");
 }
 
-TEST_CASE("names that the server doesn't accept are adapted, and two stay two") {
+TEST_CASE("names that the server doesn't accept are adapted, and different names stay different") {
   using etude::detail::mlflow_name;
   CHECK(mlflow_name("eval/loss_1-a.b c:d") == "eval/loss_1-a.b c:d");
   CHECK(mlflow_name("f(x)=ä") == "f_x___");
@@ -185,7 +185,7 @@ struct Throws {
   void on(const etude::StepEnd&) { throw std::runtime_error("on purpose"); }
 };
 
-TEST_CASE("a training that throws ends its run as FAILED; one whose tracker throws has none") {
+TEST_CASE("a training that throws ends its run as FAILED; if its tracker throws, it has no run") {
   const toy::Folder folder;
   toy::MLflowServer server;
   etude::Trainer<MLflowCallback, Throws> trainer(toy::options(arguments(folder)), to(server, folder),
@@ -279,7 +279,7 @@ double seconds_of(const std::function<void()>& act) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
 }
 
-/// A run that has logged a metric which the server has.
+/// A run with a logged metric that the server has received.
 std::unique_ptr<MLflowRun> living_run(const etude::detail::MLflowRunOptions& options,
                                       const toy::MLflowServer& server) {
   auto run = std::make_unique<MLflowRun>(options, etude::TrainingArguments());
@@ -331,7 +331,7 @@ TEST_CASE("leftovers of an earlier training that the server doesn't accept aren'
   CHECK(server.calls("runs/update").size() == 1);
 }
 
-/// A port that takes connections and says nothing.
+/// A port that accepts connections and never answers.
 class DumbPort {
  public:
   DumbPort() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -369,7 +369,7 @@ TEST_CASE("a hanging artifact store delays the end by one request timeout, and o
   toy::write_text(folder / "checkpoint-1" / "file", std::string(100, 'x'));
   auto options = run_to(server.address(), folder);
   options.drain_seconds = 30;
-  options.http.timeout = std::chrono::seconds(1);  // and five more, over which libcurl measures
+  options.http.timeout = std::chrono::seconds(1);  // and the five over which libcurl measures the speed
   auto run = living_run(options, server);
   run->log_checkpoint(folder / "checkpoint-1");
   const auto reported = toy::printed(
@@ -383,7 +383,7 @@ TEST_CASE("a hanging artifact store delays the end by one request timeout, and o
   CHECK(toy::contains(reported, "wait in"));
 }
 
-TEST_CASE("a server that has gone is not waited for as long as one that answers") {
+TEST_CASE("the end waits less long for a server that has gone than for one that answers") {
   const toy::Folder folder;
   toy::MLflowServer server;
   auto options = run_to(server.address(), folder);
@@ -469,7 +469,7 @@ TEST_CASE("artifacts go to an http address with its credentials and its query, w
         .put_artifact("mlflow-artifacts:/1/a", "file", folder / "file");
   };
   status = 405;
-  CHECK_THROWS_AS(put_to_server(), etude::detail::Unreachable);  // a proxy's own
+  CHECK_THROWS_AS(put_to_server(), etude::detail::Unreachable);  // the proxy's own answer
   status = 200;
   put_to_server();
   CHECK(body == "served text");

@@ -53,7 +53,7 @@ std::filesystem::path run_in(const toy::Folder& folder) {
   return folder / "runs" / *runs.begin();
 }
 
-/// The status that the page of HPARAMS shows: 1 is success, 2 failure.
+/// The status on the HPARAMS page: 1 is success, 2 failure.
 int status_of(const std::filesystem::path& run) {
   const auto folders = toy::folders_in(run);
   REQUIRE(folders.size() == 1);
@@ -97,7 +97,7 @@ class Variable {
   const char* name_;
 };
 
-TEST_CASE("a log is one record, under the names that people know") {
+TEST_CASE("a log is one record, under Hugging Face's names") {
   const toy::Folder folder;
   auto args = arguments(folder);
   args.eval_strategy = etude::IntervalStrategy::epoch;
@@ -206,14 +206,14 @@ TEST_CASE("a resumed training hides the steps that it repeats and keeps those be
     CHECK(toy::steps_of(run, "train/train_loss") == Steps{8});
     CHECK(status_of(run) == 1);
     CHECK(session_of(run) == session);
-    CHECK(toy::event_files(session).size() == 1);  // of two, TensorBoard would keep showing the first
+    CHECK(toy::event_files(session).size() == 1);  // with two, TensorBoard would keep showing the first
     Numbers losses;
     for (const double loss : toy::logged(trainer.state(), "loss"))
       losses.push_back(static_cast<double>(static_cast<float>(loss)));
     CHECK(toy::numbers_of(run, "train/loss") == losses);
   }
   CHECK(toy::event_files(run).size() == 4);
-  int graphs = 0;  // of more than one TensorBoard complains
+  int graphs = 0;  // TensorBoard complains about more than one
   for (const auto& file : toy::event_files(run))
     for (const auto& event : toy::read_events(file)) graphs += !event.graph.empty();
   CHECK(graphs == 1);

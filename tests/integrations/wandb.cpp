@@ -119,7 +119,7 @@ TEST_CASE("a resumed training continues its run, in a new folder") {
 
   auto allowed = in(folder);
   allowed.resume = "allow";
-  Trainer(toy::options(args), Odd{}, allowed).train();  // with an id that nobody has seen
+  Trainer(toy::options(args), Odd{}, allowed).train();  // with an unknown id
   auto fresh = in(folder);
   fresh.resume = "never";
   Trainer(toy::options(args), Odd{}, fresh).train({.resume_from_checkpoint = folder / "out/checkpoint-2"});
@@ -314,7 +314,7 @@ TEST_CASE("a signal ends the run during the training, and only a complete traini
     callback.resume = "auto";
     etude::Trainer<Signals, WandbCallback> trainer(toy::options(args), Signals{at}, callback);
     CHECK_THROWS_AS(trainer.train(), etude::Interrupted);
-    // Without a handler the process would be gone here.
+    // Without a handler the signal would have ended the process.
     const auto run = read_wandb_run(wandb_runs(folder / "").at(0));
     CHECK(run.exit_code == (at == 2 ? 255 : 0));
     std::vector<std::string> aliases;
@@ -392,7 +392,7 @@ TEST_CASE("an error of the last artifact is reported when the callback is destro
     void on(const etude::StepEnd&) {
       for (const auto& run : wandb_runs(folder)) {
         std::filesystem::create_directories(run / "artifacts/1");
-        // A file that can be opened and not read.
+        // A file that can be opened but not read.
         std::error_code there;
         std::filesystem::create_symlink("/proc/self/mem", run / "artifacts/1/unreadable", there);
       }

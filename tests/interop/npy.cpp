@@ -9,7 +9,7 @@
 
 #include "etude/data/tensors.hpp"
 
-// The C++ half of npy_files.py: saves again what it loads, and says what it refuses.
+// The C++ half of npy_files.py: loads a file and saves it again, or prints the error.
 int main(int argc, char** argv) {
   if (argc != 3) {
     fmt::print(stderr, "usage: {} FROM TO\n", argv[0]);

@@ -14,12 +14,12 @@
 #include "etude/checkpoint/model_files.hpp"
 #include "etude/io/folder.hpp"
 
-// The C++ half of safetensors_files.py, which says what is in which file.
+// The C++ half of safetensors_files.py, which describes the files.
 namespace {
 
 namespace fs = std::filesystem;
 
-// Byte number i of the tensor called `name`; the same formula is in the script.
+// Byte i of the tensor named `name`; the script has the same formula.
 unsigned char byte_of(std::string_view name, std::size_t i) {
   return static_cast<unsigned char>(name == "BOOL" ? i % 2 : 17 * i + 3 * name.size());
 }

@@ -1,7 +1,7 @@
 // tracked --report_to NAME... [--output_dir ...] [any other argument of a training, and of Tracked below]
-// Trains on eight rows, two to a batch, and reports on standard output what trackers have to have heard: a
-// line "log STEP {...}" for each log, "checkpoint PATH" for each checkpoint, and at the end "finished
-// SECONDS", the time of train(). Numbers that aren't finite are the words NaN, Infinity and -Infinity.
+// Trains on eight rows in batches of two, and prints the data that trackers should have received: "log STEP
+// {...}" for each log, "checkpoint PATH" for each checkpoint, and at the end "finished SECONDS", the time of
+// train(). Numbers that aren't finite are the words NaN, Infinity and -Infinity.
 
 #include <fmt/format.h>
 #include <torch/torch.h>

@@ -29,7 +29,7 @@ TEST_CASE("a copy has everything in the checkpoint, and outlives it") {
   CHECK(std::distance(fs::directory_iterator(folder / "deep"), fs::directory_iterator()) == 1);
 }
 
-/// A file system on which no folder changes places with another.
+/// A file system that can't exchange two folders.
 struct WithoutExchange : etude::FileSystem {
   bool exchange(const fs::path&, const fs::path&) override { return false; }
 };

@@ -98,7 +98,7 @@ TEST_CASE("write_file replaces a file with the whole new one, or leaves it") {
   toy::FailingFiles whole;
   etude::write_file(whole, folder / "state.json", "new");
   CHECK(toy::read_text(folder / "state.json") == "new");
-  // Its bytes are on the disk before its name is.
+  // The bytes are on the disk before the name.
   REQUIRE(whole.operations.size() == 5);
   const std::vector<std::string> verbs = {"create", "write", "finish", "rename"};
   for (std::size_t i = 0; i < verbs.size(); ++i) {

@@ -38,7 +38,7 @@ struct Place {
   }
   void write(const std::string& text) const { write(etude::default_file_system(), text); }
 
-  // The text of which a whole folder was written, or why it isn't whole.
+  // The text from which a complete folder was written, or why it is incomplete.
   std::string read() const {
     try {
       etude::FolderReader reader(target);
@@ -189,7 +189,7 @@ TEST_CASE("names with .. can't be written or read") {
   CHECK_FALSE(reader.has("../x"));
 }
 
-// The operations of a commit over an old folder.
+// The operations of a commit that replaces an old folder.
 std::vector<std::string> operations_of_a_commit(bool can_exchange) {
   const Place place;
   place.write("old");
@@ -241,7 +241,7 @@ TEST_CASE("whatever fails, the old folder stays until the new one exists") {
       place.write("old");
       toy::FailingFiles files(at);
       files.can_exchange = can_exchange;
-      if (at == count) {  // what can't be removed any more is no reason to say that nothing was written
+      if (at == count) {  // failing to remove the old folder isn't a failed write
         CHECK_NOTHROW(place.write(files, "new"));
       } else {
         CHECK_THROWS_WITH_AS(place.write(files, "new"), doctest::Contains("No space left on device"),
@@ -250,7 +250,7 @@ TEST_CASE("whatever fails, the old folder stays until the new one exists") {
       const auto text = place.read();
       CHECK((text == "old" || text == "new"));
       kept += text == "old";
-      // The old one goes last, when the new one's name is known to be on the disk.
+      // The old one is removed last, when the new one's name is on the disk.
       CHECK(place.names().size() == (at >= count - 1 ? 2 : 1));
     }
     CHECK(kept == count - 2);
@@ -359,7 +359,7 @@ TEST_CASE("a partial folder counts as abandoned only once its writer is gone") {
 }
 
 #ifdef __linux__
-// Nobody but root can make a folder of another user's.
+// Only root can create another user's folder.
 TEST_CASE("a partial folder whose writer may be alive is left alone" * doctest::skip(::geteuid() != 0)) {
   std::thread([] {
     const Place place;
@@ -367,7 +367,7 @@ TEST_CASE("a partial folder whose writer may be alive is left alone" * doctest::
     toy::write_text(place.partial / "file", "theirs");
     REQUIRE(::chmod(place.partial.c_str(), 0700) == 0);
     REQUIRE(::chown(std::string(place.folder).c_str(), 65534, 65534) == 0);
-    ::setfsuid(65534);  // of this thread alone
+    ::setfsuid(65534);  // for this thread only
     CHECK((etude::detail::FolderLock(place.partial).state() == etude::detail::LockState::unknown));
     place.write("mine");
     CHECK(place.read() == "mine");

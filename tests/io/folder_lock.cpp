@@ -62,13 +62,13 @@ TEST_CASE("a lock file has one holder, and is removed by it") {
       CHECK((second.state() == LockState::taken));
     }
     CHECK(fs::exists(folder / "lock"));
-    // Somebody removed it: it is no longer the holder's to remove.
+    // The file was replaced, so the holder mustn't remove it.
     fs::remove(folder / "lock");
     toy::write_text(folder / "lock", "another's");
   }
   CHECK(fs::exists(folder / "lock"));
   {
-    const LockFile next(folder / "lock");  // of a process that crashed
+    const LockFile next(folder / "lock");  // takes over a crashed process's file
     CHECK((next.state() == LockState::held));
   }
   CHECK_FALSE(fs::exists(folder / "lock"));

@@ -22,7 +22,7 @@ etude::Manifest example() {
 
 std::string sum_of(std::string_view text) { return etude::checksum(std::as_bytes(std::span(text))); }
 
-// With a right checksum, so that what is in it is looked at.
+// Adds a correct checksum, so that the contents are checked.
 std::string signed_text(const std::string& body) {
   return body + ",\n  \"checksum\": \"" + sum_of(body) + "\"\n}\n";
 }

@@ -1,8 +1,7 @@
 // driver TRAINEE kills|signals|exits
-// Kills a training again and again, at random moments, and starts it again with the same command. Whatever is
-// on the disk afterwards must be whole, and what comes out in the end must be what the unbroken training
-// gives. ETUDE_KILLS is the number of kills (20), ETUDE_SIGNALS of each signal (3), ETUDE_SEED the seed of
-// their moments.
+// Kills a training repeatedly, at random moments, and restarts it with the same command. Everything on the
+// disk must be complete afterwards, and the result must equal that of the uninterrupted training. ETUDE_KILLS
+// is the number of kills (20), ETUDE_SIGNALS that of each signal (3), ETUDE_SEED the seed of their moments.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -96,7 +95,7 @@ class Trainee {
     return std::ranges::count_if(lines, [&](const auto& line) { return line.starts_with(word); });
   }
 
-  // False where it ended before there were so many lines that begin with this word.
+  // Waits for so many lines that begin with this word; false if it ended before.
   bool wait_for(std::string_view word, std::int64_t number = 1) {
     while (count(word) < number)
       if (!listen(minute)) return false;
@@ -108,7 +107,7 @@ class Trainee {
       listen(std::chrono::duration_cast<microseconds>(end - Clock::now()), /*must_come=*/false);
   }
 
-  // Its wait status, and how long it took.
+  // Waits for its end. Returns its wait status, and how long it took.
   std::pair<int, microseconds> end() {
     const auto begin = Clock::now();
     while (listen(minute)) {
@@ -135,13 +134,13 @@ class Trainee {
  private:
   static constexpr microseconds minute = std::chrono::minutes(1);
 
-  // False at the end.
+  // Reads output for at most this time; false if it has ended.
   bool listen(microseconds time, bool must_come = true) {
     if (ended_) return false;
     pollfd ready{out_, POLLIN, 0};
     if (::poll(&ready, 1, static_cast<int>(time.count() / 1000)) == 0) {
-      require(!must_come, "the trainee says nothing any more");
-      if (time.count() < 1000) std::this_thread::sleep_for(time);  // poll knows no less than a millisecond
+      require(!must_come, "the trainee has stopped printing");
+      if (time.count() < 1000) std::this_thread::sleep_for(time);  // poll counts whole milliseconds
       return true;
     }
     char bytes[4096];
@@ -166,10 +165,10 @@ class Trainee {
 
 // The contents of an output folder, with every checkpoint verified.
 struct Survey {
-  std::map<std::int64_t, Position> checkpoints;   // by step, those that a replacement was under way of too
-  std::int64_t folders = 0;                       // called checkpoint-N
-  std::optional<std::int64_t> best;               // as the newest says
-  std::map<std::string, std::int64_t> leftovers;  // by their last part, "partial"
+  std::map<std::int64_t, Position> checkpoints;   // by step, including those under replacement
+  std::int64_t folders = 0;                       // named checkpoint-N
+  std::optional<std::int64_t> best;               // the best step according to the newest checkpoint
+  std::map<std::string, std::int64_t> leftovers;  // by the end of their names, such as "partial"
   std::int64_t replacing = 0;
 
   explicit Survey(const fs::path& folder) {
@@ -181,7 +180,7 @@ struct Survey {
         ++folders;
         add(entry.path(), *step, newest);
       } else if (name == ".etude.lock") {
-        continue;  // of a process that was killed; the next one takes it
+        continue;  // left by a killed process; the next one takes it over
       } else if (name.starts_with('.')) {
         const auto kind = name.starts_with(".latest") ? "latest" : name.substr(name.rfind('.') + 1);
         ++leftovers[kind];
@@ -200,7 +199,7 @@ struct Survey {
     }
     require(!best || checkpoints.contains(*best), "the best checkpoint, of step {}, is gone",
             best.value_or(-1));
-    // Between a new one and the removal of an old one there is one more.
+    // One more exists after a new one is written and before an old one is removed.
     require(folders <= save_total_limit + 1, "{} checkpoints are there", folders);
   }
 
@@ -270,7 +269,7 @@ class Driver {
     require(answered_ >= times, "most signals came before the training began");
   }
 
-  // A process that calls std::exit while a checkpoint is written behind it.
+  // A process that calls std::exit while its background thread writes a checkpoint.
   void exit() {
     const auto& variant = variants_[1];
     for (const std::int64_t step : {3, 5, 7, 17}) {
@@ -306,7 +305,7 @@ class Driver {
     return std::uniform_int_distribution<std::int64_t>(0, largest)(random_);
   }
 
-  // Lets it come to a random moment of loading, training, evaluating and writing. False where it has ended.
+  // Waits for a random moment of loading, training, evaluating or writing; false if it ended before.
   bool wait_for_moment(Trainee& trainee, std::int64_t most_saves) {
     const auto saves = draw(most_saves);
     if (!(saves == 0 ? trainee.wait_for(draw(4) == 0 ? "started" : "training")
@@ -398,7 +397,7 @@ class Driver {
     }
   }
 
-  // A second signal while the checkpoint is written, which takes seconds.
+  // Sends a second signal while the checkpoint is written, which takes seconds.
   void twice(int signal) {
     const auto& variant = variants_[static_cast<std::size_t>(draw(2))];
     const toy::Folder folder;
@@ -411,7 +410,7 @@ class Driver {
       }
       const Survey before(folder / "out");
       auto words = variant.words;
-      words.insert(words.end(), {"--slow", "700"});  // of about ten files each
+      words.insert(words.end(), {"--slow", "700"});  // for each of about ten files
       auto trainee = start(folder, words);
       require(trainee.wait_for("training"), "it has ended");
       trainee.listen_for(microseconds(draw(300000)));

@@ -1,8 +1,8 @@
 // trainee OUTPUT_DIR RESULT [--async] [--patience N] [--workers N] [--fsync] [--slow MILLISECONDS]
 // [--handler]
 //         [--exit STEP]
-// Trains, from the newest checkpoint of OUTPUT_DIR on if there is one, and writes what came out of it to
-// RESULT. Tells on standard output where it is: "training", "at STEP MICRO_BATCH", "saved STEP", "done".
+// Trains, from the newest checkpoint of OUTPUT_DIR if one exists, and writes the outcome to RESULT. Reports
+// its progress on standard output: "training", "at STEP MICRO_BATCH", "saved STEP", "done".
 
 #include <fmt/format.h>
 #include <signal.h>

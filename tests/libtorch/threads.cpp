@@ -37,7 +37,7 @@ TEST_CASE("the quota of version 1 comes from the cpu hierarchy") {
                      {"sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000\n"}}));
 }
 
-TEST_CASE("files without a quota give none, whatever they contain") {
+TEST_CASE("files without a valid quota mean no limit, whatever they contain") {
   CHECK_FALSE(quota({}));
   CHECK_FALSE(quota({{"proc/self/cgroup", "0::/\n"}}));
   CHECK_FALSE(quota({{"proc/self/cgroup", "0::/\n"}, {"sys/fs/cgroup/cpu.max", "max 100000\n"}}));

@@ -21,7 +21,7 @@ namespace libtorch_error_test {
 
 using toy::contains;
 
-/// The environment variable, set for as long as this lives.
+/// Sets the environment variable while it lives.
 struct Stacktraces {
   explicit Stacktraces(const char* value) { ::setenv("TORCH_SHOW_CPP_STACKTRACES", value, 1); }
   ~Stacktraces() { ::unsetenv("TORCH_SHOW_CPP_STACKTRACES"); }
@@ -46,7 +46,7 @@ void fail() {
   etude::with_place([] { TORCH_CHECK_INDEX(false, "no such index"); }, [] { return "here"; });
 }
 
-TEST_CASE("a LibTorch exception keeps its type, says where it came from and has no stack frames") {
+TEST_CASE("a LibTorch exception keeps its type, names its origin and has no stack frames") {
   CHECK(text_of<c10::IndexError>(fail) == "here: no such index");
   CHECK(text_of<c10::IndexError>([] { etude::with_place(fail, [] { return "outside"; }); }) ==
         "outside: here: no such index");
@@ -178,7 +178,7 @@ TEST_CASE("errors before the training, while searching a learning rate, are expl
                  "ScoresImpl in a dry run, inputs float32 [4, 5], labels int64 [4]: in forward: "));
 }
 
-/// Tensors that LibTorch can't put together.
+/// Throws LibTorch's error about tensors that don't stack.
 torch::Tensor unfit() { return torch::stack({torch::zeros({2}), torch::zeros({3})}); }
 
 struct Unfit {

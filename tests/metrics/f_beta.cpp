@@ -10,7 +10,7 @@ using reference::check, reference::check_each, reference::over;
 
 const std::vector<Average> averages{Average::micro, Average::macro, Average::weighted, Average::none};
 
-/// Compares all four metrics, averaged in all ways, with what is stored for `name`.
+/// Compares all four metrics, with all averages, with the values stored for `name`.
 void check_all(const std::string& name, const torch::Tensor& predictions, const torch::Tensor& labels,
                std::optional<std::int64_t> num_classes) {
   for (const auto average : averages) {

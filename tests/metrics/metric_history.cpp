@@ -36,7 +36,7 @@ TEST_CASE("looking up a missing metric lists the existing ones, and creates noth
   CHECK(history.get_metric_names() == Names{"a", "b"});
 }
 
-TEST_CASE("a deleted metric is gone, and may be recorded again") {
+TEST_CASE("a deleted metric no longer exists, and may be recorded again") {
   etude::InMemoryRunHistory history;
   for (const char* name : {"a", "b", "c"}) history.update_metric(name, 1);
   history.delete_metric("b");

@@ -69,7 +69,7 @@ TEST_CASE("metrics are equal in any order") {
   CHECK(Metrics{{"a", 1}} != Metrics{{"a", 1}, {"b", 2}});
 }
 
-TEST_CASE("metrics print as a person would write them") {
+TEST_CASE("metrics print in a readable form") {
   constexpr auto infinity = std::numeric_limits<double>::infinity();
   CHECK(fmt::format("{}", Metrics{{"loss", 0.123449}, {"learning_rate", 5e-5}, {"epoch", 1}}) ==
         "{loss: 0.1234, learning_rate: 5e-05, epoch: 1.00}");

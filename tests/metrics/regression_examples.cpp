@@ -41,7 +41,7 @@ TEST_CASE("R2 of equal labels, of one label and of none are scikit-learn's") {
   check(over(R2Score(), same, same).at("r2"), "constant right r2");
   check(over(R2Score(), torch::tensor({2., 3., 2.}), same).at("r2"), "constant wrong r2");
   check(over(R2Score(), torch::tensor({2.}), torch::tensor({2.})).at("r2"), "single r2");
-  // 0.1 is no binary fraction: the mean of seven of them would not be one of them.
+  // 0.1 isn't a binary fraction, so a rounded mean of equal labels would differ from them.
   const auto tenths = torch::full({20}, 0.1, torch::kDouble);
   CHECK(over(R2Score(), tenths + 1, tenths).at("r2") == 0);
   CHECK(std::isnan(R2Score().compute().at("r2")));

@@ -41,7 +41,7 @@ TEST_CASE("more tensors than it keeps are all counted") {
 TEST_CASE("with the filter, a non-finite value counts as the mean of those before it") {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   etude::RunningMean mean(true);
-  mean.add(nan);  // nothing before: as the mean of the others
+  mean.add(nan);  // without preceding values it counts as the mean of the others
   CHECK(std::isnan(mean.mean()));
   mean.add(2.0);
   mean.add(torch::full({}, nan, torch::kDouble));

@@ -12,7 +12,7 @@ namespace metrics_streaming_test {
 
 using namespace etude::metrics;
 
-/// The line says 0, where the points are 1, 1 + 2/n, 1 + 4/n, ...
+/// The line predicts 0, and the targets are 1, 1 + 2/n, 1 + 4/n, ...
 etude::TrainerOptions evaluation() {
   auto options = toy::options(toy::arguments(), 1, 10);
   options.args.per_device_eval_batch_size = 4;

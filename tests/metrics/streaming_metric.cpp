@@ -19,11 +19,9 @@ namespace metrics_streaming_metric_test {
 
 // The requirements of every streaming metric.
 
-// What every streaming metric owes.
-
 using namespace etude::metrics;
 
-/// Predictions and labels that every metric understands, some of the latter to be left out.
+/// Predictions and labels that suit every metric; some labels are to be left out.
 struct Examples {
   torch::Tensor predictions, labels;
   Examples part(std::int64_t begin, std::int64_t end) const {
@@ -71,7 +69,7 @@ void check_same(const etude::Metrics& a, const etude::Metrics& b) {
   }
 }
 
-/// The operators of LibTorch that ran while it lived.
+/// Records the LibTorch operators that run while it lives.
 class Operators {
  public:
   Operators()
@@ -107,7 +105,7 @@ TEST_CASE_TEMPLATE("a streaming metric", M, Accuracy, Precision, Recall, FBeta, 
     for (const auto& [begin, end] : {std::pair{0L, 5L}, {5L, 5L}, {5L, 6L}, {6L, 29L}, {29L, size}})
       add(streamed, examples.part(begin, end));
     check_same(streamed.compute(), whole);
-    check_same(streamed.compute(), whole);  // Asking changes nothing.
+    check_same(streamed.compute(), whole);  // computing changes nothing
   }
   SUBCASE("merges two halves into the whole, in either order, and an empty one too") {
     auto first = over<M>(examples.part(0, 11));

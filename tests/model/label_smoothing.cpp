@@ -14,7 +14,7 @@ torch::Tensor logits() {
 }
 torch::Tensor labels() { return torch::tensor({{1, -100}, {0, 2}}); }
 
-/// Gives the same scores whatever it is shown, and computes its own loss.
+/// Returns the same scores for any input, and computes its own loss.
 struct ScoresImpl : torch::nn::Module {
   torch::Tensor scores = register_parameter("scores", logits());
   std::map<std::string, torch::Tensor> forward(torch::Tensor) {

@@ -45,7 +45,7 @@ TEST_CASE("torch's loss modules are losses") {
 TEST_CASE("a loss module with more than two tensors gets the outputs and then the labels") {
   const Loss loss = torch::nn::TripletMarginLoss();
   const auto anchor = torch::zeros({1, 2}), near = torch::zeros({1, 2}), far = torch::full({1, 2}, 0.3);
-  // max(d(anchor, near) - d(anchor, far) + 1, 0), the distance of far being sqrt(2 * 0.09).
+  // max(d(anchor, near) - d(anchor, far) + 1, 0), with sqrt(2 * 0.09) as the distance to far.
   CHECK(loss({anchor, near}, far).item<double>() == doctest::Approx(1 - 0.424264).epsilon(1e-4));
   CHECK(contains(message<etude::DataError>([&] { loss(anchor, far); }), "2 tensors"));
 }
@@ -137,7 +137,7 @@ TEST_CASE("torch's losses don't silently compare every output with every target"
   CHECK(message<etude::DataError>([&] {
           Loss{torch::nn::MSELoss()}(row, column);
         }).ends_with("; take the last dimension off with .squeeze(-1)"));
-  // Nor one target with all outputs.
+  // The same for one target with all outputs.
   CHECK_THROWS_AS(Loss{torch::nn::MSELoss()}(row, torch::ones({1})), etude::DataError);
   // A custom loss may do this on purpose.
   const Loss own = [](torch::Tensor output, torch::Tensor target) { return (output - target).sum(); };

@@ -30,7 +30,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// One group of all parameters, as a training has it.
+/// One group of all parameters, as in a training.
 std::unique_ptr<etude::Optimizer> optimizer_of(const etude::Model& model) {
   return std::make_unique<etude::SGD>(
       std::vector<etude::ParameterGroup>{{model.named_parameters(), std::nullopt, std::nullopt}},
@@ -45,7 +45,7 @@ void disturb(const etude::Model& model) {
   }
 }
 
-/// The same by its formula, tensor by tensor, in double precision.
+/// The same average by its formula, tensor by tensor, in double precision.
 struct ByHand {
   std::vector<NamedTensor> averages;
   explicit ByHand(const etude::Model& model) {
@@ -84,7 +84,7 @@ TEST_CASE("every weight moves towards the model by its share, wherever it is sto
   }
 }
 
-TEST_CASE("a weight that is unfrozen or torn out of the optimizer's memory keeps its average") {
+TEST_CASE("a weight that is unfrozen or leaves the optimizer's memory keeps its average") {
   const etude::Model model = Net();
   const auto optimizer = optimizer_of(model);
   AveragedWeights average(model, true);
@@ -156,7 +156,7 @@ TEST_CASE("the averages are in the model exactly as long as the guard lives") {
   } catch (const std::runtime_error&) {
   }
   const auto after = model.state_dict();
-  REQUIRE(after.size() == 10);  // tied, and 9 of the layers
+  REQUIRE(after.size() == 10);  // a tied one, and 9 of the layers
   for (std::size_t i = 0; i < after.size(); ++i) CHECK(torch::equal(after[i].second, before[i]));
 }
 

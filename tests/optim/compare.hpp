@@ -11,8 +11,8 @@
 #include <vector>
 #include "etude/optim/optimizer.hpp"
 
-/// Runs one of our optimizers on flat parameters beside one of torch's on plain copies of them, with the same
-/// gradients: some parameters get one in every step, one in some steps, one never, one is frozen.
+/// Runs one of our optimizers on flat parameters beside one of torch's on plain copies, with the same
+/// gradients. Some parameters get one in every step, one in some steps, one never, and one is frozen.
 namespace beside_torch {
 
 using Ours = std::function<std::unique_ptr<etude::Optimizer>(const std::vector<etude::ParameterGroup>&)>;
@@ -44,7 +44,7 @@ struct Twins {
     return name != "never.weight" && name != "frozen.weight" && (name != "sometimes.weight" || step % 3 == 1);
   }
 
-  /// Gradients of a noisy quadratic around 1, the same for both.
+  /// Sets the gradients of both to those of a noisy quadratic around 1.
   void set_gradients(std::int64_t step) const {
     const torch::NoGradGuard no_grad;
     for (std::size_t i = 0; i < ours.size(); ++i) {
@@ -58,7 +58,7 @@ struct Twins {
     }
   }
 
-  /// The largest difference between an element of ours and theirs, relative where theirs is above 1.
+  /// The largest difference between an element of ours and of theirs, relative if theirs is above 1.
   double difference() const {
     double worst = 0;
     for (std::size_t i = 0; i < ours.size(); ++i) {
@@ -71,7 +71,7 @@ struct Twins {
   }
 };
 
-/// One group, or weights and the rest with learning rates and decays of their own.
+/// One group, or two with different learning rates and decays: weights and the rest.
 inline std::vector<etude::ParameterGroup> groups_of(const etude::NamedTensors& parameters, bool several) {
   if (!several) return {{.parameters = parameters, .lr = {}, .weight_decay = {}}};
   std::vector<etude::ParameterGroup> groups = etude::parameter_groups(parameters, 0.2);
@@ -79,7 +79,7 @@ inline std::vector<etude::ParameterGroup> groups_of(const etude::NamedTensors& p
   return groups;
 }
 
-/// Largest difference after 1,000 steps, the learning rate falling on the way. `Options` is torch's type.
+/// The largest difference after 1,000 steps with a falling learning rate. `Options` is torch's type.
 template <typename Options>
 double after_1000_steps(at::ScalarType type, bool several_groups, const Ours& make_ours,
                         const Theirs& make_theirs) {
@@ -116,19 +116,19 @@ double after_1000_steps(at::ScalarType type, bool several_groups, const Ours& ma
   return twins.difference();
 }
 
-/// Our optimizer made with `options`, as `after_1000_steps` wants it.
+/// A function for `after_1000_steps` that makes our optimizer with `options`.
 template <typename Optimizer, typename Options>
 Ours ours(const Options& options) {
   return [=](const auto& groups) { return std::make_unique<Optimizer>(groups, options); };
 }
 
-/// Torch's.
+/// The same for torch's.
 template <typename Optimizer, typename Options>
 Theirs theirs(const Options& options) {
   return [=](auto groups) { return std::make_shared<Optimizer>(groups, options); };
 }
 
-/// Measured differences are below 1e-15 and 2e-6; plain updates are equal in each bit.
+/// Measured differences are below 1e-15 and 2e-6; those of plain updates are 0.
 struct Tolerance {
   double float64 = 1e-13, float32 = 1e-5;
 };

@@ -48,7 +48,7 @@ std::unique_ptr<etude::TorchOptimizer> torchs(
   return result;
 }
 
-/// What a run made of the options of torch's optimizer is what a second one has after loading.
+/// Checks that after loading, a second run's torch optimizer has the options as the first run changed them.
 template <typename Optimizer, typename Options>
 void check_restored(const Options& given, const char* type, const std::function<void(Options&)>& change) {
   const auto first = torchs<Optimizer, Options>(given, change), second = torchs<Optimizer, Options>(given);
@@ -103,7 +103,7 @@ TEST_CASE("a run that gets the same options continues with their current values"
   first.param_groups()[1].initial_lr = 0.3;
   first.param_groups()[1].weight_decay = 0.7;
   etude::AdamW second(groups(), {.lr = 0.25});
-  second.param_groups()[0].lr = 99;  // A scheduler has set something already.
+  second.param_groups()[0].lr = 99;  // as if set by a scheduler
   Lines differences;
   CHECK_FALSE(second.load_options(stored(first), differences));
   CHECK(differences.empty());
@@ -129,7 +129,7 @@ TEST_CASE("a different option wins, with the initial rate, and is reported; the 
   CHECK(second.param_groups()[0].weight_decay == 0.25);
   CHECK(second.param_groups()[1].lr == 0.5 * 0.1);
   CHECK(second.param_groups()[1].initial_lr == 0.5);
-  // The next checkpoint knows these as given.
+  // The next checkpoint stores these as given.
   CHECK(second.options_state()["changed"].dump() == R"([{},{"lr":0.05}])");
 }
 
@@ -138,7 +138,7 @@ TEST_CASE("a fixed option that a file lists as changed keeps the given value, an
   Json saved = stored(optimizer);
   saved["changed"][1]["beta1"] = 0.7;
   saved["changed"][1]["of_a_later_version"] = 1;
-  saved["given"][0].erase("eps");  // of an earlier one
+  saved["given"][0].erase("eps");  // as in an earlier version
   Lines differences;
   CHECK_FALSE(optimizer.load_options(saved, differences));
   CHECK(differences == Lines{"param_groups[1].beta1: 0.7 -> 0.9"});

@@ -10,7 +10,7 @@
 
 namespace optim_lbfgs_state_test {
 
-/// Two parameters of three elements together, after some steps on a bent valley.
+/// Two parameters, three elements in total, after some steps in a curved valley.
 struct Trained {
   torch::Tensor x = torch::full({1}, -1.5, at::kDouble).set_requires_grad(true);
   torch::Tensor y = torch::full({2}, 2.0, at::kDouble).set_requires_grad(true);

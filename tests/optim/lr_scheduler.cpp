@@ -79,7 +79,7 @@ TEST_CASE("with new rates, a state of another kind of scheduler gives the step o
   schedule.load_state(follower.state(), true);
   CHECK(rates(*second) == Rates{0.25, 0.5});
 
-  // The other way: one that follows a metric begins, from the initial rates.
+  // The reverse: a scheduler that follows a metric starts from the initial rates.
   third->param_groups()[0].lr = 0.25;
   auto another = plateau(*third);
   CHECK_THROWS_AS(another.load_state(schedule.state()), etude::CheckpointError);
@@ -97,7 +97,7 @@ TEST_CASE("with new rates, a schedule that follows a metric keeps its history of
   auto resumed = plateau(*second);
   resumed.load_state(scheduler.state(), true);
   CHECK(rates(*second) == Rates{4, 8});
-  resumed.step(5.0);  // The second without a gain.
+  resumed.step(5.0);  // the second without improvement
   CHECK(rates(*second) == Rates{2, 4});
 }
 
@@ -132,7 +132,7 @@ TEST_CASE("torch's schedulers are stepped from the initial rates, old or new, wh
     scheduler.step();
     return std::pair(now, scheduler.get_last_lr());
   };
-  // LibTorch's StepLR halves in its third, fifth and seventh step.
+  // LibTorch's StepLR halves the rate in its third, fifth and seventh step.
   etude::SchedulerState state;
   const auto forward = [](etude::Optimizer&, etude::LRScheduler& scheduler) { scheduler.fast_forward(6); };
   CHECK(run(1, [&](etude::Optimizer& optimizer, etude::LRScheduler& scheduler) {

@@ -69,13 +69,13 @@ TEST_CASE("greedy raises while the metric improves and lowers while it doesn't")
         Rates{2, 2, 4, 4});
 }
 
-TEST_CASE("greedy restarts after a while at the minimum") {
+TEST_CASE("greedy restarts after reset_start evaluations at the minimum") {
   CHECK(follow(Greedy({.factor = 0.5, .patience = 0, .min_lr = 0.5, .reset_start = 2}), {0, 1, 1, 1, 1}) ==
         Rates{1, .5, 1, 1, .5});
 }
 
 TEST_CASE("greedy uses the mean of the last metrics if configured") {
-  // Means of two: 10, 8, 7, 8. The last is no improvement, though its metric alone is none either way.
+  // Means of two: 10, 8, 7, 8. The last is worse, though its metric equals the previous one.
   const auto smooth = follow(
       Greedy({.factor = 0.5, .patience = 0, .max_lr = 100, .smooth = true, .window_size = 2}), {10, 6, 8, 8});
   CHECK(smooth == Rates{2, 4, 8, 4});

@@ -10,8 +10,8 @@ namespace optim_model_freezer_test {
 using etude::ModelFreezer;
 using Names = std::vector<std::string>;
 
-/// Four layer groups, the second of which has layers of its own, one a batch norm; and a parameter beside
-/// them.
+/// Has four layer groups, the second with layers of its own, including a batch norm; and a separate
+/// parameter.
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     torch::manual_seed(3);
@@ -31,7 +31,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// One letter for each layer group of Net: trainable, frozen, or in part.
+/// One letter for each layer group of Net: trainable, frozen, or partly frozen.
 std::string frozen(Net& net) {
   std::string text;
   for (const auto& child : net->children()) {
@@ -105,8 +105,7 @@ TEST_CASE("batch norms of a frozen group keep learning unless they are frozen to
   CHECK(names_of(with_norms.get_trainable_parameters()) == Names{"scale", "head.weight", "head.bias"});
 }
 
-// pytorch-accelerated's two flags are in each other's place: with anything but the defaults, parameters stay
-// as they are, or modes do.
+// pytorch-accelerated swaps its two flags, so without the defaults either parameters or modes don't change.
 TEST_CASE("freezing with evaluation mode does both, and leaves learning batch norms in training mode") {
   Net net;
   ModelFreezer freezer(net);
@@ -162,7 +161,7 @@ TEST_CASE("unsupported options and inputs are refused by name") {
   CHECK_THROWS_AS(ModelFreezer{etude::Model(script)}, etude::ArgumentError);
 }
 
-/// Thaws everything after some step, and keeps the weights of each.
+/// Unfreezes everything after a step, and records the weights after each.
 struct Thaws {
   std::shared_ptr<ModelFreezer> freezer;
   std::int64_t at = 0;
@@ -200,7 +199,7 @@ TEST_CASE(
       const auto names = net->named_parameters().keys();
       auto options = toy::options(args, 8);
       options.model = net;
-      // In training: laid flat with all others by the optimizer, then frozen.
+      // In training, the optimizer lays it flat with all others before it is frozen.
       etude::Trainer trainer(options,
                              Freezes{freeze_in_training ? freezer : std::make_shared<ModelFreezer>(Net())},
                              Thaws{freezer, 4});
@@ -211,7 +210,7 @@ TEST_CASE(
         CAPTURE(names[i]);
         const bool trained = names[i] == "scale" || names[i].starts_with("head");
         CHECK(torch::equal(weights[3][i], before[i]) != trained);
-        // A bias before a batch norm gets no gradient but rounding errors.
+        // The gradient of a bias before a batch norm is only rounding errors.
         if (names[i].ends_with("weight")) CHECK_FALSE(torch::equal(weights[5][i], before[i]));
       }
     }

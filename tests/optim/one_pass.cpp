@@ -27,7 +27,7 @@ Maker maker(Options options) {
   };
 }
 
-/// The parameter after three steps with gradients that need clipping at first and don't at last.
+/// The parameter after three steps; the gradients need clipping in the first steps, but not in the last.
 torch::Tensor after_three_steps(const Maker& make, torch::ScalarType type, std::int64_t size, bool in_step) {
   torch::manual_seed(3);
   const auto parameter = torch::randn({size}, type).set_requires_grad(true);
@@ -58,7 +58,7 @@ TEST_CASE("clipping inside the step equals clipping before it, for every kernel 
       {"Lion", maker<etude::Lion>(etude::LionOptions{.lr = 0.1})}};
   for (const auto& named : makers)
     for (const auto type : {torch::kFloat, torch::kDouble})
-      for (const std::int64_t size : {37, 40'000}) {  // by our kernel, and by LibTorch's where it has one
+      for (const std::int64_t size : {37, 40'000}) {  // for our kernel, and for LibTorch's if it has one
         const auto& make = named.second;
         CAPTURE(named.first);
         CAPTURE(size);

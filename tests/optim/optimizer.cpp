@@ -61,7 +61,7 @@ TEST_CASE("a run that is stored and loaded midway equals one that isn't, for eac
       train(*first, halves, 0, 10);
       state = clones(first->state());
     }
-    // Another order and other groups: the state goes by name.
+    // In other groups and another order, because state is found by name.
     auto groups = beside_torch::groups_of(halves.ours, true);
     std::reverse(groups[0].parameters.begin(), groups[0].parameters.end());
     const auto second = make(groups);
@@ -130,7 +130,7 @@ TEST_CASE("a state that doesn't fit is refused by name and nothing is changed") 
   bad = clones(good);
   bad.emplace_back("noise", torch::tensor(1));
   refuses(bad, "'noise' isn't a valid name of optimizer state");
-  // Frozen parameters have names here too; what is said of them is dropped.
+  // Frozen parameters have names too; their state is dropped.
   bad = clones(good);
   bad.emplace_back("frozen.weight.step", torch::tensor(1));
   optimizer.load_state(bad);

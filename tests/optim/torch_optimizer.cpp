@@ -238,10 +238,10 @@ TEST_CASE("a refused state changes nothing in torch's optimizer") {
     train(ours, twins, 0, 3);
     etude::NamedTensors good;
     for (const auto& [name, tensor] : ours.state()) good.emplace_back(name, tensor.clone());
-    // The last of its entries is at fault, so that all before it are fine.
+    // Only the last entry is invalid.
     etude::NamedTensors bad = good;
     bad.back().second = torch::zeros({7, 7});
-    const auto states = fresh->state().size();  // Adagrad has some from the start.
+    const auto states = fresh->state().size();  // not 0 for Adagrad
     CHECK_THROWS_AS(other.load_state(bad), etude::CheckpointError);
     CHECK(fresh->state().size() == states);
     CHECK(other.state().empty());

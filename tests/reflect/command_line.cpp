@@ -101,7 +101,7 @@ std::string help_of(const auto& parse) {
   return "no HelpRequested";
 }
 
-/// The exit status of `call` in a process of its own, and what it wrote to stdout and to stderr.
+/// The exit status of a process that runs `call`, and its output on stdout and stderr.
 struct Ending {
   int status;
   std::string out, err;

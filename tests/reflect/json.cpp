@@ -171,7 +171,7 @@ TEST_CASE("a long value is cut in the message") {
   CHECK(message == "v is \"" + std::string(56, 'x') + "...: must be a whole number");
   std::string umlauts;
   for (int i = 0; i < 100; ++i) umlauts += "ü";
-  // 57 bytes are the quote and 28 of them.
+  // 57 bytes are the quote and 28 of these letters.
   CHECK(faults_of<OneLong>("{\"v\": \"" + umlauts + "\"}") ==
         "v is \"" + umlauts.substr(0, 56) + "...: must be a whole number");
   CHECK(faults_of<OneLong>("{\"v\": \"x" + umlauts + "\"}") ==

@@ -31,12 +31,12 @@ TEST_CASE("JSON is parsed as nlohmann's own parser does, members in their order"
   CHECK(etude::parse_json(R"({"a": 1, "b": 2, "a": 3})").dump() == R"({"a":3,"b":2})");
 }
 
-TEST_CASE("the part of a text that a view shows is parsed, and no more") {
+TEST_CASE("only the part of a text that is in the view is parsed") {
   CHECK(etude::parse_json(std::string_view("[1, 2]]", 6)).dump() == "[1,2]");
   CHECK(etude::parse_json(std::string_view("[NaN, 2]]", 8)).dump() == R"(["NaN",2])");
 }
 
-TEST_CASE("an error quotes no more of the text than a person reads") {
+TEST_CASE("an error quotes only the beginning of a long text") {
   const std::string digits(100000, '9'), letters(100000, 'x');
   for (const auto& text : {"[" + digits, "[1e" + digits, "{\"" + letters, "[\"" + letters + "\n"}) {
     std::string fault;
@@ -53,7 +53,7 @@ TEST_CASE("an error quotes no more of the text than a person reads") {
 
 TEST_CASE("writing and reading an object with many names takes linear time") {
   CHECK(etude::from_json_text<Numbers>(etude::to_json_text(numbers(1000))) == numbers(1000));
-  // With the square of their number it took ten seconds for 50,000.
+  // In quadratic time 50,000 took ten seconds.
   CHECK(toy::growth(20'000, [](int n) {
           CHECK(etude::from_json_text<Numbers>(etude::to_json_text(numbers(n))).size() ==
                 static_cast<std::size_t>(n));

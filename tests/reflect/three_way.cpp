@@ -71,7 +71,7 @@ TEST_CASE("members are compared as a whole, ignoring the order in an object") {
   const Json a{{"map", {{"x", 1}, {"y", 2}}}}, b{{"map", {{"y", 2}, {"x", 1}}}};
   CHECK(etude::changed(a, b) == Json::object());
   Lines differences;
-  // A member of `changed_then` replaces its whole: what it has not, is gone.
+  // A member of `changed_then` replaces the whole member, including parts that it lacks.
   CHECK(merge(a, {{"map", {{"z", 3}}}}, b, differences).dump() == R"({"map":{"z":3}})");
   CHECK(differences.empty());
 }

@@ -36,7 +36,7 @@ constexpr std::string_view resumes = "saved state restored continues the same";
 constexpr std::string_view reads = "one that only reads changes nothing";
 constexpr std::string_view apart = "two of them share nothing";
 
-/// The laws that are named in these lines, each once.
+/// The laws named in these lines, without duplicates.
 std::set<std::string_view> laws_in(const std::vector<std::string>& lines) {
   std::set<std::string_view> named;
   for (const auto& line : lines)
@@ -53,12 +53,12 @@ const std::vector<std::string> nothing;
 TEST_CASE("the default flow, early stopping and batch mixing keep the laws") {
   CHECK(broken<etude::DefaultFlowCallback>() == nothing);
   CHECK(broken<etude::EarlyStoppingCallback>() == nothing);
-  // It stops at the third step: no evaluation is better by a half than those before.
+  // It stops at the third step, since no evaluation improves by a half.
   CHECK(broken<etude::EarlyStoppingCallback>([] {
           return etude::EarlyStoppingCallback{.early_stopping_patience = 2, .early_stopping_threshold = 0.5};
         }) == nothing);
   CHECK(broken<etude::MetricCallback<etude::metrics::F1>>() == nothing);
-  // A batch that is mixed already has no classes any more for a second one to mix.
+  // A mixed batch no longer has classes that a second one could mix.
   const etude::laws::Options alone{.two_in_one_trainer = false};
   CHECK(broken<etude::MixUp>([] { return etude::MixUp({.num_classes = 3}); }, alone) == nothing);
   CHECK(broken<etude::CutMix>([] { return etude::CutMix({.num_classes = 3}); }, alone) == nothing);
@@ -105,7 +105,7 @@ struct Good {
 };
 
 TEST_CASE("a custom callback that keeps the laws passes") {
-  // Two would each put back what the other has made of the weights.
+  // Two of them would each restore the other's changes of the weights.
   const auto make = [](const std::filesystem::path& folder) { return Good{.folder = folder}; };
   CHECK(broken<Good>(make, {.two_in_one_trainer = false}) == nothing);
   CHECK(laws_in(broken<Good>(make)) == Named{apart});
@@ -117,7 +117,7 @@ struct StaticCounter {
   static inline std::int64_t counted = 0;
 };
 
-/// One after the other they go well.
+/// Works if two are used one after the other.
 struct StaticCounterOfTheRun {
   ETUDE_STRUCT(StaticCounterOfTheRun, (std::int64_t, count, "update steps", 0));
   void on(const etude::TrainBegin& e) { counted = e.state.global_step; }
@@ -125,7 +125,7 @@ struct StaticCounterOfTheRun {
   static inline std::int64_t counted = 0;
 };
 
-/// The same in one that writes.
+/// The same in a callback that writes.
 struct StaticCounterThatWrites : StaticCounterOfTheRun {
   using StaticCounterOfTheRun::on;
   void on(etude::Log& e) { e.logs["count"] = static_cast<double>(counted); }
@@ -199,13 +199,13 @@ TEST_CASE("a drawn random number and a changed gradient are reported, but a requ
   CHECK(broken<StopsAtOnce>() == nothing);
 }
 
-/// Restarts in the middle of a run.
+/// Restarts its count when a run is resumed.
 struct Forgets {
   ETUDE_STRUCT(Forgets, (std::int64_t, count, "update steps", 0));
   void on(const etude::TrainBegin&) { count = 0; }
   void on(const etude::StepEnd&) { ++count; }
 };
-/// Has nothing that is saved, and logs it.
+/// Logs a count that isn't saved.
 struct ForgetsItsLog {
   std::int64_t count = 0;
   void on(const etude::TrainBegin&) { count = 0; }
@@ -237,7 +237,7 @@ struct ThrowsAtTheSecond {
   }
   bool begun = false;
 };
-/// Thinks that every end has had its begin.
+/// Assumes that every end follows its begin.
 struct ThrowsAtTheEnd {
   void on(const etude::TrainBegin&) { open = true; }
   void on(const etude::TrainEnd&) {
@@ -246,7 +246,7 @@ struct ThrowsAtTheEnd {
   }
   bool open = false;
 };
-/// Doesn't put weights back where an evaluation fails.
+/// Doesn't restore the weights if an evaluation fails.
 struct KeepsWeights {
   void on(const etude::EvaluateBegin& e) {
     was = e.model.parameters().front().detach().clone();

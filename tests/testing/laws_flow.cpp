@@ -18,7 +18,7 @@
 
 namespace testing_laws_flow_test {
 
-// The laws of callbacks, kept by what decides how a training goes.
+// The laws of callbacks, checked for callbacks that control the course of a training.
 
 using etude::laws::broken;
 using etude::laws::Options;

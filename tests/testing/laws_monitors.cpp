@@ -20,7 +20,7 @@
 
 namespace testing_laws_monitors_test {
 
-// The laws of callbacks, kept by monitors and loggers.
+// The laws of callbacks, checked for monitors and loggers.
 
 using etude::laws::broken;
 using etude::laws::Options;
@@ -53,7 +53,7 @@ TEST_CASE("callbacks that inspect the model and the machine keep the laws") {
           callback.print = [](std::string_view) {};
           return callback;
         }) == nothing);
-  const Options alone{.two_in_one_trainer = false};  // A process has one of them at work.
+  const Options alone{.two_in_one_trainer = false};  // only one works at a time in a process
   CHECK(broken<etude::DebugUnderflowOverflowCallback>(alone) == nothing);
   CHECK(broken<etude::ProfilerCallback>({.two_in_one_trainer = false, .two_at_once = false}) == nothing);
   const toy::Silence silence;

@@ -102,7 +102,7 @@ TEST_CASE("no size is tried beyond the dataset, nor after the last trial") {
   CHECK(search.batch_size == 8);
   CHECK(search.limited_by_trials);
 
-  // A sampler that gives fewer examples than there are.
+  // A sampler that returns fewer examples than the dataset has.
   auto sampled = options(net);
   sampled.train_sampler = std::make_shared<torch::data::samplers::RandomSampler>(10);
   etude::Trainer<> few(sampled);
@@ -111,7 +111,7 @@ TEST_CASE("no size is tried beyond the dataset, nor after the last trial") {
   CHECK(search.limited_by_dataset);
 }
 
-TEST_CASE("memory runs out in each real way; any other error propagates as it was thrown") {
+TEST_CASE("each form of running out of memory is recognised; any other error propagates as it was thrown") {
   Limited net;
   net->limit = 10;
   etude::Trainer<> trainer(options(net));
@@ -154,7 +154,7 @@ TEST_CASE("everything is restored, also after an error, and no event is raised")
   CHECK(trainer.optimizer() == nullptr);
 }
 
-TEST_CASE("options that can't be are answered, all at once") {
+TEST_CASE("invalid options are refused, all at once") {
   etude::Trainer<> trainer(options(Limited()));
   CHECK_THROWS_WITH_AS(find_batch_size(trainer, {.steps_per_trial = 0, .init_val = -2, .max_trials = 0}),
                        "steps_per_trial is 0: must be at least 1\ninit_val is -2: must be at least 1\n"

@@ -66,9 +66,9 @@ TEST_CASE("it ends once the smoothed loss is four times its best, or isn't finit
     CHECK((curve.smoothed[i] > 4 * best) == (i + 1 == curve.smoothed.size()));
     best = std::min(best, curve.smoothed[i]);
   }
-  CHECK(curve.learning_rates.back() > 1);  // from where on 1 - 2 lr is beyond -1
+  CHECK(curve.learning_rates.back() > 1);  // from 1 on, 1 - 2 lr is below -1
 
-  // 1e10 squared, and that twice more, is no float.
+  // A loss of (1e10)^2 that grows as much in two further steps overflows a float.
   const auto overflow =
       find_learning_rate(trainer, {.start_lr = 1e10, .end_lr = 1e12, .num_it = 10, .stop_factor = 0});
   CHECK(overflow.diverged);
@@ -114,7 +114,7 @@ TEST_CASE("the suggestions are those of fastai") {
   }
 }
 
-/// A model in which everything matters: random numbers, buffers, modes that aren't all the same.
+/// A model with everything that must be restored: random numbers, buffers, and different modes.
 struct NetImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     if (forwards == fails_at) throw std::runtime_error("the model has failed");
@@ -142,7 +142,7 @@ etude::TrainerOptions with_everything(const Net& net) {
   return options;
 }
 
-/// All that a dry_run could change, as text.
+/// Everything that a dry run could change, as text.
 std::string everything(const Net& net) {
   std::ostringstream out;
   out.precision(17);
@@ -209,7 +209,7 @@ TEST_CASE("trainings after it are the same as without it") {
     trainer.train();
     *text += history(trainer.state());
     if (text == &with) find_learning_rate(trainer, {.num_it = 20});
-    trainer.train();  // with the optimizer that it has
+    trainer.train();  // with its existing optimizer
     *text += history(trainer.state()) + everything(net);
   }
   CHECK(with == without);
@@ -223,7 +223,7 @@ TEST_CASE("a user's own optimizer gets its state and rate back") {
     const auto own = std::make_shared<torch::optim::Adam>(net->parameters(), torch::optim::AdamOptions(0.03));
     options.optimizer = own;
     for (const auto& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
-    own->step();  // before it came here
+    own->step();  // before the trainer gets it
     etude::Trainer<> trainer(options);
     for (int i = 0; i < 2; ++i) {
       if (text == &with) find_learning_rate(trainer, {.num_it = 20});
@@ -235,7 +235,7 @@ TEST_CASE("a user's own optimizer gets its state and rate back") {
   CHECK(with == without);
 }
 
-/// Goes on through the examples from one epoch to the next.
+/// Continues through the examples from one epoch to the next.
 struct GoesOn : etude::StatefulSampler {
   void reset(std::optional<std::size_t>) override { left = 4; }
   std::optional<std::vector<std::size_t>> next(std::size_t count) override {
@@ -276,7 +276,7 @@ TEST_CASE("a sampler's position is restored, and nothing is logged later") {
   find_learning_rate(trainer, {.start_lr = 0.01, .end_lr = 0.2, .num_it = 10});
   CHECK(sampler->place == 5);
   trainer.train();
-  // The mean of what the first two steps have computed, and of nothing before.
+  // The mean over the first two steps, without earlier values.
   const auto& line = trainer.state().log_history.front();
   CHECK(line.at("mine").get<double>() == doctest::Approx(line.at("loss").get<double>()));
 }
@@ -319,7 +319,7 @@ TEST_CASE("the curve is drawn as text, and as an image file") {
   CHECK(LearningRateCurve().svg().ends_with("</svg>\n"));
 }
 
-TEST_CASE("options that can't be are answered, all at once") {
+TEST_CASE("invalid options are refused, all at once") {
   etude::Trainer<> trainer(one_example());
   CHECK_THROWS_WITH_AS(
       find_learning_rate(trainer, {.start_lr = 0, .end_lr = -1, .num_it = 1, .beta = 1, .stop_factor = 0.5}),

@@ -1,5 +1,5 @@
 // count etude|plain: raises 100000 events through the handler, or with its calls written out. The arguments
-// are of one length, so that the start of the program takes as many instructions in both.
+// have the same length, so that the program's start takes equally many instructions.
 #include <cstdlib>
 #include <string_view>
 
@@ -12,7 +12,7 @@ static int observed = 0;
 
 [[gnu::noinline]] void observe(int value) { observed += value; }
 
-/// The compiler must believe that the callbacks are looked at after each event.
+/// Makes the compiler assume that the callbacks are read after each event.
 template <class Callbacks>
 static void look_at(Callbacks& callbacks) {
   asm volatile("" : : "r"(&callbacks) : "memory");
@@ -53,6 +53,6 @@ static void look_at(Callbacks& callbacks) {
 int main(int argc, char** argv) {
   if (argc != 2) return EXIT_FAILURE;
   const int result = argv[1] == std::string_view("etude") ? through_the_handler() : by_hand();
-  // Both must have done the work: the sum of i % 7, observed as well, and one count an event.
+  // Checks that the work was done: the sum of i % 7, which is also observed, and one count per event.
   return result == observed + events && observed > 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -2,8 +2,8 @@
 
 #include "etude/dispatch/callback_handler.hpp"
 
-/// Callbacks and events of the twins: each pair of functions does the same, once through the handler
-/// (`_etude`) and once with its calls written out (`_hand`).
+/// Callbacks and events of pairs of functions that do the same, once through the handler (`_etude`) and once
+/// with its calls written out (`_hand`).
 
 struct Step {
   int loss;
@@ -17,7 +17,7 @@ struct Verify {
   int size;
 };
 
-/// Somewhere else, so the compiler must call it and must believe that it throws.
+/// Defined in another file, so the compiler must call it and assume that it may throw.
 void observe(int value);
 
 struct Sum {

@@ -61,7 +61,7 @@ TEST_CASE("for a GPU without a counter, the mean of its sampled power counts") {
   gpus[0].watts = 300;
   meter.sample();
   CHECK(meter.take_kwh(18) == Approx(200.0 / 1000 * 18 / 3600));
-  CHECK(meter.take_kwh(18) == Approx(300.0 / 1000 * 18 / 3600));  // not sampled meanwhile: the current power
+  CHECK(meter.take_kwh(18) == Approx(300.0 / 1000 * 18 / 3600));  // not sampled in between: the current power
   const auto faults = meter.take_faults();
   CHECK(faults.size() == 1);
   CHECK(toy::contains(faults.at(0), "GPU 0 has no readable energy counter"));
@@ -77,7 +77,7 @@ TEST_CASE("energy counted by power while the counter was unavailable isn't count
 
   gpus[0].joules = std::nullopt;
   CHECK(meter.take_kwh(10) == Approx(1000.0 / 3.6e6));
-  gpus[0].joules = 2500 + 400;  // it had drawn less than it seemed
+  gpus[0].joules = 2500 + 400;  // less than estimated from power
   CHECK(meter.take_kwh(10) == 0);
   gpus[0].joules = 2900 + 1000;
   CHECK(meter.take_kwh(10) == Approx(1400 * kwh - 1000.0 / 3.6e6));

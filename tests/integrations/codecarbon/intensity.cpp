@@ -16,7 +16,7 @@ namespace integrations_codecarbon_intensity_test {
 using doctest::Approx;
 using etude::detail::carbon_intensity;
 
-/// Tables in CodeCarbon's format, with figures of our own.
+/// Tables in CodeCarbon's format, with made-up figures.
 struct Tables {
   toy::Folder folder;
 
@@ -100,7 +100,7 @@ TEST_CASE("CodeCarbon's tables contain regions") {
   const auto of = [&](const std::string& country, const std::string& region) {
     return carbon_intensity({.country_iso_code = country, .region = region}, tables);
   };
-  CHECK(of("USA", "california").kg_per_kwh == Approx(0.45359237));  // 1000 lbs, of the newer of the two
+  CHECK(of("USA", "california").kg_per_kwh == Approx(0.45359237));  // 1000 lbs, from the newer of two tables
   CHECK(of("USA", "california").warning.empty());
   CHECK(of("CAN", "alberta").kg_per_kwh ==
         Approx(0.25 * 0.995725971 + 0.15 * 0.7438415916 + 0.05 * 0.8166885263));

@@ -25,7 +25,7 @@ TEST_CASE("the load is the share of time that the processors were busy") {
   CHECK(cpu_load(before, now) == Approx(70.0 / 110 * 100));
   CHECK(cpu_load(now, now) == 0);
   CHECK(cpu_load(now, before) == 0);
-  CHECK(cpu_times("cpu 1 2 3 4").value().total == 10);  // old kernels have no more
+  CHECK(cpu_times("cpu 1 2 3 4").value().total == 10);  // old kernels have only these four
   CHECK_FALSE(cpu_times("intr 1 2 3 4 5 6 7 8"));
   CHECK_FALSE(cpu_times(""));
 }
@@ -39,7 +39,7 @@ TEST_CASE("a processor draws a tenth of its TDP, and the rest with the cube of i
 }
 
 TEST_CASE("the memory's power depends on its modules") {
-  // CodeCarbon's results for these.
+  // CodeCarbon's results.
   CHECK(ram_power(1, false) == 10);
   CHECK(ram_power(16, false) == 10);
   CHECK(ram_power(23.5, false) == 20);
@@ -68,9 +68,9 @@ TEST_CASE("a processor is found in the table by its name, with and without vendo
   CHECK(find_tdp("Intel(R) Core(TM) i7-7600U CPU @ 2.80GHz", table) == 15.0);
   CHECK(find_tdp("Intel(R) Core i7-7600U CPU @ 2.80GHz", table) == 15.0);
   CHECK(find_tdp("Intel Core i7-7600U @ 2.80GHz", table) == 15.0);
-  CHECK(find_tdp("AMD Ryzen 5 3600 6-Core Processor", table) == 65.0);  // has all of its words
+  CHECK(find_tdp("AMD Ryzen 5 3600 6-Core Processor", table) == 65.0);  // contains all of the entry's words
   CHECK(find_tdp("Intel EP80579 Integrated 1066 MHz", table) == 18.0);
-  CHECK(find_tdp("AMD EPYC", table) == std::nullopt);  // two have it
+  CHECK(find_tdp("AMD EPYC", table) == std::nullopt);  // two entries match
   CHECK(find_tdp("EPYC 7742", table) == 225.0);
   CHECK(find_tdp("Some Processor", table) == std::nullopt);
   CHECK(find_tdp("", table) == std::nullopt);
@@ -96,7 +96,7 @@ TEST_CASE("this process's usage is counted") {
   const auto used = etude::detail::cpu_seconds_since(before, etude::detail::read_process_use());
   CHECK(used > 0.2);
   CHECK(used < 10);
-  CHECK(etude::detail::cpu_seconds_since({}, before) == 0);  // one that wasn't there counts from now on
+  CHECK(etude::detail::cpu_seconds_since({}, before) == 0);  // a new process counts from now on
 }
 
 }  // namespace integrations_codecarbon_machine_test

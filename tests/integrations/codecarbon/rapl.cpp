@@ -17,7 +17,7 @@ using etude::detail::Rapl;
 constexpr double kwh = 2.77778e-7;  // of a joule
 using Names = std::vector<std::string>;
 
-/// A tree as Linux shows it.
+/// A folder of RAPL domains like Linux's.
 struct Tree {
   toy::Folder folder;
 
@@ -116,7 +116,7 @@ TEST_CASE("one counter that appears once for each die counts once; separate equa
   tree.set("intel-rapl:1", 100'050'030'000);
   CHECK(rapl.take_kwh().value() == Approx(50 * kwh));
   tree.set("intel-rapl:0", 100'060'000'000);
-  tree.set("intel-rapl:1", 100'099'000'000);  // read late: it is known by now that it is the same
+  tree.set("intel-rapl:1", 100'099'000'000);  // read later, but already known to be the same counter
   CHECK(rapl.take_kwh().value() == Approx(10 * kwh));
 
   Tree apart;
@@ -128,7 +128,7 @@ TEST_CASE("one counter that appears once for each die counts once; separate equa
   CHECK(both.take_kwh().value() == Approx(70 * kwh));
 }
 
-TEST_CASE("an unreadable counter is reported, and half of the packages isn't a measurement") {
+TEST_CASE("an unreadable counter is reported, and a part of the packages isn't a measurement") {
   Tree tree;
   tree.add("intel-rapl:0", "package-0", 100'000'000);
   tree.add("intel-rapl:1", "package-1", 900'000'000);

@@ -28,7 +28,7 @@ void leave(const fs::path& folder, const std::string& key, const std::string& me
   toy::write_text(folder / "messages.json", messages);
 }
 
-TEST_CASE("a killed process's messages become an archive, without an incomplete one") {
+TEST_CASE("a killed process's messages become an archive, except an incomplete one") {
   const Variables none;
   const toy::Folder folder;
   const std::string line = R"({"payload":{"key":"k","value":1},"type":"log_other"})";
@@ -36,10 +36,10 @@ TEST_CASE("a killed process's messages become an archive, without an incomplete 
   leave(folder / "comet/.atonce.partial", "atonce", line.substr(0, 20));
   toy::write_text(folder / "comet/.killed.partial/asset-0", "bytes");
   toy::write_text(folder / "comet/killed.zip.tmp.x7", "half a zip");
-  // The zip was whole, and the process was killed before the folder was gone.
+  // The zip was complete, and the process was killed before it removed the folder.
   leave(folder / "comet/.zipped.partial", "zipped", line + "\n");
   toy::write_text(folder / "comet/zipped.zip", "as it was");
-  // Somebody writes to this one, and these belong to others.
+  // One is still being written, and the others aren't Comet's.
   leave(folder / "comet/.alive.partial", "alive", line + "\n");
   const etude::detail::FolderLock alive(folder / "comet/.alive.partial");
   fs::create_directories(folder / "comet/.checkpoint-4.0123.partial");
@@ -91,7 +91,7 @@ TEST_CASE("leftovers of a finished training aren't marked as cut short, and anyt
   CHECK(toy::contains(said, " and 1 were lost"));
 }
 
-/// A disk that takes no more after the second step.
+/// Makes the disk full after the second step.
 struct FillsTheDisk {
   void on(const etude::StepEnd& e) {
     if (e.state.global_step != 2) return;
@@ -114,7 +114,7 @@ TEST_CASE("a full disk is reported once, counted, and stops no training") {
   args.log_level = etude::LogLevel::warning;
   std::string said;
   {
-    // A file, since what is printed is written to one.
+    // Not captured, because captured output goes to a file, which is limited too.
     etude::Trainer<FillsTheDisk, CometCallback> trainer(toy::options(args), FillsTheDisk{}, offline(folder));
     trainer.train();
     CHECK(trainer.state().global_step == 4);

@@ -37,7 +37,8 @@ TEST_CASE("options win over variables, and those over defaults") {
   {
     const Variables none;
     CHECK(name_of(nothing, {}) == "nullnull[]");
-    CHECK(name_of(nothing, folder / "out") == "nullnull[]");  // as Hugging Face's arguments once had it
+    CHECK(name_of(nothing, folder / "out") ==
+          "nullnull[]");  // like the default name of older releases of Hugging Face's
     CHECK(name_of(nothing, "run") == "\"run\"null[]");
   }
   {

@@ -25,13 +25,13 @@ using etude::CometCallback;
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-/// The environment has these variables, and no others of Comet's.
+/// Sets these of Comet's variables in the environment, and unsets all others.
 class Variables {
  public:
   using Set = std::map<std::string, std::string>;
 
   explicit Variables(const Set& set = {}) : before_(clear()) {
-    ::setenv("HOME", "/nonexistent", 1);  // where a person has a key
+    ::setenv("HOME", "/nonexistent", 1);  // without a user's key
     for (const auto& [name, value] : set) ::setenv(name.c_str(), value.c_str(), 1);
   }
   Variables(const Variables&) = delete;
@@ -99,7 +99,7 @@ struct Experiment {
   }
 };
 
-/// The archives of a folder, in the order in which they were begun.
+/// The archives of a folder, oldest first.
 inline std::vector<Experiment> experiments(const fs::path& folder) {
   std::vector<Experiment> found;
   for (const auto& name : toy::names_in(folder)) {

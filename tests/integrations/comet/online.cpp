@@ -17,7 +17,7 @@ namespace integrations_comet_online_test {
 
 using namespace comets;
 
-TEST_CASE("online, unsent data waits, and the server's keys are nowhere") {
+TEST_CASE("online, unsent data waits, and the server's keys aren't stored anywhere") {
   const Variables set(Variables::Set{{"COMET_API_KEY", "a-secret-key"},
                                      {"COMET_URL_OVERRIDE", "http://someone:hidden@127.0.0.1:9/clientlib/"}});
   const toy::Folder folder;

@@ -20,8 +20,8 @@ using etude::detail::Unreachable;
 using etude::detail::without_credentials;
 using namespace std::chrono_literals;
 
-/// Answers on a port of its own: /echo what it was sent, /STATUS with that status and the credentials that
-/// came.
+/// Listens on a port of its own. /echo returns the request's body; /STATUS that status, with the credentials
+/// that it received.
 class Server {
  public:
   Server() {
@@ -129,7 +129,7 @@ TEST_CASE("credentials that a server echoes don't get into a message") {
       toy::contains(toy::fault_of<Refused>([&] { header.expect({.url = server / "400"}); }), "not with ***"));
 }
 
-TEST_CASE("a server is unreachable if it doesn't answer, not in time, or the request is cancelled") {
+TEST_CASE("a server is unreachable if it doesn't answer, answers too late, or the request is cancelled") {
   HttpClient client({.timeout = 1s});
   CHECK(toy::contains(toy::fault_of<Unreachable>([&] { client.send({.url = "http://127.0.0.1:1/x"}); }),
                       "GET http://127.0.0.1:1/x: Couldn't connect"));

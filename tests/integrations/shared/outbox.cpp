@@ -19,7 +19,7 @@ using etude::detail::Unreachable;
 using Json = nlohmann::ordered_json;
 using namespace std::chrono_literals;
 
-/// A server that can be taken down, and what it was sent.
+/// A server that can be taken down, and that records what it receives.
 struct Server {
   explicit Server(bool is_up = true) : up(is_up) {}
 
@@ -100,7 +100,7 @@ void put(Outbox& outbox, int first, int last) {
   for (int n = first; n <= last; ++n) outbox.put({{"n", n}});
 }
 
-/// Destroyed by `exit`, as what a program has in static storage from its beginning.
+/// Destroyed by `exit`, like any object in static storage.
 std::unique_ptr<Outbox> held_to_the_end;
 
 std::vector<int> range(int first, int last) {
@@ -195,7 +195,7 @@ TEST_CASE("abandoned entries don't trigger a request before the server's pause i
   CHECK(server.received() == std::vector{21, 20});
 }
 
-TEST_CASE("data that a server didn't get is sent by the next run, and nothing is lost before") {
+TEST_CASE("data that a server didn't get is sent by the next run, and nothing is lost until then") {
   toy::Folder folder;
   Server server(false);
   for (int run = 1; run <= 2; ++run) {
@@ -284,7 +284,7 @@ TEST_CASE("a full queue drops the newest entries, counts them, and reports it on
   server.set_up(true);
   CHECK(outbox->drain(10s));
   CHECK(server.received() == range(20, 24));
-  CHECK(outbox->take_faults().size() <= 2);  // that it was down, and that entries were dropped
+  CHECK(outbox->take_faults().size() <= 2);  // the server was down, and entries were dropped
 }
 
 TEST_CASE("a sender continues with the state of the previous process's sender") {
@@ -366,7 +366,7 @@ TEST_CASE("files that are rotated away while the server is down are kept up to a
   CHECK(server.received() == std::vector{1, 2, 3, 6});
 }
 
-TEST_CASE("a sender is called now and then while abandoned entries can't be sent") {
+TEST_CASE("a sender is called regularly while abandoned entries can't be sent") {
   toy::Folder folder;
   Server down(false), up;
   std::filesystem::path stuck;
@@ -394,7 +394,7 @@ TEST_CASE("nobody waits while abandoned spools are cleared") {
         : ToServer(server, spool, cancelled), stage_(stage) {}
     ~Slow() override {
       int untouched = 0;
-      if (!stage_.compare_exchange_strong(untouched, 1)) return;  // the run's own
+      if (!stage_.compare_exchange_strong(untouched, 1)) return;  // the run's own entries
       for (int i = 0; i < 500 && stage_ == 1; ++i) std::this_thread::sleep_for(10ms);
       if (stage_ == 1) stage_ = 3;
     }
@@ -418,7 +418,7 @@ TEST_CASE("nobody waits while abandoned spools are cleared") {
   CHECK(outbox.drain(10s));
 }
 
-TEST_CASE("an idle outbox calls its sender now and then") {
+TEST_CASE("an idle outbox calls its sender regularly") {
   toy::Folder folder;
   Server server;
   const auto outbox = outbox_to(server, options_in(folder));

@@ -250,7 +250,7 @@ TEST_CASE("entries beyond the limit aren't accepted") {
   CHECK(numbers(spool.front(9, 99)) == std::vector{3});
 }
 
-TEST_CASE("a full disk loses the entry, and leaves no half of it") {
+TEST_CASE("a full disk loses the entry, and leaves no part of it") {
   toy::Folder folder;
   const auto child = ::fork();
   if (child == 0) {
@@ -347,7 +347,7 @@ TEST_CASE("a file that would fill the disk once its original is gone isn't kept"
   const auto available = std::filesystem::space(path_of(folder)).available;
   for (const char* name : {"a", "b"}) {
     toy::write_text(elsewhere / name, "");
-    std::filesystem::resize_file(elsewhere / name, available / 10 * 6);  // with nothing in it
+    std::filesystem::resize_file(elsewhere / name, available / 10 * 6);  // sparse
   }
   spool.keep(elsewhere / "a", 1);
   CHECK(toy::contains(toy::fault_of<ArgumentError>([&] { spool.keep(elsewhere / "b", 1); }),
@@ -361,7 +361,7 @@ TEST_CASE("a folder that can't be created is an error that names it") {
                       (folder / "file").string()));
 }
 
-TEST_CASE("a relative directory of unsent data is taken from the working folder of now") {
+TEST_CASE("a relative directory of unsent data is relative to the current working folder") {
   CHECK(etude::detail::spool_directory("unsent") == std::filesystem::current_path() / "unsent");
 }
 

@@ -39,7 +39,7 @@ struct EventValue {
   bool has_number = false;
   std::string text = {};
   EventHistogram histogram = {};
-  std::string plugin = {}, content = {};  ///< what is said to a plugin
+  std::string plugin = {}, content = {};  ///< a plugin's name and data
 };
 
 struct Event {
@@ -148,7 +148,7 @@ inline Event event_in(protozero::pbf_reader reader) {
   return event;
 }
 
-/// Throws for anything but whole records with their checksums.
+/// Throws unless the file consists of complete records with correct checksums.
 inline std::vector<Event> read_events(const std::filesystem::path& path) {
   const auto number = [](std::string_view bytes) {
     std::uint64_t result = 0;

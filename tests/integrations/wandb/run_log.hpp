@@ -16,7 +16,7 @@
 
 namespace toy {
 
-/// The records of a transaction log, read as its format says; throws for one that isn't whole.
+/// Reads the records of a transaction log according to its format; throws if it is incomplete.
 inline std::vector<std::string> wandb_records(std::string_view file) {
   if (file.substr(0, 7) != std::string_view(":W&B\xE1\xBE\0", 7)) throw std::runtime_error("no header");
   const auto byte = [&](std::size_t at) { return std::uint32_t{static_cast<unsigned char>(file.at(at))}; };
@@ -42,7 +42,7 @@ inline std::vector<std::string> wandb_records(std::string_view file) {
   return records;
 }
 
-/// Values by their names, as JSON.
+/// Values as JSON, by name.
 using WandbValues = std::map<std::string, std::string>;
 
 struct WandbArtifactSeen {
@@ -211,8 +211,8 @@ inline std::vector<std::filesystem::path> wandb_runs(const std::filesystem::path
   return folders;
 }
 
-/// The variables of Weights & Biases are these and no others, and settings files are only where they say, as
-/// long as this lives.
+/// While it lives, Weights & Biases' variables are these and no others, and settings files are only where
+/// these specify.
 class WandbVariables {
  public:
   explicit WandbVariables(const std::map<std::string, std::string>& variables = {}) {

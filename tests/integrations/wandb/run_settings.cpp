@@ -20,8 +20,6 @@ namespace integrations_wandb_settings_test {
 
 // The effect of options and variables on a run, as seen in its files.
 
-// The effect of options and variables on a run, as its files show it.
-
 using etude::WandbCallback;
 using toy::read_wandb_run;
 using toy::wandb_runs;
@@ -173,7 +171,9 @@ TEST_CASE("wandb's settings files come after variables, the folder's before the 
   CHECK(toy::contains(fault(), "config/settings can't be read: "));
 }
 
-TEST_CASE("a sweep's run says so, is in the sweep's project, and a message says what is missing") {
+TEST_CASE(
+    "a sweep's run has the sweep's id and project, and a message reports that no agent has set its "
+    "parameters") {
   const toy::Folder folder;
   const toy::WandbVariables variables(
       {{"WANDB_SWEEP_ID", "s1"}, {"WANDB_RUN_ID", "trial"}, {"WANDB_PROJECT", "of the sweep"}});
@@ -190,9 +190,9 @@ TEST_CASE("a sweep's run says so, is in the sweep's project, and a message says 
         trainer.evaluate();
       },
       STDERR_FILENO);
-  const auto line = reported.find("of sweep s1");
+  const auto line = reported.find("to sweep s1");
   REQUIRE(line != reported.npos);
-  CHECK(reported.find("of sweep s1", line + 1) == reported.npos);
+  CHECK(reported.find("to sweep s1", line + 1) == reported.npos);
   const auto run = read_wandb_run(wandb_runs(folder / "").at(0));
   CHECK((std::vector{run.sweep_id, run.id, run.project, run.entity} ==
          std::vector<std::string>{"s1", "trial", "of the sweep", "me"}));

@@ -25,7 +25,8 @@ TEST_CASE("blocks count from the file's first byte, and a rest too small for a c
   // 32768 - 32762 = 6 bytes are left of the block.
   CHECK(etude::detail::wandb_framed("abc", 32762) ==
         "\0\0\0\0\0\0"s + etude::detail::wandb_framed("abc", 32768));
-  // Behind the header the first block has 32761 bytes: 7 of the chunk's header, and 32754 of the record.
+  // After the file's header the first block has 32761 bytes: 7 of the chunk's header, and 32754 of the
+  // record.
   CHECK(etude::detail::wandb_framed(std::string(32754, 'x'), 7).size() == 32761);
   const auto longer = etude::detail::wandb_framed(std::string(32755, 'x'), 7);
   CHECK(longer.size() == 32761 + 7 + 1);

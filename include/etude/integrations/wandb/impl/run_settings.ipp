@@ -116,10 +116,11 @@ ETUDE_INLINE WandbSettings wandb_settings(const WandbCallback& options, const Co
   info.sweep_id = environment("WANDB_SWEEP_ID").value_or("");
   const bool is_swept = !info.sweep_id.empty();
   if (is_swept)
-    settings.warnings.push_back(fmt::format(
-        "WandbCallback: this run is of sweep {}. Its parameters have to come by the command line, and the "
-        "agent sees nothing of it before the upload; id, project and entity are the sweep's",
-        info.sweep_id));
+    settings.warnings.push_back(
+        fmt::format("WandbCallback: this run belongs to sweep {}. Pass its parameters on the command line; "
+                    "the agent sees "
+                    "the run only after its upload. id, project and entity are the sweep's",
+                    info.sweep_id));
   // a sweep's variables win
   const auto pick = [&](const std::string& option, const char* variable) {
     return option_or_environment(is_swept ? "" : option, variable, is_swept ? option : "");
