@@ -18,6 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 CPP = ["today", "best", "forward_backward", "etude", "etude_none", "etude_16"]
+NEEDS_LIBTORCH = {"best": (2, 4)}  # its fused optimizers; an older one leaves it out
 PEERS = {  # and their packages
     "pytorch": ["torch", "safetensors"],
     "pytorch_default": ["torch", "safetensors"],
@@ -67,7 +68,7 @@ def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def available(names, in_cpp, with_peers):
+def available(names, in_cpp, version, with_peers):
     """Those of the named contestants that are available; reports the others."""
     present = []
     for name in names:
@@ -78,7 +79,10 @@ def available(names, in_cpp, with_peers):
         elif missing:
             say(f"left out: {name}, which needs {', '.join(missing)}")
         elif name not in PEERS and name not in in_cpp:
-            say(f"left out: {name}, which needs a newer LibTorch")
+            since = NEEDS_LIBTORCH.get(name, (0, 0))
+            if tuple(int(n) for n in version.split(".")[:2]) >= since:
+                sys.exit(f"{name} is missing from the C++ program, which has {', '.join(in_cpp)}")
+            say(f"left out: {name}, which needs LibTorch {since[0]}.{since[1]}")
         else:
             present.append(name)
     return present
@@ -252,7 +256,7 @@ def main():
     options = arguments()
     reported = json.loads(subprocess.run([options.program, "info"], check=True, capture_output=True, text=True).stdout)
     subprocess.run([options.program, "export", options.data], check=True)
-    names = available(options.contestants, reported["contestants"], not options.no_peers)
+    names = available(options.contestants, reported["contestants"], reported["libtorch"], not options.no_peers)
 
     results = {}
     for threads in options.threads:
