@@ -18,6 +18,7 @@
 namespace etude::inline v0 {
 
 inline constexpr const char* half_done_file = "half_done_accumulation.safetensors";
+inline constexpr const char* dataset_state_file = "dataset_state.safetensors";
 
 /// Everything that goes into a checkpoint.
 struct CheckpointContents {

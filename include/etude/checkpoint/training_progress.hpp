@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "etude/checkpoint/training_phase.hpp"
+#include "etude/data/dataset_state.hpp"
 #include "etude/data/shuffle.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/metrics/running_mean.hpp"
@@ -14,14 +16,17 @@
 
 namespace etude::inline v0 {
 
-/// The training's position in the data. The order of an epoch's examples depends only on the seed and the
-/// epoch, so this is enough to continue with the same example, even with another batch size.
+/// The training's position in the data, in examples of all processes. The order of an epoch's examples
+/// depends only on the seed and the epoch, so this is enough to continue with the same example, even with
+/// another batch size. A stream that has a state continues from that.
 struct DataPosition {
   ETUDE_STRUCT(DataPosition, (std::int64_t, epoch, "the epoch under way, from 0", 0),
                (std::int64_t, examples, "examples of it whose update is done", 0),
                (std::int64_t, padded_examples, "the same, a shorter batch counted in full", 0),
                (std::int64_t, micro_batches, "batches that are done of the group whose update is not", 0),
                (bool, exhausted, "it has no more examples, or they are given up", false));
+  /// A stream's own state there, or at the end of the previous epoch; null if it has none or isn't begun.
+  std::shared_ptr<const DatasetState> dataset_state = {};
 
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
@@ -37,6 +42,7 @@ struct TrainingProgress {
   ETUDE_STRUCT(
       TrainingProgress, (TrainingPhase, phase, "where in its course it is"),
       (DataPosition, position, "where in the data it is"),
+      (std::optional<DatasetState>, dataset_state, "state of the train_dataset there, if it has one"),
       (std::optional<DatasetInfo>, train_dataset, "the examples"),
       (std::vector<std::string>, optimizers, "names of the optimizers; none if the only one has no name"),
       (std::int64_t, extra_steps, "steps beyond those of its arguments, because batches had other sizes", 0),

@@ -11,6 +11,7 @@
 
 #include "etude/data/batch.hpp"
 #include "etude/data/collate.hpp"
+#include "etude/data/dataset_state.hpp"
 #include "etude/data/shuffle.hpp"
 
 namespace etude::inline v0 {
@@ -69,8 +70,14 @@ class BatchStream {
   /// unchanged in place of the batch they belong to; the next call continues with the following batch.
   std::optional<Batch> next();
 
-  /// The number of the epoch's examples before the next batch, from which `begin_epoch` can continue.
+  /// The number of the epoch's examples before the next batch, those of all processes, from which
+  /// `begin_epoch` can continue.
   std::int64_t position() const;
+
+  /// The dataset's state at that position, whatever workers have read ahead. Null unless `begin_epoch` was
+  /// given a state, even null, and the dataset has one; also at the start of a first epoch and behind a batch
+  /// that couldn't be fetched.
+  std::shared_ptr<const DatasetState> dataset_state() const;
 
  private:
   std::shared_ptr<detail::Epoch> epoch_;

@@ -5,10 +5,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "etude/data/batch_stream.hpp"
 #include "etude/data/dataset.hpp"
+#include "etude/data/dataset_state.hpp"
 
 namespace etude::inline v0 {
 
@@ -27,6 +29,9 @@ class DataLoader {
   /// The number of examples in the dataset, if known.
   std::optional<std::int64_t> dataset_size() const { return dataset_.size(); }
 
+  /// Whether the dataset is a stream with a state.
+  bool has_dataset_state() const { return dataset_.has_state(); }
+
   /// Sets the shuffle order of epochs that begin from now on, if the loader shuffles.
   void shuffle_by(ShuffleOrder order) { options_.shuffle_order = order; }
 
@@ -43,7 +48,18 @@ class DataLoader {
   /// The batches of an epoch, starting from example `first_example` of its order. Earlier examples aren't
   /// fetched, unless the dataset is a stream, which is rewound and read up to there. If the dataset has an
   /// index, streams of several epochs may exist at once; otherwise beginning an epoch ends the previous one.
-  BatchStream begin_epoch(std::int64_t epoch, std::int64_t first_example = 0) const;
+  BatchStream begin_epoch(std::int64_t epoch, std::int64_t first_example = 0) const {
+    return begin(epoch, first_example, nullptr, /*keeps_states=*/false);
+  }
+
+  /// The same for an epoch that may be resumed: keeps the dataset's state behind each batch, and continues
+  /// from `state`, of `BatchStream::dataset_state` at that position, without reading earlier examples. At
+  /// example 0 it is that of the end of the previous epoch, and the dataset is rewound. Reads up to
+  /// `first_example` if it is null.
+  BatchStream begin_epoch(std::int64_t epoch, std::int64_t first_example,
+                          std::shared_ptr<const DatasetState> state) const {
+    return begin(epoch, first_example, std::move(state), /*keeps_states=*/true);
+  }
 
   /// The state of a StatefulSampler to resume from: at the start of the latest epoch or, if that epoch is
   /// over, now. Empty for other samplers.
@@ -52,6 +68,9 @@ class DataLoader {
   void load_sampler_state(const std::string& state) const;
 
  private:
+  BatchStream begin(std::int64_t epoch, std::int64_t first_example, std::shared_ptr<const DatasetState> state,
+                    bool keeps_states) const;
+
   using Requests = std::function<bool(detail::BatchRequest&)>;
   Requests requests(std::int64_t epoch, std::int64_t first_example) const;
   Requests sampler_requests(std::int64_t epoch, std::int64_t first_example) const;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "etude/data/dataset_source.hpp"
+#include "etude/data/dataset_state.hpp"
 #include "etude/data/random.hpp"
 
 namespace torch::data::datasets {
@@ -32,6 +33,8 @@ concept DatasetConvertible = std::same_as<T, torch::Tensor> || std::same_as<T, T
 /// - any type with `size()` and `get(index, torch::Generator&)`: a DataLoader seeds that generator from
 /// (seed, epoch, index), so its random numbers are the same for any number of workers and after a resume;
 /// - a stream: any type whose `next()` returns an optional of the same; its `reset()`, if any, rewinds it.
+/// A stream with `DatasetState state() const` and `load_state(const DatasetState&)`, or the same with
+/// `nlohmann::ordered_json`, is resumed from its saved state: the earlier examples of the epoch aren't read.
 class Dataset {
  public:
   Dataset() = default;
@@ -81,6 +84,15 @@ class Dataset {
 
   /// Rewinds a stream if it has a `reset()`; otherwise the stream continues where it is.
   void reset() const { source_->reset(); }
+
+  /// Whether it is a stream with a state, which the next two take and put back.
+  bool has_state() const { return source_->has_state(); }
+
+  /// The state behind the last example that was read; its tensors are copies.
+  DatasetState state() const { return source_->state(); }
+
+  /// Continues a stream from `state`. Exceptions of its `load_state` propagate unchanged.
+  void load_state(const DatasetState& state) const { source_->load_state(state); }
 
   /// A dataset with a copy of the source, for use in another thread. Throws ArgumentError if it can't be
   /// copied.

@@ -24,6 +24,7 @@
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/data/collate.hpp"
+#include "etude/data/dataset_state.hpp"
 #include "etude/data/example_of.hpp"
 #include "etude/data/failed_example.hpp"
 #include "etude/data/random.hpp"
@@ -40,6 +41,10 @@ struct DatasetSource {
   ETUDE_INLINE virtual Batch fetch(std::span<const std::int64_t>, const DataCollator&, std::uint64_t seed);
   ETUDE_INLINE virtual std::optional<Batch> next(std::int64_t, const DataCollator&);
   virtual void reset() {}
+  /// Whether `state` and `load_state` work.
+  virtual bool has_state() const { return false; }
+  virtual DatasetState state() { return {}; }
+  virtual void load_state(const DatasetState&) {}
   virtual std::shared_ptr<DatasetSource> copy() const = 0;
   /// A checksum of a few examples that can be read without user code; otherwise empty.
   virtual std::string fingerprint() const { return {}; }
@@ -179,6 +184,10 @@ inline constexpr bool is_vector<std::vector<T>> = true;
 template <class T>
 class IndexedSource final : public OwnedSource<T> {
  public:
+  static_assert(
+      !means_to_keep_dataset_state<T>,
+      "etude: the state of a dataset with an index isn't saved, because its position is an example "
+      "number: remove state() and load_state(); for random numbers use get(index, torch::Generator&)");
   using OwnedSource<T>::OwnedSource;
 
   bool is_indexed() const override { return true; }
@@ -260,6 +269,10 @@ class Turns {
 template <class T>
 class StreamSource final : public OwnedSource<T> {
  public:
+  static_assert(
+      has_dataset_state<T> || !means_to_keep_dataset_state<T>,
+      "etude: a stream dataset's state is only saved if it has, in public, etude::DatasetState state() "
+      "const and void load_state(const etude::DatasetState&), or both with nlohmann::ordered_json");
   using OwnedSource<T>::OwnedSource;
 
   bool is_indexed() const override { return false; }
@@ -275,6 +288,26 @@ class StreamSource final : public OwnedSource<T> {
       static_assert(
           !requires { &T::reset; }, "etude: a stream dataset's reset() must not take arguments");
     ended_ = false;
+  }
+
+  bool has_state() const override { return has_dataset_state<T>; }
+
+  DatasetState state() override {
+    DatasetState state;
+    if constexpr (has_dataset_state<T>) {
+      const Turns::Turn turn(turns_);
+      state = state_of(std::as_const(this->source_));
+      state.ended = ended_;
+    }
+    return state;
+  }
+
+  void load_state(const DatasetState& state) override {
+    if constexpr (has_dataset_state<T>) {
+      const Turns::Turn turn(turns_);
+      load_state_of(this->source_, state);
+      ended_ = state.ended;
+    }
   }
 
   std::optional<Batch> next(std::int64_t batch_size, const DataCollator& collator) override {

@@ -12,6 +12,7 @@
 #include "etude/callback.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/json_reader.hpp"
+#include "etude/reflect/own_state.hpp"
 #include "etude/reflect/struct.hpp"
 #include "etude/reflect/type_name.hpp"
 
@@ -26,44 +27,8 @@ struct state_key_must_be_a_static_constexpr_std_string_view;
 
 namespace detail {
 
-/// A callback that defines its saved state itself, as a JSON object.
-template <class Callback>
-concept KeepsOwnState =
-    requires(const Callback& saved, Callback& loaded, const nlohmann::ordered_json& json) {
-      { saved.state() } -> std::convertible_to<nlohmann::ordered_json>;
-      loaded.load_state(json);
-    };
-
 template <class Callback>
 concept Stateful = KeepsOwnState<Callback> || ReflectedStruct<Callback>;
-
-struct load_state_probe {
-  void load_state();
-};
-template <class T>
-struct with_load_state_probe : T, load_state_probe {};
-
-/// Whether T has a member named `load_state`, even a private one.
-template <class T>
-consteval bool has_name_load_state() {
-  if constexpr (std::is_final_v<T>)
-    return requires { &T::load_state; };
-  else
-    return !requires { &with_load_state_probe<T>::load_state; };
-}
-
-template <class T>
-inline constexpr bool is_json = std::same_as<T, nlohmann::ordered_json> || std::same_as<T, nlohmann::json>;
-
-/// Has `state` or `load_state`, or PyTorch's `state_dict`, in a form that isn't coincidental.
-template <class T>
-concept means_to_keep_state =
-    requires(T& callback) {
-      requires is_json<std::remove_cvref_t<decltype(callback.state())>> ||
-                   (std::convertible_to<decltype(callback.state()), nlohmann::ordered_json> &&
-                    has_name_load_state<T>());
-    } || requires(T& callback) { requires is_json<std::remove_cvref_t<decltype(callback.state_dict())>>; } ||
-    requires(T& callback, const nlohmann::ordered_json& json) { callback.load_state(json); };
 
 /// Whether a callback's state is saved. Rejects callbacks that seem to define it but misname the methods.
 template <class Callback>

@@ -114,6 +114,7 @@ class AnyTrainingCheckpoints {
   void go_back(const SafePoint::State& point);
   /// The run may have been killed before all callbacks heard of the checkpoint that it resumes from.
   void announce_again();
+  void load_dataset_state(std::vector<std::string>& problems);
   /// Warns if the training examples differ from those of the checkpoint.
   void warn_of_another_dataset(const DatasetInfo& then) const;
   void warn_if_nothing_is_left(const TrainPlan& plan) const;

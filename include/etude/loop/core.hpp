@@ -120,6 +120,8 @@ struct TrainerCore {
   /// The batches of the current epoch from the training's position. Reacts to signals, because skipping ahead
   /// in a stream or sampler takes time.
   BatchStream begin_batches() const;
+  /// The position after an update with `micro_batches` more of `batches`.
+  DataPosition position_after(const BatchStream& batches, std::int64_t micro_batches) const;
   /// The examples in this many full training batches; a double, because no product overflows it.
   double padded(std::int64_t batches) const;
 

@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
 #include "etude/base/message.hpp"
@@ -153,7 +152,7 @@ class TrainLoop {
       stoppable([&] { trainer_.leave(TrainingRunEpochEnd{core_.context(), position.exhausted}); });
       epoch_was_stopped_ = std::exchange(core_.control.should_epoch_stop, false);
       if (position.exhausted) {
-        position = {.epoch = position.epoch + 1};
+        position = {.epoch = position.epoch + 1, .dataset_state = position.dataset_state};
         phase().enter(EpochPhase::between);
       }
       if (stop_is_due()) break;  // A signal is handled at the end, which is all that is left.
@@ -174,7 +173,6 @@ class TrainLoop {
   void run_steps() {
     auto& position = core_.progress.position;
     core_.accumulation.begin_epoch(position.epoch);
-    const auto size = core_.args.per_device_train_batch_size;
     const auto left = core_.train_dataloader->size(position.examples);
     const double total = left ? static_cast<double>(position.padded_examples) + core_.padded(*left)
                               : core_.padded(plan_.batches_per_epoch);
@@ -190,13 +188,11 @@ class TrainLoop {
         if (position.examples == 0) core_.control.request_stop("train_dataset gave no batches");
         forget_group();
         position.exhausted = true;
+        position.dataset_state = batches.dataset_state();
         return;
       }
       if (!run_group()) break;
-      auto next = position;
-      next.examples = batches.position();
-      next.padded_examples = std::min(next.padded_examples + micro_batches * size, detail::largest_dataset);
-      next.micro_batches = 0;
+      const auto next = core_.position_after(batches, micro_batches);
       samples_ += core_.padded(micro_batches);
       update(next, static_cast<double>(position.epoch) + static_cast<double>(next.padded_examples) / total);
     }

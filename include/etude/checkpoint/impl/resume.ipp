@@ -67,6 +67,9 @@ inline std::optional<TrainingProgress> read_progress(FolderReader& folder) {
   auto progress = read_json_if_any<TrainingProgress>(folder, file);
   if (progress && !read_json<nlohmann::ordered_json>(folder, file).contains("phase"))
     progress->phase = read_json<TrainingFlags>(folder, file).phase();
+  if (progress && progress->dataset_state)
+    for (auto& [name, tensor] : read_tensors_if_any(folder, dataset_state_file))
+      progress->dataset_state->tensors.emplace(name, tensor);
   return progress;
 }
 

@@ -18,6 +18,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/data/batch_stream.hpp"
 #include "etude/data/dataset.hpp"
+#include "etude/data/dataset_state.hpp"
 #include "etude/data/random.hpp"
 #include "etude/data/worker_pool.hpp"
 
@@ -35,7 +36,9 @@ struct Epoch {
   std::shared_ptr<const DataLoaderOptions> options;
   Dataset dataset;
   std::int64_t number = 0;
-  std::int64_t position = 0;                          // examples of the epoch before the next batch
+  std::int64_t position = 0;  // examples of the epoch before the next batch
+  bool keeps_states = false;
+  std::shared_ptr<const DatasetState> state;          // of the dataset at `position`
   std::function<bool(BatchRequest&)> next_request;    // false at the end
   BatchRequest current;                               // used without workers
   std::shared_ptr<std::vector<Dataset>> idle_copies;  // from past workers, for reuse
@@ -45,6 +48,7 @@ struct Epoch {
   struct Pending {
     std::shared_ptr<WorkerPool::Result> result;
     BatchRequest request;
+    std::shared_ptr<const DatasetState> state = {};
   };
   std::deque<Pending> pending;
   bool superseded = false;
@@ -90,7 +94,8 @@ struct Epoch {
     while (position < first_example) {
       interruption_point();
       const auto batch = fetch(*options, number, dataset,
-                               {position, std::min(options->batch_size, first_example - position), {}});
+                               {position, std::min(options->batch_size, first_example - position), {}},
+                               /*behind=*/nullptr);
       if (!batch) return;
       position += batch->size;
     }
@@ -99,22 +104,31 @@ struct Epoch {
   std::optional<Batch> take() {
     if (!workers) {
       if (!next_request(current)) return std::nullopt;
-      return counted(current, [&] { return fetch(*options, number, dataset, current); });
+      const auto behind = state_to_fill();
+      return counted(current, behind,
+                     [&] { return fetch(*options, number, dataset, current, behind.get()); });
     }
     while (pending.size() < depth && order()) {
     }
     if (pending.empty()) return std::nullopt;
     const auto first = std::move(pending.front());
     pending.pop_front();
-    return counted(first.request, [&] { return workers->take(*first.result); });
+    return counted(first.request, first.state, [&] { return workers->take(*first.result); });
   }
 
-  // A batch that can't be fetched is skipped too.
+  std::shared_ptr<DatasetState> state_to_fill() const {
+    return keeps_states ? std::make_shared<DatasetState>() : nullptr;
+  }
+
+  // A batch that can't be fetched is skipped too. `behind` is filled by `get`.
   template <class Get>
-  std::optional<Batch> counted(const BatchRequest& request, Get get) {
+  std::optional<Batch> counted(const BatchRequest& request, std::shared_ptr<const DatasetState> behind,
+                               Get get) {
     position += request.size;
+    state.reset();
     auto batch = get();
-    if (batch && !dataset.is_indexed()) position += batch->size - request.size;
+    state = std::move(behind);
+    if (!dataset.is_indexed()) position += (batch ? batch->size : 0) - request.size;
     return batch;
   }
 
@@ -124,10 +138,11 @@ struct Epoch {
       BatchRequest next;
       if (!next_request(next)) return false;
       const BatchRequest place{next.first, next.size, {}};
-      auto work = [options = options, number = number, next = std::move(next)](Dataset& copy) {
-        return fetch(*options, number, copy, next);
+      const auto behind = state_to_fill();
+      auto work = [options = options, number = number, next = std::move(next), behind](Dataset& copy) {
+        return fetch(*options, number, copy, next, behind.get());
       };
-      pending.push_back({workers->submit(std::move(work)), place});
+      pending.push_back({workers->submit(std::move(work)), place, behind});
     } catch (...) {
       next_request = [](BatchRequest&) { return false; };
       pending.push_back(
@@ -136,9 +151,9 @@ struct Epoch {
     return true;
   }
 
-  // Runs in workers, where it may outlive the epoch.
+  // Runs in workers, where it may outlive the epoch. Fills `behind`, if given, with the dataset's state.
   static std::optional<Batch> fetch(const DataLoaderOptions& options, std::int64_t epoch, Dataset& dataset,
-                                    const BatchRequest& request) {
+                                    const BatchRequest& request, DatasetState* behind) {
     const auto epoch_seed = mix(mix(options.seed, 1), static_cast<std::uint64_t>(epoch));
     seed_data_generator(mix(epoch_seed, static_cast<std::uint64_t>(request.first)));
     std::optional<Batch> batch;
@@ -149,6 +164,7 @@ struct Epoch {
       do {
         batch = dataset.next(request.size, options.collator);
       } while (batch && options.drop_last && batch->size < request.size);
+      if (behind) *behind = dataset.state();
     }
     if (!batch) return batch;
     batch = split_labels(*std::move(batch), options.label_names);
@@ -167,5 +183,7 @@ struct Epoch {
 ETUDE_INLINE std::optional<Batch> BatchStream::next() { return epoch_->next(); }
 
 ETUDE_INLINE std::int64_t BatchStream::position() const { return epoch_->position; }
+
+ETUDE_INLINE std::shared_ptr<const DatasetState> BatchStream::dataset_state() const { return epoch_->state; }
 
 }  // namespace etude::inline v0

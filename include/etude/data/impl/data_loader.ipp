@@ -126,7 +126,9 @@ ETUDE_INLINE std::optional<std::int64_t> DataLoader::count_sampler_examples() co
   return examples;
 }
 
-ETUDE_INLINE BatchStream DataLoader::begin_epoch(std::int64_t number, std::int64_t first_example) const {
+ETUDE_INLINE BatchStream DataLoader::begin(std::int64_t number, std::int64_t first_example,
+                                           std::shared_ptr<const DatasetState> state,
+                                           bool keeps_states) const {
   if (number < 0) throw ArgumentError(fmt::format("epoch: must be at least 0, not {}", number));
   if (first_example < 0)
     throw ArgumentError(fmt::format("first_example: must be at least 0, not {}", first_example));
@@ -140,8 +142,15 @@ ETUDE_INLINE BatchStream DataLoader::begin_epoch(std::int64_t number, std::int64
     before->superseded = true;
   }
   if (!dataset_.is_indexed()) {
-    dataset_.reset();
-    epoch->skip_to(first_example);
+    epoch->keeps_states = keeps_states && dataset_.has_state();
+    if (epoch->keeps_states) epoch->state = std::move(state);
+    if (epoch->state) dataset_.load_state(*epoch->state);
+    if (epoch->state && first_example > 0) {
+      epoch->position = first_example;
+    } else {
+      dataset_.reset();
+      epoch->skip_to(first_example);
+    }
     epoch->next_request = stream_requests(epoch->position);
   } else {
     epoch->position = first_example;

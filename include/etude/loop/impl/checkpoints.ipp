@@ -189,6 +189,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_rest() {
   }
   if (core_.args.restore_callback_states_from_checkpoint)
     load_states(point_->state.stateful_callbacks, states(), report);
+  load_dataset_state(report.problems);
   if (!point_->sampler.empty()) core_.train_dataloader->load_sampler_state(point_->sampler);
   arguments.insert(arguments.end(), report.differences.begin(), report.differences.end());
   for (const auto& line : arguments)
@@ -198,6 +199,24 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_rest() {
   // Open files would keep their disk space and, on some file systems, get in the way.
   point_->model.clear();
   point_->optimizers.clear();
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::load_dataset_state(std::vector<std::string>& problems) {
+  auto& position = core_.progress.position;
+  auto saved = std::exchange(point_->progress->dataset_state, std::nullopt);
+  const bool has_state = core_.train_dataloader->has_dataset_state();
+  if (core_.args.ignore_data_skip) return;
+  if (has_state && saved)
+    position.dataset_state = std::make_shared<const DatasetState>(detail::copy_of(*std::move(saved)));
+  else if (saved)
+    problems.push_back(
+        fmt::format("train_dataset has no load_state() for its saved state: it continues by counting, from "
+                    "example {} of epoch {}",
+                    position.examples, position.epoch));
+  else if (has_state && (position.epoch > 0 || position.examples > 0))
+    problems.push_back(
+        fmt::format("train_dataset state is missing: it is read from its start up to example {} of epoch {}",
+                    position.examples, position.epoch));
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::begun() {

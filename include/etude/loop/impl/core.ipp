@@ -29,6 +29,7 @@
 #include "etude/libtorch/memory.hpp"
 #include "etude/loop/calls.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/loop/fetching.hpp"
 #include "etude/loop/options.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/model/model.hpp"
@@ -42,7 +43,22 @@ namespace etude::inline v0 {
 
 ETUDE_INLINE BatchStream TrainerCore::begin_batches() const {
   const InterruptionScope may_be_given_up(true);
-  return train_dataloader->begin_epoch(progress.position.epoch, progress.position.examples);
+  const auto& from = progress.position;
+  return fetched(
+      args, [&] { return train_dataloader->begin_epoch(from.epoch, from.examples, from.dataset_state); },
+      [&] { return fmt::format("train_dataset, at example {} of epoch {}", from.examples, from.epoch); });
+}
+
+ETUDE_INLINE DataPosition TrainerCore::position_after(const BatchStream& batches,
+                                                      std::int64_t micro_batches) const {
+  const auto& before = progress.position;
+  const auto padded = before.padded_examples + micro_batches * args.per_device_train_batch_size;
+  return {.epoch = before.epoch,
+          .examples = batches.position(),
+          .padded_examples = std::min(padded, detail::largest_dataset),
+          .micro_batches = 0,
+          .exhausted = before.exhausted,
+          .dataset_state = batches.dataset_state()};
 }
 
 ETUDE_INLINE double TrainerCore::padded(std::int64_t batches) const {
@@ -72,6 +88,7 @@ ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {
   now.pending_logs = pending_logs.state();
   now.control = control;
   now.optimizers = optimizers.names();
+  if (const auto& of_dataset = now.position.dataset_state) now.dataset_state = *of_dataset;
   now.stop_reason = mended_utf8(control.stop_reason);
   return now;
 }
@@ -79,6 +96,7 @@ ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {
 ETUDE_INLINE void TrainerCore::load_progress(const TrainingProgress& saved) {
   const auto train_dataset = std::exchange(progress.train_dataset, std::nullopt);
   progress = saved;
+  progress.dataset_state.reset();  // part of `progress.position` once it is known to fit
   progress.train_dataset = train_dataset;
   part_size.load_state(saved.micro_batch_size);
   log_window.load(saved);

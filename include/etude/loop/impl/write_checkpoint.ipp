@@ -128,6 +128,8 @@ ETUDE_INLINE CheckpointContents checkpoint_contents(TrainerCore& core,
                                                                   !core.progress.phase.epoch_is_open());
           !state.empty())
         random.emplace_back("sampler", detail::bytes_of(state));
+    if (const auto& state = position.dataset_state; state && !state->tensors.empty())
+      contents.tensors[dataset_state_file] = StateDict(state->tensors.begin(), state->tensors.end());
     if (core.progress.position.micro_batches > 0) {
       for (const auto& [name, state] : core.group.random_state_at_begin())
         random.emplace_back("group." + name, state);
