@@ -5,6 +5,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$1/etude" "$1/installed"
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
+export CCACHE_BASEDIR="$folder"
 ways=$2
 shift 2
 
