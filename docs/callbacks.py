@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes docs/callbacks.md, the catalogue of callbacks, out of their headers; with --check, says whether it is as
-they are now, whether the pages name only what there is, and whether their links lead somewhere."""
+"""Writes docs/callbacks.md, the catalogue of callbacks, from their headers. With --check, reports whether it is up to
+date, whether the pages name only things that exist, and whether their links work."""
 
 import pathlib
 import re
@@ -86,7 +86,7 @@ def cell(text):
 
 
 def declared(body):
-    """(name, default, help) of what ETUDE_STRUCT declares, and their types."""
+    """(name, default, help) of the fields that ETUDE_STRUCT declares, and their types."""
     at = body.find("ETUDE_STRUCT(")
     if at < 0:
         return [], []
@@ -120,7 +120,7 @@ def included(path):
 
 
 def code_of(path):
-    """All that is in a header and in its definitions but what is declared."""
+    """A header and its definitions, without declarations of members."""
     stem = included(path).with_suffix("")
     inline = stem.parent / "impl" / (stem.name + ".ipp")
     code = path.read_text() + (inline.read_text() if inline.exists() else "")
@@ -130,7 +130,7 @@ def code_of(path):
 
 
 def constructors(name, body):
-    """(how it is called, help) of the constructors that take something or have a docstring."""
+    """(call, help) of the constructors that have parameters or a docstring."""
     pattern = r"((?:^  ///.*\n)*)(?:^  template <.*>\n(?:^    requires[^;{]*?\n)?)?^  (?:explicit )?" + name + r"\("
     for match in re.finditer(pattern, body, re.M):
         taken = plain(balanced(body, match.end() - 1))
@@ -186,7 +186,7 @@ def table(heading, rows):
 
 
 def options_and_state(name):
-    """What a person chooses, and what the callback changes itself: the latter is declared behind the former."""
+    """The options that users choose, and the state that the callback changes, which is declared after them."""
     code = code_of(ALL[name][4])
     fields, types = declared(ALL[name][3])
     is_state = [(kind in ALL and declared(ALL[kind][3])[0]) or changes(code, field[0]) for field, kind in zip(fields, types)]
@@ -213,7 +213,8 @@ def entry(name):
     text += "\n" if made else ""
     for taken, _ in made:
         for type_name in re.findall(r"\b(\w+Options)\b", taken):
-            text += table(f"`{type_name}`", list(members(ALL[type_name][3])))
+            body = ALL[type_name][3]
+            text += table(f"`{type_name}`", [*declared(body)[0], *members(body)])
 
     options, given, state = options_and_state(name)
     if options:
@@ -234,7 +235,7 @@ def page():
 
 
 def unknown_names():
-    """What the pages call etude::NAME, args.NAME or {.NAME = ...}, and no header has."""
+    """Names that the pages use as etude::NAME, args.NAME or {.NAME = ...}, and that no header has."""
     words = set()
     for path in HEADERS.rglob("*.hpp"):
         words.update(re.findall(r"\w+", path.read_text()))
@@ -252,7 +253,7 @@ def missing_handlers():
 
 
 def missing_trackers():
-    """Trackers that have no row in the table of docs/trackers.md with their name, callback and option."""
+    """Trackers without a row in the table of docs/trackers.md that has their name, callback and option."""
     rows = re.findall(r"^  tracker\((\w+), (\w+), (\w+)\)", (HEADERS / "training_arguments.hpp").read_text(), re.M)
     page = (ROOT / "docs" / "trackers.md").read_text()
     return [row[0] for row in rows if not re.search("`{}` \\| `{}` .*`ETUDE_{}`".format(*row), page)]
@@ -265,7 +266,7 @@ def anchors(text):
 
 
 def broken_links():
-    """Links of the pages to files and headings that don't exist; links of docs/ that leave it, which a site of docs/ lacks; and
+    """Links of the pages to files and headings that don't exist; links out of docs/, which a site made of docs/ lacks; and
     pages that docs/index.md doesn't link."""
     docs = sorted((ROOT / "docs").glob("*.md"))
     linked = set()

@@ -337,7 +337,7 @@ TEST_CASE("unsupported options and inputs are refused by name") {
     }
     return "";
   };
-  CHECK(refusal({.decay = 1.5}) == "decay is 1.5: ModelEmaCallback needs one from 0 to 1");
+  CHECK(refusal({.decay = 1.5}) == "decay is 1.5: must be from 0 to 1");
   CHECK(refusal({.decay = NAN}).starts_with("decay is nan"));
   CHECK(refusal({.update_every_n_steps = 0}) ==
         "update_every_n_steps is 0: must be a whole number of steps >= 1, or a fraction of all steps "

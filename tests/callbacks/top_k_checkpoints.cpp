@@ -124,8 +124,7 @@ TEST_CASE("a training that ends without a kept checkpoint is reported") {
 TEST_CASE("unsupported options and inputs are refused by name") {
   const toy::Folder folder;
   Trainer none(scored(folder, {.5}), TopKCheckpointsCallback{.k = 0});
-  CHECK_THROWS_WITH_AS(none.train(), "k is 0: TopKCheckpointsCallback needs at least 1",
-                       etude::ArgumentError);
+  CHECK_THROWS_WITH_AS(none.train(), "k is 0: must be at least 1", etude::ArgumentError);
   for (const auto epochs : {std::size_t{1}, std::size_t{2}}) {
     Trainer unknown(scored(folder, std::vector<double>(epochs, .5)),
                     TopKCheckpointsCallback{.watch_metric = "f1"});

@@ -125,7 +125,7 @@ TEST_CASE("batches that can't be mixed are refused") {
   const auto wrong = [](MixingOptions options) {
     return toy::fault_of<ArgumentError>([&] { etude::mix_up(images(2), options); });
   };
-  CHECK(wrong({.alpha = 0}) == "alpha is 0: must be a finite number above 0");
+  CHECK(wrong({.alpha = 0}) == "alpha is 0: must be above 0 and finite");
   CHECK(contains(wrong({.alpha = NAN}), "alpha is nan"));
   CHECK(wrong({.probability = 1.5}) == "probability is 1.5: must be from 0 to 1");
   CHECK(wrong({.num_classes = -1}) == "num_classes is -1: must be at least 0");

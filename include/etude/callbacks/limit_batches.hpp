@@ -1,11 +1,8 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdint>
 
-#include "etude/base/error.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -17,12 +14,10 @@ namespace etude::inline v0 {
 /// unmodified program, see `LimitBatches`. Throws ArgumentError for a number below 1.
 struct LimitBatchesCallback {
   using this_callback = LimitBatchesCallback;
-  ETUDE_STRUCT(LimitBatchesCallback, (std::int64_t, num_batches, "batches of an epoch or an evaluation", 0));
+  ETUDE_STRUCT(LimitBatchesCallback,
+               (std::int64_t, num_batches, "batches of an epoch or an evaluation" | at_least(1), 0));
 
-  void on(const InitEnd&) {
-    if (num_batches < 1)
-      throw ArgumentError(fmt::format("num_batches is {}: must be at least 1", num_batches));
-  }
+  void on(const InitEnd&);
   void on(DataLoaderCreated& e) {
     if (e.use != LoaderUse::predict)
       e.max_batches = std::min(e.max_batches.value_or(num_batches), num_batches);
@@ -30,3 +25,7 @@ struct LimitBatchesCallback {
 };
 
 }  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/callbacks/impl/limit_batches.ipp"
+#endif

@@ -1,11 +1,8 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdint>
 
-#include "etude/base/error.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -20,13 +17,11 @@ namespace etude::inline v0 {
 /// 1.
 struct LimitEvalStepsCallback {
   using this_callback = LimitEvalStepsCallback;
-  ETUDE_STRUCT(LimitEvalStepsCallback, (std::int64_t, num_eval_steps, "batches of a limited evaluation", 0),
+  ETUDE_STRUCT(LimitEvalStepsCallback,
+               (std::int64_t, num_eval_steps, "batches of a limited evaluation" | at_least(1), 0),
                (bool, limit_intermediate_only, "don't limit evaluations outside of an epoch", true));
 
-  void on(const InitEnd&) {
-    if (num_eval_steps < 1)
-      throw ArgumentError(fmt::format("num_eval_steps is {}: must be at least 1", num_eval_steps));
-  }
+  void on(const InitEnd&);
   void on(DataLoaderCreated& e) {
     if (e.use != LoaderUse::evaluate || (limit_intermediate_only && !e.is_intermediate)) return;
     e.max_batches = std::min(e.max_batches.value_or(num_eval_steps), num_eval_steps);
@@ -34,3 +29,7 @@ struct LimitEvalStepsCallback {
 };
 
 }  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/callbacks/impl/limit_eval_steps.ipp"
+#endif

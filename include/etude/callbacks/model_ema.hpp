@@ -32,7 +32,8 @@ struct ModelEmaCallback {
   using this_callback = ModelEmaCallback;
   static constexpr const char* file = "ema_model.safetensors";  ///< in a checkpoint
 
-  ETUDE_STRUCT(ModelEmaCallback, (double, decay, "weight of the old average in an update", 0.99),
+  ETUDE_STRUCT(ModelEmaCallback,
+               (double, decay, "weight of the old average in an update" | between(0, 1), 0.99),
                (bool, warm_up, "smaller decay at first: at most (1 + n) / (10 + n) after n updates", true),
                (Interval, update_every_n_steps,
                 "update steps between updates of the average, or another interval", 1),

@@ -33,7 +33,7 @@ using RankedCheckpoints = std::map<std::string, RankedCheckpoint>;
 /// names, if no evaluation has `watch_metric`.
 struct TopKCheckpointsCallback {
   using this_callback = TopKCheckpointsCallback;
-  ETUDE_STRUCT(TopKCheckpointsCallback, (std::int64_t, k, "number of checkpoints to keep", 3),
+  ETUDE_STRUCT(TopKCheckpointsCallback, (std::int64_t, k, "number of checkpoints to keep" | at_least(1), 3),
                (std::string, watch_metric, "full name of the metric to watch", "eval_loss"),
                (bool, greater_is_better, "the greatest watch_metric is best", false),
                (std::string, save_dir, "folder of the copies; empty is top_checkpoints in output_dir", ""),

@@ -6,18 +6,25 @@
 
 #include "etude/data/batch.hpp"
 #include "etude/data/random.hpp"
+#include "etude/reflect/struct.hpp"
 
 namespace etude::inline v0 {
 
 struct MixingOptions {
-  /// The weights of the two examples are drawn from Beta(alpha, alpha): near 0 one example dominates, 1 is
-  /// uniform.
-  double alpha = 1;
-  /// The number of classes of integer labels [N], which become probabilities [N, num_classes]. 0: labels are
-  /// already floating-point.
-  std::int64_t num_classes = 0;
-  /// The fraction of batches to mix; the others get labels of the same type.
-  double probability = 1;
+  ETUDE_STRUCT(
+      MixingOptions,
+      (double, alpha,
+       "the weights of the two examples are drawn from Beta(alpha, alpha): near 0 one example "
+       "dominates, 1 is uniform" |
+           above(0),
+       1),
+      (std::int64_t, num_classes,
+       "the number of classes of integer labels [N], which become probabilities [N, num_classes]; 0: "
+       "labels are already floating-point" |
+           at_least(0),
+       0),
+      (double, probability,
+       "the fraction of batches to mix; the others get labels of the same type" | between(0, 1), 1));
 };
 
 /// Replaces each example with a weighted sum of itself and the previous one in the batch (the last one, for

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -20,6 +18,7 @@
 #include "etude/formats/safetensors.hpp"
 #include "etude/io/folder.hpp"
 #include "etude/optim/averaged_weights.hpp"
+#include "etude/reflect/check_fields.hpp"
 
 namespace etude::inline v0 {
 
@@ -49,8 +48,7 @@ ETUDE_INLINE void ModelEmaCallback::on(const TrainBegin& e) {
 }
 
 ETUDE_INLINE void ModelEmaCallback::check(const Context& e) const {
-  if (!(decay >= 0 && decay <= 1))
-    throw ArgumentError(fmt::format("decay is {}: ModelEmaCallback needs one from 0 to 1", decay));
+  detail::check_fields(*this);
   if (load_at_end && e.args.load_best_model_at_end)
     throw ArgumentError("load_at_end and load_best_model_at_end: only one can go into the model at the end");
   if (save_path.empty()) return;

@@ -9,16 +9,16 @@
 #include <string>
 #include <system_error>
 
-#include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/base/message.hpp"
 #include "etude/callbacks/checkpoint_keeper.hpp"
 #include "etude/callbacks/top_k_checkpoints.hpp"
+#include "etude/reflect/check_fields.hpp"
 
 namespace etude::inline v0 {
 
 ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainBegin& e) {
-  if (k < 1) throw ArgumentError(fmt::format("k is {}: TopKCheckpointsCallback needs at least 1", k));
+  detail::check_fields(*this);
   const bool is_new = copies.begin(e, save_dir, "top_checkpoints");
   watched.begin(e, is_new, "TopKCheckpointsCallback");
   if (is_new) {

@@ -75,7 +75,7 @@ inline torch::Tensor rows_of(const torch::Tensor& tensor, std::span<const std::i
   const auto count = static_cast<std::int64_t>(indices.size()), all = tensor.size(0);
   for (const auto index : indices)
     if (index < 0 || index >= all)
-      throw DataError(fmt::format("example {} was asked for, of {}", index, all));
+      throw DataError(fmt::format("example {} was requested, but there are {}", index, all));
   const bool is_plain = tensor.layout() == at::kStrided && tensor.is_cpu() && tensor.is_contiguous() &&
                         !tensor.requires_grad() && !tensor.is_quantized() && !tensor.is_conj() &&
                         !tensor.is_neg();

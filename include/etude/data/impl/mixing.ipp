@@ -18,17 +18,13 @@
 #include "etude/base/linkage.hpp"
 #include "etude/data/mixing.hpp"
 #include "etude/data/tensors.hpp"
+#include "etude/reflect/check_fields.hpp"
 
 namespace etude::inline v0 {
 namespace detail {
 
 inline void check_mixing(const Batch& batch, const MixingOptions& options) {
-  if (!(options.alpha > 0) || !std::isfinite(options.alpha))
-    throw ArgumentError(fmt::format("alpha is {}: must be a finite number above 0", options.alpha));
-  if (!(options.probability >= 0 && options.probability <= 1))
-    throw ArgumentError(fmt::format("probability is {}: must be from 0 to 1", options.probability));
-  if (options.num_classes < 0)
-    throw ArgumentError(fmt::format("num_classes is {}: must be at least 0", options.num_classes));
+  check_fields(options);
   if (batch.inputs.size() != 1 || !batch.inputs[0].is_floating_point())
     throw DataError(
         fmt::format("only one input of floating numbers can be mixed, not {}", describe(batch.inputs)));

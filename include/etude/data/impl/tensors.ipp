@@ -87,8 +87,8 @@ ETUDE_INLINE void Tensors::throw_not_single() const {
 }
 
 ETUDE_INLINE void Tensors::throw_no_such(std::size_t index) const {
-  const auto what =
-      fmt::format("tensor {} (counted from 0) was asked for, of {}: {}", index, size(), describe(*this));
+  const auto what = fmt::format("tensor {} (counted from 0) was requested, but there are {}: {}", index,
+                                size(), describe(*this));
   if (empty()) throw NoTensorsError(what);
   throw DataError(what);
 }
