@@ -173,7 +173,7 @@ def command_of_bench(build):
 
 
 def library_sources(build):
-    """The files of etude::etude that no tracker asks for, as the build folder has them."""
+    """The files of etude::etude that no tracker needs, as the build folder lists them."""
     return [build / "etude" / name for name in ("parts.cpp", "training.cpp")]
 
 

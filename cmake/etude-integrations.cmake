@@ -28,8 +28,8 @@ if(NOT TARGET etude::tracker_libraries)
   add_library(etude::trackers INTERFACE IMPORTED GLOBAL)
 endif()
 
-# etude_add_tracker(OPTION HEADERS FOLDER... LIBRARIES LIBRARY...): the target is called as the option, in small letters; the
-# folders and files of etude/integrations that are its own are compiled by etude::etude, too.
+# etude_add_tracker(OPTION HEADERS FOLDER... LIBRARIES LIBRARY...): the target has the option's name, in lower case. etude::etude
+# compiles the tracker's own folders and files of etude/integrations, too.
 function(etude_add_tracker option)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LIBRARIES")
   string(REGEX REPLACE "^ETUDE_" "" name ${option})

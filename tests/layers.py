@@ -34,7 +34,7 @@ NEVER = {"callbacks": {"loop"}, "integrations": {"loop", "trainer.hpp"}}
 
 
 def room_of(header):
-    """The room of a path below include/etude, or the header at the root that it is, or has the definitions of."""
+    """The room of a path below include/etude, or the header at the root that it is or defines."""
     parts = header.parts
     if parts[0] == "impl":
         return header.with_suffix(".hpp").name

@@ -56,7 +56,7 @@ inline void today(const Task& task) {
       torch::data::DataLoaderOptions(static_cast<std::size_t>(task.batch_size)));
 
   task.network->train();
-  double total_loss = 0;
+  [[maybe_unused]] double total_loss = 0;  // most loops sum it up for their logs
   for (const auto& batch : *loader) {
     optimizer.zero_grad();
     const auto batch_loss = loss(task.network->forward(batch.data), batch.target);
@@ -115,7 +115,7 @@ inline void best(const Task& task) {
   }
   const auto scale = torch::ones({});
   const auto total_loss = torch::zeros({});
-  double sum_of_losses = 0;
+  [[maybe_unused]] double sum_of_losses = 0;
 
   task.network->train();
   for (std::int64_t step = 0; step < task.steps; ++step) {

@@ -19,7 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 CPP = ["today", "best", "forward_backward", "etude", "etude_none", "etude_16"]
 NEEDS_LIBTORCH = {"best": (2, 4)}  # its fused optimizers; an older one leaves it out
-PEERS = {  # and their packages
+PEERS = {  # with their packages
     "pytorch": ["torch", "safetensors"],
     "pytorch_default": ["torch", "safetensors"],
     "transformers": ["transformers", "accelerate"],
@@ -27,9 +27,9 @@ PEERS = {  # and their packages
     "lightning": ["lightning"],
     "ignite": ["pytorch-ignite"],
 }
-SCALING = ["today", "best", "forward_backward", "etude"]  # those that run with other numbers of threads too
+SCALING = ["today", "best", "forward_backward", "etude"]  # also run with other numbers of threads
 WORKLOADS = ["tiny", "perceptron", "wide", "convnet", "transformer"]
-LOGGING_STEPS = 500  # of all who log; as much is timed, or a multiple, if that isn't long
+LOGGING_STEPS = 500  # of all contestants that log; so many steps are timed, or a multiple of it if they are short
 WARMUP = 50
 TOLERANCE = 1e-3  # of the loss, relative to that of `today`
 
@@ -123,7 +123,7 @@ def measure(names, threads, options):
     results = {}
     for workload in options.workloads:
         for contestant in contestants:
-            contestant.train(workload, 20)  # memory and code are touched for the first time
+            contestant.train(workload, 20)  # warms up memory and code
         steps = options.steps or steps_of(contestants[0], workload, options.seconds)
         results[workload] = {name: [] for name in names}
         for number in range(options.rounds):
@@ -161,7 +161,7 @@ def quartiles(values):
 
 
 def ratios(of, to, clock):
-    """How many times as fast as `to` each round of `of` was."""
+    """The speed of `of` in each round, as a multiple of that of `to`."""
     return [b[clock] / a[clock] for a, b in zip(of, to)]
 
 

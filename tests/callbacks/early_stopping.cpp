@@ -180,8 +180,8 @@ TEST_CASE("a run that is resumed after its stop stops again before its first ste
   };
   CHECK(said_with(2).find(
             "nothing is left to train: eval_loss had not improved in 2 evaluations at step 3, which "
-            "is resumed; to train on raise early_stopping_patience (2), to start from scratch give "
-            "another output_dir\n") != std::string::npos);
+            "is resumed; to continue, raise early_stopping_patience (2); to start from scratch, give another "
+            "output_dir\n") != std::string::npos);
   CHECK(said_with(3).find("nothing is left") == std::string::npos);
 }
 
@@ -463,7 +463,7 @@ TEST_CASE("eval_strategy no gives a warning before the first step") {
   CHECK(said(etude::EarlyStoppingCallback{}) ==
         "etude: warning: EarlyStoppingCallback watches evaluations, and eval_strategy is no: set it to epoch "
         "or "
-        "steps, unless a callback of yours asks for evaluations\n");
+        "steps, unless one of your callbacks requests evaluations\n");
   CHECK(said(etude::StepBasedEvaluationCallback{.eval_every_n_steps = 1}, etude::EarlyStoppingCallback{}) ==
         "");
   args.eval_strategy = etude::IntervalStrategy::epoch;

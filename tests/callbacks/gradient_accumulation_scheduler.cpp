@@ -37,9 +37,8 @@ TEST_CASE("an endless number of epochs is refused before the first step") {
   auto args = toy::arguments();
   args.num_train_epochs = 1e18;
   Scheduled trainer(toy::options(args, 5), GradientAccumulationScheduler{{{1, 2}}}, Groups{});
-  CHECK(toy::contains(
-      toy::fault_of<etude::ArgumentError>([&] { trainer.train(); }),
-      "num_train_epochs is 1e+18 and max_steps is -1: they must come to at most 1000000 epochs"));
+  CHECK(toy::contains(toy::fault_of<etude::ArgumentError>([&] { trainer.train(); }),
+                      "num_train_epochs is 1e+18 and max_steps is -1: must be at most 1000000 epochs"));
   CHECK(trainer.callback<Groups>().size == 0);
 }
 

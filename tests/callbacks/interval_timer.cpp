@@ -136,7 +136,7 @@ TEST_CASE("an interval that can't end is refused by name when training begins") 
         "interval is 0: must be a whole number of steps >= 1, or a fraction of all steps between 0 and 1");
   CHECK(refusal("-2s") == "interval is -2s: must be positive and finite");
   CHECK(refusal("10tok") ==
-        "interval is 10tok: must be in another unit where include_num_input_tokens_seen is no");
+        "interval is 10tok: must be in another unit, because include_num_input_tokens_seen is no");
 }
 
 TEST_CASE("an interval of tokens is an error if they aren't counted") {

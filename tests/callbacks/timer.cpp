@@ -34,14 +34,14 @@ TEST_CASE("training stops after its duration") {
   const auto output = train(arguments(), {.duration = "0.05"});
   CHECK(output.global_step >= 1);
   CHECK(output.global_step <= 3);
-  CHECK(output.stop_reason == "the training has taken its duration of 0.05");
+  CHECK(output.stop_reason == "the training has reached its duration of 0.05");
 }
 
 TEST_CASE("a duration is read with its units") {
   const auto output = train(arguments(), {.duration = "50ms"});
   CHECK(output.global_step >= 1);
   CHECK(output.global_step <= 3);
-  CHECK(output.stop_reason == "the training has taken its duration of 50ms");
+  CHECK(output.stop_reason == "the training has reached its duration of 50ms");
 }
 
 TEST_CASE("with epochs as the interval, it stops at the end of one") {
@@ -52,7 +52,7 @@ TEST_CASE("with epochs as the interval, it stops at the end of one") {
 TEST_CASE("training stops at a deadline, and does no step after it") {
   auto output = train(arguments(), {.deadline = "2020-02-29T12:00:00Z"});
   CHECK(output.global_step == 0);
-  CHECK(output.stop_reason == "the deadline of 2020-02-29T12:00:00Z has come");
+  CHECK(output.stop_reason == "the deadline of 2020-02-29T12:00:00Z has passed");
   const auto soon = std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now()) + 2s;
   const auto text =
       fmt::format("{:%Y-%m-%dT%H:%M:%S}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(soon)));
@@ -92,7 +92,7 @@ TEST_CASE("the time before a checkpoint counts towards a resumed training") {
   };
   const auto [stopped, early] = resume("0.03");  // the first two steps took longer
   CHECK(stopped.global_step == 2);
-  CHECK(stopped.stop_reason == "the training has taken its duration of 0.03");
+  CHECK(stopped.stop_reason == "the training has reached its duration of 0.03");
   const auto [done, timer] = resume("00:01:00:00");
   CHECK(done.global_step == 4);
   CHECK(timer.time_elapsed >= .08);

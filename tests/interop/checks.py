@@ -1,4 +1,4 @@
-"""What the scripts beside this one check with."""
+"""The checks that these scripts share."""
 
 
 def check(value, what):

@@ -1,4 +1,4 @@
-"""Archives: what Comet's package finds in them, and that they come to be."""
+"""Archives: their contents as Comet's package reads them, and that they are created after every kind of end."""
 
 import csv
 import glob
@@ -102,7 +102,7 @@ def offline_matches_the_package():
     same(sorted(uploads), sorted(there), "files")
     check(uploads == there and any("checkpoint-8/" in name for name in there), "bytes of files")
 
-    # Our optional parts of a message are those of the package.
+    # A message has the same optional parts as the package's.
     ours, theirs = key_sets(archive), key_sets(reference)
     for kind, sets in ours.items():
         check(sets <= theirs[kind], f"{kind}: {sets - theirs[kind]} isn't in {theirs[kind]}")
@@ -191,7 +191,7 @@ def killed_is_rescued():
     with open(partial[0] + "/messages.json", "a") as file:
         file.write('{"payload":{"half')
 
-    # Somebody who is alive isn't disturbed.
+    # A running process's data is left alone.
     alive = folder.start("--step_seconds", "0.2", "--num_train_epochs", "5", COMET_MODE="offline")
     first = alive.stdout.readline()
     reported = folder.train(COMET_MODE="offline", COMET_PROJECT_NAME="next")

@@ -89,7 +89,7 @@ def online_is_what_the_package_sends():
         check(file.read() in uploads["out/checkpoint-8/trainer_state.json"], "a file's bytes")
     check("wait in" not in reported.err, reported.err)
 
-    # The package, online and uploading an archive of ours, says the same under the same names.
+    # The package, online or uploading an archive of ours, sends the same under the same names.
     package = Server()
     python(REFERENCE, folder.path, ONLINE="1", COMET_API_KEY=KEY, COMET_URL_OVERRIDE=package.address, ASSETS=folder.path + "/out")
     folder.train("--odd", "true", COMET_MODE="offline", COMET_START_EXPERIMENT_TAGS="a")
@@ -128,7 +128,7 @@ def a_key_that_is_given():
     server = Server()
     given = "A" * 32
     reported = folder.train(**ONLINE, COMET_URL_OVERRIDE=server.address, COMET_EXPERIMENT_KEY=given, COMET_MODE="create")
-    # An answer that is lost: the experiment is there, and is this run's.
+    # The answer is lost, but the experiment exists and belongs to this run.
     other = "B" * 32
     server.lose_next_open = True
     again = folder.train(
@@ -136,7 +136,7 @@ def a_key_that_is_given():
     )
     same(server.points(given), reported.points(), "metrics of the first")
     same(server.points(other), again.points(), "metrics of the second")
-    # Somebody else's: what is logged waits.
+    # The experiment belongs to another run, so logged data waits.
     refused = folder.train(**ONLINE, COMET_URL_OVERRIDE=server.address, COMET_EXPERIMENT_KEY=given, COMET_MODE="create")
     check("it exists" in refused.err and "wait in" in refused.err, refused.err + refused.out)
     same(server.points(given), reported.points(), "metrics of the first, afterwards")
@@ -255,7 +255,7 @@ def bad_servers_cost_nothing():
 
 
 def once(points):
-    """What a server has that received some things twice, as it may after a kill."""
+    """The server's data without duplicates, which it may have received after a kill."""
     return sorted(set(points))
 
 
@@ -271,7 +271,7 @@ def restarted_in_the_middle():
     again = Server(port, experiments=server.experiments)
     rest, err = process.communicate(timeout=60)
     reported = Reported("".join(lines) + rest, err, process.returncode)
-    # A connection that was open is served to its end.
+    # The old server serves open connections to their end.
     seen = sorted(server.points() + again.points())
     same(once(seen), once(reported.points()), "metrics")
     check(len(seen) - len(reported.points()) in (0, 4, 5), f"{len(seen)} instead of {len(reported.points())} metrics")

@@ -1,4 +1,4 @@
-"""Runs examples/mlflow_metrics against a server that keeps what it is sent, and looks at that.
+"""Runs examples/mlflow_metrics against a server that records its requests, and checks these.
 
 usage: mlflow_example.py PROGRAM [ARGUMENT...]
 """

@@ -1,5 +1,5 @@
-"""What the checks of MLflowCallback and AzureMLCallback share: a real MLflow server on loopback, a proxy before it that
-does what a bad network does, and trainings by the program `tracked`."""
+"""Shared by the checks of MLflowCallback and AzureMLCallback: a real MLflow server on loopback, a proxy in front of it that
+behaves like a bad network, and trainings by the program `tracked`."""
 
 import http.client
 import http.server
@@ -38,7 +38,7 @@ def free_port():
 
 
 class Server:
-    """`mlflow server` with a database and a folder of artifacts of its own, which it keeps when it is begun again."""
+    """`mlflow server` with its own database and folder of artifacts, which it keeps when it is restarted."""
 
     def __init__(self, *arguments, scheme="http", prefix=""):
         self.folder = tempfile.mkdtemp(dir=HERE.name)
@@ -85,8 +85,8 @@ class Server:
 
 
 class Proxy:
-    """Passes requests on to a server, as `self.way(handler, method, path, body)` says: "pass"; a status; "hang";
-    "lose" the answer. Keeps (method, path, headers, body, status) of each in `requests`."""
+    """Forwards requests to a server depending on the result of `self.way(handler, method, path, body)`: "pass"; a status;
+    "hang"; "lose" the answer. Records (method, path, headers, body, status) of each in `requests`."""
 
     def __init__(self, upstream=None, way=lambda *_: "pass"):
         self.upstream, self.way, self.requests = upstream, way, []
@@ -144,7 +144,7 @@ class Proxy:
 
 
 class Training:
-    """A run of `tracked`, as it goes: its logs (step, {name: value}), when each came, and what else it says."""
+    """A run of `tracked` while it lasts: its logs (step, {name: value}), the time of each, and its other output."""
 
     def __init__(self, program, tracker, folder, *arguments, **environment):
         self.folder = folder
@@ -186,7 +186,7 @@ class Training:
             return file.read()
 
     def loop_seconds(self):
-        """From the first log to that of the last step."""
+        """The time from the first log to that of the last step."""
         return self.times[-2] - self.times[0]
 
     def spools(self):

@@ -58,7 +58,7 @@ def files(folder):
 
 
 def events(path, whole=True):
-    """All events, read to the end of the file: a checksum that is wrong, and unless `whole` is false a record that isn't whole, fails."""
+    """All events, read to the end of the file. Fails on a wrong checksum and, unless `whole` is false, on an incomplete record."""
     reader, result = PyRecordReader_New(path), []
     while True:
         try:
@@ -106,7 +106,7 @@ def hparams(folder):
 
 
 def texts(folder, tag):
-    """The steps of a text. EventAccumulator doesn't hide texts; this one, which the server has, does."""
+    """The steps of a text, with the server's reader, because EventAccumulator doesn't hide texts."""
     accumulator = plugin_event_accumulator.EventAccumulator(folder, tensor_size_guidance={"text": 0})
     accumulator.Reload()
     return [e.step for e in accumulator.Tensors(tag)]

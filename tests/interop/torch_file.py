@@ -46,7 +46,7 @@ class TorchFile(unittest.TestCase):
         return subprocess.run([program, self.pt, self.safetensors, *options], capture_output=True, text=True)
 
     def converted(self, *options):
-        """The tensors by name, a second name of one included, and what was said of others."""
+        """The tensors by name, including second names, and the messages about other values."""
         done = self.run_program(*options)
         self.assertEqual(done.returncode, 0, done.stderr)
         with safe_open(self.safetensors, "pt") as file:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""track_azureml.py PROGRAM: trains with PROGRAM (tracked.cpp) against a real MLflow server that stands where Azure ML's does:
-behind TLS with a certificate of its own, under a workspace's path, at an azureml:// address; and against a service of this
-script that hands out tokens which end. Nothing of it is Azure itself."""
+"""track_azureml.py PROGRAM: trains with PROGRAM (tracked.cpp) against a real MLflow server that is reached like Azure ML's:
+behind TLS with its own certificate, under a workspace's path, at an azureml:// address; and against a service of this
+script that issues tokens which expire. Azure itself isn't used."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def certificate():
 
 def behind_tls(begun):
     key, pem = certificate()
-    os.environ["MLFLOW_TRACKING_SERVER_CERT_PATH"] = pem  # of the official client, too
+    os.environ["MLFLOW_TRACKING_SERVER_CERT_PATH"] = pem  # for the official client, too
     server = Server("--static-prefix", PREFIX, "--uvicorn-opts", f"--ssl-keyfile {key} --ssl-certfile {pem}", scheme="https",
                     prefix=PREFIX).start()
     print(f"{time.monotonic() - begun:6.1f} s  the server is there", flush=True)
@@ -35,7 +35,7 @@ def behind_tls(begun):
         address = server.address.replace("https://", "azureml://") + "?ignored=1"
         environment = {"MLFLOW_TRACKING_URI": address, "MLFLOW_TRACKING_TOKEN": "T0ken"}
 
-        # In a job: the run is there, and whoever began it ends it.
+        # In a job the run exists, and the job ends it.
         experiment = client.create_experiment("job")
         run_id = client.create_run(experiment).info.run_id
         job = {**environment, "MLFLOW_RUN_ID": run_id, "MLFLOW_EXPERIMENT_ID": experiment, "MLFLOW_EXPERIMENT_NAME": "job"}
@@ -53,12 +53,12 @@ def behind_tls(begun):
         same([metric.step for metric in client.get_metric_history(run_id, "loss")], [1, 2, 3, 4, 5, 6, 7, 8, 1, 2], "steps of both")
         check("T0ken" not in training.errors() + failed.errors(), "the token isn't reported")
 
-        # Elsewhere: a run of its own.
+        # Elsewhere the training creates its own run.
         training = Training(PROGRAM, "azure_ml", os.path.join(HERE.name, "own"), **environment).end()
         run = the_run(client, client.get_experiment_by_name("Default").experiment_id)
         same((run.info.status, histories_of(client, run)), ("FINISHED", histories([training])), "a run of its own")
 
-        # A certificate that nobody vouches for is no server.
+        # A server with an untrusted certificate is refused.
         strict = Training(PROGRAM, "azure_ml", os.path.join(HERE.name, "strict"), "--max_steps", "1",
                           **{**environment, "MLFLOW_TRACKING_SERVER_CERT_PATH": ""}).end()
         check("certificate" in strict.errors() and len(strict.spools()) == 1, strict.errors())
@@ -71,7 +71,7 @@ def behind_tls(begun):
 
 
 def tokens_end(begun):
-    """Each token does for a second; the service gives a new one for it, and once says that it is asked too often."""
+    """Each token is valid for a second; the service exchanges it for a new one, and once refuses because of too many requests."""
     issued, busy = {"t0": time.monotonic() + 1000}, [1]
     order = ["t0"]
 

@@ -1,5 +1,5 @@
-"""track_codecarbon.py PROGRAM: CodeCarbon's own classes read what PROGRAM (tracked.cpp) writes to emissions.csv, come to the
-same figures, and its tracker measures the same beside it. NVML is a library made here, and RAPL a folder of files."""
+"""track_codecarbon.py PROGRAM: CodeCarbon's own classes read the emissions.csv that PROGRAM (tracked.cpp) writes and compute the
+same figures, and its tracker measures the same at the same time. NVML is a library built here, and RAPL a folder of files."""
 
 import csv
 import json
@@ -220,7 +220,7 @@ tracker.stop()
 
 
 def beside_the_official(output, environment, seconds, **options):
-    """Rows of the official tracker and of ours, which measured at the same time and share a file."""
+    """Rows of the official tracker and of ours, which measure at the same time and share a file."""
     environment = base | quick | environment
     official = subprocess.Popen([sys.executable, "-c", official_program, str(output), json.dumps(options)], cwd=root, text=True,
                                 env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -272,7 +272,7 @@ def appending():
 
 
 def sharing():
-    """Four trainings and the official class, which knows of no locks, write to one file at the same time."""
+    """Four trainings and the official class, which doesn't use locks, write to one file at the same time."""
     output = folder("sharing")
     tracked(output)
     runs = [subprocess.Popen(arguments(output, "--step_seconds", "0.25"), cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -332,7 +332,7 @@ def failed():
 
 
 class Counters(threading.Thread):
-    """A folder of RAPL: two packages, of which the first comes to its end, and what lies in it."""
+    """A folder of RAPL: two packages, the counter of the first of which wraps around, and their subdomains."""
 
     def __init__(self, path):
         super().__init__(daemon=True)
@@ -380,7 +380,7 @@ def counters():
 
     for name in thread.domains:
         (tree / name / "energy_uj").chmod(0)
-    # Root, who may read everything, without just that: another user may not reach this program.
+    # Root without the right to read everything, because another user can't reach this program.
     by = ["setpriv", "--inh-caps=-all", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     output = folder("unreadable")
     _, reported = tracked(output, environment={"CODECARBON_RAPL_DIR": str(tree), "CODECARBON_FORCE_RAM_POWER": "10"}, by=by)
@@ -416,7 +416,7 @@ int nvmlDeviceGetMemoryInfo(void* d, unsigned long long* m) { (void)d; m[0] = 10
 
 
 def gpus():
-    """By a library made here in the place of NVIDIA's, which the official tracker reads, too."""
+    """Uses a library built here in place of NVIDIA's, which the official tracker reads, too."""
     made = folder("nvml")
     (made / "nvml.c").write_text(nvml)
     compiler = os.environ.get("CC", "cc")

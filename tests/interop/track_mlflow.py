@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """track_mlflow.py PROGRAM [CASE...]: trains with PROGRAM (tracked.cpp) into a real MLflow server on loopback, and reads what it has with
 MLflow's own client: counts, steps and values are exact. The server is killed and begun again meanwhile; before it stands a
-proxy that answers with errors, hangs, loses answers and wants credentials."""
+proxy that answers with errors, hangs, loses answers and requires credentials."""
 
 import base64
 import glob
@@ -154,7 +154,7 @@ def killed(server, client):
     """kill -9 of the training: its logs are on the server, or the next run sends them."""
     place = Place(client)
     training = place.train(server.address, "--step_seconds", "0.5").read_to(5)
-    time.sleep(0.2)  # the program says so before its tracker hears it
+    time.sleep(0.2)  # the program prints a log before its tracker gets it
     training.process.kill()
     training.process.wait()
     run = place.run()
@@ -184,7 +184,7 @@ def down_at_start(server, client):
     same(os.stat(spool).st_mode & 0o777, 0o700, "who may read the spool")
 
     proxy = Proxy(server)
-    # Simulates that the server is back: its port was free before.
+    # The server returns, on a port that was free until now.
     lines = open(f"{spool}/run.json", encoding="utf-8").read()
     open(f"{spool}/run.json", "w", encoding="utf-8").write(lines.replace(proxied, proxy.address))
     second = place.train(proxy.address, "--max_steps", "1").end()
@@ -200,7 +200,7 @@ def down_at_start(server, client):
 
 
 def restarted(server, client):
-    """Killed in the middle of a run, and begun again before its end."""
+    """Killed in the middle of a run, and restarted before its end."""
     place = Place(client)
     training = place.train(server.address, "--step_seconds", "0.1", "--num_train_epochs", "500").read_to(20)
     server.kill()
@@ -220,7 +220,7 @@ def restarted(server, client):
 
 
 def troubles(server, client):
-    """Errors, silence and lost answers: the training takes no longer, and the next one sends what is left."""
+    """Errors, silence and lost answers: the training takes no longer, and the next one sends the remaining data."""
     alone = Training(PROGRAM, None, os.path.join(HERE.name, "alone"), "--num_train_epochs", "40", "--extra", "20").end()
     place = Place(client)
     fail = {"way": 503}
@@ -243,7 +243,7 @@ def troubles(server, client):
 
 
 def lost_answers(server, client):
-    """What was done is not done again; and a proxy's own page of a fault is no answer of the server's."""
+    """A request that succeeded isn't repeated, and a proxy's own error page isn't taken for the server's answer."""
     place = Place(client)
     lost = {"runs/create": 1, "log-batch": 3, "runs/update": 1, "experiments/create": 1}
 
@@ -268,7 +268,7 @@ def lost_answers(server, client):
 
 
 def in_the_way(server, client):
-    """A proxy that sends to a login, knows no such method or says 503, meanwhile and at the end: nothing is lost."""
+    """A proxy that redirects to a login, refuses the method or returns 503, during the run and at its end: nothing is lost."""
     place = Place(client)
     ways = {"log-batch": [(302, b"<html>"), (405, b"<html>"), (400, b"<html>")], "runs/update": [503, (302, b"")], "model.safetensors": [(400, b"")]}
 

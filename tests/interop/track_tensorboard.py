@@ -1,5 +1,5 @@
-"""track_tensorboard.py PROGRAM: what the program `tracked` writes for TensorBoard is read by TensorBoard: by its reader of
-records, its EventAccumulator, and its server, with either of its loaders."""
+"""track_tensorboard.py PROGRAM: TensorBoard reads the event files of the program `tracked`, with its record reader, its
+EventAccumulator, and its server with both loaders."""
 
 import collections
 import glob
@@ -86,7 +86,7 @@ def check_plain(root):
     assert args["output_dir"] == f"{root}/plain" and args["learning_rate"] == 5e-5, args
     assert b"Linear" in loaded.Tensors("model/text_summary")[0].tensor_proto.string_val[0]
 
-    # The evaluation after the training is in the page of HPARAMS, too.
+    # The evaluation after the training is on the HPARAMS page, too.
     session = session_of(folder)
     [path] = files(session)
     check(len(events(path)), 1 + 3 + 1, "events of the session")
@@ -145,7 +145,7 @@ def resumable(output_dir):
 
 
 def check_resumed(root):
-    """A training that fails after step 7 and goes on from step 4, twice, has every point once."""
+    """A training that fails after step 7 and resumes from step 4, twice, has every point once."""
     args = resumable(f"{root}/resumed")
     whole = run(*resumable(f"{root}/whole"))
     first = run(*args, "--fail_at", 7, code=3)
@@ -172,7 +172,7 @@ def check_resumed(root):
         check(texts(folder, "args/text_summary"), [0, 4], "args")
         begin, end = hparams(session_of(folder))
         check(end.status, 1, "status")
-    # If the files are gone, the state has the numbers.
+    # If the files are missing, the numbers come from the state.
     shutil.rmtree(f"{root}/resumed/runs")
     for later in glob.glob(f"{root}/resumed/checkpoint-[5-9]"):
         shutil.rmtree(later)

@@ -100,7 +100,7 @@ class Bench:
     def sync(self, folder, *options, torn=False):
         env = self.env | {"WANDB_BASE_URL": self.address, "WANDB_API_KEY": "0" * 40, "WANDB_ERROR_REPORTING": "false"}
         if not NEW_RESUME:
-            env["WANDB_RESUME"] = "allow"  # what newer releases find in the log
+            env["WANDB_RESUME"] = "allow"  # newer releases read it from the log
         done = subprocess.run([sys.executable, "-m", "wandb", "sync", *options, str(folder)], env=env, cwd=self.folder,
                               capture_output=True, text=True, timeout=200)
         said = done.stdout + done.stderr
@@ -266,7 +266,7 @@ def check_failed_and_resumed(bench):
     assert (there.complete, there.exit_code) == (True, 0)
     got = there.history()
     assert [row["train/global_step"] for row in got] == [row["train/global_step"] for row in rows + more]
-    if NEW_RESUME:  # wandb counts on behind the rows that are there
+    if NEW_RESUME:  # wandb continues counting after the existing rows
         assert [row["_step"] for row in got] == list(range(len(rows) + len(more)))
 
 
@@ -276,7 +276,7 @@ def check_killed(bench):
     lines = []
     while len([line for line in lines if line.startswith("log ")]) < 4:
         lines.append(process.stdout.readline().rstrip("\n"))
-    time.sleep(0.1)  # the row is written behind the line; the next step is 0.2 s away
+    time.sleep(0.1)  # the row is written after the line is printed; the next step is 0.2 s away
     process.send_signal(signal.SIGKILL)
     process.communicate()
     (folder,) = run_folders(place)

@@ -1,4 +1,4 @@
-"""trainer_state.json between Etude and transformers: the same state, whoever wrote it, to the bit."""
+"""trainer_state.json is the same state to the bit in Etude and transformers, whichever of them wrote it."""
 
 import dataclasses
 import json

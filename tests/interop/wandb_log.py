@@ -1,4 +1,4 @@
-"""Reads the transaction log of an offline run of Weights & Biases, whose records wandb's own classes parse."""
+"""Reads the transaction log of an offline run of Weights & Biases with wandb's own classes."""
 
 import json
 import struct

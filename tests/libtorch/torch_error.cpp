@@ -169,7 +169,7 @@ TEST_CASE("a model that gets the labels because the loss is missing gives an err
   options.model = torch::nn::Sequential(torch::nn::Linear(2, 3));
   options.loss = {};
   CHECK(contains(training_error<c10::Error>(options),
-                 "in forward, which is given the labels too, since `loss` is not set: "));
+                 "in forward, which gets the labels too, because `loss` is not set: "));
 }
 
 TEST_CASE("errors before the training, while searching a learning rate, are explained too") {

@@ -722,14 +722,14 @@ TEST_CASE("resuming at or after the last step reports that nothing is left, and 
   const auto checkpoint = (folder / "checkpoint-6").string();
   CHECK(warnings_of(with(args, 3)) ==
         fmt::format(
-            "etude: warning: nothing is left to train: {} is at step 6 already, of 6; to train on raise "
-            "num_train_epochs (2), to start from scratch give another output_dir\n",
+            "etude: warning: nothing is left to train: {} is at step 6 already, of 6; to continue, raise "
+            "num_train_epochs (2); to start from scratch, give another output_dir\n",
             checkpoint));
   auto fewer = args;
   fewer.max_steps = 4;
   CHECK(
       toy::contains(warnings_of(with(fewer, 3)),
-                    fmt::format("nothing is left to train: {} is at step 6 already, of 4; to train on raise "
+                    fmt::format("nothing is left to train: {} is at step 6 already, of 4; to continue, raise "
                                 "max_steps (4)",
                                 checkpoint)));
   auto more = args;
@@ -781,7 +781,7 @@ TEST_CASE("a resume reports other training examples, by their number or a few of
   const auto checkpoint = (folder / "checkpoint-2").string();
   CHECK(warnings_of(options) ==
         fmt::format(
-            "etude: warning: resuming {} with another train_dataset: as many examples, but other ones\n",
+            "etude: warning: resuming {} with another train_dataset: as many examples, but different ones\n",
             checkpoint));
   const toy::Folder again;
   const auto other = saving_and_warning(again);

@@ -225,7 +225,7 @@ TEST_CASE("batches gathered one by one, or in another dtype, are joined like tor
   CHECK(torch::equal(gathered({torch::tensor({1}), torch::tensor({0.5})}), torch::tensor({1., 0.5})));
   CHECK_THROWS_WITH_AS(
       gathered({torch::ones({1, 2}), torch::ones({1})}),
-      "batches must have as many dimensions as each other, not float32 [1, 2] and then float32 [1]",
+      "batches must all have the same number of dimensions, not float32 [1, 2] and then float32 [1]",
       etude::DataError);
 }
 
@@ -235,7 +235,7 @@ TEST_CASE("a batch with another number of outputs than the first is refused") {
     const etude::Tensors one(torch::ones({1})), two(torch::ones({1}), torch::ones({1}));
     all.add({more ? one : two, {}, {}, {}, {}}, 1);
     CHECK_THROWS_WITH_AS(all.add({more ? two : one, {}, {}, {}, {}}, 1),
-                         doctest::Contains("batches must have as many tensors as each other"),
+                         doctest::Contains("batches must all have the same number of tensors"),
                          etude::DataError);
   }
 }

@@ -293,7 +293,7 @@ TEST_CASE("a callback changes each part of a batch once, despite abandoned attem
   CHECK(weight(Small(3), true) == doctest::Approx(weight(Small(1000), false)).epsilon(1e-6));
 }
 
-TEST_CASE("auto_microbatching is refused with an optimizer that evaluates whole batches again") {
+TEST_CASE("auto_microbatching is refused with an optimizer that evaluates whole batches repeatedly") {
   auto args = toy::arguments();
   args.optim = etude::OptimizerNames::lbfgs;
   args.auto_microbatching = true;

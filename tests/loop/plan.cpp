@@ -29,10 +29,10 @@ TEST_CASE("an endless number of epochs is refused before any of them begins") {
   int asked = 0;
   const auto two = [&](std::int64_t) { return ++asked, std::int64_t{2}; };
   CHECK(contains(fault_of_plan(args, 10, two),
-                 "num_train_epochs is 1e+18 and max_steps is -1: they must come to at most 1000000 epochs"));
+                 "num_train_epochs is 1e+18 and max_steps is -1: must be at most 1000000 epochs"));
   CHECK(asked <= 1);
   args = {.num_train_epochs = 3, .max_steps = 1'000'000'000'000};
-  CHECK(contains(fault_of_plan(args, 10, two), "max_steps is 1000000000000: they must come to"));
+  CHECK(contains(fault_of_plan(args, 10, two), "max_steps is 1000000000000: must be at most"));
   CHECK(asked <= 1'000'002);
   args.max_steps = 4'000'000;
   CHECK(etude::plan_training(args, 10, two).num_train_epochs == 800'000);

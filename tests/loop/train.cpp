@@ -226,8 +226,8 @@ TEST_CASE("the end names a parameter that has become NaN, and reports nothing fo
   options.model = toy::Line();
   options.train_dataset = {x, y};
   CHECK(toy::printed([&] { etude::Trainer<>(options).train(); }, STDERR_FILENO)
-            .find("2 of the losses weren't finite, since step 1, and weight has values now that aren't, "
-                  "either") != std::string::npos);
+            .find("2 of the losses weren't finite, since step 1, and weight now has such values, too") !=
+        std::string::npos);
 }
 
 TEST_CASE("without logging_nan_inf_filter a NaN is logged") {

@@ -108,9 +108,10 @@ TEST_CASE("a relative output_dir in a folder with an unusable name, or one that 
   const In in(latin);
   CHECK(fault() ==
         "output_dir is 'out', and the working folder has a name that isn't UTF-8: must be an absolute path "
-        "then");
+        "in this case");
   std::filesystem::remove(latin);
-  CHECK(fault() == "output_dir is 'out', and the working folder is gone: must be an absolute path then");
+  CHECK(fault() ==
+        "output_dir is 'out', and the working folder is gone: must be an absolute path in this case");
 }
 
 }  // namespace loop_working_folder_test

@@ -1,9 +1,9 @@
-"""Writes reference_values.hpp: what scikit-learn and torchmetrics compute from a few small sets of data.
+"""Writes reference_values.hpp: the results of scikit-learn and torchmetrics for a few small sets of data.
 
     pip install scikit-learn torch torchmetrics && python reference_values.py
 
-Where both systems have a metric they must agree, or the script stops; where they don't define it the same way,
-a comment says whose value is kept.
+If both libraries have a metric they must agree, or the script stops; where their definitions differ, a comment
+says which value is kept.
 """
 
 import pathlib
@@ -106,7 +106,7 @@ agreed("binary average_precision", sk.average_precision_score(y, p), tm.average_
 calibration("binary", p, y, task="binary")
 agreed("certain calibration", tm.calibration_error(torch.tensor([1.0, 1, 0, 0.95, 0.05]), torch.tensor([1, 0, 0, 1, 1]), n_bins=10, task="binary"))
 
-# One class only: torchmetrics gives 0 for the area, where scikit-learn says that there is none.
+# One class only: torchmetrics returns 0 for the area, and scikit-learn reports that it is undefined.
 for name, y in (("positive", [1, 1, 1]), ("negative", [0, 0, 0])):
     s = [0.1, 0.6, 0.6]
     agreed(f"{name} auroc", sk.roc_auc_score(y, s))

@@ -157,9 +157,9 @@ struct StopsDropout {
 TEST_CASE("a model that is left in evaluation mode is reported") {
   const auto lines = broken<LeavesEvaluationMode>();
   CHECK(laws_in(lines).contains(ends));
-  CHECK(lines.front() ==
-        "every begin has its end: after the training model is in evaluation mode, as it isn't without the "
-        "callback");
+  CHECK(
+      lines.front() ==
+      "every begin has its end: after the training model is in evaluation mode, unlike without the callback");
   const auto laws = laws_in(broken<StopsDropout>());
   CHECK(laws.contains(ends));
   CHECK(laws.contains(reads));
@@ -277,7 +277,7 @@ TEST_CASE("missing end events and failing second trainings are reported") {
   const auto kept = broken<KeepsWeights>({.two_in_one_trainer = false});
   CHECK(laws_in(kept) == Named{ends});
   CHECK(
-      kept.front().find("the model's forward in an evaluation: the weights are not put back at EvaluateEnd: "
+      kept.front().find("the model's forward in an evaluation: the weights are not restored at EvaluateEnd: "
                         "the weights: first.weight") != std::string::npos);
 
   CHECK(laws_in(broken<CountsAllRuns>()) == Named{ends});

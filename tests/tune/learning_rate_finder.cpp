@@ -301,7 +301,7 @@ TEST_CASE("the curve is drawn as text, and as an image file") {
   CHECK(text.find("1.0e+01") != std::string::npos);
   for (std::size_t begin = 0; begin < text.size(); begin = text.find('\n', begin) + 1)
     CHECK(text.find('\n', begin) - begin <= 60);
-  CHECK(LearningRateCurve().text() == "no step was made with a loss that is finite\n");
+  CHECK(LearningRateCurve().text() == "no step had a finite loss\n");
 
   etude::Trainer<> trainer(one_example());
   curve = find_learning_rate(trainer, {.plot = folder / "curve.svg"});

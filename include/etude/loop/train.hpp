@@ -101,7 +101,8 @@ class TrainLoop {
       core_.optimizers.add({"", made_by("create_optimizer", trainer_.derived().create_optimizer())});
     if (core_.args.auto_microbatching && core_.optimizers.main()->needs_closure())
       throw ArgumentError(
-          "auto_microbatching is true: must be false with an optimizer that evaluates whole batches again");
+          "auto_microbatching is true: must be false with an optimizer that evaluates whole batches "
+          "repeatedly");
     core_.optimizers.begin()->lr_scheduler =
         made_by("create_scheduler", trainer_.derived().create_scheduler(plan_.max_steps));
     if (checkpoints_.resumes()) checkpoints_.load_rest();
@@ -346,7 +347,7 @@ class TrainLoop {
     if (!core_.args.save_on_exception || !phase().has_started() || !may_save_on_the_way_out()) return;
     if (core_.updating) {
       message(core_.args, LogLevel::warning,
-              "no checkpoint is written after this exception: the optimizer was at work");
+              "no checkpoint is written after this exception: it interrupted an update");
       return;
     }
     const auto& begin = work_begin_ ? work_begin_ : now;

@@ -240,7 +240,7 @@ TEST_CASE("earlier versions' COMET_MODE is understood, with a warning") {
     callback.online.reset();
     const auto said = toy::printed(
         [&] { etude::Trainer<CometCallback>(toy::options(args), callback).train(); }, STDERR_FILENO);
-    CHECK(toy::contains(said, "is of an earlier version: use COMET_START_ONLINE"));
+    CHECK(toy::contains(said, "belongs to an earlier version: use COMET_START_ONLINE"));
     CHECK(experiments(folder / "comet").size() == (mode == "OFFLINE" ? 1 : 0));
     CHECK_FALSE(fs::exists(folder / "spool"));
   }

@@ -32,11 +32,10 @@ ETUDE_INLINE void EarlyStoppingCallback::on(const TrainBegin& e) {
   }
   stop_when_patience_is_out(e);
   if (e.is_resumed && is_out_of_patience() && e.state.global_step < e.state.max_steps)
-    message(
-        e.args, LogLevel::warning,
-        "nothing is left to train: {} had not improved in {} evaluations at step {}, which is resumed; to "
-        "train on raise early_stopping_patience ({}), to start from scratch give another output_dir",
-        metric(e), early_stopping_patience_counter, e.state.global_step, early_stopping_patience);
+    message(e.args, LogLevel::warning,
+            "nothing is left to train: {} had not improved in {} evaluations at step {}, which is resumed; "
+            "to continue, raise early_stopping_patience ({}); to start from scratch, give another output_dir",
+            metric(e), early_stopping_patience_counter, e.state.global_step, early_stopping_patience);
 }
 
 ETUDE_INLINE void EarlyStoppingCallback::on(const Evaluate& e) {

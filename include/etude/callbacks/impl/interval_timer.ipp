@@ -36,7 +36,7 @@ ETUDE_INLINE void IntervalTimer::begin(const Context& e, const Interval& interva
     throw ArgumentError(fmt::format("{} is {}: must be {}", field, interval, interval.valid_values()));
   if (interval.unit() == IntervalUnit::tokens && e.args.include_num_input_tokens_seen == InputTokens::no)
     throw ArgumentError(fmt::format(
-        "{} is {}: must be in another unit where include_num_input_tokens_seen is no", field, interval));
+        "{} is {}: must be in another unit, because include_num_input_tokens_seen is no", field, interval));
   begin(e, interval);
 }
 

@@ -159,7 +159,7 @@ ETUDE_INLINE void LossSpikeCallback::answer(const Context& e, double loss) {
   }
   roll_back(e);
   undone.push_back({good_step + 1, e.state.global_step});
-  message(e.args, LogLevel::warning, "{}: the model is as it was after step {}", what, good_step);
+  message(e.args, LogLevel::warning, "{}: the model is back at step {}", what, good_step);
   good_step = e.state.global_step;
   detail::count_up(rollbacks_in_a_row);
   if (rollbacks_in_a_row > max_rollbacks)

@@ -148,9 +148,9 @@ ETUDE_INLINE void TimerCallback::measure() {
 
 ETUDE_INLINE void TimerCallback::stop_when_time_is_up(const Context& e) {
   if (limit && time_elapsed >= *limit)
-    e.control.request_stop(fmt::format("the training has taken its duration of {}", duration));
+    e.control.request_stop(fmt::format("the training has reached its duration of {}", duration));
   else if (until && std::chrono::system_clock::now() >= *until)
-    e.control.request_stop(fmt::format("the deadline of {} has come", deadline));
+    e.control.request_stop(fmt::format("the deadline of {} has passed", deadline));
 }
 
 }  // namespace etude::inline v0

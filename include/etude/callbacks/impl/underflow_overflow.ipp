@@ -94,7 +94,7 @@ class OperatorWatch {
   OperatorWatch(std::size_t max_frames, bool traces) : max_frames_(max_frames), traces_(traces) {
     OperatorWatch* none = nullptr;
     if (!active().compare_exchange_strong(none, this))
-      throw Error("another DebugUnderflowOverflowCallback is at work in this process");
+      throw Error("another DebugUnderflowOverflowCallback is already active in this process");
     handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(begin, end)
                                              .needsInputs(true)
                                              .needsOutputs(true)
@@ -112,8 +112,8 @@ class OperatorWatch {
     const std::lock_guard lock(mutex_);
     if (culprit_.empty()) return "";
     std::string text = fmt::format(
-        "{}; the operators before it, with the least and greatest absolute values of what "
-        "they were given and gave:\n",
+        "{}; the operators before it, with the least and greatest absolute values of their inputs and "
+        "outputs:\n",
         culprit_);
     for (const auto& frame : frames_) text += frame;
     return text;

@@ -31,11 +31,10 @@ ETUDE_INLINE void WatchedMetric::begin(const Context& e, bool is_new, std::strin
   if (e.args.eval_strategy != IntervalStrategy::no) return;
   const auto callbacks = e.trainer.callback_names();
   if (std::ranges::find(callbacks, "StepBasedEvaluationCallback") != callbacks.end()) return;
-  message(
-      e.args, LogLevel::warning,
-      "{} watches evaluations, and eval_strategy is no: set it to epoch or steps, unless a callback of yours "
-      "asks for evaluations",
-      callback);
+  message(e.args, LogLevel::warning,
+          "{} watches evaluations, and eval_strategy is no: set it to epoch or steps, unless one of your "
+          "callbacks requests evaluations",
+          callback);
 }
 
 ETUDE_INLINE std::optional<double> WatchedMetric::look(const std::string& name, const Metrics& metrics) {

@@ -91,7 +91,7 @@ ETUDE_INLINE void check_place(const ResumePoint& point) {
   require(state.epoch >= 0 && state.epoch <= static_cast<double>(most_steps), "epoch must be from 0 to 1e15");
   require(state.num_input_tokens_seen >= 0, "num_input_tokens_seen must be at least 0");
   require(!point.manifest || point.manifest->global_step == state.global_step,
-          "global_step isn't that of the manifest");
+          "global_step must be the manifest's");
   if (!point.progress) return;
   const auto& progress = *point.progress;
   const auto& position = progress.position;
@@ -227,7 +227,7 @@ ETUDE_INLINE void use_found_batch_size(const ResumePoint& checkpoint, const Trai
       then && then->is_object() && then->contains(key) && (*then)[key] != asked.per_device_train_batch_size;
   if (!found || *found < 1 || *found >= args.per_device_train_batch_size || is_asked_anew) return;
   args.per_device_train_batch_size = *found;
-  message(args, LogLevel::info, "resuming {} with the {} that memory had room for: {}",
+  message(args, LogLevel::info, "resuming {} with the {} that fitted into memory: {}",
           checkpoint.path.string(), key, *found);
 }
 
@@ -301,7 +301,7 @@ ETUDE_INLINE TrainingProgress progress_by_steps(const TrainerState& state, const
   const auto examples_of_an_update = args.gradient_accumulation_steps * args.per_device_train_batch_size;
   if (updates > most_steps / examples_of_an_update)
     throw CheckpointError(fmt::format(
-        "step {} of the checkpoint is too far on: the examples of an epoch are counted up to 1e15, and "
+        "step {} of the checkpoint is too large: the examples of an epoch are counted up to 1e15, and "
         "an update has {}",
         state.global_step, examples_of_an_update));
   progress.position.epoch = state.global_step / updates_per_epoch;

@@ -48,8 +48,8 @@ ETUDE_INLINE std::unique_ptr<detail::MLflowRun> AzureMLCallback::open(const Cont
   if (options.experiment_name.empty() && options.experiment_id.empty()) options.experiment_name = "Default";
   if (detail::environment_says("HF_MLFLOW_LOG_ARTIFACTS"))
     message(e.args, LogLevel::warning,
-            "AzureMLCallback: HF_MLFLOW_LOG_ARTIFACTS is set, and checkpoints aren't sent: Azure ML takes "
-            "them in a store of its own");
+            "AzureMLCallback: HF_MLFLOW_LOG_ARTIFACTS is set, and checkpoints aren't sent: Azure ML keeps "
+            "them in its own store");
 
   auto run = std::make_unique<detail::MLflowRun>(std::move(options), e.args);
   if (log_params)

@@ -47,8 +47,8 @@ ETUDE_INLINE std::unique_ptr<detail::MLflowRun> MLflowCallback::open(const Conte
   const auto at_most = detail::mlflow_max_params(max_log_params);
   if (options.parent_run_id.empty() && detail::environment_says("MLFLOW_NESTED_RUN"))
     message(e.args, LogLevel::warning,
-            "MLflowCallback: MLFLOW_NESTED_RUN is set, and the run isn't nested: parent_run_id or "
-            "MLFLOW_PARENT_RUN_ID has to say in which");
+            "MLflowCallback: MLFLOW_NESTED_RUN is set, but the run isn't nested: set parent_run_id or "
+            "MLFLOW_PARENT_RUN_ID to its parent");
 
   detail::identify_mlflow_run(options, run_key, attached_to, resumes);
   run_key = options.key;

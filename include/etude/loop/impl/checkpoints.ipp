@@ -154,7 +154,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::warn_of_another_dataset(const DatasetI
   if (now.size != then.size)
     difference = fmt::format("{} -> {} examples", count(then.size), count(now.size));
   else if (!now.fingerprint.empty() && !then.fingerprint.empty() && now.fingerprint != then.fingerprint)
-    difference = "as many examples, but other ones";
+    difference = "as many examples, but different ones";
   if (!difference.empty())
     message(core_.args, LogLevel::warning, "resuming {} with another train_dataset: {}", path().string(),
             difference);
@@ -167,8 +167,8 @@ ETUDE_INLINE void AnyTrainingCheckpoints::warn_if_nothing_is_left(const TrainPla
   const auto limit = args.max_steps > 0 ? fmt::format("max_steps ({})", args.max_steps)
                                         : fmt::format("num_train_epochs ({})", args.num_train_epochs);
   message(args, LogLevel::warning,
-          "nothing is left to train: {} is at step {} already, of {}; to train on raise {}, to start from "
-          "scratch give another output_dir",
+          "nothing is left to train: {} is at step {} already, of {}; to continue, raise {}; to start from "
+          "scratch, give another output_dir",
           path().string(), step, plan.max_steps, limit);
 }
 

@@ -41,7 +41,7 @@ ETUDE_INLINE LossOutput own_loss(const Tensors& outputs) {
         "no loss is set, and none of the model's outputs ({}) is named loss: set the trainer's `loss` "
         "or `compute_loss`",
         fmt::join(outputs.names(), ", ")));
-  if (outputs.empty()) throw DataError("the model gave no output to take the loss from");
+  if (outputs.empty()) throw DataError("the model returned no output to use as the loss");
   if (outputs[0].numel() != 1)
     throw DataError(fmt::format(
         "no loss is set, and the model's first output, {}, can't be the loss: it isn't one element; set "
@@ -95,7 +95,7 @@ inline std::string no_labels(const Tensors& inputs) {
 inline std::string labels_given(const Model& model, const Batch& batch) {
   const auto all = batch.inputs.size() + batch.labels.size();
   if (model.takes_batch() || batch.labels.empty() || !model.accepts(all)) return "";
-  return ", which is given the labels too, since `loss` is not set";
+  return ", which gets the labels too, because `loss` is not set";
 }
 
 /// Smooths the labels of a model that computes its own loss, which its outputs hold too.
@@ -104,8 +104,8 @@ inline void smooth_own_loss(LossOutput& own, const Batch& batch, double factor,
   const auto* logits = own.outputs.find("logits");
   if (own.outputs.empty() || batch.labels.size() != 1)
     throw DataError(
-        "label_smoothing_factor is set: it needs one tensor of labels, and a model that gives its scores "
-        "besides its loss");
+        "label_smoothing_factor is set: it needs one tensor of labels, and a model that returns its scores "
+        "as well as its loss");
   own.loss =
       label_smoothed_cross_entropy(logits ? *logits : own.outputs[0], batch.labels[0], factor, num_items);
   own.counts_items = num_items.has_value();

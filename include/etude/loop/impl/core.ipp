@@ -73,7 +73,7 @@ ETUDE_INLINE void TrainerCore::shrink_batches() {
   auto& size = args.per_device_train_batch_size;
   const auto smaller = std::max<std::int64_t>(size * 9 / 10, 1);
   message(args, LogLevel::warning,
-          "memory ran out with a per_device_train_batch_size of {}: training starts again with {}", size,
+          "memory ran out with a per_device_train_batch_size of {}: training restarts with {}", size,
           smaller);
   size = smaller;
 }
@@ -116,7 +116,7 @@ ETUDE_INLINE void TrainerCore::initialise() {
   const auto output_dir = std::filesystem::absolute(args.output_dir, error).string();
   if (error || !is_utf8(output_dir))
     throw ArgumentError(
-        fmt::format("output_dir is '{}', and the working folder {}: must be an absolute path then",
+        fmt::format("output_dir is '{}', and the working folder {}: must be an absolute path in this case",
                     args.output_dir, error ? "is gone" : "has a name that isn't UTF-8"));
   args.output_dir = output_dir;
   device = args.use_cpu || !torch::cuda::is_available() ? torch::kCPU : torch::kCUDA;

@@ -66,7 +66,7 @@ ETUDE_INLINE TrainingDryRun::~TrainingDryRun() {
   try {
     end();
   } catch (...) {
-    message(context_.args, LogLevel::error, "after a dry run not everything could be put back: {}",
+    message(context_.args, LogLevel::error, "after a dry run not everything could be restored: {}",
             message_of(std::current_exception()));
   }
 }

@@ -52,7 +52,7 @@ ETUDE_INLINE torch::Tensor GatheredTensor::corner(torch::Tensor whole, const tor
 
 ETUDE_INLINE void GatheredTensor::make_room_for(const torch::Tensor& rows) {
   if (rows.dim() != all_.dim())
-    throw DataError(fmt::format("batches must have as many dimensions as each other, not {} and then {}",
+    throw DataError(fmt::format("batches must all have the same number of dimensions, not {} and then {}",
                                 etude::describe(all_), etude::describe(rows)));
   auto sizes = all_.sizes().vec();
   if (used_ + rows.size(0) > sizes[0]) sizes[0] = std::max(used_ + rows.size(0), sizes[0] + sizes[0] / 2);
@@ -75,7 +75,7 @@ ETUDE_INLINE void Gathered::GatheredTensors::add(const Tensors& part, std::int64
                                                  std::int64_t examples) {
   if (columns.empty()) first = part;
   if (part.size() != first.size())
-    throw DataError(fmt::format("batches must have as many tensors as each other, not {} and then {}",
+    throw DataError(fmt::format("batches must all have the same number of tensors, not {} and then {}",
                                 first.size(), part.size()));
   for (std::size_t i = 0; i < part.size(); ++i) {
     if (i == columns.size())

@@ -60,7 +60,7 @@ ETUDE_INLINE void LogWindow::sum_up(Metrics& summary, const Model& model) {
   std::string broken;
   for (const auto& [name, parameter] : model.named_parameters())
     if (parameter.is_floating_point() && !torch::isfinite(parameter.detach()).all().item<bool>()) {
-      broken = fmt::format(", and {} has values now that aren't, either", name);
+      broken = fmt::format(", and {} now has such values, too", name);
       break;
     }
   message(args_, LogLevel::warning,

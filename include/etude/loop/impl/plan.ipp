@@ -51,8 +51,8 @@ class UpdateCount {
 
   [[noreturn]] void refuse() const {
     throw ArgumentError(
-        fmt::format("num_train_epochs is {} and max_steps is {}: they must come to at most {} epochs where a "
-                    "callback handles AccumulationPlanned, which is raised for each of them",
+        fmt::format("num_train_epochs is {} and max_steps is {}: must be at most {} epochs if a callback "
+                    "handles AccumulationPlanned, which is raised for each of them",
                     args_.num_train_epochs, args_.max_steps, most_asked));
   }
 

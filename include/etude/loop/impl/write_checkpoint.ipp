@@ -146,8 +146,7 @@ ETUDE_INLINE CheckpointContents checkpoint_contents(TrainerCore& core,
 ETUDE_INLINE std::filesystem::path write_checkpoint(TrainerCore& core,
                                                     const std::vector<CallbackState>& callbacks,
                                                     std::map<std::string, StateDict> tensors) {
-  if (core.updating)
-    throw Error("a checkpoint can't be written while the optimizer is at work: do it at StepEnd");
+  if (core.updating) throw Error("a checkpoint can't be written during an update: write it at StepEnd");
   core.checkpoint_writer.wait();
   auto& store = core.checkpoint_writer.store();
   auto& state = core.state;

@@ -178,7 +178,7 @@ ETUDE_INLINE void draw(const LearningRateCurve& curve, const std::filesystem::pa
 }  // namespace detail
 
 ETUDE_INLINE std::string LearningRateCurve::text(int width, int height) const {
-  if (smoothed.empty()) return "no step was made with a loss that is finite\n";
+  if (smoothed.empty()) return "no step had a finite loss\n";
   const detail::Frame frame(*this);
   const auto columns = static_cast<std::size_t>(std::max(width - 10, 10));
   const auto rows = static_cast<std::size_t>(std::max(height, 3));

@@ -90,7 +90,7 @@ ETUDE_INLINE double EnergyMeter::take_cpu_kwh(double seconds) {
   if (rapl_) {
     if (const auto kwh = rapl_->take_kwh()) return *kwh;
     faults_.push_back(
-        "RAPL's counters couldn't be read for a while, in which the CPU was measured by its load");
+        "RAPL's counters couldn't be read for a while; the CPU was measured by its load meanwhile");
   }
   return std::min(by_load, tdp_ * seconds / joules_a_kwh);
 }

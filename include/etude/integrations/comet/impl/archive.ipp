@@ -284,10 +284,11 @@ ETUDE_INLINE std::vector<Notice> Archive::rescue(const std::filesystem::path& di
           write_file(default_file_system(), folder / archive::experiment, experiment.dump(-1, ' ', true));
         }
         const auto lost = archive::zip_folder(folder, path);
-        notices.push_back({lost > 0 ? LogLevel::warning : LogLevel::info,
-                           fmt::format("Comet: {} is of a process that was killed, and {} files of it were "
-                                       "lost; to upload it: comet upload {}",
-                                       path.string(), lost, path.string())});
+        notices.push_back(
+            {lost > 0 ? LogLevel::warning : LogLevel::info,
+             fmt::format("Comet: {} belongs to a process that was killed, and {} files of it were "
+                         "lost; to upload it: comet upload {}",
+                         path.string(), lost, path.string())});
       }
       default_file_system().remove_all(folder);
     } catch (const std::exception& fault) {

@@ -198,11 +198,10 @@ ETUDE_INLINE Settings settings_of(const CometCallback& callback, const TrainingA
   constexpr std::array<std::string_view, 3> old_modes{"online", "offline", "disabled"};
   if (std::find(old_modes.begin(), old_modes.end(), mode) != old_modes.end()) {
     settings.notices.push_back(
-        {LogLevel::warning,
-         fmt::format(
-             "CometCallback: the mode (or COMET_MODE) '{}' is of an earlier version: use COMET_START_ONLINE, "
-             "and get_or_create, create or get here",
-             mode)});
+        {LogLevel::warning, fmt::format("CometCallback: the mode (or COMET_MODE) '{}' belongs to an earlier "
+                                        "version: use COMET_START_ONLINE, "
+                                        "and get_or_create, create or get here",
+                                        mode)});
     settings.disabled = mode == "disabled";
     if (!online && !settings.disabled) online = mode == "online";
     settings.mode = "get_or_create";

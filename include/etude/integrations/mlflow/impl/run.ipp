@@ -136,7 +136,7 @@ ETUDE_INLINE void MLflowRun::log_params(
   std::int64_t left = at_most;
   for (const auto& [name, value] : params) {
     if (at_most >= 0 && left-- == 0) {
-      message(args_, LogLevel::info, "{}: {} of {} parameters are logged, as max_log_params has it",
+      message(args_, LogLevel::info, "{}: {} of {} parameters are logged, because of max_log_params",
               options_.callback, at_most, params.size());
       break;
     }

@@ -65,7 +65,8 @@ ETUDE_INLINE HttpOptions mlflow_http_options() {
         "them");
   if (const auto workspace = environment("MLFLOW_WORKSPACE")) {
     if (!std::ranges::all_of(*workspace, [](char c) { return c > ' ' && c < 127; }))
-      throw ArgumentError("MLFLOW_WORKSPACE has a space or another sign that no name of a workspace has");
+      throw ArgumentError(
+          "MLFLOW_WORKSPACE has a space or another character that a workspace's name can't have");
     http.secret_headers.push_back("X-MLFLOW-WORKSPACE: " + *workspace);
   }
   if (const auto timeout = mlflow_count("MLFLOW_HTTP_REQUEST_TIMEOUT")) {
@@ -103,10 +104,9 @@ ETUDE_INLINE std::string mlflow_address(const std::string& given, HttpOptions& h
   auto address = given.empty() ? environment(mlflow::uri).value_or("") : given;
   const auto allowed = (instead_of.empty() ? "" : instead_of + "://, ") + std::string("http:// or https://");
   if (address.empty())
-    throw ArgumentError(
-        fmt::format("neither tracking_uri nor {} is set: must be the address of an MLflow server, "
-                    "that begins with {}",
-                    mlflow::uri, allowed));
+    throw ArgumentError(fmt::format(
+        "neither tracking_uri nor {} is set: must be the address of an MLflow server that begins with {}",
+        mlflow::uri, allowed));
   if (!instead_of.empty() && address.starts_with(instead_of + "://"))
     address = "https" + address.substr(instead_of.size());
   if (address.starts_with("azureml://"))
@@ -118,7 +118,7 @@ ETUDE_INLINE std::string mlflow_address(const std::string& given, HttpOptions& h
   // It would become part of the callback's state and of every checkpoint.
   if (!address.starts_with("http://") && !address.starts_with("https://"))
     throw ArgumentError(
-        fmt::format("{} is '{}...': must be the address of an MLflow server, that begins with {}; "
+        fmt::format("{} is '{}...': must be the address of an MLflow server that begins with {}; "
                     "files and databases can't be written to without one",
                     field, address.substr(0, std::min(address.find(':'), std::size_t{20})), allowed));
   std::string user, password;

@@ -108,7 +108,7 @@ ETUDE_INLINE Difference difference(const Run& expected, const Run& seen, const V
   }
   for (std::size_t i = 0; i < std::min(was.size(), is.size()); ++i) {
     if (was[i].event != is[i].event || was[i].step != is[i].step)
-      return fmt::format("the training comes to {} where it came to {}", is[i].words().substr(3),
+      return fmt::format("the training reaches {} where it reached {}", is[i].words().substr(3),
                          was[i].words().substr(3));
     if (const auto found = difference(was[i], is[i])) return fmt::format("{} {}", is[i].words(), *found);
   }

@@ -42,7 +42,7 @@ ETUDE_INLINE void Stage::behind(const Context& e, std::string_view event) {
     const auto begun = std::move(evaluations_.back());
     evaluations_.pop_back();
     if (const auto changed = difference(begun.weights, moment_of(e, event).weights))
-      run.breaches.push_back(fmt::format("the weights are not put back at {}: {}", event, *changed));
+      run.breaches.push_back(fmt::format("the weights are not restored at {}: {}", event, *changed));
   }
   disturb(e, event, false);
 }

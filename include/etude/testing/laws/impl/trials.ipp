@@ -71,7 +71,7 @@ class Trials {
     const auto& seen_modes = first_.moments.back().modes;
     for (std::size_t i = 0; i < std::min(modes.size(), seen_modes.size()); ++i)
       if (modes[i] != seen_modes[i])
-        report(ends, fmt::format("after the training {} is in {} mode, as it isn't without the callback",
+        report(ends, fmt::format("after the training {} is in {} mode, unlike without the callback",
                                  modes[i].first, seen_modes[i].second ? "training" : "evaluation"));
     if (!only_reads_) return;
     const auto count = first_.asked ? *first_.asked : first_.moments.size();
@@ -80,7 +80,8 @@ class Trials {
       if (i >= without.moments.size() || without.moments[i].event != is.event ||
           without.moments[i].step != is.step) {
         // A StopTraining of its own closes open scopes before the reason is known.
-        if (!first_.asked) report_reading(fmt::format("the training takes another course {}", is.words()));
+        if (!first_.asked)
+          report_reading(fmt::format("the training takes a different course {}", is.words()));
         return;
       }
       if (const auto found = difference(without.moments[i], is))
@@ -133,7 +134,7 @@ class Trials {
   }
 
   void try_ends() {
-    report_breaches(first_, "in a training that nothing disturbs");
+    report_breaches(first_, "in an undisturbed training");
     {
       auto performance = perform({});
       for (const auto& breach : performance.evaluate())
@@ -155,7 +156,8 @@ class Trials {
     if (disturbance.way == Disturbance::Way::throws && run.error.empty() && !run.came_out)
       report(ends, fmt::format("{}: the exception didn't come out of train()", where));
     if (run.moments.back().modes != first_.moments.back().modes)
-      report(ends, fmt::format("{}: the model's modes are others than after a training without that", where));
+      report(ends,
+             fmt::format("{}: the model's modes differ from those after a training without that", where));
     train_again(performance, disturbance.words());
   }
 
@@ -165,7 +167,7 @@ class Trials {
     report_breaches(run, where);
     if (!run.breaches.empty() || !run.error.empty() || !is_repeatable_) return;
     if (const auto found = difference(first_, run, varying_, !options_.keeps_state_between_runs))
-      report(ends, fmt::format("{} doesn't go as the first did: {}", where, *found));
+      report(ends, fmt::format("{} differs from the first: {}", where, *found));
   }
 
   static std::vector<Disturbance> disturbances() {
