@@ -22,7 +22,7 @@ etude::TrainingArguments arguments(const toy::Folder& folder) {
   return args;
 }
 
-/// The events of a trace written by either of LibTorch's profilers.
+/// The events of a trace that either of LibTorch's profilers wrote.
 nlohmann::json events_in(const std::filesystem::path& path) {
   const auto trace = nlohmann::json::parse(toy::read_text(path));
   return trace.is_array() ? trace : trace.at("traceEvents");

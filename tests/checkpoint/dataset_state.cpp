@@ -195,7 +195,8 @@ void check_killed_runs() {
   }
 }
 
-TEST_CASE("a resumed training reads on in a stream with a state, and has the weights of the unbroken one") {
+TEST_CASE(
+    "a resumed training continues a stream with a state, and has the weights of the uninterrupted one") {
   const toy::Folder folder;
   CHECK(run<Turning>(nine_steps(folder, 0)).read ==
         Numbers{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5});

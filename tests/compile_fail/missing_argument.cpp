@@ -9,7 +9,7 @@ using Raised = etude::events<StepEnd, EpochEnd>;
 
 struct Listener {
 #ifdef ETUDE_MISTAKE
-  void on(const StepEnd& e, int epoch);  // Who would give it the epoch?
+  void on(const StepEnd& e, int epoch);  // nothing passes an epoch
 #else
   void on(const StepEnd& e, int epoch = 0);
 #endif

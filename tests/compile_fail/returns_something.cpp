@@ -9,7 +9,7 @@ using Raised = etude::events<StepEnd, EpochEnd>;
 
 struct Listener {
 #ifdef ETUDE_MISTAKE
-  bool on(const StepEnd& e);  // Who would look at it?
+  bool on(const StepEnd& e);  // nothing would use the result
 #else
   void on(const StepEnd& e);
 #endif

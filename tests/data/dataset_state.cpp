@@ -144,7 +144,7 @@ TEST_CASE("states cost nothing where no epoch is resumed, and a stream without o
   CHECK_FALSE(DataLoader(etude::Dataset(torch::arange(3)), {}).has_dataset_state());
 }
 
-TEST_CASE("there is no state behind a batch that couldn't be read, but behind the next") {
+TEST_CASE("a batch that couldn't be read has no state after it, but the next one has") {
   for (const int workers : {0, 1}) {
     CAPTURE(workers);
     Stream stream;

@@ -241,7 +241,7 @@ TEST_CASE("if the files are missing, a resumed training writes the history from 
   CHECK(toy::steps_of(run_in(folder), "eval/loss") == Steps{2, 4, 6, 8});
 }
 
-TEST_CASE("a truncated file is no obstacle") {
+TEST_CASE("a training continues after a truncated file") {
   const toy::Folder folder;
   Tracked(resumable(folder)).train();
   const auto run = run_in(folder);

@@ -195,7 +195,7 @@ class FolderWriter {
     return path.has_filename() ? path : path.parent_path();
   }
 
-  // False if somebody else holds the lock: a writer, or briefly a process looking for leftovers.
+  // False if the lock is held elsewhere: by a writer, or briefly by a process looking for leftovers.
   bool make_partial() {
     {
       const detail::FolderLock leftover(partial_);

@@ -105,7 +105,7 @@ class AnyTrainingCheckpoints {
   virtual void raise(PushBegin event) = 0;
   virtual void raise(CheckpointLoaded event) = 0;
   virtual void attempt(const std::function<void()>& part) = 0;
-  /// Whether a handler hears again of what began there, and may change the model then.
+  /// Whether begin events are raised again there, whose handlers may change the model.
   virtual bool hears_again(const TrainingProgress& there) const = 0;
 
   SafePoint::State state_now();

@@ -17,7 +17,8 @@ namespace etude::inline v0::metrics {
 ETUDE_ENUM(CalibrationNorm, l1, l2, max);
 
 struct CalibrationErrorOptions {
-  std::int64_t bins = 15;  ///< Of equal width from 0 to 1; a confidence of exactly 1 has its own.
+  std::int64_t bins =
+      15;  ///< The number of bins of equal width from 0 to 1; a confidence of exactly 1 has its own.
   CalibrationNorm norm = CalibrationNorm::l1;
   bool from_logits = true;                          ///< Scores are logits, not probabilities.
   std::optional<std::int64_t> ignore_index = -100;  ///< This label is ignored.

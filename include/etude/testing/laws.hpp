@@ -18,7 +18,7 @@
 ///     etude::laws::check<MyCallback>();
 ///     etude::laws::check<MyCallback>([] { return MyCallback(3); });
 ///
-/// 1. Every begin has its end: whoever stops the training or throws, and wherever, the callback throws
+/// 1. Every begin has its end: whatever stops the training or throws, and wherever, the callback throws
 /// nothing itself, an evaluation doesn't change the weights, the model's modes are as without the callback,
 /// and another `train()` runs as if it were the first.
 /// 2. Saved state restored continues the same: a run resumed from any checkpoint ends with the weights, the

@@ -259,7 +259,7 @@ TEST_CASE("a hanging server delays nobody, and nothing is lost") {
   CHECK(server.received() == range(20, 29));
 }
 
-TEST_CASE("a queue that somebody emptied is reported as unreadable, and isn't read repeatedly") {
+TEST_CASE("a queue that was emptied from outside is reported as unreadable, and isn't read repeatedly") {
   toy::Folder folder;
   Server server(false);
   const auto outbox = outbox_to(server, options_in(folder));

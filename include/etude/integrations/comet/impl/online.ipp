@@ -94,7 +94,7 @@ ETUDE_INLINE void Online::finish() noexcept {
   try {
     put_one("end", {{"start", start_time_}, {"stop", now()}, {"failed", failed_}});
     drain(std::chrono::seconds(10));
-    if (reported_) ++reported_->sent;  // the end is no news
+    if (reported_) ++reported_->sent;  // the end alone needs no second report
     if (outbox_.counts() != reported_) report_counts();
   } catch (const std::exception&) {
     // The server notices by itself that nothing more comes.
