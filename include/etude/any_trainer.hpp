@@ -37,25 +37,25 @@ class AnyTrainer {
   ~AnyTrainer() = default;
 };
 
-/// Adapts `Trainer` to AnyTrainer.
-template <class Trainer>
+/// Adapts the trainer that raises `Events` to AnyTrainer.
+template <class Events>
 class AnyTrainerOf final : public AnyTrainer {
  public:
-  explicit AnyTrainerOf(Trainer& trainer) : trainer_(trainer) {}
+  explicit AnyTrainerOf(Events& events) : events_(events) {}
 
-  Metrics evaluate(const EvaluateOptions& options) override { return trainer_.derived().evaluate(options); }
+  Metrics evaluate(const EvaluateOptions& options) override { return events_.trainer().evaluate(options); }
   LossOutput compute_loss(const Batch& batch) override {
-    return trainer_.derived().compute_loss(batch, trainer_.items_in(batch.labels));
+    return events_.trainer().compute_loss(batch, events_.core().items_in(batch.labels));
   }
   void save_model(const std::filesystem::path& directory) const override {
-    trainer_.core_.save_model(directory);
+    events_.core().save_model(directory);
   }
-  std::vector<std::string_view> callback_names() override { return trainer_.callback_names(); }
-  const TrainerOptions& options() const override { return trainer_.core_.options; }
-  const TrainerRunConfig& run_config() const override { return trainer_.core_.run_config; }
+  std::vector<std::string_view> callback_names() override { return events_.callback_names(); }
+  const TrainerOptions& options() const override { return events_.core().options; }
+  const TrainerRunConfig& run_config() const override { return events_.core().run_config; }
 
  private:
-  Trainer& trainer_;
+  Events& events_;
 };
 
 }  // namespace etude::inline v0

@@ -18,7 +18,6 @@
 #include "etude/callbacks/progress.hpp"
 #include "etude/dispatch/composition.hpp"
 #include "etude/dispatch/describe.hpp"
-#include "etude/loop/batch_limit.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/evaluate.hpp"
@@ -73,6 +72,7 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
           detail::check_trainer<Derived, TrainerBase, Composed::closed>(typename Composed::known_events{}));
     core_.options = std::move(options);
     core_.trainer = &any_;
+    core_.overrides = overrides();
     guarded([&] {
       core_.initialise();
       raise(InitEnd{core_.context()});
@@ -90,7 +90,7 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     const RaisedFlag training(core_.training);
     return guarded([&] {
       return core_.args.auto_find_batch_size ? train_in_memory(options)
-                                             : TrainLoop<TrainerBase>(*this).run(options);
+                                             : TrainLoop<Source>(*this).run(options);
     });
   }
 
@@ -100,7 +100,7 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     return guarded([&] {
       if (!core_.training) this->check_trackers();
       Metrics reported;
-      auto result = EvaluationLoop<TrainerBase>(*this, options.metric_key_prefix, options.ignore_keys)
+      auto result = EvaluationLoop<Source>(*this, options.metric_key_prefix, options.ignore_keys)
                         .template run<PredictBegin, PredictEnd>(dataset, Keep::all, [&](Metrics& metrics) {
                           reported = raise(Predict{core_.context(), std::move(metrics)}).metrics;
                         });
@@ -118,7 +118,7 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
       return detail::expect<(!Composed::closed || detail::count_of<Plain, Known...> != 0),
                             mistake::event_is_not_named_in_the_Raises_of_this_trainer<Plain, Derived>>();
     }(typename Composed::known_events{}));
-    if constexpr (Source::template is_heard_by_trainer<Plain>()) detail::deliver(this->derived(), event);
+    if constexpr (Source::template is_heard_by_trainer<Plain>()) detail::deliver(derived(), event);
     handler_.call_event(std::forward<Event>(event));
   }
 
@@ -223,8 +223,7 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     const Calls::Scope call(core_.calls, Calls::evaluate);
     const auto& datasets = options.eval_dataset.empty() ? core_.options.eval_dataset : options.eval_dataset;
     const auto evaluate_all = [&] {
-      return EvaluationLoop<TrainerBase>::over(*this, datasets, options.metric_key_prefix,
-                                               options.ignore_keys);
+      return EvaluationLoop<Source>::over(*this, datasets, options.metric_key_prefix, options.ignore_keys);
     };
     if (std::exchange(core_.evaluation_is_due, false)) return evaluate_all();
     return guarded([&] {
@@ -273,7 +272,7 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
 
   /// Runs forward on one evaluation or prediction batch, without gradients.
   PredictionStepOutput prediction_step(const Batch& batch, const std::vector<std::string>& ignore_keys) {
-    auto computed = EvaluationLoop<TrainerBase>::outputs_of(*this, batch);
+    auto computed = EvaluationLoop<Source>::outputs_of(*this, batch);
     return {std::move(computed.loss), without_keys(computed.outputs, ignore_keys), batch.labels};
   }
 
@@ -302,24 +301,26 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
   void save_state() { write_trainer_state(core_, this->states()); }
 
  protected:
-  using Source::derived;
+  Derived& derived() { return this->trainer(); }
 
  private:
   friend Derived;
   ~TrainerBase() = default;  // protected: write struct Mine : etude::TrainerBase<Mine, ...>
 
-  template <class>
-  friend class TrainLoop;
-  template <class>
-  friend class Update;
-  template <class>
-  friend class TrainingCheckpoints;
-  template <class>
-  friend class EvaluationLoop;
-  template <class>
-  friend class MetricCheck;
-  template <class>
-  friend class AnyTrainerOf;
+  static consteval Overrides overrides() {
+    using Base = TrainerBase;
+    // `&Derived::log` is ill-formed if `log` is overloaded or a template.
+    constexpr bool inherits_compute_loss =
+        requires { requires std::same_as<decltype(&Derived::compute_loss), decltype(&Base::compute_loss)>; };
+    constexpr bool inherits_get_eval_dataloader =
+        requires {
+          requires std::same_as<decltype(&Derived::get_eval_dataloader),
+                                decltype(&Base::get_eval_dataloader)>;
+        };
+    constexpr bool inherits_log =
+        requires { requires std::same_as<decltype(&Derived::log), decltype(&Base::log)>; };
+    return {!inherits_compute_loss, !inherits_get_eval_dataloader, !inherits_log};
+  }
 
   template <class Callback>
   Callback& find() {
@@ -339,20 +340,13 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     return find<RuntimeCallbacks>();
   }
 
-  void announce_loader(DataLoader& loader, LoaderUse use) {
-    auto limit = use == LoaderUse::predict ? std::nullopt : batch_limit_of_environment();
-    limit =
-        raise(DataLoaderCreated{core_.context(), loader, use, limit, core_.is_intermediate()}).max_batches;
-    if (limit) loader.limit_batches(*limit);
-  }
-
   /// Trains with the largest micro-batches that fit in memory.
   TrainOutput train_in_memory(const TrainOptions& options) {
     const TrainingSnapshot before(core_);
     const auto callbacks_before = save_states(this->states());
     for (;;) {
       try {
-        return TrainLoop<TrainerBase>(*this).run(options);
+        return TrainLoop<Source>(*this).run(options);
       } catch (...) {
         if (!core_.finds_batch_size(std::current_exception())) throw;
       }  // The exception, and any tensors it holds, are released only after its handler.
@@ -363,24 +357,7 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     }
   }
 
-  /// Whether the user computes the loss from a batch.
-  bool has_own_compute_loss() const {
-    constexpr bool is_inherited =
-        requires {
-          requires std::same_as<decltype(&Derived::compute_loss), decltype(&TrainerBase::compute_loss)>;
-        };
-    return core_.options.compute_loss || !is_inherited;
-  }
-
-  bool wants_item_count() const { return core_.options.loss.counts_items() || has_own_compute_loss(); }
-
-  /// The number of items that a loss of these labels is divided by, if it is divided by items.
-  std::optional<double> items_in(const Tensors& labels) const {
-    if (labels.empty() || !wants_item_count()) return {};
-    return static_cast<double>(count_items(labels));
-  }
-
-  AnyTrainerOf<TrainerBase> any_{*this};
+  AnyTrainerOf<Source> any_{*this};
 };
 
 /// Trains a model, and raises events to the callbacks in its type list:

@@ -129,28 +129,28 @@ class AnyTrainingCheckpoints {
 };
 
 /// `AnyTrainingCheckpoints` of a trainer.
-template <class Trainer>
+template <class Events>
 class TrainingCheckpoints final : public AnyTrainingCheckpoints {
  public:
-  explicit TrainingCheckpoints(Trainer& trainer) : AnyTrainingCheckpoints(trainer.core_), trainer_(trainer) {}
+  explicit TrainingCheckpoints(Events& events) : AnyTrainingCheckpoints(events.core()), events_(events) {}
   ~TrainingCheckpoints() { close(); }
 
  private:
-  std::vector<CallbackState> states() override { return trainer_.states(); }
-  std::filesystem::path save_checkpoint() override { return trainer_.derived().save_checkpoint(); }
-  void raise(Save event) override { trainer_.raise(std::move(event)); }
-  void raise(PushBegin event) override { trainer_.raise(std::move(event)); }
-  void raise(CheckpointLoaded event) override { trainer_.raise(std::move(event)); }
-  void attempt(const std::function<void()>& part) override { trainer_.attempt(part); }
+  std::vector<CallbackState> states() override { return events_.states(); }
+  std::filesystem::path save_checkpoint() override { return events_.trainer().save_checkpoint(); }
+  void raise(Save event) override { events_.raise(std::move(event)); }
+  void raise(PushBegin event) override { events_.raise(std::move(event)); }
+  void raise(CheckpointLoaded event) override { events_.raise(std::move(event)); }
+  void attempt(const std::function<void()>& part) override { events_.attempt(part); }
   bool hears_again(const TrainingProgress& there) const override {
-    constexpr bool of_group = Trainer::template is_heard<BatchFetchBegin>() ||
-                              Trainer::template is_heard<BatchFetched>() ||
-                              Trainer::template is_heard<StepBegin>();
+    constexpr bool of_group = Events::template is_heard<BatchFetchBegin>() ||
+                              Events::template is_heard<BatchFetched>() ||
+                              Events::template is_heard<StepBegin>();
     return there.phase.epoch_is_open() &&
-           (Trainer::template is_heard<EpochBegin>() || (of_group && there.position.micro_batches > 0));
+           (Events::template is_heard<EpochBegin>() || (of_group && there.position.micro_batches > 0));
   }
 
-  Trainer& trainer_;
+  Events& events_;
 };
 
 }  // namespace etude::inline v0

@@ -4,6 +4,7 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "etude/base/error.hpp"
 #include "etude/checkpoint/training_progress.hpp"
 #include "etude/checkpoint/writer.hpp"
+#include "etude/data/batch.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/events.hpp"
 #include "etude/loop/accumulation.hpp"
@@ -51,6 +53,13 @@ std::unique_ptr<T> made_by(std::string_view method, std::unique_ptr<T> made) {
   return made;
 }
 
+/// Which of these methods the class of a trainer overrides.
+struct Overrides {
+  bool compute_loss = false;
+  bool get_eval_dataloader = false;
+  bool log = false;
+};
+
 /// The state that the loops work on: everything of a trainer that doesn't depend on its type.
 struct TrainerCore {
   TrainerOptions options;
@@ -63,6 +72,7 @@ struct TrainerCore {
   std::unique_ptr<DataLoader> train_dataloader;
   const DataLoader* eval_dataloader = nullptr;
   AnyTrainer* trainer = nullptr;  ///< the trainer that owns this core
+  Overrides overrides;            ///< those of that trainer
   PendingLogs pending_logs;
   TrainerRunConfig run_config;
   TrainingProgress progress;  ///< see `current_progress`
@@ -128,6 +138,13 @@ struct TrainerCore {
   /// Whether this error makes `auto_find_batch_size` try a smaller size; if so, sets that size.
   bool finds_batch_size(const std::exception_ptr& error) const;
   void shrink_batches();
+
+  /// Whether the user computes the loss from a batch.
+  bool has_own_compute_loss() const { return options.compute_loss || overrides.compute_loss; }
+  /// The number of items that a loss of these labels is divided by, if it is divided by items.
+  std::optional<double> items_in(const Tensors& labels) const;
+  /// Counts the tokens and items of the group's micro-batches.
+  void count(const std::vector<Batch>& micro_batches);
 
   /// Everything about the training's position that TrainerState doesn't hold.
   TrainingProgress current_progress();

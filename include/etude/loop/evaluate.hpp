@@ -10,7 +10,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "etude/base/interrupt.hpp"
 #include "etude/libtorch/generators.hpp"
 #include "etude/libtorch/torch_error.hpp"
+#include "etude/loop/batch_limit.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/fetching.hpp"
@@ -45,7 +45,8 @@ struct EvaluationResult {
   Metrics metrics;
 };
 
-/// Throws DataError if evaluations are planned and one of their datasets is empty.
+/// Throws DataError if evaluations are planned and one of their datasets is empty. A trainer that overrides
+/// `get_eval_dataloader` isn't checked, since its loaders may differ.
 void check_eval_datasets(const TrainerCore& core);
 
 /// Accumulates the batches of an evaluation.
@@ -104,52 +105,41 @@ class EvaluationScope {
 
 /// Runs over a dataset without training: in evaluation mode, without gradients, and without disturbing the
 /// training's random numbers. The modes of all submodules are restored afterwards.
-template <class Trainer>
+template <class Events>
 class EvaluationLoop {
  public:
-  EvaluationLoop(Trainer& trainer, std::string prefix, std::vector<std::string> ignore_keys)
-      : trainer_(trainer),
-        core_(trainer.core_),
+  EvaluationLoop(Events& events, std::string prefix, std::vector<std::string> ignore_keys)
+      : events_(events),
+        core_(events.core()),
         prefix_(std::move(prefix)),
         ignore_keys_(std::move(ignore_keys)) {
     detail::check_metric_name(prefix_);
   }
 
   /// Evaluates each dataset, logs its metrics, and returns all of them.
-  static Metrics over(Trainer& trainer, const EvalDatasets& datasets, const std::string& prefix,
+  static Metrics over(Events& events, const EvalDatasets& datasets, const std::string& prefix,
                       const std::vector<std::string>& ignore_keys) {
     if (datasets.empty()) throw ArgumentError("eval_dataset is not set: an evaluation needs it");
-    auto& core = trainer.core_;
+    auto& core = events.core();
     const auto keep = kept(core);
     Metrics all;
     for (const auto& [name, dataset] : datasets)
-      EvaluationLoop(trainer, datasets.named() ? prefix + "_" + name : prefix, ignore_keys)
+      EvaluationLoop(events, datasets.named() ? prefix + "_" + name : prefix, ignore_keys)
           .template run<EvaluateBegin, EvaluateEnd>(dataset, keep, [&](Metrics& metrics) {
-            trainer.derived().log(metrics);
+            events.trainer().log(metrics);
             all.update(
-                trainer.raise(Evaluate{core.context(), std::move(metrics), core.is_intermediate()}).metrics);
+                events.raise(Evaluate{core.context(), std::move(metrics), core.is_intermediate()}).metrics);
           });
-    return trainer.raise(EvaluateAll{core.context(), std::move(all), core.is_intermediate()}).metrics;
-  }
-
-  /// Throws DataError if a planned evaluation would find an empty dataset. A trainer that overrides
-  /// `get_eval_dataloader` isn't checked, since its loaders may differ.
-  static void check_datasets(Trainer& trainer) {
-    using Derived = std::remove_reference_t<decltype(trainer.derived())>;
-    if constexpr (requires {
-                    requires std::same_as<decltype(&Derived::get_eval_dataloader),
-                                          decltype(&Trainer::get_eval_dataloader)>;
-                  })
-      etude::check_eval_datasets(trainer.core_);
+    return events.raise(EvaluateAll{core.context(), std::move(all), core.is_intermediate()}).metrics;
   }
 
   /// Returns the metrics of the first batch of each `eval_dataset`; raises no event.
-  static Metrics first_batches(Trainer& trainer) {
-    auto& core = trainer.core_;
+  static Metrics first_batches(Events& events) {
+    auto& core = events.core();
     const auto& datasets = core.options.eval_dataset;
     Metrics all;
     for (const auto& [name, dataset] : datasets) {
-      EvaluationLoop loop(trainer, datasets.named() ? "eval_" + name : "eval", {});
+      EvaluationLoop loop(events, datasets.named() ? "eval_" + name : "eval", {});
       all.update(loop.first_batch(dataset, kept(core)));
     }
     return all;
@@ -157,12 +147,12 @@ class EvaluationLoop {
 
   /// The outputs of a batch, with their loss if it has labels or the loss needs none. Whether a loss of the
   /// user's own needs labels shows when it asks for them.
-  static LossOutput outputs_of(Trainer& trainer, const Batch& batch) {
-    auto& core = trainer.core_;
-    if (!batch.labels.empty()) return computed(trainer, batch);
-    if (trainer.has_own_compute_loss() && !core.predicting && !core.missing_labels.loss_needs_them()) {
+  static LossOutput outputs_of(Events& events, const Batch& batch) {
+    auto& core = events.core();
+    if (!batch.labels.empty()) return computed(events, batch);
+    if (core.has_own_compute_loss() && !core.predicting && !core.missing_labels.loss_needs_them()) {
       try {
-        return computed(trainer, batch);
+        return computed(events, batch);
       } catch (const NoTensorsError&) {
         core.missing_labels.note_loss_needs_them();
       }
@@ -174,21 +164,21 @@ class EvaluationLoop {
   template <class Begin, class End, class Receive>
   EvaluationResult run(const Dataset& dataset, Keep keep, Receive receive) {
     const auto start = std::chrono::steady_clock::now();
-    const auto loader = made_by("get_eval_dataloader", trainer_.derived().get_eval_dataloader(dataset));
+    const auto loader = made_by("get_eval_dataloader", events_.trainer().get_eval_dataloader(dataset));
     constexpr bool predicting = std::same_as<Begin, PredictBegin>;
-    trainer_.announce_loader(*loader, predicting ? LoaderUse::predict : LoaderUse::evaluate);
+    announce_loader(events_, *loader, predicting ? LoaderUse::predict : LoaderUse::evaluate);
     const EvaluationScope scope(core_, *loader, predicting);
 
-    trainer_.template open<End>();
+    events_.template open<End>();
     if constexpr (std::same_as<Begin, EvaluateBegin>)
-      trainer_.raise(EvaluateBegin{core_.context(), prefix_, core_.is_intermediate()});
+      events_.raise(EvaluateBegin{core_.context(), prefix_, core_.is_intermediate()});
     else
-      trainer_.raise(Begin{core_.context(), prefix_});
+      events_.raise(Begin{core_.context(), prefix_});
     auto result = go_over(*loader, keep);
     const auto steps = detail::groups_of(seen_, core_.args.per_device_eval_batch_size);
     result.metrics.update(speed_metrics(prefix_, start, static_cast<double>(seen_), steps));
     receive(result.metrics);
-    trainer_.template leave<End>();
+    events_.template leave<End>();
     return result;
   }
 
@@ -201,14 +191,14 @@ class EvaluationLoop {
 
   Metrics first_batch(const Dataset& dataset, Keep keep) {
     const auto start = std::chrono::steady_clock::now();
-    const auto loader = made_by("get_eval_dataloader", trainer_.derived().get_eval_dataloader(dataset));
+    const auto loader = made_by("get_eval_dataloader", events_.trainer().get_eval_dataloader(dataset));
     loader->limit_batches(1);
     const EvaluationScope scope(core_, *loader, /*predicting=*/false);
     EvaluationTally tally(core_, keep, loader->examples());
     auto batches = loader->begin_epoch(0);
     const auto batch = batches.next().value().to(core_.device);
-    core_.group.set_num_items(trainer_.items_in(batch.labels));
-    auto output = trainer_.derived().prediction_step(batch, ignore_keys_);
+    core_.group.set_num_items(core_.items_in(batch.labels));
+    auto output = events_.trainer().prediction_step(batch, ignore_keys_);
     tally.add_loss(output, batch.size);
     tally.add(batch, std::move(output), true);
     auto metrics = tally.take(prefix_).metrics;
@@ -217,9 +207,9 @@ class EvaluationLoop {
     return metrics;
   }
 
-  static LossOutput computed(Trainer& trainer, const Batch& batch) {
+  static LossOutput computed(Events& events, const Batch& batch) {
     try {
-      return trainer.derived().compute_loss(batch, trainer.core_.group.num_items());
+      return events.trainer().compute_loss(batch, events.core().group.num_items());
     } catch (const c10::Error& error) {
       explain_differentiation(error);
       throw;
@@ -242,25 +232,25 @@ class EvaluationLoop {
       throw DataError(std::string("the dataset to ") + (prefix_ == "test" ? "predict" : "evaluate") +
                       " is empty");
     while (next) {
-      core_.group.set_num_items(trainer_.items_in(next->labels));
+      core_.group.set_num_items(core_.items_in(next->labels));
       auto batch = next->to(core_.device, core_.args.dataloader_pin_memory);
       next = fetch();
       seen_ += batch.size;
       interruption_point();
-      batch = trainer_.raise(PredictionStepBegin{core_.context(), std::move(batch)}).batch;
+      batch = events_.raise(PredictionStepBegin{core_.context(), std::move(batch)}).batch;
       auto output =
-          with_place([&] { return trainer_.derived().prediction_step(batch, ignore_keys_); },
+          with_place([&] { return events_.trainer().prediction_step(batch, ignore_keys_); },
                      [&] { return place_of(core_.model, "an evaluation (" + prefix_ + ")", batch); });
       tally.add_loss(output, batch.size);
       if (keep != Keep::loss && output.labels.empty() && !core_.predicting)
         core_.missing_labels.warn(prefix_);
-      trainer_.raise(PredictionStep{core_.context(), batch, output.logits, output.loss});
+      events_.raise(PredictionStep{core_.context(), batch, output.logits, output.loss});
       tally.add(batch, std::move(output), !next);
     }
     return tally.take(prefix_);
   }
 
-  Trainer& trainer_;
+  Events& events_;
   TrainerCore& core_;
   std::string prefix_;
   std::vector<std::string> ignore_keys_;

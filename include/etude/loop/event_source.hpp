@@ -40,17 +40,17 @@ void print_secondary_error(const TrainingArguments& args, const std::exception_p
 
 /// Raises a trainer's events, and makes every exit the same: whatever began gets its end event, every
 /// callback hears of an error, and the exception leaves as it was thrown. A `Derived` with an `on` for an
-/// event is called before its callbacks.
+/// event is called before its callbacks. It is a private base of `Derived`; the loops work with it.
 template <class Derived, class Handler>
 class EventSource {
- protected:
-  explicit EventSource(Handler handler) : handler_(std::move(handler)) {
-    boost::hana::for_each(handler_.callbacks(), [&]<class Callback>(Callback& callback) {
-      if constexpr (detail::is_stateful<Callback>()) states_.emplace_back(callback);
-    });
-  }
+ public:
   EventSource(const EventSource&) = delete;
   EventSource& operator=(const EventSource&) = delete;
+
+  // C-style cast: the base is private, so static_cast is ill-formed.
+  Derived& trainer() { return (Derived&)*this; }
+  TrainerCore& core() { return core_; }
+  Handler& handler() { return handler_; }
 
   /// The states of all callbacks that have one, in order.
   std::vector<CallbackState> states() {
@@ -82,7 +82,7 @@ class EventSource {
   /// Raises an event of the loop, and returns it with its writers' changes.
   template <class Event>
   Event raise(Event event) {
-    if constexpr (is_heard_by_trainer<Event>()) detail::deliver(derived(), event);
+    if constexpr (is_heard_by_trainer<Event>()) detail::deliver(trainer(), event);
     handler_.call_event(event);
     return event;
   }
@@ -126,9 +126,6 @@ class EventSource {
     }
     return loss;
   }
-
-  // C-style cast: the base is private, so static_cast is ill-formed.
-  Derived& derived() { return (Derived&)*this; }
 
   /// Begins a scope that ends with `End`, however it ends.
   template <class End>
@@ -209,6 +206,13 @@ class EventSource {
     }
   }
 
+ protected:
+  explicit EventSource(Handler handler) : handler_(std::move(handler)) {
+    boost::hana::for_each(handler_.callbacks(), [&]<class Callback>(Callback& callback) {
+      if constexpr (detail::is_stateful<Callback>()) states_.emplace_back(callback);
+    });
+  }
+
   TrainerCore core_;
   Handler handler_;
 
@@ -247,7 +251,7 @@ class EventSource {
 
   template <class Event, class OnError>
   void raise_to_all(Event& event, OnError on_error) {
-    if constexpr (is_heard_by_trainer<Event>()) detail::deliver_to_all(derived(), event, on_error);
+    if constexpr (is_heard_by_trainer<Event>()) detail::deliver_to_all(trainer(), event, on_error);
     handler_.call_event_to_all(event, on_error);
   }
 

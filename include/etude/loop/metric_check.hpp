@@ -8,7 +8,6 @@
 #include <exception>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -56,33 +55,33 @@ void check_watched(std::string_view callback, const std::string& name, const Met
 
 /// Detects a mistyped `metric_for_best_model` before the first step, and likewise a metric that a callback
 /// waits for and returns from a method `std::string watched_metric() const`.
-template <class Trainer>
+template <class Events>
 class MetricCheck {
  public:
   /// Throws MetricError, listing the available metrics, if an evaluation lacks a requested one: the first
   /// batch of each dataset is evaluated without events, and everything is restored afterwards. Does nothing
   /// if that would prove nothing, since callbacks may add metrics.
-  static void run(Trainer& trainer) {
-    auto& core = trainer.core_;
+  static void run(Events& events) {
+    auto& core = events.core();
     const bool best_is_unsure = is_best_metric_unsure(core);
-    if (!(best_is_unsure || watches_unsure(trainer)) || may_add_metrics(trainer)) return;
+    if (!(best_is_unsure || watches_unsure(events)) || may_add_metrics(events)) return;
     Metrics found;
     try {
       const DryRun dry_run(core);
-      found = EvaluationLoop<Trainer>::first_batches(trainer);
+      found = EvaluationLoop<Events>::first_batches(events);
     } catch (const std::exception&) {
       return;  // One batch may be too few for a metric; the evaluation itself will report it.
     }
     if (best_is_unsure) best_metric(core.args, found);
-    for_each_watched(trainer, [&](std::string_view callback, const std::string& name) {
+    for_each_watched(events, [&](std::string_view callback, const std::string& name) {
       if (is_metric_unsure(core, name)) check_watched(callback, name, found);
     });
   }
 
  private:
   template <class Visit>
-  static void for_each_watched(Trainer& trainer, Visit visit) {
-    boost::hana::for_each(trainer.handler_.callbacks(), [&]<class Callback>(const Callback& callback) {
+  static void for_each_watched(Events& events, Visit visit) {
+    boost::hana::for_each(events.handler().callbacks(), [&]<class Callback>(const Callback& callback) {
       if constexpr (requires {
                       { callback.watched_metric() } -> std::same_as<std::string>;
                     })
@@ -91,23 +90,17 @@ class MetricCheck {
     });
   }
 
-  static bool watches_unsure(Trainer& trainer) {
+  static bool watches_unsure(Events& events) {
     bool any = false;
-    for_each_watched(trainer, [&](std::string_view, const std::string& name) {
-      any = any || is_metric_unsure(trainer.core_, name);
+    for_each_watched(events, [&](std::string_view, const std::string& name) {
+      any = any || is_metric_unsure(events.core(), name);
     });
     return any;
   }
 
-  /// A `log` of the trainer's own may also add metrics.
-  template <class Derived>
-  static constexpr bool logs_as_base =
-      requires { requires std::same_as<decltype(&Derived::log), decltype(&Trainer::log)>; };
-
-  static bool may_add_metrics(Trainer& trainer) {
-    using Derived = std::remove_reference_t<decltype(trainer.derived())>;
-    bool may = !logs_as_base<Derived>;
-    boost::hana::for_each(trainer.handler_.callbacks(), [&]<class Callback>(Callback& callback) {
+  static bool may_add_metrics(Events& events) {
+    bool may = events.core().overrides.log;
+    boost::hana::for_each(events.handler().callbacks(), [&]<class Callback>(Callback& callback) {
       if constexpr (std::same_as<Callback, RuntimeCallbacks>)
         may = may || writes<Log, Evaluate, EvaluateAll>(callback) ||
               hears<EvaluateBegin, PredictionStepBegin, PredictionStep>(callback);

@@ -9,6 +9,7 @@
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
 #include "etude/base/message.hpp"
+#include "etude/loop/batch_limit.hpp"
 #include "etude/loop/checkpoints.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/evaluate.hpp"
@@ -25,21 +26,21 @@ namespace etude::inline v0 {
 /// Hugging Face's Trainer, except that a request in `control` stays until it is honoured, a stop is checked
 /// before work begins, a group that is given up leaves no gradients, and every kind of stop is followed by
 /// the last evaluation and checkpoint.
-template <class Trainer>
+template <class Events>
 class TrainLoop {
  public:
-  explicit TrainLoop(Trainer& trainer) : trainer_(trainer), core_(trainer.core_) {}
+  explicit TrainLoop(Events& events) : events_(events), core_(events.core()) {}
 
   TrainOutput run(const TrainOptions& options) {
     prepare(options);
     SignalGuard signals(core_.args.enable_jit_checkpoint);
-    const auto outside = trainer_.depth();
+    const auto outside = events_.depth();
     TrainOutput output;
-    trainer_.template open<TrainEnd>();
+    events_.template open<TrainEnd>();
     try {
       if (checkpoints_.resumes())
-        stoppable([&] { trainer_.raise(CheckpointLoaded{core_.context(), checkpoints_.path()}); });
-      stoppable([&] { trainer_.raise(TrainBegin{core_.context(), checkpoints_.resumes()}); });
+        stoppable([&] { events_.raise(CheckpointLoaded{core_.context(), checkpoints_.path()}); });
+      stoppable([&] { events_.raise(TrainBegin{core_.context(), checkpoints_.resumes()}); });
       if (checkpoints_.resumes()) stoppable([&] { checkpoints_.begun(); });
       remaining_ = phase().epoch_is_open() ? Reentry::epoch : Reentry::nothing;
       enter();
@@ -51,14 +52,14 @@ class TrainLoop {
       end_by(interrupted.signal, signals);
     } catch (...) {
       if (core_.finds_batch_size(std::current_exception())) {
-        trainer_.close_to(outside);
+        events_.close_to(outside);
         core_.control = {};
         throw;
       }
       std::optional<typename Checkpoints::SafePoint> now;
-      trainer_.attempt([&] { now = checkpoints_.safe_point(); });
-      trainer_.report(std::current_exception());
-      trainer_.attempt([&] { save_after_exception(now); });
+      events_.attempt([&] { now = checkpoints_.safe_point(); });
+      events_.report(std::current_exception());
+      events_.attempt([&] { save_after_exception(now); });
       end_early(outside);
       throw;
     }
@@ -67,26 +68,25 @@ class TrainLoop {
   }
 
  private:
-  using Checkpoints = TrainingCheckpoints<Trainer>;
+  using Checkpoints = TrainingCheckpoints<Events>;
 
   /// The outermost part that must begin again before a training is where its checkpoint was written.
   enum class Reentry { training, epoch, group, nothing };
 
   void prepare(const TrainOptions& options) {
-    trainer_.check_trackers();
-    EvaluationLoop<Trainer>::check_datasets(trainer_);
+    events_.check_trackers();
+    check_eval_datasets(core_);
     if (core_.options.model_init && core_.trained_before) core_.make_model();
     core_.trained_before = true;
     checkpoints_.find(options.resume_from_checkpoint);
-    core_.train_dataloader = made_by("get_train_dataloader", trainer_.derived().get_train_dataloader());
-    stop_later(core_.control, [&] { trainer_.announce_loader(*core_.train_dataloader, LoaderUse::train); });
-    if constexpr (Trainer::template is_heard<AccumulationPlanned>())
-      core_.accumulation.vary([&trainer = trainer_](std::int64_t epoch) {
-        auto& core = trainer.core_;
+    core_.train_dataloader = made_by("get_train_dataloader", events_.trainer().get_train_dataloader());
+    stop_later(core_.control, [&] { announce_loader(events_, *core_.train_dataloader, LoaderUse::train); });
+    if constexpr (Events::template is_heard<AccumulationPlanned>())
+      core_.accumulation.vary([&events = events_](std::int64_t epoch) {
+        auto& core = events.core();
         auto steps = core.args.gradient_accumulation_steps;
         stop_later(core.control, [&] {
-          steps =
-              trainer.raise(AccumulationPlanned{core.context(), epoch, steps}).gradient_accumulation_steps;
+          steps = events.raise(AccumulationPlanned{core.context(), epoch, steps}).gradient_accumulation_steps;
         });
         return steps;
       });
@@ -98,16 +98,16 @@ class TrainLoop {
     first_step_ = core_.state.global_step;
     core_.model.train(true);
     if (core_.optimizers.empty())
-      core_.optimizers.add({"", made_by("create_optimizer", trainer_.derived().create_optimizer())});
+      core_.optimizers.add({"", made_by("create_optimizer", events_.trainer().create_optimizer())});
     if (core_.args.auto_microbatching && core_.optimizers.main()->needs_closure())
       throw ArgumentError(
           "auto_microbatching is true: must be false with an optimizer that evaluates whole batches "
           "repeatedly");
     core_.optimizers.begin()->lr_scheduler =
-        made_by("create_scheduler", trainer_.derived().create_scheduler(plan_.max_steps));
+        made_by("create_scheduler", events_.trainer().create_scheduler(plan_.max_steps));
     if (checkpoints_.resumes()) checkpoints_.load_rest();
     core_.optimizers.zero_grad();
-    MetricCheck<Trainer>::run(trainer_);
+    MetricCheck<Events>::run(events_);
     core_.log_window.start_clock(core_.state.num_input_tokens_seen);
   }
 
@@ -137,8 +137,8 @@ class TrainLoop {
     while (position.epoch < plan_.num_train_epochs && (phase().epoch_is_open() || !stop_is_due())) {
       // If the epoch's steps were done when the checkpoint was written, only its end is left.
       const bool ended = phase().epoch_has_ended() && (position.exhausted || stop_is_due());
-      trainer_.template open<TrainingRunEpochEnd>();
-      if (!ended) trainer_.template open<EpochEnd>();
+      events_.template open<TrainingRunEpochEnd>();
+      if (!ended) events_.template open<EpochEnd>();
       stoppable([&] {
         begin_epoch();
         if (!ended) run_steps();
@@ -147,10 +147,10 @@ class TrainLoop {
         const auto rest = core_.train_dataloader->size(position.examples);
         if (core_.control.should_epoch_stop || (rest && *rest == 0)) position.exhausted = true;
         if (phase().epoch != EpochPhase::epoch_end) phase().enter(EpochPhase::epoch_end);
-        stoppable([&] { trainer_.leave(EpochEnd{core_.context(), position.exhausted}); });
+        stoppable([&] { events_.leave(EpochEnd{core_.context(), position.exhausted}); });
       }
       if (phase().epoch == EpochPhase::epoch_end) stoppable([&] { log_save_evaluate(); });
-      stoppable([&] { trainer_.leave(TrainingRunEpochEnd{core_.context(), position.exhausted}); });
+      stoppable([&] { events_.leave(TrainingRunEpochEnd{core_.context(), position.exhausted}); });
       epoch_was_stopped_ = std::exchange(core_.control.should_epoch_stop, false);
       if (position.exhausted) {
         position = {.epoch = position.epoch + 1, .dataset_state = position.dataset_state};
@@ -163,7 +163,7 @@ class TrainLoop {
 
   void begin_epoch() {
     const bool is_resumed = remaining_ == Reentry::epoch;
-    trainer_.raise(EpochBegin{core_.context(), is_resumed});
+    events_.raise(EpochBegin{core_.context(), is_resumed});
     if (!phase().epoch_is_open()) phase().enter(EpochPhase::begun);
     if (!is_resumed) return;
     const bool in_group = core_.progress.position.micro_batches > 0;
@@ -240,7 +240,7 @@ class TrainLoop {
     update_.step(next, epoch);
     phase().enter(EpochPhase::step_end);
     work_begin_.reset();
-    trainer_.raise(StepEnd{core_.context()});
+    events_.raise(StepEnd{core_.context()});
     log_save_evaluate();
     checkpoints_.poll();
     throw_if_interrupted();
@@ -272,7 +272,7 @@ class TrainLoop {
     core_.control.should_evaluate = false;
     const InterruptionScope evaluating(true);
     const RaisedFlag due(core_.evaluation_is_due);
-    const Metrics metrics = trainer_.derived().evaluate(EvaluateOptions{});
+    const Metrics metrics = events_.trainer().evaluate(EvaluateOptions{});
     work_begin_.reset();
     phase().settle();
     for (auto& each : core_.optimizers)
@@ -285,7 +285,7 @@ class TrainLoop {
 
   void log_step() {
     auto logs = core_.log_window.take_logs(core_.state);
-    trainer_.derived().log(logs);
+    events_.trainer().log(logs);
   }
 
   TrainOutput finish() {
@@ -298,7 +298,7 @@ class TrainLoop {
         reason = core_.control.should_training_stop ? "a callback set should_training_stop"
                  : epoch_was_stopped_               ? "a callback set should_epoch_stop in the last epoch"
                                                     : "train_dataset has no more batches";
-      if (!was_at_end) stoppable([&] { trainer_.raise(Stop{core_.context(), reason}); });
+      if (!was_at_end) stoppable([&] { events_.raise(Stop{core_.context(), reason}); });
     }
     // First the requests since the last step, then those that came meanwhile or before a stop.
     for (int i = 0; i < 2; ++i) stoppable([&] { log_save_evaluate(); });
@@ -308,8 +308,8 @@ class TrainLoop {
     output.stop_reason = early ? reason : "";
     stoppable([&] { log_summary(); });
     if (core_.args.load_best_model_at_end) stoppable([&] { checkpoints_.load_best(); });
-    stoppable([&] { trainer_.template leave<TrainEnd>(); });
-    if (checkpoints_.has_news()) trainer_.derived().save_state();
+    stoppable([&] { events_.template leave<TrainEnd>(); });
+    if (checkpoints_.has_news()) events_.trainer().save_state();
     output.global_step = core_.state.global_step;
     output.metrics = summary_;
     if (summary_.contains("train_loss")) output.training_loss = summary_.at("train_loss");
@@ -327,7 +327,7 @@ class TrainLoop {
     summary_["total_flos"] = core_.state.total_flos;
     window.sum_up(summary_, core_.model);
     auto logs = summary_;
-    trainer_.derived().log(logs);
+    events_.trainer().log(logs);
     summary_ = std::move(logs);
   }
 
@@ -356,15 +356,15 @@ class TrainLoop {
 
   /// Cleans up after a training that doesn't reach its end.
   void end_early(std::size_t outside) {
-    trainer_.close_to(outside + 1);
-    trainer_.attempt([&] { log_summary(); });
-    trainer_.attempt([&] { checkpoints_.announce(); });
-    trainer_.close_to(outside);
+    events_.close_to(outside + 1);
+    events_.attempt([&] { log_summary(); });
+    events_.attempt([&] { checkpoints_.announce(); });
+    events_.close_to(outside);
     core_.control = {};
   }
 
   void end_interrupted(const Interrupted& interrupted, std::size_t outside) {
-    trainer_.attempt([&] {
+    events_.attempt([&] {
       if (may_save_on_the_way_out() && !core_.updating) {
         message(core_.args, LogLevel::warning, "{}: writing a checkpoint; a second signal ends at once",
                 interrupted.what());
@@ -373,7 +373,7 @@ class TrainLoop {
         checkpoints_.save_on_the_way_out("interrupted", work_begin_ && !in_group ? &*work_begin_ : nullptr);
       }
     });
-    trainer_.attempt([&] { trainer_.raise(Stop{core_.context(), interrupted.what()}); });
+    events_.attempt([&] { events_.raise(Stop{core_.context(), interrupted.what()}); });
     end_early(outside);
   }
 
@@ -389,11 +389,11 @@ class TrainLoop {
   /// request to stop.
   template <class Part>
   void stoppable(Part part) {
-    const auto outside = trainer_.depth();
+    const auto outside = events_.depth();
     try {
       part();
     } catch (const StopTraining& stop) {
-      trainer_.close_to(outside);
+      events_.close_to(outside);
       core_.optimizers.zero_grad();
       if (remaining_ != Reentry::group) core_.progress.position.micro_batches = 0;
       work_begin_.reset();
@@ -401,15 +401,15 @@ class TrainLoop {
     }
   }
 
-  Trainer& trainer_;
+  Events& events_;
   TrainerCore& core_;
   TrainPlan plan_;
   std::int64_t first_step_ = 0;
   double samples_ = 0;
   bool epoch_was_stopped_ = false;
   Metrics summary_;
-  Update<Trainer> update_{trainer_};
-  Checkpoints checkpoints_{trainer_};
+  Update<Events> update_{events_};
+  Checkpoints checkpoints_{events_};
   std::optional<typename Checkpoints::SafePoint> work_begin_;  // of the group or evaluation under way
   Reentry remaining_ = Reentry::training;
 };

@@ -25,17 +25,17 @@ namespace etude::inline v0 {
 
 /// One update of the weights: fetches an accumulation group of micro-batches, accumulates and clips its
 /// gradients, and steps the optimizer and the schedule.
-template <class Trainer>
+template <class Events>
 class Update {
  public:
-  explicit Update(Trainer& trainer) : trainer_(trainer), core_(trainer.core_) {}
+  explicit Update(Events& events) : events_(events), core_(events.core()) {}
 
   /// Fetches the micro-batches of the next update and returns their number, which is smaller than requested
   /// at the end of an epoch.
   template <class Batches>
   std::int64_t fetch(Batches& batches) {
     group_.clear();
-    trainer_.raise(BatchFetchBegin{core_.context()});
+    events_.raise(BatchFetchBegin{core_.context()});
     while (static_cast<std::int64_t>(group_.size()) < core_.accumulation.steps()) {
       const InterruptionScope waiting(true);
       auto batch = fetched(
@@ -49,15 +49,15 @@ class Update {
     core_.group.begin(static_cast<std::int64_t>(group_.size()));
     // Counted before the labels go to a device, so that nothing waits for it, unless a handler may change
     // them.
-    constexpr bool may_change = Trainer::template is_written<BatchFetched>();
-    if (!may_change) count_items();
+    constexpr bool may_change = Events::template is_written<BatchFetched>();
+    if (!may_change) core_.count(group_);
     for (auto& batch : group_) {
       batch = batch.to(core_.device, core_.args.dataloader_pin_memory);
-      batch = trainer_.raise(BatchFetched{core_.context(), std::move(batch)}).batch;
+      batch = events_.raise(BatchFetched{core_.context(), std::move(batch)}).batch;
     }
-    if (may_change) count_items();
+    if (may_change) core_.count(group_);
     for (const auto& batch : group_)
-      core_.group.add_floating_point_ops(trainer_.derived().floating_point_ops(batch));
+      core_.group.add_floating_point_ops(events_.trainer().floating_point_ops(batch));
     return core_.group.size();
   }
 
@@ -65,7 +65,7 @@ class Update {
   /// group, and returns whether it did.
   template <class Resume>
   bool add_gradients(Resume resume) {
-    trainer_.raise(StepBegin{core_.context()});
+    events_.raise(StepBegin{core_.context()});
     if (!resume()) core_.group.forget_losses();
     if (!core_.args.auto_microbatching) return run_micro_batches();
     for (;;) {
@@ -79,7 +79,7 @@ class Update {
       core_.group.return_to_begin(core_.options.generators);
       core_.progress.position.micro_batches = 0;
       core_.optimizers.zero_grad();
-      trainer_.raise(StepRestarted{core_.context()});
+      events_.raise(StepRestarted{core_.context()});
     }
   }
 
@@ -87,7 +87,7 @@ class Update {
   void step(const DataPosition& next, double epoch) {
     auto& optimizer = *core_.optimizers.main();
     auto& lr_scheduler = *core_.optimizers.main_scheduler();
-    trainer_.raise(GradientsComplete{core_.context()});
+    events_.raise(GradientsComplete{core_.context()});
     if (core_.args.max_grad_value > 0) {
       core_.log_window.set_grad_norm(optimizer.grad_norm());
       optimizer.clip_grad_value(core_.args.max_grad_value);
@@ -99,16 +99,16 @@ class Update {
     } else {
       core_.log_window.set_grad_norm(optimizer.grad_norm());
     }
-    trainer_.raise(GradientsClipped{core_.context(), core_.log_window.grad_norm()});
-    trainer_.raise(PreOptimizerStep{core_.context()});
+    events_.raise(GradientsClipped{core_.context(), core_.log_window.grad_norm()});
+    events_.raise(PreOptimizerStep{core_.context()});
     core_.log_window.set_learning_rate(lr_scheduler.get_last_lr());
     check_learning_rates();
     core_.updating = true;
     optimizer.step(optimizer.needs_closure() ? reevaluation() : nullptr);
-    stop_later(core_.control, [&] { trainer_.raise(OptimizerStep{core_.context()}); });
+    stop_later(core_.control, [&] { events_.raise(OptimizerStep{core_.context()}); });
     lr_scheduler.step();
     stop_later(core_.control, [&] {
-      trainer_.raise(SchedulerStep{core_.context(), lr_scheduler.get_last_lr()});
+      events_.raise(SchedulerStep{core_.context(), lr_scheduler.get_last_lr()});
     });
     optimizer.zero_grad();
     for (const auto& loss : core_.group.losses())
@@ -141,8 +141,8 @@ class Update {
 
   /// Whether a handler may look at the gradients between clipping and the next `zero_grad`.
   static constexpr bool gradients_are_seen =
-      Trainer::template is_heard<GradientsClipped>() || Trainer::template is_heard<PreOptimizerStep>() ||
-      Trainer::template is_heard<OptimizerStep>() || Trainer::template is_heard<SchedulerStep>();
+      Events::template is_heard<GradientsClipped>() || Events::template is_heard<PreOptimizerStep>() ||
+      Events::template is_heard<OptimizerStep>() || Events::template is_heard<SchedulerStep>();
 
   /// An invalid rate would ruin all weights, and a checkpoint that holds it can't be resumed.
   void check_learning_rates() const {
@@ -157,20 +157,13 @@ class Update {
     }
   }
 
-  void count_items() {
-    for (const auto& batch : group_) core_.group.add_tokens(core_.token_counter.input_tokens(batch));
-    if (!trainer_.wants_item_count()) return;
-    for (const auto& batch : group_)
-      if (const auto items = trainer_.items_in(batch.labels)) core_.group.add_items(*items);
-  }
-
   /// Runs the group's remaining micro-batches; false if it was given up.
   bool run_micro_batches() {
     auto& position = core_.progress.position;
     for (auto i = static_cast<std::size_t>(position.micro_batches); i < group_.size(); ++i) {
       run_micro_batch(group_[i]);
       if (i + 1 == group_.size()) break;
-      trainer_.raise(SubstepEnd{core_.context()});
+      events_.raise(SubstepEnd{core_.context()});
       if (core_.stopping()) {
         position.micro_batches = 0;
         core_.optimizers.zero_grad();
@@ -189,9 +182,9 @@ class Update {
   }
 
   void run_part(Batch& batch) {
-    batch = trainer_.raise(ForwardBegin{core_.context(), std::move(batch)}).batch;
+    batch = events_.raise(ForwardBegin{core_.context(), std::move(batch)}).batch;
     core_.group.add_loss(with_place(
-        [&] { return core_.loss_check.after_step(trainer_.derived().training_step(batch)); },
+        [&] { return core_.loss_check.after_step(events_.trainer().training_step(batch)); },
         [&] { return place_of(core_.model, fmt::format("step {}", core_.state.global_step + 1), batch); }));
   }
 
@@ -208,7 +201,7 @@ class Update {
       core_.optimizers.zero_grad();
       std::vector<torch::Tensor> losses;
       for (auto& batch : group_)
-        losses.push_back(core_.loss_check.after_step(trainer_.derived().training_step(batch)));
+        losses.push_back(core_.loss_check.after_step(events_.trainer().training_step(batch)));
       return sum(losses);
     };
   }
@@ -219,7 +212,7 @@ class Update {
     return total;
   }
 
-  Trainer& trainer_;
+  Events& events_;
   TrainerCore& core_;
   std::vector<Batch> group_;  // the micro-batches of the current update
 };

@@ -32,6 +32,7 @@
 #include "etude/loop/fetching.hpp"
 #include "etude/loop/options.hpp"
 #include "etude/metrics/pending_logs.hpp"
+#include "etude/model/loss.hpp"
 #include "etude/model/model.hpp"
 #include "etude/optim/create.hpp"
 #include "etude/optim/lr_scheduler.hpp"
@@ -76,6 +77,18 @@ ETUDE_INLINE void TrainerCore::shrink_batches() {
           "memory ran out with a per_device_train_batch_size of {}: training restarts with {}", size,
           smaller);
   size = smaller;
+}
+
+ETUDE_INLINE std::optional<double> TrainerCore::items_in(const Tensors& labels) const {
+  if (labels.empty() || !(options.loss.counts_items() || has_own_compute_loss())) return {};
+  return static_cast<double>(count_items(labels));
+}
+
+ETUDE_INLINE void TrainerCore::count(const std::vector<Batch>& micro_batches) {
+  for (const auto& batch : micro_batches) {
+    group.add_tokens(token_counter.input_tokens(batch));
+    if (const auto items = items_in(batch.labels)) group.add_items(*items);
+  }
 }
 
 ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {

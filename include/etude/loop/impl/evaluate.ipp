@@ -24,6 +24,7 @@ inline bool wants_for_metrics(const TrainingArguments& args, const char* what) {
 }  // namespace detail
 
 ETUDE_INLINE void check_eval_datasets(const TrainerCore& core) {
+  if (core.overrides.get_eval_dataloader) return;
   if (core.args.eval_strategy == IntervalStrategy::no && !core.args.eval_on_start) return;
   for (const auto& [name, dataset] : core.options.eval_dataset)
     if (dataset.size() == 0)
