@@ -8,7 +8,6 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
-#include "etude/base/message.hpp"
 #include "etude/loop/batch_limit.hpp"
 #include "etude/loop/checkpoints.hpp"
 #include "etude/loop/core.hpp"
@@ -16,6 +15,7 @@
 #include "etude/loop/metric_check.hpp"
 #include "etude/loop/plan.hpp"
 #include "etude/loop/update.hpp"
+#include "etude/loop/work_under_way.hpp"
 #include "etude/metrics/best_model.hpp"
 #include "etude/metrics/speed.hpp"
 #include "etude/trainer_control.hpp"
@@ -42,10 +42,10 @@ class TrainLoop {
         stoppable([&] { events_.raise(CheckpointLoaded{core_.context(), checkpoints_.path()}); });
       stoppable([&] { events_.raise(TrainBegin{core_.context(), checkpoints_.resumes()}); });
       if (checkpoints_.resumes()) stoppable([&] { checkpoints_.begun(); });
-      remaining_ = phase().epoch_is_open() ? Reentry::epoch : Reentry::nothing;
+      work_.begin_reentry();
       enter();
       if (phase().stage == TrainingStage::epochs) run_epochs();
-      remaining_ = Reentry::nothing;
+      work_.finish_reentry();
       output = finish();
     } catch (const Interrupted& interrupted) {
       end_interrupted(interrupted, outside);
@@ -56,10 +56,10 @@ class TrainLoop {
         core_.control = {};
         throw;
       }
-      std::optional<typename Checkpoints::SafePoint> now;
+      std::optional<AnyTrainingCheckpoints::SafePoint> now;
       events_.attempt([&] { now = checkpoints_.safe_point(); });
       events_.report(std::current_exception());
-      events_.attempt([&] { save_after_exception(now); });
+      events_.attempt([&] { work_.save_after_exception(now); });
       end_early(outside);
       throw;
     }
@@ -68,11 +68,6 @@ class TrainLoop {
   }
 
  private:
-  using Checkpoints = TrainingCheckpoints<Events>;
-
-  /// The outermost part that must begin again before a training is where its checkpoint was written.
-  enum class Reentry { training, epoch, group, nothing };
-
   void prepare(const TrainOptions& options) {
     events_.check_trackers();
     check_eval_datasets(core_);
@@ -162,13 +157,10 @@ class TrainLoop {
   }
 
   void begin_epoch() {
-    const bool is_resumed = remaining_ == Reentry::epoch;
+    const bool is_resumed = work_.reenters_epoch();
     events_.raise(EpochBegin{core_.context(), is_resumed});
     if (!phase().epoch_is_open()) phase().enter(EpochPhase::begun);
-    if (!is_resumed) return;
-    const bool in_group = core_.progress.position.micro_batches > 0;
-    remaining_ = in_group ? Reentry::group : Reentry::nothing;
-    in_group ? checkpoints_.put_back_model() : checkpoints_.put_back();
+    if (is_resumed) work_.enter_epoch();
   }
 
   void run_steps() {
@@ -183,63 +175,27 @@ class TrainLoop {
     if (phase().epoch != EpochPhase::steps) phase().enter(EpochPhase::steps);
     auto batches = core_.begin_batches();
     while (!core_.stopping() && core_.state.global_step < plan_.max_steps) {
-      begin_group();
+      work_.begin_group();
       const auto micro_batches = update_.fetch(batches);
       if (micro_batches == 0) {
         if (position.examples == 0) core_.control.request_stop("train_dataset gave no batches");
-        forget_group();
+        work_.forget_group();
         position.exhausted = true;
         position.dataset_state = batches.dataset_state();
         return;
       }
-      if (!run_group()) break;
+      if (!update_.add_gradients([&] { return work_.enter_group(); })) break;
       const auto next = core_.position_after(batches, micro_batches);
       samples_ += core_.padded(micro_batches);
       update(next, static_cast<double>(position.epoch) + static_cast<double>(next.padded_examples) / total);
     }
-    forget_group();
-  }
-
-  /// Resets a group that was given up, or couldn't continue after an interruption, so that it starts again.
-  void forget_group() {
-    work_begin_.reset();
-    if (!reenters_group()) return;
-    checkpoints_.put_back();
-    checkpoints_.load_group_random();
-    core_.progress.position.micro_batches = 0;
-  }
-
-  /// Whether the group that comes is the one that a checkpoint has; from then on nothing is left to reenter.
-  bool reenters_group() {
-    if (remaining_ != Reentry::group) return false;
-    remaining_ = Reentry::nothing;
-    return true;
-  }
-
-  void begin_group() {
-    if (remaining_ == Reentry::group) checkpoints_.load_group_random();
-    const bool may_save = checkpoints_.may_save();
-    if (core_.args.auto_microbatching ||
-        (may_save && (core_.accumulation.steps() > 1 || core_.args.save_on_exception)))
-      core_.group.remember_begin(core_.model, core_.options.generators);
-    if (!may_save) return;
-    if (core_.args.save_on_exception) work_begin_ = checkpoints_.group_safe_point();
-  }
-
-  /// Accumulates the gradients of a group; returns false if it was given up.
-  bool run_group() {
-    return update_.add_gradients([&] {
-      if (!reenters_group()) return false;
-      checkpoints_.put_back();
-      checkpoints_.load_half_done();
-      return true;
-    });
+    work_.forget_group();
   }
 
   void update(const DataPosition& next, double epoch) {
     update_.step(next, epoch);
     phase().enter(EpochPhase::step_end);
-    work_begin_.reset();
+    work_.end();
     events_.raise(StepEnd{core_.context()});
     log_save_evaluate();
     checkpoints_.poll();
@@ -268,12 +224,12 @@ class TrainLoop {
     // A training that is resumed from the safe point evaluates again.
     core_.control.should_evaluate = phase().has_started();
     if (phase().stage == TrainingStage::finished) phase().enter(TrainingStage::finishing);
-    if (checkpoints_.may_save()) work_begin_ = checkpoints_.safe_point();
+    work_.begin_evaluation();
     core_.control.should_evaluate = false;
     const InterruptionScope evaluating(true);
     const RaisedFlag due(core_.evaluation_is_due);
     const Metrics metrics = events_.trainer().evaluate(EvaluateOptions{});
-    work_begin_.reset();
+    work_.end();
     phase().settle();
     for (auto& each : core_.optimizers)
       if (each.lr_scheduler->needs_metric() && phase().has_started())
@@ -337,23 +293,6 @@ class TrainLoop {
     return core_.padded(steps) * static_cast<double>(core_.args.gradient_accumulation_steps);
   }
 
-  /// Not once the best weights may be loaded, nor while a resumed training has done nothing beyond its
-  /// checkpoint.
-  bool may_save_on_the_way_out() const {
-    return checkpoints_.may_save() && phase().stage != TrainingStage::done && remaining_ == Reentry::nothing;
-  }
-
-  void save_after_exception(const std::optional<typename Checkpoints::SafePoint>& now) {
-    if (!core_.args.save_on_exception || !phase().has_started() || !may_save_on_the_way_out()) return;
-    if (core_.updating) {
-      message(core_.args, LogLevel::warning,
-              "no checkpoint is written after this exception: it interrupted an update");
-      return;
-    }
-    const auto& begin = work_begin_ ? work_begin_ : now;
-    checkpoints_.save_on_the_way_out("exception", begin ? &*begin : nullptr);
-  }
-
   /// Cleans up after a training that doesn't reach its end.
   void end_early(std::size_t outside) {
     events_.close_to(outside + 1);
@@ -364,15 +303,7 @@ class TrainLoop {
   }
 
   void end_interrupted(const Interrupted& interrupted, std::size_t outside) {
-    events_.attempt([&] {
-      if (may_save_on_the_way_out() && !core_.updating) {
-        message(core_.args, LogLevel::warning, "{}: writing a checkpoint; a second signal ends at once",
-                interrupted.what());
-        // A group is saved half done; an evaluation starts again.
-        const bool in_group = phase() == TrainingPhase{TrainingStage::epochs, EpochPhase::steps};
-        checkpoints_.save_on_the_way_out("interrupted", work_begin_ && !in_group ? &*work_begin_ : nullptr);
-      }
-    });
+    events_.attempt([&] { work_.save_after(interrupted); });
     events_.attempt([&] { events_.raise(Stop{core_.context(), interrupted.what()}); });
     end_early(outside);
   }
@@ -394,9 +325,7 @@ class TrainLoop {
       part();
     } catch (const StopTraining& stop) {
       events_.close_to(outside);
-      core_.optimizers.zero_grad();
-      if (remaining_ != Reentry::group) core_.progress.position.micro_batches = 0;
-      work_begin_.reset();
+      work_.give_up();
       core_.control.request_stop(stop.what());
     }
   }
@@ -409,9 +338,8 @@ class TrainLoop {
   bool epoch_was_stopped_ = false;
   Metrics summary_;
   Update<Events> update_{events_};
-  Checkpoints checkpoints_{events_};
-  std::optional<typename Checkpoints::SafePoint> work_begin_;  // of the group or evaluation under way
-  Reentry remaining_ = Reentry::training;
+  TrainingCheckpoints<Events> checkpoints_{events_};
+  WorkUnderWay work_{core_, checkpoints_};
 };
 
 }  // namespace etude::inline v0

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <optional>
+
+#include "etude/base/linkage.hpp"
+#include "etude/base/message.hpp"
+#include "etude/loop/work_under_way.hpp"
+
+namespace etude::inline v0 {
+
+ETUDE_INLINE void WorkUnderWay::begin_reentry() {
+  remaining_ = core_.progress.phase.epoch_is_open() ? Reentry::epoch : Reentry::nothing;
+}
+
+ETUDE_INLINE void WorkUnderWay::enter_epoch() {
+  const bool in_group = core_.progress.position.micro_batches > 0;
+  remaining_ = in_group ? Reentry::group : Reentry::nothing;
+  in_group ? checkpoints_.put_back_model() : checkpoints_.put_back();
+}
+
+ETUDE_INLINE void WorkUnderWay::begin_group() {
+  if (remaining_ == Reentry::group) checkpoints_.load_group_random();
+  const bool may_save = checkpoints_.may_save();
+  if (core_.args.auto_microbatching ||
+      (may_save && (core_.accumulation.steps() > 1 || core_.args.save_on_exception)))
+    core_.group.remember_begin(core_.model, core_.options.generators);
+  if (may_save && core_.args.save_on_exception) begin_ = checkpoints_.group_safe_point();
+}
+
+ETUDE_INLINE bool WorkUnderWay::enter_group() {
+  if (!reenters_group()) return false;
+  checkpoints_.put_back();
+  checkpoints_.load_half_done();
+  return true;
+}
+
+ETUDE_INLINE void WorkUnderWay::forget_group() {
+  begin_.reset();
+  if (!reenters_group()) return;
+  checkpoints_.put_back();
+  checkpoints_.load_group_random();
+  core_.progress.position.micro_batches = 0;
+}
+
+ETUDE_INLINE void WorkUnderWay::begin_evaluation() {
+  if (checkpoints_.may_save()) begin_ = checkpoints_.safe_point();
+}
+
+ETUDE_INLINE void WorkUnderWay::give_up() {
+  core_.optimizers.zero_grad();
+  if (remaining_ != Reentry::group) core_.progress.position.micro_batches = 0;
+  begin_.reset();
+}
+
+ETUDE_INLINE void WorkUnderWay::save_after_exception(
+    const std::optional<AnyTrainingCheckpoints::SafePoint>& now) {
+  if (!core_.args.save_on_exception || !core_.progress.phase.has_started() || !may_save()) return;
+  if (core_.updating) {
+    message(core_.args, LogLevel::warning,
+            "no checkpoint is written after this exception: it interrupted an update");
+    return;
+  }
+  const auto& begin = begin_ ? begin_ : now;
+  checkpoints_.save_on_the_way_out("exception", begin ? &*begin : nullptr);
+}
+
+ETUDE_INLINE void WorkUnderWay::save_after(const Interrupted& interrupted) {
+  if (!may_save() || core_.updating) return;
+  message(core_.args, LogLevel::warning, "{}: writing a checkpoint; a second signal ends at once",
+          interrupted.what());
+  const bool in_group = core_.progress.phase == TrainingPhase{TrainingStage::epochs, EpochPhase::steps};
+  checkpoints_.save_on_the_way_out("interrupted", begin_ && !in_group ? &*begin_ : nullptr);
+}
+
+ETUDE_INLINE bool WorkUnderWay::reenters_group() {
+  if (remaining_ != Reentry::group) return false;
+  remaining_ = Reentry::nothing;
+  return true;
+}
+
+ETUDE_INLINE bool WorkUnderWay::may_save() const {
+  return checkpoints_.may_save() && core_.progress.phase.stage != TrainingStage::done &&
+         remaining_ == Reentry::nothing;
+}
+
+}  // namespace etude::inline v0

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <optional>
+
+#include "etude/base/interrupt.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/loop/checkpoints.hpp"
+#include "etude/loop/core.hpp"
+
+namespace etude::inline v0 {
+
+/// The accumulation group or evaluation under way: where a resumed training begins it again, and the
+/// checkpoint that a training writes if it ends within one.
+class WorkUnderWay {
+ public:
+  /// Both must outlive this.
+  WorkUnderWay(TrainerCore& core, AnyTrainingCheckpoints& checkpoints)
+      : core_(core), checkpoints_(checkpoints) {}
+
+  /// Called after `TrainBegin`: a training that was resumed within an epoch has yet to begin it again.
+  void begin_reentry();
+  /// Nothing is left to begin again.
+  void finish_reentry() { remaining_ = Reentry::nothing; }
+
+  /// Whether the epoch that begins is the one that the checkpoint has.
+  bool reenters_epoch() const { return remaining_ == Reentry::epoch; }
+  /// Called after the `EpochBegin` of that epoch: restores what its handlers changed.
+  void enter_epoch();
+
+  /// Remembers the beginning of a group, if it may have to be repeated or saved.
+  void begin_group();
+  /// Restores a half-done group of the checkpoint; false if the group is a new one.
+  bool enter_group();
+  /// Resets a group that was given up, or couldn't continue after an interruption, so that it starts again.
+  void forget_group();
+
+  void begin_evaluation();
+
+  /// The group or evaluation is done.
+  void end() { begin_.reset(); }
+  /// The group or evaluation is abandoned.
+  void give_up();
+
+  /// Writes a checkpoint of the beginning of the unfinished work or, without any, of `now`.
+  void save_after_exception(const std::optional<AnyTrainingCheckpoints::SafePoint>& now);
+  /// Writes a checkpoint, which has a group half done, and the beginning of an evaluation.
+  void save_after(const Interrupted& interrupted);
+
+ private:
+  /// The outermost part that must begin again before a training is where its checkpoint was written.
+  enum class Reentry { training, epoch, group, nothing };
+
+  /// Whether the group that comes is the one that a checkpoint has; from then on nothing is left to reenter.
+  bool reenters_group();
+  /// Not once the best weights may be loaded, nor while a resumed training has done nothing beyond its
+  /// checkpoint.
+  bool may_save() const;
+
+  TrainerCore& core_;
+  AnyTrainingCheckpoints& checkpoints_;
+  std::optional<AnyTrainingCheckpoints::SafePoint> begin_;
+  Reentry remaining_ = Reentry::training;
+};
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/loop/impl/work_under_way.ipp"
+#endif
