@@ -205,7 +205,7 @@ TEST_CASE(
 
 TEST_CASE("a state of JSON and tensors is resumed to the bit") { check_killed_runs<Buffered>(); }
 
-TEST_CASE("a training interrupted within an accumulation group reads the stream from the group's begin") {
+TEST_CASE("a training interrupted within an accumulation group reads the stream from the group's beginning") {
   const Handler handler;
   for (const int workers : {0, 1}) {
     const toy::Folder whole;
@@ -233,7 +233,7 @@ TEST_CASE("an epoch of a stream that can't be rewound begins where the one befor
       CAPTURE(step);
       const toy::Folder folder;
       auto args = nine_steps(folder, workers);
-      args.gradient_accumulation_steps = 1;  // so that the end comes behind a whole group
+      args.gradient_accumulation_steps = 1;  // so that the end comes after a whole group
       args.max_steps = 10;
       REQUIRE_FALSE(run<Endless>(args, {.fails_at = step}).ended);
       const auto resumed = run<Endless>(args);
@@ -313,8 +313,8 @@ TEST_CASE("without a state of the stream or a stream for the state, examples are
 
   // As an earlier version has written it.
   CHECK(toy::contains(warnings_of_resuming_at_8<Turning, Turning>(true, resumed),
-                      "checkpoint-2: train_dataset state is missing: it is read from its start up to example "
-                      "8 of epoch 0\n"));
+                      "checkpoint-2: the state of train_dataset is missing: epoch 0 begins as its first one, "
+                      "and is read up to example 8\n"));
   CHECK(resumed.read == turning.read);
   CHECK(resumed.weights == turning.weights);
 
@@ -326,6 +326,21 @@ TEST_CASE("without a state of the stream or a stream for the state, examples are
   CHECK(warnings_of_resuming_at_8<Turning, Turning>(false, resumed) == "");
   CHECK(warnings_of_resuming_at_8<Plain, Plain>(false, resumed) == "");
   CHECK(resumed.weights == plain.weights);
+}
+
+/// Has a state that JSON can't hold.
+struct Binary : Plain {
+  nlohmann::ordered_json state() const { return std::string("\xff\xfe"); }
+  void load_state(const nlohmann::ordered_json&) {}
+};
+
+TEST_CASE("a state with bytes that aren't UTF-8 is an error that names the dataset") {
+  const toy::Folder folder;
+  auto options = toy::options(nine_steps(folder, 0));
+  options.train_dataset = Binary();
+  etude::Trainer<> trainer(options);
+  CHECK(toy::contains(toy::fault_of<etude::DataError>([&] { trainer.train(); }),
+                      "train_dataset: its state() has the string '\\xff\\xfe', which isn't UTF-8"));
 }
 
 }  // namespace checkpoint_dataset_state_test

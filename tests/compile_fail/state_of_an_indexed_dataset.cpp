@@ -8,6 +8,10 @@ struct Numbers {
 #ifdef ETUDE_MISTAKE
   nlohmann::json state() const;
   void load_state(const nlohmann::json& state);
+#else
+  // They serve something else.
+  std::string state() const;
+  void load_state(const std::string& file);
 #endif
 };
 

@@ -10,10 +10,11 @@ struct Lines {
 #endif
 };
 
-/// Has a method of that name that isn't about saving.
+/// Has methods of these names that serve something else.
 struct Named {
   std::optional<torch::Tensor> next();
   std::string state() const;
+  void load_state(const std::string& file);
 };
 
 struct Buffered {

@@ -299,7 +299,7 @@ std::string events_when(bool etude::TrainerControl::*flag, std::int64_t group = 
 
 TEST_CASE("a request is honoured at the next possible point, wherever it is made") {
   using Control = etude::TrainerControl;
-  // Other trainers lose these requests, because they reset the control at the begin of each step.
+  // Other trainers lose these requests, because they reset the control at the beginning of each step.
   for (const auto& events : {events_when<etude::TrainBegin>(&Control::should_evaluate),
                              events_when<etude::EpochBegin>(&Control::should_evaluate),
                              events_when<etude::StepBegin>(&Control::should_evaluate),

@@ -1,7 +1,9 @@
 #include "etude/loop/write_checkpoint.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <torch/types.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,6 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "common/fault_of.hpp"
+#include "common/printed.hpp"
 #include "common/toy.hpp"
 #include "etude/checkpoint/resume.hpp"
 #include "etude/checkpoint/resume_point.hpp"
@@ -18,6 +22,7 @@
 #include "etude/optim/create.hpp"
 #include "etude/optim/named_optimizer.hpp"
 #include "etude/optim/sgd.hpp"
+#include "etude/trainer.hpp"
 
 namespace loop_write_checkpoint_test {
 
@@ -93,6 +98,24 @@ TEST_CASE("a checkpoint has the files of each named optimizer, and one accumulat
   CHECK(slope.scheduler->at("step_count") == std::vector<double>{1});
   CHECK(named(point.half_done, "gradients.weight").item<float>() == 1);
   CHECK(named(point.half_done, "gradients.bias").item<float>() == -2);
+}
+
+TEST_CASE("a training without the checkpoint's named optimizers says which of their states it doesn't use") {
+  const toy::Folder folder;
+  Two two(folder);
+  two.train(2, -4);
+  const auto checkpoint = etude::write_checkpoint(two.core, {}, {});
+  auto options = toy::options(two.core.options.args, 4);
+  options.args.log_level = etude::LogLevel::warning;
+  const auto warnings = toy::printed(
+      [&] { etude::Trainer<>(std::move(options)).train({.resume_from_checkpoint = checkpoint}); },
+      STDERR_FILENO);
+  CHECK(toy::contains(warnings, "checkpoint-1: optimizer state is missing: it starts from scratch"));
+  for (const char* name : {"slope", "offset"})
+    CHECK(
+        toy::contains(warnings, fmt::format("checkpoint-1: the state of its optimizer '{}' isn't used: this "
+                                            "training has none of that name",
+                                            name)));
 }
 
 TEST_CASE("the files of an optimizer are named after it, and plainly if it has no name") {

@@ -57,7 +57,7 @@ void load_optimizer(const SavedOptimizer& saved, Optimizer& optimizer,
                     const std::vector<std::string>& arguments, bool& rates_are_new, StateReport& report);
 
 /// Loads the schedule of an optimizer at that step from its `file`.
-void load_scheduler(const SavedOptimizer& of, const std::filesystem::path& file, std::int64_t step,
+void load_scheduler(const SavedOptimizer& saved, const std::filesystem::path& file, std::int64_t step,
                     LRScheduler& scheduler, bool rates_are_new, std::vector<std::string>& problems);
 
 /// Another program's position in the data, computed as Hugging Face's Trainer does.

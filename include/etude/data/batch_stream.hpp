@@ -75,8 +75,8 @@ class BatchStream {
   std::int64_t position() const;
 
   /// The dataset's state at that position, whatever workers have read ahead. Null unless `begin_epoch` was
-  /// given a state, even null, and the dataset has one; also at the start of a first epoch and behind a batch
-  /// that couldn't be fetched.
+  /// given a state, even null, and the dataset has one; also at the start of a first epoch and after a
+  /// batch that couldn't be fetched.
   std::shared_ptr<const DatasetState> dataset_state() const;
 
  private:

@@ -52,10 +52,10 @@ class DataLoader {
     return begin(epoch, first_example, nullptr, /*keeps_states=*/false);
   }
 
-  /// The same for an epoch that may be resumed: keeps the dataset's state behind each batch, and continues
-  /// from `state`, of `BatchStream::dataset_state` at that position, without reading earlier examples. At
-  /// example 0 it is that of the end of the previous epoch, and the dataset is rewound. Reads up to
-  /// `first_example` if it is null.
+  /// The same for an epoch that may be resumed: keeps the dataset's state after each batch, and continues
+  /// from `state`, the result of `BatchStream::dataset_state` at that position, without reading earlier
+  /// examples. At example 0 it is the state at the end of the previous epoch, and the dataset is rewound. If
+  /// it is null, the stream is read up to `first_example`.
   BatchStream begin_epoch(std::int64_t epoch, std::int64_t first_example,
                           std::shared_ptr<const DatasetState> state) const {
     return begin(epoch, first_example, std::move(state), /*keeps_states=*/true);

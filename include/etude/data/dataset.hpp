@@ -85,10 +85,10 @@ class Dataset {
   /// Rewinds a stream if it has a `reset()`; otherwise the stream continues where it is.
   void reset() const { source_->reset(); }
 
-  /// Whether it is a stream with a state, which the next two take and put back.
+  /// Whether it is a stream with a state, which the next two save and restore.
   bool has_state() const { return source_->has_state(); }
 
-  /// The state behind the last example that was read; its tensors are copies.
+  /// The state after the last example that was read; its tensors are copies.
   DatasetState state() const { return source_->state(); }
 
   /// Continues a stream from `state`. Exceptions of its `load_state` propagate unchanged.

@@ -185,7 +185,7 @@ template <class T>
 class IndexedSource final : public OwnedSource<T> {
  public:
   static_assert(
-      !means_to_keep_dataset_state<T>,
+      !has_dataset_state<T>,
       "etude: the state of a dataset with an index isn't saved, because its position is an example "
       "number: remove state() and load_state(); for random numbers use get(index, torch::Generator&)");
   using OwnedSource<T>::OwnedSource;

@@ -14,7 +14,7 @@
 
 namespace etude::inline v0 {
 
-/// The state of a stream dataset between two examples: what its `state()` gave.
+/// The state of a stream dataset between two examples: the result of its `state()`.
 struct DatasetState {
   ETUDE_STRUCT(DatasetState, (nlohmann::ordered_json, values, "everything but tensors"),
                (bool, ended, "it has no more examples; set by Dataset", false));
@@ -29,16 +29,30 @@ concept KeepsDatasetState = requires(const T& saved, T& loaded, const DatasetSta
                               loaded.load_state(state);
                             };
 
-template <class T>
-inline constexpr bool has_dataset_state = KeepsDatasetState<T> || KeepsOwnState<T>;
+/// Converts to JSON only: JSON itself converts to strings, numbers and more.
+struct OnlyJson {
+  operator nlohmann::json() const;
+  operator nlohmann::ordered_json() const;
+};
 
-/// Has a part of such a state, in a form that isn't coincidental.
+template <class T>
+concept KeepsJsonState = requires(const T& saved, T& loaded, const OnlyJson& json) {
+                           requires is_json<std::remove_cvref_t<decltype(saved.state())>>;
+                           loaded.load_state(json);
+                         };
+
+template <class T>
+inline constexpr bool has_dataset_state = KeepsDatasetState<T> || KeepsJsonState<T>;
+
+/// Has a part of such a state. A method of these names with other types serves something else.
 template <class T>
 concept means_to_keep_dataset_state =
-    means_to_keep_state<T> ||
     requires(T& saved) {
-      requires std::same_as<std::remove_cvref_t<decltype(saved.state())>, DatasetState>;
-    } || requires(T& loaded, const DatasetState& state) { loaded.load_state(state); };
+      requires is_json<std::remove_cvref_t<decltype(saved.state())>> ||
+                   std::same_as<std::remove_cvref_t<decltype(saved.state())>, DatasetState>;
+    } || requires(T& saved) { requires is_json<std::remove_cvref_t<decltype(saved.state_dict())>>; } ||
+    requires(T& loaded, const OnlyJson& json) { loaded.load_state(json); } ||
+    requires(T& loaded, const DatasetState& state) { loaded.load_state(state); };
 
 /// The state with tensors that nobody else changes.
 inline DatasetState copy_of(DatasetState state) {

@@ -4,26 +4,12 @@
 #include <optional>
 #include <string>
 
-#include "etude/data/data_loader.hpp"
-#include "etude/events.hpp"
-
 namespace etude::inline v0 {
 
 /// The value of the environment variable ETUDE_LIMIT_BATCHES, with which every trainer ends its epochs and
 /// evaluations early, as with `LimitBatchesCallback`. It is a number of batches; nullopt if it isn't set,
 /// empty or "none". Throws ArgumentError for anything else.
 std::optional<std::int64_t> batch_limit_of_environment();
-
-/// Raises `DataLoaderCreated`, and limits the loader as its handlers decide, or else by the environment,
-/// which doesn't limit predictions.
-template <class Events>
-void announce_loader(Events& events, DataLoader& loader, LoaderUse use) {
-  auto& core = events.core();
-  auto limit = use == LoaderUse::predict ? std::nullopt : batch_limit_of_environment();
-  limit =
-      events.raise(DataLoaderCreated{core.context(), loader, use, limit, core.is_intermediate()}).max_batches;
-  if (limit) loader.limit_batches(*limit);
-}
 
 /// Sets ETUDE_LIMIT_BATCHES for as long as it lives, then restores it. No other thread may use the
 /// environment when one is constructed or destroyed.

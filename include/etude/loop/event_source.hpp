@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <exception>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,12 +16,14 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
+#include "etude/data/data_loader.hpp"
 #include "etude/dispatch/callback_handler.hpp"
 #include "etude/dispatch/callback_state.hpp"
 #include "etude/dispatch/runtime_callbacks.hpp"
 #include "etude/events.hpp"
 #include "etude/libtorch/threads.hpp"
 #include "etude/libtorch/torch_error.hpp"
+#include "etude/loop/batch_limit.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/loss_check.hpp"
 #include "etude/reflect/type_name.hpp"
@@ -261,6 +264,17 @@ class EventSource {
   std::vector<void (*)(EventSource&)> open_;
   std::exception_ptr reported_;
 };
+
+/// Raises `DataLoaderCreated`, and limits the loader as its handlers decide, or else by the environment,
+/// which doesn't limit predictions.
+template <class Events>
+void announce_loader(Events& events, DataLoader& loader, LoaderUse use) {
+  auto& core = events.core();
+  auto limit = use == LoaderUse::predict ? std::nullopt : batch_limit_of_environment();
+  limit =
+      events.raise(DataLoaderCreated{core.context(), loader, use, limit, core.is_intermediate()}).max_batches;
+  if (limit) loader.limit_batches(*limit);
+}
 
 }  // namespace etude::inline v0
 

@@ -22,12 +22,12 @@ class TrainingSnapshot {
   void restore() const;
 
  private:
-  TrainerCore& core_;
   struct OptimizerCopy {
     std::vector<NamedTensor> moments;
     nlohmann::ordered_json options;
   };
 
+  TrainerCore& core_;
   std::vector<NamedTensor> weights_;
   std::map<std::string, OptimizerCopy> optimizers_;  // by name
   RandomState random_;

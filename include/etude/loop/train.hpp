@@ -8,10 +8,10 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
-#include "etude/loop/batch_limit.hpp"
 #include "etude/loop/checkpoints.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/evaluate.hpp"
+#include "etude/loop/event_source.hpp"
 #include "etude/loop/metric_check.hpp"
 #include "etude/loop/plan.hpp"
 #include "etude/loop/update.hpp"

@@ -32,8 +32,10 @@ class WorkUnderWay {
   /// Restores a half-done group of the checkpoint; false if the group is a new one.
   bool enter_group();
   /// Resets a group that was given up, or couldn't continue after an interruption, so that it starts again.
+  /// Does nothing if no group is under way.
   void forget_group();
 
+  /// Remembers the beginning of an evaluation, if it may have to be saved.
   void begin_evaluation();
 
   /// The group or evaluation is done.

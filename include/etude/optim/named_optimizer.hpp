@@ -12,7 +12,7 @@
 
 namespace etude::inline v0 {
 
-/// One of a training's optimizers, with its schedule. An only one needs no name.
+/// One of a training's optimizers, with its schedule. A single one needs no name.
 struct NamedOptimizer {
   std::string name;
   std::unique_ptr<Optimizer> optimizer;
@@ -49,7 +49,7 @@ class OptimizerList {
     for (auto& each : list_) each.optimizer->zero_grad();
   }
 
-  /// Their names; none if an only one has no name.
+  /// Their names; none if a single one has no name.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const auto& each : list_) names.push_back(each.name);

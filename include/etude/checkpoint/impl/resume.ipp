@@ -91,7 +91,7 @@ ETUDE_INLINE void check_place(const ResumePoint& point) {
   require(state.epoch >= 0 && state.epoch <= static_cast<double>(most_steps), "epoch must be from 0 to 1e15");
   require(state.num_input_tokens_seen >= 0, "num_input_tokens_seen must be at least 0");
   require(!point.manifest || point.manifest->global_step == state.global_step,
-          "global_step must be the manifest's");
+          "global_step must equal the manifest's");
   if (!point.progress) return;
   const auto& progress = *point.progress;
   const auto& position = progress.position;
@@ -271,10 +271,10 @@ ETUDE_INLINE void load_optimizer(const SavedOptimizer& saved, Optimizer& optimiz
   }
 }
 
-ETUDE_INLINE void load_scheduler(const SavedOptimizer& of, const std::filesystem::path& file,
+ETUDE_INLINE void load_scheduler(const SavedOptimizer& optimizer, const std::filesystem::path& file,
                                  std::int64_t step, LRScheduler& scheduler, bool rates_are_new,
                                  std::vector<std::string>& problems) {
-  const auto& saved = of.scheduler;
+  const auto& saved = optimizer.scheduler;
   if (!saved) {
     scheduler.fast_forward(step);
     return problems.push_back(fmt::format("schedule state is missing: it is set to step {}", step));

@@ -175,18 +175,27 @@ ETUDE_INLINE void AnyTrainingCheckpoints::warn_if_nothing_is_left(const TrainPla
 ETUDE_INLINE void AnyTrainingCheckpoints::load_rest() {
   StateReport report;
   auto arguments = detail::changed_arguments(*point_, core_.options.args);
-  auto new_rates = detail::rates_are_new(arguments, point_->state, core_.state.max_steps);
-  for (const auto& [name, optimizer, lr_scheduler] : core_.optimizers) {
-    const auto& saved = point_->optimizers[name];
-    const auto file = path() / optimizer_file("scheduler.json", name);
-    auto& loaded = *optimizer;
-    auto& schedule = *lr_scheduler;
+  const auto rates_are_new = detail::rates_are_new(arguments, point_->state, core_.state.max_steps);
+  for (auto& each : core_.optimizers) {
+    auto saved = point_->optimizers.extract(each.name);
+    const auto of = saved ? std::move(saved.mapped()) : SavedOptimizer();
+    const auto file = path() / optimizer_file("scheduler.json", each.name);
+    bool new_rates = rates_are_new;
+    StateReport found;
     detail::fitting(path(), "optimizer",
-                    [&] { detail::load_optimizer(saved, loaded, arguments, new_rates, report); });
+                    [&] { detail::load_optimizer(of, *each.optimizer, arguments, new_rates, found); });
     detail::fitting(path(), "lr_scheduler", [&] {
-      detail::load_scheduler(saved, file, point_->state.global_step, schedule, new_rates, report.problems);
+      detail::load_scheduler(of, file, point_->state.global_step, *each.lr_scheduler, new_rates,
+                             found.problems);
     });
+    const auto name = each.name.empty() ? "" : fmt::format("optimizer '{}': ", each.name);
+    for (const auto& line : found.differences) report.differences.push_back(name + line);
+    for (const auto& line : found.problems) report.problems.push_back(name + line);
   }
+  for (const auto& [name, unused] : point_->optimizers)
+    report.problems.push_back(
+        fmt::format("the state of its optimizer {} isn't used: this training has none of that name",
+                    name.empty() ? "without a name" : fmt::format("'{}'", name)));
   if (core_.args.restore_callback_states_from_checkpoint)
     load_states(point_->state.stateful_callbacks, states(), report);
   load_dataset_state(report.problems);
@@ -214,9 +223,10 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_dataset_state(std::vector<std::st
                     "example {} of epoch {}",
                     position.examples, position.epoch));
   else if (has_state && (position.epoch > 0 || position.examples > 0))
-    problems.push_back(
-        fmt::format("train_dataset state is missing: it is read from its start up to example {} of epoch {}",
-                    position.examples, position.epoch));
+    problems.push_back(fmt::format(
+        "the state of train_dataset is missing: epoch {} begins as its first one, and is read up to "
+        "example {}",
+        position.epoch, position.examples));
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::begun() {

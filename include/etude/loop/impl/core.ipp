@@ -101,7 +101,14 @@ ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {
   now.pending_logs = pending_logs.state();
   now.control = control;
   now.optimizers = optimizers.names();
-  if (const auto& of_dataset = now.position.dataset_state) now.dataset_state = *of_dataset;
+  if (const auto& saved = now.position.dataset_state) {
+    now.dataset_state = *saved;
+    if (nlohmann::json values = saved->values; const auto bad = mend_utf8(values))
+      throw DataError(fmt::format(
+          "train_dataset: its state() has the string {}, which isn't UTF-8: keep bytes in a tensor "
+          "of etude::DatasetState",
+          *bad));
+  }
   now.stop_reason = mended_utf8(control.stop_reason);
   return now;
 }

@@ -158,7 +158,7 @@ ETUDE_INLINE std::filesystem::path write_checkpoint(TrainerCore& core,
   if (core.options.processing_class) core.options.processing_class.save(writer->folder());
   auto contents = checkpoint_contents(core, callbacks, core.checkpoint_writer.reason());
   for (auto& [file, list] : tensors)
-    if (file.ends_with(".json") || file.starts_with("model") ||
+    if (file.ends_with(".json") || file.starts_with("model") || file == dataset_state_file ||
         !contents.tensors.try_emplace(file, std::move(list)).second)
       throw CheckpointError(fmt::format("a callback can't call a file of {} '{}': it is one of Etude's own",
                                         target.string(), file));
