@@ -47,9 +47,9 @@ def wrong_variables():
         check(expected in reported.out, f"{variables}: {reported.out}")
     folder = Folder()
     reported = folder.train(COMET_MODE="DISABLED")
-    check("of an earlier version" in reported.err and not os.path.exists(folder.path + "/archives"), reported.err)
+    check("belongs to an earlier version" in reported.err and not os.path.exists(folder.path + "/archives"), reported.err)
     reported = folder.train(COMET_MODE="OFFLINE", **ONLINE)
-    check("of an earlier version" in reported.err and len(folder.archives()) == 1, reported.err)
+    check("belongs to an earlier version" in reported.err and len(folder.archives()) == 1, reported.err)
 
 
 CASES = [

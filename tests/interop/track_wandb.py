@@ -123,7 +123,7 @@ def check_whole_run(bench):
     lines, errors = bench.train(place, "--odd", "true", "--eval_strategy", "epoch", "--evaluate_after", "true",
                                 "--learning_rate", "0.25", **said)
     (folder,) = run_folders(place)
-    assert f"wandb sync {folder}" in errors and errors.count("of sweep sweep1") == 1, errors
+    assert f"wandb sync {folder}" in errors and errors.count("belongs to sweep sweep1") == 1, errors
     assert (place / "wandb/latest-run").resolve() == folder
     wanted, summary = expected(lines)
     assert len(wanted) == 8 + 2 + 1 + 1  # of steps, evaluations, the training's summary, and the evaluation after
