@@ -38,7 +38,8 @@ TEST_CASE("tensors that a callback adds to a checkpoint are in its manifest, and
 }
 
 TEST_CASE("a callback can't add one of Etude's own files, and no checkpoint is written") {
-  for (const std::string name : {"model.safetensors", "optimizer.safetensors", "trainer_state.json"}) {
+  for (const std::string name :
+       {"model.safetensors", "optimizer.safetensors", "dataset_state.safetensors", "trainer_state.json"}) {
     const toy::Folder folder;
     etude::Trainer<Adds> trainer(options(folder), Adds{.file = name});
     try {
