@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace etude::inline v0 {
+
+/// The processes of one training, as their launcher describes them to each.
+struct Launch {
+  std::int64_t rank = 0;              ///< of this process among all, from 0
+  std::int64_t world_size = 1;        ///< number of all processes
+  std::int64_t local_rank = 0;        ///< of this process on its machine, from 0
+  std::int64_t local_world_size = 1;  ///< number of processes on this machine
+  std::string launcher = {};          ///< "torchrun", "mpirun" or "srun"; empty if none
+  std::string master_addr = {};       ///< host where rank 0, or torchrun's agent, serves the store
+  std::int64_t master_port = 29500;
+  std::int64_t restart_count = 0;  ///< how often torchrun has restarted the processes
+  bool agent_serves_store = false;
+
+  friend bool operator==(const Launch&, const Launch&) = default;
+};
+
+/// Returns the value of an environment variable, or null.
+using EnvironmentLookup = std::function<const char*(const char* name)>;
+
+/// Reads the variables of torchrun (RANK, WORLD_SIZE, ..., which may also be set by hand), of mpirun (Open
+/// MPI, MPICH, Intel MPI) or of srun. Without any, there is one process. Throws ArgumentError that names the
+/// variable, its value and what is allowed.
+Launch find_launch(const EnvironmentLookup& lookup);
+Launch find_launch();
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/io/impl/launch.ipp"
+#endif
