@@ -36,6 +36,12 @@ struct CheckpointError : Error {
   using Error::Error;
 };
 
+/// Another process of the training has failed, or can't be reached. `what()` names this rank, and those that are
+/// missing.
+struct CommunicationError : Error {
+  using Error::Error;
+};
+
 /// The message of an exception, in UTF-8.
 std::string message_of(const std::exception_ptr& error);
 

@@ -1,0 +1,2 @@
+#pragma once
+// Empty: ProcessGroupGloo.hpp includes it without using it.

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/io/launch.hpp"
+
+namespace etude::inline v0 {
+
+/// Waits until a message that was begun has arrived. May be called once.
+using PendingMessage = std::function<void()>;
+
+/// Connects the processes of one training. All of them call the same functions in the same order, with
+/// contiguous tensors of the same size and dtype. This class itself is the only process of a training: it
+/// opens nothing and sends nothing. Functions throw CommunicationError if a process doesn't take part.
+class Communicator {
+ public:
+  explicit Communicator(Launch launch = {}) : launch_(std::move(launch)) {}
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  virtual ~Communicator() = default;
+
+  const Launch& launch() const { return launch_; }
+  std::int64_t rank() const { return launch_.rank; }
+  std::int64_t world_size() const { return launch_.world_size; }
+
+  /// Sums a tensor over all processes, in place. It must not be touched before the message has arrived.
+  virtual PendingMessage begin_sum(const torch::Tensor& tensor);
+  void sum(const torch::Tensor& tensor) { begin_sum(tensor)(); }
+
+  /// Replaces a tensor by that of one rank, in place.
+  virtual void broadcast(const torch::Tensor& tensor, std::int64_t from = 0);
+
+  /// The tensors of all ranks, stacked: [world_size, ...].
+  virtual torch::Tensor gather(const torch::Tensor& tensor);
+
+  /// The bytes of all ranks, each of any length.
+  std::vector<std::string> gather_bytes(const std::string& bytes);
+
+  /// Returns once all processes have come here.
+  virtual void barrier();
+
+ private:
+  Launch launch_;
+};
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/parallel/impl/communicator.ipp"
+#endif

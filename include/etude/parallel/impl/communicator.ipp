@@ -1,0 +1,38 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/parallel/communicator.hpp"
+
+namespace etude::inline v0 {
+
+ETUDE_INLINE PendingMessage Communicator::begin_sum(const torch::Tensor&) {
+  return [] {};
+}
+
+ETUDE_INLINE void Communicator::broadcast(const torch::Tensor&, std::int64_t) {}
+
+ETUDE_INLINE torch::Tensor Communicator::gather(const torch::Tensor& tensor) { return tensor.unsqueeze(0); }
+
+ETUDE_INLINE std::vector<std::string> Communicator::gather_bytes(const std::string& bytes) {
+  const auto size = static_cast<std::int64_t>(bytes.size());
+  const auto sizes = gather(torch::tensor(size));
+  auto own = torch::zeros({sizes.max().item<std::int64_t>()}, torch::kUInt8);
+  if (size > 0) std::memcpy(own.data_ptr(), bytes.data(), bytes.size());
+  const auto all = gather(own).contiguous();
+  std::vector<std::string> result;
+  for (std::int64_t i = 0; i < world_size(); ++i)
+    result.emplace_back(static_cast<const char*>(all[i].data_ptr()),
+                        static_cast<std::size_t>(sizes[i].item<std::int64_t>()));
+  return result;
+}
+
+ETUDE_INLINE void Communicator::barrier() {}
+
+}  // namespace etude::inline v0
