@@ -46,7 +46,7 @@ endif()
 etude_add_library(etude ${etude_sources})
 add_library(etude::etude ALIAS etude)
 target_compile_definitions(etude PUBLIC ETUDE_COMPILED)
-target_link_libraries(etude PUBLIC etude::base torch PRIVATE etude::tracker_libraries)
+target_link_libraries(etude PUBLIC etude::base torch PRIVATE etude::gloo etude::tracker_libraries)
 
 etude_add_library(etude_testing ${CMAKE_CURRENT_BINARY_DIR}/etude/testing.cpp)
 add_library(etude::testing ALIAS etude_testing)

@@ -18,6 +18,7 @@ LAYERS = [
     ["data"],
     ["formats", "model"],
     ["optim", "metrics"],
+    ["parallel"],
     ["events.hpp"],
     ["trainer_options.hpp"],
     ["any_trainer.hpp"],

@@ -4,13 +4,14 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
-#if ETUDE_HAS_GLOO
-#ifndef USE_C10D_GLOO
-#define USE_C10D_GLOO
-#endif
+// LibTorch's targets say whether it has Gloo; their packages leave out Gloo's own headers.
+#if defined(USE_C10D_GLOO) && __has_include(<gloo/algorithm.h>)
+#define ETUDE_HAS_GLOO 1
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#else
+#define ETUDE_HAS_GLOO 0
 #endif
 
 #include <chrono>

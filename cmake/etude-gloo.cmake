@@ -1,0 +1,12 @@
+# etude::gloo has the headers of Gloo that LibTorch's include and LibTorch's packages leave out: those of an installed Gloo, or else
+# cmake/gloo, which declares as much as LibTorch's headers need.
+if(NOT TARGET etude::gloo)
+  find_path(ETUDE_GLOO_INCLUDE_DIR gloo/algorithm.h HINTS ${TORCH_INCLUDE_DIRS})
+  mark_as_advanced(ETUDE_GLOO_INCLUDE_DIR)
+  add_library(etude::gloo INTERFACE IMPORTED GLOBAL)
+  if(ETUDE_GLOO_INCLUDE_DIR)
+    target_include_directories(etude::gloo SYSTEM INTERFACE ${ETUDE_GLOO_INCLUDE_DIR})
+  else()
+    target_include_directories(etude::gloo SYSTEM INTERFACE ${CMAKE_CURRENT_LIST_DIR}/gloo)
+  endif()
+endif()

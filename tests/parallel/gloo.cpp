@@ -1,0 +1,111 @@
+#include "etude/parallel/gloo.hpp"
+
+#include <doctest/doctest.h>
+#include <torch/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/fault_of.hpp"
+#include "common/ranks.hpp"
+#include "etude/base/error.hpp"
+
+namespace parallel_gloo_test {
+
+using Faults = std::vector<std::string>;
+
+// Doctest's assertions wait for each other.
+std::mutex checks;
+
+TEST_CASE("every rank has the sum over all, of each dtype, also in a part of a buffer") {
+  for (const std::int64_t world : {1, 2, 4}) {
+    CAPTURE(world);
+    const auto expected = static_cast<double>(world * (world + 1) / 2);
+    const auto faults = toy::as_ranks(world, [&](etude::Communicator& ranks) {
+      for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kLong}) {
+        const auto buffer = torch::full({40}, ranks.rank() + 1, dtype);
+        ranks.sum(buffer.narrow(0, 16, 8));
+        const std::lock_guard lock(checks);
+        CHECK(buffer[16].item<double>() == expected);
+        CHECK(buffer[23].item<double>() == expected);
+        CHECK(buffer[15].item<double>() == static_cast<double>(ranks.rank() + 1));
+        CHECK(buffer[24].item<double>() == static_cast<double>(ranks.rank() + 1));
+      }
+    });
+    CHECK(faults == Faults(static_cast<std::size_t>(world)));
+  }
+}
+
+TEST_CASE("messages may be under way at the same time, and arrive in their own tensors") {
+  const auto faults = toy::as_ranks(2, [&](etude::Communicator& ranks) {
+    std::vector<torch::Tensor> tensors;
+    std::vector<etude::PendingMessage> messages;
+    for (int i = 0; i < 10; ++i) {
+      tensors.push_back(torch::full({1000}, i + 100 * static_cast<int>(ranks.rank())));
+      messages.push_back(ranks.begin_sum(tensors.back()));
+    }
+    for (const auto& message : messages) message();
+    const std::lock_guard lock(checks);
+    for (int i = 0; i < 10; ++i) CHECK(tensors[static_cast<std::size_t>(i)][999].item<int>() == 2 * i + 100);
+  });
+  CHECK(faults == Faults(2));
+}
+
+TEST_CASE("a broadcast has the tensor of its rank, and a gathering those of all in order") {
+  const auto faults = toy::as_ranks(3, [&](etude::Communicator& ranks) {
+    const auto own = torch::full({2, 2}, ranks.rank());
+    const auto all = ranks.gather(own);
+    const auto texts = ranks.gather_bytes(std::string(static_cast<std::size_t>(ranks.rank()), 'x'));
+    ranks.broadcast(own, 2);
+    ranks.barrier();
+    const std::lock_guard lock(checks);
+    CHECK(all.sizes() == torch::IntArrayRef{3, 2, 2});
+    CHECK(all.select(1, 0).select(1, 0).equal(torch::tensor({0, 1, 2}, torch::kLong)));
+    CHECK(own[1][1].item<int>() == 2);
+    CHECK(texts == std::vector<std::string>{"", "x", "xx"});
+  });
+  CHECK(faults == Faults(3));
+}
+
+TEST_CASE("alone there is nothing to send, and nothing to join") {
+  const auto alone = etude::join_with_gloo({});
+  const auto tensor = torch::ones({3});
+  alone->sum(tensor);
+  alone->broadcast(tensor);
+  alone->barrier();
+  CHECK(tensor.equal(torch::ones({3})));
+  CHECK(alone->gather(tensor).sizes() == torch::IntArrayRef{1, 3});
+  CHECK(alone->gather_bytes("bytes") == std::vector<std::string>{"bytes"});
+}
+
+TEST_CASE("a rank that doesn't come is named by the others") {
+  const auto faults = toy::as_ranks(
+      3,
+      [&](etude::Communicator& ranks) {
+        const auto tensor = torch::ones({3});
+        ranks.sum(tensor);
+        if (ranks.rank() != 1) ranks.sum(tensor);
+      },
+      std::chrono::seconds(2));
+  CHECK(toy::contains(faults[0], "rank 0 of 3: a sum failed, and rank 1 is missing"));
+  CHECK(toy::contains(faults[2], "rank 2 of 3: a sum failed, and rank 1 is missing"));
+  CHECK(faults[1].empty());
+}
+
+TEST_CASE("an address that can't be reached is named") {
+  const etude::Launch launch{.rank = 1,
+                             .world_size = 2,
+                             .local_rank = 1,
+                             .local_world_size = 2,
+                             .launcher = "torchrun",
+                             .master_addr = "127.0.0.1",
+                             .master_port = toy::free_port()};
+  const auto fault = toy::fault_of<etude::CommunicationError>(
+      [&] { etude::join_with_gloo(launch, {.timeout = std::chrono::milliseconds(300)}); });
+  CHECK(toy::contains(fault, "rank 1 of 2: the processes can't meet at 127.0.0.1:"));
+}
+
+}  // namespace parallel_gloo_test
