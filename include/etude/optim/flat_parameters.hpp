@@ -67,6 +67,9 @@ class FlatParameters {
   /// Makes the gradients flat.
   void gather();
 
+  /// Makes them flat for good: `zero_grad` keeps none apart.
+  void keep_gradients_flat() { always_flat_ = true; }
+
   /// The L2 norm of all gradients, as `l2_norm`.
   torch::Tensor grad_norm();
 
@@ -93,6 +96,12 @@ class FlatParameters {
   const torch::Tensor& parameter(std::size_t slot) const { return parts_[slot].parameter; }
   /// Whether it received a gradient since the last `zero_grad`.
   bool has_gradient(std::size_t slot) const { return parts_[slot].has_gradient(); }
+  /// Says so for a flat gradient that something besides autograd has written.
+  void set_has_gradient(std::size_t slot, bool has_gradient) {
+    Part& part = parts_[slot];
+    if (part.has_gradient() != has_gradient)
+      part.zero_version = has_gradient ? never : static_cast<std::int64_t>(part.gradient._version());
+  }
   /// The number of steps in which this parameter had a gradient.
   std::int64_t steps(std::size_t slot) const { return parts_[slot].steps; }
   void set_steps(std::size_t slot, std::int64_t steps) {
@@ -134,6 +143,7 @@ class FlatParameters {
   std::vector<torch::Tensor> gradients_;  // empty before the first `gather`
   std::vector<torch::Tensor> found_;      // scratch for gradients that are apart
   bool apart_ = false;
+  bool always_flat_ = false;
   std::vector<Part> parts_;  // one per slot
   std::vector<FlatRange> ranges_;
   bool ranges_outdated_ = true;

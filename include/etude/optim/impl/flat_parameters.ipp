@@ -168,7 +168,7 @@ ETUDE_INLINE void FlatParameters::mend() {
 }
 
 ETUDE_INLINE void FlatParameters::zero_grad(bool apart) {
-  if (apart) {
+  if (apart && !always_flat_) {
     apart_ = true;
     for (const Part& part : parts_) part.parameter.mutable_grad().reset();
     return mend();

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "etude/libtorch/gradient_hook.hpp"
+#include "etude/optim/flat_layout.hpp"
+#include "etude/optim/flat_parameters.hpp"
+#include "etude/parallel/communicator.hpp"
+
+namespace etude::inline v0 {
+
+/// Sums the gradients of all processes straight out of the flat buffers, in chunks, while the backward pass
+/// is still running: a chunk is sent once all its gradients are there. All processes send the chunks in one
+/// order, the parameters of the last layers first, whatever the order of their graphs.
+class GradientReducer {
+ public:
+  /// Sums those of `parameters`, which belong to a model with these `names` of parameters, in its order. A
+  /// chunk ends with the parameter that makes it at least `chunk_bytes` long.
+  GradientReducer(Communicator& communicator, std::vector<FlatParameters*> parameters,
+                  const std::vector<std::string>& names, std::int64_t chunk_bytes = std::int64_t{25} << 20);
+
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+
+  /// Makes the gradients flat, and sends them while the next backward pass runs: the last one of an update.
+  void begin();
+
+  /// Sends the rest, with zeros for parameters that have no gradient in this process, and waits for all. A
+  /// parameter that has a gradient in any process has one in all of them afterwards.
+  void finish();
+
+  std::size_t chunks() const { return chunks_.size(); }
+  /// The number of chunks that the last backward pass sent before it ended.
+  std::size_t sent_early() const { return sent_early_; }
+
+ private:
+  struct Chunk {
+    std::size_t list = 0;    // index of the FlatParameters
+    std::size_t buffer = 0;  // of its buffer
+    std::int64_t begin = 0;
+    std::int64_t end = 0;      // in elements
+    std::size_t position = 0;  // the first of its parameters' in the model
+    std::size_t parameters = 0;
+    std::size_t missing = 0;  // gradients that the backward pass has yet to give
+  };
+
+  bool is_outdated() const;
+  void make_chunks();
+  void arrived(std::size_t chunk);
+  void send_next();
+  void agree_on_gradients();
+
+  Communicator& communicator_;
+  std::vector<FlatParameters*> parameters_;
+  std::map<std::string, std::size_t> position_;  // in the model, by name
+  std::int64_t chunk_bytes_;
+  std::vector<std::shared_ptr<const FlatLayout>> layouts_;
+  std::vector<Chunk> chunks_;  // in the order of sending
+  std::vector<libtorch::GradientHook> hooks_;
+  std::mutex mutex_;  // backward passes of several devices have a thread each
+  std::vector<PendingMessage> messages_;
+  std::size_t next_ = 0;
+  std::size_t sent_early_ = 0;
+  bool sending_ = false;
+};
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/parallel/impl/gradient_reducer.ipp"
+#endif

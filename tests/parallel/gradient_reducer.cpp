@@ -1,0 +1,181 @@
+#include "etude/parallel/gradient_reducer.hpp"
+
+#include <doctest/doctest.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/ranks.hpp"
+#include "etude/optim/flat_parameters.hpp"
+
+namespace parallel_gradient_reducer_test {
+
+using Faults = std::vector<std::string>;
+
+std::mutex checks;  // Doctest's assertions wait for each other.
+
+// Three layers whose weights and biases are in different groups, as weight decay has them.
+struct Net {
+  Net() {
+    for (auto& [name, tensor] : parameters()) {
+      tensor.data().fill_(0.01 * static_cast<double>(names.size() + 1));
+      groups[tensor.dim() == 1].emplace_back(name, tensor);
+      names.push_back(name);
+    }
+  }
+
+  etude::NamedTensors parameters() {
+    etude::NamedTensors result;
+    for (const auto& item : layers->named_parameters()) result.emplace_back(item.key(), item.value());
+    return result;
+  }
+
+  torch::Tensor loss(std::int64_t rank) {
+    return layers->forward(torch::full({3, 8}, 1.0 + static_cast<double>(rank))).square().sum();
+  }
+
+  torch::nn::Sequential layers{torch::nn::Linear(8, 16), torch::nn::Linear(16, 16), torch::nn::Linear(16, 4)};
+  std::vector<etude::NamedTensors> groups{2};
+  std::vector<std::string> names;
+};
+
+// The sums over the ranks' own gradients.
+std::vector<torch::Tensor> expected_gradients(std::int64_t world) {
+  Net net;
+  for (std::int64_t rank = 0; rank < world; ++rank) net.loss(rank).backward();
+  std::vector<torch::Tensor> result;
+  for (const auto& [name, tensor] : net.parameters()) result.push_back(tensor.grad());
+  return result;
+}
+
+TEST_CASE("gradients are summed over all ranks, chunk by chunk, while backward runs") {
+  for (const std::int64_t world : {2, 3}) {
+    for (const std::int64_t chunk_bytes : {1, 600, 1 << 20}) {
+      CAPTURE(chunk_bytes);
+      const auto expected = expected_gradients(world);
+      const auto faults = toy::as_ranks(world, [&](etude::Communicator& ranks) {
+        Net net;
+        etude::FlatParameters flat(net.groups);
+        etude::GradientReducer reducer(ranks, {&flat}, net.names, chunk_bytes);
+        for (int step = 0; step < 2; ++step) {
+          flat.zero_grad();
+          reducer.begin();
+          net.loss(ranks.rank()).backward();
+          reducer.finish();
+          const std::lock_guard lock(checks);
+          const auto parameters = net.parameters();
+          for (std::size_t i = 0; i < expected.size(); ++i)
+            CHECK(torch::allclose(parameters[i].second.grad(), expected[i]));
+          CHECK(reducer.sent_early() == reducer.chunks());
+        }
+        const std::lock_guard lock(checks);
+        CHECK(reducer.chunks() == (chunk_bytes == 1 ? 6 : chunk_bytes == 600 ? 2 : 1));
+      });
+      CHECK(faults == Faults(static_cast<std::size_t>(world)));
+    }
+  }
+}
+
+TEST_CASE("only the backward pass behind begin() sends, with what accumulated before") {
+  const auto expected = expected_gradients(2);
+  const auto faults = toy::as_ranks(2, [&](etude::Communicator& ranks) {
+    Net net;
+    etude::FlatParameters flat(net.groups);
+    etude::GradientReducer reducer(ranks, {&flat}, net.names, 1);
+    flat.zero_grad();
+    net.loss(ranks.rank()).backward();
+    reducer.begin();
+    net.loss(ranks.rank()).backward();
+    reducer.finish();
+    net.loss(ranks.rank()).backward();  // of nobody's concern
+    const std::lock_guard lock(checks);
+    const auto own = [&](std::size_t i) {
+      Net alone;
+      alone.loss(ranks.rank()).backward();
+      return alone.parameters()[i].second.grad();
+    };
+    const auto parameters = net.parameters();
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      CHECK(torch::allclose(parameters[i].second.grad(), 2 * expected[i] + own(i)));
+  });
+  CHECK(faults == Faults(2));
+}
+
+TEST_CASE("a parameter that only some ranks use counts as used by all, and one that none uses by none") {
+  const auto faults = toy::as_ranks(2, [&](etude::Communicator& ranks) {
+    torch::nn::Linear shared(2, 2), own(2, 2), unused(2, 2);
+    etude::NamedTensors all;
+    std::vector<std::string> names;
+    for (const auto& [prefix, layer] :
+         {std::pair("shared", shared), std::pair("own", own), std::pair("unused", unused)})
+      for (const auto& item : layer->named_parameters()) {
+        names.push_back(std::string(prefix) + "." + item.key());
+        all.emplace_back(names.back(), item.value());
+      }
+    etude::FlatParameters flat({all});
+    etude::GradientReducer reducer(ranks, {&flat}, names, 1);
+    flat.zero_grad();
+    reducer.begin();
+    auto output = shared->forward(torch::ones({1, 2}));
+    if (ranks.rank() == 0) output = own->forward(torch::ones({1, 2})) + output;
+    output.sum().backward();
+    reducer.finish();
+    const std::lock_guard lock(checks);
+    CHECK(shared->bias.grad().equal(torch::full({2}, 2.0F)));
+    CHECK(own->bias.grad().equal(torch::full({2}, 1.0F)));
+    for (std::size_t slot = 0; slot < names.size(); ++slot)
+      CHECK(flat.has_gradient(slot) == (names[slot].find("unused") == std::string::npos));
+  });
+  CHECK(faults == Faults(2));
+}
+
+TEST_CASE("a model that moves to another dtype between two updates is reduced in it") {
+  const auto expected = expected_gradients(2);
+  const auto faults = toy::as_ranks(2, [&](etude::Communicator& ranks) {
+    Net net;
+    etude::FlatParameters flat(net.groups);
+    etude::GradientReducer reducer(ranks, {&flat}, net.names, 1);
+    const auto step = [&](torch::Dtype dtype) {
+      flat.zero_grad();
+      reducer.begin();
+      net.layers->forward(torch::full({3, 8}, 1.0 + static_cast<double>(ranks.rank()), dtype))
+          .square()
+          .sum()
+          .backward();
+      reducer.finish();
+    };
+    step(torch::kFloat);
+    net.layers->to(torch::kDouble);
+    step(torch::kDouble);
+    const std::lock_guard lock(checks);
+    const auto parameters = net.parameters();
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      CHECK((parameters[i].second.grad().scalar_type() == torch::kDouble));
+      CHECK(torch::allclose(parameters[i].second.grad(), expected[i].to(torch::kDouble), 1e-5));
+    }
+    CHECK(reducer.sent_early() == reducer.chunks());
+  });
+  CHECK(faults == Faults(2));
+}
+
+TEST_CASE("alone, gradients are as the backward pass leaves them") {
+  etude::Communicator alone;
+  Net net;
+  etude::FlatParameters flat(net.groups);
+  etude::GradientReducer reducer(alone, {&flat}, net.names);
+  flat.zero_grad();
+  reducer.begin();
+  net.loss(0).backward();
+  reducer.finish();
+  const auto expected = expected_gradients(1);
+  const auto parameters = net.parameters();
+  for (std::size_t i = 0; i < expected.size(); ++i) CHECK(parameters[i].second.grad().equal(expected[i]));
+  CHECK(reducer.sent_early() == 0);
+}
+
+}  // namespace parallel_gradient_reducer_test
