@@ -2,6 +2,7 @@
 
 #include <torch/data/samplers/base.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/base/counting.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/data/collate.hpp"
 #include "etude/data/dataset_state.hpp"
@@ -16,8 +18,22 @@
 
 namespace etude::inline v0 {
 
+/// The part of each batch that one of several processes takes: of a batch of all, whose rows are divided as
+/// evenly as possible, in the order of the processes.
+struct BatchPart {
+  std::int64_t rank = 0;
+  std::int64_t world_size = 1;
+};
+
 struct DataLoaderOptions {
+  /// Examples in this process's part of a batch.
   std::int64_t batch_size = 8;
+  BatchPart part = {};
+  /// Examples in a batch of all processes.
+  std::int64_t global_batch_size() const {
+    if (part.world_size == 1) return batch_size;
+    return std::min(batch_size, detail::largest_dataset / part.world_size) * part.world_size;
+  }
   /// Batches after which an epoch ends; unset means all.
   std::optional<std::int64_t> max_batches = {};
   /// Skip batches smaller than batch_size.
@@ -73,6 +89,11 @@ class BatchStream {
   /// The number of the epoch's examples before the next batch, those of all processes, from which
   /// `begin_epoch` can continue.
   std::int64_t position() const;
+
+  /// How much of the examples in all processes' parts this one's part of the last batch has: 1 if it is the
+  /// only process. If the last batch of an epoch has fewer examples than processes, 0: the part is then an
+  /// example of another process, so that all can take the same steps.
+  double share() const;
 
   /// The dataset's state at that position, whatever workers have read ahead. Null unless `begin_epoch` was
   /// given a state, even null, and the dataset has one; also at the start of a first epoch and after a

@@ -25,10 +25,37 @@
 namespace etude::inline v0 {
 namespace detail {
 
+/// The rows [first, last) of a batch; with a share of 0, they count for another process.
+struct Rows {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  double share = 1;
+};
+
+/// This process's rows of a batch of `size` for all.
+inline Rows own_rows(const BatchPart& part, std::int64_t size) {
+  const auto begin_of = [&](std::int64_t rank) {
+    return size / part.world_size * rank + size % part.world_size * rank / part.world_size;
+  };
+  const Rows rows{begin_of(part.rank), begin_of(part.rank + 1)};
+  const auto count = rows.last - rows.first;
+  if (count > 0) return {rows.first, rows.last, static_cast<double>(count) / static_cast<double>(size)};
+  const auto neighbour = std::min(rows.first, size - 1);
+  return {neighbour, neighbour + 1, 0};
+}
+
 struct BatchRequest {
   std::int64_t first = 0;             // its first example in the epoch; seeds its random numbers
-  std::int64_t size = 0;              // number of examples
-  std::vector<std::int64_t> indices;  // for an indexed dataset
+  std::int64_t size = 0;              // number of examples of all processes
+  Rows rows;                          // those of this process, for an indexed dataset
+  std::vector<std::int64_t> indices;  // likewise
+};
+
+/// What a stream knows once it has read a batch.
+struct StreamRead {
+  std::int64_t size = 0;  // examples of all processes
+  double share = 1;
+  std::optional<DatasetState> state = {};  // behind it, if asked for
 };
 
 /// The state of one epoch, shared by its loader and the stream that reads it.
@@ -37,6 +64,7 @@ struct Epoch {
   Dataset dataset;
   std::int64_t number = 0;
   std::int64_t position = 0;  // examples of the epoch before the next batch
+  double share = 1;           // of the last batch
   bool keeps_states = false;
   std::shared_ptr<const DatasetState> state;          // of the dataset at `position`
   std::function<bool(BatchRequest&)> next_request;    // false at the end
@@ -48,7 +76,7 @@ struct Epoch {
   struct Pending {
     std::shared_ptr<WorkerPool::Result> result;
     BatchRequest request;
-    std::shared_ptr<const DatasetState> state = {};
+    std::shared_ptr<StreamRead> read = {};
   };
   std::deque<Pending> pending;
   bool superseded = false;
@@ -93,42 +121,44 @@ struct Epoch {
   void skip_to(std::int64_t first_example) {
     while (position < first_example) {
       interruption_point();
-      const auto batch = fetch(*options, number, dataset,
-                               {position, std::min(options->batch_size, first_example - position), {}},
-                               /*behind=*/nullptr);
-      if (!batch) return;
-      position += batch->size;
+      StreamRead read;
+      BatchRequest request{.first = position,
+                           .size = std::min(options->global_batch_size(), first_example - position)};
+      if (!fetch(*options, number, dataset, request, &read, /*with_state=*/false)) return;
+      position += read.size;
     }
   }
 
   std::optional<Batch> take() {
     if (!workers) {
       if (!next_request(current)) return std::nullopt;
-      const auto behind = state_to_fill();
-      return counted(current, behind,
-                     [&] { return fetch(*options, number, dataset, current, behind.get()); });
+      const auto read = reading();
+      return counted(current, read.get(),
+                     [&] { return fetch(*options, number, dataset, current, read.get(), keeps_states); });
     }
     while (pending.size() < depth && order()) {
     }
     if (pending.empty()) return std::nullopt;
     const auto first = std::move(pending.front());
     pending.pop_front();
-    return counted(first.request, first.state, [&] { return workers->take(*first.result); });
+    return counted(first.request, first.read.get(), [&] { return workers->take(*first.result); });
   }
 
-  std::shared_ptr<DatasetState> state_to_fill() const {
-    return keeps_states ? std::make_shared<DatasetState>() : nullptr;
+  std::shared_ptr<StreamRead> reading() const {
+    return dataset.is_indexed() ? nullptr : std::make_shared<StreamRead>();
   }
 
-  // A batch that can't be fetched is skipped too. `behind` is filled by `get`.
+  // A batch that can't be fetched is skipped too. `read` is filled by `get`.
   template <class Get>
-  std::optional<Batch> counted(const BatchRequest& request, std::shared_ptr<const DatasetState> behind,
-                               Get get) {
+  std::optional<Batch> counted(const BatchRequest& request, StreamRead* read, Get get) {
     position += request.size;
     state.reset();
     auto batch = get();
-    state = std::move(behind);
-    if (!dataset.is_indexed()) position += (batch ? batch->size : 0) - request.size;
+    share = request.rows.share;
+    if (!read) return batch;
+    position += read->size - request.size;
+    share = read->share;
+    if (read->state) state = std::make_shared<const DatasetState>(*std::move(read->state));
     return batch;
   }
 
@@ -137,12 +167,13 @@ struct Epoch {
     try {
       BatchRequest next;
       if (!next_request(next)) return false;
-      const BatchRequest place{next.first, next.size, {}};
-      const auto behind = state_to_fill();
-      auto work = [options = options, number = number, next = std::move(next), behind](Dataset& copy) {
-        return fetch(*options, number, copy, next, behind.get());
+      const BatchRequest place{next.first, next.size, next.rows, {}};
+      const auto read = reading();
+      auto work = [options = options, number = number, next = std::move(next), read,
+                   with_state = keeps_states](Dataset& copy) {
+        return fetch(*options, number, copy, next, read.get(), with_state);
       };
-      pending.push_back({workers->submit(std::move(work)), place, behind});
+      pending.push_back({workers->submit(std::move(work)), place, read});
     } catch (...) {
       next_request = [](BatchRequest&) { return false; };
       pending.push_back(
@@ -151,11 +182,11 @@ struct Epoch {
     return true;
   }
 
-  // Runs in workers, where it may outlive the epoch. Fills `behind`, if given, with the dataset's state.
+  // Runs in workers, where it may outlive the epoch. Fills `read` for a stream.
   static std::optional<Batch> fetch(const DataLoaderOptions& options, std::int64_t epoch, Dataset& dataset,
-                                    const BatchRequest& request, DatasetState* behind) {
+                                    const BatchRequest& request, StreamRead* read, bool with_state) {
     const auto epoch_seed = mix(mix(options.seed, 1), static_cast<std::uint64_t>(epoch));
-    seed_data_generator(mix(epoch_seed, static_cast<std::uint64_t>(request.first)));
+    seed_data_generator(mix(epoch_seed, static_cast<std::uint64_t>(request.first + request.rows.first)));
     std::optional<Batch> batch;
     if (dataset.is_indexed()) {
       const auto examples_seed = mix(mix(options.seed, 4), static_cast<std::uint64_t>(epoch));
@@ -164,7 +195,11 @@ struct Epoch {
       do {
         batch = dataset.next(request.size, options.collator);
       } while (batch && options.drop_last && batch->size < request.size);
-      if (behind) *behind = dataset.state();
+      if (with_state) read->state = dataset.state();
+      if (batch && options.part.world_size > 1)
+        batch = part_of_stream(*std::move(batch), options.part, *read);
+      else
+        read->size = batch ? batch->size : 0;
     }
     if (!batch) return batch;
     batch = split_labels(*std::move(batch), options.label_names);
@@ -176,6 +211,14 @@ struct Epoch {
     }
     return batch;
   }
+
+  // All processes read the same stream.
+  static Batch part_of_stream(Batch batch, const BatchPart& part, StreamRead& read) {
+    read.size = batch.size;
+    const auto rows = own_rows(part, batch.size);
+    read.share = rows.share;
+    return batch.slice(rows.first, rows.last);
+  }
 };
 
 }  // namespace detail
@@ -183,6 +226,8 @@ struct Epoch {
 ETUDE_INLINE std::optional<Batch> BatchStream::next() { return epoch_->next(); }
 
 ETUDE_INLINE std::int64_t BatchStream::position() const { return epoch_->position; }
+
+ETUDE_INLINE double BatchStream::share() const { return epoch_->share; }
 
 ETUDE_INLINE std::shared_ptr<const DatasetState> BatchStream::dataset_state() const { return epoch_->state; }
 

@@ -57,6 +57,9 @@ ETUDE_INLINE DataLoader::DataLoader(Dataset dataset, DataLoaderOptions options)
     if (value < least) faults.push_back(fmt::format("{}: must be at least {}, not {}", field, least, value));
   };
   at_least("batch_size", options_.batch_size, 1);
+  at_least("part.world_size", options_.part.world_size, 1);
+  if (const auto& [rank, world_size] = options_.part; rank < 0 || rank >= world_size)
+    faults.push_back(fmt::format("part.rank: must be from 0 to {}, not {}", world_size - 1, rank));
   if (options_.max_batches) at_least("max_batches", *options_.max_batches, 1);
   at_least("num_workers", options_.num_workers, 0);
   at_least("prefetch_factor", options_.prefetch_factor, 1);
@@ -79,7 +82,7 @@ ETUDE_INLINE DataLoader::DataLoader(Dataset dataset, DataLoaderOptions options)
   if (size() == 0) {
     throw DataError(
         fmt::format("{}: it has {} examples, fewer than the batch_size of {}, and drop_last leaves them out",
-                    name, *dataset_.size(), options_.batch_size));
+                    name, *dataset_.size(), options_.global_batch_size()));
   }
   options_.pin_memory = options_.pin_memory && torch::cuda::is_available();
 }
@@ -88,20 +91,21 @@ ETUDE_INLINE std::optional<std::int64_t> DataLoader::size(std::int64_t first_exa
   const auto all = options_.sampler ? sampler_examples_ : dataset_.size();
   if (!all) return std::nullopt;
   const auto left = std::max<std::int64_t>(*all - first_example, 0);
-  const auto batches =
-      options_.drop_last ? left / options_.batch_size : detail::groups_of(left, options_.batch_size);
+  const auto batches = options_.drop_last ? left / options_.global_batch_size()
+                                          : detail::groups_of(left, options_.global_batch_size());
   return std::min(batches, limit(first_example).value_or(batches));
 }
 
 ETUDE_INLINE std::optional<std::int64_t> DataLoader::examples() const {
   const auto all = options_.sampler ? sampler_examples_ : dataset_.size();
-  if (!all || !options_.max_batches || *options_.max_batches > *all / options_.batch_size) return all;
-  return *options_.max_batches * options_.batch_size;
+  if (!all || !options_.max_batches || *options_.max_batches > *all / options_.global_batch_size())
+    return all;
+  return *options_.max_batches * options_.global_batch_size();
 }
 
 ETUDE_INLINE std::optional<std::int64_t> DataLoader::limit(std::int64_t first_example) const {
   if (!options_.max_batches) return std::nullopt;
-  const auto before = detail::groups_of(first_example, options_.batch_size);
+  const auto before = detail::groups_of(first_example, options_.global_batch_size());
   return std::max<std::int64_t>(*options_.max_batches - before, 0);
 }
 
@@ -167,7 +171,7 @@ ETUDE_INLINE BatchStream DataLoader::begin(std::int64_t number, std::int64_t fir
 }
 
 ETUDE_INLINE DataLoader::Requests DataLoader::stream_requests(std::int64_t first_example) const {
-  return [first = first_example, size = options_.batch_size](detail::BatchRequest& request) mutable {
+  return [first = first_example, size = options_.global_batch_size()](detail::BatchRequest& request) mutable {
     request.first = std::exchange(first, first + size);
     request.size = size;
     return true;
@@ -179,14 +183,16 @@ namespace detail {
 /// Makes the requests for this many batches of the examples `example_at(place)`, for places in [first, end).
 template <class ExampleAt>
 auto requests_in_order(ExampleAt example_at, std::int64_t batches, std::int64_t first, std::int64_t end,
-                       std::int64_t batch_size) {
-  return [example_at = std::move(example_at), left = batches, first, end,
-          batch_size](BatchRequest& request) mutable {
+                       std::int64_t batch_size, BatchPart part) {
+  return [example_at = std::move(example_at), left = batches, first, end, batch_size,
+          part](BatchRequest& request) mutable {
     if (left-- <= 0) return false;
     request.first = first;
     request.size = std::min(batch_size, end - first);
-    request.indices.resize(static_cast<std::size_t>(request.size));
-    for (auto& index : request.indices) index = example_at(first++);
+    request.rows = own_rows(part, request.size);
+    request.indices.resize(static_cast<std::size_t>(request.rows.last - request.rows.first));
+    for (auto place = first + request.rows.first; auto& index : request.indices) index = example_at(place++);
+    first += request.size;
     return true;
   };
 }
@@ -198,7 +204,7 @@ ETUDE_INLINE DataLoader::Requests DataLoader::requests(std::int64_t epoch, std::
   detail::check_size(options_.name, examples);
   const auto in_order = [&](auto example_at) -> Requests {
     return detail::requests_in_order(std::move(example_at), *size(first_example), first_example, examples,
-                                     options_.batch_size);
+                                     options_.global_batch_size(), options_.part);
   };
   if (!options_.shuffle) return in_order([](std::int64_t place) { return place; });
   if (options_.shuffle_order == ShuffleOrder::feistel)
@@ -230,15 +236,17 @@ ETUDE_INLINE DataLoader::Requests DataLoader::sampler_requests(std::int64_t epoc
     while (drop_last && indices.has_value() && indices->size() < size) indices = sampler->next(size);
     return indices;
   };
-  for (std::int64_t left = first_example; left > 0; left -= std::min(options_.batch_size, left)) {
+  for (std::int64_t left = first_example; left > 0; left -= std::min(options_.global_batch_size(), left)) {
     interruption_point();
-    if (!next(std::min(options_.batch_size, left)).has_value()) break;
+    if (!next(std::min(options_.global_batch_size(), left)).has_value()) break;
   }
-  return [next, first = first_example, size = options_.batch_size](detail::BatchRequest& request) mutable {
+  return [next, first = first_example, size = options_.global_batch_size(),
+          part = options_.part](detail::BatchRequest& request) mutable {
     const auto indices = next(size);
     if (!indices.has_value()) return false;
     request.size = static_cast<std::int64_t>(indices->size());
-    request.indices.assign(indices->begin(), indices->end());
+    request.rows = detail::own_rows(part, request.size);
+    request.indices.assign(indices->begin() + request.rows.first, indices->begin() + request.rows.last);
     request.first = std::exchange(first, first + request.size);
     return true;
   };
