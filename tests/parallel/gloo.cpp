@@ -1,6 +1,7 @@
 #include "etude/parallel/gloo.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <chrono>
@@ -70,12 +71,74 @@ TEST_CASE("a broadcast has the tensor of its rank, and a gathering those of all 
   CHECK(faults == Faults(3));
 }
 
+TEST_CASE("each rank has the sum of its own part, of each dtype, and a gathering gives all of them to each") {
+  for (const std::int64_t world : {2, 3}) {
+    CAPTURE(world);
+    const auto faults = toy::as_ranks(world, [&](etude::Communicator& ranks) {
+      for (const auto dtype : {torch::kFloat, torch::kLong, torch::kBFloat16}) {
+        const auto place = torch::arange(2 * world, dtype);  // small integers are exact in bfloat16
+        const auto tensor = place * (ranks.rank() + 1);
+        const auto pending = ranks.begin_sum_parts(tensor);
+        pending();
+        const auto expected = place * (world * (world + 1) / 2);
+        const auto own = tensor.narrow(0, 2 * ranks.rank(), 2).clone();
+        tensor.zero_().narrow(0, 2 * ranks.rank(), 2).copy_(own);
+        ranks.gather_parts(tensor);
+        const std::lock_guard lock(checks);
+        CHECK(own.equal(expected.narrow(0, 2 * ranks.rank(), 2)));
+        CHECK(tensor.equal(expected));
+      }
+      ranks.gather_parts(torch::empty({0}));
+      ranks.begin_sum_parts(torch::empty({0}))();
+    });
+    CHECK(faults == Faults(static_cast<std::size_t>(world)));
+  }
+}
+
+TEST_CASE("a tensor that can't be cut into a part for each rank is refused") {
+  const auto faults =
+      toy::as_ranks(2, [&](etude::Communicator& ranks) { ranks.gather_parts(torch::ones({7})); });
+  CHECK(faults[0] == "rank 0 of 2: the tensor has 7 elements: must be a multiple of 2");
+}
+
+TEST_CASE("a rank that gives up ends what the others wait for, and what they begin later, with its reason") {
+  for (const std::int64_t who : {0, 2}) {
+    const auto begin = std::chrono::steady_clock::now();
+    std::vector<std::string> later(3);
+    const auto faults = toy::as_ranks(3, [&](etude::Communicator& ranks) {
+      const auto tensor = torch::ones({3});
+      ranks.sum(tensor);
+      if (ranks.rank() == who) return ranks.give_up("the loss is nan");
+      const auto first = ranks.begin_sum(tensor);
+      const auto second = ranks.begin_sum(torch::ones({3}));
+      try {
+        first();
+      } catch (const etude::CommunicationError&) {
+        later[static_cast<std::size_t>(ranks.rank())] =
+            toy::fault_of<etude::CommunicationError>([&] { ranks.barrier(); });
+        throw;
+      }
+    });
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+    for (const std::int64_t rank : {0, 1, 2}) {
+      if (rank == who) continue;
+      const auto expected =
+          fmt::format("rank {} of 3: rank {} ended the training: the loss is nan", rank, who);
+      CHECK(faults[static_cast<std::size_t>(rank)] == expected);
+      CHECK(later[static_cast<std::size_t>(rank)] == expected);
+    }
+  }
+}
+
 TEST_CASE("alone there is nothing to send, and nothing to join") {
   const auto alone = etude::join_with_gloo({});
   const auto tensor = torch::ones({3});
   alone->sum(tensor);
   alone->broadcast(tensor);
   alone->barrier();
+  alone->begin_sum_parts(tensor)();
+  alone->gather_parts(tensor);
+  alone->give_up("no one hears this");
   CHECK(tensor.equal(torch::ones({3})));
   CHECK(alone->gather(tensor).sizes() == torch::IntArrayRef{1, 3});
   CHECK(alone->gather_bytes("bytes") == std::vector<std::string>{"bytes"});

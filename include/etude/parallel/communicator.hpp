@@ -34,6 +34,15 @@ class Communicator {
   virtual PendingMessage begin_sum(const torch::Tensor& tensor);
   void sum(const torch::Tensor& tensor) { begin_sum(tensor)(); }
 
+  /// Sums a tensor over all processes, but each gets only its own part, in place: of `world_size` equal parts
+  /// of the flat tensor the one at its rank. The rest of the tensor is unspecified afterwards. Throws
+  /// ArgumentError if the number of elements isn't a multiple of `world_size`.
+  virtual PendingMessage begin_sum_parts(const torch::Tensor& tensor);
+
+  /// Replaces each of the `world_size` equal parts of the flat tensor by that of the rank, in place. Throws
+  /// ArgumentError as begin_sum_parts() does.
+  virtual void gather_parts(const torch::Tensor& tensor);
+
   /// Replaces a tensor by that of one rank, in place.
   virtual void broadcast(const torch::Tensor& tensor, std::int64_t from = 0);
 
@@ -45,6 +54,14 @@ class Communicator {
 
   /// Returns once all processes have come here.
   virtual void barrier();
+
+  /// Called by a process that leaves because of an exception. What the others wait for, or begin later,
+  /// throws CommunicationError with this rank and the reason.
+  virtual void give_up(const std::string& reason);
+
+ protected:
+  /// The number of elements in each of `world_size` equal parts.
+  std::int64_t part_of(const torch::Tensor& tensor) const;
 
  private:
   Launch launch_;

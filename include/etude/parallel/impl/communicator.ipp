@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/parallel/communicator.hpp"
 
@@ -15,6 +17,12 @@ namespace etude::inline v0 {
 ETUDE_INLINE PendingMessage Communicator::begin_sum(const torch::Tensor&) {
   return [] {};
 }
+
+ETUDE_INLINE PendingMessage Communicator::begin_sum_parts(const torch::Tensor&) {
+  return [] {};
+}
+
+ETUDE_INLINE void Communicator::gather_parts(const torch::Tensor&) {}
 
 ETUDE_INLINE void Communicator::broadcast(const torch::Tensor&, std::int64_t) {}
 
@@ -34,5 +42,14 @@ ETUDE_INLINE std::vector<std::string> Communicator::gather_bytes(const std::stri
 }
 
 ETUDE_INLINE void Communicator::barrier() {}
+
+ETUDE_INLINE void Communicator::give_up(const std::string&) {}
+
+ETUDE_INLINE std::int64_t Communicator::part_of(const torch::Tensor& tensor) const {
+  if (tensor.numel() % world_size() != 0)
+    throw ArgumentError(fmt::format("rank {} of {}: the tensor has {} elements: must be a multiple of {}",
+                                    rank(), world_size(), tensor.numel(), world_size()));
+  return tensor.numel() / world_size();
+}
 
 }  // namespace etude::inline v0

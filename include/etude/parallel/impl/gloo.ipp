@@ -14,14 +14,15 @@
 #define ETUDE_HAS_GLOO 0
 #endif
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -41,16 +42,47 @@ class GlooCommunicator final : public Communicator {
     check_sum();
   }
 
+  /// A group ends only once its messages have: after a failure that may take until the timeout.
+  ~GlooCommunicator() override {
+    if (!failure().empty() && unfinished_ > 0) static_cast<void>(group_.release());
+  }
+
   PendingMessage begin_sum(const torch::Tensor& tensor) override {
     std::vector<torch::Tensor> list{tensor};
-    return blaming("sum", [&] { return later("sum", group_->allreduce(list)); });
+    return begin("sum", [&] { return group_->allreduce(list); });
+  }
+
+  PendingMessage begin_sum_parts(const torch::Tensor& tensor) override {
+    const auto part = part_of(tensor);
+    if (part == 0) return [] {};
+    auto flat = tensor.view({-1});
+    auto sent = flat.view(torch::kByte);
+    auto all = torch::empty({world_size(), part}, tensor.options());
+    auto received = all.view({-1}).view(torch::kByte);
+    std::vector<std::int64_t> evenly;
+    auto arrived = begin("sum", [&] {
+      return group_->alltoall_base(received, sent, evenly, evenly, c10d::AllToAllOptions());
+    });
+    auto own = flat.narrow(0, rank() * part, part);
+    return [arrived = std::move(arrived), all, own]() mutable {
+      arrived();
+      at::sum_out(own, all, 0, false, own.scalar_type());
+    };
+  }
+
+  void gather_parts(const torch::Tensor& tensor) override {
+    const auto part = part_of(tensor);
+    if (part == 0) return;
+    auto flat = tensor.view({-1});
+    auto own = flat.narrow(0, rank() * part, part);
+    begin("gather", [&] { return group_->_allgather_base(flat, own); })();
   }
 
   void broadcast(const torch::Tensor& tensor, std::int64_t from) override {
     std::vector<torch::Tensor> list{tensor};
     c10d::BroadcastOptions to;
     to.rootRank = from;
-    blaming("broadcast", [&] { group_->broadcast(list, to)->wait(); });
+    begin("broadcast", [&] { return group_->broadcast(list, to); })();
   }
 
   torch::Tensor gather(const torch::Tensor& tensor) override {
@@ -58,12 +90,23 @@ class GlooCommunicator final : public Communicator {
     shape.insert(shape.begin(), world_size());
     auto all = torch::empty(shape, tensor.options());
     auto flat = all.view({-1}), own = tensor.contiguous().view({-1});
-    if (own.numel() > 0) blaming("gather", [&] { group_->_allgather_base(flat, own)->wait(); });
+    if (own.numel() > 0) begin("gather", [&] { return group_->_allgather_base(flat, own); })();
     return all;
   }
 
   void barrier() override {
-    blaming("barrier", [&] { group_->barrier()->wait(); });
+    begin("barrier", [&] { return group_->barrier(); })();
+  }
+
+  void give_up(const std::string& reason) override {
+    if (!failure().empty()) return;
+    const auto why = fmt::format("rank {} ended the training: {}", rank(), reason);
+    try {
+      store_->set("ended", std::vector<std::uint8_t>(why.begin(), why.end()));
+    } catch (const std::exception&) {  // Without the store, the others see the connection close.
+    }
+    remember(why);
+    if (rank() == 0 && !launch().agent_serves_store) missing();  // The store ends with this process.
   }
 
  private:
@@ -117,42 +160,89 @@ class GlooCommunicator final : public Communicator {
                       world_size(), world_size(), one.item<double>(), expected));
   }
 
-  template <class Work>
-  PendingMessage later(const char* what, Work work) {
-    return [this, what, work] { blaming(what, [&] { work->wait(); }); };
-  }
-
   template <class Act>
-  std::invoke_result_t<Act> blaming(const char* what, Act act) {
+  PendingMessage begin(const char* what, Act act) {
+    if (const auto earlier = failure(); !earlier.empty()) fail(earlier);
     try {
-      return act();
+      auto work = act();
+      ++unfinished_;
+      return [this, what, work = std::move(work)] { wait(what, *work); };
     } catch (const std::exception& error) {
       throw_failure(what, error.what());
     }
   }
 
+  template <class Work>
+  void wait(const char* what, Work& work) {
+    try {
+      try {
+        if (!work.isCompleted()) work.wait(std::chrono::milliseconds(100));
+      } catch (const std::exception&) {
+        while (!work.isCompleted()) {  // Other ranks may have given up without closing their connections.
+          if (!reason_of_end().empty()) break;
+          for (int i = 0; i < 10 && !work.isCompleted(); ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+        if (!work.isCompleted()) throw;
+      }
+      work.wait();
+      --unfinished_;
+    } catch (const std::exception& error) {
+      if (work.isCompleted()) --unfinished_;
+      throw_failure(what, error.what());
+    }
+  }
+
   [[noreturn]] void throw_failure(const char* what, const std::string& why) {
+    if (const auto earlier = failure(); !earlier.empty()) fail(earlier);
+    if (const auto reason = reason_of_end(); !reason.empty()) fail(reason);
     const auto absent = missing();
     const auto cause = absent.empty()
                            ? std::string("all ranks are still there")
                            : fmt::format("rank{} {} {} missing", absent.size() > 1 ? "s" : "",
                                          fmt::join(absent, ", "), absent.size() > 1 ? "are" : "is");
-    throw CommunicationError(fmt::format("rank {} of {}: a {} failed, and {}: {}", rank(), world_size(), what,
-                                         cause, first_line(why)));
+    fail(fmt::format("a {} failed, and {}: {}", what, cause, first_line(why)));
+  }
+
+  [[noreturn]] void fail(const std::string& why) {
+    throw CommunicationError(fmt::format("rank {} of {}: {}", rank(), world_size(), remember(why)));
+  }
+
+  /// The first failure is that of all later calls too: the group can't recover.
+  std::string remember(const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    if (failure_.empty()) failure_ = why;
+    return failure_;
+  }
+
+  std::string failure() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
+  /// Why a rank gave up, or "".
+  std::string reason_of_end() {
+    try {
+      if (!store_->check({"ended"})) return "";
+      const auto text = store_->get("ended");
+      store_->set(failed_key(rank()), "1");
+      return std::string(text.begin(), text.end());
+    } catch (const std::exception&) {
+      return rank() == 0 || launch().agent_serves_store ? "" : "rank 0 is missing, and the store with it";
+    }
   }
 
   /// The ranks that didn't notice the failure within the grace period: those that failed.
   std::vector<std::int64_t> missing() {
-    const auto key = [](std::int64_t rank) { return fmt::format("failed/{}", rank); };
     std::vector<std::int64_t> absent;
     try {
-      store_->set(key(rank()), "1");
+      store_->set(failed_key(rank()), "1");
       const auto until = std::chrono::steady_clock::now() + options_.grace;
       for (std::int64_t i = 0; i < world_size(); ++i) {
-        bool is_here = store_->check({key(i)});  // Waiting for a key prints warnings.
+        bool is_here = store_->check({failed_key(i)});  // Waiting for a key prints warnings.
         while (!is_here && std::chrono::steady_clock::now() < until) {
           std::this_thread::sleep_for(std::chrono::milliseconds(20));
-          is_here = store_->check({key(i)});
+          is_here = store_->check({failed_key(i)});
         }
         if (!is_here) absent.push_back(i);
       }
@@ -162,11 +252,16 @@ class GlooCommunicator final : public Communicator {
     return absent;
   }
 
+  static std::string failed_key(std::int64_t rank) { return fmt::format("failed/{}", rank); }
+
   static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
   GlooOptions options_;
   Store store_;
   Group group_;
+  std::atomic<int> unfinished_ = 0;  // messages that the group still works on
+  mutable std::mutex mutex_;
+  std::string failure_;
 };
 
 }  // namespace detail
