@@ -19,6 +19,9 @@ double clip_factor(const torch::Tensor& norm, double max_norm);
 /// there, so that nothing waits for it.
 torch::Tensor clip_norm(at::TensorList tensors, double max_norm);
 
+/// Scales the tensors by `clip_factor` of this norm, which may be that of more tensors than these.
+void scale_to_norm(at::TensorList tensors, const torch::Tensor& norm, double max_norm);
+
 /// Clamps every element to [-limit, limit].
 void clip_value(at::TensorList tensors, double limit);
 

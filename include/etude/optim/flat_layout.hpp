@@ -3,6 +3,8 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -27,6 +29,29 @@ struct FlatSlot {
   torch::Tensor view(const torch::Tensor& buffer_tensor) const {
     return buffer_tensor.as_strided(sizes, strides, offset);
   }
+
+  /// The elements of a tensor of the parameter's shape, in the order in which they lie in a buffer.
+  torch::Tensor flattened(const torch::Tensor& tensor, const torch::TensorOptions& options) const;
+};
+
+/// One of equal shares of the flat buffers, for an optimizer that updates its share only. Shares cut through
+/// parameters: each block of a buffer is divided evenly, so that one block after another can be sent.
+struct FlatShard {
+  std::int64_t index = 0;
+  std::int64_t count = 1;
+  std::int64_t block_bytes = std::int64_t{25} << 20;  ///< rounded up to a multiple of 64 * count
+  bool gradients = false;                             ///< whether gradients outside of it aren't kept either
+  /// Gets a block, in place: takes each share from its owner. All owners call it in the same order.
+  std::function<void(const torch::Tensor&)> gather = nullptr;
+  /// Sums a tensor over all owners, in place.
+  std::function<void(const torch::Tensor&)> sum = nullptr;
+};
+
+/// The owned part of one block of a buffer, in elements.
+struct FlatSegment {
+  std::int64_t begin = 0;
+  std::int64_t size = 0;
+  std::int64_t kept = 0;  ///< its place in a tensor that holds the owned share only
 };
 
 /// The layout of the flat buffers: one buffer per device and dtype, with the groups one after another.
@@ -34,13 +59,31 @@ struct FlatLayout {
   struct Buffer {
     torch::TensorOptions options;
     std::int64_t size = 0;
+    std::int64_t block = 1;  ///< the elements that are divided at a time; the last block may be shorter
   };
+
+  FlatShard shard;
 
   std::vector<FlatSlot> slots;  ///< in memory order
   std::unordered_map<std::string, std::size_t> by_name;
   std::vector<Buffer> buffers;
 
   std::vector<torch::Tensor> allocate(double value = 0) const;
+
+  bool is_sharded() const { return shard.count > 1; }
+
+  /// As `allocate`, for the owned share only.
+  std::vector<torch::Tensor> allocate_owned(double value = 0) const;
+
+  /// The owned segments of a buffer between two of its elements.
+  std::vector<FlatSegment> segments(std::size_t buffer, std::int64_t begin = 0,
+                                    std::int64_t end = std::numeric_limits<std::int64_t>::max()) const;
+
+  /// Takes the other shares of a buffer from their owners, in place.
+  void gather(std::size_t buffer, const torch::Tensor& whole) const;
+
+  /// The whole buffer, of which each process has the owned share.
+  torch::Tensor gathered(std::size_t buffer, const torch::Tensor& owned) const;
 
   /// Null if no slot has that name.
   const FlatSlot* find(const std::string& name) const;
@@ -66,8 +109,9 @@ struct FlatPlan {
 /// Lays out buffers for the parameters that require gradients or had a slot in `previous`. A tied parameter
 /// (one tensor with several names) appears once, under its first name. Dense strides (channels last) are
 /// kept, others become contiguous. Throws ArgumentError for parameters that can't be trained, overlap in
-/// memory, or share a name.
-FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const FlatLayout* previous = nullptr);
+/// memory, or share a name. With shards, buffers are padded so that each share is a multiple of 64 bytes.
+FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const FlatLayout* previous = nullptr,
+                   const FlatShard& shard = {});
 
 }  // namespace etude::inline v0
 

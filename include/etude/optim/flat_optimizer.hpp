@@ -22,6 +22,14 @@ class FlatOptimizer : public Optimizer {
 
   ETUDE_INLINE void zero_grad() override;
 
+  /// Keeps a share of the moments. `step` updates these elements and takes the others from their owners. All
+  /// processes must call the functions of this optimizer in the same order.
+  void keep_shard(const FlatShard& shard);
+
+  /// The `state` of all shards, on the CPU, where it is wanted; elsewhere nothing. All processes must call
+  /// it. (`state` itself throws Error if there are shards.)
+  NamedTensors gather_state(bool wanted);
+
  protected:
   /// A value kept for every element, and its initial value.
   struct Moment {
@@ -29,8 +37,8 @@ class FlatOptimizer : public Optimizer {
     double initial = 0;
   };
 
-  /// Elements that are updated together, in tensors of one shape: several adjacent parameters as flat views,
-  /// or a single parameter.
+  /// Elements that are updated together, in tensors of one shape: several adjacent parameters, or parts of
+  /// them, as flat views, or a single parameter.
   struct Range {
     torch::Tensor values;
     torch::Tensor gradients;
@@ -69,7 +77,11 @@ class FlatOptimizer : public Optimizer {
 
   ETUDE_INLINE NamedTensors moments(std::size_t slot) override;
 
+  ETUDE_INLINE NamedSizes moment_sizes(std::size_t slot) override;
+
   ETUDE_INLINE void reset_moments(std::size_t slot) override;
+
+  ETUDE_INLINE void set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) override;
 
  private:
   /// A range, and the slot if it is a single parameter.
@@ -89,6 +101,9 @@ class FlatOptimizer : public Optimizer {
   /// Makes moments for the current layout, with their values from the previous one.
   void adopt_layout();
 
+  /// Writes a parameter's values of one moment as far as they are owned.
+  void store(const FlatSlot& slot, const torch::Tensor& owned, const torch::Tensor& values) const;
+
   void cut(const std::vector<FlatRange>& ranges, bool apart);
 
   void cut_by_parameters(const FlatRange& range, std::vector<Piece>& pieces);
@@ -100,7 +115,7 @@ class FlatOptimizer : public Optimizer {
 
   std::vector<Moment> moments_;
   std::shared_ptr<const FlatLayout> layout_;
-  std::vector<std::vector<torch::Tensor>> buffers_;  // by moment, then by buffer of the layout
+  std::vector<std::vector<torch::Tensor>> buffers_;  // the owned share, by moment and buffer of the layout
   std::vector<std::vector<Piece>>
       pieces_;  // by range of the last step; reused while the ranges stay the same
   bool pieces_are_apart_ = false;

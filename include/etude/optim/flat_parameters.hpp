@@ -70,6 +70,19 @@ class FlatParameters {
   /// Makes them flat for good: `zero_grad` keeps none apart.
   void keep_gradients_flat() { always_flat_ = true; }
 
+  /// Prepares updates of one share of each buffer; each process has another. Values stay whole. Norms and
+  /// clipping read this share of the gradients, once GradientReducer has summed them, and the norm is that of
+  /// all shares. With `shard.gradients`, only this share of the gradients is kept: the parameters' own are
+  /// undefined between backward passes. All processes must call the functions below in the same order.
+  void keep_shard(FlatShard shard);
+
+  /// Reports that the gradients hold sums in this process's share only: until the next step or `zero_grad`,
+  /// a change of the layout throws Error.
+  void mark_gradients_sharded() { gradients_are_sharded_ = layout_->is_sharded(); }
+
+  /// Takes the other shares of the values from their owners.
+  void gather_values();
+
   /// The L2 norm of all gradients, as `l2_norm`.
   torch::Tensor grad_norm();
 
@@ -89,7 +102,7 @@ class FlatParameters {
   /// Replaced (never modified) when the layout changes.
   const std::shared_ptr<const FlatLayout>& layout() const { return layout_; }
   const std::vector<torch::Tensor>& values() const { return values_; }  ///< one per buffer
-  /// One per buffer, unless they are apart.
+  /// One per buffer, unless they are apart; the owned share only, if `layout()->shard.gradients`.
   const std::vector<torch::Tensor>& gradients() const { return gradients_; }
 
   /// The model's tensor of a slot.
@@ -99,7 +112,9 @@ class FlatParameters {
   /// Says so for a flat gradient that something besides autograd has written.
   void set_has_gradient(std::size_t slot, bool has_gradient) {
     Part& part = parts_[slot];
-    if (part.has_gradient() != has_gradient)
+    if (!part.gradient.defined())
+      part.reduced = has_gradient;
+    else if (part.has_gradient() != has_gradient)
       part.zero_version = has_gradient ? never : static_cast<std::int64_t>(part.gradient._version());
   }
   /// The number of steps in which this parameter had a gradient.
@@ -116,11 +131,12 @@ class FlatParameters {
     const void* data = nullptr;     // start of our view of the values
     std::int64_t zero_version = 0;  // the version of `gradient` when it was last zeroed
     std::int64_t steps = 0;
-    bool active = false;  // had a gradient in the last step
+    bool active = false;   // had a gradient in the last step
+    bool reduced = false;  // has a gradient, of which only a shard is kept
 
     bool has_gradient() const {
       const torch::Tensor& now = parameter.grad();
-      if (!now.defined() || !now.is_same(gradient)) return now.defined();
+      if (!now.defined() || !now.is_same(gradient)) return now.defined() || reduced;
       return static_cast<std::int64_t>(gradient._version()) != zero_version;
     }
   };
@@ -130,6 +146,7 @@ class FlatParameters {
   void make_gradients();
   bool may_stay_apart(std::size_t slot) const;
   at::TensorList all_gradients();
+  torch::Tensor norm_of(at::TensorList gradients) const;
   bool fits(const FlatSlot& slot, const torch::Tensor& parameter) const;
   static void take_gradient(Part& part);
   void find_ranges();
@@ -141,7 +158,10 @@ class FlatParameters {
   std::shared_ptr<const FlatLayout> layout_;
   std::vector<torch::Tensor> values_;
   std::vector<torch::Tensor> gradients_;  // empty before the first `gather`
+  std::vector<torch::Tensor> owned_;      // the shards of `gradients_`, if sharded
   std::vector<torch::Tensor> found_;      // scratch for gradients that are apart
+  FlatShard shard_;
+  bool gradients_are_sharded_ = false;
   bool apart_ = false;
   bool always_flat_ = false;
   std::vector<Part> parts_;  // one per slot

@@ -114,6 +114,9 @@ class Optimizer {
   /// Resets the state of one parameter to that before its first step.
   virtual void reset_moments(std::size_t slot) = 0;
 
+  /// Sets the state of one parameter, in the sizes of `moment_sizes`.
+  ETUDE_INLINE virtual void set_moments(std::size_t slot, const std::vector<torch::Tensor>& values);
+
   /// Its options that never change, besides those of ParamGroup: a JSON object.
   ETUDE_INLINE virtual nlohmann::ordered_json own_options() const;
 

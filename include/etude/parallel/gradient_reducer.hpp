@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,6 +22,9 @@ namespace etude::inline v0 {
 /// Sums the gradients of all processes straight out of the flat buffers, in chunks, while the backward pass
 /// is still running: a chunk is sent once all its gradients are there. All processes send the chunks in one
 /// order, the parameters of the last layers first, whatever the order of their graphs.
+///
+/// Of sharded parameters, each block is a chunk, and a process gets the sums of its own share. If it keeps no
+/// other gradients, each is copied to its chunk and freed as soon as the backward pass has it.
 class GradientReducer {
  public:
   /// Sums those of `parameters`, which belong to a model with these `names` of parameters, in its order. A
@@ -30,8 +35,12 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Makes the gradients flat, and sends them while the next backward pass runs: the last one of an update.
+  /// Makes the gradients flat, and sends them while the next backward pass runs: the last one of an update,
+  /// or each if `sums_every_backward`.
   void begin();
+
+  /// Whether gradients can't wait for the last backward pass of an update, because only a share is kept.
+  bool sums_every_backward() const;
 
   /// Sends the rest, with zeros for parameters that have no gradient in this process, and waits for all. A
   /// parameter that has a gradient in any process has one in all of them afterwards.
@@ -46,16 +55,23 @@ class GradientReducer {
     std::size_t list = 0;    // index of the FlatParameters
     std::size_t buffer = 0;  // of its buffer
     std::int64_t begin = 0;
-    std::int64_t end = 0;      // in elements
-    std::size_t position = 0;  // the first of its parameters' in the model
+    std::int64_t end = 0;  // in elements
+    std::size_t position =
+        std::numeric_limits<std::size_t>::max();  // the first of its parameters' in the model
     std::size_t parameters = 0;
-    std::size_t missing = 0;  // gradients that the backward pass has yet to give
+    std::size_t missing = 0;   // gradients that the backward pass has yet to give
+    torch::Tensor apart = {};  // its gradients, if only a share of them is kept
   };
 
   bool is_outdated() const;
   void make_chunks();
-  void arrived(std::size_t chunk);
+  void add_chunks_of_parameters(std::size_t list);
+  void add_chunks_of_blocks(std::size_t list);
+  void add_to_chunk(std::size_t chunk, std::size_t list, std::size_t slot);
+  void arrived(std::size_t list, std::size_t slot);
+  void move_to_chunks(std::size_t list, std::size_t slot);
   void send_next();
+  PendingMessage begin_sum_of_apart(const Chunk& chunk, const torch::Tensor& gradients);
   void agree_on_gradients();
 
   Communicator& communicator_;
@@ -63,10 +79,11 @@ class GradientReducer {
   std::map<std::string, std::size_t> position_;  // in the model, by name
   std::int64_t chunk_bytes_;
   std::vector<std::shared_ptr<const FlatLayout>> layouts_;
-  std::vector<Chunk> chunks_;  // in the order of sending
+  std::vector<Chunk> chunks_;                                     // in the order of sending
+  std::vector<std::vector<std::vector<std::size_t>>> chunks_of_;  // by list and slot
   std::vector<libtorch::GradientHook> hooks_;
   std::mutex mutex_;  // backward passes of several devices have a thread each
-  std::vector<PendingMessage> messages_;
+  std::deque<PendingMessage> messages_;
   std::size_t next_ = 0;
   std::size_t sent_early_ = 0;
   bool sending_ = false;

@@ -73,19 +73,24 @@ ETUDE_INLINE double clip_factor(const torch::Tensor& norm, double max_norm) {
 ETUDE_INLINE torch::Tensor clip_norm(at::TensorList tensors, double max_norm) {
   const torch::NoGradGuard no_grad;
   torch::Tensor norm = l2_norm(tensors);
-  if (max_norm == std::numeric_limits<double>::infinity()) return norm;
+  scale_to_norm(tensors, norm, max_norm);
+  return norm;
+}
+
+ETUDE_INLINE void scale_to_norm(at::TensorList tensors, const torch::Tensor& norm, double max_norm) {
+  const torch::NoGradGuard no_grad;
+  if (max_norm == std::numeric_limits<double>::infinity()) return;
   if (norm.is_cpu()) {
     const double factor = clip_factor(norm, max_norm);
-    if (factor == 1) return norm;
+    if (factor == 1) return;
     const auto scale = [factor](auto& value, const auto&) { value = value * factor; };
     for (torch::Tensor tensor : tensors)
       if (!detail::are_plain(tensor) || !detail::one_pass<0>(tensor, tensor, {}, scale)) tensor.mul_(factor);
-    return norm;
+    return;
   }
   const torch::Tensor factor = (max_norm / (norm + 1e-6)).clamp_max(1.0);
   for (torch::Tensor tensor : tensors)
     tensor.mul_(factor.to(tensor.device(), factor.scalar_type(), /*non_blocking=*/true));
-  return norm;
 }
 
 ETUDE_INLINE void clip_value(at::TensorList tensors, double limit) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
 #include <torch/types.h>
@@ -23,6 +24,54 @@ ETUDE_INLINE std::vector<torch::Tensor> FlatLayout::allocate(double value) const
   std::vector<torch::Tensor> result;
   for (const Buffer& buffer : buffers) result.push_back(at::full({buffer.size}, value, buffer.options));
   return result;
+}
+
+ETUDE_INLINE std::vector<torch::Tensor> FlatLayout::allocate_owned(double value) const {
+  std::vector<torch::Tensor> result;
+  for (const Buffer& buffer : buffers)
+    result.push_back(at::full({buffer.size / shard.count}, value, buffer.options));
+  return result;
+}
+
+ETUDE_INLINE std::vector<FlatSegment> FlatLayout::segments(std::size_t buffer, std::int64_t begin,
+                                                           std::int64_t end) const {
+  const std::int64_t length = buffers[buffer].block;
+  end = std::min(end, buffers[buffer].size);
+  std::vector<FlatSegment> result;
+  for (std::int64_t block = begin / length * length; block < end; block += length) {
+    const std::int64_t share = std::min(length, buffers[buffer].size - block) / shard.count;
+    const std::int64_t first = block + share * shard.index;
+    const std::int64_t from = std::max(first, begin), to = std::min(first + share, end);
+    if (from < to) result.push_back({from, to - from, block / shard.count + from - first});
+  }
+  return result;
+}
+
+ETUDE_INLINE void FlatLayout::gather(std::size_t buffer, const torch::Tensor& whole) const {
+  if (!is_sharded()) return;
+  const std::int64_t size = buffers[buffer].size, length = buffers[buffer].block;
+  for (std::int64_t block = 0; block < size; block += length)
+    shard.gather(whole.narrow(0, block, std::min(length, size - block)));
+}
+
+ETUDE_INLINE torch::Tensor FlatLayout::gathered(std::size_t buffer, const torch::Tensor& owned) const {
+  if (!is_sharded()) return owned;
+  const torch::Tensor whole = at::full({buffers[buffer].size}, 0, buffers[buffer].options);
+  for (const auto& [begin, size, kept] : segments(buffer))
+    whole.narrow(0, begin, size).copy_(owned.narrow(0, kept, size));
+  gather(buffer, whole);
+  return whole;
+}
+
+ETUDE_INLINE torch::Tensor FlatSlot::flattened(const torch::Tensor& tensor,
+                                               const torch::TensorOptions& options) const {
+  const bool has_order = tensor.layout() == at::kStrided && tensor.strides() == strides &&
+                         tensor.scalar_type() == c10::typeMetaToScalarType(options.dtype()) &&
+                         tensor.device() == options.device();
+  const torch::Tensor ordered = has_order ? tensor.detach() : at::empty_strided(sizes, strides, options);
+  if (!has_order)
+    ordered.copy_(tensor.layout() == at::kStrided ? tensor.detach() : tensor.detach().to_dense());
+  return ordered.as_strided({size}, {1});
 }
 
 ETUDE_INLINE const FlatSlot* FlatLayout::find(const std::string& name) const {
@@ -62,12 +111,14 @@ inline void check_apart(const NamedTensors& parameters) {
 
 }  // namespace detail
 
-ETUDE_INLINE FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const FlatLayout* previous) {
+ETUDE_INLINE FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const FlatLayout* previous,
+                                const FlatShard& shard) {
   struct Planned {
     FlatSlot slot;
     torch::Tensor parameter;
   };
   auto layout = std::make_shared<FlatLayout>();
+  layout->shard = shard;
   FlatPlan plan;
   std::vector<Planned> planned;
   NamedTensors distinct;
@@ -89,7 +140,7 @@ ETUDE_INLINE FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const F
         return b.options.dtype() == options.dtype() && b.options.device() == options.device();
       });
       const auto index = static_cast<std::size_t>(buffer - layout->buffers.begin());
-      if (buffer == layout->buffers.end()) layout->buffers.push_back({options, 0});
+      if (buffer == layout->buffers.end()) layout->buffers.push_back({.options = options});
       const torch::Tensor shape =
           tensor.is_non_overlapping_and_dense() ? tensor.detach() : tensor.detach().contiguous();
       planned.push_back(
@@ -107,6 +158,14 @@ ETUDE_INLINE FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const F
     layout->by_name.emplace(slot.name, layout->slots.size());
     layout->slots.push_back(std::move(slot));
     plan.parameters.push_back(parameter);
+  }
+  for (FlatLayout::Buffer& buffer : layout->buffers) {
+    const auto element = static_cast<std::int64_t>(buffer.options.dtype().itemsize());
+    const std::int64_t unit = 64 / element * shard.count;
+    const auto whole_units = [&](std::int64_t elements) { return (elements + unit - 1) / unit * unit; };
+    if (layout->is_sharded()) buffer.size = whole_units(buffer.size);
+    buffer.block = layout->is_sharded() ? whole_units(std::max<std::int64_t>(shard.block_bytes / element, 1))
+                                        : std::max<std::int64_t>(buffer.size, 1);
   }
   plan.layout = std::move(layout);
   return plan;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/base/error.hpp"
 #include "etude/optim/clipping.hpp"
 #include "etude/optim/flat_optimizer.hpp"
 
@@ -61,10 +62,42 @@ ETUDE_INLINE void FlatOptimizer::update() {
   }
   clear(lists_);
   gradient_scale_ = 1;
+  if (layout_->is_sharded()) flat_.gather_values();
+}
+
+ETUDE_INLINE void FlatOptimizer::keep_shard(const FlatShard& shard) {
+  flat_.keep_shard(shard);
+  adopt_layout();
+}
+
+ETUDE_INLINE NamedTensors FlatOptimizer::gather_state(bool wanted) {
+  const torch::NoGradGuard no_grad;
+  flat_.mend();
+  if (layout_ != flat_.layout()) adopt_layout();
+  std::vector<std::vector<torch::Tensor>> wholes(moments_.size());  // as `buffers_`
+  for (std::size_t m = 0; m < moments_.size(); ++m) {
+    for (std::size_t b = 0; b < buffers_[m].size(); ++b) {
+      const torch::Tensor whole = layout_->gathered(b, buffers_[m][b]);
+      if (wanted) wholes[m].push_back(whole.cpu());
+    }
+  }
+  NamedTensors result;
+  for (std::size_t i = 0; wanted && i < layout_->slots.size(); ++i) {
+    if (flat_.steps(i) == 0) continue;
+    const FlatSlot& slot = layout_->slots[i];
+    result.emplace_back(slot.name + ".step", torch::scalar_tensor(flat_.steps(i), at::kLong));
+    for (std::size_t m = 0; m < moments_.size(); ++m)
+      result.emplace_back(slot.name + "." + moments_[m].name, slot.view(wholes[m][slot.buffer]));
+  }
+  return result;
 }
 
 ETUDE_INLINE NamedTensors FlatOptimizer::moments(std::size_t slot) {
   if (layout_ != flat_.layout()) adopt_layout();
+  if (layout_->is_sharded())
+    throw Error(
+        "this optimizer keeps only a shard of its state: call gather_state in all processes instead of "
+        "state");
   NamedTensors result;
   const FlatSlot& place = layout_->slots[slot];
   for (std::size_t m = 0; m < moments_.size(); ++m) {
@@ -73,9 +106,35 @@ ETUDE_INLINE NamedTensors FlatOptimizer::moments(std::size_t slot) {
   return result;
 }
 
+ETUDE_INLINE Optimizer::NamedSizes FlatOptimizer::moment_sizes(std::size_t slot) {
+  NamedSizes result;
+  for (const Moment& moment : moments_) result.emplace_back(moment.name, flat_.layout()->slots[slot].sizes);
+  return result;
+}
+
 ETUDE_INLINE void FlatOptimizer::reset_moments(std::size_t slot) {
-  const NamedTensors views = moments(slot);
-  for (std::size_t m = 0; m < moments_.size(); ++m) views[m].second.fill_(moments_[m].initial);
+  if (layout_ != flat_.layout()) adopt_layout();
+  const FlatSlot& place = layout_->slots[slot];
+  for (const FlatSegment& segment : layout_->segments(place.buffer, place.offset, place.offset + place.size))
+    for (std::size_t m = 0; m < moments_.size(); ++m)
+      buffers_[m][place.buffer].narrow(0, segment.kept, segment.size).fill_(moments_[m].initial);
+}
+
+ETUDE_INLINE void FlatOptimizer::set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) {
+  if (layout_ != flat_.layout()) adopt_layout();
+  const FlatSlot& place = layout_->slots[slot];
+  for (std::size_t m = 0; m < moments_.size(); ++m) store(place, buffers_[m][place.buffer], values[m]);
+}
+
+ETUDE_INLINE void FlatOptimizer::store(const FlatSlot& slot, const torch::Tensor& owned,
+                                       const torch::Tensor& values) const {
+  if (!layout_->is_sharded()) {
+    slot.view(owned).copy_(values);
+    return;
+  }
+  const torch::Tensor flat = slot.flattened(values, owned.options());
+  for (const auto& [begin, size, kept] : layout_->segments(slot.buffer, slot.offset, slot.offset + slot.size))
+    owned.narrow(0, kept, size).copy_(flat.narrow(0, begin - slot.offset, size));
 }
 
 ETUDE_INLINE bool FlatOptimizer::uses_kernels() const {
@@ -106,16 +165,18 @@ ETUDE_INLINE void FlatOptimizer::adopt_layout() {
   const torch::NoGradGuard no_grad;
   const std::shared_ptr<const FlatLayout> before = std::exchange(layout_, flat_.layout());
   for (std::size_t m = 0; m < moments_.size(); ++m) {
-    std::vector<torch::Tensor> buffers = layout_->allocate(moments_[m].initial);
-    for (const FlatSlot& slot : layout_->slots) {
-      const FlatSlot* old = before ? before->find(slot.name) : nullptr;
-      if (old) slot.view(buffers[slot.buffer]).copy_(old->view(buffers_[m][old->buffer]));
-    }
-    if (before) {
-      buffers_[m] = std::move(buffers);
-    } else {
+    std::vector<torch::Tensor> buffers = layout_->allocate_owned(moments_[m].initial);
+    if (!before) {
       buffers_.push_back(std::move(buffers));
+      continue;
     }
+    std::vector<torch::Tensor> wholes;
+    for (std::size_t b = 0; b < before->buffers.size(); ++b)
+      wholes.push_back(before->gathered(b, buffers_[m][b]));
+    for (const FlatSlot& slot : layout_->slots)
+      if (const FlatSlot* old = before->find(slot.name))
+        store(slot, buffers[slot.buffer], old->view(wholes[old->buffer]));
+    buffers_[m] = std::move(buffers);
   }
 }
 
@@ -145,13 +206,19 @@ ETUDE_INLINE void FlatOptimizer::cut_by_parameters(const FlatRange& range, std::
 ETUDE_INLINE void FlatOptimizer::cut_by_length(const FlatRange& range, std::vector<Piece>& pieces) {
   const torch::Tensor& values = flat_.values()[range.buffer];
   const std::int64_t length = values.is_cpu() && !in_one_pass() ? piece_length() : range.size;
-  for (std::int64_t begin = 0; begin < range.size; begin += length) {
-    const auto piece_of = [&](const torch::Tensor& buffer) {
-      return buffer.narrow(0, range.offset + begin, std::min(length, range.size - begin));
-    };
-    Range piece{piece_of(values), piece_of(flat_.gradients()[range.buffer]), {}};
-    for (const auto& buffers : buffers_) piece.moments.push_back(piece_of(buffers[range.buffer]));
-    pieces.push_back({std::move(piece)});
+  const torch::Tensor& gradients = flat_.gradients()[range.buffer];
+  for (const FlatSegment& segment :
+       layout_->segments(range.buffer, range.offset, range.offset + range.size)) {
+    for (std::int64_t done = 0; done < segment.size; done += length) {
+      const std::int64_t begin = segment.begin + done, kept = segment.kept + done;
+      const std::int64_t size = std::min(length, segment.size - done);
+      Range piece{values.narrow(0, begin, size),
+                  gradients.narrow(0, layout_->shard.gradients ? kept : begin, size),
+                  {}};
+      for (const auto& buffers : buffers_)
+        piece.moments.push_back(buffers[range.buffer].narrow(0, kept, size));
+      pieces.push_back({std::move(piece)});
+    }
   }
 }
 

@@ -34,14 +34,38 @@ ETUDE_INLINE void FlatParameters::gather() {
   mend();
 }
 
+ETUDE_INLINE void FlatParameters::keep_shard(FlatShard shard) {
+  shard_ = std::move(shard);
+  if (shard_.count > 1) {
+    always_flat_ = true;
+    apart_ = false;
+  }
+  flatten();
+}
+
+ETUDE_INLINE void FlatParameters::gather_values() {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < values_.size(); ++i) layout_->gather(i, values_[i]);
+}
+
 ETUDE_INLINE torch::Tensor FlatParameters::grad_norm() {
-  const torch::Tensor norm = l2_norm(all_gradients());
+  torch::Tensor norm = norm_of(all_gradients());
   found_.clear();
   return norm;
 }
 
+ETUDE_INLINE torch::Tensor FlatParameters::norm_of(at::TensorList gradients) const {
+  torch::Tensor norm = l2_norm(gradients);
+  if (!layout_->is_sharded()) return norm;
+  const torch::Tensor square = norm.to(at::kDouble).square();
+  layout_->shard.sum(square);
+  return square.sqrt().to(norm.scalar_type());
+}
+
 ETUDE_INLINE torch::Tensor FlatParameters::clip_grad_norm(double max_norm) {
-  const torch::Tensor norm = clip_norm(all_gradients(), max_norm);
+  const at::TensorList gradients = all_gradients();
+  torch::Tensor norm = norm_of(gradients);
+  scale_to_norm(gradients, norm, max_norm);
   found_.clear();
   return norm;
 }
@@ -53,7 +77,11 @@ ETUDE_INLINE void FlatParameters::clip_grad_value(double limit) {
 
 ETUDE_INLINE void FlatParameters::flatten() {
   const torch::NoGradGuard no_grad;
-  FlatPlan plan = plan_flat(groups_, layout_.get());
+  if (gradients_are_sharded_)
+    throw Error(
+        "the parameters changed their device, dtype or memory format, or another one requires a gradient, "
+        "while only a shard of the gradients is kept: change them between a step and the next backward pass");
+  FlatPlan plan = plan_flat(groups_, layout_.get(), shard_);
   std::vector<torch::Tensor> values = plan.layout->allocate();
   std::map<std::string, std::size_t> old_slots;
   for (std::size_t i = 0; i < parts_.size(); ++i) old_slots.emplace(layout_->slots[i].name, i);
@@ -93,7 +121,17 @@ ETUDE_INLINE void FlatParameters::flatten() {
 
 ETUDE_INLINE void FlatParameters::make_gradients() {
   ++generation_;
+  owned_.clear();
+  if (layout_->shard.gradients) {
+    gradients_ = owned_ = layout_->allocate_owned();
+    for (Part& part : parts_) part.gradient.reset();
+    return;
+  }
   gradients_ = layout_->allocate();
+  if (layout_->is_sharded())
+    for (std::size_t i = 0; i < gradients_.size(); ++i)
+      for (const FlatSegment& segment : layout_->segments(i))
+        owned_.push_back(gradients_[i].narrow(0, segment.begin, segment.size));
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const FlatSlot& slot = layout_->slots[i];
     parts_[i].gradient = slot.view(gradients_[slot.buffer]).variable_data();
@@ -114,7 +152,7 @@ ETUDE_INLINE bool FlatParameters::may_stay_apart(std::size_t i) const {
 
 ETUDE_INLINE at::TensorList FlatParameters::all_gradients() {
   mend();
-  if (!apart_) return gradients_;
+  if (!apart_) return layout_->is_sharded() ? owned_ : gradients_;
   found_.clear();
   for (const Part& part : parts_)
     if (part.parameter.grad().defined()) found_.push_back(part.parameter.grad());
@@ -163,11 +201,13 @@ ETUDE_INLINE void FlatParameters::mend() {
     return;
   }
   if (gradients_.empty()) return make_gradients();
+  if (layout_->shard.gradients) return;
   for (Part& part : parts_)
     if (!part.parameter.grad().is_same(part.gradient)) take_gradient(part);
 }
 
 ETUDE_INLINE void FlatParameters::zero_grad(bool apart) {
+  gradients_are_sharded_ = false;
   if (apart && !always_flat_) {
     apart_ = true;
     for (const Part& part : parts_) part.parameter.mutable_grad().reset();
@@ -175,11 +215,19 @@ ETUDE_INLINE void FlatParameters::zero_grad(bool apart) {
   }
   gather();
   for (const torch::Tensor& buffer : gradients_) buffer.zero_();
+  if (layout_->shard.gradients) {
+    for (Part& part : parts_) {
+      part.parameter.mutable_grad().reset();
+      part.reduced = false;
+    }
+    return;
+  }
   for (Part& part : parts_) part.zero_version = static_cast<std::int64_t>(part.gradient._version());
 }
 
 ETUDE_INLINE const std::vector<FlatRange>& FlatParameters::begin_step() {
   mend();
+  gradients_are_sharded_ = false;
   bool changed = std::exchange(ranges_outdated_, false);
   for (Part& part : parts_) {
     const bool active = part.has_gradient();

@@ -255,9 +255,13 @@ ETUDE_INLINE void Optimizer::load_state(const NamedTensors& state) {
       reset_moments(i);
       continue;
     }
-    const NamedTensors views = moments(i);
-    for (std::size_t m = 0; m < views.size(); ++m) views[m].second.copy_(loaded[i].moments[m]);
+    set_moments(i, loaded[i].moments);
   }
+}
+
+ETUDE_INLINE void Optimizer::set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) {
+  const NamedTensors views = moments(slot);
+  for (std::size_t m = 0; m < views.size(); ++m) views[m].second.copy_(values[m]);
 }
 
 }  // namespace etude::inline v0

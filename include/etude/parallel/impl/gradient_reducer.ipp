@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -28,18 +27,29 @@ ETUDE_INLINE GradientReducer::GradientReducer(Communicator& communicator,
 ETUDE_INLINE void GradientReducer::begin() {
   for (auto* flat : parameters_) flat->gather();
   if (is_outdated()) make_chunks();
-  for (auto& chunk : chunks_) chunk.missing = chunk.parameters;
+  for (auto& chunk : chunks_) {
+    chunk.missing = chunk.parameters;
+    chunk.apart.reset();
+  }
   next_ = 0;
   sending_ = communicator_.world_size() > 1;
+}
+
+ETUDE_INLINE bool GradientReducer::sums_every_backward() const {
+  return std::ranges::any_of(parameters_, [](const auto* flat) { return flat->layout()->shard.gradients; });
 }
 
 ETUDE_INLINE void GradientReducer::finish() {
   if (!sending_) return;
   sending_ = false;
   sent_early_ = next_;
+  for (std::size_t list = 0; list < parameters_.size(); ++list)
+    if (layouts_[list]->shard.gradients)
+      for (std::size_t slot = 0; slot < layouts_[list]->slots.size(); ++slot) move_to_chunks(list, slot);
   while (next_ < chunks_.size()) send_next();
   for (const auto& message : std::exchange(messages_, {})) message();
   agree_on_gradients();
+  for (auto* flat : parameters_) flat->mark_gradients_sharded();
 }
 
 ETUDE_INLINE bool GradientReducer::is_outdated() const {
@@ -53,29 +63,14 @@ ETUDE_INLINE void GradientReducer::make_chunks() {
   hooks_.clear();
   chunks_.clear();
   layouts_.clear();
-  std::vector<std::vector<std::size_t>> chunk_of;  // by list and slot
+  chunks_of_.clear();
   for (std::size_t list = 0; list < parameters_.size(); ++list) {
     const auto& layout = layouts_.emplace_back(parameters_[list]->layout());
-    auto& chunks = chunk_of.emplace_back();
-    bool is_open = false;
-    for (std::size_t i = 0; i < layout->slots.size(); ++i) {
-      const auto& slot = layout->slots[i];
-      const bool is_last = i + 1 == layout->slots.size() || layout->slots[i + 1].buffer != slot.buffer;
-      const auto end = is_last ? layout->buffers[slot.buffer].size : layout->slots[i + 1].offset;
-      if (!is_open)
-        chunks_.push_back({.list = list,
-                           .buffer = slot.buffer,
-                           .begin = slot.offset,
-                           .position = std::numeric_limits<std::size_t>::max()});
-      auto& chunk = chunks_.back();
-      chunk.end = end;
-      ++chunk.parameters;
-      chunk.position = std::min(chunk.position, position_.at(slot.name));
-      chunks.push_back(chunks_.size() - 1);
-      const auto bytes = (chunk.end - chunk.begin) *
-                         static_cast<std::int64_t>(layout->buffers[slot.buffer].options.dtype().itemsize());
-      is_open = !is_last && bytes < chunk_bytes_;
-    }
+    chunks_of_.emplace_back(layout->slots.size());
+    if (layout->is_sharded())
+      add_chunks_of_blocks(list);
+    else
+      add_chunks_of_parameters(list);
   }
 
   // The chunk of the first layer's parameters is complete last, though its memory may lie anywhere.
@@ -88,23 +83,110 @@ ETUDE_INLINE void GradientReducer::make_chunks() {
     sorted.push_back(chunks_[order[i]]);
   }
   chunks_ = std::move(sorted);
-  for (std::size_t list = 0; list < parameters_.size(); ++list)
-    for (std::size_t slot = 0; slot < chunk_of[list].size(); ++slot)
-      hooks_.emplace_back(parameters_[list]->parameter(slot),
-                          [this, chunk = place[chunk_of[list][slot]]] { arrived(chunk); });
+  for (std::size_t list = 0; list < parameters_.size(); ++list) {
+    for (std::size_t slot = 0; slot < chunks_of_[list].size(); ++slot) {
+      for (auto& chunk : chunks_of_[list][slot]) chunk = place[chunk];
+      hooks_.emplace_back(parameters_[list]->parameter(slot), [this, list, slot] { arrived(list, slot); });
+    }
+  }
 }
 
-ETUDE_INLINE void GradientReducer::arrived(std::size_t chunk) {
+ETUDE_INLINE void GradientReducer::add_chunks_of_parameters(std::size_t list) {
+  const auto& layout = *layouts_[list];
+  bool is_open = false;
+  for (std::size_t i = 0; i < layout.slots.size(); ++i) {
+    const auto& slot = layout.slots[i];
+    const auto& buffer = layout.buffers[slot.buffer];
+    const bool is_last = i + 1 == layout.slots.size() || layout.slots[i + 1].buffer != slot.buffer;
+    if (!is_open) chunks_.push_back({.list = list, .buffer = slot.buffer, .begin = slot.offset});
+    auto& chunk = chunks_.back();
+    chunk.end = is_last ? buffer.size : layout.slots[i + 1].offset;
+    add_to_chunk(chunks_.size() - 1, list, i);
+    const auto bytes =
+        (chunk.end - chunk.begin) * static_cast<std::int64_t>(buffer.options.dtype().itemsize());
+    is_open = !is_last && bytes < chunk_bytes_;
+  }
+}
+
+ETUDE_INLINE void GradientReducer::add_chunks_of_blocks(std::size_t list) {
+  const auto& layout = *layouts_[list];
+  std::vector<std::size_t> first;  // by buffer
+  for (std::size_t i = 0; i < layout.buffers.size(); ++i) {
+    const auto& buffer = layout.buffers[i];
+    first.push_back(chunks_.size());
+    for (std::int64_t begin = 0; begin < buffer.size; begin += buffer.block)
+      chunks_.push_back(
+          {.list = list, .buffer = i, .begin = begin, .end = std::min(begin + buffer.block, buffer.size)});
+  }
+  for (std::size_t i = 0; i < layout.slots.size(); ++i) {
+    const auto& slot = layout.slots[i];
+    const auto block = layout.buffers[slot.buffer].block;
+    for (auto at = slot.offset / block; at * block < slot.offset + slot.size; ++at)
+      add_to_chunk(first[slot.buffer] + static_cast<std::size_t>(at), list, i);
+  }
+}
+
+ETUDE_INLINE void GradientReducer::add_to_chunk(std::size_t chunk, std::size_t list, std::size_t slot) {
+  ++chunks_[chunk].parameters;
+  chunks_[chunk].position = std::min(chunks_[chunk].position, position_.at(layouts_[list]->slots[slot].name));
+  chunks_of_[list][slot].push_back(chunk);
+}
+
+ETUDE_INLINE void GradientReducer::arrived(std::size_t list, std::size_t slot) {
   const std::lock_guard lock(mutex_);
   if (!sending_) return;
-  if (chunks_[chunk].missing > 0) --chunks_[chunk].missing;
+  if (layouts_[list]->shard.gradients) move_to_chunks(list, slot);
+  for (const auto chunk : chunks_of_[list][slot])
+    if (chunks_[chunk].missing > 0) --chunks_[chunk].missing;
   while (next_ < chunks_.size() && chunks_[next_].missing == 0) send_next();
 }
 
+ETUDE_INLINE void GradientReducer::move_to_chunks(std::size_t list, std::size_t slot) {
+  auto& gradient = parameters_[list]->parameter(slot).mutable_grad();
+  if (!gradient.defined()) return;
+  const torch::NoGradGuard no_grad;
+  const auto& place = layouts_[list]->slots[slot];
+  const auto& options = layouts_[list]->buffers[place.buffer].options;
+  const auto flat = place.flattened(gradient, options);
+  for (const auto i : chunks_of_[list][slot]) {
+    auto& chunk = chunks_[i];
+    if (!chunk.apart.defined()) chunk.apart = torch::zeros({chunk.end - chunk.begin}, options);
+    const auto begin = std::max(chunk.begin, place.offset);
+    const auto size = std::min(chunk.end, place.offset + place.size) - begin;
+    chunk.apart.narrow(0, begin - chunk.begin, size).add_(flat.narrow(0, begin - place.offset, size));
+  }
+  gradient.reset();
+  parameters_[list]->set_has_gradient(slot, true);
+}
+
 ETUDE_INLINE void GradientReducer::send_next() {
-  const auto& chunk = chunks_[next_++];
-  const auto& buffer = parameters_[chunk.list]->gradients()[chunk.buffer];
-  messages_.push_back(communicator_.begin_sum(buffer.narrow(0, chunk.begin, chunk.end - chunk.begin)));
+  auto& chunk = chunks_[next_++];
+  const auto& layout = *layouts_[chunk.list];
+  if (layout.shard.gradients) {
+    // Chunks under way take memory: no more than two.
+    for (; messages_.size() > 1; messages_.pop_front()) messages_.front()();
+    const auto gradients =
+        chunk.apart.defined() ? std::exchange(chunk.apart, {})
+                              : torch::zeros({chunk.end - chunk.begin}, layout.buffers[chunk.buffer].options);
+    messages_.push_back(begin_sum_of_apart(chunk, gradients));
+    return;
+  }
+  const auto gradients =
+      parameters_[chunk.list]->gradients()[chunk.buffer].narrow(0, chunk.begin, chunk.end - chunk.begin);
+  messages_.push_back(layout.is_sharded() ? communicator_.begin_sum_parts(gradients)
+                                          : communicator_.begin_sum(gradients));
+}
+
+ETUDE_INLINE PendingMessage GradientReducer::begin_sum_of_apart(const Chunk& chunk,
+                                                                const torch::Tensor& gradients) {
+  const auto own = layouts_[chunk.list]->segments(chunk.buffer, chunk.begin, chunk.end).front();
+  const auto kept = parameters_[chunk.list]->gradients()[chunk.buffer].narrow(0, own.kept, own.size);
+  const auto sum = gradients.narrow(0, own.begin - chunk.begin, own.size);
+  return [kept, sum, arrive = communicator_.begin_sum_parts(gradients)] {
+    arrive();
+    const torch::NoGradGuard no_grad;
+    kept.add_(sum);
+  };
 }
 
 ETUDE_INLINE void GradientReducer::agree_on_gradients() {

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <string>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/optim/flat_optimizer.hpp"
+#include "etude/optim/lbfgs.hpp"
+#include "etude/optim/torch_optimizer.hpp"
+#include "etude/parallel/shards.hpp"
+
+namespace etude::inline v0 {
+
+namespace detail {
+
+/// Throws ArgumentError if shards can't cut through the optimizer's parameters.
+inline FlatOptimizer& divisible(Optimizer& optimizer) {
+  if (auto* flat = dynamic_cast<FlatOptimizer*>(&optimizer)) return *flat;
+  std::string name = optimizer.type();
+  if (dynamic_cast<TorchOptimizer*>(&optimizer) && !dynamic_cast<LBFGS*>(&optimizer))
+    name = fmt::format("LibTorch's {}", name);
+  else
+    std::ranges::transform(name, name.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  throw ArgumentError(fmt::format(
+      "optim is {}: must be one of adamw_torch, adamw_torch_fused, adam, sgd, adagrad, rmsprop, lion "
+      "with ShardedDataParallel, which cuts through parameters",
+      name));
+}
+
+}  // namespace detail
+
+ETUDE_INLINE void shard(Optimizer& optimizer, Communicator& communicator, ShardStage stage,
+                        std::int64_t block_bytes) {
+  FlatOptimizer& flat = detail::divisible(optimizer);
+  if (communicator.world_size() == 1) return;
+  flat.keep_shard({.index = communicator.rank(),
+                   .count = communicator.world_size(),
+                   .block_bytes = block_bytes,
+                   .gradients = stage == ShardStage::gradients,
+                   .gather = [&](const torch::Tensor& block) { communicator.gather_parts(block); },
+                   .sum = [&](const torch::Tensor& tensor) { communicator.sum(tensor); }});
+}
+
+ETUDE_INLINE NamedTensors gather_state(Optimizer& optimizer, Communicator& communicator) {
+  if (optimizer.flat_parameters().layout()->is_sharded())
+    return detail::divisible(optimizer).gather_state(communicator.rank() == 0);
+  return communicator.rank() == 0 ? optimizer.state() : NamedTensors();
+}
+
+}  // namespace etude::inline v0

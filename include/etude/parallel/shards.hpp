@@ -1,0 +1,40 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+
+#include "etude/base/linkage.hpp"
+#include "etude/optim/optimizer.hpp"
+#include "etude/optim/parameter_groups.hpp"
+#include "etude/parallel/communicator.hpp"
+
+namespace etude::inline v0 {
+
+/// What each process keeps a share of, instead of the whole. The numbers are the stages of ZeRO (Rajbhandari
+/// et al. 2020).
+enum class ShardStage {
+  optimizer_state = 1,
+  gradients = 2,  ///< and the optimizer's state
+};
+
+/// Divides an optimizer's state, and gradients, evenly among all processes; each updates its share of the
+/// parameters, in which all must agree before. A GradientReducer made afterwards sums the gradients. All
+/// processes then call the functions of the optimizer in the same order; norms and clipping are those of all
+/// gradients. The communicator must outlive the optimizer. Alone, nothing changes.
+///
+/// Gradients and values are sent in blocks of about `block_bytes`. Shares cut through parameters: throws
+/// ArgumentError for an optimizer that isn't a FlatOptimizer.
+void shard(Optimizer& optimizer, Communicator& communicator, ShardStage stage,
+           std::int64_t block_bytes = std::int64_t{25} << 20);
+
+/// The whole state of an optimizer in rank 0, as `Optimizer::state` of an optimizer without shards, so that
+/// any number of processes can load it; nothing in other ranks. All processes must call it if there are
+/// shards.
+NamedTensors gather_state(Optimizer& optimizer, Communicator& communicator);
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/parallel/impl/shards.ipp"
+#endif
