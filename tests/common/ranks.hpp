@@ -1,17 +1,29 @@
 #pragma once
 
 #include <netinet/in.h>
+#include <signal.h>
+#include <spawn.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "common/child.hpp"
 #include "etude/io/launch.hpp"
 #include "etude/parallel/gloo.hpp"
 
@@ -30,11 +42,14 @@ inline std::int64_t free_port() {
   return ntohs(address.sin_port);
 }
 
-/// Runs `act` as each of `world_size` ranks, in threads of this process that are connected by Gloo. Returns
-/// the message of each rank's exception, or "".
+using Met = std::unique_ptr<etude::Communicator>;
+
+/// Runs `act` as each of `world_size` ranks, in threads of this process that are connected by Gloo, or by
+/// what `over` makes of that. Returns the message of each rank's exception, or "".
 inline std::vector<std::string> as_ranks(std::int64_t world_size,
                                          const std::function<void(etude::Communicator&)>& act,
-                                         std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
+                                         std::chrono::milliseconds timeout = std::chrono::seconds(30),
+                                         const std::function<Met(Met)>& over = {}) {
   const auto port = free_port();
   std::vector<std::string> faults(static_cast<std::size_t>(world_size));
   std::vector<std::jthread> ranks;
@@ -48,8 +63,9 @@ inline std::vector<std::string> as_ranks(std::int64_t world_size,
                                    .launcher = "torchrun",
                                    .master_addr = "127.0.0.1",
                                    .master_port = port};
-        const auto communicator =
+        auto communicator =
             etude::join_with_gloo(launch, {.timeout = timeout, .grace = std::chrono::milliseconds(200)});
+        if (over) communicator = over(std::move(communicator));
         act(*communicator);
       } catch (const std::exception& error) {
         faults[static_cast<std::size_t>(rank)] = error.what();
@@ -57,6 +73,111 @@ inline std::vector<std::string> as_ranks(std::int64_t world_size,
     });
   ranks.clear();
   return faults;
+}
+
+/// Whether this process is a rank that Processes started.
+inline bool is_rank() { return std::getenv("ETUDE_TEST_RANK") != nullptr; }
+
+/// Runs one test case of this program again, in `world_size` processes that find their ranks in the
+/// environment as torchrun sets it. The test case branches on is_rank(). At the end, those that still run are
+/// killed, and their output is printed if any of them failed.
+class Processes {
+ public:
+  /// `environment` has entries like "NAME=value".
+  Processes(std::int64_t world_size, std::string test_case,
+            const std::vector<std::string>& environment = {}) {
+    std::ranges::replace(test_case, ',', '?');  // a comma would end doctest's pattern
+    const auto port = free_port();
+    for (std::int64_t rank = 0; rank < world_size; ++rank)
+      ranks_.push_back(start(rank, world_size, port, test_case, environment));
+  }
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+  ~Processes() {
+    for (auto& rank : ranks_) {
+      if (rank.end.empty()) {
+        ::kill(rank.process, SIGKILL);
+        ::waitpid(rank.process, nullptr, 0);
+      }
+      if (rank.end != "exit 0") std::fprintf(stderr, "%s", text_of(rank).c_str());
+      std::fclose(rank.output);
+    }
+  }
+
+  void signal(std::int64_t rank, int number) { ::kill(at(rank).process, number); }
+
+  /// How a rank ended, as toy::end_of() returns it: waits for that.
+  const std::string& end(std::int64_t rank) {
+    auto& ended = at(rank);
+    if (ended.end.empty()) ended.end = end_of(ended.process);
+    return ended.end;
+  }
+  std::vector<std::string> ends() {
+    std::vector<std::string> result;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) result.push_back(end(static_cast<std::int64_t>(i)));
+    return result;
+  }
+
+  /// What a rank has printed so far.
+  std::string output(std::int64_t rank) { return text_of(at(rank)); }
+
+ private:
+  struct Rank {
+    pid_t process = 0;
+    std::FILE* output = nullptr;
+    std::string end = {};
+  };
+
+  Rank& at(std::int64_t rank) { return ranks_.at(static_cast<std::size_t>(rank)); }
+
+  static Rank start(std::int64_t rank, std::int64_t world_size, std::int64_t port,
+                    const std::string& test_case, const std::vector<std::string>& more) {
+    const auto number = [](const char* name, std::int64_t value) { return name + std::to_string(value); };
+    std::vector<std::string> environment{
+        number("ETUDE_TEST_RANK=", rank),  number("RANK=", rank),
+        number("WORLD_SIZE=", world_size), number("LOCAL_RANK=", rank),
+        number("MASTER_PORT=", port),      number("LOCAL_WORLD_SIZE=", world_size),
+        "MASTER_ADDR=127.0.0.1",           "OMP_NUM_THREADS=1"};
+    environment.insert(environment.begin(), more.begin(), more.end());
+    for (char** entry = environ; *entry; ++entry) environment.emplace_back(*entry);
+    std::vector<std::string> arguments{"ranks", "--no-skip", "--test-case=" + test_case};
+    const auto pointers = [](std::vector<std::string>& texts) {
+      std::vector<char*> result;
+      for (auto& text : texts) result.push_back(text.data());
+      result.push_back(nullptr);
+      return result;
+    };
+
+    Rank result{.output = std::tmpfile()};
+    if (!result.output) throw std::system_error(errno, std::generic_category(), "tmpfile");
+    ::posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    for (const int stream : {STDOUT_FILENO, STDERR_FILENO})
+      ::posix_spawn_file_actions_adddup2(&actions, ::fileno(result.output), stream);
+    const int error = ::posix_spawn(&result.process, "/proc/self/exe", &actions, nullptr,
+                                    pointers(arguments).data(), pointers(environment).data());
+    ::posix_spawn_file_actions_destroy(&actions);
+    if (error != 0) throw std::system_error(error, std::generic_category(), "posix_spawn");
+    return result;
+  }
+
+  static std::string text_of(const Rank& rank) {
+    std::string text;
+    std::vector<char> buffer(4096);
+    ::off_t at = 0;
+    for (::ssize_t size; (size = ::pread(::fileno(rank.output), buffer.data(), buffer.size(), at)) > 0;
+         at += size)
+      text.append(buffer.data(), static_cast<std::size_t>(size));
+    return text;
+  }
+
+  std::vector<Rank> ranks_;
+};
+
+/// Runs a test case again in processes, as Processes does, and returns how each rank ended: "exit 0".
+inline std::vector<std::string> in_processes(std::int64_t world_size, const std::string& test_case,
+                                             const std::vector<std::string>& environment = {}) {
+  return Processes(world_size, test_case, environment).ends();
 }
 
 }  // namespace toy
