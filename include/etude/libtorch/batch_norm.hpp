@@ -1,0 +1,43 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <array>
+#include <cstdint>
+#include <tuple>
+
+#include "etude/base/linkage.hpp"
+
+namespace etude::inline v0::libtorch {
+
+using MaybeTensor = torch::optional<torch::Tensor>;
+
+/// The operator beneath every batch norm, of modules as of TorchScript. `forward` returns the output, what
+/// `backward` gets back as `mean`, `deviation` and `reserve`, and an index. TorchScript calls `backward`
+/// itself; for others, `forward` records the gradient.
+struct BatchNormOperator {
+  using Forward = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor, std::int64_t>(
+      const torch::Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias,
+      const MaybeTensor& running_mean, const MaybeTensor& running_var, bool training, double momentum,
+      double eps, bool cudnn_enabled);
+  using Backward = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor>(
+      std::int64_t index, const torch::Tensor& input, const torch::Tensor& gradient,
+      const MaybeTensor& weight, const MaybeTensor& running_mean, const MaybeTensor& running_var,
+      const MaybeTensor& mean, const MaybeTensor& deviation, bool training, double eps,
+      std::array<bool, 3> needed, const torch::Tensor& reserve);
+
+  Forward* forward;
+  Backward* backward;
+};
+
+/// LibTorch's own.
+BatchNormOperator batch_norm_operator();
+
+/// Replaces it for tensors on CPU and CUDA devices, for the rest of the process. Call it once.
+void replace_batch_norm_operator(const BatchNormOperator& replacement);
+
+}  // namespace etude::inline v0::libtorch
+
+#ifndef ETUDE_COMPILED
+#include "etude/libtorch/impl/batch_norm.ipp"
+#endif

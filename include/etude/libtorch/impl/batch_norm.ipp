@@ -1,0 +1,25 @@
+#pragma once
+
+#include <ATen/ops/_batch_norm_impl_index_backward_native.h>
+#include <ATen/ops/_batch_norm_impl_index_native.h>
+#include <torch/library.h>
+
+#include "etude/libtorch/batch_norm.hpp"
+
+namespace etude::inline v0::libtorch {
+
+ETUDE_INLINE BatchNormOperator batch_norm_operator() {
+  return {&at::native::_batch_norm_impl_index, &at::native::_batch_norm_impl_index_backward};
+}
+
+ETUDE_INLINE void replace_batch_norm_operator(const BatchNormOperator& replacement) {
+  // LibTorch composes the operator from others, beneath autograd too, so ours must stand at autograd's keys.
+  for (const auto key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA}) {
+    // Never destroyed: the operator may be called while the process ends.
+    auto& library = *new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+    library.impl("_batch_norm_impl_index", replacement.forward);
+    library.impl("_batch_norm_impl_index_backward", replacement.backward);
+  }
+}
+
+}  // namespace etude::inline v0::libtorch
