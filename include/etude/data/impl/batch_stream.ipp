@@ -45,10 +45,10 @@ inline Rows own_rows(const BatchPart& part, std::int64_t size) {
 }
 
 struct BatchRequest {
-  std::int64_t first = 0;             // its first example in the epoch; seeds its random numbers
-  std::int64_t size = 0;              // number of examples of all processes
-  Rows rows;                          // those of this process, for an indexed dataset
-  std::vector<std::int64_t> indices;  // likewise
+  std::int64_t first = 0;                  // its first example in the epoch; seeds its random numbers
+  std::int64_t size = 0;                   // number of examples of all processes
+  Rows rows = {};                          // those of this process, for an indexed dataset
+  std::vector<std::int64_t> indices = {};  // likewise
 };
 
 /// What a stream knows once it has read a batch.
