@@ -6,6 +6,7 @@
 
 #include "etude/data/batch.hpp"
 #include "etude/metrics/metrics.hpp"
+#include "etude/parallel/communicator.hpp"
 #include "etude/trainer_options.hpp"
 
 namespace etude::inline v0 {
@@ -33,6 +34,9 @@ class AnyTrainer {
   /// The run configuration; empty before the first training.
   virtual const TrainerRunConfig& run_config() const = 0;
 
+  /// The processes of the training.
+  virtual Communicator& communicator() = 0;
+
  protected:
   ~AnyTrainer() = default;
 };
@@ -53,9 +57,11 @@ class AnyTrainerOf final : public AnyTrainer {
   std::vector<std::string_view> callback_names() override { return events_.callback_names(); }
   const TrainerOptions& options() const override { return events_.core().options; }
   const TrainerRunConfig& run_config() const override { return events_.core().run_config; }
+  Communicator& communicator() override { return alone_; }
 
  private:
   Events& events_;
+  Communicator alone_;
 };
 
 }  // namespace etude::inline v0

@@ -1,19 +1,29 @@
 #pragma once
 
-#include "etude/base/error.hpp"
+#include <memory>
+
 #include "etude/events.hpp"
+#include "etude/parallel/sync_batch_norm.hpp"
 
 namespace etude::inline v0 {
 
-/// Makes batch norms use the batches of all processes; refused with an ArgumentError if there is only one
-/// process. Named after pytorch-accelerated's callback, which silently does nothing there.
+/// Makes the model's batch norms use the batches of all processes during training: see SyncBatchNorms. With
+/// one process it changes nothing, which is logged at level info. Warns after the first epoch if the model
+/// has used no batch norm. Named after pytorch-accelerated's callback.
 struct ConvertSyncBatchNormCallback {
   using this_callback = ConvertSyncBatchNormCallback;
-  void on(const InitEnd&) {
-    throw ArgumentError(
-        "ConvertSyncBatchNormCallback: this trainer runs in one process, so a batch norm has no others to "
-        "share statistics with; leave the callback out");
-  }
+
+  void on(const TrainBegin& e);
+  void on(const EpochEnd& e);
+  void on(const TrainEnd&) { synced_.reset(); }
+
+ private:
+  std::unique_ptr<SyncBatchNorms> synced_;
+  bool is_checked_ = false;
 };
 
 }  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/callbacks/impl/convert_sync_batch_norm.ipp"
+#endif
