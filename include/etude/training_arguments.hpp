@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/io/launch.hpp"
 #include "etude/reflect/command_line.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/interval.hpp"
@@ -26,6 +27,8 @@ ETUDE_ENUM(OptimizerNames, adamw_torch, adamw_torch_fused, adam, sgd, adagrad, r
 ETUDE_ENUM(SchedulerType, linear, cosine, cosine_with_restarts, polynomial, constant, constant_with_warmup,
            inverse_sqrt, reduce_lr_on_plateau, cosine_with_min_lr, cosine_warmup_with_min_lr,
            warmup_stable_decay, greedy);
+/// What carries the messages between processes.
+ETUDE_ENUM(DdpBackend, gloo, nccl, mpi);
 ETUDE_ENUM(LogLevel, debug, info, warning, error, critical, passive);
 /// The input tokens counted as seen.
 ETUDE_ENUM(InputTokens, no, all, non_padding);
@@ -163,6 +166,8 @@ struct TrainingArguments {
        "aren't the pad_token_id of processing_class",
        InputTokens::no),
       (LogLevel, log_level, "minimum level of messages; passive keeps the default", LogLevel::passive),
+      (LogLevel, log_level_replica,
+       "the same for the processes other than the first, whose messages often say the same", LogLevel::error),
       (std::optional<bool>, disable_tqdm, "no progress bar; unset is yes where log_level is above warning"),
       (std::vector<std::string>, report_to,
        "trackers to log to, or all available ones" | any_of(report_to_names), {}),
@@ -183,11 +188,35 @@ struct TrainingArguments {
        "batches that each thread prefetches; unset is 2" | between(1, 1e4)),
       (bool, dataloader_pin_memory, "use pinned memory for faster copies to an accelerator", true),
       (std::optional<std::vector<std::string>>, label_names,
-       "names of the labels among the fields of an example; unset is labels" | not_empty()));
+       "names of the labels among the fields of an example; unset is labels" | not_empty()),
 
-  /// Whether `log_level` shows messages of this level.
+      (DdpBackend, ddp_backend, "connects the processes of a training", DdpBackend::gloo),
+      (std::int64_t, ddp_timeout, "seconds that a process waits for the others" | between(1, 1e9), 1800),
+      (std::int64_t, ddp_bucket_cap_mb,
+       "MiB of gradients that are sent at once, while the backward pass still computes others" |
+           between(1, 1e6),
+       25),
+      (bool, ddp_find_unused_parameters,
+       "allow parameters that have no gradient in some processes or steps; otherwise they are an error",
+       true),
+      (bool, ddp_broadcast_buffers,
+       "before each step, replace the model's buffers by those of the first process; otherwise only before "
+       "evaluations and checkpoints",
+       true),
+      (bool, average_tokens_across_devices,
+       "divide a loss that is divided by its number of labels by that of all processes, not by its own",
+       true));
+
+  /// The processes of the training, as its trainer finds them; not an argument.
+  Launch launch = {};
+  std::int64_t process_index() const { return launch.rank; }
+  std::int64_t local_process_index() const { return launch.local_rank; }
+  std::int64_t world_size() const { return launch.world_size; }
+
+  /// Whether `log_level`, or that of the other processes, shows messages of this level.
   bool shows(LogLevel level) const {
-    return level >= (log_level == LogLevel::passive ? LogLevel::warning : log_level);
+    const auto least = process_index() == 0 ? log_level : log_level_replica;
+    return level >= (least == LogLevel::passive ? LogLevel::warning : least);
   }
 
   friend bool operator==(const TrainingArguments&, const TrainingArguments&) = default;

@@ -45,14 +45,25 @@ class SignalGuard {
   /// waiting for this thread.
   void restore_with_others(int signal);
 
-  /// The signal received, or 0.
-  static int came() noexcept { return pending().load(std::memory_order_relaxed); }
+  /// Handles a signal that another process of the training has received. This process may receive it, too.
+  static void adopt(int signal) { adopted() = signal; }
+
+  /// The signal received or adopted, or 0.
+  static int came() noexcept {
+    const int signal = received();
+    return signal != 0 ? signal : adopted().load(std::memory_order_relaxed);
+  }
+  static int received() noexcept { return pending().load(std::memory_order_relaxed); }
 
  private:
   static void note(int signal);
 
   static std::atomic<int>& pending() {
     static_assert(std::atomic<int>::is_always_lock_free, "written in a signal handler");
+    static std::atomic<int> signal = 0;
+    return signal;
+  }
+  static std::atomic<int>& adopted() {
     static std::atomic<int> signal = 0;
     return signal;
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <string_view>
 
@@ -13,7 +14,16 @@ void write_text(std::FILE* out, std::string_view text) noexcept;
 
 namespace detail {
 void print(std::FILE* out, fmt::string_view format, fmt::format_args parts);
-void message(std::string_view level, fmt::string_view format, fmt::format_args parts);
+/// `rank` is that of one of several processes, or -1.
+void message(std::string_view level, std::int64_t rank, fmt::string_view format, fmt::format_args parts);
+
+template <class Arguments>
+std::int64_t rank_in(const Arguments& args) {
+  if constexpr (requires { args.process_index(); })
+    return args.world_size() > 1 ? args.process_index() : -1;
+  else
+    return -1;
+}
 
 /// fmt 12.2 deprecates the conversion, but fmt 9 has nothing else.
 template <class Format>
@@ -39,7 +49,8 @@ void print(std::FILE* out, fmt::format_string<Parts...> format, Parts&&... parts
 template <class Arguments, class Level, class... Parts>
 void message(const Arguments& args, Level level, fmt::format_string<Parts...> format, Parts&&... parts) {
   if (args.shows(level))
-    detail::message(to_string(level), detail::format_text(format), fmt::make_format_args(parts...));
+    detail::message(to_string(level), detail::rank_in(args), detail::format_text(format),
+                    fmt::make_format_args(parts...));
 }
 
 }  // namespace etude::inline v0

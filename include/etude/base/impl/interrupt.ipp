@@ -21,7 +21,7 @@ ETUDE_INLINE SignalGuard::SignalGuard(bool on) : on_(on) {
   const std::lock_guard lock(mutex());
   owner() = ::getpid();
   if (users()++ > 0) return;
-  pending() = 0;
+  pending() = adopted() = 0;
   for (auto& [signal, before] : previous()) {
     struct sigaction action {};
     action.sa_handler = note;
@@ -39,7 +39,8 @@ ETUDE_INLINE void SignalGuard::restore() {
   const std::lock_guard lock(mutex());
   if (--users() > 0) return;
   for (const auto& [signal, before] : previous()) sigaction(signal, &before, nullptr);
-  if (const int signal = pending().exchange(0)) ::raise(signal);
+  const int received = pending().exchange(0), other = adopted().exchange(0);
+  if (const int signal = received != 0 ? received : other) ::raise(signal);
 }
 
 ETUDE_INLINE void SignalGuard::restore_with_others(int signal) {

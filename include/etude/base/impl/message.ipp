@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <string_view>
 
@@ -19,8 +20,10 @@ ETUDE_INLINE void detail::print(std::FILE* out, fmt::string_view format, fmt::fo
   write_text(out, fmt::vformat(format, parts));
 }
 
-ETUDE_INLINE void detail::message(std::string_view level, fmt::string_view format, fmt::format_args parts) {
-  write_text(stderr, fmt::format("etude: {}: {}\n", level, fmt::vformat(format, parts)));
+ETUDE_INLINE void detail::message(std::string_view level, std::int64_t rank, fmt::string_view format,
+                                  fmt::format_args parts) {
+  const auto origin = rank < 0 ? "" : fmt::format("rank {}: ", rank);
+  write_text(stderr, fmt::format("etude: {}{}: {}\n", origin, level, fmt::vformat(format, parts)));
 }
 
 }  // namespace etude::inline v0
