@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -18,6 +19,17 @@
 #include "etude/parallel/communicator.hpp"
 
 namespace etude::inline v0 {
+
+/// What became of the gradients of an update in one process.
+enum class GradientsResult { complete, no_batches, given_up, stopped, out_of_memory };
+
+/// The number of processes with each result, and the first numbers of `GradientReducer::finish`, added up.
+struct GradientsResults {
+  std::array<std::int64_t, 5> counts = {};
+  std::vector<double> sums = {};
+
+  std::int64_t count(GradientsResult result) const { return counts[static_cast<std::size_t>(result)]; }
+};
 
 /// Sums the gradients of all processes straight out of the flat buffers, in chunks, while the backward pass
 /// is still running: a chunk is sent once all its gradients are there. All processes send the chunks in one
@@ -43,8 +55,12 @@ class GradientReducer {
   bool sums_every_backward() const;
 
   /// Sends the rest, with zeros for parameters that have no gradient in this process, and waits for all. A
-  /// parameter that has a gradient in any process has one in all of them afterwards.
-  void finish();
+  /// parameter that has a gradient in any process has one in all of them afterwards. A process without
+  /// gradients calls it without `begin`. The results of all processes come with it, and the sums of
+  /// `numbers`, of which all have as many. With `same_graphs`, throws DataError in all processes if they are
+  /// complete and a parameter has no gradient in one of them.
+  GradientsResults finish(GradientsResult result = GradientsResult::complete,
+                          const std::vector<double>& numbers = {}, bool same_graphs = false);
 
   std::size_t chunks() const { return chunks_.size(); }
   /// The number of chunks that the last backward pass sent before it ended.
@@ -72,7 +88,7 @@ class GradientReducer {
   void move_to_chunks(std::size_t list, std::size_t slot);
   void send_next();
   PendingMessage begin_sum_of_apart(const Chunk& chunk, const torch::Tensor& gradients);
-  void agree_on_gradients();
+  GradientsResults agree(GradientsResult result, const std::vector<double>& numbers, bool same_graphs);
 
   Communicator& communicator_;
   std::vector<FlatParameters*> parameters_;

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -121,10 +122,23 @@ class GlooCommunicator final : public Communicator {
     to.numWorkers = static_cast<std::size_t>(launch.world_size);
     to.waitWorkers = !launch.agent_serves_store;
     to.timeout = options_.timeout;
+    // Trainers of one process, one after another, share a store: a new one could meet others' old one.
+    struct Known {
+      c10::intrusive_ptr<c10d::TCPStore> store;
+      std::int64_t joins = 0;
+    };
+    static std::mutex mutex;
+    static auto& stores =
+        *new std::map<std::string, Known>();  // The server's thread outlives static objects.
+    auto& known = [&]() -> Known& {
+      const std::lock_guard lock(mutex);
+      return stores[fmt::format("{}:{} rank {}", launch.master_addr, launch.master_port, launch.rank)];
+    }();
     try {
-      auto store = c10::make_intrusive<c10d::TCPStore>(launch.master_addr, to);
-      store->setTimeout(options_.timeout);
-      return c10::make_intrusive<c10d::PrefixStore>(fmt::format("etude/{}", launch.restart_count), store);
+      if (!known.store) known.store = c10::make_intrusive<c10d::TCPStore>(launch.master_addr, to);
+      known.store->setTimeout(options_.timeout);
+      return c10::make_intrusive<c10d::PrefixStore>(
+          fmt::format("etude/{}/{}", launch.restart_count, known.joins++), known.store);
     } catch (const std::exception& error) {
       throw CommunicationError(fmt::format(
           "rank {} of {}: the processes can't meet at {}:{} (MASTER_ADDR, MASTER_PORT): {}", launch.rank,
@@ -225,7 +239,7 @@ class GlooCommunicator final : public Communicator {
     try {
       if (!store_->check({"ended"})) return "";
       const auto text = store_->get("ended");
-      store_->set(failed_key(rank()), "1");
+      store_->set(failed_key(rank()), std::vector<std::uint8_t>{1});
       return std::string(text.begin(), text.end());
     } catch (const std::exception&) {
       return rank() == 0 || launch().agent_serves_store ? "" : "rank 0 is missing, and the store with it";
@@ -236,7 +250,7 @@ class GlooCommunicator final : public Communicator {
   std::vector<std::int64_t> missing() {
     std::vector<std::int64_t> absent;
     try {
-      store_->set(failed_key(rank()), "1");
+      store_->set(failed_key(rank()), std::vector<std::uint8_t>{1});
       const auto until = std::chrono::steady_clock::now() + options_.grace;
       for (std::int64_t i = 0; i < world_size(); ++i) {
         bool is_here = store_->check({failed_key(i)});  // Waiting for a key prints warnings.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/optim/flat_parameters.hpp"
 #include "etude/parallel/gradient_reducer.hpp"
@@ -39,17 +41,20 @@ ETUDE_INLINE bool GradientReducer::sums_every_backward() const {
   return std::ranges::any_of(parameters_, [](const auto* flat) { return flat->layout()->shard.gradients; });
 }
 
-ETUDE_INLINE void GradientReducer::finish() {
-  if (!sending_) return;
-  sending_ = false;
+ETUDE_INLINE GradientsResults GradientReducer::finish(GradientsResult result,
+                                                      const std::vector<double>& numbers, bool same_graphs) {
+  if (!sending_) begin();
   sent_early_ = next_;
-  for (std::size_t list = 0; list < parameters_.size(); ++list)
-    if (layouts_[list]->shard.gradients)
-      for (std::size_t slot = 0; slot < layouts_[list]->slots.size(); ++slot) move_to_chunks(list, slot);
-  while (next_ < chunks_.size()) send_next();
+  if (std::exchange(sending_, false)) {
+    for (std::size_t list = 0; list < parameters_.size(); ++list)
+      if (layouts_[list]->shard.gradients)
+        for (std::size_t slot = 0; slot < layouts_[list]->slots.size(); ++slot) move_to_chunks(list, slot);
+    while (next_ < chunks_.size()) send_next();
+  }
   for (const auto& message : std::exchange(messages_, {})) message();
-  agree_on_gradients();
+  const auto all = agree(result, numbers, same_graphs);
   for (auto* flat : parameters_) flat->mark_gradients_sharded();
+  return all;
 }
 
 ETUDE_INLINE bool GradientReducer::is_outdated() const {
@@ -128,7 +133,10 @@ ETUDE_INLINE void GradientReducer::add_chunks_of_blocks(std::size_t list) {
 
 ETUDE_INLINE void GradientReducer::add_to_chunk(std::size_t chunk, std::size_t list, std::size_t slot) {
   ++chunks_[chunk].parameters;
-  chunks_[chunk].position = std::min(chunks_[chunk].position, position_.at(layouts_[list]->slots[slot].name));
+  // One that isn't the model's, such as a loss's, is close to the end of the forward pass.
+  const auto known = position_.find(layouts_[list]->slots[slot].name);
+  const auto position = known == position_.end() ? position_.size() : known->second;
+  chunks_[chunk].position = std::min(chunks_[chunk].position, position);
   chunks_of_[list][slot].push_back(chunk);
 }
 
@@ -189,17 +197,35 @@ ETUDE_INLINE PendingMessage GradientReducer::begin_sum_of_apart(const Chunk& chu
   };
 }
 
-ETUDE_INLINE void GradientReducer::agree_on_gradients() {
-  std::int64_t slots = 0;
-  for (const auto& layout : layouts_) slots += static_cast<std::int64_t>(layout->slots.size());
-  const auto flags = torch::zeros({slots}, torch::kInt);
-  auto* flag = flags.data_ptr<int>();
+ETUDE_INLINE GradientsResults GradientReducer::agree(GradientsResult result,
+                                                     const std::vector<double>& numbers, bool same_graphs) {
+  GradientsResults all{.counts = {}, .sums = numbers};
+  std::size_t slots = 0;
+  for (const auto& layout : layouts_) slots += layout->slots.size();
+  std::vector<double> values(slots + all.counts.size());
+  auto* value = values.data();
   for (const auto* flat : parameters_)
-    for (std::size_t i = 0; i < flat->layout()->slots.size(); ++i) *flag++ = flat->has_gradient(i);
-  communicator_.sum(flags);
-  flag = flags.data_ptr<int>();
+    for (std::size_t i = 0; i < flat->layout()->slots.size(); ++i) *value++ = flat->has_gradient(i) ? 1 : 0;
+  value[static_cast<std::size_t>(result)] = 1;
+  values.insert(values.end(), numbers.begin(), numbers.end());
+  communicator_.sum(
+      torch::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, torch::kDouble));
+
+  for (std::size_t i = 0; i < all.counts.size(); ++i)
+    all.counts[i] = static_cast<std::int64_t>(values[slots + i]);
+  std::copy(values.end() - static_cast<std::ptrdiff_t>(numbers.size()), values.end(), all.sums.begin());
+  const auto computed = all.count(GradientsResult::complete);
+  value = values.data();
   for (auto* flat : parameters_)
-    for (std::size_t i = 0; i < flat->layout()->slots.size(); ++i) flat->set_has_gradient(i, *flag++ > 0);
+    for (std::size_t i = 0; i < flat->layout()->slots.size(); ++i, ++value) {
+      if (same_graphs && computed == communicator_.world_size() && *value < static_cast<double>(computed))
+        throw DataError(fmt::format(
+            "parameter '{}' has no gradient in {} of {} processes, and ddp_find_unused_parameters is false: "
+            "must be true for a model that doesn't use all its parameters in each step",
+            flat->layout()->slots[i].name, computed - static_cast<std::int64_t>(*value), computed));
+      flat->set_has_gradient(i, *value > 0);
+    }
+  return all;
 }
 
 }  // namespace etude::inline v0

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <concepts>
+#include <memory>
+
+#include "etude/base/linkage.hpp"
+#include "etude/parallel/communicator.hpp"
+#include "etude/training_arguments.hpp"
+
+namespace etude::inline v0 {
+
+/// A policy in a trainer's list that says how the processes of a training find each other.
+template <class Policy>
+concept JoinsProcesses = requires(const TrainingArguments& args) {
+                           typename Policy::etude_policy;
+                           { Policy::join(args) } -> std::convertible_to<std::shared_ptr<Communicator>>;
+                         };
+
+/// The default: one process. Throws ArgumentError if a launcher has started several.
+struct SingleProcess {
+  using etude_policy = void;
+  static std::shared_ptr<Communicator> join(const TrainingArguments& args);
+};
+
+/// Trains one model in all processes that torchrun, mpirun or srun has started: each takes its part of every
+/// batch, and the gradients are added up, so that the result is that of one process with batches as large as
+/// all parts together. Started by itself, the program is one process, which opens no connection.
+struct DistributedDataParallel {
+  using etude_policy = void;
+  /// Throws ArgumentError for a `ddp_backend` that this LibTorch doesn't have, CommunicationError if the
+  /// processes can't meet within `ddp_timeout`.
+  static std::shared_ptr<Communicator> join(const TrainingArguments& args);
+};
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/parallel/impl/distributed_data_parallel.ipp"
+#endif

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/base/message.hpp"
+#include "etude/io/launch.hpp"
+#include "etude/parallel/distributed_data_parallel.hpp"
+#include "etude/parallel/join_processes.hpp"
+
+namespace etude::inline v0 {
+
+ETUDE_INLINE std::shared_ptr<Communicator> SingleProcess::join(const TrainingArguments&) {
+  const auto launch = find_launch();
+  if (launch.world_size > 1)
+    throw ArgumentError(fmt::format(
+        "WORLD_SIZE is {}: must be 1, because each process would train for itself: to train together, write "
+        "etude::Trainer<etude::DistributedDataParallel, ...>",
+        launch.world_size));
+  return std::make_shared<Communicator>(launch);
+}
+
+ETUDE_INLINE std::shared_ptr<Communicator> DistributedDataParallel::join(const TrainingArguments& args) {
+  const auto launch = find_launch();
+  if (launch.world_size == 1) return std::make_shared<Communicator>(launch);
+  if (args.ddp_backend != DdpBackend::gloo)
+    throw ArgumentError(
+        fmt::format("ddp_backend is {}: must be gloo; no other one is built in yet", args.ddp_backend));
+  return join_processes(
+      launch, {.timeout = std::chrono::seconds(args.ddp_timeout), .warn = [&](const std::string& why) {
+                 if (launch.rank == 0) message(args, LogLevel::info, "{}", why);
+               }});
+}
+
+}  // namespace etude::inline v0
