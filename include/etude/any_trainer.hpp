@@ -34,7 +34,7 @@ class AnyTrainer {
   /// The run configuration; empty before the first training.
   virtual const TrainerRunConfig& run_config() const = 0;
 
-  /// The processes of the training.
+  /// The processes of the training, which must all send the same messages in the same order.
   virtual Communicator& communicator() = 0;
 
  protected:
@@ -56,12 +56,11 @@ class AnyTrainerOf final : public AnyTrainer {
   }
   std::vector<std::string_view> callback_names() override { return events_.callback_names(); }
   const TrainerOptions& options() const override { return events_.core().options; }
+  Communicator& communicator() override { return events_.core().ranks.communicator(); }
   const TrainerRunConfig& run_config() const override { return events_.core().run_config; }
-  Communicator& communicator() override { return alone_; }
 
  private:
   Events& events_;
-  Communicator alone_;
 };
 
 }  // namespace etude::inline v0

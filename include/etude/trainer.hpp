@@ -26,6 +26,7 @@
 #include "etude/loop/train.hpp"
 #include "etude/loop/trainer_checks.hpp"
 #include "etude/metrics/report.hpp"
+#include "etude/parallel/distributed_data_parallel.hpp"
 
 namespace etude::inline v0 {
 
@@ -41,6 +42,30 @@ struct TrainerDefaults {
 };
 }  // namespace detail
 
+namespace mistake {
+template <class First, class Second>
+struct only_one_policy_may_say_how_processes_join;
+}  // namespace mistake
+
+namespace detail {
+
+/// The policy of a list that says how processes join.
+template <class... List>
+struct processes_of {
+  using type = SingleProcess;
+};
+template <class First, class... Rest>
+struct processes_of<First, Rest...> : processes_of<Rest...> {};
+template <JoinsProcesses First, class... Rest>
+struct processes_of<First, Rest...> {
+  using type = First;
+  using other = typename processes_of<Rest...>::type;
+  static_assert(expect<std::same_as<other, SingleProcess>,
+                       mistake::only_one_policy_may_say_how_processes_join<First, other>>());
+};
+
+}  // namespace detail
+
 template <class... List>
 using TrainerComposition = Composition<detail::TrainerDefaults, List...>;
 
@@ -50,12 +75,15 @@ using TrainerComposition = Composition<detail::TrainerDefaults, List...>;
 /// before its callbacks. Classes derived further can't override anything, so make it final.
 /// `Trainer<Callbacks...>` overrides nothing.
 template <class Derived, class... List>
-class TrainerBase : private EventSource<Derived, typename TrainerComposition<List...>::handler> {
+class TrainerBase
+    : private EventSource<Derived, typename TrainerComposition<List...>::handler,
+                          !std::same_as<typename detail::processes_of<List...>::type, SingleProcess>> {
   using Composed = TrainerComposition<List...>;
+  using Processes = typename detail::processes_of<List...>::type;
   static_assert(Composed::checks::passed());
   using Callbacks = typename Composed::callbacks_list;
   using Handler = typename Composed::handler;
-  using Source = EventSource<Derived, Handler>;
+  using Source = EventSource<Derived, Handler, !std::same_as<Processes, SingleProcess>>;
   using Source::core_, Source::handler_, Source::guarded, Source::is_heard, Source::is_written, Source::raise,
       Source::open;
 
@@ -74,7 +102,9 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     core_.trainer = &any_;
     core_.overrides = overrides();
     guarded([&] {
-      core_.initialise();
+      core_.initialise([](const TrainingArguments& args) -> std::shared_ptr<Communicator> {
+        return Processes::join(args);
+      });
       raise(InitEnd{core_.context()});
     });
   }
@@ -262,6 +292,8 @@ class TrainerBase : private EventSource<Derived, typename TrainerComposition<Lis
     if (!counts_items) {
       share = core_.group.share();
       loss = core_.group.share_of(std::move(loss));
+    } else if (core_.group.is_padding()) {
+      loss = loss * 0;
     }
     loss = raise(BackwardBegin{core_.context(), batch, std::move(outputs), std::move(loss)}).loss;
     this->check_written(loss).backward();

@@ -33,7 +33,8 @@ void add(etude::LogWindow& window, double loss, std::int64_t step) {
 
 TEST_CASE("a log has the mean loss per update since the last one, and the latest rates") {
   const etude::TrainingArguments args;
-  etude::LogWindow window(args);
+  const etude::Ranks ranks;
+  etude::LogWindow window(args, ranks);
   window.begin_training();
   CHECK_FALSE(window.has_steps(0));
   add(window, 1, 1);
@@ -55,7 +56,8 @@ TEST_CASE("a log has the mean loss per update since the last one, and the latest
 
 TEST_CASE("tokens are counted from the start of the clock") {
   const etude::TrainingArguments args{.include_num_input_tokens_seen = etude::InputTokens::all};
-  etude::LogWindow window(args);
+  const etude::Ranks ranks;
+  etude::LogWindow window(args, ranks);
   window.begin_training();
   window.start_clock(100);
   add(window, 1, 1);
@@ -69,7 +71,8 @@ TEST_CASE("tokens are counted from the start of the clock") {
 
 TEST_CASE("losses that aren't finite are counted, and the summary names the first step") {
   const etude::TrainingArguments args;
-  etude::LogWindow window(args);
+  const etude::Ranks ranks;
+  etude::LogWindow window(args, ranks);
   window.begin_training();
   add(window, 2, 1);
   add(window, nan, 2);
@@ -87,7 +90,8 @@ TEST_CASE("losses that aren't finite are counted, and the summary names the firs
 
 TEST_CASE("a window that is loaded continues as the one that was saved") {
   const etude::TrainingArguments args{.log_level = etude::LogLevel::error};
-  etude::LogWindow window(args);
+  const etude::Ranks ranks;
+  etude::LogWindow window(args, ranks);
   window.begin_training();
   add(window, nan, 1);
   window.take_loss(1);
@@ -103,7 +107,7 @@ TEST_CASE("a window that is loaded continues as the one that was saved") {
   CHECK(progress.grad_norm == 3);
   CHECK(progress.learning_rate == 0.5);
 
-  etude::LogWindow other(args);
+  etude::LogWindow other(args, ranks);
   other.begin_training();
   other.load(progress);
   const auto logs_and_summary = [](etude::LogWindow& each) {
@@ -121,7 +125,8 @@ TEST_CASE("a window that is loaded continues as the one that was saved") {
 
 TEST_CASE("another training begins without losses") {
   const etude::TrainingArguments args{.log_level = etude::LogLevel::error};
-  etude::LogWindow window(args);
+  const etude::Ranks ranks;
+  etude::LogWindow window(args, ranks);
   window.begin_training();
   add(window, nan, 1);
   window.set_grad_norm(torch::tensor(3.0));

@@ -38,7 +38,7 @@ struct Two {
     args.output_dir = folder;
     args.gradient_accumulation_steps = 2;
     core.options = toy::options(args, 4);
-    core.initialise();
+    core.initialise([](const etude::TrainingArguments&) { return std::make_shared<etude::Communicator>(); });
     const auto parameters = core.model.named_parameters();
     REQUIRE(parameters.size() == 2);
     add("slope", std::make_unique<etude::SGD>(std::vector{etude::ParameterGroup{{parameters[0]}, 0.1, {}}},

@@ -35,6 +35,8 @@ class AccumulationGroup {
   /// The number of items that `compute_loss` is given, if the loss counts any: the group's, or during an
   /// evaluation its batch's.
   void add_items(double items) { num_items_ = num_items_.value_or(0) + items; }
+  void set_tokens(std::int64_t tokens) { tokens_ = tokens; }
+  void set_floating_point_ops(double ops) { floating_point_ops_ = ops; }
   void set_num_items(std::optional<double> items) { num_items_ = items; }
   std::optional<double> num_items() const { return num_items_; }
 
@@ -54,8 +56,14 @@ class AccumulationGroup {
     part_share_ = 1;
   }
 
-  /// The fraction of the group's mean loss that a micro-batch, or the part of it under way, contributes.
-  double share() const { return part_share_ / static_cast<double>(size_); }
+  /// The fraction of each micro-batch's examples that this process has, if there are several.
+  void set_batch_share(double share) { batch_share_ = share; }
+  /// Whether the micro-batch under way only keeps this process in step with the others.
+  bool is_padding() const { return batch_share_ == 0; }
+
+  /// The fraction of the group's mean loss, over all processes, that a micro-batch, or the part of it under
+  /// way, contributes.
+  double share() const { return batch_share_ * part_share_ / static_cast<double>(size_); }
   /// `loss` times `share`.
   torch::Tensor share_of(torch::Tensor loss) const;
 
@@ -72,6 +80,7 @@ class AccumulationGroup {
   double floating_point_ops_ = 0;
   std::optional<double> num_items_;
   std::vector<torch::Tensor> losses_;
+  double batch_share_ = 1;
   double part_share_ = 1;
   RandomState random_state_;
   Buffers buffers_;

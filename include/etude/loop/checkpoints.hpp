@@ -108,6 +108,10 @@ class AnyTrainingCheckpoints {
   /// Whether begin events are raised again there, whose handlers may change the model.
   virtual bool hears_again(const TrainingProgress& there) const = 0;
 
+  void find_point(const TrainOptions::Resume& resume, const CheckpointStore& store);
+  /// Keeps of the generators' states those of this process.
+  void take_own_random();
+  std::filesystem::path load_best_weights();
   SafePoint::State state_now();
   static SafePoint safe_point_of(SafePoint::State state);
   void report(const std::filesystem::path& checkpoint);

@@ -24,6 +24,7 @@
 #include "etude/loop/missing_labels.hpp"
 #include "etude/loop/part_size.hpp"
 #include "etude/loop/plan.hpp"
+#include "etude/loop/ranks.hpp"
 #include "etude/loop/token_counter.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/model/model.hpp"
@@ -64,6 +65,7 @@ struct Overrides {
 struct TrainerCore {
   TrainerOptions options;
   TrainingArguments args;  ///< those of the options, with open choices decided
+  Ranks ranks;
   torch::Device device = torch::kCPU;
   Model model;
   TrainerState state;
@@ -87,7 +89,7 @@ struct TrainerCore {
   Accumulation accumulation{args};
   AccumulationGroup group;
   PartSize part_size{args};
-  LogWindow log_window{args};
+  LogWindow log_window{args, ranks};
   LogHistory log_history{state};
   TokenCounter token_counter{options, args, model};
   LossCheck loss_check{options, args, model, optimizers};
@@ -99,8 +101,9 @@ struct TrainerCore {
   TrainerCore& operator=(const TrainerCore&) = delete;
   ~TrainerCore();
 
-  /// Makes the model. Throws ArgumentError that lists everything wrong with the options.
-  void initialise();
+  /// Joins the other processes with `join`, and makes the model. Throws ArgumentError that lists everything
+  /// wrong with the options.
+  void initialise(std::shared_ptr<Communicator> (*join)(const TrainingArguments&));
 
   /// Prepares the machine for a training, and warns if its LibTorch is slow.
   void prepare_machine() const;
@@ -108,12 +111,18 @@ struct TrainerCore {
   /// Saves the weights, and the processing class, to files in a folder.
   void save_model(const std::filesystem::path& directory) const;
 
-  /// Makes the model according to the options, on its device, after seeding. Throws ArgumentError if
-  /// `model_init` returns none.
+  /// Makes the model according to the options, on its device, after seeding, with the weights and buffers of
+  /// the first process. Throws ArgumentError if `model_init` returns none.
   void make_model();
+  /// Gives all processes the weights and buffers of the first.
+  void share_model();
+  /// Likewise for the buffers, which each process's batches have changed.
+  void share_buffers();
 
   /// Resets the state of the previous training.
   void begin_training();
+  /// Writes into the state which process this is.
+  void set_process();
 
   std::int64_t trainable_parameters() const;
   std::vector<double> learning_rates() const;
@@ -132,6 +141,8 @@ struct TrainerCore {
   BatchStream begin_batches() const;
   /// The position after an update with `micro_batches` more of `batches`.
   DataPosition position_after(const BatchStream& batches, std::int64_t micro_batches) const;
+  /// The examples in a full training batch of all processes.
+  std::int64_t total_train_batch_size() const;
   /// The examples in this many full training batches; a double, because no product overflows it.
   double padded(std::int64_t batches) const;
 
@@ -143,8 +154,10 @@ struct TrainerCore {
   bool has_own_compute_loss() const { return options.compute_loss || overrides.compute_loss; }
   /// The number of items that a loss of these labels is divided by, if it is divided by items.
   std::optional<double> items_in(const Tensors& labels) const;
-  /// Counts the tokens and items of the group's micro-batches.
-  void count(const std::vector<Batch>& micro_batches);
+  /// Counts the tokens and items of the group's micro-batches, except for those with a share of 0.
+  void count(const std::vector<Batch>& micro_batches, const std::vector<double>& shares);
+  /// Whether losses may be divided by the number of items.
+  bool may_count_items() const { return options.loss.counts_items() || has_own_compute_loss(); }
 
   /// Everything about the training's position that TrainerState doesn't hold.
   TrainingProgress current_progress();

@@ -52,15 +52,17 @@ void check_eval_datasets(const TrainerCore& core);
 /// Accumulates the batches of an evaluation.
 class EvaluationTally {
  public:
-  /// `examples`: the expected number, if known.
-  EvaluationTally(const TrainerCore& core, Keep keep, std::optional<std::int64_t> examples);
+  /// `examples`: the expected number, if known. `is_part`: each process has a part of every batch.
+  EvaluationTally(const TrainerCore& core, Keep keep, std::optional<std::int64_t> examples,
+                  bool is_part = false);
 
   /// Adds the loss of a batch. Throws DataError if it isn't a single element.
   void add_loss(const PredictionStepOutput& output, std::int64_t size);
-  /// Adds the rest, and passes it to `batch_eval_metrics`.
-  void add(const Batch& batch, PredictionStepOutput output, bool is_last);
+  /// Adds the rest, and passes it to `batch_eval_metrics`. A batch that is padding counts as having no
+  /// examples.
+  void add(const Batch& batch, PredictionStepOutput output, bool is_last, bool is_padding = false);
 
-  /// Returns the loss and the metrics, whose names begin with `prefix`.
+  /// Returns the loss and the metrics, whose names begin with `prefix`, those of all processes.
   EvaluationResult take(const std::string& prefix);
 
  private:
@@ -69,7 +71,8 @@ class EvaluationTally {
 
   const TrainerCore& core_;
   Keep keep_;
-  bool wants_inputs_, wants_losses_;
+  bool is_part_, wants_inputs_, wants_losses_;
+  std::vector<std::int64_t> rows_;  // of each batch
   Gathered all_;
   Metrics computed_;
   RunningMean loss_;
@@ -126,6 +129,7 @@ class EvaluationLoop {
     for (const auto& [name, dataset] : datasets)
       EvaluationLoop(events, datasets.named() ? prefix + "_" + name : prefix, ignore_keys)
           .template run<EvaluateBegin, EvaluateEnd>(dataset, keep, [&](Metrics& metrics) {
+            core.ranks.average(core.pending_logs);
             events.trainer().log(metrics);
             all.update(
                 events.raise(Evaluate{core.context(), std::move(metrics), core.is_intermediate()}).metrics);
@@ -174,8 +178,12 @@ class EvaluationLoop {
       events_.raise(EvaluateBegin{core_.context(), prefix_, core_.is_intermediate()});
     else
       events_.raise(Begin{core_.context(), prefix_});
+    core_.share_buffers();
     auto result = go_over(*loader, keep);
-    const auto steps = detail::groups_of(seen_, core_.args.per_device_eval_batch_size);
+    const bool is_part = is_part_of(*loader);
+    const auto batch_size = core_.args.per_device_eval_batch_size * (is_part ? core_.ranks.world_size() : 1);
+    if (is_part) seen_ = static_cast<std::int64_t>(core_.ranks.sum(static_cast<double>(seen_)));
+    const auto steps = detail::groups_of(seen_, batch_size);
     result.metrics.update(speed_metrics(prefix_, start, static_cast<double>(seen_), steps));
     receive(result.metrics);
     events_.template leave<End>();
@@ -187,6 +195,11 @@ class EvaluationLoop {
     return core.args.prediction_loss_only || !core.options.compute_metrics ? Keep::loss
            : core.args.batch_eval_metrics                                  ? Keep::metrics
                                                                            : Keep::all;
+  }
+
+  /// Whether this process goes over its part of each batch of a loader, not over all of it.
+  bool is_part_of(const DataLoader& loader) const {
+    return events_.has_others() && loader.options().part.world_size == core_.ranks.world_size();
   }
 
   Metrics first_batch(const Dataset& dataset, Keep keep) {
@@ -217,7 +230,8 @@ class EvaluationLoop {
   }
 
   EvaluationResult go_over(const DataLoader& loader, Keep keep) {
-    EvaluationTally tally(core_, keep, loader.examples());
+    const bool is_part = is_part_of(loader);
+    EvaluationTally tally(core_, keep, loader.examples(), is_part);
     auto batches = loader.begin_epoch(0);
     const auto fetch = [&] {
       return fetched(
@@ -234,9 +248,17 @@ class EvaluationLoop {
     while (next) {
       core_.group.set_num_items(core_.items_in(next->labels));
       auto batch = next->to(core_.device, core_.args.dataloader_pin_memory);
+      const bool is_padding = is_part && batches.share() == 0;
       next = fetch();
+      if (is_part)
+        core_.ranks.interruption_point();
+      else
+        interruption_point();
+      if (is_padding) {
+        tally.add(batch, events_.trainer().prediction_step(batch, ignore_keys_), !next, true);
+        continue;
+      }
       seen_ += batch.size;
-      interruption_point();
       batch = events_.raise(PredictionStepBegin{core_.context(), std::move(batch)}).batch;
       auto output =
           with_place([&] { return events_.trainer().prediction_step(batch, ignore_keys_); },

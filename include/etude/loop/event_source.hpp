@@ -44,9 +44,13 @@ void print_secondary_error(const TrainingArguments& args, const std::exception_p
 /// Raises a trainer's events, and makes every exit the same: whatever began gets its end event, every
 /// callback hears of an error, and the exception leaves as it was thrown. A `Derived` with an `on` for an
 /// event is called before its callbacks. It is a private base of `Derived`; the loops work with it.
-template <class Derived, class Handler>
+/// `JoinsOthers`: there may be several processes.
+template <class Derived, class Handler, bool JoinsOthers = true>
 class EventSource {
  public:
+  /// Whether there may be several processes.
+  static constexpr bool joins_others = JoinsOthers;
+
   EventSource(const EventSource&) = delete;
   EventSource& operator=(const EventSource&) = delete;
 
@@ -85,9 +89,23 @@ class EventSource {
   /// Raises an event of the loop, and returns it with its writers' changes.
   template <class Event>
   Event raise(Event event) {
-    if constexpr (is_heard_by_trainer<Event>()) detail::deliver(trainer(), event);
-    handler_.call_event(event);
+    const auto deliver = [&] {
+      if constexpr (is_heard_by_trainer<Event>()) detail::deliver(trainer(), event);
+      handler_.call_event(event);
+    };
+    if (has_others())
+      stop_later(core_.control, deliver);  // The others go on, and need this process.
+    else
+      deliver();
     return event;
+  }
+
+  /// Whether this process works with others.
+  bool has_others() const {
+    if constexpr (JoinsOthers)
+      return core_.ranks.several();
+    else
+      return false;
   }
 
   /// Whether the trainer itself handles `Event`.
@@ -148,7 +166,10 @@ class EventSource {
   template <class End>
   End leave(End event) {
     open_.pop_back();
-    raise_end(event);
+    if (has_others())
+      stop_later(core_.control, [&] { raise_end(event); });
+    else
+      raise_end(event);
     return event;
   }
 
@@ -203,6 +224,8 @@ class EventSource {
       close_to(outside);
       throw;
     } catch (...) {
+      if constexpr (JoinsOthers)
+        if (outside == 0) core_.ranks.leave(std::current_exception());
       report(std::current_exception());
       close_to(outside);
       throw;

@@ -9,11 +9,18 @@
 
 #include "etude/data/tensors.hpp"
 #include "etude/metrics/eval_prediction.hpp"
+#include "etude/parallel/communicator.hpp"
 
 namespace etude::inline v0 {
 
 /// `prediction` with all its tensors on the CPU.
 EvalPrediction to_cpu(const EvalPrediction& prediction);
+
+/// The rows that all processes have of each batch, in the order of the batches and the processes. `rows`: how
+/// many this one has of each, fewer than its tensors if they are padding. Shorter rows are padded with -100.
+/// Throws DataError unless all processes have the same tensors, but for their sizes.
+EvalPrediction gather_rows(Communicator& communicator, const EvalPrediction& own,
+                           const std::vector<std::int64_t>& rows);
 
 /// Concatenates tensors along the first dimension on the CPU, in memory that is allocated once if the number
 /// of rows is known. Where other dimensions differ, the smaller tensors are padded at the end with -100.

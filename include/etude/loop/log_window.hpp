@@ -9,6 +9,7 @@
 
 #include "etude/base/linkage.hpp"
 #include "etude/checkpoint/training_progress.hpp"
+#include "etude/loop/ranks.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/running_mean.hpp"
 #include "etude/model/model.hpp"
@@ -20,8 +21,8 @@ namespace etude::inline v0 {
 /// Collects the results of update steps for the next log, and the mean loss of all steps that are logged.
 class LogWindow {
  public:
-  /// `args` must outlive this.
-  explicit LogWindow(const TrainingArguments& args) : args_(args) {}
+  /// Both must outlive this. The losses of all processes are added up when they are taken.
+  LogWindow(const TrainingArguments& args, const Ranks& ranks) : args_(args), ranks_(ranks) {}
 
   /// Starts over for another training.
   void begin_training();
@@ -39,10 +40,10 @@ class LogWindow {
   /// Whether there was an update since the last log.
   bool has_steps(std::int64_t global_step) const { return global_step > last_logged_step_; }
 
-  /// Returns the logs of the steps since the last log, and starts the next window.
+  /// Returns the logs of the steps since the last log, and starts the next window. All processes call it.
   Metrics take_logs(const TrainerState& state);
   /// Returns the mean loss per update since the last log, and starts the next window.
-  double take_loss(std::int64_t global_step);
+  double take_loss(std::int64_t global_step) { return take_loss(global_step, sums()); }
 
   /// Adds the mean loss of the training if there was a step; warns of losses that weren't finite.
   void sum_up(Metrics& summary, const Model& model);
@@ -52,7 +53,14 @@ class LogWindow {
   void load(const TrainingProgress& progress);
 
  private:
+  using Sums = std::pair<double, std::int64_t>;
+
+  /// The sum of the losses since the last log, and the number of those that weren't finite.
+  Sums sums();
+  double take_loss(std::int64_t global_step, const Sums& sums);
+
   const TrainingArguments& args_;
+  const Ranks& ranks_;
   std::chrono::steady_clock::time_point clock_start_;
   std::int64_t tokens_at_start_ = 0;
   RunningMean loss_;

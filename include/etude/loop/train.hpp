@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -42,6 +44,7 @@ class TrainLoop {
         stoppable([&] { events_.raise(CheckpointLoaded{core_.context(), checkpoints_.path()}); });
       stoppable([&] { events_.raise(TrainBegin{core_.context(), checkpoints_.resumes()}); });
       if (checkpoints_.resumes()) stoppable([&] { checkpoints_.begun(); });
+      agree();
       work_.begin_reentry();
       enter();
       if (phase().stage == TrainingStage::epochs) run_epochs();
@@ -56,6 +59,7 @@ class TrainLoop {
         core_.control = {};
         throw;
       }
+      if constexpr (Events::joins_others) core_.ranks.leave(std::current_exception());
       std::optional<AnyTrainingCheckpoints::SafePoint> now;
       events_.attempt([&] { now = checkpoints_.safe_point(); });
       events_.report(std::current_exception());
@@ -89,6 +93,7 @@ class TrainLoop {
 
     core_.begin_training();
     if (checkpoints_.resumes()) checkpoints_.load_training(plan_);
+    core_.share_model();
     core_.set_plan(plan_);
     first_step_ = core_.state.global_step;
     core_.model.train(true);
@@ -101,6 +106,7 @@ class TrainLoop {
     core_.optimizers.begin()->lr_scheduler =
         made_by("create_scheduler", events_.trainer().create_scheduler(plan_.max_steps));
     if (checkpoints_.resumes()) checkpoints_.load_rest();
+    update_.join_gradients();
     core_.optimizers.zero_grad();
     MetricCheck<Events>::run(events_);
     core_.log_window.start_clock(core_.state.num_input_tokens_seen);
@@ -110,7 +116,10 @@ class TrainLoop {
 
   /// Enters the training where it begins or, if it is resumed, where it was.
   void enter() {
-    if (!phase().has_started()) stoppable([&] { evaluate_at_start(); });
+    if (!phase().has_started()) {
+      stoppable([&] { evaluate_at_start(); });
+      agree();
+    }
     if (!phase().is_at_end() || stop_is_due()) return;
     const bool is_pending = phase().stage == TrainingStage::finishing;
     if (is_pending && !phase().epoch_is_open()) stoppable([&] { log_save_evaluate(); });
@@ -143,22 +152,25 @@ class TrainLoop {
         if (core_.control.should_epoch_stop || (rest && *rest == 0)) position.exhausted = true;
         if (phase().epoch != EpochPhase::epoch_end) phase().enter(EpochPhase::epoch_end);
         stoppable([&] { events_.leave(EpochEnd{core_.context(), position.exhausted}); });
+        agree();
       }
       if (phase().epoch == EpochPhase::epoch_end) stoppable([&] { log_save_evaluate(); });
       stoppable([&] { events_.leave(TrainingRunEpochEnd{core_.context(), position.exhausted}); });
+      agree();
       epoch_was_stopped_ = std::exchange(core_.control.should_epoch_stop, false);
       if (position.exhausted) {
         position = {.epoch = position.epoch + 1, .dataset_state = position.dataset_state};
         phase().enter(EpochPhase::between);
       }
       if (stop_is_due()) break;  // A signal is handled at the end, which is all that is left.
-      throw_if_interrupted();
+      core_.ranks.throw_if_interrupted();
     }
   }
 
   void begin_epoch() {
     const bool is_resumed = work_.reenters_epoch();
     events_.raise(EpochBegin{core_.context(), is_resumed});
+    agree();
     if (!phase().epoch_is_open()) phase().enter(EpochPhase::begun);
     if (is_resumed) work_.enter_epoch();
   }
@@ -176,17 +188,17 @@ class TrainLoop {
     auto batches = core_.begin_batches();
     while (!core_.stopping() && core_.state.global_step < plan_.max_steps) {
       work_.begin_group();
-      const auto micro_batches = update_.fetch(batches);
-      if (micro_batches == 0) {
+      const auto result = update_.run_group(batches, [&] { return work_.enter_group(); });
+      if (result == GradientsResult::given_up) break;
+      if (result == GradientsResult::no_batches) {
         if (position.examples == 0) core_.control.request_stop("train_dataset gave no batches");
         work_.forget_group();
         position.exhausted = true;
         position.dataset_state = batches.dataset_state();
         return;
       }
-      if (!update_.add_gradients([&] { return work_.enter_group(); })) break;
-      const auto next = core_.position_after(batches, micro_batches);
-      samples_ += core_.padded(micro_batches);
+      const auto next = core_.position_after(batches, update_.size());
+      samples_ += core_.padded(update_.size());
       update(next, static_cast<double>(position.epoch) + static_cast<double>(next.padded_examples) / total);
     }
     work_.forget_group();
@@ -197,14 +209,21 @@ class TrainLoop {
     phase().enter(EpochPhase::step_end);
     work_.end();
     events_.raise(StepEnd{core_.context()});
+    agree();
     log_save_evaluate();
     checkpoints_.poll();
-    throw_if_interrupted();
+    core_.ranks.throw_if_interrupted();
+  }
+
+  /// Gives all processes the requests that handlers have made in any.
+  void agree() {
+    if constexpr (Events::joins_others) core_.ranks.agree(core_.control);
   }
 
   /// Honours requests in a fixed order, however they came: the log, the evaluation, the checkpoint.
   void log_save_evaluate() {
     auto& control = core_.control;
+    const bool is_idle = !control.should_log && !control.should_evaluate && !control.should_save;
     if (std::exchange(control.should_log, false) && core_.log_window.has_steps(core_.state.global_step))
       log_step();
     const bool keep = control.should_evaluate && evaluate();
@@ -213,6 +232,7 @@ class TrainLoop {
       checkpoints_.save("periodic");
     else if (keep)
       save_best();
+    if (!is_idle) agree();
   }
 
   void save_best() {
@@ -228,7 +248,7 @@ class TrainLoop {
     core_.control.should_evaluate = false;
     const InterruptionScope evaluating(true);
     const RaisedFlag due(core_.evaluation_is_due);
-    const Metrics metrics = events_.trainer().evaluate(EvaluateOptions{});
+    const Metrics metrics = core_.ranks.first(events_.trainer().evaluate(EvaluateOptions{}));
     work_.end();
     phase().settle();
     for (auto& each : core_.optimizers)
@@ -240,6 +260,7 @@ class TrainLoop {
   }
 
   void log_step() {
+    core_.ranks.average(core_.pending_logs);
     auto logs = core_.log_window.take_logs(core_.state);
     events_.trainer().log(logs);
   }
@@ -255,6 +276,7 @@ class TrainLoop {
                  : epoch_was_stopped_               ? "a callback set should_epoch_stop in the last epoch"
                                                     : "train_dataset has no more batches";
       if (!was_at_end) stoppable([&] { events_.raise(Stop{core_.context(), reason}); });
+      agree();
     }
     // First the requests since the last step, then those that came meanwhile or before a stop.
     for (int i = 0; i < 2; ++i) stoppable([&] { log_save_evaluate(); });
@@ -280,6 +302,7 @@ class TrainLoop {
     auto& window = core_.log_window;
     if (window.has_steps(core_.state.global_step)) window.take_loss(core_.state.global_step);
     summary_ = speed_metrics("train", window.clock_start(), samples(steps), steps);
+    core_.ranks.average(core_.pending_logs);
     summary_["total_flos"] = core_.state.total_flos;
     window.sum_up(summary_, core_.model);
     auto logs = summary_;
@@ -324,6 +347,12 @@ class TrainLoop {
     try {
       part();
     } catch (const StopTraining& stop) {
+      if constexpr (Events::joins_others)
+        if (core_.ranks.several() && !update_.stop_is_agreed())
+          throw Error(
+              fmt::format("{} (StopTraining stops one process of several only from a callback, or "
+                          "from the model and the loss in a training step)",
+                          stop.what()));
       events_.close_to(outside);
       work_.give_up();
       core_.control.request_stop(stop.what());

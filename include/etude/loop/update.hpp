@@ -8,6 +8,9 @@
 #include <cstdint>
 #include <exception>
 #include <limits>
+#include <new>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,6 +22,8 @@
 #include "etude/loop/fetching.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/pending_logs.hpp"
+#include "etude/optim/flat_parameters.hpp"
+#include "etude/parallel/gradient_reducer.hpp"
 #include "etude/trainer_control.hpp"
 
 namespace etude::inline v0 {
@@ -30,14 +35,80 @@ class Update {
  public:
   explicit Update(Events& events) : events_(events), core_(events.core()) {}
 
+  /// Called once the optimizers exist: with several processes, their gradients will be added up.
+  void join_gradients() {
+    if (!core_.ranks.several()) return;
+    std::vector<FlatParameters*> parameters;
+    for (const auto& each : core_.optimizers) parameters.push_back(&each.optimizer->flat_parameters());
+    std::vector<std::string> names;
+    for (const auto& [name, parameter] : core_.model.named_parameters()) names.push_back(name);
+    reducer_.emplace(core_.ranks.communicator(), std::move(parameters), names,
+                     core_.args.ddp_bucket_cap_mb << 20);
+  }
+
+  /// Fetches the micro-batches of the next update, and accumulates their gradients and those of the other
+  /// processes. All processes return the same; what one of them throws to stop, all throw. `resume()`
+  /// restores the gradients of a half-done group, and returns whether it did.
+  template <class Batches, class Resume>
+  GradientsResult run_group(Batches& batches, Resume resume) {
+    using enum GradientsResult;
+    const auto fetch_group = [&] { return fetch(batches) == 0 ? no_batches : complete; };
+    const auto run_group = [&] { return add_gradients(resume) ? complete : given_up; };
+    if (!events_.has_others()) {
+      const auto fetched = fetch_group();
+      return fetched == complete ? run_group() : fetched;
+    }
+    if constexpr (Events::joins_others) return run_with_others(fetch_group, run_group);
+    return no_batches;
+  }
+
+  /// Whether all processes have agreed to stop because one of them threw StopTraining in a step.
+  bool stop_is_agreed() const { return stop_is_agreed_; }
+
+  /// The number of micro-batches in the group, those of this process.
+  std::int64_t size() const { return static_cast<std::int64_t>(group_.size()); }
+
+ private:
+  template <class Fetch, class Run>
+  GradientsResult run_with_others(Fetch fetch_group, Run run_group) {
+    using enum GradientsResult;
+    // Whatever happens here, the other processes wait for these messages.
+    Attempt own(core_);
+    own.run(fetch_group);
+    share_items();
+    if (core_.args.ddp_broadcast_buffers) core_.share_buffers();
+    if (own.result == complete) own.run(run_group);
+    if (own.result != complete) core_.optimizers.zero_grad();
+    const auto all = reducer_->finish(
+        own.result, {static_cast<double>(core_.group.tokens()), core_.group.floating_point_ops()},
+        !core_.args.ddp_find_unused_parameters);
+    if (all.count(out_of_memory) > 0) own.rethrow(std::bad_alloc());
+    if (all.count(stopped) > 0) {
+      stop_is_agreed_ = true;
+      own.rethrow(StopTraining(reason_of_all(own)));
+    }
+    if (all.count(given_up) > 0) {
+      core_.optimizers.zero_grad();
+      core_.ranks.agree(core_.control);
+      return given_up;
+    }
+    if (all.count(no_batches) == core_.ranks.world_size()) return no_batches;
+    core_.group.set_tokens(static_cast<std::int64_t>(all.sums[0]));
+    core_.group.set_floating_point_ops(all.sums[1]);
+    if (own.result == no_batches) events_.raise(StepBegin{core_.context()});  // joins the others' step
+    return complete;
+  }
+
   /// Fetches the micro-batches of the next update and returns their number, which is smaller than requested
   /// at the end of an epoch.
   template <class Batches>
   std::int64_t fetch(Batches& batches) {
     group_.clear();
+    shares_.clear();
+    core_.group.begin(1);
     events_.raise(BatchFetchBegin{core_.context()});
     while (static_cast<std::int64_t>(group_.size()) < core_.accumulation.steps()) {
-      const InterruptionScope waiting(true);
+      const InterruptionScope waiting(!core_.ranks.several());
       auto batch = fetched(
           core_.args, [&] { return batches.next(); },
           [&] {
@@ -45,24 +116,25 @@ class Update {
           });
       if (!batch) break;
       group_.push_back(std::move(*batch));
+      shares_.push_back(share_of(batches));
     }
+    if (group_.empty()) return 0;
     core_.group.begin(static_cast<std::int64_t>(group_.size()));
     // Counted before the labels go to a device, so that nothing waits for it, unless a handler may change
     // them.
     constexpr bool may_change = Events::template is_written<BatchFetched>();
-    if (!may_change) core_.count(group_);
+    if (!may_change) core_.count(group_, shares_);
     for (auto& batch : group_) {
       batch = batch.to(core_.device, core_.args.dataloader_pin_memory);
       batch = events_.raise(BatchFetched{core_.context(), std::move(batch)}).batch;
     }
-    if (may_change) core_.count(group_);
+    if (may_change) core_.count(group_, shares_);
     for (const auto& batch : group_)
       core_.group.add_floating_point_ops(events_.trainer().floating_point_ops(batch));
     return core_.group.size();
   }
 
-  /// Accumulates the group's gradients; false if it was given up. `resume()` restores those of a half-done
-  /// group, and returns whether it did.
+  /// Accumulates the group's gradients; false if it was given up.
   template <class Resume>
   bool add_gradients(Resume resume) {
     events_.raise(StepBegin{core_.context()});
@@ -83,6 +155,7 @@ class Update {
     }
   }
 
+ public:
   /// Applies one update with the accumulated gradients; afterwards the training is at `next`.
   void step(const DataPosition& next, double epoch) {
     auto& optimizer = *core_.optimizers.main();
@@ -161,8 +234,12 @@ class Update {
   bool run_micro_batches() {
     auto& position = core_.progress.position;
     for (auto i = static_cast<std::size_t>(position.micro_batches); i < group_.size(); ++i) {
+      const bool is_last = i + 1 == group_.size();
+      core_.group.set_batch_share(shares_[i]);
+      // Parts of a batch may have to be run again, so their gradients are sent when all are done.
+      if (is_last && reducer_ && !core_.args.auto_microbatching) reducer_->begin();
       run_micro_batch(group_[i]);
-      if (i + 1 == group_.size()) break;
+      if (is_last) break;
       events_.raise(SubstepEnd{core_.context()});
       if (core_.stopping()) {
         position.micro_batches = 0;
@@ -170,7 +247,7 @@ class Update {
         return false;
       }
       position.micro_batches = static_cast<std::int64_t>(i + 1);
-      throw_if_interrupted();
+      if (!core_.ranks.several()) throw_if_interrupted();
     }
     return true;
   }
@@ -200,21 +277,92 @@ class Update {
       if (std::exchange(first, false)) return sum(core_.group.losses());
       core_.optimizers.zero_grad();
       std::vector<torch::Tensor> losses;
-      for (auto& batch : group_)
-        losses.push_back(core_.loss_check.after_step(events_.trainer().training_step(batch)));
+      for (std::size_t i = 0; i < group_.size(); ++i) {
+        core_.group.set_batch_share(shares_[i]);
+        losses.push_back(core_.loss_check.after_step(events_.trainer().training_step(group_[i])));
+      }
+      if (reducer_) reducer_->finish();
       return sum(losses);
     };
   }
 
-  static torch::Tensor sum(const std::vector<torch::Tensor>& losses) {
-    auto total = losses.front();
+  torch::Tensor sum(const std::vector<torch::Tensor>& losses) const {
+    auto total = losses.empty() ? torch::zeros({}, core_.device) : losses.front();
     for (std::size_t i = 1; i < losses.size(); ++i) total = total + losses[i];
+    if (!core_.ranks.several()) return total;
+    total = total.clone();
+    core_.ranks.communicator().sum(total);
     return total;
+  }
+
+  /// How much of the examples of a micro-batch this process has. A loader that isn't divided among the
+  /// processes counts as much as each other's.
+  template <class Batches>
+  double share_of(const Batches& batches) const {
+    const auto world_size = core_.ranks.world_size();
+    const bool is_part = world_size == 1 || core_.train_dataloader->options().part.world_size == world_size;
+    return is_part ? batches.share() : 1 / static_cast<double>(world_size);
+  }
+
+  /// Replaces the number of items by that of all processes.
+  void share_items() {
+    if (!core_.may_count_items()) return;
+    auto& group = core_.group;
+    if (!core_.args.average_tokens_across_devices) {
+      if (const auto own = group.num_items())
+        group.set_num_items(*own * static_cast<double>(core_.ranks.world_size()));
+      return;
+    }
+    const double all = core_.ranks.sum(group.num_items().value_or(0));
+    if (group.num_items() || all > 0) group.set_num_items(all);
+  }
+
+  /// The part of a step that this process does alone. Errors that all processes treat alike are kept until
+  /// they know of them.
+  struct Attempt {
+    explicit Attempt(TrainerCore& core_) : core(core_) {}
+
+    template <class Part>
+    void run(Part part) {
+      try {
+        result = part();
+      } catch (const StopTraining& stop) {
+        keep(GradientsResult::stopped, stop.what());
+      } catch (...) {
+        if (!core.finds_batch_size(std::current_exception())) throw;
+        keep(GradientsResult::out_of_memory, "");
+      }
+    }
+    void keep(GradientsResult kept, std::string why) {
+      result = kept;
+      reason = std::move(why);
+      error = std::current_exception();
+    }
+    template <class Other>
+    [[noreturn]] void rethrow(const Other& of_another) const {
+      if (error) std::rethrow_exception(error);
+      throw of_another;
+    }
+
+    TrainerCore& core;
+    GradientsResult result = GradientsResult::complete;
+    std::string reason = {};
+    std::exception_ptr error = {};
+  };
+
+  /// The first reason for which a process stops.
+  std::string reason_of_all(const Attempt& own) const {
+    for (const auto& reason : core_.ranks.gather(own.reason))
+      if (!reason.empty()) return reason;
+    return "another process stops";
   }
 
   Events& events_;
   TrainerCore& core_;
-  std::vector<Batch> group_;  // the micro-batches of the current update
+  std::vector<Batch> group_;                // the micro-batches of the current update
+  std::vector<double> shares_;              // of each, in the batches of all processes
+  std::optional<GradientReducer> reducer_;  // with several processes
+  bool stop_is_agreed_ = false;
 };
 
 }  // namespace etude::inline v0

@@ -57,6 +57,8 @@ ETUDE_INLINE bool IntervalTimer::due_in_step(const Context& e, const Interval& i
 
 ETUDE_INLINE bool IntervalTimer::passes(const Context& e, const Interval& interval, double now) {
   const double before = std::exchange(passed, now);
+  // The clocks of several processes differ, so the first one's counts.
+  if (interval.unit() == IntervalUnit::seconds && !e.state.is_world_process_zero) return false;
   if (interval.is_of_steps()) {
     const auto size = static_cast<double>(interval.steps(e.state.max_steps));
     return std::floor(now / size) > std::floor(before / size);
@@ -79,6 +81,7 @@ ETUDE_INLINE double IntervalTimer::position(const Context& e, const Interval& in
         return std::round(state.epoch * static_cast<double>(*examples));
       return static_cast<double>(state.global_step) *
              static_cast<double>(e.args.per_device_train_batch_size) *
+             static_cast<double>(e.args.world_size()) *
              static_cast<double>(e.args.gradient_accumulation_steps);
     case IntervalUnit::tokens:
       if (state.global_step > 0 && state.num_input_tokens_seen == 0)

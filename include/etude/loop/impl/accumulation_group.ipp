@@ -19,7 +19,7 @@ ETUDE_INLINE void AccumulationGroup::begin(std::int64_t size) {
 
 ETUDE_INLINE torch::Tensor AccumulationGroup::share_of(torch::Tensor loss) const {
   if (size_ > 1) loss = loss / size_;
-  if (part_share_ < 1) loss = loss * part_share_;
+  if (const double part = batch_share_ * part_share_; part < 1) loss = loss * part;
   return loss;
 }
 

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -23,8 +24,10 @@
 #include "etude/checkpoint/model_files.hpp"
 #include "etude/checkpoint/resume.hpp"
 #include "etude/checkpoint/resume_point.hpp"
+#include "etude/data/random.hpp"
 #include "etude/dispatch/callback_state.hpp"
 #include "etude/io/folder.hpp"
+#include "etude/libtorch/generators.hpp"
 #include "etude/loop/checkpoints.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/plan.hpp"
@@ -42,6 +45,17 @@ struct AnyTrainingCheckpoints::SafePoint::State {
 };
 
 namespace detail {
+
+/// The process that a generator's state in a checkpoint belongs to, and the generator's name.
+inline std::pair<std::int64_t, std::string> rank_and_name(const std::string& name) {
+  constexpr std::string_view prefix = "ranks.";
+  if (!name.starts_with(prefix)) return {0, name};
+  std::int64_t rank = 0;
+  const auto* end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + prefix.size(), end, rank);
+  if (error != std::errc() || rest == end || *rest != '.') return {0, name};
+  return {rank, std::string(rest + 1, end)};
+}
 
 /// Loads a part of a checkpoint; if it doesn't fit, the error names the checkpoint and the remedies.
 template <class Part>
@@ -78,23 +92,50 @@ ETUDE_INLINE const std::filesystem::path& AnyTrainingCheckpoints::path() const {
 ETUDE_INLINE void AnyTrainingCheckpoints::find(const TrainOptions::Resume& resume) {
   core_.checkpoint_writer.wait();
   auto& store = core_.checkpoint_writer.new_store();
-  if (may_save()) {
+  const bool writes = may_save() && core_.ranks.is_first();
+  if (writes) {
     if (!store.lock())
       throw CheckpointError(fmt::format("output_dir is {}: another training is writing its checkpoints there",
                                         core_.args.output_dir));
     for (const auto& problem : store.clean()) message(core_.args, LogLevel::warning, "{}", problem);
   }
-  if (resume)
-    if (auto found = find_resume_point(resume, store, core_.args))
-      point_ = std::make_unique<ResumePoint>(std::move(*found));
+  if (resume) find_point(resume, store);
   if (resumes()) point_->path = std::filesystem::absolute(point_->path);
   if (resumes() && core_.args.auto_find_batch_size)
     detail::use_found_batch_size(*point_, core_.options.args, core_.args);
   store.begin(resumes() ? point_->manifest : std::nullopt);
-  if (!resumes() || !may_save()) return;
+  if (!resumes() || !writes) return;
   if (const auto problem =
           store.finish_commit(path(), core_.args.save_total_limit, point_->state.best_model_checkpoint))
     message(core_.args, LogLevel::warning, "{}", *problem);
+}
+
+/// All processes resume from the checkpoint that the first one finds.
+ETUDE_INLINE void AnyTrainingCheckpoints::find_point(const TrainOptions::Resume& resume,
+                                                     const CheckpointStore& store) {
+  auto& ranks = core_.ranks;
+  std::optional<ResumePoint> found;
+  if (ranks.is_first()) found = find_resume_point(resume, store, core_.args);
+  if (const auto path = ranks.first(found ? std::filesystem::absolute(found->path).string() : "");
+      !ranks.is_first() && !path.empty())
+    found = find_resume_point(std::filesystem::path(path), store, core_.args);
+  if (found) point_ = std::make_unique<ResumePoint>(std::move(*found));
+}
+
+ETUDE_INLINE void AnyTrainingCheckpoints::take_own_random() {
+  const auto then = point_->progress ? point_->progress->world_size : 1;
+  const auto rank = core_.ranks.rank();
+  for (auto* state : {&point_->random, &point_->group_random}) {
+    const auto all = std::exchange(*state, {});
+    for (const auto& [name, bytes] : all)
+      if (const auto [of, own] = detail::rank_and_name(name); of == rank) state->emplace(own, bytes);
+  }
+  if (then == core_.ranks.world_size() || rank == 0) return;
+  // From the step on, the numbers are others than in the rest of the processes and of the training.
+  const auto seed = detail::mix(static_cast<std::uint64_t>(core_.args.seed),
+                                static_cast<std::uint64_t>(point_->state.global_step));
+  set_seed(detail::mix(seed, static_cast<std::uint64_t>(rank)));
+  point_->random = random_state(core_.options.generators);
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
@@ -102,17 +143,22 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
   const auto asked_before = core_.control;
   detail::fitting(path(), "model", [&] { core_.model.load_state_dict(point_->model); });
   state = point_->state;
+  core_.set_process();
   state.num_input_tokens_seen = std::min(state.num_input_tokens_seen, detail::largest_dataset);
   if (!point_->progress)
     point_->progress = detail::progress_by_steps(state, core_.args, plan.updates_per_epoch);
   if (const auto& then = point_->progress->train_dataset) warn_of_another_dataset(*then);
+  take_own_random();
   core_.load_progress(*point_->progress);
   core_.train_dataloader->shuffle_by(point_->progress->shuffle_order);
   auto& position = core_.progress.position;
   const auto& examples_then = point_->progress->train_dataset;
   const bool has_other_size = examples_then && examples_then->size && core_.progress.train_dataset->size &&
                               *examples_then->size != *core_.progress.train_dataset->size;
-  if (has_other_size || point_->progress->train_batch_size != core_.args.per_device_train_batch_size ||
+  const auto batch_size_then = static_cast<double>(point_->progress->train_batch_size) *
+                               static_cast<double>(point_->progress->world_size);
+  if (core_.ranks.several() || point_->progress->world_size > 1) position.micro_batches = 0;
+  if (has_other_size || batch_size_then != core_.padded(1) ||
       point_->progress->gradient_accumulation_steps != core_.accumulation.in(position.epoch)) {
     position.micro_batches = 0;
     position.padded_examples = position.examples;
@@ -277,6 +323,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::save(std::string reason) {
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::poll() {
+  if (core_.ranks.several()) return;  // Only the first process knows.
   if (core_.checkpoint_writer.has_ended()) announce();
 }
 
@@ -286,8 +333,9 @@ ETUDE_INLINE void AnyTrainingCheckpoints::announce() {
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::report(const std::filesystem::path& checkpoint) {
+  core_.ranks.barrier();  // The first process has written it.
   raise(Save{core_.context(), checkpoint});
-  if (core_.options.push) {
+  if (core_.options.push && core_.ranks.is_first()) {
     raise(PushBegin{core_.context(), checkpoint});
     core_.options.push.function()(checkpoint);
   }
@@ -338,6 +386,16 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_best() {
         core_.state.best_metric ? "none was saved when it was reached" : "no evaluation gave a best metric");
     return;
   }
+  std::filesystem::path best;
+  if (core_.ranks.is_first()) best = load_best_weights();
+  best = core_.ranks.first(best.string());
+  if (best.empty()) return;
+  core_.share_model();
+  raise(CheckpointLoaded{core_.context(), best});
+}
+
+/// Returns the checkpoint, or nothing if it is gone.
+ETUDE_INLINE std::filesystem::path AnyTrainingCheckpoints::load_best_weights() {
   // The output folder may have been moved since, and another run may be in its old place.
   std::filesystem::path best = *core_.state.best_model_checkpoint;
   const auto& store = core_.checkpoint_writer.store();
@@ -345,11 +403,11 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_best() {
   if (std::error_code error; !std::filesystem::exists(best, error)) {
     message(core_.args, LogLevel::error,
             "the checkpoint of the best model, {}, is gone: the last weights are kept", best.string());
-    return;
+    return {};
   }
   FolderReader folder(best, /*need_manifest=*/false);
   core_.model.load_state_dict(read_model_files(folder));
-  raise(CheckpointLoaded{core_.context(), best});
+  return best;
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::go_back(const SafePoint::State& point) {

@@ -24,6 +24,7 @@
 #include "etude/checkpoint/model_files.hpp"
 #include "etude/checkpoint/training_progress.hpp"
 #include "etude/data/data_loader.hpp"
+#include "etude/data/random.hpp"
 #include "etude/events.hpp"
 #include "etude/libtorch/generators.hpp"
 #include "etude/libtorch/memory.hpp"
@@ -38,6 +39,7 @@
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/torch_optimizer.hpp"
+#include "etude/parallel/broadcast.hpp"
 #include "etude/trainer_options.hpp"
 
 namespace etude::inline v0 {
@@ -53,7 +55,7 @@ ETUDE_INLINE BatchStream TrainerCore::begin_batches() const {
 ETUDE_INLINE DataPosition TrainerCore::position_after(const BatchStream& batches,
                                                       std::int64_t micro_batches) const {
   const auto& before = progress.position;
-  const auto padded = before.padded_examples + micro_batches * args.per_device_train_batch_size;
+  const auto padded = before.padded_examples + micro_batches * total_train_batch_size();
   return {.epoch = before.epoch,
           .examples = batches.position(),
           .padded_examples = std::min(padded, detail::largest_dataset),
@@ -62,12 +64,18 @@ ETUDE_INLINE DataPosition TrainerCore::position_after(const BatchStream& batches
           .dataset_state = batches.dataset_state()};
 }
 
+ETUDE_INLINE std::int64_t TrainerCore::total_train_batch_size() const {
+  return args.per_device_train_batch_size * ranks.world_size();
+}
+
 ETUDE_INLINE double TrainerCore::padded(std::int64_t batches) const {
-  return static_cast<double>(batches) * static_cast<double>(args.per_device_train_batch_size);
+  return static_cast<double>(batches) * static_cast<double>(total_train_batch_size());
 }
 
 ETUDE_INLINE bool TrainerCore::finds_batch_size(const std::exception_ptr& error) const {
-  return args.auto_find_batch_size && args.per_device_train_batch_size > 1 && is_out_of_memory(error);
+  // A process of several that runs out of memory alone has left the others waiting.
+  return args.auto_find_batch_size && args.per_device_train_batch_size > 1 && is_out_of_memory(error) &&
+         !ranks.has_left();
 }
 
 ETUDE_INLINE void TrainerCore::shrink_batches() {
@@ -80,25 +88,30 @@ ETUDE_INLINE void TrainerCore::shrink_batches() {
 }
 
 ETUDE_INLINE std::optional<double> TrainerCore::items_in(const Tensors& labels) const {
-  if (labels.empty() || !(options.loss.counts_items() || has_own_compute_loss())) return {};
+  if (labels.empty() || !may_count_items()) return {};
   return static_cast<double>(count_items(labels));
 }
 
-ETUDE_INLINE void TrainerCore::count(const std::vector<Batch>& micro_batches) {
-  for (const auto& batch : micro_batches) {
-    group.add_tokens(token_counter.input_tokens(batch));
-    if (const auto items = items_in(batch.labels)) group.add_items(*items);
+ETUDE_INLINE void TrainerCore::count(const std::vector<Batch>& micro_batches,
+                                     const std::vector<double>& shares) {
+  for (std::size_t i = 0; i < micro_batches.size(); ++i) {
+    if (shares[i] == 0) continue;
+    group.add_tokens(token_counter.input_tokens(micro_batches[i]));
+    if (const auto items = items_in(micro_batches[i].labels)) group.add_items(*items);
   }
 }
 
 ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {
   auto now = progress;
   now.train_batch_size = args.per_device_train_batch_size;
+  now.world_size = ranks.world_size();
   now.gradient_accumulation_steps = accumulation.steps();
   now.micro_batch_size = part_size.state();
   if (train_dataloader) now.shuffle_order = train_dataloader->options().shuffle_order;
   log_window.save(now);
-  now.pending_logs = pending_logs.state();
+  auto logs = pending_logs;
+  ranks.average(logs);
+  now.pending_logs = logs.state();
   now.control = control;
   now.optimizers = optimizers.names();
   if (const auto& saved = now.position.dataset_state) {
@@ -125,13 +138,41 @@ ETUDE_INLINE void TrainerCore::load_progress(const TrainingProgress& saved) {
   control.stop_reason = saved.stop_reason;
 }
 
+namespace detail {
+
+/// The accelerator of this process: the one of its rank on the machine.
+inline torch::Device device_for(const TrainingArguments& args) {
+  if (args.use_cpu || !torch::cuda::is_available()) return torch::kCPU;
+  if (args.world_size() == 1) return torch::kCUDA;
+  const auto devices = static_cast<std::int64_t>(torch::cuda::device_count());
+  const auto index = args.local_process_index();
+  if (index >= devices)
+    throw ArgumentError(
+        fmt::format("LOCAL_RANK is {}: must be below {}, the number of GPUs; with torchrun, give "
+                    "--nproc-per-node {}",
+                    index, devices, devices));
+  return {torch::kCUDA, static_cast<torch::DeviceIndex>(index)};
+}
+
+/// Whether the user has put the layers of a model on several devices.
+inline bool is_spread(const Model& model) {
+  const auto parameters = model.parameters();
+  return std::ranges::any_of(parameters,
+                             [&](const auto& each) { return each.device() != parameters.front().device(); });
+}
+
+}  // namespace detail
+
 ETUDE_INLINE TrainerCore::TrainerCore() = default;
 ETUDE_INLINE TrainerCore::~TrainerCore() = default;
 
-ETUDE_INLINE void TrainerCore::initialise() {
+ETUDE_INLINE void TrainerCore::initialise(std::shared_ptr<Communicator> (*join)(const TrainingArguments&)) {
   check_options(options);
-  warn_of_stale_optimizer(options);
   args = normalized(options.args);
+  ranks.join(join(args));
+  args.launch = options.args.launch = ranks.communicator().launch();
+  set_process();
+  warn_of_stale_optimizer(options);
   std::error_code error;
   const auto output_dir = std::filesystem::absolute(args.output_dir, error).string();
   if (error || !is_utf8(output_dir))
@@ -139,8 +180,13 @@ ETUDE_INLINE void TrainerCore::initialise() {
         fmt::format("output_dir is '{}', and the working folder {}: must be an absolute path in this case",
                     args.output_dir, error ? "is gone" : "has a name that isn't UTF-8"));
   args.output_dir = output_dir;
-  device = args.use_cpu || !torch::cuda::is_available() ? torch::kCPU : torch::kCUDA;
+  device = detail::device_for(args);
   make_model();
+}
+
+ETUDE_INLINE void TrainerCore::set_process() {
+  state.is_world_process_zero = args.process_index() == 0;
+  state.is_local_process_zero = args.local_process_index() == 0;
 }
 
 ETUDE_INLINE void TrainerCore::prepare_machine() const {
@@ -164,6 +210,7 @@ ETUDE_INLINE std::vector<double> TrainerCore::learning_rates() const {
 
 ETUDE_INLINE void TrainerCore::save_model(const std::filesystem::path& directory) const {
   const Calls::Scope call(calls, Calls::save_model);
+  if (!ranks.is_first()) return;
   save_model_files(directory, model.state_dict(), default_max_shard_size, options.files());
   if (options.processing_class) options.processing_class.save(directory);
 }
@@ -174,12 +221,32 @@ ETUDE_INLINE void TrainerCore::make_model() {
   model = options.model_init ? options.model_init.function()() : options.model;
   if (!model) throw ArgumentError("model_init returned no model");
   optimizers.clear();
-  model.to(device);
+  if (detail::is_spread(model)) {
+    device = model.parameters().front().device();  // Its forward moves what it gets from one to the next.
+  } else {
+    model.to(device);
+  }
   if (const auto& loss_module = options.loss.module()) loss_module->to(device);
+  share_model();
+  // The weights are the same; dropout and the like should differ.
+  if (!ranks.is_first()) set_seed(detail::mix(seed, static_cast<std::uint64_t>(ranks.rank())));
+}
+
+ETUDE_INLINE void TrainerCore::share_model() {
+  if (ranks.several()) broadcast_state(ranks.communicator(), model.state_dict());
+}
+
+ETUDE_INLINE void TrainerCore::share_buffers() {
+  if (!ranks.several()) return;
+  std::vector<torch::Tensor> buffers;
+  for (const auto& [name, buffer] : model.named_buffers()) buffers.push_back(buffer);
+  broadcast_tensors(ranks.communicator(), buffers);
 }
 
 ETUDE_INLINE void TrainerCore::begin_training() {
+  ranks.begin_training();
   state = {};
+  set_process();
   log_history.begin_training();
   progress = {};
   const auto& examples = options.train_dataset;
@@ -215,17 +282,19 @@ ETUDE_INLINE void TrainerCore::set_plan(const TrainPlan& plan) {
                 .gradient_accumulation_steps = args.gradient_accumulation_steps,
                 .gradient_clip_norm = args.max_grad_norm,
                 .gradient_clip_value = args.max_grad_value,
-                .train_total_batch_size = args.per_device_train_batch_size * args.gradient_accumulation_steps,
-                .eval_total_batch_size = args.per_device_eval_batch_size,
+                .train_total_batch_size = total_train_batch_size() * args.gradient_accumulation_steps,
+                .eval_total_batch_size = args.per_device_eval_batch_size * ranks.world_size(),
                 .num_update_steps_per_epoch = plan.updates_per_epoch,
                 .num_local_update_steps_per_epoch = plan.updates_per_epoch,
                 .max_num_train_steps = max_steps,
                 .train_dataloader_len = plan.batches_per_epoch,
                 .eval_dataloader_len = {},
                 .is_local_process_zero = state.is_local_process_zero,
-                .is_world_process_zero = state.is_world_process_zero};
+                .is_world_process_zero = state.is_world_process_zero,
+                .is_distributed = ranks.world_size() > 1,
+                .num_processes = ranks.world_size()};
   run_config.eval_dataloader_len =
-      detail::eval_batches(options.eval_dataset, args.per_device_eval_batch_size);
+      detail::eval_batches(options.eval_dataset, run_config.eval_total_batch_size);
   state.max_steps = max_steps;
   state.num_train_epochs = plan.num_train_epochs;
   state.train_batch_size = args.per_device_train_batch_size;

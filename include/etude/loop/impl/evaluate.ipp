@@ -33,12 +33,14 @@ ETUDE_INLINE void check_eval_datasets(const TrainerCore& core) {
 }
 
 ETUDE_INLINE EvaluationTally::EvaluationTally(const TrainerCore& core, Keep keep,
-                                              std::optional<std::int64_t> examples)
+                                              std::optional<std::int64_t> examples, bool is_part)
     : core_(core),
       keep_(keep),
+      is_part_(is_part),
       wants_inputs_(detail::wants_for_metrics(core.args, "inputs")),
       wants_losses_(detail::wants_for_metrics(core.args, "loss")),
-      all_(core.args.eval_accumulation_steps, core.args.eval_do_concat_batches, examples) {
+      all_(core.args.eval_accumulation_steps, core.args.eval_do_concat_batches,
+           is_part && examples ? *examples / core.ranks.world_size() + 1 : examples) {
   if (keep != Keep::loss) core.options.compute_metrics.begin();
 }
 
@@ -46,24 +48,46 @@ ETUDE_INLINE void EvaluationTally::add_loss(const PredictionStepOutput& output, 
   if (output.loss.defined()) loss_.add(checked_loss(output.loss), static_cast<double>(size));
 }
 
-ETUDE_INLINE void EvaluationTally::add(const Batch& batch, PredictionStepOutput output, bool is_last) {
+ETUDE_INLINE void EvaluationTally::add(const Batch& batch, PredictionStepOutput output, bool is_last,
+                                       bool is_padding) {
   if (keep_ == Keep::loss) return;
   if (core_.options.preprocess_logits_for_metrics)
     output.logits = core_.options.preprocess_logits_for_metrics.function()(output.logits, output.labels);
   EvalPrediction part{std::move(output.logits), std::move(output.labels), {}, {}, {}};
   if (wants_inputs_) part.inputs = batch.inputs;
   if (wants_losses_ && output.loss.defined()) part.losses = output.loss.reshape({1}).expand({batch.size});
-  if (core_.args.batch_eval_metrics && computes(part))
-    computed_ = with_place([&] { return core_.options.compute_metrics(to_cpu(part), is_last); },
+  rows_.push_back(is_padding ? 0 : batch.size);
+  if (is_padding) {
+    const auto none = [&](const torch::Tensor& tensor) {
+      return tensor.dim() > 0 && tensor.size(0) == batch.size ? tensor.narrow(0, 0, 0) : tensor;
+    };
+    part = {part.predictions.transform(none),
+            part.label_ids.transform(none),
+            part.inputs.transform(none),
+            part.losses.defined() ? none(part.losses) : part.losses,
+            {}};
+  }
+  if (core_.args.batch_eval_metrics && computes(part)) {
+    auto whole = to_cpu(part);
+    if (is_part_) whole = gather_rows(core_.ranks.communicator(), whole, {rows_.back()});
+    computed_ = with_place([&] { return core_.options.compute_metrics(whole, is_last); },
                            [] { return "compute_metrics"; });
+  }
   if (keep_ == Keep::all) all_.add(std::move(part), batch.size);
 }
 
 ETUDE_INLINE EvaluationResult EvaluationTally::take(const std::string& prefix) {
   EvaluationResult result;
-  if (loss_.weight() > 0) result.metrics[prefix + "_loss"] = loss_.mean();
+  auto loss = std::pair(loss_.weight() > 0 ? loss_.sum() : 0, loss_.weight());
+  if (is_part_) {
+    const auto all = core_.ranks.sum({loss.first, loss.second});
+    loss = {all[0], all[1]};
+  }
+  if (loss.second > 0) result.metrics[prefix + "_loss"] = loss.first / loss.second;
   if (keep_ != Keep::loss) {
     result.prediction = all_.take();
+    if (is_part_ && keep_ == Keep::all)
+      result.prediction = gather_rows(core_.ranks.communicator(), result.prediction, rows_);
     if (!core_.args.batch_eval_metrics && computes(result.prediction))
       computed_ = with_place([&] { return core_.options.compute_metrics(result.prediction); },
                              [] { return "compute_metrics"; });

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -23,6 +25,108 @@ ETUDE_INLINE EvalPrediction to_cpu(const EvalPrediction& prediction) {
           prediction.inputs.to(torch::kCPU),
           prediction.losses.defined() ? prediction.losses.cpu() : prediction.losses,
           {}};
+}
+
+namespace detail {
+
+/// The tensors of a prediction, one after another.
+inline std::vector<torch::Tensor> columns_of(const EvalPrediction& prediction) {
+  std::vector<torch::Tensor> columns;
+  for (const auto* tensors : {&prediction.predictions, &prediction.label_ids, &prediction.inputs})
+    columns.insert(columns.end(), tensors->begin(), tensors->end());
+  if (prediction.losses.defined()) columns.push_back(prediction.losses);
+  return columns;
+}
+
+/// The places, in the tensors of all processes laid one after another, each with room for `most` rows, of the
+/// rows in the order of the batches.
+inline torch::Tensor places_in_order(const std::vector<std::vector<std::int64_t>>& rows, std::int64_t most) {
+  std::vector<std::int64_t> places, next(rows.size());
+  std::size_t batches = 0;
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    next[rank] = static_cast<std::int64_t>(rank) * most;
+    batches = std::max(batches, rows[rank].size());
+  }
+  for (std::size_t batch = 0; batch < batches; ++batch)
+    for (std::size_t rank = 0; rank < rows.size(); ++rank)
+      if (batch < rows[rank].size())
+        for (std::int64_t row = 0; row < rows[rank][batch]; ++row) places.push_back(next[rank]++);
+  return torch::tensor(places, torch::kLong);
+}
+
+/// One tensor of all processes, its rows in order; `headers` describe it as `gather_rows` does.
+inline torch::Tensor gather_column(Communicator& communicator, const torch::Tensor& own,
+                                   const std::vector<nlohmann::json>& headers, std::size_t column) {
+  std::vector<std::vector<std::int64_t>> rows;
+  std::vector<std::int64_t> sizes;
+  auto dtype = own.scalar_type();
+  bool is_by_example = true;
+  for (const auto& header : headers) {
+    const auto& of = header["columns"][column];
+    const auto here = of["sizes"].get<std::vector<std::int64_t>>();
+    if (sizes.empty()) sizes = here;
+    if (here.size() != sizes.size())
+      throw DataError(fmt::format("the processes have predictions with {} and with {} dimensions",
+                                  sizes.size(), here.size()));
+    for (std::size_t d = 0; d < sizes.size(); ++d) sizes[d] = std::max(sizes[d], here[d]);
+    dtype = c10::promoteTypes(dtype, static_cast<torch::ScalarType>(of["dtype"].get<int>()));
+    rows.push_back(header["rows"].get<std::vector<std::int64_t>>());
+    is_by_example =
+        is_by_example && here[0] == std::accumulate(rows.back().begin(), rows.back().end(), std::int64_t{0});
+  }
+  if (!is_by_example)  // one value for each batch
+    for (std::size_t rank = 0; rank < rows.size(); ++rank)
+      rows[rank].assign(
+          static_cast<std::size_t>(headers[rank]["columns"][column]["sizes"][0].get<std::int64_t>()), 1);
+  const bool is_whole = own.sizes() == torch::IntArrayRef(sizes) && own.scalar_type() == dtype;
+  auto padded = is_whole ? own.contiguous() : torch::full(sizes, -100, torch::dtype(dtype));
+  if (!is_whole) {
+    auto place = padded;
+    for (std::size_t d = 0; d < sizes.size(); ++d)
+      place = place.narrow(static_cast<std::int64_t>(d), 0, own.size(static_cast<std::int64_t>(d)));
+    place.copy_(own);
+  }
+  if (padded.numel() == 0) return padded;
+  const auto most = sizes[0];
+  sizes[0] *= communicator.world_size();
+  // As bytes, since not every backend knows every dtype.
+  const auto all =
+      communicator.gather(padded.view({-1}).view(torch::kByte)).view({-1}).view(dtype).view(sizes);
+  return all.index_select(0, places_in_order(rows, most));
+}
+
+}  // namespace detail
+
+ETUDE_INLINE EvalPrediction gather_rows(Communicator& communicator, const EvalPrediction& own,
+                                        const std::vector<std::int64_t>& rows) {
+  if (!own.batches.empty()) {
+    auto result = own;
+    for (std::size_t i = 0; i < own.batches.size(); ++i)
+      result.batches[i] = gather_rows(communicator, own.batches[i], {rows[i]});
+    return result;
+  }
+  const auto columns = detail::columns_of(own);
+  nlohmann::json header{{"rows", rows}, {"columns", nlohmann::json::array()}};
+  for (const auto& column : columns)
+    header["columns"].push_back(
+        {{"sizes", column.sizes().vec()}, {"dtype", static_cast<int>(column.scalar_type())}});
+  std::vector<nlohmann::json> headers;
+  for (const auto& text : communicator.gather_bytes(header.dump()))
+    headers.push_back(nlohmann::json::parse(text));
+  for (const auto& other : headers)
+    if (other["columns"].size() != columns.size())
+      throw DataError(fmt::format("the processes have predictions of {} and of {} tensors", columns.size(),
+                                  other["columns"].size()));
+  std::size_t column = 0;
+  const auto gather = [&](const torch::Tensor& tensor) {
+    return detail::gather_column(communicator, tensor, headers, column++);
+  };
+  EvalPrediction all;
+  all.predictions = own.predictions.transform(gather);
+  all.label_ids = own.label_ids.transform(gather);
+  all.inputs = own.inputs.transform(gather);
+  if (own.losses.defined()) all.losses = gather(own.losses);
+  return all;
 }
 
 ETUDE_INLINE void GatheredTensor::add(const torch::Tensor& part) {

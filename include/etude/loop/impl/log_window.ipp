@@ -30,9 +30,9 @@ ETUDE_INLINE void LogWindow::start_clock(std::int64_t tokens) {
 }
 
 ETUDE_INLINE Metrics LogWindow::take_logs(const TrainerState& state) {
-  const auto filtered = loss_.filters() ? loss_.non_finite() : 0;
-  Metrics logs{{"loss", take_loss(state.global_step)}};
-  if (filtered > 0) logs["non_finite_losses"] = static_cast<double>(filtered);
+  const auto all = sums();
+  Metrics logs{{"loss", take_loss(state.global_step, all)}};
+  if (loss_.filters() && all.second > 0) logs["non_finite_losses"] = static_cast<double>(all.second);
   if (grad_norm_.defined()) logs["grad_norm"] = grad_norm_.item<double>();
   logs["learning_rate"] = learning_rate_;
   if (args_.include_num_input_tokens_seen != InputTokens::no)
@@ -40,11 +40,16 @@ ETUDE_INLINE Metrics LogWindow::take_logs(const TrainerState& state) {
   return logs;
 }
 
-ETUDE_INLINE double LogWindow::take_loss(std::int64_t global_step) {
+ETUDE_INLINE LogWindow::Sums LogWindow::sums() {
+  const auto all = ranks_.sum({loss_.sum(), static_cast<double>(loss_.non_finite())});
+  return {all[0], static_cast<std::int64_t>(all[1])};
+}
+
+ETUDE_INLINE double LogWindow::take_loss(std::int64_t global_step, const Sums& sums) {
   const auto updates = static_cast<double>(global_step - last_logged_step_);
-  const double mean = loss_.sum() / updates;
+  const double mean = sums.first / updates;
   total_loss_.add(mean, updates);
-  if (const auto count = loss_.non_finite(); count > 0) {
+  if (const auto count = sums.second; count > 0) {
     if (non_finite_losses_ == 0) first_non_finite_loss_ = loss_.first_non_finite();
     non_finite_losses_ += count;
   }
@@ -73,6 +78,9 @@ ETUDE_INLINE void LogWindow::sum_up(Metrics& summary, const Model& model) {
 ETUDE_INLINE void LogWindow::save(TrainingProgress& progress) {
   progress.last_logged_step = last_logged_step_;
   progress.loss = loss_.state();
+  const auto all = ranks_.sum({progress.loss.sum, static_cast<double>(progress.loss.filtered)});
+  progress.loss.sum = all[0];
+  progress.loss.filtered = static_cast<std::int64_t>(all[1]);
   progress.total_loss = total_loss_.state();
   progress.non_finite_losses = non_finite_losses_;
   progress.first_non_finite_loss = first_non_finite_loss_;
@@ -82,7 +90,10 @@ ETUDE_INLINE void LogWindow::save(TrainingProgress& progress) {
 
 ETUDE_INLINE void LogWindow::load(const TrainingProgress& progress) {
   last_logged_step_ = progress.last_logged_step;
-  loss_.load_state(progress.loss);
+  auto own = progress.loss;  // each process has an equal part of it
+  own.sum /= static_cast<double>(ranks_.world_size());
+  if (!ranks_.is_first()) own.filtered = 0;
+  loss_.load_state(own);
   total_loss_.load_state(progress.total_loss);
   non_finite_losses_ = progress.non_finite_losses;
   first_non_finite_loss_ = progress.first_non_finite_loss;

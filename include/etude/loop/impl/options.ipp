@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/data/samplers/distributed.h>
 #include <torch/nn/modules/loss.h>
 
 #include <algorithm>
@@ -144,9 +145,11 @@ ETUDE_INLINE DataLoaderOptions train_loader_options(const TrainerOptions& option
   loader.sampler = options.train_sampler;
   loader.shuffle = args.train_sampling_strategy == SamplingStrategy::random &&
                    options.train_dataset.is_indexed() && !options.train_sampler;
+  if (!dynamic_cast<const torch::data::samplers::DistributedSampler<>*>(options.train_sampler.get()))
+    loader.part = {args.process_index(), args.world_size()};
   if (args.train_sampling_strategy == SamplingStrategy::group_by_length && !options.train_sampler)
     loader.sampler = std::make_shared<LengthGroupedSampler>(
-        lengths_of(options.train_dataset), loader.batch_size * args.gradient_accumulation_steps);
+        lengths_of(options.train_dataset), loader.global_batch_size() * args.gradient_accumulation_steps);
   return loader;
 }
 
@@ -155,6 +158,7 @@ ETUDE_INLINE DataLoaderOptions eval_loader_options(const TrainerOptions& options
   auto loader = detail::loader_options(options, args);
   loader.name = "the dataset to evaluate or predict";
   loader.batch_size = args.per_device_eval_batch_size;
+  loader.part = {args.process_index(), args.world_size()};
   return loader;
 }
 

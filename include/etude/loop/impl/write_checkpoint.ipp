@@ -46,6 +46,21 @@ ETUDE_INLINE nlohmann::json stateful_callbacks(const TrainerCore& core,
   return states;
 }
 
+/// The generators' states of the other processes, each named "ranks.RANK.NAME".
+inline StateDict random_of_others(const Ranks& ranks, const StateDict& own) {
+  StateDict result;
+  if (!ranks.several()) return result;
+  auto packed = nlohmann::json::array();
+  for (const auto& [name, state] : own) packed.push_back({name, text_of(state)});
+  const auto bytes = nlohmann::json::to_msgpack(packed);
+  const auto all = ranks.gather(std::string(bytes.begin(), bytes.end()));
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    for (const auto& entry : nlohmann::json::from_msgpack(all[rank]))
+      result.emplace_back(fmt::format("ranks.{}.{}", rank, entry[0].get<std::string>()),
+                          bytes_of(entry[1].get<std::string>()));
+  return result;
+}
+
 ETUDE_INLINE StateDict half_done(TrainerCore& core, StateDict& model) {
   StateDict result;
   for (const auto& each : core.optimizers) {
@@ -122,6 +137,8 @@ ETUDE_INLINE CheckpointContents checkpoint_contents(TrainerCore& core,
     }
     auto& random = contents.tensors["random_state.safetensors"];
     for (const auto& [name, state] : random_state(core.options.generators)) random.emplace_back(name, state);
+    const auto others = detail::random_of_others(core.ranks, random);
+    random.insert(random.end(), others.begin(), others.end());
     const auto& position = core.progress.position;
     if (core.train_dataloader)
       if (const auto state = core.train_dataloader->sampler_state(position.exhausted ||
@@ -150,13 +167,19 @@ ETUDE_INLINE std::filesystem::path write_checkpoint(TrainerCore& core,
   core.checkpoint_writer.wait();
   auto& store = core.checkpoint_writer.store();
   auto& state = core.state;
+  auto& ranks = core.ranks;
   if (const auto best = state.best_global_step)
     if (*best == state.global_step || store.has(*best))
       state.best_model_checkpoint = store.folder(*best).string();
+  if (ranks.several() && state.best_global_step)
+    if (const auto best = ranks.first(state.best_model_checkpoint.value_or("")); !best.empty())
+      state.best_model_checkpoint = best;
+  core.share_buffers();
+  auto contents = checkpoint_contents(core, callbacks, core.checkpoint_writer.reason());
+  if (!ranks.is_first()) return store.folder(state.global_step);
   auto writer = store.create(state.global_step);
   const auto target = writer->target();
   if (core.options.processing_class) core.options.processing_class.save(writer->folder());
-  auto contents = checkpoint_contents(core, callbacks, core.checkpoint_writer.reason());
   for (auto& [file, list] : tensors)
     if (file.ends_with(".json") || file.starts_with("model") || file == dataset_state_file ||
         !contents.tensors.try_emplace(file, std::move(list)).second)
@@ -168,6 +191,7 @@ ETUDE_INLINE std::filesystem::path write_checkpoint(TrainerCore& core,
 
 ETUDE_INLINE void write_trainer_state(TrainerCore& core, const std::vector<CallbackState>& callbacks) {
   const Calls::Scope call(core.calls, Calls::save_state);
+  if (!core.ranks.is_first()) return;
   auto& files = core.checkpoint_writer.store().files();
   files.create_directories(core.args.output_dir);
   core.state.stateful_callbacks = detail::stateful_callbacks(core, callbacks);

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "etude/base/interrupt.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/metrics/metrics.hpp"
+#include "etude/metrics/pending_logs.hpp"
+#include "etude/parallel/communicator.hpp"
+#include "etude/trainer_control.hpp"
+
+namespace etude::inline v0 {
+
+/// Keeps the processes of a training on one path: they all call the same functions in the same order. With
+/// one process these do nothing, and after `leave`, when the others may be elsewhere, they send nothing.
+class Ranks {
+ public:
+  Ranks() : communicator_(std::make_shared<Communicator>()) {}
+
+  void join(std::shared_ptr<Communicator> communicator) { communicator_ = std::move(communicator); }
+  Communicator& communicator() const { return *communicator_; }
+
+  /// Whether there are other processes, and this one still works with them.
+  bool several() const { return communicator_->world_size() > 1 && !left_; }
+  std::int64_t rank() const { return communicator_->rank(); }
+  std::int64_t world_size() const { return communicator_->world_size(); }
+  bool is_first() const { return rank() == 0; }
+
+  bool has_left() const { return left_; }
+
+  /// Gives every process the requests of all, and a signal that any of them has received.
+  void agree(TrainerControl& control);
+
+  /// Throws `Interrupted` after a signal; with several processes, once they have agreed on it.
+  void throw_if_interrupted() const {
+    if (!several())
+      etude::throw_if_interrupted();
+    else if (signal_ != 0)
+      throw Interrupted(signal_);
+  }
+
+  /// Called in long operations after the same number of batches in all processes: if any of them has received
+  /// a signal, throws `Interrupted` in all.
+  void interruption_point();
+
+  /// The sum over all processes. After `leave`, the own value times their number.
+  std::vector<double> sum(std::vector<double> values) const;
+  double sum(double value) const { return several() || left_ ? sum(std::vector{value}).front() : value; }
+
+  /// The texts of all processes, by rank; after `leave`, only the own one.
+  std::vector<std::string> gather(const std::string& text) const;
+  /// The text of the first process.
+  std::string first(const std::string& text) const { return gather(text).front(); }
+  Metrics first(const Metrics& metrics) const;
+
+  /// Replaces the means by those of the values logged in all processes.
+  void average(PendingLogs& logs) const;
+
+  /// Returns once all processes have come here.
+  void barrier() const {
+    if (several()) communicator_->barrier();
+  }
+
+  /// Tells the others that this process ends the training because of `error`, unless that tells of another
+  /// one; torchrun shows it as the cause.
+  void leave(const std::exception_ptr& error);
+
+  /// Forgets the agreed signal of an earlier training, and that this process left it. Throws
+  /// CommunicationError if it did.
+  void begin_training();
+
+ private:
+  std::shared_ptr<Communicator> communicator_;
+  int signal_ = 0;
+  bool left_ = false;
+  std::int64_t calls_ = 0;
+};
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/loop/impl/ranks.ipp"
+#endif

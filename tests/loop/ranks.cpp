@@ -1,0 +1,456 @@
+#include "etude/loop/ranks.hpp"
+
+#include <doctest/doctest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "common/folder.hpp"
+#include "common/ranks.hpp"
+#include "common/toy.hpp"
+#include "etude/callbacks/convert_sync_batch_norm.hpp"
+#include "etude/trainer.hpp"
+
+namespace loop_ranks_test {
+
+using etude::DistributedDataParallel;
+using etude::IntervalStrategy;
+
+/// Starts the test case under way again in that many processes, unless this is one of them.
+bool launches(std::int64_t world_size, const std::vector<std::string>& environment = {}) {
+  if (toy::is_rank()) return false;
+  const std::string name = doctest::getContextOptions()->currentTest->m_name;
+  CHECK(toy::in_processes(world_size, name, environment) ==
+        std::vector<std::string>(static_cast<std::size_t>(world_size), "exit 0"));
+  return true;
+}
+
+/// While it lives, the process seems to have been started by itself.
+struct Alone {
+  Alone() {
+    for (auto& [name, value] : variables) {
+      value = std::getenv(name.c_str());
+      ::unsetenv(name.c_str());
+    }
+  }
+  Alone(const Alone&) = delete;
+  Alone& operator=(const Alone&) = delete;
+  ~Alone() {
+    for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  std::vector<std::pair<std::string, std::string>> variables{{"RANK", ""}, {"WORLD_SIZE", ""}};
+};
+
+std::int64_t world_size() { return std::atoi(std::getenv("WORLD_SIZE")); }
+std::int64_t rank() { return std::atoi(std::getenv("RANK")); }
+
+torch::nn::Sequential net() {
+  torch::manual_seed(3);
+  return torch::nn::Sequential(torch::nn::Linear(5, 7), torch::nn::Tanh(), torch::nn::Linear(7, 3));
+}
+
+etude::Dataset examples(std::int64_t count) {
+  const auto rows = torch::arange(count * 5).to(torch::kFloat).reshape({count, 5});
+  return {torch::sin(rows), torch::arange(count).remainder(3)};
+}
+
+etude::TrainerOptions problem(std::int64_t count, std::int64_t batch, std::int64_t group) {
+  auto args = toy::arguments();
+  args.per_device_train_batch_size = batch;
+  args.gradient_accumulation_steps = group;
+  args.num_train_epochs = 2;
+  args.learning_rate = 0.01;
+  args.max_grad_norm = 0.5;
+  args.logging_strategy = IntervalStrategy::steps;
+  args.logging_steps = 2;
+  return {.model = net(),
+          .args = args,
+          .loss = torch::nn::CrossEntropyLoss(),
+          .train_dataset = examples(count),
+          .eval_dataset = examples(11)};
+}
+
+template <class Trainer>
+std::vector<torch::Tensor> weights(Trainer& trainer) {
+  std::vector<torch::Tensor> result;
+  for (const auto& [name, tensor] : trainer.model().state_dict()) result.push_back(tensor.detach().clone());
+  return result;
+}
+
+void check_close(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b, double tolerance) {
+  REQUIRE(a.size() == b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    CAPTURE(i);
+    CHECK((a[i] - b[i]).abs().max().item<double>() <= tolerance * (1 + b[i].abs().max().item<double>()));
+  }
+}
+
+std::vector<double> logged(const etude::TrainerState& state, const std::string& name) {
+  std::vector<double> values;
+  for (const auto& line : state.log_history)
+    if (const auto found = line.find(name); found != line.end()) values.push_back(found->second);
+  return values;
+}
+
+void check_close(const std::vector<double>& a, const std::vector<double>& b) {
+  REQUIRE(a.size() == b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) CHECK(a[i] == doctest::Approx(b[i]).epsilon(1e-5));
+}
+
+TEST_CASE("two processes train as one with batches twice as large, for random sizes and uneven ends") {
+  if (launches(2)) return;
+  std::mt19937 random(5);
+  for (int trial = 0; trial < 12; ++trial) {
+    const std::int64_t batch = 1 + random() % 4, group = 1 + random() % 3, count = 1 + random() % 40;
+    CAPTURE(batch);
+    CAPTURE(group);
+    CAPTURE(count);
+    etude::Trainer<DistributedDataParallel> together(problem(count, batch, group));
+    together.train();
+    const Alone alone;
+    etude::Trainer<> one(problem(count, batch * 2, group));
+    one.train();
+    CHECK(together.state().global_step == one.state().global_step);
+    check_close(weights(together), weights(one), 1e-5);
+    check_close(logged(together.state(), "loss"), logged(one.state(), "loss"));
+    check_close(logged(together.state(), "grad_norm"), logged(one.state(), "grad_norm"));
+    CHECK(together.state().epoch == one.state().epoch);
+  }
+}
+
+TEST_CASE("four processes agree to the bit, and train as one with batches four times as large") {
+  if (launches(4)) return;
+  etude::Trainer<DistributedDataParallel> together(problem(45, 3, 2));
+  together.train();
+  for (const auto& tensor : weights(together)) {
+    const auto all = together.context().trainer.communicator().gather(tensor.contiguous());
+    for (std::int64_t i = 0; i < 4; ++i) CHECK(torch::equal(all[i], tensor));
+  }
+  const Alone alone;
+  etude::Trainer<> one(problem(45, 12, 2));
+  one.train();
+  check_close(weights(together), weights(one), 1e-5);
+}
+
+TEST_CASE("a loss that counts items is divided by those of all processes") {
+  if (launches(2)) return;
+  const auto with_gaps = [](std::int64_t batch) {
+    auto options = problem(23, batch, 2);
+    const auto rows = torch::sin(torch::arange(115).to(torch::kFloat).reshape({23, 5}));
+    auto labels = torch::arange(23).remainder(3);
+    for (const std::int64_t i : {1, 2, 3, 8, 9, 15, 20, 21}) labels[i] = -100;
+    options.train_dataset = {rows, labels};
+    options.loss = {};
+    options.compute_loss = [](etude::Model& model, const etude::Batch& of, std::optional<double> items) {
+      auto outputs = model.forward(of);
+      auto loss =
+          torch::nn::functional::cross_entropy(
+              outputs, of.labels, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum)) /
+          *items;
+      return etude::LossOutput{loss, outputs, true};
+    };
+    return options;
+  };
+  etude::Trainer<DistributedDataParallel> together(with_gaps(3));
+  together.train();
+  const Alone alone;
+  etude::Trainer<> one(with_gaps(6));
+  one.train();
+  check_close(weights(together), weights(one), 1e-5);
+  check_close(logged(together.state(), "loss"), logged(one.state(), "loss"));
+}
+
+TEST_CASE("an evaluation and a prediction give the same as in one process, in order and without padding") {
+  for (const std::int64_t world : {2, 4}) {
+    if (launches(world)) continue;
+    if (world_size() != world) continue;
+    for (const std::int64_t count : {1, 3, 11, 16}) {
+      CAPTURE(count);
+      const auto options = [&] {
+        auto result = problem(8, 2, 1);
+        result.eval_dataset = examples(count);
+        result.compute_metrics = [](const etude::EvalPrediction& p) {
+          // Depends on the order of the examples.
+          const auto places = torch::arange(1, p.label_ids[0].size(0) + 1).to(torch::kDouble);
+          return etude::Metrics{
+              {"score", (p.predictions[0].sum(1).to(torch::kDouble) * places).sum().item<double>()},
+              {"rows", static_cast<double>(p.predictions[0].size(0))}};
+        };
+        return result;
+      };
+      auto given = options();
+      given.args.per_device_eval_batch_size = 2;
+      etude::Trainer<DistributedDataParallel> together(given);
+      const auto metrics = together.evaluate();
+      const auto output = together.predict(examples(count));
+      const Alone alone;
+      etude::Trainer<> one(options());
+      const auto expected = one.evaluate();
+      CHECK(metrics.at("eval_rows") == static_cast<double>(count));
+      CHECK(metrics.at("eval_loss") == doctest::Approx(expected.at("eval_loss")).epsilon(1e-6));
+      CHECK(metrics.at("eval_score") == doctest::Approx(expected.at("eval_score")).epsilon(1e-6));
+      CHECK(torch::allclose(output.predictions[0], one.predict(examples(count)).predictions[0], 1e-5, 1e-6));
+    }
+  }
+}
+
+/// Requests what it is given, in one process, at the end of a step.
+struct AskAt {
+  using this_callback = AskAt;
+  std::int64_t rank = 0, step = 0;
+  bool etude::TrainerControl::*what = nullptr;
+  void on(const etude::StepEnd& e) {
+    if (e.args.process_index() == rank && e.state.global_step == step && what) e.control.*what = true;
+  }
+};
+
+TEST_CASE("the request of one process is that of all") {
+  if (launches(2)) return;
+  for (const auto what :
+       {&etude::TrainerControl::should_training_stop, &etude::TrainerControl::should_evaluate,
+        &etude::TrainerControl::should_log, &etude::TrainerControl::should_epoch_stop}) {
+    auto options = problem(20, 2, 1);
+    options.args.logging_strategy = IntervalStrategy::no;
+    etude::Trainer<DistributedDataParallel, AskAt, toy::Recorder> trainer(options, AskAt{1, 3, what});
+    const auto output = trainer.train();
+    const auto& recorder = trainer.callback<toy::Recorder>();
+    if (what == &etude::TrainerControl::should_training_stop) {
+      CHECK(trainer.state().global_step == 3);
+      CHECK(output.stop_reason == "a callback set should_training_stop");
+    }
+    if (what == &etude::TrainerControl::should_epoch_stop) CHECK(trainer.state().global_step == 8);
+    if (what == &etude::TrainerControl::should_evaluate) CHECK(recorder.count("Evaluate") == 1);
+    if (what == &etude::TrainerControl::should_log) CHECK(logged(trainer.state(), "loss").size() == 1);
+  }
+}
+
+struct StopsIn {
+  using this_callback = StopsIn;
+  template <class Event>
+  static void stop(const Event& e) {
+    if (e.args.process_index() == 1 && e.state.global_step == 3)
+      throw etude::StopTraining("enough on rank 1");
+  }
+};
+template <class Event>
+struct StopsInEvent : StopsIn {
+  using this_callback = StopsInEvent;
+  void on(const Event& e) { stop(e); }
+};
+
+template <class Event>
+void check_stops_in() {
+  auto options = problem(20, 2, 1);
+  options.args.eval_strategy = IntervalStrategy::steps;
+  options.args.eval_steps = 3;
+  etude::Trainer<DistributedDataParallel, StopsInEvent<Event>> trainer(options);
+  const auto output = trainer.train();
+  CHECK(output.stop_reason == "enough on rank 1");
+  CHECK(trainer.state().global_step <= 4);
+}
+
+TEST_CASE("a StopTraining that a callback throws in one process stops all") {
+  if (launches(2)) return;
+  check_stops_in<etude::BatchFetchBegin>();
+  check_stops_in<etude::StepBegin>();
+  check_stops_in<etude::ForwardBegin>();
+  check_stops_in<etude::BackwardEnd>();
+  check_stops_in<etude::StepEnd>();
+  check_stops_in<etude::EvaluateBegin>();
+  check_stops_in<etude::PredictionStep>();
+  check_stops_in<etude::Evaluate>();
+  check_stops_in<etude::Log>();
+}
+
+TEST_CASE("a StopTraining of the model in one process gives up the step in all") {
+  if (launches(2)) return;
+  auto options = problem(20, 2, 2);
+  options.loss = {};
+  options.compute_loss = [calls = 0](etude::Model& model, const etude::Batch& batch,
+                                     std::optional<double>) mutable -> etude::LossOutput {
+    if (++calls == 5 && rank() == 1) throw etude::StopTraining("the loss on rank 1 is enough");
+    auto outputs = model.forward(batch);
+    return {torch::nn::functional::cross_entropy(outputs, batch.labels), outputs, false};
+  };
+  etude::Trainer<DistributedDataParallel> trainer(options);
+  CHECK(trainer.train().stop_reason == "the loss on rank 1 is enough");
+  CHECK(trainer.state().global_step == 2);
+}
+
+TEST_CASE("memory that runs out in one process makes all start again with smaller batches") {
+  if (launches(2)) return;
+  auto options = problem(32, 10, 1);
+  options.args.auto_find_batch_size = true;
+  options.loss = {};
+  options.compute_loss = [](etude::Model& model, const etude::Batch& batch,
+                            std::optional<double>) -> etude::LossOutput {
+    if (rank() == 1 && batch.size > 8) throw std::bad_alloc();
+    auto outputs = model.forward(batch);
+    return {torch::nn::functional::cross_entropy(outputs, batch.labels), outputs, false};
+  };
+  etude::Trainer<DistributedDataParallel> trainer(options);
+  trainer.train();
+  CHECK(trainer.args().per_device_train_batch_size == 8);
+  CHECK(trainer.state().global_step == 4);
+}
+
+TEST_CASE("an exception in one process ends all, and each hears of it and of the end") {
+  if (launches(2)) return;
+  auto options = problem(20, 2, 1);
+  options.loss = {};
+  options.compute_loss = [calls = 0](etude::Model& model, const etude::Batch& batch,
+                                     std::optional<double>) mutable -> etude::LossOutput {
+    if (++calls == 3 && rank() == 1) throw std::runtime_error("the file is gone");
+    auto outputs = model.forward(batch);
+    return {torch::nn::functional::cross_entropy(outputs, batch.labels), outputs, false};
+  };
+  etude::Trainer<DistributedDataParallel, toy::Recorder> trainer(options);
+  std::string what;
+  try {
+    trainer.train();
+  } catch (const etude::CommunicationError& error) {
+    CHECK(rank() == 0);
+    what = error.what();
+    CHECK(what.starts_with("rank 0 of 2: "));
+    CHECK(what.find("rank 1") != std::string::npos);
+  } catch (const std::runtime_error& error) {
+    CHECK(rank() == 1);
+    what = error.what();
+  }
+  CHECK(what.find("the file is gone") != std::string::npos);
+  const auto& recorder = trainer.callback<toy::Recorder>();
+  CHECK(recorder.count("TrainError") == 1);
+  CHECK(recorder.count("TrainEnd") == 1);
+  CHECK(recorder.count("EpochEnd") == 1);
+}
+
+TEST_CASE("batch norms that are converted use the batches of all processes") {
+  if (launches(2)) return;
+  const auto options = [](std::int64_t batch) {
+    auto result = problem(24, batch, 1);
+    // The bias before a batch norm has a gradient of 0 but for rounding, which Adam would make large.
+    result.args.optim = etude::OptimizerNames::sgd;
+    torch::manual_seed(3);
+    result.model =
+        torch::nn::Sequential(torch::nn::Linear(5, 7), torch::nn::BatchNorm1d(7), torch::nn::Linear(7, 3));
+    return result;
+  };
+  etude::Trainer<DistributedDataParallel, etude::ConvertSyncBatchNormCallback> together(options(4));
+  together.train();
+  const Alone alone;
+  etude::Trainer<> one(options(8));
+  one.train();
+  check_close(weights(together), weights(one), 1e-4);
+}
+
+TEST_CASE("without the conversion, the buffers of all processes are those of the first") {
+  if (launches(2)) return;
+  auto options = problem(24, 4, 1);
+  options.model = torch::nn::Sequential(torch::nn::BatchNorm1d(5), torch::nn::Linear(5, 3));
+  etude::Trainer<DistributedDataParallel> trainer(options);
+  trainer.train();
+  trainer.evaluate();
+  for (const auto& [name, buffer] : trainer.model().named_buffers()) {
+    const auto all = trainer.context().trainer.communicator().gather(buffer);
+    CHECK(torch::equal(all[0], all[1]));
+  }
+}
+
+TEST_CASE("what processes log is averaged, and only the first writes") {
+  if (launches(2)) return;
+  struct LogsRank {
+    using this_callback = LogsRank;
+    void on(const etude::StepEnd& e) {
+      e.log("rank", static_cast<double>(e.args.process_index()));
+      if (e.args.process_index() == 1) e.log("of_one", 7);
+    }
+  };
+  etude::Trainer<DistributedDataParallel, LogsRank> trainer(problem(20, 2, 1));
+  trainer.train();
+  for (const double value : logged(trainer.state(), "rank")) CHECK(value == 0.5);
+  CHECK(logged(trainer.state(), "of_one").size() == logged(trainer.state(), "rank").size());
+  CHECK(trainer.state().is_world_process_zero == (rank() == 0));
+  CHECK(trainer.args().world_size() == 2);
+  CHECK(trainer.run_config().num_processes == 2);
+  CHECK(trainer.run_config().train_total_batch_size == 4);
+}
+
+TEST_CASE("a trainer without the policy refuses to be one of several processes") {
+  if (launches(2)) return;
+  try {
+    etude::Trainer<> trainer(problem(4, 1, 1));
+    FAIL("no exception");
+  } catch (const etude::ArgumentError& error) {
+    const std::string what = error.what();
+    CHECK(what.starts_with("WORLD_SIZE is 2: must be 1"));
+    CHECK(what.find("etude::Trainer<etude::DistributedDataParallel") != std::string::npos);
+  }
+}
+
+TEST_CASE("processes with different models are told which tensor differs") {
+  if (launches(2)) return;
+  auto options = problem(4, 1, 1);
+  if (rank() == 1) options.model = torch::nn::Sequential(torch::nn::Linear(5, 9), torch::nn::Linear(9, 3));
+  try {
+    etude::Trainer<DistributedDataParallel> trainer(options);
+    FAIL("no exception");
+  } catch (const etude::DataError& error) {
+    const std::string what = error.what();
+    CHECK(what.find("the model isn't the same in all processes: rank 0 has 0.weight float32 [7, 5]") !=
+          std::string::npos);
+  }
+}
+
+struct BreaksAfterStep5 {
+  using this_callback = BreaksAfterStep5;
+  void on(const etude::StepEnd& e) {
+    if (e.args.process_index() == 1 && e.state.global_step == 5) throw std::runtime_error("broken");
+  }
+};
+
+TEST_CASE("a checkpoint of two processes is resumed by two, by one and by four, with the same examples") {
+  const toy::Folder folder;
+  const auto options = [&](std::int64_t batch, std::int64_t group, const std::string& where) {
+    auto result = problem(45, batch, group);
+    toy::save_to(where, result.args, 2);
+    return result;
+  };
+  if (toy::is_rank()) {
+    const std::string where = std::getenv("ETUDE_TEST_FOLDER");
+    const auto world = world_size();
+    auto given = options(8 / world, 1, where);
+    const std::string stage = std::getenv("ETUDE_TEST_STAGE");
+    if (stage == "break") {
+      etude::Trainer<DistributedDataParallel, BreaksAfterStep5> trainer(given);
+      CHECK_THROWS(trainer.train());
+      return;
+    }
+    etude::Trainer<DistributedDataParallel> trainer(given);
+    trainer.train({.resume_from_checkpoint = where + "/checkpoint-4"});
+    const Alone alone;
+    etude::Trainer<> one(problem(45, 8, 1));
+    one.train();
+    CHECK(trainer.state().global_step == one.state().global_step);
+    check_close(weights(trainer), weights(one), 1e-5);
+    return;
+  }
+  const auto in = [&](const char* stage) {
+    return std::vector<std::string>{"ETUDE_TEST_FOLDER=" + std::string(folder),
+                                    std::string("ETUDE_TEST_STAGE=") + stage};
+  };
+  launches(2, in("break"));
+  launches(2, in("resume"));
+  launches(4, in("resume"));
+  launches(1, in("resume"));
+}
+
+}  // namespace loop_ranks_test
