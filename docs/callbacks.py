@@ -239,10 +239,12 @@ def unknown_names():
     words = set()
     for path in HEADERS.rglob("*.hpp"):
         words.update(re.findall(r"\w+", path.read_text()))
-    pages = "".join((ROOT / page).read_text() for page in ("README.md", "docs/porting.md", "docs/checkpoints.md", "docs/trackers.md"))
-    named = set(re.findall(r"(?:etude::(?:metrics::)?|[{ ]\.)(\w+)", pages)) - {"header_only", "pch", "etude", "testing"}
+    pages = "".join((ROOT / page).read_text() for page in ("README.md", "docs/porting.md", "docs/checkpoints.md",
+                                                          "docs/several-processes.md", "docs/trackers.md"))
+    named = set(re.findall(r"(?:etude::(?:metrics::)?|[{ ]\.)(\w+)|\bargs\.(\w+)\(", pages))
+    named = {name for pair in named for name in pair if name} - {"header_only", "pch", "etude", "testing"}
     arguments = {field for field, _, _ in declared(ALL["TrainingArguments"][3])[0]}
-    return sorted(named - words) + sorted("args." + name for name in set(re.findall(r"\bargs\.(\w+)", pages)) - arguments)
+    return sorted(named - words) + sorted("args." + name for name in set(re.findall(r"\bargs\.(\w+)(?![\w(])", pages)) - arguments)
 
 
 def missing_handlers():
