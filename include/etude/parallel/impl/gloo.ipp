@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>
+#include <torch/version.h>
 
 // LibTorch's targets say whether it has Gloo; their packages leave out Gloo's own headers.
 #if defined(USE_C10D_GLOO) && __has_include(<gloo/algorithm.h>)
@@ -76,7 +77,7 @@ class GlooCommunicator final : public Communicator {
     if (part == 0) return;
     auto flat = tensor.view({-1});
     auto own = flat.narrow(0, rank() * part, part);
-    begin("gather", [&] { return group_->_allgather_base(flat, own); })();
+    begin("gather", [&] { return all_gather(flat, own); })();
   }
 
   void broadcast(const torch::Tensor& tensor, std::int64_t from) override {
@@ -91,7 +92,7 @@ class GlooCommunicator final : public Communicator {
     shape.insert(shape.begin(), world_size());
     auto all = torch::empty(shape, tensor.options());
     auto flat = all.view({-1}), own = tensor.contiguous().view({-1});
-    if (own.numel() > 0) begin("gather", [&] { return group_->_allgather_base(flat, own); })();
+    if (own.numel() > 0) begin("gather", [&] { return all_gather(flat, own); })();
     return all;
   }
 
@@ -111,8 +112,21 @@ class GlooCommunicator final : public Communicator {
   }
 
  private:
-  using Store = c10::intrusive_ptr<c10d::Store>;
   using Group = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
+  using Work = decltype(std::declval<c10d::ProcessGroupGloo&>().barrier());
+
+  /// Into `flat`, of which `own` may be this rank's part.
+  Work all_gather(torch::Tensor& flat, torch::Tensor& own) {
+#if TORCH_VERSION_MAJOR >= 2
+    return group_->_allgather_base(flat, own);
+#else
+    std::vector<std::vector<torch::Tensor> > parts{flat.chunk(world_size())};
+    std::vector<torch::Tensor> list{own.clone()};
+    return group_->allgather(parts, list);
+#endif
+  }
+
+  using Store = c10::intrusive_ptr<c10d::Store>;
 
   Store meet() const {
     const auto& launch = this->launch();
