@@ -102,6 +102,7 @@ class TrainerBase
     core_.trainer = &any_;
     core_.overrides = overrides();
     guarded([&] {
+      if constexpr (requires { Processes::stage; }) core_.shard_stage = Processes::stage;
       core_.initialise([](const TrainingArguments& args) -> std::shared_ptr<Communicator> {
         return Processes::join(args);
       });

@@ -31,6 +31,7 @@
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/named_optimizer.hpp"
 #include "etude/optim/optimizer.hpp"
+#include "etude/parallel/shards.hpp"
 #include "etude/trainer_options.hpp"
 
 namespace etude::inline v0 {
@@ -66,6 +67,7 @@ struct TrainerCore {
   TrainerOptions options;
   TrainingArguments args;  ///< those of the options, with open choices decided
   Ranks ranks;
+  std::optional<ShardStage> shard_stage;  ///< what each process keeps only a share of, if anything
   torch::Device device = torch::kCPU;
   Model model;
   TrainerState state;

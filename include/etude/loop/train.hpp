@@ -105,8 +105,8 @@ class TrainLoop {
           "repeatedly");
     core_.optimizers.begin()->lr_scheduler =
         made_by("create_scheduler", events_.trainer().create_scheduler(plan_.max_steps));
-    if (checkpoints_.resumes()) checkpoints_.load_rest();
     update_.join_gradients();
+    if (checkpoints_.resumes()) checkpoints_.load_rest();
     core_.optimizers.zero_grad();
     MetricCheck<Events>::run(events_);
     core_.log_window.start_clock(core_.state.num_input_tokens_seen);

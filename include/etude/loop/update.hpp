@@ -37,13 +37,22 @@ class Update {
 
   /// Called once the optimizers exist: with several processes, their gradients will be added up.
   void join_gradients() {
+    auto& communicator = core_.ranks.communicator();
+    if (core_.shard_stage) {
+      if (core_.args.auto_microbatching && *core_.shard_stage == ShardStage::gradients)
+        throw ArgumentError(
+            "auto_microbatching is true: must be false with ShardedDataParallel<2>, whose "
+            "gradients can't be computed again");
+      for (const auto& each : core_.optimizers)
+        if (!each.optimizer->flat_parameters().layout()->is_sharded())
+          shard(*each.optimizer, communicator, *core_.shard_stage, core_.args.ddp_bucket_cap_mb << 20);
+    }
     if (!core_.ranks.several()) return;
     std::vector<FlatParameters*> parameters;
     for (const auto& each : core_.optimizers) parameters.push_back(&each.optimizer->flat_parameters());
     std::vector<std::string> names;
     for (const auto& [name, parameter] : core_.model.named_parameters()) names.push_back(name);
-    reducer_.emplace(core_.ranks.communicator(), std::move(parameters), names,
-                     core_.args.ddp_bucket_cap_mb << 20);
+    reducer_.emplace(communicator, std::move(parameters), names, core_.args.ddp_bucket_cap_mb << 20);
   }
 
   /// Fetches the micro-batches of the next update, and accumulates their gradients and those of the other
@@ -69,6 +78,12 @@ class Update {
   std::int64_t size() const { return static_cast<std::int64_t>(group_.size()); }
 
  private:
+  GradientsResults finish_gradients(GradientsResult result) {
+    return reducer_->finish(result,
+                            {static_cast<double>(core_.group.tokens()), core_.group.floating_point_ops()},
+                            !core_.args.ddp_find_unused_parameters);
+  }
+
   template <class Fetch, class Run>
   GradientsResult run_with_others(Fetch fetch_group, Run run_group) {
     using enum GradientsResult;
@@ -79,9 +94,7 @@ class Update {
     if (core_.args.ddp_broadcast_buffers) core_.share_buffers();
     if (own.result == complete) own.run(run_group);
     if (own.result != complete) core_.optimizers.zero_grad();
-    const auto all = reducer_->finish(
-        own.result, {static_cast<double>(core_.group.tokens()), core_.group.floating_point_ops()},
-        !core_.args.ddp_find_unused_parameters);
+    const auto all = abandoned_ ? *std::exchange(abandoned_, std::nullopt) : finish_gradients(own.result);
     if (all.count(out_of_memory) > 0) own.rethrow(std::bad_alloc());
     if (all.count(stopped) > 0) {
       stop_is_agreed_ = true;
@@ -93,6 +106,11 @@ class Update {
       return given_up;
     }
     if (all.count(no_batches) == core_.ranks.world_size()) return no_batches;
+    if (all.count(no_batches) > 0 && reducer_->sums_every_backward())
+      throw DataError(
+          fmt::format("train_dataset has no more batches in {} of {} processes: with "
+                      "ShardedDataParallel<2>, all must have as many",
+                      all.count(no_batches), core_.ranks.world_size()));
     core_.group.set_tokens(static_cast<std::int64_t>(all.sums[0]));
     core_.group.set_floating_point_ops(all.sums[1]);
     if (own.result == no_batches) events_.raise(StepBegin{core_.context()});  // joins the others' step
@@ -236,10 +254,18 @@ class Update {
     for (auto i = static_cast<std::size_t>(position.micro_batches); i < group_.size(); ++i) {
       const bool is_last = i + 1 == group_.size();
       core_.group.set_batch_share(shares_[i]);
+      const bool sums_each = reducer_ && reducer_->sums_every_backward();
       // Parts of a batch may have to be run again, so their gradients are sent when all are done.
-      if (is_last && reducer_ && !core_.args.auto_microbatching) reducer_->begin();
+      if (reducer_ && (is_last || sums_each) && !core_.args.auto_microbatching) reducer_->begin();
       run_micro_batch(group_[i]);
       if (is_last) break;
+      if (sums_each) {
+        const auto all = finish_gradients(GradientsResult::complete);
+        if (all.count(GradientsResult::complete) < core_.ranks.world_size()) {
+          abandoned_ = all;
+          return true;
+        }
+      }
       events_.raise(SubstepEnd{core_.context()});
       if (core_.stopping()) {
         position.micro_batches = 0;
@@ -359,9 +385,10 @@ class Update {
 
   Events& events_;
   TrainerCore& core_;
-  std::vector<Batch> group_;                // the micro-batches of the current update
-  std::vector<double> shares_;              // of each, in the batches of all processes
-  std::optional<GradientReducer> reducer_;  // with several processes
+  std::vector<Batch> group_;                   // the micro-batches of the current update
+  std::vector<double> shares_;                 // of each, in the batches of all processes
+  std::optional<GradientReducer> reducer_;     // with several processes
+  std::optional<GradientsResults> abandoned_;  // of a group that another process gave up before its end
   bool stop_is_agreed_ = false;
 };
 

@@ -5,6 +5,7 @@
 
 #include "etude/base/linkage.hpp"
 #include "etude/parallel/communicator.hpp"
+#include "etude/parallel/shards.hpp"
 #include "etude/training_arguments.hpp"
 
 namespace etude::inline v0 {
@@ -30,6 +31,20 @@ struct DistributedDataParallel {
   /// Throws ArgumentError for a `ddp_backend` that this LibTorch doesn't have, CommunicationError if the
   /// processes can't meet within `ddp_timeout`.
   static std::shared_ptr<Communicator> join(const TrainingArguments& args);
+};
+
+/// The same, and each process keeps only its share of the optimizer's state (Stage 1), or of that and the
+/// gradients (Stage 2): the first stages of ZeRO (Rajbhandari et al. 2020). Checkpoints are the same.
+template <int Stage>
+struct ShardedDataParallel {
+  static_assert(Stage == 1 || Stage == 2,
+                "etude: ShardedDataParallel<1> divides the optimizer's state among the processes, "
+                "ShardedDataParallel<2> the gradients too");
+  using etude_policy = void;
+  static constexpr ShardStage stage = static_cast<ShardStage>(Stage);
+  static std::shared_ptr<Communicator> join(const TrainingArguments& args) {
+    return DistributedDataParallel::join(args);
+  }
 };
 
 }  // namespace etude::inline v0

@@ -29,9 +29,9 @@ void shard(Optimizer& optimizer, Communicator& communicator, ShardStage stage,
            std::int64_t block_bytes = std::int64_t{25} << 20);
 
 /// The whole state of an optimizer in rank 0, as `Optimizer::state` of an optimizer without shards, so that
-/// any number of processes can load it; nothing in other ranks. All processes must call it if there are
-/// shards.
-NamedTensors gather_state(Optimizer& optimizer, Communicator& communicator);
+/// any number of processes can load it; nothing in other ranks, unless it is wanted `everywhere`. All
+/// processes must call it if there are shards.
+NamedTensors gather_state(Optimizer& optimizer, Communicator& communicator, bool everywhere = false);
 
 }  // namespace etude::inline v0
 

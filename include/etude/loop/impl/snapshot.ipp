@@ -39,7 +39,9 @@ ETUDE_INLINE TrainingSnapshot::TrainingSnapshot(TrainerCore& core)
       weights_(detail::copies_of(core.model.state_dict())),
       random_(random_state(core.options.generators)) {
   for (const auto& each : core.optimizers)
-    optimizers_[each.name] = {detail::copies_of(each.optimizer->state()), each.optimizer->options_state()};
+    optimizers_[each.name] = {
+        detail::copies_of(gather_state(*each.optimizer, core.ranks.communicator(), /*everywhere=*/true)),
+        each.optimizer->options_state()};
 }
 
 ETUDE_INLINE void TrainingSnapshot::restore() const {

@@ -60,6 +60,11 @@ ETUDE_INLINE void WorkUnderWay::save_after_exception(
             "no checkpoint is written after this exception: it interrupted an update");
     return;
   }
+  if (core_.shard_stage && core_.ranks.world_size() > 1) {
+    message(core_.args, LogLevel::warning,
+            "no checkpoint is written after this exception: the other processes have a part of its state");
+    return;
+  }
   const auto& begin = begin_ ? begin_ : now;
   checkpoints_.save_on_the_way_out("exception", begin ? &*begin : nullptr);
 }

@@ -131,7 +131,8 @@ ETUDE_INLINE CheckpointContents checkpoint_contents(TrainerCore& core,
                               .texts = {}};
   if (!core.args.save_only_model && !core.optimizers.empty()) {
     for (const auto& [name, optimizer, lr_scheduler] : core.optimizers) {
-      contents.tensors[optimizer_file("optimizer.safetensors", name)] = optimizer->state();
+      contents.tensors[optimizer_file("optimizer.safetensors", name)] =
+          gather_state(*optimizer, core.ranks.communicator());
       contents.texts[optimizer_file("optimizer.json", name)] = to_json_text(optimizer->options_state());
       contents.texts[optimizer_file("scheduler.json", name)] = to_json_text(lr_scheduler->state());
     }

@@ -48,10 +48,11 @@ ETUDE_INLINE void shard(Optimizer& optimizer, Communicator& communicator, ShardS
                    .sum = [&](const torch::Tensor& tensor) { communicator.sum(tensor); }});
 }
 
-ETUDE_INLINE NamedTensors gather_state(Optimizer& optimizer, Communicator& communicator) {
+ETUDE_INLINE NamedTensors gather_state(Optimizer& optimizer, Communicator& communicator, bool everywhere) {
+  const bool is_wanted = everywhere || communicator.rank() == 0;
   if (optimizer.flat_parameters().layout()->is_sharded())
-    return detail::divisible(optimizer).gather_state(communicator.rank() == 0);
-  return communicator.rank() == 0 ? optimizer.state() : NamedTensors();
+    return detail::divisible(optimizer).gather_state(is_wanted);
+  return is_wanted ? optimizer.state() : NamedTensors();
 }
 
 }  // namespace etude::inline v0
