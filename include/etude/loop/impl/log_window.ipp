@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -14,6 +15,11 @@
 #include "etude/metrics/speed.hpp"
 
 namespace etude::inline v0 {
+
+namespace detail {
+/// A sum of counts, at most 9e18, which a count that was read from a file may exceed.
+inline std::int64_t as_count(double sum) { return static_cast<std::int64_t>(std::min(sum, 9e18)); }
+}  // namespace detail
 
 ETUDE_INLINE void LogWindow::begin_training() {
   last_logged_step_ = 0;
@@ -41,8 +47,9 @@ ETUDE_INLINE Metrics LogWindow::take_logs(const TrainerState& state) {
 }
 
 ETUDE_INLINE LogWindow::Sums LogWindow::sums() {
+  if (ranks_.world_size() == 1) return {loss_.sum(), loss_.non_finite()};
   const auto all = ranks_.sum({loss_.sum(), static_cast<double>(loss_.non_finite())});
-  return {all[0], static_cast<std::int64_t>(all[1])};
+  return {all[0], detail::as_count(all[1])};
 }
 
 ETUDE_INLINE double LogWindow::take_loss(std::int64_t global_step, const Sums& sums) {
@@ -78,9 +85,11 @@ ETUDE_INLINE void LogWindow::sum_up(Metrics& summary, const Model& model) {
 ETUDE_INLINE void LogWindow::save(TrainingProgress& progress) {
   progress.last_logged_step = last_logged_step_;
   progress.loss = loss_.state();
-  const auto all = ranks_.sum({progress.loss.sum, static_cast<double>(progress.loss.filtered)});
-  progress.loss.sum = all[0];
-  progress.loss.filtered = static_cast<std::int64_t>(all[1]);
+  if (ranks_.world_size() > 1) {
+    const auto all = ranks_.sum({progress.loss.sum, static_cast<double>(progress.loss.filtered)});
+    progress.loss.sum = all[0];
+    progress.loss.filtered = detail::as_count(all[1]);
+  }
   progress.total_loss = total_loss_.state();
   progress.non_finite_losses = non_finite_losses_;
   progress.first_non_finite_loss = first_non_finite_loss_;
