@@ -27,7 +27,7 @@ ETUDE_ENUM(OptimizerNames, adamw_torch, adamw_torch_fused, adam, sgd, adagrad, r
 ETUDE_ENUM(SchedulerType, linear, cosine, cosine_with_restarts, polynomial, constant, constant_with_warmup,
            inverse_sqrt, reduce_lr_on_plateau, cosine_with_min_lr, cosine_warmup_with_min_lr,
            warmup_stable_decay, greedy);
-/// What carries the messages between processes.
+/// The library that carries the messages between processes.
 ETUDE_ENUM(DdpBackend, gloo, nccl, mpi);
 ETUDE_ENUM(LogLevel, debug, info, warning, error, critical, passive);
 /// The input tokens counted as seen.

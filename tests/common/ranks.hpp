@@ -118,7 +118,7 @@ class Processes {
     return result;
   }
 
-  /// What a rank has printed so far.
+  /// The output of a rank so far.
   std::string output(std::int64_t rank) { return text_of(at(rank)); }
 
  private:

@@ -20,7 +20,7 @@
 
 namespace etude::inline v0 {
 
-/// What became of the gradients of an update in one process.
+/// The outcome of computing the gradients of an update in one process.
 enum class GradientsResult { complete, no_batches, given_up, stopped, out_of_memory };
 
 /// The number of processes with each result, and the first numbers of `GradientReducer::finish`, added up.
@@ -35,7 +35,7 @@ struct GradientsResults {
 /// is still running: a chunk is sent once all its gradients are there. All processes send the chunks in one
 /// order, the parameters of the last layers first, whatever the order of their graphs.
 ///
-/// Of sharded parameters, each block is a chunk, and a process gets the sums of its own share. If it keeps no
+/// Each block of sharded parameters is a chunk, and a process gets the sums of its own share. If it keeps no
 /// other gradients, each is copied to its chunk and freed as soon as the backward pass has it.
 class GradientReducer {
  public:

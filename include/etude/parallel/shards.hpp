@@ -11,8 +11,8 @@
 
 namespace etude::inline v0 {
 
-/// What each process keeps a share of, instead of the whole. The numbers are the stages of ZeRO (Rajbhandari
-/// et al. 2020).
+/// The parts of a training of which a process keeps only its share. The numbers are the stages of ZeRO
+/// (Rajbhandari et al. 2020).
 enum class ShardStage {
   optimizer_state = 1,
   gradients = 2,  ///< and the optimizer's state

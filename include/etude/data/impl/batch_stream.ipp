@@ -51,7 +51,7 @@ struct BatchRequest {
   std::vector<std::int64_t> indices = {};  // likewise
 };
 
-/// What a stream knows once it has read a batch.
+/// Facts about a batch that are known once a stream has read it.
 struct StreamRead {
   std::int64_t size = 0;  // examples of all processes
   double share = 1;
