@@ -34,7 +34,8 @@ class AnyTrainer {
   /// The run configuration; empty before the first training.
   virtual const TrainerRunConfig& run_config() const = 0;
 
-  /// The processes of the training, which must all send the same messages in the same order.
+  /// The processes of the training, which must all send the same messages in the same order. After an
+  /// exception this one is alone.
   virtual Communicator& communicator() = 0;
 
  protected:
@@ -56,7 +57,7 @@ class AnyTrainerOf final : public AnyTrainer {
   }
   std::vector<std::string_view> callback_names() override { return events_.callback_names(); }
   const TrainerOptions& options() const override { return events_.core().options; }
-  Communicator& communicator() override { return events_.core().ranks.communicator(); }
+  Communicator& communicator() override { return events_.core().ranks.reachable(); }
   const TrainerRunConfig& run_config() const override { return events_.core().run_config; }
 
  private:

@@ -18,6 +18,8 @@
 #include "common/ranks.hpp"
 #include "common/toy.hpp"
 #include "etude/callbacks/convert_sync_batch_norm.hpp"
+#include "etude/callbacks/metric_callback.hpp"
+#include "etude/metrics/accuracy.hpp"
 #include "etude/trainer.hpp"
 
 namespace loop_ranks_test {
@@ -298,27 +300,73 @@ struct StopsInEvent : StopsIn {
 };
 
 template <class Event>
-void check_stops_in() {
+void check_stops_in(std::int64_t steps) {
   auto options = problem(20, 2, 1);
   options.args.eval_strategy = IntervalStrategy::steps;
   options.args.eval_steps = 3;
   etude::Trainer<DistributedDataParallel, StopsInEvent<Event>> trainer(options);
   const auto output = trainer.train();
   CHECK(output.stop_reason == "enough on rank 1");
-  CHECK(trainer.state().global_step <= 4);
+  CHECK(trainer.state().global_step == steps);
 }
 
 TEST_CASE("a StopTraining that a callback throws in one process stops all") {
   if (launches(2)) return;
-  check_stops_in<etude::BatchFetchBegin>();
-  check_stops_in<etude::StepBegin>();
-  check_stops_in<etude::ForwardBegin>();
-  check_stops_in<etude::BackwardEnd>();
-  check_stops_in<etude::StepEnd>();
-  check_stops_in<etude::EvaluateBegin>();
-  check_stops_in<etude::PredictionStep>();
-  check_stops_in<etude::Evaluate>();
-  check_stops_in<etude::Log>();
+  check_stops_in<etude::BatchFetchBegin>(3);
+  check_stops_in<etude::StepBegin>(3);
+  check_stops_in<etude::ForwardBegin>(3);
+  check_stops_in<etude::BackwardEnd>(3);
+  check_stops_in<etude::StepEnd>(3);
+  check_stops_in<etude::EvaluateBegin>(3);
+  check_stops_in<etude::PredictionStep>(3);
+  check_stops_in<etude::Evaluate>(3);
+  check_stops_in<etude::Log>(3);
+}
+
+TEST_CASE("checkpoints that are written in the background are announced in all processes") {
+  if (!toy::is_rank()) {
+    const toy::Folder folder;
+    CHECK(launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)}));
+    return;
+  }
+  auto options = problem(20, 2, 1);
+  toy::save_to(std::getenv("ETUDE_TEST_FOLDER"), options.args, 2);
+  options.args.save_async = true;
+  etude::Trainer<DistributedDataParallel, toy::Recorder> trainer(options);
+  trainer.train();
+  CHECK(trainer.callback<toy::Recorder>().count("Save") == 5);
+}
+
+TEST_CASE("a MetricCallback has the metrics of all processes") {
+  if (launches(2)) return;
+  auto options = problem(20, 2, 1);
+  options.eval_dataset = examples(1);
+  using Callback = etude::MetricCallback<etude::metrics::Accuracy>;
+  for (const std::int64_t count : {1, 7, 30}) {
+    options.eval_dataset = examples(count);
+    options.args.per_device_eval_batch_size = 2;
+    etude::Trainer<DistributedDataParallel, Callback> together(options);
+    const auto metrics = together.evaluate();
+    const Alone alone;
+    etude::Trainer<Callback> one(options);
+    const auto expected = one.evaluate();
+    CHECK(metrics.at("eval_accuracy") == doctest::Approx(expected.at("eval_accuracy")));
+  }
+}
+
+TEST_CASE("a request in a handler of a log in one process is that of all") {
+  if (launches(2)) return;
+  struct AsksInLog {
+    using this_callback = AsksInLog;
+    void on(const etude::Log& e) {
+      const bool is_first = !std::exchange(has_heard, true);
+      if (e.args.process_index() == 1 && is_first) e.control.should_evaluate = true;
+    }
+    bool has_heard = false;
+  };
+  etude::Trainer<DistributedDataParallel, AsksInLog, toy::Recorder> trainer(problem(20, 2, 1));
+  trainer.train();
+  CHECK(trainer.callback<toy::Recorder>().count("Evaluate") == 1);
 }
 
 TEST_CASE("a StopTraining of the model in one process gives up the step in all") {
@@ -441,8 +489,22 @@ TEST_CASE("a trainer without the policy refuses to be one of several processes")
     FAIL("no exception");
   } catch (const etude::ArgumentError& error) {
     const std::string what = error.what();
-    CHECK(what.starts_with("WORLD_SIZE is 2: must be 1"));
+    CHECK(what.starts_with("the number of processes is 2 (by torchrun, of which this is rank "));
     CHECK(what.find("etude::Trainer<etude::DistributedDataParallel") != std::string::npos);
+  }
+}
+
+TEST_CASE("processes with different arguments are told which one differs") {
+  if (launches(2)) return;
+  auto options = problem(4, 1, 1);
+  if (rank() == 1) options.args.learning_rate = 0.5;
+  try {
+    etude::Trainer<DistributedDataParallel> trainer(options);
+    FAIL("no exception");
+  } catch (const etude::ArgumentError& error) {
+    CHECK(std::string(error.what())
+              .find("learning_rate is 0.01 in rank 0 and 0.5 in rank 1: must be the same") !=
+          std::string::npos);
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "etude/events.hpp"
 #include "etude/metrics/running_mean.hpp"
+#include "etude/parallel/communicator.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude::inline v0 {
@@ -36,8 +37,9 @@ class EpochLoss {
   void on(const StepRestarted&);
   void on(const StepEnd&);
 
-  /// Returns the mean, unless there was no update, and starts over.
-  std::optional<double> take();
+  /// Returns the mean over all processes, which must all call it, unless there was no update, and starts
+  /// over.
+  std::optional<double> take(Communicator& communicator);
 
   EpochLossState state();
   void load_state(const EpochLossState& state);

@@ -9,13 +9,15 @@
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/streaming.hpp"
 #include "etude/metrics/streaming_metric.hpp"
+#include "etude/parallel/merge_metrics.hpp"
 
 namespace etude::inline v0 {
 
 /// Computes metrics during an evaluation or a prediction, on the model's device and independently of
 /// `compute_metrics`, and adds them to its metrics, with its prefix ("eval_f1"), and to its log: `Trainer
 /// trainer(options, MetricCallback(metrics::F1(), metrics::AUROC()))`. The model's output, without the loss
-/// and `ignore_keys`, must be one tensor, and so must the labels. Adds nothing without labels.
+/// and `ignore_keys`, must be one tensor, and so must the labels. Adds nothing without labels. With several
+/// processes, their states are merged.
 template <metrics::StreamingMetric... Ms>
   requires(sizeof...(Ms) > 0)
 class MetricCallback {
@@ -36,10 +38,10 @@ class MetricCallback {
 
   /// An evaluation logs its metrics before `Evaluate`.
   void on(Log& e) {
-    if (!prefix_.empty() && e.logs.contains(prefix_ + "_runtime")) add_to(e.logs);
+    if (!prefix_.empty() && e.logs.contains(prefix_ + "_runtime")) add_to(e, e.logs);
   }
-  void on(Evaluate& e) { add_to(e.metrics); }
-  void on(Predict& e) { add_to(e.metrics); }
+  void on(Evaluate& e) { add_to(e, e.metrics); }
+  void on(Predict& e) { add_to(e, e.metrics); }
 
   void on(const EvaluateEnd&) { begin({}); }
   void on(const PredictEnd&) { begin({}); }
@@ -48,11 +50,12 @@ class MetricCallback {
   void begin(std::string_view prefix) {
     prefix_ = prefix;
     metrics_.reset();
-    seen_ = false;
+    seen_ = is_merged_ = false;
     computed_.reset();
   }
 
-  void add_to(Metrics& metrics) {
+  void add_to(const Context& e, Metrics& metrics) {
+    if (!std::exchange(is_merged_, true)) seen_ = merge_metrics(e.trainer.communicator(), metrics_, seen_);
     if (!seen_) return;
     if (!computed_) computed_ = metrics_.compute();
     for (const auto& [name, value] : *computed_) metrics[prefix_ + "_" + name] = value;
@@ -61,6 +64,7 @@ class MetricCallback {
   metrics::Streaming<Ms...> metrics_;
   std::string prefix_;
   bool seen_ = false;
+  bool is_merged_ = false;
   std::optional<Metrics> computed_;
 };
 

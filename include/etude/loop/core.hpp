@@ -150,6 +150,8 @@ struct TrainerCore {
 
   /// Whether this error makes `auto_find_batch_size` try a smaller size; if so, sets that size.
   bool finds_batch_size(const std::exception_ptr& error) const;
+  /// Whether this error would do so in a process alone.
+  bool is_too_large(const std::exception_ptr& error) const;
   void shrink_batches();
 
   /// Whether the user computes the loss from a batch.

@@ -185,6 +185,7 @@ class EvaluationLoop {
     if (is_part) seen_ = static_cast<std::int64_t>(core_.ranks.sum(static_cast<double>(seen_)));
     const auto steps = detail::groups_of(seen_, batch_size);
     result.metrics.update(speed_metrics(prefix_, start, static_cast<double>(seen_), steps));
+    result.metrics = core_.ranks.first(result.metrics);
     receive(result.metrics);
     events_.template leave<End>();
     return result;
@@ -234,6 +235,7 @@ class EvaluationLoop {
     EvaluationTally tally(core_, keep, loader.examples(), is_part);
     auto batches = loader.begin_epoch(0);
     const auto fetch = [&] {
+      const InterruptionScope waiting(!core_.ranks.several() && InterruptionScope::may());
       return fetched(
           core_.args, [&] { return batches.next(); },
           [&] {

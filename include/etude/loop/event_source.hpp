@@ -93,8 +93,8 @@ class EventSource {
       if constexpr (is_heard_by_trainer<Event>()) detail::deliver(trainer(), event);
       handler_.call_event(event);
     };
-    if (has_others())
-      stop_later(core_.control, deliver);  // The others go on, and need this process.
+    if (goes_on())
+      stop_later(core_.control, deliver);
     else
       deliver();
     return event;
@@ -148,6 +148,15 @@ class EventSource {
     return loss;
   }
 
+  /// Whether a callback's StopTraining is only a request, because the other processes go on and need this
+  /// one: in a training, except where they are told of it at once.
+  bool goes_on() const {
+    if constexpr (JoinsOthers)
+      return core_.ranks.several() && core_.training && !core_.ranks.tells_of_stop();
+    else
+      return false;
+  }
+
   /// Begins a scope that ends with `End`, however it ends.
   template <class End>
   void open() {
@@ -166,7 +175,7 @@ class EventSource {
   template <class End>
   End leave(End event) {
     open_.pop_back();
-    if (has_others())
+    if (goes_on())
       stop_later(core_.control, [&] { raise_end(event); });
     else
       raise_end(event);
@@ -191,6 +200,7 @@ class EventSource {
     try {
       part();
     } catch (...) {
+      if constexpr (JoinsOthers) core_.ranks.leave(std::current_exception());
       print_secondary(std::current_exception());
     }
   }
@@ -213,6 +223,8 @@ class EventSource {
     const auto outside = depth();
     const InterruptionScope whole(false);
     const ThreadGuard threads;
+    if constexpr (JoinsOthers)
+      if (outside == 0) core_.ranks.check();
     try {
       return method();
     } catch (const Interrupted&) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ class Ranks {
 
   void join(std::shared_ptr<Communicator> communicator) { communicator_ = std::move(communicator); }
   Communicator& communicator() const { return *communicator_; }
+  /// The same; once this process has left the others, one that sends nothing.
+  Communicator& reachable() { return left_ ? alone_ : *communicator_; }
 
   /// Whether there are other processes, and this one still works with them.
   bool several() const { return communicator_->world_size() > 1 && !left_; }
@@ -51,6 +54,9 @@ class Ranks {
   std::vector<double> sum(std::vector<double> values) const;
   double sum(double value) const { return several() || left_ ? sum(std::vector{value}).front() : value; }
 
+  /// The largest of all processes' numbers; unset if that of any is.
+  std::optional<std::int64_t> most(std::optional<std::int64_t> number) const;
+
   /// The texts of all processes, by rank; after `leave`, only the own one.
   std::vector<std::string> gather(const std::string& text) const;
   /// The text of the first process.
@@ -69,14 +75,38 @@ class Ranks {
   /// one; torchrun shows it as the cause.
   void leave(const std::exception_ptr& error);
 
-  /// Forgets the agreed signal of an earlier training, and that this process left it. Throws
-  /// CommunicationError if it did.
-  void begin_training();
+  /// Throws CommunicationError if this process has left the others.
+  void check() const;
+
+  /// Forgets what the processes agreed on in an earlier training.
+  void begin_training() {
+    signal_ = 0;
+    stop_is_agreed = memory_is_agreed = false;
+  }
+
+  /// While it lives, the others wait to be told how this process's part of the step has ended, be it by
+  /// StopTraining or for want of memory.
+  class Telling {
+   public:
+    explicit Telling(Ranks& ranks) : ranks_(ranks) { ranks_.tells_ = true; }
+    Telling(const Telling&) = delete;
+    Telling& operator=(const Telling&) = delete;
+    ~Telling() { ranks_.tells_ = false; }
+
+   private:
+    Ranks& ranks_;
+  };
+  bool tells_of_stop() const { return tells_; }
+
+  bool stop_is_agreed = false;    ///< All processes throw StopTraining.
+  bool memory_is_agreed = false;  ///< All processes start again, because memory ran out in one.
 
  private:
   std::shared_ptr<Communicator> communicator_;
+  Communicator alone_;
   int signal_ = 0;
   bool left_ = false;
+  bool tells_ = false;
   std::int64_t calls_ = 0;
 };
 

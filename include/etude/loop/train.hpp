@@ -43,8 +43,11 @@ class TrainLoop {
       if (checkpoints_.resumes())
         stoppable([&] { events_.raise(CheckpointLoaded{core_.context(), checkpoints_.path()}); });
       stoppable([&] { events_.raise(TrainBegin{core_.context(), checkpoints_.resumes()}); });
-      if (checkpoints_.resumes()) stoppable([&] { checkpoints_.begun(); });
       agree();
+      if (checkpoints_.resumes()) {
+        stoppable([&] { checkpoints_.begun(); });
+        agree();
+      }
       work_.begin_reentry();
       enter();
       if (phase().stage == TrainingStage::epochs) run_epochs();
@@ -89,7 +92,8 @@ class TrainLoop {
         });
         return steps;
       });
-    plan_ = plan_training(core_.args, core_.train_dataloader->size(), core_.accumulation.by_epoch());
+    plan_ = plan_training(core_.args, core_.ranks.most(core_.train_dataloader->size()),
+                          core_.accumulation.by_epoch());
 
     core_.begin_training();
     if (checkpoints_.resumes()) checkpoints_.load_training(plan_);
@@ -224,9 +228,15 @@ class TrainLoop {
   void log_save_evaluate() {
     auto& control = core_.control;
     const bool is_idle = !control.should_log && !control.should_evaluate && !control.should_save;
-    if (std::exchange(control.should_log, false) && core_.log_window.has_steps(core_.state.global_step))
+    if (std::exchange(control.should_log, false) && core_.log_window.has_steps(core_.state.global_step)) {
       log_step();
-    const bool keep = control.should_evaluate && evaluate();
+      agree();
+    }
+    bool keep = false;
+    if (control.should_evaluate) {
+      keep = evaluate();
+      agree();
+    }
     phase().settle();
     if (std::exchange(control.should_save, false))
       checkpoints_.save("periodic");
@@ -348,7 +358,7 @@ class TrainLoop {
       part();
     } catch (const StopTraining& stop) {
       if constexpr (Events::joins_others)
-        if (core_.ranks.several() && !update_.stop_is_agreed())
+        if (core_.ranks.several() && !core_.ranks.stop_is_agreed)
           throw Error(
               fmt::format("{} (StopTraining stops one process of several only from a callback, or "
                           "from the model and the loss in a training step)",

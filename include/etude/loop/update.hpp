@@ -71,9 +71,6 @@ class Update {
     return no_batches;
   }
 
-  /// Whether all processes have agreed to stop because one of them threw StopTraining in a step.
-  bool stop_is_agreed() const { return stop_is_agreed_; }
-
   /// The number of micro-batches in the group, those of this process.
   std::int64_t size() const { return static_cast<std::int64_t>(group_.size()); }
 
@@ -95,9 +92,12 @@ class Update {
     if (own.result == complete) own.run(run_group);
     if (own.result != complete) core_.optimizers.zero_grad();
     const auto all = abandoned_ ? *std::exchange(abandoned_, std::nullopt) : finish_gradients(own.result);
-    if (all.count(out_of_memory) > 0) own.rethrow(std::bad_alloc());
+    if (all.count(out_of_memory) > 0) {
+      core_.ranks.memory_is_agreed = true;
+      own.rethrow(std::bad_alloc());
+    }
     if (all.count(stopped) > 0) {
-      stop_is_agreed_ = true;
+      core_.ranks.stop_is_agreed = true;
       own.rethrow(StopTraining(reason_of_all(own)));
     }
     if (all.count(given_up) > 0) {
@@ -335,8 +335,9 @@ class Update {
     if (!core_.may_count_items()) return;
     auto& group = core_.group;
     if (!core_.args.average_tokens_across_devices) {
-      if (const auto own = group.num_items())
-        group.set_num_items(*own * static_cast<double>(core_.ranks.world_size()));
+      // At least one, for a process whose labels are all padding.
+      const double own = std::max(group.num_items().value_or(0), 1.0);
+      group.set_num_items(own * static_cast<double>(core_.ranks.world_size()));
       return;
     }
     const double all = core_.ranks.sum(group.num_items().value_or(0));
@@ -350,12 +351,13 @@ class Update {
 
     template <class Part>
     void run(Part part) {
+      const Ranks::Telling telling(core.ranks);
       try {
         result = part();
       } catch (const StopTraining& stop) {
         keep(GradientsResult::stopped, stop.what());
       } catch (...) {
-        if (!core.finds_batch_size(std::current_exception())) throw;
+        if (!core.is_too_large(std::current_exception())) throw;
         keep(GradientsResult::out_of_memory, "");
       }
     }
@@ -389,7 +391,6 @@ class Update {
   std::vector<double> shares_;                 // of each, in the batches of all processes
   std::optional<GradientReducer> reducer_;     // with several processes
   std::optional<GradientsResults> abandoned_;  // of a group that another process gave up before its end
-  bool stop_is_agreed_ = false;
 };
 
 }  // namespace etude::inline v0

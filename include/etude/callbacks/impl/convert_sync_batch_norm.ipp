@@ -16,6 +16,10 @@ ETUDE_INLINE void ConvertSyncBatchNormCallback::on(const TrainBegin& e) {
   if (communicator.world_size() == 1)
     message(e.args, LogLevel::info,
             "ConvertSyncBatchNormCallback: this is the only process, so batch norms use its batches alone");
+  else if (e.args.auto_microbatching)
+    throw ArgumentError(
+        "auto_microbatching is true: must be false with ConvertSyncBatchNormCallback, since the processes "
+        "could divide their batches into different numbers of parts");
   synced_ = std::make_unique<SyncBatchNorms>(communicator, e.model);
   is_checked_ = communicator.world_size() == 1;
 }

@@ -26,6 +26,7 @@ ETUDE_INLINE void EpochLoss::on(const StepBegin&) {
 }
 
 ETUDE_INLINE void EpochLoss::on(const BackwardEnd& e) {
+  if (e.share == 0.0) return;  // It only keeps this process in step with the others.
   if (group_.size() < micro_batches_) group_.push_back({e.loss, e.share.value_or(0), e.batch.size});
 }
 
@@ -44,9 +45,11 @@ ETUDE_INLINE void EpochLoss::on(const StepEnd&) {
   group_.clear();
 }
 
-ETUDE_INLINE std::optional<double> EpochLoss::take() {
+ETUDE_INLINE std::optional<double> EpochLoss::take(Communicator& communicator) {
+  const auto sums = torch::tensor({losses_.state().sum, static_cast<double>(examples_)}, torch::kDouble);
+  communicator.sum(sums);
   std::optional<double> mean;
-  if (examples_ > 0) mean = losses_.state().sum / static_cast<double>(examples_);
+  if (const auto examples = sums[1].item<double>(); examples > 0) mean = sums[0].item<double>() / examples;
   forget();
   return mean;
 }

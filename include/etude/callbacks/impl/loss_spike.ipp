@@ -125,6 +125,7 @@ ETUDE_INLINE void LossSpikeCallback::look(const Context& e) {
   if (!unseen.defined())
     throw Error("LossSpikeCallback received no loss: training_step must raise BackwardEnd, as Etude's does");
   const auto seen = unseen.cpu();
+  e.trainer.communicator().sum(seen);  // Each process has its part of the losses, and all must decide alike.
   const auto number = std::exchange(count, 0);
   const auto first_step = e.state.global_step - static_cast<std::int64_t>(number) + 1;
   std::optional<double> spike;

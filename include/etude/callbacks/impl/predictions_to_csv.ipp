@@ -86,6 +86,11 @@ inline std::string filled_in(std::string text, std::string_view placeholder, std
 }  // namespace detail
 
 ETUDE_INLINE void PredictionsToCSVCallback::begin(const Context& e, std::string_view prefix) {
+  if (e.args.world_size() > 1)
+    throw ArgumentError(
+        fmt::format("PredictionsToCSVCallback: the number of processes is {}: must be 1, because each "
+                    "has a part of the predictions; predict() returns those of all",
+                    e.args.world_size()));
   is_whole = false;
   columns.clear();
   if (!e.state.is_world_process_zero) return;

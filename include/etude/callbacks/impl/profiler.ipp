@@ -54,7 +54,10 @@ ETUDE_INLINE void ProfilerCallback::on(const TrainEnd& e) {
 ETUDE_INLINE void ProfilerCallback::finish(const Context& e) {
   const auto done = std::move(profiler);
   has_written = true;
-  done->save(detail::log_path(e.args, path));
+  auto file = detail::log_path(e.args, path);
+  if (const auto rank = e.args.process_index(); rank > 0)
+    file.replace_filename(fmt::format("rank{}.{}", rank, file.filename().string()));
+  done->save(file);
 }
 
 }  // namespace etude::inline v0

@@ -48,9 +48,10 @@ ETUDE_INLINE std::string RunHistoryCallback::loss_name(const std::string& prefix
   return "";
 }
 
-ETUDE_INLINE void RunHistoryCallback::on(const EpochEnd&) {
+ETUDE_INLINE void RunHistoryCallback::on(const EpochEnd& e) {
   is_at_end_ = true;
-  if (const auto loss = loss_.take()) history_->update_metric("train_loss_epoch", *loss);
+  if (const auto loss = loss_.take(e.trainer.communicator()))
+    history_->update_metric("train_loss_epoch", *loss);
 }
 
 ETUDE_INLINE void RunHistoryCallback::on(const TrainingRunEpochEnd& e) {

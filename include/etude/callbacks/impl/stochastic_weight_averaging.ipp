@@ -26,6 +26,7 @@
 #include "etude/io/folder.hpp"
 #include "etude/libtorch/generators.hpp"
 #include "etude/optim/optimizer.hpp"
+#include "etude/parallel/broadcast.hpp"
 #include "etude/reflect/check_fields.hpp"
 
 namespace etude::inline v0 {
@@ -189,6 +190,10 @@ ETUDE_INLINE void StochasticWeightAveragingCallback::renew_statistics(const Cont
     return batches.next();
   };
   while (const auto batch = next()) e.trainer.compute_loss(batch->to(device, e.args.dataloader_pin_memory));
+  // Each process has gone over its part; the checkpoint is the first one's.
+  std::vector<torch::Tensor> buffers;
+  for (const auto& [name, buffer] : e.model.named_buffers()) buffers.push_back(buffer);
+  broadcast_tensors(e.trainer.communicator(), buffers);
 }
 
 }  // namespace etude::inline v0

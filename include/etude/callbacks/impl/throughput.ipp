@@ -99,11 +99,13 @@ ETUDE_INLINE void ThroughputMonitor::log(const Context& e) const {
   const auto& end = at_end_of(watch.steps);
   const double seconds = end.seconds - begin.seconds, wait = end.data_wait - begin.data_wait;
   if (steps == 0 || !(seconds > 0)) return;
-  const double samples_per_sec = (end.samples - begin.samples) / seconds;
+  // A log has the mean of all processes, whose samples add up.
+  const auto processes = static_cast<double>(e.args.world_size());
+  const double samples_per_sec = processes * (end.samples - begin.samples) / seconds;
   e.log("throughput/batches_per_sec", static_cast<double>(steps) / seconds);
   e.log("throughput/samples_per_sec", samples_per_sec);
   if (count_tokens || !main_input_name.empty())
-    e.log("throughput/tokens_per_sec", (end.tokens - begin.tokens) / seconds);
+    e.log("throughput/tokens_per_sec", processes * (end.tokens - begin.tokens) / seconds);
   if (flops_per_sample > 0) e.log("throughput/flops_per_sec", samples_per_sec * flops_per_sample);
   if (peak_flops > 0) e.log("throughput/mfu", samples_per_sec * flops_per_sample / peak_flops);
   e.log("throughput/data_wait_fraction", wait / seconds);

@@ -34,6 +34,7 @@ struct Rows {
 
 /// This process's rows of a batch of `size` for all.
 inline Rows own_rows(const BatchPart& part, std::int64_t size) {
+  if (part.world_size == 1 || size == 0) return {0, size, 1};
   const auto begin_of = [&](std::int64_t rank) {
     return size / part.world_size * rank + size % part.world_size * rank / part.world_size;
   };

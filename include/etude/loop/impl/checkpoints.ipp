@@ -319,7 +319,8 @@ ETUDE_INLINE void AnyTrainingCheckpoints::save(std::string reason) {
   const CheckpointWriter::Reason this_ones(writer, std::move(reason));
   writer.announce_later(save_checkpoint());
   saved_ = {core_.state.global_step, core_.progress};
-  if (!writer.is_writing()) announce();
+  // Only the first of several processes writes.
+  if (core_.ranks.several() ? !core_.args.save_async : !writer.is_writing()) announce();
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::poll() {

@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -40,12 +41,13 @@
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/torch_optimizer.hpp"
 #include "etude/parallel/broadcast.hpp"
+#include "etude/reflect/json.hpp"
 #include "etude/trainer_options.hpp"
 
 namespace etude::inline v0 {
 
 ETUDE_INLINE BatchStream TrainerCore::begin_batches() const {
-  const InterruptionScope may_be_given_up(true);
+  const InterruptionScope may_be_given_up(!ranks.several());
   const auto& from = progress.position;
   return fetched(
       args, [&] { return train_dataloader->begin_epoch(from.epoch, from.examples, from.dataset_state); },
@@ -73,9 +75,12 @@ ETUDE_INLINE double TrainerCore::padded(std::int64_t batches) const {
 }
 
 ETUDE_INLINE bool TrainerCore::finds_batch_size(const std::exception_ptr& error) const {
-  // A process of several that runs out of memory alone has left the others waiting.
-  return args.auto_find_batch_size && args.per_device_train_batch_size > 1 && is_out_of_memory(error) &&
-         !ranks.has_left();
+  // A process of several that runs out of memory alone leaves the others waiting.
+  return is_too_large(error) && (ranks.world_size() == 1 || ranks.memory_is_agreed);
+}
+
+ETUDE_INLINE bool TrainerCore::is_too_large(const std::exception_ptr& error) const {
+  return args.auto_find_batch_size && args.per_device_train_batch_size > 1 && is_out_of_memory(error);
 }
 
 ETUDE_INLINE void TrainerCore::shrink_batches() {
@@ -133,12 +138,29 @@ ETUDE_INLINE void TrainerCore::load_progress(const TrainingProgress& saved) {
   progress.train_dataset = train_dataset;
   part_size.load_state(saved.micro_batch_size);
   log_window.load(saved);
-  pending_logs.load_state(saved.pending_logs);
+  if (ranks.is_first()) pending_logs.load_state(saved.pending_logs);  // those of all processes
   control = saved.control;
   control.stop_reason = saved.stop_reason;
 }
 
 namespace detail {
+
+/// Throws ArgumentError, in all processes, unless they have the same arguments, but for those about texts.
+inline void check_same_arguments(const Ranks& ranks, const TrainingArguments& args) {
+  if (!ranks.several()) return;
+  static constexpr std::array<std::string_view, 5> own{"log_level", "log_level_replica", "disable_tqdm",
+                                                       "report_to", "run_name"};
+  const auto all = ranks.gather(to_json_value(args).dump());
+  const auto first = nlohmann::json::parse(all[0]);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    const auto other = nlohmann::json::parse(all[rank]);
+    for (const auto& [name, value] : first.items())
+      if (other[name] != value && std::ranges::find(own, name) == own.end())
+        throw ArgumentError(
+            fmt::format("{} is {} in rank 0 and {} in rank {}: must be the same in all processes", name,
+                        value.dump(), other[name].dump(), rank));
+  }
+}
 
 /// The accelerator of this process: the one of its rank on the machine.
 inline torch::Device device_for(const TrainingArguments& args) {
@@ -172,6 +194,7 @@ ETUDE_INLINE void TrainerCore::initialise(std::shared_ptr<Communicator> (*join)(
   ranks.join(join(args));
   args.launch = options.args.launch = ranks.communicator().launch();
   set_process();
+  detail::check_same_arguments(ranks, options.args);
   warn_of_stale_optimizer(options);
   std::error_code error;
   const auto output_dir = std::filesystem::absolute(args.output_dir, error).string();

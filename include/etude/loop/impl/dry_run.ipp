@@ -35,6 +35,11 @@ ETUDE_INLINE TrainingDryRun::TrainingDryRun(const Context& context)
 
 ETUDE_INLINE void TrainingDryRun::begin() {
   const auto& options = context_.trainer.options();
+  if (const auto world_size = context_.args.world_size(); world_size > 1)
+    throw ArgumentError(
+        fmt::format("the number of processes is {}: must be 1 to try a learning rate or a batch size, since "
+                    "each process would find another: try it in one process, and give the result to all",
+                    world_size));
   if (options.optimizer && !options.optimizer->state().empty()) {
     torch::serialize::OutputArchive archive;
     options.optimizer->save(archive);

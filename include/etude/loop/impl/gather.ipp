@@ -29,11 +29,16 @@ ETUDE_INLINE EvalPrediction to_cpu(const EvalPrediction& prediction) {
 
 namespace detail {
 
+/// A tensor without dimensions is one row.
+inline torch::Tensor with_rows(const torch::Tensor& tensor) {
+  return tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
+}
+
 /// The tensors of a prediction, one after another.
 inline std::vector<torch::Tensor> columns_of(const EvalPrediction& prediction) {
   std::vector<torch::Tensor> columns;
   for (const auto* tensors : {&prediction.predictions, &prediction.label_ids, &prediction.inputs})
-    columns.insert(columns.end(), tensors->begin(), tensors->end());
+    for (const auto& tensor : *tensors) columns.push_back(with_rows(tensor));
   if (prediction.losses.defined()) columns.push_back(prediction.losses);
   return columns;
 }
@@ -119,7 +124,7 @@ ETUDE_INLINE EvalPrediction gather_rows(Communicator& communicator, const EvalPr
                                   other["columns"].size()));
   std::size_t column = 0;
   const auto gather = [&](const torch::Tensor& tensor) {
-    return detail::gather_column(communicator, tensor, headers, column++);
+    return detail::gather_column(communicator, detail::with_rows(tensor), headers, column++);
   };
   EvalPrediction all;
   all.predictions = own.predictions.transform(gather);

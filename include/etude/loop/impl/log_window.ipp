@@ -48,7 +48,9 @@ ETUDE_INLINE Metrics LogWindow::take_logs(const TrainerState& state) {
 
 ETUDE_INLINE LogWindow::Sums LogWindow::sums() {
   if (ranks_.world_size() == 1) return {loss_.sum(), loss_.non_finite()};
-  const auto all = ranks_.sum({loss_.sum(), static_cast<double>(loss_.non_finite())});
+  // A process that only joined the others' steps has no losses.
+  const double own = ranks_.several() && loss_.weight() == 0 ? 0 : loss_.sum();
+  const auto all = ranks_.sum({own, static_cast<double>(loss_.non_finite())});
   return {all[0], detail::as_count(all[1])};
 }
 

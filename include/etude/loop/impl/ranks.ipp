@@ -63,6 +63,13 @@ ETUDE_INLINE std::vector<double> Ranks::sum(std::vector<double> values) const {
   return values;
 }
 
+ETUDE_INLINE std::optional<std::int64_t> Ranks::most(std::optional<std::int64_t> number) const {
+  if (!several()) return number;
+  const auto all = communicator_->gather(torch::tensor(number.value_or(-1), torch::kLong));
+  if (all.min().item<std::int64_t>() < 0) return std::nullopt;
+  return all.max().item<std::int64_t>();
+}
+
 ETUDE_INLINE std::vector<std::string> Ranks::gather(const std::string& text) const {
   return several() ? communicator_->gather_bytes(text) : std::vector{text};
 }
@@ -124,12 +131,11 @@ ETUDE_INLINE void Ranks::leave(const std::exception_ptr& error) {
   std::ofstream(file) << report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-ETUDE_INLINE void Ranks::begin_training() {
+ETUDE_INLINE void Ranks::check() const {
   if (left_)
     throw CommunicationError(fmt::format(
         "rank {} of {}: this process has left the others after an exception: start all of them again", rank(),
         world_size()));
-  signal_ = 0;
 }
 
 }  // namespace etude::inline v0

@@ -19,9 +19,10 @@ ETUDE_INLINE std::shared_ptr<Communicator> SingleProcess::join(const TrainingArg
   const auto launch = find_launch();
   if (launch.world_size > 1)
     throw ArgumentError(fmt::format(
-        "WORLD_SIZE is {}: must be 1, because each process would train for itself: to train together, write "
-        "etude::Trainer<etude::DistributedDataParallel, ...>",
-        launch.world_size));
+        "the number of processes is {} (by {}, of which this is rank {}): must be 1, because each process "
+        "would "
+        "train for itself; to train together, write etude::Trainer<etude::DistributedDataParallel, ...>",
+        launch.world_size, launch.launcher, launch.rank));
   return std::make_shared<Communicator>(launch);
 }
 
