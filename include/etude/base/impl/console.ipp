@@ -1,7 +1,5 @@
 #pragma once
 
-#include <pthread.h>
-#include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -15,37 +13,9 @@
 
 #include "etude/base/console.hpp"
 #include "etude/base/linkage.hpp"
+#include "etude/base/sigpipe.hpp"
 
 namespace etude::inline v0::detail {
-
-/// Blocks SIGPIPE in this thread while it lives: a closed pipe must not end a training.
-class WithoutSigpipe {
- public:
-  WithoutSigpipe() {
-    sigemptyset(&pipe_);
-    sigaddset(&pipe_, SIGPIPE);
-    was_pending_ = is_pending();
-    if (!was_pending_) pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-  }
-  WithoutSigpipe(const WithoutSigpipe&) = delete;
-  WithoutSigpipe& operator=(const WithoutSigpipe&) = delete;
-  ~WithoutSigpipe() {
-    if (was_pending_) return;  // Already blocked, and not ours to consume.
-    int signal = 0;
-    if (is_pending()) sigwait(&pipe_, &signal);
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-
- private:
-  static bool is_pending() {
-    sigset_t pending;
-    sigpending(&pending);
-    return sigismember(&pending, SIGPIPE) == 1;
-  }
-
-  sigset_t pipe_, before_;
-  bool was_pending_;
-};
 
 inline void write_and_flush(std::FILE* out, std::string_view text) noexcept {
   const WithoutSigpipe quiet;

@@ -30,6 +30,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
+#include "etude/base/sigpipe.hpp"
 #include "etude/parallel/gloo.hpp"
 
 namespace etude::inline v0 {
@@ -105,6 +106,7 @@ class GlooCommunicator final : public Communicator {
     const auto why = fmt::format("rank {} ended the training: {}", rank(), reason);
     try {
       store_->set("ended", std::vector<std::uint8_t>(why.begin(), why.end()));
+      note_end();
     } catch (const std::exception&) {  // Without the store, the others see the connection close.
     }
     remember(why);
@@ -253,7 +255,7 @@ class GlooCommunicator final : public Communicator {
     try {
       if (!store_->check({"ended"})) return "";
       const auto text = store_->get("ended");
-      store_->set(failed_key(rank()), std::vector<std::uint8_t>{1});
+      note_end();
       return std::string(text.begin(), text.end());
     } catch (const std::exception&) {
       return rank() == 0 || launch().agent_serves_store ? "" : "rank 0 is missing, and the store with it";
@@ -264,7 +266,7 @@ class GlooCommunicator final : public Communicator {
   std::vector<std::int64_t> missing() {
     std::vector<std::int64_t> absent;
     try {
-      store_->set(failed_key(rank()), std::vector<std::uint8_t>{1});
+      note_end();
       const auto until = std::chrono::steady_clock::now() + options_.grace;
       for (std::int64_t i = 0; i < world_size(); ++i) {
         bool is_here = store_->check({failed_key(i)});  // Waiting for a key prints warnings.
@@ -279,6 +281,9 @@ class GlooCommunicator final : public Communicator {
     }
     return absent;
   }
+
+  /// Tells the others that this rank waits for nobody any more.
+  void note_end() { store_->set(failed_key(rank()), std::vector<std::uint8_t>{1}); }
 
   static std::string failed_key(std::int64_t rank) { return fmt::format("failed/{}", rank); }
 
@@ -298,6 +303,7 @@ class GlooCommunicator final : public Communicator {
 ETUDE_INLINE std::unique_ptr<Communicator> join_with_gloo(const Launch& launch, const GlooOptions& options) {
   if (launch.world_size == 1) return std::make_unique<Communicator>(launch);
 #if ETUDE_HAS_GLOO
+  const detail::WithoutSigpipe quiet;  // Gloo's threads write to connections that the others may have closed.
   return std::make_unique<detail::GlooCommunicator>(launch, options);
 #else
   static_cast<void>(options);
