@@ -65,7 +65,7 @@ struct LossSpikeCallback {
   void on(const StepRestarted&) { is_first = true; }
   void on(const StepEnd& e);
   // Not const, so that its order among callbacks that add tensors doesn't matter.
-  void on(SaveBegin&);
+  void on(SaveBegin& e);
   void on(const TrainEnd&);
 
   torch::Tensor unseen = {};                   ///< Losses of the steps since the last check.
@@ -79,6 +79,8 @@ struct LossSpikeCallback {
  private:
   void check(const Context& e) const;
   bool is_spike(double loss) const;
+  /// The losses since the last check, of which each process has its part.
+  torch::Tensor sum_of_all(const Context& e) const;
   void look(const Context& e);
   void answer(const Context& e, double loss);
   void keep(const Context& e);

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "etude/any_trainer.hpp"
 #include "etude/events.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/streaming.hpp"

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/any_trainer.hpp"
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
@@ -81,7 +82,8 @@ ETUDE_INLINE void LossSpikeCallback::on(const BackwardEnd& e) {
   if (!unseen.defined()) {
     unseen = torch::zeros({check_every_n_steps}, e.loss.options().dtype(torch::kDouble));
     slots = unseen.split(1);
-    for (std::size_t i = 0; i < pending.size() && i < slots.size(); ++i) slots[i].fill_(pending[i]);
+    if (e.args.process_index() == 0)
+      for (std::size_t i = 0; i < pending.size() && i < slots.size(); ++i) slots[i].fill_(pending[i]);
     pending.clear();
     if (good_weights.empty()) keep(e);  // added in the middle of a training
   }
@@ -99,10 +101,10 @@ ETUDE_INLINE void LossSpikeCallback::on(const StepEnd& e) {
   if (step % check_every_n_steps == 0 || step >= e.state.max_steps) look(e);
 }
 
-ETUDE_INLINE void LossSpikeCallback::on(SaveBegin&) {
+ETUDE_INLINE void LossSpikeCallback::on(SaveBegin& e) {
   if (!unseen.defined()) return;
   is_half_done = !is_first;
-  const auto seen = unseen.cpu();
+  const auto seen = sum_of_all(e);
   pending.assign(seen.data_ptr<double>(), seen.data_ptr<double>() + count + (is_half_done ? 1 : 0));
 }
 
@@ -121,11 +123,17 @@ ETUDE_INLINE bool LossSpikeCallback::is_spike(double loss) const {
   return loss > middle + threshold * deviation;
 }
 
+ETUDE_INLINE torch::Tensor LossSpikeCallback::sum_of_all(const Context& e) const {
+  auto losses_of_all = unseen.cpu();
+  if (losses_of_all.is_same(unseen)) losses_of_all = losses_of_all.clone();
+  e.trainer.communicator().sum(losses_of_all);
+  return losses_of_all;
+}
+
 ETUDE_INLINE void LossSpikeCallback::look(const Context& e) {
   if (!unseen.defined())
     throw Error("LossSpikeCallback received no loss: training_step must raise BackwardEnd, as Etude's does");
-  const auto seen = unseen.cpu();
-  e.trainer.communicator().sum(seen);  // Each process has its part of the losses, and all must decide alike.
+  const auto seen = sum_of_all(e);  // All processes must decide alike.
   const auto number = std::exchange(count, 0);
   const auto first_step = e.state.global_step - static_cast<std::int64_t>(number) + 1;
   std::optional<double> spike;

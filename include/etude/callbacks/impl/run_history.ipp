@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "etude/any_trainer.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/callbacks/run_history.hpp"
