@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -11,9 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "common/ranks.hpp"
 #include "common/silence.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
+#include "etude/callbacks/convert_sync_batch_norm.hpp"
 #include "etude/callbacks/early_stopping.hpp"
 #include "etude/callbacks/loss_spike.hpp"
 #include "etude/callbacks/metric_callback.hpp"
@@ -299,6 +302,31 @@ TEST_CASE("check throws an error with all lines, and another one if the callback
                                                }}),
       doctest::Contains("EarlyStoppingCallback can't do its work on the problem of etude::laws"),
       etude::Error);
+}
+
+/// Changes the weights of one process.
+struct PullsApart : etude::passive {
+  void on(const etude::StepEnd& e) {
+    if (e.args.process_index() == 1 && e.state.global_step == 2) e.model.parameters().back().data().add_(1);
+  }
+};
+
+TEST_CASE("in two processes the laws hold in both, and a callback that pulls them apart is reported") {
+  if (!toy::is_rank()) {
+    CHECK(toy::in_processes(2, doctest::getContextOptions()->currentTest->m_name) ==
+          std::vector<std::string>(2, "exit 0"));
+    return;
+  }
+  CHECK(broken<etude::EarlyStoppingCallback>([] {
+          return etude::EarlyStoppingCallback{.early_stopping_patience = 2, .early_stopping_threshold = 0.5};
+        }) == nothing);
+  CHECK(broken<etude::ModelEmaCallback>() == nothing);
+  CHECK(broken<etude::LossSpikeCallback>() == nothing);
+  CHECK(broken<etude::ConvertSyncBatchNormCallback>({.only_reads = false}) == nothing);
+  const auto make = [](const std::filesystem::path& folder) { return Good{.folder = folder}; };
+  CHECK(broken<Good>(make, {.two_in_one_trainer = false}) == nothing);
+  const bool first = std::getenv("RANK") == std::string("0");
+  CHECK(laws_in(broken<PullsApart>({.only_reads = false})).contains(ends) == !first);
 }
 
 }  // namespace testing_laws_test

@@ -28,6 +28,9 @@
 /// 4. Two of them share nothing: not in one trainer, not in a trainer that trains inside another, and not one
 /// after the other.
 ///
+/// A test program that torchrun starts in several processes checks that these hold in all of them, and that
+/// they end with the same weights; each process reports the breaches that it sees.
+///
 /// The callback runs on a small built-in problem on the CPU: images [1, 4, 4] of three classes, a model with
 /// dropout and batch norm, accumulated gradients, two epochs of three steps, an evaluation and a checkpoint
 /// at each, in temporary folders.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "etude/testing/laws/compare.hpp"
 #include "etude/testing/laws/moment.hpp"
 #include "etude/testing/laws/permissions.hpp"
 #include "etude/testing/laws/stage.hpp"
@@ -48,6 +49,8 @@ class Performance {
 
  private:
   void collect_errors(std::vector<std::string>& into);
+  /// Compares the weights with those of the first process.
+  Difference difference_among_processes();
 
   Setting setting_;
   std::shared_ptr<Stage> stage_ = std::make_shared<Stage>();

@@ -26,8 +26,8 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Dropout dropout{nullptr};
 };
 
-/// The problem: 10 images [1, 4, 4] to train on and 5 to evaluate on, of three classes, in batches of 2 and
-/// groups of 2, so that the last group of an epoch is incomplete.
+/// The problem: 10 images [1, 4, 4] for each process to train on and 5 to evaluate on, of three classes, in
+/// batches of 2 and groups of 2, so that the last group of an epoch is incomplete.
 TrainerOptions problem(const std::filesystem::path& folder, bool saves, std::function<void(bool)> at_forward);
 
 /// Images of the same kind without labels.

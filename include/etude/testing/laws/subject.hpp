@@ -19,6 +19,7 @@
 #include "etude/dispatch/callback_state.hpp"
 #include "etude/dispatch/runtime_callbacks.hpp"
 #include "etude/events.hpp"
+#include "etude/parallel/distributed_data_parallel.hpp"
 #include "etude/reflect/type_name.hpp"
 #include "etude/testing/laws/stage.hpp"
 #include "etude/trainer.hpp"
@@ -37,7 +38,8 @@ struct Front {
 };
 
 /// One type for all callbacks, which are added at run time, so that a check compiles quickly.
-using LawTrainer = Trainer<NoDefaultCallbacks, Front, DefaultFlowCallback, RuntimeCallbacks>;
+using LawTrainer =
+    Trainer<DistributedDataParallel, NoDefaultCallbacks, Front, DefaultFlowCallback, RuntimeCallbacks>;
 
 /// A type-erased tested callback.
 struct AnySubject {

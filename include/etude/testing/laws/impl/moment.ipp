@@ -36,7 +36,9 @@ ETUDE_INLINE std::string Moment::words() const { return fmt::format("at {} of st
 
 ETUDE_INLINE Moment moment_of(const Context& e, std::string_view event) {
   Moment moment{.event = event, .step = e.state.global_step};
-  for (const auto& [name, tensor] : e.model.state_dict())
+  // An evaluation takes the buffers of the first of several processes.
+  for (const auto& [name, tensor] :
+       e.args.world_size() > 1 ? e.model.named_parameters() : e.model.state_dict())
     moment.weights.emplace_back(name, tensor.detach().clone());
   for (const auto& item : e.model.module()->named_modules("model"))
     moment.modes.emplace_back(item.key(), item.value()->is_training());

@@ -67,6 +67,9 @@ ETUDE_INLINE Run Performance::train(const Disturbance& disturbance) {
   run.logs = to_json_value(trainer_.state().log_history);
   for (const auto& subject : subjects_) run.states.push_back(subject->state());
   collect_errors(run.breaches);
+  if (run.error.empty() && !came_out)
+    if (const auto found = difference_among_processes())
+      run.breaches.push_back("not as in the first process, " + *found);
   replace_folder(run.logs, setting_.folder);
   for (auto& state : run.states) replace_folder(state, setting_.folder);
   return run;
@@ -88,6 +91,17 @@ ETUDE_INLINE std::vector<std::string> Performance::evaluate() {
   if (const auto changed = difference(begun, moment_of(trainer_.context(), "the end")))
     breaches.push_back("it changes " + *changed);
   return breaches;
+}
+
+ETUDE_INLINE Difference Performance::difference_among_processes() {
+  const auto e = trainer_.context();
+  std::vector<std::pair<std::string, torch::Tensor>> own, first;
+  for (const auto& [name, parameter] : e.model.named_parameters()) {
+    own.emplace_back(name, parameter.detach());
+    first.emplace_back(name, parameter.detach().clone());
+    e.trainer.communicator().broadcast(first.back().second);
+  }
+  return difference(first, own);
 }
 
 ETUDE_INLINE void Performance::collect_errors(std::vector<std::string>& into) {

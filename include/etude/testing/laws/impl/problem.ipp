@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "etude/io/file_system.hpp"
+#include "etude/io/launch.hpp"
 #include "etude/metrics/accuracy.hpp"
 #include "etude/testing/laws/problem.hpp"
 
@@ -66,7 +67,8 @@ ETUDE_INLINE std::pair<torch::Tensor, torch::Tensor> images(std::int64_t count, 
 
 ETUDE_INLINE TrainerOptions problem(const std::filesystem::path& folder, bool saves,
                                     std::function<void(bool)> at_forward) {
-  const auto [inputs, labels] = images(10, 1);
+  // As many for each process: a batch norm can't be trained with one example.
+  const auto [inputs, labels] = images(10 * find_launch().world_size, 1);
   const auto [eval_inputs, eval_labels] = images(5, 2);
   return {
       .model_init = [at_forward = std::move(at_forward)] { return std::make_shared<NetImpl>(at_forward); },

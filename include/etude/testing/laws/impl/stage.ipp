@@ -50,7 +50,8 @@ ETUDE_INLINE void Stage::behind(const Context& e, std::string_view event) {
 ETUDE_INLINE void Stage::behind(const Save& e) {
   if (keep.empty()) return;
   const auto copy = keep / fmt::format("{}", run.kept.size());
-  std::filesystem::copy(e.checkpoint.parent_path(), copy, std::filesystem::copy_options::recursive);
+  if (e.state.is_world_process_zero)
+    std::filesystem::copy(e.checkpoint.parent_path(), copy, std::filesystem::copy_options::recursive);
   run.kept.emplace_back(e.state.global_step, copy / e.checkpoint.filename());
 }
 

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +14,8 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
+#include "etude/parallel/communicator.hpp"
+#include "etude/parallel/distributed_data_parallel.hpp"
 #include "etude/testing/laws/compare.hpp"
 #include "etude/testing/laws/performance.hpp"
 #include "etude/testing/laws/trials.hpp"
@@ -29,7 +33,7 @@ class Trials {
 
   std::vector<std::string> run() {
     first_ = perform({}).train();
-    if (!first_.error.empty())
+    if (any(!first_.error.empty()))
       throw Error(
           fmt::format("{} can't do its work on the problem of etude::laws, so set its needs in "
                       "etude::laws::Options: {}",
@@ -38,6 +42,7 @@ class Trials {
     try_two();
     try_ends();
     try_resuming();
+    communicator_->barrier();  // Each still reads the folder of the first.
     return std::move(lines_);
   }
 
@@ -47,8 +52,16 @@ class Trials {
   static constexpr std::string_view reads = "one that only reads changes nothing";
   static constexpr std::string_view apart = "two of them share nothing";
 
+  /// Whether it is true in any process, so that all go the same way.
+  bool any(bool value) {
+    const auto count = torch::tensor(value ? 1 : 0, torch::kInt);
+    communicator_->sum(count);
+    return count.item<int>() > 0;
+  }
+  bool are_several() const { return communicator_->world_size() > 1; }
+
   Performance perform(Setting setting) {
-    setting.folder = root_.path() / fmt::format("{}", ++performances_);
+    setting.folder = root_ / fmt::format("{}", ++performances_);
     return {trial_, options_, setting};
   }
 
@@ -149,10 +162,13 @@ class Trials {
 
   void try_disturbed(const Disturbance& disturbance) {
     auto performance = perform({.saves = disturbance.event == "Save"});
-    const auto run = performance.train(disturbance);
-    if (!run.disturbed) return;  // it stopped before
+    auto run = performance.train(disturbance);
+    if (!any(run.disturbed)) return;  // it stopped before
     const auto where = "after " + disturbance.words();
+    const bool ends_all = are_several() && disturbance.way == Disturbance::Way::throws;
+    if (ends_all) run.error.clear();  // It may tell of another process's exception.
     report_breaches(run, where);
+    if (ends_all) return;
     if (disturbance.way == Disturbance::Way::throws && run.error.empty() && !run.came_out)
       report(ends, fmt::format("{}: the exception didn't come out of train()", where));
     if (run.moments.back().modes != first_.moments.back().modes)
@@ -193,7 +209,7 @@ class Trials {
   void try_resuming() {
     const auto whole = perform({.saves = true, .keep = keep("whole")}).train();
     report_breaches(whole, "in a training that writes checkpoints");
-    if (!is_repeatable_) return;
+    if (any(!is_repeatable_)) return;
     for (const auto& [step, checkpoint] : whole.kept) {
       if (step >= whole.moments.back().step) continue;
       auto performance = Performance(
@@ -209,7 +225,7 @@ class Trials {
   }
 
   std::filesystem::path keep(const std::string& name) {
-    const auto folder = root_.path() / ("kept-" + name);
+    const auto folder = root_ / ("kept-" + name);
     std::filesystem::create_directories(folder);
     return folder;
   }
@@ -218,7 +234,9 @@ class Trials {
   const Options& options_;
   Varying varying_;
   bool only_reads_;
-  TemporaryFolder root_;
+  std::shared_ptr<Communicator> communicator_ = DistributedDataParallel::join({});
+  TemporaryFolder folder_;
+  std::filesystem::path root_ = communicator_->gather_bytes(folder_.path().string()).front();
   int performances_ = 0;
   bool is_repeatable_ = true;  // two trainings that should be equal are
   bool only_read_ = true;      // as far as observed
