@@ -42,30 +42,6 @@ struct TrainerDefaults {
 };
 }  // namespace detail
 
-namespace mistake {
-template <class First, class Second>
-struct only_one_policy_may_say_how_processes_join;
-}  // namespace mistake
-
-namespace detail {
-
-/// The policy of a list that says how processes join.
-template <class... List>
-struct processes_of {
-  using type = SingleProcess;
-};
-template <class First, class... Rest>
-struct processes_of<First, Rest...> : processes_of<Rest...> {};
-template <JoinsProcesses First, class... Rest>
-struct processes_of<First, Rest...> {
-  using type = First;
-  using other = typename processes_of<Rest...>::type;
-  static_assert(expect<std::same_as<other, SingleProcess>,
-                       mistake::only_one_policy_may_say_how_processes_join<First, other>>());
-};
-
-}  // namespace detail
-
 template <class... List>
 using TrainerComposition = Composition<detail::TrainerDefaults, List...>;
 

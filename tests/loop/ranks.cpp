@@ -5,13 +5,17 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/folder.hpp"
@@ -20,6 +24,7 @@
 #include "etude/callbacks/convert_sync_batch_norm.hpp"
 #include "etude/callbacks/metric_callback.hpp"
 #include "etude/metrics/accuracy.hpp"
+#include "etude/metrics/streaming.hpp"
 #include "etude/trainer.hpp"
 
 namespace loop_ranks_test {
@@ -352,6 +357,57 @@ TEST_CASE("a MetricCallback has the metrics of all processes") {
     const auto expected = one.evaluate();
     CHECK(metrics.at("eval_accuracy") == doctest::Approx(expected.at("eval_accuracy")));
   }
+}
+
+/// Counts the examples that it is given in this process.
+struct OwnAccuracy : etude::metrics::Accuracy {
+  void update(const at::Tensor& predictions, const at::Tensor& labels) {
+    rows += labels.size(0);
+    Accuracy::update(predictions, labels);
+  }
+  static inline std::int64_t rows = 0;
+};
+
+TEST_CASE("a streaming metric gets the batches of its process, and its state is merged with the others'") {
+  if (launches(2)) return;
+  for (const bool by_batch : {true, false}) {
+    auto options = problem(20, 2, 1);
+    options.compute_metrics = etude::metrics::streaming(OwnAccuracy());
+    options.args.batch_eval_metrics = by_batch;
+    for (const std::int64_t count : {1, 7, 30}) {
+      CAPTURE(count);
+      options.eval_dataset = examples(count);
+      options.args.per_device_eval_batch_size = 2;
+      etude::Trainer<DistributedDataParallel> together(options);
+      OwnAccuracy::rows = 0;
+      const auto metrics = together.evaluate();
+      if (by_batch) CHECK(OwnAccuracy::rows < std::max<std::int64_t>(count, 2));
+      const Alone alone;
+      etude::Trainer<> one(options);
+      CHECK(metrics.at("eval_accuracy") == doctest::Approx(one.evaluate().at("eval_accuracy")));
+    }
+  }
+}
+
+TEST_CASE("main_process_first lets the first process finish before the others begin") {
+  if (!toy::is_rank()) {
+    const toy::Folder folder;
+    CHECK(launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)}));
+    CHECK(etude::main_process_first([] { return 3; }) == 3);
+    return;
+  }
+  const auto file = std::filesystem::path(std::getenv("ETUDE_TEST_FOLDER")) / "data";
+  const bool found = etude::main_process_first([&] {
+    const bool is_there = std::filesystem::exists(file);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::ofstream(file) << "converted";
+    return is_there;
+  });
+  CHECK(found == (rank() == 1));
+  CHECK_THROWS_WITH_AS(etude::main_process_first([] {
+                         if (rank() == 0) throw etude::DataError("no such file");
+                       }),
+                       doctest::Contains("no such file"), etude::Error);
 }
 
 TEST_CASE("a request in a handler of a log in one process is that of all") {

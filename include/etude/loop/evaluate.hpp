@@ -66,6 +66,8 @@ class EvaluationTally {
   EvaluationResult take(const std::string& prefix);
 
  private:
+  /// Whether the processes merge the states of a metric instead of gathering its batches.
+  bool merges() const;
   /// Metrics need labels to compare with.
   bool computes(const EvalPrediction& prediction) const;
 

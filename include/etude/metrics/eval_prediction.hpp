@@ -8,6 +8,7 @@
 
 #include "etude/data/tensors.hpp"
 #include "etude/metrics/metrics.hpp"
+#include "etude/metrics/streaming_metric.hpp"
 
 namespace etude::inline v0 {
 
@@ -27,6 +28,8 @@ struct EvalPrediction {
 /// it must take a second argument, `bool compute_result`: it is called for each batch, with true for the last
 /// one, and only that result counts. One callable in both ways works in both cases. If it has a `void
 /// reset()`, that is called at the start of an evaluation, since the previous one may have been aborted.
+/// With several processes, each gives its own batches to a StreamingMetric, and their states are merged;
+/// another callable gets the batches of all.
 class ComputeMetrics {
  public:
   ComputeMetrics() = default;
@@ -40,8 +43,16 @@ class ComputeMetrics {
         std::is_invocable_r_v<Metrics, F&, const EvalPrediction&> ||
             std::is_invocable_r_v<Metrics, F&, const EvalPrediction&, bool>,
         "compute_metrics must be Metrics(const EvalPrediction&) or Metrics(const EvalPrediction&, bool)");
-    call_ = [function = std::move(function)](const EvalPrediction* p,
-                                             bool compute_result) mutable -> Metrics {
+    merges_ = metrics::StreamingMetric<F>;
+    call_ = [function = std::move(function)](const Call& call) mutable -> Metrics {
+      if constexpr (metrics::StreamingMetric<F>) {
+        if (call.states) return metrics::load_merged(function, *call.states) ? function.compute() : Metrics();
+        if (call.state) {
+          *call.state = function.state();
+          return {};
+        }
+      }
+      const auto* p = call.prediction;
       if (!p) {
         if constexpr (requires {
                         { function.reset() } -> std::same_as<void>;
@@ -50,7 +61,7 @@ class ComputeMetrics {
         return {};
       }
       if constexpr (std::is_invocable_r_v<Metrics, F&, const EvalPrediction&, bool>)
-        return function(*p, compute_result);
+        return function(*p, call.compute_result);
       else
         return function(*p);
     };
@@ -59,19 +70,40 @@ class ComputeMetrics {
   explicit operator bool() const { return static_cast<bool>(call_); }
   bool takes_whole() const { return takes_whole_; }
   bool takes_compute_result() const { return takes_compute_result_; }
+  /// Whether it is a StreamingMetric.
+  bool merges() const { return merges_; }
 
   /// Called at the start of an evaluation.
   void begin() const {
-    if (call_) call_(nullptr, false);
+    if (call_) call_({});
   }
   Metrics operator()(const EvalPrediction& prediction, bool compute_result = true) const {
-    return call_(&prediction, compute_result);
+    return call_({.prediction = &prediction, .compute_result = compute_result});
+  }
+
+  /// The state of a StreamingMetric.
+  std::vector<metrics::MetricState> state() const {
+    std::vector<metrics::MetricState> result;
+    call_({.state = &result});
+    return result;
+  }
+  /// The result of all these states of a StreamingMetric; empty if there are none.
+  Metrics merged(const std::vector<std::vector<metrics::MetricState>>& states) const {
+    return call_({.states = &states});
   }
 
  private:
-  std::function<Metrics(const EvalPrediction*, bool)> call_;  ///< null at the start of an evaluation
+  struct Call {
+    const EvalPrediction* prediction = nullptr;  ///< null at the start of an evaluation
+    bool compute_result = false;
+    std::vector<metrics::MetricState>* state = nullptr;
+    const std::vector<std::vector<metrics::MetricState>>* states = nullptr;
+  };
+
+  std::function<Metrics(const Call&)> call_;
   bool takes_whole_ = true;
   bool takes_compute_result_ = false;
+  bool merges_ = false;
 };
 
 }  // namespace etude::inline v0

@@ -38,6 +38,25 @@ concept StreamingMetric =
                           metric.merge(other);
                         };
 
+/// Replaces the metric's state by all these merged, of which empty ones are left out. Returns whether any is
+/// left.
+template <StreamingMetric M>
+bool load_merged(M& metric, const std::vector<std::vector<MetricState>>& states) {
+  metric.reset();
+  bool any = false;
+  for (const auto& state : states) {
+    if (state.empty()) continue;
+    auto part = metric;
+    part.load_state(state);
+    if (any)
+      metric.merge(part);
+    else
+      metric = std::move(part);
+    any = true;
+  }
+  return any;
+}
+
 /// The state of a streaming metric: named tensors that are summed or concatenated. Copies are independent,
 /// since tensors are never changed in place.
 class Accumulator {

@@ -1,9 +1,14 @@
 #pragma once
 
 #include <concepts>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
 
 #include "etude/base/linkage.hpp"
+#include "etude/callback.hpp"
 #include "etude/parallel/communicator.hpp"
 #include "etude/parallel/shards.hpp"
 #include "etude/training_arguments.hpp"
@@ -46,6 +51,50 @@ struct ShardedDataParallel {
     return DistributedDataParallel::join(args);
   }
 };
+
+namespace detail {
+void main_process_first(const std::function<void()>& act, const TrainingArguments& args, bool local);
+}  // namespace detail
+
+/// Calls `act` in the first process of each machine, and once it has returned there, in the others, which
+/// find what the first has downloaded or converted. Follows main_process_first of Hugging Face's
+/// TrainingArguments, with its default `local`; without it, the first of all machines goes first. An
+/// exception of a first process is a CommunicationError of the others. All processes must call it; alone, it
+/// only calls.
+template <std::invocable Act>
+std::invoke_result_t<Act> main_process_first(Act act, const TrainingArguments& args = {}, bool local = true) {
+  if constexpr (std::is_void_v<std::invoke_result_t<Act>>) {
+    detail::main_process_first(act, args, local);
+  } else {
+    std::optional<std::invoke_result_t<Act>> result;
+    detail::main_process_first([&] { result.emplace(act()); }, args, local);
+    return *std::move(result);
+  }
+}
+
+namespace mistake {
+template <class First, class Second>
+struct only_one_policy_may_say_how_processes_join;
+}  // namespace mistake
+
+namespace detail {
+
+/// The policy of a list that says how processes join.
+template <class... List>
+struct processes_of {
+  using type = SingleProcess;
+};
+template <class First, class... Rest>
+struct processes_of<First, Rest...> : processes_of<Rest...> {};
+template <JoinsProcesses First, class... Rest>
+struct processes_of<First, Rest...> {
+  using type = First;
+  using other = typename processes_of<Rest...>::type;
+  static_assert(expect<std::same_as<other, SingleProcess>,
+                       mistake::only_one_policy_may_say_how_processes_join<First, other>>());
+};
+
+}  // namespace detail
 
 }  // namespace etude::inline v0
 

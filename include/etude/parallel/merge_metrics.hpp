@@ -17,21 +17,9 @@ std::vector<std::vector<metrics::MetricState>> gather_states(Communicator& commu
 template <metrics::StreamingMetric M>
 bool merge_metrics(Communicator& communicator, M& metric, bool has_examples) {
   if (communicator.world_size() == 1) return has_examples;
-  const auto states =
-      gather_states(communicator, has_examples ? metric.state() : std::vector<metrics::MetricState>());
-  metric.reset();
-  bool any = false;
-  for (const auto& state : states) {
-    if (state.empty()) continue;
-    auto part = metric;
-    part.load_state(state);
-    if (any)
-      metric.merge(part);
-    else
-      metric = part;
-    any = true;
-  }
-  return any;
+  return metrics::load_merged(
+      metric,
+      gather_states(communicator, has_examples ? metric.state() : std::vector<metrics::MetricState>()));
 }
 
 }  // namespace etude::inline v0

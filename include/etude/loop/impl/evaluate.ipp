@@ -13,6 +13,7 @@
 #include "etude/libtorch/torch_error.hpp"
 #include "etude/loop/evaluate.hpp"
 #include "etude/loop/loss_check.hpp"
+#include "etude/parallel/merge_metrics.hpp"
 
 namespace etude::inline v0 {
 namespace detail {
@@ -67,11 +68,14 @@ ETUDE_INLINE void EvaluationTally::add(const Batch& batch, PredictionStepOutput 
             part.losses.defined() ? none(part.losses) : part.losses,
             {}};
   }
-  if (core_.args.batch_eval_metrics && computes(part)) {
+  const auto& compute = core_.options.compute_metrics;
+  if (merges() && computes(part)) {
+    if (!is_padding)
+      with_place([&] { return compute(to_cpu(part), false); }, [] { return "compute_metrics"; });
+  } else if (core_.args.batch_eval_metrics && computes(part)) {
     auto whole = to_cpu(part);
     if (is_part_) whole = gather_rows(core_.ranks.communicator(), whole, {rows_.back()});
-    computed_ = with_place([&] { return core_.options.compute_metrics(whole, is_last); },
-                           [] { return "compute_metrics"; });
+    computed_ = with_place([&] { return compute(whole, is_last); }, [] { return "compute_metrics"; });
   }
   if (keep_ == Keep::all) all_.add(std::move(part), batch.size);
 }
@@ -88,7 +92,10 @@ ETUDE_INLINE EvaluationResult EvaluationTally::take(const std::string& prefix) {
     result.prediction = all_.take();
     if (is_part_ && keep_ == Keep::all)
       result.prediction = gather_rows(core_.ranks.communicator(), result.prediction, rows_);
-    if (!core_.args.batch_eval_metrics && computes(result.prediction))
+    if (merges())
+      computed_ = core_.options.compute_metrics.merged(
+          gather_states(core_.ranks.communicator(), core_.options.compute_metrics.state()));
+    else if (!core_.args.batch_eval_metrics && computes(result.prediction))
       computed_ = with_place([&] { return core_.options.compute_metrics(result.prediction); },
                              [] { return "compute_metrics"; });
   }
@@ -96,6 +103,10 @@ ETUDE_INLINE EvaluationResult EvaluationTally::take(const std::string& prefix) {
     result.metrics[name.starts_with(prefix + "_") ? name : prefix + "_" + name] =
         detail::without_sign_of_nan(value);
   return result;
+}
+
+ETUDE_INLINE bool EvaluationTally::merges() const {
+  return is_part_ && core_.args.batch_eval_metrics && core_.options.compute_metrics.merges();
 }
 
 ETUDE_INLINE bool EvaluationTally::computes(const EvalPrediction& prediction) const {

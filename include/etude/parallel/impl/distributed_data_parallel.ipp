@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -20,8 +22,8 @@ ETUDE_INLINE std::shared_ptr<Communicator> SingleProcess::join(const TrainingArg
   if (launch.world_size > 1)
     throw ArgumentError(fmt::format(
         "the number of processes is {} (by {}, of which this is rank {}): must be 1, because each process "
-        "would "
-        "train for itself; to train together, write etude::Trainer<etude::DistributedDataParallel, ...>",
+        "would train for itself; to train together, write etude::Trainer<etude::DistributedDataParallel, "
+        "...>",
         launch.world_size, launch.launcher, launch.rank));
   return std::make_shared<Communicator>(launch);
 }
@@ -36,6 +38,21 @@ ETUDE_INLINE std::shared_ptr<Communicator> DistributedDataParallel::join(const T
       launch, {.timeout = std::chrono::seconds(args.ddp_timeout), .warn = [&](const std::string& why) {
                  if (launch.rank == 0) message(args, LogLevel::info, "{}", why);
                }});
+}
+
+ETUDE_INLINE void detail::main_process_first(const std::function<void()>& act, const TrainingArguments& args,
+                                             bool local) {
+  const auto processes = DistributedDataParallel::join(args);
+  const auto& launch = processes->launch();
+  const bool is_first = (local ? launch.local_rank : launch.rank) == 0;
+  if (!is_first) processes->barrier();
+  try {
+    act();
+  } catch (...) {
+    if (is_first) processes->give_up(message_of(std::current_exception()));
+    throw;
+  }
+  if (is_first) processes->barrier();
 }
 
 }  // namespace etude::inline v0
