@@ -205,7 +205,10 @@ struct TrainingArguments {
        true),
       (bool, average_tokens_across_devices,
        "divide a loss that is divided by its number of labels by that of all processes, not by its own",
-       true));
+       true),
+      (bool, logging_by_rank,
+       "log each process's own value as well, as NAME_rank_0, NAME_rank_1, ..., of all that callbacks log",
+       false));
 
   /// The processes of the training, as its trainer finds them; not an argument.
   Launch launch = {};

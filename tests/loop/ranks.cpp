@@ -528,9 +528,14 @@ TEST_CASE("what processes log is averaged, and only the first writes") {
       if (e.args.process_index() == 1) e.log("of_one", 7);
     }
   };
-  etude::Trainer<DistributedDataParallel, LogsRank> trainer(problem(20, 2, 1));
+  auto options = problem(20, 2, 1);
+  options.args.logging_by_rank = true;
+  etude::Trainer<DistributedDataParallel, LogsRank> trainer(options);
   trainer.train();
   for (const double value : logged(trainer.state(), "rank")) CHECK(value == 0.5);
+  for (const double value : logged(trainer.state(), "rank_rank_1")) CHECK(value == 1);
+  CHECK(logged(trainer.state(), "rank_rank_0").size() == logged(trainer.state(), "rank").size());
+  CHECK(logged(trainer.state(), "of_one_rank_0").empty());
   CHECK(logged(trainer.state(), "of_one").size() == logged(trainer.state(), "rank").size());
   CHECK(trainer.state().is_world_process_zero == (rank() == 0));
   CHECK(trainer.args().world_size() == 2);

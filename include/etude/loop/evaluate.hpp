@@ -131,7 +131,7 @@ class EvaluationLoop {
     for (const auto& [name, dataset] : datasets)
       EvaluationLoop(events, datasets.named() ? prefix + "_" + name : prefix, ignore_keys)
           .template run<EvaluateBegin, EvaluateEnd>(dataset, keep, [&](Metrics& metrics) {
-            core.ranks.average(core.pending_logs);
+            core.ranks.average(core.pending_logs, core.args.logging_by_rank);
             events.trainer().log(metrics);
             all.update(
                 events.raise(Evaluate{core.context(), std::move(metrics), core.is_intermediate()}).metrics);

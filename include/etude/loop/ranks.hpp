@@ -63,8 +63,8 @@ class Ranks {
   std::string first(const std::string& text) const { return gather(text).front(); }
   Metrics first(const Metrics& metrics) const;
 
-  /// Replaces the means by those of the values logged in all processes.
-  void average(PendingLogs& logs) const;
+  /// Replaces the means by those of the values logged in all processes. With `by_rank`, adds those of each.
+  void average(PendingLogs& logs, bool by_rank = false) const;
 
   /// Returns once all processes have come here.
   void barrier() const {

@@ -270,7 +270,7 @@ class TrainLoop {
   }
 
   void log_step() {
-    core_.ranks.average(core_.pending_logs);
+    core_.ranks.average(core_.pending_logs, core_.args.logging_by_rank);
     auto logs = core_.log_window.take_logs(core_.state);
     events_.trainer().log(logs);
   }
@@ -312,7 +312,7 @@ class TrainLoop {
     auto& window = core_.log_window;
     if (window.has_steps(core_.state.global_step)) window.take_loss(core_.state.global_step);
     summary_ = speed_metrics("train", window.clock_start(), samples(steps), steps);
-    core_.ranks.average(core_.pending_logs);
+    core_.ranks.average(core_.pending_logs, core_.args.logging_by_rank);
     summary_["total_flos"] = core_.state.total_flos;
     window.sum_up(summary_, core_.model);
     auto logs = summary_;

@@ -89,22 +89,27 @@ ETUDE_INLINE Metrics Ranks::first(const Metrics& metrics) const {
   return result;
 }
 
-ETUDE_INLINE void Ranks::average(PendingLogs& logs) const {
+ETUDE_INLINE void Ranks::average(PendingLogs& logs, bool by_rank) const {
   if (!several()) return;
   auto own = nlohmann::json::array();
   for (const auto& [name, mean] : logs.state())
     own.push_back({name, mean.sum, mean.weight, mean.leading, mean.filtered});
   const auto bytes = nlohmann::json::to_cbor(own);
   std::vector<PendingLogState> all;
-  for (const auto& text : gather(std::string(bytes.begin(), bytes.end())))
-    for (const auto& entry : nlohmann::json::from_cbor(text)) {
+  const auto add = [&](const std::string& name, const nlohmann::json& entry) {
+    auto known = std::ranges::find(all, name, &PendingLogState::name);
+    if (known == all.end()) known = all.insert(known, PendingLogState{name, {}});
+    known->mean.sum += entry[1].get<double>();
+    known->mean.weight += entry[2].get<double>();
+    known->mean.leading += entry[3].get<double>();
+    known->mean.filtered += entry[4].get<std::int64_t>();
+  };
+  const auto texts = gather(std::string(bytes.begin(), bytes.end()));
+  for (std::size_t rank = 0; rank < texts.size(); ++rank)
+    for (const auto& entry : nlohmann::json::from_cbor(texts[rank])) {
       const auto name = entry[0].get<std::string>();
-      auto known = std::ranges::find(all, name, &PendingLogState::name);
-      if (known == all.end()) known = all.insert(known, PendingLogState{name, {}});
-      known->mean.sum += entry[1].get<double>();
-      known->mean.weight += entry[2].get<double>();
-      known->mean.leading += entry[3].get<double>();
-      known->mean.filtered += entry[4].get<std::int64_t>();
+      add(name, entry);
+      if (by_rank) add(fmt::format("{}_rank_{}", name, rank), entry);
     }
   logs.load_state(all);
 }
