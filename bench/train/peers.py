@@ -141,12 +141,12 @@ class Order(Sampler):
 
 
 class Task:
-    def __init__(self, folder, name, steps, warmup):
+    def __init__(self, folder, name, steps, warmup, processes=1):
         data = load_file(folder / f"{name}.data.safetensors")
         self.inputs, self.targets = data["inputs"].clone(), data["targets"].clone()
         self.batch_size = int(data["batch_size"])
         self.steps = warmup + steps + 1
-        self.order = data["order"][: self.steps * self.batch_size]
+        self.order = data["order"][: self.steps * self.batch_size * processes]
         self.network = NETWORKS[name]()
         self.network.load_state_dict(load_file(folder / f"{name}.weights.safetensors"))
         self.network.train()

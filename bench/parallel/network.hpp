@@ -1,0 +1,36 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "../train/workloads.hpp"
+
+/// What the processes of bench/parallel/ train; ddp.py has the same networks in Python.
+namespace bench {
+
+/// `batch_size` is that of each process.
+inline const std::vector<Workload>& parallel_workloads() {
+  using Sizes = std::vector<std::int64_t>;
+  static const std::vector<Workload> all{
+      {"small", 32,
+       [] {
+         return std::make_shared<Perceptron>(Sizes{784, 128, 128, 10});
+       },
+       [] { return classified_noise(2048, 784, 10); }},
+      {"wide", 128,
+       [] {
+         return std::make_shared<Perceptron>(Sizes{784, 1024, 1024, 1024, 1024, 1024, 10});
+       },
+       [] { return classified_noise(2048, 784, 10); }},
+      *std::ranges::find(workloads(), "transformer", &Workload::name),
+      {"large", 8,
+       [] {
+         return std::make_shared<Perceptron>(Sizes{784, 2048, 2048, 2048, 2048, 2048, 10});
+       },
+       [] { return classified_noise(256, 784, 10); }}};
+  return all;
+}
+
+}  // namespace bench
