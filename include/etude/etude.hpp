@@ -65,6 +65,7 @@
 #include "etude/metrics/r2_score.hpp"
 #include "etude/metrics/streaming.hpp"
 #include "etude/model/label_smoothing.hpp"
+#include "etude/model/units.hpp"
 #include "etude/optim/adafactor.hpp"
 #include "etude/optim/adagrad.hpp"
 #include "etude/optim/adam.hpp"

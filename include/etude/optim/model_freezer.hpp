@@ -10,15 +10,10 @@
 #include <vector>
 
 #include "etude/model/model.hpp"
+#include "etude/model/units.hpp"
 #include "etude/optim/parameter_groups.hpp"
 
 namespace etude::inline v0 {
-
-/// A direct child of a model, or a nested module.
-struct NamedModule {
-  std::string name;
-  std::shared_ptr<torch::nn::Module> module;
-};
 
 /// The parameters of a layer group unfrozen by `unfreeze`, with their names in the model.
 struct UnfrozenGroup {

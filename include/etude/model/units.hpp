@@ -1,0 +1,176 @@
+#pragma once
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include <concepts>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/data/tensors.hpp"
+#include "etude/model/forward.hpp"
+#include "etude/model/model.hpp"
+
+namespace etude::inline v0 {
+
+/// A module within a model, with its name there.
+struct NamedModule {
+  std::string name;
+  std::shared_ptr<torch::nn::Module> module;
+};
+
+/// Runs the units of a model in a way of its own, such as with parameters that are elsewhere between uses.
+class UnitRunner {
+ public:
+  /// The unit as a function of its inputs. It may be kept, and called again.
+  using Forward = std::function<torch::Tensor(const Tensors& inputs)>;
+
+  virtual ~UnitRunner() = default;
+  /// Called where the model calls a unit. `unit` is its index in `units(model)`.
+  virtual torch::Tensor run(std::size_t unit, const Forward& forward, const Tensors& inputs) = 0;
+};
+
+namespace detail {
+
+class AnyUnits {
+ public:
+  virtual ~AnyUnits() = default;
+  virtual std::vector<std::shared_ptr<torch::nn::Module>> modules() const = 0;
+  virtual UnitRunner* runner() const = 0;
+  /// `unit` is the index of each module in `units(model)`.
+  virtual void set_runner(UnitRunner* runner, const std::vector<std::size_t>& unit) = 0;
+};
+
+}  // namespace detail
+
+/// An element of `Units`. It is called like the holder of its module, with tensors, and returns one.
+template <class M>
+class Unit {
+ public:
+  explicit Unit(std::shared_ptr<M> module) : module_(std::move(module)) {}
+
+  template <class... Inputs>
+  torch::Tensor operator()(Inputs&&... inputs) const {
+    static_assert((std::convertible_to<Inputs&&, torch::Tensor> && ...),
+                  "etude: a unit takes torch::Tensors, so that it can be run again");
+    static_assert(std::same_as<decltype(module_->forward(std::forward<Inputs>(inputs)...)), torch::Tensor>,
+                  "etude: the forward of a unit returns a torch::Tensor");
+    if (!runner_) [[likely]]
+      return module_->forward(std::forward<Inputs>(inputs)...);
+    const auto forward = [module = module_](const Tensors& all) -> torch::Tensor {
+      return detail::forward_first(*module, all, std::index_sequence_for<Inputs...>());
+    };
+    return runner_->run(unit_, forward, Tensors(std::vector<torch::Tensor>{std::forward<Inputs>(inputs)...}));
+  }
+
+  M* operator->() const { return module_.get(); }
+  M& operator*() const { return *module_; }
+  const std::shared_ptr<M>& ptr() const { return module_; }
+
+ private:
+  template <class>
+  friend class UnitsImpl;
+
+  std::shared_ptr<M> module_;
+  UnitRunner* runner_ = nullptr;
+  std::size_t unit_ = 0;
+};
+
+/// The module that `Units` holds.
+template <class M>
+class UnitsImpl : public torch::nn::Cloneable<UnitsImpl<M>>, public detail::AnyUnits {
+ public:
+  void push_back(std::shared_ptr<M> module) {
+    this->register_module(std::to_string(units_.size()), module);
+    units_.emplace_back(std::move(module));
+  }
+  void push_back(const torch::nn::ModuleHolder<M>& module) { push_back(module.ptr()); }
+
+  std::size_t size() const { return units_.size(); }
+  const Unit<M>& operator[](std::size_t index) const { return units_.at(index); }
+  auto begin() const { return units_.begin(); }
+  auto end() const { return units_.end(); }
+
+  void reset() override {}
+  void pretty_print(std::ostream& stream) const override { stream << "etude::Units"; }
+  std::shared_ptr<torch::nn::Module> clone(
+      const torch::optional<torch::Device>& device = torch::nullopt) const override {
+    auto copy = std::make_shared<UnitsImpl>();
+    for (const auto& unit : units_)
+      copy->push_back(std::dynamic_pointer_cast<M>(std::as_const(*unit).clone(device)));
+    return copy;
+  }
+
+  std::vector<std::shared_ptr<torch::nn::Module>> modules() const override {
+    std::vector<std::shared_ptr<torch::nn::Module>> result;
+    for (const auto& unit : units_) result.push_back(unit.ptr());
+    return result;
+  }
+  UnitRunner* runner() const override { return units_.empty() ? nullptr : units_.front().runner_; }
+  void set_runner(UnitRunner* runner, const std::vector<std::size_t>& unit) override {
+    for (std::size_t i = 0; i < units_.size(); ++i) {
+      units_[i].runner_ = runner;
+      units_[i].unit_ = unit[i];
+    }
+  }
+
+ private:
+  std::vector<Unit<M>> units_;
+};
+
+/// Names the units of a model: layers of one class that run one after the other, of which each can be run
+/// again, have its parameters elsewhere between uses, be frozen, or have a learning rate of its own. It is a
+/// torch::nn::ModuleList whose elements are called without a cast:
+///
+///     etude::Units<Block> blocks{register_module("blocks", etude::Units<Block>())};
+///     ...
+///     blocks->push_back(Block(64));
+///     ...
+///     for (const auto& block : *blocks) x = block(x, mask);
+///
+/// Such a call is that of the module and a comparison. Calls past it, such as `block->forward(x)`, are not
+/// seen by a UnitRunner.
+template <class M>
+class Units : public torch::nn::ModuleHolder<UnitsImpl<typename detail::ModuleOf<M>::Type>> {
+ public:
+  using Impl = UnitsImpl<typename detail::ModuleOf<M>::Type>;
+  using torch::nn::ModuleHolder<Impl>::ModuleHolder;
+};
+
+/// The children of a torch::nn::Sequential, or what a model holds in `Units`, in the order of registration;
+/// a module that stands there twice is listed once. Units within a unit belong to it. Throws ArgumentError
+/// for a model without units, and for TorchScript.
+std::vector<NamedModule> units(const Model& model);
+
+/// Gives the units of a model back to themselves when it is destroyed.
+class UnitsGuard {
+ public:
+  explicit UnitsGuard(std::function<void()> restore) : restore_(std::move(restore)) {}
+  UnitsGuard(UnitsGuard&& other) noexcept : restore_(std::exchange(other.restore_, nullptr)) {}
+  UnitsGuard& operator=(UnitsGuard&&) = delete;
+  ~UnitsGuard() {
+    if (restore_) restore_();
+  }
+
+ private:
+  std::function<void()> restore_;
+};
+
+/// Lets `runner` run the units of a model until the guard is destroyed, also where the module is called by
+/// itself. The children of a Sequential take one tensor then, and `Sequential::ptr` and `at` don't return
+/// them. Throws what `units` throws, and Error if the units have a runner already.
+[[nodiscard]] UnitsGuard run_units(const Model& model, UnitRunner& runner);
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/model/impl/units.ipp"
+#endif
