@@ -23,6 +23,7 @@
 #include "common/toy.hpp"
 #include "etude/callbacks/convert_sync_batch_norm.hpp"
 #include "etude/callbacks/metric_callback.hpp"
+#include "etude/callbacks/predictions_to_csv.hpp"
 #include "etude/metrics/accuracy.hpp"
 #include "etude/metrics/streaming.hpp"
 #include "etude/trainer.hpp"
@@ -359,6 +360,14 @@ TEST_CASE("a MetricCallback has the metrics of all processes") {
   }
 }
 
+/// The last fields of a CSV file's lines.
+std::vector<std::string> targets_in(const std::string& text) {
+  std::istringstream lines(text);
+  std::vector<std::string> targets;
+  for (std::string line; std::getline(lines, line);) targets.push_back(line.substr(line.rfind(',') + 1));
+  return targets;
+}
+
 /// Counts the examples that it is given in this process.
 struct OwnAccuracy : etude::metrics::Accuracy {
   void update(const at::Tensor& predictions, const at::Tensor& labels) {
@@ -386,6 +395,33 @@ TEST_CASE("a streaming metric gets the batches of its process, and its state is 
       etude::Trainer<> one(options);
       CHECK(metrics.at("eval_accuracy") == doctest::Approx(one.evaluate().at("eval_accuracy")));
     }
+  }
+}
+
+TEST_CASE("predictions of all processes are in one CSV file, in the order of the dataset") {
+  if (!toy::is_rank()) {
+    const toy::Folder folder;
+    CHECK(launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)}));
+    return;
+  }
+  const std::string folder = std::getenv("ETUDE_TEST_FOLDER");
+  for (const std::int64_t count : {1, 2, 9}) {
+    CAPTURE(count);
+    auto options = problem(20, 2, 1);
+    options.args.output_dir = folder + "/" + std::to_string(count);
+    options.args.per_device_eval_batch_size = 2;
+    options.eval_dataset = examples(count);
+    etude::Trainer<DistributedDataParallel, etude::PredictionsToCSVCallback> together(options);
+    together.evaluate();
+    together.context().trainer.communicator().barrier();
+    const auto text = toy::read_text(options.args.output_dir + "/eval_predictions.csv");
+    options.args.output_dir += "-alone-" + std::to_string(rank());
+    const Alone alone;
+    etude::Trainer<etude::PredictionsToCSVCallback> one(options);
+    one.evaluate();
+    const auto expected = toy::read_text(options.args.output_dir + "/eval_predictions.csv");
+    CHECK(std::ranges::count(text, '\n') == count + 1);
+    CHECK(targets_in(text) == targets_in(expected));
   }
 }
 

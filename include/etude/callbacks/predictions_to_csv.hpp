@@ -13,9 +13,10 @@
 namespace etude::inline v0 {
 
 /// Writes the predictions and targets of evaluations and predictions to CSV files, a row per example in the
-/// order of the dataset: what Lightning's BasePredictionWriter and torchtnt's BaseCSVWriter leave to their
-/// users. Rows are written batch by batch and aren't kept in memory. The file appears when the evaluation is
-/// complete, or not at all if something threw; until then the previous one stays.
+/// order of the dataset, those of all processes: what Lightning's BasePredictionWriter and torchtnt's
+/// BaseCSVWriter leave to their users. Rows are written batch by batch and aren't kept in memory, except that
+/// several processes keep theirs until the end, when the first writes all. The file appears when the
+/// evaluation is complete, or not at all if something threw; until then the previous one stays.
 ///
 /// The columns are `prediction` and `target`, or `prediction_0`, `prediction_1`, ... if an example has
 /// several numbers; with several tensors, the name or index of each comes in between (`prediction_logits_0`).
@@ -36,8 +37,8 @@ struct PredictionsToCSVCallback {
   void on(const EvaluateBegin& e) { begin(e, e.metric_key_prefix); }
   void on(const PredictBegin& e) { begin(e, e.metric_key_prefix); }
   void on(const PredictionStep& e);
-  void on(const Evaluate&) { is_whole = true; }
-  void on(const Predict&) { is_whole = true; }
+  void on(const Evaluate& e) { finish(e); }
+  void on(const Predict& e) { finish(e); }
   void on(const EvaluateEnd& e) { end(e); }
   void on(const PredictEnd& e) { end(e); }
 
@@ -45,10 +46,15 @@ struct PredictionsToCSVCallback {
   std::filesystem::path partial = {};            ///< its temporary name
   std::unique_ptr<OutputFile> output = nullptr;  ///< null between evaluations
   std::vector<std::string> columns = {};         ///< of the file, once it has rows
+  std::vector<std::string> batches = {};         ///< the rows of each batch, with several processes
+  bool is_part = false;                          ///< this process evaluates a part of each batch
   bool is_whole = false;                         ///< the evaluation has reached its metrics
 
  private:
   void begin(const Context& e, std::string_view prefix);
+  void write_header();
+  void finish(const Context& e);
+  void write_parts(const std::vector<std::string>& all);
   void end(const Context& e);
 };
 

@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -86,13 +88,10 @@ inline std::string filled_in(std::string text, std::string_view placeholder, std
 }  // namespace detail
 
 ETUDE_INLINE void PredictionsToCSVCallback::begin(const Context& e, std::string_view prefix) {
-  if (e.args.world_size() > 1)
-    throw ArgumentError(
-        fmt::format("PredictionsToCSVCallback: the number of processes is {}: must be 1, because each "
-                    "has a part of the predictions; predict() returns those of all",
-                    e.args.world_size()));
   is_whole = false;
   columns.clear();
+  batches.clear();
+  is_part = e.args.world_size() > 1 && e.eval_dataloader->options().part.world_size == e.args.world_size();
   if (!e.state.is_world_process_zero) return;
   file = detail::log_path(e.args, detail::filled_in(detail::filled_in(path, "{prefix}", prefix), "{step}",
                                                     std::to_string(e.state.global_step)));
@@ -104,7 +103,7 @@ ETUDE_INLINE void PredictionsToCSVCallback::begin(const Context& e, std::string_
 }
 
 ETUDE_INLINE void PredictionsToCSVCallback::on(const PredictionStep& e) {
-  if (!output) return;
+  if (!output && !is_part) return;
   const detail::CsvColumns predictions(e.output, "prediction", predicted_class),
       targets(e.batch.labels, "target", false);
   auto names = predictions.names();
@@ -112,8 +111,7 @@ ETUDE_INLINE void PredictionsToCSVCallback::on(const PredictionStep& e) {
   fmt::memory_buffer text;
   if (columns.empty()) {
     columns = names;
-    for (auto& name : names) name = detail::csv_field(name);
-    fmt::format_to(std::back_inserter(text), "{}\n", fmt::join(names, ","));
+    if (!is_part) write_header();
   } else if (columns != names) {
     throw DataError(fmt::format("{} has the columns {}, but a later batch has {}", file.string(),
                                 fmt::join(columns, ","), fmt::join(names, ",")));
@@ -123,7 +121,46 @@ ETUDE_INLINE void PredictionsToCSVCallback::on(const PredictionStep& e) {
     targets.write(row, text);
     text[text.size() - 1] = '\n';
   }
-  output->write(std::as_bytes(std::span(text.data(), text.size())));
+  if (is_part)
+    batches.push_back(fmt::to_string(text));
+  else
+    output->write(std::as_bytes(std::span(text.data(), text.size())));
+}
+
+ETUDE_INLINE void PredictionsToCSVCallback::write_header() {
+  auto names = columns;
+  for (auto& name : names) name = detail::csv_field(name);
+  const auto text = fmt::format("{}\n", fmt::join(names, ","));
+  output->write(std::as_bytes(std::span(text)));
+}
+
+ETUDE_INLINE void PredictionsToCSVCallback::finish(const Context& e) {
+  if (is_part) {
+    const auto all = e.trainer.communicator().gather_bytes(nlohmann::json{columns, batches}.dump());
+    if (std::ssize(all) < e.args.world_size()) return;  // This process has left the others.
+    if (output) write_parts(all);
+  }
+  is_whole = true;
+}
+
+ETUDE_INLINE void PredictionsToCSVCallback::write_parts(const std::vector<std::string>& all) {
+  std::vector<std::vector<std::string>> parts;
+  std::size_t most = 0;
+  for (const auto& text : all) {
+    const auto part = nlohmann::json::parse(text);
+    const auto names = part[0].get<std::vector<std::string>>();
+    parts.push_back(part[1].get<std::vector<std::string>>());
+    most = std::max(most, parts.back().size());
+    if (columns.empty()) columns = names;
+    if (!names.empty() && names != columns)
+      throw DataError(fmt::format("{} has the columns {}, but another process has {}", file.string(),
+                                  fmt::join(columns, ","), fmt::join(names, ",")));
+  }
+  write_header();
+  // A process may have no examples of the last batch.
+  for (std::size_t batch = 0; batch < most; ++batch)
+    for (const auto& part : parts)
+      if (batch < part.size()) output->write(std::as_bytes(std::span(part[batch])));
 }
 
 ETUDE_INLINE void PredictionsToCSVCallback::end(const Context& e) {
