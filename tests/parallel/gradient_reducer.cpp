@@ -81,6 +81,45 @@ TEST_CASE("gradients are summed over all ranks, chunk by chunk, while backward r
   }
 }
 
+// Notes how many sums of gradients were under way when that of the results began.
+struct Watching : etude::Communicator {
+  explicit Watching(etude::Communicator& real) : Communicator(real.launch()), real_(real) {}
+
+  etude::PendingMessage begin_sum(const torch::Tensor& tensor) override {
+    if (tensor.scalar_type() == torch::kDouble)
+      beside_results = under_way;
+    else
+      ++under_way;
+    return [this, arrive = real_.begin_sum(tensor), is_gradient = tensor.scalar_type() != torch::kDouble] {
+      arrive();
+      if (is_gradient) --under_way;
+    };
+  }
+
+  int under_way = 0, beside_results = 0;
+
+ private:
+  etude::Communicator& real_;
+};
+
+TEST_CASE("the results of the processes are under way together with the gradients") {
+  const auto faults = toy::as_ranks(2, [](etude::Communicator& real) {
+    Watching ranks(real);
+    Net net;
+    etude::FlatParameters flat(net.groups);
+    etude::GradientReducer reducer(ranks, {&flat}, net.names, 600);
+    reducer.begin();
+    net.loss(ranks.rank()).backward();
+    const auto all = reducer.finish(etude::GradientsResult::complete, {1.5, 2});
+    const std::lock_guard lock(checks);
+    CHECK(ranks.beside_results == 2);
+    CHECK(ranks.under_way == 0);
+    CHECK(all.count(etude::GradientsResult::complete) == 2);
+    CHECK(all.sums == std::vector<double>{3, 4});
+  });
+  CHECK(faults == Faults(2));
+}
+
 TEST_CASE("only the backward pass behind begin() sends, with what accumulated before") {
   const auto expected = expected_gradients(2);
   const auto faults = toy::as_ranks(2, [&](etude::Communicator& ranks) {

@@ -353,11 +353,30 @@ TEST_CASE("a process holds no more moments, and in stage 2 no more gradients, th
         CHECK(optimizer.gradient_bytes == (cuts ? bytes / world : bytes));
         CHECK(optimizer.flat_parameters().gradients().size() == 1);
         for (const auto& weight : weights) CHECK(weight.grad().defined() == !cuts);
-        CHECK(ranks.most == (cuts ? 2 : 10));  // blocks of gradients under way
+        CHECK(ranks.most == (cuts ? 1 : 10));  // blocks of gradients under way
       });
       CHECK(faults == Faults(static_cast<std::size_t>(world)));
     }
   }
+}
+
+TEST_CASE("blocks of gradients are small beside a share, whatever their limit") {
+  const auto faults = toy::as_ranks(2, [&](etude::Communicator& ranks) {
+    for (const auto stage : {ShardStage::optimizer_state, ShardStage::gradients}) {
+      const auto weight = torch::ones({4 << 20}).set_requires_grad(true);  // 16 MiB
+      Groups groups(1);
+      groups[0].parameters.emplace_back("weight", weight);
+      Measured optimizer(groups);
+      etude::shard(optimizer, ranks, stage);
+      etude::GradientReducer reducer(ranks, {&optimizer.flat_parameters()}, {"weight"});
+      reducer.begin();
+      weight.sum().backward();
+      reducer.finish();
+      const std::lock_guard lock(checks);
+      CHECK(reducer.chunks() == (stage == ShardStage::gradients ? 16 : 1));
+    }
+  });
+  CHECK(faults == Faults(2));
 }
 
 TEST_CASE("the state in shards is gathered by all, never read by one") {

@@ -85,10 +85,15 @@ class GradientReducer {
   void add_chunks_of_blocks(std::size_t list);
   void add_to_chunk(std::size_t chunk, std::size_t list, std::size_t slot);
   void arrived(std::size_t list, std::size_t slot);
-  void move_to_chunks(std::size_t list, std::size_t slot);
+  /// The flat gradient of a parameter, which has none afterwards.
+  torch::Tensor take_gradient(std::size_t list, std::size_t slot);
+  void add_to_apart(Chunk& chunk, std::size_t slot, const torch::Tensor& gradient);
   void send_next();
   PendingMessage begin_sum_of_apart(const Chunk& chunk, const torch::Tensor& gradients);
-  GradientsResults agree(GradientsResult result, const std::vector<double>& numbers, bool same_graphs);
+  /// For each parameter whether it has a gradient, for each result the number of processes, and the numbers:
+  /// added up, they are the agreement.
+  torch::Tensor own_result(GradientsResult result, const std::vector<double>& numbers) const;
+  GradientsResults read_agreement(const torch::Tensor& sums, std::size_t numbers, bool same_graphs);
 
   Communicator& communicator_;
   std::vector<FlatParameters*> parameters_;

@@ -164,7 +164,10 @@ ETUDE_INLINE FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const F
     const std::int64_t unit = 64 / element * shard.count;
     const auto whole_units = [&](std::int64_t elements) { return (elements + unit - 1) / unit * unit; };
     if (layout->is_sharded()) buffer.size = whole_units(buffer.size);
-    buffer.block = layout->is_sharded() ? whole_units(std::max<std::int64_t>(shard.block_bytes / element, 1))
+    // Two blocks of gradients exist beside the share: small ones, so that they don't undo what it saves.
+    const auto small_block = std::max(std::int64_t{1} << 20, buffer.size * element / (8 * shard.count));
+    const auto block_bytes = shard.gradients ? std::min(shard.block_bytes, small_block) : shard.block_bytes;
+    buffer.block = layout->is_sharded() ? whole_units(std::max<std::int64_t>(block_bytes / element, 1))
                                         : std::max<std::int64_t>(buffer.size, 1);
   }
   plan.layout = std::move(layout);

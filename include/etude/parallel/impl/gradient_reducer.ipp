@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -48,11 +49,17 @@ ETUDE_INLINE GradientsResults GradientReducer::finish(GradientsResult result,
   if (std::exchange(sending_, false)) {
     for (std::size_t list = 0; list < parameters_.size(); ++list)
       if (layouts_[list]->shard.gradients)
-        for (std::size_t slot = 0; slot < layouts_[list]->slots.size(); ++slot) move_to_chunks(list, slot);
+        for (std::size_t slot = 0; slot < layouts_[list]->slots.size(); ++slot)
+          if (const auto gradient = take_gradient(list, slot); gradient.defined())
+            for (const auto chunk : chunks_of_[list][slot]) add_to_apart(chunks_[chunk], slot, gradient);
     while (next_ < chunks_.size()) send_next();
   }
+  // The agreement is under way while the gradients still are.
+  const auto agreement = own_result(result, numbers);
+  const auto agreed = communicator_.begin_sum(agreement);
   for (const auto& message : std::exchange(messages_, {})) message();
-  const auto all = agree(result, numbers, same_graphs);
+  agreed();
+  const auto all = read_agreement(agreement, numbers.size(), same_graphs);
   for (auto* flat : parameters_) flat->mark_gradients_sharded();
   return all;
 }
@@ -91,6 +98,7 @@ ETUDE_INLINE void GradientReducer::make_chunks() {
   for (std::size_t list = 0; list < parameters_.size(); ++list) {
     for (std::size_t slot = 0; slot < chunks_of_[list].size(); ++slot) {
       for (auto& chunk : chunks_of_[list][slot]) chunk = place[chunk];
+      std::ranges::sort(chunks_of_[list][slot]);
       hooks_.emplace_back(parameters_[list]->parameter(slot), [this, list, slot] { arrived(list, slot); });
     }
   }
@@ -143,36 +151,41 @@ ETUDE_INLINE void GradientReducer::add_to_chunk(std::size_t chunk, std::size_t l
 ETUDE_INLINE void GradientReducer::arrived(std::size_t list, std::size_t slot) {
   const std::lock_guard lock(mutex_);
   if (!sending_) return;
-  if (layouts_[list]->shard.gradients) move_to_chunks(list, slot);
-  for (const auto chunk : chunks_of_[list][slot])
-    if (chunks_[chunk].missing > 0) --chunks_[chunk].missing;
-  while (next_ < chunks_.size() && chunks_[next_].missing == 0) send_next();
-}
-
-ETUDE_INLINE void GradientReducer::move_to_chunks(std::size_t list, std::size_t slot) {
-  auto& gradient = parameters_[list]->parameter(slot).mutable_grad();
-  if (!gradient.defined()) return;
-  const torch::NoGradGuard no_grad;
-  const auto& place = layouts_[list]->slots[slot];
-  const auto& options = layouts_[list]->buffers[place.buffer].options;
-  const auto flat = place.flattened(gradient, options);
+  const auto gradient = layouts_[list]->shard.gradients ? take_gradient(list, slot) : torch::Tensor();
   for (const auto i : chunks_of_[list][slot]) {
     auto& chunk = chunks_[i];
-    if (!chunk.apart.defined()) chunk.apart = torch::zeros({chunk.end - chunk.begin}, options);
-    const auto begin = std::max(chunk.begin, place.offset);
-    const auto size = std::min(chunk.end, place.offset + place.size) - begin;
-    chunk.apart.narrow(0, begin - chunk.begin, size).add_(flat.narrow(0, begin - place.offset, size));
+    if (gradient.defined()) add_to_apart(chunk, slot, gradient);
+    if (chunk.missing > 0) --chunk.missing;
+    while (next_ < chunks_.size() && chunks_[next_].missing == 0) send_next();
   }
+}
+
+ETUDE_INLINE torch::Tensor GradientReducer::take_gradient(std::size_t list, std::size_t slot) {
+  auto& gradient = parameters_[list]->parameter(slot).mutable_grad();
+  if (!gradient.defined()) return {};
+  const auto& place = layouts_[list]->slots[slot];
+  auto flat = place.flattened(gradient, layouts_[list]->buffers[place.buffer].options);
   gradient.reset();
   parameters_[list]->set_has_gradient(slot, true);
+  return flat;
+}
+
+ETUDE_INLINE void GradientReducer::add_to_apart(Chunk& chunk, std::size_t slot,
+                                                const torch::Tensor& gradient) {
+  const torch::NoGradGuard no_grad;
+  const auto& place = layouts_[chunk.list]->slots[slot];
+  if (!chunk.apart.defined()) chunk.apart = torch::zeros({chunk.end - chunk.begin}, gradient.options());
+  const auto begin = std::max(chunk.begin, place.offset);
+  const auto size = std::min(chunk.end, place.offset + place.size) - begin;
+  chunk.apart.narrow(0, begin - chunk.begin, size).add_(gradient.narrow(0, begin - place.offset, size));
 }
 
 ETUDE_INLINE void GradientReducer::send_next() {
   auto& chunk = chunks_[next_++];
   const auto& layout = *layouts_[chunk.list];
   if (layout.shard.gradients) {
-    // Chunks under way take memory: no more than two.
-    for (; messages_.size() > 1; messages_.pop_front()) messages_.front()();
+    // Chunks take memory: only one is under way while the next is filled.
+    for (; !messages_.empty(); messages_.pop_front()) messages_.front()();
     const auto gradients =
         chunk.apart.defined() ? std::exchange(chunk.apart, {})
                               : torch::zeros({chunk.end - chunk.begin}, layout.buffers[chunk.buffer].options);
@@ -197,25 +210,29 @@ ETUDE_INLINE PendingMessage GradientReducer::begin_sum_of_apart(const Chunk& chu
   };
 }
 
-ETUDE_INLINE GradientsResults GradientReducer::agree(GradientsResult result,
-                                                     const std::vector<double>& numbers, bool same_graphs) {
-  GradientsResults all{.counts = {}, .sums = numbers};
+ETUDE_INLINE torch::Tensor GradientReducer::own_result(GradientsResult result,
+                                                       const std::vector<double>& numbers) const {
   std::size_t slots = 0;
   for (const auto& layout : layouts_) slots += layout->slots.size();
-  std::vector<double> values(slots + all.counts.size());
-  auto* value = values.data();
+  constexpr auto counts = std::tuple_size_v<decltype(GradientsResults::counts)>;
+  auto values = torch::zeros({static_cast<std::int64_t>(slots + counts + numbers.size())}, torch::kDouble);
+  auto* value = values.data_ptr<double>();
   for (const auto* flat : parameters_)
     for (std::size_t i = 0; i < flat->layout()->slots.size(); ++i) *value++ = flat->has_gradient(i) ? 1 : 0;
   value[static_cast<std::size_t>(result)] = 1;
-  values.insert(values.end(), numbers.begin(), numbers.end());
-  communicator_.sum(
-      torch::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, torch::kDouble));
+  std::ranges::copy(numbers, value + counts);
+  return values;
+}
 
-  for (std::size_t i = 0; i < all.counts.size(); ++i)
-    all.counts[i] = static_cast<std::int64_t>(values[slots + i]);
-  std::copy(values.end() - static_cast<std::ptrdiff_t>(numbers.size()), values.end(), all.sums.begin());
+ETUDE_INLINE GradientsResults GradientReducer::read_agreement(const torch::Tensor& sums, std::size_t numbers,
+                                                              bool same_graphs) {
+  GradientsResults all;
+  const auto* const end = sums.data_ptr<double>() + sums.numel();
+  const auto* const counts = end - numbers - all.counts.size();
+  for (std::size_t i = 0; i < all.counts.size(); ++i) all.counts[i] = static_cast<std::int64_t>(counts[i]);
+  all.sums.assign(end - numbers, end);
   const auto computed = all.count(GradientsResult::complete);
-  value = values.data();
+  const auto* value = sums.data_ptr<double>();
   for (auto* flat : parameters_)
     for (std::size_t i = 0; i < flat->layout()->slots.size(); ++i, ++value) {
       if (same_graphs && computed == communicator_.world_size() && *value < static_cast<double>(computed))
