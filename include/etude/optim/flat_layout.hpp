@@ -41,7 +41,7 @@ struct FlatShard {
   std::int64_t count = 1;
   /// Rounded up to a multiple of 64 * count; smaller with `gradients` if the buffer is.
   std::int64_t block_bytes = std::int64_t{25} << 20;
-  bool gradients = false;                             ///< whether gradients outside of it aren't kept either
+  bool gradients = false;  ///< whether gradients outside of it aren't kept either
   /// Gets a block, in place: takes each share from its owner. All owners call it in the same order.
   std::function<void(const torch::Tensor&)> gather = nullptr;
   /// Sums a tensor over all owners, in place.
