@@ -39,7 +39,7 @@ def train(task):
 @torch.no_grad()
 def mean_loss(task):
     task.network.eval()
-    return loss_of(task.network(task.inputs), task.targets).item()
+    return loss_of(task.network(task.inputs[:256]), task.targets[:256]).item()
 
 
 def join():

@@ -23,7 +23,7 @@ inline const std::vector<Workload>& parallel_workloads() {
        [] {
          return std::make_shared<Perceptron>(Sizes{784, 1024, 1024, 1024, 1024, 1024, 10});
        },
-       [] { return classified_noise(2048, 784, 10); }},
+       [] { return classified_noise(8192, 784, 10); }},
       *std::ranges::find(workloads(), "transformer", &Workload::name),
       {"large", 8,
        [] {

@@ -137,7 +137,7 @@ def check_losses(results):
 
 
 def shards(options):
-    """For each policy, what the process with more of it sends and holds with AdamW and 22 million parameters."""
+    """For each policy, what the process with more of it sends and holds with AdamW and 18 million parameters."""
     group = Group([options.program, "serve", options.data], 2).started()
     result = {}
     for policy in ("data", "shards1", "shards2"):
