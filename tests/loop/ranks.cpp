@@ -591,22 +591,6 @@ TEST_CASE("a trainer without the policy refuses to be one of several processes")
   }
 }
 
-TEST_CASE("a backend that isn't there is refused by name") {
-  if (launches(2)) return;
-  auto options = problem(8, 2, 1);
-  options.args.ddp_backend = etude::DdpBackend::mpi;
-  CHECK_THROWS_WITH_AS(etude::Trainer<DistributedDataParallel>{options},
-                       doctest::Contains("ddp_backend is mpi: must be gloo"), etude::ArgumentError);
-  options.args.ddp_backend = etude::DdpBackend::nccl;
-  CHECK_THROWS_WITH_AS(etude::Trainer<DistributedDataParallel>{options},
-                       doctest::Contains("ddp_backend is nccl: must be gloo"), etude::ArgumentError);
-}
-
-TEST_CASE("the advice for several GPUs in one process has the line that uses them") {
-  CHECK(etude::detail::advice_for_gpus(4).find("torchrun --nproc-per-node 4 --no-python ") !=
-        std::string::npos);
-}
-
 TEST_CASE("processes with different arguments are told which one differs") {
   if (launches(2)) return;
   auto options = problem(4, 1, 1);

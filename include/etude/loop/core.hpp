@@ -31,6 +31,7 @@
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/named_optimizer.hpp"
 #include "etude/optim/optimizer.hpp"
+#include "etude/parallel/sharded_units.hpp"
 #include "etude/parallel/shards.hpp"
 #include "etude/trainer_options.hpp"
 
@@ -73,6 +74,7 @@ struct TrainerCore {
   TrainerState state;
   TrainerControl control;
   OptimizerList optimizers;
+  std::unique_ptr<ShardedUnits> sharded_units;  ///< while each process keeps only a share of the parameters
   std::unique_ptr<DataLoader> train_dataloader;
   const DataLoader* eval_dataloader = nullptr;
   AnyTrainer* trainer = nullptr;  ///< the trainer that owns this core

@@ -37,6 +37,7 @@ class TrainLoop {
     prepare(options);
     SignalGuard signals(core_.args.enable_jit_checkpoint);
     const auto outside = events_.depth();
+    const detail::EndOfShares end_of_shares(core_);
     TrainOutput output;
     events_.template open<TrainEnd>();
     try {
@@ -302,6 +303,7 @@ class TrainLoop {
     output.metrics = summary_;
     if (summary_.contains("train_loss")) output.training_loss = summary_.at("train_loss");
     core_.control = {};
+    if (core_.sharded_units) core_.sharded_units->gather();
     return output;
   }
 

@@ -20,6 +20,7 @@
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/fetching.hpp"
+#include "etude/loop/sharded_parameters.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/optim/flat_parameters.hpp"
@@ -39,17 +40,17 @@ class Update {
   void join_gradients() {
     auto& communicator = core_.ranks.communicator();
     if (core_.shard_stage) {
-      if (core_.args.auto_microbatching && *core_.shard_stage == ShardStage::gradients)
-        throw ArgumentError(
-            "auto_microbatching is true: must be false with ShardedDataParallel<2>, whose "
-            "gradients can't be computed again");
+      const auto unit_of = detail::unit_of_shards(core_);
       for (const auto& each : core_.optimizers)
         if (!each.optimizer->flat_parameters().layout()->is_sharded())
-          shard(*each.optimizer, communicator, *core_.shard_stage, core_.args.ddp_bucket_cap_mb << 20);
+          shard(*each.optimizer, communicator, *core_.shard_stage, core_.args.ddp_bucket_cap_mb << 20,
+                unit_of);
     }
     if (!core_.ranks.several()) return;
     std::vector<FlatParameters*> parameters;
     for (const auto& each : core_.optimizers) parameters.push_back(&each.optimizer->flat_parameters());
+    if (core_.shard_stage == ShardStage::parameters)
+      core_.sharded_units = std::make_unique<ShardedUnits>(core_.model, parameters);
     std::vector<std::string> names;
     for (const auto& [name, parameter] : core_.model.named_parameters()) names.push_back(name);
     reducer_.emplace(communicator, std::move(parameters), names, core_.args.ddp_bucket_cap_mb << 20);
@@ -87,9 +88,11 @@ class Update {
     // Whatever happens here, the other processes wait for these messages.
     Attempt own(core_);
     own.run(fetch_group);
+    if (core_.sharded_units) detail::check_same_path(core_, own.result, own.error);
     share_items();
     if (core_.args.ddp_broadcast_buffers) core_.share_buffers();
     if (own.result == complete) own.run(run_group);
+    if (core_.sharded_units && own.error) detail::leave_path(own.error);
     if (own.result != complete) core_.optimizers.zero_grad();
     const auto all = abandoned_ ? *std::exchange(abandoned_, std::nullopt) : finish_gradients(own.result);
     if (all.count(out_of_memory) > 0) {
@@ -267,6 +270,7 @@ class Update {
         }
       }
       events_.raise(SubstepEnd{core_.context()});
+      if (core_.sharded_units) core_.ranks.agree(core_.control);  // all go on, or none
       if (core_.stopping()) {
         position.micro_batches = 0;
         core_.optimizers.zero_grad();

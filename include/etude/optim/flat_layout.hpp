@@ -42,6 +42,8 @@ struct FlatShard {
   /// Rounded up to a multiple of 64 * count; smaller with `gradients` if the buffer is.
   std::int64_t block_bytes = std::int64_t{25} << 20;
   bool gradients = false;  ///< whether gradients outside of it aren't kept either
+  /// The units of parameters, by name, whose values outside of it aren't kept between uses either.
+  std::unordered_map<std::string, std::size_t> unit_of = {};
   /// Gets a block, in place: takes each share from its owner. All owners call it in the same order.
   std::function<void(const torch::Tensor&)> gather = nullptr;
   /// Sums a tensor over all owners, in place.
@@ -55,10 +57,13 @@ struct FlatSegment {
   std::int64_t kept = 0;  ///< its place in a tensor that holds the owned share only
 };
 
-/// The layout of the flat buffers: one buffer per device and dtype, with the groups one after another.
+/// The layout of the flat buffers: one buffer per device, dtype and unit, with the groups one after another.
 struct FlatLayout {
+  static constexpr std::size_t no_unit = std::numeric_limits<std::size_t>::max();
+
   struct Buffer {
     torch::TensorOptions options;
+    std::size_t unit = no_unit;
     std::int64_t size = 0;
     std::int64_t block = 1;  ///< the elements that are divided at a time; the last block may be shorter
   };

@@ -80,8 +80,16 @@ class FlatParameters {
   /// a change of the layout throws Error.
   void mark_gradients_sharded() { gradients_are_sharded_ = layout_->is_sharded(); }
 
-  /// Takes the other shares of the values from their owners.
+  /// Takes the other shares of the values from their owners, after a step. The units are away afterwards.
   void gather_values();
+
+  /// Takes the values of a unit from their owners, if they are away, and returns whether they were.
+  bool hold_unit(std::size_t unit);
+  /// Frees the values of a unit outside of the owned share; the parameters read as NaN until it is held.
+  void release_unit(std::size_t unit);
+  void hold_units();
+  /// The same for all units, whose values may have been changed since they were held.
+  void release_units();
 
   /// The L2 norm of all gradients, as `l2_norm`.
   torch::Tensor grad_norm();
@@ -102,6 +110,8 @@ class FlatParameters {
   /// Replaced (never modified) when the layout changes.
   const std::shared_ptr<const FlatLayout>& layout() const { return layout_; }
   const std::vector<torch::Tensor>& values() const { return values_; }  ///< one per buffer
+  /// The owned share of a unit's buffer; undefined for other buffers.
+  const torch::Tensor& owned_values(std::size_t buffer) const { return units_[buffer].owned; }
   /// One per buffer, unless they are apart; the owned share only, if `layout()->shard.gradients`.
   const std::vector<torch::Tensor>& gradients() const { return gradients_; }
 
@@ -141,7 +151,17 @@ class FlatParameters {
     }
   };
 
+  /// What is kept of a buffer that belongs to a unit.
+  struct Unit {
+    torch::Tensor owned = {};    // its own share of the values; undefined for other buffers
+    torch::Tensor nothing = {};  // a scalar, in the place of values that are away
+    bool is_away = false;
+  };
+
   void flatten();
+  void make_units();
+  bool hold(std::size_t buffer);
+  void release(std::size_t buffer);
   void mend_values();
   void make_gradients();
   bool may_stay_apart(std::size_t slot) const;
@@ -157,6 +177,7 @@ class FlatParameters {
   NamedTensors frozen_;
   std::shared_ptr<const FlatLayout> layout_;
   std::vector<torch::Tensor> values_;
+  std::vector<Unit> units_;               // one per buffer
   std::vector<torch::Tensor> gradients_;  // empty before the first `gather`
   std::vector<torch::Tensor> owned_;      // the shards of `gradients_`, if sharded
   std::vector<torch::Tensor> found_;      // scratch for gradients that are apart

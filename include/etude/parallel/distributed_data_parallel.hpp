@@ -1,11 +1,9 @@
 #pragma once
 
 #include <concepts>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -40,13 +38,15 @@ struct DistributedDataParallel {
   static std::shared_ptr<Communicator> join(const TrainingArguments& args);
 };
 
-/// The same, and each process keeps only its share of the optimizer's state (Stage 1), or of that and the
-/// gradients (Stage 2): the first stages of ZeRO (Rajbhandari et al. 2020). Checkpoints are the same.
+/// The same, and each process keeps only its share of the optimizer's state (Stage 1), of that and the
+/// gradients (Stage 2), or of both and the parameters of `units(model)` (Stage 3): the stages of ZeRO
+/// (Rajbhandari et al. 2020). Checkpoints are the same. Stage 3 is an experiment: parameters of units are
+/// gathered before each use and freed after it, and read as NaN in between.
 template <int Stage>
 struct ShardedDataParallel {
-  static_assert(Stage == 1 || Stage == 2,
+  static_assert(Stage >= 1 && Stage <= 3,
                 "etude: ShardedDataParallel<1> divides the optimizer's state among the processes, "
-                "ShardedDataParallel<2> the gradients too");
+                "ShardedDataParallel<2> the gradients too, ShardedDataParallel<3> the parameters too");
   using etude_policy = void;
   static constexpr ShardStage stage = static_cast<ShardStage>(Stage);
   static std::shared_ptr<Communicator> join(const TrainingArguments& args) {
@@ -55,8 +55,6 @@ struct ShardedDataParallel {
 };
 
 namespace detail {
-/// How to use all GPUs of a machine, for a process that uses one.
-std::string advice_for_gpus(std::int64_t gpus);
 void main_process_first(const std::function<void()>& act, const TrainingArguments& args, bool local);
 }  // namespace detail
 

@@ -407,6 +407,7 @@ ETUDE_INLINE std::filesystem::path AnyTrainingCheckpoints::load_best_weights() {
     return {};
   }
   FolderReader folder(best, /*need_manifest=*/false);
+  const ShardedUnits::Whole whole(core_.sharded_units.get());
   core_.model.load_state_dict(read_model_files(folder));
   return best;
 }

@@ -41,7 +41,6 @@
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/torch_optimizer.hpp"
 #include "etude/parallel/broadcast.hpp"
-#include "etude/parallel/distributed_data_parallel.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/trainer_options.hpp"
 
@@ -215,9 +214,6 @@ ETUDE_INLINE void TrainerCore::set_process() {
 
 ETUDE_INLINE void TrainerCore::prepare_machine() const {
   if (device.is_cpu()) warn_of_slow_blas(args);
-  const auto gpus = device.is_cuda() ? static_cast<std::int64_t>(torch::cuda::device_count()) : 0;
-  if (gpus > 1 && args.world_size() == 1 && !detail::is_spread(model))
-    message(args, LogLevel::warning, "{}", detail::advice_for_gpus(gpus));
   keep_freed_memory();
 }
 
@@ -237,6 +233,7 @@ ETUDE_INLINE std::vector<double> TrainerCore::learning_rates() const {
 
 ETUDE_INLINE void TrainerCore::save_model(const std::filesystem::path& directory) const {
   const Calls::Scope call(calls, Calls::save_model);
+  const ShardedUnits::Whole whole(sharded_units.get());
   if (!ranks.is_first()) return;
   save_model_files(directory, model.state_dict(), default_max_shard_size, options.files());
   if (options.processing_class) options.processing_class.save(directory);

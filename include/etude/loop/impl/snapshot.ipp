@@ -25,6 +25,11 @@ inline std::vector<NamedTensor> copies_of(const std::vector<NamedTensor>& tensor
   return copies;
 }
 
+inline std::vector<NamedTensor> weights_of(const TrainerCore& core) {
+  const ShardedUnits::Whole whole(core.sharded_units.get());
+  return copies_of(core.model.state_dict());
+}
+
 /// The options of an optimizer as they were when it was made.
 inline nlohmann::ordered_json as_made(Optimizer& optimizer) {
   auto options = optimizer.options_state();
@@ -35,9 +40,7 @@ inline nlohmann::ordered_json as_made(Optimizer& optimizer) {
 }  // namespace detail
 
 ETUDE_INLINE TrainingSnapshot::TrainingSnapshot(TrainerCore& core)
-    : core_(core),
-      weights_(detail::copies_of(core.model.state_dict())),
-      random_(random_state(core.options.generators)) {
+    : core_(core), weights_(detail::weights_of(core)), random_(random_state(core.options.generators)) {
   for (const auto& each : core.optimizers)
     optimizers_[each.name] = {
         detail::copies_of(gather_state(*each.optimizer, core.ranks.communicator(), /*everywhere=*/true)),
@@ -45,6 +48,7 @@ ETUDE_INLINE TrainingSnapshot::TrainingSnapshot(TrainerCore& core)
 }
 
 ETUDE_INLINE void TrainingSnapshot::restore() const {
+  const ShardedUnits::Whole whole(core_.sharded_units.get());
   core_.model.load_state_dict(weights_);
   core_.optimizers.zero_grad();
   for (const auto& each : core_.optimizers) {

@@ -176,6 +176,7 @@ ETUDE_INLINE std::filesystem::path write_checkpoint(TrainerCore& core,
     if (const auto best = ranks.first(state.best_model_checkpoint.value_or("")); !best.empty())
       state.best_model_checkpoint = best;
   core.share_buffers();
+  const ShardedUnits::Whole whole(core.sharded_units.get());
   auto contents = checkpoint_contents(core, callbacks, core.checkpoint_writer.reason());
   if (!ranks.is_first()) return store.folder(state.global_step);
   auto writer = store.create(state.global_step);

@@ -136,11 +136,14 @@ ETUDE_INLINE FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const F
       }
       detail::check_trainable(name, tensor);
       const auto options = torch::TensorOptions().dtype(tensor.scalar_type()).device(tensor.device());
+      const auto in_unit = shard.unit_of.find(name);
+      const auto unit = in_unit == shard.unit_of.end() ? FlatLayout::no_unit : in_unit->second;
       const auto buffer = std::ranges::find_if(layout->buffers, [&](const FlatLayout::Buffer& b) {
-        return b.options.dtype() == options.dtype() && b.options.device() == options.device();
+        return b.unit == unit && b.options.dtype() == options.dtype() &&
+               b.options.device() == options.device();
       });
       const auto index = static_cast<std::size_t>(buffer - layout->buffers.begin());
-      if (buffer == layout->buffers.end()) layout->buffers.push_back({.options = options});
+      if (buffer == layout->buffers.end()) layout->buffers.push_back({.options = options, .unit = unit});
       const torch::Tensor shape =
           tensor.is_non_overlapping_and_dense() ? tensor.detach() : tensor.detach().contiguous();
       planned.push_back(

@@ -212,7 +212,8 @@ ETUDE_INLINE void FlatOptimizer::cut_by_length(const FlatRange& range, std::vect
     for (std::int64_t done = 0; done < segment.size; done += length) {
       const std::int64_t begin = segment.begin + done, kept = segment.kept + done;
       const std::int64_t size = std::min(length, segment.size - done);
-      Range piece{values.narrow(0, begin, size),
+      const torch::Tensor& owned = flat_.owned_values(range.buffer);
+      Range piece{owned.defined() ? owned.narrow(0, kept, size) : values.narrow(0, begin, size),
                   gradients.narrow(0, layout_->shard.gradients ? kept : begin, size),
                   {}};
       for (const auto& buffers : buffers_)

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <ATen/ops/full.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/libtorch/storage.hpp"
 #include "etude/optim/clipping.hpp"
 #include "etude/optim/flat_layout.hpp"
 #include "etude/optim/flat_parameters.hpp"
@@ -45,7 +48,82 @@ ETUDE_INLINE void FlatParameters::keep_shard(FlatShard shard) {
 
 ETUDE_INLINE void FlatParameters::gather_values() {
   const torch::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < values_.size(); ++i) layout_->gather(i, values_[i]);
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    if (units_[i].owned.defined())
+      release(i);
+    else
+      layout_->gather(i, values_[i]);
+  }
+}
+
+ETUDE_INLINE bool FlatParameters::hold_unit(std::size_t unit) {
+  bool was_away = false;
+  for (std::size_t i = 0; i < units_.size(); ++i)
+    if (layout_->buffers[i].unit == unit) was_away |= hold(i);
+  return was_away;
+}
+
+ETUDE_INLINE void FlatParameters::release_unit(std::size_t unit) {
+  for (std::size_t i = 0; i < units_.size(); ++i)
+    if (layout_->buffers[i].unit == unit) release(i);
+}
+
+ETUDE_INLINE void FlatParameters::hold_units() {
+  for (std::size_t i = 0; i < units_.size(); ++i) hold(i);
+}
+
+ETUDE_INLINE void FlatParameters::release_units() {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    if (!units_[i].owned.defined() || units_[i].is_away) continue;
+    for (const auto& [begin, size, kept] : layout_->segments(i))
+      units_[i].owned.narrow(0, kept, size).copy_(values_[i].narrow(0, begin, size));
+    release(i);
+  }
+}
+
+ETUDE_INLINE void FlatParameters::make_units() {
+  units_.assign(values_.size(), {});
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    const auto& buffer = layout_->buffers[i];
+    if (!layout_->is_sharded() || buffer.unit == FlatLayout::no_unit) continue;
+    Unit& unit = units_[i];
+    unit.owned = at::full({buffer.size / layout_->shard.count}, 0, buffer.options);
+    unit.nothing = at::full({}, std::numeric_limits<double>::quiet_NaN(), buffer.options);
+    for (const auto& [begin, size, kept] : layout_->segments(i))
+      unit.owned.narrow(0, kept, size).copy_(values_[i].narrow(0, begin, size));
+  }
+}
+
+ETUDE_INLINE bool FlatParameters::hold(std::size_t buffer) {
+  if (!units_[buffer].is_away) return false;
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor& values = values_[buffer];
+  libtorch::resize_storage(values, values.nbytes());
+  for (const auto& [begin, size, kept] : layout_->segments(buffer))
+    values.narrow(0, begin, size).copy_(units_[buffer].owned.narrow(0, kept, size));
+  layout_->gather(buffer, values);
+  units_[buffer].is_away = false;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (layout_->slots[i].buffer != buffer) continue;
+    parts_[i].parameter.set_data(layout_->slots[i].view(values));
+    parts_[i].data = parts_[i].parameter.data_ptr();
+  }
+  return true;
+}
+
+/// A backward pass may have saved views of the values: they keep their storage, which is empty for a while.
+ETUDE_INLINE void FlatParameters::release(std::size_t buffer) {
+  Unit& unit = units_[buffer];
+  if (!unit.owned.defined() || unit.is_away) return;
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (layout_->slots[i].buffer != buffer) continue;
+    parts_[i].parameter.set_data(unit.nothing.expand(layout_->slots[i].sizes));
+    parts_[i].data = nullptr;
+  }
+  libtorch::resize_storage(values_[buffer], 0);
+  unit.is_away = true;
 }
 
 ETUDE_INLINE torch::Tensor FlatParameters::grad_norm() {
@@ -81,6 +159,7 @@ ETUDE_INLINE void FlatParameters::flatten() {
     throw Error(
         "the parameters changed their device, dtype or memory format, or another one requires a gradient, "
         "while only a shard of the gradients is kept: change them between a step and the next backward pass");
+  hold_units();
   FlatPlan plan = plan_flat(groups_, layout_.get(), shard_);
   std::vector<torch::Tensor> values = plan.layout->allocate();
   std::map<std::string, std::size_t> old_slots;
@@ -113,6 +192,7 @@ ETUDE_INLINE void FlatParameters::flatten() {
   frozen_ = std::move(plan.frozen);
   layout_ = std::move(plan.layout);
   values_ = std::move(values);
+  make_units();
   const bool had_gradients = !gradients_.empty();
   gradients_.clear();
   if (had_gradients && !apart_) make_gradients();
@@ -183,8 +263,14 @@ ETUDE_INLINE void FlatParameters::mend_values() {
   }
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     Part& part = parts_[i];
-    if (part.parameter.data_ptr() == part.data) continue;
     const FlatSlot& slot = layout_->slots[i];
+    if (const Unit& unit = units_[slot.buffer]; unit.is_away) {
+      if (part.parameter.is_alias_of(unit.nothing)) continue;
+      throw Error(fmt::format(
+          "parameter '{}' was changed while its values were away, as ShardedDataParallel<3> keeps them",
+          slot.name));
+    }
+    if (part.parameter.data_ptr() == part.data) continue;
     if (!fits(slot, part.parameter)) return flatten();
     const torch::Tensor view = slot.view(values_[slot.buffer]);
     view.copy_(part.parameter);

@@ -37,13 +37,15 @@ inline FlatOptimizer& divisible(Optimizer& optimizer) {
 }  // namespace detail
 
 ETUDE_INLINE void shard(Optimizer& optimizer, Communicator& communicator, ShardStage stage,
-                        std::int64_t block_bytes) {
+                        std::int64_t block_bytes,
+                        const std::unordered_map<std::string, std::size_t>& unit_of) {
   FlatOptimizer& flat = detail::divisible(optimizer);
   if (communicator.world_size() == 1) return;
   flat.keep_shard({.index = communicator.rank(),
                    .count = communicator.world_size(),
                    .block_bytes = block_bytes,
-                   .gradients = stage == ShardStage::gradients,
+                   .gradients = stage != ShardStage::optimizer_state,
+                   .unit_of = unit_of,
                    .gather = [&](const torch::Tensor& block) { communicator.gather_parts(block); },
                    .sum = [&](const torch::Tensor& tensor) { communicator.sum(tensor); }});
 }

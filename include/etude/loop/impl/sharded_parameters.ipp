@@ -1,0 +1,68 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "etude/any_trainer.hpp"
+#include "etude/base/error.hpp"
+#include "etude/base/message.hpp"
+#include "etude/loop/sharded_parameters.hpp"
+#include "etude/parallel/sharded_units.hpp"
+
+namespace etude::inline v0::detail {
+
+ETUDE_INLINE std::unordered_map<std::string, std::size_t> unit_of_shards(const TrainerCore& core) {
+  if (core.args.auto_microbatching && *core.shard_stage != ShardStage::optimizer_state)
+    throw ArgumentError(
+        fmt::format("auto_microbatching is true: must be false with ShardedDataParallel<{}>, whose "
+                    "gradients can't be computed again",
+                    static_cast<int>(*core.shard_stage)));
+  if (core.shard_stage != ShardStage::parameters) return {};
+  if (core.args.auto_find_batch_size)
+    throw ArgumentError("auto_find_batch_size is true: must be false with ShardedDataParallel<3>");
+  for (const auto name : core.trainer->callback_names())
+    for (const std::string_view reader :
+         {"ModelEmaCallback", "StochasticWeightAveragingCallback", "LossSpikeCallback",
+          "ParameterNormMonitor", "SaveBestModelCallback", "DebugUnderflowOverflowCallback"})
+      if (name.find(reader) != name.npos)
+        throw ArgumentError(
+            fmt::format("{} reads the parameters between steps: can't be used with ShardedDataParallel<3>, "
+                        "which keeps them divided among the processes",
+                        name));
+  auto result = unit_of_parameters(core.model);
+  if (core.ranks.world_size() > 1)
+    message(
+        core.args, LogLevel::warning,
+        "ShardedDataParallel<3> is an experiment: the parameters of the model's units are divided among {} "
+        "processes, and read as NaN between uses",
+        core.ranks.world_size());
+  return result;
+}
+
+ETUDE_INLINE void leave_path(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const StopTraining& stop) {
+    throw Error(fmt::format(
+        "{} (with ShardedDataParallel<3>, only a callback can stop one process of several by StopTraining)",
+        stop.what()));
+  }
+}
+
+ETUDE_INLINE void check_same_path(const TrainerCore& core, GradientsResult fetched,
+                                  const std::exception_ptr& error) {
+  if (error) leave_path(error);
+  const double without = core.ranks.sum(fetched == GradientsResult::complete ? 0 : 1);
+  if (without > 0 && without < static_cast<double>(core.ranks.world_size()))
+    throw DataError(
+        fmt::format("train_dataset has no more batches in {} of {} processes: with ShardedDataParallel<3>, "
+                    "all must have as many",
+                    without, core.ranks.world_size()));
+}
+
+}  // namespace etude::inline v0::detail

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <exception>
+#include <string>
+#include <unordered_map>
+
+#include "etude/base/linkage.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/parallel/gradient_reducer.hpp"
+
+namespace etude::inline v0::detail {
+
+/// The unit of each parameter that ShardedDataParallel<3> divides among the processes; empty for the other
+/// stages. Throws ArgumentError for a model, an argument or a callback that doesn't work with the stage.
+std::unordered_map<std::string, std::size_t> unit_of_shards(const TrainerCore& core);
+
+/// The processes give each other the parameters of units, so they must run the same ones: throws `error`,
+/// which ends the training in all.
+[[noreturn]] void leave_path(const std::exception_ptr& error);
+
+/// The same if there is an error. Throws DataError in all processes if only some have batches.
+void check_same_path(const TrainerCore& core, GradientsResult fetched, const std::exception_ptr& error);
+
+/// After a training, units run by themselves.
+class EndOfShares {
+ public:
+  explicit EndOfShares(TrainerCore& core) : core_(core) {}
+  EndOfShares(const EndOfShares&) = delete;
+  EndOfShares& operator=(const EndOfShares&) = delete;
+  ~EndOfShares() { core_.sharded_units.reset(); }
+
+ private:
+  TrainerCore& core_;
+};
+
+}  // namespace etude::inline v0::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/loop/impl/sharded_parameters.ipp"
+#endif

@@ -1,0 +1,291 @@
+#include "etude/loop/sharded_parameters.hpp"
+
+#include <doctest/doctest.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/loss.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/folder.hpp"
+#include "common/ranks.hpp"
+#include "common/toy.hpp"
+#include "etude/callbacks/model_ema.hpp"
+#include "etude/trainer.hpp"
+
+namespace loop_sharded_parameters_test {
+
+using Sharded = etude::ShardedDataParallel<3>;
+using etude::IntervalStrategy;
+
+/// Starts the test case under way again in that many processes, unless this is one of them.
+bool launches(std::int64_t world_size, const std::vector<std::string>& environment = {}) {
+  if (toy::is_rank()) return false;
+  const std::string name = doctest::getContextOptions()->currentTest->m_name;
+  CHECK(toy::in_processes(world_size, name, environment) ==
+        std::vector<std::string>(static_cast<std::size_t>(world_size), "exit 0"));
+  return true;
+}
+
+/// While it lives, the process seems to have been started by itself.
+struct Alone {
+  Alone() {
+    for (auto& [name, value] : variables) {
+      value = std::getenv(name.c_str());
+      ::unsetenv(name.c_str());
+    }
+  }
+  Alone(const Alone&) = delete;
+  Alone& operator=(const Alone&) = delete;
+  ~Alone() {
+    for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  std::vector<std::pair<std::string, std::string>> variables{{"RANK", ""}, {"WORLD_SIZE", ""}};
+};
+
+std::int64_t world_size() { return std::atoi(std::getenv("WORLD_SIZE")); }
+std::int64_t rank() { return std::atoi(std::getenv("RANK")); }
+
+etude::Model sequential() {
+  torch::manual_seed(3);
+  return torch::nn::Sequential(torch::nn::Linear(5, 7), torch::nn::Tanh(), torch::nn::Linear(7, 3));
+}
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    for (int i = 0; i < 3; ++i) layers->push_back(torch::nn::Linear(8, 8));
+  }
+  torch::nn::Linear first{register_module("first", torch::nn::Linear(5, 8))};
+  etude::Units<torch::nn::Linear> layers{register_module("layers", etude::Units<torch::nn::Linear>())};
+  torch::nn::Linear last{register_module("last", torch::nn::Linear(8, 3))};
+  torch::Tensor forward(torch::Tensor x) {
+    x = first(x);
+    for (const auto& layer : *layers) x = torch::tanh(layer(x));
+    return last(x);
+  }
+};
+TORCH_MODULE(Net);
+
+etude::Model net() {
+  torch::manual_seed(3);
+  return Net();
+}
+
+etude::Dataset examples(std::int64_t count) {
+  const auto rows = torch::arange(count * 5).to(torch::kFloat).reshape({count, 5});
+  return {torch::sin(rows), torch::arange(count).remainder(3)};
+}
+
+etude::TrainerOptions problem(etude::Model model, std::int64_t batch, std::int64_t group) {
+  auto args = toy::arguments();
+  args.per_device_train_batch_size = batch;
+  args.gradient_accumulation_steps = group;
+  args.num_train_epochs = 2;
+  args.learning_rate = 0.01;
+  args.max_grad_norm = 0.5;
+  args.weight_decay = 0.1;
+  args.eval_strategy = IntervalStrategy::epoch;
+  args.logging_strategy = IntervalStrategy::steps;
+  args.logging_steps = 2;
+  return {.model = std::move(model),
+          .args = args,
+          .loss = torch::nn::CrossEntropyLoss(),
+          .train_dataset = examples(45),
+          .eval_dataset = examples(11)};
+}
+
+template <class Trainer>
+std::vector<torch::Tensor> weights(Trainer& trainer) {
+  std::vector<torch::Tensor> result;
+  for (const auto& [name, tensor] : trainer.model().state_dict()) result.push_back(tensor.detach().clone());
+  return result;
+}
+
+void check_close(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
+  REQUIRE(a.size() == b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    CAPTURE(i);
+    CHECK((a[i] - b[i]).abs().max().item<double>() <= 1e-5 * (1 + b[i].abs().max().item<double>()));
+  }
+}
+
+std::vector<double> logged(const etude::TrainerState& state, const std::string& name) {
+  std::vector<double> values;
+  for (const auto& line : state.log_history)
+    if (const auto found = line.find(name); found != line.end()) values.push_back(found->second);
+  return values;
+}
+
+/// The message of the exception that a training throws.
+template <class Trainer>
+std::string fault_in(etude::TrainerOptions options) {
+  try {
+    Trainer(std::move(options)).train();
+  } catch (const std::exception& error) {
+    return error.what();  // perhaps that another process has left for that reason
+  }
+  return "";
+}
+
+TEST_CASE("processes with shares of the parameters train, evaluate and predict as one") {
+  if (launches(3)) return;
+  for (const auto& make : {sequential, net}) {
+    etude::Trainer<Sharded> sharded(problem(make(), 3, 2));
+    sharded.train();
+    const auto predictions = sharded.predict(examples(7)).predictions[0];
+    const Alone alone;
+    etude::Trainer<> one(problem(make(), 9, 2));
+    one.train();
+    check_close(weights(sharded), weights(one));
+    check_close({predictions}, {one.predict(examples(7)).predictions[0]});
+    for (const auto* name : {"grad_norm", "eval_loss"}) {
+      const auto ours = logged(sharded.state(), name), expected = logged(one.state(), name);
+      REQUIRE(!expected.empty());
+      REQUIRE(ours.size() == expected.size());
+      for (std::size_t i = 0; i < ours.size(); ++i)
+        CHECK(ours[i] == doctest::Approx(expected[i]).epsilon(1e-4));
+    }
+  }
+}
+
+TEST_CASE("a second training and saved weights are those of whole parameters") {
+  if (!toy::is_rank()) {
+    const toy::Folder folder;
+    launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)});
+    return;
+  }
+  etude::Trainer<Sharded> sharded(problem(net(), 4, 1));
+  sharded.train();
+  sharded.train();
+  sharded.save_model(std::getenv("ETUDE_TEST_FOLDER"));
+  const Alone alone;
+  etude::Trainer<> one(problem(net(), 8, 1));
+  one.train();
+  one.train();
+  check_close(weights(sharded), weights(one));
+}
+
+struct SeesNaNInUnits {
+  using this_callback = SeesNaNInUnits;
+  void on(const etude::StepEnd& e) {
+    for (const auto& [name, parameter] : e.model.named_parameters()) {
+      CHECK(parameter.isnan().all().item<bool>() == name.starts_with("layers."));
+      CHECK(parameter.dim() == (name.ends_with("weight") ? 2 : 1));
+    }
+    ++steps;
+  }
+  int steps = 0;
+};
+
+TEST_CASE("between steps, parameters of units read as NaN in their shape, and others as they are") {
+  if (launches(2)) return;
+  etude::Trainer<Sharded, SeesNaNInUnits> trainer(problem(net(), 4, 1));
+  trainer.train();
+  CHECK(trainer.template callback<SeesNaNInUnits>().steps == 12);
+  for (const auto& tensor : weights(trainer)) CHECK(!tensor.isnan().any().item<bool>());
+}
+
+struct BreaksAfterStep5 {
+  using this_callback = BreaksAfterStep5;
+  void on(const etude::StepEnd& e) {
+    if (e.args.process_index() == 1 && e.state.global_step == 5) throw std::runtime_error("broken");
+  }
+};
+
+template <class Trainer>
+void check_resumed(Trainer& trainer, const std::string& folder) {
+  trainer.train({.resume_from_checkpoint = folder + "/checkpoint-4"});
+  const Alone alone;
+  etude::Trainer<> one(problem(net(), 8, 1));
+  one.train();
+  CHECK(trainer.state().global_step == one.state().global_step);
+  check_close(weights(trainer), weights(one));
+}
+
+TEST_CASE("a checkpoint with shares of the parameters is resumed by 2 and 1, and without shares") {
+  const auto options = [&](const std::string& where) {
+    auto result = problem(net(), 8 / world_size(), 1);
+    toy::save_to(where, result.args, 2);
+    return result;
+  };
+  if (toy::is_rank()) {
+    const std::string where = std::getenv("ETUDE_TEST_FOLDER"), stage = std::getenv("ETUDE_TEST_STAGE");
+    if (stage == "break") {
+      etude::Trainer<Sharded, BreaksAfterStep5> trainer(options(where));
+      CHECK_THROWS(trainer.train());
+    } else if (stage == "resume in shards") {
+      etude::Trainer<Sharded> trainer(options(where));
+      check_resumed(trainer, where);
+    } else {
+      etude::Trainer<etude::DistributedDataParallel> trainer(options(where));
+      check_resumed(trainer, where);
+    }
+    return;
+  }
+  const toy::Folder folder;
+  const auto in = [&](const char* stage) {
+    return std::vector<std::string>{"ETUDE_TEST_FOLDER=" + std::string(folder),
+                                    std::string("ETUDE_TEST_STAGE=") + stage};
+  };
+  launches(2, in("break"));
+  for (const std::int64_t world : {1, 2}) {
+    launches(world, in("resume in shards"));
+    launches(world, in("resume"));
+  }
+}
+
+TEST_CASE("with shares of the parameters, a model without units is refused by name") {
+  if (launches(2)) return;
+  const auto fault =
+      fault_in<etude::Trainer<Sharded>>(problem((torch::manual_seed(3), torch::nn::Linear(5, 3)), 4, 1));
+  CHECK(fault.find("torch::nn::LinearImpl has no units: must be a torch::nn::Sequential") != fault.npos);
+}
+
+TEST_CASE("with shares of the parameters, a callback that reads them is refused by name") {
+  if (launches(2)) return;
+  const auto fault = fault_in<etude::Trainer<Sharded, etude::ModelEmaCallback>>(problem(net(), 4, 1));
+  CHECK(fault.find("ModelEmaCallback reads the parameters between steps: can't be used with "
+                   "ShardedDataParallel<3>") != fault.npos);
+}
+
+TEST_CASE("with shares of the parameters, a StopTraining of one process's loss ends all with an error") {
+  if (launches(2)) return;
+  auto options = problem(net(), 4, 2);
+  options.loss = {};
+  options.compute_loss = [calls = 0](etude::Model& model, const etude::Batch& batch,
+                                     std::optional<double>) mutable -> etude::LossOutput {
+    if (++calls == 2 && rank() == 1) throw etude::StopTraining("enough on rank 1");
+    auto outputs = model.forward(batch);
+    return {torch::nn::functional::cross_entropy(outputs, batch.labels), outputs, false};
+  };
+  CHECK(fault_in<etude::Trainer<Sharded>>(options).find("enough on rank 1") != std::string::npos);
+}
+
+TEST_CASE("with shares of the parameters, a callback of one process stops all") {
+  if (launches(2)) return;
+  struct Stops {
+    using this_callback = Stops;
+    void on(const etude::SubstepEnd& e) {
+      if (e.args.process_index() == 1 && e.state.global_step == 2) e.control.request_stop("enough");
+    }
+  };
+  etude::Trainer<Sharded, Stops> trainer(problem(net(), 4, 2));
+  CHECK(trainer.train().stop_reason == "enough");
+  CHECK(trainer.state().global_step == 2);
+}
+
+TEST_CASE("alone, ShardedDataParallel<3> is one process") {
+  etude::Trainer<Sharded> sharded(problem(net(), 4, 1));
+  sharded.train();
+  etude::Trainer<> one(problem(net(), 4, 1));
+  one.train();
+  check_close(weights(sharded), weights(one));
+}
+
+}  // namespace loop_sharded_parameters_test
