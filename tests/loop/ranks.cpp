@@ -591,6 +591,52 @@ TEST_CASE("a trainer without the policy refuses to be one of several processes")
   }
 }
 
+/// Takes its time in one process.
+struct SlowIn {
+  using this_callback = SlowIn;
+  std::int64_t rank = -1;
+  void on(const etude::BackwardEnd& e) const {
+    std::this_thread::sleep_for(std::chrono::milliseconds(e.args.process_index() == rank ? 25 : 5));
+  }
+};
+
+TEST_CASE("a process that makes the others wait is named once, in a warning") {
+  if (!toy::is_rank()) {
+    for (const bool over_gloo : {false, true}) {
+      toy::Processes processes(2, doctest::getContextOptions()->currentTest->m_name,
+                               {over_gloo ? "ETUDE_SHARED_MEMORY=0" : "ETUDE_SHARED_MEMORY=1"});
+      CHECK(processes.ends() == std::vector<std::string>(2, "exit 0"));
+      const auto text = processes.output(0);
+      const auto first = text.find("rank 1 is slow: the other processes waited for it during ");
+      CHECK(first != text.npos);
+      CHECK(text.find("is slow", first + 10) == text.npos);
+      CHECK(processes.output(1).find("is slow") == text.npos);
+    }
+    return;
+  }
+  auto options = problem(160, 2, 1);
+  options.args.logging_steps = 20;
+  options.args.log_level = etude::LogLevel::warning;
+  etude::Trainer<DistributedDataParallel, SlowIn> trainer(options, SlowIn{.rank = 1});
+  CHECK(trainer.train().global_step == 80);
+}
+
+TEST_CASE("a backend that isn't there is refused by name") {
+  if (launches(2)) return;
+  auto options = problem(8, 2, 1);
+  options.args.ddp_backend = etude::DdpBackend::mpi;
+  CHECK_THROWS_WITH_AS(etude::Trainer<DistributedDataParallel>{options},
+                       doctest::Contains("ddp_backend is mpi: must be gloo"), etude::ArgumentError);
+  options.args.ddp_backend = etude::DdpBackend::nccl;
+  CHECK_THROWS_WITH_AS(etude::Trainer<DistributedDataParallel>{options},
+                       doctest::Contains("ddp_backend is nccl: must be gloo"), etude::ArgumentError);
+}
+
+TEST_CASE("the advice for several GPUs in one process has the line that uses them") {
+  CHECK(etude::detail::advice_for_gpus(4).find("torchrun --nproc-per-node 4 --no-python ") !=
+        std::string::npos);
+}
+
 TEST_CASE("processes with different arguments are told which one differs") {
   if (launches(2)) return;
   auto options = problem(4, 1, 1);

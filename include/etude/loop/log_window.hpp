@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "etude/base/linkage.hpp"
 #include "etude/checkpoint/training_progress.hpp"
@@ -35,12 +36,15 @@ class LogWindow {
   void add_loss(const torch::Tensor& loss, std::int64_t step) { loss_.add(loss, 1, step); }
   void set_grad_norm(torch::Tensor norm) { grad_norm_ = std::move(norm); }
   const torch::Tensor& grad_norm() const { return grad_norm_; }
+  /// The seconds that this process has waited for the others in an update.
+  void add_wait(double seconds) { waited_ += seconds; }
   void set_learning_rate(double rate) { learning_rate_ = rate; }
 
   /// Whether there was an update since the last log.
   bool has_steps(std::int64_t global_step) const { return global_step > last_logged_step_; }
 
   /// Returns the logs of the steps since the last log, and starts the next window. All processes call it.
+  /// Warns of a process that makes the others wait.
   Metrics take_logs(const TrainerState& state);
   /// Returns the mean loss per update since the last log, and starts the next window.
   double take_loss(std::int64_t global_step) { return take_loss(global_step, sums()); }
@@ -53,10 +57,16 @@ class LogWindow {
   void load(const TrainingProgress& progress);
 
  private:
-  using Sums = std::pair<double, std::int64_t>;
+  /// The sum of the losses since the last log, the number of those that weren't finite, and the seconds that
+  /// each process has waited.
+  struct Sums {
+    double loss = 0;
+    std::int64_t non_finite = 0;
+    std::vector<double> waits = {};
+  };
 
-  /// The sum of the losses since the last log, and the number of those that weren't finite.
   Sums sums();
+  void warn_of_slow_rank(std::int64_t steps, const std::vector<double>& waits);
   double take_loss(std::int64_t global_step, const Sums& sums);
 
   const TrainingArguments& args_;
@@ -70,6 +80,9 @@ class LogWindow {
   RunningMean total_loss_{true};  // of the steps that are logged
   std::int64_t non_finite_losses_ = 0;
   std::optional<std::int64_t> first_non_finite_loss_;
+  std::chrono::steady_clock::time_point window_start_;
+  double waited_ = 0;
+  std::int64_t slow_rank_ = -1;  // the last that was named
 };
 
 }  // namespace etude::inline v0

@@ -88,6 +88,7 @@ class Update {
     // Whatever happens here, the other processes wait for these messages.
     Attempt own(core_);
     own.run(fetch_group);
+    const double waited = core_.ranks.communicator().waited();
     if (core_.sharded_units) detail::check_same_path(core_, own.result, own.error);
     share_items();
     if (core_.args.ddp_broadcast_buffers) core_.share_buffers();
@@ -95,6 +96,7 @@ class Update {
     if (core_.sharded_units && own.error) detail::leave_path(own.error);
     if (own.result != complete) core_.optimizers.zero_grad();
     const auto all = abandoned_ ? *std::exchange(abandoned_, std::nullopt) : finish_gradients(own.result);
+    core_.log_window.add_wait(core_.ranks.communicator().waited() - waited);
     if (all.count(out_of_memory) > 0) {
       core_.ranks.memory_is_agreed = true;
       own.rethrow(std::bad_alloc());

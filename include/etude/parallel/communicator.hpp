@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -59,12 +60,32 @@ class Communicator {
   /// throws CommunicationError with this rank and the reason.
   virtual void give_up(const std::string& reason);
 
+  /// The seconds that this process has waited for messages.
+  double waited() const { return waited_; }
+
  protected:
+  /// Counts its life as waiting.
+  class Waiting {
+   public:
+    explicit Waiting(Communicator& communicator) : communicator_(communicator) {}
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+    ~Waiting() {
+      communicator_.waited_ +=
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    }
+
+   private:
+    Communicator& communicator_;
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  };
+
   /// The number of elements in each of `world_size` equal parts.
   std::int64_t part_of(const torch::Tensor& tensor) const;
 
  private:
   Launch launch_;
+  double waited_ = 0;
 };
 
 }  // namespace etude::inline v0

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "etude/base/linkage.hpp"
 #include "etude/base/message.hpp"
@@ -31,14 +34,16 @@ ETUDE_INLINE void LogWindow::begin_training() {
 }
 
 ETUDE_INLINE void LogWindow::start_clock(std::int64_t tokens) {
-  clock_start_ = std::chrono::steady_clock::now();
+  clock_start_ = window_start_ = std::chrono::steady_clock::now();
+  waited_ = 0;
   tokens_at_start_ = tokens;
 }
 
 ETUDE_INLINE Metrics LogWindow::take_logs(const TrainerState& state) {
   const auto all = sums();
+  warn_of_slow_rank(state.global_step - last_logged_step_, all.waits);
   Metrics logs{{"loss", take_loss(state.global_step, all)}};
-  if (loss_.filters() && all.second > 0) logs["non_finite_losses"] = static_cast<double>(all.second);
+  if (loss_.filters() && all.non_finite > 0) logs["non_finite_losses"] = static_cast<double>(all.non_finite);
   if (grad_norm_.defined()) logs["grad_norm"] = grad_norm_.item<double>();
   logs["learning_rate"] = learning_rate_;
   if (args_.include_num_input_tokens_seen != InputTokens::no)
@@ -47,23 +52,45 @@ ETUDE_INLINE Metrics LogWindow::take_logs(const TrainerState& state) {
 }
 
 ETUDE_INLINE LogWindow::Sums LogWindow::sums() {
-  if (ranks_.world_size() == 1) return {loss_.sum(), loss_.non_finite()};
+  if (ranks_.world_size() == 1) return {loss_.sum(), loss_.non_finite(), {}};
   // A process that only joined the others' steps has no losses.
   const double own = ranks_.several() && loss_.weight() == 0 ? 0 : loss_.sum();
-  const auto all = ranks_.sum({own, static_cast<double>(loss_.non_finite())});
-  return {all[0], detail::as_count(all[1])};
+  std::vector<double> values(2 + static_cast<std::size_t>(ranks_.world_size()));
+  values[0] = own;
+  values[1] = static_cast<double>(loss_.non_finite());
+  values[2 + static_cast<std::size_t>(ranks_.rank())] = waited_;
+  const auto all = ranks_.sum(std::move(values));
+  return {all[0], detail::as_count(all[1]), {all.begin() + 2, all.end()}};
+}
+
+ETUDE_INLINE void LogWindow::warn_of_slow_rank(std::int64_t steps, const std::vector<double>& waits) {
+  constexpr std::int64_t enough_steps = 10;
+  constexpr double too_much = 0.2;
+  const auto elapsed =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - window_start_).count();
+  if (waits.size() < 2 || steps < enough_steps || !ranks_.several()) return;
+  auto sorted = waits;
+  std::ranges::partial_sort(sorted, sorted.begin() + 2);
+  const auto slowest = std::ranges::min_element(waits) - waits.begin();
+  const double share = (sorted[1] - sorted[0]) / elapsed;
+  if (share <= too_much || std::exchange(slow_rank_, slowest) == slowest) return;
+  message(args_, LogLevel::warning,
+          "rank {} is slow: the other processes waited for it during {:.0f} % of the last {} steps", slowest,
+          100 * share, steps);
 }
 
 ETUDE_INLINE double LogWindow::take_loss(std::int64_t global_step, const Sums& sums) {
   const auto updates = static_cast<double>(global_step - last_logged_step_);
-  const double mean = sums.first / updates;
+  const double mean = sums.loss / updates;
   total_loss_.add(mean, updates);
-  if (const auto count = sums.second; count > 0) {
+  if (const auto count = sums.non_finite; count > 0) {
     if (non_finite_losses_ == 0) first_non_finite_loss_ = loss_.first_non_finite();
     non_finite_losses_ += count;
   }
   loss_.reset();
   last_logged_step_ = global_step;
+  window_start_ = std::chrono::steady_clock::now();
+  waited_ = 0;
   return mean;
 }
 

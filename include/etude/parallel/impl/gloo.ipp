@@ -204,6 +204,7 @@ class GlooCommunicator final : public Communicator {
 
   template <class Work>
   void wait(const char* what, Work& work) {
+    const Waiting waiting(*this);
     try {
       try {
         if (!work.isCompleted()) work.wait(std::chrono::milliseconds(100));

@@ -366,6 +366,7 @@ class SharedMemoryCommunicator final : public Communicator {
 
   void wait(std::uint64_t number) {
     const std::lock_guard lock(mutex_);
+    const Waiting waiting(*this);
     for (int idle = 0; finished_.message <= number; ++idle) {
       if (advance()) idle = 0;
       if (finished_.message > number) return;
