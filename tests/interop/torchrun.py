@@ -1,4 +1,5 @@
 """Kills random processes of examples/several_processes under torchrun: the run finishes, with the weights of an unbroken one.
+With Open MPI, mpirun starts them once, too.
 
 usage: torchrun.py PROGRAM, with a twentieth of ETUDE_KILLS kills
 """
@@ -6,6 +7,7 @@ usage: torchrun.py PROGRAM, with a twentieth of ETUDE_KILLS kills
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,12 +23,24 @@ PROCESSES = 2
 EPOCHS, STEPS = 100, 2300
 
 
+def arguments_of(program, folder):
+    return [program, "--output_dir", folder, "--disable_tqdm", "true", "--num_train_epochs", str(EPOCHS)]
+
+
 def start(program, folder, restarts):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(PROCESSES),
-               "--max-restarts", str(restarts), "--monitor-interval", "0.1", "--no-python", program, "--output_dir", folder, "--disable_tqdm",
-               "true", "--num_train_epochs", str(EPOCHS)]
+               "--max-restarts", str(restarts), "--monitor-interval", "0.1", "--no-python", *arguments_of(program, folder)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+
+
+def run_by_mpirun(program):
+    """Open MPI only starts the processes, which Gloo connects."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(PROCESSES), *arguments_of(program, folder)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        assert result.returncode == 0, result.stdout + result.stderr
+        return last_line(result.stdout)
 
 
 def ranks_of(agent):
@@ -107,6 +121,8 @@ def main():
     random_numbers = random.Random(16)
     with tempfile.TemporaryDirectory() as folder:
         unbroken = finish(start(program, folder, 0))
+    if shutil.which("mpirun"):
+        assert run_by_mpirun(program) == unbroken
     assert check_stop_by_signal(program) == unbroken
     check_cause(program)
     done = runs = 0

@@ -1,9 +1,6 @@
 #pragma once
 
-#include <cstddef>
 #include <exception>
-#include <string>
-#include <unordered_map>
 
 #include "etude/base/linkage.hpp"
 #include "etude/loop/core.hpp"
@@ -11,9 +8,9 @@
 
 namespace etude::inline v0::detail {
 
-/// The unit of each parameter that ShardedDataParallel<3> divides among the processes; empty for the other
-/// stages. Throws ArgumentError for a model, an argument or a callback that doesn't work with the stage.
-std::unordered_map<std::string, std::size_t> unit_of_shards(const TrainerCore& core);
+/// Divides the state of the optimizers, unless it is divided already, and the rest of the stage among the
+/// processes. Throws ArgumentError for a model, an argument or a callback that doesn't work with the stage.
+void shard_optimizers(TrainerCore& core);
 
 /// The processes give each other the parameters of units, so they must run the same ones: throws `error`,
 /// which ends the training in all.

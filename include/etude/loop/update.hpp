@@ -38,14 +38,7 @@ class Update {
 
   /// Called once the optimizers exist: with several processes, their gradients will be added up.
   void join_gradients() {
-    auto& communicator = core_.ranks.communicator();
-    if (core_.shard_stage) {
-      const auto unit_of = detail::unit_of_shards(core_);
-      for (const auto& each : core_.optimizers)
-        if (!each.optimizer->flat_parameters().layout()->is_sharded())
-          shard(*each.optimizer, communicator, *core_.shard_stage, core_.args.ddp_bucket_cap_mb << 20,
-                unit_of);
-    }
+    if (core_.shard_stage) detail::shard_optimizers(core_);
     if (!core_.ranks.several()) return;
     std::vector<FlatParameters*> parameters;
     for (const auto& each : core_.optimizers) parameters.push_back(&each.optimizer->flat_parameters());
@@ -53,7 +46,8 @@ class Update {
       core_.sharded_units = std::make_unique<ShardedUnits>(core_.model, parameters);
     std::vector<std::string> names;
     for (const auto& [name, parameter] : core_.model.named_parameters()) names.push_back(name);
-    reducer_.emplace(communicator, std::move(parameters), names, core_.args.ddp_bucket_cap_mb << 20);
+    reducer_.emplace(core_.ranks.communicator(), std::move(parameters), names,
+                     core_.args.ddp_bucket_cap_mb << 20);
   }
 
   /// Fetches the micro-batches of the next update, and accumulates their gradients and those of the other

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -55,6 +57,8 @@ struct ShardedDataParallel {
 };
 
 namespace detail {
+/// How to use all GPUs of a machine, for a process that uses one.
+std::string advice_for_gpus(std::int64_t gpus);
 void main_process_first(const std::function<void()>& act, const TrainingArguments& args, bool local);
 }  // namespace detail
 

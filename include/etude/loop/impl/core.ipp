@@ -41,6 +41,7 @@
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/torch_optimizer.hpp"
 #include "etude/parallel/broadcast.hpp"
+#include "etude/parallel/distributed_data_parallel.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/trainer_options.hpp"
 
@@ -214,6 +215,9 @@ ETUDE_INLINE void TrainerCore::set_process() {
 
 ETUDE_INLINE void TrainerCore::prepare_machine() const {
   if (device.is_cpu()) warn_of_slow_blas(args);
+  const auto gpus = device.is_cuda() ? static_cast<std::int64_t>(torch::cuda::device_count()) : 0;
+  if (gpus > 1 && args.world_size() == 1 && !detail::is_spread(model))
+    message(args, LogLevel::warning, "{}", detail::advice_for_gpus(gpus));
   keep_freed_memory();
 }
 

@@ -13,10 +13,12 @@
 #include "etude/base/message.hpp"
 #include "etude/loop/sharded_parameters.hpp"
 #include "etude/parallel/sharded_units.hpp"
+#include "etude/parallel/shards.hpp"
 
 namespace etude::inline v0::detail {
 
-ETUDE_INLINE std::unordered_map<std::string, std::size_t> unit_of_shards(const TrainerCore& core) {
+/// The unit of each parameter that ShardedDataParallel<3> divides; empty for the other stages.
+inline std::unordered_map<std::string, std::size_t> unit_of_shards(const TrainerCore& core) {
   if (core.args.auto_microbatching && *core.shard_stage != ShardStage::optimizer_state)
     throw ArgumentError(
         fmt::format("auto_microbatching is true: must be false with ShardedDataParallel<{}>, whose "
@@ -42,6 +44,14 @@ ETUDE_INLINE std::unordered_map<std::string, std::size_t> unit_of_shards(const T
         "processes, and read as NaN between uses",
         core.ranks.world_size());
   return result;
+}
+
+ETUDE_INLINE void shard_optimizers(TrainerCore& core) {
+  const auto unit_of = unit_of_shards(core);
+  for (const auto& each : core.optimizers)
+    if (!each.optimizer->flat_parameters().layout()->is_sharded())
+      shard(*each.optimizer, core.ranks.communicator(), *core.shard_stage, core.args.ddp_bucket_cap_mb << 20,
+            unit_of);
 }
 
 ETUDE_INLINE void leave_path(const std::exception_ptr& error) {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <errno.h>
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -31,13 +33,26 @@ ETUDE_INLINE std::shared_ptr<Communicator> SingleProcess::join(const TrainingArg
 ETUDE_INLINE std::shared_ptr<Communicator> DistributedDataParallel::join(const TrainingArguments& args) {
   const auto launch = find_launch();
   if (launch.world_size == 1) return std::make_shared<Communicator>(launch);
-  if (args.ddp_backend != DdpBackend::gloo)
+  if (args.ddp_backend == DdpBackend::mpi)
     throw ArgumentError(
-        fmt::format("ddp_backend is {}: must be gloo; no other one is built in yet", args.ddp_backend));
+        "ddp_backend is mpi: must be gloo, because LibTorch's packages have no MPI: mpirun starts processes "
+        "that "
+        "Gloo connects");
+  if (args.ddp_backend == DdpBackend::nccl)
+    throw ArgumentError(
+        "ddp_backend is nccl: must be gloo, which takes the gradients of GPUs, too; NCCL isn't built in yet");
   return join_processes(
       launch, {.timeout = std::chrono::seconds(args.ddp_timeout), .warn = [&](const std::string& why) {
                  if (launch.rank == 0) message(args, LogLevel::info, "{}", why);
                }});
+}
+
+ETUDE_INLINE std::string detail::advice_for_gpus(std::int64_t gpus) {
+  return fmt::format(
+      "this process trains on one of {} GPUs: to use all, write "
+      "etude::Trainer<etude::DistributedDataParallel, "
+      "...> and start torchrun --nproc-per-node {} --no-python {}; CUDA_VISIBLE_DEVICES=0 hides the others",
+      gpus, gpus, program_invocation_name);
 }
 
 ETUDE_INLINE void detail::main_process_first(const std::function<void()>& act, const TrainingArguments& args,
