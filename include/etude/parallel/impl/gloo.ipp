@@ -20,11 +20,13 @@
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -105,8 +107,10 @@ class GlooCommunicator final : public Communicator {
     if (!failure().empty()) return;
     const auto why = fmt::format("rank {} ended the training: {}", rank(), reason);
     try {
-      store_->set("ended", std::vector<std::uint8_t>(why.begin(), why.end()));
-      note_end();
+      ask([why, own = failed_key(rank())](c10d::Store& store) {
+        store.set("ended", std::vector<std::uint8_t>(why.begin(), why.end()));
+        note_end(store, own);
+      });
     } catch (const std::exception&) {  // Without the store, the others see the connection close.
     }
     remember(why);
@@ -122,7 +126,7 @@ class GlooCommunicator final : public Communicator {
 #if TORCH_VERSION_MAJOR >= 2
     return group_->_allgather_base(flat, own);
 #else
-    std::vector<std::vector<torch::Tensor> > parts{flat.chunk(world_size())};
+    std::vector<std::vector<torch::Tensor>> parts{flat.chunk(world_size())};
     std::vector<torch::Tensor> list{own.clone()};
     return group_->allgather(parts, list);
 #endif
@@ -251,13 +255,19 @@ class GlooCommunicator final : public Communicator {
     return failure_;
   }
 
-  /// Why a rank gave up, or "".
+  /// Why a rank gave up, or "" if none did or the store hasn't answered yet.
   std::string reason_of_end() {
+    const std::lock_guard lock(asking_);
+    if (!reason_.valid())
+      reason_ = begin_asking([own = failed_key(rank())](c10d::Store& store) -> std::string {
+        if (!store.check({"ended"})) return "";
+        const auto text = store.get("ended");
+        note_end(store, own);
+        return {text.begin(), text.end()};
+      });
+    if (reason_.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) return "";
     try {
-      if (!store_->check({"ended"})) return "";
-      const auto text = store_->get("ended");
-      note_end();
-      return std::string(text.begin(), text.end());
+      return reason_.get();
     } catch (const std::exception&) {
       return rank() == 0 || launch().agent_serves_store ? "" : "rank 0 is missing, and the store with it";
     }
@@ -267,24 +277,52 @@ class GlooCommunicator final : public Communicator {
   std::vector<std::int64_t> missing() {
     std::vector<std::int64_t> absent;
     try {
-      note_end();
+      ask([own = failed_key(rank())](c10d::Store& store) { note_end(store, own); });
       const auto until = std::chrono::steady_clock::now() + options_.grace;
       for (std::int64_t i = 0; i < world_size(); ++i) {
-        bool is_here = store_->check({failed_key(i)});  // Waiting for a key prints warnings.
-        while (!is_here && std::chrono::steady_clock::now() < until) {
+        const auto is_here = [&] {  // Waiting for a key prints warnings.
+          return ask([key = failed_key(i)](c10d::Store& store) { return store.check({key}); });
+        };
+        bool here = is_here();
+        while (!here && std::chrono::steady_clock::now() < until) {
           std::this_thread::sleep_for(std::chrono::milliseconds(20));
-          is_here = store_->check({failed_key(i)});
+          here = is_here();
         }
-        if (!is_here) absent.push_back(i);
+        if (!here) absent.push_back(i);
       }
-    } catch (const std::exception&) {  // The store went down with rank 0, which serves it.
+    } catch (const std::exception&) {  // The store went down with rank 0, which serves it, or is cut off.
       if (rank() != 0 && !launch().agent_serves_store) return {0};
     }
     return absent;
   }
 
-  /// Tells the others that this rank waits for nobody any more.
-  void note_end() { store_->set(failed_key(rank()), std::vector<std::uint8_t>{1}); }
+  /// Asks the store. Behind a connection that is cut it never answers: throws after the grace period.
+  template <class Act>
+  std::invoke_result_t<Act, c10d::Store&> ask(Act act) {
+    auto answer = begin_asking(std::move(act));
+    if (is_silent_ || answer.wait_for(options_.grace) != std::future_status::ready) {
+      is_silent_ = true;
+      throw CommunicationError("the store doesn't answer");
+    }
+    return answer.get();
+  }
+
+  template <class Act>
+  std::future<std::invoke_result_t<Act, c10d::Store&>> begin_asking(Act act) {
+    std::packaged_task<std::invoke_result_t<Act, c10d::Store&>()> task(
+        [store = store_, act = std::move(act)] {
+          const WithoutSigpipe quiet;
+          return act(*store);
+        });
+    auto answer = task.get_future();
+    std::thread(std::move(task)).detach();
+    return answer;
+  }
+
+  /// Tells the others that the rank of this key waits for nobody any more.
+  static void note_end(c10d::Store& store, const std::string& key) {
+    store.set(key, std::vector<std::uint8_t>{1});
+  }
 
   static std::string failed_key(std::int64_t rank) { return fmt::format("failed/{}", rank); }
 
@@ -296,6 +334,9 @@ class GlooCommunicator final : public Communicator {
   std::atomic<int> unfinished_ = 0;  // messages that the group still works on
   mutable std::mutex mutex_;
   std::string failure_;
+  std::mutex asking_;
+  std::future<std::string> reason_;  // of the end, once the store answers
+  std::atomic<bool> is_silent_ = false;
 };
 
 }  // namespace detail
