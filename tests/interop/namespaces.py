@@ -36,7 +36,8 @@ class Machines:
                 ip("-n", name, "address", "add", f"10.213.7.{rank + 1}/30", "dev", link)
                 ip("-n", name, "link", "set", "lo", "up")
             self.connect(True)
-        except (OSError, subprocess.CalledProcessError) as error:
+            self.check()
+        except (OSError, subprocess.SubprocessError) as error:
             self.__exit__()
             print(f"network namespaces can't be made here: {error}")
             sys.exit(77)
@@ -45,6 +46,15 @@ class Machines:
     def __exit__(self, *_):
         for name in self.names:
             ip("netns", "delete", name, check=False)
+
+    def check(self):
+        """Where a sandbox lets no packets through, there is nothing to test."""
+        listen = "import socket; s = socket.create_server(('10.213.7.1', 29501)); s.settimeout(20); print(flush=True); s.accept()"
+        server = subprocess.Popen(["ip", "netns", "exec", self.names[0], sys.executable, "-c", listen], stdout=subprocess.PIPE)
+        server.stdout.readline()
+        call = "import socket; socket.create_connection(('10.213.7.1', 29501), 10)"
+        subprocess.run(["ip", "netns", "exec", self.names[1], sys.executable, "-c", call], check=True, timeout=30, capture_output=True)
+        assert server.wait(timeout=30) == 0
 
     def connect(self, up):
         for name, link in zip(self.names, self.links):
