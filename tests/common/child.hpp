@@ -23,10 +23,10 @@ inline constexpr bool child_can_start_threads = !__has_feature(thread_sanitizer)
 inline constexpr bool child_can_start_threads = true;
 #endif
 
-/// How a child process ended: "exit 0", "signal 15", or "never" if it was killed after a minute.
-inline std::string end_of(pid_t child) {
+/// How a child process ended: "exit 0", "signal 15", or "never" if it was killed after `limit`.
+inline std::string end_of(pid_t child, std::chrono::seconds limit = std::chrono::minutes(1)) {
   int status = 0;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  const auto end = std::chrono::steady_clock::now() + limit;
   while (::waitpid(child, &status, WNOHANG) == 0) {
     if (std::chrono::steady_clock::now() > end) {
       ::kill(child, SIGKILL);

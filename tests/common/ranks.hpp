@@ -109,7 +109,7 @@ class Processes {
   /// How a rank ended, as toy::end_of() returns it: waits for that.
   const std::string& end(std::int64_t rank) {
     auto& ended = at(rank);
-    if (ended.end.empty()) ended.end = end_of(ended.process);
+    if (ended.end.empty()) ended.end = end_of(ended.process, std::chrono::minutes(4));
     return ended.end;
   }
   std::vector<std::string> ends() {

@@ -542,28 +542,6 @@ TEST_CASE("batch norms that are converted use the batches of all processes") {
   check_close(weights(together), weights(one), 1e-4);
 }
 
-TEST_CASE(
-    "with synchronized batch norms, a StopTraining of the model in one process ends all with an error") {
-  if (!toy::is_rank()) {
-    for (const auto* memory : {"ETUDE_SHARED_MEMORY=0", "ETUDE_SHARED_MEMORY=1"})
-      CHECK(launches(2, {memory}));
-    return;
-  }
-  auto options = problem(24, 4, 1);
-  torch::manual_seed(3);
-  options.model =
-      torch::nn::Sequential(torch::nn::Linear(5, 7), torch::nn::BatchNorm1d(7), torch::nn::Linear(7, 3));
-  options.loss = {};
-  options.compute_loss = [calls = 0](etude::Model& model, const etude::Batch& batch,
-                                     std::optional<double>) mutable -> etude::LossOutput {
-    if (++calls == 3 && rank() == 1) throw etude::StopTraining("the loss on rank 1 is enough");
-    auto outputs = model.forward(batch);
-    return {torch::nn::functional::cross_entropy(outputs, batch.labels), outputs, false};
-  };
-  etude::Trainer<DistributedDataParallel, etude::ConvertSyncBatchNormCallback> trainer(options);
-  CHECK_THROWS_WITH_AS(trainer.train(), doctest::Contains("the loss on rank 1 is enough"), etude::Error);
-}
-
 TEST_CASE("without the conversion, the buffers of all processes are those of the first") {
   if (launches(2)) return;
   auto options = problem(24, 4, 1);

@@ -12,8 +12,8 @@ namespace etude::inline v0::detail {
 /// processes. Throws ArgumentError for a model, an argument or a callback that doesn't work with the stage.
 void shard_optimizers(TrainerCore& core);
 
-/// The processes give each other the parameters of units, or the statistics of batch norms, so they must run
-/// the same ones: throws `error`, which ends the training in all.
+/// The processes give each other the parameters of units, so they must run the same ones: throws `error`,
+/// which ends the training in all.
 [[noreturn]] void leave_path(const std::exception_ptr& error);
 
 /// The same if there is an error. Throws DataError in all processes if only some have batches.

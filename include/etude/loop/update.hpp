@@ -87,8 +87,7 @@ class Update {
     share_items();
     if (core_.args.ddp_broadcast_buffers) core_.share_buffers();
     if (own.result == complete) own.run(run_group);
-    if (own.error && (core_.sharded_units || core_.ranks.communicator().is_used_in_forward()))
-      detail::leave_path(own.error);
+    if (core_.sharded_units && own.error) detail::leave_path(own.error);
     if (own.result != complete) core_.optimizers.zero_grad();
     const auto all = abandoned_ ? *std::exchange(abandoned_, std::nullopt) : finish_gradients(own.result);
     core_.log_window.add_wait(core_.ranks.communicator().waited() - waited);

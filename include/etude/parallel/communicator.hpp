@@ -60,11 +60,6 @@ class Communicator {
   /// throws CommunicationError with this rank and the reason.
   virtual void give_up(const std::string& reason);
 
-  /// Called with 1 by an object that begins to send messages within forward passes, and with -1 at its end.
-  void use_in_forward(int more) { users_in_forward_ += more; }
-  /// Whether the others wait for messages of a process that leaves a forward pass.
-  bool is_used_in_forward() const { return users_in_forward_ > 0; }
-
   /// The seconds that this process has waited for messages.
   double waited() const { return waited_; }
 
@@ -91,7 +86,6 @@ class Communicator {
  private:
   Launch launch_;
   double waited_ = 0;
-  int users_in_forward_ = 0;
 };
 
 }  // namespace etude::inline v0

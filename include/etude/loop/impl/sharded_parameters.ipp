@@ -58,11 +58,9 @@ ETUDE_INLINE void leave_path(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const StopTraining& stop) {
-    throw Error(
-        fmt::format("{} (with ShardedDataParallel<3> or synchronized batch norms, only a callback can stop "
-                    "one process of "
-                    "several by StopTraining)",
-                    stop.what()));
+    throw Error(fmt::format(
+        "{} (with ShardedDataParallel<3>, only a callback can stop one process of several by StopTraining)",
+        stop.what()));
   }
 }
 

@@ -89,7 +89,7 @@ class SyncedModel {
   }
 
   void end() {
-    if (auto* communicator = communicator_.exchange(nullptr)) communicator->use_in_forward(-1);
+    communicator_ = nullptr;
     for (const auto& weight : marked_) *weight = torch::Tensor();
   }
 
@@ -349,7 +349,6 @@ ETUDE_INLINE SyncBatchNorms::SyncBatchNorms(Communicator& communicator, const Mo
         {&detail::sync_batch_norm_forward, &detail::sync_batch_norm_backward});
   });
   synced_ = std::make_shared<detail::SyncedModel>(communicator, model);
-  communicator.use_in_forward(1);
   detail::SyncedModels::all().add(synced_);
 }
 

@@ -5,6 +5,7 @@
 #include <exception>
 #include <string_view>
 
+#include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/loop/event_source.hpp"
@@ -17,7 +18,8 @@ namespace etude::inline v0::laws::detail {
 ETUDE_INLINE void AnySubject::note_exception(std::string_view event) {
   try {
     throw;
-  } catch (const Disruption&) {  // it evaluated, and was disturbed there
+  } catch (const Disruption&) {          // it evaluated, and was disturbed there
+  } catch (const CommunicationError&) {  // another process was disturbed
   } catch (const StopTraining&) {
   } catch (const Interrupted&) {
   } catch (...) {
