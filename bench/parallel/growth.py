@@ -25,7 +25,7 @@ def ring_gather(processes, size):
 
 
 def halving_doubling_sum(processes, size):
-    """What Gloo's all-reduce doesn't use."""
+    """An algorithm that Gloo's all-reduce doesn't use."""
     return 2 * math.log2(processes) * HOP + 2 * (processes - 1) / processes * size / RATE
 
 
