@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-EPOCHS, STEPS, TIMEOUT = 100, 2300, 5
+EPOCHS, STEPS, TIMEOUT = 100, 2300, 10
 
 
 def ip(*arguments, check=True):
