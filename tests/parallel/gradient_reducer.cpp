@@ -202,6 +202,33 @@ TEST_CASE("a model that moves to another dtype between two updates is reduced in
   CHECK(faults == Faults(2));
 }
 
+TEST_CASE("the gradients of two optimizers, whose layers take turns, are reduced together") {
+  for (const std::int64_t chunk_bytes : {1, 600, 1 << 20}) {
+    CAPTURE(chunk_bytes);
+    const auto expected = expected_gradients(2);
+    const auto faults = toy::as_ranks(2, [&](etude::Communicator& ranks) {
+      Net net;
+      const auto all = net.parameters();
+      const auto layer = [&](std::size_t i) { return etude::NamedTensors{all[2 * i], all[2 * i + 1]}; };
+      auto outer = layer(0);
+      for (const auto& each : layer(2)) outer.push_back(each);
+      etude::FlatParameters first({outer}), second({layer(1)});
+      etude::GradientReducer reducer(ranks, {&first, &second}, net.names, chunk_bytes);
+      for (int step = 0; step < 2; ++step) {
+        first.zero_grad();
+        second.zero_grad();
+        reducer.begin();
+        net.loss(ranks.rank()).backward();
+        reducer.finish();
+        const std::lock_guard lock(checks);
+        for (std::size_t i = 0; i < expected.size(); ++i)
+          CHECK(torch::allclose(all[i].second.grad(), expected[i]));
+      }
+    });
+    CHECK(faults == Faults(2));
+  }
+}
+
 TEST_CASE("alone, gradients are as the backward pass leaves them") {
   etude::Communicator alone;
   Net net;
