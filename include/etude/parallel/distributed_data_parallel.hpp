@@ -35,8 +35,8 @@ struct SingleProcess {
 /// all parts together. Started by itself, the program is one process, which opens no connection.
 struct DistributedDataParallel {
   using etude_policy = void;
-  /// Throws ArgumentError for a `ddp_backend` that this LibTorch doesn't have, CommunicationError if the
-  /// processes can't meet within `ddp_timeout`.
+  /// Throws ArgumentError for a `ddp_backend` that this LibTorch or the device doesn't have,
+  /// CommunicationError if the processes can't meet within `ddp_timeout`.
   static std::shared_ptr<Communicator> join(const TrainingArguments& args);
 };
 
@@ -57,6 +57,10 @@ struct ShardedDataParallel {
 };
 
 namespace detail {
+/// The device of a process: the GPU of its rank on the machine, or the CPU. Throws ArgumentError if the
+/// machine has fewer GPUs than processes.
+torch::Device device_for(const Launch& launch, bool use_cpu);
+
 /// How to use all GPUs of a machine, for a process that uses one.
 std::string advice_for_gpus(std::int64_t gpus);
 void main_process_first(const std::function<void()>& act, const TrainingArguments& args, bool local);

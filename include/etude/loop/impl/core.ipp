@@ -163,20 +163,6 @@ inline void check_same_arguments(const Ranks& ranks, const TrainingArguments& ar
   }
 }
 
-/// The accelerator of this process: the one of its rank on the machine.
-inline torch::Device device_for(const TrainingArguments& args) {
-  if (args.use_cpu || !torch::cuda::is_available()) return torch::kCPU;
-  if (args.world_size() == 1) return torch::kCUDA;
-  const auto devices = static_cast<std::int64_t>(torch::cuda::device_count());
-  const auto index = args.local_process_index();
-  if (index >= devices)
-    throw ArgumentError(
-        fmt::format("LOCAL_RANK is {}: must be below {}, the number of GPUs; with torchrun, give "
-                    "--nproc-per-node {}",
-                    index, devices, devices));
-  return {torch::kCUDA, static_cast<torch::DeviceIndex>(index)};
-}
-
 /// Whether the user has put the layers of a model on several devices.
 inline bool is_spread(const Model& model) {
   const auto parameters = model.parameters();
@@ -204,7 +190,7 @@ ETUDE_INLINE void TrainerCore::initialise(std::shared_ptr<Communicator> (*join)(
         fmt::format("output_dir is '{}', and the working folder {}: must be an absolute path in this case",
                     args.output_dir, error ? "is gone" : "has a name that isn't UTF-8"));
   args.output_dir = output_dir;
-  device = detail::device_for(args);
+  device = detail::device_for(args.launch, args.use_cpu);
   make_model();
 }
 

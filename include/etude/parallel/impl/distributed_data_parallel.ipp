@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <fmt/format.h>
+#include <torch/cuda.h>
+#include <torch/types.h>
 
 #include <chrono>
 #include <cstdint>
@@ -9,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
@@ -16,6 +19,7 @@
 #include "etude/io/launch.hpp"
 #include "etude/parallel/distributed_data_parallel.hpp"
 #include "etude/parallel/join_processes.hpp"
+#include "etude/parallel/nccl.hpp"
 
 namespace etude::inline v0 {
 
@@ -35,16 +39,35 @@ ETUDE_INLINE std::shared_ptr<Communicator> DistributedDataParallel::join(const T
   if (launch.world_size == 1) return std::make_shared<Communicator>(launch);
   if (args.ddp_backend == DdpBackend::mpi)
     throw ArgumentError(
-        "ddp_backend is mpi: must be gloo, because LibTorch's packages have no MPI: mpirun starts processes "
-        "that "
-        "Gloo connects");
-  if (args.ddp_backend == DdpBackend::nccl)
+        "ddp_backend is mpi: must be gloo or nccl, because LibTorch's packages have no MPI: mpirun starts "
+        "processes that Gloo connects");
+  const bool over_gpus = args.ddp_backend == DdpBackend::nccl;
+  if (over_gpus && !has_nccl())
     throw ArgumentError(
-        "ddp_backend is nccl: must be gloo, which takes the gradients of GPUs, too; NCCL isn't built in yet");
-  return join_processes(
-      launch, {.timeout = std::chrono::seconds(args.ddp_timeout), .warn = [&](const std::string& why) {
-                 if (launch.rank == 0) message(args, LogLevel::info, "{}", why);
-               }});
+        "ddp_backend is nccl: must be gloo, because this LibTorch has no NCCL or the compiler finds no "
+        "<nccl.h>; Gloo takes the gradients of GPUs, too");
+  const auto device = detail::device_for(launch, args.use_cpu);
+  if (over_gpus && !device.is_cuda())
+    throw ArgumentError("ddp_backend is nccl: must be gloo, because the training is on the CPU");
+  const std::chrono::seconds timeout(args.ddp_timeout);
+  auto processes = join_processes(launch, {.timeout = timeout, .warn = [&](const std::string& why) {
+                                             if (launch.rank == 0) message(args, LogLevel::info, "{}", why);
+                                           }});
+  if (over_gpus) return over_nccl(std::move(processes), device, timeout);
+  return processes;
+}
+
+ETUDE_INLINE torch::Device detail::device_for(const Launch& launch, bool use_cpu) {
+  if (use_cpu || !torch::cuda::is_available()) return torch::kCPU;
+  if (launch.world_size == 1) return torch::kCUDA;
+  const auto devices = static_cast<std::int64_t>(torch::cuda::device_count());
+  const auto index = launch.local_rank;
+  if (index >= devices)
+    throw ArgumentError(
+        fmt::format("LOCAL_RANK is {}: must be below {}, the number of GPUs; with torchrun, give "
+                    "--nproc-per-node {}",
+                    index, devices, devices));
+  return {torch::kCUDA, static_cast<torch::DeviceIndex>(index)};
 }
 
 ETUDE_INLINE std::string detail::advice_for_gpus(std::int64_t gpus) {

@@ -5,14 +5,10 @@
 #include <torch/types.h>
 #include <torch/version.h>
 
-// LibTorch's targets say whether it has Gloo; their packages leave out Gloo's own headers.
-#if defined(USE_C10D_GLOO) && __has_include(<gloo/algorithm.h>)
-#define ETUDE_HAS_GLOO 1
+#include "etude/parallel/rendezvous.hpp"
+#if ETUDE_HAS_GLOO
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#else
-#define ETUDE_HAS_GLOO 0
 #endif
 
 #include <atomic>
@@ -21,7 +17,6 @@
 #include <cstdlib>
 #include <exception>
 #include <future>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -43,7 +38,7 @@ namespace detail {
 class GlooCommunicator final : public Communicator {
  public:
   GlooCommunicator(const Launch& launch, const GlooOptions& options)
-      : Communicator(launch), options_(options), store_(meet()), group_(join()) {
+      : Communicator(launch), options_(options), store_(meet(launch, options.timeout)), group_(join()) {
     check_sum();
   }
 
@@ -130,40 +125,6 @@ class GlooCommunicator final : public Communicator {
     std::vector<torch::Tensor> list{own.clone()};
     return group_->allgather(parts, list);
 #endif
-  }
-
-  using Store = c10::intrusive_ptr<c10d::Store>;
-
-  Store meet() const {
-    const auto& launch = this->launch();
-    c10d::TCPStoreOptions to;
-    to.port = static_cast<std::uint16_t>(launch.master_port);
-    to.isServer = launch.rank == 0 && !launch.agent_serves_store;
-    to.numWorkers = static_cast<std::size_t>(launch.world_size);
-    to.waitWorkers = !launch.agent_serves_store;
-    to.timeout = options_.timeout;
-    // Trainers of one process, one after another, share a store: a new one could meet others' old one.
-    struct Known {
-      c10::intrusive_ptr<c10d::TCPStore> store;
-      std::int64_t joins = 0;
-    };
-    static std::mutex mutex;
-    static auto& stores =
-        *new std::map<std::string, Known>();  // The server's thread outlives static objects.
-    auto& known = [&]() -> Known& {
-      const std::lock_guard lock(mutex);
-      return stores[fmt::format("{}:{} rank {}", launch.master_addr, launch.master_port, launch.rank)];
-    }();
-    try {
-      if (!known.store) known.store = c10::make_intrusive<c10d::TCPStore>(launch.master_addr, to);
-      known.store->setTimeout(options_.timeout);
-      return c10::make_intrusive<c10d::PrefixStore>(
-          fmt::format("etude/{}/{}", launch.restart_count, known.joins++), known.store);
-    } catch (const std::exception& error) {
-      throw CommunicationError(fmt::format(
-          "rank {} of {}: the processes can't meet at {}:{} (MASTER_ADDR, MASTER_PORT): {}", launch.rank,
-          launch.world_size, launch.master_addr, launch.master_port, first_line(error.what())));
-    }
   }
 
   Group join() const {
@@ -326,10 +287,8 @@ class GlooCommunicator final : public Communicator {
 
   static std::string failed_key(std::int64_t rank) { return fmt::format("failed/{}", rank); }
 
-  static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
   GlooOptions options_;
-  Store store_;
+  c10::intrusive_ptr<c10d::Store> store_;
   Group group_;
   std::atomic<int> unfinished_ = 0;  // messages that the group still works on
   mutable std::mutex mutex_;
