@@ -36,7 +36,7 @@ TEST_CASE("the defaults are the reference's, except that signals are handled and
     "metric_for_best_model": null, "greater_is_better": null, "logging_strategy": "steps",
     "logging_steps": 500.0, "logging_first_step": false, "logging_nan_inf_filter": true, "log_level": "passive",
     "disable_tqdm": null, "report_to": [], "run_name": null, "seed": 42, "data_seed": null, "full_determinism": false,
-    "use_cpu": false, "train_sampling_strategy": "random", "dataloader_drop_last": false,
+    "bf16": false, "use_cpu": false, "train_sampling_strategy": "random", "dataloader_drop_last": false,
     "dataloader_num_workers": 0, "dataloader_prefetch_factor": null, "dataloader_pin_memory": true,
     "label_names": null, "label_smoothing_factor": 0.0, "include_num_input_tokens_seen": "no",
     "auto_find_batch_size": false, "auto_microbatching": false})");

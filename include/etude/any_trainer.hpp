@@ -50,7 +50,7 @@ class AnyTrainerOf final : public AnyTrainer {
 
   Metrics evaluate(const EvaluateOptions& options) override { return events_.trainer().evaluate(options); }
   LossOutput compute_loss(const Batch& batch) override {
-    return events_.trainer().compute_loss(batch, events_.core().items_in(batch.labels));
+    return events_.trainer().compute_loss_in_precision(batch, events_.core().items_in(batch.labels));
   }
   void save_model(const std::filesystem::path& directory) const override {
     events_.core().save_model(directory);

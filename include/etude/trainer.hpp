@@ -258,12 +258,17 @@ class TrainerBase
     return etude::compute_loss(core_, batch, num_items_in_batch);
   }
 
+  /// What the trainer's compute_loss() returns under autocast, as float32, if the arguments ask for it.
+  LossOutput compute_loss_in_precision(const Batch& batch, std::optional<double> num_items_in_batch) {
+    return in_precision(core_, [&] { return LossOutput(derived().compute_loss(batch, num_items_in_batch)); });
+  }
+
   /// The floating-point operations of the forward and backward pass of a micro-batch, for `state.total_flos`.
   double floating_point_ops(const Batch& batch) { return core_.token_counter.floating_point_ops(batch); }
 
   /// Runs forward and backward on one micro-batch; returns its share of the group's loss, detached.
   torch::Tensor training_step(Batch& batch) {
-    auto [loss, outputs, counts_items] = derived().compute_loss(batch, core_.group.num_items());
+    auto [loss, outputs, counts_items] = compute_loss_in_precision(batch, core_.group.num_items());
     core_.loss_check.before_backward(loss, batch);
     std::optional<double> share;
     if (!counts_items) {

@@ -176,6 +176,10 @@ struct TrainingArguments {
       (std::int64_t, seed, "seed of all random numbers" | at_least(0), 42),
       (std::optional<std::int64_t>, data_seed, "seed of the order of examples; unset is seed" | at_least(0)),
       (bool, full_determinism, "the same results in every run, at the cost of speed", false),
+      (bool, bf16,
+       "compute forward and backward passes in bfloat16 where that is safe (autocast); weights, losses and "
+       "predictions stay float32",
+       false),
       (bool, use_cpu, "train on the CPU even if there is an accelerator", false),
 
       (SamplingStrategy, train_sampling_strategy,

@@ -1,13 +1,18 @@
 #pragma once
 
 #include <c10/util/Exception.h>
+#include <torch/types.h>
 
+#include <concepts>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "etude/libtorch/autocast.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/trainer_options.hpp"
+#include "etude/training_arguments.hpp"
 
 namespace etude::inline v0 {
 
@@ -19,6 +24,29 @@ LossOutput own_loss(const Tensors& outputs);
 
 /// Describes where a batch caused an exception: the model, `moment` and the batch's contents.
 std::string place_of(const Model& model, std::string_view moment, const Batch& batch);
+
+/// The type that autocast computes in, if the arguments ask for one.
+inline std::optional<torch::ScalarType> autocast_dtype(const TrainingArguments& args) {
+  return args.bf16 ? std::optional(torch::kBFloat16) : std::nullopt;
+}
+
+/// Tensors of bfloat16 and float16 as float32, and others as they are.
+torch::Tensor as_float32(const torch::Tensor& tensor);
+
+/// The result of `compute()`, which runs under autocast if the arguments ask for it. Loss and outputs are
+/// float32 then.
+template <std::invocable Compute>
+LossOutput in_precision(const TrainerCore& core, Compute compute) {
+  const auto dtype = autocast_dtype(core.args);
+  if (!dtype) return compute();
+  LossOutput result = [&]() -> LossOutput {
+    const AutocastGuard lower(core.device.type(), dtype);
+    return compute();
+  }();
+  if (result.loss.defined()) result.loss = as_float32(result.loss);
+  result.outputs = result.outputs.transform(as_float32);
+  return result;
+}
 
 /// The loss of a batch according to the trainer's options.
 LossOutput compute_loss(TrainerCore& core, const Batch& batch, std::optional<double> num_items_in_batch);

@@ -225,7 +225,7 @@ class EvaluationLoop {
 
   static LossOutput computed(Events& events, const Batch& batch) {
     try {
-      return events.trainer().compute_loss(batch, events.core().group.num_items());
+      return events.trainer().compute_loss_in_precision(batch, events.core().group.num_items());
     } catch (const c10::Error& error) {
       explain_differentiation(error);
       throw;

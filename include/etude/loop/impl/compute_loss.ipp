@@ -122,7 +122,18 @@ inline torch::Tensor smoothed(const torch::nn::CrossEntropyLossImpl& loss, const
                               .label_smoothing(factor));
 }
 
+/// The outputs of `forward()`, computed in the precision of the arguments.
+template <class Forward>
+Tensors outputs_in_precision(const TrainerCore& core, Forward forward) {
+  return in_precision(core, [&]() -> LossOutput { return {{}, forward()}; }).outputs;
+}
+
 }  // namespace detail
+
+ETUDE_INLINE torch::Tensor as_float32(const torch::Tensor& tensor) {
+  const auto type = tensor.scalar_type();
+  return type == torch::kBFloat16 || type == torch::kHalf ? tensor.to(torch::kFloat) : tensor;
+}
 
 ETUDE_INLINE std::string place_of(const Model& model, std::string_view moment, const Batch& batch) {
   return fmt::format("{} in {}, inputs {}, labels {}", model.name(), moment, describe(batch.inputs),
@@ -136,16 +147,26 @@ ETUDE_INLINE LossOutput compute_loss(TrainerCore& core, const Batch& batch,
   };
   const auto factor = core.args.label_smoothing_factor;
   if (core.options.compute_loss)
-    return core.options.compute_loss.function()(core.model, batch, num_items_in_batch);
+    return in_precision(core, [&] {
+      return LossOutput(core.options.compute_loss.function()(core.model, batch, num_items_in_batch));
+    });
+  // The loss of the trainer's options is computed as it is given, not by autocast's lists.
+  std::optional<AutocastGuard> as_given;
+  if (autocast_dtype(core.args)) as_given.emplace(core.device.type(), std::nullopt);
   if (!core.options.loss) {
     auto own = own_loss(with_place(
-        [&] { return detail::forward_with_labels(core.model, batch); },
+        [&] {
+          return detail::outputs_in_precision(core,
+                                              [&] { return detail::forward_with_labels(core.model, batch); });
+        },
         [&](std::string_view what) { return in_forward(what) + detail::labels_given(core.model, batch); }));
     if (factor > 0) detail::smooth_own_loss(own, batch, factor, num_items_in_batch);
     return own;
   }
   if (batch.labels.empty()) throw NoTensorsError(detail::no_labels(batch.inputs));
-  auto outputs = with_place([&] { return core.model.forward(batch); }, in_forward);
+  auto outputs = with_place(
+      [&] { return detail::outputs_in_precision(core, [&] { return core.model.forward(batch); }); },
+      in_forward);
   if (factor > 0)
     if (const auto* module = dynamic_cast<torch::nn::CrossEntropyLossImpl*>(core.options.loss.module().get()))
       return with_place(
@@ -160,9 +181,9 @@ ETUDE_INLINE LossOutput compute_loss(TrainerCore& core, const Batch& batch,
 }
 
 ETUDE_INLINE LossOutput outputs_without_labels(TrainerCore& core, const Batch& batch) {
-  auto outputs =
-      with_place([&] { return core.model.forward(batch); },
-                 [&](std::string_view what) { return detail::forward_of(core.model, batch.inputs, what); });
+  auto outputs = with_place(
+      [&] { return detail::outputs_in_precision(core, [&] { return core.model.forward(batch); }); },
+      [&](std::string_view what) { return detail::forward_of(core.model, batch.inputs, what); });
   const bool is_models_own = !core.options.loss && !core.options.compute_loss && !outputs.empty();
   const auto* named = outputs.find("loss");
   const auto& loss = named || !is_models_own || !outputs.names().empty() ? named : &outputs[0];

@@ -27,6 +27,7 @@
 #include "etude/data/data_loader.hpp"
 #include "etude/data/random.hpp"
 #include "etude/events.hpp"
+#include "etude/libtorch/autocast.hpp"
 #include "etude/libtorch/generators.hpp"
 #include "etude/libtorch/memory.hpp"
 #include "etude/loop/calls.hpp"
@@ -201,6 +202,9 @@ ETUDE_INLINE void TrainerCore::set_process() {
 
 ETUDE_INLINE void TrainerCore::prepare_machine() const {
   if (device.is_cpu()) warn_of_slow_blas(args);
+  if (device.is_cpu() && args.bf16 && !cpu_multiplies_bfloat16())
+    message(args, LogLevel::warning,
+            "bf16 is true, but this processor has no instructions for bfloat16: float32 is faster");
   const auto gpus = device.is_cuda() ? static_cast<std::int64_t>(torch::cuda::device_count()) : 0;
   if (gpus > 1 && args.world_size() == 1 && !detail::is_spread(model))
     message(args, LogLevel::warning, "{}", detail::advice_for_gpus(gpus));
