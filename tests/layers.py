@@ -18,6 +18,7 @@ LAYERS = [
     ["data"],
     ["formats", "model"],
     ["optim", "metrics"],
+    ["precision"],
     ["parallel"],
     ["events.hpp"],
     ["trainer_options.hpp"],

@@ -130,6 +130,10 @@ struct SubstepEnd : Context {};
 /// micro-batches. Ignore all events of this step since `StepBegin`.
 struct StepRestarted : Context {};
 
+/// The gradients of a group overflowed (`fp16`): its update is skipped, with neither a step nor a `StepEnd`.
+/// The training goes on with the next micro-batches.
+struct StepSkipped : Context {};
+
 /// The gradients of a group are complete, but not yet clipped.
 struct GradientsComplete : Context {};
 
@@ -272,10 +276,10 @@ struct TrainEnd : Context {};
 using Vocabulary =
     events<InitEnd, DataLoaderCreated, AccumulationPlanned, TrainBegin, EpochBegin, BatchFetchBegin,
            BatchFetched, StepBegin, ForwardBegin, BackwardBegin, BackwardEnd, SubstepEnd, StepRestarted,
-           GradientsComplete, GradientsClipped, PreOptimizerStep, OptimizerStep, SchedulerStep, StepEnd, Log,
-           SaveBegin, Save, PushBegin, CheckpointLoaded, EvaluationRunBegin, EvaluateBegin, PredictBegin,
-           PredictionStepBegin, PredictionStep, Evaluate, EvaluateEnd, EvaluateAll, EvaluationRunEnd, Predict,
-           PredictEnd, EpochEnd, TrainingRunEpochEnd, Stop, TrainError, TrainEnd>;
+           StepSkipped, GradientsComplete, GradientsClipped, PreOptimizerStep, OptimizerStep, SchedulerStep,
+           StepEnd, Log, SaveBegin, Save, PushBegin, CheckpointLoaded, EvaluationRunBegin, EvaluateBegin,
+           PredictBegin, PredictionStepBegin, PredictionStep, Evaluate, EvaluateEnd, EvaluateAll,
+           EvaluationRunEnd, Predict, PredictEnd, EpochEnd, TrainingRunEpochEnd, Stop, TrainError, TrainEnd>;
 
 /// The events with a writable payload.
 using WritableVocabulary =

@@ -201,6 +201,9 @@ class TrainerBase
   Context context() { return core_.context(); }
 
   std::int64_t get_num_trainable_parameters() const { return core_.trainable_parameters(); }
+  /// Calls backward on the loss of a training step: use it in a `training_step` of your own, since fp16
+  /// scales the loss.
+  void backward(const torch::Tensor& loss) { core_.backward(loss); }
   /// The learning rate of each parameter group. Throws `ArgumentError` if the optimizer doesn't exist yet.
   std::vector<double> get_learning_rates() const { return core_.learning_rates(); }
   /// Writes the weights, and the processing class if any, to a folder.
@@ -278,7 +281,7 @@ class TrainerBase
       loss = loss * 0;
     }
     loss = raise(BackwardBegin{core_.context(), batch, std::move(outputs), std::move(loss)}).loss;
-    this->check_written(loss).backward();
+    backward(this->check_written(loss));
     loss = loss.variable_data();
     raise(BackwardEnd{core_.context(), batch, loss, share});
     return loss;

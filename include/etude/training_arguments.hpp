@@ -180,6 +180,15 @@ struct TrainingArguments {
        "compute forward and backward passes in bfloat16 where that is safe (autocast); weights, losses and "
        "predictions stay float32",
        false),
+      (bool, fp16,
+       "the same in float16, whose small gradients need a scaled loss: updates whose gradients overflow are "
+       "skipped, and don't count as steps",
+       false),
+      (bool, bf16_full_eval, "evaluate and predict with weights converted to bfloat16", false),
+      (bool, fp16_full_eval, "evaluate and predict with weights converted to float16", false),
+      (std::optional<bool>, tf32,
+       "on a GPU, whether products of float32 may be rounded to TensorFloat-32, in the whole program; unset "
+       "is LibTorch's default"),
       (bool, use_cpu, "train on the CPU even if there is an accelerator", false),
 
       (SamplingStrategy, train_sampling_strategy,

@@ -24,6 +24,7 @@
 #include "etude/callbacks/convert_sync_batch_norm.hpp"
 #include "etude/callbacks/metric_callback.hpp"
 #include "etude/callbacks/predictions_to_csv.hpp"
+#include "etude/libtorch/autocast.hpp"
 #include "etude/metrics/accuracy.hpp"
 #include "etude/metrics/streaming.hpp"
 #include "etude/trainer.hpp"
@@ -168,6 +169,52 @@ TEST_CASE("processes with shares of the optimizer's state and of the gradients t
     check_sharded<etude::ShardedDataParallel<1>>(optim, 2);
     check_sharded<etude::ShardedDataParallel<2>>(optim, 2);
   }
+}
+
+/// Trains in fp16 with examples, in the second process's part of the second batch, whose gradients overflow.
+template <class Policy>
+void overflow_in_one() {
+  const auto line = [] {
+    torch::manual_seed(3);
+    return torch::nn::Sequential(torch::nn::Linear(5, 3));
+  };
+  auto options = problem(16, 4, 1);
+  options.model = line();
+  options.args.fp16 = true;
+  options.args.learning_rate = 1e-3;
+  options.args.train_sampling_strategy = etude::SamplingStrategy::sequential;
+  const auto rows = torch::arange(16 * 5).to(torch::kFloat).reshape({16, 5}).sin();
+  rows.slice(0, 12) *= 3e4;
+  options.train_dataset = {rows, torch::arange(16).remainder(3)};
+  etude::Trainer<Policy> together(options);
+  const auto output = together.train();
+  const double skipped = output.metrics.at("skipped_steps");
+  CHECK(skipped >= 1);
+  CHECK(static_cast<double>(output.global_step) + skipped == 4);
+  const std::vector<torch::Tensor> trained = weights(together);
+  for (const auto& tensor : trained) {
+    const auto all = together.context().trainer.communicator().gather(tensor.contiguous());
+    CHECK(torch::equal(all[0], all[1]));
+    CHECK(torch::isfinite(tensor).all().item<bool>());
+  }
+  const Alone alone;
+  options.model = line();
+  options.args.per_device_train_batch_size = 8;
+  etude::Trainer<> one(options);
+  CHECK(one.train().metrics.at("skipped_steps") == skipped);
+  check_close(trained, weights(one), 1e-3);
+}
+
+TEST_CASE("an update of fp16 that overflows in one process is skipped in all, with and without shards") {
+  if (!etude::computes_in_float16(torch::kCPU)) {
+    MESSAGE("this LibTorch doesn't compute in float16 on the CPU");
+    CHECK(true);
+    return;
+  }
+  if (launches(2)) return;
+  overflow_in_one<DistributedDataParallel>();
+  overflow_in_one<etude::ShardedDataParallel<1>>();
+  overflow_in_one<etude::ShardedDataParallel<2>>();
 }
 
 TEST_CASE("a StopTraining in one process gives up a step whose gradients are in shards") {

@@ -35,6 +35,7 @@ class EpochLoss {
   void on(const ForwardBegin&) { ++micro_batches_; }
   void on(const BackwardEnd& e);
   void on(const StepRestarted&);
+  void on(const StepSkipped&) { group_.clear(); }
   void on(const StepEnd&);
 
   /// Returns the mean over all processes, which must all call it, unless there was no update, and starts

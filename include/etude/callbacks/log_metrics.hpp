@@ -57,6 +57,7 @@ class LogMetricsBase {
   void on(const ForwardBegin& e) { record(e); }
   void on(const BackwardEnd& e) { record(e); }
   void on(const StepRestarted& e) { record(e); }
+  void on(const StepSkipped& e) { record(e); }
   void on(const StepEnd& e) { record(e); }
   void on(const EvaluateBegin& e) { record(e); }
   void on(const Evaluate& e) {

@@ -63,6 +63,7 @@ struct LossSpikeCallback {
   void on(const StepBegin&) { is_first = !std::exchange(is_half_done, false); }
   void on(const BackwardEnd& e);
   void on(const StepRestarted&) { is_first = true; }
+  void on(const StepSkipped&) { is_first = true; }
   void on(const StepEnd& e);
   // Not const, so that its order among callbacks that add tensors doesn't matter.
   void on(SaveBegin& e);

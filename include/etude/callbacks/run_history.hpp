@@ -41,6 +41,7 @@ class RunHistoryCallback {
   void on(const ForwardBegin& e) { loss_.on(e); }
   void on(const BackwardEnd& e) { loss_.on(e); }
   void on(const StepRestarted& e) { loss_.on(e); }
+  void on(const StepSkipped& e) { loss_.on(e); }
   void on(const StepEnd& e) { loss_.on(e); }
   void on(const EvaluateBegin& e) { prefixes_.emplace_back(e.metric_key_prefix); }
   void on(const Evaluate& e);

@@ -11,6 +11,7 @@
 #include "etude/data/shuffle.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/metrics/running_mean.hpp"
+#include "etude/precision/grad_scaler.hpp"
 #include "etude/reflect/struct.hpp"
 #include "etude/trainer_control.hpp"
 
@@ -61,6 +62,8 @@ struct TrainingProgress {
       (std::vector<PendingLogState>, pending_logs, "values that callbacks have logged since"),
       (std::optional<double>, grad_norm, "norm of the last step's gradients"),
       (double, learning_rate, "learning rate of the last step", 0.0),
+      (std::optional<GradScalerState>, scaler, "that of fp16"),
+      (std::int64_t, skipped_steps, "updates that it has skipped", 0),
       (TrainerControl, control, "requests not yet honoured"), (std::string, stop_reason, "why it stops"));
 };
 

@@ -131,6 +131,12 @@ inline void check_workers(const TrainingArguments& args, FaultList& found) {
                   args.dataloader_prefetch_factor.value_or(0)));
 }
 
+inline void check_precision(const TrainingArguments& args, FaultList& found) {
+  found.require(!args.bf16 || !args.fp16, "fp16 is true: must be false, since bf16 is true");
+  found.require(!args.bf16_full_eval || !args.fp16_full_eval,
+                "fp16_full_eval is true: must be false, since bf16_full_eval is true");
+}
+
 /// Checks for text that can't be written to a checkpoint.
 inline void check_texts(const TrainingArguments& args, FaultList& found) {
   const auto values = to_json_value(args);
@@ -150,6 +156,7 @@ ETUDE_INLINE std::vector<std::string> faults(const TrainingArguments& args) {
   detail::check_best_model(args, found);
   detail::check_trackers(args, found);
   detail::check_workers(args, found);
+  detail::check_precision(args, found);
   detail::check_texts(args, found);
   return std::move(found).lines();
 }
@@ -212,6 +219,8 @@ ETUDE_INLINE std::span<const std::pair<std::string_view, std::string_view>> name
       {"device", "use_cpu"},
       {"cpu", "use_cpu"},
       {"no_cuda", "use_cpu"},
+      {"amp", "bf16"},
+      {"mixed_precision", "bf16"},
       {"monitor", "metric_for_best_model"},
   };
   return names;

@@ -23,6 +23,12 @@ class AutocastGuard {
   torch::ScalarType dtype_before_;
 };
 
+/// Whether this LibTorch computes in float16 on a device.
+bool computes_in_float16(torch::DeviceType device);
+
+/// Lets products of float32 on GPUs be rounded to TensorFloat-32, or not, in the whole program.
+void allow_tf32(bool allowed);
+
 /// Whether this processor has instructions for products of bfloat16; without them they are slower than
 /// float32.
 bool cpu_multiplies_bfloat16();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <torch/types.h>
+#include <torch/version.h>
 
 #include <vector>
 
@@ -10,6 +11,11 @@
 #else
 #define ETUDE_HAS_FOREACH_LERP 0
 #endif
+
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/zeros.h>
 
 /// Differences between LibTorch versions in operators on lists of tensors.
 namespace etude::inline v0::libtorch {
@@ -24,6 +30,25 @@ inline void foreach_lerp_(const std::vector<torch::Tensor>& tensors, const std::
 #else
   for (std::size_t i = 0; i < tensors.size(); ++i) torch::Tensor(tensors[i]).lerp_(ends[i], weight);
 #endif
+}
+
+/// Whether `_amp_foreach_non_finite_check_and_unscale_` runs on the CPU.
+inline constexpr bool has_amp_on_cpu = TORCH_VERSION_MAJOR > 2 ||
+                                       (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3);
+
+/// Multiplies tensors of one device and type. Returns float32, 0-dim, which is 0 if all elements were finite.
+inline torch::Tensor multiply_and_check_(const std::vector<torch::Tensor>& tensors, double factor) {
+  const auto options = tensors.front().options().dtype(torch::kFloat);
+  auto found = at::zeros({}, options);
+  if (has_amp_on_cpu || !tensors.front().is_cpu()) {
+    at::_amp_foreach_non_finite_check_and_unscale_(tensors, found, at::full({}, factor, options));
+    return found;
+  }
+  for (torch::Tensor tensor : tensors) {
+    found += at::isfinite(tensor).all().logical_not();
+    tensor.mul_(factor);
+  }
+  return found;
 }
 
 }  // namespace etude::inline v0::libtorch

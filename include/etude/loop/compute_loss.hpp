@@ -27,20 +27,21 @@ std::string place_of(const Model& model, std::string_view moment, const Batch& b
 
 /// The type that autocast computes in, if the arguments ask for one.
 inline std::optional<torch::ScalarType> autocast_dtype(const TrainingArguments& args) {
-  return args.bf16 ? std::optional(torch::kBFloat16) : std::nullopt;
+  return args.bf16 ? std::optional(torch::kBFloat16) : args.fp16 ? std::optional(torch::kHalf) : std::nullopt;
 }
 
 /// Tensors of bfloat16 and float16 as float32, and others as they are.
 torch::Tensor as_float32(const torch::Tensor& tensor);
 
 /// The result of `compute()`, which runs under autocast if the arguments ask for it. Loss and outputs are
-/// float32 then.
+/// float32 then, and in an evaluation that casts the weights.
 template <std::invocable Compute>
 LossOutput in_precision(const TrainerCore& core, Compute compute) {
   const auto dtype = autocast_dtype(core.args);
-  if (!dtype) return compute();
+  if (!dtype && !core.weights_are) return compute();
   LossOutput result = [&]() -> LossOutput {
-    const AutocastGuard lower(core.device.type(), dtype);
+    std::optional<AutocastGuard> lower;
+    if (dtype) lower.emplace(core.device.type(), dtype);
     return compute();
   }();
   if (result.loss.defined()) result.loss = as_float32(result.loss);

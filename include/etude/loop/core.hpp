@@ -33,6 +33,7 @@
 #include "etude/optim/optimizer.hpp"
 #include "etude/parallel/sharded_units.hpp"
 #include "etude/parallel/shards.hpp"
+#include "etude/precision/grad_scaler.hpp"
 #include "etude/trainer_options.hpp"
 
 namespace etude::inline v0 {
@@ -74,6 +75,7 @@ struct TrainerCore {
   TrainerState state;
   TrainerControl control;
   OptimizerList optimizers;
+  std::optional<GradScaler> scaler;             ///< with fp16
   std::unique_ptr<ShardedUnits> sharded_units;  ///< while each process keeps only a share of the parameters
   std::unique_ptr<DataLoader> train_dataloader;
   const DataLoader* eval_dataloader = nullptr;
@@ -87,8 +89,9 @@ struct TrainerCore {
   bool in_steps = false;  ///< The steps of an epoch are under way.
   bool trained_before = false;
   bool evaluation_is_due = false;  ///< The training requested it, so the training handles errors and signals.
-  bool predicting = false;         ///< `predict()` is under way, not an evaluation.
-  bool updating = false;           ///< The optimizer is running: weights and moments belong to no step.
+  std::optional<torch::ScalarType> weights_are;  ///< the type of the weights, while an evaluation casts them
+  bool predicting = false;                       ///< `predict()` is under way, not an evaluation.
+  bool updating = false;  ///< The optimizer is running: weights and moments belong to no step.
 
   Accumulation accumulation{args};
   AccumulationGroup group;
@@ -122,6 +125,9 @@ struct TrainerCore {
   void share_model();
   /// Likewise for the buffers, which each process's batches have changed.
   void share_buffers();
+
+  /// Calls backward on a training loss, scaled if fp16 requires it.
+  void backward(const torch::Tensor& loss);
 
   /// Resets the state of the previous training.
   void begin_training();

@@ -15,6 +15,7 @@
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/model/model.hpp"
 #include "etude/optim/optimizer.hpp"
+#include "etude/precision/grad_scaler.hpp"
 
 namespace etude::inline v0 {
 
@@ -61,6 +62,7 @@ class TrainingDryRun {
   Context context_;
   Optimizer* optimizer_;
   std::unique_ptr<Optimizer> own_optimizer_;
+  std::optional<GradScaler> scaler_;  // with fp16
   bool is_over_ = true;
 
   std::vector<std::pair<torch::Tensor, torch::Tensor>> tensors_;    // each with a copy

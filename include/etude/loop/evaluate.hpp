@@ -25,6 +25,7 @@
 #include "etude/loop/gather.hpp"
 #include "etude/metrics/running_mean.hpp"
 #include "etude/metrics/speed.hpp"
+#include "etude/precision/cast_guard.hpp"
 
 namespace etude::inline v0 {
 
@@ -106,6 +107,24 @@ class EvaluationScope {
   RandomStateGuard random_;
   EvalGuard modes_;
   torch::NoGradGuard no_grad_;
+};
+
+/// Casts the weights for an evaluation, if the arguments ask for it.
+class EvaluationPrecision {
+ public:
+  explicit EvaluationPrecision(TrainerCore& core);
+  EvaluationPrecision(const EvaluationPrecision&) = delete;
+  EvaluationPrecision& operator=(const EvaluationPrecision&) = delete;
+  ~EvaluationPrecision() { core_.weights_are.reset(); }
+
+  /// A batch with inputs of the type of the weights.
+  Batch fit(Batch batch) const {
+    return core_.weights_are ? with_inputs_as(std::move(batch), *core_.weights_are) : batch;
+  }
+
+ private:
+  TrainerCore& core_;
+  std::optional<CastGuard> weights_;
 };
 
 /// Runs over a dataset without training: in evaluation mode, without gradients, and without disturbing the
@@ -210,9 +229,10 @@ class EvaluationLoop {
     const auto loader = made_by("get_eval_dataloader", events_.trainer().get_eval_dataloader(dataset));
     loader->limit_batches(1);
     const EvaluationScope scope(core_, *loader, /*predicting=*/false);
+    const EvaluationPrecision precision(core_);
     EvaluationTally tally(core_, keep, loader->examples());
     auto batches = loader->begin_epoch(0);
-    const auto batch = batches.next().value().to(core_.device);
+    const auto batch = precision.fit(batches.next().value().to(core_.device));
     core_.group.set_num_items(core_.items_in(batch.labels));
     auto output = events_.trainer().prediction_step(batch, ignore_keys_);
     tally.add_loss(output, batch.size);
@@ -234,6 +254,8 @@ class EvaluationLoop {
 
   EvaluationResult go_over(const DataLoader& loader, Keep keep) {
     const bool is_part = is_part_of(loader);
+    // Handlers of EvaluateBegin and EvaluateEnd may swap the weights, so they see the originals.
+    const EvaluationPrecision precision(core_);
     EvaluationTally tally(core_, keep, loader.examples(), is_part);
     auto batches = loader.begin_epoch(0);
     const auto fetch = [&] {
@@ -251,7 +273,7 @@ class EvaluationLoop {
                       " is empty");
     while (next) {
       core_.group.set_num_items(core_.items_in(next->labels));
-      auto batch = next->to(core_.device, core_.args.dataloader_pin_memory);
+      auto batch = precision.fit(next->to(core_.device, core_.args.dataloader_pin_memory));
       const bool is_padding = is_part && batches.share() == 0;
       next = fetch();
       if (is_part)

@@ -3,12 +3,14 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "etude/libtorch/random_state.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/model/model.hpp"
+#include "etude/precision/grad_scaler.hpp"
 
 namespace etude::inline v0 {
 
@@ -30,6 +32,7 @@ class TrainingSnapshot {
   TrainerCore& core_;
   std::vector<NamedTensor> weights_;
   std::map<std::string, OptimizerCopy> optimizers_;  // by name
+  std::optional<GradScaler> scaler_;
   RandomState random_;
 };
 

@@ -108,8 +108,12 @@ class TrainLoop {
       throw ArgumentError(
           "auto_microbatching is true: must be false with an optimizer that evaluates whole batches "
           "repeatedly");
+    if (core_.scaler && core_.optimizers.main()->needs_closure())
+      throw ArgumentError(
+          fmt::format("fp16 is true: must be false with {}, which evaluates its loss several times per step",
+                      core_.optimizers.main()->type()));
     core_.optimizers.begin()->lr_scheduler =
-        made_by("create_scheduler", events_.trainer().create_scheduler(plan_.max_steps));
+        made_by("create_scheduler", events_.trainer().create_scheduler(plan_.max_steps + skipped_of_plan()));
     update_.join_gradients();
     if (checkpoints_.resumes()) checkpoints_.load_rest();
     core_.optimizers.zero_grad();
@@ -166,6 +170,7 @@ class TrainLoop {
       if (position.exhausted) {
         position = {.epoch = position.epoch + 1, .dataset_state = position.dataset_state};
         phase().enter(EpochPhase::between);
+        extend_epochs();
       }
       if (stop_is_due()) break;  // A signal is handled at the end, which is all that is left.
       core_.ranks.throw_if_interrupted();
@@ -210,7 +215,7 @@ class TrainLoop {
   }
 
   void update(const DataPosition& next, double epoch) {
-    update_.step(next, epoch);
+    if (!update_.step(next, epoch)) return skip();
     phase().enter(EpochPhase::step_end);
     work_.end();
     events_.raise(StepEnd{core_.context()});
@@ -218,6 +223,29 @@ class TrainLoop {
     log_save_evaluate();
     checkpoints_.poll();
     core_.ranks.throw_if_interrupted();
+  }
+
+  /// Leaves an update out of the plan, which had one for each group of batches.
+  void skip() {
+    if (core_.args.max_steps <= 0 && plan_.max_steps > 1) {
+      core_.state.max_steps = --plan_.max_steps;
+      --core_.progress.extra_steps;
+    }
+    work_.end();
+    events_.raise(StepSkipped{core_.context()});
+    agree();
+    core_.ranks.throw_if_interrupted();
+  }
+
+  /// The updates that the plan had before they were skipped.
+  std::int64_t skipped_of_plan() const { return core_.args.max_steps > 0 ? 0 : core_.progress.skipped_steps; }
+
+  /// An update that was skipped leaves `max_steps` to be reached with more epochs.
+  void extend_epochs() {
+    const bool is_last = core_.progress.position.epoch == plan_.num_train_epochs;
+    if (!is_last || core_.args.max_steps <= 0 || core_.progress.skipped_steps == 0 || stop_is_due()) return;
+    core_.state.num_train_epochs = ++plan_.num_train_epochs;
+    ++core_.progress.extra_epochs;
   }
 
   /// Gives all processes the requests that handlers have made in any.
@@ -273,7 +301,14 @@ class TrainLoop {
   void log_step() {
     core_.ranks.average(core_.pending_logs, core_.args.logging_by_rank);
     auto logs = core_.log_window.take_logs(core_.state);
+    if (core_.scaler) logs["loss_scale"] = core_.scaler->get_scale();
+    add_skipped_steps(logs);
     events_.trainer().log(logs);
+  }
+
+  void add_skipped_steps(Metrics& logs) const {
+    const auto skipped = core_.progress.skipped_steps;
+    if (skipped > 0) logs["skipped_steps"] = static_cast<double>(skipped);
   }
 
   TrainOutput finish() {
@@ -285,7 +320,9 @@ class TrainLoop {
       if (reason.empty())
         reason = core_.control.should_training_stop ? "a callback set should_training_stop"
                  : epoch_was_stopped_               ? "a callback set should_epoch_stop in the last epoch"
-                                                    : "train_dataset has no more batches";
+                 : core_.state.global_step == 0 && core_.progress.skipped_steps > 0
+                     ? "the gradients of all updates overflowed in fp16"
+                     : "train_dataset has no more batches";
       if (!was_at_end) stoppable([&] { events_.raise(Stop{core_.context(), reason}); });
       agree();
     }
@@ -317,6 +354,7 @@ class TrainLoop {
     core_.ranks.average(core_.pending_logs, core_.args.logging_by_rank);
     summary_["total_flos"] = core_.state.total_flos;
     window.sum_up(summary_, core_.model);
+    add_skipped_steps(summary_);
     auto logs = summary_;
     events_.trainer().log(logs);
     summary_ = std::move(logs);

@@ -173,8 +173,15 @@ class Update {
   }
 
  public:
-  /// Applies one update with the accumulated gradients; afterwards the training is at `next`.
-  void step(const DataPosition& next, double epoch) {
+  /// Applies one update with the accumulated gradients, unless those of fp16 have overflowed, and returns
+  /// whether it did. Afterwards the training is at `next`.
+  bool step(const DataPosition& next, double epoch) {
+    if (!unscale()) {
+      core_.optimizers.zero_grad();
+      ++core_.progress.skipped_steps;
+      leave_group(next, epoch);
+      return false;
+    }
     auto& optimizer = *core_.optimizers.main();
     auto& lr_scheduler = *core_.optimizers.main_scheduler();
     events_.raise(GradientsComplete{core_.context()});
@@ -203,17 +210,41 @@ class Update {
     optimizer.zero_grad();
     for (const auto& loss : core_.group.losses())
       core_.log_window.add_loss(loss, core_.state.global_step + 1);
+    ++core_.state.global_step;
+    leave_group(next, epoch);
+    core_.updating = false;
+    return true;
+  }
+
+ private:
+  void leave_group(const DataPosition& next, double epoch) {
     core_.group.forget_losses();
     group_.clear();
-    ++core_.state.global_step;
     core_.state.epoch = epoch;
     core_.state.num_input_tokens_seen += core_.group.tokens();
     core_.state.total_flos += core_.group.floating_point_ops();
     core_.progress.position = next;
-    core_.updating = false;
   }
 
- private:
+  /// Divides the gradients of fp16 by the scale of the loss, and returns whether they are finite.
+  bool unscale() {
+    if (!core_.scaler) return true;
+    auto& scaler = *core_.scaler;
+    if (!group_.empty() && !scaler.has_scaled())
+      throw Error(
+          "fp16 is true, but training_step hasn't scaled the loss: it must call the trainer's "
+          "backward(loss) instead of loss.backward()");
+    bool is_finite = true;
+    for (const auto& each : core_.optimizers) is_finite &= scaler.unscale(*each.optimizer);
+    scaler.update();
+    constexpr double smallest = 1e-4;  // as in fairseq
+    if (!is_finite && scaler.get_scale() < smallest)
+      core_.control.request_stop(fmt::format(
+          "with fp16, the gradients after step {} aren't finite even with a loss scaled by {:.2g}",
+          core_.state.global_step, scaler.get_scale()));
+    return is_finite;
+  }
+
   /// Holds back what callbacks log during an attempt, until it is known whether the attempt counts.
   struct AttemptLogs {
     explicit AttemptLogs(TrainerCore& core_) : core(core_), before(std::exchange(core.pending_logs, {})) {}

@@ -22,6 +22,10 @@ torch::Tensor clip_norm(at::TensorList tensors, double max_norm);
 /// Scales the tensors by `clip_factor` of this norm, which may be that of more tensors than these.
 void scale_to_norm(at::TensorList tensors, const torch::Tensor& norm, double max_norm);
 
+/// Multiplies the tensors, and returns a number, 0-dim, on the device of the first, that is 0 if all elements
+/// were finite. Never waits for a device.
+torch::Tensor multiply_and_check(at::TensorList tensors, double factor);
+
 /// Clamps every element to [-limit, limit].
 void clip_value(at::TensorList tensors, double limit);
 

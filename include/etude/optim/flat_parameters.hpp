@@ -100,6 +100,9 @@ class FlatParameters {
   /// Clamps every gradient element to [-limit, limit].
   void clip_grad_value(double limit);
 
+  /// Multiplies the gradients, and returns whether all of them, in all shares, were finite.
+  bool multiply_gradients(double factor);
+
   /// Counts a step for each parameter that has a gradient, and returns the ranges in memory to update:
   /// normally one per group. They equal those of the last step (except `steps`) while `generation` stays the
   /// same.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <torch/types.h>
 #include <torch/version.h>
@@ -57,6 +58,16 @@ ETUDE_INLINE AutocastGuard::AutocastGuard(torch::DeviceType device, std::optiona
 ETUDE_INLINE AutocastGuard::~AutocastGuard() {
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   libtorch::set_autocast(device_, was_enabled_, dtype_before_);
+}
+
+ETUDE_INLINE bool computes_in_float16(torch::DeviceType device) {
+  return device != torch::kCPU || TORCH_VERSION_MAJOR > 2 ||
+         (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3);
+}
+
+ETUDE_INLINE void allow_tf32(bool allowed) {
+  at::globalContext().setAllowTF32CuBLAS(allowed);
+  at::globalContext().setAllowTF32CuDNN(allowed);
 }
 
 ETUDE_INLINE bool cpu_multiplies_bfloat16() {

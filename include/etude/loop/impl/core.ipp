@@ -1,8 +1,10 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/cuda.h>
 #include <torch/types.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -121,6 +124,7 @@ ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {
   now.pending_logs = logs.state();
   now.control = control;
   now.optimizers = optimizers.names();
+  now.scaler = scaler ? std::optional(scaler->state()) : std::nullopt;
   if (const auto& saved = now.position.dataset_state) {
     now.dataset_state = *saved;
     if (nlohmann::json values = saved->values; const auto bad = mend_utf8(values))
@@ -139,6 +143,7 @@ ETUDE_INLINE void TrainerCore::load_progress(const TrainingProgress& saved) {
   progress.dataset_state.reset();  // part of `progress.position` once it is known to fit
   progress.train_dataset = train_dataset;
   part_size.load_state(saved.micro_batch_size);
+  if (scaler && saved.scaler) scaler->load_state(*saved.scaler);
   log_window.load(saved);
   if (ranks.is_first()) pending_logs.load_state(saved.pending_logs);  // those of all processes
   control = saved.control;
@@ -162,6 +167,25 @@ inline void check_same_arguments(const Ranks& ranks, const TrainingArguments& ar
             fmt::format("{} is {} in rank 0 and {} in rank {}: must be the same in all processes", name,
                         value.dump(), other[name].dump(), rank));
   }
+}
+
+/// Throws ArgumentError for a precision that the device doesn't have.
+inline void check_precision(const TrainerCore& core) {
+  const auto& args = core.args;
+  std::vector<std::string> found;
+  const auto refuse = [&](bool given, std::string_view name, std::string_view why) {
+    if (given) found.push_back(fmt::format("{} is true: must be false {}", name, why));
+  };
+  const auto no_float16 =
+      fmt::format("on the CPU with LibTorch {}, which computes in float16 since 2.3", TORCH_VERSION);
+  refuse(args.fp16 && !computes_in_float16(core.device.type()), "fp16", no_float16);
+  refuse(args.fp16_full_eval && !computes_in_float16(core.device.type()), "fp16_full_eval", no_float16);
+  refuse(args.tf32.value_or(false) && !core.device.is_cuda(), "tf32", "or unset without a GPU");
+  const auto in_units = "with ShardedDataParallel<3>, which keeps the weights in several processes";
+  const bool has_no_weights = core.shard_stage == ShardStage::parameters;
+  refuse(args.bf16_full_eval && has_no_weights, "bf16_full_eval", in_units);
+  refuse(args.fp16_full_eval && has_no_weights, "fp16_full_eval", in_units);
+  if (!found.empty()) throw ArgumentError(fmt::format("{}", fmt::join(found, "\n")));
 }
 
 /// Whether the user has put the layers of a model on several devices.
@@ -192,6 +216,8 @@ ETUDE_INLINE void TrainerCore::initialise(std::shared_ptr<Communicator> (*join)(
                     args.output_dir, error ? "is gone" : "has a name that isn't UTF-8"));
   args.output_dir = output_dir;
   device = detail::device_for(args.launch, args.use_cpu);
+  detail::check_precision(*this);
+  if (args.tf32) allow_tf32(*args.tf32);
   make_model();
 }
 
@@ -205,6 +231,9 @@ ETUDE_INLINE void TrainerCore::prepare_machine() const {
   if (device.is_cpu() && args.bf16 && !cpu_multiplies_bfloat16())
     message(args, LogLevel::warning,
             "bf16 is true, but this processor has no instructions for bfloat16: float32 is faster");
+  if (device.is_cpu() && args.fp16)
+    message(args, LogLevel::warning,
+            "fp16 is true on the CPU, where it is slower than float32: bf16 is the faster type there");
   const auto gpus = device.is_cuda() ? static_cast<std::int64_t>(torch::cuda::device_count()) : 0;
   if (gpus > 1 && args.world_size() == 1 && !detail::is_spread(model))
     message(args, LogLevel::warning, "{}", detail::advice_for_gpus(gpus));
@@ -239,6 +268,7 @@ ETUDE_INLINE void TrainerCore::make_model() {
   model = options.model_init ? options.model_init.function()() : options.model;
   if (!model) throw ArgumentError("model_init returned no model");
   optimizers.clear();
+  scaler = args.fp16 ? std::optional(GradScaler()) : std::nullopt;
   if (detail::is_spread(model)) {
     device = model.parameters().front().device();  // Its forward moves what it gets from one to the next.
   } else {
@@ -259,6 +289,10 @@ ETUDE_INLINE void TrainerCore::share_buffers() {
   std::vector<torch::Tensor> buffers;
   for (const auto& [name, buffer] : model.named_buffers()) buffers.push_back(buffer);
   broadcast_tensors(ranks.communicator(), buffers);
+}
+
+ETUDE_INLINE void TrainerCore::backward(const torch::Tensor& loss) {
+  scaler ? scaler->scale(loss).backward() : loss.backward();
 }
 
 ETUDE_INLINE void TrainerCore::begin_training() {

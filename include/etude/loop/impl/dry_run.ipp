@@ -34,6 +34,7 @@ ETUDE_INLINE TrainingDryRun::TrainingDryRun(const Context& context)
 }
 
 ETUDE_INLINE void TrainingDryRun::begin() {
+  if (context_.args.fp16) scaler_.emplace();
   const auto& options = context_.trainer.options();
   if (const auto world_size = context_.args.world_size(); world_size > 1)
     throw ArgumentError(
@@ -111,13 +112,15 @@ ETUDE_INLINE torch::Tensor TrainingDryRun::step(const std::vector<Batch>& group)
                              [&] { return place_of(context_.model, "a dry run", batch); });
       check_training_loss(loss);
       loss = loss / static_cast<double>(group.size());
-      loss.backward();
+      (scaler_ ? scaler_->scale(loss) : loss).backward();
       sum = sum.defined() ? sum + loss.detach() : loss.detach();
     }
     return sum;
   };
   const auto loss = compute();
   const auto& args = context_.args;
+  const bool is_finite = !scaler_ || scaler_->unscale(*optimizer_);
+  if (scaler_) scaler_->update();
   if (args.max_grad_value > 0) optimizer_->clip_grad_value(args.max_grad_value);
   if (args.max_grad_norm > 0) optimizer_->clip_grad_norm(args.max_grad_norm);
   if (optimizer_->needs_closure()) {
@@ -126,7 +129,7 @@ ETUDE_INLINE torch::Tensor TrainingDryRun::step(const std::vector<Batch>& group)
       optimizer_->zero_grad();
       return compute();
     });
-  } else {
+  } else if (is_finite) {
     optimizer_->step();
   }
   optimizer_->zero_grad();

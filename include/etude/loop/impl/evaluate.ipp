@@ -114,6 +114,13 @@ ETUDE_INLINE bool EvaluationTally::computes(const EvalPrediction& prediction) co
   return core_.options.compute_metrics && !first.label_ids.empty();
 }
 
+ETUDE_INLINE EvaluationPrecision::EvaluationPrecision(TrainerCore& core) : core_(core) {
+  if (!core.args.bf16_full_eval && !core.args.fp16_full_eval) return;
+  const auto type = core.args.bf16_full_eval ? torch::kBFloat16 : torch::kHalf;
+  weights_.emplace(core.model, type);
+  core.weights_are = type;
+}
+
 ETUDE_INLINE EvaluationScope::EvaluationScope(TrainerCore& core, const DataLoader& loader, bool predicting)
     : aside_(core, loader, predicting), random_(core.device), modes_(core.model.eval_guard()) {}
 

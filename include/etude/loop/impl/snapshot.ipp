@@ -40,7 +40,10 @@ inline nlohmann::ordered_json as_made(Optimizer& optimizer) {
 }  // namespace detail
 
 ETUDE_INLINE TrainingSnapshot::TrainingSnapshot(TrainerCore& core)
-    : core_(core), weights_(detail::weights_of(core)), random_(random_state(core.options.generators)) {
+    : core_(core),
+      weights_(detail::weights_of(core)),
+      scaler_(core.scaler),
+      random_(random_state(core.options.generators)) {
   for (const auto& each : core.optimizers)
     optimizers_[each.name] = {
         detail::copies_of(gather_state(*each.optimizer, core.ranks.communicator(), /*everywhere=*/true)),
@@ -59,6 +62,7 @@ ETUDE_INLINE void TrainingSnapshot::restore() const {
                            none_are_new);
     optimizer.load_state(then == optimizers_.end() ? std::vector<NamedTensor>() : then->second.moments);
   }
+  core_.scaler = scaler_;
   load_random_state(random_, core_.options.generators);
   core_.pending_logs = {};
 }

@@ -83,7 +83,9 @@ ETUDE_INLINE StateDict half_done(TrainerCore& core, StateDict& model) {
   return result;
 }
 
-inline void load_gradients(FlatParameters& flat, const std::map<std::string, torch::Tensor>& tensors) {
+/// `scale` is that of the gradients now, as a multiple of that of the saved ones.
+inline void load_gradients(FlatParameters& flat, const std::map<std::string, torch::Tensor>& tensors,
+                           double scale) {
   flat.mend();
   for (std::size_t i = 0; i < flat.layout()->slots.size(); ++i)
     if (const auto found = tensors.find("gradients." + flat.layout()->slots[i].name);
@@ -95,13 +97,16 @@ inline void load_gradients(FlatParameters& flat, const std::map<std::string, tor
       auto& gradient = parameter.mutable_grad();
       if (!gradient.defined()) gradient = torch::zeros_like(parameter.detach());
       gradient.copy_(found->second);  // in place, so that the parameter counts as having a gradient
+      if (scale != 1) gradient.mul_(scale);
     }
 }
 
 ETUDE_INLINE void load_half_done(TrainerCore& core, const StateDict& saved) {
   const torch::NoGradGuard no_grad;
   const std::map<std::string, torch::Tensor> tensors(saved.begin(), saved.end());
-  for (const auto& each : core.optimizers) load_gradients(each.optimizer->flat_parameters(), tensors);
+  const auto& then = core.progress.scaler;
+  const double scale = (core.scaler ? core.scaler->get_scale() : 1) / (then ? then->scale : 1);
+  for (const auto& each : core.optimizers) load_gradients(each.optimizer->flat_parameters(), tensors, scale);
   for (auto& [name, tensor] : core.model.state_dict())
     if (const auto found = tensors.find("buffers." + name); found != tensors.end()) {
       if (tensor.sizes() != found->second.sizes())

@@ -11,6 +11,7 @@
 #include <limits>
 #include <vector>
 
+#include "etude/libtorch/foreach.hpp"
 #include "etude/optim/clipping.hpp"
 #include "etude/optim/one_pass.hpp"
 
@@ -91,6 +92,22 @@ ETUDE_INLINE void scale_to_norm(at::TensorList tensors, const torch::Tensor& nor
   const torch::Tensor factor = (max_norm / (norm + 1e-6)).clamp_max(1.0);
   for (torch::Tensor tensor : tensors)
     tensor.mul_(factor.to(tensor.device(), factor.scalar_type(), /*non_blocking=*/true));
+}
+
+ETUDE_INLINE torch::Tensor multiply_and_check(at::TensorList tensors, double factor) {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor non_finite = at::zeros({});
+  std::vector<torch::Tensor> left(tensors.begin(), tensors.end());
+  while (!left.empty()) {
+    const torch::Tensor last = left.back();
+    const auto of_one_kind = std::partition(left.begin(), left.end(), [&](const torch::Tensor& tensor) {
+      return tensor.device() != last.device() || tensor.scalar_type() != last.scalar_type();
+    });
+    const torch::Tensor found = libtorch::multiply_and_check_({of_one_kind, left.end()}, factor);
+    left.erase(of_one_kind, left.end());
+    non_finite = non_finite.to(found.device()) + found;
+  }
+  return non_finite;
 }
 
 ETUDE_INLINE void clip_value(at::TensorList tensors, double limit) {

@@ -153,6 +153,13 @@ ETUDE_INLINE void FlatParameters::clip_grad_value(double limit) {
   found_.clear();
 }
 
+ETUDE_INLINE bool FlatParameters::multiply_gradients(double factor) {
+  const torch::Tensor non_finite = multiply_and_check(all_gradients(), factor);
+  found_.clear();
+  if (layout_->is_sharded()) layout_->shard.sum(non_finite);
+  return non_finite.item<double>() == 0;
+}
+
 ETUDE_INLINE void FlatParameters::flatten() {
   const torch::NoGradGuard no_grad;
   if (gradients_are_sharded_)

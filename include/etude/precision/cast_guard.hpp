@@ -1,0 +1,34 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <utility>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/data/batch.hpp"
+#include "etude/model/model.hpp"
+
+namespace etude::inline v0 {
+
+/// While it lives, the floating-point parameters and buffers of a model are copies of type `dtype`. The
+/// originals come back, untouched, whatever happens to the copies.
+class CastGuard {
+ public:
+  CastGuard(const Model& model, torch::ScalarType dtype);
+  CastGuard(const CastGuard&) = delete;
+  CastGuard& operator=(const CastGuard&) = delete;
+  ~CastGuard();
+
+ private:
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> originals_;  // each tensor with its own values
+};
+
+/// A batch whose floating-point inputs are of type `dtype`.
+Batch with_inputs_as(Batch batch, torch::ScalarType dtype);
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/precision/impl/cast_guard.ipp"
+#endif
