@@ -3,6 +3,7 @@
 /// begins with the plain code and its speed, followed by the others' speedups over it.
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <torch/data.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adamw.h>
@@ -248,6 +249,41 @@ void logging(bench::Rounds& rounds) {
                }}});
 }
 
+struct BlockImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) { return x + second(torch::gelu(first(x))); }
+  torch::nn::Linear first{register_module("first", torch::nn::Linear(256, 1024))};
+  torch::nn::Linear second{register_module("second", torch::nn::Linear(1024, 256))};
+};
+TORCH_MODULE(Block);
+
+/// Forward and backward pass of a deep model, with activations that are kept, and computed again.
+void recomputation(bench::Rounds& rounds) {
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);  // so that memory that is freed is gone
+  torch::nn::Sequential kept, recomputed;
+  for (int i = 0; i < 16; ++i) {
+    kept->push_back(Block());
+    recomputed->push_back(Block());
+  }
+  const etude::Model model(recomputed);
+  const etude::RecomputedUnits units(model);
+  const auto x = torch::randn({1024, 256});
+  const auto pass = [&](torch::nn::Sequential& net) {
+    return bench::seconds([&] { net->forward(x).square().mean().backward(); });
+  };
+  rounds.row("forward and backward, 16 blocks 256-1024-256", "batches", 1,
+             {{"activations kept", [&] { return pass(kept); }},
+              {"computed again", [&] { return pass(recomputed); }}});
+  const auto mebibytes = [&](torch::nn::Sequential& net) {
+    malloc_trim(0);
+    etude::reset_peak_resident_memory();
+    const auto before = etude::resident_memory();
+    pass(net);
+    return static_cast<double>(etude::peak_resident_memory() - before) / (1 << 20);
+  };
+  const auto all = mebibytes(kept), some = mebibytes(recomputed);
+  fmt::print("- peak memory of that: activations kept {:.0f} MiB; computed again {:.0f} MiB\n", all, some);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -262,4 +298,5 @@ int main(int argc, char** argv) {
   evaluation(rounds, 64);
   evaluation(rounds, 512);
   logging(rounds);
+  recomputation(rounds);
 }

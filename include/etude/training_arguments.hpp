@@ -189,6 +189,10 @@ struct TrainingArguments {
       (std::optional<bool>, tf32,
        "on a GPU, whether products of float32 may be rounded to TensorFloat-32, in the whole program; unset "
        "is LibTorch's default"),
+      (bool, gradient_checkpointing,
+       "compute activations again in the backward pass instead of keeping them, between the units of the "
+       "model: the layers of a torch::nn::Sequential, or those in etude::Units",
+       false),
       (bool, use_cpu, "train on the CPU even if there is an accelerator", false),
 
       (SamplingStrategy, train_sampling_strategy,

@@ -150,6 +150,22 @@ TEST_CASE("four processes agree to the bit, and train as one with batches four t
   check_close(weights(together), weights(one), 1e-5);
 }
 
+TEST_CASE("two processes that compute activations again train to the bit as without") {
+  if (launches(2)) return;
+  for (const bool bf16 : {false, true}) {
+    const auto trained = [&](bool recomputes) {
+      auto options = problem(45, 3, 2);
+      options.args.bf16 = bf16;
+      options.args.gradient_checkpointing = recomputes;
+      etude::Trainer<DistributedDataParallel> trainer(options);
+      trainer.train();
+      return weights(trainer);
+    };
+    const auto plain = trained(false), recomputed = trained(true);
+    for (std::size_t i = 0; i < plain.size(); ++i) CHECK(torch::equal(plain[i], recomputed[i]));
+  }
+}
+
 template <class Policy>
 void check_sharded(etude::OptimizerNames optim, std::int64_t group) {
   auto sharded_options = problem(45, 3, group), options = problem(45, 3 * world_size(), group);

@@ -135,8 +135,13 @@ std::string fault_in(etude::TrainerOptions options) {
 
 TEST_CASE("processes with shares of the parameters train, evaluate and predict as one") {
   if (launches(3)) return;
-  for (const auto& make : {sequential, net}) {
-    etude::Trainer<Sharded> sharded(problem(make(), 3, 2));
+  for (const int variant : {0, 1, 2, 3}) {
+    CAPTURE(variant);
+    const auto make = variant % 2 == 0 ? sequential : net;
+    const bool recomputes = variant >= 2;
+    auto options = problem(make(), 3, 2);
+    options.args.gradient_checkpointing = recomputes;
+    etude::Trainer<Sharded> sharded(options);
     sharded.train();
     const auto predictions = sharded.predict(examples(7)).predictions[0];
     const Alone alone;

@@ -23,6 +23,9 @@ class AutocastGuard {
   torch::ScalarType dtype_before_;
 };
 
+/// The type that autocast computes in on `device` in this thread, if it is on.
+std::optional<torch::ScalarType> autocast_in_force(torch::DeviceType device);
+
 /// Whether this LibTorch computes in float16 on a device.
 bool computes_in_float16(torch::DeviceType device);
 

@@ -23,18 +23,29 @@ void set_generator_state(at::Generator generator, const at::Tensor& state);
 /// The default generators of the CPU ("cpu") and of every CUDA device ("cuda:0").
 std::vector<std::pair<std::string, at::Generator>> default_generators();
 
-/// Saves the state of the default generators of the CPU and of `device`, and restores it on destruction.
-class RandomStateGuard {
+/// The state of the default generators of the CPU and of `device` when this is constructed.
+class DefaultRandomState {
  public:
-  explicit RandomStateGuard(torch::Device device);
-  RandomStateGuard(const RandomStateGuard&) = delete;
-  RandomStateGuard& operator=(const RandomStateGuard&) = delete;
-  ~RandomStateGuard();
+  explicit DefaultRandomState(torch::Device device);
+  void restore() const;
+  torch::Device device() const { return device_; }
 
  private:
   torch::Device device_;
   at::Tensor cpu_;
   at::Tensor accelerator_;
+};
+
+/// Restores that state on destruction.
+class RandomStateGuard {
+ public:
+  explicit RandomStateGuard(torch::Device device) : before_(device) {}
+  RandomStateGuard(const RandomStateGuard&) = delete;
+  RandomStateGuard& operator=(const RandomStateGuard&) = delete;
+  ~RandomStateGuard() { before_.restore(); }
+
+ private:
+  DefaultRandomState before_;
 };
 
 }  // namespace etude::inline v0

@@ -1,15 +1,30 @@
 #pragma once
 
+#include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/types.h>
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "etude/base/linkage.hpp"
 
 namespace etude::inline v0::libtorch {
+
+/// A shared_ptr or an intrusive_ptr, depending on the version of LibTorch.
+using NodePointer = decltype(torch::autograd::impl::grad_accumulator(std::declval<const torch::Tensor&>()));
+
+/// Makes a function of the graph of gradients.
+template <class Node, class... Arguments>
+auto make_node(Arguments&&... arguments) {
+  if constexpr (std::is_same_v<NodePointer, std::shared_ptr<typename NodePointer::element_type>>)
+    return std::make_shared<Node>(std::forward<Arguments>(arguments)...);
+  else
+    return c10::make_intrusive<Node>(std::forward<Arguments>(arguments)...);
+}
 
 /// Calls a function whenever a backward pass has accumulated a gradient of a parameter, as long as this lives
 /// and the parameter keeps its dtype and device. It is called in the thread of that pass.
@@ -24,10 +39,7 @@ class GradientHook {
   bool is_hooked_to(const torch::Tensor& parameter) const;
 
  private:
-  // A shared_ptr or an intrusive_ptr, depending on the version of LibTorch. A tensor holds it weakly.
-  using Node = decltype(torch::autograd::impl::grad_accumulator(std::declval<const torch::Tensor&>()));
-
-  Node node_;
+  NodePointer node_;  // a tensor holds it weakly
   std::uintptr_t key_ = 0;
 };
 

@@ -28,6 +28,7 @@
 #include "etude/loop/token_counter.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/model/model.hpp"
+#include "etude/model/recomputation.hpp"
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/named_optimizer.hpp"
 #include "etude/optim/optimizer.hpp"
@@ -77,6 +78,7 @@ struct TrainerCore {
   OptimizerList optimizers;
   std::optional<GradScaler> scaler;             ///< with fp16
   std::unique_ptr<ShardedUnits> sharded_units;  ///< while each process keeps only a share of the parameters
+  std::unique_ptr<RecomputedUnits> recomputed_units;  ///< with gradient_checkpointing, in a training
   std::unique_ptr<DataLoader> train_dataloader;
   const DataLoader* eval_dataloader = nullptr;
   AnyTrainer* trainer = nullptr;  ///< the trainer that owns this core

@@ -20,12 +20,15 @@ void shard_optimizers(TrainerCore& core);
 void check_same_path(const TrainerCore& core, GradientsResult fetched, const std::exception_ptr& error);
 
 /// After a training, units run by themselves.
-class EndOfShares {
+class EndOfUnits {
  public:
-  explicit EndOfShares(TrainerCore& core) : core_(core) {}
-  EndOfShares(const EndOfShares&) = delete;
-  EndOfShares& operator=(const EndOfShares&) = delete;
-  ~EndOfShares() { core_.sharded_units.reset(); }
+  explicit EndOfUnits(TrainerCore& core) : core_(core) {}
+  EndOfUnits(const EndOfUnits&) = delete;
+  EndOfUnits& operator=(const EndOfUnits&) = delete;
+  ~EndOfUnits() {
+    core_.sharded_units.reset();
+    core_.recomputed_units.reset();
+  }
 
  private:
   TrainerCore& core_;

@@ -37,7 +37,7 @@ class TrainLoop {
     prepare(options);
     SignalGuard signals(core_.args.enable_jit_checkpoint);
     const auto outside = events_.depth();
-    const detail::EndOfShares end_of_shares(core_);
+    const detail::EndOfUnits end_of_units(core_);
     TrainOutput output;
     events_.template open<TrainEnd>();
     try {

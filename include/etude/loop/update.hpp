@@ -39,11 +39,15 @@ class Update {
   /// Called once the optimizers exist: with several processes, their gradients will be added up.
   void join_gradients() {
     if (core_.shard_stage) detail::shard_optimizers(core_);
+    const bool has_shares = core_.ranks.several() && core_.shard_stage == ShardStage::parameters;
+    if (core_.args.gradient_checkpointing && !has_shares)
+      core_.recomputed_units = std::make_unique<RecomputedUnits>(core_.model);
     if (!core_.ranks.several()) return;
     std::vector<FlatParameters*> parameters;
     for (const auto& each : core_.optimizers) parameters.push_back(&each.optimizer->flat_parameters());
-    if (core_.shard_stage == ShardStage::parameters)
-      core_.sharded_units = std::make_unique<ShardedUnits>(core_.model, parameters);
+    if (has_shares)
+      core_.sharded_units =
+          std::make_unique<ShardedUnits>(core_.model, parameters, core_.args.gradient_checkpointing);
     std::vector<std::string> names;
     for (const auto& [name, parameter] : core_.model.named_parameters()) names.push_back(name);
     reducer_.emplace(core_.ranks.communicator(), std::move(parameters), names,

@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "etude/libtorch/gradient_hook.hpp"
 #include "etude/model/model.hpp"
+#include "etude/model/recomputation.hpp"
 #include "etude/model/units.hpp"
 #include "etude/optim/flat_layout.hpp"
 #include "etude/optim/flat_parameters.hpp"
@@ -24,10 +26,11 @@ std::unordered_map<std::string, std::size_t> unit_of_parameters(const Model& mod
 
 /// Brings the parameters of a model's units where they are used, if each process keeps only its share of
 /// them: they are gathered before the unit's forward and backward, and freed afterwards. All processes must
-/// call the units in the same order. The communicator and the parameters must outlive it.
+/// call the units in the same order. The communicator and the parameters must outlive it. With `recomputes`,
+/// the units' backward passes compute their activations again.
 class ShardedUnits final : public UnitRunner {
  public:
-  ShardedUnits(const Model& model, std::vector<FlatParameters*> parameters);
+  ShardedUnits(const Model& model, std::vector<FlatParameters*> parameters, bool recomputes = false);
   ShardedUnits(const ShardedUnits&) = delete;
   ShardedUnits& operator=(const ShardedUnits&) = delete;
 
@@ -62,6 +65,7 @@ class ShardedUnits final : public UnitRunner {
   std::unordered_map<std::size_t, std::size_t> trainable_;  // parameters, by unit
   std::unordered_map<std::size_t, std::size_t> missing_;    // gradients that a backward pass has yet to give
   std::int64_t whole_ = 0;                                  // how many want all parameters whole
+  std::optional<Recomputation> recomputation_;
   UnitsGuard guard_;
 };
 

@@ -60,6 +60,10 @@ ETUDE_INLINE AutocastGuard::~AutocastGuard() {
   libtorch::set_autocast(device_, was_enabled_, dtype_before_);
 }
 
+ETUDE_INLINE std::optional<torch::ScalarType> autocast_in_force(torch::DeviceType device) {
+  return libtorch::autocast_enabled(device) ? std::optional(libtorch::autocast_dtype(device)) : std::nullopt;
+}
+
 ETUDE_INLINE bool computes_in_float16(torch::DeviceType device) {
   return device != torch::kCPU || TORCH_VERSION_MAJOR > 2 ||
          (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3);

@@ -48,12 +48,12 @@ ETUDE_INLINE std::vector<std::pair<std::string, at::Generator>> default_generato
   return result;
 }
 
-ETUDE_INLINE RandomStateGuard::RandomStateGuard(torch::Device device)
+ETUDE_INLINE DefaultRandomState::DefaultRandomState(torch::Device device)
     : device_(device), cpu_(generator_state(at::globalContext().defaultGenerator(torch::kCPU))) {
   if (!device_.is_cpu()) accelerator_ = generator_state(at::globalContext().defaultGenerator(device_));
 }
 
-ETUDE_INLINE RandomStateGuard::~RandomStateGuard() {
+ETUDE_INLINE void DefaultRandomState::restore() const {
   set_generator_state(at::globalContext().defaultGenerator(torch::kCPU), cpu_);
   if (!device_.is_cpu()) set_generator_state(at::globalContext().defaultGenerator(device_), accelerator_);
 }

@@ -41,8 +41,10 @@ ETUDE_INLINE std::unordered_map<std::string, std::size_t> unit_of_parameters(con
   return result;
 }
 
-ETUDE_INLINE ShardedUnits::ShardedUnits(const Model& model, std::vector<FlatParameters*> parameters)
+ETUDE_INLINE ShardedUnits::ShardedUnits(const Model& model, std::vector<FlatParameters*> parameters,
+                                        bool recomputes)
     : parameters_(std::move(parameters)), guard_(run_units(model, *this)) {
+  if (recomputes) recomputation_.emplace(model);
   for (auto* flat : parameters_) flat->release_units();
 }
 
@@ -50,7 +52,7 @@ ETUDE_INLINE torch::Tensor ShardedUnits::run(std::size_t unit, const Forward& fo
                                              const Tensors& inputs) {
   make_hooks();
   hold(unit);
-  auto output = forward(inputs);
+  auto output = recomputation_ ? recomputation_->run(unit, forward, inputs) : forward(inputs);
   release(unit);
   if (at::GradMode::is_enabled() && output.requires_grad() && trainable_.contains(unit))
     output.register_hook([this, unit](torch::Tensor) {
