@@ -214,6 +214,33 @@ TEST_CASE("bf16 on a processor without instructions for it is a warning") {
         etude::cpu_multiplies_bfloat16());
 }
 
+TEST_CASE("the losses of a thousand steps in bf16 are within 1 % of those in float32") {
+  const auto losses = [](bool bf16) {
+    auto options = problem(Net(), bf16);
+    options.args.optim = etude::OptimizerNames::adamw_torch_fused;
+    options.args.learning_rate = 1e-3;
+    options.args.per_device_train_batch_size = 8;
+    options.args.max_steps = 1000;
+    options.args.logging_strategy = IntervalStrategy::steps;
+    options.args.logging_steps = 50;
+    const auto x = torch::arange(256 * 8).mul(0.37).sin().reshape({256, 8});
+    options.train_dataset = {
+        x, torch::tanh(x.slice(1, 0, 4) * 2 - x.slice(1, 4, 8)) + 0.2 * (x * 9).slice(1, 0, 4).cos()};
+    options.loss = torch::nn::MSELoss();
+    etude::Trainer<etude::NoDefaultCallbacks, etude::DefaultFlowCallback> trainer(options);
+    trainer.train();
+    return toy::logged(trainer.state(), "loss");
+  };
+  const auto in_float32 = losses(false), in_bfloat16 = losses(true);
+  REQUIRE(in_float32.size() == 20);
+  CHECK(in_float32.back() < 0.5 * in_float32.front());
+  CHECK(in_bfloat16 != in_float32);
+  for (std::size_t i = 0; i < in_float32.size(); ++i) {
+    CAPTURE(i);
+    CHECK(in_bfloat16[i] == doctest::Approx(in_float32[i]).epsilon(0.01));
+  }
+}
+
 /// Whether the tests of fp16 can run.
 bool has_float16() {
   const bool has = etude::computes_in_float16(torch::kCPU);
