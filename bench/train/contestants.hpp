@@ -153,7 +153,7 @@ inline void best(const Task& task) {
 
 /// Etude with its defaults and the callbacks and policies of `List`.
 template <class... List>
-void train_with_etude(const Task& task) {
+void train_with_etude(const Task& task, bool bf16 = false) {
   etude::Trainer<List...> trainer({.model = task.network,
                                    .args = {.output_dir = "train_bench_output",
                                             .per_device_train_batch_size = task.batch_size,
@@ -162,6 +162,7 @@ void train_with_etude(const Task& task) {
                                             .weight_decay = weight_decay,
                                             .lr_scheduler_type = etude::SchedulerType::constant,
                                             .save_strategy = etude::SaveStrategy::no,
+                                            .bf16 = bf16,
                                             .use_cpu = true},
                                    .loss = loss,
                                    .train_dataset = {task.examples.inputs, task.examples.targets}});
@@ -194,6 +195,7 @@ inline const std::map<std::string, std::function<void(const Task&)>>& contestant
         {"best", best},
 #endif
         {"forward_backward", forward_backward}, {"etude", [](const Task& task) { train_with_etude<>(task); }},
+        {"etude_bf16", [](const Task& task) { train_with_etude<>(task, true); }},
         {"etude_none", [](const Task& task) { train_with_etude<etude::NoDefaultCallbacks>(task); }}, {
       "etude_16", [](const Task& task) { train_with_callbacks(task, std::make_integer_sequence<int, 16>()); }
     }

@@ -167,11 +167,13 @@ class Task:
         return torch.optim.AdamW(groups, lr=LEARNING_RATE, **options)
 
 
-def plain_loop(task, optimizer):
+def plain_loop(task, optimizer, bf16=False):
     total_loss = 0.0
     for inputs, targets in task.loader():
         optimizer.zero_grad()
-        loss = loss_of(task.network(inputs), targets)
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            outputs = task.network(inputs)
+        loss = loss_of(outputs.float(), targets)
         loss.backward()
         nn.utils.clip_grad_norm_(task.network.parameters(), MAX_GRAD_NORM)
         optimizer.step()
@@ -184,6 +186,10 @@ def pytorch(task):
 
 def pytorch_default(task):
     plain_loop(task, task.optimizer())
+
+
+def pytorch_bf16(task):
+    plain_loop(task, task.optimizer(fused=True), bf16=True)
 
 
 def transformers(task):
@@ -279,7 +285,7 @@ def ignite(task):
 
 
 CONTESTANTS = {
-    f.__name__: f for f in (pytorch, pytorch_default, transformers, pytorch_accelerated, lightning, ignite)
+    f.__name__: f for f in (pytorch, pytorch_default, pytorch_bf16, transformers, pytorch_accelerated, lightning, ignite)
 }
 PACKAGES = {"pytorch_accelerated": "pytorch-accelerated", "ignite": "pytorch-ignite"}
 
