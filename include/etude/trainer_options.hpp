@@ -210,6 +210,10 @@ struct TrainerOptions {
   FunctionOption<void(const std::filesystem::path&)> push = {};
 
   FileSystem& files() const { return file_system ? *file_system : default_file_system(); }
+
+  /// Writes what lies beside the weights of `of_model` to a folder: its own files, such as the config.json of
+  /// an exported model, and those of `processing_class`.
+  void save_companions(const Model& of_model, const std::filesystem::path& folder) const;
 };
 
 /// Options of `train()`.

@@ -46,14 +46,8 @@ inline torch::ScalarType torch_dtype(const TorchTensorRecord& record, std::strin
 
 }  // namespace detail
 
-/// Loads the tensors of a file written by Python's `torch.save` (PyTorch 1.6 and later) into CPU memory.
-/// Nothing in it is executed, and everything is validated. Tensors that share memory in Python share it here;
-/// requires_grad isn't restored. Nested dicts, lists and tuples give dotted names. `key` selects a dict in
-/// the file ("state_dict", "ema.model"); without it, the top-level tensors are loaded, or else those of the
-/// only entry with tensors. Throws CheckpointError with the file and the problem; if several entries have
-/// tensors, it lists their keys.
-inline TorchFile load_torch_file(const std::filesystem::path& path, std::string_view key = {}) {
-  const TorchArchive archive(path);
+/// `load_torch_file` for an archive that is open.
+inline TorchFile load_torch_archive(const TorchArchive& archive, std::string_view key = {}) {
   auto state_dict = archive.state_dict(key);
   TorchFile result;
   result.skipped = std::move(state_dict.skipped);
@@ -82,6 +76,16 @@ inline TorchFile load_torch_file(const std::filesystem::path& path, std::string_
     result.tensors.emplace_back(record.name, std::move(tensor));
   }
   return result;
+}
+
+/// Loads the tensors of a file written by Python's `torch.save` (PyTorch 1.6 and later) into CPU memory.
+/// Nothing in it is executed, and everything is validated. Tensors that share memory in Python share it here;
+/// requires_grad isn't restored. Nested dicts, lists and tuples give dotted names. `key` selects a dict in
+/// the file ("state_dict", "ema.model"); without it, the top-level tensors are loaded, or else those of the
+/// only entry with tensors. Throws CheckpointError with the file and the problem; if several entries have
+/// tensors, it lists their keys.
+inline TorchFile load_torch_file(const std::filesystem::path& path, std::string_view key = {}) {
+  return load_torch_archive(TorchArchive(path), key);
 }
 
 }  // namespace etude::inline v0

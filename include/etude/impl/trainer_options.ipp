@@ -1,11 +1,13 @@
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <utility>
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
+#include "etude/io/file_system.hpp"
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/trainer_options.hpp"
 
@@ -37,6 +39,12 @@ ETUDE_INLINE LRSchedulerOption::LRSchedulerOption(
 
 ETUDE_INLINE const char* TrainOptions::Resume::throw_null() {
   throw ArgumentError("resume_from_checkpoint is a null pointer: must be a path, true, false or if_any");
+}
+
+ETUDE_INLINE void TrainerOptions::save_companions(const Model& of_model,
+                                                  const std::filesystem::path& folder) const {
+  for (const auto& [name, text] : of_model.files()) write_file(files(), folder / name, text);
+  if (processing_class) processing_class.save(folder);
 }
 
 ETUDE_INLINE std::unique_ptr<LRScheduler> LRSchedulerOption::operator()(Optimizer& optimizer,

@@ -7,6 +7,7 @@
 #include <concepts>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,6 +25,9 @@
 namespace etude::inline v0 {
 
 using NamedTensor = std::pair<std::string, torch::Tensor>;
+
+/// Text files that belong to a model, such as config.json, by name.
+using ModelFiles = std::map<std::string, std::string>;
 
 namespace detail {
 
@@ -43,6 +47,7 @@ struct AnyModel {
   virtual void to(torch::Device device) = 0;
   virtual std::shared_ptr<torch::nn::Module> module() const { return nullptr; }
   virtual torch::jit::Module* script() { return nullptr; }
+  virtual ModelFiles files() const { return {}; }
 };
 
 template <class T>
@@ -77,6 +82,14 @@ class NativeModel final : public AnyNativeModel {
   explicit NativeModel(std::shared_ptr<M> module) : AnyNativeModel(*module), module_(std::move(module)) {}
 
   std::shared_ptr<torch::nn::Module> module() const override { return module_; }
+  ModelFiles files() const override {
+    if constexpr (requires {
+                    { module_->files() } -> std::same_as<const ModelFiles&>;
+                  })
+      return module_->files();
+    else
+      return {};
+  }
   bool takes_batch() const override { return ForwardTakesWhole<M, Batch>; }
   bool accepts(std::size_t count) const override { return whole() ? count > 0 : forward_accepts<M>(count); }
 
@@ -204,6 +217,10 @@ class Model {
 
   /// Puts the model in evaluation mode until the guard is destroyed.
   [[nodiscard]] EvalGuard eval_guard() const;
+
+  /// The files that are saved beside its weights; none but for an ExportedModule, or a module of one's own
+  /// with `const ModelFiles& files() const`.
+  ModelFiles files() const { return model_->files(); }
 
   /// Moves parameters and buffers; moved tensors get new storage.
   void to(torch::Device device) const { model_->to(device); }

@@ -51,7 +51,7 @@ ETUDE_INLINE void BestModelFolder::write(const Context& e, const std::vector<Nam
   const auto& options = e.trainer.options();
   FolderWriter writer(options.files(), path_,
                       path_.parent_path() / fmt::format(".{}.partial", path_.filename().string()));
-  if (options.processing_class) options.processing_class.save(writer.folder());
+  options.save_companions(e.model, writer.folder());
   write_model_files(writer, state);
   writer.write_text(detail::best_model_file, to_json_text(info));
   writer.commit({.libtorch = TORCH_VERSION, .global_step = info.global_step, .reason = "best"});

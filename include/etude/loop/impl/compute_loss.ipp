@@ -80,7 +80,11 @@ inline Tensors forward_with_labels(const Model& model, const Batch& batch) {
   if (model.takes_batch()) return model.forward(batch);
   std::vector<torch::Tensor> all(batch.inputs.begin(), batch.inputs.end());
   all.insert(all.end(), batch.labels.begin(), batch.labels.end());
-  return model.forward(model.accepts(all.size()) ? Tensors(std::move(all)) : batch.inputs);
+  if (!model.accepts(all.size())) return model.forward(batch.inputs);
+  auto names = batch.inputs.names();
+  names.insert(names.end(), batch.labels.names().begin(), batch.labels.names().end());
+  if (names.size() != all.size()) names.clear();  // one of them has none
+  return model.forward(Tensors(std::move(all), std::move(names)));
 }
 
 inline std::string no_labels(const Tensors& inputs) {

@@ -259,7 +259,7 @@ ETUDE_INLINE void TrainerCore::save_model(const std::filesystem::path& directory
   const ShardedUnits::Whole whole(sharded_units.get());
   if (!ranks.is_first()) return;
   save_model_files(directory, model.state_dict(), default_max_shard_size, options.files());
-  if (options.processing_class) options.processing_class.save(directory);
+  options.save_companions(model, directory);
 }
 
 ETUDE_INLINE void TrainerCore::make_model() {

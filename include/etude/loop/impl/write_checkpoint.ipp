@@ -186,7 +186,7 @@ ETUDE_INLINE std::filesystem::path write_checkpoint(TrainerCore& core,
   if (!ranks.is_first()) return store.folder(state.global_step);
   auto writer = store.create(state.global_step);
   const auto target = writer->target();
-  if (core.options.processing_class) core.options.processing_class.save(writer->folder());
+  core.options.save_companions(core.model, writer->folder());
   for (auto& [file, list] : tensors)
     if (file.ends_with(".json") || file.starts_with("model") || file == dataset_state_file ||
         !contents.tensors.try_emplace(file, std::move(list)).second)

@@ -1,0 +1,218 @@
+#pragma once
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/formats/exported_json.hpp"
+#include "etude/formats/safetensors_header.hpp"
+#include "etude/formats/torch_file.hpp"
+#include "etude/formats/zip_archive.hpp"
+#include "etude/io/entry_name.hpp"
+#include "etude/io/file_text.hpp"
+
+namespace etude::inline v0 {
+
+/// A file that Python's torch.export.save wrote (`.pt2`, of torch 2.8 and later): graphs as JSON, the bytes
+/// of tensors, and text files. Nothing in it is executed: sample inputs, which are pickles, aren't read.
+/// Everything throws CheckpointError that begins with the name of the file.
+class Pt2Archive {
+ public:
+  using NamedTensors = std::map<std::string, torch::Tensor>;
+
+  explicit Pt2Archive(const std::filesystem::path& path) : Pt2Archive(ZipArchive(path)) {}
+
+  /// Reads from memory that must outlive it; `name` is for messages.
+  Pt2Archive(std::string_view bytes, std::string name) : Pt2Archive(ZipArchive(bytes, std::move(name))) {}
+
+  const std::string& name() const { return zip_.name(); }
+
+  /// The names of its graphs: "model" where a single one was saved.
+  std::vector<std::string> models() const {
+    std::vector<std::string> result;
+    for (const auto& [name, entry] : zip_.entries())
+      if (name.starts_with(prefix_ + "models/") && name.ends_with(".json"))
+        result.push_back(name.substr(prefix_.size() + 7, name.size() - prefix_.size() - 12));
+    return result;
+  }
+
+  /// The JSON of a graph.
+  std::string graph(const std::string& model) const { return text(fmt::format("models/{}.json", model)); }
+
+  /// The tensors of a graph's parameters and buffers, in CPU memory. Names of one tensor share it.
+  NamedTensors weights(const std::string& model) const { return tensors("weights", model); }
+  /// Its constants, and the buffers that aren't part of a state dict.
+  NamedTensors constants(const std::string& model) const { return tensors("constants", model); }
+
+  /// The text files that were saved beside the graph (`extra_files` of torch.export.save), by name.
+  std::map<std::string, std::string> extra_files() const {
+    std::map<std::string, std::string> result;
+    for (const auto& [name, entry] : zip_.entries())
+      if (name.starts_with(prefix_ + "extra/")) {
+        const auto file = name.substr(prefix_.size() + 6);
+        if (!may_lie_beside_weights(file))
+          throw fault(name, "it is a path, or has the name of a file of a checkpoint");
+        result.emplace(file, read_stored(name, entry));
+      }
+    return result;
+  }
+
+ private:
+  explicit Pt2Archive(ZipArchive zip) : zip_(std::move(zip)) {
+    for (const auto& [name, entry] : zip_.entries())
+      if (const auto slash = name.find('/'); slash != name.npos && name.substr(slash) == "/archive_format")
+        prefix_ = name.substr(0, slash + 1);
+    if (prefix_.empty() || text("archive_format") != "pt2")
+      throw CheckpointError(
+          name() +
+          ": torch.export.save of torch 2.8 or later didn't write it: it has no archive_format 'pt2'");
+    if (text("archive_version") != "0") throw fault("archive_version", "only version 0 can be read");
+    if (zip_.find(prefix_ + "byteorder") && text("byteorder") != "little")
+      throw fault("byteorder", "only 'little' can be read");
+  }
+
+  /// Extra files are written into folders of models and checkpoints.
+  static bool may_lie_beside_weights(std::string_view file) {
+    constexpr std::array own{"trainer_state", "training_",   "optimizer", "scheduler",
+                             "best_model",    "all_results", "etude_"};
+    return fault_of_entry_name(file).empty() && file.find('/') == file.npos &&
+           !file.ends_with(".safetensors") && !file.starts_with("model.safetensors") &&
+           std::ranges::none_of(own, [&](std::string_view name) { return file.starts_with(name); });
+  }
+
+  CheckpointError fault(std::string_view entry, std::string_view what) const {
+    return CheckpointError(fmt::format("{}: {}: {}", name(), detail::in_quotes(std::string(entry)), what));
+  }
+
+  /// torch doesn't compress, so that an entry is no larger than the file.
+  std::string read_stored(std::string_view name, const ZipArchive::Entry& entry) const {
+    if (entry.size != entry.compressed_size) throw fault(name, "it is compressed");
+    return zip_.read(entry);
+  }
+
+  const ZipArchive::Entry& entry_of(const std::string& record) const {
+    const auto* entry = zip_.find(prefix_ + record);
+    return entry ? *entry
+                 : throw CheckpointError(fmt::format("{}: it has no {}", name(), detail::in_quotes(record)));
+  }
+
+  std::string text(const std::string& record) const { return read_stored(record, entry_of(record)); }
+
+  NamedTensors tensors(const std::string& kind, const std::string& model) const {
+    const auto folder = fmt::format("data/{}/", kind);
+    const auto config = fmt::format("{}{}_{}_config.json", folder, model, kind);
+    if (!zip_.find(prefix_ + config)) return pickled_tensors(fmt::format("{}{}.pt", folder, model));
+    const auto where = fmt::format("{}: {}", name(), config);
+    const auto json = detail::exported_json(text(config), where);
+    const auto& entries = detail::exported_member(json, "config", where);
+    if (!entries.is_object()) throw CheckpointError(where + ": config isn't an object");
+    std::map<std::string, torch::Tensor> storages;
+    std::map<std::tuple<std::string, std::vector<std::int64_t>, std::vector<std::int64_t>, std::int64_t,
+                        torch::ScalarType>,
+             torch::Tensor>
+        seen;
+    NamedTensors result;
+    for (const auto& [tensor, payload] : entries.items()) {
+      const auto what = fmt::format("{}: tensor {}", where, detail::in_quotes(tensor));
+      if (detail::exported_member(payload, "use_pickle", what) != false)
+        throw CheckpointError(what + ": it is pickled, which isn't read: it must be a plain tensor");
+      const auto& meta = detail::exported_member(payload, "tensor_meta", what);
+      const auto sizes = integers(detail::exported_member(meta, "sizes", what), what);
+      const auto strides = integers(detail::exported_member(meta, "strides", what), what);
+      const auto offset = integer(detail::exported_member(meta, "storage_offset", what), what);
+      const auto dtype = detail::exported_dtype(detail::exported_member(meta, "dtype", what), what);
+      const auto& path = detail::exported_text(detail::exported_member(payload, "path_name", what), what);
+      auto& bytes = storages[path];
+      if (!bytes.defined()) bytes = storage_of(folder + path, what);
+      check_extent(sizes, strides, offset, c10::elementSize(dtype), bytes.nbytes(), what);
+      auto& same = seen[{path, sizes, strides, offset, dtype}];
+      if (!same.defined()) {
+        same = at::empty({0}, at::TensorOptions().dtype(dtype));
+        same.set_(bytes.storage(), offset, sizes, strides);
+        if (dtype == torch::kBool &&
+            !detail::are_bools({static_cast<const std::byte*>(bytes.data_ptr()), bytes.nbytes()}))
+          throw CheckpointError(what + ": a bool must be 0 or 1");
+      }
+      result.emplace(tensor, same);
+    }
+    return result;
+  }
+
+  torch::Tensor storage_of(const std::string& record, const std::string& what) const {
+    const auto& entry = entry_of(record);
+    if (entry.size != entry.compressed_size) throw CheckpointError(what + ": its bytes are compressed");
+    auto bytes = at::empty({static_cast<std::int64_t>(entry.size)}, at::TensorOptions().dtype(at::kByte));
+    zip_.read(entry, bytes.data_ptr());
+    return bytes;
+  }
+
+  static std::int64_t integer(const detail::ExportedJson& size, const std::string& what) {
+    const auto value = detail::exported_integer(detail::exported_member(size, "as_int", what), what);
+    if (value < 0) throw CheckpointError(fmt::format("{}: a size, stride or offset is {}", what, value));
+    return value;
+  }
+
+  static std::vector<std::int64_t> integers(const detail::ExportedJson& list, const std::string& what) {
+    std::vector<std::int64_t> result;
+    for (const auto& each : detail::exported_list(list, what)) result.push_back(integer(each, what));
+    if (result.size() > 64) throw CheckpointError(what + ": it has more than 64 dimensions");
+    return result;
+  }
+
+  /// The last element must lie within the storage. A stride of 0 makes more elements than there are bytes,
+  /// but not many times more.
+  static void check_extent(const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& strides,
+                           std::int64_t offset, std::size_t item_size, std::size_t bytes,
+                           const std::string& what) {
+    if (sizes.size() != strides.size()) throw CheckpointError(what + ": it has not as many strides as sizes");
+    const auto limit = static_cast<std::int64_t>(bytes / item_size), most = limit * 64 + (1 << 20);
+    std::int64_t last = offset, elements = 1;
+    bool fits = true;
+    for (std::size_t i = 0; fits && i < sizes.size(); ++i) {
+      const auto steps = std::max<std::int64_t>(sizes[i] - 1, 0);
+      fits = last <= limit && (steps == 0 || strides[i] <= (limit - last) / steps) &&
+             (sizes[i] == 0 || elements <= most / sizes[i]);
+      if (!fits) break;
+      last += steps * strides[i];
+      elements *= sizes[i];
+    }
+    if (!fits || (elements > 0 && last >= limit))
+      throw CheckpointError(fmt::format("{}: it goes past its {} bytes", what, bytes));
+  }
+
+  /// As torch 2.8 wrote them: by torch.save, from which tensors are read without executing anything.
+  NamedTensors pickled_tensors(const std::string& record) const {
+    const auto bytes = text(record);
+    NamedTensors result;
+    if (bytes.empty()) return result;
+    std::map<std::tuple<const void*, std::vector<std::int64_t>, std::vector<std::int64_t>, torch::ScalarType>,
+             torch::Tensor>
+        seen;
+    for (auto& [tensor, value] :
+         load_torch_archive(TorchArchive(bytes, fmt::format("{}: {}", name(), record))).tensors)
+      result.emplace(tensor, seen.emplace(std::tuple(value.data_ptr(), value.sizes().vec(),
+                                                     value.strides().vec(), value.scalar_type()),
+                                          value)
+                                 .first->second);
+    return result;
+  }
+
+  ZipArchive zip_;
+  std::string prefix_;
+};
+
+}  // namespace etude::inline v0

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+
+namespace etude::inline v0::detail {
+
+/// A graph of operators of LibTorch's dispatcher, as torch.export writes it: arguments are prepared once, and
+/// each value is freed where it is last used. `read_graph` makes it from a file.
+class ExportedGraph {
+ public:
+  /// The place of a value while the graph runs.
+  using Slot = std::size_t;
+  static constexpr Slot no_slot = static_cast<Slot>(-1);
+
+  /// A value of the graph where a node uses it.
+  struct Use {
+    Slot slot = no_slot;   ///< `no_slot` is none, in a list of optional tensors
+    bool is_last = false;  ///< so that it can be moved from
+  };
+
+  struct Argument {
+    enum class Form { constant, value, tensors, optional_tensors, integers };
+    /// Changes a number into what the operator takes there.
+    enum class Conversion { none, to_real, to_tensor };
+
+    Form form = Form::constant;
+    c10::IValue constant = {};                           ///< for `integers`, with zeros in place of the uses
+    std::optional<c10::IValue> in_evaluation_mode = {};  ///< in place of `constant`
+    std::vector<Use> uses = {};                          ///< one for a value; one per element of a list
+    Conversion conversion = Conversion::none;
+    bool is_device = false;  ///< the constant is the device that the graph runs on
+  };
+
+  struct Node {
+    enum class Kind { operation, number, grad_mode, autocast, condition, loop };
+    /// Replaces numbers on the stack by the result.
+    using NumberFunction = void (*)(torch::jit::Stack&);
+
+    std::string name = {};
+    Kind kind = Kind::operation;
+    std::optional<c10::OperatorHandle> operation = {};
+    NumberFunction number = nullptr;
+    std::vector<ExportedGraph> graphs =
+        {};  ///< a region's body, a condition's two branches, a loop's condition and body
+    std::vector<c10::IValue> settings =
+        {};  ///< of a region: whether gradients are enabled; device type, dtype, whether autocast is enabled
+    std::size_t carried = 0;  ///< the arguments that a loop changes, before the others
+    std::vector<Argument> arguments = {};
+    std::vector<Slot> outputs = {};
+    bool gives_list = false;       ///< the outputs are the elements of one list
+    std::vector<Slot> freed = {};  ///< what nobody uses after this node
+
+    std::string describe() const;
+  };
+
+  std::size_t slots = 0;
+  std::vector<Slot> inputs = {};
+  std::vector<Slot> outputs = {};                  ///< `no_slot` for one that is absent
+  std::vector<c10::IValue> constant_outputs = {};  ///< in place of the absent ones
+  std::vector<Node> nodes = {};
+
+  /// The outputs for one value per input. Errors of operators name the node.
+  std::vector<c10::IValue> run(std::vector<c10::IValue> given, bool training) const;
+
+  /// The graph without the nodes that need an absent input, and those whose results nobody uses then. An
+  /// output that can't be computed is absent.
+  ExportedGraph pruned(const std::vector<bool>& absent_inputs) const;
+
+  /// Makes new tensors on this device.
+  void to(torch::Device device);
+
+  /// Finds the last use of each value. Call it after a change of the nodes.
+  void find_last_uses();
+
+ private:
+  void run_node(const Node& node, std::vector<c10::IValue>& values, torch::jit::Stack& stack,
+                bool training) const;
+};
+
+}  // namespace etude::inline v0::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/model/impl/exported_graph.ipp"
+#endif

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/data/tensors.hpp"
+#include "etude/model/exported_graph.hpp"
+
+namespace etude::inline v0::detail {
+
+/// What the file says about a size of an input.
+struct ExportedSize {
+  std::int64_t fixed = -1;  ///< if it isn't negative
+  std::string symbol = {};  ///< sizes with the same symbol are equal; empty for one that depends on others
+  std::int64_t least = 0;
+  std::optional<std::int64_t> most = {};
+};
+
+struct ExportedInput {
+  std::string name;
+  std::size_t index = 0;  ///< in the inputs of the graph
+  torch::ScalarType dtype = torch::kFloat;
+  std::vector<ExportedSize> sizes = {};
+};
+
+/// A tensor of the model that is an input of the graph.
+struct ExportedState {
+  enum class Kind { parameter, buffer, constant };
+  Kind kind;
+  std::string name;
+  std::size_t index = 0;  ///< in the inputs of the graph
+  bool requires_grad = false;
+  bool is_persistent = true;  ///< part of the state dict
+};
+
+/// One graph of a file: the model in training mode, in evaluation mode, or in both.
+struct ExportedProgram {
+  ExportedGraph graph;
+  std::string class_name;  ///< of the model in Python
+  std::vector<ExportedState> states;
+  std::map<std::string, torch::Tensor> constants = {};  ///< the tensors of that kind of state
+  std::vector<ExportedInput> inputs;
+  std::vector<std::size_t> outputs;       ///< the tensors that forward returns, in the outputs of the graph
+  std::vector<std::string> output_names;  ///< one per output, or empty
+  std::vector<std::pair<std::size_t, std::string>>
+      mutations;  ///< outputs of the graph that are new values of buffers
+  std::vector<std::pair<std::string, std::string>> equal_sizes;  ///< as "input_ids 0"
+
+  /// The operator that keeps a graph from running in the other mode than it was exported in; empty if none.
+  std::string no_training, no_evaluation;
+
+  /// Throws DataError for inputs of another number of dimensions, another kind of dtype, or sizes that the
+  /// model wasn't exported for.
+  void check_inputs(const std::vector<torch::Tensor>& given) const;
+};
+
+/// Reads the JSON of a graph with everything around it. Throws CheckpointError that begins with `where`.
+ExportedProgram read_program(std::string_view json, std::string_view where);
+
+/// Lets operators that depend on the mode, dropout and the like, follow the mode of the module.
+void follow_mode(ExportedProgram& program);
+
+}  // namespace etude::inline v0::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/model/impl/exported_modes.ipp"
+#include "etude/model/impl/exported_program.ipp"
+#endif

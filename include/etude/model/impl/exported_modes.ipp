@@ -1,0 +1,107 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "etude/base/linkage.hpp"
+#include "etude/model/exported_program.hpp"
+
+namespace etude::inline v0::detail {
+
+/// An operator's argument that says whether it trains.
+struct ModeArgument {
+  std::string_view operation, argument;
+};
+
+inline constexpr std::array mode_arguments{ModeArgument{"aten::dropout", "train"},
+                                           ModeArgument{"aten::dropout_", "train"},
+                                           ModeArgument{"aten::native_dropout", "train"},
+                                           ModeArgument{"aten::feature_dropout", "train"},
+                                           ModeArgument{"aten::feature_dropout_", "train"},
+                                           ModeArgument{"aten::alpha_dropout", "train"},
+                                           ModeArgument{"aten::alpha_dropout_", "train"},
+                                           ModeArgument{"aten::feature_alpha_dropout", "train"},
+                                           ModeArgument{"aten::feature_alpha_dropout_", "train"},
+                                           ModeArgument{"aten::lstm", "train"},
+                                           ModeArgument{"aten::gru", "train"},
+                                           ModeArgument{"aten::rnn_tanh", "train"},
+                                           ModeArgument{"aten::rnn_relu", "train"},
+                                           ModeArgument{"aten::rrelu", "training"},
+                                           ModeArgument{"aten::rrelu_", "training"},
+                                           ModeArgument{"aten::rrelu_with_noise", "training"},
+                                           ModeArgument{"aten::batch_norm", "training"},
+                                           ModeArgument{"aten::native_batch_norm", "training"},
+                                           ModeArgument{"aten::_native_batch_norm_legit", "training"},
+                                           ModeArgument{"aten::cudnn_batch_norm", "training"},
+                                           ModeArgument{"aten::instance_norm", "use_input_stats"}};
+
+/// Operators that draw random numbers where nothing says whether they do so in evaluation too.
+inline constexpr std::array random_operations{
+    std::string_view("aten::bernoulli"),    std::string_view("aten::bernoulli_"),
+    std::string_view("aten::rand"),         std::string_view("aten::rand_like"),
+    std::string_view("aten::randn"),        std::string_view("aten::randn_like"),
+    std::string_view("aten::normal"),       std::string_view("aten::normal_"),
+    std::string_view("aten::uniform_"),     std::string_view("aten::randint"),
+    std::string_view("aten::randint_like"), std::string_view("aten::random_"),
+    std::string_view("aten::randperm"),     std::string_view("aten::multinomial"),
+    std::string_view("aten::exponential_")};
+
+template <class Visit>
+void visit_operations(ExportedGraph& graph, Visit visit) {
+  for (auto& node : graph.nodes) {
+    if (node.operation) visit(node, node.operation->schema().name());
+    for (auto& inner : node.graphs) visit_operations(inner, visit);
+  }
+}
+
+/// A node's argument of that name; null if its operator has none.
+inline ExportedGraph::Argument* argument_named(ExportedGraph::Node& node, std::string_view name) {
+  const auto& formal = node.operation->schema().arguments();
+  const auto found = std::ranges::find(
+      formal, name, [](const auto& argument) -> const std::string& { return argument.name(); });
+  return found == formal.end() ? nullptr : &node.arguments[static_cast<std::size_t>(found - formal.begin())];
+}
+
+/// Without running statistics, a norm uses those of the batch in both modes.
+inline bool has_no_running_statistics(ExportedGraph::Node& node) {
+  const auto* mean = argument_named(node, "running_mean");
+  return mean && mean->form == ExportedGraph::Argument::Form::constant;
+}
+
+/// The argument that says whether an operator trains; null if there is none.
+inline ExportedGraph::Argument* mode_argument(ExportedGraph::Node& node, std::string_view operation) {
+  const auto found = std::ranges::find(mode_arguments, operation, &ModeArgument::operation);
+  if (found == mode_arguments.end() || has_no_running_statistics(node)) return nullptr;
+  auto* argument = argument_named(node, found->argument);
+  return argument && argument->form == ExportedGraph::Argument::Form::constant && argument->constant.isBool()
+             ? argument
+             : nullptr;
+}
+
+ETUDE_INLINE void follow_mode(ExportedProgram& program) {
+  bool trains = false, evaluates = false;
+  visit_operations(program.graph, [&](auto& node, const std::string& operation) {
+    if (const auto* argument = mode_argument(node, operation))
+      (argument->constant.toBool() ? trains : evaluates) = true;
+    const auto* dropout = argument_named(node, "dropout_p");
+    if (dropout && dropout->constant.isDouble() && dropout->constant.toDouble() > 0) trains = true;
+  });
+  const bool was_evaluating = evaluates && !trains;
+  visit_operations(program.graph, [&](auto& node, const std::string& operation) {
+    if (auto* argument = mode_argument(node, operation)) {
+      if (was_evaluating) argument->constant = true;
+      argument->in_evaluation_mode = false;
+    } else if (auto* dropout = argument_named(node, "dropout_p"); dropout && dropout->constant.isDouble()) {
+      dropout->in_evaluation_mode = 0.0;
+      if (was_evaluating && program.no_training.empty()) program.no_training = operation;
+    } else if (std::ranges::find(random_operations, operation) != random_operations.end() &&
+               program.no_evaluation.empty()) {
+      program.no_evaluation = operation;
+    }
+  });
+}
+
+}  // namespace etude::inline v0::detail

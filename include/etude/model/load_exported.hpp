@@ -1,0 +1,66 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "etude/base/error.hpp"
+#include "etude/formats/pt2_archive.hpp"
+#include "etude/model/exported_module.hpp"
+#include "etude/model/exported_program.hpp"
+
+namespace etude::inline v0 {
+namespace detail {
+
+inline ExportedProgram load_program(const Pt2Archive& archive, const std::string& model,
+                                    Pt2Archive::NamedTensors& tensors) {
+  auto program = read_program(archive.graph(model), fmt::format("{}: models/{}.json", archive.name(), model));
+  auto constants = archive.constants(model);
+  for (const auto& state : program.states) {
+    const auto found = constants.find(state.name);
+    if (found == constants.end()) continue;
+    (state.kind == ExportedState::Kind::constant ? program.constants : tensors).emplace(*found);
+  }
+  return program;
+}
+
+}  // namespace detail
+
+/// Reads a model that Python's torch.export.save wrote, of torch 2.8 or later; `tools/export.py` makes such
+/// files. A file with graphs of both modes ("model" or "train", and "eval") runs the one of the module's
+/// mode. With a single graph, operators that depend on the mode, such as dropout, are switched. Parameters
+/// and buffers are on the CPU. Programs link etude::torch_file, which needs libzip. Throws CheckpointError
+/// that names the file and what is wrong with it.
+inline ExportedModule load_exported(const std::filesystem::path& path) {
+  const Pt2Archive archive(path);
+  const auto models = archive.models();
+  const auto find = [&](std::initializer_list<std::string_view> names) {
+    return std::ranges::find_if(models,
+                                [&](const auto& model) { return std::ranges::count(names, model) > 0; });
+  };
+  const auto training = models.size() == 1 ? models.begin() : find({"model", "train"});
+  const auto evaluation = models.size() == 1 ? models.end() : find({"eval"});
+  if (training == models.end() || models.size() > 2 || (models.size() == 2 && evaluation == models.end()))
+    throw CheckpointError(fmt::format("{}: it has the graphs {}: must have one, or model (or train) and eval",
+                                      archive.name(), fmt::join(models, ", ")));
+  ExportedModuleImpl::Content content{.name = archive.name(),
+                                      .training = {},
+                                      .evaluation = nullptr,
+                                      .tensors = archive.weights(*training),
+                                      .files = archive.extra_files()};
+  content.training = detail::load_program(archive, *training, content.tensors);
+  if (evaluation != models.end())
+    content.evaluation = std::make_shared<detail::ExportedProgram>(
+        detail::load_program(archive, *evaluation, content.tensors));
+  else
+    detail::follow_mode(content.training);
+  return ExportedModule(std::make_shared<ExportedModuleImpl>(std::move(content)));
+}
+
+}  // namespace etude::inline v0

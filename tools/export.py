@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""Exports a PyTorch model for training in C++ with etude::load_exported.
+
+    export.py transformers:GPT2LMHeadModel --config '{"n_layer": 4}'     a class of transformers, with random weights
+    export.py transformers:./my-gpt2                                     a folder or name that from_pretrained takes
+    export.py torchvision:resnet18 --classes 10
+    export.py timm:vit_tiny_patch16_224 --classes 10
+    export.py my_model.py:make                                           make() returns (model, inputs)
+
+The file has the graph of the training mode and that of the evaluation mode over the same weights. The size of the batch
+varies, and the length of texts too where the model allows it. `inputs` is a dict of tensors by the names of forward's
+parameters, labels included if forward computes the loss. Needs torch 2.8 or later and the model's own library.
+
+From Python: `import export; export.export_model(model, inputs, "model.pt2")`.
+"""
+
+import argparse
+import importlib.util
+import inspect
+import io
+import json
+import pathlib
+import sys
+import tempfile
+import zipfile
+
+import torch
+
+LENGTH_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "decoder_input_ids", "decoder_attention_mask", "labels")
+
+
+def dynamic_shapes(inputs, batch=True, length=True):
+    """Which sizes vary: the first of each input, and the second of those that are texts."""
+
+    def sizes(name, value):
+        dims = {}
+        if batch and value.dim() > 0:
+            dims[0] = torch.export.Dim.DYNAMIC
+        if length and name in LENGTH_INPUTS and value.dim() > 1:
+            dims[1] = torch.export.Dim.DYNAMIC
+        return dims or None
+
+    return {name: sizes(name, value) for name, value in inputs.items()}
+
+
+def trace(model, inputs):
+    """The graphs of both modes with the widest choice of sizes that the model allows, and which vary."""
+    attempts = [("batch and length", True, True), ("batch", True, False), ("nothing", False, False)]
+    if not any(name in LENGTH_INPUTS and value.dim() > 1 for name, value in inputs.items()):
+        attempts = attempts[1:]
+    was_training = model.training
+    try:
+        for varying, batch, length in attempts:
+            try:
+                graphs = []
+                for training in (True, False):
+                    model.train(training)
+                    shapes = dynamic_shapes(inputs, batch, length)
+                    graphs.append(torch.export.export(model, (), dict(inputs), dynamic_shapes=shapes, strict=False))
+                return graphs, varying
+            except Exception as error:
+                if varying == "nothing":
+                    raise
+                print(f"export.py: with a varying {varying}: {str(error).strip().splitlines()[0]}", file=sys.stderr)
+    finally:
+        model.train(was_training)
+
+
+def saved(graph, extra_files=None):
+    """The entries of a file of torch.export.save, by name."""
+    buffer = io.BytesIO()
+    torch.export.save(graph, buffer, extra_files=extra_files)
+    with zipfile.ZipFile(buffer) as archive:
+        return {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
+
+
+def add_evaluation(entries, evaluation):
+    """Adds a second graph that shares the weights of the first."""
+    entries["models/eval.json"] = evaluation["models/model.json"]
+    entries["data/sample_inputs/eval.pt"] = evaluation["data/sample_inputs/model.pt"]  # Python's loader wants it
+    for kind, prefix in (("weights", "weight_"), ("constants", "tensor_")):
+        folder = f"data/{kind}/"
+        config = f"{folder}model_{kind}_config.json"
+        if config not in evaluation:  # torch 2.8 writes one file for all, and these have the same names in both modes
+            if kind == "constants":
+                entries[f"{folder}eval.pt"] = evaluation[f"{folder}model.pt"]
+            continue
+        by_content = {data: name for name, data in entries.items() if name.startswith(folder + prefix)}
+        listed = json.loads(evaluation[config])
+        for payload in listed["config"].values():
+            data = evaluation[folder + payload["path_name"]]
+            if data not in by_content:
+                by_content[data] = f"{folder}{prefix}{sum(name.startswith(folder + prefix) for name in entries)}"
+                entries[by_content[data]] = data
+            payload["path_name"] = by_content[data].removeprefix(folder)
+        entries[f"{folder}eval_{kind}_config.json"] = json.dumps(listed).encode()
+
+
+def export_model(model, inputs, output, extra_files=None):
+    """Writes `model` to the file `output` and returns (training graph, names of the sizes that vary)."""
+    (training, evaluation), varying = trace(model, inputs)
+    entries = saved(training, extra_files)
+    add_evaluation(entries, saved(evaluation))
+    output = pathlib.Path(output)
+    part = output.with_name(output.name + ".part")
+    with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in entries.items():
+            archive.writestr(f"{output.stem}/{name}", data)
+    part.replace(output)
+    return training, varying
+
+
+# What follows makes models of the usual libraries, with example inputs.
+
+
+def text_inputs(config, batch, length):
+    vocabulary = getattr(config, "vocab_size", None) or config.get_text_config().vocab_size
+    ids = torch.randint(0, vocabulary, (batch, length))
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def transformers_inputs(model, batch, length):
+    """Example inputs by the name of the model's class and of its main input."""
+    config, kind = model.config, type(model).__name__
+    vision = getattr(config, "vision_config", config)
+    pixels = lambda: torch.rand(batch, getattr(vision, "num_channels", 3), *pair(getattr(vision, "image_size", 224)))
+    main = model.main_input_name
+    if main == "input_features":
+        inputs = {"input_features": torch.rand(batch, config.num_mel_bins, 2 * config.max_source_positions)}
+    elif main == "pixel_values":
+        inputs = {"pixel_values": pixels()}
+    elif main == "input_ids":
+        inputs = text_inputs(config, batch, length)
+        if hasattr(config, "vision_config"):
+            inputs["pixel_values"] = pixels()
+    else:
+        raise SystemExit(f"export.py: no example inputs are known for the input {main} of {kind}: pass FILE.py:FUNCTION")
+    ids = inputs.get("input_ids")
+    if "QuestionAnswering" in kind:
+        inputs |= {name: torch.randint(0, length, (batch,)) for name in ("start_positions", "end_positions")}
+    elif ids is not None and ("LM" in kind or "ForConditionalGeneration" in kind or "TokenClassification" in kind):
+        classes = config.num_labels if "TokenClassification" in kind else int(ids.max()) + 1
+        inputs["labels"] = torch.randint(0, classes, ids.shape)
+    elif main == "input_features" and "ForConditionalGeneration" in kind:
+        inputs["labels"] = torch.randint(0, config.vocab_size, (batch, length))
+    elif "Classification" in kind or "MultipleChoice" in kind:
+        regression = config.num_labels == 1
+        inputs["labels"] = torch.rand(batch) if regression else torch.randint(0, config.num_labels, (batch,))
+    return inputs
+
+
+def pair(size):
+    return tuple(size) if isinstance(size, (list, tuple)) else (size, size)
+
+
+def from_transformers(name, options):
+    import transformers
+
+    config = json.loads(options.config)
+    cls = getattr(transformers, name, None)
+    files = {}
+    if isinstance(cls, type):
+        model = cls(cls.config_class(**config))
+    else:
+        pretrained = transformers.AutoConfig.from_pretrained(name, **config)
+        cls = getattr(transformers, (pretrained.architectures or ["AutoModel"])[0])
+        model = cls.from_pretrained(name, config=pretrained)
+        files = processing_files(name)
+    if hasattr(model.config, "use_cache"):
+        model.config.use_cache = False
+    files["config.json"] = model.config.to_json_string()
+    return model, transformers_inputs(model, options.batch, options.length), files
+
+
+def processing_files(name):
+    """The files of a tokenizer or the like, if the model has one."""
+    from transformers import AutoProcessor
+
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            AutoProcessor.from_pretrained(name).save_pretrained(folder)
+        except Exception:
+            return {}
+        return {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir() if path.is_file()}
+
+
+def from_torchvision(name, options):
+    import torchvision
+
+    extra = {"num_classes": options.classes} if options.classes and not options.pretrained else {}
+    model = torchvision.models.get_model(name, weights="DEFAULT" if options.pretrained else None, **extra)
+    return model, {next(iter(forward_parameters(model))): torch.rand(options.batch, 3, options.image, options.image)}, {}
+
+
+def from_timm(name, options):
+    import timm
+
+    extra = {"num_classes": options.classes} if options.classes else {}
+    model = timm.create_model(name, pretrained=options.pretrained, **extra)
+    size = model.pretrained_cfg.get("input_size", (3, options.image, options.image))
+    return model, {next(iter(forward_parameters(model))): torch.rand(options.batch, *size)}, {}
+
+
+def from_file(path, function):
+    spec = importlib.util.spec_from_file_location(pathlib.Path(path).stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    model, inputs = getattr(module, function)()
+    if not isinstance(inputs, dict):
+        names = list(forward_parameters(model))
+        inputs = dict(zip(names, inputs if isinstance(inputs, (list, tuple)) else (inputs,)))
+    return model, inputs, {}
+
+
+def forward_parameters(model):
+    return inspect.signature(model.forward).parameters
+
+
+def load(options):
+    source, _, name = options.model.partition(":")
+    if not name:
+        raise SystemExit(f"export.py: the model is '{options.model}': must be transformers:, torchvision: or timm: and a name, or FILE.py:FUNCTION")
+    if source == "transformers":
+        return from_transformers(name, options)
+    if source == "torchvision":
+        return from_torchvision(name, options)
+    if source == "timm":
+        return from_timm(name, options)
+    if source.endswith(".py"):
+        return from_file(source, name)
+    raise SystemExit(f"export.py: '{source}' is unknown: must be transformers, torchvision, timm, or a file that ends in .py")
+
+
+def describe(name, value):
+    sizes = ", ".join(str(size) for size in value.shape)
+    return f"{name} {str(value.dtype).removeprefix('torch.')} [{sizes}]"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="what to export, as above")
+    parser.add_argument("--output", help="the file to write; default: NAME.pt2")
+    parser.add_argument("--config", default="{}", help="values of a configuration of transformers, as a JSON object")
+    parser.add_argument("--pretrained", action="store_true", help="weights of torchvision or timm, downloaded")
+    parser.add_argument("--classes", type=int, help="classes of torchvision's and timm's models")
+    parser.add_argument("--batch", type=int, default=4, help="examples in the example batch; at least 2 if it varies")
+    parser.add_argument("--length", type=int, default=32, help="tokens in its texts")
+    parser.add_argument("--image", type=int, default=224, help="width and height of its pictures for torchvision")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random weights")
+    options = parser.parse_args()
+    torch.manual_seed(options.seed)
+    model, inputs, files = load(options)
+    name = pathlib.Path(options.model.partition(":")[2]).stem
+    output = options.output or f"{name}.pt2"
+    _, varying = export_model(model, inputs, output, files)
+    parameters = sum(p.numel() for p in model.parameters())
+    with_loss = any(name in inputs for name in ("labels", "start_positions"))
+    print(f"""{output}: {type(model).__name__}, {parameters:,} parameters, graphs of training and evaluation
+takes {'; '.join(describe(*item) for item in inputs.items())}
+varies: {varying}
+
+In C++ (link etude::torch_file):
+
+  #include <etude/etude.hpp>
+  #include <etude/model/load_exported.hpp>
+
+  etude::Trainer<> trainer({{.model = etude::load_exported("{output}"),
+                            .args = args,{'' if with_loss else chr(10) + ' ' * 28 + '.loss = torch::nn::CrossEntropyLoss(),'}
+                            .train_dataset = train_set}});  // examples with {'the fields ' + ', '.join(inputs) if len(inputs) > 1 else 'one input'}""")
+
+
+if __name__ == "__main__":
+    main()
