@@ -36,7 +36,7 @@ def dynamic_shapes(inputs, batch=True, length=True):
         dims = {}
         if batch and value.dim() > 0:
             dims[0] = torch.export.Dim.DYNAMIC
-        if length and name in LENGTH_INPUTS and value.dim() > 1:
+        if length and name in LENGTH_INPUTS and value.dim() == 2:
             dims[1] = torch.export.Dim.DYNAMIC
         return dims or None
 
@@ -46,7 +46,7 @@ def dynamic_shapes(inputs, batch=True, length=True):
 def trace(model, inputs):
     """The graphs of both modes with the widest choice of sizes that the model allows, and which vary."""
     attempts = [("batch and length", True, True), ("batch", True, False), ("nothing", False, False)]
-    if not any(name in LENGTH_INPUTS and value.dim() > 1 for name, value in inputs.items()):
+    if not any(name in LENGTH_INPUTS and value.dim() == 2 for name, value in inputs.items()):
         attempts = attempts[1:]
     was_training = model.training
     try:

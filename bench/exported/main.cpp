@@ -1,0 +1,66 @@
+// Trains an exported model as run.py's Python contestants do: exported_bench MODEL.pt2 DATA.safetensors LOSS
+// BATCH WARMUP STEPS STARTED, where LOSS is own or cross_entropy, and STARTED is when the process was
+// started, in seconds since 1970. Prints one line of JSON.
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "etude/etude.hpp"
+#include "etude/formats/stored_tensors.hpp"
+#include "etude/model/load_exported.hpp"
+
+namespace {
+
+struct Clock {
+  std::int64_t warmup = 0, steps = 0, calls = 0;
+  double first = 0, begin = 0, end = 0;
+
+  void on(const etude::StepBegin&) {
+    if (calls == 0) first = now();
+    if (calls == warmup) begin = now();
+    if (calls == warmup + steps) end = now();
+    ++calls;
+  }
+  static double now() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  }
+};
+
+struct LastLoss {
+  torch::Tensor loss;
+  void on(const etude::BackwardEnd& e) { loss = e.loss; }
+};
+
+}  // namespace
+
+int main(int, char** argv) {
+  const std::string loss = argv[3];
+  const std::int64_t batch = std::stoll(argv[4]), warmup = std::stoll(argv[5]), steps = std::stoll(argv[6]);
+  etude::TrainerOptions options{.model = etude::load_exported(argv[1]),
+                                .args = {.output_dir = "exported_bench_output",
+                                         .per_device_train_batch_size = batch,
+                                         .max_steps = warmup + steps + 1,
+                                         .learning_rate = 1e-4,
+                                         .weight_decay = 0.01,
+                                         .lr_scheduler_type = etude::SchedulerType::constant,
+                                         .save_strategy = etude::SaveStrategy::no,
+                                         .disable_tqdm = true,
+                                         .train_sampling_strategy = etude::SamplingStrategy::sequential},
+                                .train_dataset = etude::stored_tensors(argv[2])};
+  if (loss == "cross_entropy") options.loss = torch::nn::CrossEntropyLoss();
+  etude::Trainer<Clock, LastLoss, etude::NoDefaultCallbacks> trainer(
+      std::move(options), Clock{.warmup = warmup, .steps = steps}, LastLoss{});
+  trainer.train();
+  const auto& clock = trainer.callback<Clock>();
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  fmt::print("{}\n", nlohmann::json{{"seconds", clock.end - clock.begin},
+                                    {"startup", clock.first - std::stod(argv[7])},
+                                    {"loss", trainer.callback<LastLoss>().loss.item<double>()},
+                                    {"peak_memory", usage.ru_maxrss * 1024}}
+                         .dump());
+}

@@ -1,0 +1,265 @@
+"""Training steps/s of models that Python exported, beside Python's own ways to train them: writes exported.md and exported.json.
+
+Every run is a process of its own. In each round every contestant trains each model from the same weights on the same batches, in a
+random order of contestants.
+"""
+
+import argparse
+import json
+import os
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path += [str(HERE.parent.parent / "tools"), str(HERE.parent.parent / ".venv" / "vision")]
+RATE, DECAY, NORM = 1e-4, 0.01, 1.0
+CONTESTANTS = ["etude", "eager", "compile", "transformers"]
+PASSES = 64  # batches of data, which are used again and again
+
+
+def models():
+    """name -> (make the model, its inputs for a number of rows, batch, steps, warmup)"""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, ViTConfig, ViTForImageClassification
+
+    def text(rows, length, vocabulary, classes=None):
+        ids = torch.randint(0, vocabulary, (rows, length))
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.randint(0, classes, (rows,)) if classes else ids.clone()}
+
+    def gpt2(width, layers, heads, vocabulary, length):
+        config = GPT2Config(vocab_size=vocabulary, n_positions=length, n_embd=width, n_layer=layers, n_head=heads, use_cache=False,
+                            resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, bos_token_id=0, eos_token_id=0)
+        return lambda: GPT2LMHeadModel(config), lambda rows: text(rows, length, vocabulary)
+
+    bert = BertConfig(vocab_size=1000, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256, max_position_embeddings=64,
+                      hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+    vit = ViTConfig(hidden_size=64, num_hidden_layers=4, num_attention_heads=4, intermediate_size=256, image_size=32, patch_size=8, num_labels=10,
+                    hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+    pixels = lambda rows: {"pixel_values": torch.rand(rows, 3, 32, 32), "labels": torch.randint(0, 10, (rows,))}
+    return {
+        "gpt2 of width 64": (*gpt2(64, 2, 4, 256, 32), 8, 200, 20),
+        "gpt2 of width 768, 2 layers": (*gpt2(768, 2, 12, 5000, 64), 4, 20, 5),
+        "bert of width 64": (lambda: BertForSequenceClassification(bert), lambda rows: text(rows, 32, 1000, 2), 8, 200, 20),
+        "vit of width 64": (lambda: ViTForImageClassification(vit), pixels, 8, 150, 20),
+        "resnet18, 32x32": (resnet, pixels, 8, 20, 5),
+    }
+
+
+def resnet():
+    import torch
+
+    operators = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    import torchvision
+
+    class Classifier(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network, self.operators = torchvision.models.resnet18(num_classes=10), None
+
+        def forward(self, pixel_values, labels=None):
+            logits = self.network(pixel_values)
+            loss = None if labels is None else torch.nn.functional.cross_entropy(logits, labels)
+            return {"loss": loss, "logits": logits}
+
+    model = Classifier()
+    resnet.operators = operators  # undeclared again when it is freed
+    return model
+
+
+class Clock:
+    def __init__(self, warmup, steps):
+        self.warmup, self.steps, self.calls = warmup, steps, 0
+
+    def tick(self):
+        if self.calls == 0:
+            self.first = time.time()
+        if self.calls == self.warmup:
+            self.begin = time.time()
+        if self.calls == self.warmup + self.steps:
+            self.end = time.time()
+        self.calls += 1
+
+
+def make(name, folder):
+    import torch
+    from safetensors.torch import load_file
+
+    build, _, batch, _, _ = models()[name]
+    model = build()
+    model.load_state_dict(torch.load(folder / "weights.pt"))
+    return model.train(), load_file(folder / "data.safetensors"), batch
+
+
+def groups(model):
+    decays = lambda name: not name.endswith("bias") and "norm" not in name.lower() and "ln_" not in name and "bn" not in name
+    named = dict(model.named_parameters())
+    return [{"params": [p for n, p in named.items() if decays(n)], "weight_decay": DECAY}, {"params": [p for n, p in named.items() if not decays(n)], "weight_decay": 0.0}]
+
+
+def loop(name, folder, clock, steps, compiled=False):
+    import torch
+
+    model, data, batch = make(name, folder)
+    optimizer = torch.optim.AdamW(groups(model), lr=RATE, fused=True)
+    rows = len(next(iter(data.values())))
+    call = torch.compile(model) if compiled else model
+    dataset = torch.utils.data.TensorDataset(*data.values())
+    loader = torch.utils.data.DataLoader(dataset, batch_size=batch)
+    batches = iter(loader)
+    for step in range(steps):
+        try:
+            values = next(batches)
+        except StopIteration:
+            batches = iter(loader)
+            values = next(batches)
+        clock.tick()
+        optimizer.zero_grad()
+        loss = call(**dict(zip(data, values)))["loss"]
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), NORM)
+        optimizer.step()
+    return loss.item()
+
+
+def trainer(name, folder, clock, steps):
+    import torch
+    import transformers
+
+    model, data, batch = make(name, folder)
+
+    class Rows(torch.utils.data.Dataset):
+        def __len__(self):
+            return len(next(iter(data.values())))
+
+        def __getitem__(self, row):
+            return {key: value[row] for key, value in data.items()}
+
+    class Ordered(transformers.Trainer):
+        def _get_train_sampler(self, *_):
+            return torch.utils.data.SequentialSampler(Rows())
+
+        def training_step(self, *given, **named):
+            loss = super().training_step(*given, **named)
+            self.last = loss
+            return loss
+
+    class Ticks(transformers.TrainerCallback):
+        def on_step_begin(self, *_, **__):
+            clock.tick()
+
+    arguments = transformers.TrainingArguments(output_dir=str(folder / "trainer"), per_device_train_batch_size=batch, max_steps=steps, learning_rate=RATE,
+                                               weight_decay=DECAY, lr_scheduler_type="constant", save_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True)
+    ours = Ordered(model, arguments, train_dataset=Rows(), callbacks=[Ticks()])
+    ours.train()
+    return ours.last.item()
+
+
+def contest(contestant, name, folder, started):
+    """One run of a contestant in Python; prints what exported_bench prints."""
+    warnings.filterwarnings("ignore")
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    import torch
+
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    _, _, _, steps, warmup = models()[name]
+    clock = Clock(warmup, steps)
+    total = warmup + steps + 1
+    loss = trainer(name, folder, clock, total) if contestant == "transformers" else loop(name, folder, clock, total, contestant == "compile")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps({"seconds": clock.end - clock.begin, "startup": clock.first - started, "loss": loss, "peak_memory": peak}), file=answers)
+
+
+def prepare(name, folder):
+    """Weights, data and the exported model, for all contestants."""
+    import torch
+    from export import export_model
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    build, inputs, batch, _, _ = models()[name]
+    model = build()
+    data = inputs(batch * PASSES)
+    torch.save(model.state_dict(), folder / "weights.pt")
+    save_file(data, folder / "data.safetensors")
+    export_model(model, {key: value[:batch] for key, value in data.items()}, folder / "model.pt2")
+
+
+def run(contestant, name, folder, options):
+    _, _, batch, steps, warmup = models()[name]
+    started = time.time()
+    if contestant == "etude":
+        command = [options.program, folder / "model.pt2", folder / "data.safetensors", "own", batch, warmup, steps, started]
+    else:
+        command = [sys.executable, __file__, "--contest", contestant, "--model", name, "--folder", folder, "--started", started]
+    environment = os.environ | {"OMP_NUM_THREADS": str(options.threads), "MKL_NUM_THREADS": str(options.threads)}
+    ran = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=environment, cwd=folder)
+    if ran.returncode != 0:
+        sys.exit(f"{contestant}, {name}: {ran.stderr[-2000:]}")
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+def table(results):
+    names = [name for name in CONTESTANTS if name in next(iter(results.values()))]
+    lines = ["| model | eager PyTorch, steps/s | " + " | ".join(f"{n}, ratio" for n in names if n != "eager") + " | peak MB: " + ", ".join(names) + " | s to the first step: " + ", ".join(names) + " |"]
+    lines.append("|" + "---|" * (lines[0].count("|") - 1))
+    for model, runs in results.items():
+        median = lambda name, key: statistics.median(r[key] for r in runs[name])
+        ratio = lambda name: statistics.median(e["seconds"] / r["seconds"] for e, r in zip(runs["eager"], runs[name]))
+        steps = models()[model][3]
+        lines.append(f"| {model} | {steps / median('eager', 'seconds'):.1f} | " + " | ".join(f"{ratio(n):.2f}" for n in names if n != "eager")
+                     + " | " + ", ".join(f"{median(n, 'peak_memory') / 1e6:.0f}" for n in names) + " | " + ", ".join(f"{median(n, 'startup'):.1f}" for n in names) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--program", type=Path, help="exported_bench")
+    parser.add_argument("--output", type=Path, help="folder for exported.md and exported.json")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--models", type=lambda s: s.split(","))
+    parser.add_argument("--contestants", type=lambda s: s.split(","), default=CONTESTANTS)
+    parser.add_argument("--quick", action="store_true", help="one round of etude and eager PyTorch, as a smoke test")
+    for name, kind in (("contest", str), ("model", str), ("folder", Path), ("started", float)):
+        parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.contest:
+        return contest(options.contest, options.model, options.folder, options.started)
+    if options.quick:
+        options.rounds, options.contestants = 1, ["etude", "eager"]
+    warnings.filterwarnings("ignore")
+    chosen = options.models or list(models())
+    results, wrong = {}, []
+    with tempfile.TemporaryDirectory() as top:
+        for number, name in enumerate(chosen):
+            folder = Path(top) / str(number)
+            folder.mkdir()
+            prepare(name, folder)
+            results[name] = {contestant: [] for contestant in options.contestants}
+            for turn in range(options.rounds):
+                for contestant in random.sample(options.contestants, len(options.contestants)):
+                    results[name][contestant].append(run(contestant, name, folder, options))
+                print(f"{name}, round {turn + 1} of {options.rounds}", file=sys.stderr, flush=True)
+            expected = results[name]["eager"][0]["loss"]
+            wrong += [f"{contestant}, {name}: {runs[0]['loss']} instead of {expected}" for contestant, runs in results[name].items() if abs(runs[0]["loss"] - expected) > 5e-3 * abs(expected)]
+    text = f"Medians of {options.rounds} rounds, {options.threads} thread{'s' * (options.threads > 1)}.\n\n" + table(results)
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "exported.md").write_text(text)
+    (options.output / "exported.json").write_text(json.dumps(results, indent=1) + "\n")
+    print("\n" + text)
+    if wrong:
+        sys.exit("not the same work, for the losses differ:\n" + "\n".join(wrong))
+
+
+if __name__ == "__main__":
+    main()
