@@ -7,9 +7,13 @@
 #include "etude/data/batch.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/parallel/communicator.hpp"
+#include "etude/parallel/memory_estimate.hpp"
 #include "etude/trainer_options.hpp"
 
 namespace etude::inline v0 {
+
+template <class Trainer>
+MemoryEstimate estimate_memory(Trainer& trainer, const MemoryEstimateOptions& options = {});
 
 /// A type-erased trainer, through which a callback can call the trainer that raised its event.
 class AnyTrainer {
@@ -24,6 +28,9 @@ class AnyTrainer {
 
   /// Writes the weights, and the processing class if any, to a folder.
   virtual void save_model(const std::filesystem::path& directory) const = 0;
+
+  /// The memory that a training takes: see `estimate_memory`.
+  virtual MemoryEstimate memory_estimate(const MemoryEstimateOptions& options = {}) = 0;
 
   /// The types of all callbacks, without their namespaces.
   virtual std::vector<std::string_view> callback_names() = 0;
@@ -54,6 +61,9 @@ class AnyTrainerOf final : public AnyTrainer {
   }
   void save_model(const std::filesystem::path& directory) const override {
     events_.core().save_model(directory);
+  }
+  MemoryEstimate memory_estimate(const MemoryEstimateOptions& options) override {
+    return estimate_memory(events_.trainer(), options);
   }
   std::vector<std::string_view> callback_names() override { return events_.callback_names(); }
   const TrainerOptions& options() const override { return events_.core().options; }

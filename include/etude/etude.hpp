@@ -84,4 +84,5 @@
 #include "etude/trainer_options.hpp"
 #include "etude/tune/batch_size_finder.hpp"
 #include "etude/tune/learning_rate_finder.hpp"
+#include "etude/tune/memory_estimate.hpp"
 #include "etude/version.hpp"

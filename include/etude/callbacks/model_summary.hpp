@@ -38,11 +38,14 @@ ModelSummary summary(const Model& model, std::int64_t max_depth = -1);
 
 /// Prints a table of the model's layers, with their classes, shapes and numbers of parameters, when training
 /// begins: Lightning's ModelSummary, with its default depth, plus shapes. Prints in the first process only.
+/// With `memory`, it adds an estimate of the training's memory; see `estimate_memory`, which runs a few steps
+/// without effect, in one process only.
 struct ModelSummaryCallback {
   using this_callback = ModelSummaryCallback;
   ETUDE_STRUCT(ModelSummaryCallback,
                (std::int64_t, max_depth,
-                "depth of the listed layers: 1 is the model's children, -1 everything", 1));
+                "depth of the listed layers: 1 is the model's children, -1 everything", 1),
+               (bool, memory, "estimates the memory of the training, by a dry run", false));
   std::function<void(std::string_view)> print = {};  ///< receives the table instead of standard output
 
   void on(const TrainBegin& e);

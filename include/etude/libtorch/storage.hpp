@@ -4,6 +4,9 @@
 #include <torch/types.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <unordered_set>
+#include <vector>
 
 namespace etude::inline v0::libtorch {
 
@@ -15,6 +18,17 @@ inline void resize_storage(const torch::Tensor& tensor, std::size_t bytes) {
   storage->set_data_ptr_noswap(allocator->allocate(0));  // frees the old memory first
   if (bytes > 0) storage->set_data_ptr_noswap(allocator->allocate(bytes));
   storage->set_nbytes(bytes);
+}
+
+/// The memory of these tensors in bytes: a storage that several share counts once, and as a whole.
+inline std::int64_t storage_bytes(const std::vector<torch::Tensor>& tensors) {
+  std::unordered_set<const void*> seen;
+  std::int64_t bytes = 0;
+  for (const auto& tensor : tensors)
+    if (tensor.defined() && tensor.layout() == at::kStrided &&
+        seen.insert(tensor.storage().unsafeGetStorageImpl()).second)
+      bytes += static_cast<std::int64_t>(tensor.storage().nbytes());
+  return bytes;
 }
 
 }  // namespace etude::inline v0::libtorch

@@ -10,18 +10,20 @@
 #include <vector>
 
 #include "etude/data/batch.hpp"
+#include "etude/data/dataset_state.hpp"
 #include "etude/events.hpp"
 #include "etude/libtorch/random_state.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/model/model.hpp"
+#include "etude/model/recomputation.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/precision/grad_scaler.hpp"
 
 namespace etude::inline v0 {
 
 /// Training steps without side effects, for trying something before the training, such as a learning rate.
-/// When it ends, weights, buffers, gradients, modes, random numbers, a sampler's state, pending logs and an
-/// optimizer of the user's own are as before; no event is raised. Not for use while the trainer trains.
+/// When it ends, weights, buffers, gradients, modes, random numbers, the states of a sampler and of a stream
+/// dataset, pending logs and the optimizer are as before; no event is raised. Not for use within an epoch.
 class TrainingDryRun {
  public:
   /// Uses the trainer's optimizer, or one made for this. Throws CheckpointError if the optimizer's type has a
@@ -43,11 +45,16 @@ class TrainingDryRun {
   /// the losses; reading it waits for the device.
   torch::Tensor step(const std::vector<Batch>& group);
 
-  /// Discards what a step that threw has left behind.
+  /// Adds the gradients of one accumulation group to those there are. Returns the mean of the losses.
+  torch::Tensor add_gradients(const std::vector<Batch>& group);
+
+  /// Discards gradients, such as those that a step that threw has left behind.
   void forget_step();
 
   /// Sets the rates of the parameter groups, which keep their proportions: `rate` is the largest.
   void set_learning_rate(double rate);
+
+  Optimizer& optimizer() { return *optimizer_; }
 
   /// Moves the batch to the model's device.
   Batch on_device(const Batch& batch) const;
@@ -63,6 +70,7 @@ class TrainingDryRun {
   Optimizer* optimizer_;
   std::unique_ptr<Optimizer> own_optimizer_;
   std::optional<GradScaler> scaler_;  // with fp16
+  std::unique_ptr<RecomputedUnits> recomputed_units_;
   bool is_over_ = true;
 
   std::vector<std::pair<torch::Tensor, torch::Tensor>> tensors_;    // each with a copy
@@ -70,6 +78,7 @@ class TrainingDryRun {
   std::optional<EvalGuard> modes_;
   RandomState random_;
   std::optional<std::string> sampler_;
+  std::optional<DatasetState> dataset_;
   PendingLogs pending_logs_;
   NamedTensors optimizer_state_;
   std::string torch_state_;  // of the user's own optimizer, which may have stepped elsewhere

@@ -164,6 +164,9 @@ class UnitsGuard {
   std::function<void()> restore_;
 };
 
+/// Whether a UnitRunner runs the units of a model. Throws what `units` throws.
+bool are_units_run(const Model& model);
+
 /// Lets `runner` run the units of a model until the guard is destroyed, also where the module is called by
 /// itself. The children of a Sequential take one tensor then, and `Sequential::ptr` and `at` don't return
 /// them. Throws what `units` throws, and Error if the units have a runner already.

@@ -85,6 +85,9 @@ class Optimizer {
   /// that must outlive the next step.
   ETUDE_INLINE virtual NamedTensors state();
 
+  /// The memory of the state in bytes, once there is one. If it grows from step to step, the most.
+  ETUDE_INLINE virtual std::int64_t state_bytes();
+
   /// Replaces the state with a result of `state`, perhaps from another layout or device. Parameters missing
   /// from it start from scratch; entries for parameters that are frozen now are dropped. Throws
   /// CheckpointError if a name, a shape or a value doesn't fit; nothing is changed then.

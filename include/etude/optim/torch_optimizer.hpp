@@ -46,6 +46,9 @@ class TorchOptimizer : public Optimizer {
   /// has its own form. Throws CheckpointError for a user's type, whose state is unknown.
   ETUDE_INLINE NamedTensors state() override;
 
+  /// LBFGS keeps `history_size` pairs of vectors, and the last direction and gradient.
+  ETUDE_INLINE std::int64_t state_bytes() override;
+
   ETUDE_INLINE void load_state(const NamedTensors& state) override;
 
  protected:

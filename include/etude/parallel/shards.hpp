@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "etude/base/linkage.hpp"
+#include "etude/optim/flat_optimizer.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/parameter_groups.hpp"
 #include "etude/parallel/communicator.hpp"
@@ -33,6 +34,11 @@ enum class ShardStage {
 void shard(Optimizer& optimizer, Communicator& communicator, ShardStage stage,
            std::int64_t block_bytes = std::int64_t{25} << 20,
            const std::unordered_map<std::string, std::size_t>& unit_of = {});
+
+namespace detail {
+/// Throws ArgumentError if shards can't cut through the optimizer's parameters.
+FlatOptimizer& divisible(Optimizer& optimizer);
+}  // namespace detail
 
 /// The whole state of an optimizer in rank 0, as `Optimizer::state` of an optimizer without shards, so that
 /// any number of processes can load it; nothing in other ranks, unless it is wanted `everywhere`. All

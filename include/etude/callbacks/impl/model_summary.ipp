@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/any_trainer.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/base/message.hpp"
 #include "etude/callbacks/model_summary.hpp"
@@ -154,7 +155,11 @@ ETUDE_INLINE std::string ModelSummary::table() const {
 
 ETUDE_INLINE void ModelSummaryCallback::on(const TrainBegin& e) {
   if (!e.state.is_world_process_zero) return;
-  const auto table = summary(e.model, max_depth).table();
+  auto table = summary(e.model, max_depth).table();
+  if (memory && e.args.world_size() > 1)
+    table += "memory: estimated in one process only, by estimate_memory(trainer, {.world_size = ...})\n";
+  else if (memory)
+    table += "\n" + e.trainer.memory_estimate().table();
   print ? print(table) : write_text(stdout, table);
 }
 

@@ -22,6 +22,7 @@
 #include "etude/loop/dry_run.hpp"
 #include "etude/loop/event_source.hpp"
 #include "etude/loop/loss_check.hpp"
+#include "etude/model/units.hpp"
 
 namespace etude::inline v0 {
 
@@ -61,8 +62,11 @@ ETUDE_INLINE void TrainingDryRun::begin() {
   random_ = random_state(options.generators);
   if (const auto* sampler = dynamic_cast<StatefulSampler*>(options.train_sampler.get()))
     sampler_ = sampler->state();
+  if (options.train_dataset && options.train_dataset.has_state()) dataset_ = options.train_dataset.state();
   pending_logs_ = context_.pending_logs;
   modes_.emplace(context_.model.eval_guard());
+  if (context_.args.gradient_checkpointing && !are_units_run(context_.model))
+    recomputed_units_ = std::make_unique<RecomputedUnits>(context_.model);
   is_over_ = false;
   context_.model.train(true);
   optimizer_->zero_grad();
@@ -97,27 +101,30 @@ ETUDE_INLINE void TrainingDryRun::end() {
     for (auto& [tensor, copy] : tensors_) tensor.copy_(copy);
   }
   for (auto& [parameter, gradient] : gradients_) parameter.mutable_grad() = gradient;
+  recomputed_units_.reset();
   modes_.reset();
   context_.pending_logs = std::move(pending_logs_);
   if (sampler_) dynamic_cast<StatefulSampler&>(*options.train_sampler).load_state(*sampler_);
+  if (dataset_) options.train_dataset.load_state(*dataset_);
   for (const auto& problem : load_random_state(random_, options.generators))
     message(context_.args, LogLevel::warning, "after a dry run: {}", problem);
 }
 
+ETUDE_INLINE torch::Tensor TrainingDryRun::add_gradients(const std::vector<Batch>& group) {
+  torch::Tensor sum;
+  for (const auto& batch : group) {
+    auto loss = with_place([&] { return context_.trainer.compute_loss(batch).loss; },
+                           [&] { return place_of(context_.model, "a dry run", batch); });
+    check_training_loss(loss);
+    loss = loss / static_cast<double>(group.size());
+    (scaler_ ? scaler_->scale(loss) : loss).backward();
+    sum = sum.defined() ? sum + loss.detach() : loss.detach();
+  }
+  return sum;
+}
+
 ETUDE_INLINE torch::Tensor TrainingDryRun::step(const std::vector<Batch>& group) {
-  const auto compute = [&] {
-    torch::Tensor sum;
-    for (const auto& batch : group) {
-      auto loss = with_place([&] { return context_.trainer.compute_loss(batch).loss; },
-                             [&] { return place_of(context_.model, "a dry run", batch); });
-      check_training_loss(loss);
-      loss = loss / static_cast<double>(group.size());
-      (scaler_ ? scaler_->scale(loss) : loss).backward();
-      sum = sum.defined() ? sum + loss.detach() : loss.detach();
-    }
-    return sum;
-  };
-  const auto loss = compute();
+  const auto loss = add_gradients(group);
   const auto& args = context_.args;
   const bool is_finite = !scaler_ || scaler_->unscale(*optimizer_);
   if (scaler_) scaler_->update();
@@ -127,7 +134,7 @@ ETUDE_INLINE torch::Tensor TrainingDryRun::step(const std::vector<Batch>& group)
     optimizer_->step([&, first = true]() mutable {
       if (std::exchange(first, false)) return loss;
       optimizer_->zero_grad();
-      return compute();
+      return add_gradients(group);
     });
   } else if (is_finite) {
     optimizer_->step();

@@ -39,6 +39,10 @@ class SequentialUnitImpl : public torch::nn::Module {
   std::size_t unit_;
 };
 
+inline bool is_run(const torch::nn::AnyModule& child) {
+  return child.ptr()->as<SequentialUnitImpl>() != nullptr;
+}
+
 struct FoundUnits {
   std::vector<NamedModule> units = {};
   std::vector<std::pair<AnyUnits*, std::vector<std::size_t>>> lists = {};  // with the index of each element
@@ -91,13 +95,16 @@ ETUDE_INLINE FoundUnits find_units(const Model& model) {
 
 ETUDE_INLINE std::vector<NamedModule> units(const Model& model) { return detail::find_units(model).units; }
 
+ETUDE_INLINE bool are_units_run(const Model& model) {
+  const auto found = detail::find_units(model);
+  return std::ranges::any_of(found.lists, [](const auto& list) { return list.first->runner(); }) ||
+         (found.sequential &&
+          std::any_of(found.sequential->begin(), found.sequential->end(), detail::is_run));
+}
+
 ETUDE_INLINE UnitsGuard run_units(const Model& model, UnitRunner& runner) {
   const auto found = detail::find_units(model);
-  const auto is_unit = [](const torch::nn::AnyModule& child) {
-    return child.ptr()->as<detail::SequentialUnitImpl>() != nullptr;
-  };
-  if (std::ranges::any_of(found.lists, [](const auto& list) { return list.first->runner(); }) ||
-      (found.sequential && std::any_of(found.sequential->begin(), found.sequential->end(), is_unit)))
+  if (are_units_run(model))
     throw Error(fmt::format("the units of {} are already run in another way", model.name()));
 
   for (const auto& [list, indices] : found.lists) list->set_runner(&runner, indices);
@@ -107,11 +114,11 @@ ETUDE_INLINE UnitsGuard run_units(const Model& model, UnitRunner& runner) {
       child = torch::nn::AnyModule(
           std::make_shared<detail::SequentialUnitImpl>(std::move(child), runner, *index++));
   }
-  return UnitsGuard([lists = found.lists, sequential = found.sequential, is_unit, module = model.module()] {
+  return UnitsGuard([lists = found.lists, sequential = found.sequential, module = model.module()] {
     for (const auto& [list, indices] : lists) list->set_runner(nullptr, indices);
     if (!sequential) return;
     for (auto& child : *sequential)
-      if (is_unit(child))
+      if (detail::is_run(child))
         child = torch::nn::AnyModule(child.ptr()->as<detail::SequentialUnitImpl>()->module());
   });
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/libtorch/storage.hpp"
 #include "etude/optim/flat_parameters.hpp"
 #include "etude/optim/group_options.hpp"
 #include "etude/optim/optimizer.hpp"
@@ -120,6 +121,13 @@ ETUDE_INLINE NamedTensors Optimizer::state() {
     for (auto& [key, tensor] : moments(i)) result.emplace_back(name + "." + key, tensor);
   }
   return result;
+}
+
+ETUDE_INLINE std::int64_t Optimizer::state_bytes() {
+  std::vector<torch::Tensor> tensors;
+  for (auto& [name, tensor] : state())
+    if (!name.ends_with(".step")) tensors.push_back(std::move(tensor));
+  return libtorch::storage_bytes(tensors);
 }
 
 ETUDE_INLINE nlohmann::ordered_json Optimizer::options_state() {

@@ -90,6 +90,17 @@ ETUDE_INLINE NamedTensors TorchOptimizer::state() {
   return needs_closure() ? detail::lbfgs_state(*optimizer_) : Optimizer::state();
 }
 
+ETUDE_INLINE std::int64_t TorchOptimizer::state_bytes() {
+  if (!needs_closure()) return Optimizer::state_bytes();
+  std::int64_t vectors = 2, bytes = 0;
+  for (auto& group : optimizer_->param_groups()) {
+    if (const auto* options = dynamic_cast<const torch::optim::LBFGSOptions*>(&group.options()))
+      vectors += 2 * options->history_size();
+    for (const auto& parameter : group.params()) bytes += static_cast<std::int64_t>(parameter.nbytes());
+  }
+  return vectors * bytes;
+}
+
 ETUDE_INLINE void TorchOptimizer::load_state(const NamedTensors& state) {
   if (needs_closure()) return detail::load_lbfgs_state(*optimizer_, state);
   const torch::NoGradGuard no_grad;

@@ -19,8 +19,7 @@ namespace etude::inline v0 {
 
 namespace detail {
 
-/// Throws ArgumentError if shards can't cut through the optimizer's parameters.
-inline FlatOptimizer& divisible(Optimizer& optimizer) {
+ETUDE_INLINE FlatOptimizer& divisible(Optimizer& optimizer) {
   if (auto* flat = dynamic_cast<FlatOptimizer*>(&optimizer)) return *flat;
   std::string name = optimizer.type();
   if (dynamic_cast<TorchOptimizer*>(&optimizer) && !dynamic_cast<LBFGS*>(&optimizer))

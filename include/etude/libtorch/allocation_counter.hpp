@@ -1,0 +1,38 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "etude/base/linkage.hpp"
+
+namespace etude::inline v0 {
+
+/// Counts the memory of the tensors that this thread and its backward passes allocate on a device while it
+/// lives, in bytes. LibTorch reports each allocation, on the CPU and on CUDA; what its libraries allocate
+/// for themselves isn't known.
+class AllocationCounter {
+ public:
+  /// Throws Error if something else counts already in this thread, such as LibTorch's profiler.
+  explicit AllocationCounter(c10::Device device);
+
+  /// The memory allocated since the beginning and not yet freed.
+  std::int64_t allocated() const;
+  /// The most since the beginning or `reset_peak`.
+  std::int64_t peak() const;
+  void reset_peak();
+
+ private:
+  class Observer;
+
+  std::shared_ptr<Observer> observer_;
+  c10::DebugInfoGuard scope_;
+};
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/libtorch/impl/allocation_counter.ipp"
+#endif
