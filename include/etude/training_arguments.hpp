@@ -184,6 +184,13 @@ struct TrainingArguments {
        "the same in float16, whose small gradients need a scaled loss: updates whose gradients overflow are "
        "skipped, and don't count as steps",
        false),
+      (bool, pure_bf16,
+       "keep weights, gradients and moments in bfloat16: with adamw and optim_args rounding=kahan, 10 bytes "
+       "per "
+       "parameter instead of 16, and weights as precise as float32; with rounding=stochastic 8 bytes, and "
+       "noise; "
+       "gradients have 8 bits in both; losses and predictions are float32",
+       false),
       (bool, bf16_full_eval, "evaluate and predict with weights converted to bfloat16", false),
       (bool, fp16_full_eval, "evaluate and predict with weights converted to float16", false),
       (std::optional<bool>, tf32,
