@@ -185,11 +185,8 @@ struct TrainingArguments {
        "skipped, and don't count as steps",
        false),
       (bool, pure_bf16,
-       "keep weights, gradients and moments in bfloat16: with adamw and optim_args rounding=kahan, 10 bytes "
-       "per "
-       "parameter instead of 16, and weights as precise as float32; with rounding=stochastic 8 bytes, and "
-       "noise; "
-       "gradients have 8 bits in both; losses and predictions are float32",
+       "keep weights, gradients and moments in bfloat16: with AdamW, 10 bytes per parameter instead of 16, "
+       "or 8 with optim_args rounding=stochastic; updates are as precise as in float32, gradients are not",
        false),
       (bool, bf16_full_eval, "evaluate and predict with weights converted to bfloat16", false),
       (bool, fp16_full_eval, "evaluate and predict with weights converted to float16", false),

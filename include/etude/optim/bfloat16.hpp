@@ -2,9 +2,15 @@
 
 #include <torch/types.h>
 
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "etude/base/linkage.hpp"
 #include "etude/data/random.hpp"
@@ -42,11 +48,12 @@ class RandomBits {
     x = (x ^ (x >> 15)) * 0xd35a2d97U;
     return x ^ (x >> 15);
   }
-  /// The 32 bits after these.
+  /// The 32 bits after these, by Marsaglia's xorshift (2003).
   template <class Words>
   static Words next(Words bits) {
-    bits = bits * 0x9e3779b1U;
-    return bits ^ (bits >> 16);
+    bits = bits ^ (bits << 13);
+    bits = bits ^ (bits >> 17);
+    return bits ^ (bits << 5);
   }
 
   /// The 16 bits for the rounding with number `rounding`, of elements `from`, ..., `from + size - 1`: int64.
@@ -77,11 +84,21 @@ struct Bfloat16Words {
   static Words load(const void* from, std::int64_t count = size) {
     Halves halves{};
     std::memcpy(&halves, from, static_cast<std::size_t>(count) * 2);
+#if defined(__SSE2__)
+    return Words(
+        _mm_unpacklo_epi16(_mm_setzero_si128(), _mm_cvtsi64_si128(std::bit_cast<std::int64_t>(halves))));
+#else
     return __builtin_convertvector(halves, Words) << 16;
+#endif
   }
   /// Writes the upper halves.
   static void store(void* to, Words words, std::int64_t count = size) {
+#if defined(__SSE2__)
+    const auto shifted = _mm_srai_epi32(__m128i(words), 16);
+    const std::int64_t halves = _mm_cvtsi128_si64(_mm_packs_epi32(shifted, shifted));
+#else
     const auto halves = __builtin_convertvector(words >> 16, Halves);
+#endif
     std::memcpy(to, &halves, static_cast<std::size_t>(count) * 2);
   }
 

@@ -95,9 +95,11 @@ inline constexpr std::int64_t grain = 32'768;
 template <class At>
 void for_each_vector(std::int64_t size, std::int64_t width, const At& at) {
   const auto whole = size / width;
-  at::parallel_for(0, whole, grain / width, [&](std::int64_t begin, std::int64_t end) {
-    for (auto i = begin * width; i < end * width; i += width) at(i);
-  });
+  at::parallel_for(
+      0, whole, grain / width, [&](std::int64_t begin, std::int64_t end) __attribute__((flatten)) {
+        const At here = at;  // so that its constants stay in registers
+        for (auto i = begin * width; i < end * width; i += width) here(i);
+      });
   if (whole * width < size) at(whole * width, size - whole * width);
 }
 
@@ -108,7 +110,7 @@ void one_pass(std::int64_t size, T* values, const T* gradients, std::array<T*, m
               const Update& update) {
   constexpr auto width = Lanes<T>::size;
   [&]<std::size_t... M>(std::index_sequence<M...>) {
-    const auto at = [&](std::int64_t i, auto... count) {
+    const auto at = [=](std::int64_t i, auto... count) {
       auto value = Lanes<T>::load(values + i, count...);
       std::array<Lanes<T>, moments> state{Lanes<T>::load(moment[M] + i, count...)...};
       update(value, Lanes<T>::load(gradients + i, count...), state[M]...);
@@ -126,17 +128,17 @@ void one_pass(std::int64_t size, c10::BFloat16* values, const c10::BFloat16* gra
               std::array<c10::BFloat16*, moments> moment, const Update& update, const Bfloat16Rounding& by) {
   using Words = Bfloat16Words;
   using Floats = Lanes<float>;
-  constexpr Words::Words lane{0, 1, 2, 3};
   auto* compensation = rounding == Rounding::kahan ? by.compensation.data_ptr<std::int16_t>() : nullptr;
   [&]<std::size_t... M>(std::index_sequence<M...>) {
-    const auto at = [&, random = by.random, first = by.first](std::int64_t i, auto... count) {
+    const auto at = [=, random = by.random, first = by.first](std::int64_t i, auto... count) {
       auto words = Words::load(values + i, count...);
       if constexpr (rounding == Rounding::kahan)
         words = Words::compensated(words, compensation + i, count...);
       Floats value(Words::floats(words));
       std::array<Floats, moments> state{Floats(Words::floats(Words::load(moment[M] + i, count...)))...};
       update(value, Floats(Words::floats(Words::load(gradients + i, count...))), state[M]...);
-      [[maybe_unused]] auto bits = random.first(lane + static_cast<std::uint32_t>(first + i));
+      [[maybe_unused]] auto bits =
+          random.first(Words::Words{0, 1, 2, 3} + static_cast<std::uint32_t>(first + i));
       const auto store = [&]<std::size_t number>(std::integral_constant<std::size_t, number>, auto* to,
                                                  const Floats& floats) {
         if constexpr (number > 0 && number % 2 == 0) bits = RandomBits::next(bits);

@@ -24,8 +24,10 @@ ETUDE_INLINE torch::Tensor RandomBits::bits(std::int64_t from, std::int64_t size
                       .add_(static_cast<std::int64_t>(key_ & word)));
   x = masked(shifted(x, 16).mul_(0x21f0aaad)).bitwise_xor_(at::Scalar(static_cast<std::int64_t>(key_ >> 32)));
   x = shifted(masked(shifted(x, 15).mul_(static_cast<std::int64_t>(0xd35a2d97))), 15);
-  for (std::size_t i = 0; i < rounding / 2; ++i)
-    x = shifted(masked(x.mul_(static_cast<std::int64_t>(0x9e3779b1))), 16);
+  const auto shifted_left = [&](const torch::Tensor& value, std::int64_t by) {
+    return masked(value.bitwise_xor(value.bitwise_left_shift(at::Scalar(by))));
+  };
+  for (std::size_t i = 0; i < rounding / 2; ++i) x = shifted_left(shifted(shifted_left(x, 13), 17), 5);
   return rounding % 2 == 0 ? x.bitwise_and_(at::Scalar(0xffff)) : x.bitwise_right_shift(at::Scalar(16));
 }
 
