@@ -262,9 +262,12 @@ class TrainerBase
     return etude::compute_loss(core_, batch, num_items_in_batch);
   }
 
-  /// What the trainer's compute_loss() returns under autocast, as float32, if the arguments ask for it.
+  /// What the trainer's compute_loss() returns in the precision of the arguments, as float32.
   LossOutput compute_loss_in_precision(const Batch& batch, std::optional<double> num_items_in_batch) {
-    return in_precision(core_, [&] { return LossOutput(derived().compute_loss(batch, num_items_in_batch)); });
+    std::optional<Batch> cast;
+    const Batch& inputs = fitting(core_, batch, cast);
+    return in_precision(core_,
+                        [&] { return LossOutput(derived().compute_loss(inputs, num_items_in_batch)); });
   }
 
   /// The floating-point operations of the forward and backward pass of a micro-batch, for `state.total_flos`.

@@ -184,6 +184,10 @@ struct TrainingArguments {
        "the same in float16, whose small gradients need a scaled loss: updates whose gradients overflow are "
        "skipped, and don't count as steps",
        false),
+      (bool, pure_bf16,
+       "keep weights, gradients and moments in bfloat16: with AdamW, 10 bytes per parameter instead of 16, "
+       "or 8 with optim_args rounding=stochastic; updates are as precise as in float32, gradients are not",
+       false),
       (bool, bf16_full_eval, "evaluate and predict with weights converted to bfloat16", false),
       (bool, fp16_full_eval, "evaluate and predict with weights converted to float16", false),
       (std::optional<bool>, tf32,

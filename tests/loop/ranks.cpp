@@ -166,6 +166,51 @@ TEST_CASE("two processes that compute activations again train to the bit as with
   }
 }
 
+TEST_CASE("two processes in pure bf16 agree to the bit, with and without shares of the optimizer's state") {
+  if (launches(2)) return;
+  const auto trained = [](auto policy, const std::string& rounding, std::int64_t batch) {
+    auto options = problem(44, batch, 1);
+    options.args.pure_bf16 = true;
+    options.args.optim_args = "rounding=" + rounding;
+    etude::Trainer<decltype(policy)> trainer(options);
+    trainer.train();
+    return weights(trainer);
+  };
+  for (const std::string rounding : {"kahan", "stochastic"}) {
+    CAPTURE(rounding);
+    const auto whole = trained(DistributedDataParallel(), rounding, 4);
+    const auto shared = trained(etude::ShardedDataParallel<1>(), rounding, 4);
+    const auto halves = trained(etude::ShardedDataParallel<2>(), rounding, 4);
+    const Alone alone;
+    const auto one = trained(etude::SingleProcess(), rounding, 8);
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      CHECK((whole[i].scalar_type() == torch::kBFloat16));
+      CHECK(torch::equal(whole[i], shared[i]));
+      CHECK(torch::equal(whole[i], halves[i]));
+    }
+    check_close(whole, one, 0.05);
+  }
+}
+
+TEST_CASE("a checkpoint of pure bf16 with shares of the optimizer's state continues to the bit") {
+  if (!toy::is_rank()) {
+    const toy::Folder folder;
+    CHECK(launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)}));
+    return;
+  }
+  const std::string folder = std::getenv("ETUDE_TEST_FOLDER");
+  auto options = problem(40, 4, 1);
+  options.args.pure_bf16 = true;
+  toy::save_to(folder, options.args, 5);
+  etude::Trainer<etude::ShardedDataParallel<1>> whole(options);
+  whole.train();
+  options.model = net();
+  etude::Trainer<etude::ShardedDataParallel<1>> resumed(options);
+  resumed.train({.resume_from_checkpoint = folder + "/checkpoint-5"});
+  const auto expected = weights(whole), found = weights(resumed);
+  for (std::size_t i = 0; i < expected.size(); ++i) CHECK(torch::equal(expected[i], found[i]));
+}
+
 template <class Policy>
 void check_sharded(etude::OptimizerNames optim, std::int64_t group) {
   auto sharded_options = problem(45, 3, group), options = problem(45, 3 * world_size(), group);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -135,6 +136,19 @@ inline void check_precision(const TrainingArguments& args, FaultList& found) {
   found.require(!args.bf16 || !args.fp16, "fp16 is true: must be false, since bf16 is true");
   found.require(!args.bf16_full_eval || !args.fp16_full_eval,
                 "fp16_full_eval is true: must be false, since bf16_full_eval is true");
+  if (!args.pure_bf16) return;
+  const auto exclude = [&](bool given, std::string_view name) {
+    found.require(!given, fmt::format("{} is true: must be false, since pure_bf16 is true", name));
+  };
+  exclude(args.bf16, "bf16");
+  exclude(args.fp16, "fp16");
+  exclude(args.bf16_full_eval, "bf16_full_eval");
+  exclude(args.fp16_full_eval, "fp16_full_eval");
+  using enum OptimizerNames;
+  static constexpr std::array rounding{adamw_torch, adamw_torch_fused, adam, sgd, lion};
+  found.require(
+      std::ranges::find(rounding, args.optim) != rounding.end(), "optim", args.optim,
+      fmt::format("one of {} with pure_bf16, whose updates others round away", fmt::join(rounding, ", ")));
 }
 
 /// Checks for text that can't be written to a checkpoint.
@@ -221,6 +235,7 @@ ETUDE_INLINE std::span<const std::pair<std::string_view, std::string_view>> name
       {"no_cuda", "use_cpu"},
       {"amp", "bf16"},
       {"mixed_precision", "bf16"},
+      {"use_kahan_summation", "optim_args"},
       {"monitor", "metric_for_best_model"},
   };
   return names;

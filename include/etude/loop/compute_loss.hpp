@@ -11,6 +11,7 @@
 
 #include "etude/libtorch/autocast.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/precision/cast_guard.hpp"
 #include "etude/trainer_options.hpp"
 #include "etude/training_arguments.hpp"
 
@@ -33,8 +34,13 @@ inline std::optional<torch::ScalarType> autocast_dtype(const TrainingArguments& 
 /// Tensors of bfloat16 and float16 as float32, and others as they are.
 torch::Tensor as_float32(const torch::Tensor& tensor);
 
+/// The batch, or if the weights were cast, `cast`, which becomes a copy with inputs of their type.
+inline const Batch& fitting(const TrainerCore& core, const Batch& batch, std::optional<Batch>& cast) {
+  return core.weights_are ? cast.emplace(with_inputs_as(batch, *core.weights_are)) : batch;
+}
+
 /// The result of `compute()`, which runs under autocast if the arguments ask for it. Loss and outputs are
-/// float32 then, and in an evaluation that casts the weights.
+/// float32 then, and where the weights were cast.
 template <std::invocable Compute>
 LossOutput in_precision(const TrainerCore& core, Compute compute) {
   const auto dtype = autocast_dtype(core.args);

@@ -91,7 +91,7 @@ struct TrainerCore {
   bool in_steps = false;  ///< The steps of an epoch are under way.
   bool trained_before = false;
   bool evaluation_is_due = false;  ///< The training requested it, so the training handles errors and signals.
-  std::optional<torch::ScalarType> weights_are;  ///< the type of the weights, while an evaluation casts them
+  std::optional<torch::ScalarType> weights_are;  ///< the type that the weights and inputs are cast to
   bool predicting = false;                       ///< `predict()` is under way, not an evaluation.
   bool updating = false;  ///< The optimizer is running: weights and moments belong to no step.
 

@@ -115,7 +115,7 @@ class EvaluationPrecision {
   explicit EvaluationPrecision(TrainerCore& core);
   EvaluationPrecision(const EvaluationPrecision&) = delete;
   EvaluationPrecision& operator=(const EvaluationPrecision&) = delete;
-  ~EvaluationPrecision() { core_.weights_are.reset(); }
+  ~EvaluationPrecision() { core_.weights_are = before_; }
 
   /// A batch with inputs of the type of the weights.
   Batch fit(Batch batch) const {
@@ -124,6 +124,7 @@ class EvaluationPrecision {
 
  private:
   TrainerCore& core_;
+  std::optional<torch::ScalarType> before_;
   std::optional<CastGuard> weights_;
 };
 

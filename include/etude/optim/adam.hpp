@@ -17,7 +17,10 @@ struct AdamOptions {
                (double, eps, "added to the denominator" | at_least(0), 1e-8),
                (double, weight_decay, "L2 penalty, added to the gradient" | at_least(0), 0.0),
                (bool, amsgrad, "divide by the largest mean of squares so far", false),
-               (bool, fused, "use a one-pass kernel where available", true));
+               (bool, fused, "use a one-pass kernel where available", true),
+               (Rounding, rounding, "rounding of bfloat16 parameters: kahan adds 2 bytes each",
+                Rounding::kahan),
+               (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));
 };
 
 struct AdamWOptions {
@@ -27,7 +30,10 @@ struct AdamWOptions {
                (double, eps, "added to the denominator" | at_least(0), 1e-8),
                (double, weight_decay, "decoupled weight decay" | at_least(0), 1e-2),
                (bool, amsgrad, "divide by the largest mean of squares so far", false),
-               (bool, fused, "use a one-pass kernel where available", true));
+               (bool, fused, "use a one-pass kernel where available", true),
+               (Rounding, rounding, "rounding of bfloat16 parameters: kahan adds 2 bytes each",
+                Rounding::kahan),
+               (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));
 };
 
 namespace detail {
@@ -47,7 +53,8 @@ class AdamBase : public FlatOptimizer {
   static std::vector<Moment> moments_of(const AdamWOptions& options);
 
   template <std::size_t moments>
-  bool update_in_one_pass(const Range& range, const ParamGroup& group, double correction, double rate) const;
+  bool update_in_one_pass(const Range& range, const ParamGroup& group, std::int64_t steps, double correction,
+                          double rate) const;
 
   AdamWOptions options_;  // AdamOptions differ only in their defaults
   bool decoupled_;

@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "etude/base/linkage.hpp"
+#include "etude/optim/bfloat16.hpp"
 #include "etude/optim/optimizer.hpp"
 
 namespace etude::inline v0 {
@@ -43,10 +46,22 @@ class FlatOptimizer : public Optimizer {
     torch::Tensor values;
     torch::Tensor gradients;
     std::vector<torch::Tensor> moments;  ///< in the order in which they were named
+    torch::Tensor compensation = {};     ///< int16, of bfloat16 values rounded with `Rounding::kahan`
+    std::uint64_t stream = 0;  ///< names the random bits of bfloat16 values, which are of one parameter
+    std::int64_t first = 0;    ///< the index of the first element in that parameter
   };
 
+  /// How bfloat16 parameters are rounded, and the seed of random numbers for that.
+  struct RoundingOptions {
+    Rounding rounding = Rounding::kahan;
+    std::int64_t seed = 0;
+  };
+
+  /// With `rounding`, bfloat16 parameters are updated in float32: by an `update_range` that passes
+  /// `rounding_of(...)` to its one-pass kernel, or else in copies as float32, which `update_range` gets.
+  /// Otherwise it gets the parameters as they are.
   FlatOptimizer(const std::vector<ParameterGroup>& groups, double lr, double weight_decay,
-                std::vector<Moment> moments);
+                std::vector<Moment> moments, std::optional<RoundingOptions> rounding = std::nullopt);
 
   /// Ranges in the form that LibTorch's kernels take.
   struct Lists {
@@ -73,6 +88,8 @@ class FlatOptimizer : public Optimizer {
   /// The gradients times `gradient_scale()`.
   torch::Tensor scaled(const torch::Tensor& gradients) const;
 
+  detail::Bfloat16Rounding rounding_of(const Range& range, std::int64_t steps) const;
+
   ETUDE_INLINE void update() override;
 
   ETUDE_INLINE NamedTensors moments(std::size_t slot) override;
@@ -82,6 +99,8 @@ class FlatOptimizer : public Optimizer {
   ETUDE_INLINE void reset_moments(std::size_t slot) override;
 
   ETUDE_INLINE void set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) override;
+
+  ETUDE_INLINE bool may_lack(std::string_view moment) const override;
 
  private:
   /// A range, and the slot if it is a single parameter.
@@ -110,10 +129,30 @@ class FlatOptimizer : public Optimizer {
 
   void cut_by_length(const FlatRange& range, std::vector<Piece>& pieces);
 
+  /// Cuts the elements from `offset` on.
+  void cut_by_length(std::size_t buffer, std::int64_t offset, std::int64_t size, std::vector<Piece>& pieces);
+
+  /// Whether parameters of this type are rounded by `rounding_`.
+  bool rounds(const torch::TensorOptions& options) const;
+
+  /// The owned share of one moment, by buffer; undefined where it isn't kept.
+  std::vector<torch::Tensor> allocate(std::size_t moment) const;
+
+  /// The number of moments kept for a buffer of this type: the last is the compensation, which others lack.
+  std::size_t count_of_moments(const torch::TensorOptions& options) const;
+
+  void update_in_float32(const Range& range, const ParamGroup& group, std::int64_t steps);
+
   /// Large enough to give each of ATen's threads its usual share, small enough for their caches.
   static std::int64_t piece_length();
+  std::int64_t longest_piece(const torch::Tensor& values) const;
+
+  /// Gives a range its parts of the moments, and of the compensation where it is kept.
+  template <class ViewOf>
+  void add_moments(Range& range, std::size_t buffer, const ViewOf& view_of) const;
 
   std::vector<Moment> moments_;
+  std::optional<RoundingOptions> rounding_;
   std::shared_ptr<const FlatLayout> layout_;
   std::vector<std::vector<torch::Tensor>> buffers_;  // the owned share, by moment and buffer of the layout
   std::vector<std::vector<Piece>>

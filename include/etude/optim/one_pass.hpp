@@ -10,8 +10,11 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "etude/optim/bfloat16.hpp"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -87,6 +90,19 @@ struct Lanes {
 /// The minimum number of elements per ATen thread.
 inline constexpr std::int64_t grain = 32'768;
 
+/// Calls `at(i)` for each whole vector of `width` elements, on ATen's threads, and `at(i, count)` for the
+/// rest.
+template <class At>
+void for_each_vector(std::int64_t size, std::int64_t width, const At& at) {
+  const auto whole = size / width;
+  at::parallel_for(
+      0, whole, grain / width, [&](std::int64_t begin, std::int64_t end) __attribute__((flatten)) {
+        const At here = at;  // so that its constants stay in registers
+        for (auto i = begin * width; i < end * width; i += width) here(i);
+      });
+  if (whole * width < size) at(whole * width, size - whole * width);
+}
+
 /// Calls `update(value, gradient, moments...)` on all elements in one pass over memory; it may change all of
 /// them except the gradient.
 template <class T, std::size_t moments, class Update>
@@ -94,31 +110,75 @@ void one_pass(std::int64_t size, T* values, const T* gradients, std::array<T*, m
               const Update& update) {
   constexpr auto width = Lanes<T>::size;
   [&]<std::size_t... M>(std::index_sequence<M...>) {
-    const auto at = [&](std::int64_t i, auto... count) {
+    const auto at = [=](std::int64_t i, auto... count) {
       auto value = Lanes<T>::load(values + i, count...);
       std::array<Lanes<T>, moments> state{Lanes<T>::load(moment[M] + i, count...)...};
       update(value, Lanes<T>::load(gradients + i, count...), state[M]...);
       value.store(values + i, count...);
       (state[M].store(moment[M] + i, count...), ...);
     };
-    const auto whole = size / width;
-    at::parallel_for(0, whole, grain / width, [&](std::int64_t begin, std::int64_t end) {
-      for (auto i = begin * width; i < end * width; i += width) at(i);
-    });
-    if (whole * width < size) at(whole * width, size - whole * width);
+    for_each_vector(size, width, at);
+  }
+  (std::make_index_sequence<moments>());
+}
+
+/// The same for bfloat16, which `update` gets as float32. Moments are rounded stochastically.
+template <Rounding rounding, std::size_t moments, class Update>
+void one_pass(std::int64_t size, c10::BFloat16* values, const c10::BFloat16* gradients,
+              std::array<c10::BFloat16*, moments> moment, const Update& update, const Bfloat16Rounding& by) {
+  using Words = Bfloat16Words;
+  using Floats = Lanes<float>;
+  auto* compensation = rounding == Rounding::kahan ? by.compensation.data_ptr<std::int16_t>() : nullptr;
+  [&]<std::size_t... M>(std::index_sequence<M...>) {
+    const auto at = [=, random = by.random, first = by.first](std::int64_t i, auto... count) {
+      auto words = Words::load(values + i, count...);
+      if constexpr (rounding == Rounding::kahan)
+        words = Words::compensated(words, compensation + i, count...);
+      Floats value(Words::floats(words));
+      std::array<Floats, moments> state{Floats(Words::floats(Words::load(moment[M] + i, count...)))...};
+      update(value, Floats(Words::floats(Words::load(gradients + i, count...))), state[M]...);
+      [[maybe_unused]] auto bits =
+          random.first(Words::Words{0, 1, 2, 3} + static_cast<std::uint32_t>(first + i));
+      const auto store = [&]<std::size_t number>(std::integral_constant<std::size_t, number>, auto* to,
+                                                 const Floats& floats) {
+        if constexpr (number > 0 && number % 2 == 0) bits = RandomBits::next(bits);
+        const auto half = number % 2 == 0 ? bits & 0xffffU : bits >> 16;
+        Words::store(to, Words::at_random(Words::words(floats.vector), half), count...);
+      };
+      (store(std::integral_constant<std::size_t, M>(), moment[M] + i, state[M]), ...);
+      words = Words::words(value.vector);
+      if constexpr (rounding == Rounding::stochastic)
+        store(std::integral_constant<std::size_t, moments>(), values + i, value);
+      else if constexpr (rounding == Rounding::kahan)
+        Words::store(values + i, Words::split_off(words, compensation + i, count...), count...);
+      else
+        Words::store(values + i, Words::to_nearest(words), count...);
+    };
+    for_each_vector(size, Words::size, at);
   }
   (std::make_index_sequence<moments>());
 }
 
 /// The same for tensors of one shape, dense in memory in the same order. Returns false without doing anything
-/// unless they are float32 or float64 on the CPU.
+/// unless they are float32, float64 or bfloat16 on the CPU; `by` rounds the last.
 template <std::size_t moments, class Update>
 bool one_pass(const torch::Tensor& values, const torch::Tensor& gradients,
-              const std::vector<torch::Tensor>& moment, const Update& update) {
+              const std::vector<torch::Tensor>& moment, const Update& update,
+              const Bfloat16Rounding& by = {}) {
   const auto run = [&]<class T>(T) {
     [&]<std::size_t... M>(std::index_sequence<M...>) {
-      one_pass<T>(values.numel(), values.template data_ptr<T>(), gradients.template data_ptr<T>(),
-                  std::array<T*, moments>{moment[M].template data_ptr<T>()...}, update);
+      const auto over = [&](auto pass) {
+        pass(values.numel(), values.template data_ptr<T>(), gradients.template data_ptr<T>(),
+             std::array<T*, moments>{moment[M].template data_ptr<T>()...});
+      };
+      if constexpr (!std::is_same_v<T, c10::BFloat16>)
+        over([&](auto... arrays) { one_pass<T>(arrays..., update); });
+      else if (by.rounding == Rounding::kahan)
+        over([&](auto... arrays) { one_pass<Rounding::kahan>(arrays..., update, by); });
+      else if (by.rounding == Rounding::stochastic)
+        over([&](auto... arrays) { one_pass<Rounding::stochastic>(arrays..., update, by); });
+      else
+        over([&](auto... arrays) { one_pass<Rounding::nearest>(arrays..., update, by); });
     }
     (std::make_index_sequence<moments>());
     return true;
@@ -126,19 +186,28 @@ bool one_pass(const torch::Tensor& values, const torch::Tensor& gradients,
   if (!values.is_cpu()) return false;
   if (values.scalar_type() == torch::kFloat) return run(float());
   if (values.scalar_type() == torch::kDouble) return run(double());
+  if (values.scalar_type() == torch::kBFloat16) return run(c10::BFloat16());
   return false;
 }
 
-/// The sum of squares. Long sums are accumulated in float64.
+/// The sum of squares, of bfloat16 in float32. Long sums are accumulated in float64.
 template <class T>
 double sum_of_squares(std::int64_t size, const T* data) {
-  constexpr std::int64_t line = 64 / sizeof(T), block = 1024;
+  using Number = std::conditional_t<std::is_same_v<T, c10::BFloat16>, float, T>;
+  using Vector = Lanes<Number>;
+  constexpr std::int64_t line = 4 * Vector::size, block = 1024;
+  const auto load = [](const T* from) {
+    if constexpr (std::is_same_v<T, c10::BFloat16>)
+      return Vector(Bfloat16Words::floats(Bfloat16Words::load(from)));
+    else
+      return Vector::load(from);
+  };
   const auto part = [&](std::int64_t begin, std::int64_t end, double sum) {
     for (auto from = begin * line; from < end * line; from += block) {
-      std::array<Lanes<T>, 4> sums{0., 0., 0., 0.};
+      std::array<Vector, 4> sums{0., 0., 0., 0.};
       for (auto i = from; i < std::min(from + block, end * line); i += line) {
         for (std::size_t j = 0; j < 4; ++j) {
-          const auto x = Lanes<T>::load(data + i + static_cast<std::int64_t>(j) * Lanes<T>::size);
+          const auto x = load(data + i + static_cast<std::int64_t>(j) * Vector::size);
           sums[j] = sums[j] + x * x;
         }
       }
@@ -147,7 +216,10 @@ double sum_of_squares(std::int64_t size, const T* data) {
     return sum;
   };
   double sum = at::parallel_reduce(0, size / line, grain / line, 0., part, std::plus<>());
-  for (auto i = size / line * line; i < size; ++i) sum += static_cast<double>(data[i] * data[i]);
+  for (auto i = size / line * line; i < size; ++i) {
+    const auto x = static_cast<Number>(data[i]);
+    sum += static_cast<double>(x * x);
+  }
   return sum;
 }
 

@@ -117,7 +117,11 @@ class Optimizer {
   /// Resets the state of one parameter to that before its first step.
   virtual void reset_moments(std::size_t slot) = 0;
 
-  /// Sets the state of one parameter, in the sizes of `moment_sizes`.
+  /// Whether a state without this moment is valid, as is one with it where it isn't kept.
+  ETUDE_INLINE virtual bool may_lack(std::string_view moment) const;
+
+  /// Sets the state of one parameter, in the sizes of `moment_sizes`; undefined for a moment that was
+  /// lacking.
   ETUDE_INLINE virtual void set_moments(std::size_t slot, const std::vector<torch::Tensor>& values);
 
   /// Its options that never change, besides those of ParamGroup: a JSON object.

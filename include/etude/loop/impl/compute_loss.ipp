@@ -144,8 +144,10 @@ ETUDE_INLINE std::string place_of(const Model& model, std::string_view moment, c
                      batch.labels.empty() ? "none" : describe(batch.labels));
 }
 
-ETUDE_INLINE LossOutput compute_loss(TrainerCore& core, const Batch& batch,
+ETUDE_INLINE LossOutput compute_loss(TrainerCore& core, const Batch& given,
                                      std::optional<double> num_items_in_batch) {
+  std::optional<Batch> cast;
+  const Batch& batch = fitting(core, given, cast);
   const auto in_forward = [&](std::string_view what) {
     return detail::forward_of(core.model, batch.inputs, what);
   };

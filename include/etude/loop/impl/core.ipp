@@ -46,6 +46,7 @@
 #include "etude/optim/torch_optimizer.hpp"
 #include "etude/parallel/broadcast.hpp"
 #include "etude/parallel/distributed_data_parallel.hpp"
+#include "etude/precision/cast_guard.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/trainer_options.hpp"
 
@@ -180,6 +181,10 @@ inline void check_precision(const TrainerCore& core) {
       fmt::format("on the CPU with LibTorch {}, which computes in float16 since 2.3", TORCH_VERSION);
   refuse(args.fp16 && !computes_in_float16(core.device.type()), "fp16", no_float16);
   refuse(args.fp16_full_eval && !computes_in_float16(core.device.type()), "fp16_full_eval", no_float16);
+  if (args.pure_bf16 && core.options.optimizer)
+    found.push_back(
+        "optimizer is given: must be left to optim, since pure_bf16 is true, whose updates others round "
+        "away");
   refuse(args.tf32.value_or(false) && !core.device.is_cuda(), "tf32", "or unset without a GPU");
   const auto in_units = "with ShardedDataParallel<3>, which keeps the weights in several processes";
   const bool has_no_weights = core.shard_stage == ShardStage::parameters;
@@ -228,9 +233,10 @@ ETUDE_INLINE void TrainerCore::set_process() {
 
 ETUDE_INLINE void TrainerCore::prepare_machine() const {
   if (device.is_cpu()) warn_of_slow_blas(args);
-  if (device.is_cpu() && args.bf16 && !cpu_multiplies_bfloat16())
+  if (device.is_cpu() && (args.bf16 || args.pure_bf16) && !cpu_multiplies_bfloat16())
     message(args, LogLevel::warning,
-            "bf16 is true, but this processor has no instructions for bfloat16: float32 is faster");
+            "{} is true, but this processor has no instructions for bfloat16: float32 is faster",
+            args.bf16 ? "bf16" : "pure_bf16");
   if (device.is_cpu() && args.fp16)
     message(args, LogLevel::warning,
             "fp16 is true on the CPU, where it is slower than float32: bf16 is the faster type there");
@@ -268,6 +274,8 @@ ETUDE_INLINE void TrainerCore::make_model() {
   model = options.model_init ? options.model_init.function()() : options.model;
   if (!model) throw ArgumentError("model_init returned no model");
   optimizers.clear();
+  weights_are = args.pure_bf16 ? std::optional(torch::kBFloat16) : std::nullopt;
+  if (weights_are) cast_weights(model, *weights_are);
   scaler = args.fp16 ? std::optional(GradScaler()) : std::nullopt;
   if (detail::is_spread(model)) {
     device = model.parameters().front().device();  // Its forward moves what it gets from one to the next.

@@ -114,7 +114,8 @@ ETUDE_INLINE bool EvaluationTally::computes(const EvalPrediction& prediction) co
   return core_.options.compute_metrics && !first.label_ids.empty();
 }
 
-ETUDE_INLINE EvaluationPrecision::EvaluationPrecision(TrainerCore& core) : core_(core) {
+ETUDE_INLINE EvaluationPrecision::EvaluationPrecision(TrainerCore& core)
+    : core_(core), before_(core.weights_are) {
   if (!core.args.bf16_full_eval && !core.args.fp16_full_eval) return;
   const auto type = core.args.bf16_full_eval ? torch::kBFloat16 : torch::kHalf;
   weights_.emplace(core.model, type);

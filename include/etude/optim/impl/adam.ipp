@@ -25,7 +25,8 @@ ETUDE_INLINE std::vector<AdamBase::Moment> AdamBase::moments_of(const AdamWOptio
 
 ETUDE_INLINE AdamBase::AdamBase(const std::vector<ParameterGroup>& groups, const AdamWOptions& options,
                                 bool decoupled)
-    : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options)),
+    : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options),
+                    RoundingOptions{options.rounding, options.seed}),
       options_(options),
       decoupled_(decoupled) {
   check_fields(options);
@@ -47,28 +48,31 @@ ETUDE_INLINE void AdamBase::update_by_libtorch(const Lists& lists, const ParamGr
 }
 
 template <std::size_t moments>
-bool AdamBase::update_in_one_pass(const Range& range, const ParamGroup& group, double correction,
-                                  double rate) const {
+bool AdamBase::update_in_one_pass(const Range& range, const ParamGroup& group, std::int64_t steps,
+                                  double correction, double rate) const {
   const double scale = gradient_scale(), penalty = decoupled_ ? 0 : group.weight_decay,
                keep = decoupled_ ? 1 - group.lr * group.weight_decay : 1;
-  return one_pass<moments>(range.values, range.gradients, range.moments,
-                           [=, beta1 = options_.beta1, beta2 = options_.beta2, eps = options_.eps](
-                               auto& value, auto gradient, auto& mean, auto& square, auto&... largest) {
-                             gradient = gradient * scale + value * penalty;
-                             mean = mean * beta1 + gradient * (1 - beta1);
-                             square = square * beta2 + gradient * gradient * (1 - beta2);
-                             auto denominator = square;
-                             ((denominator = largest = max(largest, square)), ...);
-                             value = value * keep - mean / (sqrt(denominator) / correction + eps) * rate;
-                           });
+  return one_pass<moments>(
+      range.values, range.gradients, range.moments,
+      [=, beta1 = options_.beta1, beta2 = options_.beta2, eps = options_.eps](
+          auto& value, auto gradient, auto& mean, auto& square, auto&... largest) {
+        gradient = gradient * scale + value * penalty;
+        mean = mean * beta1 + gradient * (1 - beta1);
+        square = square * beta2 + gradient * gradient * (1 - beta2);
+        auto denominator = square;
+        ((denominator = largest = max(largest, square)), ...);
+        value = value * keep - mean / (sqrt(denominator) / correction + eps) * rate;
+      },
+      rounding_of(range, steps));
 }
 
 ETUDE_INLINE void AdamBase::update_range(const Range& range, const ParamGroup& group, std::int64_t steps) {
-  const auto& [lr, beta1, beta2, eps, weight_decay, amsgrad, unused] = options_;
+  const auto &beta1 = options_.beta1, &beta2 = options_.beta2, &eps = options_.eps;
+  const bool amsgrad = options_.amsgrad;
   const auto n = static_cast<double>(steps);
   const double correction = std::sqrt(1 - std::pow(beta2, n)), rate = group.lr / (1 - std::pow(beta1, n));
-  if (options_.fused && (amsgrad ? update_in_one_pass<3>(range, group, correction, rate)
-                                 : update_in_one_pass<2>(range, group, correction, rate)))
+  if (options_.fused && (amsgrad ? update_in_one_pass<3>(range, group, steps, correction, rate)
+                                 : update_in_one_pass<2>(range, group, steps, correction, rate)))
     return;
   const torch::Tensor &values = range.values, &mean = range.moments[0], &square = range.moments[1];
   torch::Tensor gradients = scaled(range.gradients);
@@ -100,7 +104,9 @@ ETUDE_INLINE Adam::Adam(const std::vector<ParameterGroup>& groups, const AdamOpt
                 .eps = options.eps,
                 .weight_decay = options.weight_decay,
                 .amsgrad = options.amsgrad,
-                .fused = options.fused},
+                .fused = options.fused,
+                .rounding = options.rounding,
+                .seed = options.seed},
                /*decoupled=*/false) {}
 
 ETUDE_INLINE AdamW::AdamW(const std::vector<ParameterGroup>& groups, const AdamWOptions& options)

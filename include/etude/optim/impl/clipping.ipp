@@ -19,21 +19,29 @@ namespace etude::inline v0 {
 
 namespace detail {
 
-/// Whether all are dense float32 or float64 CPU tensors, so that no operator is needed.
+/// Whether all are dense float32, float64 or bfloat16 CPU tensors, so that no operator is needed.
 inline bool are_plain(at::TensorList tensors) {
   return std::ranges::all_of(tensors, [](const torch::Tensor& tensor) {
     return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense() &&
-           (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble);
+           (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble ||
+            tensor.scalar_type() == at::kBFloat16);
   });
 }
 
 inline torch::Tensor l2_norm_on_cpu(at::TensorList tensors) {
   double sum = 0;
   bool exact = false;
+  const auto add = [&]<class T>(const torch::Tensor& tensor, T) {
+    sum += sum_of_squares(tensor.numel(), tensor.data_ptr<T>());
+  };
   for (const torch::Tensor& tensor : tensors) {
     exact |= tensor.scalar_type() == at::kDouble;
-    sum += tensor.scalar_type() == at::kDouble ? sum_of_squares(tensor.numel(), tensor.data_ptr<double>())
-                                               : sum_of_squares(tensor.numel(), tensor.data_ptr<float>());
+    if (tensor.scalar_type() == at::kDouble)
+      add(tensor, double());
+    else if (tensor.scalar_type() == at::kFloat)
+      add(tensor, float());
+    else
+      add(tensor, c10::BFloat16());
   }
   const torch::Tensor norm = at::empty({}, exact ? at::kDouble : at::kFloat);
   if (exact)

@@ -44,6 +44,7 @@ Options optimizer_options(const TrainingArguments& args, Options options = {}) {
     options.beta2 = args.adam_beta2;
   }
   if constexpr (requires { options.amsgrad; }) options.eps = args.adam_epsilon;
+  if constexpr (requires { options.rounding; }) options.seed = args.seed;
   const std::string where = fmt::format("optim_args of {}", args.optim);
   try {
     read_options(parse_key_values(args.optim_args), options, where);

@@ -57,10 +57,11 @@ ETUDE_INLINE void FlatLayout::gather(std::size_t buffer, const torch::Tensor& wh
 ETUDE_INLINE torch::Tensor FlatLayout::gathered(std::size_t buffer, const torch::Tensor& owned) const {
   if (!is_sharded()) return owned;
   const torch::Tensor whole = at::full({buffers[buffer].size}, 0, buffers[buffer].options);
+  const torch::Tensor as_values = owned.view(whole.scalar_type());  // not every backend sends int16
   for (const auto& [begin, size, kept] : segments(buffer))
-    whole.narrow(0, begin, size).copy_(owned.narrow(0, kept, size));
+    whole.narrow(0, begin, size).copy_(as_values.narrow(0, kept, size));
   gather(buffer, whole);
-  return whole;
+  return whole.view(owned.scalar_type());
 }
 
 ETUDE_INLINE torch::Tensor FlatSlot::flattened(const torch::Tensor& tensor,

@@ -6,7 +6,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,8 +30,11 @@ ETUDE_INLINE torch::Tensor FlatOptimizer::clip_grad_norm_in_step(double max_norm
 ETUDE_INLINE void FlatOptimizer::zero_grad() { flat_.zero_grad(/*apart=*/uses_kernels()); }
 
 ETUDE_INLINE FlatOptimizer::FlatOptimizer(const std::vector<ParameterGroup>& groups, double lr,
-                                          double weight_decay, std::vector<Moment> moments)
-    : Optimizer(groups, lr, weight_decay), moments_(std::move(moments)) {
+                                          double weight_decay, std::vector<Moment> moments,
+                                          std::optional<RoundingOptions> rounding)
+    : Optimizer(groups, lr, weight_decay), moments_(std::move(moments)), rounding_(rounding) {
+  if (rounding_ && rounding_->rounding == Rounding::kahan)
+    moments_.push_back({std::string(detail::compensation_name)});
   adopt_layout();
 }
 
@@ -52,7 +59,9 @@ ETUDE_INLINE void FlatOptimizer::update() {
     const ParamGroup& group = groups_[ranges[i].group];
     for (auto& [piece, slot] : pieces_[i]) {
       if (apart) piece.gradients = flat_.parameter(slot).grad();
-      if (has_libtorch_kernel(piece.values))
+      if (rounds(piece.values.options()) && !(in_one_pass() && piece.values.is_cpu()))
+        update_in_float32(piece, group, ranges[i].steps);
+      else if (!rounds(piece.values.options()) && has_libtorch_kernel(piece.values))
         enlist(piece, ranges[i].steps);
       else
         update_range(piece, group, ranges[i].steps);
@@ -77,8 +86,10 @@ ETUDE_INLINE NamedTensors FlatOptimizer::gather_state(bool wanted) {
   std::vector<std::vector<torch::Tensor>> wholes(moments_.size());  // as `buffers_`
   for (std::size_t m = 0; m < moments_.size(); ++m) {
     for (std::size_t b = 0; b < buffers_[m].size(); ++b) {
+      if (wanted) wholes[m].emplace_back();
+      if (m >= count_of_moments(layout_->buffers[b].options)) continue;
       const torch::Tensor whole = layout_->gathered(b, buffers_[m][b]);
-      if (wanted) wholes[m].push_back(whole.cpu());
+      if (wanted) wholes[m].back() = whole.cpu();
     }
   }
   NamedTensors result;
@@ -86,7 +97,7 @@ ETUDE_INLINE NamedTensors FlatOptimizer::gather_state(bool wanted) {
     if (flat_.steps(i) == 0) continue;
     const FlatSlot& slot = layout_->slots[i];
     result.emplace_back(slot.name + ".step", torch::scalar_tensor(flat_.steps(i), at::kLong));
-    for (std::size_t m = 0; m < moments_.size(); ++m)
+    for (std::size_t m = 0; m < count_of_moments(layout_->buffers[slot.buffer].options); ++m)
       result.emplace_back(slot.name + "." + moments_[m].name, slot.view(wholes[m][slot.buffer]));
   }
   return result;
@@ -100,15 +111,16 @@ ETUDE_INLINE NamedTensors FlatOptimizer::moments(std::size_t slot) {
         "state");
   NamedTensors result;
   const FlatSlot& place = layout_->slots[slot];
-  for (std::size_t m = 0; m < moments_.size(); ++m) {
+  for (std::size_t m = 0; m < count_of_moments(layout_->buffers[place.buffer].options); ++m)
     result.emplace_back(moments_[m].name, place.view(buffers_[m][place.buffer]));
-  }
   return result;
 }
 
 ETUDE_INLINE Optimizer::NamedSizes FlatOptimizer::moment_sizes(std::size_t slot) {
   NamedSizes result;
-  for (const Moment& moment : moments_) result.emplace_back(moment.name, flat_.layout()->slots[slot].sizes);
+  const FlatSlot& place = flat_.layout()->slots[slot];
+  for (std::size_t m = 0; m < count_of_moments(flat_.layout()->buffers[place.buffer].options); ++m)
+    result.emplace_back(moments_[m].name, place.sizes);
   return result;
 }
 
@@ -116,14 +128,20 @@ ETUDE_INLINE void FlatOptimizer::reset_moments(std::size_t slot) {
   if (layout_ != flat_.layout()) adopt_layout();
   const FlatSlot& place = layout_->slots[slot];
   for (const FlatSegment& segment : layout_->segments(place.buffer, place.offset, place.offset + place.size))
-    for (std::size_t m = 0; m < moments_.size(); ++m)
+    for (std::size_t m = 0; m < count_of_moments(layout_->buffers[place.buffer].options); ++m)
       buffers_[m][place.buffer].narrow(0, segment.kept, segment.size).fill_(moments_[m].initial);
 }
 
 ETUDE_INLINE void FlatOptimizer::set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) {
   if (layout_ != flat_.layout()) adopt_layout();
   const FlatSlot& place = layout_->slots[slot];
-  for (std::size_t m = 0; m < moments_.size(); ++m) store(place, buffers_[m][place.buffer], values[m]);
+  reset_moments(slot);
+  for (std::size_t m = 0; m < values.size(); ++m)
+    if (values[m].defined()) store(place, buffers_[m][place.buffer], values[m]);
+}
+
+ETUDE_INLINE bool FlatOptimizer::may_lack(std::string_view moment) const {
+  return rounding_ && moment == detail::compensation_name;
 }
 
 ETUDE_INLINE void FlatOptimizer::store(const FlatSlot& slot, const torch::Tensor& owned,
@@ -138,8 +156,9 @@ ETUDE_INLINE void FlatOptimizer::store(const FlatSlot& slot, const torch::Tensor
 }
 
 ETUDE_INLINE bool FlatOptimizer::uses_kernels() const {
-  const auto is_plain = [](const torch::Tensor& values) {
-    return values.is_cpu() && (values.scalar_type() == at::kFloat || values.scalar_type() == at::kDouble);
+  const auto is_plain = [this](const torch::Tensor& values) {
+    return values.is_cpu() && (values.scalar_type() == at::kFloat || values.scalar_type() == at::kDouble ||
+                               rounds(values.options()));
   };
   return in_one_pass() && std::ranges::all_of(flat_.values(), is_plain);
 }
@@ -165,16 +184,17 @@ ETUDE_INLINE void FlatOptimizer::adopt_layout() {
   const torch::NoGradGuard no_grad;
   const std::shared_ptr<const FlatLayout> before = std::exchange(layout_, flat_.layout());
   for (std::size_t m = 0; m < moments_.size(); ++m) {
-    std::vector<torch::Tensor> buffers = layout_->allocate_owned(moments_[m].initial);
+    std::vector<torch::Tensor> buffers = allocate(m);
     if (!before) {
       buffers_.push_back(std::move(buffers));
       continue;
     }
     std::vector<torch::Tensor> wholes;
     for (std::size_t b = 0; b < before->buffers.size(); ++b)
-      wholes.push_back(before->gathered(b, buffers_[m][b]));
+      wholes.push_back(buffers_[m][b].defined() ? before->gathered(b, buffers_[m][b]) : torch::Tensor());
     for (const FlatSlot& slot : layout_->slots)
-      if (const FlatSlot* old = before->find(slot.name))
+      if (const FlatSlot* old = before->find(slot.name);
+          old && wholes[old->buffer].defined() && buffers[slot.buffer].defined())
         store(slot, buffers[slot.buffer], old->view(wholes[old->buffer]));
     buffers_[m] = std::move(buffers);
   }
@@ -198,31 +218,94 @@ ETUDE_INLINE void FlatOptimizer::cut_by_parameters(const FlatRange& range, std::
     const FlatSlot& slot = layout_->slots[i];
     if (slot.size == 0) continue;
     Range piece{slot.view(flat_.values()[slot.buffer]), {}, {}};
-    for (const auto& buffers : buffers_) piece.moments.push_back(slot.view(buffers[slot.buffer]));
+    add_moments(piece, slot.buffer, [&](const torch::Tensor& buffer) { return slot.view(buffer); });
+    piece.stream = detail::stream_of(slot.name);
     pieces.push_back({std::move(piece), i});
   }
 }
 
 ETUDE_INLINE void FlatOptimizer::cut_by_length(const FlatRange& range, std::vector<Piece>& pieces) {
-  const torch::Tensor& values = flat_.values()[range.buffer];
-  const std::int64_t length = values.is_cpu() && !in_one_pass() ? piece_length() : range.size;
-  const torch::Tensor& gradients = flat_.gradients()[range.buffer];
-  for (const FlatSegment& segment :
-       layout_->segments(range.buffer, range.offset, range.offset + range.size)) {
+  if (!rounds(layout_->buffers[range.buffer].options)) {
+    cut_by_length(range.buffer, range.offset, range.size, pieces);
+    return;
+  }
+  for (std::size_t i = range.first; i < range.last; ++i) {
+    const FlatSlot& slot = layout_->slots[i];
+    const auto before = pieces.size();
+    cut_by_length(slot.buffer, slot.offset, slot.size, pieces);
+    for (auto p = before; p < pieces.size(); ++p) pieces[p].range.stream = detail::stream_of(slot.name);
+  }
+}
+
+ETUDE_INLINE void FlatOptimizer::cut_by_length(std::size_t buffer, std::int64_t offset, std::int64_t size,
+                                               std::vector<Piece>& pieces) {
+  const torch::Tensor &values = flat_.values()[buffer], &owned = flat_.owned_values(buffer);
+  const torch::Tensor& gradients = flat_.gradients()[buffer];
+  const std::int64_t length = longest_piece(values);
+  for (const FlatSegment& segment : layout_->segments(buffer, offset, offset + size)) {
     for (std::int64_t done = 0; done < segment.size; done += length) {
       const std::int64_t begin = segment.begin + done, kept = segment.kept + done;
-      const std::int64_t size = std::min(length, segment.size - done);
-      const torch::Tensor& owned = flat_.owned_values(range.buffer);
-      Range piece{owned.defined() ? owned.narrow(0, kept, size) : values.narrow(0, begin, size),
-                  gradients.narrow(0, layout_->shard.gradients ? kept : begin, size),
+      const std::int64_t count = std::min(length, segment.size - done);
+      Range piece{owned.defined() ? owned.narrow(0, kept, count) : values.narrow(0, begin, count),
+                  gradients.narrow(0, layout_->shard.gradients ? kept : begin, count),
                   {}};
-      for (const auto& buffers : buffers_)
-        piece.moments.push_back(buffers[range.buffer].narrow(0, kept, size));
+      add_moments(piece, buffer, [&](const torch::Tensor& all) { return all.narrow(0, kept, count); });
+      piece.first = begin - offset;
       pieces.push_back({std::move(piece)});
     }
   }
 }
 
+template <class ViewOf>
+void FlatOptimizer::add_moments(Range& range, std::size_t buffer, const ViewOf& view_of) const {
+  for (std::size_t m = 0; m < moments_.size(); ++m) {
+    if (moments_[m].name != detail::compensation_name)
+      range.moments.push_back(view_of(buffers_[m][buffer]));
+    else if (buffers_[m][buffer].defined())
+      range.compensation = view_of(buffers_[m][buffer]);
+  }
+}
+
+ETUDE_INLINE bool FlatOptimizer::rounds(const torch::TensorOptions& options) const {
+  return rounding_ && options.dtype() == at::kBFloat16;
+}
+
+ETUDE_INLINE std::size_t FlatOptimizer::count_of_moments(const torch::TensorOptions& options) const {
+  const bool is_without = rounding_ && rounding_->rounding == Rounding::kahan && !rounds(options);
+  return moments_.size() - (is_without ? 1 : 0);
+}
+
+ETUDE_INLINE std::vector<torch::Tensor> FlatOptimizer::allocate(std::size_t moment) const {
+  std::vector<torch::Tensor> result = layout_->allocate_owned(moments_[moment].initial);
+  if (moments_[moment].name != detail::compensation_name) return result;
+  for (torch::Tensor& buffer : result)
+    buffer = rounds(buffer.options()) ? buffer.to(at::kShort) : torch::Tensor();
+  return result;
+}
+
+ETUDE_INLINE detail::Bfloat16Rounding FlatOptimizer::rounding_of(const Range& range,
+                                                                 std::int64_t steps) const {
+  const auto [rounding, seed] = rounding_.value_or(RoundingOptions());
+  return {rounding, {static_cast<std::uint64_t>(seed), range.stream, steps}, range.first, range.compensation};
+}
+
+ETUDE_INLINE void FlatOptimizer::update_in_float32(const Range& range, const ParamGroup& group,
+                                                   std::int64_t steps) {
+  const auto by = rounding_of(range, steps);
+  Range wide{detail::in_float32(range.values, range.compensation), range.gradients.to(at::kFloat), {}};
+  for (const torch::Tensor& moment : range.moments) wide.moments.push_back(detail::in_float32(moment));
+  update_range(wide, group, steps);
+  for (std::size_t m = 0; m < range.moments.size(); ++m)
+    detail::store_rounded(range.moments[m], wide.moments[m], Rounding::stochastic, by, m);
+  detail::store_rounded(range.values, wide.values, by.rounding, by, range.moments.size());
+}
+
 ETUDE_INLINE std::int64_t FlatOptimizer::piece_length() { return 32768 * std::max(1, at::get_num_threads()); }
+
+ETUDE_INLINE std::int64_t FlatOptimizer::longest_piece(const torch::Tensor& values) const {
+  if (values.is_cpu() && !in_one_pass()) return piece_length();
+  constexpr std::int64_t copied = 1 << 22;  // bounds the memory of copies as float32
+  return rounds(values.options()) && !values.is_cpu() ? copied : std::numeric_limits<std::int64_t>::max();
+}
 
 }  // namespace etude::inline v0

@@ -180,12 +180,16 @@ inline std::int64_t steps_in(const std::string& name, const torch::Tensor& step)
   return step.item<std::int64_t>();
 }
 
-inline void check_moment(const std::string& name, at::IntArrayRef sizes, const torch::Tensor& given) {
+/// The compensation of bfloat16 is int16; all other moments are floating-point.
+inline void check_moment(const std::string& name, at::IntArrayRef sizes, const torch::Tensor& given,
+                         bool is_compensation) {
   if (!given.defined()) throw CheckpointError(fmt::format("the optimizer state '{}' is undefined", name));
-  if (given.sizes() != sizes || given.layout() != at::kStrided || !at::isFloatingType(given.scalar_type())) {
-    throw CheckpointError(
-        fmt::format("the optimizer state '{}' is {} {}, expected a floating-point tensor {}", name,
-                    c10::toString(given.scalar_type()), given.sizes().vec(), sizes.vec()));
+  const bool fits =
+      is_compensation ? given.scalar_type() == at::kShort : at::isFloatingType(given.scalar_type());
+  if (given.sizes() != sizes || given.layout() != at::kStrided || !fits) {
+    throw CheckpointError(fmt::format("the optimizer state '{}' is {} {}, expected {} tensor {}", name,
+                                      c10::toString(given.scalar_type()), given.sizes().vec(),
+                                      is_compensation ? "an int16" : "a floating-point", sizes.vec()));
   }
 }
 
@@ -208,10 +212,14 @@ ETUDE_INLINE std::vector<Optimizer::SlotState> Optimizer::match(const NamedTenso
     for (const auto& [key, sizes] : moment_sizes(i)) {
       const auto moment = given.find(name + "." + key);
       if (moment == given.end()) {
+        if (may_lack(key)) {
+          loaded[i].moments.emplace_back();
+          continue;
+        }
         throw CheckpointError(fmt::format(
             "the optimizer state of '{}' has no '{}'; was it saved by another optimizer?", name, key));
       }
-      detail::check_moment(name + "." + key, sizes, *moment->second);
+      detail::check_moment(name + "." + key, sizes, *moment->second, may_lack(key));
       loaded[i].moments.push_back(*moment->second);
       given.erase(moment);
     }
@@ -238,7 +246,9 @@ ETUDE_INLINE void Optimizer::check_leftovers(
           fmt::format("'{}' isn't a valid name of optimizer state (<parameter>.<moment>)", name));
     }
     const std::string_view parameter = name.substr(0, dot);
-    if (const auto slot = slots.find(parameter); slot != slots.end()) {
+    const auto slot = slots.find(parameter);
+    if (slot != slots.end() && may_lack(name.substr(dot + 1))) continue;
+    if (slot != slots.end()) {
       throw CheckpointError(
           loaded[slot->second].steps == 0
               ? fmt::format("the optimizer state of '{}' has no 'step'", parameter)
@@ -266,6 +276,8 @@ ETUDE_INLINE void Optimizer::load_state(const NamedTensors& state) {
     set_moments(i, loaded[i].moments);
   }
 }
+
+ETUDE_INLINE bool Optimizer::may_lack(std::string_view /*moment*/) const { return false; }
 
 ETUDE_INLINE void Optimizer::set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) {
   const NamedTensors views = moments(slot);

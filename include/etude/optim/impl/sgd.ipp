@@ -14,7 +14,9 @@
 namespace etude::inline v0 {
 
 ETUDE_INLINE SGD::SGD(const std::vector<ParameterGroup>& groups, const SGDOptions& options)
-    : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options)), options_(options) {
+    : FlatOptimizer(groups, options.lr, options.weight_decay, moments_of(options),
+                    RoundingOptions{options.rounding, options.seed}),
+      options_(options) {
   detail::check_fields(options);
   if (options.nesterov && (options.momentum == 0 || options.dampening != 0)) {
     throw ArgumentError("nesterov is true: momentum must be above 0 and dampening 0");
@@ -37,7 +39,7 @@ ETUDE_INLINE void SGD::update_by_libtorch(const Lists& lists, const ParamGroup& 
 }
 
 ETUDE_INLINE void SGD::update_range(const Range& range, const ParamGroup& group, std::int64_t steps) {
-  const auto& [lr, momentum, dampening, weight_decay, nesterov, unused] = options_;
+  const double momentum = options_.momentum;
   if (options_.fused && update_in_one_pass(range, group, steps)) return;
   torch::Tensor gradients = scaled(range.gradients);
   if (group.weight_decay != 0) gradients = gradients.add(range.values, group.weight_decay);
@@ -46,9 +48,9 @@ ETUDE_INLINE void SGD::update_range(const Range& range, const ParamGroup& group,
     if (steps == 1) {
       buffer.copy_(gradients);
     } else {
-      buffer.mul_(momentum).add_(gradients, 1 - dampening);
+      buffer.mul_(momentum).add_(gradients, 1 - options_.dampening);
     }
-    gradients = nesterov ? gradients.add(buffer, momentum) : buffer;
+    gradients = options_.nesterov ? gradients.add(buffer, momentum) : buffer;
   }
   range.values.add_(gradients, -group.lr);
 }
@@ -62,19 +64,22 @@ ETUDE_INLINE bool SGD::update_in_one_pass(const Range& range, const ParamGroup& 
                                           std::int64_t steps) const {
   const double scale = gradient_scale(), penalty = group.weight_decay, lr = group.lr;
   if (options_.momentum == 0) {
-    return detail::one_pass<0>(range.values, range.gradients, range.moments, [=](auto& value, auto gradient) {
-      value = value - (gradient * scale + value * penalty) * lr;
-    });
+    return detail::one_pass<0>(
+        range.values, range.gradients, range.moments,
+        [=](auto& value, auto gradient) { value = value - (gradient * scale + value * penalty) * lr; },
+        rounding_of(range, steps));
   }
   // The first gradient initializes the momentum.
   const double keep = steps == 1 ? 0 : options_.momentum, add = steps == 1 ? 1 : 1 - options_.dampening;
   const double ahead = options_.nesterov ? options_.momentum : 1, direct = options_.nesterov ? 1 : 0;
-  return detail::one_pass<1>(range.values, range.gradients, range.moments,
-                             [=](auto& value, auto gradient, auto& momentum) {
-                               gradient = gradient * scale + value * penalty;
-                               momentum = momentum * keep + gradient * add;
-                               value = value - (gradient * direct + momentum * ahead) * lr;
-                             });
+  return detail::one_pass<1>(
+      range.values, range.gradients, range.moments,
+      [=](auto& value, auto gradient, auto& momentum) {
+        gradient = gradient * scale + value * penalty;
+        momentum = momentum * keep + gradient * add;
+        value = value - (gradient * direct + momentum * ahead) * lr;
+      },
+      rounding_of(range, steps));
 }
 
 }  // namespace etude::inline v0

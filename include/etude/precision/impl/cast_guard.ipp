@@ -1,5 +1,8 @@
 #pragma once
 
+#include <torch/csrc/jit/api/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/instancenorm.h>
 #include <torch/types.h>
 
 #include <cstddef>
@@ -27,6 +30,51 @@ ETUDE_INLINE CastGuard::CastGuard(const Model& model, torch::ScalarType dtype) {
 
 ETUDE_INLINE CastGuard::~CastGuard() {
   for (auto& [tensor, original] : originals_) tensor.set_data(original);
+}
+
+namespace detail {
+
+template <class... Norms>
+bool is_any_of(const torch::nn::Module& module) {
+  return (dynamic_cast<const Norms*>(&module) || ...);
+}
+
+/// The parameters and buffers of all batch and instance norms.
+inline std::unordered_set<const void*> tensors_of_norms(const Model& model) {
+  std::unordered_set<const void*> found;
+  if (const auto module = model.module()) {
+    using namespace torch::nn;
+    for (const auto& part : module->modules()) {
+      if (!is_any_of<BatchNorm1dImpl, BatchNorm2dImpl, BatchNorm3dImpl, InstanceNorm1dImpl,
+                     InstanceNorm2dImpl, InstanceNorm3dImpl>(*part))
+        continue;
+      for (const auto& tensors : {part->parameters(), part->buffers()})
+        for (const auto& tensor : tensors) found.insert(tensor.unsafeGetTensorImpl());
+    }
+    return found;
+  }
+  for (const auto& part : model.as<torch::jit::Module>().modules()) {
+    const auto name = part.type()->name()->qualifiedName();
+    if (name.find(".batchnorm.") == name.npos && name.find(".instancenorm.") == name.npos) continue;
+    for (const auto& tensor : part.parameters()) found.insert(tensor.unsafeGetTensorImpl());
+    for (const auto& tensor : part.buffers()) found.insert(tensor.unsafeGetTensorImpl());
+  }
+  return found;
+}
+
+}  // namespace detail
+
+ETUDE_INLINE void cast_weights(const Model& model, torch::ScalarType dtype) {
+  const torch::NoGradGuard no_grad;
+  const auto kept = detail::tensors_of_norms(model);
+  for (const auto& tensors : {model.named_parameters(), model.named_buffers()}) {
+    for (auto [name, tensor] : tensors) {
+      if (!tensor.is_floating_point() || tensor.scalar_type() == dtype) continue;
+      if (kept.contains(tensor.unsafeGetTensorImpl())) continue;
+      tensor.mutable_grad().reset();
+      tensor.set_data(tensor.variable_data().to(dtype));
+    }
+  }
 }
 
 ETUDE_INLINE Batch with_inputs_as(Batch batch, torch::ScalarType dtype) {
