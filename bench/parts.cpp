@@ -128,13 +128,22 @@ void update(bench::Rounds& rounds, std::int64_t layers, std::int64_t size) {
       result.emplace_back(std::to_string(i), torch::randn({size}).set_requires_grad(true));
     return result;
   };
-  const auto ours = parameters(), theirs = parameters();
+  const auto ours = parameters(), theirs = parameters(), in_8_bits = parameters();
   etude::AdamW optimizer({{ours, {}, {}}});
+  etude::AdamW8bit optimizer_8bit({{in_8_bits, {}, {}}});
   std::vector<torch::Tensor> list;
   for (const auto& [name, tensor] : theirs) list.push_back(tensor);
   torch::optim::AdamW torch_optimizer(list);
   const auto gradients = [](const etude::NamedTensors& of) {
     for (const auto& [name, tensor] : of) tensor.mutable_grad() = torch::randn_like(tensor.detach());
+  };
+  const auto update_by = [&](etude::Optimizer& by, const etude::NamedTensors& of) {
+    by.zero_grad();
+    gradients(of);
+    return bench::seconds([&] {
+      by.clip_grad_norm_in_step(1.0);
+      by.step();
+    });
   };
   const auto bytes = static_cast<std::size_t>(layers * size * 16);  // each byte is read and written
   const std::vector<char> from(bytes, 'x');
@@ -155,14 +164,8 @@ void update(bench::Rounds& rounds, std::int64_t layers, std::int64_t size) {
                    torch_optimizer.step();
                  });
                }},
-              {"etude", [&] {
-                 optimizer.zero_grad();
-                 gradients(ours);
-                 return bench::seconds([&] {
-                   optimizer.clip_grad_norm_in_step(1.0);
-                   optimizer.step();
-                 });
-               }}});
+              {"etude", [&] { return update_by(optimizer, ours); }},
+              {"etude, moments of 8 bits", [&] { return update_by(optimizer_8bit, in_8_bits); }}});
 }
 
 struct NetImpl : torch::nn::Module {

@@ -108,7 +108,7 @@ ETUDE_INLINE NamedTensors FlatOptimizer::moments(std::size_t slot) {
 
 ETUDE_INLINE Optimizer::NamedSizes FlatOptimizer::moment_sizes(std::size_t slot) {
   NamedSizes result;
-  for (const Moment& moment : moments_) result.emplace_back(moment.name, flat_.layout()->slots[slot].sizes);
+  for (const Moment& moment : moments_) result.push_back({moment.name, flat_.layout()->slots[slot].sizes});
   return result;
 }
 
