@@ -376,6 +376,8 @@ TEST_CASE("a NaN gradient isn't forgotten") {
     optimizer.step();
   }
   CHECK(parameter[5].isnan().item<bool>());
+  CHECK(entry(optimizer.state(), "p.exp_avg_absmax").isnan()[0].item<bool>());
+  CHECK(entry(optimizer.state(), "p.exp_avg_sq_absmax").isnan()[0].item<bool>());
   CHECK(parameter.narrow(0, 256, 44).isfinite().all().item<bool>());
 }
 

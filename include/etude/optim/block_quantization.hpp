@@ -35,19 +35,14 @@ class DynamicMap {
 
   /// The code of a number from -1 to 1. Any code for NaN.
   std::uint8_t code(float x) const {
-    const auto bits = std::bit_cast<std::uint32_t>(x);
-    const std::uint32_t cell = std::clamp(bits >> 16 & 0x7fffu, first_cell, last_cell) - first_cell;
-    const std::uint8_t lowest = lowest_[bits >> 31][cell];
+    const std::uint8_t lowest = lowest_[std::bit_cast<std::uint32_t>(x) >> 16];
     return static_cast<std::uint8_t>(lowest + (x > upper_bounds_[lowest]));
   }
 
  private:
-  /// Numbers whose sign, exponent and seven bits of mantissa are equal have one of two adjacent codes.
-  /// Numbers below 2^-23 share a cell, and so do those from 1 on.
-  static constexpr std::uint32_t first_cell = 104 << 7, last_cell = 127 << 7;
-
   std::array<float, 256> values_, upper_bounds_;
-  std::array<std::array<std::uint8_t, last_cell - first_cell + 1>, 2> lowest_;  // by sign
+  /// Numbers that share their upper 16 bits have this code or the next.
+  std::array<std::uint8_t, 1 << 16> lowest_;
 };
 
 /// The number of adjacent elements that share a scale.

@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -32,12 +33,11 @@ ETUDE_INLINE DynamicMap::DynamicMap(bool has_sign) {
   for (std::size_t i = 0; i + 1 < values_.size(); ++i) upper_bounds_[i] = (values_[i] + values_[i + 1]) / 2;
   upper_bounds_.back() = std::numeric_limits<float>::infinity();
   if (!has_sign) upper_bounds_[0] = 0;
-  for (std::uint32_t i = 0; i <= last_cell - first_cell; ++i) {
-    const std::uint32_t begin = i == 0 ? 0 : (first_cell + i) << 16, end = (first_cell + i + 1) << 16;
-    const std::array smallest{std::bit_cast<float>(begin), -std::bit_cast<float>(end - 1)};
-    for (std::size_t sign = 0; sign < 2; ++sign)
-      lowest_[sign][i] = static_cast<std::uint8_t>(std::ranges::lower_bound(upper_bounds_, smallest[sign]) -
-                                                   upper_bounds_.begin());
+  for (std::uint32_t i = 0; i < lowest_.size(); ++i) {
+    const bool is_negative = i >= lowest_.size() / 2;
+    const auto smallest = std::bit_cast<float>(i << 16 | (is_negative ? 0xffffu : 0));
+    lowest_[i] =
+        static_cast<std::uint8_t>(std::ranges::lower_bound(upper_bounds_, smallest) - upper_bounds_.begin());
   }
 }
 
@@ -51,14 +51,17 @@ ETUDE_INLINE void dequantize_block(const DynamicMap& map, const std::uint8_t* co
 ETUDE_INLINE float quantize_block(const DynamicMap& map, const BlockValues& values, std::int64_t size,
                                   std::uint8_t* codes) {
   using Lane = Lanes<float>;
-  Lane largest(0.);
-  for (std::int64_t i = 0; i < quantization_block; i += Lane::size) {
-    const Lane x = Lane::load(values.data() + i);
-    largest = max(largest, max(x, x * -1));
-  }
+  constexpr std::int64_t line = 4 * Lane::size;
+  std::array<Lane, 4> largest{0., 0., 0., 0.};
+  for (std::int64_t i = 0; i < quantization_block; i += line)
+    for (std::size_t j = 0; j < 4; ++j) {
+      const Lane x = Lane::load(values.data() + i + static_cast<std::int64_t>(j) * Lane::size);
+      largest[j] = max(largest[j], max(x, x * -1));
+    }
+  const Lane all = max(max(largest[0], largest[1]), max(largest[2], largest[3]));
   float absmax = 0;
   for (int i = 0; i < Lane::size; ++i)
-    if (!(largest.vector[i] <= absmax)) absmax = largest.vector[i];
+    if (all.vector[i] > absmax || std::isnan(all.vector[i])) absmax = all.vector[i];
   BlockValues ratios;
   const Lane divisor(absmax == 0 ? 1 : static_cast<double>(absmax));
   for (std::int64_t i = 0; i < quantization_block; i += Lane::size)
