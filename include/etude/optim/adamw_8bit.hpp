@@ -25,7 +25,7 @@ struct AdamW8bitOptions {
 /// AdamW whose moments take 8 bits an element and a float32 scale per block of 256 elements, in the
 /// parameter's logical order (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"), with the
 /// codes of bitsandbytes. Half precision is computed in float32. On the CPU, parameters of float32 are
-/// updated in one pass; others, and other devices, by operators that need temporary copies of one parameter.
+/// updated in one pass; float64, and other devices, by operators that need temporary copies of one parameter.
 class AdamW8bit : public Optimizer {
  public:
   explicit AdamW8bit(const std::vector<ParameterGroup>& groups, const AdamW8bitOptions& options = {});
