@@ -129,23 +129,24 @@ void update(bench::Rounds& rounds, std::int64_t layers, std::int64_t size) {
       result.emplace_back(std::to_string(i), torch::randn({size}).to(type).set_requires_grad(true));
     return result;
   };
-  const auto ours = parameters(), theirs = parameters();
+  const auto ours = parameters(), theirs = parameters(), in_8_bits = parameters();
   etude::AdamW optimizer({{ours, {}, {}}});
   const auto with_kahan = parameters(torch::kBFloat16), with_noise = parameters(torch::kBFloat16);
   etude::AdamW kahan({{with_kahan, {}, {}}}, {.rounding = etude::Rounding::kahan});
   etude::AdamW stochastic({{with_noise, {}, {}}}, {.rounding = etude::Rounding::stochastic});
+  etude::AdamW8bit optimizer_8bit({{in_8_bits, {}, {}}});
   std::vector<torch::Tensor> list;
   for (const auto& [name, tensor] : theirs) list.push_back(tensor);
   torch::optim::AdamW torch_optimizer(list);
   const auto gradients = [](const etude::NamedTensors& of) {
     for (const auto& [name, tensor] : of) tensor.mutable_grad() = torch::randn_like(tensor.detach());
   };
-  const auto update_of = [&](etude::AdamW& of, const etude::NamedTensors& values) {
-    of.zero_grad();
-    gradients(values);
+  const auto update_by = [&](etude::Optimizer& by, const etude::NamedTensors& of) {
+    by.zero_grad();
+    gradients(of);
     return bench::seconds([&] {
-      of.clip_grad_norm_in_step(1.0);
-      of.step();
+      by.clip_grad_norm_in_step(1.0);
+      by.step();
     });
   };
   const auto bytes = static_cast<std::size_t>(layers * size * 16);  // each byte is read and written
@@ -167,9 +168,10 @@ void update(bench::Rounds& rounds, std::int64_t layers, std::int64_t size) {
                    torch_optimizer.step();
                  });
                }},
-              {"etude", [&] { return update_of(optimizer, ours); }},
-              {"etude, bfloat16, kahan", [&] { return update_of(kahan, with_kahan); }},
-              {"etude, bfloat16, stochastic", [&] { return update_of(stochastic, with_noise); }}});
+              {"etude", [&] { return update_by(optimizer, ours); }},
+              {"etude, bfloat16, kahan", [&] { return update_by(kahan, with_kahan); }},
+              {"etude, bfloat16, stochastic", [&] { return update_by(stochastic, with_noise); }},
+              {"etude, moments of 8 bits", [&] { return update_by(optimizer_8bit, in_8_bits); }}});
 }
 
 struct NetImpl : torch::nn::Module {

@@ -70,6 +70,7 @@
 #include "etude/optim/adafactor.hpp"
 #include "etude/optim/adagrad.hpp"
 #include "etude/optim/adam.hpp"
+#include "etude/optim/adamw_8bit.hpp"
 #include "etude/optim/clipping.hpp"
 #include "etude/optim/lbfgs.hpp"
 #include "etude/optim/lion.hpp"

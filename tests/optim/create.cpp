@@ -46,6 +46,15 @@ TEST_CASE("the arguments reach the groups, and optim_args come last") {
   optimizer = etude::make_optimizer(arguments(etude::OptimizerNames::lion, "weight_decay=0.5"),
                                     etude::named_parameters(*module));
   CHECK(optimizer->param_groups()[0].weight_decay == 0.5);
+  args = arguments(etude::OptimizerNames::adamw_8bit, "min_8bit_size=100");
+  args.adam_beta1 = 0.7;
+  args.adam_beta2 = 0.8;
+  args.adam_epsilon = 1e-4;
+  const auto options = etude::make_optimizer(args, *module)->options_state()["given"][0];
+  CHECK(options["beta1"] == 0.7);
+  CHECK(options["beta2"] == 0.8);
+  CHECK(options["eps"] == 1e-4);
+  CHECK(options["min_8bit_size"] == 100);
 }
 
 TEST_CASE("errors name optim_args that are unknown or invalid, and what is allowed") {

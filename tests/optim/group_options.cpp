@@ -14,6 +14,7 @@
 #include "etude/optim/adafactor.hpp"
 #include "etude/optim/adagrad.hpp"
 #include "etude/optim/adam.hpp"
+#include "etude/optim/adamw_8bit.hpp"
 #include "etude/optim/lbfgs.hpp"
 #include "etude/optim/lion.hpp"
 #include "etude/optim/rmsprop.hpp"
@@ -94,6 +95,7 @@ TEST_CASE("each optimizer stores its type and all its options") {
   check(etude::Adagrad(groups()), "Adagrad", etude::AdagradOptions());
   check(etude::Lion(groups()), "Lion", etude::LionOptions());
   check(etude::Adafactor(groups()), "Adafactor", etude::AdafactorOptions());
+  check(etude::AdamW8bit(groups()), "AdamW8bit", etude::AdamW8bitOptions());
   check(etude::LBFGS(etude::parameter_groups(groups()[0].parameters, 0)), "LBFGS", etude::LBFGSOptions());
 }
 

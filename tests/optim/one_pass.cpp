@@ -11,6 +11,7 @@
 
 #include "etude/optim/adagrad.hpp"
 #include "etude/optim/adam.hpp"
+#include "etude/optim/adamw_8bit.hpp"
 #include "etude/optim/lion.hpp"
 #include "etude/optim/rmsprop.hpp"
 #include "etude/optim/sgd.hpp"
@@ -48,6 +49,7 @@ TEST_CASE("clipping inside the step equals clipping before it, for every kernel 
       {"AdamW", maker<etude::AdamW>(etude::AdamWOptions{.weight_decay = 0.1})},
       {"AdamW, amsgrad", maker<etude::AdamW>(etude::AdamWOptions{.amsgrad = true})},
       {"AdamW by operators", maker<etude::AdamW>(etude::AdamWOptions{.fused = false})},
+      {"AdamW8bit", maker<etude::AdamW8bit>(etude::AdamW8bitOptions{})},
       {"Adam", maker<etude::Adam>(etude::AdamOptions{.weight_decay = 0.1})},
       {"SGD", maker<etude::SGD>(etude::SGDOptions{.lr = 0.1})},
       {"SGD, momentum", maker<etude::SGD>(etude::SGDOptions{.lr = 0.1, .momentum = 0.9, .nesterov = true})},

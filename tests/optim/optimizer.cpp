@@ -6,6 +6,7 @@
 #include "etude/optim/adafactor.hpp"
 #include "etude/optim/adagrad.hpp"
 #include "etude/optim/adam.hpp"
+#include "etude/optim/adamw_8bit.hpp"
 #include "etude/optim/lion.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/rmsprop.hpp"
@@ -47,7 +48,8 @@ std::vector<beside_torch::Ours> all_kinds() {
           beside_torch::ours<etude::Adagrad>(etude::AdagradOptions{.initial_accumulator_value = 0.3}),
           beside_torch::ours<etude::RMSprop>(etude::RMSpropOptions{.momentum = 0.9, .centered = true}),
           beside_torch::ours<etude::Lion>(etude::LionOptions{}),
-          beside_torch::ours<etude::Adafactor>(etude::AdafactorOptions{.beta1 = 0.9})};
+          beside_torch::ours<etude::Adafactor>(etude::AdafactorOptions{.beta1 = 0.9}),
+          beside_torch::ours<etude::AdamW8bit>(etude::AdamW8bitOptions{.min_8bit_size = 20})};
 }
 
 TEST_CASE("a run that is stored and loaded midway equals one that isn't, for each optimizer") {

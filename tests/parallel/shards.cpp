@@ -19,6 +19,7 @@
 #include "etude/optim/adafactor.hpp"
 #include "etude/optim/adagrad.hpp"
 #include "etude/optim/adam.hpp"
+#include "etude/optim/adamw_8bit.hpp"
 #include "etude/optim/lbfgs.hpp"
 #include "etude/optim/lion.hpp"
 #include "etude/optim/rmsprop.hpp"
@@ -407,6 +408,8 @@ TEST_CASE("an optimizer that needs whole parameters is refused by name") {
       "ShardedDataParallel, which cuts through parameters";
   CHECK(fault([](Model& model) { return std::make_unique<etude::Adafactor>(model.groups); }) ==
         "optim is adafactor" + allowed);
+  CHECK(fault([](Model& model) { return std::make_unique<etude::AdamW8bit>(model.groups); }) ==
+        "optim is adamw_8bit" + allowed);
   CHECK(fault([](Model& model) { return std::make_unique<etude::LBFGS>(model.groups); }) ==
         "optim is lbfgs" + allowed);
   CHECK(fault([](Model& model) {

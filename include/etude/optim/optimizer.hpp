@@ -99,7 +99,12 @@ class Optimizer {
     std::int64_t steps = 0;
     std::vector<torch::Tensor> moments;  ///< in the order of `moment_sizes`
   };
-  using NamedSizes = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
+  struct MomentSizes {
+    std::string name;
+    std::vector<std::int64_t> sizes;
+    at::ScalarType type = at::kFloat;  ///< stands for any floating-point type
+  };
+  using NamedSizes = std::vector<MomentSizes>;
 
   /// Throws ArgumentError if there is nothing to train.
   Optimizer(const std::vector<ParameterGroup>& groups, double lr, double weight_decay);
@@ -111,7 +116,7 @@ class Optimizer {
   /// `flat_.mend()`.
   virtual NamedTensors moments(std::size_t slot) = 0;
 
-  /// The names and sizes of `moments`.
+  /// The names, sizes and types of `moments`.
   ETUDE_INLINE virtual NamedSizes moment_sizes(std::size_t slot);
 
   /// Resets the state of one parameter to that before its first step.

@@ -14,6 +14,7 @@
 #include "etude/optim/adafactor.hpp"
 #include "etude/optim/adagrad.hpp"
 #include "etude/optim/adam.hpp"
+#include "etude/optim/adamw_8bit.hpp"
 #include "etude/optim/create.hpp"
 #include "etude/optim/lbfgs.hpp"
 #include "etude/optim/lion.hpp"
@@ -43,7 +44,11 @@ Options optimizer_options(const TrainingArguments& args, Options options = {}) {
     options.beta1 = args.adam_beta1;
     options.beta2 = args.adam_beta2;
   }
-  if constexpr (requires { options.amsgrad; }) options.eps = args.adam_epsilon;
+  if constexpr (requires {
+                  options.beta2;
+                  options.eps;
+                })
+    options.eps = args.adam_epsilon;
   if constexpr (requires { options.rounding; }) options.seed = args.seed;
   const std::string where = fmt::format("optim_args of {}", args.optim);
   try {
@@ -70,6 +75,8 @@ inline std::unique_ptr<Optimizer> create_any(const TrainingArguments& args, cons
       return create<AdamW>(args, groups, AdamWOptions{.fused = false});
     case OptimizerNames::adamw_torch_fused:
       return create<AdamW>(args, groups, AdamWOptions{});
+    case OptimizerNames::adamw_8bit:
+      return create<AdamW8bit>(args, groups, AdamW8bitOptions{});
     case OptimizerNames::adam:
       return create<Adam>(args, groups, AdamOptions{});
     case OptimizerNames::sgd:

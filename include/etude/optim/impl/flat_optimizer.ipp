@@ -120,7 +120,8 @@ ETUDE_INLINE Optimizer::NamedSizes FlatOptimizer::moment_sizes(std::size_t slot)
   NamedSizes result;
   const FlatSlot& place = flat_.layout()->slots[slot];
   for (std::size_t m = 0; m < count_of_moments(flat_.layout()->buffers[place.buffer].options); ++m)
-    result.emplace_back(moments_[m].name, place.sizes);
+    result.push_back({moments_[m].name, place.sizes,
+                      moments_[m].name == detail::compensation_name ? at::kShort : at::kFloat});
   return result;
 }
 

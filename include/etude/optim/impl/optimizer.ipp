@@ -84,7 +84,8 @@ ETUDE_INLINE Optimizer::Optimizer(const std::vector<ParameterGroup>& groups, dou
 
 ETUDE_INLINE Optimizer::NamedSizes Optimizer::moment_sizes(std::size_t slot) {
   NamedSizes result;
-  for (const auto& [key, tensor] : moments(slot)) result.emplace_back(key, tensor.sizes().vec());
+  for (const auto& [key, tensor] : moments(slot))
+    result.push_back({key, tensor.sizes().vec(), tensor.scalar_type()});
   return result;
 }
 
@@ -180,16 +181,15 @@ inline std::int64_t steps_in(const std::string& name, const torch::Tensor& step)
   return step.item<std::int64_t>();
 }
 
-/// The compensation of bfloat16 is int16; all other moments are floating-point.
-inline void check_moment(const std::string& name, at::IntArrayRef sizes, const torch::Tensor& given,
-                         bool is_compensation) {
+inline void check_moment(const std::string& name, at::IntArrayRef sizes, at::ScalarType type,
+                         const torch::Tensor& given) {
   if (!given.defined()) throw CheckpointError(fmt::format("the optimizer state '{}' is undefined", name));
-  const bool fits =
-      is_compensation ? given.scalar_type() == at::kShort : at::isFloatingType(given.scalar_type());
-  if (given.sizes() != sizes || given.layout() != at::kStrided || !fits) {
-    throw CheckpointError(fmt::format("the optimizer state '{}' is {} {}, expected {} tensor {}", name,
+  const bool is_floating = at::isFloatingType(type);
+  const bool has_type = is_floating ? at::isFloatingType(given.scalar_type()) : given.scalar_type() == type;
+  if (given.sizes() != sizes || given.layout() != at::kStrided || !has_type) {
+    throw CheckpointError(fmt::format("the optimizer state '{}' is {} {}, expected a {} tensor {}", name,
                                       c10::toString(given.scalar_type()), given.sizes().vec(),
-                                      is_compensation ? "an int16" : "a floating-point", sizes.vec()));
+                                      is_floating ? "floating-point" : c10::toString(type), sizes.vec()));
   }
 }
 
@@ -209,7 +209,7 @@ ETUDE_INLINE std::vector<Optimizer::SlotState> Optimizer::match(const NamedTenso
     if (step == given.end()) continue;
     loaded[i].steps = detail::steps_in(name, *step->second);
     given.erase(step);
-    for (const auto& [key, sizes] : moment_sizes(i)) {
+    for (const auto& [key, sizes, type] : moment_sizes(i)) {
       const auto moment = given.find(name + "." + key);
       if (moment == given.end()) {
         if (may_lack(key)) {
@@ -219,7 +219,7 @@ ETUDE_INLINE std::vector<Optimizer::SlotState> Optimizer::match(const NamedTenso
         throw CheckpointError(fmt::format(
             "the optimizer state of '{}' has no '{}'; was it saved by another optimizer?", name, key));
       }
-      detail::check_moment(name + "." + key, sizes, *moment->second, may_lack(key));
+      detail::check_moment(name + "." + key, sizes, type, *moment->second);
       loaded[i].moments.push_back(*moment->second);
       given.erase(moment);
     }

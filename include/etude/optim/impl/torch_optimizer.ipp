@@ -147,7 +147,7 @@ ETUDE_INLINE NamedTensors TorchOptimizer::moments(std::size_t slot) {
 ETUDE_INLINE Optimizer::NamedSizes TorchOptimizer::moment_sizes(std::size_t slot) {
   NamedSizes result;
   for (std::string& name : detail::torch_moment_names(torch_options_of(slot)))
-    result.emplace_back(std::move(name), flat_.layout()->slots[slot].sizes);
+    result.push_back({std::move(name), flat_.layout()->slots[slot].sizes});
   return result;
 }
 

@@ -10,10 +10,12 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
+#include "etude/optim/adamw_8bit.hpp"
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/optim/lbfgs.hpp"
 #include "etude/optim/torch_optimizer.hpp"
 #include "etude/parallel/shards.hpp"
+#include "etude/training_arguments.hpp"
 
 namespace etude::inline v0 {
 
@@ -24,6 +26,8 @@ ETUDE_INLINE FlatOptimizer& divisible(Optimizer& optimizer) {
   std::string name = optimizer.type();
   if (dynamic_cast<TorchOptimizer*>(&optimizer) && !dynamic_cast<LBFGS*>(&optimizer))
     name = fmt::format("LibTorch's {}", name);
+  else if (dynamic_cast<AdamW8bit*>(&optimizer))
+    name = to_string(OptimizerNames::adamw_8bit);
   else
     std::ranges::transform(name, name.begin(),
                            [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
