@@ -19,6 +19,8 @@
 #include <arm_neon.h>
 #endif
 
+#include "etude/optim/cpu_kernels.hpp"
+
 namespace etude::inline v0::detail {
 
 /// A vector of adjacent elements, sized to the registers of any processor, for writing update formulas:
@@ -123,7 +125,7 @@ bool one_pass(const torch::Tensor& values, const torch::Tensor& gradients,
     (std::make_index_sequence<moments>());
     return true;
   };
-  if (!values.is_cpu()) return false;
+  if (!values.is_cpu() || !uses_cpu_kernels()) return false;
   if (values.scalar_type() == torch::kFloat) return run(float());
   if (values.scalar_type() == torch::kDouble) return run(double());
   return false;
