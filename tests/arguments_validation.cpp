@@ -30,6 +30,22 @@ constexpr auto interval = "a whole number of steps >= 1, or a fraction of all st
 
 TEST_CASE("the defaults are valid") { check_good({}); }
 
+TEST_CASE("cuda_graph excludes what can't be captured") {
+  const auto check = [](TrainingArguments args, const std::string& what) {
+    args.cuda_graph = true;
+    check_fault(args, "cuda_graph is true: must be false with " + what);
+    args.cuda_graph = false;
+    check_good(args);
+  };
+  check({.fp16 = true}, "fp16, which looks for overflows on the host in each step");
+  check({.gradient_accumulation_steps = 2}, "gradient_accumulation_steps above 1");
+  check({.auto_microbatching = true}, "auto_microbatching, which changes the size of batches");
+  check({.gradient_checkpointing = true},
+        "gradient_checkpointing, which puts the state of random numbers back");
+  check({.offload_optimizer = true}, "offload_optimizer, whose updates are computed by the CPU");
+  check_good({.bf16 = true, .cuda_graph = true});
+}
+
 TEST_CASE("sizes and lengths are positive") {
   check_fault({.output_dir = ""}, "output_dir is empty: must not be empty");
   check_fault({.per_device_train_batch_size = 0},

@@ -197,6 +197,13 @@ struct TrainingArguments {
        "compute activations again in the backward pass instead of keeping them, between the units of the "
        "model: the layers of a torch::nn::Sequential, or those in etude::Units",
        false),
+      (bool, offload_optimizer,
+       "on a GPU, keep the optimizer's moments in the memory of the CPU, which then computes the updates",
+       false),
+      (bool, cuda_graph,
+       "on a GPU, capture the training step with its update once and replay it as a whole; batches of "
+       "another form run as usual",
+       false),
       (bool, use_cpu, "train on the CPU even if there is an accelerator", false),
 
       (SamplingStrategy, train_sampling_strategy,

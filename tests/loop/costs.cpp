@@ -10,7 +10,11 @@
 #include <string>
 
 #include "common/toy.hpp"
+#include "etude/libtorch/autocast.hpp"
 #include "etude/libtorch/optim.hpp"
+#include "etude/optim/adam.hpp"
+#include "etude/optim/cpu_kernels.hpp"
+#include "etude/optim/sgd.hpp"
 
 // The cost of a step besides the model, in counts, which have no noise.
 
@@ -166,6 +170,97 @@ TEST_CASE("a step runs no more operators than the best loop by hand, and reads n
   CHECK(sum(ours) <= sum(theirs));
   CHECK(ours.count("aten::_local_scalar_dense") == 0);
   CHECK(ours.at("aten::addmm") == 300);  // 100 steps of 3 layers were counted
+}
+
+namespace {
+
+/// Runs what other devices run, in place of our kernels for the CPU.
+struct WithoutKernels {
+  WithoutKernels() { etude::detail::uses_cpu_kernels() = false; }
+  WithoutKernels(const WithoutKernels&) = delete;
+  WithoutKernels& operator=(const WithoutKernels&) = delete;
+  ~WithoutKernels() { etude::detail::uses_cpu_kernels() = true; }
+};
+
+using Counts = std::map<std::string, std::int64_t>;
+
+/// The operators for which the host waits for a device, in 100 steps of a training between two logs, and the
+/// number of losses that were computed in them.
+struct Reads {
+  Counts operators;
+  std::int64_t losses = 0;
+};
+Reads reads_in_100_steps(etude::TrainingArguments args) {
+  const WithoutKernels as_on_other_devices;
+  const Data data;
+  args.logging_strategy = etude::IntervalStrategy::steps;
+  args.logging_steps = 115;
+  std::optional<Operators> counting;
+  Counts counts;
+  etude::Trainer<From10To110> trainer({.model = Net(),
+                                       .args = std::move(args),
+                                       .loss = torch::nn::CrossEntropyLoss(),
+                                       .train_dataset = {data.x, data.y}},
+                                      From10To110{[&] { counting.emplace(); },
+                                                  [&] {
+                                                    counts = Operators::counts();
+                                                    counting.reset();
+                                                  }});
+  trainer.train();
+  Reads reads{.operators = {}, .losses = counts.at("aten::cross_entropy_loss")};
+  for (const std::string name : {"item", "_local_scalar_dense", "is_nonzero", "equal", "nonzero", "_unique2",
+                                 "masked_select", "repeat_interleave"})
+    if (const auto found = counts.find("aten::" + name); found != counts.end())
+      reads.operators.insert(*found);
+  return reads;
+}
+
+}  // namespace
+
+TEST_CASE("between logs nothing waits for the device, but fp16 once per update") {
+  const auto check_none = [](const etude::TrainingArguments& args) {
+    const auto reads = reads_in_100_steps(args);
+    CHECK(reads.losses == 100);
+    CHECK(reads.operators == Counts{});
+  };
+  auto args = arguments();
+  check_none(args);
+
+  args.bf16 = true;
+  check_none(args);
+
+  args = arguments();
+  args.optim = etude::OptimizerNames::sgd;
+  args.max_grad_value = 0.1;
+  check_none(args);
+
+  if (!etude::computes_in_float16(torch::kCPU)) return;
+  args = arguments();
+  args.fp16 = true;
+  const auto reads = reads_in_100_steps(args);
+  CHECK(reads.losses >= 100);  // updates may be skipped
+  CHECK(reads.operators == Counts{{"aten::item", reads.losses}, {"aten::_local_scalar_dense", reads.losses}});
+}
+
+TEST_CASE("clipping and the optimizer's step read nothing, or would fail on a device that has no values") {
+  const auto weight = torch::ones({8, 8}, torch::kMeta).requires_grad_();
+  const auto check = [&](etude::Optimizer& optimizer) {
+    for (int i = 0; i < 2; ++i) {
+      (weight * weight).sum().backward();
+      CHECK(optimizer.clip_grad_norm_in_step(1).is_meta());
+      optimizer.clip_grad_value(1);
+      CHECK(optimizer.clip_grad_norm(1).is_meta());
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+  };
+  const std::vector<etude::ParameterGroup> groups{
+      {.parameters = {{"weight", weight}}, .lr = {}, .weight_decay = {}}};
+  etude::AdamW adam(groups);
+  check(adam);
+  etude::SGD sgd(groups, {.lr = 0.1, .momentum = 0.9});
+  check(sgd);
+  CHECK_THROWS(torch::ones({}, torch::kMeta).item<double>());
 }
 
 TEST_CASE("a step allocates nothing but its tensors" * doctest::skip(!COUNTS_ALLOCATIONS)) {

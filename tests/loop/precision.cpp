@@ -496,6 +496,10 @@ TEST_CASE("precisions that exclude each other, or that the device lacks, are ref
           args.use_cpu = true;
         }) == "tf32 is true: must be false or unset without a GPU");
   CHECK(fault([](Args& args) { args.tf32 = false; }) == "nothing was thrown");
+  CHECK(fault([](Args& args) { args.use_cpu = args.cuda_graph = true; }) ==
+        "cuda_graph is true: must be false on the CPU");
+  CHECK(fault([](Args& args) { args.use_cpu = args.offload_optimizer = true; }) ==
+        "offload_optimizer is true: must be false on the CPU, in whose memory the moments are");
   if (!has_float16()) return;
   auto options = overflowing(Net());
   options.args.optim = etude::OptimizerNames::lbfgs;

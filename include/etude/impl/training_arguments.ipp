@@ -151,6 +151,18 @@ inline void check_precision(const TrainingArguments& args, FaultList& found) {
       fmt::format("one of {} with pure_bf16, whose updates others round away", fmt::join(rounding, ", ")));
 }
 
+inline void check_cuda_graph(const TrainingArguments& args, FaultList& found) {
+  if (!args.cuda_graph) return;
+  const auto refuse = [&](bool given, std::string_view why) {
+    found.require(!given, fmt::format("cuda_graph is true: must be false with {}", why));
+  };
+  refuse(args.fp16, "fp16, which looks for overflows on the host in each step");
+  refuse(args.gradient_accumulation_steps > 1, "gradient_accumulation_steps above 1");
+  refuse(args.auto_microbatching, "auto_microbatching, which changes the size of batches");
+  refuse(args.gradient_checkpointing, "gradient_checkpointing, which puts the state of random numbers back");
+  refuse(args.offload_optimizer, "offload_optimizer, whose updates are computed by the CPU");
+}
+
 /// Checks for text that can't be written to a checkpoint.
 inline void check_texts(const TrainingArguments& args, FaultList& found) {
   const auto values = to_json_value(args);
@@ -171,6 +183,7 @@ ETUDE_INLINE std::vector<std::string> faults(const TrainingArguments& args) {
   detail::check_trackers(args, found);
   detail::check_workers(args, found);
   detail::check_precision(args, found);
+  detail::check_cuda_graph(args, found);
   detail::check_texts(args, found);
   return std::move(found).lines();
 }

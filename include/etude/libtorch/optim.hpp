@@ -33,6 +33,11 @@ inline bool has_fused_optimizers(const torch::Tensor& values) {
   return ETUDE_HAS_FUSED_OPTIMIZERS && (values.is_cuda() || (values.is_cpu() && values.numel() >= 16'384));
 }
 
+/// Whether Adam, AdamW and SGD have kernels for such a vector that take the learning rate from a tensor.
+inline bool has_capturable_kernels(const torch::Tensor& values) {
+  return ETUDE_HAS_FUSED_OPTIMIZERS && (values.is_cuda() || values.is_cpu());
+}
+
 /// The same for Adagrad, whose CUDA kernel was added later.
 inline bool has_fused_adagrad(const torch::Tensor& values) {
   return values.is_cpu() && has_fused_optimizers(values);
@@ -67,15 +72,20 @@ inline torch::optional<torch::Tensor> divisor(at::TensorList values, double grad
 
 }  // namespace detail
 
-/// All lists have the same length. `moments`: the mean, the mean of squares, and with amsgrad the maximum of
-/// the latter. `steps` counts the updates including this one, 0-dim float32 on the device. Here and below,
-/// the gradients are multiplied by `gradient_scale`.
+/// A learning rate is `rate`, 0-dim float32 on the device, if that is defined. All lists have the same
+/// length. `moments`: the mean, the mean of squares, and with amsgrad the maximum of the latter. `steps`
+/// counts the updates including this one, 0-dim float32 on the device. Here and below, the gradients are
+/// multiplied by `gradient_scale`.
 inline void fused_adam(at::TensorList values, at::TensorList gradients, const TensorLists& moments,
-                       at::TensorList steps, const FusedAdam& a, double gradient_scale) {
+                       at::TensorList steps, const FusedAdam& a, double gradient_scale,
+                       const torch::Tensor& rate = {}) {
   const at::TensorList maxima = a.amsgrad ? at::TensorList(moments[2]) : at::TensorList();
   const auto kernel = [&](auto function) {
-    function(values, gradients, moments[0], moments[1], maxima, steps, a.lr, a.beta1, a.beta2, a.weight_decay,
-             a.eps, a.amsgrad, /*maximize=*/false, detail::divisor(values, gradient_scale));
+    const auto call = [&](const auto& lr) {
+      function(values, gradients, moments[0], moments[1], maxima, steps, lr, a.beta1, a.beta2, a.weight_decay,
+               a.eps, a.amsgrad, /*maximize=*/false, detail::divisor(values, gradient_scale));
+    };
+    rate.defined() ? call(rate) : call(a.lr);
   };
   if (a.decoupled) {
     kernel([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
@@ -86,10 +96,13 @@ inline void fused_adam(at::TensorList values, at::TensorList gradients, const Te
 
 /// Without momentum, there are no moments.
 inline void fused_sgd(at::TensorList values, at::TensorList gradients, const TensorLists& moments,
-                      const FusedSgd& s, double gradient_scale) {
+                      const FusedSgd& s, double gradient_scale, const torch::Tensor& rate = {}) {
   const at::TensorList momenta = moments.empty() ? at::TensorList() : at::TensorList(moments[0]);
-  at::_fused_sgd_(values, gradients, momenta, s.weight_decay, s.momentum, s.lr, s.dampening, s.nesterov,
-                  /*maximize=*/false, s.first, detail::divisor(values, gradient_scale));
+  const auto call = [&](const auto& lr) {
+    at::_fused_sgd_(values, gradients, momenta, s.weight_decay, s.momentum, lr, s.dampening, s.nesterov,
+                    /*maximize=*/false, s.first, detail::divisor(values, gradient_scale));
+  };
+  rate.defined() ? call(rate) : call(s.lr);
 }
 
 inline void fused_adagrad(at::TensorList values, at::TensorList gradients, const TensorLists& moments,
@@ -101,8 +114,9 @@ inline void fused_adagrad(at::TensorList values, at::TensorList gradients, const
 #else
 
 inline void fused_adam(at::TensorList, at::TensorList, const TensorLists&, at::TensorList, const FusedAdam&,
-                       double) {}
-inline void fused_sgd(at::TensorList, at::TensorList, const TensorLists&, const FusedSgd&, double) {}
+                       double, const torch::Tensor& = {}) {}
+inline void fused_sgd(at::TensorList, at::TensorList, const TensorLists&, const FusedSgd&, double,
+                      const torch::Tensor& = {}) {}
 inline void fused_adagrad(at::TensorList, at::TensorList, const TensorLists&, at::TensorList,
                           const FusedAdagrad&, double) {}
 

@@ -1,11 +1,9 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Event.h>
-
-#include <optional>
 
 #include "etude/base/linkage.hpp"
+#include "etude/libtorch/device_event.hpp"
 
 namespace etude::inline v0 {
 
@@ -31,7 +29,7 @@ class ScalarCopy {
 
  private:
   at::Tensor host_;  // pinned, as asynchronous copies require
-  std::optional<c10::Event> event_;
+  DeviceEvent event_;
   double value_ = 0;
   bool pending_ = false;
   bool on_its_way_ = false;

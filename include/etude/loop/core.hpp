@@ -136,6 +136,11 @@ struct TrainerCore {
   /// Writes into the state which process this is.
   void set_process();
 
+  /// Keeps the moments of the optimizers on the CPU. Throws ArgumentError for one that can't.
+  void offload_moments();
+  /// Throws ArgumentError for a loss that gets a number that differs from batch to batch.
+  void check_captured_loss() const;
+
   std::int64_t trainable_parameters() const;
   std::vector<double> learning_rates() const;
 

@@ -135,6 +135,23 @@ class EventSource {
     }
   }
 
+  /// The callbacks that handle `Event`, the trainer itself included.
+  template <class Event>
+  std::vector<std::string> handlers_of(bool writers_only = false) {
+    std::vector<std::string> names;
+    if constexpr (is_heard_by_trainer<Event>())
+      if (!writers_only || Writes<Derived, Event>) names.emplace_back(short_type_name<Derived>());
+    boost::hana::for_each(handler_.callbacks(), [&]<class Callback>(Callback& callback) {
+      if constexpr (std::same_as<Callback, RuntimeCallbacks>) {
+        for (const auto& [name, writes] : callback.template handlers<Event>())
+          if (!writers_only || writes) names.push_back(name);
+      } else if (writers_only ? Writes<Callback, Event> : Handles<Callback, Event>) {
+        names.emplace_back(short_type_name<Callback>());
+      }
+    });
+    return names;
+  }
+
   /// The loss after `BackwardBegin`. Throws DataError, naming the callbacks that may have changed it, unless
   /// it can be differentiated.
   const torch::Tensor& check_written(const torch::Tensor& loss) {
@@ -142,7 +159,7 @@ class EventSource {
       try {
         check_training_loss(loss);
       } catch (const DataError& error) {
-        detail::throw_written_loss(writers<BackwardBegin>(), error);
+        detail::throw_written_loss(handlers_of<BackwardBegin>(/*writers_only=*/true), error);
       }
     }
     return loss;
@@ -255,23 +272,6 @@ class EventSource {
   Handler handler_;
 
  private:
-  /// The callbacks that may change `Event`.
-  template <class Event>
-  std::vector<std::string> writers() {
-    std::vector<std::string> names;
-    if constexpr (is_heard_by_trainer<Event>())
-      if (Writes<Derived, Event>) names.emplace_back(short_type_name<Derived>());
-    boost::hana::for_each(handler_.callbacks(), [&]<class Callback>(Callback& callback) {
-      if constexpr (std::same_as<Callback, RuntimeCallbacks>) {
-        for (const auto& [name, writes] : callback.template handlers<Event>())
-          if (writes) names.push_back(name);
-      } else if (Writes<Callback, Event>) {
-        names.emplace_back(short_type_name<Callback>());
-      }
-    });
-    return names;
-  }
-
   /// Every callback hears an end event even if one throws; the first exception is rethrown afterwards.
   template <class End>
   void raise_end(End& event) {

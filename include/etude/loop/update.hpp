@@ -11,6 +11,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,10 +22,12 @@
 #include "etude/loop/core.hpp"
 #include "etude/loop/fetching.hpp"
 #include "etude/loop/sharded_parameters.hpp"
+#include "etude/loop/step_graph.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/optim/flat_parameters.hpp"
 #include "etude/parallel/gradient_reducer.hpp"
+#include "etude/reflect/type_name.hpp"
 #include "etude/trainer_control.hpp"
 
 namespace etude::inline v0 {
@@ -36,9 +39,16 @@ class Update {
  public:
   explicit Update(Events& events) : events_(events), core_(events.core()) {}
 
-  /// Called once the optimizers exist: with several processes, their gradients will be added up.
+  /// Called once the optimizers exist: prepares them, and adds up their gradients if there are several
+  /// processes.
   void join_gradients() {
     if (core_.shard_stage) detail::shard_optimizers(core_);
+    if (core_.args.offload_optimizer) core_.offload_moments();
+    if (core_.args.cuda_graph) {
+      check_captured_events();
+      core_.check_captured_loss();
+      step_graph_.emplace(core_.device, core_.model, *core_.optimizers.main());
+    }
     const bool has_shares = core_.ranks.several() && core_.shard_stage == ShardStage::parameters;
     if (core_.args.gradient_checkpointing && !has_shares)
       core_.recomputed_units = std::make_unique<RecomputedUnits>(core_.model);
@@ -159,7 +169,10 @@ class Update {
   template <class Resume>
   bool add_gradients(Resume resume) {
     events_.raise(StepBegin{core_.context()});
-    if (!resume()) core_.group.forget_losses();
+    const bool is_resumed = resume();
+    if (!is_resumed) core_.group.forget_losses();
+    is_captured_ = step_graph_ && !is_resumed && group_.size() == 1;
+    if (is_captured_) return true;  // `step` does it all
     if (!core_.args.auto_microbatching) return run_micro_batches();
     for (;;) {
       AttemptLogs logs(core_);
@@ -180,14 +193,24 @@ class Update {
   /// Applies one update with the accumulated gradients, unless those of fp16 have overflowed, and returns
   /// whether it did. Afterwards the training is at `next`.
   bool step(const DataPosition& next, double epoch) {
+    if (is_captured_) {
+      run_captured();
+      return finish_step(next, epoch);
+    }
     if (!unscale()) {
       core_.optimizers.zero_grad();
       ++core_.progress.skipped_steps;
       leave_group(next, epoch);
       return false;
     }
+    apply_gradients();
+    return finish_step(next, epoch);
+  }
+
+ private:
+  /// Clips, and lets the optimizer make its step.
+  void apply_gradients() {
     auto& optimizer = *core_.optimizers.main();
-    auto& lr_scheduler = *core_.optimizers.main_scheduler();
     events_.raise(GradientsComplete{core_.context()});
     if (core_.args.max_grad_value > 0) {
       core_.log_window.set_grad_norm(optimizer.grad_norm());
@@ -202,10 +225,54 @@ class Update {
     }
     events_.raise(GradientsClipped{core_.context(), core_.log_window.grad_norm()});
     events_.raise(PreOptimizerStep{core_.context()});
-    core_.log_window.set_learning_rate(lr_scheduler.get_last_lr());
+    begin_update();
+    optimizer.step(optimizer.needs_closure() ? reevaluation() : nullptr);
+  }
+
+  void begin_update() {
+    core_.log_window.set_learning_rate(core_.optimizers.main_scheduler()->get_last_lr());
     check_learning_rates();
     core_.updating = true;
-    optimizer.step(optimizer.needs_closure() ? reevaluation() : nullptr);
+  }
+
+  /// Runs a batch and its update through the graph.
+  void run_captured() {
+    check_captured_events();  // callbacks may have been added
+    core_.group.set_num_items({});
+    const auto replayed = step_graph_->replayed();
+    const auto results = step_graph_->run(group_.front(), [&](Batch& batch) {
+      core_.group.forget_losses();
+      run_part(batch);
+      apply_gradients();
+      return std::vector{core_.group.losses().front(), core_.log_window.grad_norm()};
+    });
+    if (step_graph_->replayed() == replayed) return;
+    begin_update();
+    core_.group.forget_losses();
+    core_.group.add_loss(results[0].clone());
+    core_.log_window.set_grad_norm(results[1]);
+  }
+
+  /// Throws ArgumentError for a callback that would not be called when a step is replayed.
+  void check_captured_events() {
+    const auto check = [&]<class Event>(std::type_identity<Event>) {
+      if (const auto names = events_.template handlers_of<Event>(); !names.empty())
+        throw ArgumentError(fmt::format(
+            "cuda_graph is true: must be false with {}, which handles {}, an event inside the captured step",
+            names.front(), short_type_name<Event>()));
+    };
+    check(std::type_identity<ForwardBegin>());
+    check(std::type_identity<BackwardBegin>());
+    check(std::type_identity<BackwardEnd>());
+    check(std::type_identity<GradientsComplete>());
+    check(std::type_identity<GradientsClipped>());
+    check(std::type_identity<PreOptimizerStep>());
+  }
+
+  /// Returns true.
+  bool finish_step(const DataPosition& next, double epoch) {
+    auto& optimizer = *core_.optimizers.main();
+    auto& lr_scheduler = *core_.optimizers.main_scheduler();
     stop_later(core_.control, [&] { events_.raise(OptimizerStep{core_.context()}); });
     lr_scheduler.step();
     stop_later(core_.control, [&] {
@@ -220,7 +287,6 @@ class Update {
     return true;
   }
 
- private:
   void leave_group(const DataPosition& next, double epoch) {
     core_.group.forget_losses();
     group_.clear();
@@ -424,6 +490,8 @@ class Update {
   TrainerCore& core_;
   std::vector<Batch> group_;                   // the micro-batches of the current update
   std::vector<double> shares_;                 // of each, in the batches of all processes
+  std::optional<StepGraph> step_graph_;        // with cuda_graph
+  bool is_captured_ = false;                   // the update runs through it
   std::optional<GradientReducer> reducer_;     // with several processes
   std::optional<GradientsResults> abandoned_;  // of a group that another process gave up before its end
 };

@@ -46,6 +46,7 @@ class AdamBase : public FlatOptimizer {
 
   ETUDE_INLINE bool in_one_pass() const override;
   ETUDE_INLINE bool has_libtorch_kernel(const torch::Tensor& values) const override;
+  ETUDE_INLINE bool has_capturable_kernel(const torch::Tensor& values) const override;
   ETUDE_INLINE void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t) override;
   ETUDE_INLINE void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
 

@@ -78,8 +78,9 @@ struct FlatLayout {
 
   bool is_sharded() const { return shard.count > 1; }
 
-  /// As `allocate`, for the owned share only.
-  std::vector<torch::Tensor> allocate_owned(double value = 0) const;
+  /// As `allocate`, for the owned share only; `on_host`: in the memory of the CPU, for copies to the buffer's
+  /// device.
+  std::vector<torch::Tensor> allocate_owned(double value = 0, bool on_host = false) const;
 
   /// The owned segments of a buffer between two of its elements.
   std::vector<FlatSegment> segments(std::size_t buffer, std::int64_t begin = 0,

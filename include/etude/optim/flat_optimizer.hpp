@@ -3,6 +3,8 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +14,7 @@
 
 #include "etude/base/linkage.hpp"
 #include "etude/optim/bfloat16.hpp"
+#include "etude/optim/host_stage.hpp"
 #include "etude/optim/optimizer.hpp"
 
 namespace etude::inline v0 {
@@ -24,6 +27,12 @@ class FlatOptimizer : public Optimizer {
   ETUDE_INLINE torch::Tensor clip_grad_norm_in_step(double max_norm) override;
 
   ETUDE_INLINE void zero_grad() override;
+
+  ETUDE_INLINE bool offload_moments() override;
+
+  ETUDE_INLINE bool make_capturable() override;
+  ETUDE_INLINE void prepare_captured_step() override;
+  ETUDE_INLINE void count_replayed_step() override;
 
   /// Keeps a share of the moments. `step` updates these elements and takes the others from their owners. All
   /// processes must call the functions of this optimizer in the same order.
@@ -67,6 +76,7 @@ class FlatOptimizer : public Optimizer {
   struct Lists {
     std::vector<torch::Tensor> values, gradients, steps;
     std::vector<std::vector<torch::Tensor>> moments;  ///< in the order in which they were named
+    torch::Tensor rate;  ///< the learning rate, 0-dim float32 on the device; undefined if the group's is used
   };
 
   /// Updates these elements. `steps` counts their updates, including this one. The gradients must not be
@@ -80,6 +90,8 @@ class FlatOptimizer : public Optimizer {
 
   /// Whether LibTorch has a faster kernel for such a vector than `update_range`.
   ETUDE_INLINE virtual bool has_libtorch_kernel(const torch::Tensor& values) const;
+  /// Whether LibTorch has a kernel for such a vector that takes the learning rate from `Lists::rate`.
+  ETUDE_INLINE virtual bool has_capturable_kernel(const torch::Tensor& values) const;
   /// Calls that kernel. It may change the gradients.
   ETUDE_INLINE virtual void update_by_libtorch(const Lists& lists, const ParamGroup& group,
                                                std::int64_t steps);
@@ -113,9 +125,18 @@ class FlatOptimizer : public Optimizer {
   bool uses_kernels() const;
 
   /// Clears the lists but keeps their memory.
-  static void clear(Lists& lists);
+  void clear_lists();
 
   void enlist(const Range& range, std::int64_t steps);
+
+  void update_pieces(std::size_t range, const ParamGroup& group, std::int64_t steps);
+  void update_on_host(const FlatRange& range, std::vector<Piece>& pieces);
+
+  /// What a captured step reads, which changes from step to step; one per range.
+  struct Numbers {
+    torch::Tensor rate, steps;  // 0-dim float32
+  };
+  void write_numbers(std::int64_t ahead);
 
   /// Makes moments for the current layout, with their values from the previous one.
   void adopt_layout();
@@ -141,6 +162,7 @@ class FlatOptimizer : public Optimizer {
   /// The number of moments kept for a buffer of this type: the last is the compensation, which others lack.
   std::size_t count_of_moments(const torch::TensorOptions& options) const;
 
+  void update_piece(const Range& piece, const ParamGroup& group, std::int64_t steps);
   void update_in_float32(const Range& range, const ParamGroup& group, std::int64_t steps);
 
   /// Large enough to give each of ATen's threads its usual share, small enough for their caches.
@@ -151,6 +173,10 @@ class FlatOptimizer : public Optimizer {
   template <class ViewOf>
   void add_moments(Range& range, std::size_t buffer, const ViewOf& view_of) const;
 
+  static constexpr std::uint64_t no_generation = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::int64_t offloaded_length = std::int64_t{1}
+                                                   << 20;  // 4 MiB of float32 are worth a copy
+
   std::vector<Moment> moments_;
   std::optional<RoundingOptions> rounding_;
   std::shared_ptr<const FlatLayout> layout_;
@@ -159,8 +185,14 @@ class FlatOptimizer : public Optimizer {
       pieces_;  // by range of the last step; reused while the ranges stay the same
   bool pieces_are_apart_ = false;
   Lists lists_;  // empty between steps, kept for its memory
-  std::uint64_t generation_ = 0;
+  std::uint64_t generation_ = no_generation;
+  torch::Tensor count_;  // in the lists
   double gradient_scale_ = 1;
+  bool is_offloaded_ = false;
+  std::map<std::size_t, HostStage> stages_;  // by buffer, if offloaded
+  bool is_capturable_ = false;
+  bool is_prepared_ = false;
+  std::vector<Numbers> numbers_;  // by range, if capturable
 };
 
 }  // namespace etude::inline v0

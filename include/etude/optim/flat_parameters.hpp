@@ -108,6 +108,11 @@ class FlatParameters {
   /// same.
   const std::vector<FlatRange>& begin_step();
 
+  /// Counts another step of the parameters of the last one.
+  void repeat_step();
+  /// The ranges of the last step.
+  const std::vector<FlatRange>& ranges() const { return ranges_; }
+
   std::uint64_t generation() const { return generation_; }
 
   /// Replaced (never modified) when the layout changes.

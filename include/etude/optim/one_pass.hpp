@@ -22,6 +22,8 @@
 #include <arm_neon.h>
 #endif
 
+#include "etude/optim/cpu_kernels.hpp"
+
 namespace etude::inline v0::detail {
 
 /// A vector of adjacent elements, sized to the registers of any processor, for writing update formulas:
@@ -183,7 +185,7 @@ bool one_pass(const torch::Tensor& values, const torch::Tensor& gradients,
     (std::make_index_sequence<moments>());
     return true;
   };
-  if (!values.is_cpu()) return false;
+  if (!values.is_cpu() || !uses_cpu_kernels()) return false;
   if (values.scalar_type() == torch::kFloat) return run(float());
   if (values.scalar_type() == torch::kDouble) return run(double());
   if (values.scalar_type() == torch::kBFloat16) return run(c10::BFloat16());

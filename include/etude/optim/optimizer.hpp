@@ -53,6 +53,18 @@ class Optimizer {
   /// The same, for the next step only: if possible, the gradients stay unchanged and the step scales them on
   /// the fly, which saves a pass.
   ETUDE_INLINE virtual torch::Tensor clip_grad_norm_in_step(double max_norm);
+  /// Keeps the moments in the memory of the CPU, where it also updates the parameters from now on, and
+  /// returns true; false, and nothing changes, for an optimizer that can't.
+  ETUDE_INLINE virtual bool offload_moments();
+
+  /// Keeps learning rates and numbers of steps on the device from now on, so that a graph can capture and
+  /// replay `step`, and returns true; false, and nothing changes, for an optimizer that can't.
+  ETUDE_INLINE virtual bool make_capturable();
+  /// Writes those of the next step, for the two below.
+  ETUDE_INLINE virtual void prepare_captured_step();
+  /// The host's part of a step that is replayed: counts it.
+  ETUDE_INLINE virtual void count_replayed_step();
+
   /// Clamps every gradient element to [-limit, limit].
   void clip_grad_value(double limit) { flat_.clip_grad_value(limit); }
 

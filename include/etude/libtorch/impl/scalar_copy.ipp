@@ -1,11 +1,7 @@
 #pragma once
 
 #include <ATen/ops/empty.h>
-#include <c10/core/Event.h>
 #include <c10/core/TensorOptions.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-
-#include <thread>
 
 #include "etude/base/linkage.hpp"
 #include "etude/libtorch/scalar_copy.hpp"
@@ -22,15 +18,14 @@ ETUDE_INLINE void ScalarCopy::begin(const at::Tensor& value) {
   const auto source = value.detach();
   if (!host_.defined() || host_.scalar_type() != source.scalar_type())
     host_ = at::empty({1}, at::TensorOptions().dtype(source.scalar_type()).pinned_memory(true));
-  if (!event_ || event_->device_type() != source.device().type()) event_.emplace(source.device().type());
   host_.copy_(source.reshape({1}), /*non_blocking=*/true);
-  event_->record(c10::impl::VirtualGuardImpl(source.device().type()).getStream(source.device()));
+  event_.record(source.device());
 }
 
 ETUDE_INLINE double ScalarCopy::get() {
   pending_ = false;
   if (!on_its_way_) return value_;
-  while (!event_->query()) std::this_thread::yield();
+  event_.wait();
   return host_.item<double>();
 }
 

@@ -31,6 +31,7 @@
 #include "etude/data/random.hpp"
 #include "etude/events.hpp"
 #include "etude/libtorch/autocast.hpp"
+#include "etude/libtorch/device_graph.hpp"
 #include "etude/libtorch/generators.hpp"
 #include "etude/libtorch/memory.hpp"
 #include "etude/loop/calls.hpp"
@@ -170,8 +171,8 @@ inline void check_same_arguments(const Ranks& ranks, const TrainingArguments& ar
   }
 }
 
-/// Throws ArgumentError for a precision that the device doesn't have.
-inline void check_precision(const TrainerCore& core) {
+/// Throws ArgumentError for an argument that doesn't work on the device, or with several processes.
+inline void check_device(const TrainerCore& core) {
   const auto& args = core.args;
   std::vector<std::string> found;
   const auto refuse = [&](bool given, std::string_view name, std::string_view why) {
@@ -190,6 +191,16 @@ inline void check_precision(const TrainerCore& core) {
   const bool has_no_weights = core.shard_stage == ShardStage::parameters;
   refuse(args.bf16_full_eval && has_no_weights, "bf16_full_eval", in_units);
   refuse(args.fp16_full_eval && has_no_weights, "fp16_full_eval", in_units);
+  refuse(args.offload_optimizer && core.device.is_cpu(), "offload_optimizer",
+         "on the CPU, in whose memory the moments are");
+  if (args.cuda_graph && !has_device_graphs(core.device.type()))
+    refuse(true, "cuda_graph",
+           core.device.is_cpu()
+               ? "on the CPU"
+               : fmt::format("with LibTorch {}, which has no graphs for {} (at::GraphImplRegistry)",
+                             TORCH_VERSION, core.device.str()));
+  refuse(args.cuda_graph && core.ranks.several(), "cuda_graph",
+         "with several processes, whose messages can't be captured");
   if (!found.empty()) throw ArgumentError(fmt::format("{}", fmt::join(found, "\n")));
 }
 
@@ -221,7 +232,7 @@ ETUDE_INLINE void TrainerCore::initialise(std::shared_ptr<Communicator> (*join)(
                     args.output_dir, error ? "is gone" : "has a name that isn't UTF-8"));
   args.output_dir = output_dir;
   device = detail::device_for(args.launch, args.use_cpu);
-  detail::check_precision(*this);
+  detail::check_device(*this);
   if (args.tf32) allow_tf32(*args.tf32);
   make_model();
 }
@@ -244,6 +255,22 @@ ETUDE_INLINE void TrainerCore::prepare_machine() const {
   if (gpus > 1 && args.world_size() == 1 && !detail::is_spread(model))
     message(args, LogLevel::warning, "{}", detail::advice_for_gpus(gpus));
   keep_freed_memory();
+}
+
+ETUDE_INLINE void TrainerCore::offload_moments() {
+  for (const auto& each : optimizers)
+    if (!each.optimizer->offload_moments())
+      throw ArgumentError(fmt::format(
+          "offload_optimizer is true: must be false with {}, whose state is used on the device only",
+          each.optimizer->type()));
+}
+
+ETUDE_INLINE void TrainerCore::check_captured_loss() const {
+  if (options.loss.counts_items())
+    throw ArgumentError(
+        "cuda_graph is true: must be false with a loss that takes the number of items, which a replayed step "
+        "couldn't give it: "
+        "take the mean of each batch");
 }
 
 ETUDE_INLINE std::int64_t TrainerCore::trainable_parameters() const {

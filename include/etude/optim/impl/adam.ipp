@@ -40,11 +40,15 @@ ETUDE_INLINE bool AdamBase::has_libtorch_kernel(const torch::Tensor& values) con
   return options_.fused && libtorch::has_fused_optimizers(values);
 }
 
+ETUDE_INLINE bool AdamBase::has_capturable_kernel(const torch::Tensor& values) const {
+  return options_.fused && libtorch::has_capturable_kernels(values);
+}
+
 ETUDE_INLINE void AdamBase::update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t) {
   libtorch::fused_adam(lists.values, lists.gradients, lists.moments, lists.steps,
                        {group.lr, options_.beta1, options_.beta2, options_.eps, group.weight_decay,
                         options_.amsgrad, decoupled_},
-                       gradient_scale());
+                       gradient_scale(), lists.rate);
 }
 
 template <std::size_t moments>

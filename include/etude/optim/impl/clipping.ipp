@@ -13,6 +13,7 @@
 
 #include "etude/libtorch/foreach.hpp"
 #include "etude/optim/clipping.hpp"
+#include "etude/optim/cpu_kernels.hpp"
 #include "etude/optim/one_pass.hpp"
 
 namespace etude::inline v0 {
@@ -21,11 +22,18 @@ namespace detail {
 
 /// Whether all are dense float32, float64 or bfloat16 CPU tensors, so that no operator is needed.
 inline bool are_plain(at::TensorList tensors) {
-  return std::ranges::all_of(tensors, [](const torch::Tensor& tensor) {
-    return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense() &&
-           (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble ||
-            tensor.scalar_type() == at::kBFloat16);
-  });
+  return uses_cpu_kernels() && std::ranges::all_of(tensors, [](const torch::Tensor& tensor) {
+           return tensor.is_cpu() && tensor.layout() == at::kStrided &&
+                  tensor.is_non_overlapping_and_dense() &&
+                  (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble ||
+                   tensor.scalar_type() == at::kBFloat16);
+         });
+}
+
+/// A number on another device. The CPU, unlike other devices, would read it before an asynchronous copy is
+/// done.
+inline torch::Tensor moved_to(torch::Device device, const torch::Tensor& number, at::ScalarType type) {
+  return number.to(device, type, /*non_blocking=*/!device.is_cpu());
 }
 
 inline torch::Tensor l2_norm_on_cpu(at::TensorList tensors) {
@@ -65,7 +73,7 @@ ETUDE_INLINE torch::Tensor l2_norm(at::TensorList tensors) {
   bool exact = false;
   for (const torch::Tensor& norm : norms) exact |= norm.scalar_type() == at::kDouble;
   for (torch::Tensor& norm : norms) {
-    norm = norm.to(norms.front().device(), exact ? at::kDouble : at::kFloat, /*non_blocking=*/true);
+    norm = detail::moved_to(norms.front().device(), norm, exact ? at::kDouble : at::kFloat);
   }
   return at::linalg_vector_norm(at::stack(norms), 2);
 }
@@ -89,7 +97,7 @@ ETUDE_INLINE torch::Tensor clip_norm(at::TensorList tensors, double max_norm) {
 ETUDE_INLINE void scale_to_norm(at::TensorList tensors, const torch::Tensor& norm, double max_norm) {
   const torch::NoGradGuard no_grad;
   if (max_norm == std::numeric_limits<double>::infinity()) return;
-  if (norm.is_cpu()) {
+  if (norm.is_cpu() && detail::uses_cpu_kernels()) {
     const double factor = clip_factor(norm, max_norm);
     if (factor == 1) return;
     const auto scale = [factor](auto& value, const auto&) { value = value * factor; };
@@ -99,12 +107,12 @@ ETUDE_INLINE void scale_to_norm(at::TensorList tensors, const torch::Tensor& nor
   }
   const torch::Tensor factor = (max_norm / (norm + 1e-6)).clamp_max(1.0);
   for (torch::Tensor tensor : tensors)
-    tensor.mul_(factor.to(tensor.device(), factor.scalar_type(), /*non_blocking=*/true));
+    tensor.mul_(detail::moved_to(tensor.device(), factor, factor.scalar_type()));
 }
 
 ETUDE_INLINE torch::Tensor multiply_and_check(at::TensorList tensors, double factor) {
   const torch::NoGradGuard no_grad;
-  torch::Tensor non_finite = at::zeros({});
+  torch::Tensor non_finite;
   std::vector<torch::Tensor> left(tensors.begin(), tensors.end());
   while (!left.empty()) {
     const torch::Tensor last = left.back();
@@ -113,9 +121,11 @@ ETUDE_INLINE torch::Tensor multiply_and_check(at::TensorList tensors, double fac
     });
     const torch::Tensor found = libtorch::multiply_and_check_({of_one_kind, left.end()}, factor);
     left.erase(of_one_kind, left.end());
-    non_finite = non_finite.to(found.device()) + found;
+    non_finite = non_finite.defined()
+                     ? detail::moved_to(found.device(), non_finite, found.scalar_type()) + found
+                     : found;
   }
-  return non_finite;
+  return non_finite.defined() ? non_finite : at::zeros({});
 }
 
 ETUDE_INLINE void clip_value(at::TensorList tensors, double limit) {

@@ -16,6 +16,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/optim/flat_layout.hpp"
+#include "etude/optim/host_stage.hpp"
 #include "etude/optim/parameter_groups.hpp"
 
 namespace etude::inline v0 {
@@ -26,10 +27,11 @@ ETUDE_INLINE std::vector<torch::Tensor> FlatLayout::allocate(double value) const
   return result;
 }
 
-ETUDE_INLINE std::vector<torch::Tensor> FlatLayout::allocate_owned(double value) const {
+ETUDE_INLINE std::vector<torch::Tensor> FlatLayout::allocate_owned(double value, bool on_host) const {
   std::vector<torch::Tensor> result;
   for (const Buffer& buffer : buffers)
-    result.push_back(at::full({buffer.size / shard.count}, value, buffer.options));
+    result.push_back(at::full({buffer.size / shard.count}, value,
+                              on_host ? etude::on_host(buffer.options) : buffer.options));
   return result;
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/optim/clipping.hpp"
+#include "etude/optim/cpu_kernels.hpp"
 #include "etude/optim/flat_optimizer.hpp"
 
 namespace etude::inline v0 {
@@ -53,25 +55,108 @@ ETUDE_INLINE void FlatOptimizer::update() {
   const std::vector<FlatRange>& ranges = flat_.begin_step();
   if (layout_ != flat_.layout()) adopt_layout();
   const bool apart = flat_.are_gradients_apart();
-  if (generation_ != flat_.generation() || apart != pieces_are_apart_) cut(ranges, apart);
-  for (std::size_t i = 0; i < ranges.size(); ++i) {
-    clear(lists_);
-    const ParamGroup& group = groups_[ranges[i].group];
-    for (auto& [piece, slot] : pieces_[i]) {
-      if (apart) piece.gradients = flat_.parameter(slot).grad();
-      if (rounds(piece.values.options()) && !(in_one_pass() && piece.values.is_cpu()))
-        update_in_float32(piece, group, ranges[i].steps);
-      else if (!rounds(piece.values.options()) && has_libtorch_kernel(piece.values))
-        enlist(piece, ranges[i].steps);
-      else
-        update_range(piece, group, ranges[i].steps);
-      if (apart) piece.gradients.reset();
-    }
-    if (!lists_.values.empty()) update_by_libtorch(lists_, group, ranges[i].steps);
+  if (generation_ != flat_.generation() || apart != pieces_are_apart_) {
+    if (is_prepared_)
+      throw Error("other parameters got a gradient in the captured step than in the one before it");
+    cut(ranges, apart);
   }
-  clear(lists_);
+  if (is_capturable_ && !std::exchange(is_prepared_, false)) write_numbers(0);
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    if (is_offloaded_)
+      update_on_host(ranges[i], pieces_[i]);
+    else
+      update_pieces(i, groups_[ranges[i].group], ranges[i].steps);
+  }
+  clear_lists();
   gradient_scale_ = 1;
   if (layout_->is_sharded()) flat_.gather_values();
+}
+
+ETUDE_INLINE void FlatOptimizer::update_pieces(std::size_t range, const ParamGroup& group,
+                                               std::int64_t steps) {
+  clear_lists();
+  if (is_capturable_) {
+    lists_.rate = numbers_[range].rate;
+    count_ = numbers_[range].steps;
+  }
+  for (auto& [piece, slot] : pieces_[range]) {
+    if (pieces_are_apart_) piece.gradients = flat_.parameter(slot).grad();
+    update_piece(piece, group, steps);
+    if (pieces_are_apart_) piece.gradients.reset();
+  }
+  if (!lists_.values.empty()) update_by_libtorch(lists_, group, steps);
+}
+
+ETUDE_INLINE void FlatOptimizer::update_piece(const Range& piece, const ParamGroup& group,
+                                              std::int64_t steps) {
+  const bool has_kernel = in_one_pass() && piece.values.is_cpu() && detail::uses_cpu_kernels();
+  if (rounds(piece.values.options()))
+    has_kernel ? update_range(piece, group, steps) : update_in_float32(piece, group, steps);
+  else if (is_capturable_ || has_libtorch_kernel(piece.values))
+    enlist(piece, steps);
+  else
+    update_range(piece, group, steps);
+}
+
+ETUDE_INLINE void FlatOptimizer::update_on_host(const FlatRange& range, std::vector<Piece>& pieces) {
+  const ParamGroup& group = groups_[range.group];
+  HostStage& stage =
+      stages_.try_emplace(range.buffer, offloaded_length, layout_->buffers[range.buffer].options)
+          .first->second;
+  for (std::size_t i = 0; i <= pieces.size(); ++i) {
+    if (i < pieces.size()) stage.fetch(i, pieces[i].range.values, pieces[i].range.gradients);
+    if (i == 0) continue;
+    const Range& there = pieces[i - 1].range;
+    Range here = there;
+    const auto [values, gradients] = stage.get(i - 1);
+    here.values = values;
+    here.gradients = gradients;
+    clear_lists();
+    update_piece(here, group, range.steps);
+    if (!lists_.values.empty()) update_by_libtorch(lists_, group, range.steps);
+    stage.put_back(i - 1, there.values);
+  }
+}
+
+ETUDE_INLINE bool FlatOptimizer::offload_moments() {
+  if (is_offloaded_) return true;
+  is_offloaded_ = true;
+  flat_.gather();
+  adopt_layout();
+  return true;
+}
+
+ETUDE_INLINE bool FlatOptimizer::has_capturable_kernel(const torch::Tensor& /*values*/) const {
+  return false;
+}
+
+ETUDE_INLINE bool FlatOptimizer::make_capturable() {
+  flat_.gather();
+  is_capturable_ = !is_offloaded_ && !layout_->is_sharded() &&
+                   std::ranges::all_of(flat_.values(), [&](const auto& values) {
+                     return has_capturable_kernel(values) && !rounds(values.options());
+                   });
+  if (is_capturable_) generation_ = no_generation;
+  return is_capturable_;
+}
+
+ETUDE_INLINE void FlatOptimizer::prepare_captured_step() {
+  write_numbers(1);
+  is_prepared_ = true;
+}
+
+ETUDE_INLINE void FlatOptimizer::count_replayed_step() {
+  is_prepared_ = false;
+  flat_.repeat_step();
+}
+
+ETUDE_INLINE void FlatOptimizer::write_numbers(std::int64_t ahead) {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < numbers_.size(); ++i) {
+    const FlatRange& range = flat_.ranges()[i];
+    numbers_[i].rate.fill_(groups_[range.group].lr);
+    numbers_[i].steps.fill_(range.steps + ahead);
+  }
 }
 
 ETUDE_INLINE void FlatOptimizer::keep_shard(const FlatShard& shard) {
@@ -161,20 +246,21 @@ ETUDE_INLINE bool FlatOptimizer::uses_kernels() const {
     return values.is_cpu() && (values.scalar_type() == at::kFloat || values.scalar_type() == at::kDouble ||
                                rounds(values.options()));
   };
-  return in_one_pass() && std::ranges::all_of(flat_.values(), is_plain);
+  return detail::uses_cpu_kernels() && in_one_pass() && !is_offloaded_ && !is_capturable_ &&
+         std::ranges::all_of(flat_.values(), is_plain);
 }
 
-ETUDE_INLINE void FlatOptimizer::clear(Lists& lists) {
-  for (auto* list : {&lists.values, &lists.gradients, &lists.steps}) list->clear();
-  for (auto& list : lists.moments) list.clear();
+ETUDE_INLINE void FlatOptimizer::clear_lists() {
+  for (auto* list : {&lists_.values, &lists_.gradients, &lists_.steps}) list->clear();
+  for (auto& list : lists_.moments) list.clear();
+  lists_.rate.reset();
+  count_.reset();
 }
 
 ETUDE_INLINE void FlatOptimizer::enlist(const Range& range, std::int64_t steps) {
-  if (lists_.steps.empty())
-    lists_.steps.push_back(
-        at::full({}, static_cast<double>(steps), range.values.options().dtype(at::kFloat)));
-  else
-    lists_.steps.push_back(lists_.steps.front());
+  if (!count_.defined())
+    count_ = at::full({}, static_cast<double>(steps), range.values.options().dtype(at::kFloat));
+  lists_.steps.push_back(count_);
   lists_.values.push_back(range.values);
   lists_.gradients.push_back(range.gradients);
   lists_.moments.resize(range.moments.size());
@@ -199,13 +285,20 @@ ETUDE_INLINE void FlatOptimizer::adopt_layout() {
         store(slot, buffers[slot.buffer], old->view(wholes[old->buffer]));
     buffers_[m] = std::move(buffers);
   }
+  stages_.clear();
+  generation_ = no_generation;
 }
 
 ETUDE_INLINE void FlatOptimizer::cut(const std::vector<FlatRange>& ranges, bool apart) {
   generation_ = flat_.generation();
   pieces_are_apart_ = apart;
   pieces_.clear();
+  numbers_.clear();
   for (const FlatRange& range : ranges) {
+    if (is_capturable_) {
+      const auto number = at::zeros({}, layout_->buffers[range.buffer].options.dtype(at::kFloat));
+      numbers_.push_back({number, number.clone()});
+    }
     std::vector<Piece>& pieces = pieces_.emplace_back();
     if (apart)
       cut_by_parameters(range, pieces);
@@ -277,7 +370,7 @@ ETUDE_INLINE std::size_t FlatOptimizer::count_of_moments(const torch::TensorOpti
 }
 
 ETUDE_INLINE std::vector<torch::Tensor> FlatOptimizer::allocate(std::size_t moment) const {
-  std::vector<torch::Tensor> result = layout_->allocate_owned(moments_[moment].initial);
+  std::vector<torch::Tensor> result = layout_->allocate_owned(moments_[moment].initial, is_offloaded_);
   if (moments_[moment].name != detail::compensation_name) return result;
   for (torch::Tensor& buffer : result)
     buffer = rounds(buffer.options()) ? buffer.to(at::kShort) : torch::Tensor();
@@ -304,6 +397,7 @@ ETUDE_INLINE void FlatOptimizer::update_in_float32(const Range& range, const Par
 ETUDE_INLINE std::int64_t FlatOptimizer::piece_length() { return 32768 * std::max(1, at::get_num_threads()); }
 
 ETUDE_INLINE std::int64_t FlatOptimizer::longest_piece(const torch::Tensor& values) const {
+  if (is_offloaded_) return offloaded_length;
   if (values.is_cpu() && !in_one_pass()) return piece_length();
   constexpr std::int64_t copied = 1 << 22;  // bounds the memory of copies as float32
   return rounds(values.options()) && !values.is_cpu() ? copied : std::numeric_limits<std::int64_t>::max();

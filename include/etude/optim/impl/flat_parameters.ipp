@@ -339,6 +339,15 @@ ETUDE_INLINE const std::vector<FlatRange>& FlatParameters::begin_step() {
   return ranges_;
 }
 
+ETUDE_INLINE void FlatParameters::repeat_step() {
+  for (Part& part : parts_) {
+    if (!part.active) continue;
+    ++part.steps;
+    part.parameter.unsafeGetTensorImpl()->bump_version();
+  }
+  for (FlatRange& range : ranges_) ++range.steps;
+}
+
 ETUDE_INLINE void FlatParameters::find_ranges() {
   ++generation_;
   ranges_.clear();

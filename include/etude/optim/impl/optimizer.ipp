@@ -55,6 +55,14 @@ ETUDE_INLINE torch::Tensor Optimizer::step(const Closure& closure) {
   return loss;
 }
 
+ETUDE_INLINE bool Optimizer::offload_moments() { return false; }
+
+ETUDE_INLINE bool Optimizer::make_capturable() { return false; }
+
+ETUDE_INLINE void Optimizer::prepare_captured_step() {}
+
+ETUDE_INLINE void Optimizer::count_replayed_step() {}
+
 ETUDE_INLINE bool Optimizer::needs_closure() const { return false; }
 
 ETUDE_INLINE void Optimizer::zero_grad() { flat_.zero_grad(); }

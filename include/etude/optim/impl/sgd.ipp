@@ -31,11 +31,15 @@ ETUDE_INLINE bool SGD::has_libtorch_kernel(const torch::Tensor& values) const {
   return options_.fused && libtorch::has_fused_optimizers(values);
 }
 
+ETUDE_INLINE bool SGD::has_capturable_kernel(const torch::Tensor& values) const {
+  return options_.fused && libtorch::has_capturable_kernels(values);
+}
+
 ETUDE_INLINE void SGD::update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t steps) {
   libtorch::fused_sgd(
       lists.values, lists.gradients, lists.moments,
       {group.lr, options_.momentum, options_.dampening, group.weight_decay, options_.nesterov, steps == 1},
-      gradient_scale());
+      gradient_scale(), lists.rate);
 }
 
 ETUDE_INLINE void SGD::update_range(const Range& range, const ParamGroup& group, std::int64_t steps) {

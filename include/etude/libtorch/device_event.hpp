@@ -1,0 +1,29 @@
+#pragma once
+
+#include <c10/core/Event.h>
+#include <torch/types.h>
+
+#include <optional>
+
+#include "etude/base/linkage.hpp"
+
+namespace etude::inline v0 {
+
+/// A moment in the work of a device, such as the end of an asynchronous copy to the host. The CPU works at
+/// once.
+class DeviceEvent {
+ public:
+  /// The moment when what was queued on the device's current stream so far is done.
+  void record(torch::Device device);
+  /// Waits for it. Work queued later goes on.
+  void wait();
+
+ private:
+  std::optional<c10::Event> event_;
+};
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/libtorch/impl/device_event.ipp"
+#endif

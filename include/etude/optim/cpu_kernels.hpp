@@ -1,0 +1,11 @@
+#pragma once
+
+namespace etude::inline v0::detail {
+
+/// Whether optimizers use our own kernels on the CPU. Tests turn them off, to run what runs on other devices.
+inline bool& uses_cpu_kernels() {
+  static bool uses = true;
+  return uses;
+}
+
+}  // namespace etude::inline v0::detail

@@ -1,0 +1,136 @@
+#pragma once
+
+#include "etude/libtorch/device_graph.hpp"
+
+#if ETUDE_HAS_DEVICE_GRAPHS
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/libtorch/generators.hpp"
+
+/// Graphs for the CPU, as a GPU has them: a capture changes nothing, and a replay runs the operators again
+/// with the tensors and numbers that they had, and writes their results to where those were. Include it in
+/// one file of a program.
+namespace tape {
+
+class Tape : public at::GraphImplInterface {
+ public:
+  explicit Tape(const at::GraphImplArgs&) {}
+
+  void capture_begin(c10::MempoolId_t, at::GraphCaptureMode) override {
+    recording() = this;
+    c10::impl::tls_set_dispatch_key_included(mode, true);
+  }
+  void capture_end() override {
+    c10::impl::tls_set_dispatch_key_included(mode, false);
+    recording() = nullptr;
+    before_.restore();
+    for (const auto& [storage, copies] : changed_) copies.first.copy_(copies.second);
+    changed_.clear();
+    ++captures();
+  }
+  void instantiate() override {}
+  void replay() override {
+    const at::AutoDispatchBelowADInplaceOrView no_autograd;
+    for (const auto& [op, arguments, results] : calls_) {
+      torch::jit::Stack stack = arguments;
+      op.callBoxed(stack);
+      for (std::size_t i = 0; i < results.size(); ++i) write(results[i], stack[i]);
+    }
+    ++replays();
+  }
+  void reset() override { calls_.clear(); }
+  c10::MempoolId_t pool() const override { return {0, 0}; }
+  void enable_debug_mode() override {}
+  void debug_dump(const std::string&) override {}
+
+  static std::int64_t& captures() { return count<0>(); }
+  static std::int64_t& replays() { return count<1>(); }
+
+  static void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, mode);
+    // What an operator is made of is recorded, as autograd sees it.
+    if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd))
+      return op.redispatchBoxed(below, stack);
+    const auto& schema = op.schema();
+    const auto arguments = torch::jit::last(*stack, schema.arguments().size()).vec();
+    // Not only those that the schema says are changed: it says nothing of a batch norm's statistics.
+    for (const auto& argument : arguments)
+      for (const auto& tensor : tensors_of(argument)) recording()->keep(tensor);
+    const c10::impl::ExcludeDispatchKeyGuard not_inside(mode);
+    op.redispatchBoxed(below, stack);
+    recording()->calls_.push_back({op, arguments, torch::jit::last(*stack, schema.returns().size()).vec()});
+  }
+
+ private:
+  static constexpr auto mode = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+  struct Call {
+    c10::OperatorHandle op;
+    torch::jit::Stack arguments, results;
+  };
+
+  static Tape*& recording() {
+    static Tape* tape = nullptr;
+    return tape;
+  }
+  template <int>
+  static std::int64_t& count() {
+    static std::int64_t number = 0;
+    return number;
+  }
+
+  static std::vector<at::Tensor> tensors_of(const c10::IValue& value) {
+    if (value.isTensor())
+      return value.toTensor().defined() ? std::vector{value.toTensor()} : std::vector<at::Tensor>();
+    return value.isTensorList() ? value.toTensorVector() : std::vector<at::Tensor>();
+  }
+
+  /// Copies the memory of a tensor before an operator may change it.
+  void keep(const at::Tensor& tensor) {
+    const c10::impl::ExcludeDispatchKeyGuard not_recorded(mode);
+    const at::AutoDispatchBelowADInplaceOrView no_autograd;
+    const auto all = at::empty({0}, tensor.options()).set_(tensor.storage());
+    if (!changed_.contains(tensor.storage().unsafeGetStorageImpl()))
+      changed_.emplace(tensor.storage().unsafeGetStorageImpl(), std::pair(all, all.clone()));
+  }
+
+  static void write(const c10::IValue& to, const c10::IValue& from) {
+    const auto there = tensors_of(to), here = tensors_of(from);
+    for (std::size_t i = 0; i < there.size(); ++i)
+      if (there[i].data_ptr() != here[i].data_ptr()) there[i].copy_(here[i]);
+  }
+
+  std::vector<Call> calls_;
+  std::map<const void*, std::pair<at::Tensor, at::Tensor>>
+      changed_;  // storages that existed before, each with a copy
+  etude::DefaultRandomState before_{torch::kCPU};
+};
+
+/// Registers it, for the rest of the process.
+inline void register_for_cpu() {
+  static const bool done = [] {
+    at::GraphImplRegistry()->Register("CPU",
+                                      [](at::GraphImplArgs args) -> std::unique_ptr<at::GraphImplInterface> {
+                                        return std::make_unique<Tape>(args);
+                                      });
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&Tape::record>());
+}
+
+}  // namespace tape
+
+#endif
