@@ -21,6 +21,7 @@
 #include "etude/io/entry_name.hpp"
 #include "etude/model/exported_graph_reader.hpp"
 #include "etude/model/exported_program.hpp"
+#include "etude/model/exported_simplification.hpp"
 
 namespace etude::inline v0::detail {
 
@@ -95,6 +96,7 @@ class ProgramReader {
     const auto& signature = exported_member(module_, "signature", where_);
     const auto& inputs = exported_list(exported_member(signature, "input_specs", where_), where_);
     program_.graph = read_graph(graph_, device_of(inputs), where_);
+    simplify(program_.graph);
     program_.class_name = class_name();
     if (inputs.size() != program_.graph.inputs.size())
       throw exported_fault(where_, "input_specs and the inputs of the graph differ in number");
