@@ -2,8 +2,6 @@
 // BATCH WARMUP STEPS STARTED, where LOSS is own or cross_entropy, and STARTED is when the process was
 // started, in seconds since 1970. Prints one line of JSON.
 
-#include <sys/resource.h>
-
 #include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -11,6 +9,7 @@
 
 #include "etude/etude.hpp"
 #include "etude/formats/stored_tensors.hpp"
+#include "etude/libtorch/memory_usage.hpp"
 #include "etude/model/load_exported.hpp"
 
 namespace {
@@ -56,11 +55,9 @@ int main(int, char** argv) {
       std::move(options), Clock{.warmup = warmup, .steps = steps}, LastLoss{});
   trainer.train();
   const auto& clock = trainer.callback<Clock>();
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
   fmt::print("{}\n", nlohmann::json{{"seconds", clock.end - clock.begin},
                                     {"startup", clock.first - std::stod(argv[7])},
                                     {"loss", trainer.callback<LastLoss>().loss.item<double>()},
-                                    {"peak_memory", usage.ru_maxrss * 1024}}
+                                    {"peak_memory", etude::peak_resident_memory()}}
                          .dump());
 }

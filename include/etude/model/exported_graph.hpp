@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "etude/base/linkage.hpp"
+#include "etude/libtorch/optional.hpp"
 
 namespace etude::inline v0::detail {
 
@@ -49,7 +50,7 @@ class ExportedGraph {
 
     std::string name = {};
     Kind kind = Kind::operation;
-    std::optional<c10::OperatorHandle> operation = {};
+    libtorch::Optional<c10::OperatorHandle> operation = {};
     NumberFunction number = nullptr;
     std::vector<ExportedGraph> graphs =
         {};  ///< a region's body, a condition's two branches, a loop's condition and body

@@ -57,11 +57,12 @@ inline void push(torch::jit::Stack& stack, const ExportedGraph::Argument& argume
       return;
     }
     case Form::optional_tensors: {
-      c10::List<std::optional<torch::Tensor>> list;
+      using OptionalTensor = libtorch::Optional<torch::Tensor>;
+      c10::List<OptionalTensor> list;
       list.reserve(argument.uses.size());
       for (const auto& use : argument.uses)
-        list.push_back(use.slot == ExportedGraph::no_slot ? std::nullopt
-                                                          : std::optional(taken(values, use).toTensor()));
+        list.push_back(use.slot == ExportedGraph::no_slot ? OptionalTensor()
+                                                          : OptionalTensor(taken(values, use).toTensor()));
       stack.emplace_back(std::move(list));
       return;
     }
