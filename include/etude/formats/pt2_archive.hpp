@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/base/utf8.hpp"
 #include "etude/formats/exported_json.hpp"
 #include "etude/formats/safetensors_header.hpp"
 #include "etude/formats/torch_file.hpp"
@@ -41,12 +43,13 @@ class Pt2Archive {
 
   const std::string& name() const { return zip_.name(); }
 
-  /// The names of its graphs: "model" where a single one was saved.
+  /// The printable names of its graphs: "model" where a single one was saved.
   std::vector<std::string> models() const {
     std::vector<std::string> result;
     for (const auto& [name, entry] : zip_.entries())
       if (name.starts_with(prefix_ + "models/") && name.ends_with(".json"))
-        result.push_back(name.substr(prefix_.size() + 7, name.size() - prefix_.size() - 12));
+        result.push_back(
+            detail::printable(name.substr(prefix_.size() + 7, name.size() - prefix_.size() - 12)));
     return result;
   }
 
@@ -65,7 +68,7 @@ class Pt2Archive {
       if (name.starts_with(prefix_ + "extra/")) {
         const auto file = name.substr(prefix_.size() + 6);
         if (!may_lie_beside_weights(file))
-          throw fault(name, "it is a path, or has the name of a file of a checkpoint");
+          throw fault(name, "it isn't the name of a file that may lie beside the weights of a checkpoint");
         result.emplace(file, read_stored(name, entry));
       }
     return result;
@@ -74,8 +77,10 @@ class Pt2Archive {
  private:
   explicit Pt2Archive(ZipArchive zip) : zip_(std::move(zip)) {
     for (const auto& [name, entry] : zip_.entries())
-      if (const auto slash = name.find('/'); slash != name.npos && name.substr(slash) == "/archive_format")
+      if (const auto slash = name.find('/'); slash != name.npos && name.substr(slash) == "/archive_format") {
+        if (!prefix_.empty()) throw fault(name, "it is a second archive in one file");
         prefix_ = name.substr(0, slash + 1);
+      }
     if (prefix_.empty() || text("archive_format") != "pt2")
       throw CheckpointError(
           name() +
@@ -87,10 +92,11 @@ class Pt2Archive {
 
   /// Extra files are written into folders of models and checkpoints.
   static bool may_lie_beside_weights(std::string_view file) {
-    constexpr std::array own{"trainer_state", "training_",   "optimizer", "scheduler",
-                             "best_model",    "all_results", "etude_"};
-    return detail::fault_of_entry_name(file).empty() && file.find('/') == file.npos &&
-           !file.ends_with(".safetensors") && !file.starts_with("model.safetensors") &&
+    constexpr std::array own{"trainer_state", "training_", "optimizer", "scheduler", "best_model", "etude_"};
+    constexpr std::size_t longest = 255;  // on every file system
+    return detail::fault_of_entry_name(file).empty() && file.find('/') == file.npos && is_utf8(file) &&
+           file.size() <= longest && !file.ends_with(".safetensors") && !file.ends_with("_results.json") &&
+           !file.starts_with("model.safetensors") &&
            std::ranges::none_of(own, [&](std::string_view name) { return file.starts_with(name); });
   }
 
@@ -121,6 +127,10 @@ class Pt2Archive {
     const auto& entries = detail::exported_member(json, "config", where);
     if (!entries.is_object()) throw CheckpointError(where + ": config isn't an object");
     std::map<std::string, torch::Tensor> storages;
+    std::set<std::string> bools;  // storages already validated
+    // Expanded tensors can be much larger than the file; beyond this limit the file is an attack.
+    const auto most = (std::uint64_t{1} << 26) + 64 * zip_.file_size();
+    std::uint64_t total = 0;
     std::map<std::tuple<std::string, std::vector<std::int64_t>, std::vector<std::int64_t>, std::int64_t,
                         torch::ScalarType>,
              torch::Tensor>
@@ -143,7 +153,10 @@ class Pt2Archive {
       if (!same.defined()) {
         same = at::empty({0}, at::TensorOptions().dtype(dtype));
         same.set_(bytes.storage(), offset, sizes, strides);
-        if (dtype == torch::kBool &&
+        total += same.nbytes();
+        if (total > most)
+          throw CheckpointError(fmt::format("{}: its tensors have more than {} bytes", what, most));
+        if (dtype == torch::kBool && bools.insert(path).second &&
             !detail::are_bools({static_cast<const std::byte*>(bytes.data_ptr()), bytes.nbytes()}))
           throw CheckpointError(what + ": a bool must be 0 or 1");
       }
@@ -173,24 +186,26 @@ class Pt2Archive {
     return result;
   }
 
-  /// The last element must lie within the storage. A stride of 0 makes more elements than there are bytes,
-  /// but not many times more.
+  /// The last element must lie within the storage, and the number of elements must not overflow, though a
+  /// stride of 0 makes more of them than there are bytes.
   static void check_extent(const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& strides,
                            std::int64_t offset, std::size_t item_size, std::size_t bytes,
                            const std::string& what) {
     if (sizes.size() != strides.size()) throw CheckpointError(what + ": it has not as many strides as sizes");
-    const auto limit = static_cast<std::int64_t>(bytes / item_size), most = limit * 64 + (1 << 20);
+    const auto limit = static_cast<std::int64_t>(bytes / item_size);
+    constexpr auto most = std::int64_t{1} << 48;
     std::int64_t last = offset, elements = 1;
-    bool fits = true;
+    const bool is_empty = std::ranges::count(sizes, 0) > 0;
+    bool fits = offset <= limit;
     for (std::size_t i = 0; fits && i < sizes.size(); ++i) {
       const auto steps = std::max<std::int64_t>(sizes[i] - 1, 0);
       fits = last <= limit && (steps == 0 || strides[i] <= (limit - last) / steps) &&
-             (sizes[i] == 0 || elements <= most / sizes[i]);
+             elements <= most / (steps + 1);
       if (!fits) break;
       last += steps * strides[i];
-      elements *= sizes[i];
+      elements *= steps + 1;
     }
-    if (!fits || (elements > 0 && last >= limit))
+    if (!fits || (!is_empty && last >= limit))
       throw CheckpointError(fmt::format("{}: it goes past its {} bytes", what, bytes));
   }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +50,7 @@ class ExportedModuleImpl : public torch::nn::Module {
   /// Text files that belong to the model, such as config.json, by name.
   const ModelFiles& files() const { return files_; }
 
+  /// As in Python, only floating-point tensors take another dtype; constants of the graph too.
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
   void to(torch::Dtype dtype, bool non_blocking = false) override;
   void to(torch::Device device, bool non_blocking = false) override;
@@ -59,7 +61,7 @@ class ExportedModuleImpl : public torch::nn::Module {
     detail::ExportedProgram program;
     std::vector<std::pair<std::size_t, torch::Tensor>> tensors;  // by input of the graph
     std::vector<std::pair<std::size_t, torch::Tensor>> mutated;  // buffers by output of the graph
-    std::vector<std::vector<std::int64_t>> checked;              // the sizes of inputs that passed last
+    std::vector<std::vector<std::int64_t>> checked;  // sizes and dtypes of the inputs that passed last
     /// The graph for a batch that lacks inputs.
     std::map<std::vector<bool>, detail::ExportedGraph> partial = {};
   };
@@ -67,7 +69,7 @@ class ExportedModuleImpl : public torch::nn::Module {
   void register_state(const detail::ExportedProgram& program);
   torch::Tensor tensor_of(const detail::ExportedProgram& program, const detail::ExportedState& state) const;
   Bound bound(detail::ExportedProgram program) const;
-  void move_constants(torch::Device device);
+  void convert(std::optional<torch::Device> device, std::optional<torch::Dtype> dtype, bool non_blocking);
   std::vector<torch::Tensor> ordered(const detail::ExportedProgram& program, const Tensors& inputs) const;
   static const detail::ExportedGraph& graph_for(Bound& bound, const std::vector<torch::Tensor>& given);
   [[noreturn]] void refuse_mode(const std::string& operation, std::string_view mode) const;

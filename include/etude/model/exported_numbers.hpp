@@ -52,28 +52,29 @@ void check_divisor(T divisor) {
   if (divisor == 0) throw DataError("an exported graph divides a size by zero");
 }
 
-/// Rounds down, as Python's //.
-template <class T>
-T floor_divided(T a, T b) {
-  check_divisor(b);
-  if constexpr (std::same_as<T, double>) {
-    return std::floor(a / b);
-  } else {
-    if (b == -1) return static_cast<T>(-static_cast<std::uint64_t>(a));
-    return a / b - (a % b != 0 && (a < 0) != (b < 0));
-  }
-}
-
 /// Has the sign of the divisor, as Python's %.
 template <class T>
 T remainder_of(T a, T b) {
   check_divisor(b);
   if constexpr (std::same_as<T, double>) {
-    return a - b * std::floor(a / b);
+    const T rest = std::fmod(a, b);
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
   } else {
     if (b == -1) return 0;
     const T rest = a % b;
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+  }
+}
+
+/// Rounds down, as Python's //.
+template <class T>
+T floor_divided(T a, T b) {
+  check_divisor(b);
+  if constexpr (std::same_as<T, double>) {
+    return std::round((a - remainder_of(a, b)) / b);
+  } else {
+    if (b == -1) return static_cast<T>(-static_cast<std::uint64_t>(a));
+    return a / b - (a % b != 0 && (a < 0) != (b < 0));
   }
 }
 

@@ -28,6 +28,11 @@ inline torch::Tensor wrapped_number(const at::Scalar& number) {
   return tensor;
 }
 
+/// Without undefined tensors, which operators mistake for tensors; they refuse to take none for one.
+inline c10::IValue defined_or_none(c10::IValue value) {
+  return value.isTensor() && !value.toTensor().defined() ? c10::IValue() : value;
+}
+
 inline c10::IValue taken(GraphValues& values, const ExportedGraph::Use& use) {
   auto& value = values[use.slot];
   return use.is_last ? std::move(value) : value;
@@ -130,9 +135,10 @@ ETUDE_INLINE void ExportedGraph::run_node(const Node& node, GraphValues& values,
     if (list.size() != node.outputs.size())
       throw DataError(fmt::format("{} gives {} tensors, but {} when the model was exported", node.describe(),
                                   list.size(), node.outputs.size()));
-    for (std::size_t i = 0; i < list.size(); ++i) values[node.outputs[i]] = list[i];
+    for (std::size_t i = 0; i < list.size(); ++i) values[node.outputs[i]] = defined_or_none(list[i]);
   } else {
-    for (std::size_t i = 0; i < node.outputs.size(); ++i) values[node.outputs[i]] = std::move(stack[i]);
+    for (std::size_t i = 0; i < node.outputs.size(); ++i)
+      values[node.outputs[i]] = defined_or_none(std::move(stack[i]));
   }
   for (const auto slot : node.freed) values[slot] = c10::IValue();
 }

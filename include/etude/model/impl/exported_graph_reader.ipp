@@ -65,18 +65,70 @@ ETUDE_INLINE std::string exported_name(const ExportedJson& argument, std::string
   return kind == "as_name" ? exported_text(value, where) : std::string();
 }
 
+/// LibTorch's own namespaces besides aten. Their operators are made by compilers and process groups, and
+/// believe their arguments.
+inline constexpr std::array<std::string_view, 22> internal_namespaces{"_c10d_functional",
+                                                                      "_c10d_functional_autograd",
+                                                                      "_native",
+                                                                      "_quantized",
+                                                                      "_test",
+                                                                      "c10d",
+                                                                      "cuda",
+                                                                      "inductor",
+                                                                      "mkl",
+                                                                      "mkldnn",
+                                                                      "mkldnn_prepacked",
+                                                                      "onednn",
+                                                                      "prepacked",
+                                                                      "prim",
+                                                                      "profiler",
+                                                                      "quantization",
+                                                                      "quantized",
+                                                                      "sparse",
+                                                                      "symm_mem",
+                                                                      "static_runtime",
+                                                                      "streams",
+                                                                      "xnnpack"};
+
+/// Parts of the names of aten's operators that open files, change the memory under a tensor, or continue a
+/// computation without checking its state. No model's forward pass consists of them.
+inline constexpr std::array<std::string_view, 10> unchecked_operators{
+    "from_file",      "::set_",   "resize",    "_backward",      "_tensor_unsafe",
+    "_reshape_alias", "_nested_", "quantized", "_cummax_helper", "_cummin_helper"};
+
+inline bool is_refused(std::string_view name) {
+  if (!name.starts_with("aten::"))
+    return std::ranges::find(internal_namespaces, name.substr(0, name.find(':'))) !=
+           internal_namespaces.end();
+  return std::ranges::any_of(unchecked_operators,
+                             [&](std::string_view part) { return name.find(part) != name.npos; });
+}
+
+/// How a file must write an argument of this type, which is an integer to LibTorch; empty for other types.
+inline std::string_view enumeration_of(c10::TypeKind type) {
+  switch (type) {
+    case c10::TypeKind::ScalarTypeType:
+      return "as_scalar_type";
+    case c10::TypeKind::LayoutType:
+      return "as_layout";
+    case c10::TypeKind::MemoryFormatType:
+      return "as_memory_format";
+    default:
+      return "";
+  }
+}
+
 /// Reads one graph, and the graphs in its nodes by readers of their own.
 class GraphReader {
  public:
-  GraphReader(torch::Device device, std::string_view where, int depth)
-      : device_(device), where_(where), depth_(depth) {
-    if (depth > 32) throw exported_fault(where, "its graphs lie more than 32 deep in each other");
-  }
+  GraphReader(torch::Device device, std::string_view where) : device_(device), where_(where) {}
 
   ExportedGraph read(const ExportedJson& graph) {
     ExportedGraph result;
-    for (const auto& input : exported_list(exported_member(graph, "inputs", where_), where_))
+    for (const auto& input : exported_list(exported_member(graph, "inputs", where_), where_)) {
       result.inputs.push_back(defined(input, fmt::format("{}: an input", where_)));
+      signature_.inputs.push_back(kind_of(result.inputs.back()));
+    }
     for (const auto& node : exported_list(exported_member(graph, "nodes", where_), where_)) add(node, result);
     for (const auto& output : exported_list(exported_member(graph, "outputs", where_), where_))
       add_output(output, result);
@@ -91,6 +143,21 @@ class GraphReader {
   using Node = ExportedGraph::Node;
   using Slot = ExportedGraph::Slot;
   enum class Kind { tensor, integer, real, boolean, none };
+  /// The kinds of a graph's inputs and outputs; none goes with every other.
+  struct Signature {
+    std::vector<Kind> inputs, outputs;
+  };
+
+  Kind kind_of(Slot slot) const { return slot == ExportedGraph::no_slot ? Kind::none : kinds_[slot]; }
+
+  static Kind kind_of(const c10::IValue& constant) {
+    return constant.isInt()      ? Kind::integer
+           : constant.isDouble() ? Kind::real
+           : constant.isBool()   ? Kind::boolean
+                                 : Kind::none;
+  }
+
+  static bool differ(Kind a, Kind b) { return a != b && a != Kind::none && b != Kind::none; }
 
   Slot new_slot(Kind kind) {
     kinds_.push_back(kind);
@@ -136,6 +203,8 @@ class GraphReader {
                                      : kind == "as_float" ? c10::IValue(exported_real(value, where))
                                      : kind == "as_bool"  ? c10::IValue(exported_flag(value, where))
                                                           : c10::IValue());
+    signature_.outputs.push_back(name.empty() ? kind_of(graph.constant_outputs.back())
+                                              : kind_of(graph.outputs.back()));
   }
 
   void add(const ExportedJson& json, ExportedGraph& graph) {
@@ -175,11 +244,18 @@ class GraphReader {
       node.number = number;
       for (const auto& input : inputs)
         node.arguments.push_back(plain(exported_member(input, "arg", where), where));
-      if (node.arguments.empty() || node.arguments[0].form != Form::value ||
-          kinds_[node.arguments[0].uses[0].slot] != Kind::tensor)
+      const auto given = node.arguments.size();
+      if (given == 0 || kind_of(node.arguments[0]) != Kind::tensor)
         throw exported_fault(where, "its first argument isn't a tensor");
+      if (given > 1 && kind_of(node.arguments[1]) != Kind::integer)
+        throw exported_fault(where, "its second argument isn't an integer");
+      const auto needed = name == "aten::sym_size" || name == "aten::sym_stride" ? 2u : 1u;
+      if (given != needed) throw exported_fault(where, "{} takes {} arguments, not {}", name, needed, given);
       return;
     }
+    if (is_refused(name))
+      throw exported_fault(where, "{} isn't allowed: it believes its arguments, which nothing checks",
+                           printable(name));
     node.operation = c10::Dispatcher::singleton().findSchema({name, overload});
     const auto full_name = overload.empty() ? name : name + "." + overload;
     if (!node.operation)
@@ -214,6 +290,10 @@ class GraphReader {
                            printable(std::string(given.begin()->first)));
   }
 
+  Kind kind_of(const Argument& argument) const {
+    return argument.form == Form::value ? kind_of(argument.uses.front().slot) : kind_of(argument.constant);
+  }
+
   static c10::TypePtr element_of(c10::TypePtr type) {
     if (const auto optional = type->cast<c10::OptionalType>()) return optional->getElementType();
     return type;
@@ -222,7 +302,11 @@ class GraphReader {
   Argument argument(const ExportedJson& json, const c10::Argument& formal, std::string_view where) {
     const auto type = element_of(formal.type());
     const bool is_optional = formal.type()->kind() == c10::TypeKind::OptionalType;
-    const auto wrong = [&] { return exported_fault(where, "it must be {}", formal.type()->str()); };
+    const auto wrong = [&] { return exported_fault(where, "it must be {}", formal.real_type()->str()); };
+    const auto kind = exported_union(json, where).kind;
+    const auto enumeration = enumeration_of(element_of(formal.real_type())->kind());
+    if (!enumeration.empty() && kind != enumeration && kind != "as_none") throw wrong();
+    if (formal.is_out()) throw exported_fault(where, "it is an output's memory, which isn't supported");
     if (const auto list = type->cast<c10::ListType>()) {
       auto result =
           list_argument(json, element_of(list->getElementType()),
@@ -239,7 +323,7 @@ class GraphReader {
     const auto& value = result.constant;
     switch (type->kind()) {
       case c10::TypeKind::TensorType:
-        if (!value.isScalar()) throw wrong();
+        if (!value.isScalar() || (formal.alias_info() && formal.alias_info()->isWrite())) throw wrong();
         result.constant = wrapped_number(value.toScalar());
         return result;
       case c10::TypeKind::FloatType:
@@ -325,18 +409,19 @@ class GraphReader {
     const auto [kind, value] = exported_union(json, where);
     if (kind == "as_none") return {};
     const auto wrong = [&] { return exported_fault(where, "it must be {}", formal.type()->str()); };
+    const bool is_empty = value.is_array() && value.empty();  // it may be written as a list of any kind
     switch (element->kind()) {
       case c10::TypeKind::TensorType: {
         if (kind != "as_tensors" && (kind != "as_optional_tensors" || !elements_are_optional)) {
-          if ((kind == "as_ints" || kind == "as_sym_ints") && exported_list(value, where).empty())
-            return {.form = elements_are_optional ? Form::optional_tensors : Form::tensors};
+          if (is_empty) return {.form = elements_are_optional ? Form::optional_tensors : Form::tensors};
           throw wrong();
         }
         Argument result{.form = elements_are_optional ? Form::optional_tensors : Form::tensors};
         for (const auto& each : exported_list(value, where)) {
-          const auto name = kind == "as_tensors" ? exported_text(exported_member(each, "name", where), where)
-                                                 : exported_name(each, where);
-          if (name.empty()) {
+          const bool is_tensor = kind == "as_tensors";
+          const auto name = is_tensor ? exported_text(exported_member(each, "name", where), where)
+                                      : exported_name(each, where);
+          if (!is_tensor && name.empty()) {
             result.uses.push_back({});
             continue;
           }
@@ -347,16 +432,17 @@ class GraphReader {
       }
       case c10::TypeKind::IntType:
       case c10::TypeKind::SymIntType:
-        return integers(kind, value, formal, where, wrong);
+        return is_empty ? Argument{.constant = c10::List<std::int64_t>()}
+                        : integers(kind, value, formal, where, wrong);
       case c10::TypeKind::FloatType: {
         c10::List<double> list;
-        if (kind != "as_floats" && kind != "as_ints") throw wrong();
+        if (kind != "as_floats" && kind != "as_ints" && !is_empty) throw wrong();
         for (const auto& each : exported_list(value, where)) list.push_back(exported_real(each, where));
         return {.constant = std::move(list)};
       }
       case c10::TypeKind::BoolType: {
         c10::List<bool> list;
-        if (kind != "as_bools") throw wrong();
+        if (kind != "as_bools" && !is_empty) throw wrong();
         for (const auto& each : exported_list(value, where)) list.push_back(exported_flag(each, where));
         return {.constant = std::move(list)};
       }
@@ -425,12 +511,14 @@ class GraphReader {
     else
       throw exported_fault(where, "the higher-order operator '{}' isn't supported",
                            printable(std::string(target)));
+    inner_.clear();
     for (const auto& input : inputs) {
       const auto& json = exported_member(input, "arg", where);
       const auto [kind, value] = exported_union(json, where);
       if (kind == "as_graph") {
-        node.graphs.push_back(
-            GraphReader(device_, where, depth_ + 1).read(exported_member(value, "graph", where)));
+        GraphReader reader(device_, where);
+        node.graphs.push_back(reader.read(exported_member(value, "graph", where)));
+        inner_.push_back(std::move(reader.signature_));
       } else if (kind == "as_tensors") {
         for (const auto& each : exported_list(value, where))
           node.arguments.push_back(
@@ -441,6 +529,7 @@ class GraphReader {
         auto argument = plain(json, where);
         const bool is_setting =
             (node.kind == K::grad_mode || node.kind == K::autocast) && node.graphs.empty();
+        if (is_setting && kind == "as_int") throw exported_fault(where, "a setting is an integer");
         if (is_setting && argument.form == Form::constant)
           node.settings.push_back(argument.constant);
         else
@@ -462,6 +551,10 @@ class GraphReader {
         throw exported_fault(where, "its graph takes {} inputs, not {}", graph.inputs.size(), operands);
     if (node.kind == K::condition && node.arguments.empty())
       throw exported_fault(where, "it has no condition");
+    for (const auto& inner : inner_)
+      for (std::size_t i = 0; i < operands; ++i)
+        if (differ(inner.inputs[i], kind_of(node.arguments[node.arguments.size() - operands + i])))
+          throw exported_fault(where, "its graph takes another kind of value than it is given");
     if (node.kind == K::loop &&
         (node.graphs[0].outputs.size() != 1 || node.graphs[1].outputs.size() != node.carried))
       throw exported_fault(where, "its graphs don't give what the loop needs");
@@ -507,6 +600,11 @@ class GraphReader {
     if (node.kind == Node::Kind::loop && node.outputs.size() != node.carried)
       throw exported_fault(where, "it has {} outputs, but carries {} values", node.outputs.size(),
                            node.carried);
+    if (!node.graphs.empty())
+      for (auto inner = inner_.begin() + (node.kind == Node::Kind::loop); inner != inner_.end(); ++inner)
+        for (std::size_t i = 0; i < node.outputs.size(); ++i)
+          if (differ(inner->outputs[i], kinds_[node.outputs[i]]))
+            throw exported_fault(where, "its output is of another kind than its graph's");
   }
 
   static void check_return(Kind kind, c10::TypeKind type, std::string_view where) {
@@ -516,14 +614,15 @@ class GraphReader {
 
   torch::Device device_;
   std::string where_;
-  int depth_;
+  Signature signature_;
+  std::vector<Signature> inner_;  // of the graphs of the node that is read
   std::unordered_map<std::string, Slot> slots_;
   std::vector<Kind> kinds_;  // one per slot
 };
 
 ETUDE_INLINE ExportedGraph read_graph(const ExportedJson& graph, torch::Device device,
                                       std::string_view where) {
-  return GraphReader(device, where, 0).read(graph);
+  return GraphReader(device, where).read(graph);
 }
 
 }  // namespace etude::inline v0::detail

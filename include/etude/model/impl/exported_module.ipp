@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/io/entry_name.hpp"
+#include "etude/libtorch/torch_error.hpp"
 #include "etude/model/exported_module.hpp"
 #include "etude/model/exported_program.hpp"
 
@@ -78,12 +80,13 @@ ETUDE_INLINE void ExportedModuleImpl::register_state(const detail::ExportedProgr
       continue;
     }
     if (!known.insert(state.name).second) continue;
+    constexpr std::ptrdiff_t deepest = 64;  // modules are visited recursively
     if (state.name.empty() || state.name.front() == '.' || state.name.back() == '.' ||
-        state.name.find("..") != std::string::npos)
-      throw CheckpointError(
-          fmt::format("{}: '{}' isn't a valid name of a parameter or buffer", file_, detail::printable(state.name)));
+        state.name.find("..") != std::string::npos || std::ranges::count(state.name, '.') > deepest)
+      throw CheckpointError(fmt::format("{}: '{}' isn't a valid name of a parameter or buffer", file_,
+                                        detail::printable(state.name)));
     const auto [module, name] = detail::place_in(*this, state.name);
-    const bool trains = state.requires_grad && tensor.is_floating_point();
+    const bool trains = state.requires_grad && (tensor.is_floating_point() || tensor.is_complex());
     if (state.kind == Kind::parameter)
       module->register_parameter(name, trains ? tensor.requires_grad_() : tensor, trains);
     else
@@ -167,8 +170,10 @@ ETUDE_INLINE Tensors ExportedModuleImpl::forward(const Tensors& inputs) {
   {
     const std::lock_guard lock(mutex_);
     std::vector<std::vector<std::int64_t>> sizes;
-    for (const auto& tensor : given)
+    for (const auto& tensor : given) {
       sizes.push_back(tensor.defined() ? tensor.sizes().vec() : std::vector<std::int64_t>{-1});
+      if (tensor.defined()) sizes.back().push_back(static_cast<std::int64_t>(tensor.scalar_type()));
+    }
     if (sizes != bound.checked) {
       program.check_inputs(given);
       bound.checked = std::move(sizes);
@@ -182,8 +187,12 @@ ETUDE_INLINE Tensors ExportedModuleImpl::forward(const Tensors& inputs) {
   auto results = graph->run(std::move(values), is_training());
 
   const torch::NoGradGuard no_grad;
-  for (const auto& [output, buffer] : bound.mutated)
-    if (results[output].isTensor()) buffer.copy_(results[output].toTensor());
+  for (std::size_t i = 0; i < bound.mutated.size(); ++i) {
+    const auto& [output, buffer] = bound.mutated[i];
+    if (!results[output].isTensor()) continue;
+    with_place([&, &buffer = buffer, &output = output] { buffer.copy_(results[output].toTensor()); },
+               [&] { return fmt::format("buffer {}", program.mutations[i].second); });
+  }
   std::vector<torch::Tensor> outputs;
   std::vector<std::string> names;
   for (std::size_t i = 0; i < program.outputs.size(); ++i) {
@@ -202,28 +211,33 @@ ETUDE_INLINE Tensors ExportedModuleImpl::forward(const Tensors& inputs) {
   return {std::move(outputs), std::move(names)};
 }
 
-ETUDE_INLINE void ExportedModuleImpl::move_constants(torch::Device device) {
+ETUDE_INLINE void ExportedModuleImpl::convert(std::optional<torch::Device> device,
+                                              std::optional<torch::Dtype> dtype, bool non_blocking) {
   const torch::NoGradGuard no_grad;
-  for (auto& constant : constants_) constant.set_data(constant.to(device));
+  const auto one = [&](torch::Tensor tensor) {
+    const auto type = dtype && tensor.is_floating_point() ? *dtype : tensor.scalar_type();
+    tensor.set_data(tensor.to(device.value_or(tensor.device()), type, non_blocking));
+  };
+  for (const auto& tensors : {parameters(), buffers(), constants_})
+    for (const auto& tensor : tensors) one(tensor);
+  if (!device) return;
   for (auto* bound : {&training_, evaluation_.get()}) {
     if (!bound) continue;
-    bound->program.graph.to(device);
+    bound->program.graph.to(*device);
     bound->partial.clear();
   }
 }
 
 ETUDE_INLINE void ExportedModuleImpl::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
-  torch::nn::Module::to(device, dtype, non_blocking);
-  move_constants(device);
+  convert(device, dtype, non_blocking);
 }
 
 ETUDE_INLINE void ExportedModuleImpl::to(torch::Dtype dtype, bool non_blocking) {
-  torch::nn::Module::to(dtype, non_blocking);
+  convert({}, dtype, non_blocking);
 }
 
 ETUDE_INLINE void ExportedModuleImpl::to(torch::Device device, bool non_blocking) {
-  torch::nn::Module::to(device, non_blocking);
-  move_constants(device);
+  convert(device, {}, non_blocking);
 }
 
 }  // namespace etude::inline v0

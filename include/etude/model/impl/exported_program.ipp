@@ -48,6 +48,7 @@ class LeafNames {
  private:
   void add(const ExportedJson& spec, const std::string& prefix, int depth) {
     if (depth > 32) throw exported_fault(where_, "its structure lies more than 32 deep");
+    if (prefix.size() > 1000) throw exported_fault(where_, "an output's name has more than 1000 bytes");
     if (exported_member(spec, "type", where_).is_null()) return names.push_back(prefix);
     const auto& children = exported_list(exported_member(spec, "children_spec", where_), where_);
     const auto keys = keys_of(spec, children.size());
@@ -100,7 +101,8 @@ class ProgramReader {
     program_.class_name = class_name();
     if (inputs.size() != program_.graph.inputs.size())
       throw exported_fault(where_, "input_specs and the inputs of the graph differ in number");
-    for (std::size_t i = 0; i < inputs.size(); ++i) add_input(inputs[i], i);
+    const auto& graph_inputs = exported_member(graph_, "inputs", where_);
+    for (std::size_t i = 0; i < inputs.size(); ++i) add_input(inputs[i], graph_inputs[i], i);
     const auto& outputs = exported_list(exported_member(signature, "output_specs", where_), where_);
     if (outputs.size() != program_.graph.outputs.size())
       throw exported_fault(where_, "output_specs and the outputs of the graph differ in number");
@@ -170,13 +172,19 @@ class ProgramReader {
     return "ExportedModule";
   }
 
-  void add_input(const ExportedJson& input, std::size_t index) {
+  void add_input(const ExportedJson& input, const ExportedJson& graph_input, std::size_t index) {
     using Kind = ExportedState::Kind;
     const auto [kind, spec] = exported_union(input, where_);
+    const auto check_name = [&](const std::string& name) {
+      if (name.empty() || !is_tensor(graph_input) || exported_name(graph_input, where_) != name)
+        throw exported_fault(where_, "'{}' isn't the tensor in its place of the graph's inputs",
+                             printable(name));
+    };
     const auto add_state = [&, &spec = spec](Kind which, std::string_view name_of, bool is_persistent) {
       const auto name = exported_text(exported_member(spec, name_of, where_), where_);
       const auto value =
           exported_text(exported_member(exported_member(spec, "arg", where_), "name", where_), where_);
+      check_name(value);
       const auto& requires_grad = exported_member(meta_of(value), "requires_grad", where_);
       program_.states.push_back({which, name, index, requires_grad == true, is_persistent});
     };
@@ -188,7 +196,10 @@ class ProgramReader {
     if (kind != "user_input")
       throw exported_fault(where_, "an input is a {}, which isn't supported", printable(std::string(kind)));
     const auto& argument = exported_member(spec, "arg", where_);
-    if (is_tensor(argument)) return add_user_input(exported_name(argument, where_), index);
+    if (is_tensor(argument)) {
+      check_name(exported_name(argument, where_));
+      return add_user_input(exported_name(argument, where_), index);
+    }
     if (!exported_name(argument, where_).empty())
       throw exported_fault(where_, "its input '{}' is a number that varies: it must be a tensor",
                            printable(exported_name(argument, where_)));

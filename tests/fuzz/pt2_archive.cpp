@@ -1,0 +1,101 @@
+// Fuzzes a file of torch.export, or if it doesn't begin like an archive, the JSON of a program in it, which
+// no checksum protects then. Graphs are read and not run: what runs are LibTorch's operators.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "etude/formats/pt2_archive.hpp"
+#include "etude/model/exported_program.hpp"
+
+namespace {
+
+using etude::detail::ExportedGraph;
+
+void require(bool good) {
+  if (!good) std::abort();
+}
+
+// The guarantee for a graph, computed another way: each value is defined before it is used.
+void check(const ExportedGraph& graph) {
+  std::vector<bool> defined(graph.slots);
+  const auto define = [&](ExportedGraph::Slot slot) {
+    require(slot < graph.slots && !defined[slot]);
+    defined[slot] = true;
+  };
+  for (const auto slot : graph.inputs)
+    if (slot != ExportedGraph::no_slot) define(slot);
+  for (const auto& node : graph.nodes) {
+    for (const auto& argument : node.arguments)
+      for (const auto& use : argument.uses) {
+        const bool may_be_none = argument.form == ExportedGraph::Argument::Form::optional_tensors ||
+                                 argument.form == ExportedGraph::Argument::Form::integers;
+        if (use.slot == ExportedGraph::no_slot)
+          require(may_be_none);
+        else
+          require(use.slot < graph.slots && defined[use.slot]);
+      }
+    if (node.operation) require(node.arguments.size() == node.operation->schema().arguments().size());
+    for (const auto& inner : node.graphs) check(inner);
+    for (const auto slot : node.outputs) define(slot);
+    for (const auto slot : node.freed) require(slot < graph.slots);
+  }
+  require(graph.constant_outputs.size() == graph.outputs.size());
+  for (const auto slot : graph.outputs)
+    require(slot == ExportedGraph::no_slot || (slot < graph.slots && defined[slot]));
+}
+
+void read_program(std::string_view json) {
+  auto program = etude::detail::read_program(json, "fuzz");
+  check(program.graph);
+  for (const auto& state : program.states) require(state.index < program.graph.inputs.size());
+  for (const auto& input : program.inputs) require(input.index < program.graph.inputs.size());
+  for (const auto output : program.outputs) require(output < program.graph.outputs.size());
+  require(program.output_names.empty() || program.output_names.size() == program.outputs.size());
+  etude::detail::follow_mode(program);
+  std::vector<bool> absent(program.graph.inputs.size());
+  if (!program.inputs.empty()) absent[program.inputs.back().index] = true;
+  program.graph.pruned(absent);
+}
+
+// Reading every element touches no memory outside of the file's tensors.
+void read_tensors(const etude::Pt2Archive::NamedTensors& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    if (tensor.numel() == 0) continue;
+    const auto* last = static_cast<const char*>(tensor.data_ptr());
+    std::int64_t elements = 1;
+    for (std::int64_t d = 0; d < tensor.dim(); ++d) {
+      last += (tensor.size(d) - 1) * tensor.stride(d) * static_cast<std::int64_t>(tensor.element_size());
+      elements *= tensor.size(d);
+    }
+    const auto* begin = static_cast<const char*>(tensor.storage().data());
+    require(elements == tensor.numel() && last >= begin &&
+            last + tensor.element_size() <= begin + tensor.storage().nbytes());
+    const volatile char byte = *last;
+    static_cast<void>(byte);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  try {
+    if (bytes.starts_with("PK")) {
+      const etude::Pt2Archive archive(bytes, "fuzz");
+      archive.extra_files();
+      for (const auto& model : archive.models()) {
+        read_tensors(archive.weights(model));
+        read_tensors(archive.constants(model));
+        read_program(archive.graph(model));
+      }
+    } else {
+      read_program(bytes);
+    }
+  } catch (const etude::CheckpointError&) {
+  }
+  return 0;
+}

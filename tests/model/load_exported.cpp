@@ -1,0 +1,116 @@
+#include "etude/model/load_exported.hpp"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <string>
+#include <vector>
+
+#include "common/exported_model.hpp"
+#include "common/fault_of.hpp"
+#include "common/folder.hpp"
+#include "common/zip_bytes.hpp"
+
+namespace model_load_exported_test {
+
+using toy::contains;
+using toy::fault_of;
+namespace x = toy::exported;
+using namespace std::string_literals;
+using Entries = std::vector<toy::ZipEntry>;
+
+// y = op(x, w) + c, with w = 2 and c = 10.
+x::Model model(const std::string& operation) {
+  return {
+      .inputs = {x::parameter("w"), x::constant("c"), x::batch("x", {"s0"})},
+      .nodes = {x::call(operation, {{"self", x::tensor("x")}, {"other", x::tensor("p_w")}}, {x::tensor("z")}),
+                x::call("aten.add.Tensor", {{"self", x::tensor("z")}, {"other", x::tensor("c_c")}},
+                        {x::tensor("y")})},
+      .outputs = {{"y", "y"}}};
+}
+
+std::string config(const std::string& name, const std::string& path) {
+  return R"({"config": {")" + name + R"(": {"path_name": ")" + path +
+         R"(", "is_param": true, "use_pickle": false, "tensor_meta": {"dtype": 7, "sizes": [{"as_int": 1}], "strides": [{"as_int": 1}], "storage_offset": {"as_int": 0}}}}})";
+}
+
+Entries file(const std::vector<std::pair<std::string, x::Model>>& models) {
+  Entries entries{{"m/archive_format", "pt2"},
+                  {"m/archive_version", "0"},
+                  {"m/data/weights/weight_0", "\0\0\0\x40"s},
+                  {"m/data/constants/tensor_0", "\0\0\x20\x41"s},
+                  {"m/extra/config.json", "{}"}};
+  for (const auto& [name, each] : models) {
+    entries.push_back({"m/models/" + name + ".json", each.json()});
+    entries.push_back({"m/data/weights/" + name + "_weights_config.json", config("w", "weight_0")});
+    entries.push_back({"m/data/constants/" + name + "_constants_config.json", config("c", "tensor_0")});
+  }
+  return entries;
+}
+
+struct Loaded {
+  toy::Folder folder;
+  etude::ExportedModule load(const Entries& entries) {
+    toy::write_text(folder / "m.pt2", toy::zip_bytes(entries));
+    return etude::load_exported(folder / "m.pt2");
+  }
+  std::string fault(const Entries& entries) {
+    const auto text = fault_of([&] { load(entries); });
+    CHECK(text.starts_with((folder / "m.pt2").string() + ": "));
+    return text;
+  }
+};
+
+float at_five(etude::ExportedModule module) {
+  return module->forward(torch::full({1}, 5.f)).at("y").item<float>();
+}
+
+TEST_CASE("a file's model computes, has its files, and its state by name") {
+  Loaded loaded;
+  auto module = loaded.load(file({{"model", model("aten.mul.Tensor")}}));
+  CHECK(at_five(module) == 20);
+  CHECK(module->files() == etude::ModelFiles{{"config.json", "{}"}});
+  CHECK(module->named_parameters().keys() == std::vector<std::string>{"w"});
+  CHECK(module->buffers().empty());
+}
+
+TEST_CASE("a file with both modes has one graph for each") {
+  Loaded loaded;
+  for (const std::string training : {"model", "train"}) {
+    auto module =
+        loaded.load(file({{training, model("aten.mul.Tensor")}, {"eval", model("aten.sub.Tensor")}}));
+    CHECK(at_five(module) == 20);
+    module->eval();
+    CHECK(at_five(module) == 13);
+    CHECK(module->parameters().size() == 1);
+  }
+  auto any_name = loaded.load(file({{"mine", model("aten.mul.Tensor")}}));
+  CHECK(at_five(any_name) == 20);
+}
+
+TEST_CASE("other graphs are an error that names them") {
+  Loaded loaded;
+  const auto one = model("aten.mul.Tensor");
+  CHECK(contains(loaded.fault(file({{"a", one}, {"b", one}})),
+                 "it has the graphs a, b: must have one, or model (or train) and eval"));
+  CHECK(contains(loaded.fault(file({{"model", one}, {"eval", one}, {"more", one}})),
+                 "it has the graphs eval, model, more"));
+  CHECK(contains(loaded.fault(file({{"model", one}, {"train", one}})), "it has the graphs model, train"));
+  CHECK(contains(loaded.fault(file({})), "it has the graphs : must have one"));
+}
+
+TEST_CASE("faults of graphs and weights name the file and the place") {
+  Loaded loaded;
+  CHECK(contains(loaded.fault(file({{"model", model("aten.no_such.default")}})),
+                 ": models/model.json: node torch.ops.aten.no_such.default: LibTorch "));
+  auto entries = file({{"model", model("aten.mul.Tensor")}});
+  for (auto& each : entries)
+    if (each.name == "m/data/weights/model_weights_config.json") each.data = config("other", "weight_0");
+  CHECK(contains(loaded.fault(entries), "it has no tensor 'w'"));
+  toy::write_text(loaded.folder / "m.pt2", "");
+  CHECK(contains(fault_of([&] { etude::load_exported(loaded.folder / "m.pt2"); }), "it is empty"));
+  CHECK(contains(fault_of([&] { etude::load_exported(loaded.folder / "none.pt2"); }),
+                 "none.pt2: can't be opened: No such file"));
+}
+
+}  // namespace model_load_exported_test
