@@ -96,10 +96,21 @@ def add_evaluation(entries, evaluation):
         entries[f"{folder}eval_{kind}_config.json"] = json.dumps(listed).encode()
 
 
+def configuration(model):
+    """The files from which from_pretrained of transformers makes the model; none for other models."""
+    if not hasattr(getattr(model, "config", None), "to_json_string"):
+        return {}
+    model.config.architectures = [type(model).__name__]
+    return {"config.json": model.config.to_json_string()}
+
+
 def export_model(model, inputs, output, extra_files=None):
-    """Writes `model` to the file `output` and returns (training graph, names of the sizes that vary)."""
+    """Writes `model` to the file `output` and returns (training graph, names of the sizes that vary).
+
+    `extra_files`, texts or bytes by name, are saved beside the weights of every checkpoint, and so is config.json.
+    """
     (training, evaluation), varying = trace(model, inputs)
-    entries = saved(training, extra_files)
+    entries = saved(training, configuration(model) | (extra_files or {}))
     add_evaluation(entries, saved(evaluation))
     output = pathlib.Path(output)
     part = output.with_name(output.name + ".part")
@@ -168,7 +179,6 @@ def from_transformers(name, options):
         files = processing_files(name)
     if hasattr(model.config, "use_cache"):
         model.config.use_cache = False
-    files["config.json"] = model.config.to_json_string()
     return model, transformers_inputs(model, options.batch, options.length), files
 
 

@@ -89,7 +89,7 @@ class Pt2Archive {
   static bool may_lie_beside_weights(std::string_view file) {
     constexpr std::array own{"trainer_state", "training_",   "optimizer", "scheduler",
                              "best_model",    "all_results", "etude_"};
-    return fault_of_entry_name(file).empty() && file.find('/') == file.npos &&
+    return detail::fault_of_entry_name(file).empty() && file.find('/') == file.npos &&
            !file.ends_with(".safetensors") && !file.starts_with("model.safetensors") &&
            std::ranges::none_of(own, [&](std::string_view name) { return file.starts_with(name); });
   }
