@@ -27,12 +27,15 @@ import zipfile
 import torch
 
 LENGTH_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "decoder_input_ids", "decoder_attention_mask", "labels")
+LABELS = ("labels", "start_positions", "end_positions")
 
 
 def dynamic_shapes(inputs, batch=True, length=True):
     """Which sizes vary: the first of each input, and the second of those that are texts."""
 
     def sizes(name, value):
+        if not isinstance(value, torch.Tensor):
+            return None
         dims = {}
         if batch and value.dim() > 0:
             dims[0] = torch.export.Dim.DYNAMIC
@@ -46,7 +49,7 @@ def dynamic_shapes(inputs, batch=True, length=True):
 def trace(model, inputs):
     """The graphs of both modes with the widest choice of sizes that the model allows, and which vary."""
     attempts = [("batch and length", True, True), ("batch", True, False), ("nothing", False, False)]
-    if not any(name in LENGTH_INPUTS and value.dim() == 2 for name, value in inputs.items()):
+    if dynamic_shapes(inputs) == dynamic_shapes(inputs, length=False):
         attempts = attempts[1:]
     was_training = model.training
     try:
@@ -96,10 +99,28 @@ def add_evaluation(entries, evaluation):
         entries[f"{folder}eval_{kind}_config.json"] = json.dumps(listed).encode()
 
 
+def configuration(model):
+    """The files from which from_pretrained of transformers makes the model; none for other models."""
+    if not hasattr(getattr(model, "config", None), "to_json_string"):
+        return {}
+    model.config.architectures = [type(model).__name__]
+    return {"config.json": model.config.to_json_string()}
+
+
+def register_named_tuple(cls):
+    """Gives a named tuple that forward returns a name in files."""
+    if isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        torch.utils._pytree._register_namedtuple(cls, serialized_type_name=f"{cls.__module__}.{cls.__qualname__}")
+
+
 def export_model(model, inputs, output, extra_files=None):
-    """Writes `model` to the file `output` and returns (training graph, names of the sizes that vary)."""
+    """Writes `model` to the file `output` and returns (training graph, names of the sizes that vary).
+
+    `extra_files`, texts or bytes by name, are saved beside the weights of every checkpoint, and so is config.json.
+    """
+    register_named_tuple(inspect.signature(model.forward).return_annotation)
     (training, evaluation), varying = trace(model, inputs)
-    entries = saved(training, extra_files)
+    entries = saved(training, configuration(model) | (extra_files or {}))
     add_evaluation(entries, saved(evaluation))
     output = pathlib.Path(output)
     part = output.with_name(output.name + ".part")
@@ -113,9 +134,9 @@ def export_model(model, inputs, output, extra_files=None):
 # What follows makes models of the usual libraries, with example inputs.
 
 
-def text_inputs(config, batch, length):
+def text_inputs(config, *shape):
     vocabulary = getattr(config, "vocab_size", None) or config.get_text_config().vocab_size
-    ids = torch.randint(0, vocabulary, (batch, length))
+    ids = torch.randint(0, vocabulary, shape)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
@@ -127,26 +148,40 @@ def transformers_inputs(model, batch, length):
     main = model.main_input_name
     if main == "input_features":
         inputs = {"input_features": torch.rand(batch, config.num_mel_bins, 2 * config.max_source_positions)}
+    elif main == "input_values":  # a spectrogram, or a second of sound
+        spectrogram = hasattr(config, "num_mel_bins") and hasattr(config, "max_length")
+        inputs = {"input_values": torch.randn(batch, *((config.max_length, config.num_mel_bins) if spectrogram else (16000,)))}
     elif main == "pixel_values":
         inputs = {"pixel_values": pixels()}
     elif main == "input_ids":
-        inputs = text_inputs(config, batch, length)
+        inputs = text_inputs(config, batch, *((2, length) if "MultipleChoice" in kind else (length,)))
         if hasattr(config, "vision_config"):
             inputs["pixel_values"] = pixels()
     else:
         raise SystemExit(f"export.py: no example inputs are known for the input {main} of {kind}: pass FILE.py:FUNCTION")
+    if "return_loss" in forward_parameters(model):
+        inputs["return_loss"] = True
+    return inputs | transformers_labels(config, kind, inputs, batch, length)
+
+
+def transformers_labels(config, kind, inputs, batch, length):
+    """Example labels, by the task in the name of the model's class."""
     ids = inputs.get("input_ids")
     if "QuestionAnswering" in kind:
-        inputs |= {name: torch.randint(0, length, (batch,)) for name in ("start_positions", "end_positions")}
-    elif ids is not None and ("LM" in kind or "ForConditionalGeneration" in kind or "TokenClassification" in kind):
-        classes = config.num_labels if "TokenClassification" in kind else int(ids.max()) + 1
-        inputs["labels"] = torch.randint(0, classes, ids.shape)
-    elif main == "input_features" and "ForConditionalGeneration" in kind:
-        inputs["labels"] = torch.randint(0, config.vocab_size, (batch, length))
-    elif "Classification" in kind or "MultipleChoice" in kind:
-        regression = config.num_labels == 1
-        inputs["labels"] = torch.rand(batch) if regression else torch.randint(0, config.num_labels, (batch,))
-    return inputs
+        return {name: torch.randint(0, length, (batch,)) for name in ("start_positions", "end_positions")}
+    if "MultipleChoice" in kind:
+        return {"labels": torch.randint(0, 2, (batch,))}
+    if "TokenClassification" in kind:
+        return {"labels": torch.randint(0, config.num_labels, ids.shape)}
+    if ids is not None and ("LM" in kind or "ForConditionalGeneration" in kind):
+        return {"labels": torch.randint(0, int(ids.max()) + 1, ids.shape)}
+    if ("input_features" in inputs and "ForConditionalGeneration" in kind) or "CTC" in kind:
+        return {"labels": torch.randint(1, config.vocab_size, (batch, length))}
+    if "SemanticSegmentation" in kind:
+        return {"labels": torch.randint(0, config.num_labels, (batch, *inputs["pixel_values"].shape[2:]))}
+    if "Classification" in kind:
+        return {"labels": torch.rand(batch) if config.num_labels == 1 else torch.randint(0, config.num_labels, (batch,))}
+    return {}
 
 
 def pair(size):
@@ -168,7 +203,10 @@ def from_transformers(name, options):
         files = processing_files(name)
     if hasattr(model.config, "use_cache"):
         model.config.use_cache = False
-    files["config.json"] = model.config.to_json_string()
+    try:
+        model.set_experts_implementation("batched_mm")  # the others are operators of Python, or depend on the data
+    except (AttributeError, ValueError):
+        pass
     return model, transformers_inputs(model, options.batch, options.length), files
 
 
@@ -232,6 +270,18 @@ def load(options):
     raise SystemExit(f"export.py: '{source}' is unknown: must be transformers, torchvision, timm, or a file that ends in .py")
 
 
+def export_any(model, inputs, output, files):
+    """Exports with labels, or without them if the model's way to compute the loss can't be exported."""
+    try:
+        return inputs, export_model(model, inputs, output, files)[1]
+    except Exception as error:
+        without = {name: value for name, value in inputs.items() if name not in LABELS}
+        if len(without) == len(inputs):
+            raise
+        print(f"export.py: without labels, since with them: {str(error).strip().splitlines()[0]}", file=sys.stderr)
+        return without, export_model(model, without, output, files)[1]
+
+
 def describe(name, value):
     sizes = ", ".join(str(size) for size in value.shape)
     return f"{name} {str(value.dtype).removeprefix('torch.')} [{sizes}]"
@@ -253,9 +303,10 @@ def main():
     model, inputs, files = load(options)
     name = pathlib.Path(options.model.partition(":")[2]).stem
     output = options.output or f"{name}.pt2"
-    _, varying = export_model(model, inputs, output, files)
+    inputs, varying = export_any(model, inputs, output, files)
+    inputs = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     parameters = sum(p.numel() for p in model.parameters())
-    with_loss = any(name in inputs for name in ("labels", "start_positions"))
+    with_loss = any(name in inputs for name in LABELS) or "return_loss" in forward_parameters(model)
     print(f"""{output}: {type(model).__name__}, {parameters:,} parameters, graphs of training and evaluation
 takes {'; '.join(describe(*item) for item in inputs.items())}
 varies: {varying}

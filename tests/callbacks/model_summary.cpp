@@ -54,6 +54,14 @@ TEST_CASE("every layer is listed with its class, shapes and numbers of parameter
   CHECK(found.buffer_bytes == 3 * 4 + 3 * 4 + 8);  // mean, variance, count
 }
 
+TEST_CASE("a module that was given a name is listed with it, as those of a model that Python exported") {
+  auto model = std::make_shared<StackImpl>();
+  model->register_module("norm", std::make_shared<torch::nn::Module>("LayerNorm"))
+      ->register_parameter("weight", torch::ones({3}));
+  const auto rows = rows_of(etude::summary(etude::Model(model)));
+  CHECK(rows.back() == std::vector<std::string>{"norm", "LayerNorm", "weight [3]", "3", "3"});
+}
+
 TEST_CASE("deeper modules count towards the layer that contains them") {
   const etude::Model model(std::make_shared<StackImpl>());
   const auto children = etude::summary(model, 1);

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,29 @@ TEST_CASE("operations are 6 for each token and parameter, embeddings excluded") 
   counted.model = Scores(2);
   counted.counter.begin_training();
   CHECK(counted.counter.floating_point_ops(ids()) == 6 * 8 * 6);
+}
+
+/// Plain modules with the names of Python's classes, as in a model that Python exported; the head is tied to
+/// the embedding.
+struct NamedImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) { return x; }
+  NamedImpl() {
+    const auto add = [&](const char* name, const char* type, const torch::Tensor& weight) {
+      register_module(name, std::make_shared<torch::nn::Module>(type))->register_parameter("weight", weight);
+    };
+    const auto tied = torch::ones({3, 2});
+    add("embed", "Embedding", tied);
+    add("positions", "Embedding", torch::ones({4, 2}));
+    add("layer", "Linear", torch::ones({5}));
+    add("head", "Linear", tied);
+  }
+};
+
+TEST_CASE("embeddings of an exported model are known by the name of their class") {
+  Counted counted;
+  counted.model = std::make_shared<NamedImpl>();
+  counted.counter.begin_training();
+  CHECK(counted.counter.floating_point_ops(ids()) == 6 * 8 * 5);
 }
 
 TEST_CASE("tokens are counted as include_num_input_tokens_seen specifies") {

@@ -45,7 +45,8 @@ struct ExportedState {
 /// One graph of a file: the model in training mode, in evaluation mode, or in both.
 struct ExportedProgram {
   ExportedGraph graph;
-  std::string class_name;  ///< of the model in Python
+  std::map<std::string, std::string> classes =
+      {};  ///< of Python's modules, by path; that of the model is empty
   std::vector<ExportedState> states;
   std::map<std::string, torch::Tensor> constants = {};  ///< the tensors of that kind of state
   std::vector<ExportedInput> inputs;

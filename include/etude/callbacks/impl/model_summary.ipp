@@ -1,6 +1,5 @@
 #pragma once
 
-#include <c10/util/Type.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/jit/api/module.h>
@@ -14,7 +13,6 @@
 #include <cstdio>
 #include <string>
 #include <string_view>
-#include <typeinfo>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -50,8 +48,7 @@ inline std::vector<AnyLayer> layers_of(const Model& model) {
   if (const auto module = model.module()) {
     for (const auto& entry : module->named_modules("", /*include_self=*/true)) {
       const auto& part = *entry.value();
-      AnyLayer layer{
-          entry.key(), short_class_name(c10::demangle(typeid(part).name())), {}, !part.children().empty()};
+      AnyLayer layer{entry.key(), short_class_name(part.name()), {}, !part.children().empty()};
       for (const auto& item : part.named_parameters(/*recurse=*/false))
         layer.parameters.emplace_back(item.key(), item.value());
       layers.push_back(std::move(layer));

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <unordered_set>
 #include <utility>
 
 #include "etude/base/linkage.hpp"
@@ -29,12 +30,17 @@ ETUDE_INLINE double TokenCounter::floating_point_ops(const Batch& batch) {
   const auto* tokens = detail::token_input(batch);
   if (!tokens || (tokens->scalar_type() != torch::kLong && tokens->scalar_type() != torch::kInt)) return 0;
   if (!dense_parameters_) {
-    double count = 0;
-    for (const auto& parameter : model_.parameters()) count += static_cast<double>(parameter.numel());
+    std::unordered_set<const void*> embeddings;  // a tied one has several names
     if (const auto module = model_.module())
       for (const auto& part : module->modules())
-        if (const auto* embedding = part->as<torch::nn::Embedding>())
-          count -= static_cast<double>(embedding->weight.numel());
+        if (part->as<torch::nn::Embedding>() ||
+            part->name() == "Embedding")  // of a model that Python exported
+          for (const auto& weight : part->parameters(/*recurse=*/false))
+            embeddings.insert(weight.unsafeGetTensorImpl());
+    double count = 0;
+    for (const auto& parameter : model_.parameters())
+      if (!embeddings.contains(parameter.unsafeGetTensorImpl()))
+        count += static_cast<double>(parameter.numel());
     dense_parameters_ = count;
   }
   return 6 * static_cast<double>(tokens->numel()) * *dense_parameters_;

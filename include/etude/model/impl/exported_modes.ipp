@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -81,6 +82,19 @@ inline ExportedGraph::Argument* mode_argument(ExportedGraph::Node& node, std::st
              : nullptr;
 }
 
+/// Batch norms count their batches in training only.
+inline void stop_counters_in_evaluation(ExportedProgram& program) {
+  std::set<ExportedGraph::Slot> counters;
+  for (const auto& state : program.states)
+    if (state.name.ends_with("num_batches_tracked")) counters.insert(program.graph.inputs[state.index]);
+  for (auto& node : program.graph.nodes) {
+    if (!node.operation || node.operation->schema().name() != "aten::add_") continue;
+    const auto& uses = node.arguments.front().uses;
+    auto* factor = argument_named(node, "alpha");
+    if (factor && !uses.empty() && counters.contains(uses.front().slot)) factor->in_evaluation_mode = 0;
+  }
+}
+
 ETUDE_INLINE void follow_mode(ExportedProgram& program) {
   bool trains = false, evaluates = false;
   visit_operations(program.graph, [&](auto& node, const std::string& operation) {
@@ -90,6 +104,7 @@ ETUDE_INLINE void follow_mode(ExportedProgram& program) {
     if (dropout && dropout->constant.isDouble() && dropout->constant.toDouble() > 0) trains = true;
   });
   const bool was_evaluating = evaluates && !trains;
+  stop_counters_in_evaluation(program);
   visit_operations(program.graph, [&](auto& node, const std::string& operation) {
     if (auto* argument = mode_argument(node, operation)) {
       if (was_evaluating) argument->constant = true;

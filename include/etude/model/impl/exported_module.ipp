@@ -31,16 +31,27 @@ inline bool is_label(std::string_view name) {
          name == "start_positions" || name == "end_positions";
 }
 
-/// Children are made by the dots of a name; its last part is returned.
-inline std::pair<torch::nn::Module*, std::string> place_in(torch::nn::Module& root, const std::string& name) {
+inline std::string class_of(const ExportedProgram& program, const std::string& path) {
+  const auto found = program.classes.find(path);
+  return found == program.classes.end() ? "ExportedModule" : found->second;
+}
+
+/// Children are made by the dots of a state's name; its last part is returned.
+inline std::pair<torch::nn::Module*, std::string> place_in(torch::nn::Module& root,
+                                                           const ExportedProgram& program,
+                                                           const std::string& name) {
   auto* module = &root;
   std::size_t begin = 0;
   for (auto dot = name.find('.'); dot != name.npos; dot = name.find('.', begin)) {
     const auto part = name.substr(begin, dot - begin);
     const auto children = module->named_children();
     const auto* child = children.find(part);
-    module =
-        child ? child->get() : module->register_module(part, std::make_shared<torch::nn::Module>()).get();
+    module = child
+                 ? child->get()
+                 : module
+                       ->register_module(
+                           part, std::make_shared<torch::nn::Module>(class_of(program, name.substr(0, dot))))
+                       .get();
     begin = dot + 1;
   }
   return {module, name.substr(begin)};
@@ -49,7 +60,7 @@ inline std::pair<torch::nn::Module*, std::string> place_in(torch::nn::Module& ro
 }  // namespace detail
 
 ETUDE_INLINE ExportedModuleImpl::ExportedModuleImpl(Content content)
-    : torch::nn::Module(content.training.class_name),
+    : torch::nn::Module(detail::class_of(content.training, "")),
       file_(std::move(content.name)),
       files_(std::move(content.files)),
       tensors_(std::move(content.tensors)) {
@@ -85,7 +96,7 @@ ETUDE_INLINE void ExportedModuleImpl::register_state(const detail::ExportedProgr
         state.name.find("..") != std::string::npos || std::ranges::count(state.name, '.') > deepest)
       throw CheckpointError(fmt::format("{}: '{}' isn't a valid name of a parameter or buffer", file_,
                                         detail::printable(state.name)));
-    const auto [module, name] = detail::place_in(*this, state.name);
+    const auto [module, name] = detail::place_in(*this, program, state.name);
     const bool trains = state.requires_grad && (tensor.is_floating_point() || tensor.is_complex());
     if (state.kind == Kind::parameter)
       module->register_parameter(name, trains ? tensor.requires_grad_() : tensor, trains);

@@ -98,7 +98,7 @@ class ProgramReader {
     const auto& inputs = exported_list(exported_member(signature, "input_specs", where_), where_);
     program_.graph = read_graph(graph_, device_of(inputs), where_);
     simplify(program_.graph);
-    program_.class_name = class_name();
+    read_classes();
     if (inputs.size() != program_.graph.inputs.size())
       throw exported_fault(where_, "input_specs and the inputs of the graph differ in number");
     const auto& graph_inputs = exported_member(graph_, "inputs", where_);
@@ -157,19 +157,24 @@ class ProgramReader {
     return torch::kCPU;
   }
 
-  /// The last part of the type of the outermost module, from the first node that has one.
-  std::string class_name() const {
+  /// The nodes say in which modules they were called: "key,path,package.Class;" and so on, the outermost
+  /// first.
+  void read_classes() {
     for (const auto& node : exported_member(graph_, "nodes", where_)) {
       if (!node.contains("metadata") || !node["metadata"].is_object() ||
           !node["metadata"].contains("nn_module_stack"))
         continue;
-      const auto& stack = exported_text(node["metadata"]["nn_module_stack"], where_);
-      const auto outermost = stack.substr(0, stack.find(';'));
-      const auto begin = outermost.find_last_of('.');
-      if (outermost.starts_with("L__self__,") && begin != outermost.npos)
-        return printable(outermost.substr(begin + 1));
+      const auto& text = exported_text(node["metadata"]["nn_module_stack"], where_);
+      std::string_view stack = text;
+      while (!stack.empty()) {
+        const auto module = stack.substr(0, stack.find(';'));
+        stack.remove_prefix(std::min(module.size() + 1, stack.size()));
+        const auto key_end = module.find(','), path_end = module.rfind(',');
+        if (!module.starts_with("L__self__") || key_end == path_end) continue;
+        program_.classes.emplace(module.substr(key_end + 1, path_end - key_end - 1),
+                                 printable(std::string(module.substr(module.find_last_of(",.") + 1))));
+      }
     }
-    return "ExportedModule";
   }
 
   void add_input(const ExportedJson& input, const ExportedJson& graph_input, std::size_t index) {

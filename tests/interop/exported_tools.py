@@ -1,0 +1,75 @@
+"""What the tests of exported models share: the program of exported.cpp, and models without dropout."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+from checks import check
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+# torchvision lies apart, since its operators aren't compiled for this torch, and transformers would import it.
+sys.path += [str(ROOT / ".venv" / "vision"), str(ROOT / "tools")]
+try:
+    import accelerate  # transformers' Trainer needs it
+    import safetensors.torch
+    import torch
+
+    import exported_models  # declares operators for torchvision, which timm imports
+    import timm
+    import transformers
+    import xxhash
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+transformers.logging.set_verbosity_error()
+torch.set_num_threads(1)
+PROGRAM = sys.argv[1]
+
+
+def close(a, b, relative):
+    return abs(a - b) <= relative * max(abs(a), abs(b), 1e-6)
+
+
+def set_dropout(model, probability):
+    """Sets dropout of every kind, with batch norms and the rest in training mode."""
+    for module in model.modules():
+        for name in ("p", "dropout", "attention_dropout", "attn_pdrop", "drop_prob", "activation_dropout", "attention_probs_dropout_prob", "dropout_prob", "dropout_rate"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, probability)
+        if isinstance(module, torch.nn.LSTM):
+            module.dropout = probability
+    if hasattr(model, "config"):
+        for name in vars(model.config):
+            if "dropout" in name or "pdrop" in name or "layerdrop" in name:
+                if isinstance(getattr(model.config, name), float):
+                    setattr(model.config, name, probability)
+
+
+def loss_of(model, batch, kind):
+    batch = dict(batch)
+    if kind == "own":
+        return model(**batch)["loss"]
+    labels = batch.pop("labels")
+    return torch.nn.functional.cross_entropy(model(**batch), labels)
+
+
+def batch_at(data, step, size):
+    """The batch of a step from 0, if the examples go round in order."""
+    begin = step * size % len(next(iter(data.values())))
+    return {name: value[begin : begin + size] for name, value in data.items()}
+
+
+def run(folder, model, data, kind, *arguments, kill_at=None):
+    """Trains and evaluates in C++. Returns the loss of each step, and the metrics."""
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    if kill_at:
+        environment["ETUDE_KILL_AT"] = str(kill_at)
+    command = [PROGRAM, model, data, kind, "--output_dir", folder, "--train_sampling_strategy", "sequential", "--disable_tqdm", "true", *arguments]
+    ran = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment)
+    check(ran.returncode == (-signal.SIGKILL if kill_at else 0), f"{model.name}: the program ended with {ran.returncode}:\n{ran.stderr}")
+    lines = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith('{"')]
+    return {line["step"]: line["loss"] for line in lines if "step" in line}, lines[-1] if lines else {}
