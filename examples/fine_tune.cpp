@@ -5,7 +5,7 @@
 
 int main(int argc, char** argv) try {
   const auto args = etude::parse_arguments(argc, argv, etude::TrainingArguments{.learning_rate = 3e-3});
-  std::ifstream file("/usr/share/common-licenses/GPL-3", std::ios::binary);
+  std::ifstream file("README.md", std::ios::binary);
   const std::vector<std::uint8_t> bytes(std::istreambuf_iterator<char>(file), {});
   const auto text = torch::tensor(bytes).to(torch::kLong);  // each byte is a token
   const auto ids = text.narrow(0, 0, text.size(0) / 64 * 64).view({-1, 64});

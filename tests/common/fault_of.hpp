@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <string>
 #include <string_view>
 
@@ -8,7 +9,7 @@
 namespace toy {
 
 /// The message of the `Error` that `act` throws.
-template <class Error = etude::CheckpointError, class Act>
+template <class Error = etude::CheckpointError, std::invocable Act>
 std::string fault_of(Act&& act) {
   try {
     act();

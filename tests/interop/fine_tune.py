@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,13 +19,11 @@ except ImportError as error:
 
 PROGRAM = sys.argv[1]
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-TEXT = pathlib.Path("/usr/share/common-licenses/GPL-3")
-if not TEXT.exists():
-    print(f"skipped: there is no {TEXT}")
-    sys.exit(77)
+TEXT = ROOT / "README.md"
 # README's command, with this Python.
 command = re.search(r"^python (tools/export.py .*)$", (ROOT / "README.md").read_text(), re.MULTILINE)[1]
 with tempfile.TemporaryDirectory() as folder:
+    shutil.copy(TEXT, folder)
     subprocess.run(f"{sys.executable} {ROOT}/{command}", shell=True, check=True, cwd=folder, capture_output=True)
     ran = subprocess.run([PROGRAM, "--max_steps", "150", "--output_dir", "run"], cwd=folder, capture_output=True, text=True,
                          env=dict(os.environ, OMP_NUM_THREADS="1"))

@@ -12,7 +12,7 @@
 #include "etude/base/error.hpp"
 
 /// Access to the JSON of a `.pt2` file, which torch/_export/serde/schema.py describes. Nothing in it is
-/// believed: these throw CheckpointError that begins with `where` if the JSON isn't what they are named for.
+/// believed: these throw CheckpointError that begins with `where` if the JSON is of another kind.
 namespace etude::inline v0::detail {
 
 using ExportedJson = nlohmann::ordered_json;

@@ -32,7 +32,7 @@ class ExportedGraph {
 
   struct Argument {
     enum class Form { constant, value, tensors, optional_tensors, integers };
-    /// Changes a number into what the operator takes there.
+    /// Changes a number into the type that the operator takes.
     enum class Conversion { none, to_real, to_tensor };
 
     Form form = Form::constant;
@@ -52,15 +52,17 @@ class ExportedGraph {
     Kind kind = Kind::operation;
     libtorch::Optional<c10::OperatorHandle> operation = {};
     NumberFunction number = nullptr;
-    std::vector<ExportedGraph> graphs =
-        {};  ///< a region's body, a condition's two branches, a loop's condition and body
-    std::vector<c10::IValue> settings =
-        {};  ///< of a region: whether gradients are enabled; device type, dtype, whether autocast is enabled
-    std::size_t carried = 0;  ///< the arguments that a loop changes, before the others
+    /// A region's body, a condition's two branches, a loop's condition and body.
+    std::vector<ExportedGraph> graphs = {};
+    /// A region's: whether gradients are enabled; device type, dtype, whether autocast is enabled.
+    std::vector<c10::IValue> settings = {};
+    bool follows_device = false;  ///< autocast is for the device that the graph runs on
+    std::size_t carried = 0;      ///< the arguments that a loop changes, before the others
     std::vector<Argument> arguments = {};
     std::vector<Slot> outputs = {};
+    bool has_out = false;          ///< its last argument is memory for its output
     bool gives_list = false;       ///< the outputs are the elements of one list
-    std::vector<Slot> freed = {};  ///< what nobody uses after this node
+    std::vector<Slot> freed = {};  ///< values that no later node uses
 
     std::string describe() const;
   };

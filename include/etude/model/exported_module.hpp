@@ -77,7 +77,7 @@ class ExportedModuleImpl : public torch::nn::Module {
   std::string file_;
   ModelFiles files_;
   std::map<std::string, torch::Tensor> tensors_;  // parameters and buffers
-  std::vector<torch::Tensor> constants_;          // what isn't registered
+  std::vector<torch::Tensor> constants_;          // tensors that aren't registered
   Bound training_;
   std::unique_ptr<Bound> evaluation_;  // null if `training_` serves both modes
   std::mutex mutex_;

@@ -47,6 +47,16 @@ void apply_two(torch::jit::Stack& stack, F f) {
   stack.assign({std::move(result)});
 }
 
+/// Works on the bits of two integers, and on the truth of other numbers.
+template <class F>
+void apply_to_bits(torch::jit::Stack& stack, F f) {
+  const bool bits = stack[0].isInt() && stack[1].isInt();
+  auto result =
+      bits ? c10::IValue(f(integer_of(stack[0]), integer_of(stack[1])))
+           : c10::IValue(static_cast<bool>(f(stack[0].toScalar().toBool(), stack[1].toScalar().toBool())));
+  stack.assign({std::move(result)});
+}
+
 template <class T>
 void check_divisor(T divisor) {
   if (divisor == 0) throw DataError("an exported graph divides a size by zero");
@@ -146,10 +156,8 @@ inline constexpr std::array number_functions{
                    [](NumberStack& s) { apply_two(s, [](auto a, auto b) { return a > b; }); }},
     NumberFunction{"_operator.ge", 2,
                    [](NumberStack& s) { apply_two(s, [](auto a, auto b) { return a >= b; }); }},
-    NumberFunction{"_operator.and_", 2,
-                   [](NumberStack& s) { s.assign({s[0].toScalar().toBool() && s[1].toScalar().toBool()}); }},
-    NumberFunction{"_operator.or_", 2,
-                   [](NumberStack& s) { s.assign({s[0].toScalar().toBool() || s[1].toScalar().toBool()}); }},
+    NumberFunction{"_operator.and_", 2, [](NumberStack& s) { apply_to_bits(s, std::bit_and<>()); }},
+    NumberFunction{"_operator.or_", 2, [](NumberStack& s) { apply_to_bits(s, std::bit_or<>()); }},
     NumberFunction{"math.trunc", 1, [](NumberStack& s) { s.assign({integer_of(s[0])}); }},
     NumberFunction{"torch.sym_not", 1, [](NumberStack& s) { s.assign({!s[0].toScalar().toBool()}); }},
     NumberFunction{"torch.sym_int", 1, [](NumberStack& s) { s.assign({integer_of(s[0])}); }},

@@ -36,7 +36,7 @@ inline ExportedProgram load_program(const Pt2Archive& archive, const std::string
 /// files. A file with graphs of both modes ("model" or "train", and "eval") runs the one of the module's
 /// mode. With a single graph, operators that depend on the mode, such as dropout, are switched. Parameters
 /// and buffers are on the CPU. Programs link etude::torch_file, which needs libzip. Throws CheckpointError
-/// that names the file and what is wrong with it.
+/// that names the file and the fault.
 inline ExportedModule load_exported(const std::filesystem::path& path) {
   const Pt2Archive archive(path);
   const auto models = archive.models();

@@ -15,6 +15,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/libtorch/autocast.hpp"
 #include "etude/libtorch/torch_error.hpp"
+#include "etude/model/exported_effects.hpp"
 #include "etude/model/exported_graph.hpp"
 
 namespace etude::inline v0::detail {
@@ -120,12 +121,22 @@ ETUDE_INLINE std::string ExportedGraph::Node::describe() const {
                    : fmt::format("node {}", name);
 }
 
+/// An operator resizes the memory that it is given for its output, which may be part of the model.
+inline void call(const ExportedGraph::Node& node, torch::jit::Stack& stack) {
+  if (!node.has_out) return node.operation->callBoxed(stack);
+  const torch::Tensor out = stack.back().toTensor();
+  const auto sizes = out.sizes().vec();
+  node.operation->callBoxed(stack);
+  if (out.sizes() != sizes)
+    throw DataError(fmt::format("{} gives {} for memory of sizes {}", node.describe(), out.sizes(), sizes));
+}
+
 ETUDE_INLINE void ExportedGraph::run_node(const Node& node, GraphValues& values, torch::jit::Stack& stack,
                                           bool training) const {
   stack.clear();
   for (const auto& argument : node.arguments) push(stack, argument, values, training);
   if (node.kind == Node::Kind::operation)
-    node.operation->callBoxed(stack);
+    call(node, stack);
   else if (node.kind == Node::Kind::number)
     node.number(stack);
   else
@@ -185,33 +196,30 @@ ETUDE_INLINE void ExportedGraph::find_last_uses() {
   }
 }
 
-/// Whether a node does something besides computing its outputs.
-inline bool has_effect(const ExportedGraph::Node& node) {
-  if (node.operation)
-    return node.outputs.empty() || node.operation->schema().is_mutable() ||
-           node.operation->hasTag(at::Tag::nondeterministic_seeded);
-  return std::ranges::any_of(node.graphs,
-                             [](const auto& graph) { return std::ranges::any_of(graph.nodes, has_effect); });
-}
-
 ETUDE_INLINE ExportedGraph ExportedGraph::pruned(const std::vector<bool>& absent_inputs) const {
   ExportedGraph result = *this;
-  std::vector<bool> absent(slots), needed(slots);
+  std::vector<bool> absent(slots), needed(slots), stale(slots);  // stale: memory that lacks a write
+  MemoryOwners owners(slots);
+  const auto is_lacking = [&](Slot slot) { return absent[slot] || stale[owners.of(slot)]; };
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (absent_inputs[i] && inputs[i] != no_slot) absent[inputs[i]] = true;
   std::erase_if(result.nodes, [&](const Node& node) {
     const bool goes = std::ranges::any_of(node.arguments, [&](const auto& argument) {
-      return std::ranges::any_of(argument.uses,
-                                 [&](const auto& use) { return use.slot != no_slot && absent[use.slot]; });
+      return std::ranges::any_of(
+          argument.uses, [&](const auto& use) { return use.slot != no_slot && is_lacking(use.slot); });
     });
-    if (goes)
-      for (const auto slot : node.outputs) absent[slot] = true;
-    return goes;
+    if (!goes) {
+      owners.add(node);
+      return false;
+    }
+    owners.visit_written(node, [&](Slot owner) { stale[owner] = true; });
+    for (const auto slot : node.outputs) absent[slot] = true;
+    return true;
   });
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     auto& slot = result.outputs[i];
     if (slot == no_slot) continue;
-    if (absent[slot])
+    if (is_lacking(slot))
       slot = no_slot;
     else
       needed[slot] = true;
@@ -236,7 +244,7 @@ ETUDE_INLINE void ExportedGraph::to(torch::Device device) {
   for (auto& node : nodes) {
     for (auto& argument : node.arguments)
       if (argument.is_device) argument.constant = device;
-    if (node.kind == Node::Kind::autocast) node.settings[0] = static_cast<std::int64_t>(device.type());
+    if (node.follows_device) node.settings[0] = static_cast<std::int64_t>(device.type());
     for (auto& graph : node.graphs) graph.to(device);
   }
 }

@@ -267,6 +267,7 @@ class GraphReader {
                             "TORCH_LIBRARY or the library that has it",
                             printable(full_name)));
     const auto& schema = node.operation->schema();
+    node.has_out = !schema.arguments().empty() && schema.arguments().back().is_out();
     std::unordered_map<std::string_view, const ExportedJson*> given;
     for (const auto& input : inputs) {
       const auto& argument = exported_text(exported_member(input, "name", where), where);
@@ -306,7 +307,8 @@ class GraphReader {
     const auto kind = exported_union(json, where).kind;
     const auto enumeration = enumeration_of(element_of(formal.real_type())->kind());
     if (!enumeration.empty() && kind != enumeration && kind != "as_none") throw wrong();
-    if (formal.is_out()) throw exported_fault(where, "it is an output's memory, which isn't supported");
+    if (formal.is_out() && kind != "as_tensor")
+      throw exported_fault(where, "it is an output's memory: must be one tensor");
     if (const auto list = type->cast<c10::ListType>()) {
       auto result =
           list_argument(json, element_of(list->getElementType()),
@@ -566,6 +568,7 @@ class GraphReader {
       throw exported_fault(where, "it doesn't say the device, the dtype and whether autocast is enabled");
     const auto device = exported_device({{"type", node.settings[0].toStringRef()}}, where);
     node.settings[0] = static_cast<std::int64_t>(device.type());
+    node.follows_device = device.type() == device_.type();
   }
 
   void read_outputs(Node& node, const ExportedJson& outputs, std::string_view where) {

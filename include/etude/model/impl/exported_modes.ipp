@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "etude/base/linkage.hpp"
+#include "etude/model/exported_effects.hpp"
 #include "etude/model/exported_program.hpp"
 
 namespace etude::inline v0::detail {
@@ -38,17 +39,6 @@ inline constexpr std::array mode_arguments{ModeArgument{"aten::dropout", "train"
                                            ModeArgument{"aten::_native_batch_norm_legit", "training"},
                                            ModeArgument{"aten::cudnn_batch_norm", "training"},
                                            ModeArgument{"aten::instance_norm", "use_input_stats"}};
-
-/// Operators that draw random numbers where nothing says whether they do so in evaluation too.
-inline constexpr std::array random_operations{
-    std::string_view("aten::bernoulli"),    std::string_view("aten::bernoulli_"),
-    std::string_view("aten::rand"),         std::string_view("aten::rand_like"),
-    std::string_view("aten::randn"),        std::string_view("aten::randn_like"),
-    std::string_view("aten::normal"),       std::string_view("aten::normal_"),
-    std::string_view("aten::uniform_"),     std::string_view("aten::randint"),
-    std::string_view("aten::randint_like"), std::string_view("aten::random_"),
-    std::string_view("aten::randperm"),     std::string_view("aten::multinomial"),
-    std::string_view("aten::exponential_")};
 
 template <class Visit>
 void visit_operations(ExportedGraph& graph, Visit visit) {
@@ -95,6 +85,26 @@ inline void stop_counters_in_evaluation(ExportedProgram& program) {
   }
 }
 
+/// The operator that changes a buffer where nothing says that it does so in training only; empty if there is
+/// none.
+inline std::string writer_of_buffers(ExportedProgram& program) {
+  std::set<ExportedGraph::Slot> buffers;
+  for (const auto& state : program.states)
+    if (state.kind == ExportedState::Kind::buffer && !state.name.ends_with("num_batches_tracked"))
+      buffers.insert(program.graph.inputs[state.index]);
+  MemoryOwners owners(program.graph.slots);
+  std::string writer;
+  for (auto& node : program.graph.nodes) {
+    owners.add(node);
+    const bool follows_mode = node.operation && mode_argument(node, node.operation->schema().name());
+    if (!follows_mode)
+      owners.visit_written(node, [&](ExportedGraph::Slot owner) {
+        if (buffers.contains(owner)) writer = node.operation ? node.operation->schema().name() : node.name;
+      });
+  }
+  return writer;
+}
+
 ETUDE_INLINE void follow_mode(ExportedProgram& program) {
   bool trains = false, evaluates = false;
   visit_operations(program.graph, [&](auto& node, const std::string& operation) {
@@ -112,11 +122,16 @@ ETUDE_INLINE void follow_mode(ExportedProgram& program) {
     } else if (auto* dropout = argument_named(node, "dropout_p"); dropout && dropout->constant.isDouble()) {
       dropout->in_evaluation_mode = 0.0;
       if (was_evaluating && program.no_training.empty()) program.no_training = operation;
-    } else if (std::ranges::find(random_operations, operation) != random_operations.end() &&
-               program.no_evaluation.empty()) {
+    } else if (operation == "aten::_native_batch_norm_legit_no_training" ||
+               operation == "aten::_batch_norm_no_update") {
+      program.no_training = operation;
+    } else if (operation == "aten::_native_batch_norm_legit_functional" ||
+               operation.starts_with("aten::_batch_norm_with_update") ||
+               node.operation->hasTag(at::Tag::nondeterministic_seeded)) {
       program.no_evaluation = operation;
     }
   });
+  if (const auto writer = writer_of_buffers(program); !writer.empty()) program.no_evaluation = writer;
 }
 
 }  // namespace etude::inline v0::detail

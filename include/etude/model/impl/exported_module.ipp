@@ -68,6 +68,7 @@ ETUDE_INLINE ExportedModuleImpl::ExportedModuleImpl(Content content)
   if (content.evaluation) register_state(*content.evaluation);
   training_ = bound(std::move(content.training));
   if (content.evaluation) evaluation_ = std::make_unique<Bound>(bound(std::move(*content.evaluation)));
+  convert(torch::kCPU, {}, false);  // also the graphs, if they were exported on another device
 }
 
 ETUDE_INLINE torch::Tensor ExportedModuleImpl::tensor_of(const detail::ExportedProgram& program,

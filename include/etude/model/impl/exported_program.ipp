@@ -22,6 +22,7 @@
 #include "etude/model/exported_graph_reader.hpp"
 #include "etude/model/exported_program.hpp"
 #include "etude/model/exported_simplification.hpp"
+#include "etude/reflect/json_parser.hpp"
 
 namespace etude::inline v0::detail {
 
@@ -62,25 +63,33 @@ class LeafNames {
   std::vector<std::string> keys_of(const ExportedJson& spec, std::size_t count) const {
     const auto& context = exported_member(spec, "context", where_);
     if (!context.is_string()) return {};
-    const auto json = exported_json(context.get_ref<const std::string&>(), where_);
-    const ExportedJson* list = &json;
-    if (json.is_string() && named_tuples_.is_object())
-      if (const auto found = named_tuples_.find(json.get<std::string>()); found != named_tuples_.end())
-        list = &exported_member(*found, "field_names", where_);
-    std::vector<std::string> keys;
-    if (!list->is_array() || list->size() != count) return {};
-    for (const auto& key : *list) {
-      if (!key.is_string()) return {};
-      keys.push_back(key.get<std::string>());
+    const auto& text = context.get_ref<const std::string&>();
+    if (named_tuples_.is_object())  // the context of a named tuple is its name
+      if (const auto found = named_tuples_.find(text); found != named_tuples_.end())
+        return strings_of(exported_member(*found, "field_names", where_), count);
+    try {
+      return strings_of(parse_json(text), count);
+    } catch (const ArgumentError&) {
+      return {};  // a structure of another kind
     }
-    return keys;
+  }
+
+  /// Empty if it isn't a list of so many strings.
+  static std::vector<std::string> strings_of(const ExportedJson& list, std::size_t count) {
+    std::vector<std::string> result;
+    if (!list.is_array() || list.size() != count) return {};
+    for (const auto& each : list) {
+      if (!each.is_string()) return {};
+      result.push_back(each.get<std::string>());
+    }
+    return result;
   }
 
   const ExportedJson& named_tuples_;
   std::string_view where_;
 };
 
-/// Reads what stands around the graph.
+/// Reads the parts of a program around its graph.
 class ProgramReader {
  public:
   ProgramReader(const ExportedJson& json, std::string_view where)
@@ -145,7 +154,7 @@ class ProgramReader {
     return *found->second;
   }
 
-  /// That of the first parameter or buffer.
+  /// The model is on the device of its first parameter or buffer.
   torch::Device device_of(const ExportedJson& inputs) const {
     for (const auto& input : inputs) {
       const auto [kind, spec] = exported_union(input, where_);

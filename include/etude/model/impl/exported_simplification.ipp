@@ -10,6 +10,7 @@
 #include <limits>
 #include <numbers>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -20,7 +21,7 @@
 
 namespace etude::inline v0::detail {
 
-/// Finds operations by what they are made of.
+/// Finds operations by their parts.
 class GraphPatterns {
  public:
   using Graph = ExportedGraph;
@@ -134,12 +135,17 @@ inline bool takes_everything(const ExportedGraph::Node& node) {
 ETUDE_INLINE void simplify(ExportedGraph& graph) {
   std::vector<ExportedGraph::Slot> now(graph.slots);
   for (std::size_t i = 0; i < now.size(); ++i) now[i] = i;
+  // An operator that gives its argument another shape in place needs a view of its own.
+  std::set<ExportedGraph::Slot> reshaped;
+  for (const auto& node : graph.nodes)
+    if (node.operation && node.operation->hasTag(at::Tag::inplace_view) && !node.arguments[0].uses.empty())
+      reshaped.insert(node.arguments[0].uses[0].slot);
   std::erase_if(graph.nodes, [&](ExportedGraph::Node& node) {
     for (auto& argument : node.arguments)
       for (auto& use : argument.uses)
         if (use.slot != ExportedGraph::no_slot) use.slot = now[use.slot];
     for (auto& inner : node.graphs) simplify(inner);
-    if (!takes_everything(node)) return false;
+    if (!takes_everything(node) || reshaped.contains(node.outputs[0])) return false;
     now[node.outputs[0]] = node.arguments[0].uses[0].slot;
     return true;
   });
