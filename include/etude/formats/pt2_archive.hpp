@@ -196,7 +196,7 @@ class Pt2Archive {
     constexpr auto most = std::int64_t{1} << 48;
     std::int64_t last = offset, elements = 1;
     const bool is_empty = std::ranges::count(sizes, 0) > 0;
-    bool fits = offset <= limit;
+    bool fits = true;
     for (std::size_t i = 0; fits && i < sizes.size(); ++i) {
       const auto steps = std::max<std::int64_t>(sizes[i] - 1, 0);
       fits = last <= limit && (steps == 0 || strides[i] <= (limit - last) / steps) &&
