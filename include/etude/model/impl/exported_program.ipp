@@ -60,14 +60,14 @@ class LeafNames {
   std::vector<std::string> keys_of(const ExportedJson& spec, std::size_t count) const {
     const auto& context = exported_member(spec, "context", where_);
     if (!context.is_string()) return {};
-    const auto json = exported_json(context.get_ref<const std::string&>(), where_);
-    const ExportedJson* list = &json;
-    if (json.is_string() && named_tuples_.is_object())
-      if (const auto found = named_tuples_.find(json.get<std::string>()); found != named_tuples_.end())
-        list = &exported_member(*found, "field_names", where_);
+    const auto& text = context.get_ref<const std::string&>();
+    const auto named_tuple = named_tuples_.find(text);
+    const auto list = named_tuple == named_tuples_.end()
+                          ? exported_json(text, where_)
+                          : exported_member(*named_tuple, "field_names", where_);
     std::vector<std::string> keys;
-    if (!list->is_array() || list->size() != count) return {};
-    for (const auto& key : *list) {
+    if (!list.is_array() || list.size() != count) return {};
+    for (const auto& key : list) {
       if (!key.is_string()) return {};
       keys.push_back(key.get<std::string>());
     }
