@@ -227,7 +227,9 @@ def from_torchvision(name, options):
 
     extra = {"num_classes": options.classes} if options.classes and not options.pretrained else {}
     model = torchvision.models.get_model(name, weights="DEFAULT" if options.pretrained else None, **extra)
-    return model, {next(iter(forward_parameters(model))): torch.rand(options.batch, 3, options.image, options.image)}, {}
+    transforms = torchvision.models.get_model_weights(name).DEFAULT.transforms()
+    size = options.image or getattr(transforms, "crop_size", [224])[0]
+    return model, {next(iter(forward_parameters(model))): torch.rand(options.batch, 3, size, size)}, {}
 
 
 def from_timm(name, options):
@@ -235,7 +237,7 @@ def from_timm(name, options):
 
     extra = {"num_classes": options.classes} if options.classes else {}
     model = timm.create_model(name, pretrained=options.pretrained, **extra)
-    size = model.pretrained_cfg.get("input_size", (3, options.image, options.image))
+    size = (3, options.image, options.image) if options.image else model.pretrained_cfg["input_size"]
     return model, {next(iter(forward_parameters(model))): torch.rand(options.batch, *size)}, {}
 
 
@@ -296,7 +298,7 @@ def main():
     parser.add_argument("--classes", type=int, help="classes of torchvision's and timm's models")
     parser.add_argument("--batch", type=int, default=4, help="examples in the example batch; at least 2 if it varies")
     parser.add_argument("--length", type=int, default=32, help="tokens in its texts")
-    parser.add_argument("--image", type=int, default=224, help="width and height of its pictures for torchvision")
+    parser.add_argument("--image", type=int, help="width and height of its pictures for torchvision and timm; default: those of the pretrained weights")
     parser.add_argument("--seed", type=int, default=0, help="seed of random weights")
     options = parser.parse_args()
     torch.manual_seed(options.seed)

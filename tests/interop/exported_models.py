@@ -1,5 +1,6 @@
 """Small models of many architectures with random weights, for exported.py: name -> (model, inputs by name, loss)."""
 
+import typing
 import warnings
 
 import torch
@@ -108,6 +109,11 @@ def lstm(rows):
     return Lstm(), {"tokens": tokens, "labels": tokens.roll(-1, 1)}, "own"
 
 
+class UNetOutput(typing.NamedTuple):
+    loss: torch.Tensor
+    image: torch.Tensor
+
+
 class UNet(torch.nn.Module):
     """Two levels, with group and batch norms, a transposed convolution and an interpolation."""
 
@@ -118,12 +124,12 @@ class UNet(torch.nn.Module):
         self.up = torch.nn.ConvTranspose2d(16, 8, 2, stride=2)
         self.out = torch.nn.Conv2d(24, 3, 1)
 
-    def forward(self, x, labels):
+    def forward(self, x, labels) -> UNetOutput:
         high = self.down(x)
         low = self.middle(high)
         wide = torch.nn.functional.interpolate(low, scale_factor=2.0, mode="bilinear")
         y = self.out(torch.cat([high, self.up(low), wide[:, :8]], 1))
-        return {"loss": torch.nn.functional.mse_loss(y, labels), "image": y}
+        return UNetOutput(torch.nn.functional.mse_loss(y, labels), y)
 
 
 def unet(rows):

@@ -2,15 +2,14 @@
 
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
 from checks import check, same
 from exported_tools import batch_at, close, exported_models, loss_of, run, safetensors, set_dropout, torch
-from export import dynamic_shapes, export_model
+from export import dynamic_shapes, export_model, register_named_tuple
 
-ROWS, SIZE, STEPS, SEEDS, RATE = 24, 6, 40, 8, 0.05
+ROWS, SIZE, STEPS, SEEDS, RATE = 24, 6, 30, 6, 0.05
 SGD = ["--optim", "sgd", "--optim_args", "fused=false", "--learning_rate", RATE, "--lr_scheduler_type", "constant", "--max_grad_norm", 0,
        "--save_strategy", "no", "--logging_strategy", "no", "--per_device_train_batch_size", SIZE, "--per_device_eval_batch_size", SIZE]  # fmt: skip
 # Operators that draw numbers and don't say whether they do so in evaluation too, of models with stochastic depth.
@@ -72,6 +71,7 @@ def check_dropout(make, folder):
 
 def save_one_graph(model, data, kind, path):
     example = {key: value[: exported_models.BATCH] for key, value in data.items() if kind == "own" or key != "labels"}
+    register_named_tuple(type(model).forward.__annotations__.get("return"))
     for length in (True, False):
         try:
             torch.export.save(torch.export.export(model, (), example, dynamic_shapes=dynamic_shapes(example, length=length), strict=False), path)

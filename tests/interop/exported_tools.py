@@ -26,6 +26,7 @@ except ImportError as error:
     sys.exit(77)
 
 transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
 torch.set_num_threads(1)
 PROGRAM = sys.argv[1]
 
@@ -52,7 +53,8 @@ def set_dropout(model, probability):
 def loss_of(model, batch, kind):
     batch = dict(batch)
     if kind == "own":
-        return model(**batch)["loss"]
+        output = model(**batch)
+        return output["loss"] if isinstance(output, dict) else output.loss
     labels = batch.pop("labels")
     return torch.nn.functional.cross_entropy(model(**batch), labels)
 
