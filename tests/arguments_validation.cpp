@@ -38,6 +38,7 @@ TEST_CASE("cuda_graph excludes what can't be captured") {
     check_good(args);
   };
   check({.fp16 = true}, "fp16, which looks for overflows on the host in each step");
+  check({.pure_bf16 = true}, "pure_bf16, whose updates are rounded by numbers from the host");
   check({.gradient_accumulation_steps = 2}, "gradient_accumulation_steps above 1");
   check({.auto_microbatching = true}, "auto_microbatching, which changes the size of batches");
   check({.gradient_checkpointing = true},

@@ -211,8 +211,8 @@ struct TrainerOptions {
 
   FileSystem& files() const { return file_system ? *file_system : default_file_system(); }
 
-  /// Writes what lies beside the weights of `of_model` to a folder: its own files, such as the config.json of
-  /// an exported model, and those of `processing_class`.
+  /// Writes the files that lie beside the weights of `of_model` to a folder: its own, such as the config.json
+  /// of an exported model, and those of `processing_class`.
   void save_companions(const Model& of_model, const std::filesystem::path& folder) const;
 };
 

@@ -57,7 +57,7 @@ class Tape : public at::GraphImplInterface {
 
   static void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, mode);
-    // What an operator is made of is recorded, as autograd sees it.
+    // A composite operator is recorded as its parts, as autograd sees it.
     if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd))
       return op.redispatchBoxed(below, stack);
     const auto& schema = op.schema();

@@ -174,7 +174,7 @@ TEST_CASE("a step runs no more operators than the best loop by hand, and reads n
 
 namespace {
 
-/// Runs what other devices run, in place of our kernels for the CPU.
+/// Runs the code for other devices, in place of our kernels for the CPU.
 struct WithoutKernels {
   WithoutKernels() { etude::detail::uses_cpu_kernels() = false; }
   WithoutKernels(const WithoutKernels&) = delete;

@@ -25,6 +25,8 @@
 #include "common/toy.hpp"
 #include "etude/callbacks/model_ema.hpp"
 #include "etude/formats/safetensors.hpp"
+#include "etude/optim/adagrad.hpp"
+#include "etude/optim/parameter_groups.hpp"
 #include "etude/trainer.hpp"
 
 namespace loop_pure_bf16_test {
@@ -243,7 +245,7 @@ TEST_CASE("a run that is resumed with or without it says so, and continues") {
   }
 }
 
-TEST_CASE("a batch norm stays float32, and its statistics follow what rounding would freeze") {
+TEST_CASE("a batch norm stays float32, and its statistics follow small changes, which rounding would lose") {
   for (const bool recomputes : {false, true}) {
     CAPTURE(recomputes);
     torch::manual_seed(1);
@@ -297,14 +299,33 @@ TEST_CASE("arguments that contradict pure_bf16 are refused by name") {
         fault([&](Options& o) { o.args.optim = optim; })
             .starts_with("optim is " + std::string(etude::to_string(optim)) +
                          ": must be one of adamw_torch, adamw_torch_fused, adam, sgd, lion with pure_bf16"));
-  CHECK(fault([](Options& o) {
-          o.optimizer = std::make_shared<torch::optim::SGD>(o.model.parameters(), 0.1);
-        }).starts_with("optimizer is given: must be left to optim, since pure_bf16 is true"));
   auto options = problem(Net());
   options.args.optim_args = "rounding=up";
   CHECK(toy::fault_of<etude::ArgumentError>([&] {
           etude::Trainer<>(options).train();
         }).find("must be one of nearest, kahan, stochastic") != std::string::npos);
+}
+
+/// Makes an optimizer that doesn't round.
+struct WithAdagrad : etude::TrainerBase<WithAdagrad> {
+  using TrainerBase::TrainerBase;
+  std::unique_ptr<etude::Optimizer> create_optimizer() {
+    return std::make_unique<etude::Adagrad>(etude::parameter_groups(model().named_parameters(), 0),
+                                            etude::AdagradOptions{});
+  }
+};
+
+TEST_CASE("an optimizer that doesn't round is refused by name, given or made by create_optimizer") {
+  auto options = problem(Net());
+  const auto refused = [](const std::string& name) {
+    return "pure_bf16 is true: must be false with " + name +
+           ", which doesn't round in its updates: Etude's AdamW, Adam, SGD and Lion do";
+  };
+  CHECK(toy::fault_of<etude::ArgumentError>([&] { WithAdagrad(options).train(); }) == refused("Adagrad"));
+  const Net net;
+  options.model = net;
+  options.optimizer = std::make_shared<torch::optim::SGD>(net->parameters(), 0.1);
+  CHECK(toy::fault_of<etude::ArgumentError>([&] { etude::Trainer<>(options).train(); }) == refused("SGD"));
 }
 
 TEST_CASE("gradients of several micro-batches are clipped by their norm in float32") {

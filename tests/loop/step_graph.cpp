@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "common/fault_of.hpp"
@@ -49,7 +50,7 @@ etude::TrainerOptions problem(bool cuda_graph) {
           .eval_dataset = {x, torch::randint(3, {125})}};
 }
 
-/// The trainings here run what a GPU runs.
+/// The trainings here run the code for a GPU.
 struct AsOnAGpu {
   AsOnAGpu() {
     tape::register_for_cpu();
@@ -122,7 +123,7 @@ TEST_CASE("replayed steps equal those without a graph, to the bit") {
     CHECK(tape::Tape::replays() == 0);
     const auto with = train(options(true));
     check_equal(with, without);
-    // Of 16 steps in an epoch, the last has a batch of another form; the first three prepare the capture.
+    // The last of 16 steps in an epoch has a batch of another form; the first three prepare the capture.
     CHECK(tape::Tape::captures() == 1);
     CHECK(tape::Tape::replays() == 4 * 15 - 3);
     CHECK(without.forward_calls == 64);
@@ -155,6 +156,43 @@ TEST_CASE("a graph is captured again when parameters are frozen, and survives ev
   const auto without = train(options(false), Change());
   check_equal(train(options(true), Change()), without);
   CHECK(tape::Tape::captures() == 2);
+}
+
+/// Changes a weight decay, and the number of steps in the optimizer's state.
+struct ChangesOptimizer {
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step == 20)
+      for (auto& group : e.optimizer->param_groups()) group.weight_decay *= 2;
+    if (e.state.global_step != 40) return;
+    etude::NamedTensors state;
+    for (const auto& [name, tensor] : e.optimizer->state())
+      state.emplace_back(name, name.ends_with(".step") ? torch::ones_like(tensor) : tensor.clone());
+    e.optimizer->load_state(state);
+  }
+};
+
+TEST_CASE("a graph is captured again when a weight decay changes, and when a state is loaded") {
+  const AsOnAGpu device;
+  const auto without = train(problem(false), ChangesOptimizer());
+  check_equal(train(problem(true), ChangesOptimizer()), without);
+  CHECK(tape::Tape::captures() == 3);
+}
+
+/// Sets a learning rate that is no number while steps are replayed.
+struct SetsNaN {
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step == 10) e.optimizer->param_groups()[0].lr = NAN;
+  }
+};
+
+TEST_CASE("an invalid learning rate is an error before a step is replayed with it") {
+  const AsOnAGpu device;
+  etude::Trainer<SetsNaN> trainer(problem(true));
+  CHECK(toy::fault_of<etude::ArgumentError>([&] {
+          trainer.train();
+        }).starts_with("the learning rate of parameter group 0 is nan for step 11"));
+  for (const auto& parameter : trainer.model().parameters())
+    CHECK(torch::isfinite(parameter).all().item<bool>());
 }
 
 struct Looks {
@@ -209,7 +247,7 @@ TEST_CASE("so is one that is added while steps are replayed") {
   CHECK(trainer.state().global_step == 10);
 }
 
-TEST_CASE("what can't be captured is refused by name") {
+TEST_CASE("steps that can't be captured are refused by name") {
   const AsOnAGpu device;
   const auto fault = [](etude::TrainerOptions options) {
     return toy::fault_of<etude::ArgumentError>([&] { etude::Trainer(std::move(options)).train(); });

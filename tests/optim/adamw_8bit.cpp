@@ -18,6 +18,7 @@
 #include "etude/optim/adam.hpp"
 #include "etude/optim/adamw_8bit.hpp"
 #include "etude/optim/block_quantization.hpp"
+#include "etude/optim/cpu_kernels.hpp"
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
@@ -151,6 +152,24 @@ TEST_CASE("five steps equal those of bitsandbytes 0.50.2, by the kernel and by o
     CHECK(absmax[19].item<double>() == doctest::Approx(4.12541533).epsilon(1e-6));
     CHECK(square_absmax[7].item<double>() == doctest::Approx(0.348727703).epsilon(1e-6));
   }
+}
+
+TEST_CASE("with our kernels switched off, float32 is updated by operators from flat gradients") {
+  const auto train = [](bool uses_kernels) {
+    etude::detail::uses_cpu_kernels() = uses_kernels;
+    const torch::Tensor parameter = torch::linspace(-1, 1, 5000).set_requires_grad(true);
+    etude::AdamW8bit optimizer({{{{"p", parameter}}, {}, {}}}, {.lr = 0.01});
+    for (std::int64_t step = 0; step < 5; ++step) {
+      optimizer.zero_grad();
+      CHECK(parameter.grad().defined() == !uses_kernels);
+      parameter.mutable_grad() = made_gradient(5000, step);
+      optimizer.clip_grad_norm_in_step(1);
+      optimizer.step();
+    }
+    etude::detail::uses_cpu_kernels() = true;
+    return parameter.detach();
+  };
+  CHECK((train(true) - train(false)).abs().mean().item<double>() < 1e-5);
 }
 
 TEST_CASE("small parameters keep whole moments: 1,000 steps equal those of torch's AdamW") {

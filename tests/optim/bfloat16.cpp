@@ -94,7 +94,8 @@ TEST_CASE("kahan splits a float32 into its nearest bfloat16 and the lower half o
   }
 }
 
-TEST_CASE("with kahan, SGD on bfloat16 is SGD on float32 but for the last bit, where rounding to nearest stalls") {
+TEST_CASE(
+    "with kahan, SGD on bfloat16 is SGD on float32 but for the last bit, where rounding to nearest stalls") {
   for (const bool fused : {true, false}) {
     CAPTURE(fused);
     torch::manual_seed(5);
@@ -263,7 +264,7 @@ TEST_CASE("moments follow a gradient that shrinks, as they don't when they are r
   CHECK(stuck.item<double>() == first);
 }
 
-TEST_CASE("NaN and infinity stay what they are") {
+TEST_CASE("NaN and infinity stay the same") {
   for (const auto rounding : {Rounding::nearest, Rounding::kahan, Rounding::stochastic})
     for (const bool fused : {true, false}) {
       CAPTURE(etude::to_string(rounding));

@@ -97,6 +97,20 @@ TEST_CASE("a long vector gives the same result as the short ones that it consist
   }
 }
 
+TEST_CASE("moments of bfloat16 are left to operators unless their rounding is given") {
+  const auto values = torch::ones({8}, torch::kBFloat16), gradients = torch::ones_like(values);
+  const std::vector<torch::Tensor> moments{torch::zeros_like(values)};
+  const auto update = [](auto& value, auto gradient, auto& sum) {
+    sum = sum + gradient;
+    value = value - sum;
+  };
+  CHECK_FALSE(etude::detail::one_pass<1>(values, gradients, moments, update));
+  CHECK(torch::equal(values, gradients));
+  CHECK(etude::detail::one_pass<1>(values, gradients, moments, update, etude::detail::Bfloat16Rounding()));
+  CHECK(torch::equal(values, torch::zeros_like(values)));
+  CHECK(torch::equal(moments[0], gradients));
+}
+
 TEST_CASE("roots, maxima and signs of lanes equal those of scalars, NaN included") {
   const std::vector<float> a{4, -2, NAN, 0}, b{9, 3, 1, NAN};
   std::vector<float> root(4), largest(4), signs(4);

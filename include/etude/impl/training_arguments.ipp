@@ -157,6 +157,7 @@ inline void check_cuda_graph(const TrainingArguments& args, FaultList& found) {
     found.require(!given, fmt::format("cuda_graph is true: must be false with {}", why));
   };
   refuse(args.fp16, "fp16, which looks for overflows on the host in each step");
+  refuse(args.pure_bf16, "pure_bf16, whose updates are rounded by numbers from the host");
   refuse(args.gradient_accumulation_steps > 1, "gradient_accumulation_steps above 1");
   refuse(args.auto_microbatching, "auto_microbatching, which changes the size of batches");
   refuse(args.gradient_checkpointing, "gradient_checkpointing, which puts the state of random numbers back");

@@ -11,8 +11,8 @@
 namespace etude::inline v0 {
 
 /// Counts the memory of the tensors that this thread and its backward passes allocate on a device while it
-/// lives, in bytes. LibTorch reports each allocation, on the CPU and on CUDA; what its libraries allocate
-/// for themselves isn't known.
+/// lives, in bytes. LibTorch reports each allocation, on the CPU and on CUDA, but not the memory
+/// that its libraries take for themselves.
 class AllocationCounter {
  public:
   /// Throws Error if something else counts already in this thread, such as LibTorch's profiler.

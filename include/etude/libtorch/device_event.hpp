@@ -13,7 +13,7 @@ namespace etude::inline v0 {
 /// once.
 class DeviceEvent {
  public:
-  /// The moment when what was queued on the device's current stream so far is done.
+  /// The moment when all work queued on the device's current stream so far is done.
   void record(torch::Device device);
   /// Waits for it. Work queued later goes on.
   void wait();

@@ -33,7 +33,7 @@ class DeviceGraph {
   DeviceGraph& operator=(const DeviceGraph&) = delete;
   ~DeviceGraph();
 
-  /// Captures, in place of what it held, the work that `work` gives the device, which isn't done yet.
+  /// Captures the work that `work` gives the device, which isn't done yet, in place of the work it held.
   /// Rethrows its exceptions, and then holds nothing.
   void capture(const std::function<void()>& work);
 
@@ -42,7 +42,7 @@ class DeviceGraph {
   void replay();
 
  private:
-  /// Makes `later` wait for what is queued in `earlier`.
+  /// Makes `later` wait for the work queued in `earlier`.
   void order(const c10::Stream& earlier, const c10::Stream& later) const;
 
   torch::Device device_;

@@ -32,6 +32,7 @@ class TrainingDryRun {
   explicit TrainingDryRun(Trainer& trainer) : TrainingDryRun(trainer.context()) {
     if (!optimizer_) {
       own_optimizer_ = trainer.create_optimizer();
+      if (context_.args.offload_optimizer) own_optimizer_->offload_moments();
       optimizer_ = own_optimizer_.get();
     }
     begin();

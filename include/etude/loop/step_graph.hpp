@@ -17,7 +17,8 @@ namespace etude::inline v0 {
 
 /// Captures a training step in a graph of the device, and replays it for batches of the same form. The first
 /// steps of a form run one operator at a time, as do steps of other forms once there is a graph. A graph is
-/// captured again after the model's tensors have moved, or after parameters were frozen or unfrozen.
+/// captured again after the model's tensors have moved, parameters were frozen or unfrozen, a weight decay
+/// was changed, or the optimizer's state was loaded.
 class StepGraph {
  public:
   /// The steps before a capture, in which libraries set themselves up and the memory of the optimizer gets
@@ -29,7 +30,7 @@ class StepGraph {
 
   /// Makes a step: `work` computes the loss of a batch and its gradients, clips them and lets the optimizer
   /// make its step, and returns the results, such as the loss, on the device. They are valid until the next
-  /// step. What `work` does on the host isn't repeated when it is replayed.
+  /// step. A replay repeats nothing that `work` does on the host.
   std::vector<torch::Tensor> run(const Batch& batch,
                                  const std::function<std::vector<torch::Tensor>(Batch&)>& work);
 
@@ -55,6 +56,7 @@ class StepGraph {
   bool is_captured_ = false;
   std::vector<torch::Tensor> results_;
   std::vector<Place> places_;
+  std::vector<double> weight_decays_;  // by group
   std::uint64_t generation_ = 0;
   std::int64_t replayed_ = 0;
 };

@@ -112,6 +112,12 @@ class TrainLoop {
       throw ArgumentError(
           fmt::format("fp16 is true: must be false with {}, which evaluates its loss several times per step",
                       core_.optimizers.main()->type()));
+    for (const auto& each : core_.optimizers)
+      if (core_.args.pure_bf16 && !each.optimizer->rounds_bfloat16())
+        throw ArgumentError(fmt::format(
+            "pure_bf16 is true: must be false with {}, which doesn't round in its updates: Etude's "
+            "AdamW, Adam, SGD and Lion do",
+            each.optimizer->type()));
     core_.optimizers.begin()->lr_scheduler =
         made_by("create_scheduler", events_.trainer().create_scheduler(plan_.max_steps + skipped_of_plan()));
     update_.join_gradients();

@@ -237,6 +237,7 @@ class Update {
 
   /// Runs a batch and its update through the graph.
   void run_captured() {
+    check_learning_rates();
     check_captured_events();  // callbacks may have been added
     core_.group.set_num_items({});
     const auto replayed = step_graph_->replayed();

@@ -164,12 +164,12 @@ class UnitsGuard {
   std::function<void()> restore_;
 };
 
-/// Whether a UnitRunner runs the units of a model. Throws what `units` throws.
+/// Whether a UnitRunner runs the units of a model. Throws as `units`.
 bool are_units_run(const Model& model);
 
 /// Lets `runner` run the units of a model until the guard is destroyed, also where the module is called by
 /// itself. The children of a Sequential take one tensor then, and `Sequential::ptr` and `at` don't return
-/// them. Throws what `units` throws, and Error if the units have a runner already.
+/// them. Throws as `units`, and Error if the units have a runner already.
 [[nodiscard]] UnitsGuard run_units(const Model& model, UnitRunner& runner);
 
 }  // namespace etude::inline v0

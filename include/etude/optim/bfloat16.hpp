@@ -102,7 +102,7 @@ struct Bfloat16Words {
     std::memcpy(to, &halves, static_cast<std::size_t>(count) * 2);
   }
 
-  /// Adds what `split_off` took away.
+  /// Adds the differences that `split_off` has written.
   static Words compensated(Words words, const std::int16_t* from, std::int64_t count = size) {
     SignedHalves halves{};
     std::memcpy(&halves, from, static_cast<std::size_t>(count) * 2);
@@ -128,7 +128,7 @@ struct Bfloat16Words {
   }
 };
 
-/// What rounds the values of one update.
+/// How the values of one update are rounded.
 struct Bfloat16Rounding {
   Rounding rounding = Rounding::nearest;
   RandomBits random{0, 0, 0};

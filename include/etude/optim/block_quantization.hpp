@@ -6,6 +6,9 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <map>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "etude/base/linkage.hpp"
@@ -19,11 +22,11 @@ class DynamicMap {
   ETUDE_INLINE explicit DynamicMap(bool has_sign);
 
   static const DynamicMap& with_sign() {
-    static const DynamicMap map(true);
+    static const DynamicMap& map = *new DynamicMap(true);  // devices may end before static objects
     return map;
   }
   static const DynamicMap& without_sign() {
-    static const DynamicMap map(false);
+    static const DynamicMap& map = *new DynamicMap(false);
     return map;
   }
 
@@ -32,6 +35,12 @@ class DynamicMap {
   /// The largest number with each code; infinity for the last one. Halfway to the next value, but without a
   /// sign the code of 0 is for 0 only: as a denominator, a small number that became 0 would give a huge step.
   const std::array<float, 256>& upper_bounds() const { return upper_bounds_; }
+
+  /// Both as float32 tensors on a device, which are kept.
+  struct Tables {
+    torch::Tensor values, upper_bounds;
+  };
+  ETUDE_INLINE Tables on(const torch::Device& device) const;
 
   /// The code of a number from -1 to 1. Any code for NaN.
   std::uint8_t code(float x) const {
@@ -43,6 +52,8 @@ class DynamicMap {
   std::array<float, 256> values_, upper_bounds_;
   /// Numbers that share their upper 16 bits have this code or the next.
   std::array<std::uint8_t, 1 << 16> lowest_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, Tables> tables_;
 };
 
 /// The number of adjacent elements that share a scale.

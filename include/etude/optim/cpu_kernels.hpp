@@ -2,7 +2,8 @@
 
 namespace etude::inline v0::detail {
 
-/// Whether optimizers use our own kernels on the CPU. Tests turn them off, to run what runs on other devices.
+/// Whether optimizers use our own kernels on the CPU. Tests turn them off, to run the code for other
+/// devices.
 inline bool& uses_cpu_kernels() {
   static bool uses = true;
   return uses;

@@ -30,6 +30,8 @@ class FlatOptimizer : public Optimizer {
 
   ETUDE_INLINE bool offload_moments() override;
 
+  ETUDE_INLINE bool rounds_bfloat16() const override;
+
   ETUDE_INLINE bool make_capturable() override;
   ETUDE_INLINE void prepare_captured_step() override;
   ETUDE_INLINE void count_replayed_step() override;
@@ -132,13 +134,14 @@ class FlatOptimizer : public Optimizer {
   void update_pieces(std::size_t range, const ParamGroup& group, std::int64_t steps);
   void update_on_host(const FlatRange& range, std::vector<Piece>& pieces);
 
-  /// What a captured step reads, which changes from step to step; one per range.
+  /// The numbers that a captured step reads, which change from step to step; one per range.
   struct Numbers {
     torch::Tensor rate, steps;  // 0-dim float32
   };
   void write_numbers(std::int64_t ahead);
 
-  /// Makes moments for the current layout, with their values from the previous one.
+  /// Makes moments for the current layout, with their values from the previous one. Called when they are
+  /// needed, so that the first ones are made where they stay.
   void adopt_layout();
 
   /// Writes a parameter's values of one moment as far as they are owned.

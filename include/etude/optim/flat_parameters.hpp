@@ -140,6 +140,7 @@ class FlatParameters {
   void set_steps(std::size_t slot, std::int64_t steps) {
     parts_[slot].steps = steps;
     ranges_outdated_ = true;
+    ++generation_;  // ranges may stay the same, but not their steps
   }
 
  private:
@@ -159,7 +160,7 @@ class FlatParameters {
     }
   };
 
-  /// What is kept of a buffer that belongs to a unit.
+  /// The tensors that are kept of a buffer that belongs to a unit.
   struct Unit {
     torch::Tensor owned = {};    // its own share of the values; undefined for other buffers
     torch::Tensor nothing = {};  // a scalar, in the place of values that are away

@@ -15,8 +15,8 @@ namespace etude::inline v0 {
 /// that copies are asynchronous.
 torch::TensorOptions on_host(const torch::TensorOptions& options);
 
-/// Takes pieces of a device's vectors to the host and back. Of each two consecutive pieces, numbered from 0,
-/// one may be on its way while the other is used.
+/// Takes pieces of a device's vectors to the host and back. They are numbered from 0, and one of two
+/// consecutive pieces may be on its way while the other is used.
 class HostStage {
  public:
   /// Pieces have up to `length` elements of this device and type.

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -162,11 +163,13 @@ void one_pass(std::int64_t size, c10::BFloat16* values, const c10::BFloat16* gra
 }
 
 /// The same for tensors of one shape, dense in memory in the same order. Returns false without doing anything
-/// unless they are float32, float64 or bfloat16 on the CPU; `by` rounds the last.
+/// unless they are float32, float64 or bfloat16 on the CPU. `by` rounds the last: with moments it must be
+/// given, without it they are rounded to nearest.
 template <std::size_t moments, class Update>
 bool one_pass(const torch::Tensor& values, const torch::Tensor& gradients,
               const std::vector<torch::Tensor>& moment, const Update& update,
-              const Bfloat16Rounding& by = {}) {
+              const std::optional<Bfloat16Rounding>& by = std::nullopt) {
+  const Bfloat16Rounding how = by.value_or(Bfloat16Rounding());
   const auto run = [&]<class T>(T) {
     [&]<std::size_t... M>(std::index_sequence<M...>) {
       const auto over = [&](auto pass) {
@@ -175,12 +178,12 @@ bool one_pass(const torch::Tensor& values, const torch::Tensor& gradients,
       };
       if constexpr (!std::is_same_v<T, c10::BFloat16>)
         over([&](auto... arrays) { one_pass<T>(arrays..., update); });
-      else if (by.rounding == Rounding::kahan)
-        over([&](auto... arrays) { one_pass<Rounding::kahan>(arrays..., update, by); });
-      else if (by.rounding == Rounding::stochastic)
-        over([&](auto... arrays) { one_pass<Rounding::stochastic>(arrays..., update, by); });
+      else if (how.rounding == Rounding::kahan)
+        over([&](auto... arrays) { one_pass<Rounding::kahan>(arrays..., update, how); });
+      else if (how.rounding == Rounding::stochastic)
+        over([&](auto... arrays) { one_pass<Rounding::stochastic>(arrays..., update, how); });
       else
-        over([&](auto... arrays) { one_pass<Rounding::nearest>(arrays..., update, by); });
+        over([&](auto... arrays) { one_pass<Rounding::nearest>(arrays..., update, how); });
     }
     (std::make_index_sequence<moments>());
     return true;
@@ -188,7 +191,7 @@ bool one_pass(const torch::Tensor& values, const torch::Tensor& gradients,
   if (!values.is_cpu() || !uses_cpu_kernels()) return false;
   if (values.scalar_type() == torch::kFloat) return run(float());
   if (values.scalar_type() == torch::kDouble) return run(double());
-  if (values.scalar_type() == torch::kBFloat16) return run(c10::BFloat16());
+  if (values.scalar_type() == torch::kBFloat16) return (moments == 0 || by) && run(c10::BFloat16());
   return false;
 }
 

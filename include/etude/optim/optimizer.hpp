@@ -57,6 +57,9 @@ class Optimizer {
   /// returns true; false, and nothing changes, for an optimizer that can't.
   ETUDE_INLINE virtual bool offload_moments();
 
+  /// Whether it updates bfloat16 parameters in float32 and rounds them, so that small updates count.
+  ETUDE_INLINE virtual bool rounds_bfloat16() const;
+
   /// Keeps learning rates and numbers of steps on the device from now on, so that a graph can capture and
   /// replay `step`, and returns true; false, and nothing changes, for an optimizer that can't.
   ETUDE_INLINE virtual bool make_capturable();

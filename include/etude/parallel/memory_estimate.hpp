@@ -21,14 +21,14 @@ struct ProcessMemory {
   std::int64_t moments = 0;      ///< the state of the optimizer
   std::int64_t activations = 0;  ///< the most that a forward and backward pass needs besides
   std::int64_t batches = 0;      ///< the micro-batches of an update
-  /// In the host's memory: weights and moments that `save_async` copies for the first process, and that
-  /// `auto_find_batch_size` keeps.
+  /// In the host's memory: weights and moments that `save_async` copies for the first process, weights that
+  /// `auto_find_batch_size` keeps, and moments with `offload_optimizer`.
   std::int64_t copies = 0;
   /// The peak of a step. It is less than the sum of the parts if gradients come while activations go, and
   /// more if the optimizer needs more than a backward pass.
   std::int64_t peak = 0;
-  /// The peak before the first step, while the optimizer lays out the parameters and, with stages of
-  /// sharding, divides its state.
+  /// The peak before the first step, while the optimizer lays out the parameters. Its state is made in that
+  /// step.
   std::int64_t start = 0;
 };
 

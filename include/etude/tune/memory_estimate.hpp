@@ -20,8 +20,8 @@ MemoryEstimate estimate_memory(const Context& context, TrainingDryRun& dry_run, 
 ///     fmt::print("{}", estimate_memory(trainer, {.world_size = 8}).table());
 ///
 /// Other batches may need other amounts, if their shapes differ. Everything is restored, and no event is
-/// raised. The dry run itself needs copies of weights and moments besides. Callbacks, and memory that
-/// LibTorch's libraries and allocators take for themselves, aren't counted.
+/// raised. The dry run itself needs copies of weights and moments besides. Callbacks, the private pool of
+/// `cuda_graph`, and memory that LibTorch's libraries and allocators take for themselves, aren't counted.
 ///
 /// Throws ArgumentError for invalid options and in several processes, CheckpointError for an optimizer of the
 /// user's own that can't be restored, Error while LibTorch's profiler runs, and whatever the model and the

@@ -32,7 +32,10 @@ ETUDE_INLINE DeviceGraph::DeviceGraph(torch::Device device) : device_(device) {
 
 ETUDE_INLINE DeviceGraph::~DeviceGraph() {
   if (!own_) return;
-  order(*own_, *before_);
+  try {
+    order(*own_, *before_);
+  } catch (const std::exception&) {  // the device has failed, which its next use reports
+  }
   c10::impl::VirtualGuardImpl(device_.type()).exchangeStream(*before_);
 }
 

@@ -182,10 +182,6 @@ inline void check_device(const TrainerCore& core) {
       fmt::format("on the CPU with LibTorch {}, which computes in float16 since 2.3", TORCH_VERSION);
   refuse(args.fp16 && !computes_in_float16(core.device.type()), "fp16", no_float16);
   refuse(args.fp16_full_eval && !computes_in_float16(core.device.type()), "fp16_full_eval", no_float16);
-  if (args.pure_bf16 && core.options.optimizer)
-    found.push_back(
-        "optimizer is given: must be left to optim, since pure_bf16 is true, whose updates others round "
-        "away");
   refuse(args.tf32.value_or(false) && !core.device.is_cuda(), "tf32", "or unset without a GPU");
   const auto in_units = "with ShardedDataParallel<3>, which keeps the weights in several processes";
   const bool has_no_weights = core.shard_stage == ShardStage::parameters;

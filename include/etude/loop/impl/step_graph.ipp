@@ -100,12 +100,15 @@ ETUDE_INLINE void StepGraph::capture(const Batch& batch,
   };
   for (const auto& [name, parameter] : model_.named_parameters()) add(parameter);
   for (const auto& [name, buffer] : model_.named_buffers()) add(buffer);
+  weight_decays_.clear();
+  for (const auto& group : optimizer_.param_groups()) weight_decays_.push_back(group.weight_decay);
   generation_ = optimizer_.flat_parameters().generation();
   is_captured_ = true;
 }
 
 ETUDE_INLINE bool StepGraph::is_outdated() const {
   return generation_ != optimizer_.flat_parameters().generation() ||
+         !std::ranges::equal(optimizer_.param_groups(), weight_decays_, {}, &ParamGroup::weight_decay) ||
          std::ranges::any_of(places_, [](const Place& place) {
            return place.tensor.data_ptr() != place.data ||
                   place.tensor.requires_grad() != place.requires_grad;

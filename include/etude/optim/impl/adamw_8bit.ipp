@@ -14,6 +14,7 @@
 #include "etude/optim/adamw_8bit.hpp"
 #include "etude/optim/block_quantization.hpp"
 #include "etude/optim/clipping.hpp"
+#include "etude/optim/cpu_kernels.hpp"
 #include "etude/optim/one_pass.hpp"
 #include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/json.hpp"
@@ -28,9 +29,9 @@ ETUDE_INLINE AdamW8bit::AdamW8bit(const std::vector<ParameterGroup>& groups, con
 ETUDE_INLINE nlohmann::ordered_json AdamW8bit::own_options() const { return to_json_value(options_); }
 
 ETUDE_INLINE bool AdamW8bit::uses_kernels() const {
-  return std::ranges::all_of(flat_.values(), [](const torch::Tensor& values) {
-    return values.is_cpu() && values.scalar_type() == at::kFloat;
-  });
+  return detail::uses_cpu_kernels() && std::ranges::all_of(flat_.values(), [](const torch::Tensor& values) {
+           return values.is_cpu() && values.scalar_type() == at::kFloat;
+         });
 }
 
 ETUDE_INLINE torch::Tensor AdamW8bit::clip_grad_norm_in_step(double max_norm) {
@@ -94,7 +95,7 @@ ETUDE_INLINE void AdamW8bit::update_parameter(std::size_t slot, const ParamGroup
                   .eps = options_.eps,
                   .correction = std::sqrt(1 - std::pow(options_.beta2, n)),
                   .rate = group.lr / (1 - std::pow(options_.beta1, n))};
-  if (values.is_cpu() && type == at::kFloat)
+  if (values.is_cpu() && type == at::kFloat && detail::uses_cpu_kernels())
     update_in_one_pass(values, gradients, moments_of(slot), step);
   else
     update_by_operators(values, gradients, moments_of(slot), step);
@@ -110,7 +111,8 @@ ETUDE_INLINE void AdamW8bit::update_in_one_pass(const torch::Tensor& values, con
     value = value * step.keep - mean / (sqrt(square) / step.correction + step.eps) * step.rate;
   };
   if (!of.mean_absmax.defined()) {
-    detail::one_pass<2>(values, gradients, {of.mean, of.square}, update);
+    if (!detail::one_pass<2>(values, gradients, {of.mean, of.square}, update))
+      update_by_operators(values, gradients, of, step);
     return;
   }
   const auto &with_sign = detail::DynamicMap::with_sign(), &without_sign = detail::DynamicMap::without_sign();
@@ -143,8 +145,9 @@ ETUDE_INLINE void AdamW8bit::update_by_operators(const torch::Tensor& values, co
   };
   const torch::Tensor mean = read(with_sign, of.mean, of.mean_absmax),
                       square = read(without_sign, of.square, of.square_absmax);
-  mean.mul_(step.beta1).add_(gradients, 1 - step.beta1);
-  square.mul_(step.beta2).addcmul_(gradients, gradients, 1 - step.beta2);
+  const torch::Tensor scaled = step.scale == 1 ? gradients : gradients.mul(step.scale);
+  mean.mul_(step.beta1).add_(scaled, 1 - step.beta1);
+  square.mul_(step.beta2).addcmul_(scaled, scaled, 1 - step.beta2);
   values.mul_(step.keep).addcdiv_(mean, square.sqrt().div_(step.correction).add_(step.eps), -step.rate);
   if (!has_codes) return;
   detail::quantize(with_sign, mean, of.mean, of.mean_absmax);

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <mutex>
 
 #include "etude/optim/block_quantization.hpp"
 #include "etude/optim/one_pass.hpp"
@@ -70,20 +71,26 @@ ETUDE_INLINE float quantize_block(const DynamicMap& map, const BlockValues& valu
   return absmax;
 }
 
-/// The array as a tensor, on the device of `like`.
-inline torch::Tensor on_device_of(const torch::Tensor& like, const std::array<float, 256>& values) {
-  return at::from_blob(const_cast<float*>(values.data()), {256}, at::kFloat).to(like.device());
+ETUDE_INLINE DynamicMap::Tables DynamicMap::on(const torch::Device& device) const {
+  const std::lock_guard lock(mutex_);
+  Tables& tables = tables_[{device.type(), device.index()}];
+  if (!tables.values.defined()) {
+    const auto copied = [&](const std::array<float, 256>& numbers) {
+      return at::from_blob(const_cast<float*>(numbers.data()), {256}, at::kFloat).to(device);
+    };
+    tables = {copied(values_), copied(upper_bounds_)};
+  }
+  return tables;
 }
 
 /// The scale of each element, in a vector.
 inline torch::Tensor spread(const torch::Tensor& absmax, std::int64_t elements) {
-  return absmax.repeat_interleave(quantization_block).narrow(0, 0, elements);
+  return absmax.unsqueeze(1).expand({-1, quantization_block}).flatten().narrow(0, 0, elements);
 }
 
 ETUDE_INLINE torch::Tensor dequantized(const DynamicMap& map, const torch::Tensor& codes,
                                        const torch::Tensor& absmax, at::ScalarType type) {
-  const torch::Tensor values =
-      on_device_of(codes, map.values()).index_select(0, codes.flatten().to(at::kInt));
+  const torch::Tensor values = map.on(codes.device()).values.index_select(0, codes.flatten().to(at::kInt));
   return values.mul_(spread(absmax, codes.numel())).view(codes.sizes()).to(type);
 }
 
@@ -94,7 +101,7 @@ ETUDE_INLINE void quantize(const DynamicMap& map, const torch::Tensor& values, c
   absmax.copy_(at::constant_pad_nd(flat, {0, padding}).view({blocks, quantization_block}).abs().amax(1));
   const torch::Tensor divisor = absmax.masked_fill(absmax == 0, 1);
   const torch::Tensor ratios = flat / spread(divisor, flat.size(0));
-  const torch::Tensor bounds = on_device_of(codes, map.upper_bounds()).narrow(0, 0, 255);
+  const torch::Tensor bounds = map.on(codes.device()).upper_bounds.narrow(0, 0, 255);
   codes.copy_(at::bucketize(ratios, bounds, /*out_int32=*/true).view(codes.sizes()));
 }
 

@@ -37,7 +37,6 @@ ETUDE_INLINE FlatOptimizer::FlatOptimizer(const std::vector<ParameterGroup>& gro
     : Optimizer(groups, lr, weight_decay), moments_(std::move(moments)), rounding_(rounding) {
   if (rounding_ && rounding_->rounding == Rounding::kahan)
     moments_.push_back({std::string(detail::compensation_name)});
-  adopt_layout();
 }
 
 ETUDE_INLINE bool FlatOptimizer::in_one_pass() const { return false; }
@@ -122,7 +121,7 @@ ETUDE_INLINE bool FlatOptimizer::offload_moments() {
   if (is_offloaded_) return true;
   is_offloaded_ = true;
   flat_.gather();
-  adopt_layout();
+  if (layout_) adopt_layout();
   return true;
 }
 
@@ -132,7 +131,8 @@ ETUDE_INLINE bool FlatOptimizer::has_capturable_kernel(const torch::Tensor& /*va
 
 ETUDE_INLINE bool FlatOptimizer::make_capturable() {
   flat_.gather();
-  is_capturable_ = !is_offloaded_ && !layout_->is_sharded() &&
+  is_prepared_ = false;
+  is_capturable_ = !is_offloaded_ && !flat_.layout()->is_sharded() &&
                    std::ranges::all_of(flat_.values(), [&](const auto& values) {
                      return has_capturable_kernel(values) && !rounds(values.options());
                    });
@@ -161,7 +161,7 @@ ETUDE_INLINE void FlatOptimizer::write_numbers(std::int64_t ahead) {
 
 ETUDE_INLINE void FlatOptimizer::keep_shard(const FlatShard& shard) {
   flat_.keep_shard(shard);
-  adopt_layout();
+  if (layout_) adopt_layout();
 }
 
 ETUDE_INLINE NamedTensors FlatOptimizer::gather_state(bool wanted) {
@@ -225,6 +225,8 @@ ETUDE_INLINE void FlatOptimizer::set_moments(std::size_t slot, const std::vector
   for (std::size_t m = 0; m < values.size(); ++m)
     if (values[m].defined()) store(place, buffers_[m][place.buffer], values[m]);
 }
+
+ETUDE_INLINE bool FlatOptimizer::rounds_bfloat16() const { return rounding_.has_value(); }
 
 ETUDE_INLINE bool FlatOptimizer::may_lack(std::string_view moment) const {
   return rounding_ && moment == detail::compensation_name;
@@ -370,10 +372,15 @@ ETUDE_INLINE std::size_t FlatOptimizer::count_of_moments(const torch::TensorOpti
 }
 
 ETUDE_INLINE std::vector<torch::Tensor> FlatOptimizer::allocate(std::size_t moment) const {
-  std::vector<torch::Tensor> result = layout_->allocate_owned(moments_[moment].initial, is_offloaded_);
-  if (moments_[moment].name != detail::compensation_name) return result;
-  for (torch::Tensor& buffer : result)
-    buffer = rounds(buffer.options()) ? buffer.to(at::kShort) : torch::Tensor();
+  const auto& [name, initial] = moments_[moment];
+  if (name != detail::compensation_name) return layout_->allocate_owned(initial, is_offloaded_);
+  std::vector<torch::Tensor> result;
+  for (const auto& buffer : layout_->buffers) {
+    result.emplace_back();
+    if (!rounds(buffer.options)) continue;
+    const torch::TensorOptions options = is_offloaded_ ? on_host(buffer.options) : buffer.options;
+    result.back() = at::zeros({buffer.size / layout_->shard.count}, options.dtype(at::kShort));
+  }
   return result;
 }
 

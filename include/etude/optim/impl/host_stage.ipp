@@ -21,8 +21,8 @@ ETUDE_INLINE HostStage::HostStage(std::int64_t length, const torch::TensorOption
 
 ETUDE_INLINE void HostStage::fetch(std::size_t number, const torch::Tensor& values,
                                    const torch::Tensor& gradients) {
-  // Copies of one stream keep their order, so what was in this slot is on the device before it is
-  // overwritten.
+  // Copies of one stream keep their order, so the last piece in this slot is on the device before it
+  // is overwritten.
   auto& [room, piece, here] = slot(number);
   piece = {room.values.narrow(0, 0, values.numel()), room.gradients.narrow(0, 0, values.numel())};
   piece.values.copy_(values, /*non_blocking=*/true);

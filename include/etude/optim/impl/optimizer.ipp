@@ -57,6 +57,8 @@ ETUDE_INLINE torch::Tensor Optimizer::step(const Closure& closure) {
 
 ETUDE_INLINE bool Optimizer::offload_moments() { return false; }
 
+ETUDE_INLINE bool Optimizer::rounds_bfloat16() const { return false; }
+
 ETUDE_INLINE bool Optimizer::make_capturable() { return false; }
 
 ETUDE_INLINE void Optimizer::prepare_captured_step() {}

@@ -56,7 +56,7 @@ ETUDE_INLINE ProcessMemory with_shards(const ProcessMemory& replicated, Optimize
   result.moments = replicated.moments / world_size;
   result.peak += result.parameters - replicated.parameters + result.gradients - replicated.gradients +
                  result.moments - replicated.moments;
-  result.start = replicated.parameters + replicated.buffers + all + replicated.moments;
+  result.start = replicated.parameters + replicated.buffers + all;
   return result;
 }
 

@@ -46,14 +46,23 @@ inline std::int64_t bytes_in(const Tensors& tensors) {
   return bytes;
 }
 
+/// The part of the optimizer's state that `offload_optimizer` keeps on the host.
+inline std::int64_t bytes_elsewhere(Optimizer& optimizer, torch::Device device) {
+  std::vector<torch::Tensor> tensors;
+  for (auto& [name, tensor] : optimizer.state())
+    if (!name.ends_with(".step") && tensor.device().type() != device.type())
+      tensors.push_back(std::move(tensor));
+  return libtorch::storage_bytes(tensors);
+}
+
 inline std::int64_t bytes_of_batches(const std::vector<Batch>& group, std::int64_t count) {
   std::int64_t bytes = 0;
   for (const auto& batch : group) bytes += bytes_in(batch.inputs) + bytes_in(batch.labels);
   return bytes / static_cast<std::int64_t>(group.size()) * count;
 }
 
-/// Besides weights and moments: what forward and backward passes take if gradients exist already, and a step,
-/// with gradients that exist in it only.
+/// The memory besides weights and moments: that of forward and backward passes if gradients exist already,
+/// and that of a step, with gradients that exist in it only.
 struct MeasuredStep {
   std::int64_t activations = 0;
   std::int64_t step = 0;
@@ -111,18 +120,20 @@ ETUDE_INLINE MemoryEstimate estimate_memory(const Context& context, TrainingDryR
   for (const auto& values : optimizer.flat_parameters().values())
     trained += static_cast<std::int64_t>(values.nbytes());
 
+  const auto state = optimizer.state_bytes(), elsewhere = bytes_elsewhere(optimizer, device);
   ProcessMemory memory{.parameters = libtorch::storage_bytes(parameters),
                        .buffers = libtorch::storage_bytes(buffers),
                        .gradients = measured.gradients,
-                       .moments = optimizer.state_bytes(),
+                       .moments = state - elsewhere,
                        .activations = measured.activations,
-                       .batches = bytes_of_batches(group, args.gradient_accumulation_steps)};
+                       .batches = bytes_of_batches(group, args.gradient_accumulation_steps),
+                       .copies = elsewhere};
   const auto weights = memory.parameters + memory.buffers;
   if (args.save_async && args.save_strategy != SaveStrategy::no)
-    memory.copies += weights + (args.save_only_model ? 0 : memory.moments);
+    memory.copies += weights + (args.save_only_model ? 0 : state);
   if (args.auto_find_batch_size) memory.copies += weights;
   const auto kept = measured.keeps_gradients ? measured.gradients : 0;
-  memory.start = weights + std::max(trained, memory.moments + kept);
+  memory.start = weights + trained;  // a copy, while they are laid flat; moments are made in the first step
   memory.peak = weights + memory.moments + memory.batches + (device.is_cpu() ? memory.copies : 0);
 
   MemoryEstimate result{.one_process = memory, .world_size = options.world_size};
@@ -131,7 +142,6 @@ ETUDE_INLINE MemoryEstimate estimate_memory(const Context& context, TrainingDryR
 
   // Several processes keep flat gradients between steps.
   memory.gradients = trained;
-  memory.start = weights + std::max(trained, memory.moments + memory.gradients);
   const auto besides = measured.step - (measured.gradients - kept);
   memory.peak += memory.gradients + std::max(measured.activations, besides);
   result.replicated = memory;
