@@ -62,11 +62,14 @@ inline void push(torch::jit::Stack& stack, const ExportedGraph::Argument& argume
       return;
     }
     case Form::optional_tensors: {
-      c10::List<std::optional<torch::Tensor>> list;
+      c10::List<torch::optional<torch::Tensor>> list;  // LibTorch 1.13 has one of its own
       list.reserve(argument.uses.size());
-      for (const auto& use : argument.uses)
-        list.push_back(use.slot == ExportedGraph::no_slot ? std::nullopt
-                                                          : std::optional(taken(values, use).toTensor()));
+      for (const auto& use : argument.uses) {
+        if (use.slot == ExportedGraph::no_slot)
+          list.push_back(torch::nullopt);
+        else
+          list.push_back(taken(values, use).toTensor());
+      }
       stack.emplace_back(std::move(list));
       return;
     }

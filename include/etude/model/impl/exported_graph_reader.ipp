@@ -256,7 +256,7 @@ class GraphReader {
     if (is_refused(name))
       throw exported_fault(where, "{} isn't allowed: it believes its arguments, which nothing checks",
                            printable(name));
-    node.operation = c10::Dispatcher::singleton().findSchema({name, overload});
+    if (const auto found = c10::Dispatcher::singleton().findSchema({name, overload})) node.operation = *found;
     const auto full_name = overload.empty() ? name : name + "." + overload;
     if (!node.operation)
       throw exported_fault(
