@@ -25,6 +25,7 @@
 #include "etude/model/exported_graph.hpp"
 #include "etude/model/exported_graph_reader.hpp"
 #include "etude/model/exported_numbers.hpp"
+#include "etude/model/exported_operators.hpp"
 
 namespace etude::inline v0::detail {
 
@@ -63,45 +64,6 @@ ETUDE_INLINE std::string exported_name(const ExportedJson& argument, std::string
   if (kind == "as_sym_int" || kind == "as_sym_float" || kind == "as_sym_bool")
     return exported_name(value, where);
   return kind == "as_name" ? exported_text(value, where) : std::string();
-}
-
-/// LibTorch's own namespaces besides aten. Their operators are made by compilers and process groups, and
-/// believe their arguments.
-inline constexpr std::array<std::string_view, 22> internal_namespaces{"_c10d_functional",
-                                                                      "_c10d_functional_autograd",
-                                                                      "_native",
-                                                                      "_quantized",
-                                                                      "_test",
-                                                                      "c10d",
-                                                                      "cuda",
-                                                                      "inductor",
-                                                                      "mkl",
-                                                                      "mkldnn",
-                                                                      "mkldnn_prepacked",
-                                                                      "onednn",
-                                                                      "prepacked",
-                                                                      "prim",
-                                                                      "profiler",
-                                                                      "quantization",
-                                                                      "quantized",
-                                                                      "sparse",
-                                                                      "symm_mem",
-                                                                      "static_runtime",
-                                                                      "streams",
-                                                                      "xnnpack"};
-
-/// Parts of the names of aten's operators that open files, change the memory under a tensor, or continue a
-/// computation without checking its state. No model's forward pass consists of them.
-inline constexpr std::array<std::string_view, 10> unchecked_operators{
-    "from_file",      "::set_",   "resize",    "_backward",      "_tensor_unsafe",
-    "_reshape_alias", "_nested_", "quantized", "_cummax_helper", "_cummin_helper"};
-
-inline bool is_refused(std::string_view name) {
-  if (!name.starts_with("aten::"))
-    return std::ranges::find(internal_namespaces, name.substr(0, name.find(':'))) !=
-           internal_namespaces.end();
-  return std::ranges::any_of(unchecked_operators,
-                             [&](std::string_view part) { return name.find(part) != name.npos; });
 }
 
 /// How a file must write an argument of this type, which is an integer to LibTorch; empty for other types.
@@ -256,7 +218,7 @@ class GraphReader {
     if (is_refused(name))
       throw exported_fault(where, "{} isn't allowed: it believes its arguments, which nothing checks",
                            printable(name));
-    node.operation = c10::Dispatcher::singleton().findSchema({name, overload});
+    if (const auto found = c10::Dispatcher::singleton().findSchema({name, overload})) node.operation = *found;
     const auto full_name = overload.empty() ? name : name + "." + overload;
     if (!node.operation)
       throw exported_fault(

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace etude::inline v0::detail {
+
+/// LibTorch's own namespaces besides aten. Their operators are made by compilers and process groups, and
+/// believe their arguments.
+inline constexpr std::array<std::string_view, 22> internal_namespaces{"_c10d_functional",
+                                                                      "_c10d_functional_autograd",
+                                                                      "_native",
+                                                                      "_quantized",
+                                                                      "_test",
+                                                                      "c10d",
+                                                                      "cuda",
+                                                                      "inductor",
+                                                                      "mkl",
+                                                                      "mkldnn",
+                                                                      "mkldnn_prepacked",
+                                                                      "onednn",
+                                                                      "prepacked",
+                                                                      "prim",
+                                                                      "profiler",
+                                                                      "quantization",
+                                                                      "quantized",
+                                                                      "sparse",
+                                                                      "symm_mem",
+                                                                      "static_runtime",
+                                                                      "streams",
+                                                                      "xnnpack"};
+
+/// Parts of the names of aten's operators that open files, change the memory under a tensor, or continue a
+/// computation without checking its state. No model's forward pass consists of them.
+inline constexpr std::array<std::string_view, 10> unchecked_operators{
+    "from_file",      "::set_",   "resize",    "_backward",      "_tensor_unsafe",
+    "_reshape_alias", "_nested_", "quantized", "_cummax_helper", "_cummin_helper"};
+
+/// Whether an exported graph may not call an operator of this name, "aten::from_file".
+inline bool is_refused(std::string_view name) {
+  if (!name.starts_with("aten::"))
+    return std::ranges::find(internal_namespaces, name.substr(0, name.find(':'))) !=
+           internal_namespaces.end();
+  return std::ranges::any_of(unchecked_operators,
+                             [&](std::string_view part) { return name.find(part) != name.npos; });
+}
+
+}  // namespace etude::inline v0::detail
