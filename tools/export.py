@@ -9,16 +9,19 @@
 
 The file has the graph of the training mode and that of the evaluation mode over the same weights. The size of the batch
 varies, and the length of texts too where the model allows it. `inputs` is a dict of tensors by the names of forward's
-parameters, labels included if forward computes the loss. Needs torch 2.8 or later and the model's own library.
+parameters, labels included if forward computes the loss. Random numbers that Python draws outside of torch are drawn once,
+by the export. Needs torch 2.8 or later and the model's own library.
 
 From Python: `import export; export.export_model(model, inputs, "model.pt2")`.
 """
 
 import argparse
+import contextlib
 import importlib.util
 import inspect
 import io
 import json
+import logging
 import pathlib
 import sys
 import tempfile
@@ -28,6 +31,17 @@ import torch
 
 LENGTH_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "decoder_input_ids", "decoder_attention_mask", "labels")
 LABELS = ("labels", "start_positions", "end_positions")
+
+
+def note(text):
+    print(f"export.py: {text}", file=sys.stderr)
+
+
+def reason(error):
+    """The first line of an error of torch.export, and the line of the model that it names."""
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    places = [f"{place}: {code}" for place, code in zip(lines, lines[1:]) if place.startswith("File ")]
+    return "; ".join([*lines[:1], *places[-1:]]) or type(error).__name__
 
 
 def dynamic_shapes(inputs, batch=True, length=True):
@@ -52,6 +66,7 @@ def trace(model, inputs):
     if dynamic_shapes(inputs) == dynamic_shapes(inputs, length=False):
         attempts = attempts[1:]
     was_training = model.training
+    logging.disable(logging.ERROR)  # pages about attempts that fail
     try:
         for varying, batch, length in attempts:
             try:
@@ -59,13 +74,15 @@ def trace(model, inputs):
                 for training in (True, False):
                     model.train(training)
                     shapes = dynamic_shapes(inputs, batch, length)
-                    graphs.append(torch.export.export(model, (), dict(inputs), dynamic_shapes=shapes, strict=False))
+                    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                        graphs.append(torch.export.export(model, (), dict(inputs), dynamic_shapes=shapes, strict=False))
                 return graphs, varying
             except Exception as error:
                 if varying == "nothing":
                     raise
-                print(f"export.py: with a varying {varying}: {str(error).strip().splitlines()[0]}", file=sys.stderr)
+                note(f"with a varying {varying}: {reason(error)}")
     finally:
+        logging.disable(logging.NOTSET)
         model.train(was_training)
 
 
@@ -195,11 +212,11 @@ def from_transformers(name, options):
     cls = getattr(transformers, name, None)
     files = {}
     if isinstance(cls, type):
-        model = cls(cls.config_class(**config))
+        model = cls(without_python_randomness(cls.config_class(**config)))
     else:
         pretrained = transformers.AutoConfig.from_pretrained(name, **config)
         cls = getattr(transformers, (pretrained.architectures or ["AutoModel"])[0])
-        model = cls.from_pretrained(name, config=pretrained)
+        model = cls.from_pretrained(name, config=without_python_randomness(pretrained))
         files = processing_files(name)
     if hasattr(model.config, "use_cache"):
         model.config.use_cache = False
@@ -208,6 +225,16 @@ def from_transformers(name, options):
     except (AttributeError, ValueError):
         pass
     return model, transformers_inputs(model, options.batch, options.length), files
+
+
+def without_python_randomness(config):
+    """Turns off what Python draws outside of torch, since the graph would repeat one draw."""
+    for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop", "apply_spec_augment"):
+        value = getattr(config, name, False)
+        if value:
+            note(f"{name} is {value}: it is off in the graph")
+            setattr(config, name, type(value)(0))
+    return config
 
 
 def processing_files(name):
@@ -280,7 +307,7 @@ def export_any(model, inputs, output, files):
         without = {name: value for name, value in inputs.items() if name not in LABELS}
         if len(without) == len(inputs):
             raise
-        print(f"export.py: without labels, since with them: {str(error).strip().splitlines()[0]}", file=sys.stderr)
+        note(f"without labels, since with them: {reason(error)}")
         return without, export_model(model, without, output, files)[1]
 
 
@@ -305,7 +332,10 @@ def main():
     model, inputs, files = load(options)
     name = pathlib.Path(options.model.partition(":")[2]).stem
     output = options.output or f"{name}.pt2"
-    inputs, varying = export_any(model, inputs, output, files)
+    try:
+        inputs, varying = export_any(model, inputs, output, files)
+    except Exception as error:
+        raise SystemExit(f"export.py: torch.export can't export {type(model).__name__}: {reason(error)}") from None
     inputs = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     parameters = sum(p.numel() for p in model.parameters())
     with_loss = any(name in inputs for name in LABELS) or "return_loss" in forward_parameters(model)
