@@ -86,10 +86,10 @@ def trace(model, inputs):
         model.train(was_training)
 
 
-def saved(graph, extra_files=None):
+def saved(graph):
     """The entries of a file of torch.export.save, by name."""
     buffer = io.BytesIO()
-    torch.export.save(graph, buffer, extra_files=extra_files)
+    torch.export.save(graph, buffer)
     with zipfile.ZipFile(buffer) as archive:
         return {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
 
@@ -121,7 +121,10 @@ def configuration(model):
     if not hasattr(getattr(model, "config", None), "to_json_string"):
         return {}
     model.config.architectures = [type(model).__name__]
-    return {"config.json": model.config.to_json_string()}
+    files = {"config.json": model.config.to_json_string()}
+    if getattr(model, "generation_config", None) is not None:
+        files["generation_config.json"] = model.generation_config.to_json_string()
+    return files
 
 
 def register_named_tuple(cls):
@@ -130,14 +133,31 @@ def register_named_tuple(cls):
         torch.utils._pytree._register_namedtuple(cls, serialized_type_name=f"{cls.__module__}.{cls.__qualname__}")
 
 
+@contextlib.contextmanager
+def without_cache(model):
+    """A cache of keys and values is for generation, and would be an output of the graph."""
+    config = getattr(model, "config", None)
+    if not hasattr(config, "use_cache"):
+        yield
+        return
+    before, config.use_cache = config.use_cache, False
+    try:
+        yield
+    finally:
+        config.use_cache = before
+
+
 def export_model(model, inputs, output, extra_files=None):
-    """Writes `model` to the file `output` and returns (training graph, names of the sizes that vary).
+    """Writes `model` to the file `output` and returns (training graph, the sizes that vary in words).
 
     `extra_files`, texts or bytes by name, are saved beside the weights of every checkpoint, and so is config.json.
     """
     register_named_tuple(inspect.signature(model.forward).return_annotation)
-    (training, evaluation), varying = trace(model, inputs)
-    entries = saved(training, configuration(model) | (extra_files or {}))
+    files = configuration(model) | (extra_files or {})
+    with without_cache(model):
+        (training, evaluation), varying = trace(model, inputs)
+    entries = saved(training)
+    entries |= {f"extra/{name}": content for name, content in files.items()}
     add_evaluation(entries, saved(evaluation))
     output = pathlib.Path(output)
     part = output.with_name(output.name + ".part")
@@ -148,7 +168,7 @@ def export_model(model, inputs, output, extra_files=None):
     return training, varying
 
 
-# What follows makes models of the usual libraries, with example inputs.
+# Models of the usual libraries, with example inputs.
 
 
 def text_inputs(config, *shape):
@@ -216,10 +236,9 @@ def from_transformers(name, options):
     else:
         pretrained = transformers.AutoConfig.from_pretrained(name, **config)
         cls = getattr(transformers, (pretrained.architectures or ["AutoModel"])[0])
-        model = cls.from_pretrained(name, config=without_python_randomness(pretrained))
+        # Weights in half precision, as many are published, would be trained in it.
+        model = cls.from_pretrained(name, config=without_python_randomness(pretrained), dtype=torch.float32)
         files = processing_files(name)
-    if hasattr(model.config, "use_cache"):
-        model.config.use_cache = False
     try:
         model.set_experts_implementation("batched_mm")  # the others are operators of Python, or depend on the data
     except (AttributeError, ValueError):
@@ -275,8 +294,11 @@ def from_file(path, function):
     spec.loader.exec_module(module)
     model, inputs = getattr(module, function)()
     if not isinstance(inputs, dict):
-        names = list(forward_parameters(model))
-        inputs = dict(zip(names, inputs if isinstance(inputs, (list, tuple)) else (inputs,)))
+        inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+        names = [name for name, parameter in forward_parameters(model).items() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+        if len(inputs) > len(names):
+            raise SystemExit(f"export.py: {function} gives {len(inputs)} inputs, but forward takes {', '.join(names)}: must give a dict by these names")
+        inputs = dict(zip(names, inputs))
     return model, inputs, {}
 
 
