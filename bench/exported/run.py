@@ -50,10 +50,10 @@ def models():
     pixels = lambda rows: {"pixel_values": torch.rand(rows, 3, 32, 32), "labels": torch.randint(0, 10, (rows,))}
     return {
         "gpt2 of width 64": (*gpt2(64, 2, 4, 256, 32), 8, 200, 20),
-        "gpt2 of width 768, 2 layers": (*gpt2(768, 2, 12, 5000, 64), 4, 20, 5),
+        "gpt2 of width 768 and 2 layers": (*gpt2(768, 2, 12, 5000, 64), 4, 20, 5),
         "bert of width 64": (lambda: BertForSequenceClassification(bert), lambda rows: text(rows, 32, 1000, 2), 8, 200, 20),
         "vit of width 64": (lambda: ViTForImageClassification(vit), pixels, 8, 150, 20),
-        "resnet18, 32x32": (resnet, pixels, 8, 20, 5),
+        "resnet18 at 32x32": (resnet, pixels, 8, 20, 5),
     }
 
 
@@ -163,7 +163,7 @@ def trainer(name, folder, clock, steps):
 
 
 def contest(contestant, name, folder, started):
-    """One run of a contestant in Python; prints what exported_bench prints."""
+    """One run of a contestant in Python; prints the same line as exported_bench."""
     warnings.filterwarnings("ignore")
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
