@@ -262,7 +262,7 @@ class TrainerBase
     return etude::compute_loss(core_, batch, num_items_in_batch);
   }
 
-  /// What the trainer's compute_loss() returns in the precision of the arguments, as float32.
+  /// The results of the trainer's compute_loss() in the precision of the arguments, as float32.
   LossOutput compute_loss_in_precision(const Batch& batch, std::optional<double> num_items_in_batch) {
     std::optional<Batch> cast;
     const Batch& inputs = fitting(core_, batch, cast);

@@ -16,6 +16,7 @@
 #include "common/fault_of.hpp"
 #include "etude/libtorch/autocast.hpp"
 #include "etude/model/exported_graph_reader.hpp"
+#include "etude/model/exported_simplification.hpp"
 
 namespace model_exported_graph_test {
 
@@ -55,6 +56,98 @@ TEST_CASE("numbers take part in type promotion as numbers") {
   const auto computed = of_a(scaled, numbers({4, 8}));
   CHECK((computed.scalar_type() == torch::kFloat));
   CHECK(computed.equal(numbers({2, 4})));
+}
+
+TEST_CASE("an operator writes into memory of the size of its output, and none of another") {
+  const x::Texts nodes{
+      x::call("aten.zeros_like.default", {{"self", x::tensor("a")}}, {x::tensor("z")}),
+      x::call("aten.add.out", {{"self", x::tensor("a")}, {"other", x::tensor("b")}, {"out", x::tensor("z")}},
+              {x::tensor("y")})};
+  const auto graph = x::graph({x::tensor("a"), x::tensor("b")}, nodes, {x::tensor("z")});
+  CHECK(run(graph, {numbers({1, 2}), numbers({3, 4})})[0].toTensor().equal(numbers({4, 6})));
+  const auto fault = fault_of<etude::DataError>([&] { run(graph, {numbers({1}), numbers({3, 4})}); });
+  CHECK(contains(fault, "aten::add) gives [2] for memory of sizes [1]"));
+}
+
+TEST_CASE("without an input, outputs lack that a write in place would have changed") {
+  const x::Texts nodes{
+      x::call("aten.mul.Tensor", {{"self", x::tensor("a")}, {"other", x::real(2)}}, {x::tensor("h")}),
+      x::call("aten.add.Tensor", {{"self", x::tensor("h")}, {"other", x::real(1)}}, {x::tensor("before")}),
+      x::call("aten.select.int", {{"self", x::tensor("h")}, {"dim", x::integer(0)}, {"index", x::integer(0)}},
+              {x::tensor("view")}),
+      x::call("aten.add_.Tensor", {{"self", x::tensor("view")}, {"other", x::tensor("b")}},
+              {x::tensor("written")}),
+      x::call("aten.add.Tensor", {{"self", x::tensor("h")}, {"other", x::real(1)}}, {x::tensor("after")})};
+  const auto graph = read(x::graph({x::tensor("a"), x::tensor("b")}, nodes,
+                                   {x::tensor("before"), x::tensor("h"), x::tensor("after")}));
+  const auto whole = graph.run({numbers({1, 2}), torch::tensor(5.0F)}, true);
+  CHECK(whole[1].toTensor().equal(numbers({7, 4})));
+  CHECK(whole[2].toTensor().equal(numbers({8, 5})));
+  const auto part = graph.pruned({false, true}).run({numbers({1, 2}), {}}, true);
+  CHECK(part[0].toTensor().equal(numbers({3, 5})));
+  CHECK(part[1].isNone());
+  CHECK(part[2].isNone());
+}
+
+TEST_CASE("a slice that takes everything goes, unless it is reshaped in place") {
+  const auto whole = R"({"as_int": 9223372036854775807})";
+  const auto slice =
+      x::call("aten.slice.Tensor",
+              {{"self", x::tensor("a")}, {"dim", x::integer(0)}, {"start", x::integer(0)}, {"end", whole}},
+              {x::tensor("s")});
+  const auto part =
+      x::call("aten.slice.Tensor",
+              {{"self", x::tensor("a")}, {"dim", x::integer(0)}, {"start", x::integer(1)}, {"end", whole}},
+              {x::tensor("s")});
+  const auto sum = x::call("aten.sum.dim_IntList", {{"self", x::tensor("a")}, {"dim", x::integers({0})}},
+                           {x::tensor("y")});
+  const auto transpose = x::call("aten.t_.default", {{"self", x::tensor("s")}}, {x::tensor("t")});
+  const auto simplified = [](const x::Texts& nodes, const std::string& output) {
+    auto graph = read(x::graph({x::tensor("a")}, nodes, {x::tensor("y"), x::tensor(output)}));
+    simplify(graph);
+    return graph;
+  };
+  const auto a = numbers({1, 2, 3, 4, 5, 6}).reshape({2, 3});
+  const auto gone = simplified({slice, sum}, "s");
+  CHECK(gone.nodes.size() == 1);
+  CHECK(gone.run({a}, true)[1].toTensor().equal(a));
+  CHECK(simplified({part, sum}, "s").nodes.size() == 2);
+  const auto kept = simplified({slice, transpose, sum}, "t");
+  CHECK(kept.nodes.size() == 3);
+  const auto results = kept.run({a}, true);
+  CHECK(results[0].toTensor().equal(numbers({5, 7, 9})));
+  CHECK(results[1].toTensor().sizes() == torch::IntArrayRef({3, 2}));
+}
+
+TEST_CASE("the operators of gelu_new become one, with the same numbers and gradients") {
+  const auto node = [](const std::string& name, const std::string& self, const std::string& other,
+                       const std::string& output) {
+    return x::call(name, {{"self", x::tensor(self)}, {"other", other}}, {x::tensor(output)});
+  };
+  const x::Texts nodes{node("aten.mul.Tensor", "a", x::real(0.5), "half"),
+                       x::call("aten.pow.Tensor_Scalar",
+                               {{"self", x::tensor("a")}, {"exponent", x::real(3.0)}}, {x::tensor("cube")}),
+                       node("aten.mul.Tensor", "cube", R"({"as_float": 0.044715})", "scaled"),
+                       node("aten.add.Tensor", "a", x::tensor("scaled"), "sum"),
+                       node("aten.mul.Tensor", "sum", R"({"as_float": 0.7978845608028654})", "inner"),
+                       x::call("aten.tanh.default", {{"self", x::tensor("inner")}}, {x::tensor("tanh")}),
+                       node("aten.add.Tensor", "tanh", x::real(1.0), "gate"),
+                       node("aten.mul.Tensor", "half", x::tensor("gate"), "y")};
+  const auto graph = read(x::graph({x::tensor("a")}, nodes, {x::tensor("y")}));
+  auto fused = graph;
+  simplify(fused);
+  CHECK(fused.nodes.size() == 1);
+  const auto a = torch::linspace(-4, 4, 33).requires_grad_(), b = a.detach().clone().requires_grad_();
+  const auto expected = graph.run({a}, true)[0].toTensor(), seen = fused.run({b}, true)[0].toTensor();
+  CHECK(torch::allclose(seen, expected, 1e-5, 1e-6));
+  expected.sum().backward();
+  seen.sum().backward();
+  CHECK(torch::allclose(b.grad(), a.grad(), 1e-4, 1e-5));
+
+  // The value of tanh is used elsewhere, too.
+  auto shared = read(x::graph({x::tensor("a")}, nodes, {x::tensor("y"), x::tensor("tanh")}));
+  simplify(shared);
+  CHECK(shared.nodes.size() == 8);
 }
 
 TEST_CASE("sizes are computed, and lists take them") {

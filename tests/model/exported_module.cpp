@@ -358,6 +358,25 @@ TEST_CASE("an operator that can't follow the mode is named, with the remedy") {
                  "as tools/export.py does"));
 }
 
+TEST_CASE("a graph that changes a buffer by itself can't evaluate, but a counter of batches may") {
+  const auto module_that_changes = [](const std::string& buffer) {
+    x::Model model{.inputs = {x::buffer(buffer), x::batch("x", {"1"})}, .nodes = {}, .outputs = {{"y", "y"}}};
+    model.nodes = {x::call("aten.add_.Tensor", {{"self", x::tensor("b_" + buffer)}, {"other", x::real(1)}},
+                           {x::tensor("changed")}),
+                   x::call("aten.relu.default", {{"self", x::tensor("x")}}, {x::tensor("y")})};
+    return x::module_of(model, {{buffer, numbers({0})}});
+  };
+  auto module = module_that_changes("average");
+  CHECK(module->forward(numbers({1})).size() == 1);
+  module->eval();
+  CHECK(contains(fault_of<etude::Error>([&] { module->forward(numbers({1})); }),
+                 "its aten::add_ can't be switched to evaluation mode"));
+  auto counter = module_that_changes("num_batches_tracked");
+  counter->eval();
+  counter->forward(numbers({1}));
+  CHECK(counter->buffers()[0].item<float>() == 0);
+}
+
 TEST_CASE("a file with two graphs runs the one of the mode, over the same weights") {
   auto training = scale_model(), evaluation = scale_model();
   evaluation.nodes[0] =

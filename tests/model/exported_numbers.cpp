@@ -109,6 +109,8 @@ TEST_CASE("comparisons and logic give bools") {
   CHECK(flag("_operator.ge", {std::int64_t{0}, std::int64_t{0}}));
   CHECK_FALSE(flag("_operator.and_", {true, false}));
   CHECK(flag("_operator.or_", {true, false}));
+  CHECK(integer("_operator.and_", {std::int64_t{13}, std::int64_t{6}}) == 4);
+  CHECK(integer("_operator.or_", {std::int64_t{13}, std::int64_t{6}}) == 15);
   CHECK(flag("torch.sym_not", {false}));
   CHECK(integer("torch.sym_ite", {false, std::int64_t{1}, std::int64_t{2}}) == 2);
 }

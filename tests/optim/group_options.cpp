@@ -73,9 +73,9 @@ TEST_CASE("the options that the steps depend on are stored: the initial values a
   CHECK(optimizer.options_state().dump() ==
         R"({"type":"AdamW","given":[)"
         R"({"lr":0.25,"beta1":0.9,"beta2":0.999,"eps":1e-08,"weight_decay":0.125,"amsgrad":false,)"
-        R"("fused":true,"initial_lr":0.25},)"
+        R"("fused":true,"rounding":"kahan","seed":0,"initial_lr":0.25},)"
         R"({"lr":0.5,"beta1":0.9,"beta2":0.999,"eps":1e-08,"weight_decay":0.0,"amsgrad":false,)"
-        R"("fused":true,"initial_lr":0.5}],"changed":[{},{}]})");
+        R"("fused":true,"rounding":"kahan","seed":0,"initial_lr":0.5}],"changed":[{},{}]})");
   optimizer.param_groups()[0].lr = 0.0625;
   optimizer.param_groups()[1].weight_decay = 3;
   CHECK(optimizer.options_state()["changed"].dump() == R"([{"lr":0.0625},{"weight_decay":3.0}])");

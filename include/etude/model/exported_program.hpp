@@ -17,7 +17,7 @@
 
 namespace etude::inline v0::detail {
 
-/// What the file says about a size of an input.
+/// A size of an input, as the file states it.
 struct ExportedSize {
   std::int64_t fixed = -1;  ///< if it isn't negative
   std::string symbol = {};  ///< sizes with the same symbol are equal; empty for one that depends on others
