@@ -1,6 +1,7 @@
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>
+#include <torch/nn/functional/instancenorm.h>  // LibTorch 1.13's next header needs it
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/instancenorm.h>
 #include <torch/types.h>
