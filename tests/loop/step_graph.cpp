@@ -319,4 +319,23 @@ TEST_CASE("an error in the captured step is reported with its place, and ends th
 
 }  // namespace loop_step_graph_test
 
+#else
+
+namespace loop_step_graph_test {
+
+TEST_CASE("cuda_graph is refused where LibTorch has no graphs") {
+  auto args = toy::arguments();
+  args.cuda_graph = true;
+  const auto x = torch::randn({8, 2});
+  const auto fault = toy::fault_of<etude::ArgumentError>([&] {
+    etude::Trainer<>({.model = torch::nn::Linear(2, 1),
+                      .args = args,
+                      .loss = torch::nn::MSELoss(),
+                      .train_dataset = {x, x.sum(1, true)}});
+  });
+  CHECK(toy::contains(fault, "cuda_graph is true: must be false on the CPU"));
+}
+
+}  // namespace loop_step_graph_test
+
 #endif
