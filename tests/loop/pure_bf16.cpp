@@ -258,7 +258,8 @@ TEST_CASE("a batch norm stays float32, and its statistics follow small changes, 
     etude::Trainer<> trainer(options);
     trainer.train();
     for (const auto& [name, tensor] : trainer.model().state_dict()) {
-      CAPTURE(name);
+      const auto parameter = name;  // Clang 15 captures no structured binding
+      CAPTURE(parameter);
       CHECK(type_of(tensor) == (name == "1.num_batches_tracked" ? "Long"
                                 : name.starts_with("1.")        ? "Float"
                                                                 : "BFloat16"));

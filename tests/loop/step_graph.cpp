@@ -103,7 +103,8 @@ Result train(etude::TrainerOptions options, Callbacks... callbacks) {
 void check_equal(const Result& a, const Result& b) {
   REQUIRE(a.tensors.size() == b.tensors.size());
   for (const auto& [name, tensor] : a.tensors) {
-    CAPTURE(name);
+    const auto parameter = name;  // Clang 15 captures no structured binding
+    CAPTURE(parameter);
     CHECK(torch::equal(tensor, b.tensors.at(name)));
   }
   CHECK(a.logs == b.logs);

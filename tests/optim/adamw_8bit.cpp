@@ -142,7 +142,8 @@ TEST_CASE("five steps equal those of bitsandbytes 0.50.2, by the kernel and by o
                                                       {2500, 0.702010334, 51, 247},
                                                       {4095, 0.320267826, 30, 253},
                                                       {4999, 0.176962376, 40, 251}}) {
-      CAPTURE(i);
+      const auto index = i;  // Clang 15 captures no structured binding
+      CAPTURE(index);
       CHECK(parameter[i].item<double>() == doctest::Approx(value).epsilon(1e-6));
       CHECK(codes[i].item<int>() == code);
       CHECK(squares[i].item<int>() == square_code);

@@ -69,7 +69,8 @@ TEST_CASE("rounding to nearest gives the bits of IEEE 754's rule, ties to even")
       {1, 0x4000}};
   for (const auto& [added, bits] : expected)
     for (const bool fused : {true, false}) {
-      CAPTURE(added);
+      const double update = added;  // Clang 15 captures no structured binding
+      CAPTURE(update);
       CAPTURE(fused);
       const auto result = one_plus(added, Rounding::nearest, fused);
       for (std::int64_t i = 0; i < result.numel(); ++i) CHECK(bits_of(result, i) == bits);

@@ -207,11 +207,11 @@ TEST_CASE("the parts are those of the model and the optimizer") {
         Expected{sgd, "", 0}, Expected{sgd, "momentum=0.9", parameters}, Expected{lion, "", parameters},
         Expected{adafactor, "", rows_and_columns + biases},
         Expected{lbfgs, "history_size=10", 22 * parameters}}) {
-    CAPTURE(static_cast<int>(optim));
-    CAPTURE(optim_args);
     auto args = arguments();
     args.optim = optim;
     args.optim_args = optim_args;
+    CAPTURE(static_cast<int>(args.optim));
+    CAPTURE(args.optim_args);
     args.weight_decay = 0;
     etude::Trainer<> trainer(options(perceptron_task(), args));
     const auto memory = estimate_memory(trainer).one_process;
