@@ -39,7 +39,7 @@ TEST_CASE("memory of another device, or from before or after, doesn't count") {
 
 TEST_CASE("two counters at once are an error") {
   const etude::AllocationCounter counter(torch::kCPU);
-  CHECK_THROWS_WITH_AS(etude::AllocationCounter(torch::kCPU),
+  CHECK_THROWS_WITH_AS(etude::AllocationCounter{torch::kCPU},
                        "memory can't be counted while a profiler counts it in the same thread", etude::Error);
 }
 
