@@ -20,6 +20,8 @@ HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE.parent.parent / "tools"), str(HERE.parent.parent / ".venv" / "vision")]
 RATE, DECAY, NORM = 1e-4, 0.01, 1.0
 CONTESTANTS = ["etude", "eager", "compile", "transformers"]
+# Relative differences of the last loss that are allowed. Batch norms of a few values amplify rounding: weights changed by 1e-7 change eager PyTorch's own by 5e-2.
+TOLERANCES = {"resnet18 at 32x32": 5e-2}
 OPERATORS = []
 PASSES = 64  # batches of data, which are used again and again
 
@@ -251,7 +253,7 @@ def main():
                     results[name][contestant].append(run(contestant, name, folder, options))
                 print(f"{name}, round {turn + 1} of {options.rounds}", file=sys.stderr, flush=True)
             expected = results[name]["eager"][0]["loss"]
-            wrong += [f"{contestant}, {name}: {runs[0]['loss']} instead of {expected}" for contestant, runs in results[name].items() if abs(runs[0]["loss"] - expected) > 5e-3 * abs(expected)]
+            wrong += [f"{contestant}, {name}: {runs[0]['loss']} instead of {expected}" for contestant, runs in results[name].items() if abs(runs[0]["loss"] - expected) > TOLERANCES.get(name, 5e-3) * abs(expected)]
     text = f"Medians of {options.rounds} rounds, {options.threads} thread{'s' * (options.threads > 1)}.\n\n" + table(results)
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "exported.md").write_text(text)
