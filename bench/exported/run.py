@@ -200,7 +200,7 @@ def run(contestant, name, folder, options):
     _, _, batch, steps, warmup = models()[name]
     started = time.time()
     if contestant == "etude":
-        command = [options.program, folder / "model.pt2", folder / "data.safetensors", "own", batch, warmup, steps, started]
+        command = [options.program.resolve(), folder / "model.pt2", folder / "data.safetensors", "own", batch, warmup, steps, started]
     else:
         command = [sys.executable, __file__, "--contest", contestant, "--model", name, "--folder", folder, "--started", started]
     environment = os.environ | {"OMP_NUM_THREADS": str(options.threads), "MKL_NUM_THREADS": str(options.threads)}

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <doctest/doctest.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <spawn.h>
@@ -179,5 +180,37 @@ inline std::vector<std::string> in_processes(std::int64_t world_size, const std:
                                              const std::vector<std::string>& environment = {}) {
   return Processes(world_size, test_case, environment).ends();
 }
+
+/// Starts the test case under way again in that many processes, unless this is one of them.
+inline bool launches(std::int64_t world_size, const std::vector<std::string>& environment = {}) {
+  if (is_rank()) return false;
+  const std::string name = doctest::getContextOptions()->currentTest->m_name;
+  CHECK(in_processes(world_size, name, environment) ==
+        std::vector<std::string>(static_cast<std::size_t>(world_size), "exit 0"));
+  return true;
+}
+
+/// Those of a process that Processes started.
+inline std::int64_t world_size() { return std::atoi(std::getenv("WORLD_SIZE")); }
+inline std::int64_t rank() { return std::atoi(std::getenv("RANK")); }
+
+/// While it lives, the process seems to have been started by itself.
+class Alone {
+ public:
+  Alone() {
+    for (auto& [name, value] : variables_) {
+      value = std::getenv(name.c_str());
+      ::unsetenv(name.c_str());
+    }
+  }
+  Alone(const Alone&) = delete;
+  Alone& operator=(const Alone&) = delete;
+  ~Alone() {
+    for (const auto& [name, value] : variables_) ::setenv(name.c_str(), value.c_str(), 1);
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> variables_{{"RANK", ""}, {"WORLD_SIZE", ""}};
+};
 
 }  // namespace toy

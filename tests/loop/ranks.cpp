@@ -34,34 +34,6 @@ namespace loop_ranks_test {
 using etude::DistributedDataParallel;
 using etude::IntervalStrategy;
 
-/// Starts the test case under way again in that many processes, unless this is one of them.
-bool launches(std::int64_t world_size, const std::vector<std::string>& environment = {}) {
-  if (toy::is_rank()) return false;
-  const std::string name = doctest::getContextOptions()->currentTest->m_name;
-  CHECK(toy::in_processes(world_size, name, environment) ==
-        std::vector<std::string>(static_cast<std::size_t>(world_size), "exit 0"));
-  return true;
-}
-
-/// While it lives, the process seems to have been started by itself.
-struct Alone {
-  Alone() {
-    for (auto& [name, value] : variables) {
-      value = std::getenv(name.c_str());
-      ::unsetenv(name.c_str());
-    }
-  }
-  Alone(const Alone&) = delete;
-  Alone& operator=(const Alone&) = delete;
-  ~Alone() {
-    for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
-  }
-  std::vector<std::pair<std::string, std::string>> variables{{"RANK", ""}, {"WORLD_SIZE", ""}};
-};
-
-std::int64_t world_size() { return std::atoi(std::getenv("WORLD_SIZE")); }
-std::int64_t rank() { return std::atoi(std::getenv("RANK")); }
-
 torch::nn::Sequential net() {
   torch::manual_seed(3);
   return torch::nn::Sequential(torch::nn::Linear(5, 7), torch::nn::Tanh(), torch::nn::Linear(7, 3));
@@ -116,7 +88,7 @@ void check_close(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 TEST_CASE("two processes train as one with batches twice as large, for random sizes and uneven ends") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   std::mt19937 random(5);
   for (int trial = 0; trial < 12; ++trial) {
     const std::int64_t batch = 1 + random() % 4, group = 1 + random() % 3, count = 1 + random() % 40;
@@ -125,7 +97,7 @@ TEST_CASE("two processes train as one with batches twice as large, for random si
     CAPTURE(count);
     etude::Trainer<DistributedDataParallel> together(problem(count, batch, group));
     together.train();
-    const Alone alone;
+    const toy::Alone alone;
     etude::Trainer<> one(problem(count, batch * 2, group));
     one.train();
     CHECK(together.state().global_step == one.state().global_step);
@@ -137,21 +109,21 @@ TEST_CASE("two processes train as one with batches twice as large, for random si
 }
 
 TEST_CASE("four processes agree to the bit, and train as one with batches four times as large") {
-  if (launches(4)) return;
+  if (toy::launches(4)) return;
   etude::Trainer<DistributedDataParallel> together(problem(45, 3, 2));
   together.train();
   for (const auto& tensor : weights(together)) {
     const auto all = together.context().trainer.communicator().gather(tensor.contiguous());
     for (std::int64_t i = 0; i < 4; ++i) CHECK(torch::equal(all[i], tensor));
   }
-  const Alone alone;
+  const toy::Alone alone;
   etude::Trainer<> one(problem(45, 12, 2));
   one.train();
   check_close(weights(together), weights(one), 1e-5);
 }
 
 TEST_CASE("two processes that compute activations again train to the bit as without") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   for (const bool bf16 : {false, true}) {
     const auto trained = [&](bool recomputes) {
       auto options = problem(45, 3, 2);
@@ -167,7 +139,7 @@ TEST_CASE("two processes that compute activations again train to the bit as with
 }
 
 TEST_CASE("two processes in pure bf16 agree to the bit, with and without shares of the optimizer's state") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   const auto trained = [](auto policy, const std::string& rounding, std::int64_t batch) {
     auto options = problem(44, batch, 1);
     options.args.pure_bf16 = true;
@@ -181,7 +153,7 @@ TEST_CASE("two processes in pure bf16 agree to the bit, with and without shares 
     const auto whole = trained(DistributedDataParallel(), rounding, 4);
     const auto shared = trained(etude::ShardedDataParallel<1>(), rounding, 4);
     const auto halves = trained(etude::ShardedDataParallel<2>(), rounding, 4);
-    const Alone alone;
+    const toy::Alone alone;
     const auto one = trained(etude::SingleProcess(), rounding, 8);
     for (std::size_t i = 0; i < whole.size(); ++i) {
       CHECK((whole[i].scalar_type() == torch::kBFloat16));
@@ -195,7 +167,7 @@ TEST_CASE("two processes in pure bf16 agree to the bit, with and without shares 
 TEST_CASE("a checkpoint of pure bf16 with shares of the optimizer's state continues to the bit") {
   if (!toy::is_rank()) {
     const toy::Folder folder;
-    CHECK(launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)}));
+    CHECK(toy::launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)}));
     return;
   }
   const std::string folder = std::getenv("ETUDE_TEST_FOLDER");
@@ -213,11 +185,11 @@ TEST_CASE("a checkpoint of pure bf16 with shares of the optimizer's state contin
 
 template <class Policy>
 void check_sharded(etude::OptimizerNames optim, std::int64_t group) {
-  auto sharded_options = problem(45, 3, group), options = problem(45, 3 * world_size(), group);
+  auto sharded_options = problem(45, 3, group), options = problem(45, 3 * toy::world_size(), group);
   sharded_options.args.optim = options.args.optim = optim;
   etude::Trainer<Policy> sharded(sharded_options);
   sharded.train();
-  const Alone alone;
+  const toy::Alone alone;
   etude::Trainer<> one(options);
   one.train();
   check_close(weights(sharded), weights(one), 1e-5);
@@ -225,7 +197,7 @@ void check_sharded(etude::OptimizerNames optim, std::int64_t group) {
 }
 
 TEST_CASE("processes with shares of the optimizer's state and of the gradients train as one") {
-  if (launches(3)) return;
+  if (toy::launches(3)) return;
   for (const auto optim : {etude::OptimizerNames::adamw_torch_fused, etude::OptimizerNames::sgd}) {
     check_sharded<etude::ShardedDataParallel<1>>(optim, 2);
     check_sharded<etude::ShardedDataParallel<2>>(optim, 2);
@@ -258,7 +230,7 @@ void overflow_in_one() {
     CHECK(torch::equal(all[0], all[1]));
     CHECK(torch::isfinite(tensor).all().item<bool>());
   }
-  const Alone alone;
+  const toy::Alone alone;
   options.model = line();
   options.args.per_device_train_batch_size = 8;
   etude::Trainer<> one(options);
@@ -272,19 +244,19 @@ TEST_CASE("an update of fp16 that overflows in one process is skipped in all, wi
     CHECK(true);
     return;
   }
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   overflow_in_one<DistributedDataParallel>();
   overflow_in_one<etude::ShardedDataParallel<1>>();
   overflow_in_one<etude::ShardedDataParallel<2>>();
 }
 
 TEST_CASE("a StopTraining in one process gives up a step whose gradients are in shards") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   auto options = problem(40, 2, 3);
   options.loss = {};
   options.compute_loss = [calls = 0](etude::Model& model, const etude::Batch& batch,
                                      std::optional<double>) mutable -> etude::LossOutput {
-    if (++calls == 5 && rank() == 1) throw etude::StopTraining("enough on rank 1");
+    if (++calls == 5 && toy::rank() == 1) throw etude::StopTraining("enough on rank 1");
     auto outputs = model.forward(batch);
     return {torch::nn::functional::cross_entropy(outputs, batch.labels), outputs, false};
   };
@@ -294,7 +266,7 @@ TEST_CASE("a StopTraining in one process gives up a step whose gradients are in 
 }
 
 TEST_CASE("an optimizer that needs whole parameters is refused with shards") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   auto options = problem(8, 2, 1);
   options.args.optim = etude::OptimizerNames::adafactor;
   etude::Trainer<etude::ShardedDataParallel<1>> trainer(options);
@@ -308,7 +280,7 @@ TEST_CASE("an optimizer that needs whole parameters is refused with shards") {
 }
 
 TEST_CASE("a loss that counts items is divided by those of all processes") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   const auto with_gaps = [](std::int64_t batch) {
     auto options = problem(23, batch, 2);
     const auto rows = torch::sin(torch::arange(115).to(torch::kFloat).reshape({23, 5}));
@@ -328,7 +300,7 @@ TEST_CASE("a loss that counts items is divided by those of all processes") {
   };
   etude::Trainer<DistributedDataParallel> together(with_gaps(3));
   together.train();
-  const Alone alone;
+  const toy::Alone alone;
   etude::Trainer<> one(with_gaps(6));
   one.train();
   check_close(weights(together), weights(one), 1e-5);
@@ -337,8 +309,8 @@ TEST_CASE("a loss that counts items is divided by those of all processes") {
 
 TEST_CASE("an evaluation and a prediction give the same as in one process, in order and without padding") {
   for (const std::int64_t world : {2, 4}) {
-    if (launches(world)) continue;
-    if (world_size() != world) continue;
+    if (toy::launches(world)) continue;
+    if (toy::world_size() != world) continue;
     for (const std::int64_t count : {1, 3, 11, 16}) {
       CAPTURE(count);
       const auto options = [&] {
@@ -358,7 +330,7 @@ TEST_CASE("an evaluation and a prediction give the same as in one process, in or
       etude::Trainer<DistributedDataParallel> together(given);
       const auto metrics = together.evaluate();
       const auto output = together.predict(examples(count));
-      const Alone alone;
+      const toy::Alone alone;
       etude::Trainer<> one(options());
       const auto expected = one.evaluate();
       CHECK(metrics.at("eval_rows") == static_cast<double>(count));
@@ -380,7 +352,7 @@ struct AskAt {
 };
 
 TEST_CASE("the request of one process is that of all") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   for (const auto what :
        {&etude::TrainerControl::should_training_stop, &etude::TrainerControl::should_evaluate,
         &etude::TrainerControl::should_log, &etude::TrainerControl::should_epoch_stop}) {
@@ -425,7 +397,7 @@ void check_stops_in(std::int64_t steps) {
 }
 
 TEST_CASE("a StopTraining that a callback throws in one process stops all") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   check_stops_in<etude::BatchFetchBegin>(3);
   check_stops_in<etude::StepBegin>(3);
   check_stops_in<etude::ForwardBegin>(3);
@@ -440,7 +412,7 @@ TEST_CASE("a StopTraining that a callback throws in one process stops all") {
 TEST_CASE("checkpoints that are written in the background are announced in all processes") {
   if (!toy::is_rank()) {
     const toy::Folder folder;
-    CHECK(launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)}));
+    CHECK(toy::launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)}));
     return;
   }
   auto options = problem(20, 2, 1);
@@ -452,7 +424,7 @@ TEST_CASE("checkpoints that are written in the background are announced in all p
 }
 
 TEST_CASE("a MetricCallback has the metrics of all processes") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   auto options = problem(20, 2, 1);
   options.eval_dataset = examples(1);
   using Callback = etude::MetricCallback<etude::metrics::Accuracy>;
@@ -461,7 +433,7 @@ TEST_CASE("a MetricCallback has the metrics of all processes") {
     options.args.per_device_eval_batch_size = 2;
     etude::Trainer<DistributedDataParallel, Callback> together(options);
     const auto metrics = together.evaluate();
-    const Alone alone;
+    const toy::Alone alone;
     etude::Trainer<Callback> one(options);
     const auto expected = one.evaluate();
     CHECK(metrics.at("eval_accuracy") == doctest::Approx(expected.at("eval_accuracy")));
@@ -486,7 +458,7 @@ struct OwnAccuracy : etude::metrics::Accuracy {
 };
 
 TEST_CASE("a streaming metric gets the batches of its process, and its state is merged with the others'") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   for (const bool by_batch : {true, false}) {
     auto options = problem(20, 2, 1);
     options.compute_metrics = etude::metrics::streaming(OwnAccuracy());
@@ -499,7 +471,7 @@ TEST_CASE("a streaming metric gets the batches of its process, and its state is 
       OwnAccuracy::rows = 0;
       const auto metrics = together.evaluate();
       if (by_batch) CHECK(OwnAccuracy::rows < std::max<std::int64_t>(count, 2));
-      const Alone alone;
+      const toy::Alone alone;
       etude::Trainer<> one(options);
       CHECK(metrics.at("eval_accuracy") == doctest::Approx(one.evaluate().at("eval_accuracy")));
     }
@@ -509,7 +481,7 @@ TEST_CASE("a streaming metric gets the batches of its process, and its state is 
 TEST_CASE("predictions of all processes are in one CSV file, in the order of the dataset") {
   if (!toy::is_rank()) {
     const toy::Folder folder;
-    CHECK(launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)}));
+    CHECK(toy::launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)}));
     return;
   }
   const std::string folder = std::getenv("ETUDE_TEST_FOLDER");
@@ -523,8 +495,8 @@ TEST_CASE("predictions of all processes are in one CSV file, in the order of the
     together.evaluate();
     together.context().trainer.communicator().barrier();
     const auto text = toy::read_text(options.args.output_dir + "/eval_predictions.csv");
-    options.args.output_dir += "-alone-" + std::to_string(rank());
-    const Alone alone;
+    options.args.output_dir += "-alone-" + std::to_string(toy::rank());
+    const toy::Alone alone;
     etude::Trainer<etude::PredictionsToCSVCallback> one(options);
     one.evaluate();
     const auto expected = toy::read_text(options.args.output_dir + "/eval_predictions.csv");
@@ -536,7 +508,7 @@ TEST_CASE("predictions of all processes are in one CSV file, in the order of the
 TEST_CASE("main_process_first lets the first process finish before the others begin") {
   if (!toy::is_rank()) {
     const toy::Folder folder;
-    CHECK(launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)}));
+    CHECK(toy::launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)}));
     CHECK(etude::main_process_first([] { return 3; }) == 3);
     return;
   }
@@ -547,15 +519,15 @@ TEST_CASE("main_process_first lets the first process finish before the others be
     std::ofstream(file) << "converted";
     return is_there;
   });
-  CHECK(found == (rank() == 1));
+  CHECK(found == (toy::rank() == 1));
   CHECK_THROWS_WITH_AS(etude::main_process_first([] {
-                         if (rank() == 0) throw etude::DataError("no such file");
+                         if (toy::rank() == 0) throw etude::DataError("no such file");
                        }),
                        doctest::Contains("no such file"), etude::Error);
 }
 
 TEST_CASE("a request in a handler of a log in one process is that of all") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   struct AsksInLog {
     using this_callback = AsksInLog;
     void on(const etude::Log& e) {
@@ -570,12 +542,12 @@ TEST_CASE("a request in a handler of a log in one process is that of all") {
 }
 
 TEST_CASE("a StopTraining of the model in one process gives up the step in all") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   auto options = problem(20, 2, 2);
   options.loss = {};
   options.compute_loss = [calls = 0](etude::Model& model, const etude::Batch& batch,
                                      std::optional<double>) mutable -> etude::LossOutput {
-    if (++calls == 5 && rank() == 1) throw etude::StopTraining("the loss on rank 1 is enough");
+    if (++calls == 5 && toy::rank() == 1) throw etude::StopTraining("the loss on rank 1 is enough");
     auto outputs = model.forward(batch);
     return {torch::nn::functional::cross_entropy(outputs, batch.labels), outputs, false};
   };
@@ -585,13 +557,13 @@ TEST_CASE("a StopTraining of the model in one process gives up the step in all")
 }
 
 TEST_CASE("memory that runs out in one process makes all start again with smaller batches") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   auto options = problem(32, 10, 1);
   options.args.auto_find_batch_size = true;
   options.loss = {};
   options.compute_loss = [](etude::Model& model, const etude::Batch& batch,
                             std::optional<double>) -> etude::LossOutput {
-    if (rank() == 1 && batch.size > 8) throw std::bad_alloc();
+    if (toy::rank() == 1 && batch.size > 8) throw std::bad_alloc();
     auto outputs = model.forward(batch);
     return {torch::nn::functional::cross_entropy(outputs, batch.labels), outputs, false};
   };
@@ -602,12 +574,12 @@ TEST_CASE("memory that runs out in one process makes all start again with smalle
 }
 
 TEST_CASE("an exception in one process ends all, and each hears of it and of the end") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   auto options = problem(20, 2, 1);
   options.loss = {};
   options.compute_loss = [calls = 0](etude::Model& model, const etude::Batch& batch,
                                      std::optional<double>) mutable -> etude::LossOutput {
-    if (++calls == 3 && rank() == 1) throw std::runtime_error("the file is gone");
+    if (++calls == 3 && toy::rank() == 1) throw std::runtime_error("the file is gone");
     auto outputs = model.forward(batch);
     return {torch::nn::functional::cross_entropy(outputs, batch.labels), outputs, false};
   };
@@ -616,12 +588,12 @@ TEST_CASE("an exception in one process ends all, and each hears of it and of the
   try {
     trainer.train();
   } catch (const etude::CommunicationError& error) {
-    CHECK(rank() == 0);
+    CHECK(toy::rank() == 0);
     what = error.what();
     CHECK(what.starts_with("rank 0 of 2: "));
     CHECK(what.find("rank 1") != std::string::npos);
   } catch (const std::runtime_error& error) {
-    CHECK(rank() == 1);
+    CHECK(toy::rank() == 1);
     what = error.what();
   }
   CHECK(what.find("the file is gone") != std::string::npos);
@@ -632,7 +604,7 @@ TEST_CASE("an exception in one process ends all, and each hears of it and of the
 }
 
 TEST_CASE("batch norms that are converted use the batches of all processes") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   const auto options = [](std::int64_t batch) {
     auto result = problem(24, batch, 1);
     // The bias before a batch norm has a gradient of 0 but for rounding, which Adam would make large.
@@ -644,14 +616,14 @@ TEST_CASE("batch norms that are converted use the batches of all processes") {
   };
   etude::Trainer<DistributedDataParallel, etude::ConvertSyncBatchNormCallback> together(options(4));
   together.train();
-  const Alone alone;
+  const toy::Alone alone;
   etude::Trainer<> one(options(8));
   one.train();
   check_close(weights(together), weights(one), 1e-4);
 }
 
 TEST_CASE("without the conversion, the buffers of all processes are those of the first") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   auto options = problem(24, 4, 1);
   options.model = torch::nn::Sequential(torch::nn::BatchNorm1d(5), torch::nn::Linear(5, 3));
   etude::Trainer<DistributedDataParallel> trainer(options);
@@ -664,7 +636,7 @@ TEST_CASE("without the conversion, the buffers of all processes are those of the
 }
 
 TEST_CASE("what processes log is averaged, and only the first writes") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   struct LogsRank {
     using this_callback = LogsRank;
     void on(const etude::StepEnd& e) {
@@ -681,14 +653,14 @@ TEST_CASE("what processes log is averaged, and only the first writes") {
   CHECK(logged(trainer.state(), "rank_rank_0").size() == logged(trainer.state(), "rank").size());
   CHECK(logged(trainer.state(), "of_one_rank_0").empty());
   CHECK(logged(trainer.state(), "of_one").size() == logged(trainer.state(), "rank").size());
-  CHECK(trainer.state().is_world_process_zero == (rank() == 0));
+  CHECK(trainer.state().is_world_process_zero == (toy::rank() == 0));
   CHECK(trainer.args().world_size() == 2);
   CHECK(trainer.run_config().num_processes == 2);
   CHECK(trainer.run_config().train_total_batch_size == 4);
 }
 
 TEST_CASE("a trainer without the policy refuses to be one of several processes") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   try {
     etude::Trainer<> trainer(problem(4, 1, 1));
     FAIL("no exception");
@@ -730,7 +702,7 @@ TEST_CASE("a process that makes the others wait is named once, in a warning") {
 }
 
 TEST_CASE("a backend that isn't there is refused by name") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   auto options = problem(8, 2, 1);
   options.args.ddp_backend = etude::DdpBackend::mpi;
   CHECK_THROWS_WITH_AS(etude::Trainer<DistributedDataParallel>{options},
@@ -746,9 +718,9 @@ TEST_CASE("the advice for several GPUs in one process has the line that uses the
 }
 
 TEST_CASE("processes with different arguments are told which one differs") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   auto options = problem(4, 1, 1);
-  if (rank() == 1) options.args.learning_rate = 0.5;
+  if (toy::rank() == 1) options.args.learning_rate = 0.5;
   try {
     etude::Trainer<DistributedDataParallel> trainer(options);
     FAIL("no exception");
@@ -760,9 +732,10 @@ TEST_CASE("processes with different arguments are told which one differs") {
 }
 
 TEST_CASE("processes with different models are told which tensor differs") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   auto options = problem(4, 1, 1);
-  if (rank() == 1) options.model = torch::nn::Sequential(torch::nn::Linear(5, 9), torch::nn::Linear(9, 3));
+  if (toy::rank() == 1)
+    options.model = torch::nn::Sequential(torch::nn::Linear(5, 9), torch::nn::Linear(9, 3));
   try {
     etude::Trainer<DistributedDataParallel> trainer(options);
     FAIL("no exception");
@@ -783,7 +756,7 @@ struct BreaksAfterStep5 {
 template <class Trainer>
 void check_resumed(Trainer& trainer, const std::string& folder) {
   trainer.train({.resume_from_checkpoint = folder + "/checkpoint-4"});
-  const Alone alone;
+  const toy::Alone alone;
   etude::Trainer<> one(problem(45, 8, 1));
   one.train();
   CHECK(trainer.state().global_step == one.state().global_step);
@@ -799,7 +772,7 @@ TEST_CASE("a checkpoint of two processes is resumed by two, by one and by four, 
   };
   if (toy::is_rank()) {
     const std::string where = std::getenv("ETUDE_TEST_FOLDER");
-    const auto world = world_size();
+    const auto world = toy::world_size();
     auto given = options(8 / world, 1, where);
     const std::string stage = std::getenv("ETUDE_TEST_STAGE");
     if (stage == "break") {
@@ -820,12 +793,12 @@ TEST_CASE("a checkpoint of two processes is resumed by two, by one and by four, 
     return std::vector<std::string>{"ETUDE_TEST_FOLDER=" + std::string(folder),
                                     std::string("ETUDE_TEST_STAGE=") + stage};
   };
-  launches(2, in("break"));
-  launches(2, in("resume"));
-  launches(4, in("resume"));
-  launches(1, in("resume"));
-  launches(2, in("resume in shards"));
-  launches(4, in("resume in shards"));
+  toy::launches(2, in("break"));
+  toy::launches(2, in("resume"));
+  toy::launches(4, in("resume"));
+  toy::launches(1, in("resume"));
+  toy::launches(2, in("resume in shards"));
+  toy::launches(4, in("resume in shards"));
 }
 
 }  // namespace loop_ranks_test

@@ -24,34 +24,6 @@ namespace loop_sharded_parameters_test {
 using Sharded = etude::ShardedDataParallel<3>;
 using etude::IntervalStrategy;
 
-/// Starts the test case under way again in that many processes, unless this is one of them.
-bool launches(std::int64_t world_size, const std::vector<std::string>& environment = {}) {
-  if (toy::is_rank()) return false;
-  const std::string name = doctest::getContextOptions()->currentTest->m_name;
-  CHECK(toy::in_processes(world_size, name, environment) ==
-        std::vector<std::string>(static_cast<std::size_t>(world_size), "exit 0"));
-  return true;
-}
-
-/// While it lives, the process seems to have been started by itself.
-struct Alone {
-  Alone() {
-    for (auto& [name, value] : variables) {
-      value = std::getenv(name.c_str());
-      ::unsetenv(name.c_str());
-    }
-  }
-  Alone(const Alone&) = delete;
-  Alone& operator=(const Alone&) = delete;
-  ~Alone() {
-    for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
-  }
-  std::vector<std::pair<std::string, std::string>> variables{{"RANK", ""}, {"WORLD_SIZE", ""}};
-};
-
-std::int64_t world_size() { return std::atoi(std::getenv("WORLD_SIZE")); }
-std::int64_t rank() { return std::atoi(std::getenv("RANK")); }
-
 etude::Model sequential() {
   torch::manual_seed(3);
   return torch::nn::Sequential(torch::nn::Linear(5, 7), torch::nn::Tanh(), torch::nn::Linear(7, 3));
@@ -134,7 +106,7 @@ std::string fault_in(etude::TrainerOptions options) {
 }
 
 TEST_CASE("processes with shares of the parameters train, evaluate and predict as one") {
-  if (launches(3)) return;
+  if (toy::launches(3)) return;
   for (const int variant : {0, 1, 2, 3}) {
     CAPTURE(variant);
     const auto make = variant % 2 == 0 ? sequential : net;
@@ -144,7 +116,7 @@ TEST_CASE("processes with shares of the parameters train, evaluate and predict a
     etude::Trainer<Sharded> sharded(options);
     sharded.train();
     const auto predictions = sharded.predict(examples(7)).predictions[0];
-    const Alone alone;
+    const toy::Alone alone;
     etude::Trainer<> one(problem(make(), 9, 2));
     one.train();
     check_close(weights(sharded), weights(one));
@@ -162,14 +134,14 @@ TEST_CASE("processes with shares of the parameters train, evaluate and predict a
 TEST_CASE("a second training and saved weights are those of whole parameters") {
   if (!toy::is_rank()) {
     const toy::Folder folder;
-    launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)});
+    toy::launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)});
     return;
   }
   etude::Trainer<Sharded> sharded(problem(net(), 4, 1));
   sharded.train();
   sharded.train();
   sharded.save_model(std::getenv("ETUDE_TEST_FOLDER"));
-  const Alone alone;
+  const toy::Alone alone;
   etude::Trainer<> one(problem(net(), 8, 1));
   one.train();
   one.train();
@@ -189,7 +161,7 @@ struct SeesNaNInUnits {
 };
 
 TEST_CASE("between steps, parameters of units read as NaN in their shape, and others as they are") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   etude::Trainer<Sharded, SeesNaNInUnits> trainer(problem(net(), 4, 1));
   trainer.train();
   CHECK(trainer.template callback<SeesNaNInUnits>().steps == 12);
@@ -206,7 +178,7 @@ struct BreaksAfterStep5 {
 template <class Trainer>
 void check_resumed(Trainer& trainer, const std::string& folder) {
   trainer.train({.resume_from_checkpoint = folder + "/checkpoint-4"});
-  const Alone alone;
+  const toy::Alone alone;
   etude::Trainer<> one(problem(net(), 8, 1));
   one.train();
   CHECK(trainer.state().global_step == one.state().global_step);
@@ -215,7 +187,7 @@ void check_resumed(Trainer& trainer, const std::string& folder) {
 
 TEST_CASE("a checkpoint with shares of the parameters is resumed by 2 and 1, and without shares") {
   const auto options = [&](const std::string& where) {
-    auto result = problem(net(), 8 / world_size(), 1);
+    auto result = problem(net(), 8 / toy::world_size(), 1);
     toy::save_to(where, result.args, 2);
     return result;
   };
@@ -238,34 +210,34 @@ TEST_CASE("a checkpoint with shares of the parameters is resumed by 2 and 1, and
     return std::vector<std::string>{"ETUDE_TEST_FOLDER=" + std::string(folder),
                                     std::string("ETUDE_TEST_STAGE=") + stage};
   };
-  launches(2, in("break"));
+  toy::launches(2, in("break"));
   for (const std::int64_t world : {1, 2}) {
-    launches(world, in("resume in shards"));
-    launches(world, in("resume"));
+    toy::launches(world, in("resume in shards"));
+    toy::launches(world, in("resume"));
   }
 }
 
 TEST_CASE("with shares of the parameters, a model without units is refused by name") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   const auto fault =
       fault_in<etude::Trainer<Sharded>>(problem((torch::manual_seed(3), torch::nn::Linear(5, 3)), 4, 1));
   CHECK(fault.find("torch::nn::LinearImpl has no units: must be a torch::nn::Sequential") != fault.npos);
 }
 
 TEST_CASE("with shares of the parameters, a callback that reads them is refused by name") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   const auto fault = fault_in<etude::Trainer<Sharded, etude::ModelEmaCallback>>(problem(net(), 4, 1));
   CHECK(fault.find("ModelEmaCallback reads the parameters between steps: can't be used with "
                    "ShardedDataParallel<3>") != fault.npos);
 }
 
 TEST_CASE("with shares of the parameters, a StopTraining of one process's loss ends all with an error") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   auto options = problem(net(), 4, 2);
   options.loss = {};
   options.compute_loss = [calls = 0](etude::Model& model, const etude::Batch& batch,
                                      std::optional<double>) mutable -> etude::LossOutput {
-    if (++calls == 2 && rank() == 1) throw etude::StopTraining("enough on rank 1");
+    if (++calls == 2 && toy::rank() == 1) throw etude::StopTraining("enough on rank 1");
     auto outputs = model.forward(batch);
     return {torch::nn::functional::cross_entropy(outputs, batch.labels), outputs, false};
   };
@@ -273,7 +245,7 @@ TEST_CASE("with shares of the parameters, a StopTraining of one process's loss e
 }
 
 TEST_CASE("with shares of the parameters, a callback of one process stops all") {
-  if (launches(2)) return;
+  if (toy::launches(2)) return;
   struct Stops {
     using this_callback = Stops;
     void on(const etude::SubstepEnd& e) {

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -311,16 +310,8 @@ struct PullsApart : etude::passive {
   }
 };
 
-/// Starts the test case under way again in two processes, unless this is one of them.
-bool launches() {
-  if (toy::is_rank()) return false;
-  CHECK(toy::in_processes(2, doctest::getContextOptions()->currentTest->m_name) ==
-        std::vector<std::string>(2, "exit 0"));
-  return true;
-}
-
 TEST_CASE("in two processes, callbacks that stop or keep losses keep the laws") {
-  if (launches()) return;
+  if (toy::launches(2)) return;
   CHECK(broken<etude::EarlyStoppingCallback>([] {
           return etude::EarlyStoppingCallback{.early_stopping_patience = 2, .early_stopping_threshold = 0.5};
         }) == nothing);
@@ -328,16 +319,16 @@ TEST_CASE("in two processes, callbacks that stop or keep losses keep the laws") 
 }
 
 TEST_CASE("in two processes, callbacks that average weights and batches keep the laws") {
-  if (launches()) return;
+  if (toy::launches(2)) return;
   CHECK(broken<etude::ModelEmaCallback>() == nothing);
   CHECK(broken<etude::ConvertSyncBatchNormCallback>({.only_reads = false}) == nothing);
 }
 
 TEST_CASE("in two processes, a callback that pulls them apart is reported, but not a good one") {
-  if (launches()) return;
+  if (toy::launches(2)) return;
   const auto make = [](const std::filesystem::path& folder) { return Good{.folder = folder}; };
   CHECK(broken<Good>(make, {.two_in_one_trainer = false}) == nothing);
-  const bool first = std::getenv("RANK") == std::string("0");
+  const bool first = toy::rank() == 0;
   CHECK(laws_in(broken<PullsApart>({.only_reads = false})).contains(ends) == !first);
 }
 

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -334,31 +333,6 @@ TEST_CASE("gradients, modes and the lack of an optimizer stay; no event is raise
   CHECK(trainer.callback<toy::Recorder>().heard == std::vector<std::string>{"InitEnd"});
 }
 
-/// Starts the test case under way again in that many processes, unless this is one of them.
-bool launches(std::int64_t world_size) {
-  if (toy::is_rank()) return false;
-  const std::string name = doctest::getContextOptions()->currentTest->m_name;
-  CHECK(toy::in_processes(world_size, name) ==
-        std::vector<std::string>(static_cast<std::size_t>(world_size), "exit 0"));
-  return true;
-}
-
-/// While it lives, the process seems to have been started by itself.
-struct Alone {
-  Alone() {
-    for (auto& [name, value] : variables) {
-      value = std::getenv(name.c_str());
-      ::unsetenv(name.c_str());
-    }
-  }
-  Alone(const Alone&) = delete;
-  Alone& operator=(const Alone&) = delete;
-  ~Alone() {
-    for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
-  }
-  std::vector<std::pair<std::string, std::string>> variables{{"RANK", ""}, {"WORLD_SIZE", ""}};
-};
-
 /// Six layers of 4 MB.
 Task wide_task() {
   return {[] {
@@ -370,12 +344,12 @@ Task wide_task() {
 }
 
 TEST_CASE("the peaks of each stage of sharding are those of processes that train so") {
-  if (launches(3)) return;
+  if (toy::launches(3)) return;
   auto args = arguments();
   args.per_device_train_batch_size = 8;
   args.max_steps = 2;
   const auto estimate = [&] {
-    const Alone alone;
+    const toy::Alone alone;
     etude::Trainer<> trainer(options(wide_task(), args));
     return estimate_memory(trainer, {.world_size = 3});
   }();

@@ -15,7 +15,6 @@
 #include "etude/base/linkage.hpp"
 #include "etude/libtorch/autocast.hpp"
 #include "etude/libtorch/torch_error.hpp"
-#include "etude/model/exported_effects.hpp"
 #include "etude/model/exported_graph.hpp"
 
 namespace etude::inline v0::detail {

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "etude/base/linkage.hpp"
-#include "etude/model/exported_effects.hpp"
 #include "etude/model/exported_program.hpp"
 
 namespace etude::inline v0::detail {

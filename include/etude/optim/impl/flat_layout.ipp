@@ -99,6 +99,7 @@ inline void check_apart(const NamedTensors& parameters) {
   for (const auto& [name, tensor] : parameters) {
     if (tensor.numel() == 0 || !tensor.is_non_overlapping_and_dense()) continue;
     const auto* begin = static_cast<const char*>(tensor.data_ptr());
+    if (!begin) continue;  // a meta tensor
     spans.emplace_back(begin, begin + tensor.nbytes(), &name);
   }
   std::ranges::sort(spans);
