@@ -22,6 +22,7 @@ import inspect
 import io
 import json
 import logging
+import math
 import pathlib
 import sys
 import tempfile
@@ -127,6 +128,32 @@ def configuration(model):
     return files
 
 
+def loss_items(model, inputs):
+    """The labels that the model's loss is a mean over, found out by asking for their sum: Etude weights accumulated batches
+    by their number, as Hugging Face's Trainer does. None if the model can't say."""
+    parameters = forward_parameters(model)
+    takes_number = "num_items_in_batch" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    labels = inputs.get("labels")
+    if not takes_number or labels is None or labels.is_floating_point():
+        return None
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            mean, total = (first_loss(model(**inputs, **extra)) for extra in ({}, {"num_items_in_batch": torch.tensor(1)}))
+    except Exception:
+        return None
+    finally:
+        model.train(was_training)
+    counts = {"shifted_labels": labels[..., 1:], "labels": labels} if labels.dim() > 1 else {"labels": labels}
+    fits = [name for name, counted in counts.items() if math.isclose(total, mean * int(counted.ne(-100).sum()), rel_tol=1e-4)]
+    return fits[0] if fits and not math.isclose(mean, total, rel_tol=1e-4) else None
+
+
+def first_loss(outputs):
+    return float(outputs["loss"] if isinstance(outputs, dict) else outputs[0])
+
+
 def register_named_tuple(cls):
     """Gives a named tuple that forward returns a name in files."""
     if isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields"):
@@ -155,8 +182,11 @@ def export_model(model, inputs, output, extra_files=None):
     register_named_tuple(inspect.signature(model.forward).return_annotation)
     files = configuration(model) | (extra_files or {})
     with without_cache(model):
+        items = loss_items(model, inputs)
         (training, evaluation), varying = trace(model, inputs)
     entries = saved(training)
+    if items:
+        files["etude.json"] = json.dumps({"loss_items": items})
     entries |= {f"extra/{name}": content for name, content in files.items()}
     add_evaluation(entries, saved(evaluation))
     output = pathlib.Path(output)

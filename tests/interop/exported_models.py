@@ -50,6 +50,14 @@ def bert(rows):
     return BertForSequenceClassification(config), text(rows, classes=CLASSES), "own"
 
 
+def modern_bert(rows):
+    from transformers import ModernBertConfig, ModernBertForMaskedLM
+
+    config = ModernBertConfig(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+                              max_position_embeddings=32, pad_token_id=0)
+    return ModernBertForMaskedLM(config), text(rows), "own"
+
+
 def t5(rows):
     from transformers import T5Config, T5ForConditionalGeneration
 

@@ -29,57 +29,68 @@ ARGUMENTS = {
 }
 
 
-def theirs(model, data, folder):
+def theirs(model, data, folder, arguments):
     dataset = [{name: value[i] for name, value in data.items()} for i in range(ROWS)]
     trainer = transformers.Trainer(
         model,
-        transformers.TrainingArguments(folder, train_sampling_strategy="sequential", use_cpu=True, report_to="none", disable_tqdm=True, **ARGUMENTS),
+        transformers.TrainingArguments(folder, train_sampling_strategy="sequential", use_cpu=True, report_to="none", disable_tqdm=True, **arguments),
         train_dataset=dataset,
         eval_dataset=dataset,
         data_collator=transformers.default_data_collator,
     )
     trainer.remove_callback(transformers.PrinterCallback)
-    if not isinstance(model, transformers.GPT2LMHeadModel):
+    if isinstance(model, transformers.BertForSequenceClassification):
         trainer.loss_is_scaled_for_ga = False  # it takes BERT's loss for one that is divided by the items of the group
     trainer.train()
     return list(trainer.state.log_history), trainer.evaluate()
 
 
-def check_model(make, data, folder):
+def check_model(name, make, data, folder, **more):
+    given = ARGUMENTS | more
     torch.manual_seed(1)
     model, _, kind = make(ROWS)
     set_dropout(model, 0.0)
     export_model(model, {key: value[: exported_models.BATCH] for key, value in data.items()}, folder / "model.pt2")
     safetensors.torch.save_file(data, folder / "data.safetensors")
 
-    arguments = [text for name, value in ARGUMENTS.items() for text in (f"--{name}", str(value))]
+    arguments = [text for key, value in given.items() for text in (f"--{key}", str(value))]
     losses, metrics = run(folder / "ours", folder / "model.pt2", folder / "data.safetensors", kind, *arguments)
     ours = json.loads((folder / "ours" / "trainer_state.json").read_text())["log_history"]
-    expected, expected_metrics = theirs(model, data, folder / "theirs")
+    expected, expected_metrics = theirs(model, data, folder / "theirs", given)
 
     same(len(losses), STEPS, "the number of steps")
-    same([sorted(log) for log in ours], [sorted(log) for log in expected], f"{make.__name__}: the keys of the logs")
+    same([sorted(log) for log in ours], [sorted(log) for log in expected], f"{name}: the keys of the logs")
     worst = {}
     for log, reference in zip(ours, expected):
-        for name, value in reference.items():
-            if "runtime" in name or "per_second" in name:
+        for key, value in reference.items():
+            if "runtime" in key or "per_second" in key:
                 continue
-            bound = 2e-3 if name == "grad_norm" else 1e-4
-            check(close(log[name], value, bound), f"{make.__name__}: {name} of step {log['step']} is {log[name]}, expected {value}")
-            worst[name] = max(worst.get(name, 0), abs(log[name] - value) / max(abs(value), 1e-6))
-    same(sorted(metrics), sorted(expected_metrics), f"{make.__name__}: the keys of the evaluation")
-    check(close(metrics["eval_loss"], expected_metrics["eval_loss"], 1e-4), f"{make.__name__}: eval_loss is {metrics['eval_loss']}, expected {expected_metrics['eval_loss']}")
+            bound = 2e-3 if key == "grad_norm" else 1e-4
+            check(close(log[key], value, bound), f"{name}: {key} of step {log['step']} is {log[key]}, expected {value}")
+            worst[key] = max(worst.get(key, 0), abs(log[key] - value) / max(abs(value), 1e-6))
+    same(sorted(metrics), sorted(expected_metrics), f"{name}: the keys of the evaluation")
+    check(close(metrics["eval_loss"], expected_metrics["eval_loss"], 1e-4), f"{name}: eval_loss is {metrics['eval_loss']}, expected {expected_metrics['eval_loss']}")
     clipped = sum(log.get("grad_norm", 0) > ARGUMENTS["max_grad_norm"] for log in expected)
-    check(clipped > 0, f"{make.__name__}: no gradient was clipped")
-    print(f"{make.__name__}: {len(expected)} logs agree, {clipped} of {STEPS} updates clipped; " + ", ".join(f"{name} within {value:.1e}" for name, value in worst.items() if value > 0))
+    check(clipped > 0, f"{name}: no gradient was clipped")
+    print(f"{name}: {len(expected)} logs agree, {clipped} of {STEPS} updates clipped; " + ", ".join(f"{key} within {value:.1e}" for key, value in worst.items() if value > 0))
 
 
 torch.manual_seed(2)
 text = exported_models.text(ROWS, masked=False)
-text["labels"][:, 0] = -100  # no token is predicted there, but the Trainer divides GPT-2's loss by the number of all labels
+# Micro-batches with different numbers of labels, which weigh accordingly.
+text["labels"][torch.rand(text["labels"].shape) < torch.rand(ROWS, 1)] = -100
+# No token is predicted there, but the Trainer divides GPT-2's loss by the number of all labels.
+without_first = text | {"labels": text["labels"].index_fill(1, torch.tensor([0]), -100)}
 classes = exported_models.text(ROWS, classes=exported_models.CLASSES)
+RUNS = [
+    ("gpt2", exported_models.gpt2, without_first, {}),
+    ("llama", exported_models.llama, text, {}),
+    ("llama with label smoothing", exported_models.llama, text, {"label_smoothing_factor": 0.1}),
+    ("modern bert", exported_models.modern_bert, text, {}),
+    ("bert", exported_models.bert, classes, {}),
+]
 with tempfile.TemporaryDirectory() as folder:
-    for make, data in [(exported_models.gpt2, text), (exported_models.bert, classes)]:
-        place = pathlib.Path(folder) / make.__name__
+    for number, (name, make, data, more) in enumerate(RUNS):
+        place = pathlib.Path(folder) / str(number)
         place.mkdir()
-        check_model(make, data, place)
+        check_model(name, make, data, place, **more)

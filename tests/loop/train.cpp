@@ -123,6 +123,55 @@ TEST_CASE("a loss that counts its items weights each item equally, however micro
   }
 }
 
+/// Predicts the label at its position, or the next, by the mean squared error.
+struct RowsImpl : torch::nn::Module {
+  explicit RowsImpl(etude::LossItems mean_over) : items(mean_over) {}
+  std::pair<torch::Tensor, torch::Tensor> forward(torch::Tensor x, torch::Tensor labels) {
+    auto scores = x * weight;
+    const bool is_shifted = items == etude::LossItems::shifted_labels;
+    const auto given = is_shifted ? scores.slice(1, 0, -1) : scores;
+    const auto expected = is_shifted ? labels.slice(1, 1) : labels;
+    const auto counted = expected != -100;
+    return {(given - expected).square().masked_select(counted).mean(), scores};
+  }
+  etude::LossItems loss_items() const { return items; }
+  etude::LossItems items;
+  torch::Tensor weight = register_parameter("weight", torch::zeros({1}));
+};
+TORCH_MODULE(Rows);
+
+TEST_CASE("a model that says what its loss is a mean over has each label weighted equally") {
+  const auto x = torch::arange(18).to(torch::kFloat).reshape({6, 3}) / 18;
+  auto y = torch::arange(18).reshape({6, 3}).remainder(4);
+  y[1].fill_(-100);  // a micro-batch without labels
+  y[4][1] = -100;
+  y[5][0] = -100;  // counted by one of the two
+  const auto train = [&](etude::LossItems items, std::int64_t batch, std::int64_t group) {
+    auto args = one_plain_step();
+    args.per_device_train_batch_size = batch;
+    args.gradient_accumulation_steps = group;
+    Rows model(items);
+    auto options = toy::options(args);
+    options.model = model;
+    options.train_dataset = {x, y};
+    options.loss = {};
+    options.eval_dataset = {};
+    etude::Trainer trainer(options);
+    trainer.train();
+    return std::pair{model->weight.item<double>(), logged(trainer.state(), 0, "loss")};
+  };
+  for (const auto items : {etude::LossItems::labels, etude::LossItems::shifted_labels}) {
+    const auto [whole_weight, whole_loss] = train(items, 6, 1);
+    for (const auto& [batch, group] : {std::pair{2, 3}, {1, 6}, {3, 2}}) {
+      const auto [weight, loss] = train(items, batch, group);
+      CHECK(weight == doctest::Approx(whole_weight));
+      CHECK(loss == doctest::Approx(whole_loss));
+    }
+  }
+  CHECK(train(etude::LossItems::unknown, 2, 3).second !=
+        doctest::Approx(train(etude::LossItems::unknown, 6, 1).second));
+}
+
 TEST_CASE("gradients are clipped to max_grad_norm, and the logged norm is the one before clipping") {
   auto args = one_plain_step();
   args.max_grad_norm = 0.5;

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <cmath>
+
 #include "common/fault_of.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
@@ -71,6 +73,20 @@ TEST_CASE("label_smoothing_factor smooths the loss of a model that computes its 
   };
   CHECK(evaluated(options(0)) == doctest::Approx(12.1));
   CHECK(evaluated(options(0.1)) == doctest::Approx(0.8860857512880475).epsilon(1e-6));
+}
+
+/// A model whose scores are for the next label.
+struct NextScoresImpl : ScoresImpl {
+  etude::LossItems loss_items() const { return etude::LossItems::shifted_labels; }
+};
+TORCH_MODULE(NextScores);
+
+TEST_CASE("labels are shifted before they are smoothed if the model's own loss shifts them") {
+  const etude::TrainerOptions options{.model = NextScores(),
+                                      .args = smoothing(0.1),
+                                      .eval_dataset = etude::Dataset(torch::zeros({2, 1}), labels())};
+  // Only the label 2 is left, and the scores before it are equal.
+  CHECK(evaluated(options) == doctest::Approx(std::log(3.0)).epsilon(1e-6));
 }
 
 TEST_CASE("label_smoothing_factor smooths CrossEntropyLoss, whose other options stay") {

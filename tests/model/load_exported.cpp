@@ -74,6 +74,23 @@ TEST_CASE("a file's model computes, has its files, and its state by name") {
   CHECK(module->buffers().empty());
 }
 
+TEST_CASE("a file says what the loss is a mean over, and that is no file of the model") {
+  Loaded loaded;
+  const auto with = [&](const std::string& text) {
+    auto entries = file({{"model", model("aten.mul.Tensor")}});
+    entries.push_back({"m/extra/etude.json", text});
+    return entries;
+  };
+  CHECK(loaded.load(file({{"model", model("aten.mul.Tensor")}}))->loss_items() == etude::LossItems::unknown);
+  auto module = loaded.load(with(R"({"loss_items": "shifted_labels"})"));
+  CHECK(module->loss_items() == etude::LossItems::shifted_labels);
+  CHECK(module->files() == etude::ModelFiles{{"config.json", "{}"}});
+  CHECK(loaded.load(with(R"({"loss_items": "labels"})"))->loss_items() == etude::LossItems::labels);
+  CHECK(contains(loaded.fault(with(R"({"loss_items": "rows"})")),
+                 ": extra/etude.json: loss_items is rows: must be labels or shifted_labels"));
+  CHECK(contains(loaded.fault(with("{")), ": extra/etude.json: "));
+}
+
 TEST_CASE("a file with both modes has one graph for each") {
   Loaded loaded;
   for (const std::string training : {"model", "train"}) {

@@ -176,7 +176,12 @@ struct TrainerCore {
   /// Counts the tokens and items of the group's micro-batches, except for those with a share of 0.
   void count(const std::vector<Batch>& micro_batches, const std::vector<double>& shares);
   /// Whether losses may be divided by the number of items.
-  bool may_count_items() const { return options.loss.counts_items() || has_own_compute_loss(); }
+  bool may_count_items() const {
+    return options.loss.counts_items() || has_own_compute_loss() || weighs_own_losses();
+  }
+  /// Whether the losses that the model computes itself are weighted by the numbers of labels that they are
+  /// means over; it makes no difference in an update from one batch.
+  bool weighs_own_losses() const;
 
   /// Everything about the training's position that TrainerState doesn't hold.
   TrainingProgress current_progress();

@@ -32,6 +32,7 @@ class ExportedModuleImpl : public torch::nn::Module {
     std::map<std::string, torch::Tensor> tensors;
     /// Text files that belong to the model, such as config.json, by name.
     ModelFiles files;
+    LossItems loss_items = LossItems::unknown;
   };
 
   /// Throws CheckpointError if a tensor is missing or its name can't be registered.
@@ -49,6 +50,9 @@ class ExportedModuleImpl : public torch::nn::Module {
 
   /// Text files that belong to the model, such as config.json, by name.
   const ModelFiles& files() const { return files_; }
+
+  /// What its own loss is a mean over, if `tools/export.py` found it out.
+  LossItems loss_items() const { return loss_items_; }
 
   /// As in Python, only floating-point tensors take another dtype; constants of the graph too.
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
@@ -76,6 +80,7 @@ class ExportedModuleImpl : public torch::nn::Module {
 
   std::string file_;
   ModelFiles files_;
+  LossItems loss_items_;
   std::map<std::string, torch::Tensor> tensors_;  // parameters and buffers
   std::vector<torch::Tensor> constants_;          // tensors that aren't registered
   Bound training_;

@@ -11,9 +11,12 @@
 #include <utility>
 
 #include "etude/base/error.hpp"
+#include "etude/formats/exported_json.hpp"
 #include "etude/formats/pt2_archive.hpp"
+#include "etude/io/entry_name.hpp"
 #include "etude/model/exported_module.hpp"
 #include "etude/model/exported_program.hpp"
+#include "etude/model/model.hpp"
 
 namespace etude::inline v0 {
 namespace detail {
@@ -28,6 +31,18 @@ inline ExportedProgram load_program(const Pt2Archive& archive, const std::string
     (state.kind == ExportedState::Kind::constant ? program.constants : tensors).emplace(*found);
   }
   return program;
+}
+
+/// What tools/export.py found out about the loss: takes its file out of `files`.
+inline LossItems take_loss_items(ModelFiles& files, std::string_view archive) {
+  const auto file = files.extract("etude.json");
+  if (!file) return LossItems::unknown;
+  const auto where = fmt::format("{}: extra/etude.json", archive);
+  const auto json = exported_json(file.mapped(), where);
+  const auto& items = exported_text(exported_member(json, "loss_items", where), where);
+  if (items == "labels") return LossItems::labels;
+  if (items == "shifted_labels") return LossItems::shifted_labels;
+  throw exported_fault(where, "loss_items is {}: must be labels or shifted_labels", printable(items));
 }
 
 }  // namespace detail
@@ -54,6 +69,7 @@ inline ExportedModule load_exported(const std::filesystem::path& path) {
                                       .evaluation = nullptr,
                                       .tensors = archive.weights(*training),
                                       .files = archive.extra_files()};
+  content.loss_items = detail::take_loss_items(content.files, archive.name());
   content.training = detail::load_program(archive, *training, content.tensors);
   if (evaluation != models.end())
     content.evaluation = std::make_shared<detail::ExportedProgram>(

@@ -29,6 +29,13 @@ using NamedTensor = std::pair<std::string, torch::Tensor>;
 /// Text files that belong to a model, such as config.json, by name.
 using ModelFiles = std::map<std::string, std::string>;
 
+/// The labels that the loss which a model computes itself is a mean over.
+enum class LossItems {
+  unknown,
+  labels,         ///< those that aren't -100
+  shifted_labels  ///< the same without the first of each row, since each score is for the next label
+};
+
 namespace detail {
 
 /// The type-erased interface of a model.
@@ -48,6 +55,7 @@ struct AnyModel {
   virtual std::shared_ptr<torch::nn::Module> module() const { return nullptr; }
   virtual torch::jit::Module* script() { return nullptr; }
   virtual ModelFiles files() const { return {}; }
+  virtual LossItems loss_items() const { return LossItems::unknown; }
 };
 
 template <class T>
@@ -89,6 +97,14 @@ class NativeModel final : public AnyNativeModel {
       return module_->files();
     else
       return {};
+  }
+  LossItems loss_items() const override {
+    if constexpr (requires {
+                    { module_->loss_items() } -> std::same_as<LossItems>;
+                  })
+      return module_->loss_items();
+    else
+      return LossItems::unknown;
   }
   bool takes_batch() const override { return ForwardTakesWhole<M, Batch>; }
   bool accepts(std::size_t count) const override { return whole() ? count > 0 : forward_accepts<M>(count); }
@@ -221,6 +237,11 @@ class Model {
   /// The files that are saved beside its weights; none but for an ExportedModule, or a module of one's own
   /// with `const ModelFiles& files() const`.
   ModelFiles files() const { return model_->files(); }
+
+  /// What its own loss is a mean over; unknown but for some ExportedModules, or a module of one's own with
+  /// `LossItems loss_items() const`. Accumulated batches are then weighted by their numbers of labels, as
+  /// Hugging Face's Trainer does, and label smoothing shifts labels as the loss does.
+  LossItems loss_items() const { return model_->loss_items(); }
 
   /// Moves parameters and buffers; moved tensors get new storage.
   void to(torch::Device device) const { model_->to(device); }

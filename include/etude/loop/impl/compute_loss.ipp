@@ -103,16 +103,30 @@ inline std::string labels_given(const Model& model, const Batch& batch) {
 }
 
 /// Smooths the labels of a model that computes its own loss, which its outputs hold too.
-inline void smooth_own_loss(LossOutput& own, const Batch& batch, double factor,
+inline void smooth_own_loss(LossOutput& own, const Batch& batch, double factor, LossItems items,
                             std::optional<double> num_items) {
-  const auto* logits = own.outputs.find("logits");
+  const auto* found = own.outputs.find("logits");
   if (own.outputs.empty() || batch.labels.size() != 1)
     throw DataError(
         "label_smoothing_factor is set: it needs one tensor of labels, and a model that returns its scores "
         "as well as its loss");
-  own.loss =
-      label_smoothed_cross_entropy(logits ? *logits : own.outputs[0], batch.labels[0], factor, num_items);
+  auto logits = found ? *found : own.outputs[0];
+  auto labels = batch.labels[0];
+  if (items == LossItems::shifted_labels && labels.dim() > 0 && logits.dim() > labels.dim()) {
+    logits = logits.slice(-2, 0, -1);
+    labels = labels.slice(-1, 1);
+  }
+  own.loss = label_smoothed_cross_entropy(logits, labels, factor, num_items);
   own.counts_items = num_items.has_value();
+}
+
+/// Makes a mean over `items` labels a part of the mean over the `num_items` of a group.
+inline void weigh_own_loss(LossOutput& own, double items, double num_items) {
+  if (items > 0)
+    own.loss = own.loss * (items / num_items);
+  else if (!own.outputs.empty())  // the mean over nothing is no number
+    own.loss = own.outputs[0].sum() * 0;
+  own.counts_items = true;
 }
 
 inline torch::Tensor smoothed(const torch::nn::CrossEntropyLossImpl& loss, const Tensors& outputs,
@@ -166,7 +180,11 @@ ETUDE_INLINE LossOutput compute_loss(TrainerCore& core, const Batch& given,
                                               [&] { return detail::forward_with_labels(core.model, batch); });
         },
         [&](std::string_view what) { return in_forward(what) + detail::labels_given(core.model, batch); }));
-    if (factor > 0) detail::smooth_own_loss(own, batch, factor, num_items_in_batch);
+    const auto items = core.model.loss_items();
+    if (factor > 0)
+      detail::smooth_own_loss(own, batch, factor, items, num_items_in_batch);
+    else if (num_items_in_batch && items != LossItems::unknown)
+      detail::weigh_own_loss(own, core.items_in(batch.labels).value_or(0), *num_items_in_batch);
     return own;
   }
   if (batch.labels.empty()) throw NoTensorsError(detail::no_labels(batch.inputs));

@@ -101,7 +101,14 @@ ETUDE_INLINE void TrainerCore::shrink_batches() {
 
 ETUDE_INLINE std::optional<double> TrainerCore::items_in(const Tensors& labels) const {
   if (labels.empty() || !may_count_items()) return {};
-  return static_cast<double>(count_items(labels));
+  const bool is_shifted =
+      !options.loss && !has_own_compute_loss() && model.loss_items() == LossItems::shifted_labels;
+  return static_cast<double>(count_items(is_shifted ? Tensors(labels[0].slice(-1, 1)) : labels));
+}
+
+ETUDE_INLINE bool TrainerCore::weighs_own_losses() const {
+  return !options.loss && !has_own_compute_loss() && model.loss_items() != LossItems::unknown &&
+         (accumulation.steps() > 1 || ranks.world_size() > 1);
 }
 
 ETUDE_INLINE void TrainerCore::count(const std::vector<Batch>& micro_batches,
@@ -267,6 +274,10 @@ ETUDE_INLINE void TrainerCore::check_captured_loss() const {
         "cuda_graph is true: must be false with a loss that takes the number of items, which a replayed step "
         "couldn't give it: "
         "take the mean of each batch");
+  if (weighs_own_losses())
+    throw ArgumentError(
+        "cuda_graph is true: must be false with gradient_accumulation_steps or several processes and a model "
+        "whose losses are weighted by their labels, which a replayed step couldn't count");
 }
 
 ETUDE_INLINE std::int64_t TrainerCore::trainable_parameters() const {

@@ -63,6 +63,7 @@ ETUDE_INLINE ExportedModuleImpl::ExportedModuleImpl(Content content)
     : torch::nn::Module(detail::class_of(content.training, "")),
       file_(std::move(content.name)),
       files_(std::move(content.files)),
+      loss_items_(content.loss_items),
       tensors_(std::move(content.tensors)) {
   register_state(content.training);
   if (content.evaluation) register_state(*content.evaluation);
