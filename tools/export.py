@@ -136,17 +136,18 @@ def loss_items(model, inputs):
     labels = inputs.get("labels")
     if not takes_number or labels is None or labels.is_floating_point():
         return None
+    labels = labels.where(labels != -100, 0)  # so that the two counts differ
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            mean, total = (first_loss(model(**inputs, **extra)) for extra in ({}, {"num_items_in_batch": torch.tensor(1)}))
+            mean, total = (first_loss(model(**(inputs | {"labels": labels}), **extra)) for extra in ({}, {"num_items_in_batch": torch.tensor(1)}))
     except Exception:
         return None
     finally:
         model.train(was_training)
     counts = {"shifted_labels": labels[..., 1:], "labels": labels} if labels.dim() > 1 else {"labels": labels}
-    fits = [name for name, counted in counts.items() if math.isclose(total, mean * int(counted.ne(-100).sum()), rel_tol=1e-4)]
+    fits = [name for name, counted in counts.items() if math.isclose(total, mean * counted.numel(), rel_tol=1e-4)]
     return fits[0] if fits and not math.isclose(mean, total, rel_tol=1e-4) else None
 
 

@@ -1,4 +1,4 @@
-"""GPT-2 and BERT train in C++ as with Hugging Face's Trainer: losses, gradient norms, learning rates, logs, evaluation."""
+"""GPT-2, Llama, ModernBERT and BERT train in C++ as with Hugging Face's Trainer: losses, gradient norms, learning rates, logs, evaluation."""
 
 import json
 import pathlib

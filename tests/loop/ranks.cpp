@@ -87,6 +87,29 @@ void check_close(const std::vector<double>& a, const std::vector<double>& b) {
   for (std::size_t i = 0; i < a.size(); ++i) CHECK(a[i] == doctest::Approx(b[i]).epsilon(1e-5));
 }
 
+TEST_CASE("in two processes, each label of a model's own loss is weighted equally") {
+  if (toy::launches(2)) return;
+  const auto [x, y] = toy::rows_with_ignored_labels();
+  for (const auto items : {etude::LossItems::labels, etude::LossItems::shifted_labels}) {
+    const auto options = [&](std::int64_t batch) {
+      auto args = toy::arguments();
+      args.per_device_train_batch_size = batch;
+      args.optim = etude::OptimizerNames::sgd;
+      args.max_grad_norm = 0;
+      args.train_sampling_strategy = etude::SamplingStrategy::sequential;
+      return etude::TrainerOptions{
+          .model = toy::Rows(items), .args = args, .train_dataset = etude::Dataset(x, y)};
+    };
+    etude::Trainer<DistributedDataParallel> ours(options(3));
+    const double loss = ours.train().training_loss;
+    const toy::Alone alone;
+    etude::Trainer<> whole(options(6));
+    CHECK(loss == doctest::Approx(whole.train().training_loss));
+    check_close(weights(ours), weights(whole), 1e-6);
+    CHECK(weights(whole)[0].item<double>() != 0);
+  }
+}
+
 TEST_CASE("two processes train as one with batches twice as large, for random sizes and uneven ends") {
   if (toy::launches(2)) return;
   std::mt19937 random(5);

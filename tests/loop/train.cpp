@@ -123,34 +123,15 @@ TEST_CASE("a loss that counts its items weights each item equally, however micro
   }
 }
 
-/// Predicts the label at its position, or the next, by the mean squared error.
-struct RowsImpl : torch::nn::Module {
-  explicit RowsImpl(etude::LossItems mean_over) : items(mean_over) {}
-  std::pair<torch::Tensor, torch::Tensor> forward(torch::Tensor x, torch::Tensor labels) {
-    auto scores = x * weight;
-    const bool is_shifted = items == etude::LossItems::shifted_labels;
-    const auto given = is_shifted ? scores.slice(1, 0, -1) : scores;
-    const auto expected = is_shifted ? labels.slice(1, 1) : labels;
-    const auto counted = expected != -100;
-    return {(given - expected).square().masked_select(counted).mean(), scores};
-  }
-  etude::LossItems loss_items() const { return items; }
-  etude::LossItems items;
-  torch::Tensor weight = register_parameter("weight", torch::zeros({1}));
-};
-TORCH_MODULE(Rows);
-
 TEST_CASE("a model that says what its loss is a mean over has each label weighted equally") {
-  const auto x = torch::arange(18).to(torch::kFloat).reshape({6, 3}) / 18;
-  auto y = torch::arange(18).reshape({6, 3}).remainder(4);
-  y[1].fill_(-100);  // a micro-batch without labels
-  y[4][1] = -100;
-  y[5][0] = -100;  // counted by one of the two
-  const auto train = [&](etude::LossItems items, std::int64_t batch, std::int64_t group) {
+  const auto [x, y] = toy::rows_with_ignored_labels();
+  const auto train = [&](etude::LossItems items, std::int64_t batch, std::int64_t group,
+                         std::int64_t most = 6) {
     auto args = one_plain_step();
     args.per_device_train_batch_size = batch;
     args.gradient_accumulation_steps = group;
-    Rows model(items);
+    args.auto_microbatching = most < batch;
+    const toy::Rows model(items, most);
     auto options = toy::options(args);
     options.model = model;
     options.train_dataset = {x, y};
@@ -162,14 +143,28 @@ TEST_CASE("a model that says what its loss is a mean over has each label weighte
   };
   for (const auto items : {etude::LossItems::labels, etude::LossItems::shifted_labels}) {
     const auto [whole_weight, whole_loss] = train(items, 6, 1);
-    for (const auto& [batch, group] : {std::pair{2, 3}, {1, 6}, {3, 2}}) {
-      const auto [weight, loss] = train(items, batch, group);
-      CHECK(weight == doctest::Approx(whole_weight));
-      CHECK(loss == doctest::Approx(whole_loss));
-    }
+    const auto check = [&](const std::pair<double, double>& trained) {
+      CHECK(trained.first == doctest::Approx(whole_weight));
+      CHECK(trained.second == doctest::Approx(whole_loss));
+    };
+    for (const auto& [batch, group] : {std::pair{2, 3}, {1, 6}, {3, 2}}) check(train(items, batch, group));
+    check(train(items, 6, 1, 2));  // in parts
   }
   CHECK(train(etude::LossItems::unknown, 2, 3).second !=
         doctest::Approx(train(etude::LossItems::unknown, 6, 1).second));
+}
+
+TEST_CASE("the loss of an evaluation without labels that count is no number, with accumulation too") {
+  auto args = one_plain_step();
+  args.gradient_accumulation_steps = 2;
+  auto options = toy::options(args);
+  options.model = toy::Rows(etude::LossItems::labels);
+  options.loss = {};
+  options.train_dataset = {torch::ones({4, 3}), torch::ones({4, 3}, torch::kLong)};
+  options.eval_dataset = etude::Dataset(torch::ones({4, 3}), torch::full({4, 3}, -100));
+  etude::Trainer trainer(options);
+  trainer.train();
+  CHECK(std::isnan(trainer.evaluate().at("eval_loss")));
 }
 
 TEST_CASE("gradients are clipped to max_grad_norm, and the logged norm is the one before clipping") {

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <optional>
 
 #include "common/fault_of.hpp"
 #include "common/toy.hpp"
@@ -87,6 +88,14 @@ TEST_CASE("labels are shifted before they are smoothed if the model's own loss s
                                       .eval_dataset = etude::Dataset(torch::zeros({2, 1}), labels())};
   // Only the label 2 is left, and the scores before it are equal.
   CHECK(evaluated(options) == doctest::Approx(std::log(3.0)).epsilon(1e-6));
+
+  struct CallsBase : etude::TrainerBase<CallsBase, etude::NoDefaultCallbacks> {
+    using TrainerBase::TrainerBase;
+    etude::LossOutput compute_loss(const etude::Batch& batch, std::optional<double> num_items) {
+      return TrainerBase::compute_loss(batch, num_items);
+    }
+  };
+  CHECK(CallsBase(options).evaluate()["eval_loss"] == doctest::Approx(std::log(3.0)).epsilon(1e-6));
 }
 
 TEST_CASE("label_smoothing_factor smooths CrossEntropyLoss, whose other options stay") {

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -128,6 +130,25 @@ TEST_CASE("faults of graphs and weights name the file and the place") {
   CHECK(contains(fault_of([&] { etude::load_exported(loaded.folder / "m.pt2"); }), "it is empty"));
   CHECK(contains(fault_of([&] { etude::load_exported(loaded.folder / "none.pt2"); }),
                  "none.pt2: can't be opened: No such file"));
+}
+
+TEST_CASE("a file of torch 2.8, whose tensors are pickled, computes what torch 2.8 computed") {
+  // tools/export.py wrote it: batch norm, linear, dropout, plus a buffer and a constant; mean squared error.
+  auto module =
+      etude::load_exported(std::filesystem::path(__FILE__).parent_path() / "exported_by_torch_2_8.pt2");
+  CHECK(module->named_parameters().keys() ==
+        std::vector<std::string>{"norm.weight", "norm.bias", "linear.weight", "linear.bias"});
+  const etude::Tensors batch({torch::arange(6).to(torch::kFloat).reshape({2, 3}), torch::zeros({2, 2})},
+                             {"x", "labels"});
+  module->eval();
+  const auto out = module->forward(batch);
+  const auto expected = torch::tensor({{0.8479092717170715, 2.0450470447540283},
+                                       {0.33853578567504883, 0.5677258968353271}});
+  CHECK(out.at("logits").allclose(expected.to(torch::kFloat), 1e-6));
+  CHECK(out.at("loss").item<double>() == doctest::Approx(1.334521770477295).epsilon(1e-6));
+  module->train();
+  CHECK_FALSE(module->forward(batch).at("logits").allclose(expected.to(torch::kFloat), 1e-3));
+  CHECK(module->named_buffers()["norm.num_batches_tracked"].item<std::int64_t>() == 1);
 }
 
 }  // namespace model_load_exported_test

@@ -179,8 +179,11 @@ struct TrainerCore {
   bool may_count_items() const {
     return options.loss.counts_items() || has_own_compute_loss() || weighs_own_losses();
   }
-  /// Whether the losses that the model computes itself are weighted by the numbers of labels that they are
-  /// means over; it makes no difference in an update from one batch.
+  /// Whether it is known what the losses that the model computes itself are means over.
+  bool knows_loss_items() const;
+  /// The labels that these are means over, those of -100 included.
+  torch::Tensor loss_items(const Tensors& labels) const;
+  /// Whether these are weighted by their numbers of labels: where an update may have several.
   bool weighs_own_losses() const;
 
   /// Everything about the training's position that TrainerState doesn't hold.

@@ -99,12 +99,16 @@ class NativeModel final : public AnyNativeModel {
       return {};
   }
   LossItems loss_items() const override {
-    if constexpr (requires {
-                    { module_->loss_items() } -> std::same_as<LossItems>;
-                  })
-      return module_->loss_items();
-    else
-      return LossItems::unknown;
+    if constexpr (
+        requires { &M::loss_items; } || requires { module_->loss_items(); }) {
+      constexpr bool fits = requires(const M& module) {
+                              { module.loss_items() } -> std::same_as<LossItems>;
+                            };
+      static_assert(fits,
+                    "etude: the model's loss_items must be a method `etude::LossItems loss_items() const`");
+      if constexpr (fits) return module_->loss_items();
+    }
+    return LossItems::unknown;
   }
   bool takes_batch() const override { return ForwardTakesWhole<M, Batch>; }
   bool accepts(std::size_t count) const override { return whole() ? count > 0 : forward_accepts<M>(count); }

@@ -120,13 +120,27 @@ inline void smooth_own_loss(LossOutput& own, const Batch& batch, double factor, 
   own.counts_items = num_items.has_value();
 }
 
-/// Makes a mean over `items` labels a part of the mean over the `num_items` of a group.
-inline void weigh_own_loss(LossOutput& own, double items, double num_items) {
-  if (items > 0)
-    own.loss = own.loss * (items / num_items);
-  else if (!own.outputs.empty())  // the mean over nothing is no number
-    own.loss = own.outputs[0].sum() * 0;
+/// Makes a mean over the `labels` that aren't -100 a part of the mean over the `num_items` of a group.
+inline void weigh_own_loss(LossOutput& own, const torch::Tensor& labels, double num_items) {
   own.counts_items = true;
+  if (num_items <= 0) return;  // no mean of the group is a number
+  const auto nothing = [&] {
+    const auto trained =
+        std::ranges::find_if(own.outputs, [](const auto& output) { return output.requires_grad(); });
+    const auto& from = trained == own.outputs.end() ? own.loss : *trained;
+    return from.masked_fill(torch::ones({}, from.options().dtype(torch::kBool).requires_grad(false)), 0)
+        .sum();
+  };
+  if (labels.is_cpu()) {
+    const auto items = static_cast<double>(count_items(labels));
+    if (items == 0)
+      own.loss = nothing();  // the mean over nothing is no number
+    else if (items != num_items)
+      own.loss = own.loss * (items / num_items);
+  } else {  // without waiting for the device
+    const auto items = labels.ne(-100).sum();
+    own.loss = torch::where(items > 0, own.loss * (items / num_items).to(own.loss.dtype()), nothing());
+  }
 }
 
 inline torch::Tensor smoothed(const torch::nn::CrossEntropyLossImpl& loss, const Tensors& outputs,
@@ -180,11 +194,10 @@ ETUDE_INLINE LossOutput compute_loss(TrainerCore& core, const Batch& given,
                                               [&] { return detail::forward_with_labels(core.model, batch); });
         },
         [&](std::string_view what) { return in_forward(what) + detail::labels_given(core.model, batch); }));
-    const auto items = core.model.loss_items();
     if (factor > 0)
-      detail::smooth_own_loss(own, batch, factor, items, num_items_in_batch);
-    else if (num_items_in_batch && items != LossItems::unknown)
-      detail::weigh_own_loss(own, core.items_in(batch.labels).value_or(0), *num_items_in_batch);
+      detail::smooth_own_loss(own, batch, factor, core.model.loss_items(), num_items_in_batch);
+    else if (num_items_in_batch && core.knows_loss_items() && !batch.labels.empty())
+      detail::weigh_own_loss(own, core.loss_items(batch.labels), *num_items_in_batch);
     return own;
   }
   if (batch.labels.empty()) throw NoTensorsError(detail::no_labels(batch.inputs));

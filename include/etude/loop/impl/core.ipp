@@ -101,14 +101,22 @@ ETUDE_INLINE void TrainerCore::shrink_batches() {
 
 ETUDE_INLINE std::optional<double> TrainerCore::items_in(const Tensors& labels) const {
   if (labels.empty() || !may_count_items()) return {};
-  const bool is_shifted =
-      !options.loss && !has_own_compute_loss() && model.loss_items() == LossItems::shifted_labels;
-  return static_cast<double>(count_items(is_shifted ? Tensors(labels[0].slice(-1, 1)) : labels));
+  return static_cast<double>(count_items(knows_loss_items() ? Tensors(loss_items(labels)) : labels));
+}
+
+ETUDE_INLINE bool TrainerCore::knows_loss_items() const {
+  return !options.loss && !options.compute_loss && model.loss_items() != LossItems::unknown;
+}
+
+ETUDE_INLINE torch::Tensor TrainerCore::loss_items(const Tensors& labels) const {
+  const auto* named = labels.find("labels");
+  const auto& all = named ? *named : labels[0];
+  return model.loss_items() == LossItems::shifted_labels && all.dim() > 0 ? all.slice(-1, 1) : all;
 }
 
 ETUDE_INLINE bool TrainerCore::weighs_own_losses() const {
-  return !options.loss && !has_own_compute_loss() && model.loss_items() != LossItems::unknown &&
-         (accumulation.steps() > 1 || ranks.world_size() > 1);
+  return knows_loss_items() &&
+         (accumulation.steps() > 1 || ranks.world_size() > 1 || args.auto_microbatching);
 }
 
 ETUDE_INLINE void TrainerCore::count(const std::vector<Batch>& micro_batches,
@@ -274,10 +282,6 @@ ETUDE_INLINE void TrainerCore::check_captured_loss() const {
         "cuda_graph is true: must be false with a loss that takes the number of items, which a replayed step "
         "couldn't give it: "
         "take the mean of each batch");
-  if (weighs_own_losses())
-    throw ArgumentError(
-        "cuda_graph is true: must be false with gradient_accumulation_steps or several processes and a model "
-        "whose losses are weighted by their labels, which a replayed step couldn't count");
 }
 
 ETUDE_INLINE std::int64_t TrainerCore::trainable_parameters() const {
