@@ -38,7 +38,9 @@ def models():
 
     def text(rows, length, vocabulary, classes=None):
         ids = torch.randint(0, vocabulary, (rows, length))
-        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.randint(0, classes, (rows,)) if classes else ids.clone()}
+        # No token is predicted at the first place, but Hugging Face's Trainer divides GPT-2's loss by the number of all labels.
+        labels = torch.randint(0, classes, (rows,)) if classes else ids.index_fill(1, torch.tensor([0]), -100)
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
 
     def gpt2(width, layers, heads, vocabulary, length):
         config = GPT2Config(vocab_size=vocabulary, n_positions=length, n_embd=width, n_layer=layers, n_head=heads, use_cache=False,
