@@ -142,8 +142,8 @@ TEST_CASE("a file of torch 2.8, whose tensors are pickled, computes what torch 2
                              {"x", "labels"});
   module->eval();
   const auto out = module->forward(batch);
-  const auto expected = torch::tensor({{0.8479092717170715, 2.0450470447540283},
-                                       {0.33853578567504883, 0.5677258968353271}});
+  const auto expected =
+      torch::tensor({{0.8479092717170715, 2.0450470447540283}, {0.33853578567504883, 0.5677258968353271}});
   CHECK(out.at("logits").allclose(expected.to(torch::kFloat), 1e-6));
   CHECK(out.at("loss").item<double>() == doctest::Approx(1.334521770477295).epsilon(1e-6));
   module->train();
