@@ -12,6 +12,7 @@ LAYERS = [
     ["version.hpp", "base"],
     ["reflect", "libtorch"],
     ["io"],
+    ["study"],
     ["callback.hpp"],
     ["dispatch"],
     ["trainer_control.hpp", "trainer_state.hpp", "training_arguments.hpp"],

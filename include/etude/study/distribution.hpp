@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+
+namespace etude::inline v0 {
+
+/// Real numbers from `low` to `high`, both included; with a `step`, only `low`, `low + step`, and so on.
+struct FloatRange {
+  double low = 0;
+  double high = 1;
+  bool log = false;  ///< uniform in the logarithm; not with a step
+  std::optional<double> step = {};
+  bool operator==(const FloatRange&) const = default;
+};
+
+/// Whole numbers from `low` to `high`, both included.
+struct IntRange {
+  std::int64_t low = 0;
+  std::int64_t high = 1;
+  bool log = false;  ///< uniform in the logarithm; only with a step of 1
+  std::int64_t step = 1;
+  bool operator==(const IntRange&) const = default;
+};
+
+/// Numbers, texts, booleans or null, without an order.
+struct Choices {
+  std::vector<nlohmann::ordered_json> choices;
+  bool operator==(const Choices&) const = default;
+};
+
+/// The values that a hyperparameter can have. Optuna has the same three.
+using Distribution = std::variant<FloatRange, IntRange, Choices>;
+
+/// Throws ArgumentError that names the hyperparameter if no value fits, or a range has both a logarithm and a
+/// step, or a logarithm of numbers that aren't positive.
+void check_distribution(std::string_view name, const Distribution& distribution);
+
+/// Whether it has a single value.
+bool is_single(const Distribution& distribution);
+
+/// A value as a number, as Optuna stores it: the index of a choice. Throws ArgumentError that names the
+/// hyperparameter and what is allowed for a value that the distribution doesn't have.
+double to_number(std::string_view name, const Distribution& distribution,
+                 const nlohmann::ordered_json& value);
+
+/// The value of a number. A number between two steps is rounded.
+nlohmann::ordered_json from_number(const Distribution& distribution, double number);
+
+/// Optuna's JSON of a distribution, and back. `distribution_of` throws ArgumentError for another form.
+nlohmann::ordered_json distribution_json(const Distribution& distribution);
+Distribution distribution_of(const nlohmann::ordered_json& json);
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/study/impl/distribution.ipp"
+#endif

@@ -1,0 +1,411 @@
+#pragma once
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/io/file_system.hpp"
+#include "etude/study/journal.hpp"
+#include "etude/study/study.hpp"
+
+namespace etude::inline v0 {
+namespace detail {
+
+/// The kinds of records, with Optuna's numbers.
+enum class JournalOperation {
+  create_study = 0,
+  delete_study = 1,
+  set_study_user_attr = 2,
+  set_study_system_attr = 3,
+  create_trial = 4,
+  set_trial_param = 5,
+  set_trial_state_values = 6,
+  set_trial_intermediate_value = 7,
+  set_trial_user_attr = 8,
+  set_trial_system_attr = 9
+};
+
+/// The time in UTC as Python's isoformat has it.
+inline std::string journal_time() {
+  const auto now = std::chrono::system_clock::now();
+  const auto microseconds =
+      std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count() % 1'000'000;
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}+00:00",
+                     fmt::gmtime(std::chrono::system_clock::to_time_t(now)), microseconds);
+}
+
+/// A number, of which parse_json makes a text if it isn't finite.
+inline double journal_number(const nlohmann::ordered_json& json) {
+  if (!json.is_string()) return json.get<double>();
+  const auto& text = json.get_ref<const std::string&>();
+  if (text == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  const double infinity = std::numeric_limits<double>::infinity();
+  if (text == "Infinity") return infinity;
+  if (text == "-Infinity") return -infinity;
+  return json.get<double>();  // throws
+}
+
+/// What Python's json.dumps writes for a number.
+inline std::string journal_text(double number) {
+  if (std::isnan(number)) return "NaN";
+  if (std::isinf(number)) return number > 0 ? "Infinity" : "-Infinity";
+  return nlohmann::ordered_json(number).dump();
+}
+
+/// Whether trials of one study may have both for a hyperparameter.
+inline bool are_compatible(const Distribution& a, const Distribution& b) {
+  if (a.index() != b.index()) return false;
+  if (const auto* choices = std::get_if<Choices>(&a)) return *choices == std::get<Choices>(b);
+  if (const auto* range = std::get_if<FloatRange>(&a)) return range->log == std::get<FloatRange>(b).log;
+  return std::get<IntRange>(a).log == std::get<IntRange>(b).log;
+}
+
+}  // namespace detail
+
+/// The records of a journal, replayed; or of a study in memory.
+struct Study::Storage {
+  using Json = nlohmann::ordered_json;
+  using Operation = detail::JournalOperation;
+
+  struct OneStudy {
+    std::string name;
+    std::vector<StudyDirection> directions;
+    bool is_deleted = false;
+    std::vector<FrozenTrial> trials = {};
+  };
+  struct Place {
+    std::size_t study, number;
+    std::string worker;  ///< that runs the trial
+  };
+
+  explicit Storage(const std::filesystem::path& journal) {
+    if (!journal.empty()) file.emplace(journal);
+    sync();
+  }
+
+  /// Appends a record, and reads what others have appended. `more` is text behind the record's members.
+  void write(Operation operation, Json members, const std::string& more = {}) {
+    Json record{{"op_code", static_cast<int>(operation)}, {"worker_id", worker}};
+    record.update(members);
+    auto text = record.dump();
+    if (!more.empty()) text.insert(text.size() - 1, "," + more);
+    if (!file) return apply(parse_json(text));
+    file->append({text});
+    sync();
+  }
+
+  void sync() {
+    if (!file) return;
+    for (const auto& record : file->read()) apply(record);
+  }
+
+  void apply(const Json& record) try {
+    const auto operation = static_cast<Operation>(record.at("op_code").get<int>());
+    const bool is_ours = record.at("worker_id") == worker;
+    if (operation == Operation::create_study) return create_study(record);
+    if (record.contains("study_id")) {
+      const auto id = record["study_id"].get<std::size_t>();
+      if (id >= studies.size() || studies[id].is_deleted) return;
+      if (operation == Operation::delete_study) studies[id].is_deleted = true;
+      if (operation == Operation::create_trial) create_trial(id, record, is_ours);
+      return;
+    }
+    if (!record.contains("trial_id")) return;  // of a later Optuna
+    const auto id = record["trial_id"].get<std::size_t>();
+    if (id < places.size() && !trial(id).is_finished()) change_trial(id, operation, record);
+  } catch (const Json::exception& error) {
+    throw CheckpointError(fmt::format("the journal has the record {}, which isn't one of Optuna's: {}",
+                                      record.dump(), error.what()));
+  }
+
+  void create_study(const Json& record) {
+    OneStudy made{.name = record.at("study_name").get<std::string>(), .directions = {}};
+    for (const auto& direction : record.at("directions"))
+      made.directions.push_back(static_cast<StudyDirection>(direction.get<int>()));
+    if (!find(made.name)) studies.push_back(std::move(made));
+  }
+
+  void create_trial(std::size_t study, const Json& record, bool is_ours) {
+    auto& trials = studies[study].trials;
+    FrozenTrial made{.number = static_cast<std::int64_t>(trials.size())};
+    made.state = static_cast<TrialState>(record.value("state", 0));
+    if (record.contains("distributions"))
+      for (const auto& [name, text] : record["distributions"].items())
+        made.distributions[name] = distribution_of(parse_json(text.get_ref<const std::string&>()));
+    if (record.contains("params"))
+      for (const auto& [name, number] : record["params"].items()) made.params[name] = number.get<double>();
+    if (record.contains("intermediate_values"))
+      for (const auto& [step, value] : record["intermediate_values"].items())
+        made.intermediate_values[std::stoll(step)] = detail::journal_number(value);
+    if (record.contains("values") && record["values"].is_array())
+      for (const auto& value : record["values"]) made.values.push_back(detail::journal_number(value));
+    else if (record.contains("value") && !record["value"].is_null())
+      made.values = {detail::journal_number(record["value"])};
+    if (record.contains("user_attrs")) made.user_attrs = record["user_attrs"];
+    if (record.contains("system_attrs")) made.system_attrs = record["system_attrs"];
+    places.push_back({study, trials.size(), record.at("worker_id").get<std::string>()});
+    trials.push_back(std::move(made));
+    if (is_ours) last_created = places.size() - 1;
+  }
+
+  void change_trial(std::size_t id, Operation operation, const Json& record) {
+    auto& changed = trial(id);
+    if (operation == Operation::set_trial_param) {
+      const auto& name = record.at("param_name").get_ref<const std::string&>();
+      changed.distributions[name] =
+          distribution_of(parse_json(record.at("distribution").get_ref<const std::string&>()));
+      changed.params[name] = record.at("param_value_internal").get<double>();
+    } else if (operation == Operation::set_trial_state_values) {
+      const auto state = static_cast<TrialState>(record.at("state").get<int>());
+      // The first of several workers that take a trial out of the queue has it.
+      if (state == TrialState::running && changed.state == TrialState::running) return;
+      if (state == TrialState::running) places[id].worker = record.at("worker_id").get<std::string>();
+      changed.state = state;
+      if (!record.at("values").is_null()) {
+        changed.values.clear();
+        for (const auto& value : record["values"]) changed.values.push_back(detail::journal_number(value));
+      }
+    } else if (operation == Operation::set_trial_intermediate_value) {
+      changed.intermediate_values[record.at("step").get<std::int64_t>()] =
+          detail::journal_number(record.at("intermediate_value"));
+    } else if (operation == Operation::set_trial_user_attr) {
+      changed.user_attrs.update(record.at("user_attr"));
+    } else if (operation == Operation::set_trial_system_attr) {
+      changed.system_attrs.update(record.at("system_attr"));
+    }
+  }
+
+  FrozenTrial& trial(std::size_t id) { return studies[places[id].study].trials[places[id].number]; }
+
+  std::optional<std::size_t> find(const std::string& name) const {
+    for (std::size_t i = 0; i < studies.size(); ++i)
+      if (studies[i].name == name && !studies[i].is_deleted) return i;
+    return {};
+  }
+
+  std::optional<detail::JournalFile> file;
+  std::string worker = "etude-" + detail::random_name();
+  std::vector<OneStudy> studies = {};
+  std::vector<Place> places = {};  // of trials, by id
+  std::size_t last_created = 0;
+  std::size_t own = 0;  // the study
+};
+
+ETUDE_INLINE Study::Study(Options options) : options_(std::move(options)) {
+  if (!options_.sampler) options_.sampler = std::make_shared<TPESampler>();
+  if (options_.directions.empty())
+    throw ArgumentError("directions is empty: must have one for each objective");
+  storage_ = std::make_unique<Storage>(options_.journal);
+  auto found = storage_->find(options_.study_name);
+  if (!found) {
+    std::vector<int> directions;
+    for (const auto direction : options_.directions) directions.push_back(static_cast<int>(direction));
+    storage_->write(detail::JournalOperation::create_study,
+                    {{"study_name", options_.study_name}, {"directions", directions}});
+    found = storage_->find(options_.study_name);
+  }
+  storage_->own = found.value();
+  if (storage_->studies[*found].directions != options_.directions)
+    throw ArgumentError(
+        fmt::format("{}: the study {} has other directions", options_.journal.string(), options_.study_name));
+}
+
+ETUDE_INLINE Study::~Study() = default;
+
+ETUDE_INLINE const std::vector<FrozenTrial>& Study::known() {
+  return storage_->studies[storage_->own].trials;
+}
+
+ETUDE_INLINE const FrozenTrial& Study::frozen(const Trial& trial) { return storage_->trial(trial.id_); }
+
+ETUDE_INLINE void Study::enqueue_trial(const std::map<std::string, nlohmann::ordered_json>& params) {
+  using Json = nlohmann::ordered_json;
+  storage_->write(detail::JournalOperation::create_trial, {{"study_id", storage_->own},
+                                                           {"datetime_start", nullptr},
+                                                           {"state", static_cast<int>(TrialState::waiting)},
+                                                           {"value", nullptr},
+                                                           {"values", nullptr},
+                                                           {"distributions", Json::object()},
+                                                           {"params", Json::object()},
+                                                           {"user_attrs", Json::object()},
+                                                           {"system_attrs", {{"fixed_params", params}}},
+                                                           {"intermediate_values", Json::object()}});
+}
+
+ETUDE_INLINE Trial Study::ask() {
+  storage_->sync();
+  for (std::size_t id = 0; id < storage_->places.size(); ++id) {
+    if (storage_->places[id].study != storage_->own || storage_->trial(id).state != TrialState::waiting)
+      continue;
+    storage_->write(detail::JournalOperation::set_trial_state_values,
+                    {{"trial_id", id},
+                     {"state", static_cast<int>(TrialState::running)},
+                     {"values", nullptr},
+                     {"datetime_start", detail::journal_time()}});
+    if (storage_->places[id].worker == storage_->worker) return {*this, id, storage_->trial(id).number};
+  }
+  storage_->write(detail::JournalOperation::create_trial,
+                  {{"study_id", storage_->own}, {"datetime_start", detail::journal_time()}});
+  const auto id = storage_->last_created;
+  return {*this, id, storage_->trial(id).number};
+}
+
+ETUDE_INLINE void Study::tell(const Trial& trial, const std::vector<double>& values) {
+  if (values.size() != options_.directions.size())
+    throw ArgumentError(fmt::format("trial {} has {} values: must be {}, one for each objective",
+                                    trial.number_, values.size(), options_.directions.size()));
+  if (std::ranges::any_of(values, [](double value) { return std::isnan(value); }))
+    return finish(trial, TrialState::fail, {});
+  finish(trial, TrialState::complete, values);
+}
+
+ETUDE_INLINE void Study::tell(const Trial& trial, TrialState state) {
+  if (state != TrialState::pruned && state != TrialState::fail)
+    throw ArgumentError(fmt::format("the state of trial {} is {}: must be pruned or fail", trial.number_,
+                                    static_cast<int>(state)));
+  std::vector<double> values;
+  const auto& reported = frozen(trial).intermediate_values;
+  if (state == TrialState::pruned && options_.directions.size() == 1 && !reported.empty() &&
+      !std::isnan(reported.rbegin()->second))
+    values = {reported.rbegin()->second};
+  finish(trial, state, values);
+}
+
+ETUDE_INLINE void Study::finish(const Trial& trial, TrialState state, const std::vector<double>& values) {
+  storage_->sync();
+  if (frozen(trial).is_finished())
+    throw ArgumentError(fmt::format("trial {} is finished already", trial.number_));
+  std::string text;
+  for (const double value : values) text += (text.empty() ? "" : ",") + detail::journal_text(value);
+  storage_->write(detail::JournalOperation::set_trial_state_values,
+                  {{"trial_id", trial.id_},
+                   {"state", static_cast<int>(state)},
+                   {"datetime_complete", detail::journal_time()}},
+                  values.empty() ? "\"values\":null" : "\"values\":[" + text + "]");
+}
+
+ETUDE_INLINE std::vector<FrozenTrial> Study::trials() {
+  storage_->sync();
+  return known();
+}
+
+ETUDE_INLINE std::optional<FrozenTrial> Study::best_trial() {
+  if (options_.directions.size() != 1) return {};
+  const auto best = best_trials();
+  return best.empty() ? std::nullopt : std::optional(best.front());
+}
+
+ETUDE_INLINE std::vector<FrozenTrial> Study::best_trials() {
+  std::vector<FrozenTrial> complete;
+  for (auto& trial : trials())
+    if (trial.state == TrialState::complete) complete.push_back(std::move(trial));
+  const auto is_better = [&](const FrozenTrial& a, const FrozenTrial& b) {
+    bool any = false;
+    for (std::size_t i = 0; i < options_.directions.size(); ++i) {
+      const bool is_minimized = options_.directions[i] == StudyDirection::minimize;
+      const double ours = is_minimized ? a.values[i] : -a.values[i],
+                   other = is_minimized ? b.values[i] : -b.values[i];
+      if (ours > other) return false;
+      any |= ours < other;
+    }
+    return any;
+  };
+  std::vector<FrozenTrial> best;
+  for (const auto& trial : complete)
+    if (std::ranges::none_of(complete, [&](const auto& other) { return is_better(other, trial); }))
+      best.push_back(trial);
+  return best;
+}
+
+ETUDE_INLINE nlohmann::ordered_json Trial::suggest(const std::string& name,
+                                                   const Distribution& distribution) {
+  const auto& given = study_->frozen(*this);
+  if (const auto known = given.params.find(name); known != given.params.end()) return given.param(name);
+  check_distribution(name, distribution);
+  const auto& options = study_->options_;
+  if (!random_) {
+    random_.emplace(options.seed ^ (static_cast<std::uint64_t>(number_ + 1) * 0x9E3779B97F4A7C15));
+    study_->storage_->sync();
+    for (const auto& other : study_->known())
+      if (other.number != number_) others_.push_back(other);
+    relative_ = options.sampler->sample_relative({others_, study_->direction(), number_, *random_});
+  }
+  for (const auto& other : others_) {
+    const auto found = other.distributions.find(name);
+    if (found == other.distributions.end()) continue;
+    if (!detail::are_compatible(found->second, distribution))
+      throw ArgumentError(fmt::format("{} is {}: must be of the kind that it has in trial {}, {}", name,
+                                      detail::in_words(distribution), other.number,
+                                      detail::in_words(found->second)));
+    break;
+  }
+  const auto fits = [&](double number) {
+    const auto value = from_number(distribution, number);
+    return value.is_number() && !std::holds_alternative<Choices>(distribution) ? value.get<double>() == number
+                                                                               : true;
+  };
+  double number = 0;
+  const auto& attrs = study_->frozen(*this).system_attrs;
+  if (attrs.contains("fixed_params") && attrs["fixed_params"].contains(name))
+    number = to_number(name, distribution, attrs["fixed_params"][name]);
+  else if (const auto known = relative_.find(name); known != relative_.end() && fits(known->second))
+    number = known->second;
+  else
+    number = options.sampler->sample_independent({others_, study_->direction(), number_, *random_}, name,
+                                                 distribution);
+  study_->storage_->write(detail::JournalOperation::set_trial_param,
+                          {{"trial_id", id_},
+                           {"param_name", name},
+                           {"param_value_internal", number},
+                           {"distribution", distribution_json(distribution).dump()}});
+  return from_number(distribution, number);
+}
+
+ETUDE_INLINE void Trial::report(double value, std::int64_t step) {
+  if (study_->frozen(*this).intermediate_values.contains(step)) return;
+  study_->storage_->write(detail::JournalOperation::set_trial_intermediate_value,
+                          {{"trial_id", id_}, {"step", step}},
+                          "\"intermediate_value\":" + detail::journal_text(value));
+}
+
+ETUDE_INLINE bool Trial::should_prune() {
+  const auto& trial = study_->frozen(*this);
+  if (!study_->options_.pruner || trial.intermediate_values.empty()) return false;
+  study_->storage_->sync();
+  const auto verdict =
+      study_->options_.pruner->judge(study_->known(), study_->frozen(*this), study_->direction());
+  for (const auto& [name, value] : verdict.notes)
+    study_->storage_->write(detail::JournalOperation::set_trial_system_attr,
+                            {{"trial_id", id_}, {"system_attr", {{name, value}}}});
+  return verdict.prune;
+}
+
+ETUDE_INLINE void Trial::set_user_attr(const std::string& name, const nlohmann::ordered_json& value) {
+  study_->storage_->write(detail::JournalOperation::set_trial_user_attr,
+                          {{"trial_id", id_}, {"user_attr", {{name, value}}}});
+}
+
+ETUDE_INLINE std::map<std::string, nlohmann::ordered_json> Trial::params() const {
+  std::map<std::string, nlohmann::ordered_json> values;
+  const auto& trial = study_->frozen(*this);
+  for (const auto& [name, number] : trial.params) values[name] = trial.param(name);
+  return values;
+}
+
+}  // namespace etude::inline v0

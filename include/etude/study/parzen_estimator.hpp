@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/study/distribution.hpp"
+#include "etude/study/random_numbers.hpp"
+
+namespace etude::inline v0::detail {
+
+/// Values of hyperparameters as numbers, by name.
+using Point = std::map<std::string, double>;
+
+/// A density over a search space from observations: a mixture of one kernel for each observation and one wide
+/// kernel over the middle, each a product over the hyperparameters. Kernels are normal distributions that are
+/// truncated to the range, in the logarithm for a logarithmic range, and frequencies for choices. The width
+/// of each is the distance to its farther neighbour, within limits (Bergstra et al. 2011; Falkner et al.
+/// 2018, arXiv:1807.01774, for the product). The newest 25 observations weigh 1, the older ones less.
+class ParzenEstimator {
+ public:
+  /// `observations` have all names of the space, the oldest first.
+  ParzenEstimator(const std::map<std::string, Distribution>& space, const std::vector<Point>& observations);
+
+  Point sample(RandomNumbers& random) const;
+
+  /// The logarithm of the density at a point (of the probability, in whole numbers and choices).
+  double log_density(const Point& point) const;
+
+ private:
+  /// The kernels of one hyperparameter.
+  struct Dimension {
+    std::string name;
+    Distribution distribution;
+    bool is_log = false;
+    double low = 0, high = 0, step = 0;  ///< of what is truncated, in the logarithm if `is_log`
+    std::vector<double> means = {}, widths = {};
+    std::vector<std::vector<double>> frequencies = {};  ///< by kernel and choice
+
+    Dimension(const std::string& its_name, const Distribution& its_distribution,
+              const std::vector<Point>& observations);
+    void set_widths();
+    double sample(std::size_t kernel, RandomNumbers& random) const;
+    double log_density(std::size_t kernel, double value) const;
+  };
+
+  std::vector<double> weights_;
+  std::vector<Dimension> dimensions_;
+};
+
+}  // namespace etude::inline v0::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/study/impl/parzen_estimator.ipp"
+#endif

@@ -1,0 +1,55 @@
+/// Runs trials of a study: study JOURNAL TRIALS PRUNER. Prints the number of reports of each trial, and
+/// whether it was pruned.
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "etude/study/study.hpp"
+
+namespace {
+
+/// A curve that is the same in study.py.
+double reported(std::int64_t number, std::int64_t step) {
+  return static_cast<double>((number * 7919 + 13) % 101) / 10 + 5.0 / static_cast<double>(step) +
+         static_cast<double>((number * step * 31) % 7) / 10;
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  using Successive = etude::SuccessiveHalvingPruner;
+  const std::map<std::string, std::shared_ptr<const etude::Pruner>> pruners{
+      {"none", nullptr},
+      {"median", std::make_shared<etude::MedianPruner>()},
+      {"percentile", std::make_shared<etude::PercentilePruner>(etude::PercentilePruner::Options{
+                         .percentile = 25, .n_warmup_steps = 2, .interval_steps = 3})},
+      {"halving",
+       std::make_shared<Successive>(Successive::Options{.min_resource = 1, .reduction_factor = 2})},
+      {"halving by itself", std::make_shared<Successive>()}};
+  etude::Study study({.study_name = "digits", .journal = argv[1], .pruner = pruners.at(argv[3])});
+  for (int i = 0; i < std::atoi(argv[2]); ++i) {
+    auto trial = study.ask();
+    const double x = trial.suggest_float("x", {.low = -5, .high = 5});
+    trial.suggest_float("lr", {.low = 1e-4, .high = 1, .log = true});
+    trial.suggest_int("layers", {.low = 2, .high = 10, .step = 2});
+    trial.suggest_categorical<std::string>("optim", {"sgd", "adamw"});
+    trial.set_user_attr("by", "C++");
+    std::int64_t step = 0;
+    bool prune = false;
+    while (!prune && step < 16) {
+      trial.report(reported(trial.number(), step + 1), step + 1);
+      ++step;
+      prune = trial.should_prune();
+    }
+    fmt::print("{} {}\n", step, prune ? 1 : 0);
+    if (prune)
+      study.tell(trial, etude::TrialState::pruned);
+    else
+      study.tell(trial, x * x);
+  }
+}

@@ -1,0 +1,115 @@
+"""Optuna reads our study and goes on with it, we go on with Optuna's, and both prune the same trials."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from checks import check, same
+
+try:
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+STEPS, TRIALS = 16, 60
+PRUNERS = {
+    "none": optuna.pruners.NopPruner(),
+    "median": optuna.pruners.MedianPruner(),
+    "percentile": optuna.pruners.PercentilePruner(25, n_warmup_steps=2, interval_steps=3),
+    "halving": optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2),
+    "halving by itself": optuna.pruners.SuccessiveHalvingPruner(),
+}
+
+
+def reported(number, step):
+    return ((number * 7919 + 13) % 101) / 10 + 5 / step + ((number * step * 31) % 7) / 10
+
+
+def ours(journal, trials, pruner):
+    ran = subprocess.run([sys.argv[1], journal, str(trials), pruner], capture_output=True, text=True)
+    same(ran.returncode, 0, f"{pruner}: the program's end: {ran.stderr}")
+    return [tuple(map(int, line.split())) for line in ran.stdout.splitlines()]
+
+
+def study_of(journal, pruner="none", create=False):
+    storage = JournalStorage(JournalFileBackend(str(journal)))
+    if create:
+        return optuna.create_study(study_name="digits", storage=storage, pruner=PRUNERS[pruner])
+    return optuna.load_study(study_name="digits", storage=storage, pruner=PRUNERS[pruner])
+
+
+def objective(ends):
+    def run(trial):
+        x = trial.suggest_float("x", -5, 5)
+        trial.suggest_float("lr", 1e-4, 1, log=True)
+        trial.suggest_int("layers", 2, 10, step=2)
+        trial.suggest_categorical("optim", ["sgd", "adamw"])
+        for step in range(1, STEPS + 1):
+            trial.report(reported(trial.number, step), step)
+            if trial.should_prune():
+                ends.append((step, 1))
+                raise optuna.TrialPruned
+        ends.append((STEPS, 0))
+        return x * x
+
+    return run
+
+
+def theirs(study, trials):
+    ends = []
+    study.optimize(objective(ends), n_trials=trials)
+    return ends
+
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+    for pruner in PRUNERS:
+        journal = folder / f"{pruner}.log"
+        seen = ours(journal, TRIALS, pruner)
+        expected = theirs(study_of(folder / f"{pruner} of Optuna.log", pruner, create=True), TRIALS)
+        same(seen, expected, f"{pruner}: the steps after which trials ended")
+        pruned = sum(is_pruned for _, is_pruned in seen)
+        check((pruned > TRIALS / 2) == (pruner != "none"), f"{pruner}: trials ended after {seen}")
+
+        trials = study_of(journal).trials
+        same([trial.state.name for trial in trials], ["PRUNED" if is_pruned else "COMPLETE" for _, is_pruned in seen], f"{pruner}: the states")
+        for trial, (end, is_pruned) in zip(trials, seen):
+            same(trial.user_attrs, {"by": "C++"}, "the attributes")
+            same(trial.intermediate_values, {step: reported(trial.number, step) for step in range(1, end + 1)}, "the reports")
+            check(trial.params["layers"] in (2, 4, 6, 8, 10) and trial.params["optim"] in ("sgd", "adamw") and 1e-4 <= trial.params["lr"] <= 1, f"params are {trial.params}")
+            if not is_pruned:
+                same(trial.value, trial.params["x"] ** 2, "the value")
+            check(trial.datetime_complete >= trial.datetime_start, "it ended before it began")
+        print(f"{pruner}: {pruned} of {TRIALS} trials pruned, as by Optuna")
+
+    # In turns, with a trial that the other side has enqueued.
+    journal = folder / "turns.log"
+    ours(journal, 5, "none")
+    study = study_of(journal)
+    study.enqueue_trial({"x": 1.5, "optim": "adamw", "layers": 4})
+    ours(journal, 15, "median")
+    enqueued = study.trials[5]
+    same((enqueued.params["x"], enqueued.params["optim"], enqueued.params["layers"]), (1.5, "adamw", 4), "the enqueued trial")
+    theirs(study, 5)
+    ours(journal, 5, "none")
+    same([trial.number for trial in study.trials], list(range(30)), "the trials")
+    check(all(trial.state.is_finished() for trial in study.trials), "a trial isn't finished")
+    best = min((trial.value, trial.number) for trial in study.trials if trial.state.name == "COMPLETE")
+    same((study.best_value, study.best_trial.number), best, "the best trial")
+    print("30 trials in turns")
+
+    # At once.
+    journal = folder / "at_once.log"
+    ours(journal, 1, "none")
+    workers = [subprocess.Popen([sys.argv[1], journal, "15", "none"], stdout=subprocess.DEVNULL) for _ in range(2)]
+    theirs(study_of(journal), 15)
+    same([worker.wait() for worker in workers], [0, 0], "the ends of the workers")
+    trials = study_of(journal).trials
+    same(len(trials), 46, "the number of trials")
+    check(all(trial.state.name == "COMPLETE" and len(trial.intermediate_values) == STEPS for trial in trials), "a trial is lost")
+    print("46 trials of three workers at once")

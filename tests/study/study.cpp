@@ -1,0 +1,177 @@
+#include "etude/study/study.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/fault_of.hpp"
+#include "common/folder.hpp"
+#include "etude/base/error.hpp"
+
+namespace study_study_test {
+
+using etude::StudyDirection;
+using etude::TrialState;
+
+template <class Act>
+std::string fault(Act act) {
+  return toy::fault_of<etude::ArgumentError>(act);
+}
+
+double objective(etude::Trial& trial) {
+  const double x = trial.suggest_float("x", {.low = -10, .high = 10});
+  const auto n = trial.suggest_int("n", {.low = 1, .high = 4});
+  const bool is_sgd = trial.suggest_categorical<std::string>("optim", {"adamw", "sgd"}) == "sgd";
+  const double momentum = is_sgd ? trial.suggest_float("momentum", {.low = 0, .high = 1}) : 0.5;
+  return x * x + static_cast<double>(n) + is_sgd + std::abs(momentum - 0.5);
+}
+
+void run(etude::Study& study, int count) {
+  for (int i = 0; i < count; ++i) {
+    auto trial = study.ask();
+    study.tell(trial, objective(trial));
+  }
+}
+
+std::vector<std::map<std::string, double>> params(etude::Study& study) {
+  std::vector<std::map<std::string, double>> result;
+  for (const auto& trial : study.trials()) result.push_back(trial.params);
+  return result;
+}
+
+TEST_CASE("a study finds a good trial, whose values it tells") {
+  etude::Study study({.seed = 1});
+  CHECK_FALSE(study.best_trial());
+  run(study, 80);
+  const auto best = study.best_trial().value();
+  CHECK(best.values[0] < 2);
+  CHECK(best.param("optim") == "adamw");
+  CHECK(best.param("n") == 1);
+  CHECK(std::abs(best.param("x").get<double>()) < 1);
+  CHECK(fault([&] { best.param("momentum"); }).ends_with(" has no momentum"));
+}
+
+TEST_CASE("with a journal, a study goes on where it was left, with the values that an unbroken one has") {
+  const toy::Folder folder;
+  etude::Study unbroken({.seed = 5});
+  run(unbroken, 30);
+  for (int part = 0; part < 3; ++part) {
+    etude::Study study({.journal = folder / "study.log", .seed = 5});
+    run(study, 10);
+  }
+  etude::Study study({.journal = folder / "study.log"});
+  CHECK(params(study) == params(unbroken));
+  CHECK(study.best_trial()->values == unbroken.best_trial()->values);
+  etude::Study other({.seed = 6});
+  run(other, 30);
+  CHECK(params(other) != params(unbroken));
+}
+
+TEST_CASE("a value is the same at each call, and a kind that changes is an error") {
+  etude::Study study({});
+  auto trial = study.ask();
+  const double x = trial.suggest_float("x", {.low = 0, .high = 1});
+  CHECK(trial.suggest_float("x", {.low = 0, .high = 1}) == x);
+  CHECK(trial.params() == std::map<std::string, nlohmann::ordered_json>{{"x", x}});
+  study.tell(trial, x);
+  auto next = study.ask();
+  CHECK(fault([&] { next.suggest_int("x", {.low = 0, .high = 4}); }) ==
+        "x is from 0 to 4: must be of the kind that it has in trial 0, from 0 to 1");
+  CHECK(next.suggest_float("x", {.low = 3, .high = 4}) >= 3);  // a range may change
+}
+
+TEST_CASE("enqueued trials come first, and each worker gets another") {
+  const toy::Folder folder;
+  etude::Study a({.journal = folder / "j"}), b({.journal = folder / "j"});
+  a.enqueue_trial({{"x", 2.5}});
+  a.enqueue_trial({{"x", -1}, {"optim", "sgd"}});
+  auto first = b.ask(), second = a.ask(), third = b.ask();
+  CHECK(std::set{first.number(), second.number(), third.number()} == std::set<std::int64_t>{0, 1, 2});
+  CHECK(first.suggest_float("x", {.low = 0, .high = 5}) == 2.5);
+  CHECK(second.suggest_categorical<std::string>("optim", {"adamw", "sgd"}) == "sgd");
+  CHECK(fault([&] { second.suggest_float("x", {.low = 0, .high = 5}); }) == "x is -1: must be from 0 to 5");
+  a.tell(second, TrialState::fail);
+  b.tell(first, 1);
+  CHECK(a.trials()[0].state == TrialState::complete);
+  CHECK(a.trials()[1].state == TrialState::fail);
+  CHECK(a.trials()[2].state == TrialState::running);
+}
+
+TEST_CASE("results that are no numbers, come twice or are too many") {
+  etude::Study study({});
+  auto trial = study.ask();
+  CHECK(fault([&] {
+          study.tell(trial, {1, 2});
+        }) == "trial 0 has 2 values: must be 1, one for each objective");
+  CHECK(fault([&] { study.tell(trial, TrialState::running); }) ==
+        "the state of trial 0 is 0: must be pruned or fail");
+  study.tell(trial, std::numeric_limits<double>::quiet_NaN());
+  CHECK(study.trials()[0].state == TrialState::fail);
+  CHECK(fault([&] { study.tell(trial, 1); }) == "trial 0 is finished already");
+  CHECK_FALSE(study.best_trial());
+  auto infinite = study.ask();
+  study.tell(infinite, std::numeric_limits<double>::infinity());
+  CHECK(study.trials()[1].values[0] == std::numeric_limits<double>::infinity());
+}
+
+TEST_CASE("a pruned trial keeps its last report, and what the pruner noted") {
+  etude::Study study(
+      {.pruner = std::make_shared<etude::SuccessiveHalvingPruner>(
+           etude::SuccessiveHalvingPruner::Options{.min_resource = 1, .reduction_factor = 2})});
+  auto good = study.ask(), bad = study.ask();
+  CHECK_FALSE(good.should_prune());  // nothing reported
+  good.report(1, 1);
+  CHECK_FALSE(good.should_prune());
+  bad.report(2, 1);
+  bad.report(9, 1);  // only the first counts
+  CHECK(bad.should_prune());
+  study.tell(bad, TrialState::pruned);
+  study.tell(good, 1);
+  const auto kept = study.trials()[1];
+  CHECK(kept.state == TrialState::pruned);
+  CHECK(kept.values == std::vector<double>{2});
+  CHECK(kept.system_attrs["completed_rung_0"] == 2);
+}
+
+TEST_CASE("of several objectives, the best trials are those that no other beats in all") {
+  etude::Study study({.directions = {StudyDirection::minimize, StudyDirection::maximize}});
+  for (const auto& values : {std::vector<double>{1, 1}, {2, 2}, {2, 1}, {0, 0}, {3, 2}}) {
+    const auto trial = study.ask();
+    study.tell(trial, values);
+  }
+  std::set<std::int64_t> best;
+  for (const auto& trial : study.best_trials()) best.insert(trial.number);
+  CHECK(best == std::set<std::int64_t>{0, 1, 3});
+  CHECK_FALSE(study.best_trial());
+}
+
+TEST_CASE("studies of other names share a journal, and one with other directions is refused") {
+  const toy::Folder folder;
+  etude::Study a({.study_name = "a", .journal = folder / "j"}),
+      b({.study_name = "b", .journal = folder / "j"});
+  run(a, 2);
+  run(b, 3);
+  CHECK(etude::Study({.study_name = "a", .journal = folder / "j"}).trials().size() == 2);
+  CHECK(b.trials().size() == 3);
+  CHECK(fault([&] {
+          etude::Study(
+              {.study_name = "a", .directions = {StudyDirection::maximize}, .journal = folder / "j"});
+        }) == (folder / "j").string() + ": the study a has other directions");
+}
+
+TEST_CASE("a record that isn't Optuna's is shown") {
+  const toy::Folder folder;
+  toy::write_text(folder / "j", R"({"op_code":0,"worker_id":"w"})"
+                                "\n");
+  CHECK(toy::fault_of([&] {
+          etude::Study({.journal = folder / "j"});
+        }).starts_with(R"(the journal has the record {"op_code":0,"worker_id":"w"}, which isn't one of)"));
+}
+
+}  // namespace study_study_test
