@@ -5,6 +5,7 @@ import json
 import math
 import statistics
 import subprocess
+import warnings
 from pathlib import Path
 
 import optuna
@@ -66,6 +67,7 @@ def main():
     if options.quick:
         options.seeds = 3
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore")  # QMCSampler calls itself experimental
     ours = json.loads(subprocess.run([options.program, str(options.seeds), str(options.trials)], check=True, capture_output=True, text=True).stdout)
     theirs = {}
     for function in FUNCTIONS:
