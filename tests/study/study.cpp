@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -165,13 +166,42 @@ TEST_CASE("studies of other names share a journal, and one with other directions
         }) == (folder / "j").string() + ": the study a has other directions");
 }
 
-TEST_CASE("a record that isn't Optuna's is shown") {
+TEST_CASE("records that aren't Optuna's are shown, and nothing in them is believed") {
   const toy::Folder folder;
-  toy::write_text(folder / "j", R"({"op_code":0,"worker_id":"w"})"
-                                "\n");
-  CHECK(toy::fault_of([&] {
-          etude::Study({.journal = folder / "j"});
-        }).starts_with(R"(the journal has the record {"op_code":0,"worker_id":"w"}, which isn't one of)"));
+  const std::string begin = R"({"op_code":0,"worker_id":"w","study_name":"etude","directions":[1]})"
+                            "\n"
+                            R"({"op_code":4,"worker_id":"w","study_id":0,"datetime_start":null})"
+                            "\n";
+  const auto fault_of_record = [&](const std::string& record) {
+    toy::write_text(folder / "j", begin + record + "\n");
+    const auto text = toy::fault_of([&] { etude::Study({.journal = folder / "j"}); });
+    CHECK(text.starts_with("the journal has the record {"));
+    return text.substr(std::min(text.size(), text.find("one of Optuna's: ") + 17));
+  };
+  const auto param = [&](const std::string& value, const std::string& distribution) {
+    return fault_of_record(
+        R"({"op_code":5,"worker_id":"w","trial_id":0,"param_name":"x","param_value_internal":)" + value +
+        R"(,"distribution":")" + distribution + R"("})");
+  };
+  const std::string choices = R"({\"name\":\"CategoricalDistribution\",\"attributes\":{\"choices\":[1]}})";
+  CHECK(param("1", choices) == "a value is 1: must be one of 1");
+  CHECK(param("-1", choices) == "a value is -1: must be one of 1");
+  CHECK(param("0", R"({\"name\":\"CategoricalDistribution\",\"attributes\":{\"choices\":[]}})") ==
+        "the distribution is one of : must have at least one choice");
+  CHECK(
+      param(
+          "1",
+          R"({\"name\":\"IntDistribution\",\"attributes\":{\"low\":0,\"high\":1,\"log\":false,\"step\":0}})") ==
+      "the distribution is from 0 to 1: must have a step of at least 1");
+  CHECK(fault_of_record(R"({"op_code":6,"worker_id":"w","trial_id":0,"state":1,"values":null})") ==
+        "a complete trial must have a value for each objective");
+  CHECK(fault_of_record(R"({"op_code":6,"worker_id":"w","trial_id":0,"state":7,"values":null})") ==
+        "the state is 7: must be from 0 to 4");
+  CHECK(fault_of_record(R"({"op_code":0,"worker_id":"w"})") != "");
+  CHECK(
+      fault_of_record(
+          R"({"op_code":4,"worker_id":"w","study_id":0,"intermediate_values":{"a":1},"datetime_start":null})") !=
+      "");
 }
 
 }  // namespace study_study_test

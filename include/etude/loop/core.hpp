@@ -179,11 +179,11 @@ struct TrainerCore {
   bool may_count_items() const {
     return options.loss.counts_items() || has_own_compute_loss() || weighs_own_losses();
   }
-  /// Whether it is known what the losses that the model computes itself are means over.
+  /// Whether the model says which labels its own loss is a mean over.
   bool knows_loss_items() const;
-  /// The labels that these are means over, those of -100 included.
+  /// These labels, those of -100 included.
   torch::Tensor loss_items(const Tensors& labels) const;
-  /// Whether these are weighted by their numbers of labels: where an update may have several.
+  /// Whether its losses are weighted by their numbers of labels: if an update may add several.
   bool weighs_own_losses() const;
 
   /// Everything about the training's position that TrainerState doesn't hold.

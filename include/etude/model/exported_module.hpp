@@ -51,7 +51,7 @@ class ExportedModuleImpl : public torch::nn::Module {
   /// Text files that belong to the model, such as config.json, by name.
   const ModelFiles& files() const { return files_; }
 
-  /// What its own loss is a mean over, if `tools/export.py` found it out.
+  /// The labels that its own loss is a mean over, if `tools/export.py` found them.
   LossItems loss_items() const { return loss_items_; }
 
   /// As in Python, only floating-point tensors take another dtype; constants of the graph too.

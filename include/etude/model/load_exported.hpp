@@ -33,7 +33,7 @@ inline ExportedProgram load_program(const Pt2Archive& archive, const std::string
   return program;
 }
 
-/// What tools/export.py found out about the loss: takes its file out of `files`.
+/// Takes the file of tools/export.py out of `files` and returns the labels that the loss is a mean over.
 inline LossItems take_loss_items(ModelFiles& files, std::string_view archive) {
   const auto file = files.extract("etude.json");
   if (!file) return LossItems::unknown;

@@ -242,9 +242,9 @@ class Model {
   /// with `const ModelFiles& files() const`.
   ModelFiles files() const { return model_->files(); }
 
-  /// What its own loss is a mean over; unknown but for some ExportedModules, or a module of one's own with
-  /// `LossItems loss_items() const`. Accumulated batches are then weighted by their numbers of labels, as
-  /// Hugging Face's Trainer does, and label smoothing shifts labels as the loss does.
+  /// The labels that its own loss is a mean over; unknown but for some ExportedModules, or a module of one's
+  /// own with `LossItems loss_items() const`. Accumulated batches are then weighted by their numbers of
+  /// labels, as with Hugging Face's Trainer, and label smoothing shifts labels as the loss does.
   LossItems loss_items() const { return model_->loss_items(); }
 
   /// Moves parameters and buffers; moved tensors get new storage.

@@ -54,7 +54,8 @@ double to_number(std::string_view name, const Distribution& distribution,
 /// The value of a number. A number between two steps is rounded.
 nlohmann::ordered_json from_number(const Distribution& distribution, double number);
 
-/// Optuna's JSON of a distribution, and back. `distribution_of` throws ArgumentError for another form.
+/// Optuna's JSON of a distribution, and back. `distribution_of` throws ArgumentError for another form, and
+/// for a distribution that isn't valid.
 nlohmann::ordered_json distribution_json(const Distribution& distribution);
 Distribution distribution_of(const nlohmann::ordered_json& json);
 

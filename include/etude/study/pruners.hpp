@@ -16,7 +16,7 @@ class Pruner {
  public:
   struct Verdict {
     bool prune = false;
-    /// What the trial keeps among its `system_attrs`, for this pruner's decisions about others.
+    /// Numbers that the trial keeps among its `system_attrs`, for decisions about other trials.
     std::map<std::string, double> notes = {};
   };
 

@@ -20,7 +20,7 @@ namespace etude::inline v0 {
 /// as it would have.
 class Sampler {
  public:
-  /// What a sampler knows.
+  /// The input of a sampler.
   struct Known {
     const std::vector<FrozenTrial>& trials;  ///< all others
     StudyDirection direction;                ///< of the first objective

@@ -158,23 +158,28 @@ ETUDE_INLINE nlohmann::ordered_json distribution_json(const Distribution& distri
 ETUDE_INLINE Distribution distribution_of(const nlohmann::ordered_json& json) try {
   const auto& name = json.at("name").get_ref<const std::string&>();
   const auto& attributes = json.at("attributes");
-  if (name == "CategoricalDistribution")
-    return Choices{attributes.at("choices").get<std::vector<nlohmann::ordered_json>>()};
-  if (name == "IntDistribution")
-    return IntRange{.low = attributes.at("low").get<std::int64_t>(),
-                    .high = attributes.at("high").get<std::int64_t>(),
-                    .log = attributes.at("log").get<bool>(),
-                    .step = attributes.at("step").get<std::int64_t>()};
-  if (name != "FloatDistribution")
+  Distribution result;
+  if (name == "CategoricalDistribution") {
+    result = Choices{attributes.at("choices").get<std::vector<nlohmann::ordered_json>>()};
+  } else if (name == "IntDistribution") {
+    result = IntRange{.low = attributes.at("low").get<std::int64_t>(),
+                      .high = attributes.at("high").get<std::int64_t>(),
+                      .log = attributes.at("log").get<bool>(),
+                      .step = attributes.at("step").get<std::int64_t>()};
+  } else if (name == "FloatDistribution") {
+    const auto& step = attributes.at("step");
+    result = FloatRange{.low = attributes.at("low").get<double>(),
+                        .high = attributes.at("high").get<double>(),
+                        .log = attributes.at("log").get<bool>(),
+                        .step = step.is_null() ? std::nullopt : std::optional(step.get<double>())};
+  } else {
     throw ArgumentError(
         fmt::format("the distribution is a {}: must be a FloatDistribution, IntDistribution or "
                     "CategoricalDistribution",
                     name));
-  const auto& step = attributes.at("step");
-  return FloatRange{.low = attributes.at("low").get<double>(),
-                    .high = attributes.at("high").get<double>(),
-                    .log = attributes.at("log").get<bool>(),
-                    .step = step.is_null() ? std::nullopt : std::optional(step.get<double>())};
+  }
+  check_distribution("the distribution", result);
+  return result;
 } catch (const nlohmann::ordered_json::exception& error) {
   throw ArgumentError(fmt::format("{} isn't Optuna's JSON of a distribution: {}", json.dump(), error.what()));
 }

@@ -46,8 +46,9 @@ class JournalLock {
     while (::symlink(std::filesystem::absolute(file).c_str(), link_.c_str()) != 0) {
       if (errno != EEXIST) throw journal_fault(file, "can't be locked", errno);
       struct stat status {};
-      if (::stat(link_.c_str(), &status) != 0) continue;  // released meanwhile
-      if (status.st_mtim.tv_sec != seen.tv_sec || status.st_mtim.tv_nsec != seen.tv_nsec) {
+      // The link leads to the journal, which a living writer changes.
+      const bool exists = ::stat(link_.c_str(), &status) == 0;
+      if (exists && (status.st_mtim.tv_sec != seen.tv_sec || status.st_mtim.tv_nsec != seen.tv_nsec)) {
         seen = status.st_mtim;
         changed = Clock::now();
       } else if (Clock::now() - changed > grace) {
@@ -99,9 +100,8 @@ ETUDE_INLINE void JournalFile::append(const std::vector<std::string>& records) {
     });
     if (written < 0) {
       const int error = errno;
-      if (::ftruncate(file.get(), end) != 0) {
-        // What is left has no end, so the next writer removes it.
-      }
+      // If this fails, the next writer removes the rest, which has no line end.
+      [[maybe_unused]] const int removed = ::ftruncate(file.get(), end);
       throw journal_fault(path_, "can't be written", error);
     }
     done += static_cast<std::size_t>(written);

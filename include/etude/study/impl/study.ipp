@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <limits>
 #include <map>
 #include <memory>
@@ -129,9 +130,37 @@ struct Study::Storage {
     if (!record.contains("trial_id")) return;  // of a later Optuna
     const auto id = record["trial_id"].get<std::size_t>();
     if (id < places.size() && !trial(id).is_finished()) change_trial(id, operation, record);
-  } catch (const Json::exception& error) {
+  } catch (const std::exception& error) {
     throw CheckpointError(fmt::format("the journal has the record {}, which isn't one of Optuna's: {}",
                                       record.dump(), error.what()));
+  }
+
+  /// A hyperparameter's value, which is an index for choices.
+  static double number_of(const Distribution& distribution, const Json& json) {
+    const auto number = json.get<double>();
+    bool fits = std::isfinite(number);
+    if (const auto* choices = std::get_if<Choices>(&distribution))
+      fits &= number >= 0 && number < static_cast<double>(choices->choices.size());
+    else if (const auto* range = std::get_if<FloatRange>(&distribution))
+      fits &= !range->log || number > 0;
+    else
+      fits &= !std::get<IntRange>(distribution).log || number > 0;
+    if (!fits)
+      throw ArgumentError(fmt::format("a value is {}: must be {}", number, detail::in_words(distribution)));
+    return number;
+  }
+
+  TrialState state_of(const Json& json) const {
+    const auto state = json.get<int>();
+    if (state < 0 || state > 4)
+      throw ArgumentError(fmt::format("the state is {}: must be from 0 to 4", state));
+    return static_cast<TrialState>(state);
+  }
+
+  /// Throws ArgumentError for a complete trial without a value for each objective.
+  void check_values(std::size_t study, const FrozenTrial& trial) const {
+    if (trial.state == TrialState::complete && trial.values.size() != studies[study].directions.size())
+      throw ArgumentError("a complete trial must have a value for each objective");
   }
 
   void create_study(const Json& record) {
@@ -144,12 +173,13 @@ struct Study::Storage {
   void create_trial(std::size_t study, const Json& record, bool is_ours) {
     auto& trials = studies[study].trials;
     FrozenTrial made{.number = static_cast<std::int64_t>(trials.size())};
-    made.state = static_cast<TrialState>(record.value("state", 0));
+    if (record.contains("state")) made.state = state_of(record["state"]);
     if (record.contains("distributions"))
       for (const auto& [name, text] : record["distributions"].items())
         made.distributions[name] = distribution_of(parse_json(text.get_ref<const std::string&>()));
     if (record.contains("params"))
-      for (const auto& [name, number] : record["params"].items()) made.params[name] = number.get<double>();
+      for (const auto& [name, number] : record["params"].items())
+        made.params[name] = number_of(made.distributions.at(name), number);
     if (record.contains("intermediate_values"))
       for (const auto& [step, value] : record["intermediate_values"].items())
         made.intermediate_values[std::stoll(step)] = detail::journal_number(value);
@@ -159,6 +189,7 @@ struct Study::Storage {
       made.values = {detail::journal_number(record["value"])};
     if (record.contains("user_attrs")) made.user_attrs = record["user_attrs"];
     if (record.contains("system_attrs")) made.system_attrs = record["system_attrs"];
+    check_values(study, made);
     places.push_back({study, trials.size(), record.at("worker_id").get<std::string>()});
     trials.push_back(std::move(made));
     if (is_ours) last_created = places.size() - 1;
@@ -168,11 +199,12 @@ struct Study::Storage {
     auto& changed = trial(id);
     if (operation == Operation::set_trial_param) {
       const auto& name = record.at("param_name").get_ref<const std::string&>();
-      changed.distributions[name] =
+      const auto distribution =
           distribution_of(parse_json(record.at("distribution").get_ref<const std::string&>()));
-      changed.params[name] = record.at("param_value_internal").get<double>();
+      changed.params[name] = number_of(distribution, record.at("param_value_internal"));
+      changed.distributions[name] = distribution;
     } else if (operation == Operation::set_trial_state_values) {
-      const auto state = static_cast<TrialState>(record.at("state").get<int>());
+      const auto state = state_of(record.at("state"));
       // The first of several workers that take a trial out of the queue has it.
       if (state == TrialState::running && changed.state == TrialState::running) return;
       if (state == TrialState::running) places[id].worker = record.at("worker_id").get<std::string>();
@@ -181,6 +213,7 @@ struct Study::Storage {
         changed.values.clear();
         for (const auto& value : record["values"]) changed.values.push_back(detail::journal_number(value));
       }
+      check_values(places[id].study, changed);
     } else if (operation == Operation::set_trial_intermediate_value) {
       changed.intermediate_values[record.at("step").get<std::int64_t>()] =
           detail::journal_number(record.at("intermediate_value"));
@@ -355,10 +388,8 @@ ETUDE_INLINE nlohmann::ordered_json Trial::suggest(const std::string& name,
                                       detail::in_words(found->second)));
     break;
   }
-  const auto fits = [&](double number) {
-    const auto value = from_number(distribution, number);
-    return value.is_number() && !std::holds_alternative<Choices>(distribution) ? value.get<double>() == number
-                                                                               : true;
+  const auto fits = [&](double value) {
+    return std::holds_alternative<Choices>(distribution) || from_number(distribution, value) == value;
   };
   double number = 0;
   const auto& attrs = study_->frozen(*this).system_attrs;
