@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/fault_of.hpp"
@@ -102,6 +104,26 @@ TEST_CASE("enqueued trials come first, and each worker gets another") {
   CHECK(a.trials()[0].state == TrialState::complete);
   CHECK(a.trials()[1].state == TrialState::fail);
   CHECK(a.trials()[2].state == TrialState::running);
+}
+
+TEST_CASE("workers that ask at once get each enqueued trial once") {
+  const toy::Folder folder;
+  constexpr std::size_t workers = 4, each = 15;
+  etude::Study study({.journal = folder / "j"});
+  for (std::size_t i = 0; i < workers * each; ++i) study.enqueue_trial({{"x", i}});
+  std::vector<std::vector<std::int64_t>> taken(workers);
+  {
+    std::vector<std::jthread> threads;
+    for (auto& numbers : taken)
+      threads.emplace_back([&] {
+        etude::Study own({.journal = folder / "j"});
+        for (std::size_t i = 0; i < each; ++i) numbers.push_back(own.ask().number());
+      });
+  }
+  std::set<std::int64_t> all;
+  for (const auto& numbers : taken) all.insert(numbers.begin(), numbers.end());
+  CHECK(all.size() == workers * each);
+  CHECK(*all.rbegin() == workers * each - 1);
 }
 
 TEST_CASE("results that are no numbers, come twice or are too many") {
