@@ -139,7 +139,7 @@ ETUDE_INLINE void EmissionsRun::run() {
       lock.unlock();
       {
         const std::lock_guard sampling(meter_mutex_);
-        meter_.sample(now);
+        meter_.sample(Clock::now());  // not `now`: another thread may have measured since
       }
       lock.lock();
       next_sample = std::max(next_sample + second, now);
@@ -222,9 +222,10 @@ ETUDE_INLINE EmissionsRow EmissionsRun::row(const EmissionsTotals& totals) const
   set("ram_energy", totals.ram_energy);
   set("energy_consumed", totals.energy_consumed());
   set("water_consumed", totals.water_consumed);
-  set("cpu_utilization_percent", mean(totals.cpu_utilization));
-  set("gpu_utilization_percent", mean(totals.gpu_utilization));
-  set("ram_utilization_percent", mean(totals.ram_utilization));
+  const auto percent = [&](double sum) { return std::min(mean(sum), 100.0); };  // sums are rounded
+  set("cpu_utilization_percent", percent(totals.cpu_utilization));
+  set("gpu_utilization_percent", percent(totals.gpu_utilization));
+  set("ram_utilization_percent", percent(totals.ram_utilization));
   set("ram_used_gb", mean(totals.ram_used));
   return row;
 }
