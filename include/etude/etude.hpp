@@ -84,6 +84,7 @@
 #include "etude/trainer_control.hpp"
 #include "etude/trainer_options.hpp"
 #include "etude/tune/batch_size_finder.hpp"
+#include "etude/tune/hyperparameter_search.hpp"
 #include "etude/tune/learning_rate_finder.hpp"
 #include "etude/tune/memory_estimate.hpp"
 #include "etude/version.hpp"

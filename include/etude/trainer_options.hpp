@@ -11,6 +11,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -216,6 +217,14 @@ struct TrainerOptions {
   void save_companions(const Model& of_model, const std::filesystem::path& folder) const;
 };
 
+/// A trial of a hyperparameter search, as the training that it is sees it.
+struct HyperparameterTrial {
+  std::string name;       ///< `state.trial_name`
+  nlohmann::json params;  ///< `state.trial_params`: its hyperparameters, by name
+  /// Called after each evaluation of the training, with its metrics; true ends the training.
+  std::function<bool(const Metrics& metrics, const TrainerState& state)> prune = {};
+};
+
 /// Options of `train()`.
 struct TrainOptions {
   /// true: the newest complete checkpoint in `output_dir`; a path: that checkpoint; `if_any`: the newest, or
@@ -244,6 +253,8 @@ struct TrainOptions {
     [[noreturn]] static const char* throw_null();
   };
   Resume resume_from_checkpoint = {};
+  /// The trial that this training is, for `hyperparameter_search` or a search of your own.
+  std::optional<HyperparameterTrial> trial = {};
 };
 
 /// For `resume_from_checkpoint`: resumes from the newest checkpoint if one exists, so that the same command

@@ -67,10 +67,17 @@ class LockFile {
   LockFile(const LockFile&) = delete;
   LockFile& operator=(const LockFile&) = delete;
   ~LockFile() {
-    if (file_ && !mark_.is_in_child() && lock_state(file_, path_) == LockState::held) ::unlink(path_.c_str());
+    if (!keeps_file_ && file_ && !mark_.is_in_child() && lock_state(file_, path_) == LockState::held)
+      ::unlink(path_.c_str());
   }
 
   LockState state() const { return state_; }
+
+  /// Leaves the file behind, as the end of the process would.
+  void keep_file() { keeps_file_ = true; }
+
+  /// The lock is held as long as a process has this open.
+  int descriptor() const { return file_.get(); }
 
   /// Whether it was held, but its file has been removed or replaced since.
   bool is_lost() const { return state_ == LockState::held && lock_state(file_, path_) != LockState::held; }
@@ -80,6 +87,7 @@ class LockFile {
   std::filesystem::path path_;
   Descriptor file_;
   LockState state_ = LockState::unknown;
+  bool keeps_file_ = false;
 };
 
 }  // namespace detail

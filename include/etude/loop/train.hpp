@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -98,6 +99,7 @@ class TrainLoop {
 
     core_.begin_training();
     if (checkpoints_.resumes()) checkpoints_.load_training(plan_);
+    begin_trial(options.trial);
     core_.share_model();
     core_.set_plan(plan_);
     first_step_ = core_.state.global_step;
@@ -125,6 +127,13 @@ class TrainLoop {
     core_.optimizers.zero_grad();
     MetricCheck<Events>::run(events_);
     core_.log_window.start_clock(core_.state.num_input_tokens_seen);
+  }
+
+  void begin_trial(const std::optional<HyperparameterTrial>& trial) {
+    core_.state.is_hyper_param_search = trial.has_value();
+    core_.state.trial_name = trial ? std::optional(trial->name) : std::nullopt;
+    core_.state.trial_params = trial ? trial->params : nullptr;
+    if (trial) prune_ = trial->prune;
   }
 
   TrainingPhase& phase() const { return core_.progress.phase; }
@@ -299,7 +308,9 @@ class TrainLoop {
     for (auto& each : core_.optimizers)
       if (each.lr_scheduler->needs_metric() && phase().has_started())
         each.lr_scheduler->step(best_metric(core_.args, metrics));
-    return update_best_metric(core_.args, metrics, core_.state) && checkpoints_.may_save() &&
+    const bool is_best = update_best_metric(core_.args, metrics, core_.state);
+    if (prune_ && prune_(metrics, core_.state)) core_.control.request_stop("the trial is pruned");
+    return is_best && checkpoints_.may_save() &&
            (core_.args.load_best_model_at_end || core_.args.save_strategy == SaveStrategy::best ||
             core_.options.args.metric_for_best_model);
   }
@@ -421,6 +432,7 @@ class TrainLoop {
   std::int64_t first_step_ = 0;
   double samples_ = 0;
   bool epoch_was_stopped_ = false;
+  std::function<bool(const Metrics&, const TrainerState&)> prune_;
   Metrics summary_;
   Update<Events> update_{events_};
   TrainingCheckpoints<Events> checkpoints_{events_};

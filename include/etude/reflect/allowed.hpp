@@ -78,8 +78,54 @@ class Allowed {
   std::span<const std::string_view> names_;
 };
 
+/// The values of a field that a hyperparameter search tries. They follow the field's description in
+/// ETUDE_STRUCT, as in `"hidden units" | at_least(1) | searched(16, 512).log()`.
+struct Searched {
+  bool is_searched = false;
+  double low = 0, high = 0, spacing = 0;  ///< `spacing` is the step, or 0
+  bool is_log = false;
+  std::span<const double> numbers = {};
+  std::span<const std::string_view> names = {};
+  std::string_view condition = {}, condition_value = {};  ///< the field `condition` has this value
+
+  /// Uniform in the logarithm.
+  constexpr Searched log() const {
+    auto result = *this;
+    result.is_log = true;
+    return result;
+  }
+  /// Only `low`, `low + size`, and so on.
+  constexpr Searched step(double size) const {
+    auto result = *this;
+    result.spacing = size;
+    return result;
+  }
+  /// Only in trials in which an earlier field of any struct has this value, spelled as in JSON or on the
+  /// command line: `.only_if("optim", "sgd")`.
+  constexpr Searched only_if(std::string_view field, std::string_view value) const {
+    auto result = *this;
+    result.condition = field;
+    result.condition_value = value;
+    return result;
+  }
+};
+
 /// Visible by their short names inside ETUDE_STRUCT.
 namespace allowed {
+
+/// All values of an enum or a bool.
+constexpr Searched searched() { return {.is_searched = true}; }
+/// Numbers from `low` to `high`, both included.
+constexpr Searched searched(double low, double high) {
+  return {.is_searched = true, .low = low, .high = high};
+}
+/// Some values, which must outlive it.
+constexpr Searched searched_among(std::span<const double> numbers) {
+  return {.is_searched = true, .numbers = numbers};
+}
+constexpr Searched searched_among(std::span<const std::string_view> names) {
+  return {.is_searched = true, .names = names};
+}
 
 constexpr Allowed at_least(double least) { return Allowed::from(least, true); }
 constexpr Allowed above(double least) { return Allowed::from(least, false); }
@@ -94,17 +140,23 @@ constexpr Allowed not_empty() { return Allowed::not_empty(); }
 
 }  // namespace allowed
 
-/// A field's description and its allowed values.
+/// A field's description, its allowed values, and those that a search tries.
 struct FieldDoc {
   std::string_view text;
   Allowed allowed = {};
+  Searched searched = {};
 
   constexpr FieldDoc(const char* words) : text(words) {}
-  constexpr FieldDoc(std::string_view words, const Allowed& values) : text(words), allowed(values) {}
+  constexpr FieldDoc(std::string_view words, const Allowed& values, const Searched& tried = {})
+      : text(words), allowed(values), searched(tried) {}
   constexpr operator std::string_view() const { return text; }
 };
 
 constexpr FieldDoc operator|(const char* text, const Allowed& allowed) { return {text, allowed}; }
+constexpr FieldDoc operator|(const char* text, const Searched& searched) { return {text, {}, searched}; }
+constexpr FieldDoc operator|(const FieldDoc& doc, const Searched& searched) {
+  return {doc.text, doc.allowed, searched};
+}
 
 namespace detail {
 

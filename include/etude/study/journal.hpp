@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -21,7 +22,12 @@ class JournalFile {
 
   /// Appends records, which are on disk when it returns. The rest of a record whose writer died is removed,
   /// since nobody has acted on it. Throws CheckpointError if it can't be written.
-  void append(const std::vector<std::string>& records);
+  void append(const std::vector<std::string>& records) {
+    append_exclusively([&] { return records; });
+  }
+
+  /// Appends the records that `make` returns. Nobody else appends from its call on.
+  void append_exclusively(const std::function<std::vector<std::string>()>& make);
 
   /// The records since the last call. Throws CheckpointError that names the line if one isn't a JSON object.
   std::vector<nlohmann::ordered_json> read();

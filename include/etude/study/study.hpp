@@ -8,10 +8,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "etude/base/linkage.hpp"
 #include "etude/study/pruners.hpp"
+#include "etude/study/random_numbers.hpp"
 #include "etude/study/samplers.hpp"
 #include "etude/study/trial.hpp"
 
@@ -19,42 +21,42 @@ namespace etude::inline v0 {
 
 class Study;
 
-/// A trial under way: asks for the values of its hyperparameters and reports how it goes.
-class Trial {
+namespace detail {
+class LockFile;
+}
+
+/// A trial of a Study.
+class StudyTrial final : public Trial {
  public:
-  std::int64_t number() const { return number_; }
+  std::int64_t number() const override { return number_; }
+  nlohmann::ordered_json suggest(const std::string& name, const Distribution& distribution) override;
+  void report(double value, std::int64_t step) override;
+  bool should_prune() override;
+  void set_user_attr(const std::string& name, const nlohmann::ordered_json& value) override;
+  FrozenTrial frozen() const override;
 
-  /// The value of a hyperparameter, the same at each call. Throws ArgumentError for a distribution that isn't
-  /// valid, or of another kind than in earlier trials.
-  nlohmann::ordered_json suggest(const std::string& name, const Distribution& distribution);
-  double suggest_float(const std::string& name, const FloatRange& range) {
-    return suggest(name, range).get<double>();
-  }
-  std::int64_t suggest_int(const std::string& name, const IntRange& range) {
-    return suggest(name, range).get<std::int64_t>();
-  }
-  template <class T = std::string>
-  T suggest_categorical(const std::string& name, const std::vector<T>& choices) {
-    return suggest(name, Choices{{choices.begin(), choices.end()}}).template get<T>();
-  }
+  /// For programs that take part in a study; trackers and dashboards don't show these.
+  void set_system_attr(const std::string& name, const nlohmann::ordered_json& value);
 
-  /// The objective's value at a step, for the pruner. The first report of a step counts.
-  void report(double value, std::int64_t step);
-  /// Whether the trial isn't worth going on, by its last report.
-  bool should_prune();
-
-  void set_user_attr(const std::string& name, const nlohmann::ordered_json& value);
-
-  /// The values so far.
-  std::map<std::string, nlohmann::ordered_json> params() const;
+  /// Whether `claim` gave a trial that another process had begun.
+  bool is_continued() const { return is_continued_; }
+  /// Lets `claim` give the trial away once this object is destroyed.
+  void leave();
+  /// The descriptor of the lock that shows that the trial is being run, as long as a process has it open; -1
+  /// without a journal.
+  int lock_descriptor() const;
 
  private:
   friend class Study;
-  Trial(Study& study, std::size_t id, std::int64_t number) : study_(&study), id_(id), number_(number) {}
+  StudyTrial(Study& study, std::size_t id, std::int64_t number, std::shared_ptr<detail::LockFile> lock = {},
+             bool is_continued = false)
+      : study_(&study), id_(id), number_(number), lock_(std::move(lock)), is_continued_(is_continued) {}
 
   Study* study_;
   std::size_t id_;  // in the journal
   std::int64_t number_;
+  std::shared_ptr<detail::LockFile> lock_;
+  bool is_continued_;
   // From the first suggestion on.
   std::optional<RandomNumbers> random_ = {};
   std::vector<FrozenTrial> others_ = {};
@@ -97,30 +99,45 @@ class Study {
   void enqueue_trial(const std::map<std::string, nlohmann::ordered_json>& params);
 
   /// A trial to run: the next one in the queue, or a new one.
-  Trial ask();
+  StudyTrial ask();
+
+  /// A trial to run in a study of `n_trials`, with a journal that several processes work on: one that
+  /// `claim` gave to a process that ended without a result, the next one in the queue, or a new one. Nothing
+  /// if as many have begun. While the trial lives, no other process gets it.
+  std::optional<StudyTrial> claim(std::int64_t n_trials);
+  /// Whether other processes run trials that `claim` gives away if those processes end.
+  bool others_run();
+  /// A trial that another process has claimed for this one. Throws ArgumentError if it isn't running.
+  StudyTrial running_trial(std::int64_t number, bool is_continued = false);
+
+  const std::vector<StudyDirection>& directions() const { return options_.directions; }
 
   /// The result of a trial. A value that isn't a number makes it a failed trial. Throws ArgumentError for
   /// another number of values than objectives, and for a trial that is finished.
-  void tell(const Trial& trial, double value) { tell(trial, std::vector<double>{value}); }
-  void tell(const Trial& trial, const std::vector<double>& values);
+  void tell(const StudyTrial& trial, double value) { tell(trial, std::vector<double>{value}); }
+  void tell(const StudyTrial& trial, const std::vector<double>& values);
   /// Ends it as pruned or failed.
-  void tell(const Trial& trial, TrialState state);
+  void tell(const StudyTrial& trial, TrialState state);
 
   /// All trials by number, those of other processes included.
   std::vector<FrozenTrial> trials();
   /// The best complete trial; none yet, or several objectives: nothing.
   std::optional<FrozenTrial> best_trial();
   /// The complete trials that no other is better than in all objectives.
-  std::vector<FrozenTrial> best_trials();
+  std::vector<FrozenTrial> best_trials() { return etude::best_trials(trials(), options_.directions); }
 
  private:
-  friend class Trial;
+  friend class StudyTrial;
   struct Storage;
 
+  std::shared_ptr<detail::LockFile> lock_of(std::int64_t number) const;
+  std::filesystem::path lock_path(std::int64_t number) const;
+  /// Whether this process got the trial.
+  bool take_from_queue(std::size_t id);
   StudyDirection direction() const { return options_.directions[0]; }
   const std::vector<FrozenTrial>& known();
-  const FrozenTrial& frozen(const Trial& trial);
-  void finish(const Trial& trial, TrialState state, const std::vector<double>& values);
+  const FrozenTrial& frozen(const StudyTrial& trial);
+  void finish(const StudyTrial& trial, TrialState state, const std::vector<double>& values);
 
   Options options_;
   std::unique_ptr<Storage> storage_;

@@ -7,15 +7,16 @@
 #include <vector>
 
 #include "etude/base/linkage.hpp"
+#include "etude/reflect/enum.hpp"
 #include "etude/study/distribution.hpp"
 
 namespace etude::inline v0 {
 
 /// The states of a trial, with Optuna's numbers.
-enum class TrialState { running = 0, complete = 1, pruned = 2, fail = 3, waiting = 4 };
+ETUDE_ENUM(TrialState, running, complete, pruned, fail, waiting);
 
 /// Whether a smaller or a larger value of an objective is better, with Optuna's numbers.
-enum class StudyDirection { minimize = 1, maximize = 2 };
+ETUDE_ENUM(StudyDirection, not_set, minimize, maximize);
 
 /// A trial as a study keeps it; Optuna's class of the same name.
 struct FrozenTrial {
@@ -33,6 +34,46 @@ struct FrozenTrial {
   /// The value of a hyperparameter. Throws ArgumentError for one that it doesn't have.
   nlohmann::ordered_json param(const std::string& name) const;
 };
+
+/// A trial under way: asks for the values of its hyperparameters and reports how it goes.
+class Trial {
+ public:
+  virtual ~Trial() = default;
+
+  /// Its number in the study, from 0.
+  virtual std::int64_t number() const = 0;
+
+  /// The value of a hyperparameter, the same at each call. Throws ArgumentError for a distribution that isn't
+  /// valid, or of another kind than in earlier trials.
+  virtual nlohmann::ordered_json suggest(const std::string& name, const Distribution& distribution) = 0;
+  double suggest_float(const std::string& name, const FloatRange& range) {
+    return suggest(name, range).get<double>();
+  }
+  std::int64_t suggest_int(const std::string& name, const IntRange& range) {
+    return suggest(name, range).get<std::int64_t>();
+  }
+  template <class T = std::string>
+  T suggest_categorical(const std::string& name, const std::vector<T>& choices) {
+    return suggest(name, Choices{{choices.begin(), choices.end()}}).template get<T>();
+  }
+
+  /// The objective's value at a step, for the pruner. The first report of a step counts.
+  virtual void report(double value, std::int64_t step) = 0;
+  /// Whether the trial isn't worth going on, by its last report.
+  virtual bool should_prune() = 0;
+
+  virtual void set_user_attr(const std::string& name, const nlohmann::ordered_json& value) = 0;
+
+  /// Everything known of it.
+  virtual FrozenTrial frozen() const = 0;
+
+  /// The values so far.
+  std::map<std::string, nlohmann::ordered_json> params() const;
+};
+
+/// The complete trials that no other is better than in all objectives.
+std::vector<FrozenTrial> best_trials(const std::vector<FrozenTrial>& trials,
+                                     const std::vector<StudyDirection>& directions);
 
 /// The distributions that all trials that are complete or pruned have in common, except those with a single
 /// value; empty without such a trial.

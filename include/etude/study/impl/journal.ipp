@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -79,10 +80,11 @@ ETUDE_INLINE JournalFile::JournalFile(std::filesystem::path path) : path_(std::m
   if (!file) throw journal_fault(path_, "can't be opened", errno);
 }
 
-ETUDE_INLINE void JournalFile::append(const std::vector<std::string>& records) {
-  std::string text;
-  for (const auto& record : records) text += record + "\n";
+ETUDE_INLINE void JournalFile::append_exclusively(const std::function<std::vector<std::string>()>& make) {
   const JournalLock lock(path_);
+  std::string text;
+  for (const auto& record : make()) text += record + "\n";
+  if (text.empty()) return;
   const Descriptor file(uninterrupted([&] { return ::open(path_.c_str(), O_RDWR | O_CLOEXEC); }));
   if (!file) throw journal_fault(path_, "can't be opened", errno);
   auto end = ::lseek(file.get(), 0, SEEK_END);

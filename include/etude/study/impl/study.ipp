@@ -9,12 +9,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <filesystem>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -22,6 +26,7 @@
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/io/file_system.hpp"
+#include "etude/io/folder_lock.hpp"
 #include "etude/study/journal.hpp"
 #include "etude/study/study.hpp"
 
@@ -41,6 +46,8 @@ enum class JournalOperation {
   set_trial_user_attr = 8,
   set_trial_system_attr = 9
 };
+
+inline constexpr std::string_view worker_prefix = "etude-";
 
 /// The time in UTC as Python's isoformat has it.
 inline std::string journal_time() {
@@ -108,6 +115,27 @@ struct Study::Storage {
     if (!more.empty()) text.insert(text.size() - 1, "," + more);
     if (!file) return apply(parse_json(text));
     file->append({text});
+    sync();
+  }
+
+  Json new_trial() const {
+    return {{"op_code", static_cast<int>(Operation::create_trial)},
+            {"worker_id", worker},
+            {"study_id", own},
+            {"datetime_start", detail::journal_time()}};
+  }
+
+  /// Appends the record that `make` returns, if any; nobody else appends from its call on.
+  void write_exclusively(const std::function<std::optional<Json>()>& make) {
+    if (!file) {
+      if (const auto record = make()) apply(*record);
+      return;
+    }
+    file->append_exclusively([&] {
+      sync();
+      const auto record = make();
+      return record ? std::vector{record->dump()} : std::vector<std::string>();
+    });
     sync();
   }
 
@@ -224,6 +252,12 @@ struct Study::Storage {
     }
   }
 
+  /// Whether a process of ours has it; Optuna's don't lock their trials.
+  bool is_run_by_us(std::size_t id) {
+    return places[id].study == own && trial(id).state == TrialState::running &&
+           places[id].worker.starts_with(detail::worker_prefix);
+  }
+
   FrozenTrial& trial(std::size_t id) { return studies[places[id].study].trials[places[id].number]; }
 
   std::optional<std::size_t> find(const std::string& name) const {
@@ -233,7 +267,7 @@ struct Study::Storage {
   }
 
   std::optional<detail::JournalFile> file;
-  std::string worker = "etude-" + detail::random_name();
+  std::string worker = std::string(detail::worker_prefix) + detail::random_name();
   std::vector<OneStudy> studies = {};
   std::vector<Place> places = {};  // of trials, by id
   std::size_t last_created = 0;
@@ -244,6 +278,9 @@ ETUDE_INLINE Study::Study(Options options) : options_(std::move(options)) {
   if (!options_.sampler) options_.sampler = std::make_shared<TPESampler>();
   if (options_.directions.empty())
     throw ArgumentError("directions is empty: must have one for each objective");
+  for (const auto each : options_.directions)
+    if (each != StudyDirection::minimize && each != StudyDirection::maximize)
+      throw ArgumentError(fmt::format("directions has {}: must be minimize or maximize", each));
   storage_ = std::make_unique<Storage>(options_.journal);
   auto found = storage_->find(options_.study_name);
   if (!found) {
@@ -265,7 +302,7 @@ ETUDE_INLINE const std::vector<FrozenTrial>& Study::known() {
   return storage_->studies[storage_->own].trials;
 }
 
-ETUDE_INLINE const FrozenTrial& Study::frozen(const Trial& trial) { return storage_->trial(trial.id_); }
+ETUDE_INLINE const FrozenTrial& Study::frozen(const StudyTrial& trial) { return storage_->trial(trial.id_); }
 
 ETUDE_INLINE void Study::enqueue_trial(const std::map<std::string, nlohmann::ordered_json>& params) {
   using Json = nlohmann::ordered_json;
@@ -281,25 +318,92 @@ ETUDE_INLINE void Study::enqueue_trial(const std::map<std::string, nlohmann::ord
                                                            {"intermediate_values", Json::object()}});
 }
 
-ETUDE_INLINE Trial Study::ask() {
+ETUDE_INLINE bool Study::take_from_queue(std::size_t id) {
+  storage_->write(detail::JournalOperation::set_trial_state_values,
+                  {{"trial_id", id},
+                   {"state", static_cast<int>(TrialState::running)},
+                   {"values", nullptr},
+                   {"datetime_start", detail::journal_time()}});
+  return storage_->places[id].worker == storage_->worker;
+}
+
+ETUDE_INLINE StudyTrial Study::ask() {
   storage_->sync();
   for (std::size_t id = 0; id < storage_->places.size(); ++id) {
     if (storage_->places[id].study != storage_->own || storage_->trial(id).state != TrialState::waiting)
       continue;
-    storage_->write(detail::JournalOperation::set_trial_state_values,
-                    {{"trial_id", id},
-                     {"state", static_cast<int>(TrialState::running)},
-                     {"values", nullptr},
-                     {"datetime_start", detail::journal_time()}});
-    if (storage_->places[id].worker == storage_->worker) return {*this, id, storage_->trial(id).number};
+    if (take_from_queue(id)) return {*this, id, storage_->trial(id).number};
   }
-  storage_->write(detail::JournalOperation::create_trial,
-                  {{"study_id", storage_->own}, {"datetime_start", detail::journal_time()}});
+  storage_->write_exclusively([&] { return std::optional(storage_->new_trial()); });
   const auto id = storage_->last_created;
   return {*this, id, storage_->trial(id).number};
 }
 
-ETUDE_INLINE void Study::tell(const Trial& trial, const std::vector<double>& values) {
+ETUDE_INLINE std::filesystem::path Study::lock_path(std::int64_t number) const {
+  return fmt::format("{}.{}.{}.lock", options_.journal.string(), storage_->own, number);
+}
+
+ETUDE_INLINE std::shared_ptr<detail::LockFile> Study::lock_of(std::int64_t number) const {
+  return storage_->file ? std::make_shared<detail::LockFile>(lock_path(number)) : nullptr;
+}
+
+ETUDE_INLINE std::optional<StudyTrial> Study::claim(std::int64_t n_trials) {
+  storage_->sync();
+  std::error_code none;
+  for (std::size_t id = 0; id < storage_->places.size(); ++id) {
+    if (!storage_->is_run_by_us(id)) continue;
+    const auto number = storage_->trial(id).number;
+    if (!storage_->file || !std::filesystem::exists(lock_path(number), none)) continue;
+    auto lock = lock_of(number);
+    if (lock->state() != detail::LockState::held) continue;
+    storage_->sync();
+    if (storage_->is_run_by_us(id)) return StudyTrial(*this, id, number, std::move(lock), true);
+  }
+  const auto begun = [&] {
+    return std::ranges::count_if(known(),
+                                 [](const auto& trial) { return trial.state != TrialState::waiting; });
+  };
+  for (std::size_t id = 0; id < storage_->places.size() && begun() < n_trials; ++id) {
+    if (storage_->places[id].study != storage_->own || storage_->trial(id).state != TrialState::waiting)
+      continue;
+    const auto number = storage_->trial(id).number;
+    // Before the record, so that a trial of ours always has a lock.
+    auto lock = lock_of(number);
+    if (lock && lock->state() == detail::LockState::taken) continue;
+    if (take_from_queue(id)) return StudyTrial(*this, id, number, std::move(lock));
+  }
+  std::shared_ptr<detail::LockFile> lock;
+  std::optional<std::int64_t> number;
+  storage_->write_exclusively([&]() -> std::optional<Storage::Json> {
+    const auto count = static_cast<std::int64_t>(known().size());
+    if (count >= n_trials) return {};
+    number = count;
+    lock = lock_of(count);
+    return storage_->new_trial();
+  });
+  if (!number) return {};
+  return StudyTrial(*this, storage_->last_created, *number, std::move(lock));
+}
+
+ETUDE_INLINE bool Study::others_run() {
+  storage_->sync();
+  if (!storage_->file) return false;
+  std::error_code none;
+  for (std::size_t id = 0; id < storage_->places.size(); ++id)
+    if (storage_->is_run_by_us(id) && std::filesystem::exists(lock_path(storage_->trial(id).number), none))
+      return true;
+  return false;
+}
+
+ETUDE_INLINE StudyTrial Study::running_trial(std::int64_t number, bool is_continued) {
+  storage_->sync();
+  for (std::size_t id = 0; id < storage_->places.size(); ++id)
+    if (storage_->is_run_by_us(id) && storage_->trial(id).number == number)
+      return {*this, id, number, nullptr, is_continued};
+  throw ArgumentError(fmt::format("trial {} isn't running", number));
+}
+
+ETUDE_INLINE void Study::tell(const StudyTrial& trial, const std::vector<double>& values) {
   if (values.size() != options_.directions.size())
     throw ArgumentError(fmt::format("trial {} has {} values: must be {}, one for each objective",
                                     trial.number_, values.size(), options_.directions.size()));
@@ -308,10 +412,10 @@ ETUDE_INLINE void Study::tell(const Trial& trial, const std::vector<double>& val
   finish(trial, TrialState::complete, values);
 }
 
-ETUDE_INLINE void Study::tell(const Trial& trial, TrialState state) {
+ETUDE_INLINE void Study::tell(const StudyTrial& trial, TrialState state) {
   if (state != TrialState::pruned && state != TrialState::fail)
-    throw ArgumentError(fmt::format("the state of trial {} is {}: must be pruned or fail", trial.number_,
-                                    static_cast<int>(state)));
+    throw ArgumentError(
+        fmt::format("the state of trial {} is {}: must be pruned or fail", trial.number_, state));
   std::vector<double> values;
   const auto& reported = frozen(trial).intermediate_values;
   if (state == TrialState::pruned && options_.directions.size() == 1 && !reported.empty() &&
@@ -320,7 +424,8 @@ ETUDE_INLINE void Study::tell(const Trial& trial, TrialState state) {
   finish(trial, state, values);
 }
 
-ETUDE_INLINE void Study::finish(const Trial& trial, TrialState state, const std::vector<double>& values) {
+ETUDE_INLINE void Study::finish(const StudyTrial& trial, TrialState state,
+                                const std::vector<double>& values) {
   storage_->sync();
   if (frozen(trial).is_finished())
     throw ArgumentError(fmt::format("trial {} is finished already", trial.number_));
@@ -344,30 +449,8 @@ ETUDE_INLINE std::optional<FrozenTrial> Study::best_trial() {
   return best.empty() ? std::nullopt : std::optional(best.front());
 }
 
-ETUDE_INLINE std::vector<FrozenTrial> Study::best_trials() {
-  std::vector<FrozenTrial> complete;
-  for (auto& trial : trials())
-    if (trial.state == TrialState::complete) complete.push_back(std::move(trial));
-  const auto is_better = [&](const FrozenTrial& a, const FrozenTrial& b) {
-    bool any = false;
-    for (std::size_t i = 0; i < options_.directions.size(); ++i) {
-      const bool is_minimized = options_.directions[i] == StudyDirection::minimize;
-      const double ours = is_minimized ? a.values[i] : -a.values[i],
-                   other = is_minimized ? b.values[i] : -b.values[i];
-      if (ours > other) return false;
-      any |= ours < other;
-    }
-    return any;
-  };
-  std::vector<FrozenTrial> best;
-  for (const auto& trial : complete)
-    if (std::ranges::none_of(complete, [&](const auto& other) { return is_better(other, trial); }))
-      best.push_back(trial);
-  return best;
-}
-
-ETUDE_INLINE nlohmann::ordered_json Trial::suggest(const std::string& name,
-                                                   const Distribution& distribution) {
+ETUDE_INLINE nlohmann::ordered_json StudyTrial::suggest(const std::string& name,
+                                                        const Distribution& distribution) {
   const auto& given = study_->frozen(*this);
   if (const auto known = given.params.find(name); known != given.params.end()) return given.param(name);
   check_distribution(name, distribution);
@@ -408,35 +491,39 @@ ETUDE_INLINE nlohmann::ordered_json Trial::suggest(const std::string& name,
   return from_number(distribution, number);
 }
 
-ETUDE_INLINE void Trial::report(double value, std::int64_t step) {
+ETUDE_INLINE void StudyTrial::report(double value, std::int64_t step) {
   if (study_->frozen(*this).intermediate_values.contains(step)) return;
   study_->storage_->write(detail::JournalOperation::set_trial_intermediate_value,
                           {{"trial_id", id_}, {"step", step}},
                           "\"intermediate_value\":" + detail::journal_text(value));
 }
 
-ETUDE_INLINE bool Trial::should_prune() {
+ETUDE_INLINE bool StudyTrial::should_prune() {
   const auto& trial = study_->frozen(*this);
   if (!study_->options_.pruner || trial.intermediate_values.empty()) return false;
   study_->storage_->sync();
   const auto verdict =
       study_->options_.pruner->judge(study_->known(), study_->frozen(*this), study_->direction());
-  for (const auto& [name, value] : verdict.notes)
-    study_->storage_->write(detail::JournalOperation::set_trial_system_attr,
-                            {{"trial_id", id_}, {"system_attr", {{name, value}}}});
+  for (const auto& [name, value] : verdict.notes) set_system_attr(name, value);
   return verdict.prune;
 }
 
-ETUDE_INLINE void Trial::set_user_attr(const std::string& name, const nlohmann::ordered_json& value) {
+ETUDE_INLINE void StudyTrial::set_user_attr(const std::string& name, const nlohmann::ordered_json& value) {
   study_->storage_->write(detail::JournalOperation::set_trial_user_attr,
                           {{"trial_id", id_}, {"user_attr", {{name, value}}}});
 }
 
-ETUDE_INLINE std::map<std::string, nlohmann::ordered_json> Trial::params() const {
-  std::map<std::string, nlohmann::ordered_json> values;
-  const auto& trial = study_->frozen(*this);
-  for (const auto& [name, number] : trial.params) values[name] = trial.param(name);
-  return values;
+ETUDE_INLINE void StudyTrial::set_system_attr(const std::string& name, const nlohmann::ordered_json& value) {
+  study_->storage_->write(detail::JournalOperation::set_trial_system_attr,
+                          {{"trial_id", id_}, {"system_attr", {{name, value}}}});
 }
+
+ETUDE_INLINE FrozenTrial StudyTrial::frozen() const { return study_->frozen(*this); }
+
+ETUDE_INLINE void StudyTrial::leave() {
+  if (lock_) lock_->keep_file();
+}
+
+ETUDE_INLINE int StudyTrial::lock_descriptor() const { return lock_ ? lock_->descriptor() : -1; }
 
 }  // namespace etude::inline v0

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,6 +20,35 @@ ETUDE_INLINE nlohmann::ordered_json FrozenTrial::param(const std::string& name) 
   const auto value = params.find(name);
   if (value == params.end()) throw ArgumentError(fmt::format("trial {} has no {}", number, name));
   return from_number(distributions.at(name), value->second);
+}
+
+ETUDE_INLINE std::map<std::string, nlohmann::ordered_json> Trial::params() const {
+  std::map<std::string, nlohmann::ordered_json> values;
+  const auto trial = frozen();
+  for (const auto& [name, number] : trial.params) values[name] = trial.param(name);
+  return values;
+}
+
+ETUDE_INLINE std::vector<FrozenTrial> best_trials(const std::vector<FrozenTrial>& trials,
+                                                  const std::vector<StudyDirection>& directions) {
+  const auto is_better = [&](const FrozenTrial& a, const FrozenTrial& b) {
+    bool any = false;
+    for (std::size_t i = 0; i < directions.size(); ++i) {
+      const bool is_minimized = directions[i] == StudyDirection::minimize;
+      const double ours = is_minimized ? a.values[i] : -a.values[i],
+                   other = is_minimized ? b.values[i] : -b.values[i];
+      if (ours > other) return false;
+      any |= ours < other;
+    }
+    return any;
+  };
+  std::vector<FrozenTrial> best;
+  for (const auto& trial : trials)
+    if (trial.state == TrialState::complete && std::ranges::none_of(trials, [&](const auto& other) {
+          return other.state == TrialState::complete && is_better(other, trial);
+        }))
+      best.push_back(trial);
+  return best;
 }
 
 ETUDE_INLINE std::map<std::string, Distribution> intersection_search_space(

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/io/child_program.hpp"
+#include "etude/io/descriptor.hpp"
+
+extern char** environ;
+
+namespace etude::inline v0::detail {
+
+/// The arguments of this process.
+inline std::vector<std::string> own_arguments() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::vector<std::string> words;
+  for (std::string_view left = text; !left.empty();) {
+    const auto end = std::min(left.find('\0'), left.size());
+    words.emplace_back(left.substr(0, end));
+    left.remove_prefix(std::min(end + 1, left.size()));
+  }
+  if (words.empty())
+    throw Error("/proc/self/cmdline can't be read, so this program can't start itself again");
+  return words;
+}
+
+ETUDE_INLINE std::string ChildProgram::Exit::text() const {
+  if (signal != 0)
+    return fmt::format("its process was ended by signal {}{}", signal,
+                       signal == SIGKILL ? ", as for lack of memory" : "");
+  return fmt::format("its process ended with exit status {}", code);
+}
+
+ETUDE_INLINE ChildProgram::ChildProgram(const Options& options) {
+  auto words = own_arguments();
+  std::vector<std::string> variables;
+  for (char** each = environ; *each != nullptr; ++each) {
+    const std::string_view variable(*each);
+    const auto name = variable.substr(0, variable.find('='));
+    if (std::ranges::none_of(options.environment, [&](const auto& given) { return given.first == name; }))
+      variables.emplace_back(variable);
+  }
+  for (const auto& [name, value] : options.environment) variables.push_back(name + "=" + value);
+  const auto pointers = [](std::vector<std::string>& texts) {
+    std::vector<char*> all;
+    for (auto& text : texts) all.push_back(text.data());
+    all.push_back(nullptr);
+    return all;
+  };
+  const auto arguments = pointers(words), environment = pointers(variables);
+  const Descriptor output(uninterrupted(
+      [&] { return ::open(options.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666); }));
+  if (!output)
+    throw Error(fmt::format("{}: {}", options.output.string(), std::generic_category().message(errno)));
+  const pid_t parent = ::getpid();
+  process_ = ::fork();
+  if (process_ < 0)
+    throw Error(fmt::format("no process can be started: {}", std::generic_category().message(errno)));
+  if (process_ != 0) return;
+    // In the child, where other threads' locks may be held: nothing but system calls.
+#ifdef __linux__
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent) ::_exit(127);
+#endif
+  ::dup2(output.get(), STDOUT_FILENO);
+  ::dup2(output.get(), STDERR_FILENO);
+  if (options.kept_open >= 0) ::fcntl(options.kept_open, F_SETFD, 0);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::execve("/proc/self/exe", arguments.data(), environment.data());
+  ::_exit(127);
+}
+
+ETUDE_INLINE std::optional<ChildProgram::Exit> ChildProgram::poll() {
+  int status = 0;
+  const auto ended = uninterrupted([&] { return ::waitpid(process_, &status, WNOHANG); });
+  if (ended == 0) return {};
+  process_ = -1;
+  if (ended < 0) return Exit{.code = 127, .signal = 0};  // the program has waited for it itself
+  if (WIFSIGNALED(status)) return Exit{.code = 0, .signal = WTERMSIG(status)};
+  return Exit{.code = WEXITSTATUS(status), .signal = 0};
+}
+
+ETUDE_INLINE ChildProgram::~ChildProgram() {
+  if (process_ <= 0) return;
+  ::kill(process_, SIGTERM);
+  uninterrupted([&] { return ::waitpid(process_, nullptr, 0); });
+}
+
+}  // namespace etude::inline v0::detail

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/study/trial.hpp"
+
+namespace etude::inline v0 {
+
+/// A study that another program keeps, such as Optuna's in Python: it chooses the values and decides which
+/// trials are pruned. Each request is a JSON object, and so is its answer:
+///
+///     {"ask": {}}                                                          {"number": 0}, or null: none left
+///     {"suggest": {"number": 0, "name": "lr", "distribution": {...}}}      {"value": 0.01}
+///     {"report": {"number": 0, "step": 100, "value": 0.9}}                 {"prune": false}
+///     {"set_user_attr": {"number": 0, "name": "note", "value": "text"}}    {}
+///     {"tell": {"number": 0, "state": "complete", "values": [0.95]}}       {}
+///
+/// Distributions are written as Optuna's `distribution_to_json` writes them; numbers that aren't finite are
+/// "NaN", "Infinity" and "-Infinity". An answer {"error": "text"} throws Error with the text, and an answer
+/// of another form throws CommunicationError.
+class RemoteStudy {
+ public:
+  using Json = nlohmann::ordered_json;
+  /// Sends a request and returns its answer.
+  using Exchange = std::function<Json(const Json& request)>;
+
+  explicit RemoteStudy(Exchange exchange) : exchange_(std::make_shared<Exchange>(std::move(exchange))) {}
+
+  /// A trial to run; null if there are no more.
+  std::unique_ptr<Trial> ask();
+  void tell(const Trial& trial, const std::vector<double>& values);
+  /// Ends it as pruned or failed.
+  void tell(const Trial& trial, TrialState state);
+
+ private:
+  std::shared_ptr<Exchange> exchange_;
+};
+
+/// Requests and answers as lines of JSON on two descriptors, such as those of pipes. Throws
+/// CommunicationError once the other end is closed.
+RemoteStudy::Exchange exchange_lines(int in, int out);
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/study/impl/remote_study.ipp"
+#endif

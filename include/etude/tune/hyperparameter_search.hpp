@@ -1,0 +1,240 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "etude/any_trainer.hpp"
+#include "etude/metrics/metrics.hpp"
+#include "etude/reflect/check_fields.hpp"
+#include "etude/reflect/command_line.hpp"
+#include "etude/reflect/enum.hpp"
+#include "etude/reflect/struct.hpp"
+#include "etude/study/distribution.hpp"
+#include "etude/study/pruners.hpp"
+#include "etude/study/samplers.hpp"
+#include "etude/study/trial.hpp"
+#include "etude/trainer_options.hpp"
+#include "etude/tune/search_fields.hpp"
+
+namespace etude::inline v0 {
+
+ETUDE_ENUM(SearchSampler, tpe, random, qmc, grid);
+ETUDE_ENUM(SearchPruner, none, median, halving);
+ETUDE_ENUM(SearchDriver, none, stdio);
+
+/// The hyperparameters to search: a list, or a function that asks the trial for each, which may depend on
+/// the others' values:
+///
+///     .hp_space = {{"learning_rate", etude::FloatRange{.low = 1e-5, .high = 1e-1, .log = true}}}
+///     .hp_space = [](etude::Trial& trial) {
+///       if (trial.suggest_categorical("optim", {"sgd", "adamw_torch"}) == "sgd") ...
+///     }
+class SearchSpace {
+ public:
+  struct Entry {
+    std::string name;
+    Distribution distribution;
+  };
+
+  SearchSpace() = default;
+  SearchSpace(std::initializer_list<Entry> entries) : entries_(entries) {}
+  template <std::invocable<Trial&> Function>
+  SearchSpace(Function function) : function_([function](Trial& trial) mutable { function(trial); }) {}
+
+  explicit operator bool() const { return function_ || !entries_.empty(); }
+  /// Empty if the space is a function.
+  const std::vector<Entry>& entries() const { return entries_; }
+  void suggest(Trial& trial) const {
+    if (function_) return function_(trial);
+    for (const auto& [name, distribution] : entries_) trial.suggest(name, distribution);
+  }
+
+ private:
+  std::vector<Entry> entries_;
+  std::function<void(Trial&)> function_;
+};
+
+/// The value of a trial, or several, from the metrics of an evaluation.
+class ComputeObjective {
+ public:
+  ComputeObjective() = default;
+  template <class Function>
+    requires std::is_invocable_r_v<double, Function&, const Metrics&> ||
+             std::is_invocable_r_v<std::vector<double>, Function&, const Metrics&>
+  ComputeObjective(Function function) {
+    if constexpr (std::is_invocable_r_v<double, Function&, const Metrics&>)
+      function_ = [function](const Metrics& metrics) mutable {
+        return std::vector{double(function(metrics))};
+      };
+    else
+      function_ = std::move(function);
+  }
+
+  explicit operator bool() const { return static_cast<bool>(function_); }
+  std::vector<double> operator()(const Metrics& metrics) const { return function_(metrics); }
+
+ private:
+  std::function<std::vector<double>(const Metrics&)> function_;
+};
+
+/// Options of `hyperparameter_search`, with the names of Hugging Face's Trainer and of Optuna. They are also
+/// arguments for the command line.
+struct HyperparameterSearchOptions {
+  ETUDE_STRUCT(
+      HyperparameterSearchOptions,
+      (std::int64_t, n_trials,
+       "trials of the study in all, with those of earlier runs and other processes" | between(1, 1e9), 20),
+      (std::optional<double>, timeout, "seconds after which no further trial begins" | above(0)),
+      (std::vector<StudyDirection>, direction,
+       "minimize or maximize, one for each objective; unset follows metric_for_best_model, and is minimize "
+       "for the loss"),
+      (SearchSampler, sampler, "chooses the hyperparameters", SearchSampler::tpe),
+      (SearchPruner, pruner, "ends trials that aren't worth going on", SearchPruner::none),
+      (std::int64_t, n_jobs,
+       "trials at once, each in a process of its own with its share of the threads" | between(1, 1024), 1),
+      (bool, trial_processes,
+       "run each trial in a process of its own, which starts this program again: a crash or a lack of memory "
+       "costs one trial",
+       false),
+      (std::int64_t, max_restarts,
+       "how often a trial whose process ended is continued without a new checkpoint since" | at_least(0), 3),
+      (bool, keep_best_only, "remove the checkpoints of all trials but the best", false),
+      (std::string, study_name, "the study's name in the journal" | not_empty(), "etude"),
+      (std::string, journal,
+       "the study's file, of Optuna's JournalStorage, for all processes that take part; unset is study.log "
+       "in output_dir",
+       ""),
+      (SearchDriver, driver,
+       "stdio: another program, such as Optuna's in Python, chooses the hyperparameters: requests go to "
+       "standard output and answers come from standard input, as lines of JSON",
+       SearchDriver::none));
+
+  /// By default the fields of the given structs that are `searched`, or else Hugging Face's space: a learning
+  /// rate from 1e-6 to 1e-4, 1 to 5 epochs, a seed from 1 to 40, and batches of 4, 8, 16, 32 or 64.
+  SearchSpace hp_space = {};
+  /// By default the metric named by `metric_for_best_model`; if that isn't set, as in Hugging Face's Trainer,
+  /// the sum of all metrics but loss, epoch and speed, or the loss if there is no other.
+  ComputeObjective compute_objective = {};
+  /// The name of a trial, also of its folder in `output_dir`; by default "run-NUMBER".
+  FunctionOption<std::string(const Trial& trial)> hp_name = {};
+  /// Used instead of the `sampler` and the `pruner` that are named.
+  std::shared_ptr<const Sampler> custom_sampler = {};
+  std::shared_ptr<const Pruner> custom_pruner = {};
+  /// Hyperparameters to try first, unless the study has trials already; others are sampled.
+  std::vector<std::map<std::string, nlohmann::ordered_json>> enqueued_trials = {};
+};
+
+/// The best trial of a search; Hugging Face's class of the same name.
+struct BestRun {
+  std::string run_id;             ///< the trial's number
+  std::vector<double> objective;  ///< one value for each direction
+  std::map<std::string, nlohmann::ordered_json> hyperparameters;
+  std::filesystem::path run_dir;  ///< where it was trained
+  std::filesystem::path config;   ///< its hyperparameters, as a file for `--config`
+  /// Its best checkpoint with `load_best_model_at_end`, or its last; empty if it has none.
+  std::filesystem::path checkpoint;
+};
+
+struct SearchResult {
+  std::vector<FrozenTrial> trials;
+  std::vector<StudyDirection> directions;
+  /// One trial, or with several directions each that no other beats in all; empty without a complete trial.
+  std::vector<BestRun> best_runs;
+  /// Throws Error if no trial is complete, or if there are several directions.
+  const BestRun& best_run() const;
+};
+
+namespace detail {
+
+/// One trial, as far as it doesn't depend on the trainer's type.
+class SearchTrial {
+ public:
+  virtual ~SearchTrial() = default;
+  virtual Trial& trial() = 0;
+  /// Chooses the hyperparameters and sets the fields. Seeds the generators.
+  virtual void choose(const std::vector<SearchField>& fields, TrainingArguments& args) = 0;
+  /// Checks that the trainer has the given arguments and makes its model anew.
+  virtual TrainOptions begin(const AnyTrainer& trainer, const TrainingArguments& its_args) = 0;
+  /// Whether the model that the training ended with wasn't evaluated.
+  virtual bool needs_evaluation(const TrainerState& state) const = 0;
+  virtual void add(const Metrics& metrics, const TrainerState& state) = 0;
+  virtual void finish(const TrainerState& state) = 0;
+};
+
+using RunTrial = std::function<void(SearchTrial&)>;
+
+/// `fields` are those of the structs before any trial.
+SearchResult search(const HyperparameterSearchOptions& options, const TrainingArguments& args,
+                    const std::vector<SearchField>& fields, const RunTrial& run);
+
+}  // namespace detail
+
+/// Trains again and again with other hyperparameters, and finds the best: Hugging Face's method of the same
+/// name, with Optuna's samplers and pruners. Each trial is a new trainer, which `make` builds from the
+/// arguments of the trial, and from those of your own structs, whose fields can be searched too:
+///
+///     const auto result = etude::hyperparameter_search(
+///         [&](const etude::TrainingArguments& args, const ModelArguments& model) {
+///           return etude::Trainer<>({.model_init = [=] { return Net(model.width); }, .args = args, ...});
+///         },
+///         {.n_trials = 50, .direction = {etude::StudyDirection::maximize}}, args, model_args);
+///     fmt::print("{}", result.best_run().config.string());
+///
+/// `make` may take a last parameter `etude::Trial&`, to ask it for more. The trainer needs `model_init`, so
+/// that each trial begins with a new model. Each trial has its folder in `output_dir`, and the study is a
+/// file there, in the format of Optuna's JournalStorage: the same call goes on with a search that was killed,
+/// its trials from their checkpoints, and several processes can work on it at once. A trial that throws an
+/// exception, or whose objective isn't a number, is failed, and the search goes on.
+///
+/// Throws ArgumentError for options, for a hyperparameter that no struct has or whose values it doesn't
+/// allow, for a trainer without `model_init` or with other arguments, and with several processes in one
+/// training. Interrupted, as `train()` does.
+template <class Make, ReflectedStruct... More>
+SearchResult hyperparameter_search(Make make, const HyperparameterSearchOptions& options,
+                                   const TrainingArguments& args, const More&... more) {
+  constexpr bool takes_trial = std::invocable<Make&, const TrainingArguments&, const More&..., Trial&>;
+  static_assert(takes_trial || std::invocable<Make&, const TrainingArguments&, const More&...>,
+                "etude: hyperparameter_search calls the function with const TrainingArguments& and each "
+                "further struct, and perhaps etude::Trial&; it returns a trainer");
+  const auto fields_of = [](auto& structs) {
+    return std::apply([](auto&... each) { return detail::search_fields(each...); }, structs);
+  };
+  std::tuple<TrainingArguments, More...> defaults(args, more...);
+  return detail::search(options, args, fields_of(defaults), [&](detail::SearchTrial& trial) {
+    std::tuple<TrainingArguments, More...> values(args, more...);
+    trial.choose(fields_of(values), std::get<0>(values));
+    std::vector<std::string> faults;
+    std::apply([&](const auto&, const auto&... each) { (detail::collect_all_faults(each, faults), ...); },
+               values);
+    detail::throw_faults(std::move(faults));
+    auto trainer = std::apply(
+        [&](const auto&... each) {
+          if constexpr (takes_trial)
+            return make(each..., trial.trial());
+          else
+            return make(each...);
+        },
+        values);
+    trainer.train(trial.begin(trainer.context().trainer, trainer.args()));
+    if (trial.needs_evaluation(trainer.state())) trial.add(trainer.evaluate(), trainer.state());
+    trial.finish(trainer.state());
+  });
+}
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/tune/impl/hyperparameter_search.ipp"
+#endif

@@ -1,0 +1,666 @@
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <iterator>
+#include <list>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/interrupt.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/base/message.hpp"
+#include "etude/base/sigpipe.hpp"
+#include "etude/checkpoint/store.hpp"
+#include "etude/io/child_program.hpp"
+#include "etude/io/file_system.hpp"
+#include "etude/io/launch.hpp"
+#include "etude/libtorch/generators.hpp"
+#include "etude/metrics/best_model.hpp"
+#include "etude/reflect/check_fields.hpp"
+#include "etude/reflect/json.hpp"
+#include "etude/reflect/json_parser.hpp"
+#include "etude/study/remote_study.hpp"
+#include "etude/study/study.hpp"
+#include "etude/tune/hyperparameter_search.hpp"
+
+namespace etude::inline v0 {
+namespace detail {
+
+/// A mistake in the search itself, which every trial would repeat.
+struct SearchFault : ArgumentError {
+  explicit SearchFault(const std::string& text) : ArgumentError(text) {}
+};
+
+/// Names the trial for the process that runs it, as JSON.
+inline constexpr const char* trial_variable = "ETUDE_TRIAL";
+/// The exit status of such a process after a SearchFault.
+inline constexpr int fault_status = 65;
+
+/// The names of what a search adds to its trials.
+inline constexpr const char *run_dir_attr = "run_dir", *checkpoint_attr = "checkpoint",
+                            *steps_attr = "global_step", *metrics_attr = "metrics", *error_attr = "error",
+                            *restarts_attr = "etude:restarts";
+
+/// The metrics that Hugging Face's default objective adds up.
+inline Metrics summed_metrics(const Metrics& metrics) {
+  Metrics summed;
+  for (const auto& [name, value] : metrics) {
+    const std::string_view suffix(name);
+    if (name == "eval_loss" || name == "epoch" || suffix.ends_with("_runtime") ||
+        suffix.ends_with("_per_second") || suffix.ends_with("_compilation_time"))
+      continue;
+    summed[name] = value;
+  }
+  return summed;
+}
+
+/// The objective and the directions of a search.
+class Objective {
+ public:
+  Objective(const HyperparameterSearchOptions& options, const TrainingArguments& args)
+      : compute_(options.compute_objective), args_(normalized(args)), directions_(options.direction) {
+    for (const auto each : directions_)
+      if (each == StudyDirection::not_set)
+        throw ArgumentError("direction has not_set: must be minimize or maximize");
+    if (!directions_.empty()) return;
+    is_unset_ = true;
+    if (compute_)
+      throw ArgumentError("direction is unset: must be minimize or maximize with compute_objective");
+    const bool is_greater = args.metric_for_best_model && args_.greater_is_better.value_or(false);
+    directions_ = {is_greater ? StudyDirection::maximize : StudyDirection::minimize};
+    by_metric_ = args.metric_for_best_model.has_value();
+  }
+
+  const std::vector<StudyDirection>& directions() const { return directions_; }
+
+  /// Throws SearchFault for another number of values than directions, and for a sum of metrics whose
+  /// direction nobody has said.
+  std::vector<double> of(const Metrics& metrics) const {
+    auto values = compute(metrics);
+    if (values.size() != directions_.size())
+      throw SearchFault(fmt::format("compute_objective gives {} values: must be {}, one for each direction",
+                                    values.size(), directions_.size()));
+    return values;
+  }
+
+ private:
+  std::vector<double> compute(const Metrics& metrics) const {
+    if (compute_) return compute_(metrics);
+    if (by_metric_) return {best_metric(args_, metrics)};
+    const auto summed = summed_metrics(metrics);
+    if (summed.empty()) {
+      if (!metrics.contains("eval_loss"))
+        throw SearchFault("there is no eval_loss to minimize: compute_objective must be set");
+      return {metrics.at("eval_loss")};
+    }
+    double sum = 0;
+    std::vector<std::string> names;
+    for (const auto& [name, value] : summed) {
+      sum += value;
+      names.push_back(name);
+    }
+    if (is_unset_)
+      throw SearchFault(fmt::format(
+          "direction is unset: must be minimize or maximize, since the objective is the sum of {}",
+          fmt::join(names, ", ")));
+    return {sum};
+  }
+
+  ComputeObjective compute_;
+  TrainingArguments args_;
+  std::vector<StudyDirection> directions_;
+  bool is_unset_ = false, by_metric_ = false;
+};
+
+/// Notes the hyperparameters that a space asks for, and checks them before anything is trained.
+class SpaceTrial final : public Trial {
+ public:
+  SpaceTrial(Trial& trial, const std::vector<SearchField>& fields) : trial_(trial), fields_(fields) {}
+
+  std::int64_t number() const override { return trial_.number(); }
+  nlohmann::ordered_json suggest(const std::string& name, const Distribution& distribution) override {
+    check_range(find_field(fields_, name), distribution);
+    auto value = trial_.suggest(name, distribution);
+    find_field(fields_, name).set(value);
+    return value;
+  }
+  void report(double value, std::int64_t step) override { trial_.report(value, step); }
+  bool should_prune() override { return trial_.should_prune(); }
+  void set_user_attr(const std::string& name, const nlohmann::ordered_json& value) override {
+    trial_.set_user_attr(name, value);
+  }
+  FrozenTrial frozen() const override { return trial_.frozen(); }
+
+ private:
+  Trial& trial_;
+  const std::vector<SearchField>& fields_;
+};
+
+inline bool any_is_searched(const std::vector<SearchField>& fields) {
+  return std::ranges::any_of(fields, [](const auto& field) { return field.doc.searched.is_searched; });
+}
+
+/// Hugging Face's default space.
+inline void suggest_default(Trial& trial) {
+  trial.suggest_float("learning_rate", {.low = 1e-6, .high = 1e-4, .log = true});
+  trial.suggest_int("num_train_epochs", {.low = 1, .high = 5});
+  trial.suggest_int("seed", {.low = 1, .high = 40});
+  trial.suggest_categorical<std::int64_t>("per_device_train_batch_size", {4, 8, 16, 32, 64});
+}
+
+/// All values of a distribution. Throws ArgumentError if there are too many.
+inline std::vector<nlohmann::ordered_json> grid_values(const std::string& name,
+                                                       const Distribution& distribution) {
+  if (const auto* choices = std::get_if<Choices>(&distribution)) return choices->choices;
+  check_distribution(name, distribution);
+  constexpr double most = 1e6;
+  double low = 0, high = 0, step = 0;
+  if (const auto* whole = std::get_if<IntRange>(&distribution)) {
+    low = static_cast<double>(whole->low), high = static_cast<double>(whole->high);
+    step = static_cast<double>(whole->step);
+  } else {
+    const auto& range = std::get<FloatRange>(distribution);
+    low = range.low, high = range.high, step = range.step.value_or(0);
+  }
+  const double count = std::floor((high - low) / step * (1 + 1e-12)) + 1;
+  if (!(step > 0) || count > most)
+    throw ArgumentError(fmt::format("sampler is grid: {} must have choices or a step", name));
+  std::vector<nlohmann::ordered_json> values;
+  for (double i = 0; i < count; ++i) values.push_back(from_number(distribution, low + i * step));
+  return values;
+}
+
+inline std::shared_ptr<const Sampler> make_sampler(const HyperparameterSearchOptions& options,
+                                                   const std::vector<SearchField>& fields,
+                                                   std::uint64_t seed) {
+  if (options.custom_sampler) return options.custom_sampler;
+  if (options.sampler == SearchSampler::random) return std::make_shared<RandomSampler>();
+  if (options.sampler == SearchSampler::qmc) return std::make_shared<QMCSampler>(seed);
+  if (options.sampler == SearchSampler::tpe) return std::make_shared<TPESampler>();
+  std::vector<GridSampler::Values> grid;
+  for (const auto& [name, distribution] : options.hp_space.entries())
+    grid.push_back({name, grid_values(name, distribution)});
+  if (!options.hp_space)
+    for (const auto& field : fields)
+      if (field.doc.searched.is_searched && field.doc.searched.condition.empty()) {
+        const std::string name(field.field.name);
+        grid.push_back({name, grid_values(name, searched_values(field))});
+      }
+  if (grid.empty())
+    throw ArgumentError("sampler is grid: hp_space must be a list, or fields must be searched");
+  return std::make_shared<GridSampler>(std::move(grid));
+}
+
+inline std::shared_ptr<const Pruner> make_pruner(const HyperparameterSearchOptions& options) {
+  if (options.custom_pruner) return options.custom_pruner;
+  if (options.pruner == SearchPruner::median) return std::make_shared<MedianPruner>();
+  if (options.pruner == SearchPruner::halving) return std::make_shared<SuccessiveHalvingPruner>();
+  return nullptr;
+}
+
+/// A search: where its trials come from, and what is done with each.
+class Search {
+ public:
+  Search(const HyperparameterSearchOptions& options, const TrainingArguments& args,
+         const std::vector<SearchField>& fields, const RunTrial& run)
+      : options_(options), args_(normalized(args)), objective_(options, args), run_(run) {
+    check_fields(options);
+    if (find_launch().world_size > 1)
+      throw ArgumentError(
+          fmt::format("world_size is {}: must be 1, since each trial of hyperparameter_search trains in one "
+                      "process; start the program several times to work on one journal",
+                      find_launch().world_size));
+    if (options.driver == SearchDriver::stdio && (options.n_jobs > 1 || options.trial_processes))
+      throw ArgumentError(
+          "driver is stdio: n_jobs must be 1 and trial_processes false; start the program several times");
+    if (options.driver != SearchDriver::none) return;
+    default_file_system().create_directories(args_.output_dir);
+    const auto sampler = make_sampler(options, fields, static_cast<std::uint64_t>(args_.seed));
+    n_trials_ = std::min(options.n_trials, sampler->most_trials().value_or(options.n_trials));
+    study_.emplace(Study::Options{.study_name = options.study_name,
+                                  .directions = objective_.directions(),
+                                  .journal = options.journal.empty()
+                                                 ? std::filesystem::path(args_.output_dir) / "study.log"
+                                                 : std::filesystem::path(options.journal),
+                                  .sampler = sampler,
+                                  .pruner = make_pruner(options),
+                                  .seed = static_cast<std::uint64_t>(args_.seed)});
+  }
+
+  SearchResult run();
+
+  const HyperparameterSearchOptions& options() const { return options_; }
+  const TrainingArguments& args() const { return args_; }
+  const Objective& objective() const { return objective_; }
+
+  void message_of(LogLevel level, const std::string& text) const { etude::message(args_, level, "{}", text); }
+
+ private:
+  struct Child {
+    StudyTrial trial;
+    ChildProgram program;
+  };
+
+  /// After an exception, the trials of the processes that it ends are left for another call.
+  struct LeaveAll {
+    std::list<Child>& children;
+    ~LeaveAll() {
+      for (auto& child : children) child.trial.leave();
+    }
+  };
+
+  void enqueue();
+  void run_given_trial(const std::string& given);
+  void run_driven();
+  void run_here(StudyTrial& trial);
+  Child start(StudyTrial trial);
+  void end(const Child& child, const ChildProgram::Exit& exit);
+  bool may_go_on(StudyTrial& trial);
+  void fail(StudyTrial& trial, const std::string& why);
+  void announce(const FrozenTrial& trial);
+  void remove_others();
+  std::filesystem::path folder_of(const FrozenTrial& trial) const;
+  SearchResult result();
+
+  HyperparameterSearchOptions options_;
+  TrainingArguments args_;
+  Objective objective_;
+  const RunTrial& run_;
+  std::int64_t n_trials_ = 0;
+  std::optional<Study> study_;
+  std::vector<FrozenTrial> driven_;
+};
+
+/// A trial of a study of ours, or of another program's.
+class SearchTrialOf final : public SearchTrial {
+ public:
+  SearchTrialOf(const Search& search, Trial& trial, StudyTrial* ours)
+      : search_(search), trial_(trial), ours_(ours) {}
+
+  Trial& trial() override { return trial_; }
+
+  void choose(const std::vector<SearchField>& fields, TrainingArguments& args) override try {
+    SpaceTrial space(trial_, fields);
+    if (search_.options().hp_space)
+      search_.options().hp_space.suggest(space);
+    else if (any_is_searched(fields))
+      suggest_fields(space, fields);
+    else
+      suggest_default(space);
+    const auto& hp_name = search_.options().hp_name;
+    name_ = hp_name ? hp_name.function()(trial_) : fmt::format("run-{}", trial_.number());
+    if (name_.empty() || name_ == "." || name_ == ".." || name_.find('/') != name_.npos)
+      throw ArgumentError(
+          fmt::format("hp_name gives '{}': must be a name for a folder in output_dir", name_));
+    args.output_dir = std::filesystem::path(search_.args().output_dir) / name_;
+    run_dir_ = args.output_dir;
+    // So that a trial is the same in a process of its own, and after others.
+    set_seed(static_cast<std::uint64_t>(args.seed));
+  } catch (const ArgumentError& error) {
+    throw SearchFault(error.what());
+  }
+
+  TrainOptions begin(const AnyTrainer& trainer, const TrainingArguments& its_args) override {
+    if (!trainer.options().model_init)
+      throw SearchFault(
+          "model_init is not set: hyperparameter_search needs it to make the model anew for each trial");
+    if (its_args.output_dir != run_dir_)
+      throw SearchFault(
+          fmt::format("output_dir of the trainer is {}, not {}: it must be made from the arguments that are "
+                      "given to the function",
+                      its_args.output_dir, run_dir_.string()));
+    const bool is_continued = ours_ != nullptr && ours_->is_continued();
+    if (!is_continued && get_last_checkpoint(run_dir_))
+      throw SearchFault(fmt::format(
+          "{} has checkpoints of an earlier search: output_dir must be another folder, or that one removed",
+          run_dir_.string()));
+    params_ = nlohmann::ordered_json::object();
+    for (const auto& [name, value] : trial_.params()) params_[name] = value;
+    default_file_system().create_directories(run_dir_);
+    write_file(default_file_system(), run_dir_ / "hyperparameters.json", params_.dump(2) + "\n");
+    trial_.set_user_attr(run_dir_attr, name_);
+    loads_best_ = its_args.load_best_model_at_end;
+    TrainOptions options;
+    if (is_continued) options.resume_from_checkpoint = if_any;
+    options.trial = {.name = name_,
+                     .params = nlohmann::json::parse(params_.dump()),
+                     .prune = [this](const Metrics& metrics, const TrainerState& state) {
+                       add(metrics, state);
+                       return prunes(state);
+                     }};
+    return options;
+  }
+
+  bool needs_evaluation(const TrainerState& state) const override {
+    return !is_pruned_ && !values_.contains(step_of(state));
+  }
+
+  void add(const Metrics& metrics, const TrainerState& state) override {
+    values_[state.global_step] = search_.objective().of(metrics);
+    metrics_[state.global_step] = metrics;
+  }
+
+  void finish(const TrainerState& state) override {
+    trial_.set_user_attr(steps_attr, state.global_step);
+    if (const auto checkpoint = find_checkpoint(state))
+      trial_.set_user_attr(checkpoint_attr, checkpoint->filename().string());
+    const auto step = is_pruned_ ? state.global_step : step_of(state);
+    if (const auto found = metrics_.find(step); found != metrics_.end())
+      trial_.set_user_attr(metrics_attr, to_json_value(found->second));
+    if (!is_pruned_) final_ = values_.at(step);
+  }
+
+  bool is_pruned() const { return is_pruned_; }
+  const std::vector<double>& values() const { return final_; }
+
+ private:
+  /// The step of the model that the training leaves.
+  std::int64_t step_of(const TrainerState& state) const {
+    return loads_best_ && state.best_global_step ? *state.best_global_step : state.global_step;
+  }
+
+  bool prunes(const TrainerState& state) {
+    const auto& values = values_.at(state.global_step);
+    if (values.size() > 1) return false;
+    trial_.report(values[0], state.global_step);
+    is_pruned_ = is_pruned_ || trial_.should_prune();
+    return is_pruned_;
+  }
+
+  std::optional<std::filesystem::path> find_checkpoint(const TrainerState& state) const {
+    if (state.best_model_checkpoint && loads_best_) {
+      const std::filesystem::path best(*state.best_model_checkpoint);
+      if (std::error_code none; std::filesystem::exists(best, none)) return best;
+    }
+    return get_last_checkpoint(run_dir_);
+  }
+
+  const Search& search_;
+  Trial& trial_;
+  StudyTrial* ours_;
+  std::string name_;
+  std::filesystem::path run_dir_;
+  nlohmann::ordered_json params_;
+  bool loads_best_ = false, is_pruned_ = false;
+  std::map<std::int64_t, std::vector<double>> values_;
+  std::map<std::int64_t, Metrics> metrics_;
+  std::vector<double> final_;
+};
+
+ETUDE_INLINE SearchResult Search::run() {
+  if (options_.driver != SearchDriver::none) {
+    run_driven();
+    return result();
+  }
+  if (const char* given = std::getenv(trial_variable)) run_given_trial(given);
+  enqueue();
+  const auto begin = std::chrono::steady_clock::now();
+  const auto is_late = [&] {
+    return options_.timeout &&
+           std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() >
+               *options_.timeout;
+  };
+  const bool in_processes = options_.trial_processes || options_.n_jobs > 1;
+  std::list<Child> children;
+  const LeaveAll leave_all{children};
+  for (;;) {
+    const auto jobs = static_cast<std::size_t>(options_.n_jobs);
+    while (children.size() < jobs && !is_late()) {
+      auto trial = study_->claim(n_trials_);
+      if (!trial) break;
+      if (!may_go_on(*trial)) continue;
+      if (in_processes)
+        children.push_back(start(std::move(*trial)));
+      else
+        run_here(*trial);
+    }
+    if (children.empty() && (is_late() || !study_->others_run())) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(children.empty() ? 200 : 10));
+    for (auto child = children.begin(); child != children.end();) {
+      const auto exit = child->program.poll();
+      if (exit) end(*child, *exit);
+      child = exit ? children.erase(child) : std::next(child);
+    }
+  }
+  return result();
+}
+
+ETUDE_INLINE void Search::enqueue() {
+  if (!study_->trials().empty()) return;
+  for (const auto& params : options_.enqueued_trials) study_->enqueue_trial(params);
+}
+
+/// In the process of one trial.
+ETUDE_INLINE void Search::run_given_trial(const std::string& given) {
+  const auto json = parse_json(given);
+  const auto is_ours =
+      json.at("study_name") == options_.study_name && json.at("output_dir") == args_.output_dir;
+  if (!is_ours) return;  // an earlier search of the same program
+  ::unsetenv(trial_variable);
+  int status = 0;
+  try {
+    auto trial =
+        study_->running_trial(json.at("number").get<std::int64_t>(), json.at("is_continued").get<bool>());
+    run_here(trial);
+  } catch (const SearchFault&) {
+    status = fault_status;
+  }
+  std::exit(status);
+}
+
+ETUDE_INLINE void Search::run_here(StudyTrial& trial) {
+  SearchTrialOf job(*this, trial, &trial);
+  try {
+    run_(job);
+    if (job.is_pruned())
+      study_->tell(trial, TrialState::pruned);
+    else
+      study_->tell(trial, job.values());
+    if (trial.frozen().state == TrialState::fail)
+      message_of(LogLevel::warning,
+                 fmt::format("trial {} failed: its objective isn't a number", trial.number()));
+  } catch (const Interrupted&) {
+    trial.leave();
+    throw;
+  } catch (const SearchFault& fault) {
+    fail(trial, fault.what());
+    throw;
+  } catch (...) {
+    fail(trial, etude::message_of(std::current_exception()));
+  }
+  announce(trial.frozen());
+  remove_others();
+}
+
+ETUDE_INLINE void Search::fail(StudyTrial& trial, const std::string& why) {
+  message_of(LogLevel::warning, fmt::format("trial {} failed: {}", trial.number(), why));
+  trial.set_user_attr(error_attr, why);
+  study_->tell(trial, TrialState::fail);
+}
+
+/// Whether a trial that was begun elsewhere is worth another attempt.
+ETUDE_INLINE bool Search::may_go_on(StudyTrial& trial) {
+  if (!trial.is_continued()) return true;
+  const auto frozen = trial.frozen();
+  std::int64_t step = 0, count = 1;
+  if (frozen.user_attrs.contains(run_dir_attr)) {
+    if (const auto newest = get_last_checkpoint(folder_of(frozen)))
+      step = checkpoint_step(*newest).value_or(0);
+  }
+  if (const auto& attrs = frozen.system_attrs; attrs.contains(restarts_attr)) {
+    const auto& before = attrs[restarts_attr];
+    if (before.at("step") == step) count = before.at("count").get<std::int64_t>() + 1;
+  }
+  if (count > options_.max_restarts) {
+    fail(trial, fmt::format("its process ended {} times at step {}", count, step));
+    return false;
+  }
+  trial.set_system_attr(restarts_attr, {{"step", step}, {"count", count}});
+  return true;
+}
+
+ETUDE_INLINE Search::Child Search::start(StudyTrial trial) {
+  const nlohmann::ordered_json job{{"study_name", options_.study_name},
+                                   {"output_dir", args_.output_dir},
+                                   {"number", trial.number()},
+                                   {"is_continued", trial.is_continued()}};
+  const auto threads = std::to_string(std::max<std::int64_t>(1, at::get_num_threads() / options_.n_jobs));
+  const auto output = std::filesystem::path(args_.output_dir) / fmt::format("trial-{}.txt", trial.number());
+  ChildProgram program({.environment = {{trial_variable, job.dump()},
+                                        {"OMP_NUM_THREADS", threads},
+                                        {"MKL_NUM_THREADS", threads}},
+                        .output = output,
+                        .kept_open = trial.lock_descriptor()});
+  return {std::move(trial), std::move(program)};
+}
+
+/// After the end of a trial's process.
+ETUDE_INLINE void Search::end(const Child& child, const ChildProgram::Exit& exit) {
+  auto trial = child.trial;
+  study_->trials();
+  if (const auto frozen = trial.frozen(); frozen.is_finished()) {
+    if (exit.code == fault_status) throw SearchFault(frozen.user_attrs.value(error_attr, exit.text()));
+    return announce(frozen);
+  }
+  // A trial that was told to end has written a checkpoint, and goes on.
+  if (exit.signal == SIGTERM || exit.signal == SIGINT) return trial.leave();
+  fail(trial,
+       fmt::format("{}; its output is in {}/trial-{}.txt", exit.text(), args_.output_dir, trial.number()));
+}
+
+/// Trials that another program hands out.
+ETUDE_INLINE void Search::run_driven() {
+  std::fflush(stdout);
+  const Descriptor out(::dup(STDOUT_FILENO));
+  // The program's own output must not mix with requests.
+  ::dup2(STDERR_FILENO, STDOUT_FILENO);
+  const WithoutSigpipe without;
+  RemoteStudy study(exchange_lines(STDIN_FILENO, out.get()));
+  while (const auto trial = study.ask()) {
+    SearchTrialOf job(*this, *trial, nullptr);
+    const auto tell = [&](TrialState state, std::vector<double> values) {
+      if (state == TrialState::complete)
+        study.tell(*trial, values);
+      else
+        study.tell(*trial, state);
+      driven_.push_back(trial->frozen());
+      driven_.back().state = state;
+      driven_.back().values = std::move(values);
+    };
+    try {
+      run_(job);
+      const bool is_number =
+          std::ranges::none_of(job.values(), [](double value) { return std::isnan(value); });
+      if (job.is_pruned())
+        tell(TrialState::pruned, {});
+      else if (is_number)
+        tell(TrialState::complete, job.values());
+      else
+        tell(TrialState::fail, {});
+    } catch (const Interrupted&) {
+      throw;
+    } catch (const CommunicationError&) {
+      throw;
+    } catch (const SearchFault&) {
+      tell(TrialState::fail, {});
+      throw;
+    } catch (...) {
+      const auto why = etude::message_of(std::current_exception());
+      message_of(LogLevel::warning, fmt::format("trial {} failed: {}", trial->number(), why));
+      trial->set_user_attr(error_attr, why);
+      tell(TrialState::fail, {});
+    }
+  }
+}
+
+/// Says how a trial ended, where a progress bar would be shown.
+ETUDE_INLINE void Search::announce(const FrozenTrial& trial) {
+  if (args_.disable_tqdm.value_or(!args_.shows(LogLevel::warning))) return;
+  const auto text = [](const std::vector<double>& values) {
+    return fmt::format("{:.6g}", fmt::join(values, ", "));
+  };
+  std::string line = fmt::format("trial {}: ", trial.number);
+  if (trial.state == TrialState::complete)
+    line += text(trial.values);
+  else
+    line += to_string(trial.state);
+  if (trial.state == TrialState::pruned)
+    line += fmt::format(" at step {}", trial.user_attrs.value(steps_attr, std::int64_t{0}));
+  const auto best = study_->best_trials();
+  if (objective_.directions().size() == 1 && !best.empty())
+    line += fmt::format("; best {} (trial {})", text(best[0].values), best[0].number);
+  etude::print("{}\n", line);
+}
+
+ETUDE_INLINE void Search::remove_others() {
+  if (!options_.keep_best_only) return;
+  const auto trials = study_->trials();
+  const auto best = best_trials(trials, objective_.directions());
+  for (const auto& trial : trials) {
+    const bool is_best =
+        std::ranges::any_of(best, [&](const auto& each) { return each.number == trial.number; });
+    if (!trial.is_finished() || is_best || !trial.user_attrs.contains(run_dir_attr)) continue;
+    for (const auto& folder : checkpoint_folders(folder_of(trial))) default_file_system().remove_all(folder);
+  }
+}
+
+ETUDE_INLINE std::filesystem::path Search::folder_of(const FrozenTrial& trial) const {
+  return std::filesystem::path(args_.output_dir) / trial.user_attrs.at(run_dir_attr).get<std::string>();
+}
+
+ETUDE_INLINE SearchResult Search::result() {
+  SearchResult result{.trials = study_ ? study_->trials() : driven_, .directions = objective_.directions()};
+  auto best = best_trials(result.trials, result.directions);
+  if (result.directions.size() == 1 && best.size() > 1) best.resize(1);
+  for (const auto& trial : best) {
+    BestRun run{.run_id = std::to_string(trial.number), .objective = trial.values};
+    for (const auto& [name, number] : trial.params) run.hyperparameters[name] = trial.param(name);
+    if (trial.user_attrs.contains(run_dir_attr)) {
+      run.run_dir = folder_of(trial);
+      run.config = run.run_dir / "hyperparameters.json";
+      if (trial.user_attrs.contains(checkpoint_attr))
+        run.checkpoint = run.run_dir / trial.user_attrs[checkpoint_attr].get<std::string>();
+    }
+    result.best_runs.push_back(std::move(run));
+  }
+  return result;
+}
+
+ETUDE_INLINE SearchResult search(const HyperparameterSearchOptions& options, const TrainingArguments& args,
+                                 const std::vector<SearchField>& fields, const RunTrial& run) {
+  return Search(options, args, fields, run).run();
+}
+
+}  // namespace detail
+
+ETUDE_INLINE const BestRun& SearchResult::best_run() const {
+  if (directions.size() > 1)
+    throw Error(fmt::format("the search has {} directions: see best_runs", directions.size()));
+  if (best_runs.empty()) throw Error(fmt::format("none of {} trials is complete", trials.size()));
+  return best_runs[0];
+}
+
+}  // namespace etude::inline v0
