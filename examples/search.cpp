@@ -56,8 +56,7 @@ int main(int argc, char** argv) {
                                           .save_strategy = etude::SaveStrategy::epoch,
                                           .save_total_limit = 1,
                                           .metric_for_best_model = "accuracy",
-                                          .logging_strategy = etude::IntervalStrategy::epoch,
-                                          .disable_tqdm = true};
+                                          .logging_strategy = etude::IntervalStrategy::no};
   auto [args, net, options] =
       etude::parse_arguments(argc, argv, defaults, NetArguments{}, etude::HyperparameterSearchOptions{});
   options.hp_space = [net = net](etude::Trial& trial) {

@@ -138,20 +138,21 @@ struct HyperparameterSearchOptions {
 
 /// The best trial of a search; Hugging Face's class of the same name.
 struct BestRun {
-  std::string run_id;             ///< the trial's number
-  std::vector<double> objective;  ///< one value for each direction
-  std::map<std::string, nlohmann::ordered_json> hyperparameters;
-  std::filesystem::path run_dir;  ///< where it was trained
-  std::filesystem::path config;   ///< its hyperparameters, as a file for `--config`
+  std::string run_id = {};             ///< the trial's number
+  std::vector<double> objective = {};  ///< one value for each direction
+  std::map<std::string, nlohmann::ordered_json> hyperparameters = {};
+  std::filesystem::path run_dir = {};  ///< where it was trained
+  std::filesystem::path config = {};   ///< its hyperparameters, as a file for `--config`
   /// Its best checkpoint with `load_best_model_at_end`, or its last; empty if it has none.
-  std::filesystem::path checkpoint;
+  std::filesystem::path checkpoint = {};
 };
 
 struct SearchResult {
-  std::vector<FrozenTrial> trials;
-  std::vector<StudyDirection> directions;
+  std::vector<FrozenTrial> trials = {};
+  std::vector<StudyDirection> directions = {};
   /// One trial, or with several directions each that no other beats in all; empty without a complete trial.
-  std::vector<BestRun> best_runs;
+  std::vector<BestRun> best_runs = {};
+
   /// Throws Error if no trial is complete, or if there are several directions.
   const BestRun& best_run() const;
 };

@@ -227,6 +227,8 @@ class Search {
   Search(const HyperparameterSearchOptions& options, const TrainingArguments& args,
          const std::vector<SearchField>& fields, const RunTrial& run)
       : options_(options), args_(normalized(args)), objective_(options, args), run_(run) {
+    // As the trainer does, so that a program that changes its folder finds its trials.
+    args_.output_dir = std::filesystem::absolute(args_.output_dir).lexically_normal().string();
     check_fields(options);
     if (find_launch().world_size > 1)
       throw ArgumentError(
@@ -280,6 +282,7 @@ class Search {
   void end(const Child& child, const ChildProgram::Exit& exit);
   bool may_go_on(StudyTrial& trial);
   void fail(StudyTrial& trial, const std::string& why);
+  void end_failed(StudyTrial& trial, const std::string& why);
   void announce(const FrozenTrial& trial);
   void remove_others();
   std::filesystem::path folder_of(const FrozenTrial& trial) const;
@@ -486,7 +489,7 @@ ETUDE_INLINE void Search::run_here(StudyTrial& trial) {
     trial.leave();
     throw;
   } catch (const SearchFault& fault) {
-    fail(trial, fault.what());
+    end_failed(trial, fault.what());
     throw;
   } catch (...) {
     fail(trial, etude::message_of(std::current_exception()));
@@ -497,6 +500,10 @@ ETUDE_INLINE void Search::run_here(StudyTrial& trial) {
 
 ETUDE_INLINE void Search::fail(StudyTrial& trial, const std::string& why) {
   message_of(LogLevel::warning, fmt::format("trial {} failed: {}", trial.number(), why));
+  end_failed(trial, why);
+}
+
+ETUDE_INLINE void Search::end_failed(StudyTrial& trial, const std::string& why) {
   trial.set_user_attr(error_attr, why);
   study_->tell(trial, TrialState::fail);
 }
@@ -596,9 +603,9 @@ ETUDE_INLINE void Search::run_driven() {
   }
 }
 
-/// Says how a trial ended, where a progress bar would be shown.
+/// Says how a trial ended, unless the program is to be quiet.
 ETUDE_INLINE void Search::announce(const FrozenTrial& trial) {
-  if (args_.disable_tqdm.value_or(!args_.shows(LogLevel::warning))) return;
+  if (!args_.shows(LogLevel::warning)) return;
   const auto text = [](const std::vector<double>& values) {
     return fmt::format("{:.6g}", fmt::join(values, ", "));
   };
@@ -650,8 +657,10 @@ ETUDE_INLINE SearchResult Search::result() {
 }
 
 ETUDE_INLINE SearchResult search(const HyperparameterSearchOptions& options, const TrainingArguments& args,
-                                 const std::vector<SearchField>& fields, const RunTrial& run) {
+                                 const std::vector<SearchField>& fields, const RunTrial& run) try {
   return Search(options, args, fields, run).run();
+} catch (const SearchFault& fault) {
+  throw ArgumentError(fault.what());
 }
 
 }  // namespace detail
