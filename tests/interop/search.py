@@ -1,0 +1,227 @@
+"""Searches with the program examples/search: killed again and again, by several processes at once, and driven by Optuna.
+
+search.py PROGRAM kills | workers | crashes | optuna
+ETUDE_SEARCH_KILLS is the number of kills (5), ETUDE_SEED the seed of their moments.
+"""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from checks import check, same
+
+PROGRAM = sys.argv[1]
+KILLS = int(os.environ.get("ETUDE_SEARCH_KILLS", "5"))
+SEED = int(os.environ.get("ETUDE_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
+COMMON = ["--num_train_epochs", "3", "--disable_tqdm", "true", "--eval_strategy", "epoch", "--max_restarts", "1000"]
+
+
+def start(folder, *arguments, **options):
+    return subprocess.Popen([PROGRAM, "--output_dir", folder, *COMMON, *arguments], stdout=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE, text=True, start_new_session=True, **options)
+
+
+def finish(process):
+    _, errors = process.communicate(timeout=300)
+    same(process.returncode, 0, f"the program's end: {errors}")
+
+
+def trials_of(folder):
+    """The trials of a journal, each with its records, read without Optuna and without Etude."""
+    trials = []
+    for line in (pathlib.Path(folder) / "study.log").read_text().splitlines():
+        record = json.loads(line)
+        if record["op_code"] == 4:
+            trials.append({"state": 0, "params": {}, "reports": [], "finished": 0, "begun": 1, "attrs": {}})
+        elif record["op_code"] >= 5:
+            trial = trials[record["trial_id"]]
+            if record["op_code"] == 5:
+                trial["params"][record["param_name"]] = (record["param_value_internal"], record["distribution"])
+            elif record["op_code"] == 6:
+                trial["state"] = record["state"]
+                trial["values"] = record["values"]
+                trial["finished"] += record["state"] in (1, 2, 3)
+            elif record["op_code"] == 7:
+                trial["reports"].append((record["step"], record["intermediate_value"]))
+            elif record["op_code"] == 8:
+                trial["attrs"].update(record["user_attr"])
+    return trials
+
+
+def outcome(trial):
+    return (trial["state"], trial["params"], trial["values"], trial["reports"])
+
+
+def kill_all(processes):
+    for process in processes:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+
+
+def kills(folder):
+    """One worker, killed at random moments: the study is the one of a search that nobody has killed."""
+    moments = random.Random(SEED)
+    arguments = ["--n_trials", "12", "--pruner", "median"]
+    whole = folder / "whole"
+    began = time.monotonic()
+    finish(start(whole, *arguments))
+    expected = [outcome(trial) for trial in trials_of(whole)]
+    check(any(state == 2 for state, *_ in expected), "no trial was pruned")
+    length = time.monotonic() - began
+    killed = rounds = continued = 0
+    while killed < KILLS:
+        rounds += 1
+        broken = folder / f"broken-{rounds}"
+        while killed < KILLS:
+            process = start(broken, *arguments)
+            try:
+                process.wait(timeout=moments.uniform(0.05, max(0.3, length / 6)))
+                finish(process)
+                break
+            except subprocess.TimeoutExpired:
+                kill_all([process])
+                killed += 1
+        else:
+            finish(start(broken, *arguments))
+        trials = trials_of(broken)
+        same(len(trials), len(expected), f"seed {SEED}: the number of trials after {killed} kills")
+        for number, (trial, whole_trial) in enumerate(zip(trials, expected)):
+            same(outcome(trial), whole_trial, f"seed {SEED}: trial {number} after {killed} kills")
+            same(trial["finished"], 1, f"seed {SEED}: results of trial {number}")
+        continued += sum(json.loads(line)["op_code"] == 9 for line in (broken / "study.log").read_text().splitlines())
+    check(continued > 0, "no trial was gone on with")
+    print(f"{killed} kills of {rounds} searches, {continued} trials gone on with: each study equals the unbroken one")
+
+
+def workers(folder):
+    """Three workers on one journal, one of them with two processes for trials; they are killed one by one, at random."""
+    moments = random.Random(SEED)
+    count = 10 + 2 * KILLS
+    arguments = ["--n_trials", str(count)]
+    kinds = [["--n_jobs", "2"], [], []]
+    running = [start(folder, *arguments, *kind) for kind in kinds]
+    killed = 0
+    while killed < KILLS:
+        time.sleep(moments.uniform(0.05, 0.6))
+        which = moments.randrange(3)
+        if running[which].poll() is None:
+            # Half of the kills leave the worker's processes to themselves, which then write a checkpoint and end.
+            if moments.random() < 0.5:
+                kill_all([running[which]])
+            else:
+                running[which].kill()
+                running[which].wait()
+            killed += 1
+        elif all(process.poll() is not None for process in running):
+            break
+        running[which] = start(folder, *arguments, *kinds[which])
+    for process in running:
+        finish(process)
+    trials = trials_of(folder)
+    same(len(trials), count, f"seed {SEED}: the number of trials after {killed} kills")
+    for number, trial in enumerate(trials):
+        same(trial["state"], 1, f"seed {SEED}: the state of trial {number}")
+        same(trial["finished"], 1, f"seed {SEED}: results of trial {number}")
+        same([step for step, _ in trial["reports"]], [45, 90, 135], f"seed {SEED}: reports of trial {number}")
+    same(sorted(path.name for path in folder.glob("*.lock")), [], f"seed {SEED}: locks that are left")
+    print(f"{killed} kills of three workers: {count} trials, each done once")
+
+
+def children_of(process):
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(path.read_text().rpartition(")")[2].split()[1]) == process.pid:
+                found.append(int(path.parent.name))
+        except OSError:
+            pass
+    return found
+
+
+def crashes(folder):
+    """A process that is killed costs its trial, and no other."""
+    process = start(folder, "--n_trials", "6", "--trial_processes", "true", "--num_train_epochs", "20")
+    victim = None
+    while victim is None:
+        check(process.poll() is None, "the search has ended")
+        time.sleep(0.005)
+        children = children_of(process)
+        if children and (folder / "run-1" / "checkpoint-45").exists():
+            victim = children[0]
+            os.kill(victim, signal.SIGKILL)
+    finish(process)
+    states = [trial["state"] for trial in trials_of(folder)]
+    same((len(states), states.count(1), states.count(3)), (6, 5, 1), f"the states {states}")
+    failed = trials_of(folder)[states.index(3)]
+    check("signal 9" in failed["attrs"]["error"], f"the error is {failed['attrs']}")
+    print("a trial whose process was killed is failed, and the five others are complete")
+
+
+def optuna(folder):
+    """Optuna's samplers and pruners run the program."""
+    try:
+        import optuna
+    except ImportError as error:
+        print(f"skipped: {error}")
+        sys.exit(77)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    sys.path.append(str(pathlib.Path(__file__).parent.parent.parent / "tools"))
+    import optuna_driver
+
+    def command(name, *more):
+        return [PROGRAM, "--output_dir", str(folder / name), *COMMON, *more]
+
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.CmaEsSampler(seed=1, warn_independent_sampling=False)
+                                if importable("cmaes") else optuna.samplers.TPESampler(seed=1),
+                                pruner=optuna.pruners.MedianPruner(n_startup_trials=2))
+    study.enqueue_trial({"learning_rate": 0.01, "optim": "adamw_torch_fused", "weight_decay": 0.01, "width": 64, "layers": 1,
+                         "activation": "relu", "dropout": 0.0})
+    optuna_driver.run(study, command("driven"), 8)
+    same(len(study.trials), 8, "the number of trials")
+    check(all(trial.state.name in ("COMPLETE", "PRUNED") for trial in study.trials), f"{[trial.state for trial in study.trials]}")
+    first = study.trials[0]
+    same(first.params["width"], 64, "the enqueued trial")
+    check(first.value > 0.9, f"its accuracy is {first.value}")
+    pruned = [trial for trial in study.trials if trial.state.name == "PRUNED"]
+    check(pruned and all(trial.user_attrs["global_step"] < 135 for trial in pruned), "no trial was pruned")
+    for trial in study.trials:
+        same("weight_decay" in trial.params, trial.params["optim"] == "adamw_torch_fused", "the condition")
+        written = json.loads((folder / "driven" / f"run-{trial.number}" / "hyperparameters.json").read_text())
+        same(written, trial.params, "the file of hyperparameters")
+
+    # The same values give the same results, whoever chose them.
+    for trial in study.trials[:3]:
+        again = optuna.create_study(direction="maximize")
+        again.enqueue_trial(trial.params)
+        optuna_driver.run(again, command(f"again-{trial.number}"), 1)
+        steps = trial.intermediate_values
+        same({step: again.trials[0].intermediate_values[step] for step in steps}, steps, f"trial {trial.number} again")
+
+    # Several programs, one of which dies.
+    many = optuna.create_study(direction="maximize")
+    optuna_driver.run(many, command("many"), 6, jobs=2)
+    same([trial.state.name for trial in many.trials], ["COMPLETE"] * 6, "trials of two programs")
+    try:
+        optuna_driver.run(many, command("many", "--learning_rate", "-1"), 1)
+        check(False, "a program that fails is no error")
+    except RuntimeError as error:
+        check("ended with" in str(error), str(error))
+    print("8 trials of Optuna's sampler, 6 in two programs")
+
+
+def importable(name):
+    import importlib.util
+    return importlib.util.find_spec(name) is not None
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    globals()[sys.argv[2]](pathlib.Path(temporary))
