@@ -161,7 +161,7 @@ inline double importance_of(const std::string& name, const std::vector<const Fro
   double importance = 0;
   for (const auto& [key, regime] : regimes) {
     const ImportanceGrid grid(*regime.distribution);
-    if (grid.size < 2 || regime.all.size() < 2 || regime.best.empty()) continue;
+    if (grid.size < 2 || regime.best.empty()) continue;
     const double of_best = static_cast<double>(regime.best.size()) / static_cast<double>(best.size());
     const double of_all = static_cast<double>(regime.all.size()) / static_cast<double>(trials.size());
     const auto top = importance_density(grid, regime.best), local = importance_density(grid, regime.all);

@@ -22,7 +22,7 @@
 
 namespace etude::inline v0::detail {
 
-/// What the parts of a page have in common.
+/// A study as all parts of a page see it.
 struct ReportView {
   const std::vector<FrozenTrial>& trials;
   const std::vector<StudyDirection>& directions;

@@ -40,8 +40,7 @@ inline ParallelAxis parallel_choices(const ReportView& view, const std::string& 
     if (found == view.trials[i].distributions.end()) continue;
     const auto* choices = std::get_if<Choices>(&found->second);
     FrozenTrial each{.params = {{name, 0}}, .distributions = {{name, found->second}}};
-    for (std::size_t k = 0;
-         choices && known.empty() && k < std::min<std::size_t>(choices->choices.size(), 50); ++k) {
+    for (std::size_t k = 0; choices && k < std::min<std::size_t>(choices->choices.size(), 50); ++k) {
       each.params[name] = static_cast<double>(k);
       add(param_text(each, name));
     }
