@@ -197,7 +197,8 @@ TEST_CASE("with several objectives, the table marks the trials that no other bea
   CHECK(order == std::vector<std::string>{"*     0", "*     1", "*     4", "*     3", "      2", "      5"});
 }
 
-TEST_CASE("the table fits a terminal, cuts texts but no numbers, and names hyperparameters that it left out") {
+TEST_CASE(
+    "the table fits a terminal, cuts texts but no numbers, and names hyperparameters that it left out") {
   Trials trials;
   for (int i = 0; i < 30; ++i) {
     auto trial = trial_of(i, TrialState::complete, {-1.23456789e-300 * i}, {{"optim", 1}});
