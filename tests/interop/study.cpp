@@ -1,5 +1,6 @@
 /// Runs trials of a study: study JOURNAL TRIALS PRUNER. Prints the number of reports of each trial, and
-/// whether it was pruned.
+/// whether it was pruned. study JOURNAL importances DIRECTION prints the importance of each hyperparameter,
+/// and study JOURNAL times the times of each trial.
 
 #include <fmt/format.h>
 
@@ -9,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "etude/study/importance.hpp"
 #include "etude/study/study.hpp"
 
 namespace {
@@ -19,9 +21,27 @@ double reported(std::int64_t number, std::int64_t step) {
          static_cast<double>((number * step * 31) % 7) / 10;
 }
 
+int tell_importances(const char* journal, const std::string& direction) {
+  const auto way =
+      direction == "maximize" ? etude::StudyDirection::maximize : etude::StudyDirection::minimize;
+  etude::Study study({.study_name = "digits", .directions = {way}, .journal = journal});
+  for (const auto& [name, importance] : etude::param_importances(study.trials(), way))
+    fmt::print("{} {}\n", name, importance);
+  return 0;
+}
+
+int tell_times(const char* journal) {
+  etude::Study study({.study_name = "digits", .journal = journal});
+  for (const auto& trial : study.trials())
+    fmt::print("{:.6f} {:.6f}\n", trial.datetime_start.value(), trial.datetime_complete.value());
+  return 0;
+}
+
 }  // namespace
 
 int main(int, char** argv) {
+  if (std::string(argv[2]) == "importances") return tell_importances(argv[1], argv[3]);
+  if (std::string(argv[2]) == "times") return tell_times(argv[1]);
   using Successive = etude::SuccessiveHalvingPruner;
   const std::map<std::string, std::shared_ptr<const etude::Pruner>> pruners{
       {"none", nullptr},

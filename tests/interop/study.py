@@ -1,5 +1,6 @@
-"""Optuna reads our study and goes on with it, we go on with Optuna's, and both prune the same trials."""
+"""Optuna reads our study and goes on with it, we go on with Optuna's, and both prune the same trials and see the same importances."""
 
+import math
 import pathlib
 import subprocess
 import sys
@@ -36,10 +37,10 @@ def ours(journal, trials, pruner):
     return [tuple(map(int, line.split())) for line in ran.stdout.splitlines()]
 
 
-def study_of(journal, pruner="none", create=False):
+def study_of(journal, pruner="none", create=False, direction="minimize"):
     storage = JournalStorage(JournalFileBackend(str(journal)))
     if create:
-        return optuna.create_study(study_name="digits", storage=storage, pruner=PRUNERS[pruner])
+        return optuna.create_study(study_name="digits", storage=storage, pruner=PRUNERS[pruner], direction=direction)
     return optuna.load_study(study_name="digits", storage=storage, pruner=PRUNERS[pruner])
 
 
@@ -113,3 +114,41 @@ with tempfile.TemporaryDirectory() as folder:
     same(len(trials), 46, "the number of trials")
     check(all(trial.state.name == "COMPLETE" and len(trial.intermediate_values) == STEPS for trial in trials), "a trial is lost")
     print("46 trials of three workers at once")
+
+    # Importances, with conditions, a range whose last step is short, and ranges that differ between trials.
+    def every_kind(trial):
+        lr = trial.suggest_float("lr", 1e-5, 1e-1, log=True)
+        momentum = trial.suggest_float("momentum", 0, 1 if trial.number % 3 else 0.5)
+        dropout = trial.suggest_float("dropout", 0, 1, step=0.3)
+        layers = trial.suggest_int("layers", 1, 8)
+        hidden = trial.suggest_int("hidden", 16, 512, log=True)
+        batch = trial.suggest_int("batch", 8, 1000, step=8)
+        trial.suggest_int("one", 3, 3)
+        optim = trial.suggest_categorical("optim", ["sgd", "adamw", None, 1.5])
+        nesterov = optim == "sgd" and trial.suggest_categorical("nesterov", [False, True])
+        if trial.number % 10 == 7:
+            return float("nan")
+        return abs(math.log(lr / 0.003)) + momentum**2 + dropout + abs(layers - 3) / 4 + hidden / 1000 + batch / 2000 - nesterov
+
+    has_conditions = int(optuna.__version__.split(".")[0]) >= 5  # Optuna 4 leaves conditional hyperparameters out
+    for direction in ("minimize", "maximize") if has_conditions else ():
+        journal = folder / f"{direction}.log"
+        study = study_of(journal, create=True, direction=direction)
+        study.sampler = optuna.samplers.RandomSampler(seed=1)
+        study.optimize(every_kind, n_trials=150)
+        expected = optuna.importance.get_param_importances(study, evaluator=optuna.importance.PedAnovaImportanceEvaluator())
+        ran = subprocess.run([sys.argv[1], journal, "importances", direction], capture_output=True, text=True, check=True)
+        seen = {name: float(importance) for name, importance in map(str.split, ran.stdout.splitlines())}
+        same(sorted(seen), sorted(expected), f"{direction}: the hyperparameters")
+        check(all(abs(seen[name] - expected[name]) < 1e-9 for name in seen), f"{direction}: importances are {seen}: must be {expected}")
+        check(max(seen.values()) > 0.2, f"{direction}: nothing is important: {seen}")
+    print("importances of 150 trials in both directions, as by Optuna" if has_conditions else "importances: need Optuna 5")
+
+    # Times.
+    ran = subprocess.run([sys.argv[1], folder / "none of Optuna.log", "times"], capture_output=True, text=True, check=True)
+    seen = [tuple(map(float, line.split())) for line in ran.stdout.splitlines()]
+    study = study_of(folder / "none of Optuna.log")
+    for trial, (start, complete) in zip(study.trials, seen, strict=True):
+        times = (trial.datetime_start.timestamp(), trial.datetime_complete.timestamp())
+        check(abs(start - times[0]) < 1e-5 and abs(complete - times[1]) < 1e-5, f"the times are {start} and {complete}: must be {times}")
+    print(f"the times of {TRIALS} trials")

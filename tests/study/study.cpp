@@ -133,7 +133,7 @@ TEST_CASE("results that are no numbers, come twice or are too many") {
           study.tell(trial, {1, 2});
         }) == "trial 0 has 2 values: must be 1, one for each objective");
   CHECK(fault([&] { study.tell(trial, TrialState::running); }) ==
-        "the state of trial 0 is 0: must be pruned or fail");
+        "the state of trial 0 is running: must be pruned or fail");
   study.tell(trial, std::numeric_limits<double>::quiet_NaN());
   CHECK(study.trials()[0].state == TrialState::fail);
   CHECK(fault([&] { study.tell(trial, 1); }) == "trial 0 is finished already");

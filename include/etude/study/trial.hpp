@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct FrozenTrial {
   std::map<std::int64_t, double> intermediate_values = {};  ///< by step
   nlohmann::ordered_json user_attrs = nlohmann::ordered_json::object();
   nlohmann::ordered_json system_attrs = nlohmann::ordered_json::object();
+  /// When it began and ended, in seconds since 1970 in UTC, if that is known.
+  std::optional<double> datetime_start = {}, datetime_complete = {};
 
   /// Whether it is complete, pruned or failed.
   bool is_finished() const { return state != TrialState::running && state != TrialState::waiting; }

@@ -1,10 +1,8 @@
 #pragma once
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +26,7 @@
 #include "etude/io/file_system.hpp"
 #include "etude/io/folder_lock.hpp"
 #include "etude/study/journal.hpp"
+#include "etude/study/journal_time.hpp"
 #include "etude/study/study.hpp"
 
 namespace etude::inline v0 {
@@ -48,15 +47,6 @@ enum class JournalOperation {
 };
 
 inline constexpr std::string_view worker_prefix = "etude-";
-
-/// The time in UTC as Python's isoformat has it.
-inline std::string journal_time() {
-  const auto now = std::chrono::system_clock::now();
-  const auto microseconds =
-      std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count() % 1'000'000;
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}+00:00",
-                     fmt::gmtime(std::chrono::system_clock::to_time_t(now)), microseconds);
-}
 
 /// A number, of which parse_json makes a text if it isn't finite.
 inline double journal_number(const nlohmann::ordered_json& json) {
@@ -217,6 +207,7 @@ struct Study::Storage {
       made.values = {detail::journal_number(record["value"])};
     if (record.contains("user_attrs")) made.user_attrs = record["user_attrs"];
     if (record.contains("system_attrs")) made.system_attrs = record["system_attrs"];
+    set_times(made, record);
     check_values(study, made);
     places.push_back({study, trials.size(), record.at("worker_id").get<std::string>()});
     trials.push_back(std::move(made));
@@ -237,6 +228,7 @@ struct Study::Storage {
       if (state == TrialState::running && changed.state == TrialState::running) return;
       if (state == TrialState::running) places[id].worker = record.at("worker_id").get<std::string>();
       changed.state = state;
+      set_times(changed, record);
       if (!record.at("values").is_null()) {
         changed.values.clear();
         for (const auto& value : record["values"]) changed.values.push_back(detail::journal_number(value));
@@ -256,6 +248,16 @@ struct Study::Storage {
   bool is_run_by_us(std::size_t id) {
     return places[id].study == own && trial(id).state == TrialState::running &&
            places[id].worker.starts_with(detail::worker_prefix);
+  }
+
+  /// The times of a record; a text of another form than Optuna's says nothing.
+  static void set_times(FrozenTrial& trial, const Json& record) {
+    const auto set = [&](const char* name, std::optional<double>& time) {
+      if (const auto text = record.find(name); text != record.end() && text->is_string())
+        time = detail::seconds_of_journal_time(text->get_ref<const std::string&>());
+    };
+    set("datetime_start", trial.datetime_start);
+    set("datetime_complete", trial.datetime_complete);
   }
 
   FrozenTrial& trial(std::size_t id) { return studies[places[id].study].trials[places[id].number]; }

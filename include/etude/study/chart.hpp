@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/study/trial.hpp"
+
+/// Charts as SVG, of numbers that may be as large or small as a double can be.
+namespace etude::inline v0::detail {
+
+/// An axis of a chart.
+class ChartAxis {
+ public:
+  /// Places from `low` to `high`; both are finite, and positive for a logarithmic axis.
+  ChartAxis(double low, double high, bool is_log = false, bool is_whole = false);
+  /// A place for each text.
+  explicit ChartAxis(std::vector<std::string> categories);
+
+  /// An axis for an objective's values. Values that are far worse than most are beyond its end, so that the
+  /// others can be told apart; it is logarithmic for positive values of very different sizes.
+  static ChartAxis of_values(std::vector<double> finite_values, StudyDirection direction);
+
+  /// The place of a finite number or of a category, from 0 to 1.
+  double place(double value) const;
+  /// Whether a number isn't beyond an end.
+  bool holds(double value) const;
+  bool is_log() const { return is_log_; }
+
+  /// Places and labels of at most about so many ticks.
+  std::vector<std::pair<double, std::string>> ticks(int most) const;
+
+ private:
+  std::vector<std::pair<double, std::string>> log_ticks(int most) const;
+
+  double low_, high_;  // in the logarithm if it is logarithmic
+  bool is_log_ = false, is_whole_ = false;
+  std::vector<std::string> categories_ = {};
+};
+
+/// The plot of a chart with two axes, in the units of its viewBox.
+struct ChartFrame {
+  double width = 720, height = 400, left = 92, right = 18, top = 18, bottom = 64;
+
+  double x(double place) const { return left + place * (width - left - right); }
+  double y(double place) const { return height - bottom - place * (height - top - bottom); }
+
+  /// The opening tag, with its grid and the titles of its axes; texts aren't escaped yet.
+  std::string begin(std::string_view label, const ChartAxis& across, std::string_view across_title,
+                    const ChartAxis& up, std::string_view up_title) const;
+};
+
+/// `d` of a path through points.
+class ChartPath {
+ public:
+  void to(double x, double y);
+  bool empty() const { return text_.empty(); }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+/// An opening tag with everything that the script needs to follow a trial.
+std::string chart_trial(std::string_view element, std::string_view style, const FrozenTrial& trial);
+
+/// The path of a marker from its middle, in the shape of a state or of the best: "best", "complete",
+/// "pruned", "failed" or "running"; a diamond with " beyond" behind it.
+std::string_view chart_shape(std::string_view kind);
+
+/// A marker for a trial.
+std::string chart_marker(std::string_view kind, double x, double y, const FrozenTrial& trial,
+                         std::string_view title);
+
+}  // namespace etude::inline v0::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/study/impl/chart.ipp"
+#endif

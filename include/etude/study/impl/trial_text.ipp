@@ -1,0 +1,308 @@
+#pragma once
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/base/utf8.hpp"
+#include "etude/study/trial_text.hpp"
+
+namespace etude::inline v0::detail {
+
+/// Calls `use(character, code)` for each character of valid UTF-8.
+template <class Use>
+void for_each_character(std::string_view text, Use use) {
+  for (std::size_t i = 0; i < text.size();) {
+    const auto first = static_cast<unsigned char>(text[i]);
+    const std::size_t length = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+    std::uint32_t code = length == 1 ? first : first & (0xFFU >> (length + 1));
+    for (std::size_t j = 1; j < length && i + j < text.size(); ++j)
+      code = (code << 6) | (static_cast<unsigned char>(text[i + j]) & 0x3FU);
+    use(text.substr(i, length), code);
+    i += length;
+  }
+}
+
+struct CodeRange {
+  std::uint32_t first, last;
+};
+
+template <std::size_t N>
+bool is_in(std::uint32_t code, const CodeRange (&ranges)[N]) {
+  return std::ranges::any_of(
+      ranges, [&](const CodeRange& range) { return code >= range.first && code <= range.last; });
+}
+
+ETUDE_INLINE std::string plain_text(std::string_view text) {
+  // Controls, line separators, marks and overrides of direction, the byte order mark, no characters at all.
+  constexpr CodeRange unsafe[] = {{0, 0x1F},        {0x7F, 0x9F},     {0x061C, 0x061C},
+                                  {0x200E, 0x200F}, {0x2028, 0x202E}, {0x2066, 0x2069},
+                                  {0xFDD0, 0xFDEF}, {0xFEFF, 0xFEFF}, {0xFFFE, 0xFFFF}};
+  std::string plain;
+  const auto mended = mended_utf8(text);
+  for_each_character(mended, [&](std::string_view character, std::uint32_t code) {
+    plain += is_in(code, unsafe) ? std::string_view("\xEF\xBF\xBD") : character;
+  });
+  return plain;
+}
+
+inline std::size_t columns_of_code(std::uint32_t code) {
+  constexpr CodeRange wide[] = {{0x1100, 0x115F},   {0x2E80, 0xA4CF},   {0xAC00, 0xD7A3},  {0xF900, 0xFAFF},
+                                {0xFE30, 0xFE6F},   {0xFF00, 0xFF60},   {0xFFE0, 0xFFE6},  {0x1F300, 0x1F64F},
+                                {0x1F680, 0x1F6FF}, {0x1F900, 0x1F9FF}, {0x20000, 0x3FFFD}};
+  return is_in(code, wide) ? 2 : 1;
+}
+
+ETUDE_INLINE std::size_t columns_of(std::string_view text) {
+  std::size_t columns = 0;
+  for_each_character(text, [&](std::string_view, std::uint32_t code) { columns += columns_of_code(code); });
+  return columns;
+}
+
+ETUDE_INLINE std::string cut_text(std::string_view text, std::size_t columns) {
+  // A character has at most 4 bytes, and nobody waits for the mending of a long text.
+  const auto plain = plain_text(text.substr(0, 4 * columns + 4));
+  if (columns_of(plain) <= columns) return plain;
+  std::string cut;
+  std::size_t used = 1;
+  bool is_full = false;
+  for_each_character(plain, [&](std::string_view character, std::uint32_t code) {
+    used += columns_of_code(code);
+    is_full |= used > columns;
+    if (!is_full) cut += character;
+  });
+  return cut + "\xE2\x80\xA6";
+}
+
+ETUDE_INLINE std::string cut_name(std::string_view name, std::size_t columns) {
+  constexpr std::size_t longest = 1000;
+  const auto plain = cut_text(name, longest);
+  const auto all = columns_of(plain);
+  if (all <= columns) return plain;
+  const std::size_t front = columns / 2, back = columns - front - 1;
+  std::string cut;
+  std::size_t used = 0, left = all;
+  bool is_front = true;
+  for_each_character(plain, [&](std::string_view character, std::uint32_t code) {
+    left -= columns_of_code(code);
+    used += columns_of_code(code);
+    if (is_front && used > front) {
+      is_front = false;
+      cut += "\xE2\x80\xA6";
+    }
+    if (is_front || left + columns_of_code(code) <= back) cut += character;
+  });
+  return cut;
+}
+
+ETUDE_INLINE std::string html_text(std::string_view text) {
+  std::string html;
+  for (const char c : plain_text(text)) {
+    switch (c) {
+      case '&':
+        html += "&amp;";
+        break;
+      case '<':
+        html += "&lt;";
+        break;
+      case '>':
+        html += "&gt;";
+        break;
+      case '"':
+        html += "&quot;";
+        break;
+      case '\'':
+        html += "&#39;";
+        break;
+      default:
+        html += c;
+    }
+  }
+  return html;
+}
+
+ETUDE_INLINE std::string number_text(double value, int digits) {
+  if (value == std::round(value) && std::abs(value) < 1e6) return fmt::format("{:.0f}", value + 0.0);
+  return fmt::format("{:.{}g}", value, digits);
+}
+
+ETUDE_INLINE std::string duration_text(double seconds) {
+  if (seconds < 0.0005) return seconds == 0 ? "0 ms" : "< 1 ms";
+  if (seconds < 0.9995) return fmt::format("{:.0f} ms", seconds * 1000);
+  if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
+  if (seconds > 1e12) return number_text(seconds / 86400, 3) + " d";
+  const auto whole = std::llround(seconds);
+  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  if (whole < 86400) return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
+  return fmt::format("{} d {:02} h", whole / 86400, whole % 86400 / 3600);
+}
+
+ETUDE_INLINE std::string time_text(double seconds) {
+  constexpr double year_1 = -62135596800, year_10000 = 253402300800;
+  if (!(seconds >= year_1 && seconds < year_10000)) return {};
+  return fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(static_cast<std::time_t>(std::floor(seconds))));
+}
+
+ETUDE_INLINE std::string_view state_text(TrialState state) {
+  switch (state) {
+    case TrialState::running:
+      return "running";
+    case TrialState::complete:
+      return "complete";
+    case TrialState::pruned:
+      return "pruned";
+    case TrialState::fail:
+      return "failed";
+    case TrialState::waiting:
+      return "waiting";
+  }
+  return "unknown";
+}
+
+ETUDE_INLINE std::string param_text(const FrozenTrial& trial, const std::string& name, int digits) {
+  const auto value = trial.params.find(name);
+  if (value == trial.params.end()) return {};
+  const auto distribution = trial.distributions.find(name);
+  if (distribution == trial.distributions.end()) return number_text(value->second, digits);
+  if (const auto* choices = std::get_if<Choices>(&distribution->second)) {
+    const double index = value->second, size = static_cast<double>(choices->choices.size());
+    if (!(index >= 0 && index < size)) return number_text(index, digits);
+    const auto& choice = choices->choices[static_cast<std::size_t>(index)];
+    if (choice.is_string()) return choice.get<std::string>();
+    if (choice.is_number_float()) return number_text(choice.get<double>(), digits);
+    return choice.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  }
+  constexpr double exact = 1e15;
+  if (std::holds_alternative<IntRange>(distribution->second) && std::abs(value->second) < exact)
+    return fmt::format("{:.0f}", value->second);
+  return number_text(value->second, digits);
+}
+
+ETUDE_INLINE bool has_choices(const std::vector<FrozenTrial>& trials, const std::string& name) {
+  return std::ranges::any_of(trials, [&](const FrozenTrial& trial) {
+    const auto found = trial.distributions.find(name);
+    return found != trial.distributions.end() && std::holds_alternative<Choices>(found->second);
+  });
+}
+
+ETUDE_INLINE std::optional<double> value_of(const FrozenTrial& trial, std::size_t objective) {
+  if (objective < trial.values.size()) return trial.values[objective];
+  if (objective == 0 && trial.state == TrialState::pruned && !trial.intermediate_values.empty())
+    return trial.intermediate_values.rbegin()->second;
+  return {};
+}
+
+ETUDE_INLINE std::optional<double> duration_of(const FrozenTrial& trial) {
+  if (!trial.datetime_start || !trial.datetime_complete) return {};
+  const double seconds = *trial.datetime_complete - *trial.datetime_start;
+  return seconds >= 0 && std::isfinite(seconds) ? std::optional(seconds) : std::nullopt;
+}
+
+/// The values of a complete trial such that less is better; empty if it isn't one, or has none.
+inline std::vector<double> losses_of(const FrozenTrial& trial,
+                                     const std::vector<StudyDirection>& directions) {
+  std::vector<double> losses;
+  if (trial.state != TrialState::complete || trial.values.size() != directions.size()) return losses;
+  for (std::size_t i = 0; i < directions.size(); ++i) {
+    if (std::isnan(trial.values[i])) return {};
+    losses.push_back(directions[i] == StudyDirection::minimize ? trial.values[i] : -trial.values[i]);
+  }
+  return losses;
+}
+
+ETUDE_INLINE std::vector<std::size_t> best_of(const std::vector<FrozenTrial>& trials,
+                                              const std::vector<StudyDirection>& directions) {
+  std::vector<std::pair<std::vector<double>, std::size_t>> candidates;
+  for (std::size_t i = 0; i < trials.size(); ++i)
+    if (auto losses = losses_of(trials[i], directions); !losses.empty())
+      candidates.emplace_back(std::move(losses), i);
+  // In this order no trial is better in all objectives than one before it.
+  std::ranges::sort(candidates);
+  std::vector<std::pair<std::vector<double>, std::size_t>> front;
+  for (auto& candidate : candidates) {
+    const auto& losses = candidate.first;
+    const bool is_beaten = std::ranges::any_of(front, [&](const auto& other) {
+      return other.first != losses && std::ranges::equal(other.first, losses, std::ranges::less_equal());
+    });
+    if (!is_beaten) front.push_back(std::move(candidate));
+    if (directions.size() == 1 && !front.empty()) break;
+  }
+  std::vector<std::size_t> best;
+  for (const auto& each : front) best.push_back(each.second);
+  std::ranges::sort(best);
+  return best;
+}
+
+ETUDE_INLINE std::vector<std::size_t> best_first(const std::vector<FrozenTrial>& trials,
+                                                 const std::vector<StudyDirection>& directions,
+                                                 const std::vector<std::size_t>& best) {
+  constexpr std::array states{TrialState::complete, TrialState::pruned, TrialState::running,
+                              TrialState::waiting, TrialState::fail};
+  struct Rank {
+    std::ptrdiff_t state;
+    bool isnt_best;
+    std::vector<double> losses;
+  };
+  std::vector<Rank> ranks;
+  for (const auto& trial : trials) {
+    auto losses = losses_of(trial, directions);
+    if (losses.empty() && trial.state == TrialState::complete)
+      losses = {std::numeric_limits<double>::infinity(), 1};
+    ranks.push_back({std::ranges::find(states, trial.state) - states.begin(), true, std::move(losses)});
+  }
+  for (const auto i : best) ranks[i].isnt_best = false;
+  std::vector<std::size_t> order(trials.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
+    if (ranks[a].state != ranks[b].state) return ranks[a].state < ranks[b].state;
+    if (ranks[a].isnt_best != ranks[b].isnt_best) return ranks[b].isnt_best;
+    return ranks[a].losses < ranks[b].losses;
+  });
+  return order;
+}
+
+ETUDE_INLINE std::string counts_text(const std::vector<FrozenTrial>& trials) {
+  std::string text = fmt::format("{} trial{}", trials.size(), trials.size() == 1 ? "" : "s");
+  std::string_view separator = ": ";
+  for (const auto state : {TrialState::complete, TrialState::pruned, TrialState::fail, TrialState::running,
+                           TrialState::waiting}) {
+    const auto count = std::ranges::count(trials, state, &FrozenTrial::state);
+    if (count == 0) continue;
+    text += fmt::format("{}{} {}", std::exchange(separator, ", "), count, state_text(state));
+  }
+  return text;
+}
+
+ETUDE_INLINE std::vector<std::string> names_by_importance(const std::vector<FrozenTrial>& trials,
+                                                          const std::map<std::string, double>& importances) {
+  std::set<std::string> all;
+  for (const auto& trial : trials)
+    for (const auto& [name, value] : trial.params) all.insert(name);
+  std::vector<std::string> names(all.begin(), all.end());
+  const auto importance = [&](const std::string& name) {
+    const auto found = importances.find(name);
+    return found == importances.end() ? 0 : -found->second;
+  };
+  std::ranges::stable_sort(names, {}, importance);
+  return names;
+}
+
+}  // namespace etude::inline v0::detail

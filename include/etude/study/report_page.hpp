@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/study/trial.hpp"
+
+namespace etude::inline v0::detail {
+
+/// The page of `write_report`.
+std::string report_page(const std::string& study_name, const std::vector<FrozenTrial>& trials,
+                        const std::vector<StudyDirection>& directions);
+
+}  // namespace etude::inline v0::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/study/impl/report_page.ipp"
+#endif

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/study/trial.hpp"
+
+/// Trials in words. A study is a file that anybody may have written, so these take any text and any number.
+namespace etude::inline v0::detail {
+
+/// Valid UTF-8 without characters that control a terminal or the direction of text; those become U+FFFD.
+std::string plain_text(std::string_view text);
+
+/// The columns that a plain text takes in a terminal.
+std::size_t columns_of(std::string_view text);
+
+/// A plain text of at most so many columns, with an ellipsis if it was longer.
+std::string cut_text(std::string_view text, std::size_t columns);
+
+/// The same, but with the ellipsis in the middle: names often differ at their ends.
+std::string cut_name(std::string_view name, std::size_t columns);
+
+/// A plain text for HTML, inside an element or a quoted attribute.
+std::string html_text(std::string_view text);
+
+/// Up to so many digits, and whole numbers below a million as they are.
+std::string number_text(double value, int digits = 6);
+
+/// "< 1 ms", "35 ms", "1.2 s", "4 min 05 s", "2 h 13 min", "3 d 04 h".
+std::string duration_text(double seconds);
+
+/// "2024-02-29 12:30 UTC"; empty for a time that no calendar has.
+std::string time_text(double seconds);
+
+std::string_view state_text(TrialState state);
+
+/// The value of a hyperparameter, not yet plain; empty if the trial doesn't have it.
+std::string param_text(const FrozenTrial& trial, const std::string& name, int digits = 6);
+
+/// Whether any trial chooses it among texts or the like.
+bool has_choices(const std::vector<FrozenTrial>& trials, const std::string& name);
+
+/// The value for an objective, or of a pruned trial the last that it reported.
+std::optional<double> value_of(const FrozenTrial& trial, std::size_t objective);
+
+/// Seconds from its start to its end.
+std::optional<double> duration_of(const FrozenTrial& trial);
+
+/// The places of the best complete trials, by number: one, or those on the Pareto front of several
+/// objectives.
+std::vector<std::size_t> best_of(const std::vector<FrozenTrial>& trials,
+                                 const std::vector<StudyDirection>& directions);
+
+/// The places of all trials as a reader wants them: complete ones, the best first and all of `best` before
+/// the others, then pruned, running, waiting and failed ones by number.
+std::vector<std::size_t> best_first(const std::vector<FrozenTrial>& trials,
+                                    const std::vector<StudyDirection>& directions,
+                                    const std::vector<std::size_t>& best);
+
+/// "60 trials: 38 complete, 17 pruned, 5 failed".
+std::string counts_text(const std::vector<FrozenTrial>& trials);
+
+/// All hyperparameters, the most important for the first objective first.
+std::vector<std::string> names_by_importance(const std::vector<FrozenTrial>& trials,
+                                             const std::map<std::string, double>& importances);
+
+}  // namespace etude::inline v0::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/study/impl/trial_text.ipp"
+#endif
