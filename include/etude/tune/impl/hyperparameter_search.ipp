@@ -346,6 +346,7 @@ class SearchTrialOf final : public SearchTrial {
     write_file(default_file_system(), run_dir_ / "hyperparameters.json", params_.dump(2) + "\n");
     trial_.set_user_attr(run_dir_attr, name_);
     loads_best_ = its_args.load_best_model_at_end;
+    by_epoch_ = its_args.eval_strategy == IntervalStrategy::epoch;
     TrainOptions options;
     if (is_continued) options.resume_from_checkpoint = if_any;
     options.trial = {.name = name_,
@@ -388,7 +389,8 @@ class SearchTrialOf final : public SearchTrial {
   bool prunes(const TrainerState& state) {
     const auto& values = values_.at(state.global_step);
     if (values.size() > 1) return false;
-    trial_.report(values[0], state.global_step);
+    // Epochs can be compared between trials with batches of different sizes.
+    trial_.report(values[0], by_epoch_ ? std::llround(state.epoch) : state.global_step);
     is_pruned_ = is_pruned_ || trial_.should_prune();
     return is_pruned_;
   }
@@ -407,7 +409,7 @@ class SearchTrialOf final : public SearchTrial {
   std::string name_;
   std::filesystem::path run_dir_;
   nlohmann::ordered_json params_;
-  bool loads_best_ = false, is_pruned_ = false;
+  bool loads_best_ = false, by_epoch_ = false, is_pruned_ = false;
   std::map<std::int64_t, std::vector<double>> values_;
   std::map<std::int64_t, Metrics> metrics_;
   std::vector<double> final_;
