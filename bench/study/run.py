@@ -60,7 +60,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", type=Path, help="study_bench")
     parser.add_argument("--output", type=Path, help="folder for study.md and study.json")
-    parser.add_argument("--seeds", type=int, default=50)
+    parser.add_argument("--seeds", type=int, default=400)
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--quick", action="store_true", help="three seeds, as a smoke test")
     options = parser.parse_args()

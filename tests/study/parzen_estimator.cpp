@@ -65,6 +65,69 @@ TEST_CASE("old observations weigh less, as in Optuna") {
   check({{{"f", FloatRange{-1, 3}}}, many}, {-1.4431234215163802, -1.8131223717494402});
 }
 
+/// As check, with one hyperparameter, "x".
+void check_one(const Distribution& distribution, const std::vector<double>& observed,
+               const std::vector<double>& at, const std::vector<double>& expected) {
+  std::vector<Point> points;
+  for (const double each : observed) points.push_back({{"x", each}});
+  const ParzenEstimator estimator({{"x", distribution}}, points);
+  for (std::size_t i = 0; i < at.size(); ++i)
+    CHECK(estimator.log_density({{"x", at[i]}}) == doctest::Approx(expected[i]).epsilon(1e-12));
+}
+
+TEST_CASE("densities are Optuna's for observations outside the range, from before it was changed") {
+  std::vector<double> far, whole, small;
+  for (int i = 0; i < 40; ++i) {
+    far.push_back(0.1 * i / 40);
+    whole.push_back(i);
+  }
+  for (int i = 0; i < 60; ++i) small.push_back(1e-3 * (1 + i / 60.0));
+  check_one(FloatRange{10, 20}, far, {10.001, 10.5, 19},
+            {4.962071861533203, -5.879984141172312, -5.858734141172312});
+  check_one(FloatRange{-20, -10}, far, {-10.001, -10.5, -19},
+            {4.9714861842056575, -5.879984141172312, -5.858734141172312});
+  check_one(IntRange{.low = 1000, .high = 1100}, whole, {1000, 1001, 1050},
+            {-0.029854971870989733, -8.20895722893359, -8.091273649579719});
+  check_one(FloatRange{.low = 1e3, .high = 1e6, .log = true}, small, {1001, 5e5},
+            {5.882470430765454, -5.750973200137317});
+  check_one(FloatRange{0, 100}, std::vector<double>(98, -0.5), {0, 0.5, 50},
+            {0.11607038244014678, -0.2588699035814326, -8.705300440204748});
+}
+
+TEST_CASE("samples from kernels far outside the range follow the density") {
+  for (const bool is_above : {false, true}) {
+    const double low = is_above ? 10 : -20;
+    const std::vector<Point> far(40, {{"x", is_above ? 0.1 : -0.1}});
+    const ParzenEstimator estimator({{"x", FloatRange{low, low + 10}}}, far);
+    etude::RandomNumbers random(1);
+    int close = 0, middle = 0;
+    const int count = 4000;
+    for (int i = 0; i < count; ++i) {
+      const double depth =
+          is_above ? estimator.sample(random).at("x") - 10 : -10 - estimator.sample(random).at("x");
+      close += depth < 0.004;
+      middle += depth > 0.1;
+    }
+    double expected = 0;
+    for (double depth = 0.5e-6; depth < 0.004; depth += 1e-6)
+      expected += 1e-6 * std::exp(estimator.log_density({{"x", is_above ? 10 + depth : -10 - depth}}));
+    CHECK(expected > 0.4);
+    CHECK(expected < 0.95);
+    CHECK(close / static_cast<double>(count) == doctest::Approx(expected).epsilon(0.04));
+    CHECK(middle < count / 10);  // the prior's
+  }
+}
+
+TEST_CASE("a range that its steps don't fill ends at the last of them, as in Optuna") {
+  check_one(FloatRange{.low = 0, .high = 1, .step = 0.3}, {0, 0.3, 0.9}, {0, 0.9},
+            {-1.2248546029676748, -1.6278142842652485});
+  check_one(IntRange{.low = 1, .high = 8, .step = 3}, {1, 7, 7}, {1, 7},
+            {-1.4058077263070121, -0.8443910783422045});
+  const ParzenEstimator estimator({{"x", FloatRange{.low = 0, .high = 1, .step = 0.3}}}, {{{"x", 0.9}}});
+  etude::RandomNumbers random(1);
+  for (int i = 0; i < 1000; ++i) CHECK(estimator.sample(random).at("x") <= 0.9 + 1e-12);
+}
+
 TEST_CASE("samples stay in the space and follow the density") {
   const auto sampled = space();
   const ParzenEstimator estimator(sampled, observations());

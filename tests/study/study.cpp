@@ -76,6 +76,44 @@ TEST_CASE("with a journal, a study goes on where it was left, with the values th
   CHECK(params(other) != params(unbroken));
 }
 
+TEST_CASE("a trial that was killed between two suggestions goes on with the same values") {
+  const auto value = [](std::uint64_t seed, const std::vector<std::string>& names, int ended) {
+    etude::Study study({.seed = seed});
+    for (int i = 0; i < ended; ++i) study.tell(study.ask(), 0);
+    auto trial = study.ask();
+    double last = 0;
+    for (const auto& name : names) last = trial.suggest_float(name, {.low = 0, .high = 1});
+    return last;
+  };
+  const double b = value(1, {"a", "b"}, 0);
+  CHECK(value(1, {"b"}, 0) == b);  // asked for first, as after a kill
+  CHECK(value(1, {"c", "a", "b"}, 0) == b);
+  const std::set<double> others{b,
+                                value(2, {"b"}, 0),
+                                value(1, {"b"}, 1),
+                                value(1, {"a"}, 0),
+                                value(1, {"ab"}, 0),
+                                value(1, {"ba"}, 0)};
+  CHECK(others.size() == 6);
+}
+
+TEST_CASE("first values of neighbouring seeds, trials and names don't go together") {
+  const auto value = [](std::uint64_t seed, std::int64_t number, const std::string& name) {
+    return etude::RandomNumbers(etude::detail::stream_seed(seed, number, name)).uniform() - 0.5;
+  };
+  double seeds = 0, trials = 0, names = 0, both = 0;
+  const int count = 1000;
+  for (int i = 0; i < count; ++i) {
+    const auto seed = static_cast<std::uint64_t>(i / 10);
+    const double x = value(seed, i % 10, "x0") * 12 / count;  // 1 / 12 is the variance
+    seeds += x * value(seed + 1, i % 10, "x0");
+    trials += x * value(seed, i % 10 + 1, "x0");
+    names += x * value(seed, i % 10, "x1");
+    both += x * value(seed + 1, i % 10 + 1, "x0");
+  }
+  for (const double correlation : {seeds, trials, names, both}) CHECK(std::abs(correlation) < 0.1);
+}
+
 TEST_CASE("a value is the same at each call, and a kind that changes is an error") {
   etude::Study study({});
   auto trial = study.ask();

@@ -37,13 +37,15 @@ class ParzenEstimator {
     bool is_log = false;
     double low = 0, high = 0, step = 0;  ///< of what is truncated, in the logarithm if `is_log`
     std::vector<double> means = {}, widths = {};
+    std::vector<double> scales = {};  ///< logarithms of the factors that make the integrals 1
     std::vector<std::vector<double>> frequencies = {};  ///< by kernel and choice
 
     Dimension(const std::string& its_name, const Distribution& its_distribution,
               const std::vector<Point>& observations);
     void set_widths();
     double sample(std::size_t kernel, RandomNumbers& random) const;
-    double log_density(std::size_t kernel, double value) const;
+    /// Adds the logarithm of each kernel's density.
+    void add_log_densities(double value, std::vector<double>& sums) const;
   };
 
   std::vector<double> weights_;

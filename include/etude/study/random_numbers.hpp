@@ -3,9 +3,27 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <string_view>
 #include <vector>
 
 namespace etude::inline v0 {
+namespace detail {
+
+/// The seed of one of many streams, by the study's seed, a trial's number and a hyperparameter's name. Each
+/// bit depends on all of them (the finalizer of Steele et al. 2014, "splitmix64").
+inline std::uint64_t stream_seed(std::uint64_t seed, std::int64_t number, std::string_view name = {}) {
+  const auto mixed = [](std::uint64_t bits) {
+    bits += 0x9E3779B97F4A7C15;
+    bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9;
+    bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB;
+    return bits ^ (bits >> 31);
+  };
+  auto bits = mixed(mixed(seed) ^ static_cast<std::uint64_t>(number));
+  for (const char each : name) bits = mixed(bits ^ static_cast<unsigned char>(each));
+  return bits;
+}
+
+}  // namespace detail
 
 /// Random numbers that are the same with each standard library.
 class RandomNumbers {

@@ -16,8 +16,8 @@
 namespace etude::inline v0 {
 
 /// Chooses the values of a new trial. A sampler has no state of its own: what it draws depends on the
-/// study's trials and on `random`, which starts anew for each trial, so that a search that was killed goes on
-/// as it would have.
+/// study's trials and on `random`, which starts anew for each trial, and for each hyperparameter that is
+/// sampled alone, so that a search that was killed goes on as it would have.
 class Sampler {
  public:
   /// The input of a sampler.

@@ -16,11 +16,59 @@
 
 namespace etude::inline v0::detail {
 
-/// P(a <= z <= b) of a standard normal z, exact in both tails.
-inline double normal_mass(double a, double b) {
+// Below it, the mass of a normal distribution comes near the least double.
+inline constexpr double normal_tail = -36;
+
+/// The logarithm of P(a <= z <= b) of a standard normal z, exact in both tails.
+inline double log_normal_mass(double a, double b) {
+  if (a > 0) return log_normal_mass(-b, -a);
   const boost::math::normal_distribution<> normal;
-  if (a > 0) return cdf(complement(normal, a)) - cdf(complement(normal, b));
-  return cdf(normal, b) - cdf(normal, a);
+  if (b > normal_tail) return std::log(cdf(normal, b) - cdf(normal, a));
+  const auto log_cdf = [](double z) {
+    const double w = 1 / (z * z);
+    return -z * z / 2 - std::log(-z * std::sqrt(2 * std::numbers::pi)) +
+           std::log1p(w * (-1 + w * (3 + w * (-15 + w * 105))));
+  };
+  return log_cdf(b) + std::log1p(-std::exp(log_cdf(a) - log_cdf(b)));
+}
+
+/// The z of a standard normal that is truncated to a <= z <= b, at a place from 0 to 1.
+inline double normal_at(double a, double b, double place) {
+  if (a > 0) return -normal_at(-b, -a, 1 - place);
+  double z = 0;
+  if (b > normal_tail) {
+    const boost::math::normal_distribution<> normal;
+    const double below = cdf(normal, a), rank = below + place * (cdf(normal, b) - below);
+    z = rank > 0 && rank < 1 ? quantile(normal, rank) : rank <= 0 ? a : b;
+  } else {
+    z = b - std::log(place + (1 - place) * std::exp(b * (b - a))) / b;  // nearly an exponential distribution
+  }
+  return std::clamp(z, a, b);
+}
+
+/// A range of numbers, as it is sampled from.
+struct Numbers {
+  double low = 0, high = 0;  ///< half a step before the least and behind the greatest
+  double step = 0;
+  bool is_log = false;
+};
+inline Numbers numbers_of(const Distribution& distribution) {
+  Numbers numbers;
+  if (const auto* range = std::get_if<FloatRange>(&distribution)) {
+    numbers = {range->low, range->high, range->step.value_or(0), range->log};
+    // The steps may end before the range does; 0.3 / 0.1 is a little less than 3.
+    if (range->step)
+      numbers.high =
+          range->low + std::floor((range->high - range->low) / *range->step * (1 + 1e-12)) * *range->step;
+  } else {
+    const auto& whole = std::get<IntRange>(distribution);
+    numbers = {static_cast<double>(whole.low),
+               static_cast<double>(whole.low + (whole.high - whole.low) / whole.step * whole.step),
+               static_cast<double>(whole.step), whole.log};
+  }
+  numbers.low -= numbers.step / 2;
+  numbers.high += numbers.step / 2;
+  return numbers;
 }
 
 /// Weights of observations, the oldest first, and of the prior behind them; their sum is 1.
@@ -55,20 +103,17 @@ ETUDE_INLINE ParzenEstimator::Dimension::Dimension(const std::string& its_name,
     frequencies.emplace_back(count, 1 / static_cast<double>(count));
     return;
   }
-  if (const auto* range = std::get_if<FloatRange>(&distribution)) {
-    low = range->low, high = range->high, is_log = range->log, step = range->step.value_or(0);
-  } else {
-    const auto& whole = std::get<IntRange>(distribution);
-    low = static_cast<double>(whole.low), high = static_cast<double>(whole.high);
-    is_log = whole.log, step = static_cast<double>(whole.step);
-  }
-  low -= step / 2;
-  high += step / 2;
+  const auto numbers = numbers_of(distribution);
+  low = numbers.low, high = numbers.high, step = numbers.step, is_log = numbers.is_log;
   if (is_log) low = std::log(low), high = std::log(high);
   for (const auto& point : observations) means.push_back(is_log ? std::log(point.at(name)) : point.at(name));
   set_widths();
   means.push_back((low + high) / 2);
   widths.push_back(high - low);
+  for (std::size_t i = 0; i < means.size(); ++i) {
+    scales.push_back(-log_normal_mass((low - means[i]) / widths[i], (high - means[i]) / widths[i]));
+    if (step == 0) scales.back() -= std::log(widths[i] * std::sqrt(2 * std::numbers::pi));
+  }
 }
 
 ETUDE_INLINE void ParzenEstimator::Dimension::set_widths() {
@@ -93,27 +138,23 @@ ETUDE_INLINE void ParzenEstimator::Dimension::set_widths() {
 ETUDE_INLINE double ParzenEstimator::Dimension::sample(std::size_t kernel, RandomNumbers& random) const {
   if (!frequencies.empty()) return static_cast<double>(random.index(frequencies[kernel]));
   const double mean = means[kernel], width = widths[kernel];
-  const double a = (low - mean) / width, b = (high - mean) / width;
-  const boost::math::normal_distribution<> normal;
-  const double below = cdf(normal, a);
-  const double rank = below + random.uniform() * normal_mass(a, b);
-  double value = mean + width * (rank > 0 && rank < 1 ? quantile(normal, rank) : rank <= 0 ? a : b);
-  value = std::clamp(value, low, high);
+  double value = mean + width * normal_at((low - mean) / width, (high - mean) / width, random.uniform());
   if (is_log) value = std::exp(value);
-  const auto rounded = from_number(distribution, value);
-  return rounded.get<double>();
+  return from_number(distribution, value).get<double>();
 }
 
-ETUDE_INLINE double ParzenEstimator::Dimension::log_density(std::size_t kernel, double value) const {
-  if (!frequencies.empty()) return std::log(frequencies[kernel][static_cast<std::size_t>(value)]);
-  const double mean = means[kernel], width = widths[kernel];
-  const double whole = std::log(normal_mass((low - mean) / width, (high - mean) / width));
-  if (step > 0) {
-    const auto end = [&](double at) { return ((is_log ? std::log(at) : at) - mean) / width; };
-    return std::log(normal_mass(end(value - step / 2), end(value + step / 2))) - whole;
+ETUDE_INLINE void ParzenEstimator::Dimension::add_log_densities(double value,
+                                                                std::vector<double>& sums) const {
+  const auto scaled = [&](double at) { return is_log ? std::log(at) : at; };
+  const double begin = scaled(value - step / 2), end = scaled(value + step / 2);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (!frequencies.empty())
+      sums[i] += std::log(frequencies[i][static_cast<std::size_t>(value)]);
+    else if (step > 0)
+      sums[i] += log_normal_mass((begin - means[i]) / widths[i], (end - means[i]) / widths[i]) + scales[i];
+    else
+      sums[i] += scales[i] - std::pow((begin - means[i]) / widths[i], 2) / 2;
   }
-  const double z = ((is_log ? std::log(value) : value) - mean) / width;
-  return -z * z / 2 - std::log(width * std::sqrt(2 * std::numbers::pi)) - whole;
 }
 
 ETUDE_INLINE ParzenEstimator::ParzenEstimator(const std::map<std::string, Distribution>& space,
@@ -131,11 +172,8 @@ ETUDE_INLINE Point ParzenEstimator::sample(RandomNumbers& random) const {
 
 ETUDE_INLINE double ParzenEstimator::log_density(const Point& point) const {
   std::vector<double> parts;
-  for (std::size_t kernel = 0; kernel < weights_.size(); ++kernel) {
-    parts.push_back(std::log(weights_[kernel]));
-    for (const auto& dimension : dimensions_)
-      parts.back() += dimension.log_density(kernel, point.at(dimension.name));
-  }
+  for (const double weight : weights_) parts.push_back(std::log(weight));
+  for (const auto& dimension : dimensions_) dimension.add_log_densities(point.at(dimension.name), parts);
   const double most = *std::ranges::max_element(parts);
   if (!std::isfinite(most)) return most;
   double sum = 0;

@@ -31,18 +31,7 @@ inline double value_at(const Distribution& distribution, double place) {
     return static_cast<double>(
         std::min(static_cast<std::size_t>(place * static_cast<double>(count)), count - 1));
   }
-  double low = 0, high = 0, step = 0;
-  bool is_log = false;
-  if (const auto* range = std::get_if<FloatRange>(&distribution)) {
-    low = range->low, is_log = range->log, step = range->step.value_or(0);
-    high = step > 0 ? low + std::floor((range->high - low) / step * (1 + 1e-12)) * step : range->high;
-  } else {
-    const auto& whole = std::get<IntRange>(distribution);
-    low = static_cast<double>(whole.low), is_log = whole.log, step = static_cast<double>(whole.step);
-    high = static_cast<double>(whole.low + (whole.high - whole.low) / whole.step * whole.step);
-  }
-  low -= step / 2;
-  high += step / 2;
+  const auto [low, high, step, is_log] = numbers_of(distribution);
   const double value =
       is_log ? std::exp(std::log(low) + place * std::log(high / low)) : low + place * (high - low);
   return from_number(distribution, value).get<double>();

@@ -458,7 +458,7 @@ ETUDE_INLINE nlohmann::ordered_json StudyTrial::suggest(const std::string& name,
   check_distribution(name, distribution);
   const auto& options = study_->options_;
   if (!random_) {
-    random_.emplace(options.seed ^ (static_cast<std::uint64_t>(number_ + 1) * 0x9E3779B97F4A7C15));
+    random_.emplace(detail::stream_seed(options.seed, number_));
     study_->storage_->sync();
     for (const auto& other : study_->known())
       if (other.number != number_) others_.push_back(other);
@@ -482,9 +482,12 @@ ETUDE_INLINE nlohmann::ordered_json StudyTrial::suggest(const std::string& name,
     number = to_number(name, distribution, attrs["fixed_params"][name]);
   else if (const auto known = relative_.find(name); known != relative_.end() && fits(known->second))
     number = known->second;
-  else
-    number = options.sampler->sample_independent({others_, study_->direction(), number_, *random_}, name,
+  else {
+    // By its name, so that a trial that was killed between two suggestions goes on with the same values.
+    RandomNumbers random(detail::stream_seed(options.seed, number_, name));
+    number = options.sampler->sample_independent({others_, study_->direction(), number_, random}, name,
                                                  distribution);
+  }
   study_->storage_->write(detail::JournalOperation::set_trial_param,
                           {{"trial_id", id_},
                            {"param_name", name},
