@@ -81,8 +81,10 @@ int main(int argc, char** argv) {
       },
       options, args, net);
 
+  fmt::print("{}", result.table());
   if (result.best_runs.empty()) return 1;
   const auto& best = result.best_run();
-  fmt::print("best of {} trials: number {}, accuracy {:.4f}, its arguments in {}\n", result.trials.size(),
-             best.run_id, best.objective[0], best.config.string());
+  fmt::print("best of {} trials: number {}, accuracy {:.4f}\nits arguments: {}\nall trials: {}\n",
+             result.trials.size(), best.run_id, best.objective[0], best.config.string(),
+             result.report.string());
 }

@@ -1,7 +1,8 @@
 """Searches with the program examples/search: killed again and again, by several processes at once, and driven by Optuna.
 
-search.py PROGRAM kills | workers | crashes | optuna
-ETUDE_SEARCH_KILLS is the number of kills (5), ETUDE_SEED the seed of their moments.
+search.py PROGRAM kills | workers | crashes | optuna | pruning
+ETUDE_SEARCH_KILLS is the number of kills (5), ETUDE_SEED the seed of their moments, ETUDE_SEARCH_SEEDS the number of searches with
+and without pruning (2).
 """
 
 import json
@@ -9,6 +10,7 @@ import os
 import pathlib
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -216,6 +218,29 @@ def optuna(folder):
     except RuntimeError as error:
         check("ended with" in str(error), str(error))
     print("8 trials of Optuna's sampler, 6 in two programs")
+
+
+def pruning(folder):
+    """Pruning saves at least half of the steps, and finds as good a network."""
+    seeds = int(os.environ.get("ETUDE_SEARCH_SEEDS", "2"))
+    results = {}
+    for pruner in ("none", "percentile"):
+        for seed in range(1, seeds + 1):
+            where = folder / f"{pruner}-{seed}"
+            finish(start(where, "--n_trials", "40", "--num_train_epochs", "8", "--save_strategy", "no", "--seed", str(seed), "--pruner", pruner))
+            trials = trials_of(where)
+            same(len(trials), 40, "the number of trials")
+            steps = sum(trial["attrs"]["global_step"] for trial in trials)
+            results.setdefault(pruner, []).append((steps, max(trial["values"][0] for trial in trials if trial["state"] == 1)))
+    steps = {pruner: sum(steps for steps, _ in runs) for pruner, runs in results.items()}
+    best = {pruner: [best for _, best in runs] for pruner, runs in results.items()}
+    means = {pruner: statistics.mean(values) for pruner, values in best.items()}
+    spread = statistics.stdev(best["none"]) if seeds >= 10 else 0.015
+    share = steps["percentile"] / steps["none"]
+    print(f"{share:.3f} of the steps; best accuracy {means['percentile']:.4f} with and {means['none']:.4f} without pruning, "
+          f"over {seeds} seeds; one standard deviation is {spread:.4f}")
+    check(share <= 0.5, f"the share of the steps is {share}")
+    check(means["percentile"] >= means["none"] - spread, f"the best accuracies are {best}")
 
 
 def importable(name):

@@ -41,6 +41,10 @@ TEST_CASE("numbers between steps are rounded, and those outside are brought to t
   const FloatRange steps{.low = 1, .high = 2, .step = 0.25};
   CHECK(etude::from_number(steps, 1.3) == 1.25);
   CHECK(etude::from_number(steps, 9) == 2);
+  const FloatRange uneven{.low = 0, .high = 1, .step = 0.3};
+  CHECK(etude::from_number(uneven, 1) == 3 * 0.3);
+  const FloatRange even{.low = 0, .high = 0.3, .step = 0.1};  // 0.3 / 0.1 is less than 3
+  CHECK(etude::from_number(even, 0.3) == 0.3);
   const IntRange odd{.low = 1, .high = 8, .step = 2};
   CHECK(etude::from_number(odd, 4.2) == 5);
   CHECK(etude::from_number(odd, 8) == 7);

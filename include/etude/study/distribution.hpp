@@ -54,6 +54,11 @@ double to_number(std::string_view name, const Distribution& distribution,
 /// The value of a number. A number between two steps is rounded.
 nlohmann::ordered_json from_number(const Distribution& distribution, double number);
 
+namespace detail {
+/// The number of steps from the first to the last value of a range with a step; rounding doesn't lose one.
+double steps_of(const FloatRange& range);
+}  // namespace detail
+
 /// Optuna's JSON of a distribution, and back. `distribution_of` throws ArgumentError for another form, and
 /// for a distribution that isn't valid.
 nlohmann::ordered_json distribution_json(const Distribution& distribution);

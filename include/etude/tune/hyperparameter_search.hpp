@@ -30,8 +30,10 @@
 
 namespace etude::inline v0 {
 
+/// `qmc` is Sobol's sequence; `grid` needs choices or steps.
 ETUDE_ENUM(SearchSampler, tpe, random, qmc, grid);
-ETUDE_ENUM(SearchPruner, none, median, halving);
+/// `percentile` keeps the best quarter at each evaluation.
+ETUDE_ENUM(SearchPruner, none, median, percentile, halving);
 ETUDE_ENUM(SearchDriver, none, stdio);
 
 /// The hyperparameters to search: a list, or a function that asks the trial for each, which may depend on
@@ -152,9 +154,12 @@ struct SearchResult {
   std::vector<StudyDirection> directions = {};
   /// One trial, or with several directions each that no other beats in all; empty without a complete trial.
   std::vector<BestRun> best_runs = {};
+  std::filesystem::path report = {};  ///< a page about all trials, in `output_dir`
 
   /// Throws Error if no trial is complete, or if there are several directions.
   const BestRun& best_run() const;
+  /// The trials as a table for a terminal.
+  std::string table() const;
 };
 
 namespace detail {

@@ -28,6 +28,13 @@ struct Overloaded : Visitors... {
 template <class... Visitors>
 Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
+/// Doubles have all whole numbers up to it.
+inline constexpr std::int64_t largest_whole = std::int64_t{1} << 53;
+
+ETUDE_INLINE double steps_of(const FloatRange& range) {
+  return std::floor((range.high - range.low) / *range.step * (1 + 1e-12));
+}
+
 /// "from 0.1 to 2", "1, 2 or 3": the values of a distribution in words.
 inline std::string in_words(const Distribution& distribution) {
   return std::visit(
@@ -46,31 +53,29 @@ ETUDE_INLINE void check_distribution(std::string_view name, const Distribution& 
   const auto wrong = [&](std::string_view what) {
     return ArgumentError(fmt::format("{} is {}: {}", name, detail::in_words(distribution), what));
   };
-  std::visit(detail::Overloaded{[&](const Choices& choices) {
-                                  if (choices.choices.empty()) throw wrong("must have at least one choice");
-                                  for (const auto& choice : choices.choices)
-                                    if (choice.is_structured())
-                                      throw wrong("choices must be numbers, texts, booleans or null");
-                                },
-                                [&](const FloatRange& range) {
-                                  if (!std::isfinite(range.low) || !std::isfinite(range.high) ||
-                                      range.low > range.high)
-                                    throw wrong("must be finite, and not end before it begins");
-                                  if (range.log && range.low <= 0)
-                                    throw wrong("must be positive for a logarithmic range");
-                                  if (range.log && range.step)
-                                    throw wrong("must have no step if it is logarithmic");
-                                  if (range.step && !(*range.step > 0))
-                                    throw wrong("must have a positive step");
-                                },
-                                [&](const IntRange& range) {
-                                  if (range.low > range.high) throw wrong("must not end before it begins");
-                                  if (range.log && range.low < 1)
-                                    throw wrong("must be positive for a logarithmic range");
-                                  if (range.log && range.step != 1)
-                                    throw wrong("must have a step of 1 if it is logarithmic");
-                                  if (range.step < 1) throw wrong("must have a step of at least 1");
-                                }},
+  std::visit(detail::Overloaded{
+                 [&](const Choices& choices) {
+                   if (choices.choices.empty()) throw wrong("must have at least one choice");
+                   for (const auto& choice : choices.choices)
+                     if (choice.is_structured())
+                       throw wrong("choices must be numbers, texts, booleans or null");
+                 },
+                 [&](const FloatRange& range) {
+                   if (!std::isfinite(range.low) || !std::isfinite(range.high) || range.low > range.high)
+                     throw wrong("must be finite, and not end before it begins");
+                   if (range.log && range.low <= 0) throw wrong("must be positive for a logarithmic range");
+                   if (range.log && range.step) throw wrong("must have no step if it is logarithmic");
+                   if (range.step && !(*range.step > 0)) throw wrong("must have a positive step");
+                 },
+                 [&](const IntRange& range) {
+                   if (range.low > range.high) throw wrong("must not end before it begins");
+                   if (range.low < -detail::largest_whole || range.high > detail::largest_whole)
+                     throw wrong("must be from -2^53 to 2^53, which doubles have exactly");
+                   if (range.log && range.low < 1) throw wrong("must be positive for a logarithmic range");
+                   if (range.log && range.step != 1)
+                     throw wrong("must have a step of 1 if it is logarithmic");
+                   if (range.step < 1) throw wrong("must have a step of at least 1");
+                 }},
              distribution);
 }
 
@@ -118,7 +123,10 @@ ETUDE_INLINE nlohmann::ordered_json from_number(const Distribution& distribution
             return choices.choices[static_cast<std::size_t>(std::clamp(std::round(number), 0.0, last))];
           },
           [&](const FloatRange& range) {
-            if (range.step) number = range.low + std::round((number - range.low) / *range.step) * *range.step;
+            if (range.step) {
+              const double steps = std::round((number - range.low) / *range.step);
+              number = range.low + std::clamp(steps, 0.0, detail::steps_of(range)) * *range.step;
+            }
             return nlohmann::ordered_json(std::clamp(number, range.low, range.high));
           },
           [&](const IntRange& range) {

@@ -57,9 +57,7 @@ inline Numbers numbers_of(const Distribution& distribution) {
   if (const auto* range = std::get_if<FloatRange>(&distribution)) {
     numbers = {range->low, range->high, range->step.value_or(0), range->log};
     // The steps may end before the range does; 0.3 / 0.1 is a little less than 3.
-    if (range->step)
-      numbers.high =
-          range->low + std::floor((range->high - range->low) / *range->step * (1 + 1e-12)) * *range->step;
+    if (range->step) numbers.high = range->low + steps_of(*range) * *range->step;
   } else {
     const auto& whole = std::get<IntRange>(distribution);
     numbers = {static_cast<double>(whole.low),

@@ -43,6 +43,7 @@
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/json_parser.hpp"
 #include "etude/study/remote_study.hpp"
+#include "etude/study/report.hpp"
 #include "etude/study/study.hpp"
 #include "etude/tune/hyperparameter_search.hpp"
 
@@ -177,19 +178,17 @@ inline std::vector<nlohmann::ordered_json> grid_values(const std::string& name,
   if (const auto* choices = std::get_if<Choices>(&distribution)) return choices->choices;
   check_distribution(name, distribution);
   constexpr double most = 1e6;
-  double low = 0, high = 0, step = 0;
+  double low = 0, step = 0, steps = -1;
   if (const auto* whole = std::get_if<IntRange>(&distribution)) {
-    low = static_cast<double>(whole->low), high = static_cast<double>(whole->high);
-    step = static_cast<double>(whole->step);
-  } else {
-    const auto& range = std::get<FloatRange>(distribution);
-    low = range.low, high = range.high, step = range.step.value_or(0);
+    low = static_cast<double>(whole->low), step = static_cast<double>(whole->step);
+    steps = static_cast<double>((whole->high - whole->low) / whole->step);
+  } else if (const auto& range = std::get<FloatRange>(distribution); range.step) {
+    low = range.low, step = *range.step, steps = steps_of(range);
   }
-  const double count = std::floor((high - low) / step * (1 + 1e-12)) + 1;
-  if (!(step > 0) || count > most)
+  if (steps < 0 || steps >= most)
     throw ArgumentError(fmt::format("sampler is grid: {} must have choices or a step", name));
   std::vector<nlohmann::ordered_json> values;
-  for (double i = 0; i < count; ++i) values.push_back(from_number(distribution, low + i * step));
+  for (double i = 0; i <= steps; ++i) values.push_back(from_number(distribution, low + i * step));
   return values;
 }
 
@@ -217,6 +216,8 @@ inline std::shared_ptr<const Sampler> make_sampler(const HyperparameterSearchOpt
 inline std::shared_ptr<const Pruner> make_pruner(const HyperparameterSearchOptions& options) {
   if (options.custom_pruner) return options.custom_pruner;
   if (options.pruner == SearchPruner::median) return std::make_shared<MedianPruner>();
+  if (options.pruner == SearchPruner::percentile)
+    return std::make_shared<PercentilePruner>(PercentilePruner::Options{.percentile = 25});
   if (options.pruner == SearchPruner::halving) return std::make_shared<SuccessiveHalvingPruner>();
   return nullptr;
 }
@@ -285,6 +286,7 @@ class Search {
   void end_failed(StudyTrial& trial, const std::string& why);
   void announce(const FrozenTrial& trial);
   void remove_others();
+  void write_page(const std::vector<FrozenTrial>& trials);
   std::filesystem::path folder_of(const FrozenTrial& trial) const;
   SearchResult result();
 
@@ -500,6 +502,16 @@ ETUDE_INLINE void Search::run_here(StudyTrial& trial) {
   remove_others();
 }
 
+/// The page about all trials; a search goes on without it.
+ETUDE_INLINE void Search::write_page(const std::vector<FrozenTrial>& trials) {
+  try {
+    write_report(std::filesystem::path(args_.output_dir) / "report.html", options_.study_name, trials,
+                 objective_.directions());
+  } catch (const CheckpointError& error) {
+    message_of(LogLevel::warning, error.what());
+  }
+}
+
 ETUDE_INLINE void Search::fail(StudyTrial& trial, const std::string& why) {
   message_of(LogLevel::warning, fmt::format("trial {} failed: {}", trial.number(), why));
   end_failed(trial, why);
@@ -607,6 +619,7 @@ ETUDE_INLINE void Search::run_driven() {
 
 /// Says how a trial ended, unless the program is to be quiet.
 ETUDE_INLINE void Search::announce(const FrozenTrial& trial) {
+  write_page(study_->trials());
   if (!args_.shows(LogLevel::warning)) return;
   const auto text = [](const std::vector<double>& values) {
     return fmt::format("{:.6g}", fmt::join(values, ", "));
@@ -642,6 +655,9 @@ ETUDE_INLINE std::filesystem::path Search::folder_of(const FrozenTrial& trial) c
 
 ETUDE_INLINE SearchResult Search::result() {
   SearchResult result{.trials = study_ ? study_->trials() : driven_, .directions = objective_.directions()};
+  default_file_system().create_directories(args_.output_dir);
+  result.report = std::filesystem::path(args_.output_dir) / "report.html";
+  write_page(result.trials);
   auto best = best_trials(result.trials, result.directions);
   if (result.directions.size() == 1 && best.size() > 1) best.resize(1);
   for (const auto& trial : best) {
@@ -666,6 +682,8 @@ ETUDE_INLINE SearchResult search(const HyperparameterSearchOptions& options, con
 }
 
 }  // namespace detail
+
+ETUDE_INLINE std::string SearchResult::table() const { return format_trials(trials, directions); }
 
 ETUDE_INLINE const BestRun& SearchResult::best_run() const {
   if (directions.size() > 1)
