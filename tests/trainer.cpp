@@ -64,6 +64,21 @@ TEST_CASE("callbacks in the list replace defaults of their type or their base") 
   CHECK(std::same_as<None, etude::callbacks<Counter>>);
 }
 
+struct Last {
+  static constexpr bool runs_last = true;
+  void on(const etude::StepEnd& e);
+};
+
+TEST_CASE("Without leaves default callbacks out, and callbacks that run last follow all others") {
+  using Quiet = etude::TrainerComposition<etude::Without<etude::PrinterCallback>, Counter>::callbacks_list;
+  CHECK(std::same_as<Quiet, etude::callbacks<etude::DefaultFlowCallback, Counter, etude::ProgressCallback>>);
+  using Silent = etude::TrainerComposition<
+      Last, etude::RuntimeCallbacks, Counter,
+      etude::Without<etude::PrinterCallback, etude::ProgressCallback>>::callbacks_list;
+  CHECK(std::same_as<Silent,
+                     etude::callbacks<etude::DefaultFlowCallback, Counter, etude::RuntimeCallbacks, Last>>);
+}
+
 TEST_CASE("without callbacks a trainer trains to its last step and prints nothing") {
   etude::Trainer<etude::NoDefaultCallbacks> trainer(toy::options(toy::arguments(), 3));
   CHECK(trainer.train().global_step == 3);

@@ -237,6 +237,10 @@ struct is_reference_wrapper<std::reference_wrapper<T>> : std::true_type {};
 template <class Callback>
 concept allows_duplicates = requires { requires Callback::allows_duplicates; };
 
+/// Runs after all others, those added at run time too.
+template <class Callback>
+concept runs_last = requires { requires Callback::runs_last; };
+
 /// Forwards all events, so reads and writes are up to the wrapped callback.
 template <class Callback>
 concept forwards_events = requires { requires Callback::forwards_events; };

@@ -5,6 +5,8 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "etude/base/error.hpp"
@@ -49,6 +51,39 @@ TEST_CASE("run-time callbacks receive events after the static ones, in the order
   handler.call_event(Step{3});
   CHECK(handler.callbacks()[boost::hana::size_c<0>].total == 3);
   CHECK(runtime(handler).get<Sum>().total == -3);
+}
+
+/// Records numbers at the end of each event.
+struct RecordsLast {
+  static constexpr bool runs_last = true;
+  std::vector<int> numbers = {};
+  void on(const Step& e) { numbers.push_back(e.number); }
+};
+/// Adds a callback while it handles an event.
+struct AddsSum {
+  etude::RuntimeCallbacks* callbacks;
+  bool done = false;
+  void on(const Step&) {
+    if (!std::exchange(done, true)) callbacks->add(Known{}, Sum{});
+  }
+};
+
+TEST_CASE(
+    "a callback that runs last follows those that are added after it, also while an event is delivered") {
+  Handler handler{Sum{}, {}};
+  auto& callbacks = runtime(handler);
+  callbacks.add(Known{}, RecordsLast{});
+  // Writes the event, although a reader that runs last has been added.
+  callbacks.add(Known{}, Negate{});
+  CHECK(callbacks.names() == std::vector<std::string_view>{"Negate", "RecordsLast"});
+  CHECK(callbacks.handlers<Step>() ==
+        std::vector<std::pair<std::string, bool>>{{"Negate", true}, {"RecordsLast", false}});
+  handler.call_event(Step{3});
+  callbacks.remove<Negate>();
+  callbacks.add(Known{}, AddsSum{&callbacks});
+  handler.call_event(Step{4});
+  CHECK(callbacks.get<Sum>().total == 0);
+  CHECK(callbacks.get<RecordsLast>().numbers == std::vector<int>{-3, 4});
 }
 
 TEST_CASE("custom events reach them by their only handler or by their declaration") {

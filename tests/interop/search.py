@@ -227,7 +227,7 @@ def pruning(folder):
     for pruner in ("none", "percentile"):
         for seed in range(1, seeds + 1):
             where = folder / f"{pruner}-{seed}"
-            finish(start(where, "--n_trials", "40", "--num_train_epochs", "8", "--save_strategy", "no", "--seed", str(seed), "--pruner", pruner))
+            finish(start(where, "--n_trials", "40", "--num_train_epochs", "12", "--save_strategy", "no", "--seed", str(seed), "--pruner", pruner))
             trials = trials_of(where)
             same(len(trials), 40, "the number of trials")
             steps = sum(trial["attrs"]["global_step"] for trial in trials)

@@ -27,6 +27,10 @@ template <class Callback>
 struct runs_after_must_be_a_public_type_so_write_using_runs_after;
 template <class Callback>
 struct runs_before_must_be_a_public_type_so_write_using_runs_before;
+template <class Callback>
+struct run_last_means_nothing_so_write_static_constexpr_bool_runs_last;
+template <class Callback>
+struct runs_last_must_be_public_so_write_static_constexpr_bool_runs_last;
 template <class Callback, class Other>
 struct order_is_declared_by_plain_callback_types_so_replace;
 template <class Callback>
@@ -83,6 +87,8 @@ struct misspelt_names {
   void On();
   void run_after();
   void run_before();
+  void run_last();
+  void runs_last();
   void runs_after();
   void runs_before();
 };
@@ -135,11 +141,18 @@ consteval bool check_declarations() {
       !std::is_final_v<T> && !declares_runs_before<T> && ETUDE_HAS(runs_before);
   constexpr bool has_run_after = !std::is_final_v<T> && ETUDE_HAS(run_after);
   constexpr bool has_run_before = !std::is_final_v<T> && ETUDE_HAS(run_before);
+  constexpr bool has_run_last = !std::is_final_v<T> && ETUDE_HAS(run_last);
+  constexpr bool hides_runs_last =
+      !std::is_final_v<T> && !requires { static_cast<bool>(T::runs_last); } && ETUDE_HAS(runs_last);
   constexpr bool has_On = !declares_events<T> && ETUDE_HAS(On);
   constexpr bool has_handle = requires { requires is_list_of<typename T::handle, events>; };
   return expect<!has_handle, mistake::handle_means_nothing_so_write_using_handles<T>>() &&
          expect<!has_run_after, mistake::run_after_means_nothing_so_write_using_runs_after<T>>() &&
          expect<!has_run_before, mistake::run_before_means_nothing_so_write_using_runs_before<T>>() &&
+         expect<!has_run_last,
+                mistake::run_last_means_nothing_so_write_static_constexpr_bool_runs_last<T>>() &&
+         expect<!hides_runs_last,
+                mistake::runs_last_must_be_public_so_write_static_constexpr_bool_runs_last<T>>() &&
          expect<!hides_runs_after,
                 mistake::runs_after_must_be_a_public_type_so_write_using_runs_after<T>>() &&
          expect<!hides_runs_before,

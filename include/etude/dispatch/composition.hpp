@@ -9,6 +9,7 @@
 
 #include "etude/callback.hpp"
 #include "etude/dispatch/callback_handler.hpp"
+#include "etude/dispatch/callback_names.hpp"
 #include "etude/dispatch/runtime_callbacks.hpp"
 
 namespace etude::inline v0 {
@@ -18,11 +19,19 @@ template <class Callback>
 struct callback_has_no_default_constructor_so_pass_it_to_the_trainer;
 template <class Event>
 struct Raises_takes_the_plain_type_of_an_event_so_write_a_class_without_const_or_reference;
+template <class Callback>
+struct Without_takes_a_default_callback_of_the_trainer_so_remove;
 }  // namespace mistake
 
 /// A policy: the trainer has only the listed callbacks. Without `DefaultFlowCallback` nothing is logged,
 /// evaluated or saved unless a callback requests it.
 struct NoDefaultCallbacks {
+  using etude_policy = void;
+};
+
+/// A policy that leaves some default callbacks out: `etude::Without<etude::PrinterCallback>`.
+template <class... Defaults>
+struct Without {
   using etude_policy = void;
 };
 
@@ -68,6 +77,22 @@ template <class... Events>
 struct raised_by<Raises<Events...>> {
   using type = events<Events...>;
 };
+
+template <class T, class Default>
+inline constexpr bool leaves_out = std::same_as<T, NoDefaultCallbacks>;
+template <class... Left, class Default>
+inline constexpr bool leaves_out<Without<Left...>, Default> = (std::same_as<Left, Default> || ...);
+
+template <class T, class... Defaults>
+consteval bool check_left_out(callbacks<Defaults...>) {
+  if constexpr (is_list_of<T, Without>)
+    return []<class... Left>(Without<Left...>*) {
+      return (expect<(count_of<Left, Defaults...> > 0),
+                     mistake::Without_takes_a_default_callback_of_the_trainer_so_remove<Left>>() &&
+              ...);
+    }(static_cast<T*>(nullptr));
+  return true;
+}
 
 template <class T>
 inline constexpr bool closes_world = false;
@@ -126,7 +151,7 @@ struct checks_of<Events, Closed, callbacks<Callbacks...>> : CallbackChecks<Event
 /// Whether a trainer with this `List` has the default callback `Default`.
 template <class Default, class... List>
 inline constexpr bool wants_default =
-    !((std::same_as<List, NoDefaultCallbacks> || std::is_base_of_v<Default, List>) || ...);
+    !((leaves_out<List, Default> || std::is_base_of_v<Default, List>) || ...);
 
 /// The default callbacks that a trainer with this `List` has.
 template <class Defaults, class... List>
@@ -140,8 +165,9 @@ using defaults_for = typename defaults_of<Defaults, List...>::type;
 }  // namespace detail
 
 /// Interprets the type list of a trainer. Callbacks run in this order: `Defaults::first`, the list,
-/// `Defaults::last`, then those added at run time. A default is replaced by one of its type, or derived from
-/// it, in the list. `Defaults::events` are the events that such a trainer always raises.
+/// `Defaults::last`, those added at run time, and at last those of the list that have
+/// `static constexpr bool runs_last = true`. A default is replaced by one of its type, or derived from it, in
+/// the list. `Defaults::events` are the events that such a trainer always raises.
 template <class Defaults, class... List>
 struct Composition {
   static constexpr bool closed = (detail::closes_world<List> || ...);
@@ -149,13 +175,18 @@ struct Composition {
 
   using known_events = typename detail::concat<events, typename Defaults::events,
                                                typename detail::raised_by<List>::type...>::type;
-  using static_callbacks = typename detail::concat<
-      callbacks, detail::defaults_for<typename Defaults::first, List...>,
-      detail::keep_if<List, !detail::policy<List> && !std::same_as<List, RuntimeCallbacks>>...,
-      detail::defaults_for<typename Defaults::last, List...>>::type;
-  using callbacks_list =
-      typename detail::concat<callbacks, static_callbacks,
-                              detail::keep_if<RuntimeCallbacks, has_runtime_callbacks>>::type;
+  static_assert((detail::check_left_out<List>(typename detail::concat<callbacks, typename Defaults::first,
+                                                                      typename Defaults::last>::type{}) &&
+                 ...));
+  /// Those before the ones added at run time.
+  using static_callbacks =
+      typename detail::concat<callbacks, detail::defaults_for<typename Defaults::first, List...>,
+                              detail::keep_if<List, !detail::policy<List> && !detail::runs_last<List> &&
+                                                        !std::same_as<List, RuntimeCallbacks>>...,
+                              detail::defaults_for<typename Defaults::last, List...>>::type;
+  using callbacks_list = typename detail::concat<callbacks, static_callbacks,
+                                                 detail::keep_if<RuntimeCallbacks, has_runtime_callbacks>,
+                                                 detail::keep_if<List, detail::runs_last<List>>...>::type;
 
   using handler = typename detail::handler_of<callbacks_list>::type;
   using maker = detail::handler_of<callbacks_list>;

@@ -59,6 +59,7 @@ struct RuntimeEntry {
   std::string_view name;
   std::vector<std::type_index> runs_after, runs_before;
   std::optional<CallbackState> state = {};  // if it has one
+  bool runs_last = false;
   bool removed = false;
 };
 
@@ -71,6 +72,7 @@ struct RuntimeHolder : RuntimeEntry {
     if constexpr (requires { typename Callback::runs_before; })
       runs_before = type_indices(typename Callback::runs_before{});
     if constexpr (is_stateful<Callback>()) state.emplace(callback);
+    runs_last = detail::runs_last<Callback>;
   }
   Callback callback;
 };
@@ -94,6 +96,7 @@ struct RuntimeState {
   std::uint64_t next_id = 1;
   int dispatching = 0;
   bool has_removed = false;
+  bool some_run_last = false;
 
   void mark_removed(RuntimeEntry& entry) { entry.removed = has_removed = true; }
 
@@ -168,10 +171,10 @@ class ScopedCallback {
 };
 
 /// Callbacks chosen at run time: itself a callback, which forwards each event to the added callbacks that
-/// handle it, in the order in which they were added. An event without subscribers costs one check of an empty
-/// list; otherwise one indirect call per subscriber. Callbacks, including the running one, may be added and
-/// removed while an event is delivered: an added one receives the next event, a removed one nothing more. Not
-/// thread-safe.
+/// handle it, in the order in which they were added, those that `runs_last` at last. An event without
+/// subscribers costs one check of an empty list; otherwise one indirect call per subscriber. Callbacks,
+/// including the running one, may be added and removed while an event is delivered: an added one receives the
+/// next event, a removed one nothing more. Not thread-safe.
 class RuntimeCallbacks {
  public:
   static constexpr bool forwards_events = true;
@@ -221,6 +224,7 @@ class RuntimeCallbacks {
       ((detail::count_of<Own, Known...> == 0 ? subscribe<Callback, Own>(entry) : void()), ...);
     }(Declared{});
     state_->entries.push_back(entry);
+    state_->some_run_last = state_->some_run_last || entry->runs_last;
     return {state_, entry->id};
   }
 
@@ -261,11 +265,12 @@ class RuntimeCallbacks {
     return result;
   }
 
-  /// The types of the callbacks, in the order in which they were added.
+  /// The types of the callbacks, in the order in which they run.
   std::vector<std::string_view> names() const {
     std::vector<std::string_view> result;
-    for (const auto& entry : state_->entries)
-      if (!entry->removed) result.push_back(entry->name);
+    for (const bool run_last : {false, true})
+      for (const auto& entry : state_->entries)
+        if (!entry->removed && entry->runs_last == run_last) result.push_back(entry->name);
     return result;
   }
 
@@ -274,8 +279,10 @@ class RuntimeCallbacks {
   std::vector<std::pair<std::string, bool>> handlers() const {
     std::vector<std::pair<std::string, bool>> names;
     if (const auto index = detail::event_index<Event>(); index < state_->slots.size())
-      for (const auto& slot : state_->slots[index])
-        if (!slot.entry->removed) names.emplace_back(slot.entry->name, slot.writes);
+      for (const bool run_last : {false, true})
+        for (const auto& slot : state_->slots[index])
+          if (!slot.entry->removed && slot.entry->runs_last == run_last)
+            names.emplace_back(slot.entry->name, slot.writes);
     return names;
   }
 
@@ -293,13 +300,17 @@ class RuntimeCallbacks {
       }
     } dispatch(*state_);
     // By index: a callback may add others, which reallocates the lists. Entries stay until the sweep.
-    for (std::size_t i = 0, end = state_->slots[index].size(); i < end; ++i) {
-      const auto& slot = state_->slots[index][i];
-      if (slot.entry->removed) continue;
-      if (std::is_const_v<Event> && slot.writes)
-        detail::throw_written_as_const(slot.entry->name, short_type_name<std::remove_const_t<Event>>());
-      visit(slot);
-    }
+    const auto visit_those = [&, end = state_->slots[index].size()](bool run_last) {
+      for (std::size_t i = 0; i < end; ++i) {
+        const auto& slot = state_->slots[index][i];
+        if (slot.entry->removed || slot.entry->runs_last != run_last) continue;
+        if (std::is_const_v<Event> && slot.writes)
+          detail::throw_written_as_const(slot.entry->name, short_type_name<std::remove_const_t<Event>>());
+        visit(slot);
+      }
+    };
+    visit_those(false);
+    if (state_->some_run_last) visit_those(true);
   }
 
   template <class Callback, class... Known, class... Own>
@@ -324,8 +335,10 @@ class RuntimeCallbacks {
   template <class Callback, class Event>
   void check_write(const detail::RuntimeEntry& added) const {
     if constexpr (Writes<Callback, Event>)
-      for (const auto& [name, writes] : handlers<Event>())
-        if (!writes) detail::throw_written_too_late(added.name, short_type_name<Event>(), name);
+      if (const auto index = detail::event_index<Event>(); index < state_->slots.size())
+        for (const auto& slot : state_->slots[index])
+          if (!slot.entry->removed && !slot.writes && (added.runs_last || !slot.entry->runs_last))
+            detail::throw_written_too_late(added.name, short_type_name<Event>(), slot.entry->name);
   }
 
   template <class Callback, class Event>

@@ -32,7 +32,7 @@ namespace etude::inline v0 {
 
 /// `qmc` is Sobol's sequence; `grid` needs choices or steps.
 ETUDE_ENUM(SearchSampler, tpe, random, qmc, grid);
-/// `percentile` keeps the best quarter at each evaluation.
+/// With `percentile`, the best third goes on after each evaluation.
 ETUDE_ENUM(SearchPruner, none, median, percentile, halving);
 ETUDE_ENUM(SearchDriver, none, stdio);
 

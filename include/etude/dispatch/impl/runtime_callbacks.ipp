@@ -37,7 +37,8 @@ ETUDE_INLINE void RuntimeState::check_place(bool may_be_twice, const RuntimeEntr
           fmt::format("{} is already among the run-time callbacks: pop it first, or give the type "
                       "`static constexpr bool allows_duplicates = true`",
                       added.name));
-    if (contains(present->runs_after, added.type) || contains(added.runs_before, present->type))
+    if ((added.runs_last || !present->runs_last) &&
+        (contains(present->runs_after, added.type) || contains(added.runs_before, present->type)))
       throw ArgumentError(
           fmt::format("{} must run before {}, which was added earlier", added.name, present->name));
   }

@@ -217,7 +217,7 @@ inline std::shared_ptr<const Pruner> make_pruner(const HyperparameterSearchOptio
   if (options.custom_pruner) return options.custom_pruner;
   if (options.pruner == SearchPruner::median) return std::make_shared<MedianPruner>();
   if (options.pruner == SearchPruner::percentile)
-    return std::make_shared<PercentilePruner>(PercentilePruner::Options{.percentile = 25});
+    return std::make_shared<PercentilePruner>(PercentilePruner::Options{.percentile = 100.0 / 3});
   if (options.pruner == SearchPruner::halving) return std::make_shared<SuccessiveHalvingPruner>();
   return nullptr;
 }

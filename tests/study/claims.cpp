@@ -1,0 +1,131 @@
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/fault_of.hpp"
+#include "common/folder.hpp"
+#include "etude/base/error.hpp"
+#include "etude/study/study.hpp"
+
+/// Trials that several processes claim; two objects on one journal lock as two processes do.
+namespace study_claims_test {
+
+using etude::Study;
+using etude::TrialState;
+
+TEST_CASE("as many trials are claimed as the study has, the queue's first") {
+  const toy::Folder folder;
+  Study study({.journal = folder / "j"});
+  study.enqueue_trial({{"x", 3}});
+  auto first = study.claim(3);
+  REQUIRE(first);
+  CHECK(first->number() == 0);
+  CHECK(first->suggest_int("x", {.low = 0, .high = 9}) == 3);
+  const auto second = study.claim(3), third = study.claim(3);
+  CHECK(second.value().number() == 1);
+  CHECK(third.value().number() == 2);
+  CHECK_FALSE(study.claim(3));
+  CHECK(study.trials().size() == 3);
+  study.tell(*second, 1);
+  CHECK_FALSE(study.claim(3));
+  CHECK(study.claim(4));
+}
+
+TEST_CASE("a queue that is longer than the study isn't emptied") {
+  const toy::Folder folder;
+  Study study({.journal = folder / "j"});
+  for (int i = 0; i < 3; ++i) study.enqueue_trial({});
+  const auto first = study.claim(2), second = study.claim(2);
+  CHECK(second);
+  CHECK_FALSE(study.claim(2));
+  CHECK(study.trials()[2].state == TrialState::waiting);
+}
+
+TEST_CASE("a trial whose process has ended is claimed by another, which goes on with its values") {
+  const toy::Folder folder;
+  double rate = 0;
+  {
+    Study study({.journal = folder / "j", .seed = 5});
+    auto trial = study.claim(2);
+    rate = trial->suggest_float("lr", {.low = 0, .high = 1});
+    trial->report(0.5, 1);
+    Study other({.journal = folder / "j", .seed = 5});
+    auto its = other.claim(2);
+    CHECK(its->number() == 1);
+    CHECK_FALSE(its->is_continued());
+    CHECK_FALSE(other.claim(2));
+    CHECK(other.others_run());
+    other.tell(*its, 1);
+    trial->leave();  // as the end of the process does
+  }
+  Study study({.journal = folder / "j", .seed = 5});
+  CHECK(study.others_run());
+  auto trial = study.claim(2);
+  REQUIRE(trial);
+  CHECK(trial->number() == 0);
+  CHECK(trial->is_continued());
+  CHECK(trial->suggest_float("lr", {.low = 0, .high = 1}) == rate);
+  trial->report(0.7, 1);  // the first report of a step counts
+  CHECK(trial->frozen().intermediate_values.at(1) == 0.5);
+  study.tell(*trial, 2);
+  trial.reset();
+  CHECK_FALSE(study.claim(2));
+  CHECK_FALSE(study.others_run());
+  CHECK(toy::names_in(std::string(folder)) == toy::Names{"j"});
+}
+
+TEST_CASE("trials of programs that don't lock are left to them") {
+  const toy::Folder folder;
+  Study asks({.journal = folder / "j"});
+  const auto asked = asks.ask();
+  std::ofstream(folder / "j", std::ios::app)
+      << R"({"op_code":4,"worker_id":"optuna","study_id":0,"datetime_start":null})"
+      << "\n";
+  std::ofstream(folder / "j.0.1.lock");  // left by a claim that Optuna was faster than
+  Study study({.journal = folder / "j"});
+  CHECK_FALSE(study.claim(2));
+  CHECK_FALSE(study.others_run());
+  CHECK(study.claim(3)->number() == 2);
+}
+
+TEST_CASE("a process runs the trial that another has claimed for it") {
+  const toy::Folder folder;
+  Study parent({.journal = folder / "j"});
+  auto claimed = parent.claim(1);
+  CHECK(claimed->lock_descriptor() >= 0);
+  Study child({.journal = folder / "j"});
+  auto trial = child.running_trial(0, true);
+  CHECK(trial.is_continued());
+  child.tell(trial, 4);
+  CHECK(parent.trials().at(0).values == std::vector<double>{4});
+  CHECK(toy::fault_of<etude::ArgumentError>([&] { child.running_trial(0); }) == "trial 0 isn't running");
+  CHECK(toy::fault_of<etude::ArgumentError>([&] { child.running_trial(7); }) == "trial 7 isn't running");
+}
+
+TEST_CASE("without a journal there is nothing to lock, and no trial is lost") {
+  Study study({});
+  auto trial = study.claim(1);
+  CHECK(trial->lock_descriptor() == -1);
+  CHECK_FALSE(study.claim(1));
+  CHECK_FALSE(study.others_run());
+  study.tell(*trial, 1);
+  CHECK(study.best_trial());
+}
+
+TEST_CASE("the two trials of different studies in one journal have locks of their own") {
+  const toy::Folder folder;
+  Study a({.study_name = "a", .journal = folder / "j"}), b({.study_name = "b", .journal = folder / "j"});
+  const auto of_a = a.claim(1), of_b = b.claim(1);
+  CHECK(of_a);
+  CHECK(of_b);
+  CHECK_FALSE(Study({.study_name = "a", .journal = folder / "j"}).claim(1));
+}
+
+}  // namespace study_claims_test
