@@ -9,6 +9,7 @@ With `--jobs 4`, four programs work on it at once. From Python, `run(study, comm
 """
 
 import argparse
+import concurrent.futures
 import json
 import math
 import subprocess
@@ -33,7 +34,10 @@ class Driver:
         ((kind, given),) = request.items()
         return getattr(self, "on_" + kind)(**given)
 
-    def on_ask(self):
+    def on_ask(self, directions):
+        ours = [direction.name.lower() for direction in self.study.directions]
+        if directions != ours:
+            raise ValueError(f"the study's directions are {ours}: the program's, {directions}, must be the same")
         trial = self.next_trial()
         if trial is None:
             return {"number": None}
@@ -61,13 +65,14 @@ class Driver:
         return {}
 
     def on_tell(self, number, state, values):
-        trial = self.trials.pop(number)
+        trial = self.trials[number]
         state = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "fail": TrialState.FAIL}[state]
         if values is not None:
             values = [float(value) for value in values]
             if any(map(math.isnan, values)):
                 state, values = TrialState.FAIL, None
         self.study.tell(trial, values, state=state)
+        del self.trials[number]
         return {}
 
     def end(self):
@@ -81,7 +86,6 @@ def run(study, command, n_trials, jobs=1):
     """Runs `n_trials` more trials of `study` in `jobs` programs at once. Raises RuntimeError if one of them fails."""
     lock = threading.Lock()
     left = n_trials
-    codes = []
 
     def next_trial():
         nonlocal left
@@ -92,7 +96,7 @@ def run(study, command, n_trials, jobs=1):
 
     def serve():
         driver = Driver(study, next_trial)
-        program = subprocess.Popen([*command, "--driver", "stdio"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        program = subprocess.Popen([*command, "--driver", "stdio"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, errors="replace")
         try:
             for line in program.stdout:
                 if not line.startswith("{"):
@@ -107,17 +111,17 @@ def run(study, command, n_trials, jobs=1):
                 print(answer, file=program.stdin, flush=True)
         except BrokenPipeError:
             pass
-        with lock:
-            driver.end()
-            codes.append(program.wait())
+        finally:
+            with lock:
+                driver.end()
+            program.stdin.close()
+            code = program.wait()
+        if code:
+            raise RuntimeError(f"{command[0]} ended with {code}")
 
-    threads = [threading.Thread(target=serve) for _ in range(jobs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if any(codes):
-        raise RuntimeError(f"{command[0]} ended with {', '.join(str(code) for code in codes if code)}")
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for served in [pool.submit(serve) for _ in range(jobs)]:
+            served.result()
 
 
 def main():

@@ -63,7 +63,6 @@ TEST_CASE("a trial whose process has ended is claimed by another, which goes on 
     CHECK_FALSE(other.claim(2));
     CHECK(other.others_run());
     other.tell(*its, 1);
-    trial->leave();  // as the end of the process does
   }
   Study study({.journal = folder / "j", .seed = 5});
   CHECK(study.others_run());

@@ -19,6 +19,7 @@ namespace study_remote_study_test {
 
 using etude::RemoteStudy;
 using Json = nlohmann::ordered_json;
+const std::vector<etude::StudyDirection> minimize{etude::StudyDirection::minimize};
 
 /// Gives answers in turn and keeps the requests.
 struct Answers {
@@ -36,7 +37,7 @@ TEST_CASE("a trial asks for each value once, reports, is pruned, and tells how i
   Answers remote{{R"({"number":3})", R"({"value":0.5})", R"({"value":"sgd"})", R"({"prune":false})",
                   R"({"prune":true})", "{}", "{}", R"({"number":4})", "{}", R"({"number":null})"}};
   auto study = remote.study();
-  auto trial = study.ask();
+  auto trial = study.ask(minimize);
   CHECK(trial->number() == 3);
   CHECK(trial->suggest_float("lr", {.low = 0, .high = 1}) == 0.5);
   CHECK(trial->suggest_float("lr", {.low = 0, .high = 1}) == 0.5);
@@ -48,20 +49,20 @@ TEST_CASE("a trial asks for each value once, reports, is pruned, and tells how i
   CHECK(trial->should_prune());
   trial->set_user_attr("note", "text");
   study.tell(*trial, etude::TrialState::pruned);
-  auto other = study.ask();
+  auto other = study.ask(minimize);
   study.tell(*other, {1.5, 2});
-  CHECK(study.ask() == nullptr);
+  CHECK(study.ask(minimize) == nullptr);
   const std::vector<std::string> expected{
-      R"({"ask":{}})",
+      R"({"ask":{"directions":["minimize"]}})",
       R"({"suggest":{"number":3,"name":"lr","distribution":{"name":"FloatDistribution","attributes":{"step":null,"low":0.0,"high":1.0,"log":false}}}})",
       R"({"suggest":{"number":3,"name":"optim","distribution":{"name":"CategoricalDistribution","attributes":{"choices":["adam","sgd"]}}}})",
       R"({"report":{"number":3,"step":10,"value":0.25}})",
       R"({"report":{"number":3,"step":20,"value":"Infinity"}})",
       R"({"set_user_attr":{"number":3,"name":"note","value":"text"}})",
       R"({"tell":{"number":3,"state":"pruned","values":null}})",
-      R"({"ask":{}})",
+      R"({"ask":{"directions":["minimize"]}})",
       R"({"tell":{"number":4,"state":"complete","values":[1.5,2.0]}})",
-      R"({"ask":{}})"};
+      R"({"ask":{"directions":["minimize"]}})"};
   REQUIRE(remote.requests.size() == expected.size());
   // Compared as JSON, in which the order of members means nothing.
   for (std::size_t i = 0; i < expected.size(); ++i)
@@ -76,7 +77,7 @@ TEST_CASE("answers are checked") {
   const auto fault = [](const std::string& answer) {
     Answers remote{{R"({"number":0})", answer}};
     auto study = remote.study();
-    auto trial = study.ask();
+    auto trial = study.ask(minimize);
     return toy::fault_of<etude::CommunicationError>(
         [&] { trial->suggest_float("lr", {.low = 0, .high = 1}); });
   };
@@ -85,7 +86,7 @@ TEST_CASE("answers are checked") {
   CHECK(fault("{}").starts_with("the study's program answers {} to {\"suggest\":"));
   CHECK(fault("[]").starts_with("the study's program answers [] to "));
   Answers refuses{{R"({"error":"no such study"})"}};
-  CHECK(toy::fault_of<etude::Error>([&] { refuses.study().ask(); }) ==
+  CHECK(toy::fault_of<etude::Error>([&] { refuses.study().ask(minimize); }) ==
         "the study's program answers: no such study");
 }
 

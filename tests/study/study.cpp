@@ -136,7 +136,8 @@ TEST_CASE("enqueued trials come first, and each worker gets another") {
   CHECK(std::set{first.number(), second.number(), third.number()} == std::set<std::int64_t>{0, 1, 2});
   CHECK(first.suggest_float("x", {.low = 0, .high = 5}) == 2.5);
   CHECK(second.suggest_categorical<std::string>("optim", {"adamw", "sgd"}) == "sgd");
-  CHECK(fault([&] { second.suggest_float("x", {.low = 0, .high = 5}); }) == "x is -1: must be from 0 to 5");
+  CHECK(toy::fault_of<etude::DataError>([&] { second.suggest_float("x", {.low = 0, .high = 5}); }) ==
+        "trial 1 was enqueued with other values: x is -1: must be from 0 to 5");
   a.tell(second, TrialState::fail);
   b.tell(first, 1);
   CHECK(a.trials()[0].state == TrialState::complete);

@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "etude/base/linkage.hpp"
+#include "etude/io/descriptor.hpp"
 
 namespace etude::inline v0::detail {
 
-/// This program, started again as a child process with the same arguments. The child gets SIGTERM if the
-/// thread that started it ends.
+/// This program, started again as a child process with the same arguments. `OrphanGuard` in the child ends it
+/// if this process ends.
 class ChildProgram {
  public:
   struct Options {
@@ -29,19 +30,32 @@ class ChildProgram {
 
   /// Throws Error if it can't be started.
   explicit ChildProgram(const Options& options);
-  ChildProgram(ChildProgram&& other) noexcept : process_(std::exchange(other.process_, -1)) {}
+  ChildProgram(ChildProgram&& other) noexcept
+      : process_(std::exchange(other.process_, -1)), life_line_(std::move(other.life_line_)) {}
   ChildProgram& operator=(ChildProgram&& other) noexcept {
     std::swap(process_, other.process_);
+    std::swap(life_line_, other.life_line_);
     return *this;
   }
-  /// Ends a child that is running, by SIGTERM.
+  /// Asks a child that is running to end, and waits for it.
   ~ChildProgram();
+
+  /// The child gets SIGTERM, unless it has got a signal itself. It needs an OrphanGuard.
+  void ask_to_end() { life_line_ = {}; }
 
   /// How it has ended; nothing while it runs.
   std::optional<Exit> poll();
 
  private:
   pid_t process_ = -1;
+  Descriptor life_line_;  // the end of a pipe, closed with this process
+};
+
+/// In a child, raises SIGTERM once its parent has asked it to end or has ended itself, unless a signal has
+/// come already, since a second one would end it at once.
+class OrphanGuard {
+ public:
+  OrphanGuard();
 };
 
 }  // namespace etude::inline v0::detail

@@ -73,11 +73,11 @@ class LockFile {
 
   LockState state() const { return state_; }
 
-  /// Leaves the file behind, as the end of the process would.
+  /// Leaves the file behind, whose existence says something by itself.
   void keep_file() { keeps_file_ = true; }
 
-  /// The lock is held as long as a process has this open.
-  int descriptor() const { return file_.get(); }
+  /// The lock is held as long as a process has this open; -1 if it isn't held.
+  int descriptor() const { return state_ == LockState::held ? file_.get() : -1; }
 
   /// Whether it was held, but its file has been removed or replaced since.
   bool is_lost() const { return state_ == LockState::held && lock_state(file_, path_) != LockState::held; }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <concepts>
+#include <cstddef>
 #include <limits>
 #include <optional>
 #include <span>
@@ -81,8 +83,9 @@ class Allowed {
 /// The values of a field that a hyperparameter search tries. They follow the field's description in
 /// ETUDE_STRUCT, as in `"hidden units" | at_least(1) | searched(16, 512).log()`.
 struct Searched {
-  bool is_searched = false;
-  double low = 0, high = 0, spacing = 0;  ///< `spacing` is the step, or 0
+  bool is_searched = false, has_range = false;
+  double low = 0, high = 0;
+  std::optional<double> spacing = {};  ///< the step
   bool is_log = false;
   std::span<const double> numbers = {};
   std::span<const std::string_view> names = {};
@@ -117,7 +120,7 @@ namespace allowed {
 constexpr Searched searched() { return {.is_searched = true}; }
 /// Numbers from `low` to `high`, both included.
 constexpr Searched searched(double low, double high) {
-  return {.is_searched = true, .low = low, .high = high};
+  return {.is_searched = true, .has_range = true, .low = low, .high = high};
 }
 /// Some values, which must outlive it.
 constexpr Searched searched_among(std::span<const double> numbers) {
@@ -126,6 +129,8 @@ constexpr Searched searched_among(std::span<const double> numbers) {
 constexpr Searched searched_among(std::span<const std::string_view> names) {
   return {.is_searched = true, .names = names};
 }
+template <class T, std::size_t N>
+Searched searched_among(const std::array<T, N>&&) = delete;  // the values must outlive the struct's users
 
 constexpr Allowed at_least(double least) { return Allowed::from(least, true); }
 constexpr Allowed above(double least) { return Allowed::from(least, false); }

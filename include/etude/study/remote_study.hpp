@@ -14,7 +14,7 @@ namespace etude::inline v0 {
 /// A study that another program keeps, such as Optuna's in Python: it chooses the values and decides which
 /// trials are pruned. Each request is a JSON object, and so is its answer:
 ///
-///     {"ask": {}}                                                          {"number": 0}, or null: none left
+///     {"ask": {"directions": ["minimize"]}}                                {"number": 0}, or null: none left
 ///     {"suggest": {"number": 0, "name": "lr", "distribution": {...}}}      {"value": 0.01}
 ///     {"report": {"number": 0, "step": 100, "value": 0.9}}                 {"prune": false}
 ///     {"set_user_attr": {"number": 0, "name": "note", "value": "text"}}    {}
@@ -31,8 +31,8 @@ class RemoteStudy {
 
   explicit RemoteStudy(Exchange exchange) : exchange_(std::make_shared<Exchange>(std::move(exchange))) {}
 
-  /// A trial to run; null if there are no more.
-  std::unique_ptr<Trial> ask();
+  /// A trial to run; null if there are no more. The other program refuses other directions than the study's.
+  std::unique_ptr<Trial> ask(const std::vector<StudyDirection>& directions);
   void tell(const Trial& trial, const std::vector<double>& values);
   /// Ends it as pruned or failed.
   void tell(const Trial& trial, TrialState state);

@@ -40,10 +40,8 @@ class StudyTrial final : public Trial {
 
   /// Whether `claim` gave a trial that another process had begun.
   bool is_continued() const { return is_continued_; }
-  /// Lets `claim` give the trial away once this object is destroyed.
-  void leave();
   /// The descriptor of the lock that shows that the trial is being run, as long as a process has it open; -1
-  /// without a journal.
+  /// without a journal, or where the file system has no locks.
   int lock_descriptor() const;
 
  private:
@@ -95,20 +93,28 @@ class Study {
   Study& operator=(const Study&) = delete;
   ~Study();
 
+  using Params = std::map<std::string, nlohmann::ordered_json>;
+
   /// Puts a trial with these values in the queue; hyperparameters that it doesn't name are sampled.
-  void enqueue_trial(const std::map<std::string, nlohmann::ordered_json>& params);
+  void enqueue_trial(const Params& params) { enqueue({params}, false); }
+  /// The same for several trials, unless the study has any.
+  void enqueue_first(const std::vector<Params>& trials) { enqueue(trials, true); }
 
   /// A trial to run: the next one in the queue, or a new one.
   StudyTrial ask();
 
   /// A trial to run in a study of `n_trials`, with a journal that several processes work on: one that
-  /// `claim` gave to a process that ended without a result, the next one in the queue, or a new one. Nothing
-  /// if as many have begun. While the trial lives, no other process gets it.
+  /// `claim` gave to a process that ended without a result, the next one in the queue, or a new one; none if
+  /// as many have begun. No other process gets it until this one ends or destroys it without a result.
   std::optional<StudyTrial> claim(std::int64_t n_trials);
   /// Whether other processes run trials that `claim` gives away if those processes end.
   bool others_run();
   /// A trial that another process has claimed for this one. Throws ArgumentError if it isn't running.
   StudyTrial running_trial(std::int64_t number, bool is_continued = false);
+
+  /// Says that the files of the trials are in this folder, which is written down in both. Throws
+  /// ArgumentError if they are in another one, or the folder has those of another study.
+  void set_folder(const std::filesystem::path& folder);
 
   const std::vector<StudyDirection>& directions() const { return options_.directions; }
 
@@ -132,6 +138,10 @@ class Study {
 
   std::shared_ptr<detail::LockFile> lock_of(std::int64_t number) const;
   std::filesystem::path lock_path(std::int64_t number) const;
+  void enqueue(const std::vector<Params>& trials, bool only_first);
+  /// The trial that a record of this process has just created.
+  StudyTrial created(std::shared_ptr<detail::LockFile> lock);
+  void remove_locks();
   /// Whether this process got the trial.
   bool take_from_queue(std::size_t id);
   StudyDirection direction() const { return options_.directions[0]; }

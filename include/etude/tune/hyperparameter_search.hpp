@@ -53,7 +53,10 @@ class SearchSpace {
   SearchSpace() = default;
   SearchSpace(std::initializer_list<Entry> entries) : entries_(entries) {}
   template <std::invocable<Trial&> Function>
-  SearchSpace(Function function) : function_([function](Trial& trial) mutable { function(trial); }) {}
+  SearchSpace(Function function) : function_(std::move(function)) {
+    static_assert(std::is_void_v<std::invoke_result_t<Function&, Trial&>>,
+                  "etude: hp_space returns nothing: the trial keeps each value that it suggests");
+  }
 
   explicit operator bool() const { return function_ || !entries_.empty(); }
   /// Empty if the space is a function.

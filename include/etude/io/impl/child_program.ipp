@@ -6,13 +6,12 @@
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#ifdef __linux__
-#include <sys/prctl.h>
-#endif
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -20,10 +19,12 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/base/interrupt.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/io/child_program.hpp"
 #include "etude/io/descriptor.hpp"
@@ -31,6 +32,9 @@
 extern char** environ;
 
 namespace etude::inline v0::detail {
+
+/// The descriptor of the child's end of the pipe.
+inline constexpr const char* life_line_variable = "ETUDE_LIFE_LINE";
 
 /// The arguments of this process.
 inline std::vector<std::string> own_arguments() {
@@ -70,23 +74,25 @@ ETUDE_INLINE ChildProgram::ChildProgram(const Options& options) {
     all.push_back(nullptr);
     return all;
   };
+  std::array<int, 2> pipe{};
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0)
+    throw Error(fmt::format("no pipe can be made: {}", std::generic_category().message(errno)));
+  const Descriptor child_end(pipe[0]);
+  life_line_ = Descriptor(pipe[1]);
+  variables.push_back(fmt::format("{}={}", life_line_variable, child_end.get()));
   const auto arguments = pointers(words), environment = pointers(variables);
   const Descriptor output(uninterrupted(
       [&] { return ::open(options.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666); }));
   if (!output)
     throw Error(fmt::format("{}: {}", options.output.string(), std::generic_category().message(errno)));
-  const pid_t parent = ::getpid();
   process_ = ::fork();
   if (process_ < 0)
     throw Error(fmt::format("no process can be started: {}", std::generic_category().message(errno)));
   if (process_ != 0) return;
-    // In the child, where other threads' locks may be held: nothing but system calls.
-#ifdef __linux__
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (::getppid() != parent) ::_exit(127);
-#endif
+  // In the child, where other threads' locks may be held: nothing but system calls.
   ::dup2(output.get(), STDOUT_FILENO);
   ::dup2(output.get(), STDERR_FILENO);
+  ::fcntl(child_end.get(), F_SETFD, 0);
   if (options.kept_open >= 0) ::fcntl(options.kept_open, F_SETFD, 0);
   sigset_t none;
   ::sigemptyset(&none);
@@ -107,8 +113,21 @@ ETUDE_INLINE std::optional<ChildProgram::Exit> ChildProgram::poll() {
 
 ETUDE_INLINE ChildProgram::~ChildProgram() {
   if (process_ <= 0) return;
-  ::kill(process_, SIGTERM);
+  ask_to_end();
   uninterrupted([&] { return ::waitpid(process_, nullptr, 0); });
+}
+
+ETUDE_INLINE OrphanGuard::OrphanGuard() {
+  const char* given = std::getenv(life_line_variable);
+  if (given == nullptr) return;
+  const int end = std::atoi(given);
+  ::unsetenv(life_line_variable);
+  ::fcntl(end, F_SETFD, FD_CLOEXEC);
+  std::thread([end] {
+    char none;
+    uninterrupted([&] { return ::read(end, &none, 1); });
+    if (SignalGuard::came() == 0) ::kill(::getpid(), SIGTERM);
+  }).detach();
 }
 
 }  // namespace etude::inline v0::detail

@@ -91,9 +91,11 @@ class RemoteTrial final : public Trial {
 
 }  // namespace detail
 
-ETUDE_INLINE std::unique_ptr<Trial> RemoteStudy::ask() {
+ETUDE_INLINE std::unique_ptr<Trial> RemoteStudy::ask(const std::vector<StudyDirection>& directions) {
+  Json names = Json::array();
+  for (const auto direction : directions) names.push_back(to_string(direction));
   return detail::exchanged(
-      *exchange_, {{"ask", Json::object()}}, [&](const Json& answer) -> std::unique_ptr<Trial> {
+      *exchange_, {{"ask", {{"directions", names}}}}, [&](const Json& answer) -> std::unique_ptr<Trial> {
         const auto& number = answer.at("number");
         if (number.is_null()) return nullptr;
         return std::make_unique<detail::RemoteTrial>(exchange_, number.get<std::int64_t>());
@@ -120,7 +122,7 @@ ETUDE_INLINE RemoteStudy::Exchange exchange_lines(int in, int out) {
           fmt::format("the study's program {}: {}", what,
                       errno == 0 ? "it has ended" : std::generic_category().message(errno)));
     };
-    const auto line = request.dump() + "\n";
+    const auto line = request.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
     for (std::string_view left = line; !left.empty();) {
       const auto size = detail::uninterrupted([&] { return ::write(out, left.data(), left.size()); });
       if (size < 0) throw fault("takes no requests");

@@ -51,8 +51,12 @@ ETUDE_INLINE GridSampler::GridSampler(std::vector<Values> values) : values_(std:
 }
 
 ETUDE_INLINE std::optional<std::int64_t> GridSampler::most_trials() const {
+  constexpr std::int64_t most = std::int64_t{1} << 53;
   std::int64_t product = 1;
-  for (const auto& [name, each] : values_) product *= static_cast<std::int64_t>(each.size());
+  for (const auto& [name, each] : values_) {
+    const auto size = static_cast<std::int64_t>(each.size());
+    product = product > most / size ? most : product * size;
+  }
   return product;
 }
 

@@ -28,7 +28,13 @@ ETUDE_INLINE void SearchField::set(const nlohmann::ordered_json& value) const {
 
 ETUDE_INLINE Distribution searched_values(const SearchField& field) {
   const auto& searched = field.doc.searched;
-  const double low = searched.low, high = searched.high, spacing = searched.spacing;
+  const auto fault = [&](std::string_view allowed) {
+    return ArgumentError(fmt::format("{} is searched: {}", field.field.name, allowed));
+  };
+  const bool is_number = field.kind == SearchField::Kind::real || field.kind == SearchField::Kind::whole;
+  if (!searched.has_range && (searched.is_log || searched.spacing))
+    throw fault("log() and step() need a range, searched(low, high)");
+  if (searched.has_range && !is_number) throw fault("must have no range, since it isn't a number");
   Choices choices;
   for (const auto name : searched.names) choices.choices.emplace_back(name);
   for (const double number : searched.numbers) {
@@ -38,10 +44,10 @@ ETUDE_INLINE Distribution searched_values(const SearchField& field) {
       choices.choices.emplace_back(number);
   }
   if (!choices.choices.empty()) return choices;
-  const auto fault = [&](std::string_view allowed) {
-    return ArgumentError(
-        fmt::format("{} is searched from {} to {}: must be {}", field.field.name, low, high, allowed));
-  };
+  if (is_number) {
+    if (!searched.has_range) throw fault("must have a range, searched(low, high)");
+    if (searched.spacing && !(*searched.spacing > 0)) throw fault("must have a positive step");
+  }
   switch (field.kind) {
     case SearchField::Kind::boolean:
       return Choices{{false, true}};
@@ -49,29 +55,42 @@ ETUDE_INLINE Distribution searched_values(const SearchField& field) {
       for (const auto name : field.choices) choices.choices.emplace_back(name);
       return choices;
     case SearchField::Kind::real:
-      return FloatRange{low, high, searched.is_log, spacing > 0 ? std::optional(spacing) : std::nullopt};
+      return FloatRange{searched.low, searched.high, searched.is_log, searched.spacing};
     case SearchField::Kind::whole: {
-      const auto first = exact<std::int64_t>(low), last = exact<std::int64_t>(high),
-                 step = exact<std::int64_t>(spacing > 0 ? spacing : 1);
-      if (!first || !last || !step) throw fault("whole numbers");
+      const auto first = exact<std::int64_t>(searched.low), last = exact<std::int64_t>(searched.high),
+                 step = exact<std::int64_t>(searched.spacing.value_or(1));
+      if (!first || !last || !step)
+        throw ArgumentError(fmt::format("{} is searched from {} to {}: must be whole numbers",
+                                        field.field.name, searched.low, searched.high));
       return IntRange{*first, *last, searched.is_log, *step};
     }
     case SearchField::Kind::other:
       break;
   }
-  throw ArgumentError(
-      fmt::format("{} is searched: must name its values by searched_among", field.field.name));
+  throw fault("must name its values by searched_among");
+}
+
+/// Whether an earlier field has the value that the condition of this one names.
+inline bool condition_holds(const std::vector<SearchField>& fields, const SearchField& field) {
+  const auto& searched = field.doc.searched;
+  const auto& other = find_field(fields, searched.condition);
+  if (&other >= &field)
+    throw ArgumentError(fmt::format("{} is searched only if {} is {}: {} must be an earlier field",
+                                    field.field.name, searched.condition, searched.condition_value,
+                                    searched.condition));
+  const auto value = other.field.type->write(other.field.value);
+  // Read as the field reads it, so that 1 is the value of "1.0".
+  other.set(std::string(searched.condition_value));
+  const auto wanted = other.field.type->write(other.field.value);
+  other.set(value);
+  return value == wanted;
 }
 
 ETUDE_INLINE void suggest_fields(Trial& trial, const std::vector<SearchField>& fields) {
   for (const auto& field : fields) {
     const auto& searched = field.doc.searched;
     if (!searched.is_searched) continue;
-    if (!searched.condition.empty()) {
-      const auto& other = find_field(fields, searched.condition).field;
-      const auto value = other.type->write(other.value);
-      if ((value.is_string() ? value.get<std::string>() : value.dump()) != searched.condition_value) continue;
-    }
+    if (!searched.condition.empty() && !condition_holds(fields, field)) continue;
     field.set(trial.suggest(std::string(field.field.name), searched_values(field)));
   }
 }
@@ -99,6 +118,11 @@ ETUDE_INLINE void check_range(const SearchField& field, const Distribution& dist
   } else if (const auto* whole = std::get_if<IntRange>(&distribution)) {
     check(static_cast<double>(whole->low));
     check(static_cast<double>(whole->high));
+  } else {
+    // Each must be a value of the field, which keeps the last one only until it is chosen.
+    const auto before = field.field.type->write(field.field.value);
+    for (const auto& choice : std::get<Choices>(distribution).choices) field.set(choice);
+    field.set(before);
   }
 }
 

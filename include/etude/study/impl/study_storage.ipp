@@ -1,0 +1,319 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/base/utf8.hpp"
+#include "etude/io/file_system.hpp"
+#include "etude/io/folder_lock.hpp"
+#include "etude/study/journal.hpp"
+#include "etude/study/journal_time.hpp"
+#include "etude/study/study.hpp"
+
+namespace etude::inline v0 {
+namespace detail {
+
+/// The kinds of records, with Optuna's numbers.
+enum class JournalOperation {
+  create_study = 0,
+  delete_study = 1,
+  set_study_user_attr = 2,
+  set_study_system_attr = 3,
+  create_trial = 4,
+  set_trial_param = 5,
+  set_trial_state_values = 6,
+  set_trial_intermediate_value = 7,
+  set_trial_user_attr = 8,
+  set_trial_system_attr = 9
+};
+
+inline constexpr std::string_view worker_prefix = "etude-";
+
+/// The attribute of a trial that its pruner ends.
+inline constexpr const char* pruned_attr = "etude:pruned";
+
+/// A number, of which parse_json makes a text if it isn't finite.
+inline double journal_number(const nlohmann::ordered_json& json) {
+  if (!json.is_string()) return json.get<double>();
+  const auto& text = json.get_ref<const std::string&>();
+  if (text == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  const double infinity = std::numeric_limits<double>::infinity();
+  if (text == "Infinity") return infinity;
+  if (text == "-Infinity") return -infinity;
+  return json.get<double>();  // throws
+}
+
+/// What Python's json.dumps writes for a number.
+inline std::string journal_text(double number) {
+  if (std::isnan(number)) return "NaN";
+  if (std::isinf(number)) return number > 0 ? "Infinity" : "-Infinity";
+  return nlohmann::ordered_json(number).dump();
+}
+
+/// Whether trials of one study may have both for a hyperparameter.
+inline bool are_compatible(const Distribution& a, const Distribution& b) {
+  if (a.index() != b.index()) return false;
+  if (const auto* choices = std::get_if<Choices>(&a)) return *choices == std::get<Choices>(b);
+  if (const auto* range = std::get_if<FloatRange>(&a)) return range->log == std::get<FloatRange>(b).log;
+  return std::get<IntRange>(a).log == std::get<IntRange>(b).log;
+}
+
+}  // namespace detail
+
+/// The records of a journal, replayed; or of a study in memory.
+struct Study::Storage {
+  using Json = nlohmann::ordered_json;
+  using Operation = detail::JournalOperation;
+
+  struct OneStudy {
+    std::string name;
+    std::vector<StudyDirection> directions;
+    bool is_deleted = false;
+    std::vector<FrozenTrial> trials = {};
+    Json user_attrs = Json::object();
+  };
+  struct Place {
+    std::size_t study, number;
+    std::string worker;  ///< that runs the trial
+  };
+
+  explicit Storage(const std::filesystem::path& journal) {
+    if (!journal.empty()) file.emplace(journal);
+    sync();
+  }
+
+  /// Appends a record, and reads what others have appended. `more` is text behind the record's members.
+  void write(Operation operation, Json members, const std::string& more = {}) {
+    Json record{{"op_code", static_cast<int>(operation)}, {"worker_id", worker}};
+    record.update(members);
+    auto text = text_of(record);
+    if (!more.empty()) text.insert(text.size() - 1, "," + more);
+    if (!file) return apply(parse_json(text));
+    file->append({text});
+    sync();
+  }
+
+  Json new_trial() {
+    last_created.reset();
+    return {{"op_code", static_cast<int>(Operation::create_trial)},
+            {"worker_id", worker},
+            {"study_id", own},
+            {"datetime_start", detail::journal_time()}};
+  }
+
+  Json waiting_trial(const Study::Params& params) const {
+    return {{"op_code", static_cast<int>(Operation::create_trial)},
+            {"worker_id", worker},
+            {"study_id", own},
+            {"datetime_start", nullptr},
+            {"state", static_cast<int>(TrialState::waiting)},
+            {"value", nullptr},
+            {"values", nullptr},
+            {"distributions", Json::object()},
+            {"params", Json::object()},
+            {"user_attrs", Json::object()},
+            {"system_attrs", {{"fixed_params", params}}},
+            {"intermediate_values", Json::object()}};
+  }
+
+  /// A text that isn't UTF-8, such as that of an exception, is mended.
+  static std::string text_of(const Json& record) {
+    return record.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+
+  /// Appends the records that `make` returns; nobody else appends from its call on.
+  void write_exclusively(const std::function<std::vector<Json>()>& make) {
+    if (!file) {
+      for (const auto& record : make()) apply(record);
+      return;
+    }
+    file->append_exclusively([&] {
+      sync();
+      std::vector<std::string> lines;
+      for (const auto& record : make()) lines.push_back(text_of(record));
+      return lines;
+    });
+    sync();
+  }
+
+  void sync() {
+    if (!file) return;
+    for (const auto& record : file->read()) apply(record);
+  }
+
+  void apply(const Json& record) try {
+    const auto operation = static_cast<Operation>(record.at("op_code").get<int>());
+    const bool is_ours = record.at("worker_id") == worker;
+    if (operation == Operation::create_study) return create_study(record);
+    if (record.contains("study_id")) {
+      const auto id = index_of(record["study_id"]);
+      if (id >= studies.size() || studies[id].is_deleted) return;
+      if (operation == Operation::delete_study) studies[id].is_deleted = true;
+      if (operation == Operation::set_study_user_attr) studies[id].user_attrs.update(record.at("user_attr"));
+      if (operation == Operation::create_trial) create_trial(id, record, is_ours);
+      return;
+    }
+    if (!record.contains("trial_id")) return;  // of a later Optuna
+    const auto id = index_of(record["trial_id"]);
+    if (id < places.size() && !trial(id).is_finished()) change_trial(id, operation, record);
+  } catch (const std::exception& error) {
+    throw CheckpointError(fmt::format("the journal has the record {}, which isn't one of Optuna's: {}",
+                                      record.dump(), error.what()));
+  }
+
+  /// A hyperparameter's value, which is an index for choices.
+  static double number_of(const Distribution& distribution, const Json& json) {
+    const auto number = json.get<double>();
+    bool fits = std::isfinite(number);
+    if (const auto* choices = std::get_if<Choices>(&distribution))
+      fits &= number >= 0 && number < static_cast<double>(choices->choices.size());
+    else if (const auto* range = std::get_if<FloatRange>(&distribution))
+      fits &= !range->log || number > 0;
+    else
+      fits &= !std::get<IntRange>(distribution).log || number > 0;
+    if (!fits)
+      throw ArgumentError(fmt::format("a value is {}: must be {}", number, detail::in_words(distribution)));
+    return number;
+  }
+
+  static std::size_t index_of(const Json& json) {
+    if (!json.is_number_unsigned())
+      throw ArgumentError(fmt::format("an id is {}: must be a whole number", json.dump()));
+    return json.get<std::size_t>();
+  }
+
+  TrialState state_of(const Json& json) const {
+    const auto state = json.get<int>();
+    if (state < 0 || state > 4)
+      throw ArgumentError(fmt::format("the state is {}: must be from 0 to 4", state));
+    return static_cast<TrialState>(state);
+  }
+
+  /// Throws ArgumentError for a complete trial without a value for each objective.
+  void check_values(std::size_t study, const FrozenTrial& trial) const {
+    if (trial.state == TrialState::complete && trial.values.size() != studies[study].directions.size())
+      throw ArgumentError("a complete trial must have a value for each objective");
+    if (trial.state == TrialState::complete &&
+        std::ranges::any_of(trial.values, [](double value) { return std::isnan(value); }))
+      throw ArgumentError("the value of a complete trial must be a number");
+    if (!trial.user_attrs.is_object() || !trial.system_attrs.is_object())
+      throw ArgumentError("attributes must be objects");
+  }
+
+  void create_study(const Json& record) {
+    OneStudy made{.name = record.at("study_name").get<std::string>(), .directions = {}};
+    for (const auto& direction : record.at("directions"))
+      made.directions.push_back(static_cast<StudyDirection>(direction.get<int>()));
+    if (!find(made.name)) studies.push_back(std::move(made));
+  }
+
+  void create_trial(std::size_t study, const Json& record, bool is_ours) {
+    auto& trials = studies[study].trials;
+    FrozenTrial made{.number = static_cast<std::int64_t>(trials.size())};
+    if (record.contains("state")) made.state = state_of(record["state"]);
+    if (record.contains("distributions"))
+      for (const auto& [name, text] : record["distributions"].items())
+        made.distributions[name] = distribution_of(parse_json(text.get_ref<const std::string&>()));
+    if (record.contains("params"))
+      for (const auto& [name, number] : record["params"].items())
+        made.params[name] = number_of(made.distributions.at(name), number);
+    if (record.contains("intermediate_values"))
+      for (const auto& [step, value] : record["intermediate_values"].items())
+        made.intermediate_values[std::stoll(step)] = detail::journal_number(value);
+    if (record.contains("values") && record["values"].is_array())
+      for (const auto& value : record["values"]) made.values.push_back(detail::journal_number(value));
+    else if (record.contains("value") && !record["value"].is_null())
+      made.values = {detail::journal_number(record["value"])};
+    if (record.contains("user_attrs")) made.user_attrs = record["user_attrs"];
+    if (record.contains("system_attrs")) made.system_attrs = record["system_attrs"];
+    set_times(made, record);
+    check_values(study, made);
+    places.push_back({study, trials.size(), record.at("worker_id").get<std::string>()});
+    trials.push_back(std::move(made));
+    if (is_ours) last_created = places.size() - 1;
+  }
+
+  void change_trial(std::size_t id, Operation operation, const Json& record) {
+    auto& changed = trial(id);
+    if (operation == Operation::set_trial_param) {
+      const auto& name = record.at("param_name").get_ref<const std::string&>();
+      const auto distribution =
+          distribution_of(parse_json(record.at("distribution").get_ref<const std::string&>()));
+      changed.params[name] = number_of(distribution, record.at("param_value_internal"));
+      changed.distributions[name] = distribution;
+    } else if (operation == Operation::set_trial_state_values) {
+      const auto state = state_of(record.at("state"));
+      // The first of several workers that take a trial out of the queue has it.
+      if (state == TrialState::running && changed.state == TrialState::running) return;
+      if (state == TrialState::running) places[id].worker = record.at("worker_id").get<std::string>();
+      changed.state = state;
+      set_times(changed, record);
+      if (!record.at("values").is_null()) {
+        changed.values.clear();
+        for (const auto& value : record["values"]) changed.values.push_back(detail::journal_number(value));
+      }
+      check_values(places[id].study, changed);
+    } else if (operation == Operation::set_trial_intermediate_value) {
+      changed.intermediate_values[record.at("step").get<std::int64_t>()] =
+          detail::journal_number(record.at("intermediate_value"));
+    } else if (operation == Operation::set_trial_user_attr) {
+      changed.user_attrs.update(record.at("user_attr"));
+    } else if (operation == Operation::set_trial_system_attr) {
+      changed.system_attrs.update(record.at("system_attr"));
+    }
+  }
+
+  /// Whether a process of ours has it; Optuna's don't lock their trials.
+  bool is_run_by_us(std::size_t id) {
+    return places[id].study == own && trial(id).state == TrialState::running &&
+           places[id].worker.starts_with(detail::worker_prefix);
+  }
+
+  /// The times of a record; a text of another form than Optuna's says nothing.
+  static void set_times(FrozenTrial& trial, const Json& record) {
+    const auto set = [&](const char* name, std::optional<double>& time) {
+      if (const auto text = record.find(name); text != record.end() && text->is_string())
+        time = detail::seconds_of_journal_time(text->get_ref<const std::string&>());
+    };
+    set("datetime_start", trial.datetime_start);
+    set("datetime_complete", trial.datetime_complete);
+  }
+
+  FrozenTrial& trial(std::size_t id) { return studies[places[id].study].trials[places[id].number]; }
+
+  std::optional<std::size_t> find(const std::string& name) const {
+    for (std::size_t i = 0; i < studies.size(); ++i)
+      if (studies[i].name == name && !studies[i].is_deleted) return i;
+    return {};
+  }
+
+  std::optional<detail::JournalFile> file;
+  std::string worker = std::string(detail::worker_prefix) + detail::random_name();
+  std::vector<OneStudy> studies = {};
+  std::vector<Place> places = {};  // of trials, by id
+  std::optional<std::size_t> last_created;
+  std::size_t own = 0;  // the study
+};
+
+}  // namespace etude::inline v0

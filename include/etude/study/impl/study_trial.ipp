@@ -1,0 +1,122 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/base/utf8.hpp"
+#include "etude/io/file_system.hpp"
+#include "etude/io/folder_lock.hpp"
+#include "etude/study/impl/study_storage.ipp"
+#include "etude/study/journal.hpp"
+#include "etude/study/journal_time.hpp"
+#include "etude/study/study.hpp"
+
+namespace etude::inline v0 {
+
+ETUDE_INLINE nlohmann::ordered_json StudyTrial::suggest(const std::string& name,
+                                                        const Distribution& distribution) {
+  const auto& given = study_->frozen(*this);
+  if (const auto known = given.params.find(name); known != given.params.end()) return given.param(name);
+  check_distribution(name, distribution);
+  const auto& options = study_->options_;
+  if (!random_) {
+    random_.emplace(detail::stream_seed(options.seed, number_));
+    study_->storage_->sync();
+    for (const auto& other : study_->known())
+      if (other.number != number_) others_.push_back(other);
+    relative_ = options.sampler->sample_relative({others_, study_->direction(), number_, *random_});
+  }
+  for (const auto& other : others_) {
+    const auto found = other.distributions.find(name);
+    if (found == other.distributions.end()) continue;
+    if (!detail::are_compatible(found->second, distribution))
+      throw ArgumentError(fmt::format("{} is {}: must be of the kind that it has in trial {}, {}", name,
+                                      detail::in_words(distribution), other.number,
+                                      detail::in_words(found->second)));
+    break;
+  }
+  const auto fits = [&](double value) {
+    return std::holds_alternative<Choices>(distribution) || from_number(distribution, value) == value;
+  };
+  double number = 0;
+  const auto& attrs = study_->frozen(*this).system_attrs;
+  if (attrs.contains("fixed_params") && attrs["fixed_params"].contains(name)) try {
+      number = to_number(name, distribution, attrs["fixed_params"][name]);
+    } catch (const ArgumentError& error) {
+      throw DataError(fmt::format("trial {} was enqueued with other values: {}", number_, error.what()));
+    }
+  else if (const auto known = relative_.find(name); known != relative_.end() && fits(known->second))
+    number = known->second;
+  else {
+    // By its name, so that a trial that was killed between two suggestions goes on with the same values.
+    RandomNumbers random(detail::stream_seed(options.seed, number_, name));
+    number = options.sampler->sample_independent({others_, study_->direction(), number_, random}, name,
+                                                 distribution);
+  }
+  study_->storage_->write(detail::JournalOperation::set_trial_param,
+                          {{"trial_id", id_},
+                           {"param_name", name},
+                           {"param_value_internal", number},
+                           {"distribution", distribution_json(distribution).dump()}});
+  return from_number(distribution, number);
+}
+
+ETUDE_INLINE void StudyTrial::report(double value, std::int64_t step) {
+  if (study_->frozen(*this).intermediate_values.contains(step)) return;
+  study_->storage_->write(detail::JournalOperation::set_trial_intermediate_value,
+                          {{"trial_id", id_}, {"step", step}},
+                          "\"intermediate_value\":" + detail::journal_text(value));
+}
+
+ETUDE_INLINE bool StudyTrial::should_prune() {
+  const auto& trial = study_->frozen(*this);
+  if (trial.system_attrs.contains(detail::pruned_attr)) return true;
+  if (!study_->options_.pruner || trial.intermediate_values.empty()) return false;
+  study_->storage_->sync();
+  const auto verdict =
+      study_->options_.pruner->judge(study_->known(), study_->frozen(*this), study_->direction());
+  // One record, so that a process that ends here leaves all of the verdict or nothing.
+  nlohmann::ordered_json attrs(verdict.notes);
+  if (verdict.prune) attrs[detail::pruned_attr] = true;
+  if (!attrs.empty())
+    study_->storage_->write(detail::JournalOperation::set_trial_system_attr,
+                            {{"trial_id", id_}, {"system_attr", attrs}});
+  return verdict.prune;
+}
+
+ETUDE_INLINE void StudyTrial::set_user_attr(const std::string& name, const nlohmann::ordered_json& value) {
+  study_->storage_->write(detail::JournalOperation::set_trial_user_attr,
+                          {{"trial_id", id_}, {"user_attr", {{name, value}}}});
+}
+
+ETUDE_INLINE void StudyTrial::set_system_attr(const std::string& name, const nlohmann::ordered_json& value) {
+  study_->storage_->write(detail::JournalOperation::set_trial_system_attr,
+                          {{"trial_id", id_}, {"system_attr", {{name, value}}}});
+}
+
+ETUDE_INLINE FrozenTrial StudyTrial::frozen() const { return study_->frozen(*this); }
+
+ETUDE_INLINE int StudyTrial::lock_descriptor() const { return lock_ ? lock_->descriptor() : -1; }
+
+}  // namespace etude::inline v0
