@@ -152,6 +152,31 @@ TEST_CASE("elsewhere it creates a run of the experiment, and ends it") {
   CHECK(server.logged("params").size() == etude::field_names<etude::TrainingArguments>().size());
 }
 
+TEST_CASE("trials are runs within the job's, with their hyperparameters, and end") {
+  const toy::Folder folder;
+  toy::MLflowServer server(workspace);
+  const toy::Variable token("MLFLOW_TRACKING_TOKEN", "t"), run("MLFLOW_RUN_ID", "given");
+  for (const std::string name : {"run-0", "run-1"}) {
+    auto args = arguments(folder);
+    args.output_dir = folder / name;
+    Trainer(toy::options(args),
+            AzureMLCallback{.tracking_uri = server.address(), .spool_directory = folder / "spool"})
+        .train({.trial = etude::HyperparameterTrial{.name = name, .params = {{"width", 4}}}});
+  }
+  const auto runs = server.calls("runs/create");
+  REQUIRE(runs.size() == 2);
+  for (std::size_t i : {0, 1}) {
+    CHECK(runs[i].body["run_name"] == "run-" + std::to_string(i));
+    const auto& tags = runs[i].body["tags"];
+    CHECK(std::ranges::count(tags, nlohmann::json{{"key", "mlflow.parentRunId"}, {"value", "given"}}) == 1);
+    CHECK((server.logged("params", "run" + std::to_string(i)) ==
+           std::vector<nlohmann::json>{{{"key", "width"}, {"value", "4"}}}));
+  }
+  const auto updates = server.calls("runs/update");
+  REQUIRE(updates.size() == 2);
+  for (const auto& update : updates) CHECK(update.body["status"] == "FINISHED");
+}
+
 TEST_CASE("a job's tokens are found in its environment") {
   using etude::detail::azureml_token_url;
   CHECK(azureml_token_url("https://a.ms/mlflow/v2.0/subscriptions/s", "e 1", "r") ==
