@@ -151,10 +151,16 @@ def nested(server, client):
 
 
 def trials(server, client):
-    """Four processes with a trial each, while the server takes its time to say whether the search has a run."""
+    """Four processes with a trial each. The first learns that the search has no run when a second asks, too, or after 3 s."""
+    one_asks, another_asks = threading.Event(), threading.Event()
+
     def way(method, path, headers, body):
         if b"etude.search" in body and path.endswith("runs/search"):
-            time.sleep(0.3)
+            if one_asks.is_set():
+                another_asks.set()
+            else:
+                one_asks.set()
+                another_asks.wait(3)
         return "pass"
 
     proxy = Proxy(server, way)
@@ -162,7 +168,7 @@ def trials(server, client):
 
     def trial(number, *arguments):
         return place.train(proxy.address, "--output_dir", f"search/run-{number}", "--trial", f"run-{number}", "--learning_rate",
-                           str(0.1 * (number + 1)), "--save_strategy", "steps", "--save_steps", "2", *arguments)
+                           str(0.1 * (number + 1)), "--save_strategy", "steps", "--save_steps", "2", "--step_seconds", "0.5", *arguments)
 
     first = [trial(number, *(["--fail_at", "6"] if number == 3 else [])) for number in range(4)]
     for number, training in enumerate(first):
