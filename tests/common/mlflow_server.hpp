@@ -93,8 +93,8 @@ class MLflowServer {
     if (method == "runs/search") {
       for (const auto& [id, run] : runs_)
         for (const auto& tag : run["data"]["tags"])
-          if (tag["key"] == "etude.run" &&
-              body["filter"].get<std::string>().find(tag["value"].get<std::string>()) != std::string::npos)
+          if (body["filter"] ==
+              "tags.`" + tag["key"].get<std::string>() + "` = '" + tag["value"].get<std::string>() + "'")
             return {{"runs", {run}}};
       return Json::object();
     }

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -150,6 +151,31 @@ TEST_CASE("elsewhere it creates a run of the experiment, and ends it") {
   CHECK(server.calls("runs/create").at(0).body["experiment_id"] == "7");
   CHECK(server.calls("runs/update").at(0).body["status"] == "FINISHED");
   CHECK(server.logged("params").size() == etude::field_names<etude::TrainingArguments>().size());
+}
+
+TEST_CASE("trials are runs within the job's, with their hyperparameters, and end") {
+  const toy::Folder folder;
+  toy::MLflowServer server(workspace);
+  const toy::Variable token("MLFLOW_TRACKING_TOKEN", "t"), run("MLFLOW_RUN_ID", "given");
+  for (const std::string name : {"run-0", "run-1"}) {
+    auto args = arguments(folder);
+    args.output_dir = folder / name;
+    Trainer(toy::options(args),
+            AzureMLCallback{.tracking_uri = server.address(), .spool_directory = folder / "spool"})
+        .train({.trial = etude::HyperparameterTrial{.name = name, .params = {{"width", 4}}}});
+  }
+  const auto runs = server.calls("runs/create");
+  REQUIRE(runs.size() == 2);
+  for (std::size_t i : {0, 1}) {
+    CHECK(runs[i].body["run_name"] == "run-" + std::to_string(i));
+    const auto& tags = runs[i].body["tags"];
+    CHECK(std::ranges::count(tags, nlohmann::json{{"key", "mlflow.parentRunId"}, {"value", "given"}}) == 1);
+    CHECK((server.logged("params", "run" + std::to_string(i)) ==
+           std::vector<nlohmann::json>{{{"key", "width"}, {"value", "4"}}}));
+  }
+  const auto updates = server.calls("runs/update");
+  REQUIRE(updates.size() == 2);
+  for (const auto& update : updates) CHECK(update.body["status"] == "FINISHED");
 }
 
 TEST_CASE("a job's tokens are found in its environment") {

@@ -203,6 +203,32 @@ TEST_CASE("each training has its own row, and a resumed one continues its row") 
   CHECK(number(counted, "duration") < number(after[0], "duration"));
 }
 
+TEST_CASE("trials have a row each, in their folders or in one file, that names the search and the trial") {
+  const toy::Folder folder;
+  const auto train = [&](const std::string& name, const CodeCarbonCallback& callback) {
+    auto args = arguments(folder);
+    args.output_dir = folder / ("search/" + name);
+    etude::Trainer<CodeCarbonCallback>(toy::options(args), callback)
+        .train({.trial = etude::HyperparameterTrial{.name = name, .params = {{"width", 4}}}});
+  };
+  for (const std::string name : {"run-0", "run-1"}) {
+    train(name, tracker());
+    train(name, tracker(folder / "all"));
+    CHECK(rows(folder / ("search/" + name + "/emissions.csv")).size() == 1);
+  }
+  const auto found = rows(folder / "all/emissions.csv");
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].at("run_id") != found[1].at("run_id"));
+  for (std::size_t i : {0, 1}) {
+    CHECK(found[i].at("project_name") == "search");
+    CHECK(found[i].at("experiment_id") == "run-" + std::to_string(i));
+  }
+  auto named = tracker(folder / "named");
+  named.project_name = "mine";
+  train("run-2", named);
+  CHECK(rows(folder / "named/emissions.csv").at(0).at("project_name") == "mine");
+}
+
 struct ReadsRow {
   std::filesystem::path path;
   double kwh = -1;

@@ -198,6 +198,27 @@ TEST_CASE("a resumed training continues the same experiment, and its archive rep
   CHECK(found[1].name.size() == found[0].name.size() + 7);
 }
 
+TEST_CASE("each trial is an experiment with its name, its hyperparameters and the search's name") {
+  const Variables set(Variables::Set{{"COMET_START_EXPERIMENT_NAME", "a variable's"}});
+  const toy::Folder folder;
+  for (const std::string name : {"run-0", "run-1"}) {
+    auto args = arguments(folder);
+    args.output_dir = folder / ("search/" + name);
+    if (name == "run-1") args.run_name = "digits";
+    const etude::HyperparameterTrial trial{.name = name, .params = {{"width", name.back() - '0'}}};
+    etude::Trainer<CometCallback>(toy::options(args), offline(folder)).train({.trial = trial});
+  }
+  const auto found = experiments(folder / "comet");
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].key() != found[1].key());
+  for (std::size_t i : {0, 1}) {
+    CHECK(found[i].others().at("Name") == "run-" + std::to_string(i));
+    CHECK(found[i].parameter("trial|width") == std::vector<Json>{i});
+  }
+  CHECK(found[0].others().at("Search") == "search");
+  CHECK(found[1].others().at("Search") == "digits");
+}
+
 TEST_CASE("all trainings use a given key") {
   const std::string given = "0123456789abcdefABCDEF0123456789xyz";
   const Variables set(Variables::Set{{"COMET_EXPERIMENT_KEY", given}, {"COMET_MODE", "create"}});

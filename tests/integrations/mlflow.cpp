@@ -230,6 +230,106 @@ TEST_CASE("a resumed training continues its run, and only sends new parameters")
   CHECK(updates[2].body["status"] == "FINISHED");
 }
 
+etude::TrainingArguments trial_arguments(const std::filesystem::path& search, const std::string& name) {
+  auto args = toy::arguments();
+  args.output_dir = search / name;
+  args.logging_strategy = etude::IntervalStrategy::steps;
+  args.logging_steps = 1;
+  args.save_strategy = etude::SaveStrategy::steps;
+  args.save_steps = 1;
+  return args;
+}
+
+etude::TrainOptions trial(const std::string& name) {
+  return {.trial = etude::HyperparameterTrial{.name = name, .params = {{"learning_rate", 1}, {"width", 4}}}};
+}
+
+std::string tag_of(const nlohmann::json& run, const std::string& key) {
+  for (const auto& tag : run["tags"])
+    if (tag["key"] == key) return tag["value"];
+  return "";
+}
+
+TEST_CASE("the trials of a search are within one run, which has ended, and a resumed trial is where it was") {
+  const toy::Folder folder;
+  toy::MLflowServer server;
+  for (const std::string name : {"run-0", "run-1"})
+    Trainer(toy::options(trial_arguments(folder / "search", name)), to(server, folder)).train(trial(name));
+  auto again = trial("run-1");
+  again.resume_from_checkpoint = folder / "search/run-1/checkpoint-1";
+  Trainer(toy::options(trial_arguments(folder / "search", "run-1")), to(server, folder)).train(again);
+
+  const auto runs = server.calls("runs/create");
+  REQUIRE(runs.size() == 3);
+  CHECK(runs[0].body["run_name"] == "search");
+  CHECK(tag_of(runs[0].body, "etude.search").size() > 5);
+  CHECK(tag_of(runs[0].body, "mlflow.parentRunId").empty());
+  for (std::size_t i : {1, 2}) {
+    CHECK(runs[i].body["run_name"] == "run-" + std::to_string(i - 1));
+    CHECK(tag_of(runs[i].body, "mlflow.parentRunId") == "run0");
+    CHECK(tag_of(runs[i].body, "etude.search").empty());
+  }
+  std::map<std::string, std::string> status;
+  for (const auto& call : server.calls("runs/update")) status[call.body["run_id"]] = call.body["status"];
+  CHECK((status == std::map<std::string, std::string>{
+                       {"run0", "FINISHED"}, {"run1", "FINISHED"}, {"run2", "FINISHED"}}));
+  std::map<std::string, int> losses;
+  for (const auto& call : server.calls("runs/log-batch"))
+    if (call.body.contains("metrics"))
+      for (const auto& metric : call.body["metrics"]) losses[call.body["run_id"]] += metric["key"] == "loss";
+  CHECK((losses == std::map<std::string, int>{{"run1", 2}, {"run2", 3}}));
+  for (const auto* child : {"run1", "run2"}) {
+    const auto params = server.logged("params", child);
+    CHECK(std::ranges::count(params, nlohmann::json{{"key", "width"}, {"value", "4"}}) == 1);
+    CHECK(params.size() == 1 + etude::field_names<etude::TrainingArguments>().size());
+  }
+}
+
+TEST_CASE("a search is known by its folder's content, and its run has the name that the user gave") {
+  const toy::Folder folder;
+  toy::MLflowServer server;
+  const auto train = [&](const std::string& search, const std::string& name) {
+    auto args = trial_arguments(folder / search, name);
+    args.run_name = "digits";
+    Trainer(toy::options(args), to(server, folder)).train(trial(name));
+  };
+  train("search", "run-0");
+  std::filesystem::rename(folder / "search", folder / "moved");
+  train("moved", "run-1");
+  train("search", "run-0");
+  const auto runs = server.calls("runs/create");
+  REQUIRE(runs.size() == 5);
+  CHECK(runs[0].body["run_name"] == "digits");
+  CHECK(runs[1].body["run_name"] == "run-0");
+  CHECK(tag_of(runs[2].body, "mlflow.parentRunId") == "run0");
+  CHECK(tag_of(runs[3].body, "etude.search") != tag_of(runs[0].body, "etude.search"));
+  CHECK(tag_of(runs[4].body, "mlflow.parentRunId") == "run3");
+}
+
+TEST_CASE("trials are within the given parent, or within the run that a variable names for all of them") {
+  const toy::Folder folder;
+  toy::MLflowServer server;
+  const auto train = [&](MLflowCallback callback) {
+    Trainer(toy::options(trial_arguments(folder / "search", "run-0")), callback).train(trial("run-0"));
+  };
+  auto callback = to(server, folder);
+  callback.parent_run_id = "parent";
+  train(callback);
+  {
+    const toy::Variable run("MLFLOW_RUN_ID", "outer");
+    train(to(server, folder));
+  }
+  const auto runs = server.calls("runs/create");
+  REQUIRE(runs.size() == 2);
+  CHECK(tag_of(runs[0].body, "mlflow.parentRunId") == "parent");
+  CHECK(tag_of(runs[1].body, "mlflow.parentRunId") == "outer");
+  // The option may be another run for each trial.
+  callback.parent_run_id = "";
+  callback.run_id = "run0";
+  train(callback);
+  CHECK(server.calls("runs/create").size() == 2);
+}
+
 TEST_CASE("a metric that the server doesn't accept affects no other, is reported once, and counted") {
   const toy::Folder folder;
   toy::MLflowServer server;

@@ -276,6 +276,31 @@ TEST_CASE("a folder named in code wins over TENSORBOARD_LOGGING_DIR, which wins 
   CHECK(toy::names_in(folder / "runs").empty());
 }
 
+TEST_CASE("a trial's run has the trial's name once in its path, and HPARAMS its hyperparameters") {
+  const toy::Folder folder;
+  const auto train = [](const std::filesystem::path& output_dir, const std::string& name,
+                        const std::string& logging_dir = "") {
+    auto args = toy::arguments();
+    args.output_dir = output_dir;
+    Tracked(toy::options(args), etude::TensorBoardCallback{.logging_dir = logging_dir})
+        .train({.trial = etude::HyperparameterTrial{.name = name, .params = {{"width", 4}}}});
+  };
+  const auto run_of = [](const std::filesystem::path& output_dir) {
+    const auto runs = toy::names_in(output_dir / "runs");
+    REQUIRE(runs.size() == 1);
+    return output_dir / "runs" / *runs.begin();
+  };
+  train(folder / "search/run-0", "run-0");
+  const auto run = run_of(folder / "search/run-0");
+  CHECK(toy::event_files(run).size() == 1);
+  const auto hparams = toy::shown(session_of(run), "_hparams_/session_start_info").at(0).content;
+  CHECK(hparams.find("width") != std::string::npos);
+  train(folder / "other", "run-1");
+  CHECK(toy::event_files(run_of(folder / "other") / "run-1").size() == 1);
+  train(folder / "search/run-2", "run-2", folder / "boards");
+  CHECK(toy::event_files(folder / "boards/run-2").size() == 1);
+}
+
 TEST_CASE("another training in a named folder hides nothing of the previous one") {
   const toy::Folder folder;
   Tracked trainer(toy::options(arguments(folder)),

@@ -325,6 +325,15 @@ def resumed():
     check(close(float(whole["ram_power"]), float(failed["ram_power"])), "powers are means")
 
 
+def trials():
+    output = folder("search")
+    for name in ("run-0", "run-1"):
+        tracked(output / name, "--trial", name, environment={"CODECARBON_OUTPUT_DIR": str(output)})
+    frame = pandas.read_csv(output / "emissions.csv")
+    check(list(frame.experiment_id) == ["run-0", "run-1"] and list(frame.project_name) == ["search"] * 2, f"names: {frame}")
+    check(frame.run_id.nunique() == 2 and (frame.emissions > 0).all(), f"rows: {frame}")
+
+
 def failed():
     output = folder("failed")
     logs, _ = tracked(output, "--fail_at", "3", fails=True)
@@ -452,7 +461,7 @@ def main():
     print("codecarbon", codecarbon.__version__, "with", len(columns), "columns")
     check(len(columns) == 38, "another version of CodeCarbon has other columns")
     wanted = sys.argv[2:]
-    for test in (figures, places, settings, beside, appending, sharing, killed, resumed, failed, counters, gpus):
+    for test in (figures, places, settings, beside, appending, sharing, killed, resumed, trials, failed, counters, gpus):
         if wanted and test.__name__ not in wanted:
             continue
         begun = time.time()

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-from checks import check
+from checks import check, same
 from comet_offline import (
     failed_is_said,
     killed_is_rescued,
@@ -30,7 +30,24 @@ from comet_online import (
     terminated_online,
     wrong_key,
 )
-from comet_tools import HERE, Folder
+from comet_tools import HERE, Archive, Folder
+
+
+def trials_are_experiments_of_a_search():
+    folder, seen = Folder(), {}
+    for name, rate in (("run-0", "0.1"), ("run-1", "0.2")):
+        reported = folder.train("--output_dir", f"{folder.path}/search/{name}", "--trial", name, "--learning_rate", rate, COMET_MODE="offline")
+        (path,) = set(folder.archives()) - {archive.path for archive in seen.values()}
+        archive = Archive(path)
+        archive.path = path
+        archive.validate()
+        same(archive.points(), reported.points(), "metrics")
+        others = {other["key"]: other["value"] for other in archive.of("log_other")}
+        same((others["Name"], others["Search"]), (name, "search"), "names")
+        given = {message["param"]["paramName"]: message["param"]["paramValue"] for message in archive.of("parameter_msg") if "param" in message}
+        same((given["trial|learning_rate"], given["trial|width"]), (float(rate), 4), "hyperparameters")
+        seen[archive.experiment["offline_id"]] = archive
+    same(len(seen), 2, "experiments")
 
 
 def wrong_variables():
@@ -68,6 +85,7 @@ CASES = [
     restarted_in_the_middle,
     killed_online,
     terminated_online,
+    trials_are_experiments_of_a_search,
     wrong_variables,
 ]
 

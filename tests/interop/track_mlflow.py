@@ -150,6 +150,51 @@ def nested(server, client):
     same(histories_of(client, runs[0]), histories([training], fit), "metrics")
 
 
+def trials(server, client):
+    """Four processes with a trial each. The first learns that the search has no run when a second asks, too, or after 3 s."""
+    one_asks, another_asks = threading.Event(), threading.Event()
+
+    def way(method, path, headers, body):
+        if b"etude.search" in body and path.endswith("runs/search"):
+            if one_asks.is_set():
+                another_asks.set()
+            else:
+                one_asks.set()
+                another_asks.wait(3)
+        return "pass"
+
+    proxy = Proxy(server, way)
+    place = Place(client)
+
+    def trial(number, *arguments):
+        return place.train(proxy.address, "--output_dir", f"search/run-{number}", "--trial", f"run-{number}", "--learning_rate",
+                           str(0.1 * (number + 1)), "--save_strategy", "steps", "--save_steps", "2", "--step_seconds", "0.5", *arguments)
+
+    first = [trial(number, *(["--fail_at", "6"] if number == 3 else [])) for number in range(4)]
+    for number, training in enumerate(first):
+        training.end(3 if number == 3 else 0)
+    again = trial(3, "--resume", "true").end()
+    proxy.stop()
+    experiment = client.get_experiment_by_name(place.name).experiment_id
+    runs = {run.info.run_name: run for run in client.search_runs([experiment])}
+    same(sorted(runs), ["run-0", "run-1", "run-2", "run-3", "search"], "runs")
+    same(len(client.search_runs([experiment])), 5, "number of runs")
+    parent = runs.pop("search")
+    same((parent.info.status, parent.data.metrics, parent.data.params), ("FINISHED", {}, {}), "the search's run")
+    check(parent.info.end_time >= parent.info.start_time > 1.6e12, "the search's times")
+    check("mlflow.parentRunId" not in parent.data.tags, parent.data.tags)
+    best = client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}' and params.width = '4'",
+                              order_by=["metrics.train_loss ASC"])
+    same(sorted(run.info.run_name for run in best), sorted(runs), "runs within the search's")
+    for number, training in enumerate(first):
+        run = runs[f"run-{number}"]
+        same(run.info.status, "FINISHED", f"status of trial {number}")
+        same(run.data.params["learning_rate"], str(0.1 * (number + 1)), "a hyperparameter")
+        same(histories_of(client, run), histories([training, again] if number == 3 else [training], fit), f"metrics of trial {number}")
+    same(again.spools(), [], "spools that are left")
+    same(sorted(os.listdir(f"{place.folder}/search")), [".etude-search", "run-0", "run-1", "run-2", "run-3"], "files of the search")
+
+
 def killed(server, client):
     """kill -9 of the training: its logs are on the server, or the next run sends them."""
     place = Place(client)
@@ -348,6 +393,7 @@ def main():
         "failed and resumed": lambda: resumed(server, client),
         "a run that was there": lambda: attached(server, client),
         "a run within another": lambda: nested(server, client),
+        "trials of a search": lambda: trials(server, client),
         "kill -9 and SIGTERM": lambda: killed(server, client),
         "no server at the start": lambda: down_at_start(server, client),
         "errors and silence": lambda: troubles(server, client),

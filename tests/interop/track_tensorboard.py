@@ -270,6 +270,7 @@ def check_answers(server, logdir, truth, fast):
     for name, session in sessions.items():
         group = seen[session]
         check(group["hparams"]["learning_rate"], 0.1 if name == "scripted" else 5e-5, "learning_rate")
+        check(group["hparams"].get("width"), 4.0 if name.startswith("search/") else None, f"width of {name}")
         check([one["status"] for one in group["sessions"]], ["STATUS_FAILURE" if name == "failed" else "STATUS_SUCCESS"], name)
         values = {one["name"]["tag"]: NUMBERS.get(one["value"], one["value"]) for one in group["metricValues"]}
         expected = {tag: float(value[-1][1]) for tag, value in points(truth[name]).items()}
@@ -303,6 +304,8 @@ with tempfile.TemporaryDirectory() as root:
     truth["killed"] = check_killed(board)
     truth["resumed"] = check_resumed(board)
     shutil.rmtree(f"{board}/whole")
+    for trial in ("run-0", "run-1"):
+        truth[f"search/{trial}"] = run("--output_dir", f"{board}/search/{trial}", "--trial", trial).logs
     check_places(root)
     check_full_disk(root)
     check_server(board, truth)

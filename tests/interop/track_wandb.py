@@ -270,6 +270,23 @@ def check_failed_and_resumed(bench):
         assert [row["_step"] for row in got] == list(range(len(rows) + len(more)))
 
 
+def check_trials(bench):
+    place = bench.place()
+    wanted = {}
+    for name, rate in (("run-0", "0.1"), ("run-1", "0.2")):
+        lines, _ = bench.train(place, "--output_dir", str(place / "search" / name), "--trial", name, "--learning_rate", rate, WANDB_MODE="offline")
+        wanted[name] = expected(lines)[0]
+    folders = run_folders(place)
+    assert len(folders) == 2, folders
+    seen = {}
+    for folder in folders:
+        there = bench.sync(folder)
+        name = there.upserts[0]["displayName"]
+        seen[name] = (there.upserts[0]["groupName"], there.config()["learning_rate"], there.config()["width"])
+        check_rows(there.history(), wanted[name])
+    assert seen == {"run-0": ("search", 0.1, 4), "run-1": ("search", 0.2, 4)}, seen
+
+
 def check_killed(bench):
     place = bench.place()
     process = bench.begin(place, "--step_seconds", "0.2", WANDB_MODE="offline", WANDB_LOG_MODEL="end")
@@ -356,7 +373,7 @@ def check_time(bench):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(str(pathlib.Path(sys.argv[1]).resolve()), pathlib.Path(folder), serve())
-        for check in (check_whole_run, check_large_and_watched, check_artifacts, check_failed_and_resumed, check_killed,
+        for check in (check_whole_run, check_large_and_watched, check_artifacts, check_failed_and_resumed, check_trials, check_killed,
                       check_interrupted, check_torn, check_switched_off, check_time):
             begun = time.time()
             check(bench)

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -26,6 +27,8 @@ struct Tracked {
                (std::int64_t, fail_at, "the step at whose end it throws; -1 is none", -1),
                (double, step_seconds, "how long each step takes, at least", 0.0),
                (bool, resume, "go on from the newest checkpoint", false),
+               (std::string, trial,
+                "it is this trial of a search, whose hyperparameters are learning_rate and width", ""),
                (bool, evaluate_after, "evaluate once more after the training", false),
                (bool, scripted, "train a TorchScript module", false),
                (std::int64_t, histogram_steps, "TensorBoard's histograms; 0 is none", 0));
@@ -114,7 +117,10 @@ int main(int argc, char** argv) {
   const auto handles = etude::add_trackers(trainer);
   const auto begun = std::chrono::steady_clock::now();
   try {
-    trainer.train({.resume_from_checkpoint = tracked.resume});
+    std::optional<etude::HyperparameterTrial> trial;
+    if (!tracked.trial.empty())
+      trial = {.name = tracked.trial, .params = {{"learning_rate", args.learning_rate}, {"width", 4}}};
+    trainer.train({.resume_from_checkpoint = tracked.resume, .trial = trial});
   } catch (const std::runtime_error& error) {
     report(fmt::format("failed {}", error.what()));
     return 3;

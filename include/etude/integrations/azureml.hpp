@@ -16,7 +16,8 @@ namespace etude::inline v0 {
 /// `state.global_step`. It logs what Hugging Face's callback of this name logs, plus the step. A job of Azure
 /// ML needs no settings: the callback logs to the job's run, which the platform ends, and renews the job's
 /// token. Elsewhere `MLFLOW_TRACKING_TOKEN` must be an access token for https://management.azure.com, which
-/// isn't renewed, and the run is created and ended as MLflowCallback does.
+/// isn't renewed, and the run is created and ended as MLflowCallback does. A trial of a search is a run of
+/// its own with its hyperparameters, within the job's run or else within one run of the search.
 ///
 /// Sending, keeping unsent entries and resuming work as in MLflowCallback. Parameters are sent if
 /// `log_params` is set. Checkpoints aren't, because Azure keeps them in its own store;

@@ -36,7 +36,8 @@ using MLflowTags = std::map<std::string, std::string>;
 ///
 /// Differs from Hugging Face's: an address is required, since files and databases aren't written without a
 /// server; checkpoints are plain files under `checkpoint-N/`, not a pickled model; a nested run needs its
-/// parent's id. Logs in the first process only.
+/// parent's id, but the trials of a search are runs within one run of the search, or within the run that
+/// MLFLOW_RUN_ID names. Logs in the first process only.
 ///
 /// Throws ArgumentError at the beginning of training for an invalid address, tags or numbers, a spool that
 /// can't be written, and a run or experiment that the server, if it answers at once, doesn't have.

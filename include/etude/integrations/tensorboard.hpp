@@ -27,7 +27,7 @@ struct TensorBoardRun;
 ///
 /// A resumed training continues in its folder: a SessionLog START hides the points that are repeated, while
 /// those at the checkpoint's own step are kept. If the files are gone, `state.log_history` is written again.
-/// Another training within the same second gets a folder of its own.
+/// Another training within the same second gets a folder of its own, and so does each trial of a search.
 ///
 /// A log is one record, written by one system call, so logs survive if the process is killed. Histograms of
 /// gradients show them before clipping. The host reads them, so steps with histograms wait for the device.

@@ -32,7 +32,8 @@ namespace etude::inline v0 {
 /// gradients, before clipping, or parameters or both to a row every max(100, logging_steps) steps.
 ///
 /// An empty option is taken from its variable; `mode`, `entity` and `project` then from wandb's settings
-/// files. In a sweep, `id`, `project` and `entity` are the sweep's. Logs in the first process only. Throws
+/// files. In a sweep, `id`, `project` and `entity` are the sweep's. Logs in the first process only. A trial
+/// of a search is a run with the trial's name and hyperparameters, in a group of the search. Throws
 /// ArgumentError for wrong options and for a folder that can't be written, when training begins; later errors
 /// are reported and never stop a training. Its runs were read by wandb 0.29 and 0.31, and uploaded by their
 /// `wandb sync` to a test server; never to wandb.ai.

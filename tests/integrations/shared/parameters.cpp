@@ -30,6 +30,18 @@ TEST_CASE("parameters are the user's and the arguments, and the arguments win") 
   CHECK(etude::detail::run_parameters({}, {1, 2}).at("config") == Json{1, 2});
 }
 
+TEST_CASE("a trial's hyperparameters come first, and win over the user's") {
+  const auto parameters = etude::detail::run_parameters({.seed = 7}, {{"depth", 1}, {"width", 8}},
+                                                        nlohmann::json{{"seed", 1}, {"width", 4}});
+  CHECK(parameters.at("width") == 4);
+  CHECK(parameters.at("depth") == 1);
+  CHECK(parameters.at("seed") == 7);
+  auto parameter = parameters.begin();
+  CHECK(parameter.key() == "seed");
+  CHECK((++parameter).key() == "width");
+  CHECK((++parameter).key() == "depth");
+}
+
 TEST_CASE("nested parameters are flattened under the names that lead to them") {
   const auto flat = etude::detail::flattened(
       {{"a", {{"b", 1}, {"c", {{"d", nullptr}}}}}, {"e", {1, 2}}, {"f", Json::object()}});

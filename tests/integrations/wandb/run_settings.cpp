@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,40 @@ TEST_CASE("variables set the options that are left open, and options win") {
   CHECK(runs.at("other").name == "of the arguments");
   CHECK((runs.at("other").tags == std::vector<std::string>{"x"}));
   CHECK(runs.at("third").name == "of the options");
+}
+
+TEST_CASE("trials are runs of their own in the group of their search, with hyperparameters in the config") {
+  const auto trained = [](std::map<std::string, std::string> variables,
+                          const std::optional<std::string>& run_name, const std::string& group) {
+    const toy::Folder folder;
+    variables["WANDB_DIR"] = folder;
+    const toy::WandbVariables set(variables);
+    std::map<std::string, toy::WandbRunSeen> runs;
+    for (const std::string name : {"run-0", "run-1"}) {
+      auto args = arguments(folder);
+      args.output_dir = folder / ("search/" + name);
+      args.run_name = run_name;
+      WandbCallback callback;
+      callback.group = group;
+      Trainer(toy::options(args), Odd{}, callback)
+          .train(
+              {.trial = etude::HyperparameterTrial{.name = name, .params = {{"width", name.back() - '0'}}}});
+    }
+    for (const auto& path : wandb_runs(folder / "")) {
+      auto run = read_wandb_run(path);
+      runs[run.name] = run;
+    }
+    REQUIRE(runs.size() == 2);
+    CHECK(runs.at("run-0").id != runs.at("run-1").id);
+    CHECK(runs.at("run-0").config.at("width") == "0");
+    CHECK(runs.at("run-1").config.at("width") == "1");
+    CHECK(runs.at("run-0").group == runs.at("run-1").group);
+    return runs.at("run-0").group;
+  };
+  CHECK(trained({{"WANDB_NAME", "n"}, {"WANDB_RUN_ID", "mine"}}, std::nullopt, "") == "search");
+  CHECK(trained({{"WANDB_RUN_GROUP", "of a variable"}}, std::nullopt, "") == "of a variable");
+  CHECK(trained({{"WANDB_RUN_GROUP", "of a variable"}}, "digits", "") == "digits");
+  CHECK(trained({}, "digits", "of the options") == "of the options");
 }
 
 TEST_CASE("runs are in .wandb if it exists, and ~ is the home folder") {

@@ -48,7 +48,8 @@ struct EmissionsTotals {
 /// A thread measures every `measure_power_secs` and then updates the run's row, so that a killed process
 /// leaves one. Rows of other runs don't change, and processes that share a file wait for each other. A
 /// resumed training continues its row from the row's or the checkpoint's totals, whichever are larger:
-/// repeated steps count twice. CodeCarbon itself begins a row at each start.
+/// repeated steps count twice. CodeCarbon itself begins a row at each start. A trial's row has the search as
+/// its project and the trial as its experiment, unless others are given.
 ///
 /// Runs in the first process of each machine, since it measures the machine; on machines other than the
 /// first, each start begins a row. Throws ArgumentError at TrainBegin for an invalid setting, and if the file

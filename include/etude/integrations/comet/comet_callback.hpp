@@ -29,7 +29,8 @@ struct Run;
 ///
 /// A resumed training continues its experiment, which then contains repeated steps twice; offline it writes
 /// another archive, KEY-XXXXXX.zip. A second training from the start is another experiment, unless its key is
-/// given. Logs in the first process only.
+/// given. A trial of a search is an experiment with the trial's name and hyperparameters (trial|width), and
+/// the search's name under "Search". Logs in the first process only.
 ///
 /// An option wins over its environment variable. Throws ArgumentError at the beginning of training for
 /// invalid options and variables, and for folders that can't be written; this includes a wrong COMET_MODE,

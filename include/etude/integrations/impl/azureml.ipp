@@ -41,6 +41,7 @@ ETUDE_INLINE std::unique_ptr<detail::MLflowRun> AzureMLCallback::open(const Cont
   options.tokens = detail::azureml_tokens(
       detail::azureml_token_url(options.address, options.experiment_id, options.attach_to),
       detail::azureml_refresh_interval());
+  detail::nest_trial(options, e, run_id);
   detail::identify_mlflow_run(options, run_key, attached_to, resumes);
   run_key = options.key;
   attached_to = options.attach_to;
@@ -53,7 +54,9 @@ ETUDE_INLINE std::unique_ptr<detail::MLflowRun> AzureMLCallback::open(const Cont
 
   auto run = std::make_unique<detail::MLflowRun>(std::move(options), e.args);
   if (log_params)
-    run->log_params(detail::members(detail::run_parameters(detail::tracked_arguments(e), config)), -1);
+    run->log_params(detail::members(detail::run_parameters(e, config)), -1);
+  else if (e.state.is_hyper_param_search)
+    run->log_params(detail::members(e.state.trial_params), -1);
   return run;
 }
 

@@ -14,6 +14,7 @@
 #include "etude/integrations/codecarbon/configuration.hpp"
 #include "etude/integrations/codecarbon/emissions_run.hpp"
 #include "etude/integrations/codecarbon/machine.hpp"
+#include "etude/integrations/shared/search.hpp"
 #include "etude/metrics/pending_logs.hpp"
 
 namespace etude::inline v0 {
@@ -47,7 +48,13 @@ ETUDE_INLINE void CodeCarbonCallback::on(const TrainBegin& e) {
   }
   has_logged_the_last = false;
   detail::forget_logged_emissions(e.pending_logs);
-  auto settings = detail::codecarbon_settings(*this, detail::codecarbon_configuration(), e.args.output_dir);
+  auto configuration = detail::codecarbon_configuration();
+  if (const auto search = detail::search_of(e)) {
+    const std::string source = "the search";
+    configuration.insert(
+        {{"project_name", {search->name, source}}, {"experiment_id", {*e.state.trial_name, source}}});
+  }
+  auto settings = detail::codecarbon_settings(*this, configuration, e.args.output_dir);
   open_run = std::make_shared<detail::EmissionsRun>(std::move(settings.options), run_id, totals);
   totals = open_run->totals();
   std::string names;

@@ -24,6 +24,7 @@
 #include "etude/integrations/comet/messages.hpp"
 #include "etude/integrations/comet/online.hpp"
 #include "etude/integrations/shared/arguments.hpp"
+#include "etude/integrations/shared/search.hpp"
 #include "etude/integrations/shared/tracked_name.hpp"
 #include "etude/model/model.hpp"
 #include "etude/reflect/json.hpp"
@@ -142,6 +143,8 @@ ETUDE_INLINE void CometCallback::open(const Context& e) {
   messages.push_back(comet::graph(comet::text_of(e.model)));
   nlohmann::ordered_json values{{"args", to_json_value(detail::tracked_arguments(e))}};
   if (!config.is_null()) values["config"] = config;
+  if (!e.state.trial_params.is_null()) values["trial"] = e.state.trial_params;
+  if (const auto search = detail::search_of(e)) messages.push_back(comet::other("Search", search->name));
   for (auto& message : comet::parameters(values, time)) messages.push_back(std::move(message));
   open_run->journal->put(std::move(messages));
 }

@@ -43,9 +43,11 @@ ETUDE_INLINE std::unique_ptr<detail::MLflowRun> MLflowCallback::open(const Conte
   options.attach_to = detail::option_or_environment(run_id, "MLFLOW_RUN_ID");
   options.parent_run_id = detail::option_or_environment(parent_run_id, "MLFLOW_PARENT_RUN_ID");
   options.name = detail::run_name_of(detail::tracked_arguments(e));
+  detail::nest_trial(options, e, run_id);
   options.tags = detail::mlflow_tags(tags);
   const auto at_most = detail::mlflow_max_params(max_log_params);
-  if (options.parent_run_id.empty() && detail::environment_says("MLFLOW_NESTED_RUN"))
+  if (options.parent_run_id.empty() && options.search.is_null() &&
+      detail::environment_says("MLFLOW_NESTED_RUN"))
     message(e.args, LogLevel::warning,
             "MLflowCallback: MLFLOW_NESTED_RUN is set, but the run isn't nested: set parent_run_id or "
             "MLFLOW_PARENT_RUN_ID to its parent");
@@ -56,7 +58,7 @@ ETUDE_INLINE std::unique_ptr<detail::MLflowRun> MLflowCallback::open(const Conte
   if (options.experiment_name.empty() && options.experiment_id.empty()) options.experiment_id = "0";
 
   auto run = std::make_unique<detail::MLflowRun>(std::move(options), e.args);
-  const auto parameters = detail::run_parameters(detail::tracked_arguments(e), config);
+  const auto parameters = detail::run_parameters(e, config);
   const bool flat = flatten_params.value_or(detail::environment_says("MLFLOW_FLATTEN_PARAMS"));
   run->log_params(flat ? detail::flattened(parameters) : detail::members(parameters), at_most);
   return run;

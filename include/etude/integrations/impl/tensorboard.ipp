@@ -25,6 +25,7 @@
 #include "etude/integrations/shared/arguments.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/parameters.hpp"
+#include "etude/integrations/shared/search.hpp"
 #include "etude/integrations/shared/tracked_name.hpp"
 #include "etude/integrations/tensorboard.hpp"
 #include "etude/integrations/tensorboard/event_file.hpp"
@@ -164,7 +165,9 @@ ETUDE_INLINE void TensorBoardCallback::open(const Context& e, bool is_resumed) {
       if (!is_resumed || !detail::tensorboard::is_name(run)) run = detail::tensorboard::new_run(runs);
       folder = runs / run;
     }
-    if (e.state.is_hyper_param_search && e.state.trial_name) folder /= *e.state.trial_name;
+    // Unless the path has the trial's name already.
+    if (const auto search = detail::search_of(e); search && (!named.empty() || !search->has_folders))
+      folder /= *e.state.trial_name;
     before = detail::tensorboard::event_files(folder);
     open_run = std::make_shared<detail::TensorBoardRun>(folder);
   } catch (const ArgumentError& error) {
@@ -272,8 +275,7 @@ ETUDE_INLINE void TensorBoardCallback::on(const TrainEnd& e) {
       for (const auto& file : detail::tensorboard::event_files(folder))
         std::filesystem::remove(file, ignored);
       auto& session = open_run->session.emplace(folder);
-      session.add_hparams(detail::flattened(detail::run_parameters(detail::tracked_arguments(e), config)),
-                          start_time);
+      session.add_hparams(detail::flattened(detail::run_parameters(e, config)), start_time);
       session.add_scalars({open_run->last.begin(), open_run->last.end()}, e.state.global_step);
       session.add_session_end(open_run->has_failed ? SessionStatus::failure : SessionStatus::success);
       session.flush();

@@ -187,7 +187,7 @@ ETUDE_INLINE void WandbCallback::on(const TrainBegin& e) {
   if (!open_run)
     open(e);
   else
-    open_run->run.configure(detail::run_parameters(detail::tracked_arguments(e), config));
+    open_run->run.configure(detail::run_parameters(e, config));
   if (!open_run) return;
   open_run->in_training = open_run->has_trained = true;
   open_run->exit_code = 0;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/events.hpp"
 #include "etude/integrations/mlflow/names.hpp"
 #include "etude/integrations/mlflow/sender.hpp"
 #include "etude/integrations/shared/http.hpp"
@@ -35,6 +36,7 @@ struct MLflowRunOptions {
   std::string experiment_id = {}, experiment_name = {};
   std::string name = {};
   std::string parent_run_id = {};
+  nlohmann::ordered_json search = {};  ///< The search that a trial without `parent_run_id` belongs to.
   std::map<std::string, std::string> tags = {};
   bool ends = true;  ///< Whether we set its status.
 };
@@ -80,6 +82,11 @@ class MLflowRun {
 
 /// The members of an object, as log_params takes them.
 std::vector<std::pair<std::string, nlohmann::ordered_json>> members(const nlohmann::ordered_json& values);
+
+/// Makes the run of a trial a run of its own within `parent_run_id`, or else within the run to attach to
+/// unless that is `run_id`, the trial's, or else within a run of its search, which the sender finds or
+/// creates.
+void nest_trial(MLflowRunOptions& options, const Context& e, const std::string& run_id);
 
 /// Sets `key` and `attach_to` in `options`: to `run_key` and `attached_to` if a training `resumes` from its
 /// checkpoint, or for a new run. Throws ArgumentError for a run or an experiment that the user named by its

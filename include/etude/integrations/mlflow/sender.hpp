@@ -22,6 +22,12 @@ namespace mlflow {
 /// The server's limits for one request.
 inline constexpr std::size_t metrics_at_once = 1000, bytes_at_once = 900'000;
 
+/// Since 1970, in the server's unit.
+inline std::int64_t time_in_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
 inline nlohmann::ordered_json tag(const std::string& key, const std::string& value) {
   return {{"key", key}, {"value", value}};
 }
@@ -75,6 +81,8 @@ class MLflowSender final : public Sender {
   void open(const Json& entry);
   std::string experiment_id(const Json& entry);
   MLflowRunInfo find_or_create(const Json& entry);
+  MLflowRunInfo create(const std::string& experiment, const Json& entry, const Json& name, Json tags);
+  std::string run_of_search(const std::string& experiment, const Json& entry);
   std::size_t log_metrics(std::span<const Json> entries);
   bool log_params(const Json& entry);
   bool log_values(const std::string& kind, const Json& values);

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include "etude/any_trainer.hpp"
 #include "etude/events.hpp"
+#include "etude/integrations/shared/parameters.hpp"
 #include "etude/training_arguments.hpp"
 
 namespace etude::inline v0::detail {
@@ -12,6 +15,10 @@ inline TrainingArguments tracked_arguments(const Context& e) {
   auto args = e.args;
   args.output_dir = normalized(e.trainer.options().args).output_dir;
   return args;
+}
+
+inline nlohmann::ordered_json run_parameters(const Context& e, const nlohmann::ordered_json& config) {
+  return run_parameters(tracked_arguments(e), config, e.state.trial_params);
 }
 
 }  // namespace etude::inline v0::detail

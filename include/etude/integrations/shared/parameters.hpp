@@ -10,9 +10,11 @@
 
 namespace etude::inline v0::detail {
 
-/// A run's parameters for a tracker: the members of `config`, which is the user's, and those of the
-/// arguments, which win. A `config` that isn't an object is stored under "config".
-nlohmann::ordered_json run_parameters(const TrainingArguments& args, const nlohmann::ordered_json& config);
+/// A run's parameters for a tracker: a trial's hyperparameters, the members of `config`, which is the user's,
+/// and those of the arguments, which win over both, as hyperparameters do over `config`. A `config` that
+/// isn't an object is stored under "config".
+nlohmann::ordered_json run_parameters(const TrainingArguments& args, const nlohmann::ordered_json& config,
+                                      const nlohmann::json& trial_params = nullptr);
 
 /// The values of nested objects, each under its path: {"a": {"b": 1}} is a.b = 1. Lists and empty objects
 /// don't change.

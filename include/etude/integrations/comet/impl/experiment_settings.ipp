@@ -228,8 +228,9 @@ ETUDE_INLINE Settings settings_of(const CometCallback& callback, const TrainingA
   settings.project = variable.pick(callback.project_name, "COMET_PROJECT_NAME");
   settings.workspace = variable.pick(callback.workspace, "COMET_WORKSPACE");
   const auto run_name = args.run_name == args.output_dir ? std::nullopt : args.run_name;
+  const auto name = state.is_hyper_param_search ? state.trial_name : run_name;
   settings.name =
-      variable.pick(!callback.experiment_name.empty() ? callback.experiment_name : run_name.value_or(""),
+      variable.pick(!callback.experiment_name.empty() ? callback.experiment_name : name.value_or(""),
                     "COMET_START_EXPERIMENT_NAME", variable("COMET_EXPERIMENT_NAME").value_or(""));
   settings.tags = callback.tags;
   if (settings.tags.empty()) {

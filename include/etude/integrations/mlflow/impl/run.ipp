@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <optional>
 #include <system_error>
@@ -17,18 +18,13 @@
 #include "etude/integrations/mlflow/source.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/parameters.hpp"
+#include "etude/integrations/shared/search.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/io/own_threads.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace etude::inline v0::detail {
 namespace mlflow {
-
-/// Since 1970, in the server's unit.
-inline std::int64_t time_in_ms() {
-  using namespace std::chrono;
-  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-}
 
 /// The first `count` characters of a UTF-8 text.
 inline std::string beginning(const std::string& text, std::size_t count) {
@@ -64,16 +60,18 @@ ETUDE_INLINE MLflowRun::MLflowRun(MLflowRunOptions options, const TrainingArgume
   for (const auto& [key, value] : source_tags()) tags.push_back(mlflow::tag(key, value));
   if (!options_.parent_run_id.empty())
     tags.push_back(mlflow::tag("mlflow.parentRunId", options_.parent_run_id));
-  put({{"do", "run"},
-       {"key", options_.key},
-       {"attach_to", options_.attach_to},
-       {"experiment_id", options_.experiment_id},
-       {"experiment_name", options_.experiment_name},
-       {"name", mlflow::beginning(options_.name, mlflow::longest_name)},
-       {"user", user_name()},
-       {"begun", begun_},
-       {"ends", options_.ends},
-       {"tags", tags}});
+  nlohmann::ordered_json run{{"do", "run"},
+                             {"key", options_.key},
+                             {"attach_to", options_.attach_to},
+                             {"experiment_id", options_.experiment_id},
+                             {"experiment_name", options_.experiment_name},
+                             {"name", mlflow::beginning(options_.name, mlflow::longest_name)},
+                             {"user", user_name()},
+                             {"begun", begun_},
+                             {"ends", options_.ends},
+                             {"tags", tags}};
+  if (!options_.search.is_null()) run["search"] = options_.search;
+  put(run);
   auto given = nlohmann::ordered_json::array();
   for (const auto& [key, value] : options_.tags) given.push_back(mlflow::tag(mlflow_name(key), value));
   put_chunks("tags", given);
@@ -237,6 +235,25 @@ ETUDE_INLINE std::vector<std::pair<std::string, nlohmann::ordered_json>> members
 
 namespace mlflow {
 
+/// Kept in the search's folder: another folder of this name, later or on another machine, is another search.
+inline std::string search_id(const std::filesystem::path& folder) {
+  const auto file = folder / ".etude-search",
+             partial = folder / fmt::format(".etude-search.{}", random_name());
+  const auto read = [&] {
+    std::string id;
+    std::ifstream(file) >> id;
+    return id;
+  };
+  if (auto id = read(); !id.empty()) return id;
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  std::ofstream(partial) << random_name();
+  std::filesystem::create_hard_link(partial, file, error);  // unless another process was faster
+  std::filesystem::remove(partial, error);
+  auto id = read();
+  return id.empty() ? url_escaped(folder.string()) : id;
+}
+
 inline void check_ids(const MLflowRunOptions& options) {
   auto http = options.http;
   http.timeout = std::chrono::seconds(1);
@@ -274,6 +291,21 @@ inline void check_ids(const MLflowRunOptions& options) {
 }
 
 }  // namespace mlflow
+
+ETUDE_INLINE void nest_trial(MLflowRunOptions& options, const Context& e, const std::string& run_id) {
+  const auto search = search_of(e);
+  if (!search) return;
+  options.name = *e.state.trial_name;
+  if (run_id.empty()) {
+    // The variable is the same for all trials.
+    const auto outer = std::exchange(options.attach_to, "");
+    if (options.parent_run_id.empty()) options.parent_run_id = outer;
+  }
+  if (options.attach_to.empty() && options.parent_run_id.empty())
+    options.search = {{"id", mlflow::search_id(search->folder)},
+                      {"name", mlflow::beginning(search->name, mlflow::longest_name)},
+                      {"folder", search->folder.string()}};
+}
 
 ETUDE_INLINE void identify_mlflow_run(MLflowRunOptions& options, const std::string& run_key,
                                       const std::string& attached_to, bool resumes) {

@@ -4,16 +4,20 @@
 #include <fmt/ranges.h>
 
 #include <chrono>
+#include <filesystem>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "etude/integrations/mlflow/sender.hpp"
+#include "etude/io/folder_lock.hpp"
 #include "etude/reflect/key_values.hpp"
 
 namespace etude::inline v0::detail {
 namespace mlflow {
 
-/// Our tags of a run: its own name, and when its latest sender began.
-inline constexpr const char *run_key = "etude.run", *begun = "etude.begun";
+/// Our tags of a run: its own name, and when its latest sender began; and of a search's run, its name.
+inline constexpr const char *run_key = "etude.run", *begun = "etude.begun", *search = "etude.search";
 
 inline constexpr const char* partly = "an entry counts as dropped if the server doesn't take all of it";
 
@@ -158,13 +162,43 @@ ETUDE_INLINE MLflowRunInfo MLflowSender::find_or_create(const Json& entry) {
   const auto key = mlflow::text(entry, "key");
   if (auto run = client_.run_with_tag(experiment, mlflow::run_key, key)) return *run;
   auto tags = entry.at("tags");
+  if (entry.contains("search"))
+    tags.push_back(mlflow::tag("mlflow.parentRunId", run_of_search(experiment, entry)));
   tags.push_back(mlflow::tag(mlflow::run_key, key));
   is_new_ = true;
+  return create(experiment, entry, entry.at("name"), std::move(tags));
+}
+
+ETUDE_INLINE MLflowRunInfo MLflowSender::create(const std::string& experiment, const Json& entry,
+                                                const Json& name, Json tags) {
   return client_.create_run({{"experiment_id", experiment},
                              {"user_id", mlflow::text(entry, "user")},
-                             {"run_name", mlflow::text(entry, "name")},
+                             {"run_name", name},
                              {"start_time", entry.at("begun")},
                              {"tags", std::move(tags)}});
+}
+
+ETUDE_INLINE std::string MLflowSender::run_of_search(const std::string& experiment, const Json& entry) {
+  const auto& search = entry.at("search");
+  const auto id = mlflow::text(search, "id");
+  // Trials in several processes begin at once, and the server would let each create one.
+  std::optional<LockFile> lock;
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    lock.emplace(std::filesystem::path(mlflow::text(search, "folder")) / ".etude-search.lock");
+    if (lock->state() != LockState::taken) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  if (lock->state() == LockState::taken)
+    throw Unreachable("another process has been creating the search's run for 5 s");
+  auto run = client_.run_with_tag(experiment, mlflow::search, id);
+  if (!run) {
+    auto tags = entry.at("tags");
+    tags.push_back(mlflow::tag(mlflow::search, id));
+    run = create(experiment, entry, search.at("name"), std::move(tags));
+  }
+  // At once, since nobody could end it for a search that is killed; each trial moves its end.
+  client_.set_status(run->id, "FINISHED", mlflow::time_in_ms());
+  return run->id;
 }
 
 // Without a run everything logged to it would be lost, so nothing is given up here.

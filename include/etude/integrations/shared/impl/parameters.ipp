@@ -7,12 +7,17 @@
 namespace etude::inline v0::detail {
 
 ETUDE_INLINE nlohmann::ordered_json run_parameters(const TrainingArguments& args,
-                                                   const nlohmann::ordered_json& config) {
+                                                   const nlohmann::ordered_json& config,
+                                                   const nlohmann::json& trial_params) {
   auto parameters = nlohmann::ordered_json::object();
-  if (config.is_object())
-    parameters = config;
-  else if (!config.is_null())
+  // First, so that a limit on the number of parameters leaves them.
+  if (trial_params.is_object()) parameters = trial_params;
+  if (config.is_object()) {
+    for (const auto& [name, value] : config.items())
+      if (!parameters.contains(name)) parameters[name] = value;
+  } else if (!config.is_null()) {
     parameters["config"] = config;
+  }
   const auto arguments = to_json_value(args);
   for (const auto& [name, value] : arguments.items()) parameters[name] = value;
   return parameters;

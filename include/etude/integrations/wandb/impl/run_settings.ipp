@@ -15,7 +15,7 @@
 #include "etude/integrations/shared/arguments.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/ini.hpp"
-#include "etude/integrations/shared/parameters.hpp"
+#include "etude/integrations/shared/search.hpp"
 #include "etude/integrations/wandb.hpp"
 #include "etude/integrations/wandb/run_settings.hpp"
 
@@ -137,15 +137,16 @@ ETUDE_INLINE WandbSettings wandb_settings(const WandbCallback& options, const Co
   info.job_type = option_or_environment(options.job_type, "WANDB_JOB_TYPE");
   info.notes = option_or_environment(options.notes, "WANDB_NOTES");
   info.tags = tags(options);
-  if (!options.name.empty()) {
-    info.name = options.name;
-  } else if (e.state.trial_name) {
+  info.name = option_or_environment(e.args.run_name.value_or(""), "WANDB_NAME");
+  if (const auto search = search_of(e)) {
     info.name = *e.state.trial_name;
-    if (e.args.run_name) info.group = *e.args.run_name;
-  } else {
-    info.name = option_or_environment(e.args.run_name.value_or(""), "WANDB_NAME");
+    if (options.group.empty() && (search->name == e.args.run_name || info.group.empty()))
+      info.group = search->name;
+    // The variable is the same for all trials.
+    if (options.id.empty() && !is_swept) info.id.clear();
   }
-  info.config = run_parameters(tracked_arguments(e), options.config);
+  if (!options.name.empty()) info.name = options.name;
+  info.config = run_parameters(e, options.config);
 
   settings.resume =
       word(options.resume, "resume", "WANDB_RESUME", {"allow", "must", "never", "auto", "true", "false"});

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "etude/events.hpp"
+#include "etude/integrations/shared/arguments.hpp"
+
+namespace etude::inline v0::detail {
+
+/// The search that a trial belongs to, for trackers that show its trials together.
+struct TrackedSearch {
+  std::filesystem::path folder;  ///< The same for all its trials.
+  std::string name;              ///< `run_name` if the user has set it, or else the folder's.
+  bool has_folders = false;      ///< Each trial has a folder with its name in `folder`.
+};
+
+/// Unset for a training that isn't a trial.
+inline std::optional<TrackedSearch> search_of(const Context& e) {
+  if (!e.state.is_hyper_param_search || !e.state.trial_name) return std::nullopt;
+  TrackedSearch search{std::filesystem::path(e.args.output_dir) / "", "", false};
+  search.folder = search.folder.lexically_normal().parent_path();
+  search.has_folders = search.folder.filename() == *e.state.trial_name;
+  if (search.has_folders) search.folder = search.folder.parent_path();
+  const auto& run_name = e.args.run_name;
+  const bool is_named =
+      run_name && *run_name != e.args.output_dir && *run_name != tracked_arguments(e).output_dir;
+  search.name = is_named ? *run_name : search.folder.filename().string();
+  return search;
+}
+
+}  // namespace etude::inline v0::detail
