@@ -217,7 +217,7 @@ struct TrainerOptions {
   void save_companions(const Model& of_model, const std::filesystem::path& folder) const;
 };
 
-/// A trial of a hyperparameter search, as the training that it is sees it.
+/// A trial of a hyperparameter search, for the training that carries it out.
 struct HyperparameterTrial {
   std::string name;       ///< `state.trial_name`
   nlohmann::json params;  ///< `state.trial_params`: its hyperparameters, by name
@@ -253,7 +253,7 @@ struct TrainOptions {
     [[noreturn]] static const char* throw_null();
   };
   Resume resume_from_checkpoint = {};
-  /// The trial that this training is, for `hyperparameter_search` or a search of your own.
+  /// Makes this training a trial of `hyperparameter_search`, or of a search of your own.
   std::optional<HyperparameterTrial> trial = {};
 };
 

@@ -100,8 +100,8 @@ def kills(folder):
             same(outcome(trial), whole_trial, f"seed {SEED}: trial {number} after {killed} kills")
             same(trial["finished"], 1, f"seed {SEED}: results of trial {number}")
         continued += sum(json.loads(line)["op_code"] == 9 for line in (broken / "study.log").read_text().splitlines())
-    check(continued > 0, "no trial was gone on with")
-    print(f"{killed} kills of {rounds} searches, {continued} trials gone on with: each study equals the unbroken one")
+    check(continued > 0, "no trial was resumed")
+    print(f"{killed} kills of {rounds} searches, {continued} trials resumed: each study equals the unbroken one")
 
 
 def workers(folder):
@@ -209,14 +209,18 @@ def optuna(folder):
         same({step: again.trials[0].intermediate_values[step] for step in steps}, steps, f"trial {trial.number} again")
 
     # Several programs, one of which dies.
-    many = optuna.create_study(direction="maximize")
+    many = optuna.create_study(direction="maximize", pruner=optuna.pruners.NopPruner())
     optuna_driver.run(many, command("many"), 6, jobs=2)
     same([trial.state.name for trial in many.trials], ["COMPLETE"] * 6, "trials of two programs")
-    try:
-        optuna_driver.run(many, command("many", "--learning_rate", "-1"), 1)
-        check(False, "a program that fails is no error")
-    except RuntimeError as error:
-        check("ended with" in str(error), str(error))
+    for study, program, error in [(many, command("many", "--learning_rate", "-1"), RuntimeError),
+                                  (many, ["/nonexistent"], FileNotFoundError),
+                                  (optuna.create_study(direction="minimize"), command("minimized"), RuntimeError)]:
+        try:
+            optuna_driver.run(study, program, 1)
+        except error:
+            pass
+        else:
+            check(False, f"{program} is no error")
     print("8 trials of Optuna's sampler, 6 in two programs")
 
 

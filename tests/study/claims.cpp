@@ -108,6 +108,33 @@ TEST_CASE("a process runs the trial that another has claimed for it") {
   CHECK(toy::fault_of<etude::ArgumentError>([&] { child.running_trial(7); }) == "trial 7 isn't running");
 }
 
+TEST_CASE("a trial that is given up without a result is claimed again, by the same process too") {
+  const toy::Folder folder;
+  Study study({.journal = folder / "j"});
+  study.claim(1);
+  const auto again = study.claim(1);
+  CHECK(again->number() == 0);
+  CHECK(again->is_continued());
+}
+
+TEST_CASE("a study that is deleted while it runs is an error, not another study's trial") {
+  const toy::Folder folder;
+  Study other({.study_name = "other", .journal = folder / "j"}), study({.journal = folder / "j"});
+  other.claim(1);
+  std::ofstream(folder / "j", std::ios::app) << R"({"op_code":1,"worker_id":"x","study_id":1})"
+                                             << "\n";
+  CHECK(toy::contains(toy::fault_of([&] { study.claim(5); }), "the study etude was deleted"));
+  CHECK(toy::contains(toy::fault_of([&] { study.ask(); }), "the study etude was deleted"));
+}
+
+TEST_CASE("trials that are tried first are enqueued once, however many processes begin") {
+  const toy::Folder folder;
+  Study a({.journal = folder / "j"}), b({.journal = folder / "j"});
+  a.enqueue_first({{{"x", 1}}, {{"x", 2}}});
+  b.enqueue_first({{{"x", 1}}, {{"x", 2}}});
+  CHECK(b.trials().size() == 2);
+}
+
 TEST_CASE("without a journal there is nothing to lock, and no trial is lost") {
   Study study({});
   auto trial = study.claim(1);

@@ -2,8 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cmath>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -12,10 +12,12 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "common/search.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
 #include "etude/checkpoint/store.hpp"
@@ -24,9 +26,11 @@
 
 namespace tune_hyperparameter_search_test {
 
-using etude::HyperparameterSearchOptions;
 using etude::TrainingArguments;
 using etude::TrialState;
+using toy::line;
+using toy::rates;
+using toy::search_arguments;
 
 ETUDE_ENUM(Shape, line, curve);
 
@@ -38,30 +42,10 @@ struct LineArguments {
                (bool, frozen, "not searched", false));
 };
 
-etude::TrainingArguments arguments(const toy::Folder& folder) {
-  auto args = toy::arguments();
-  args.output_dir = folder;
-  args.optim = etude::OptimizerNames::sgd;
-  args.max_grad_norm = 0;
-  args.eval_strategy = etude::IntervalStrategy::epoch;
-  args.num_train_epochs = 2;
-  return args;
-}
-
-/// Trains w x + b from w = b = 0.
-etude::TrainerOptions line(const TrainingArguments& args) {
-  auto options = toy::options(args, 4, 4);
-  options.model = {};
-  options.model_init = [] { return toy::Line(); };
-  return options;
-}
-
-const etude::SearchSpace rates{{"learning_rate", etude::FloatRange{.low = 1e-3, .high = 0.5, .log = true}}};
-
 /// The evaluation's loss after two epochs of gradient descent over the four points, one by one, worked out
 /// without the library. The order is the trainer's, so that only its arithmetic is checked.
 double trained_alone(const toy::Folder& folder, double learning_rate) {
-  auto args = arguments(folder);
+  auto args = search_arguments(folder);
   args.learning_rate = learning_rate;
   etude::Trainer<> trainer(line(args));
   trainer.train();
@@ -72,7 +56,7 @@ TEST_CASE("each trial trains as a trainer with its hyperparameters does, and the
   const toy::Folder folder, alone;
   const auto result =
       etude::hyperparameter_search([](const TrainingArguments& args) { return etude::Trainer<>(line(args)); },
-                                   {.n_trials = 5, .hp_space = rates}, arguments(folder));
+                                   {.n_trials = 5, .hp_space = rates}, search_arguments(folder));
   REQUIRE(result.trials.size() == 5);
   double least = std::numeric_limits<double>::infinity();
   std::set<double> tried;
@@ -95,7 +79,7 @@ TEST_CASE("each trial trains as a trainer with its hyperparameters does, and the
   CHECK(best.run_dir == folder / ("run-" + best.run_id));
   CHECK(best.checkpoint.empty());
   const auto args =
-      etude::parse_arguments(std::vector<std::string>{"--config", best.config}, arguments(folder));
+      etude::parse_arguments(std::vector<std::string>{"--config", best.config}, search_arguments(folder));
   CHECK(args.learning_rate == config["learning_rate"]);
 }
 
@@ -107,7 +91,7 @@ TEST_CASE("fields that are searched are the space, in the order and under the co
         seen.push_back(model);
         return etude::Trainer<>(line(args));
       },
-      {.n_trials = 12, .sampler = etude::SearchSampler::random}, arguments(folder), LineArguments{});
+      {.n_trials = 12, .sampler = etude::SearchSampler::random}, search_arguments(folder), LineArguments{});
   REQUIRE(seen.size() == 12);
   std::set<double> slopes;
   std::set<Shape> shapes;
@@ -129,7 +113,7 @@ TEST_CASE("fields that are searched are the space, in the order and under the co
 
 TEST_CASE("without a space, it is Hugging Face's") {
   const toy::Folder folder;
-  auto args = arguments(folder);
+  auto args = search_arguments(folder);
   std::vector<TrainingArguments> seen;
   const auto result = etude::hyperparameter_search(
       [&](const TrainingArguments& given) {
@@ -174,7 +158,7 @@ TEST_CASE("a trial that throws, or whose objective isn't a number, is failed, an
              ++evaluations;
              return evaluations == 3 || evaluations == 4 ? std::nan("") : metrics.at("eval_loss");
            }},
-      arguments(folder));
+      search_arguments(folder));
   REQUIRE(result.trials.size() == 4);
   CHECK(result.trials[0].state == TrialState::complete);
   CHECK(result.trials[1].state == TrialState::fail);
@@ -200,7 +184,7 @@ TEST_CASE("the trainer's state names the trial and its hyperparameters") {
       {.n_trials = 2,
        .hp_space = rates,
        .hp_name = [](const etude::Trial& trial) { return fmt::format("try {}", trial.number()); }},
-      arguments(folder));
+      search_arguments(folder));
   REQUIRE(states.size() == 2);
   CHECK(states[1].is_hyper_param_search);
   CHECK(states[1].trial_name == "try 1");
@@ -208,7 +192,7 @@ TEST_CASE("the trainer's state names the trial and its hyperparameters") {
   CHECK(states[1].trial_params["learning_rate"] == result.trials[1].param("learning_rate"));
   CHECK(std::filesystem::exists(folder / "try 1/hyperparameters.json"));
 
-  etude::Trainer<KeepsState> ordinary(line(arguments(folder)), KeepsState{&states});
+  etude::Trainer<KeepsState> ordinary(line(search_arguments(folder)), KeepsState{&states});
   ordinary.train();
   CHECK_FALSE(states.back().is_hyper_param_search);
   CHECK(states.back().trial_name == std::nullopt);
@@ -231,7 +215,7 @@ TEST_CASE("a pruned trial ends at the evaluation that the pruner has judged") {
   };
   const auto result = etude::hyperparameter_search(
       [&](const TrainingArguments& args) { return etude::Trainer<Reasons>(line(args), Reasons{&reasons}); },
-      {.n_trials = 4, .hp_space = rates, .custom_pruner = std::make_shared<Odd>()}, arguments(folder));
+      {.n_trials = 4, .hp_space = rates, .custom_pruner = std::make_shared<Odd>()}, search_arguments(folder));
   for (const auto& trial : result.trials) {
     const bool is_odd = trial.number % 2 == 1;
     CHECK(trial.state == (is_odd ? TrialState::pruned : TrialState::complete));
@@ -251,7 +235,7 @@ TEST_CASE("a search that is called again adds trials only up to n_trials, and re
           return etude::Trainer<>(line(args));
         },
         {.n_trials = n_trials, .hp_space = rates, .enqueued_trials = {{{"learning_rate", 0.25}}}},
-        arguments(folder));
+        search_arguments(folder));
   };
   const auto first = search(3);
   CHECK(trainers == 3);
@@ -266,83 +250,16 @@ TEST_CASE("a search that is called again adds trials only up to n_trials, and re
   const auto whole = etude::hyperparameter_search(
       [&](const TrainingArguments& args) { return etude::Trainer<>(line(args)); },
       {.n_trials = 5, .hp_space = rates, .enqueued_trials = {{{"learning_rate", 0.25}}}},
-      arguments(unbroken));
+      search_arguments(unbroken));
   for (std::size_t i = 0; i < 5; ++i) {
     CHECK(third.trials[i].params == whole.trials[i].params);
     CHECK(third.trials[i].values == whole.trials[i].values);
   }
 }
 
-/// Gets a signal, once; the program's own handler returns, so the training throws Interrupted.
-struct Interrupts {
-  explicit Interrupts(int* left) : times(left) {
-    std::signal(SIGTERM, [](int) {});
-  }
-  int* times;
-  void on(const etude::StepEnd& e) const {
-    if (e.state.global_step == 6 && --*times == 0) std::raise(SIGTERM);
-  }
-};
-
-TEST_CASE("an interrupted trial is gone on with from its checkpoint") {
-  const toy::Folder folder, unbroken;
-  auto args = arguments(folder);
-  args.save_strategy = etude::SaveStrategy::epoch;
-  std::vector<std::int64_t> begun;
-  struct Begins {
-    std::vector<std::int64_t>* steps;
-    void on(const etude::TrainBegin& e) const { steps->push_back(e.state.global_step); }
-  };
-  int times = 2;
-  const auto search = [&] {
-    return etude::hyperparameter_search(
-        [&](const TrainingArguments& given) {
-          return etude::Trainer<Begins, Interrupts>(line(given), Begins{&begun}, Interrupts{&times});
-        },
-        {.n_trials = 3, .hp_space = rates}, args);
-  };
-  CHECK_THROWS_AS(search(), etude::Interrupted);
-  const auto result = search();
-  REQUIRE(begun.size() == 4);
-  CHECK(begun[0] == 0);
-  CHECK(begun[1] == 0);
-  CHECK(begun[2] >= 4);  // trial 1 again, from its checkpoint
-  CHECK(begun[3] == 0);
-  REQUIRE(result.trials.size() == 3);
-  args.output_dir = unbroken;
-  const auto whole = etude::hyperparameter_search(
-      [&](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
-      {.n_trials = 3, .hp_space = rates}, args);
-  for (std::size_t i = 0; i < 3; ++i) {
-    CHECK(result.trials[i].state == TrialState::complete);
-    CHECK(result.trials[i].params == whole.trials[i].params);
-    CHECK(result.trials[i].values == whole.trials[i].values);
-    CHECK(result.trials[i].intermediate_values == whole.trials[i].intermediate_values);
-  }
-}
-
-TEST_CASE("a trial that ends at the same step again and again is failed") {
-  const toy::Folder folder;
-  int times = 1;
-  const auto search = [&] {
-    times = 1;
-    return etude::hyperparameter_search(
-        [&](const TrainingArguments& given) {
-          return etude::Trainer<Interrupts>(line(given), Interrupts{&times});
-        },
-        {.n_trials = 1, .max_restarts = 2, .hp_space = rates}, arguments(folder));
-  };
-  for (int i = 0; i < 3; ++i) CHECK_THROWS_AS(search(), etude::Interrupted);
-  const auto result = search();
-  CHECK(result.trials[0].state == TrialState::fail);
-  CHECK(result.trials[0].user_attrs["error"] == "its process ended 3 times at step 0");
-  CHECK(result.best_runs.empty());
-  CHECK(toy::fault_of<etude::Error>([&] { result.best_run(); }) == "none of 1 trials is complete");
-}
-
 TEST_CASE("only the best trial's checkpoints are kept if that is asked") {
   const toy::Folder folder;
-  auto args = arguments(folder);
+  auto args = search_arguments(folder);
   args.save_strategy = etude::SaveStrategy::epoch;
   const auto result = etude::hyperparameter_search(
       [](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
@@ -358,7 +275,7 @@ TEST_CASE("only the best trial's checkpoints are kept if that is asked") {
 TEST_CASE("the objective is that of the best model if it is loaded at the end, else of the last") {
   const toy::Folder folder, other;
   const auto search = [&](const std::string& where, bool loads_best) {
-    auto args = arguments(folder);
+    auto args = search_arguments(folder);
     args.output_dir = where;
     args.save_strategy = etude::SaveStrategy::epoch;
     args.load_best_model_at_end = loads_best;
@@ -396,7 +313,7 @@ TEST_CASE("several objectives give the trials that no other beats in all") {
            [](const etude::Metrics& metrics) {
              return std::vector{metrics.at("eval_loss"), -metrics.at("eval_loss")};
            }},
-      arguments(folder));
+      search_arguments(folder));
   CHECK(result.best_runs.size() == 6);
   CHECK(toy::fault_of<etude::Error>([&] { result.best_run(); }) ==
         "the search has 2 directions: see best_runs");
@@ -410,7 +327,7 @@ TEST_CASE("a grid is every combination once, and the search ends with it") {
        .sampler = etude::SearchSampler::grid,
        .hp_space = {{"learning_rate", etude::FloatRange{.low = 0.1, .high = 0.35, .step = 0.1}},
                     {"num_train_epochs", etude::Choices{{1, 2}}}}},
-      arguments(folder));
+      search_arguments(folder));
   std::set<std::pair<double, double>> tried;
   for (const auto& trial : result.trials)
     tried.emplace(trial.param("learning_rate").get<double>(), trial.param("num_train_epochs").get<double>());
@@ -427,61 +344,83 @@ TEST_CASE("the function may ask the trial for more than the structs have") {
           trial.suggest_int("points", {.low = 2, .high = 5});
           return etude::Trainer<>(line(args));
         },
-        {.n_trials = n_trials, .hp_space = rates}, arguments(folder));
+        {.n_trials = n_trials, .hp_space = rates}, search_arguments(folder));
   };
   search(2);
   const auto result = search(3);
   for (const auto& trial : result.trials) CHECK(trial.params.size() == 2);
-  CHECK(etude::parse_json(toy::read_text(folder / "run-2/hyperparameters.json")).size() == 2);
+  // A file for `--config` has fields alone.
+  CHECK(etude::parse_json(toy::read_text(folder / "run-2/hyperparameters.json")).size() == 1);
 }
 
-TEST_CASE("mistakes of the search end it with an ArgumentError") {
-  const auto make = [](const TrainingArguments& args) { return etude::Trainer<>(line(args)); };
-  const auto fault = [&](const HyperparameterSearchOptions& options, const auto& with) {
+TEST_CASE("a direction doesn't change the objective, and a sum adds up all metrics but the loss and speeds") {
+  const auto objective = [](const std::optional<std::string>& metric, etude::StudyDirection direction) {
     const toy::Folder folder;
-    return toy::fault_of<etude::ArgumentError>(
-        [&] { etude::hyperparameter_search(with, options, arguments(folder)); });
+    auto args = search_arguments(folder);
+    args.metric_for_best_model = metric;
+    const auto result = etude::hyperparameter_search(
+        [](const TrainingArguments& given) {
+          auto options = line(given);
+          options.compute_metrics = [](const etude::EvalPrediction&) {
+            return etude::Metrics{{"a", 10.0}, {"b", 200.0}};
+          };
+          return etude::Trainer<>(std::move(options));
+        },
+        {.n_trials = 1, .direction = {direction}, .hp_space = rates}, args);
+    return result.best_run().objective.at(0);
   };
-  CHECK(fault({.n_trials = 0}, make) == "n_trials is 0: must be from 1 to 1000000000");
-  CHECK(fault({.hp_space = {{"learning_rat", etude::FloatRange{}}}}, make) ==
-        "hp_space has learning_rat: must be a field of TrainingArguments; did you mean 'learning_rate'?");
-  CHECK(fault({.hp_space = {{"learning_rate", etude::FloatRange{.low = -1, .high = 1}}}}, make) ==
-        "hp_space has -1 for learning_rate: must be at least 0");
-  CHECK(fault({.hp_space = {{"optim", etude::Choices{{"sgd", "sdg"}}}}}, [](const TrainingArguments& args) {
-          return etude::Trainer<>(line(args));
-        }).empty() == false);
-  CHECK(fault({.hp_space = rates}, [](const TrainingArguments& args) {
-          return etude::Trainer<>(toy::options(args, 4, 4));
-        }) == "model_init is not set: hyperparameter_search needs it to make the model anew for each trial");
-  CHECK(fault({.hp_space = rates}, [](const TrainingArguments& args) {
-          auto others = args;
-          others.output_dir = "/nonexistent";
-          return etude::Trainer<>(line(others));
-        }).ends_with("it must be made from the arguments that are given to the function"));
-  CHECK(fault({.hp_space = rates, .compute_objective = [](const etude::Metrics&) { return 1.0; }}, make) ==
-        "direction is unset: must be minimize or maximize with compute_objective");
-  CHECK(
-      fault({.hp_space = rates}, [](const TrainingArguments& args) {
-        auto options = line(args);
-        options.compute_metrics = [](const etude::EvalPrediction&) { return etude::Metrics{{"score", 1.0}}; };
-        return etude::Trainer<>(std::move(options));
-      }) == "direction is unset: must be minimize or maximize, since the objective is the sum of eval_score");
-  CHECK(fault({.sampler = etude::SearchSampler::grid, .hp_space = rates}, make) ==
-        "sampler is grid: learning_rate must have choices or a step");
+  CHECK(objective("b", etude::StudyDirection::minimize) == 200);
+  CHECK(objective("loss", etude::StudyDirection::minimize) < 10);
+  CHECK(objective({}, etude::StudyDirection::maximize) == 210);
 }
 
-TEST_CASE("checkpoints of another search are never gone on with") {
+TEST_CASE("without evaluations in the training, the model that it ends with is evaluated") {
+  const toy::Folder folder, alone;
+  auto args = search_arguments(folder);
+  args.eval_strategy = etude::IntervalStrategy::no;
+  const auto result = etude::hyperparameter_search(
+      [](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
+      {.n_trials = 1, .hp_space = rates}, args);
+  CHECK(result.best_run().objective.at(0) ==
+        trained_alone(alone, result.trials[0].param("learning_rate").get<double>()));
+  CHECK(result.trials[0].intermediate_values.empty());
+}
+
+TEST_CASE("after the timeout no further trial begins") {
   const toy::Folder folder;
-  auto args = arguments(folder);
-  args.save_strategy = etude::SaveStrategy::epoch;
-  const auto search = [&] {
-    return etude::hyperparameter_search(
-        [](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
-        {.n_trials = 1, .hp_space = rates}, args);
-  };
-  search();
-  std::filesystem::remove(folder / "study.log");
-  CHECK(toy::contains(toy::fault_of<etude::ArgumentError>(search), "has checkpoints of an earlier search"));
+  const auto result = etude::hyperparameter_search(
+      [](const TrainingArguments& given) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        return etude::Trainer<>(line(given));
+      },
+      {.n_trials = 100000, .timeout = 0.1, .hp_space = rates}, search_arguments(folder));
+  CHECK(!result.trials.empty());
+  CHECK(result.trials.size() < 10);
+  for (const auto& trial : result.trials) CHECK(trial.state == TrialState::complete);
+}
+
+TEST_CASE("a trial that was enqueued with a value that isn't allowed is failed alone") {
+  const toy::Folder folder;
+  const auto result = etude::hyperparameter_search(
+      [](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
+      {.n_trials = 3, .hp_space = rates, .enqueued_trials = {{{"learning_rate", 5.0}}}},
+      search_arguments(folder));
+  CHECK(result.trials[0].state == TrialState::fail);
+  CHECK(result.trials[0].user_attrs["error"] ==
+        "trial 0 was enqueued with other values: learning_rate is 5.0: must be from 0.001 to 0.5");
+  CHECK(result.trials[2].state == TrialState::complete);
+}
+
+TEST_CASE("the text of an exception may be any bytes") {
+  const toy::Folder folder;
+  const auto result = etude::hyperparameter_search(
+      [](const TrainingArguments& given) {
+        if (given.output_dir.ends_with("run-0")) throw std::runtime_error("\xff");
+        return etude::Trainer<>(line(given));
+      },
+      {.n_trials = 2, .hp_space = rates}, search_arguments(folder));
+  CHECK(result.trials[0].state == TrialState::fail);
+  CHECK(result.trials[1].state == TrialState::complete);
 }
 
 }  // namespace tune_hyperparameter_search_test

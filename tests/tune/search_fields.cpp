@@ -71,7 +71,7 @@ TEST_CASE("a trial sets the fields that are searched, and no other") {
 struct Conditional {
   ETUDE_STRUCT(Conditional, (bool, deep, "" | searched(), false),
                (std::int64_t, layers, "" | searched(2, 9).only_if("deep", "true"), 1),
-               (double, plain, "", 2.5), (double, other, "" | searched(0, 1).only_if("plain", "2.5"), 5),
+               (double, plain, "", 2.5), (double, other, "" | searched(0, 1).only_if("plain", "2.50"), 5),
                (double, never, "" | searched(0, 1).only_if("plain", "2"), 5));
 };
 
@@ -96,6 +96,26 @@ struct OfText {
 struct OfFraction {
   ETUDE_STRUCT(OfFraction, (std::int64_t, count, "" | searched(0.5, 4), 1));
 };
+struct WithoutRange {
+  ETUDE_STRUCT(WithoutRange, (double, dropout, "" | searched(), 0.1));
+};
+struct RangeOfEnum {
+  ETUDE_STRUCT(RangeOfEnum, (Shape, shape, "" | searched(0, 1), Shape::line));
+};
+struct StepsBack {
+  ETUDE_STRUCT(StepsBack, (double, share, "" | searched(0, 1).step(-1), 0.1));
+};
+struct LogOfChoices {
+  ETUDE_STRUCT(LogOfChoices, (double, share, "" | searched_among(sizes).log(), 0.1));
+};
+struct Later {
+  ETUDE_STRUCT(Later, (double, rate, "" | searched(0, 1).only_if("deep", "true"), 1),
+               (bool, deep, "" | searched(), false));
+};
+struct NoSuchValue {
+  ETUDE_STRUCT(NoSuchValue, (Shape, shape, "" | searched(), Shape::line),
+               (double, rate, "" | searched(0, 1).only_if("shape", "curved"), 1));
+};
 struct OfUnknown {
   ETUDE_STRUCT(OfUnknown, (double, rate, "" | searched(0, 1).only_if("optm", "sgd"), 1),
                (std::string, optim, "", ""));
@@ -111,6 +131,12 @@ TEST_CASE("a search that makes no sense for a field is an error that names it") 
   };
   CHECK(fault(OfText{}) == "name is searched: must name its values by searched_among");
   CHECK(fault(OfFraction{}) == "count is searched from 0.5 to 4: must be whole numbers");
+  CHECK(fault(WithoutRange{}) == "dropout is searched: must have a range, searched(low, high)");
+  CHECK(fault(RangeOfEnum{}) == "shape is searched: must have no range, since it isn't a number");
+  CHECK(fault(StepsBack{}) == "share is searched: must have a positive step");
+  CHECK(fault(LogOfChoices{}) == "share is searched: log() and step() need a range, searched(low, high)");
+  CHECK(fault(Later{}) == "rate is searched only if deep is true: deep must be an earlier field");
+  CHECK(toy::contains(fault(NoSuchValue{}), "curved"));
   CHECK(fault(OfUnknown{}) == "hp_space has optm: must be a field of OfUnknown; did you mean 'optim'?");
 }
 

@@ -87,8 +87,8 @@ class QMCSampler : public Sampler {
 
 /// The tree-structured Parzen estimator of Bergstra et al. (2011, "Algorithms for Hyper-Parameter
 /// Optimization"), for all hyperparameters at once, as Optuna's TPESampler is by default: candidates are
-/// drawn from a density of the best tenth of the trials, and the one is taken where that density is largest
-/// beside the density of the others. The first trials are random.
+/// drawn from a density of the best tenth of the trials, and the one with the largest ratio of that density
+/// to the density of the others is taken. The first trials are random.
 class TPESampler : public Sampler {
  public:
   struct Options {

@@ -23,7 +23,10 @@ class Study;
 
 namespace detail {
 class LockFile;
-}
+
+/// The system attribute of a trial that its pruner has ended.
+inline constexpr const char* pruned_attr = "etude:pruned";
+}  // namespace detail
 
 /// A trial of a Study.
 class StudyTrial final : public Trial {
@@ -127,7 +130,7 @@ class Study {
 
   /// All trials by number, those of other processes included.
   std::vector<FrozenTrial> trials();
-  /// The best complete trial; none yet, or several objectives: nothing.
+  /// The best complete trial; unset without one, and with several objectives.
   std::optional<FrozenTrial> best_trial();
   /// The complete trials that no other is better than in all objectives.
   std::vector<FrozenTrial> best_trials() { return etude::best_trials(trials(), options_.directions); }

@@ -35,7 +35,7 @@ inline CheckpointError journal_fault(const std::filesystem::path& path, std::str
       fmt::format("{}: {}: {}", path.string(), what, std::generic_category().message(error)));
 }
 
-/// Optuna's JournalFileSymlinkLock: whoever makes the link holds the lock.
+/// Optuna's JournalFileSymlinkLock: the process that makes the link holds the lock.
 class JournalLock {
  public:
   explicit JournalLock(const std::filesystem::path& file) : link_(file.string() + ".lock") {

@@ -119,7 +119,7 @@ ETUDE_INLINE Pruner::Verdict SuccessiveHalvingPruner::judge(const std::vector<Fr
         competing.push_back(other.system_attrs[name].template get<double>());
     std::ranges::sort(competing);
     if (direction == StudyDirection::maximize) std::ranges::reverse(competing);
-    // Trials can't wait for others, so of the first few the best so far goes on.
+    // Trials can't wait for others, so among the first few, the best so far continues.
     const auto promoted =
         std::max<std::size_t>(competing.size() / static_cast<std::size_t>(options_.reduction_factor), 1);
     const double worst = competing[promoted - 1];

@@ -168,7 +168,7 @@ ETUDE_INLINE void Study::remove_locks() {
 }
 
 ETUDE_INLINE void Study::set_folder(const std::filesystem::path& folder) {
-  const auto mark = folder / ".study";
+  const auto mark = folder / ".etude-search";  // MLflow's callback names the search by it
   const auto read_mark = [&] {
     std::ifstream file(mark);
     std::string id;

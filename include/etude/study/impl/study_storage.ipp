@@ -50,10 +50,7 @@ enum class JournalOperation {
 
 inline constexpr std::string_view worker_prefix = "etude-";
 
-/// The attribute of a trial that its pruner ends.
-inline constexpr const char* pruned_attr = "etude:pruned";
-
-/// A number, of which parse_json makes a text if it isn't finite.
+/// A number; parse_json reads one that isn't finite as text.
 inline double journal_number(const nlohmann::ordered_json& json) {
   if (!json.is_string()) return json.get<double>();
   const auto& text = json.get_ref<const std::string&>();

@@ -1,0 +1,293 @@
+#include <doctest/doctest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/fault_of.hpp"
+#include "common/folder.hpp"
+#include "common/search.hpp"
+#include "common/toy.hpp"
+#include "etude/base/error.hpp"
+#include "etude/checkpoint/store.hpp"
+#include "etude/study/study.hpp"
+#include "etude/tune/hyperparameter_search.hpp"
+
+/// Searches that are left in the midst of a trial, and journals of others.
+namespace tune_resumed_search_test {
+
+using etude::TrainingArguments;
+using etude::TrialState;
+using toy::line;
+using toy::rates;
+using toy::search_arguments;
+
+/// Gets a signal, once; the program's own handler returns, so the training throws Interrupted.
+struct Interrupts {
+  explicit Interrupts(int* left) : times(left) {
+    std::signal(SIGTERM, [](int) {});
+  }
+  int* times;
+  void on(const etude::StepEnd& e) const {
+    if (e.state.global_step == 6 && --*times == 0) std::raise(SIGTERM);
+  }
+};
+
+TEST_CASE("an interrupted trial is resumed from its checkpoint") {
+  const toy::Folder folder, unbroken;
+  auto args = search_arguments(folder);
+  args.save_strategy = etude::SaveStrategy::epoch;
+  std::vector<std::int64_t> begun;
+  struct Begins {
+    std::vector<std::int64_t>* steps;
+    void on(const etude::TrainBegin& e) const { steps->push_back(e.state.global_step); }
+  };
+  int times = 2;
+  const auto search = [&] {
+    return etude::hyperparameter_search(
+        [&](const TrainingArguments& given) {
+          return etude::Trainer<Begins, Interrupts>(line(given), Begins{&begun}, Interrupts{&times});
+        },
+        {.n_trials = 3, .hp_space = rates}, args);
+  };
+  CHECK_THROWS_AS(search(), etude::Interrupted);
+  const auto result = search();
+  REQUIRE(begun.size() == 4);
+  CHECK(begun[0] == 0);
+  CHECK(begun[1] == 0);
+  CHECK(begun[2] >= 4);  // trial 1 again, from its checkpoint
+  CHECK(begun[3] == 0);
+  REQUIRE(result.trials.size() == 3);
+  args.output_dir = unbroken;
+  const auto whole = etude::hyperparameter_search(
+      [&](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
+      {.n_trials = 3, .hp_space = rates}, args);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(result.trials[i].state == TrialState::complete);
+    CHECK(result.trials[i].params == whole.trials[i].params);
+    CHECK(result.trials[i].values == whole.trials[i].values);
+    CHECK(result.trials[i].intermediate_values == whole.trials[i].intermediate_values);
+  }
+}
+
+TEST_CASE("a trial that ends at the same step again and again is failed") {
+  const toy::Folder folder;
+  int times = 1;
+  const auto search = [&] {
+    times = 1;
+    return etude::hyperparameter_search(
+        [&](const TrainingArguments& given) {
+          return etude::Trainer<Interrupts>(line(given), Interrupts{&times});
+        },
+        {.n_trials = 1, .max_restarts = 2, .hp_space = rates}, search_arguments(folder));
+  };
+  for (int i = 0; i < 3; ++i) CHECK_THROWS_AS(search(), etude::Interrupted);
+  const auto result = search();
+  CHECK(result.trials[0].state == TrialState::fail);
+  CHECK(result.trials[0].user_attrs["error"] == "its process ended 3 times at step 0");
+  CHECK(result.best_runs.empty());
+  CHECK(toy::fault_of<etude::Error>([&] { result.best_run(); }) == "none of 1 trials is complete");
+}
+
+/// Trials that keep the best of two evaluations, of which the first is the better one.
+etude::Trainer<Interrupts> worsening(const TrainingArguments& given, int* times) {
+  auto options = line(given);
+  options.compute_metrics = [](const etude::EvalPrediction& prediction) {
+    const auto error = prediction.predictions.single() - prediction.label_ids.single();
+    return etude::Metrics{{"error", error.square().mean().item<double>()}};
+  };
+  return etude::Trainer<Interrupts>(std::move(options), Interrupts{times});
+}
+
+TEST_CASE("a resumed trial has the objective of a best model that was evaluated before the interruption") {
+  const toy::Folder folder;
+  auto args = search_arguments(folder);
+  args.save_strategy = etude::SaveStrategy::epoch;
+  args.load_best_model_at_end = true;
+  args.metric_for_best_model = "error";
+  args.greater_is_better = true;
+  int times = 1;
+  const auto search = [&] {
+    return etude::hyperparameter_search(
+        [&](const TrainingArguments& given) { return worsening(given, &times); },
+        {.n_trials = 1, .hp_space = rates}, args);
+  };
+  CHECK_THROWS_AS(search(), etude::Interrupted);
+  const auto result = search();
+  REQUIRE(result.trials.at(0).state == TrialState::complete);
+  CHECK(result.best_run().objective.at(0) == result.trials[0].intermediate_values.at(1));
+  CHECK(result.best_run().checkpoint.filename() == "checkpoint-4");
+}
+
+TEST_CASE("a trial whose process ended between the verdict of the pruner and its end is pruned") {
+  const toy::Folder folder;
+  struct Always : etude::Pruner {
+    Verdict judge(const std::vector<etude::FrozenTrial>&, const etude::FrozenTrial&,
+                  etude::StudyDirection) const override {
+      return {.prune = true, .notes = {{"note", 1}}};
+    }
+  };
+  int trainers = 0;
+  const auto search = [&] {
+    return etude::hyperparameter_search(
+        [&](const TrainingArguments& given) {
+          ++trainers;
+          return etude::Trainer<>(line(given));
+        },
+        {.n_trials = 1, .hp_space = rates}, search_arguments(folder));
+  };
+  std::filesystem::create_directories(std::string(folder));
+  {
+    etude::Study study({.journal = folder / "study.log", .pruner = std::make_shared<Always>()});
+    study.set_folder(std::string(folder));
+    auto trial = study.claim(1);
+    trial->suggest_float("learning_rate", {.low = 1e-3, .high = 0.5, .log = true});
+    trial->report(1, 1);
+    CHECK(trial->should_prune());
+  }
+  const auto result = search();
+  CHECK(trainers == 0);
+  CHECK(result.trials.at(0).state == TrialState::pruned);
+  CHECK(result.trials[0].system_attrs["note"] == 1);
+}
+
+TEST_CASE("a trial that another program has ended meanwhile stays as it is") {
+  const toy::Folder folder;
+  struct Ends {
+    std::string journal;
+    void on(const etude::TrainEnd&) const {
+      std::ofstream(journal, std::ios::app)
+          << R"({"op_code":6,"worker_id":"dashboard","trial_id":0,"state":3,"values":null})"
+          << "\n";
+    }
+  };
+  const auto result = etude::hyperparameter_search(
+      [&](const TrainingArguments& given) {
+        return etude::Trainer<Ends>(line(given), Ends{folder / "study.log"});
+      },
+      {.n_trials = 1, .hp_space = rates}, search_arguments(folder));
+  CHECK(result.trials.at(0).state == TrialState::fail);
+}
+
+TEST_CASE("nothing outside output_dir is removed or read, and attributes of other types don't count") {
+  const toy::Folder folder, other;
+  std::filesystem::create_directories(other / "checkpoint-5");
+  auto args = search_arguments(folder);
+  const auto search = [&](std::int64_t n_trials) {
+    return etude::hyperparameter_search(
+        [&](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
+        {.n_trials = n_trials, .keep_best_only = true, .hp_space = rates}, args);
+  };
+  search(1);
+  const auto others = std::filesystem::path(std::string(other));
+  for (const std::string& run_dir :
+       {"\"" + others.string() + "\"", "\"../" + others.filename().string() + "\"", std::string("5")}) {
+    std::ofstream file(folder / "study.log", std::ios::app);
+    file << R"({"op_code":4,"worker_id":"x","study_id":0,"datetime_start":null,"state":1,"values":[-1],)"
+         << R"("user_attrs":{"global_step":"a","checkpoint":7,"run_dir":)" << run_dir
+         << R"(},"system_attrs":{"etude:restarts":5}})"
+         << "\n";
+  }
+  const auto result = search(5);
+  CHECK(std::filesystem::exists(other / "checkpoint-5"));
+  CHECK(result.trials.size() == 5);
+  CHECK(result.best_run().run_dir.empty());
+}
+
+TEST_CASE("mistakes of the search end it with an ArgumentError") {
+  const auto make = [](const TrainingArguments& args) { return etude::Trainer<>(line(args)); };
+  const auto fault = [&](const etude::HyperparameterSearchOptions& options, const auto& with) {
+    const toy::Folder folder;
+    return toy::fault_of<etude::ArgumentError>(
+        [&] { etude::hyperparameter_search(with, options, search_arguments(folder)); });
+  };
+  CHECK(fault({.n_trials = 0}, make) == "n_trials is 0: must be from 1 to 1000000000");
+  CHECK(fault({.hp_space = {{"learning_rat", etude::FloatRange{}}}}, make) ==
+        "hp_space has learning_rat: must be a field of TrainingArguments; did you mean 'learning_rate'?");
+  CHECK(fault({.hp_space = {{"learning_rate", etude::FloatRange{.low = -1, .high = 1}}}}, make) ==
+        "hp_space has -1 for learning_rate: must be at least 0");
+  CHECK(toy::contains(fault({.hp_space = {{"optim", etude::Choices{{"sgd", "sdg"}}}}}, make),
+                      "optim is \"sdg\": must be one of"));
+  CHECK(fault({.hp_space = rates}, [](const TrainingArguments& args) {
+          return etude::Trainer<>(toy::options(args, 4, 4));
+        }) == "model_init is not set: hyperparameter_search needs it to make the model anew for each trial");
+  CHECK(fault({.hp_space = rates}, [](const TrainingArguments& args) {
+          auto others = args;
+          others.output_dir = "/nonexistent";
+          return etude::Trainer<>(line(others));
+        }).ends_with("it must be made from the arguments that are given to the function"));
+  CHECK(fault({.hp_space = rates, .compute_objective = [](const etude::Metrics&) { return 1.0; }}, make) ==
+        "direction is unset: must be minimize or maximize with compute_objective");
+  CHECK(
+      fault({.hp_space = rates}, [](const TrainingArguments& args) {
+        auto options = line(args);
+        options.compute_metrics = [](const etude::EvalPrediction&) { return etude::Metrics{{"score", 1.0}}; };
+        return etude::Trainer<>(std::move(options));
+      }) == "direction is unset: must be minimize or maximize, since the objective is the sum of eval_score");
+  CHECK(fault({.sampler = etude::SearchSampler::grid, .hp_space = rates}, make) ==
+        "sampler is grid: learning_rate must have choices or a step");
+}
+
+TEST_CASE("checkpoints of another search are never resumed") {
+  const toy::Folder folder;
+  auto args = search_arguments(folder);
+  args.save_strategy = etude::SaveStrategy::epoch;
+  const auto search = [&] {
+    return etude::hyperparameter_search(
+        [](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
+        {.n_trials = 1, .hp_space = rates}, args);
+  };
+  search();
+  std::filesystem::remove(folder / "study.log");
+  CHECK(toy::contains(toy::fault_of<etude::ArgumentError>(search), "it has the trials of another study"));
+  // Another folder isn't that of a study either.
+  const toy::Folder third;
+  const auto journal = third / "study.log";
+  const auto search_in = [&](const std::string& where) {
+    args.output_dir = where;
+    etude::hyperparameter_search([](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
+                                 {.n_trials = 1, .journal = journal, .hp_space = rates}, args);
+  };
+  search_in(third);
+  CHECK(toy::contains(toy::fault_of<etude::ArgumentError>([&] { search_in(third / "b"); }),
+                      "must be the folder in which the study etude was begun"));
+}
+
+struct Twice {
+  ETUDE_STRUCT(Twice, (double, learning_rate, "the name of another struct's field", 1.0));
+};
+
+TEST_CASE("options that mean nothing together are errors") {
+  const toy::Folder folder;
+  const auto make = [](const TrainingArguments& args) { return etude::Trainer<>(line(args)); };
+  auto args = search_arguments(folder);
+  const auto fault = [&](const etude::HyperparameterSearchOptions& options) {
+    return toy::fault_of<etude::ArgumentError>([&] { etude::hyperparameter_search(make, options, args); });
+  };
+  using enum etude::StudyDirection;
+  CHECK(fault({.direction = {minimize, maximize}, .pruner = etude::SearchPruner::median}) ==
+        "pruner is set: must be none with several directions");
+  CHECK(
+      fault({.timeout = 3, .sampler = etude::SearchSampler::random, .driver = etude::SearchDriver::stdio}) ==
+      "driver is stdio: timeout, sampler must be left out, since the other program decides that");
+  CHECK(fault({.direction = {not_set}}) == "direction has not_set: must be minimize or maximize");
+  CHECK(fault({.study_name = "\xff"}) == "study_name isn't UTF-8");
+  args.eval_strategy = etude::IntervalStrategy::no;
+  CHECK(fault({.pruner = etude::SearchPruner::median}) ==
+        "eval_strategy is no: must be steps or epoch with a pruner, which judges evaluations");
+  CHECK(toy::fault_of<etude::ArgumentError>([&] {
+          etude::hyperparameter_search(
+              [](const TrainingArguments& given, const Twice&) { return etude::Trainer<>(line(given)); }, {},
+              args, Twice{});
+        }) == "learning_rate is a field of several structs: must be one of Twice alone");
+  for (const char* name : {"", "..", "a/b"})
+    CHECK(fault({.hp_space = rates, .hp_name = [=](const etude::Trial&) { return std::string(name); }}) ==
+          "hp_name gives '" + std::string(name) + "': must be a name for a folder in output_dir");
+  CHECK(fault({.hp_space = rates, .hp_name = [](const etude::Trial&) { return std::string("one"); }}) ==
+        "hp_name gives 'one', which another trial has: must be unique");
+}
+
+}  // namespace tune_resumed_search_test
