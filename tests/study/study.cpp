@@ -123,7 +123,7 @@ TEST_CASE("a value is the same at each call, and a kind that changes is an error
   study.tell(trial, x);
   auto next = study.ask();
   CHECK(fault([&] { next.suggest_int("x", {.low = 0, .high = 4}); }) ==
-        "x is from 0 to 4: must be of the kind that it has in trial 0, from 0 to 1");
+        "x is a range of whole numbers: must be a range of numbers, as in trial 0");
   CHECK(next.suggest_float("x", {.low = 3, .high = 4}) >= 3);  // a range may change
 }
 

@@ -68,6 +68,14 @@ inline std::string journal_text(double number) {
   return nlohmann::ordered_json(number).dump();
 }
 
+/// The kind of a distribution, which is the same in all trials of a study.
+inline std::string kind_in_words(const Distribution& distribution) {
+  if (std::holds_alternative<Choices>(distribution)) return in_words(distribution);
+  const auto* range = std::get_if<FloatRange>(&distribution);
+  const bool is_log = range ? range->log : std::get<IntRange>(distribution).log;
+  return fmt::format("a {}range of {}numbers", is_log ? "logarithmic " : "", range ? "" : "whole ");
+}
+
 /// Whether trials of one study may have both for a hyperparameter.
 inline bool are_compatible(const Distribution& a, const Distribution& b) {
   if (a.index() != b.index()) return false;

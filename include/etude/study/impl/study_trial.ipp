@@ -51,9 +51,9 @@ ETUDE_INLINE nlohmann::ordered_json StudyTrial::suggest(const std::string& name,
     const auto found = other.distributions.find(name);
     if (found == other.distributions.end()) continue;
     if (!detail::are_compatible(found->second, distribution))
-      throw ArgumentError(fmt::format("{} is {}: must be of the kind that it has in trial {}, {}", name,
-                                      detail::in_words(distribution), other.number,
-                                      detail::in_words(found->second)));
+      throw ArgumentError(fmt::format("{} is {}: must be {}, as in trial {}", name,
+                                      detail::kind_in_words(distribution),
+                                      detail::kind_in_words(found->second), other.number));
     break;
   }
   const auto fits = [&](double value) {

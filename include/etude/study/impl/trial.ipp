@@ -43,6 +43,14 @@ ETUDE_INLINE std::vector<FrozenTrial> best_trials(const std::vector<FrozenTrial>
     return any;
   };
   std::vector<FrozenTrial> best;
+  if (directions.size() == 1) {
+    for (const auto& trial : trials) {
+      if (trial.state != TrialState::complete) continue;
+      if (!best.empty() && is_better(trial, best[0])) best.clear();
+      if (best.empty() || !is_better(best[0], trial)) best.push_back(trial);
+    }
+    return best;
+  }
   for (const auto& trial : trials)
     if (trial.state == TrialState::complete && std::ranges::none_of(trials, [&](const auto& other) {
           return other.state == TrialState::complete && is_better(other, trial);

@@ -289,11 +289,17 @@ ETUDE_INLINE void Search::run_driven() {
       tell(TrialState::fail, {});
     }
   }
+  std::fflush(stdout);
+  ::dup2(out.get(), STDOUT_FILENO);  // for another search of this program
 }
 
 /// Says how a trial ended, unless the program is to be quiet.
 ETUDE_INLINE void Search::announce(const FrozenTrial& trial) {
-  write_page(study_->trials());
+  // Seldom, since a page of thousands of trials takes a while.
+  if (const auto now = std::chrono::steady_clock::now(); now - page_time_ > std::chrono::seconds(1)) {
+    write_page(study_->trials());
+    page_time_ = now;
+  }
   if (!args_.shows(LogLevel::warning)) return;
   const auto text = [](const std::vector<double>& values) {
     return fmt::format("{:.6g}", fmt::join(values, ", "));

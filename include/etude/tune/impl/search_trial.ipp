@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -44,7 +45,7 @@ class Search {
                       "process; start the program several times to work on one journal",
                       find_launch().world_size));
     check_names(fields);
-    if ((options.custom_pruner || options.pruner != SearchPruner::none)) {
+    if (options.custom_pruner || options.pruner != SearchPruner::none) {
       if (objective_.directions().size() > 1)
         throw ArgumentError("pruner is set: must be none with several directions");
       if (args_.eval_strategy == IntervalStrategy::no)
@@ -62,7 +63,7 @@ class Search {
                                   .directions = objective_.directions(),
                                   .journal = options.journal.empty()
                                                  ? std::filesystem::path(args_.output_dir) / "study.log"
-                                                 : std::filesystem::path(options.journal),
+                                                 : std::filesystem::absolute(options.journal),
                                   .sampler = sampler,
                                   .pruner = make_pruner(options),
                                   .seed = static_cast<std::uint64_t>(args_.seed)});
@@ -114,6 +115,7 @@ class Search {
   const RunTrial& run_;
   std::int64_t n_trials_ = 0, ordinal_ = 0;
   bool warned_ = false;
+  std::chrono::steady_clock::time_point page_time_ = {};
   std::optional<Study> study_;
   std::vector<FrozenTrial> driven_;
 };
