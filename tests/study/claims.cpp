@@ -1,11 +1,14 @@
 #include <doctest/doctest.h>
 
+#include <array>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -75,9 +78,9 @@ TEST_CASE("a trial whose process has ended is claimed by another, which goes on 
   CHECK(trial->frozen().intermediate_values.at(1) == 0.5);
   study.tell(*trial, 2);
   trial.reset();
+  CHECK(toy::names_in(std::string(folder)) == toy::Names{"j"});
   CHECK_FALSE(study.claim(2));
   CHECK_FALSE(study.others_run());
-  CHECK(toy::names_in(std::string(folder)) == toy::Names{"j"});
 }
 
 TEST_CASE("trials of programs that don't lock are left to them") {
@@ -112,15 +115,67 @@ TEST_CASE("a trial that is given up without a result is claimed again, by the sa
   const toy::Folder folder;
   Study study({.journal = folder / "j"});
   study.claim(1);
-  const auto again = study.claim(1);
-  CHECK(again->number() == 0);
-  CHECK(again->is_continued());
+  for (int i = 0; i < 3; ++i) {
+    const auto again = study.claim(1);
+    REQUIRE(again);
+    CHECK(again->number() == 0);
+    CHECK(again->is_continued());
+  }
+}
+
+TEST_CASE("several processes that claim at once run each trial once, and no trial too many") {
+  const toy::Folder folder;
+  std::vector<std::thread> workers;
+  std::array<std::vector<std::int64_t>, 3> claimed;
+  for (auto& numbers : claimed)
+    workers.emplace_back([&] {
+      Study study({.journal = folder / "j"});
+      while (auto trial = study.claim(30)) {
+        numbers.push_back(trial->number());
+        study.tell(*trial, 1);
+      }
+    });
+  for (auto& worker : workers) worker.join();
+  std::multiset<std::int64_t> all;
+  for (const auto& numbers : claimed) all.insert(numbers.begin(), numbers.end());
+  CHECK(all.size() == 30);
+  CHECK(std::set<std::int64_t>(all.begin(), all.end()).size() == 30);
+  CHECK(Study({.journal = folder / "j"}).trials().size() == 30);
+}
+
+TEST_CASE("the lock of a process that ended just after it had told the result is removed") {
+  const toy::Folder folder;
+  Study study({.journal = folder / "j"});
+  auto trial = study.claim(1);
+  study.tell(*trial, 1);
+  std::ofstream(folder / "j.0.0.lock");
+  CHECK_FALSE(study.claim(1));
+  CHECK(toy::names_in(std::string(folder)) == toy::Names{"j"});
+}
+
+TEST_CASE("a verdict of the pruner stays, whoever asks") {
+  const toy::Folder folder;
+  Study study({.journal = folder / "j",
+               .pruner = std::make_shared<etude::SuccessiveHalvingPruner>(
+                   etude::SuccessiveHalvingPruner::Options{.min_resource = 1, .reduction_factor = 2})});
+  std::vector<etude::StudyTrial> trials;
+  for (const double value : {1.0, 2.0}) {
+    trials.push_back(study.claim(2).value());
+    auto* trial = &trials.back();
+    trial->report(value, 1);
+    CHECK(trial->should_prune() == (value == 2));
+    CHECK(trial->should_prune() == (value == 2));
+  }
+  Study without({.journal = folder / "j"});
+  CHECK(without.running_trial(1).should_prune());
+  CHECK_FALSE(without.running_trial(0).should_prune());
 }
 
 TEST_CASE("a study that is deleted while it runs is an error, not another study's trial") {
   const toy::Folder folder;
   Study other({.study_name = "other", .journal = folder / "j"}), study({.journal = folder / "j"});
   other.claim(1);
+  const auto first = study.claim(5);
   std::ofstream(folder / "j", std::ios::app) << R"({"op_code":1,"worker_id":"x","study_id":1})"
                                              << "\n";
   CHECK(toy::contains(toy::fault_of([&] { study.claim(5); }), "the study etude was deleted"));

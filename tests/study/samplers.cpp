@@ -1,6 +1,7 @@
 #include "etude/study/samplers.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -198,6 +199,13 @@ TEST_CASE("hyperparameters that not all trials have are sampled alone") {
   for (std::uint64_t seed = 0; seed < 20; ++seed)
     sum += sampled(etude::TPESampler(), trials, some, seed).at("momentum");
   CHECK(sum / 20 < 0.35);
+}
+
+TEST_CASE("a grid may have more combinations than a number can count") {
+  std::vector<etude::GridSampler::Values> values;
+  for (int i = 0; i < 5; ++i)
+    values.push_back({fmt::format("x{}", i), std::vector<nlohmann::ordered_json>(100'000, 0)});
+  CHECK(etude::GridSampler(std::move(values)).most_trials() == std::int64_t{1} << 53);
 }
 
 }  // namespace study_samplers_test

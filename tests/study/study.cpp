@@ -227,6 +227,19 @@ TEST_CASE("studies of other names share a journal, and one with other directions
         }) == (folder / "j").string() + ": the study a has other directions");
 }
 
+TEST_CASE("bytes that aren't UTF-8 don't end a study") {
+  const toy::Folder folder;
+  {
+    etude::Study study({.journal = folder / "j"});
+    auto trial = study.ask();
+    trial.set_user_attr("error", "\xff");
+    study.tell(trial, 1);
+  }
+  CHECK(etude::Study({.journal = folder / "j"}).trials().at(0).user_attrs["error"] == "\xEF\xBF\xBD");
+  CHECK(fault([&] { etude::Study({.study_name = "\xff", .journal = folder / "j"}); }) ==
+        "study_name isn't UTF-8");
+}
+
 TEST_CASE("records that aren't Optuna's are shown, and nothing in them is believed") {
   const toy::Folder folder;
   const std::string begin = R"({"op_code":0,"worker_id":"w","study_name":"etude","directions":[1]})"
@@ -256,6 +269,13 @@ TEST_CASE("records that aren't Optuna's are shown, and nothing in them is believ
       "the distribution is from 0 to 1: must have a step of at least 1");
   CHECK(fault_of_record(R"({"op_code":6,"worker_id":"w","trial_id":0,"state":1,"values":null})") ==
         "a complete trial must have a value for each objective");
+  CHECK(fault_of_record(R"({"op_code":6,"worker_id":"w","trial_id":0,"state":1,"values":["NaN"]})") ==
+        "the value of a complete trial must be a number");
+  CHECK(
+      fault_of_record(R"({"op_code":4,"worker_id":"w","study_id":0,"datetime_start":null,"user_attrs":5})") ==
+      "attributes must be objects");
+  CHECK(fault_of_record(R"({"op_code":6,"worker_id":"w","trial_id":1e300,"state":1,"values":[1]})") ==
+        "an id is 1e+300: must be a whole number");
   CHECK(fault_of_record(R"({"op_code":6,"worker_id":"w","trial_id":0,"state":7,"values":null})") ==
         "the state is 7: must be from 0 to 4");
   CHECK(fault_of_record(R"({"op_code":0,"worker_id":"w"})") != "");
