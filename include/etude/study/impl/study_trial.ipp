@@ -96,12 +96,17 @@ ETUDE_INLINE bool StudyTrial::should_prune() {
   study_->storage_->sync();
   const auto verdict =
       study_->options_.pruner->judge(study_->known(), study_->frozen(*this), study_->direction());
-  // One record, so that a process that ends here leaves all of the verdict or nothing.
-  nlohmann::ordered_json attrs(verdict.notes);
-  if (verdict.prune) attrs[detail::pruned_attr] = true;
-  if (!attrs.empty())
-    study_->storage_->write(detail::JournalOperation::set_trial_system_attr,
-                            {{"trial_id", id_}, {"system_attr", attrs}});
+  std::vector<Study::Storage::Json> records;
+  const auto add = [&](const std::string& name, const nlohmann::ordered_json& value) {
+    records.push_back({{"op_code", static_cast<int>(detail::JournalOperation::set_trial_system_attr)},
+                       {"worker_id", study_->storage_->worker},
+                       {"trial_id", id_},
+                       {"system_attr", {{name, value}}}});
+  };
+  // Together, the verdict first, so that a process that ends here leaves all of it or nothing.
+  if (verdict.prune) add(detail::pruned_attr, true);
+  for (const auto& [name, value] : verdict.notes) add(name, value);
+  if (!records.empty()) study_->storage_->write_exclusively([&] { return records; });
   return verdict.prune;
 }
 
