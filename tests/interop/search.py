@@ -72,7 +72,8 @@ def kill_all(processes):
 def kills(folder):
     """One worker, killed at random moments: the study is the one of a search that nobody has killed."""
     moments = random.Random(SEED)
-    arguments = ["--n_trials", "12", "--pruner", "median"]
+    pruner = moments.choice(["median", "percentile", "halving"])
+    arguments = ["--n_trials", "12", "--pruner", pruner]
     whole = folder / "whole"
     began = time.monotonic()
     finish(start(whole, *arguments))
@@ -101,7 +102,7 @@ def kills(folder):
             same(trial["finished"], 1, f"seed {SEED}: results of trial {number}")
         continued += sum(json.loads(line)["op_code"] == 9 for line in (broken / "study.log").read_text().splitlines())
     check(continued > 0, "no trial was resumed")
-    print(f"{killed} kills of {rounds} searches, {continued} trials resumed: each study equals the unbroken one")
+    print(f"{killed} kills of {rounds} searches, {continued} trials resumed: each study equals the unbroken one, with the pruner {pruner}")
 
 
 def workers(folder):
