@@ -211,7 +211,7 @@ TEST_CASE("each trial is an experiment with its name, its hyperparameters and th
   const auto found = experiments(folder / "comet");
   REQUIRE(found.size() == 2);
   CHECK(found[0].key() != found[1].key());
-  for (std::size_t i : {0, 1}) {
+  for (std::size_t i : {std::size_t{0}, std::size_t{1}}) {
     CHECK(found[i].others().at("Name") == "run-" + std::to_string(i));
     CHECK(found[i].parameter("trial|width") == std::vector<Json>{i});
   }

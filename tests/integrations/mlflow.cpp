@@ -264,7 +264,7 @@ TEST_CASE("the trials of a search are within one run, which has ended, and a res
   CHECK(runs[0].body["run_name"] == "search");
   CHECK(tag_of(runs[0].body, "etude.search").size() > 5);
   CHECK(tag_of(runs[0].body, "mlflow.parentRunId").empty());
-  for (std::size_t i : {1, 2}) {
+  for (std::size_t i : {std::size_t{1}, std::size_t{2}}) {
     CHECK(runs[i].body["run_name"] == "run-" + std::to_string(i - 1));
     CHECK(tag_of(runs[i].body, "mlflow.parentRunId") == "run0");
     CHECK(tag_of(runs[i].body, "etude.search").empty());
