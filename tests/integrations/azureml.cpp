@@ -166,7 +166,7 @@ TEST_CASE("trials are runs within the job's, with their hyperparameters, and end
   }
   const auto runs = server.calls("runs/create");
   REQUIRE(runs.size() == 2);
-  for (std::size_t i : {0, 1}) {
+  for (std::size_t i : {std::size_t{0}, std::size_t{1}}) {
     CHECK(runs[i].body["run_name"] == "run-" + std::to_string(i));
     const auto& tags = runs[i].body["tags"];
     CHECK(std::ranges::count(tags, nlohmann::json{{"key", "mlflow.parentRunId"}, {"value", "given"}}) == 1);

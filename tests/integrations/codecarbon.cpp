@@ -219,7 +219,7 @@ TEST_CASE("trials have a row each, in their folders or in one file, that names t
   const auto found = rows(folder / "all/emissions.csv");
   REQUIRE(found.size() == 2);
   CHECK(found[0].at("run_id") != found[1].at("run_id"));
-  for (std::size_t i : {0, 1}) {
+  for (std::size_t i : {std::size_t{0}, std::size_t{1}}) {
     CHECK(found[i].at("project_name") == "search");
     CHECK(found[i].at("experiment_id") == "run-" + std::to_string(i));
   }
