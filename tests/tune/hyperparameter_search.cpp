@@ -411,6 +411,18 @@ TEST_CASE("a trial that was enqueued with a value that isn't allowed is failed a
   CHECK(result.trials[2].state == TrialState::complete);
 }
 
+TEST_CASE("random numbers outside the trainer are the same in each trial, after others or alone") {
+  const toy::Folder folder;
+  std::set<float> drawn;
+  etude::hyperparameter_search(
+      [&](const TrainingArguments& given) {
+        drawn.insert(torch::rand({1}).item<float>());
+        return etude::Trainer<>(line(given));
+      },
+      {.n_trials = 3, .hp_space = rates}, search_arguments(folder));
+  CHECK(drawn.size() == 1);
+}
+
 TEST_CASE("the text of an exception may be any bytes") {
   const toy::Folder folder;
   const auto result = etude::hyperparameter_search(

@@ -92,6 +92,33 @@ TEST_CASE("a trial that ends at the same step again and again is failed") {
   CHECK(toy::fault_of<etude::Error>([&] { result.best_run(); }) == "none of 1 trials is complete");
 }
 
+/// Gets a signal after each step, a few times.
+struct InterruptsSteps {
+  explicit InterruptsSteps(int* left) : times(left) {
+    std::signal(SIGTERM, [](int) {});
+  }
+  int* times;
+  void on(const etude::StepEnd&) const {
+    if ((*times)-- > 0) std::raise(SIGTERM);
+  }
+};
+
+TEST_CASE("a trial that gets on between its restarts may be restarted as often as it takes") {
+  const toy::Folder folder;
+  auto args = search_arguments(folder);
+  args.save_strategy = etude::SaveStrategy::epoch;
+  int times = 5;
+  const auto search = [&] {
+    return etude::hyperparameter_search(
+        [&](const TrainingArguments& given) {
+          return etude::Trainer<InterruptsSteps>(line(given), InterruptsSteps{&times});
+        },
+        {.n_trials = 1, .max_restarts = 1, .hp_space = rates}, args);
+  };
+  for (int i = 0; i < 5; ++i) CHECK_THROWS_AS(search(), etude::Interrupted);
+  CHECK(search().trials.at(0).state == TrialState::complete);
+}
+
 /// Trials that keep the best of two evaluations, of which the first is the better one.
 etude::Trainer<Interrupts> worsening(const TrainingArguments& given, int* times) {
   auto options = line(given);
