@@ -182,6 +182,23 @@ TEST_CASE("a study that is deleted while it runs is an error, not another study'
   CHECK(toy::contains(toy::fault_of([&] { study.ask(); }), "the study etude was deleted"));
 }
 
+TEST_CASE("a folder has one study's trials, whatever else its journal gets, and wherever a process ended") {
+  const toy::Folder folder, other;
+  Study study({.journal = folder / "j"});
+  for (const char* name : {"a", "b", "c"}) Study({.study_name = name, .journal = folder / "j"});
+  // A process wrote the folder's mark and ended.
+  std::ofstream(folder / ".etude-search") << "0123\n";
+  study.set_folder(std::string(folder));
+  Study({.journal = folder / "j"}).set_folder(std::string(folder));
+  const auto fault = [&](const std::string& name, const std::string& where) {
+    return toy::fault_of<etude::ArgumentError>(
+        [&] { Study({.study_name = name, .journal = folder / "j"}).set_folder(where); });
+  };
+  CHECK(toy::contains(fault("etude", other), "must be the folder in which the study etude was begun"));
+  std::filesystem::create_directories(folder / "run-0");
+  CHECK(toy::contains(fault("a", folder), "it has the trials of another study"));
+}
+
 TEST_CASE("trials that are tried first are enqueued once, however many processes begin") {
   const toy::Folder folder;
   Study a({.journal = folder / "j"}), b({.journal = folder / "j"});

@@ -13,8 +13,8 @@
 
 namespace etude::inline v0::detail {
 
-/// This program, started again as a child process with the same arguments. `OrphanGuard` in the child ends it
-/// if this process ends.
+/// This program, started again as a child process with the same arguments. After
+/// `end_with_parent`, the child ends if this process ends.
 class ChildProgram {
  public:
   struct Options {
@@ -40,7 +40,7 @@ class ChildProgram {
   /// Asks a child that is running to end, and waits for it.
   ~ChildProgram();
 
-  /// The child gets SIGTERM, unless it has got a signal itself. It needs an OrphanGuard.
+  /// The child gets SIGTERM, unless it has got a signal itself. It must have called `end_with_parent`.
   void ask_to_end() { life_line_ = {}; }
 
   /// How it has ended; nothing while it runs.
@@ -53,10 +53,7 @@ class ChildProgram {
 
 /// In a child, raises SIGTERM once its parent has asked it to end or has ended itself, unless a signal has
 /// come already, since a second one would end it at once.
-class OrphanGuard {
- public:
-  OrphanGuard();
-};
+void end_with_parent();
 
 }  // namespace etude::inline v0::detail
 

@@ -119,8 +119,6 @@ class Study {
   /// ArgumentError if they are in another one, or the folder has those of another study.
   void set_folder(const std::filesystem::path& folder);
 
-  const std::vector<StudyDirection>& directions() const { return options_.directions; }
-
   /// The result of a trial. A value that isn't a number makes it a failed trial. Throws ArgumentError for
   /// another number of values than objectives, and for a trial that is finished.
   void tell(const StudyTrial& trial, double value) { tell(trial, std::vector<double>{value}); }

@@ -117,7 +117,7 @@ ETUDE_INLINE ChildProgram::~ChildProgram() {
   uninterrupted([&] { return ::waitpid(process_, nullptr, 0); });
 }
 
-ETUDE_INLINE OrphanGuard::OrphanGuard() {
+ETUDE_INLINE void end_with_parent() {
   const char* given = std::getenv(life_line_variable);
   if (given == nullptr) return;
   const int end = std::atoi(given);

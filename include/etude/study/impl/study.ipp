@@ -175,26 +175,33 @@ ETUDE_INLINE void Study::set_folder(const std::filesystem::path& folder) {
     std::getline(file, id);
     return id;
   };
-  const auto& attrs = storage_->studies[storage_->own].user_attrs;
-  const auto is_named = [&] { return attrs.contains("folder") && attrs["folder"].is_string(); };
+  const auto id_of_study = [&] {
+    const auto& attrs = storage_->studies[storage_->own].user_attrs;
+    const auto found = attrs.find("folder");
+    return found != attrs.end() && found->is_string() ? found->get<std::string>() : "";
+  };
   storage_->write_exclusively([&] {
     std::vector<Storage::Json> records;
-    if (is_named()) return records;
-    // Before the record, so that no other process finds the folder without it.
+    if (!id_of_study().empty()) return records;
     auto id = read_mark();
-    if (!id.empty())
+    // A mark without trials is that of a process which ended before it wrote the record.
+    if (!id.empty() && std::ranges::any_of(std::filesystem::directory_iterator(folder),
+                                           [](const auto& entry) { return entry.is_directory(); }))
       throw ArgumentError(fmt::format(
           "output_dir is {}: it has the trials of another study; choose another folder, or remove that one",
           folder.string()));
-    id = detail::random_name();
-    write_file(default_file_system(), mark, id + "\n");
+    if (id.empty()) {
+      id = detail::random_name();
+      // Before the record, so that no other process finds the folder without it.
+      write_file(default_file_system(), mark, id + "\n");
+    }
     records.push_back({{"op_code", static_cast<int>(detail::JournalOperation::set_study_user_attr)},
                        {"worker_id", storage_->worker},
                        {"study_id", storage_->own},
                        {"user_attr", {{"folder", id}}}});
     return records;
   });
-  if (read_mark() != attrs["folder"].get<std::string>())
+  if (const auto id = id_of_study(); id.empty() || read_mark() != id)
     throw ArgumentError(
         fmt::format("output_dir is {}: must be the folder in which the study {} was begun, or another study",
                     folder.string(), options_.study_name));

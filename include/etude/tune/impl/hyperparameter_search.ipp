@@ -118,7 +118,7 @@ ETUDE_INLINE void Search::run_given_trial(const std::string& given) {
     if (const auto lock = json.at("lock").get<int>(); lock >= 0) ::fcntl(lock, F_SETFD, FD_CLOEXEC);
     auto trial =
         study_->running_trial(json.at("number").get<std::int64_t>(), json.at("is_continued").get<bool>());
-    const OrphanGuard orphans;
+    end_with_parent();
     run_here(trial);
   } catch (const SearchFault& fault) {
     message_of(LogLevel::error, fault.what());

@@ -120,7 +120,7 @@ ETUDE_INLINE void check_range(const SearchField& field, const Distribution& dist
     check(static_cast<double>(whole->low));
     check(static_cast<double>(whole->high));
   } else {
-    // Each must be a value of the field, which keeps the last one only until it is chosen.
+    // Setting each shows at once whether the field allows it.
     const auto before = field.field.type->write(field.field.value);
     for (const auto& choice : std::get<Choices>(distribution).choices) field.set(choice);
     field.set(before);

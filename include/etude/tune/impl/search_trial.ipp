@@ -144,7 +144,7 @@ class SearchTrialOf final : public SearchTrial {
       if (!is_entry_name(name_))
         throw ArgumentError(
             fmt::format("hp_name gives '{}': must be a name for a folder in output_dir", name_));
-      if (search_.is_taken(name_, trial_.number()))
+      if (hp_name && search_.is_taken(name_, trial_.number()))
         throw ArgumentError(
             fmt::format("hp_name gives '{}', which another trial has: must be unique", name_));
     }
