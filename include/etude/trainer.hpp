@@ -41,6 +41,10 @@ struct TrainerDefaults {
   using first = callbacks<DefaultFlowCallback>;
   using last = callbacks<ProgressCallback, PrinterCallback>;
 };
+
+/// The class that has the method `log(Metrics&)` among the overloads of this name.
+template <class Owner>
+std::type_identity<Owner> owner_of(void (Owner::*)(Metrics&));
 }  // namespace detail
 
 template <class... List>
@@ -266,8 +270,9 @@ class TrainerBase
   LossOutput compute_loss_in_precision(const Batch& batch, std::optional<double> num_items_in_batch) {
     std::optional<Batch> cast;
     const Batch& inputs = fitting(core_, batch, cast);
-    return in_precision(core_,
-                        [&] { return LossOutput(derived().compute_loss(inputs, num_items_in_batch)); });
+    const LossParts parts(core_);
+    return parts.added_to(
+        in_precision(core_, [&] { return LossOutput(derived().compute_loss(inputs, num_items_in_batch)); }));
   }
 
   /// The floating-point operations of the forward and backward pass of a micro-batch, for `state.total_flos`.
@@ -275,7 +280,9 @@ class TrainerBase
 
   /// Runs forward and backward on one micro-batch; returns its share of the group's loss, detached.
   torch::Tensor training_step(Batch& batch) {
-    auto [loss, outputs, counts_items] = compute_loss_in_precision(batch, core_.group.num_items());
+    auto computed = compute_loss_in_precision(batch, core_.group.num_items());
+    log_parts(core_, computed);
+    auto& [loss, outputs, counts_items, logs] = computed;
     core_.loss_check.before_backward(loss, batch);
     std::optional<double> share;
     if (!counts_items) {
@@ -294,7 +301,9 @@ class TrainerBase
   /// Runs forward on one evaluation or prediction batch, without gradients.
   PredictionStepOutput prediction_step(const Batch& batch, const std::vector<std::string>& ignore_keys) {
     auto computed = EvaluationLoop<Source>::outputs_of(*this, batch);
-    return {std::move(computed.loss), without_keys(computed.outputs, ignore_keys), batch.labels};
+    auto parts = parts_of(computed);
+    return {std::move(computed.loss), predictions_of(without_keys(computed.outputs, ignore_keys)),
+            batch.labels, std::move(parts)};
   }
 
   /// Adds `epoch` and the values logged by callbacks to `logs`, appends them to `state.log_history` and
@@ -309,6 +318,10 @@ class TrainerBase
     logs = raise(Log{core_.context(), std::move(logs)}).logs;
     core_.log_history.set(line, logs);
   }
+
+  /// Logs a value, one element. In `compute_loss` it is a part of the loss, averaged as the loss is, and in
+  /// an evaluation a metric under its prefix; elsewhere the next log has the mean of such values.
+  void log(std::string_view name, const torch::Tensor& value) { core_.log(name, value); }
 
   /// Writes `output_dir/checkpoint-STEP` atomically, and returns its path.
   /// With `save_async`, writing may still be in progress when this returns.
@@ -339,7 +352,9 @@ class TrainerBase
                                 decltype(&Base::get_eval_dataloader)>;
         };
     constexpr bool inherits_log =
-        requires { requires std::same_as<decltype(&Derived::log), decltype(&Base::log)>; };
+        requires {
+          requires std::same_as<decltype(detail::owner_of(&Derived::log)), std::type_identity<Base>>;
+        };
     return {!inherits_compute_loss, !inherits_get_eval_dataloader, !inherits_log};
   }
 

@@ -170,6 +170,9 @@ struct LossOutput {
   /// True if the loss is a sum over items divided by `num_items_in_batch`, so that the losses of a group add
   /// up; otherwise it is a mean, and is divided by the number of micro-batches in its group.
   bool counts_items = false;
+  /// Parts of the loss by name, one element each: `{{"kl", kl}}`. They are logged, and averaged as the loss
+  /// is: in an evaluation under its prefix, "eval_kl". So is a named output without dimensions.
+  Tensors logs = {};
 };
 
 /// Everything a trainer is made of. Only `model` (or `model_init`) is required; the rest has defaults.

@@ -5,6 +5,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <initializer_list>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -48,6 +49,8 @@ class Tensors {
   /// Named tensors; an empty list of names leaves them unnamed. Throws DataError unless there is one name per
   /// tensor.
   Tensors(std::vector<torch::Tensor> tensors, std::vector<std::string> names);
+  /// Named tensors: `{{"images", images}, {"kl", kl}}`. Throws DataError for a name that is given twice.
+  Tensors(std::initializer_list<std::pair<std::string, torch::Tensor>> named);
 
   std::size_t size() const { return tensors_.size(); }
   bool empty() const { return tensors_.empty(); }
@@ -55,6 +58,9 @@ class Tensors {
   /// The tensor at a position. Throws DataError if out of range.
   const torch::Tensor& operator[](std::size_t index) const { return tensors_[checked(index)]; }
   torch::Tensor& operator[](std::size_t index) { return tensors_[checked(index)]; }
+
+  /// The tensor of that name. Throws DataError that lists the existing names.
+  const torch::Tensor& operator[](std::string_view name) const { return at(name); }
 
   auto begin() const { return tensors_.begin(); }
   auto end() const { return tensors_.end(); }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "etude/libtorch/autocast.hpp"
@@ -55,12 +56,40 @@ LossOutput in_precision(const TrainerCore& core, Compute compute) {
   return result;
 }
 
+/// Collects the values that are logged while a loss is computed, for its `logs`.
+class LossParts {
+ public:
+  explicit LossParts(TrainerCore& core);
+  LossParts(const LossParts&) = delete;
+  LossParts& operator=(const LossParts&) = delete;
+  ~LossParts();
+
+  LossOutput added_to(LossOutput computed) const;
+
+ private:
+  using Values = std::vector<std::pair<std::string, torch::Tensor>>;
+
+  TrainerCore& core_;
+  Values values_;
+  Values* outside_;
+};
+
 /// The loss of a batch according to the trainer's options.
 LossOutput compute_loss(TrainerCore& core, const Batch& batch, std::optional<double> num_items_in_batch);
 
 /// The outputs of the model for a batch without labels, and the loss if the model computes it: an output
 /// named "loss", or the first one if it has no dimensions, which no prediction has.
 LossOutput outputs_without_labels(TrainerCore& core, const Batch& batch);
+
+/// The parts of a loss that are logged: its `logs`, and its named outputs without dimensions. Throws
+/// DataError for a part that isn't one element.
+Tensors parts_of(const LossOutput& computed);
+
+/// Adds the parts of a micro-batch's loss to the next log, averaged as the loss is.
+void log_parts(TrainerCore& core, const LossOutput& computed);
+
+/// `outputs` without those that have no dimensions, of which none is a prediction.
+Tensors predictions_of(Tensors outputs);
 
 /// Throws `DataError` with advice if `error` comes from differentiating where gradients are disabled.
 void explain_differentiation(const c10::Error& error);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "etude/base/error.hpp"
@@ -84,6 +85,7 @@ struct TrainerCore {
   AnyTrainer* trainer = nullptr;  ///< the trainer that owns this core
   Overrides overrides;            ///< those of that trainer
   PendingLogs pending_logs;
+  std::vector<std::pair<std::string, torch::Tensor>>* loss_parts = nullptr;  ///< of a loss being computed
   TrainerRunConfig run_config;
   TrainingProgress progress;  ///< see `current_progress`
   mutable Calls calls;
@@ -168,6 +170,10 @@ struct TrainerCore {
   /// Whether this error would do so in a process alone.
   bool is_too_large(const std::exception_ptr& error) const;
   void shrink_batches();
+
+  /// Adds a value to the next log, or to the parts of the loss that is being computed. Throws DataError
+  /// unless it is one element.
+  void log(std::string_view name, const torch::Tensor& value);
 
   /// Whether the user computes the loss from a batch.
   bool has_own_compute_loss() const { return options.compute_loss || overrides.compute_loss; }

@@ -23,6 +23,7 @@
 #include "etude/loop/event_source.hpp"
 #include "etude/loop/fetching.hpp"
 #include "etude/loop/gather.hpp"
+#include "etude/metrics/pending_logs.hpp"
 #include "etude/metrics/running_mean.hpp"
 #include "etude/metrics/speed.hpp"
 #include "etude/precision/cast_guard.hpp"
@@ -34,6 +35,7 @@ struct PredictionStepOutput {
   torch::Tensor loss;  ///< One element; undefined without labels that it needs.
   Tensors logits;      ///< The outputs that are predictions.
   Tensors labels;
+  Tensors logs = {};  ///< parts of the loss by name, one element each
 };
 
 /// The parts of its batches that an evaluation keeps: only the loss, the inputs of its metrics, or
@@ -57,7 +59,7 @@ class EvaluationTally {
   EvaluationTally(const TrainerCore& core, Keep keep, std::optional<std::int64_t> examples,
                   bool is_part = false);
 
-  /// Adds the loss of a batch. Throws DataError if it isn't a single element.
+  /// Adds the loss of a batch and its parts. Throws DataError if one isn't a single element.
   void add_loss(const PredictionStepOutput& output, std::int64_t size);
   /// Adds the rest, and passes it to `batch_eval_metrics`. A batch that is padding counts as having no
   /// examples.
@@ -79,6 +81,7 @@ class EvaluationTally {
   Gathered all_;
   Metrics computed_;
   RunningMean loss_;
+  PendingLogs parts_;  // of the loss
 };
 
 /// Saves the parts of a training that an evaluation would disturb, and restores them: the current loader,

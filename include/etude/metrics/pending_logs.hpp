@@ -24,15 +24,15 @@ class PendingLogs {
   /// Throws DataError for a tensor that doesn't have exactly one element, and ArgumentError for a name that
   /// is empty or isn't UTF-8; nothing is added then.
   template <class Value>
-  void add(std::string_view name, const Value& value) {
+  void add(std::string_view name, const Value& value, double weight = 1) {
     try {
       for (auto& [known, mean] : means_)
-        if (known == name) return mean.add(value);
+        if (known == name) return mean.add(value, weight);
       detail::check_metric_name(name);
       if (name.empty())
         throw ArgumentError("the name of a logged value is empty: must have at least one character");
       RunningMean mean;
-      mean.add(value);
+      mean.add(value, weight);
       means_.emplace_back(std::string(name), std::move(mean));
     } catch (const DataError& error) {
       throw DataError("'" + std::string(name) + "': " + error.what());

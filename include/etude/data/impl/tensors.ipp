@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -59,6 +61,17 @@ ETUDE_INLINE Tensors::Tensors(std::vector<torch::Tensor> tensors, std::vector<st
   if (names.size() != tensors_.size())
     throw DataError(fmt::format("{} names for {} tensors", names.size(), tensors_.size()));
   names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
+}
+
+ETUDE_INLINE Tensors::Tensors(std::initializer_list<std::pair<std::string, torch::Tensor>> named) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : named) {
+    if (std::ranges::find(names, name) != names.end())
+      throw DataError(fmt::format("two tensors are named '{}': names must differ", name));
+    names.push_back(name);
+    tensors_.push_back(tensor);
+  }
+  if (!names.empty()) names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
 }
 
 ETUDE_INLINE const torch::Tensor& Tensors::at(std::string_view name) const {

@@ -228,6 +228,69 @@ ETUDE_INLINE LossOutput outputs_without_labels(TrainerCore& core, const Batch& b
   return own_loss(outputs);
 }
 
+ETUDE_INLINE LossParts::LossParts(TrainerCore& core)
+    : core_(core), outside_(std::exchange(core.loss_parts, &values_)) {}
+
+ETUDE_INLINE LossParts::~LossParts() { core_.loss_parts = outside_; }
+
+ETUDE_INLINE LossOutput LossParts::added_to(LossOutput computed) const {
+  if (values_.empty()) return computed;
+  std::vector<torch::Tensor> parts(computed.logs.begin(), computed.logs.end());
+  auto names = computed.logs.names();
+  for (const auto& [name, value] : values_) {
+    names.push_back(name);
+    parts.push_back(value);
+  }
+  computed.logs = {std::move(parts), std::move(names)};
+  return computed;
+}
+
+ETUDE_INLINE Tensors parts_of(const LossOutput& computed) {
+  const auto is_part = [](const std::string& name, const torch::Tensor& output) {
+    return name != "loss" && output.defined() && output.dim() == 0;
+  };
+  std::vector<torch::Tensor> parts;
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& name, const torch::Tensor& part) {
+    if (!part.defined() || part.numel() != 1)
+      throw DataError(
+          fmt::format("'{}', a part of the loss, is {}: must be one element", name, describe(part)));
+    names.push_back(name);
+    parts.push_back(part.detach());
+  };
+  const auto& logged = computed.logs.names();
+  if (logged.size() != computed.logs.size())
+    throw DataError(fmt::format("the logs of a loss have no names ({}): must be like {{{{\"kl\", kl}}}}",
+                                describe(computed.logs)));
+  for (std::size_t i = 0; i < logged.size(); ++i) add(logged[i], computed.logs[i]);
+  const auto& outputs = computed.outputs.names();
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    if (is_part(outputs[i], computed.outputs[i]) && !computed.logs.find(outputs[i]))
+      add(outputs[i], computed.outputs[i]);
+  return {std::move(parts), std::move(names)};
+}
+
+ETUDE_INLINE void log_parts(TrainerCore& core, const LossOutput& computed) {
+  const auto parts = parts_of(computed);
+  const double share = core.group.share();
+  if (share == 0) return;  // only keeps this process in step with the others
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    core.pending_logs.add(parts.names()[i], computed.counts_items ? parts[i] / share : parts[i], share);
+}
+
+ETUDE_INLINE Tensors predictions_of(Tensors outputs) {
+  const auto is_scalar = [](const torch::Tensor& output) { return output.defined() && output.dim() == 0; };
+  if (std::ranges::none_of(outputs, is_scalar)) return outputs;
+  std::vector<torch::Tensor> kept;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (is_scalar(outputs[i])) continue;
+    kept.push_back(outputs[i]);
+    if (!outputs.names().empty()) names.push_back(outputs.names()[i]);
+  }
+  return {std::move(kept), std::move(names)};
+}
+
 ETUDE_INLINE void explain_differentiation(const c10::Error& error) {
   const std::string what = error.what_without_backtrace();
   if (what.find("does not require grad") == std::string::npos) return;

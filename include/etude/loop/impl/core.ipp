@@ -341,6 +341,13 @@ ETUDE_INLINE void TrainerCore::backward(const torch::Tensor& loss) {
   scaler ? scaler->scale(loss).backward() : loss.backward();
 }
 
+ETUDE_INLINE void TrainerCore::log(std::string_view name, const torch::Tensor& value) {
+  if (loss_parts)
+    loss_parts->emplace_back(name, value);
+  else
+    pending_logs.add(name, value);
+}
+
 ETUDE_INLINE void TrainerCore::begin_training() {
   ranks.begin_training();
   state = {};

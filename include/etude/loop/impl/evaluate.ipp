@@ -47,6 +47,8 @@ ETUDE_INLINE EvaluationTally::EvaluationTally(const TrainerCore& core, Keep keep
 
 ETUDE_INLINE void EvaluationTally::add_loss(const PredictionStepOutput& output, std::int64_t size) {
   if (output.loss.defined()) loss_.add(checked_loss(output.loss), static_cast<double>(size));
+  for (std::size_t i = 0; i < output.logs.size(); ++i)
+    parts_.add(output.logs.names()[i], output.logs[i], static_cast<double>(size));
 }
 
 ETUDE_INLINE void EvaluationTally::add(const Batch& batch, PredictionStepOutput output, bool is_last,
@@ -88,6 +90,10 @@ ETUDE_INLINE EvaluationResult EvaluationTally::take(const std::string& prefix) {
     loss = {all[0], all[1]};
   }
   if (loss.second > 0) result.metrics[prefix + "_loss"] = loss.first / loss.second;
+  if (is_part_) core_.ranks.average(parts_, /*by_rank=*/false);
+  Metrics parts;
+  parts_.take_into(parts);
+  for (const auto& [name, value] : parts) result.metrics[prefix + "_" + name] = value;
   if (keep_ != Keep::loss) {
     result.prediction = all_.take();
     if (is_part_ && keep_ == Keep::all)

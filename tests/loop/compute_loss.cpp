@@ -1,0 +1,171 @@
+#include "etude/loop/compute_loss.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/ranks.hpp"
+#include "common/toy.hpp"
+
+namespace {
+
+using Values = std::vector<double>;
+
+/// y = w x, with the mean of x beside it: a named output without dimensions.
+struct WithMeanImpl : torch::nn::Module {
+  etude::Tensors forward(torch::Tensor x) { return {{"y", x * weight}, {"mean_x", x.mean()}}; }
+  torch::Tensor weight = register_parameter("weight", torch::zeros({1}));
+};
+TORCH_MODULE(WithMean);
+
+etude::TrainingArguments arguments(std::int64_t batch_size, std::int64_t accumulation = 1) {
+  auto args = toy::arguments();
+  args.per_device_train_batch_size = batch_size;
+  args.per_device_eval_batch_size = batch_size;
+  args.gradient_accumulation_steps = accumulation;
+  args.train_sampling_strategy = etude::SamplingStrategy::sequential;
+  args.logging_strategy = etude::IntervalStrategy::steps;
+  args.logging_steps = 2;
+  args.learning_rate = 0;
+  return args;
+}
+
+/// Numbers [n, 1]: 0, 1, 2, ..., with themselves as labels.
+etude::Dataset numbers(std::int64_t n) {
+  const auto x = torch::arange(n).to(torch::kFloat).reshape({n, 1});
+  return {x, x};
+}
+
+etude::TrainerOptions options(const etude::TrainingArguments& args, std::int64_t n) {
+  return {.model = WithMean(),
+          .args = args,
+          .compute_loss = [](etude::Model& model, const etude::Batch& batch,
+                             std::optional<double>) -> etude::LossOutput {
+            auto outputs = model.forward(batch);
+            const auto loss = (outputs["y"] - batch.labels).square().mean();
+            return {.loss = loss, .outputs = outputs, .logs = {{"largest", batch.inputs[0].max()}}};
+          },
+          .train_dataset = numbers(n),
+          .eval_dataset = numbers(n)};
+}
+
+Values logged(const etude::TrainerState& state, const std::string& name) {
+  Values values;
+  for (const auto& line : state.log_history)
+    if (line.contains(name)) values.push_back(line.at(name));
+  return values;
+}
+
+template <class... List>
+struct LogsIn final : etude::TrainerBase<LogsIn<List...>, etude::Without<etude::PrinterCallback>, List...> {
+  using Base = etude::TrainerBase<LogsIn<List...>, etude::Without<etude::PrinterCallback>, List...>;
+  using Base::Base;
+  etude::LossOutput compute_loss(const etude::Batch& batch, std::optional<double> num_items) {
+    auto computed = Base::compute_loss(batch, num_items);
+    this->log("smallest", batch.inputs[0].min());
+    return computed;
+  }
+};
+using Logs = LogsIn<>;
+
+}  // namespace
+
+TEST_CASE("parts of a loss are averaged over the updates of a log, as the loss is") {
+  // Updates of {0, 1} and {2, 3}, then {4, 5} and {6, 7}.
+  Logs trainer(options(arguments(2), 8));
+  trainer.train();
+  CHECK(logged(trainer.state(), "largest") == Values{2, 6});
+  CHECK(logged(trainer.state(), "mean_x") == Values{1.5, 5.5});
+  CHECK(logged(trainer.state(), "smallest") == Values{1, 5});
+}
+
+TEST_CASE("the micro-batches of a group count as their shares of its loss") {
+  // Groups of {0}, {1} and {2}, {3}: the loss of each example is its square.
+  Logs trainer(options(arguments(1, 2), 4));
+  trainer.train();
+  CHECK(logged(trainer.state(), "smallest") == Values{1.5});
+  CHECK(logged(trainer.state(), "loss") == Values{(0. + 1 + 4 + 9) / 4});
+}
+
+TEST_CASE("parts of a loss that counts items add up within a group") {
+  auto given = options(arguments(1, 2), 4);
+  given.args.logging_steps = 1;
+  given.compute_loss = [](etude::Model& model, const etude::Batch& batch,
+                          std::optional<double> items) -> etude::LossOutput {
+    const auto loss = (model.forward(batch)["y"] - batch.labels).square().sum() / *items;
+    return {.loss = loss, .outputs = {}, .counts_items = true, .logs = {{"again", loss}}};
+  };
+  Logs trainer(given);
+  trainer.train();
+  CHECK(logged(trainer.state(), "again") == Values{0.5, 6.5});
+  CHECK(logged(trainer.state(), "again") == logged(trainer.state(), "loss"));
+}
+
+TEST_CASE("an evaluation has the parts of its loss, weighted by examples, under its prefix") {
+  // Batches of {0, 1} and {2}.
+  Logs trainer(options(arguments(2), 3));
+  const auto metrics = trainer.evaluate();
+  CHECK(metrics.at("eval_largest") == doctest::Approx((2 * 1 + 2) / 3.0));
+  CHECK(metrics.at("eval_mean_x") == doctest::Approx(1));
+  CHECK(metrics.at("eval_smallest") == doctest::Approx(2 / 3.0));
+  CHECK(trainer.evaluate({.metric_key_prefix = "test"}).contains("test_largest"));
+}
+
+TEST_CASE("an output without dimensions isn't a prediction") {
+  Logs trainer(options(arguments(2), 3));
+  const auto prediction = trainer.predict(numbers(3));
+  CHECK(prediction.predictions.names() == std::vector<std::string>{"y"});
+  CHECK(prediction.predictions["y"].size(0) == 3);
+}
+
+TEST_CASE("several values of one name in a loss are averaged") {
+  auto given = options(arguments(2), 2);
+  given.args.logging_steps = 1;
+  given.compute_loss = [](etude::Model& model, const etude::Batch& batch,
+                          std::optional<double>) -> etude::LossOutput {
+    return {.loss = model.forward(batch)["y"].square().mean(),
+            .outputs = {},
+            .logs = {{torch::tensor(1.0), torch::tensor(4.0)}, {"part", "part"}}};
+  };
+  Logs trainer(given);
+  trainer.train();
+  CHECK(logged(trainer.state(), "part") == Values{2.5});
+}
+
+TEST_CASE("a part that isn't one element is an error that names it") {
+  auto given = options(arguments(2), 2);
+  given.compute_loss = [](etude::Model& model, const etude::Batch& batch,
+                          std::optional<double>) -> etude::LossOutput {
+    return {.loss = model.forward(batch)["y"].square().mean(),
+            .outputs = {},
+            .logs = {{"part", batch.inputs[0]}}};
+  };
+  Logs trainer(given);
+  CHECK_THROWS_WITH_AS(trainer.train(), doctest::Contains("'part', a part of the loss, is float32 [2, 1]"),
+                       etude::DataError);
+}
+
+TEST_CASE("a metric for the best model may be a part of the loss") {
+  auto args = arguments(2);
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  args.metric_for_best_model = "smallest";
+  Logs trainer(options(args, 4));
+  trainer.train();
+  CHECK(trainer.state().best_metric == doctest::Approx(1));
+}
+
+TEST_CASE("in two processes, parts of a loss are those of one process with batches twice as large") {
+  if (toy::launches(2)) return;
+  LogsIn<etude::DistributedDataParallel> together(options(arguments(1, 2), 8));
+  together.train();
+  const auto metrics = together.evaluate();
+  const toy::Alone alone;
+  Logs one(options(arguments(2, 2), 8));
+  one.train();
+  CHECK(logged(together.state(), "mean_x") == logged(one.state(), "mean_x"));
+  CHECK(logged(together.state(), "loss") == logged(one.state(), "loss"));
+  CHECK(metrics.at("eval_mean_x") == one.evaluate().at("eval_mean_x"));
+}
