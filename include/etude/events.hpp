@@ -32,6 +32,7 @@ class DataLoader;
 class LRScheduler;
 class Model;
 class Optimizer;
+class OptimizerList;
 class ProcessingClass;
 
 /// The fields common to all events. A handler `void on(const etude::Context&)` receives every event.
@@ -42,6 +43,7 @@ struct Context {
   Model& model;
   Optimizer* optimizer;                     ///< Null until `TrainBegin`.
   LRScheduler* lr_scheduler;                ///< Null until `TrainBegin`.
+  const OptimizerList& optimizers;          ///< All of the training's; `optimizer` is one of them.
   const DataLoader* train_dataloader;       ///< Null until `TrainBegin`.
   const DataLoader* eval_dataloader;        ///< The loader in use; null outside evaluation and prediction.
   const ProcessingClass* processing_class;  ///< Null if the trainer has none.

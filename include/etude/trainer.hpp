@@ -22,6 +22,7 @@
 #include "etude/loop/core.hpp"
 #include "etude/loop/evaluate.hpp"
 #include "etude/loop/event_source.hpp"
+#include "etude/loop/optimizer_handle.hpp"
 #include "etude/loop/snapshot.hpp"
 #include "etude/loop/train.hpp"
 #include "etude/loop/trainer_checks.hpp"
@@ -201,13 +202,16 @@ class TrainerBase
   const TrainerState& state() const { return core_.state; }
   TrainerControl& control() { return core_.control; }
   Model& model() { return core_.model; }
-  Optimizer* optimizer() { return core_.optimizers.main(); }
-  LRScheduler* lr_scheduler() { return core_.optimizers.main_scheduler(); }
+  Optimizer* optimizer() { return core_.optimizers.current(); }
+  /// One of several optimizers. Throws ArgumentError that lists their names for an unknown one, and before
+  /// the first training.
+  OptimizerHandle optimizer(std::string_view name) { return {core_, core_.optimizers.find(name)}; }
+  LRScheduler* lr_scheduler() { return core_.optimizers.current_scheduler(); }
   Context context() { return core_.context(); }
 
   std::int64_t get_num_trainable_parameters() const { return core_.trainable_parameters(); }
   /// Calls backward on the loss of a training step: use it in a `training_step` of your own, since fp16
-  /// scales the loss.
+  /// scales the loss. If the step is made by hand, multiplies it by the micro-batch's share of its group.
   void backward(const torch::Tensor& loss) { core_.backward(loss); }
   /// The learning rate of each parameter group. Throws `ArgumentError` if the optimizer doesn't exist yet.
   std::vector<double> get_learning_rates() const { return core_.learning_rates(); }
@@ -355,7 +359,12 @@ class TrainerBase
         requires {
           requires std::same_as<decltype(detail::owner_of(&Derived::log)), std::type_identity<Base>>;
         };
-    return {!inherits_compute_loss, !inherits_get_eval_dataloader, !inherits_log};
+    constexpr bool inherits_create_optimizer =
+        requires {
+          requires std::same_as<decltype(&Derived::create_optimizer), decltype(&Base::create_optimizer)>;
+        };
+    return {!inherits_compute_loss, !inherits_get_eval_dataloader, !inherits_log, !inherits_create_optimizer,
+            detail::steps_by_hand<Derived, Base>()};
   }
 
   template <class Callback>

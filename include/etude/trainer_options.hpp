@@ -175,6 +175,35 @@ struct LossOutput {
   Tensors logs = {};
 };
 
+/// The signature of the option `compute_loss`.
+using ComputeLoss = LossOutput(Model& model, const Batch& batch, std::optional<double> num_items);
+
+/// One of several optimizers. Whatever isn't set is as in the trainer's arguments.
+struct OptimizerOptions {
+  /// Dotted names of the modules, or parameters, that it updates. By default, the module that has the
+  /// optimizer's own name.
+  std::vector<std::string> modules = {};
+  std::optional<double> learning_rate = {};
+  std::optional<double> weight_decay = {};
+  std::optional<OptimizerNames> optim = {};
+  std::optional<std::string> optim_args = {};
+  std::optional<SchedulerType> lr_scheduler_type = {};
+  std::optional<nlohmann::json> lr_scheduler_kwargs = {};
+  std::optional<double> warmup_steps = {};
+  std::optional<double> max_grad_norm = {};
+  std::optional<double> max_grad_value = {};
+  /// The loss whose gradients it gets, instead of the trainer's. If one optimizer has a loss, all must: then
+  /// each step is, for one after another, the loss of its batches, a backward pass to its own parameters, and
+  /// its update.
+  FunctionOption<ComputeLoss> compute_loss = {};
+  /// It makes an update in the first of every so many steps.
+  std::int64_t every = 1;
+  /// One of torch's, used as it is, over the parameters that it holds.
+  SharedOption<torch::optim::Optimizer> optimizer = nullptr;
+  /// As the trainer's option `lr_scheduler`.
+  LRSchedulerOption lr_scheduler = {};
+};
+
 /// Everything a trainer is made of. Only `model` (or `model_init`) is required; the rest has defaults.
 struct TrainerOptions {
   /// A `shared_ptr` or `ModuleHolder` of any torch module with a `forward`, or a `torch::jit::Module`.
@@ -189,8 +218,7 @@ struct TrainerOptions {
   Loss loss = {};
   /// Computes the loss from a batch, instead of `loss`. `num_items` is the number of labels in the update
   /// (other than -100).
-  FunctionOption<LossOutput(Model& model, const Batch& batch, std::optional<double> num_items)> compute_loss =
-      {};
+  FunctionOption<ComputeLoss> compute_loss = {};
   FunctionOption<Batch(std::vector<Example>)> data_collator = {};
   Dataset train_dataset = {};
   EvalDatasets eval_dataset = {};
@@ -201,6 +229,9 @@ struct TrainerOptions {
   /// returns a factor for the initial learning rates; a function of `const TrainerRunConfig&` that returns
   /// such a function; or a torch scheduler over `optimizer`.
   LRSchedulerOption lr_scheduler = {};
+  /// Several optimizers by name, instead of one: `{{"generator", {.learning_rate = 2e-4}}, {"discriminator",
+  /// {}}}`. Together they update each parameter at most once a step.
+  std::vector<std::pair<std::string, OptimizerOptions>> optimizers = {};
   /// Called with (outputs, labels) of each evaluation batch; its result is kept for `compute_metrics`.
   FunctionOption<Tensors(const Tensors&, const Tensors&)> preprocess_logits_for_metrics = {};
   ProcessingClass processing_class = {};

@@ -87,11 +87,9 @@ TEST_CASE("a batch counts its examples and refuses tensors that disagree") {
   CHECK_THROWS_AS(etude::make_batch(torch::zeros({}), {}), etude::DataError);
 }
 
-}  // namespace data_tensors_test
-
 TEST_CASE("named tensors are written as in Python, and found by name") {
   const auto a = torch::tensor({1.0F}), b = torch::tensor({2.0F});
-  const etude::Tensors tensors{{"images", a}, {"kl", b}};
+  const Tensors tensors{{"images", a}, {"kl", b}};
   CHECK(tensors.names() == std::vector<std::string>{"images", "kl"});
   CHECK(tensors["kl"].is_same(b));
   CHECK(tensors[0].is_same(a));
@@ -100,3 +98,5 @@ TEST_CASE("named tensors are written as in Python, and found by name") {
   CHECK_THROWS_WITH_AS(static_cast<void>(etude::Tensors{{"kl", a}, {"kl", b}}),
                        "two tensors are named 'kl': names must differ", etude::DataError);
 }
+
+}  // namespace data_tensors_test

@@ -10,7 +10,7 @@
 #include "common/ranks.hpp"
 #include "common/toy.hpp"
 
-namespace {
+namespace compute_loss_test {
 
 using Values = std::vector<double>;
 
@@ -70,8 +70,6 @@ struct LogsIn final : etude::TrainerBase<LogsIn<List...>, etude::Without<etude::
   }
 };
 using Logs = LogsIn<>;
-
-}  // namespace
 
 TEST_CASE("parts of a loss are averaged over the updates of a log, as the loss is") {
   // Updates of {0, 1} and {2, 3}, then {4, 5} and {6, 7}.
@@ -169,3 +167,5 @@ TEST_CASE("in two processes, parts of a loss are those of one process with batch
   CHECK(logged(together.state(), "loss") == logged(one.state(), "loss"));
   CHECK(metrics.at("eval_mean_x") == one.evaluate().at("eval_mean_x"));
 }
+
+}  // namespace compute_loss_test

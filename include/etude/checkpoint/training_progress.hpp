@@ -38,6 +38,13 @@ struct DatasetInfo {
                (std::string, fingerprint, "checksum of a few of them; empty if they aren't looked at", ""));
 };
 
+/// The last update of one of several optimizers.
+struct NamedUpdate {
+  ETUDE_STRUCT(NamedUpdate, (std::string, optimizer, "its name"),
+               (std::optional<double>, grad_norm, "norm of its gradients"),
+               (double, learning_rate, "its learning rate", 0.0));
+};
+
 /// The progress of a training that TrainerState lacks: `training_progress.json` of a checkpoint.
 struct TrainingProgress {
   ETUDE_STRUCT(
@@ -62,6 +69,7 @@ struct TrainingProgress {
       (std::vector<PendingLogState>, pending_logs, "values that callbacks have logged since"),
       (std::optional<double>, grad_norm, "norm of the last step's gradients"),
       (double, learning_rate, "learning rate of the last step", 0.0),
+      (std::vector<NamedUpdate>, named_updates, "the same for each of several optimizers"),
       (std::optional<GradScalerState>, scaler, "that of fp16"),
       (std::int64_t, skipped_steps, "updates that it has skipped", 0),
       (TrainerControl, control, "requests not yet honoured"), (std::string, stop_reason, "why it stops"));

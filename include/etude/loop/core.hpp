@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,12 +60,19 @@ std::unique_ptr<T> made_by(std::string_view method, std::unique_ptr<T> made) {
   return made;
 }
 
-/// Which of these methods the class of a trainer overrides.
+/// Which of these methods the class of a trainer overrides, and whether its `training_step` makes the steps
+/// of the optimizers.
 struct Overrides {
   bool compute_loss = false;
   bool get_eval_dataloader = false;
   bool log = false;
+  bool create_optimizer = false;
+  bool steps_by_hand = false;
 };
+
+/// How the optimizers share a step: one backward pass for all, one for each with its own loss, or as the
+/// `training_step` of a trainer pleases.
+enum class StepSharing { together, in_turn, by_hand };
 
 /// The state that the loops work on: everything of a trainer that doesn't depend on its type.
 struct TrainerCore {
@@ -77,8 +85,9 @@ struct TrainerCore {
   TrainerState state;
   TrainerControl control;
   OptimizerList optimizers;
-  std::optional<GradScaler> scaler;             ///< with fp16
-  std::unique_ptr<ShardedUnits> sharded_units;  ///< while each process keeps only a share of the parameters
+  std::function<void(std::size_t)> step_by_hand;  ///< makes the step of one of them, in a training step
+  std::optional<GradScaler> scaler;               ///< with fp16
+  std::unique_ptr<ShardedUnits> sharded_units;    ///< while each process keeps only a share of the parameters
   std::unique_ptr<RecomputedUnits> recomputed_units;  ///< with gradient_checkpointing, in a training
   std::unique_ptr<DataLoader> train_dataloader;
   const DataLoader* eval_dataloader = nullptr;
@@ -130,8 +139,12 @@ struct TrainerCore {
   /// Likewise for the buffers, which each process's batches have changed.
   void share_buffers();
 
+  StepSharing step_sharing() const;
+
   /// Calls backward on a training loss, scaled if fp16 requires it.
   void backward(const torch::Tensor& loss);
+  /// The same, with gradients for the parameters of one optimizer only.
+  void backward(const torch::Tensor& loss, std::size_t optimizer);
 
   /// Resets the state of the previous training.
   void begin_training();
@@ -176,7 +189,9 @@ struct TrainerCore {
   void log(std::string_view name, const torch::Tensor& value);
 
   /// Whether the user computes the loss from a batch.
-  bool has_own_compute_loss() const { return options.compute_loss || overrides.compute_loss; }
+  bool has_own_compute_loss() const {
+    return options.compute_loss || overrides.compute_loss || step_sharing() == StepSharing::in_turn;
+  }
   /// The number of items that a loss of these labels is divided by, if it is divided by items.
   std::optional<double> items_in(const Tensors& labels) const;
   /// Counts the tokens and items of the group's micro-batches, except for those with a share of 0.
@@ -204,8 +219,9 @@ struct TrainerCore {
             state,
             control,
             model,
-            optimizers.main(),
-            optimizers.main_scheduler(),
+            optimizers.current(),
+            optimizers.current_scheduler(),
+            optimizers,
             train_dataloader.get(),
             eval_dataloader,
             options.processing_class ? &options.processing_class : nullptr,

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -34,11 +35,16 @@ class LogWindow {
 
   /// The results of an update. Tensors are read no earlier than they are logged.
   void add_loss(const torch::Tensor& loss, std::int64_t step) { loss_.add(loss, 1, step); }
-  void set_grad_norm(torch::Tensor norm) { grad_norm_ = std::move(norm); }
-  const torch::Tensor& grad_norm() const { return grad_norm_; }
+  /// `optimizer` is the name of one of several; it stands before the number's name in the logs.
+  void set_grad_norm(torch::Tensor norm, const std::string& optimizer = "") {
+    update_of(optimizer).grad_norm = std::move(norm);
+  }
+  torch::Tensor grad_norm() const { return updates_.empty() ? torch::Tensor() : updates_.front().grad_norm; }
+  void set_learning_rate(double rate, const std::string& optimizer = "") {
+    update_of(optimizer).learning_rate = rate;
+  }
   /// The seconds that this process has waited for the others in an update.
   void add_wait(double seconds) { waited_ += seconds; }
-  void set_learning_rate(double rate) { learning_rate_ = rate; }
 
   /// Whether there was an update since the last log.
   bool has_steps(std::int64_t global_step) const { return global_step > last_logged_step_; }
@@ -65,6 +71,14 @@ class LogWindow {
     std::vector<double> waits = {};
   };
 
+  /// The last update of an optimizer.
+  struct LastUpdate {
+    std::string optimizer;
+    torch::Tensor grad_norm = {};
+    double learning_rate = 0;
+  };
+
+  LastUpdate& update_of(const std::string& optimizer);
   Sums sums();
   void warn_of_slow_rank(std::int64_t steps, const std::vector<double>& waits);
   double take_loss(std::int64_t global_step, const Sums& sums);
@@ -74,8 +88,7 @@ class LogWindow {
   std::chrono::steady_clock::time_point clock_start_;
   std::int64_t tokens_at_start_ = 0;
   RunningMean loss_;
-  torch::Tensor grad_norm_;
-  double learning_rate_ = 0;
+  std::vector<LastUpdate> updates_;
   std::int64_t last_logged_step_ = 0;
   RunningMean total_loss_{true};  // of the steps that are logged
   std::int64_t non_finite_losses_ = 0;

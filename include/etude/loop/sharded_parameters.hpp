@@ -14,7 +14,7 @@ void shard_optimizers(TrainerCore& core);
 
 /// The processes give each other the parameters of units, so they must run the same ones: throws `error`,
 /// which ends the training in all.
-[[noreturn]] void leave_path(const std::exception_ptr& error);
+[[noreturn]] void leave_path(const TrainerCore& core, const std::exception_ptr& error);
 
 /// The same if there is an error. Throws DataError in all processes if only some have batches.
 void check_same_path(const TrainerCore& core, GradientsResult fetched, const std::exception_ptr& error);

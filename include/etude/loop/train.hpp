@@ -104,24 +104,29 @@ class TrainLoop {
     core_.set_plan(plan_);
     first_step_ = core_.state.global_step;
     core_.model.train(true);
+    if (core_.optimizers.empty() && !core_.options.optimizers.empty()) detail::make_optimizers(core_);
     if (core_.optimizers.empty())
       core_.optimizers.add({"", made_by("create_optimizer", events_.trainer().create_optimizer())});
-    if (core_.args.auto_microbatching && core_.optimizers.main()->needs_closure())
+    if (core_.args.auto_microbatching && core_.optimizers.current()->needs_closure())
       throw ArgumentError(
           "auto_microbatching is true: must be false with an optimizer that evaluates whole batches "
           "repeatedly");
-    if (core_.scaler && core_.optimizers.main()->needs_closure())
+    if (core_.scaler && core_.optimizers.current()->needs_closure())
       throw ArgumentError(
           fmt::format("fp16 is true: must be false with {}, which evaluates its loss several times per step",
-                      core_.optimizers.main()->type()));
+                      core_.optimizers.current()->type()));
     for (const auto& each : core_.optimizers)
       if (core_.args.pure_bf16 && !each.optimizer->rounds_bfloat16())
         throw ArgumentError(fmt::format(
             "pure_bf16 is true: must be false with {}, which doesn't round in its updates: Etude's "
             "AdamW, Adam, SGD and Lion do",
             each.optimizer->type()));
-    core_.optimizers.begin()->lr_scheduler =
-        made_by("create_scheduler", events_.trainer().create_scheduler(plan_.max_steps + skipped_of_plan()));
+    const auto planned_steps = plan_.max_steps + skipped_of_plan();
+    if (core_.options.optimizers.empty())
+      core_.optimizers[0].lr_scheduler =
+          made_by("create_scheduler", events_.trainer().create_scheduler(planned_steps));
+    else
+      detail::make_schedulers(core_, planned_steps);
     update_.join_gradients();
     if (checkpoints_.resumes()) checkpoints_.load_rest();
     core_.optimizers.zero_grad();

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
-#include <limits>
 #include <new>
 #include <optional>
 #include <string>
@@ -21,6 +21,8 @@
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/fetching.hpp"
+#include "etude/loop/optimizer_steps.hpp"
+#include "etude/loop/several_optimizers.hpp"
 #include "etude/loop/sharded_parameters.hpp"
 #include "etude/loop/step_graph.hpp"
 #include "etude/metrics/metrics.hpp"
@@ -33,21 +35,28 @@
 namespace etude::inline v0 {
 
 /// One update of the weights: fetches an accumulation group of micro-batches, accumulates and clips its
-/// gradients, and steps the optimizer and the schedule.
+/// gradients, and steps the optimizers and their schedules.
 template <class Events>
 class Update {
  public:
   explicit Update(Events& events) : events_(events), core_(events.core()) {}
+  Update(const Update&) = delete;
+  Update& operator=(const Update&) = delete;
+  ~Update() { core_.step_by_hand = nullptr; }
 
   /// Called once the optimizers exist: prepares them, and adds up their gradients if there are several
   /// processes.
   void join_gradients() {
+    detail::check_step_sharing(core_);
+    sharing_ = core_.step_sharing();
+    if (sharing_ == StepSharing::by_hand)
+      core_.step_by_hand = [this](std::size_t optimizer) { step_by_hand(optimizer); };
     if (core_.shard_stage) detail::shard_optimizers(core_);
     if (core_.args.offload_optimizer) core_.offload_moments();
     if (core_.args.cuda_graph) {
       check_captured_events();
       core_.check_captured_loss();
-      step_graph_.emplace(core_.device, core_.model, *core_.optimizers.main());
+      step_graph_.emplace(core_.device, core_.model, *core_.optimizers.current());
     }
     const bool has_shares = core_.ranks.several() && core_.shard_stage == ShardStage::parameters;
     if (core_.args.gradient_checkpointing && !has_shares)
@@ -60,8 +69,17 @@ class Update {
           std::make_unique<ShardedUnits>(core_.model, parameters, core_.args.gradient_checkpointing);
     std::vector<std::string> names;
     for (const auto& [name, parameter] : core_.model.named_parameters()) names.push_back(name);
-    reducer_.emplace(core_.ranks.communicator(), std::move(parameters), names,
-                     core_.args.ddp_bucket_cap_mb << 20);
+    const auto add_reducer = [&](std::vector<FlatParameters*> those) {
+      reducers_.emplace_back(core_.ranks.communicator(), std::move(those), names,
+                             core_.args.ddp_bucket_cap_mb << 20);
+    };
+    if (sharing_ == StepSharing::together) {
+      add_reducer(std::move(parameters));
+    } else {
+      for (auto* each : parameters) add_reducer({each});
+      if (sharing_ == StepSharing::by_hand) add_reducer({});  // for the agreement at the end of a step
+    }
+    reducer_ = &reducers_.back();
   }
 
   /// Fetches the micro-batches of the next update, and accumulates their gradients and those of the other
@@ -70,6 +88,8 @@ class Update {
   template <class Batches, class Resume>
   GradientsResult run_group(Batches& batches, Resume resume) {
     using enum GradientsResult;
+    steps_.begin();
+    static_cast<void>(turn_of(steps_.first_due()));  // the others may wait for it, whatever happens here
     const auto fetch_group = [&] { return fetch(batches) == 0 ? no_batches : complete; };
     const auto run_group = [&] { return add_gradients(resume) ? complete : given_up; };
     if (!events_.has_others()) {
@@ -97,11 +117,12 @@ class Update {
     Attempt own(core_);
     own.run(fetch_group);
     const double waited = core_.ranks.communicator().waited();
-    if (core_.sharded_units) detail::check_same_path(core_, own.result, own.error);
+    const bool on_one_path = core_.sharded_units || sharing_ == StepSharing::by_hand;
+    if (on_one_path) detail::check_same_path(core_, own.result, own.error);
     share_items();
     if (core_.args.ddp_broadcast_buffers) core_.share_buffers();
     if (own.result == complete) own.run(run_group);
-    if (core_.sharded_units && own.error) detail::leave_path(own.error);
+    if (on_one_path && own.error) detail::leave_path(core_, own.error);
     if (own.result != complete) core_.optimizers.zero_grad();
     const auto all = abandoned_ ? *std::exchange(abandoned_, std::nullopt) : finish_gradients(own.result);
     core_.log_window.add_wait(core_.ranks.communicator().waited() - waited);
@@ -168,6 +189,7 @@ class Update {
   /// Accumulates the group's gradients; false if it was given up.
   template <class Resume>
   bool add_gradients(Resume resume) {
+    const OptimizerList::Turn turn(core_.optimizers, turn_of(steps_.first_due()));
     events_.raise(StepBegin{core_.context()});
     const bool is_resumed = resume();
     if (!is_resumed) core_.group.forget_losses();
@@ -197,61 +219,104 @@ class Update {
       run_captured();
       return finish_step(next, epoch);
     }
-    if (!unscale()) {
-      core_.optimizers.zero_grad();
+    switch (sharing_) {
+      case StepSharing::together:
+        for (std::size_t i = 0; i < core_.optimizers.size(); ++i)
+          if (steps_.is_due(i)) steps_.step(i, !group_.empty(), closure_of(i));
+        break;
+      case StepSharing::in_turn:
+        step_in_turn();
+        break;
+      case StepSharing::by_hand:
+        check_stepped_by_hand();
+        break;
+    }
+    if (!steps_.has_stepped()) {
+      steps_.finish();
       ++core_.progress.skipped_steps;
       leave_group(next, epoch);
       return false;
     }
-    apply_gradients();
     return finish_step(next, epoch);
   }
 
  private:
-  /// Clips, and lets the optimizer make its step.
-  void apply_gradients() {
-    auto& optimizer = *core_.optimizers.main();
-    events_.raise(GradientsComplete{core_.context()});
-    if (core_.args.max_grad_value > 0) {
-      core_.log_window.set_grad_norm(optimizer.grad_norm());
-      optimizer.clip_grad_value(core_.args.max_grad_value);
-      if (core_.args.max_grad_norm > 0) optimizer.clip_grad_norm(core_.args.max_grad_norm);
-    } else if (core_.args.max_grad_norm > 0) {
-      core_.log_window.set_grad_norm(gradients_are_seen
-                                         ? optimizer.clip_grad_norm(core_.args.max_grad_norm)
-                                         : optimizer.clip_grad_norm_in_step(core_.args.max_grad_norm));
-    } else {
-      core_.log_window.set_grad_norm(optimizer.grad_norm());
-    }
-    events_.raise(GradientsClipped{core_.context(), core_.log_window.grad_norm()});
-    events_.raise(PreOptimizerStep{core_.context()});
-    begin_update();
-    optimizer.step(optimizer.needs_closure() ? reevaluation() : nullptr);
+  /// The place of an optimizer if it has a turn of its own, with its own loss.
+  std::optional<std::size_t> turn_of(std::size_t optimizer) {
+    if (sharing_ != StepSharing::in_turn) return {};
+    if (!reducers_.empty()) reducer_ = &reducers_[optimizer];
+    return optimizer;
   }
 
-  void begin_update() {
-    core_.log_window.set_learning_rate(core_.optimizers.main_scheduler()->get_last_lr());
-    check_learning_rates();
-    core_.updating = true;
+  /// The first one's gradients are complete. Those of each other follow, from its own loss and with the new
+  /// weights of those before. A stop after the first comes true after the step.
+  void step_in_turn() {
+    const auto first = steps_.first_due();
+    steps_.step(first, !group_.empty());
+    for (auto i = first + 1; i < core_.optimizers.size(); ++i) {
+      if (!steps_.is_due(i)) continue;
+      const OptimizerList::Turn turn(core_.optimizers, turn_of(i));
+      bool is_complete = true;
+      stop_later(core_.control, [&] {
+        is_complete = false;
+        add_gradients_in_turn();
+        is_complete = true;
+      });
+      if (!is_complete) break;
+      steps_.step(i, !group_.empty());
+    }
+  }
+
+  void add_gradients_in_turn() {
+    if (!events_.has_others()) {
+      run_micro_batches();
+      return;
+    }
+    Attempt own(core_);
+    own.run([&] {
+      if (!group_.empty()) run_micro_batches();
+      return GradientsResult::complete;
+    });
+    const auto all =
+        reducer_->finish(own.result, {}, !core_.args.ddp_find_unused_parameters && !group_.empty());
+    if (all.count(GradientsResult::complete) < core_.ranks.world_size())
+      own.rethrow(StopTraining(reason_of_all(own)));
+  }
+
+  /// The step that a training step makes itself: with the last micro-batch of a group.
+  void step_by_hand(std::size_t optimizer) {
+    if (!is_last_) return;
+    if (!reducers_.empty()) reducers_[optimizer].finish();
+    steps_.step(optimizer, !group_.empty());
+    core_.optimizers[optimizer].optimizer->zero_grad();
+  }
+
+  void check_stepped_by_hand() const {
+    if (steps_.has_stepped() || core_.scaler || core_.control.should_training_stop) return;
+    throw ArgumentError(
+        "training_step made no step of an optimizer: must call step() of optimizer(\"...\") in each, since "
+        "gradients don't outlast a step; gradient_accumulation_steps accumulates them");
   }
 
   /// Runs a batch and its update through the graph.
   void run_captured() {
-    check_learning_rates();
+    steps_.check_learning_rates();
     check_captured_events();  // callbacks may have been added
     core_.group.set_num_items({});
+    auto& each = core_.optimizers[0];
     const auto replayed = step_graph_->replayed();
     const auto results = step_graph_->run(group_.front(), [&](Batch& batch) {
       core_.group.forget_losses();
       run_part(batch);
-      apply_gradients();
+      steps_.apply(each, nullptr);
       return std::vector{core_.group.losses().front(), core_.log_window.grad_norm()};
     });
-    if (step_graph_->replayed() == replayed) return;
-    begin_update();
+    if (step_graph_->replayed() == replayed) return steps_.stepped(each);
+    steps_.begin_update(each);
     core_.group.forget_losses();
     core_.group.add_loss(results[0].clone());
     core_.log_window.set_grad_norm(results[1]);
+    steps_.stepped(each);
   }
 
   /// Throws ArgumentError for a callback that would not be called when a step is replayed.
@@ -272,14 +337,7 @@ class Update {
 
   /// Returns true.
   bool finish_step(const DataPosition& next, double epoch) {
-    auto& optimizer = *core_.optimizers.main();
-    auto& lr_scheduler = *core_.optimizers.main_scheduler();
-    stop_later(core_.control, [&] { events_.raise(OptimizerStep{core_.context()}); });
-    lr_scheduler.step();
-    stop_later(core_.control, [&] {
-      events_.raise(SchedulerStep{core_.context(), lr_scheduler.get_last_lr()});
-    });
-    optimizer.zero_grad();
+    steps_.finish();
     for (const auto& loss : core_.group.losses())
       core_.log_window.add_loss(loss, core_.state.global_step + 1);
     ++core_.state.global_step;
@@ -297,25 +355,6 @@ class Update {
     core_.progress.position = next;
   }
 
-  /// Divides the gradients of fp16 by the scale of the loss, and returns whether they are finite.
-  bool unscale() {
-    if (!core_.scaler) return true;
-    auto& scaler = *core_.scaler;
-    if (!group_.empty() && !scaler.has_scaled())
-      throw Error(
-          "fp16 is true, but training_step hasn't scaled the loss: it must call the trainer's "
-          "backward(loss) instead of loss.backward()");
-    bool is_finite = true;
-    for (const auto& each : core_.optimizers) is_finite &= scaler.unscale(*each.optimizer);
-    scaler.update();
-    constexpr double smallest = 1e-4;  // as in fairseq
-    if (!is_finite && scaler.get_scale() < smallest)
-      core_.control.request_stop(fmt::format(
-          "with fp16, the gradients after step {} aren't finite even with a loss scaled by {:.2g}",
-          core_.state.global_step, scaler.get_scale()));
-    return is_finite;
-  }
-
   /// Holds back what callbacks log during an attempt, until it is known whether the attempt counts.
   struct AttemptLogs {
     explicit AttemptLogs(TrainerCore& core_) : core(core_), before(std::exchange(core.pending_logs, {})) {}
@@ -331,33 +370,17 @@ class Update {
     PendingLogs before;
   };
 
-  /// Whether a handler may look at the gradients between clipping and the next `zero_grad`.
-  static constexpr bool gradients_are_seen =
-      Events::template is_heard<GradientsClipped>() || Events::template is_heard<PreOptimizerStep>() ||
-      Events::template is_heard<OptimizerStep>() || Events::template is_heard<SchedulerStep>();
-
-  /// An invalid rate would ruin all weights, and a checkpoint that holds it can't be resumed.
-  void check_learning_rates() const {
-    const auto& groups = core_.optimizers.main()->param_groups();
-    for (std::size_t i = 0; i < groups.size(); ++i) {
-      const double rate = groups[i].lr;
-      if (rate >= 0 && rate <= std::numeric_limits<double>::max()) continue;
-      throw ArgumentError(
-          fmt::format("the learning rate of parameter group {} is {} for step {}: must be at least 0 and "
-                      "finite; the lr_scheduler gives it, or a callback has set it",
-                      i, detail::without_sign_of_nan(rate), core_.state.global_step + 1));
-    }
-  }
-
   /// Runs the group's remaining micro-batches; false if it was given up.
   bool run_micro_batches() {
     auto& position = core_.progress.position;
     for (auto i = static_cast<std::size_t>(position.micro_batches); i < group_.size(); ++i) {
-      const bool is_last = i + 1 == group_.size();
+      const bool is_last = is_last_ = i + 1 == group_.size();
       core_.group.set_batch_share(shares_[i]);
       const bool sums_each = reducer_ && reducer_->sums_every_backward();
       // Parts of a batch may have to be run again, so their gradients are sent when all are done.
-      if (reducer_ && (is_last || sums_each) && !core_.args.auto_microbatching) reducer_->begin();
+      if (reducer_ && (is_last || sums_each) && !core_.args.auto_microbatching &&
+          sharing_ != StepSharing::by_hand)
+        reducer_->begin();
       run_micro_batch(group_[i]);
       if (is_last) break;
       if (sums_each) {
@@ -369,6 +392,7 @@ class Update {
       }
       events_.raise(SubstepEnd{core_.context()});
       if (core_.sharded_units) core_.ranks.agree(core_.control);  // all go on, or none
+      if (sharing_ != StepSharing::together) continue;  // a step of several parts is made as a whole
       if (core_.stopping()) {
         position.micro_batches = 0;
         core_.optimizers.zero_grad();
@@ -386,17 +410,40 @@ class Update {
     core_.group.in_parts(batch, core_.part_size.of(batch.size), [&](Batch& part) { run_part(part); });
   }
 
-  void run_part(Batch& batch) {
+  void run_part(Batch& given) {
+    Batch copy;  // for the handlers of ForwardBegin, if the batch is used again
+    auto& batch = sharing_ == StepSharing::in_turn ? copy = given : given;
     batch = events_.raise(ForwardBegin{core_.context(), std::move(batch)}).batch;
     core_.group.add_loss(with_place(
-        [&] { return core_.loss_check.after_step(events_.trainer().training_step(batch)); },
+        [&] { return loss_of_step(batch); },
         [&] { return place_of(core_.model, fmt::format("step {}", core_.state.global_step + 1), batch); }));
+  }
+
+  torch::Tensor loss_of_step(Batch& batch) {
+    if (sharing_ != StepSharing::by_hand)
+      return core_.loss_check.after_step(events_.trainer().training_step(batch));
+    torch::Tensor loss;
+    const auto run = [&] {
+      loss = core_.group.share_of(checked_loss(events_.trainer().training_step(batch)).detach());
+    };
+    try {
+      run();
+    } catch (const StopTraining& stop) {
+      if (!steps_.has_stepped()) throw;
+      core_.control.request_stop(stop.what());
+      loss = torch::zeros({}, core_.device);
+    }
+    return loss;
   }
 
   std::int64_t largest_batch() const {
     std::int64_t largest = 0;
     for (const auto& batch : group_) largest = std::max(largest, batch.size);
     return largest;
+  }
+
+  Optimizer::Closure closure_of(std::size_t optimizer) {
+    return core_.optimizers[optimizer].optimizer->needs_closure() ? reevaluation() : nullptr;
   }
 
   /// For optimizers that evaluate the loss repeatedly: the first evaluation is the one just done.
@@ -489,11 +536,15 @@ class Update {
 
   Events& events_;
   TrainerCore& core_;
-  std::vector<Batch> group_;                   // the micro-batches of the current update
-  std::vector<double> shares_;                 // of each, in the batches of all processes
-  std::optional<StepGraph> step_graph_;        // with cuda_graph
-  bool is_captured_ = false;                   // the update runs through it
-  std::optional<GradientReducer> reducer_;     // with several processes
+  OptimizerSteps<Events> steps_{events_};
+  std::vector<Batch> group_;             // the micro-batches of the current update
+  std::vector<double> shares_;           // of each, in the batches of all processes
+  std::optional<StepGraph> step_graph_;  // with cuda_graph
+  bool is_captured_ = false;             // the update runs through it
+  StepSharing sharing_ = StepSharing::together;
+  bool is_last_ = true;                        // the micro-batch under way is the last of its group
+  std::deque<GradientReducer> reducers_;       // with several processes: one for all optimizers, or for each
+  GradientReducer* reducer_ = nullptr;         // the one that belongs to the backward pass under way
   std::optional<GradientsResults> abandoned_;  // of a group that another process gave up before its end
 };
 

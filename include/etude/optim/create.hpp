@@ -3,7 +3,9 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "etude/base/linkage.hpp"
@@ -22,6 +24,10 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
 /// The same for named parameters or a module's, split into groups with and without weight decay.
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const NamedTensors& parameters);
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const torch::nn::Module& module);
+
+/// The same for those of a module's parameters for whose names `chosen` is true.
+std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const torch::nn::Module& module,
+                                          const std::function<bool(const std::string&)>& chosen);
 
 /// Makes the scheduler that `args.lr_scheduler_type` names, for `total_steps` updates. The optimizer must
 /// outlive it. Throws ArgumentError for unknown or invalid options.

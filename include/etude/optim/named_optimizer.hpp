@@ -1,7 +1,9 @@
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,6 +19,15 @@ struct NamedOptimizer {
   std::string name;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<LRScheduler> lr_scheduler = nullptr;
+  std::int64_t every = 1;                     ///< It updates its parameters in each step of this many.
+  std::optional<double> max_grad_norm = {};   ///< instead of the trainer's
+  std::optional<double> max_grad_value = {};  ///< likewise
+  bool has_stepped = false;                   ///< in the step under way
+
+  /// The name of one of its numbers in the logs: "generator_grad_norm", or "grad_norm" without a name.
+  std::string key(std::string_view number) const {
+    return name.empty() ? std::string(number) : name + '_' + std::string(number);
+  }
 };
 
 /// The file of a checkpoint for one of its optimizers: "optimizer.json" if it has no name, and
@@ -30,14 +41,47 @@ inline std::string optimizer_file(std::string file, std::string_view name) {
 class OptimizerList {
  public:
   bool empty() const { return list_.empty(); }
+  std::size_t size() const { return list_.size(); }
   auto begin() { return list_.begin(); }
   auto end() { return list_.end(); }
   auto begin() const { return list_.begin(); }
   auto end() const { return list_.end(); }
 
-  /// The one that updates the weights in each step: the first. Null if there is none.
-  Optimizer* main() const { return empty() ? nullptr : list_.front().optimizer.get(); }
-  LRScheduler* main_scheduler() const { return empty() ? nullptr : list_.front().lr_scheduler.get(); }
+  /// The one whose turn it is, or else the first. Null if there is none.
+  Optimizer* current() const { return empty() ? nullptr : list_[current_].optimizer.get(); }
+  LRScheduler* current_scheduler() const { return empty() ? nullptr : list_[current_].lr_scheduler.get(); }
+
+  /// The place of the one of this name. Throws ArgumentError that lists the names if there is none.
+  std::size_t find(std::string_view name) const;
+
+  NamedOptimizer& operator[](std::size_t place) { return list_[place]; }
+  const NamedOptimizer& operator[](std::size_t place) const { return list_[place]; }
+
+  /// The place of the one whose turn it is; unset outside of a turn.
+  std::optional<std::size_t> turn() const { return has_turn_ ? std::optional(current_) : std::nullopt; }
+
+  /// Makes it the turn of the optimizer at `place`, if there is one: events that are raised meanwhile have it
+  /// as theirs.
+  class Turn {
+   public:
+    Turn(OptimizerList& list, std::optional<std::size_t> place)
+        : list_(list), outside_(list.current_), had_turn_(list.has_turn_) {
+      if (!place) return;
+      list.current_ = *place;
+      list.has_turn_ = true;
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn() {
+      list_.current_ = outside_;
+      list_.has_turn_ = had_turn_;
+    }
+
+   private:
+    OptimizerList& list_;
+    std::size_t outside_;
+    bool had_turn_;
+  };
 
   void add(NamedOptimizer optimizer) { list_.push_back(std::move(optimizer)); }
   void clear() {
@@ -58,6 +102,12 @@ class OptimizerList {
 
  private:
   std::vector<NamedOptimizer> list_;
+  std::size_t current_ = 0;
+  bool has_turn_ = false;
 };
 
 }  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/optim/impl/named_optimizer.ipp"
+#endif

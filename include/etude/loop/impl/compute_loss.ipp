@@ -17,6 +17,7 @@
 #include "etude/libtorch/torch_error.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/loop/several_optimizers.hpp"
 #include "etude/model/label_smoothing.hpp"
 
 namespace etude::inline v0 {
@@ -184,6 +185,8 @@ ETUDE_INLINE LossOutput compute_loss(TrainerCore& core, const Batch& given,
     return in_precision(core, [&] {
       return LossOutput(core.options.compute_loss.function()(core.model, batch, num_items_in_batch));
     });
+  if (core.step_sharing() == StepSharing::in_turn)
+    return in_precision(core, [&] { return detail::loss_of_optimizers(core, batch, num_items_in_batch); });
   // The loss of the trainer's options is computed as it is given, not by autocast's lists.
   std::optional<AutocastGuard> as_given;
   if (autocast_dtype(core.args)) as_given.emplace(core.device.type(), std::nullopt);

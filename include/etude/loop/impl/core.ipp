@@ -294,7 +294,7 @@ ETUDE_INLINE std::int64_t TrainerCore::trainable_parameters() const {
 ETUDE_INLINE std::vector<double> TrainerCore::learning_rates() const {
   if (optimizers.empty()) throw ArgumentError("the optimizer doesn't exist before train()");
   std::vector<double> rates;
-  for (const auto& each : optimizers.main()->param_groups()) rates.push_back(each.lr);
+  for (const auto& each : optimizers.current()->param_groups()) rates.push_back(each.lr);
   return rates;
 }
 
@@ -337,8 +337,32 @@ ETUDE_INLINE void TrainerCore::share_buffers() {
   broadcast_tensors(ranks.communicator(), buffers);
 }
 
+ETUDE_INLINE StepSharing TrainerCore::step_sharing() const {
+  if (overrides.steps_by_hand) return StepSharing::by_hand;
+  const bool has_losses = !options.optimizers.empty() && options.optimizers.front().second.compute_loss;
+  return has_losses ? StepSharing::in_turn : StepSharing::together;
+}
+
 ETUDE_INLINE void TrainerCore::backward(const torch::Tensor& loss) {
-  scaler ? scaler->scale(loss).backward() : loss.backward();
+  if (const auto turn = optimizers.turn(); turn && optimizers.size() > 1) return backward(loss, *turn);
+  if (step_by_hand && group.size() > 1 && optimizers.size() > 1)
+    throw ArgumentError(
+        fmt::format("gradient_accumulation_steps is {}: must be 1 for backward(loss), which would add one "
+                    "optimizer's gradients to another's; call optimizer(\"...\").backward(loss)",
+                    args.gradient_accumulation_steps));
+  const auto share = step_by_hand ? group.share_of(loss) : loss;
+  scaler ? scaler->scale(share).backward() : share.backward();
+}
+
+ETUDE_INLINE void TrainerCore::backward(const torch::Tensor& loss, std::size_t optimizer) {
+  std::vector<torch::Tensor> inputs;
+  for (const auto& param_group : optimizers[optimizer].optimizer->param_groups())
+    for (const auto& [name, parameter] : param_group.parameters)
+      if (parameter.requires_grad()) inputs.push_back(parameter);
+  if (inputs.empty()) return;
+  auto share = step_by_hand ? group.share_of(loss) : loss;
+  if (scaler) share = scaler->scale(share);
+  share.backward({}, /*retain_graph=*/{}, /*create_graph=*/false, torch::TensorList(inputs));
 }
 
 ETUDE_INLINE void TrainerCore::log(std::string_view name, const torch::Tensor& value) {
@@ -424,8 +448,8 @@ ETUDE_INLINE std::unique_ptr<Optimizer> TrainerCore::make_optimizer() {
 }
 
 ETUDE_INLINE std::unique_ptr<LRScheduler> TrainerCore::make_scheduler(std::int64_t max_steps) {
-  if (const auto& own = options.lr_scheduler) return own(*optimizers.main(), run_config);
-  return etude::make_scheduler(args, *optimizers.main(), max_steps);
+  if (const auto& own = options.lr_scheduler) return own(*optimizers.current(), run_config);
+  return etude::make_scheduler(args, *optimizers.current(), max_steps);
 }
 
 }  // namespace etude::inline v0

@@ -28,7 +28,7 @@ ETUDE_INLINE void LogWindow::begin_training() {
   last_logged_step_ = 0;
   loss_ = RunningMean(args_.logging_nan_inf_filter);
   total_loss_ = RunningMean(true);
-  grad_norm_.reset();
+  updates_.clear();
   non_finite_losses_ = 0;
   first_non_finite_loss_.reset();
 }
@@ -44,11 +44,20 @@ ETUDE_INLINE Metrics LogWindow::take_logs(const TrainerState& state) {
   warn_of_slow_rank(state.global_step - last_logged_step_, all.waits);
   Metrics logs{{"loss", take_loss(state.global_step, all)}};
   if (loss_.filters() && all.non_finite > 0) logs["non_finite_losses"] = static_cast<double>(all.non_finite);
-  if (grad_norm_.defined()) logs["grad_norm"] = grad_norm_.item<double>();
-  logs["learning_rate"] = learning_rate_;
+  for (const auto& [optimizer, grad_norm, learning_rate] : updates_) {
+    const auto prefix = optimizer.empty() ? "" : optimizer + '_';
+    if (grad_norm.defined()) logs[prefix + "grad_norm"] = grad_norm.item<double>();
+    logs[prefix + "learning_rate"] = learning_rate;
+  }
   if (args_.include_num_input_tokens_seen != InputTokens::no)
     logs.update(token_speed("train", clock_start_, state.num_input_tokens_seen - tokens_at_start_));
   return logs;
+}
+
+ETUDE_INLINE LogWindow::LastUpdate& LogWindow::update_of(const std::string& optimizer) {
+  for (auto& update : updates_)
+    if (update.optimizer == optimizer) return update;
+  return updates_.emplace_back(LastUpdate{.optimizer = optimizer});
 }
 
 ETUDE_INLINE LogWindow::Sums LogWindow::sums() {
@@ -122,8 +131,17 @@ ETUDE_INLINE void LogWindow::save(TrainingProgress& progress) {
   progress.total_loss = total_loss_.state();
   progress.non_finite_losses = non_finite_losses_;
   progress.first_non_finite_loss = first_non_finite_loss_;
-  progress.grad_norm = grad_norm_.defined() ? std::optional(grad_norm_.item<double>()) : std::nullopt;
-  progress.learning_rate = learning_rate_;
+  progress.grad_norm.reset();
+  progress.named_updates.clear();
+  for (const auto& [optimizer, norm, learning_rate] : updates_) {
+    const auto grad_norm = norm.defined() ? std::optional(norm.item<double>()) : std::nullopt;
+    if (!optimizer.empty()) {
+      progress.named_updates.push_back({optimizer, grad_norm, learning_rate});
+      continue;
+    }
+    progress.grad_norm = grad_norm;
+    progress.learning_rate = learning_rate;
+  }
 }
 
 ETUDE_INLINE void LogWindow::load(const TrainingProgress& progress) {
@@ -135,8 +153,14 @@ ETUDE_INLINE void LogWindow::load(const TrainingProgress& progress) {
   total_loss_.load_state(progress.total_loss);
   non_finite_losses_ = progress.non_finite_losses;
   first_non_finite_loss_ = progress.first_non_finite_loss;
-  if (progress.grad_norm) grad_norm_ = torch::tensor(*progress.grad_norm, torch::kDouble);
-  learning_rate_ = progress.learning_rate;
+  updates_.clear();
+  const auto restore = [&](const std::string& optimizer, std::optional<double> norm, double rate) {
+    set_learning_rate(rate, optimizer);
+    if (norm) set_grad_norm(torch::tensor(*norm, torch::kDouble), optimizer);
+  };
+  for (const auto& saved : progress.named_updates)
+    restore(saved.optimizer, saved.grad_norm, saved.learning_rate);
+  if (progress.named_updates.empty()) restore("", progress.grad_norm, progress.learning_rate);
 }
 
 }  // namespace etude::inline v0

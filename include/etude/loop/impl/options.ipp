@@ -22,6 +22,7 @@
 #include "etude/data/samplers.hpp"
 #include "etude/libtorch/blas.hpp"
 #include "etude/loop/options.hpp"
+#include "etude/loop/several_optimizers.hpp"
 #include "etude/trainer_options.hpp"
 #include "etude/training_arguments.hpp"
 
@@ -111,6 +112,7 @@ ETUDE_INLINE void check_options(const TrainerOptions& options) {
       args.train_sampling_strategy == SamplingStrategy::group_by_length)
     found.push_back(
         "train_sampling_strategy is group_by_length: must be another, since train_dataset is a stream");
+  for (auto& fault : detail::faults_of_optimizers(options)) found.push_back(std::move(fault));
   if (!found.empty()) throw ArgumentError(fmt::format("{}", fmt::join(found, "\n")));
 }
 

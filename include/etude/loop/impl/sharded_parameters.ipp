@@ -54,25 +54,28 @@ ETUDE_INLINE void shard_optimizers(TrainerCore& core) {
             unit_of);
 }
 
-ETUDE_INLINE void leave_path(const std::exception_ptr& error) {
+/// That which all processes have to do alike.
+inline std::string_view one_path_of(const TrainerCore& core) {
+  return core.sharded_units ? "ShardedDataParallel<3>" : "a training_step that makes its own steps";
+}
+
+ETUDE_INLINE void leave_path(const TrainerCore& core, const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const StopTraining& stop) {
-    throw Error(fmt::format(
-        "{} (with ShardedDataParallel<3>, only a callback can stop one process of several by StopTraining)",
-        stop.what()));
+    throw Error(fmt::format("{} (with {}, only a callback can stop one process of several by StopTraining)",
+                            stop.what(), one_path_of(core)));
   }
 }
 
 ETUDE_INLINE void check_same_path(const TrainerCore& core, GradientsResult fetched,
                                   const std::exception_ptr& error) {
-  if (error) leave_path(error);
+  if (error) leave_path(core, error);
   const double without = core.ranks.sum(fetched == GradientsResult::complete ? 0 : 1);
   if (without > 0 && without < static_cast<double>(core.ranks.world_size()))
     throw DataError(
-        fmt::format("train_dataset has no more batches in {} of {} processes: with ShardedDataParallel<3>, "
-                    "all must have as many",
-                    without, core.ranks.world_size()));
+        fmt::format("train_dataset has no more batches in {} of {} processes: with {}, all must have as many",
+                    without, core.ranks.world_size(), one_path_of(core)));
 }
 
 }  // namespace etude::inline v0::detail

@@ -135,11 +135,12 @@ ETUDE_INLINE CheckpointContents checkpoint_contents(TrainerCore& core,
                               .tensors = {},
                               .texts = {}};
   if (!core.args.save_only_model && !core.optimizers.empty()) {
-    for (const auto& [name, optimizer, lr_scheduler] : core.optimizers) {
-      contents.tensors[optimizer_file("optimizer.safetensors", name)] =
-          gather_state(*optimizer, core.ranks.communicator());
-      contents.texts[optimizer_file("optimizer.json", name)] = to_json_text(optimizer->options_state());
-      contents.texts[optimizer_file("scheduler.json", name)] = to_json_text(lr_scheduler->state());
+    for (const auto& each : core.optimizers) {
+      contents.tensors[optimizer_file("optimizer.safetensors", each.name)] =
+          gather_state(*each.optimizer, core.ranks.communicator());
+      contents.texts[optimizer_file("optimizer.json", each.name)] =
+          to_json_text(each.optimizer->options_state());
+      contents.texts[optimizer_file("scheduler.json", each.name)] = to_json_text(each.lr_scheduler->state());
     }
     auto& random = contents.tensors["random_state.safetensors"];
     for (const auto& [name, state] : random_state(core.options.generators)) random.emplace_back(name, state);

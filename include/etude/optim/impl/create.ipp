@@ -113,6 +113,18 @@ ETUDE_INLINE std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& 
   return detail::create_any(args, [&](double decay) { return parameter_groups(module, decay); });
 }
 
+ETUDE_INLINE std::unique_ptr<Optimizer> make_optimizer(
+    const TrainingArguments& args, const torch::nn::Module& module,
+    const std::function<bool(const std::string&)>& chosen) {
+  return detail::create_any(args, [&](double decay) {
+    auto groups = parameter_groups(module, decay);
+    for (auto& group : groups)
+      std::erase_if(group.parameters, [&](const auto& named) { return !chosen(named.first); });
+    std::erase_if(groups, [](const auto& group) { return group.parameters.empty(); });
+    return groups;
+  });
+}
+
 ETUDE_INLINE std::unique_ptr<LRScheduler> make_scheduler(const TrainingArguments& args, Optimizer& optimizer,
                                                          std::int64_t total_steps) {
   const SchedulerType type = args.lr_scheduler_type;

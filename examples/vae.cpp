@@ -1,0 +1,65 @@
+/// A variational autoencoder learns to draw digits, and logs the parts of its loss.
+/// `loops/vae.cpp` is the loop that it replaces, with the same losses.
+
+#include "data/digits.hpp"
+
+struct VaeImpl : torch::nn::Module {
+  /// Images [N, 1, 8, 8] to their reconstruction, and the mean and log variance of their codes.
+  etude::Tensors forward(torch::Tensor images) {
+    const auto hidden = torch::relu(encode(images.flatten(1)));
+    const auto mean = to_mean(hidden), log_variance = to_log_variance(hidden);
+    const auto code = mean + torch::randn_like(mean) * torch::exp(log_variance / 2);
+    return {{"images", draw(code)}, {"mean", mean}, {"log_variance", log_variance}};
+  }
+  torch::Tensor draw(torch::Tensor code) {
+    return torch::sigmoid(to_pixels(torch::relu(decode(code)))).reshape({-1, 1, 8, 8});
+  }
+
+  torch::nn::Linear encode = register_module("encode", torch::nn::Linear(64, 128));
+  torch::nn::Linear to_mean = register_module("to_mean", torch::nn::Linear(128, 8));
+  torch::nn::Linear to_log_variance = register_module("to_log_variance", torch::nn::Linear(128, 8));
+  torch::nn::Linear decode = register_module("decode", torch::nn::Linear(8, 128));
+  torch::nn::Linear to_pixels = register_module("to_pixels", torch::nn::Linear(128, 64));
+};
+TORCH_MODULE(Vae);
+
+etude::LossOutput compute_loss(etude::Model& model, const etude::Batch& batch, std::optional<double>) {
+  const auto output = model.forward(batch);
+  const auto mean = output["mean"], log_variance = output["log_variance"];
+  const auto count = static_cast<double>(batch.size);
+  const auto reconstruction =
+      torch::binary_cross_entropy(output["images"], batch.inputs[0], {}, at::Reduction::Sum) / count;
+  const auto kl = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum() / count;
+  return {.loss = reconstruction + kl,
+          .outputs = output,
+          .logs = {{"reconstruction", reconstruction}, {"kl", kl}}};
+}
+
+struct PrintLosses {
+  void on(const etude::Log& e) {
+    for (const std::string prefix : {"", "eval_"})
+      if (e.logs.contains(prefix + "kl"))
+        etude::print("epoch {:.0f} {}loss {:.6f} {}reconstruction {:.6f} {}kl {:.6f}\n", e.state.epoch,
+                     prefix, e.logs.at(prefix + "loss"), prefix, e.logs.at(prefix + "reconstruction"), prefix,
+                     e.logs.at(prefix + "kl"));
+  }
+};
+
+int main(int argc, char** argv) {
+  auto args = digits::arguments();
+  args.output_dir = "vae_output";
+  args.num_train_epochs = 10;
+  args.lr_scheduler_type = etude::SchedulerType::constant;
+  args.max_grad_norm = 0;
+  args.train_sampling_strategy = etude::SamplingStrategy::sequential;
+  args = etude::parse_arguments<etude::TrainingArguments>(argc, argv, args);
+
+  const auto images = digits::read().first;
+  etude::Trainer<etude::Without<etude::PrinterCallback>, PrintLosses> trainer(
+      {.model_init = [] { return Vae(); },
+       .args = args,
+       .compute_loss = compute_loss,
+       .train_dataset = images.narrow(0, 0, 1440),
+       .eval_dataset = etude::Dataset(images.narrow(0, 1440, 357))});
+  trainer.train();
+}

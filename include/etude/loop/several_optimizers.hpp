@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "etude/loop/core.hpp"
+#include "etude/trainer_options.hpp"
+
+namespace etude::inline v0::detail {
+
+/// Everything wrong with the option `optimizers`.
+std::vector<std::string> faults_of_optimizers(const TrainerOptions& options);
+
+/// Makes the optimizers of the option `optimizers`. Throws ArgumentError for modules that the model doesn't
+/// have, and for parameters that several of them would update; warns of those that none does.
+void make_optimizers(TrainerCore& core);
+
+/// Makes their schedules for a training of `max_steps` steps.
+void make_schedulers(TrainerCore& core, std::int64_t max_steps);
+
+/// Throws ArgumentError for what can't be done with the way in which the optimizers share a step.
+void check_step_sharing(const TrainerCore& core);
+
+/// The loss of the optimizer whose turn it is or, outside of a turn, the sum of the losses of all. Each is a
+/// part of it: "generator_loss".
+LossOutput loss_of_optimizers(TrainerCore& core, const Batch& batch, std::optional<double> num_items);
+
+}  // namespace etude::inline v0::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/loop/impl/several_optimizers.ipp"
+#endif
