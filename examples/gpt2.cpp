@@ -1,12 +1,14 @@
 /// A GPT-2 (gpt2/gpt2.hpp) that learns from a file of tokens and continues a text. Its folders are those of
 /// transformers: `from_pretrained` loads them, and --model takes those that `save_pretrained` wrote.
 ///
-///     gpt2 --data train.bin --eval_data val.bin --eval_strategy epoch      nanoGPT's files
-///     gpt2 --data train.bin --model gpt2-folder --context 256              fine-tunes
-///     gpt2 --data book.txt --token_type uint8 --vocab_size 256 --n_layer 4 --n_head 4 --n_embd 128 --context
-///     128 --prompt "The " gpt2 --model gpt2_output/model --prompt 464,3290 --temperature 0.8 --top_k 200
+///     gpt2 --data train.bin --eval_data val.bin --eval_strategy epoch
+///     gpt2 --data train.bin --model gpt2-folder --context 256
+///     gpt2 --data book.txt --token_type uint8 --vocab_size 256 --n_layer 4 --n_head 4 --n_embd 128
+///         --n_positions 128 --prompt "The "
+///     gpt2 --model gpt2_output/model --prompt 464,3290 --temperature 0.8 --top_k 200
 ///
-/// With torchrun, several processes share each batch; --bf16 true computes in bfloat16.
+/// The first learns from nanoGPT's files, the second fine-tunes, and in the third each byte is a token. With
+/// torchrun, several processes share each batch; --bf16 true computes in bfloat16.
 
 #include <etude/formats/safetensors.hpp>
 #include <span>
