@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <fmt/format.h>
 
 #include <cstddef>
