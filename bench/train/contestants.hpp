@@ -195,6 +195,9 @@ inline const std::map<std::string, std::function<void(const Task&)>>& contestant
         {"best", best},
 #endif
         {"forward_backward", forward_backward}, {"etude", [](const Task& task) { train_with_etude<>(task); }},
+#ifdef BENCH_LOADS_EXPORTED
+        {"etude_exported", [](const Task& task) { train_with_etude<>(task); }},
+#endif
         {"etude_bf16", [](const Task& task) { train_with_etude<>(task, true); }},
         {"etude_none", [](const Task& task) { train_with_etude<etude::NoDefaultCallbacks>(task); }}, {
       "etude_16", [](const Task& task) { train_with_callbacks(task, std::make_integer_sequence<int, 16>()); }

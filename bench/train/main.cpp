@@ -12,6 +12,9 @@
 
 #include "contestants.hpp"
 #include "etude/formats/safetensors.hpp"
+#ifdef BENCH_LOADS_EXPORTED
+#include "etude/model/load_exported.hpp"
+#endif
 
 namespace bench {
 namespace {
@@ -47,6 +50,25 @@ void export_all(const std::filesystem::path& folder) {
                              {"batch_size", torch::tensor(workload.batch_size)}});
     etude::save_safetensors(folder / (workload.name + ".weights.safetensors"), state_of(*workload.network()));
   }
+}
+
+#ifdef BENCH_LOADS_EXPORTED
+/// A network that `peers.py export DIR` exported.
+struct ExportedNetwork : Network {
+  explicit ExportedNetwork(const std::filesystem::path& file)
+      : exported(register_module("exported", etude::load_exported(file))) {}
+  torch::Tensor logits(torch::Tensor inputs) override { return exported->forward(etude::Tensors(inputs)); }
+  etude::ExportedModule exported;
+};
+#endif
+
+std::shared_ptr<Network> network_of(const Workload& workload, const std::string& contestant,
+                                    [[maybe_unused]] const std::filesystem::path& folder) {
+#ifdef BENCH_LOADS_EXPORTED
+  if (contestant == "etude_exported")
+    return std::make_shared<ExportedNetwork>(folder / (workload.name + ".pt2"));
+#endif
+  return workload.network();
 }
 
 std::map<std::string, torch::Tensor> read(const std::filesystem::path& file) {
@@ -90,14 +112,15 @@ nlohmann::ordered_json answer(const std::string& contestant, const std::filesyst
   training_clock.start(warmup, steps);
   const auto to_train = training_clock.steps_to_train();
   if (to_train > longest_training) throw etude::Error(fmt::format("{} are too many steps", to_train));
-  const Task task{workload->network(),
+  const Task task{network_of(*workload, contestant, folder),
                   {data.at("inputs"), data.at("targets")},
                   data.at("order").narrow(0, 0, to_train * workload->batch_size),
                   workload->batch_size,
                   to_train};
   const torch::NoGradGuard no_grad;
   const auto weights = read(folder / (name + ".weights.safetensors"));
-  for (auto& [key, tensor] : state_of(*task.network)) tensor.copy_(weights.at(key));
+  for (auto& [key, tensor] : state_of(*task.network))
+    tensor.copy_(weights.at(key.starts_with("exported.") ? key.substr(9) : key));
 
   {
     const torch::AutoGradMode with_grad(true);

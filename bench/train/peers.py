@@ -1,6 +1,7 @@
 """Trains one of the contestants written in Python, each as its own documentation recommends.
 
-`peers.py NAME DIR` does what `train_bench NAME DIR` does (main.cpp); the work is the same too (contestants.hpp).
+`peers.py NAME DIR` does what `train_bench NAME DIR` does (main.cpp); the work is the same too (contestants.hpp). `peers.py export DIR
+WORKLOAD...` exports networks for etude_exported.
 """
 
 import json
@@ -42,7 +43,7 @@ class Network(nn.Module):
     clock = None
 
     def forward(self, inputs):
-        if self.training:
+        if self.training and self.clock:
             self.clock.tick()
         return self.logits(inputs)
 
@@ -114,12 +115,78 @@ class Transformer(Network):
         return self.head(self.norm(x)).flatten(0, 1)
 
 
+class Conv1D(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(inputs, outputs))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, x):
+        return torch.addmm(self.bias, x.flatten(0, 1), self.weight).view(x.shape[0], x.shape[1], -1)
+
+
+class GPT2Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.c_attn = Conv1D(width, 3 * width)
+        self.c_proj = Conv1D(width, width)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.c_attn(x).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4).unbind()
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.c_proj(mixed.transpose(1, 2).reshape(batch, length, width))
+
+
+class GPT2MLP(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.c_fc = Conv1D(width, 4 * width)
+        self.c_proj = Conv1D(4 * width, width)
+
+    def forward(self, x):
+        return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
+
+
+class GPT2Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(width)
+        self.attn = GPT2Attention(width, heads)
+        self.ln_2 = nn.LayerNorm(width)
+        self.mlp = GPT2MLP(width)
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class GPT2(Network):
+    def __init__(self, vocabulary=512, context=64, width=128, layers=4, heads=4):
+        super().__init__()
+        self.model = nn.Module()
+        self.model.transformer = transformer = nn.Module()
+        transformer.wte = nn.Embedding(vocabulary, width)
+        transformer.wpe = nn.Embedding(context, width)
+        transformer.h = nn.ModuleList(GPT2Block(width, heads) for _ in range(layers))
+        transformer.ln_f = nn.LayerNorm(width)
+
+    def logits(self, ids):
+        transformer = self.model.transformer
+        x = transformer.wte(ids) + transformer.wpe.weight[: ids.shape[1]]
+        for block in transformer.h:
+            x = block(x)
+        return F.linear(transformer.ln_f(x), transformer.wte.weight).flatten(0, 1)
+
+
 NETWORKS = {
     "tiny": lambda: Perceptron(4, 16, 2),
     "perceptron": lambda: Perceptron(64, 64, 64, 10),
     "wide": lambda: Perceptron(784, 1024, 10),
     "convnet": ConvNet,
     "transformer": Transformer,
+    "gpt2": GPT2,
 }
 
 
@@ -147,7 +214,7 @@ class Task:
         self.batch_size = int(data["batch_size"])
         self.steps = warmup + steps + 1
         self.order = data["order"][: self.steps * self.batch_size * processes]
-        self.network = NETWORKS[name]()
+        self.name, self.network = name, NETWORKS[name]()
         self.network.load_state_dict(load_file(folder / f"{name}.weights.safetensors"))
         self.network.train()
         self.dataset = TensorDataset(self.inputs, self.targets)
@@ -157,7 +224,8 @@ class Task:
 
     def optimizer(self, **options):
         decays = {
-            name: not name.endswith("bias") and "norm" not in name for name, _ in self.network.named_parameters()
+            name: not name.endswith("bias") and "norm" not in name and "ln_" not in name
+            for name, _ in self.network.named_parameters()
         }
         named = dict(self.network.named_parameters())
         groups = [
@@ -190,6 +258,36 @@ def pytorch_default(task):
 
 def pytorch_bf16(task):
     plain_loop(task, task.optimizer(fused=True), bf16=True)
+
+
+compiled = {}  # by workload: the network, its compiled loss, and the seconds of compiling
+
+
+def pytorch_compile(task):
+    """Forward pass and loss are compiled together, once for all trainings of a workload, before the first step."""
+    if task.name not in compiled:
+        network = task.network
+        function = torch.compile(lambda inputs, targets: loss_of(network.logits(inputs), targets))
+        buffers = {name: value.clone() for name, value in network.named_buffers()}
+        began = time.perf_counter()
+        for _ in range(2):
+            function(task.inputs[: task.batch_size], task.targets[: task.batch_size]).backward()
+        compiled[task.name] = network, function, time.perf_counter() - began
+        network.zero_grad()
+        network.load_state_dict(buffers, strict=False)
+    network, function, task.compiling = compiled[task.name]
+    network.load_state_dict(task.network.state_dict())
+    network.clock, task.network = task.network.clock, network.train()
+    optimizer = task.optimizer(fused=True)
+    total_loss = 0.0
+    for inputs, targets in task.loader():
+        network.clock.tick()
+        optimizer.zero_grad()
+        loss = function(inputs, targets)
+        loss.backward()
+        nn.utils.clip_grad_norm_(network.parameters(), MAX_GRAD_NORM)
+        optimizer.step()
+        total_loss += loss.item()
 
 
 def transformers(task):
@@ -285,7 +383,8 @@ def ignite(task):
 
 
 CONTESTANTS = {
-    f.__name__: f for f in (pytorch, pytorch_default, pytorch_bf16, transformers, pytorch_accelerated, lightning, ignite)
+    f.__name__: f
+    for f in (pytorch, pytorch_default, pytorch_compile, pytorch_bf16, transformers, pytorch_accelerated, lightning, ignite)
 }
 PACKAGES = {"pytorch_accelerated": "pytorch-accelerated", "ignite": "pytorch-ignite"}
 
@@ -309,15 +408,28 @@ def answer(train, folder, request):
         "steps": steps,
         "loss": mean_loss(task),
         "startup": clock.first_call - clock.started,
+        "compiling": getattr(task, "compiling", 0),
         "calls": clock.calls,
         "threads": torch.get_num_threads(),
         "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
     }
 
 
+def export(folder, names):
+    """Writes NAME.pt2 of each workload, for etude_exported."""
+    sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "tools"))
+    from export import export_model
+
+    for name in names:
+        task = Task(folder, name, 1, 0)
+        export_model(task.network, {"inputs": task.inputs[: task.batch_size]}, folder / f"{name}.pt2")
+
+
 def main():
-    name, folder = sys.argv[1:]
+    name, folder = sys.argv[1:3]
     warnings.filterwarnings("ignore")
+    if name == "export":
+        return export(Path(folder), sys.argv[3:])
     answers = os.fdopen(os.dup(1), "w")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

@@ -10,26 +10,30 @@ import json
 import os
 import platform
 import random
+import shutil
 import statistics
 import subprocess
 import sys
+import sysconfig
 import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-CPP = ["today", "best", "forward_backward", "etude", "etude_none", "etude_16", "etude_bf16"]
+CPP = ["today", "best", "forward_backward", "etude", "etude_none", "etude_16", "etude_exported", "etude_bf16"]
 NEEDS_LIBTORCH = {"best": (2, 4)}  # its fused optimizers; an older one leaves it out
 PEERS = {  # with their packages
     "pytorch": ["torch", "safetensors"],
     "pytorch_default": ["torch", "safetensors"],
+    "pytorch_compile": ["torch", "safetensors"],
     "pytorch_bf16": ["torch", "safetensors"],
     "transformers": ["transformers", "accelerate"],
     "pytorch_accelerated": ["pytorch-accelerated"],
     "lightning": ["lightning"],
     "ignite": ["pytorch-ignite"],
 }
-SCALING = ["today", "best", "forward_backward", "etude"]  # also run with other numbers of threads
-WORKLOADS = ["tiny", "perceptron", "wide", "convnet", "transformer"]
+SCALING = ["today", "best", "forward_backward", "etude", "pytorch_compile"]  # also run with other numbers of threads
+WORKLOADS = ["tiny", "perceptron", "wide", "convnet", "transformer", "gpt2"]
+TOKENS = {"gpt2": 8 * 64}  # of a step
 LOGGING_STEPS = 500  # of all contestants that log; so many steps are timed, or a multiple of it if they are short
 WARMUP = 50
 TOLERANCE = 1e-3  # of the loss, relative to that of `today`
@@ -80,8 +84,12 @@ def available(names, in_cpp, version, with_peers):
     for name in names:
         packages = PEERS.get(name, []) if with_peers else []
         missing = [p for p in packages if not has_package(p)]
-        if name in PEERS and not with_peers:
+        if name == "etude_exported" and not (with_peers and name in in_cpp):
+            say(f"left out: {name}, which needs PyTorch of this LibTorch's version and libzip")
+        elif name in PEERS and not with_peers:
             say(f"left out: {name}, whose LibTorch is not the one of the C++ programs")
+        elif name == "pytorch_compile" and not can_compile():
+            say(f"left out: {name}, which needs a C++ compiler and Python.h")
         elif missing:
             say(f"left out: {name}, which needs {', '.join(missing)}")
         elif name not in PEERS and name not in in_cpp:
@@ -92,6 +100,11 @@ def available(names, in_cpp, version, with_peers):
         else:
             present.append(name)
     return present
+
+
+def can_compile():
+    has_compiler = any(shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++") if name)
+    return has_compiler and Path(sysconfig.get_path("include"), "Python.h").exists()
 
 
 def has_package(name):
@@ -205,6 +218,20 @@ def startup_table(results, names):
     return table(["workload", *names], rows)
 
 
+def token_table(results, names):
+    rows = [
+        [workload, *(f"{statistics.median(TOKENS[workload] * a['steps'] / a['seconds'] for a in answers[name]):,.0f}" for name in names)]
+        for workload, answers in results.items()
+        if workload in TOKENS
+    ]
+    return table(["workload", *names], rows) if rows else ""
+
+
+def compiling_table(results):
+    seconds = {workload: max(a["compiling"] for a in answers["pytorch_compile"]) for workload, answers in results.items()}
+    return table(list(seconds), [[f"{s:.0f}" for s in seconds.values()]])
+
+
 def report(results, peaks, machine, names, worst, clock):
     kinds = ", ".join(f"{package} {version}" for package, version in machine["packages"].items())
     text = (
@@ -219,7 +246,11 @@ def report(results, peaks, machine, names, worst, clock):
             f"Medians of the rounds, with quartiles{', in CPU time' * (measured == 'cpu_seconds')}.\n\n" + speed_table(by_workload, kept, measured)
         )
         if threads == 1:
+            if tokens := token_table(by_workload, kept):
+                text += "\n## Tokens/s, 1 thread\n\n" + tokens
             text += "\n## From the call to the first forward pass, ms\n\n" + startup_table(by_workload, kept)
+            if "pytorch_compile" in kept:
+                text += "\n## Before that, torch.compile compiles for so many seconds\n\n" + compiling_table(by_workload)
     if peaks:
         text += "\n## Peak memory of a process that trains `wide`, MB\n\n"
         text += table(list(peaks), [[f"{peak / 1e6:.0f}" for peak in peaks.values()]])
@@ -263,6 +294,9 @@ def main():
     reported = json.loads(subprocess.run([options.program, "info"], check=True, capture_output=True, text=True).stdout)
     subprocess.run([options.program, "export", options.data], check=True)
     names = available(options.contestants, reported["contestants"], reported["libtorch"], not options.no_peers)
+
+    if "etude_exported" in names:
+        subprocess.run([sys.executable, HERE / "peers.py", "export", options.data, *options.workloads], check=True)
 
     results = {}
     for threads in options.threads:

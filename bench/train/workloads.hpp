@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "gpt2/gpt2.hpp"
+
 /// The networks, data and loss that every contestant trains. peers.py has the same networks in Python, with
 /// the same parameter names.
 namespace bench {
@@ -61,7 +63,8 @@ inline torch::Tensor loss(torch::Tensor logits, torch::Tensor targets) {
 /// Whether weight decay applies to a parameter: as in Hugging Face's Trainer and Etude, not to biases and
 /// normalisations.
 inline bool decays(const std::string& parameter) {
-  return !parameter.ends_with("bias") && parameter.find("norm") == std::string::npos;
+  return !parameter.ends_with("bias") && parameter.find("norm") == std::string::npos &&
+         parameter.find("ln_") == std::string::npos;
 }
 
 struct Perceptron : Network {
@@ -136,6 +139,22 @@ struct Transformer : Network {
   torch::nn::Linear head = register_module("head", torch::nn::Linear(width, characters));
 };
 
+/// The model of examples/gpt2.cpp.
+struct GPT2 : Network {
+  static gpt2::Config config() {
+    return {.vocab_size = 512,
+            .n_positions = 64,
+            .n_embd = 128,
+            .n_layer = 4,
+            .n_head = 4,
+            .resid_pdrop = 0,
+            .embd_pdrop = 0,
+            .attn_pdrop = 0};
+  }
+  torch::Tensor logits(torch::Tensor ids) override { return model->forward(ids).flatten(0, 1); }
+  gpt2::GPT2 model = register_module("model", gpt2::GPT2(config()));
+};
+
 struct Examples {
   torch::Tensor inputs, targets;
 };
@@ -156,16 +175,16 @@ inline Examples digits() {
   return {table.narrow(1, 0, 64).contiguous() / 16, table.select(1, 64).to(torch::kLong)};
 }
 
-/// Windows of a text in which each character depends on the previous one and a random number.
-inline Examples windows(std::int64_t count) {
-  constexpr std::int64_t stride = 8;
+/// Windows of a text in which each token depends on the previous one and a random number.
+inline Examples windows(std::int64_t count, std::int64_t length, std::int64_t tokens) {
+  const std::int64_t stride = length / 2;
   std::mt19937 die(1);
-  std::vector<std::int64_t> text(static_cast<std::size_t>((count - 1) * stride + context + 1), 1);
+  std::vector<std::int64_t> text(static_cast<std::size_t>((count - 1) * stride + length + 1), 1);
   for (std::size_t i = 1; i < text.size(); ++i)
-    text[i] = (5 * text[i - 1] + static_cast<std::int64_t>(die() % 4)) % characters;
+    text[i] = (5 * text[i - 1] + static_cast<std::int64_t>(die() % 4)) % tokens;
   const auto all = torch::tensor(text);
   const auto cut = [&](std::int64_t from) {
-    return all.narrow(0, from, all.size(0) - 1).unfold(0, context, stride).contiguous();
+    return all.narrow(0, from, all.size(0) - 1).unfold(0, length, stride).contiguous();
   };
   return {cut(0), cut(1)};
 }
@@ -200,7 +219,10 @@ inline const std::vector<Workload>& workloads() {
          const auto [pixels, labels] = digits();
          return Examples{pixels.reshape({-1, 1, 8, 8}), labels};
        }},
-      {"transformer", 8, [] { return std::make_shared<Transformer>(); }, [] { return windows(2048); }}};
+      {"transformer", 8, [] { return std::make_shared<Transformer>(); },
+       [] { return windows(2048, context, characters); }},
+      {"gpt2", 8, [] { return std::make_shared<GPT2>(); },
+       [] { return windows(1024, GPT2::config().n_positions, GPT2::config().vocab_size); }}};
   return all;
 }
 

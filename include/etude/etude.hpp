@@ -51,6 +51,7 @@
 #include "etude/formats/idx.hpp"
 #include "etude/formats/npy.hpp"
 #include "etude/formats/stored_tensors.hpp"
+#include "etude/formats/token_windows.hpp"
 #include "etude/loop/batch_limit.hpp"
 #include "etude/metrics/accuracy.hpp"
 #include "etude/metrics/auroc.hpp"
