@@ -11,6 +11,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
+#include "etude/loop/carried.hpp"
 #include "etude/loop/checkpoints.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/evaluate.hpp"
@@ -122,6 +123,7 @@ class TrainLoop {
             each.optimizer->type()));
     core_.optimizers.begin()->lr_scheduler =
         made_by("create_scheduler", events_.trainer().create_scheduler(plan_.max_steps + skipped_of_plan()));
+    check_carried_state(core_);
     update_.join_gradients();
     if (checkpoints_.resumes()) checkpoints_.load_rest();
     core_.optimizers.zero_grad();
@@ -194,6 +196,7 @@ class TrainLoop {
 
   void begin_epoch() {
     const bool is_resumed = work_.reenters_epoch();
+    if (!phase().epoch_is_open()) core_.carried.reset();
     events_.raise(EpochBegin{core_.context(), is_resumed});
     agree();
     if (!phase().epoch_is_open()) phase().enter(EpochPhase::begun);
