@@ -43,6 +43,7 @@
 #include "etude/callbacks/top_k_checkpoints.hpp"
 #include "etude/callbacks/underflow_overflow.hpp"
 #include "etude/callbacks/wsd_checkpoint.hpp"
+#include "etude/data/on_policy.hpp"
 #include "etude/data/padding.hpp"
 #include "etude/data/parallel_streams.hpp"
 #include "etude/data/samplers.hpp"

@@ -255,6 +255,34 @@ TEST_CASE("a training that is resumed within an epoch goes on as if it had not b
   }
 }
 
+TEST_CASE("a training that is resumed with another batch size carries nothing over") {
+  const toy::Folder folder;
+  auto options = problem();
+  toy::save_to(folder, options.args, 2);
+  options.args.num_train_epochs = 1;
+  Trainer first(options);
+  first.train();
+
+  options.model = net();
+  options.args.per_device_train_batch_size = options.args.per_device_eval_batch_size = 2;
+  options.train_dataset = etude::token_streams(text(), 2, window);
+  Trainer second(options);
+  second.train({.resume_from_checkpoint = folder / "checkpoint-2"});
+  CHECK(second.model().as<Net>().began_with_zeros.front());
+  CHECK(second.model().as<Net>().hidden->tensors().at("h").size(1) == 2);
+}
+
+TEST_CASE("an optimizer that evaluates a batch repeatedly does so from the same state") {
+  auto options = problem();
+  options.args.optim = etude::OptimizerNames::lbfgs;
+  options.args.max_steps = 1;
+  Trainer trainer(options);
+  trainer.train();
+  const auto& began_with_zeros = trainer.model().as<Net>().began_with_zeros;
+  CHECK(began_with_zeros.size() > 2);
+  CHECK(began_with_zeros == std::vector<bool>(began_with_zeros.size(), true));
+}
+
 TEST_CASE("a group that is given up leaves the state of its beginning") {
   auto options = problem(2);
   EndedTrainer trainer(options, toy::Quiet{}, Ender{"SubstepEnd", 2, true});
