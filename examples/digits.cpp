@@ -40,6 +40,13 @@ struct Announce {
     etude::print("Up to {} epochs of {} examples, in batches of {}.\n", e.args.num_train_epochs,
                  *e.train_dataloader->dataset_size(), e.args.per_device_train_batch_size);
   }
+  void on(const etude::Log& e) {
+    const auto number = [&](const char* name) { return e.logs.at(name); };
+    if (e.logs.contains("loss")) etude::print("epoch {:.0f} loss {:.6f}\n", e.state.epoch, number("loss"));
+    if (e.logs.contains("eval_loss"))
+      etude::print("epoch {:.0f} eval_loss {:.6f} accuracy {:.4f}\n", e.state.epoch, number("eval_loss"),
+                   number("eval_accuracy"));
+  }
   void on(const etude::Stop& e) {
     etude::print("Stopped after {} steps: {}.\n", e.state.global_step, e.reason);
   }

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "etude/base/linkage.hpp"
@@ -19,6 +20,7 @@ namespace etude::inline v0 {
 
 inline constexpr const char* half_done_file = "half_done_accumulation.safetensors";
 inline constexpr const char* dataset_state_file = "dataset_state.safetensors";
+inline constexpr const char* carried_state_file = "carried_state.safetensors";
 
 /// Everything that goes into a checkpoint.
 struct CheckpointContents {
@@ -34,6 +36,13 @@ struct CheckpointContents {
   Manifest manifest() const;
 };
 
+namespace detail {
+
+/// The process that an entry of a checkpoint belongs to, and its name there: entries of other processes than
+/// the first are named "ranks.RANK.NAME".
+std::pair<std::int64_t, std::string> rank_and_name(const std::string& name);
+
+}  // namespace detail
 }  // namespace etude::inline v0
 
 #ifndef ETUDE_COMPILED

@@ -10,6 +10,7 @@
 #include "etude/checkpoint/training_progress.hpp"
 #include "etude/io/manifest.hpp"
 #include "etude/libtorch/random_state.hpp"
+#include "etude/model/carried_state.hpp"
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/trainer_state.hpp"
 
@@ -34,6 +35,7 @@ struct ResumePoint {
   RandomState random, group_random;  ///< the latter: when the half-done accumulation began
   std::string sampler;
   StateDict half_done;
+  CarriedTensors carried, group_carried;  ///< likewise
 };
 
 }  // namespace etude::inline v0

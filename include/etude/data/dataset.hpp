@@ -66,6 +66,10 @@ class Dataset {
   /// types, whose examples are made by user code.
   std::string fingerprint() const { return source_->fingerprint(); }
 
+  /// The number of parallel streams, if `parallel_streams` has laid it out so: its order is fixed, and every
+  /// batch has that many examples.
+  std::optional<std::int64_t> streams() const { return source_->streams(); }
+
   /// Whether `fetch` works; otherwise `next` does.
   bool is_indexed() const { return source_->is_indexed(); }
 
@@ -115,6 +119,8 @@ class Dataset {
       return std::make_shared<detail::IndexedSource<T>>(std::move(source));
     }
   }
+
+  friend Dataset parallel_streams(Dataset windows, std::int64_t streams);
 
   std::shared_ptr<detail::DatasetSource> source_;
 };

@@ -37,6 +37,8 @@ struct DatasetSource {
   virtual ~DatasetSource() = default;
   virtual std::optional<std::int64_t> size() const = 0;
   virtual bool is_indexed() const = 0;
+  /// The number of examples that every batch must have, each the continuation of the one in its place.
+  virtual std::optional<std::int64_t> streams() const { return std::nullopt; }
   /// `seed` seeds the generators of examples that take one.
   ETUDE_INLINE virtual Batch fetch(std::span<const std::int64_t>, const DataCollator&, std::uint64_t seed);
   ETUDE_INLINE virtual std::optional<Batch> next(std::int64_t, const DataCollator&);

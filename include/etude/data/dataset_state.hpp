@@ -62,7 +62,9 @@ inline DatasetState copy_of(DatasetState state) {
 
 template <class T>
 DatasetState state_of(const T& dataset) {
-  if constexpr (KeepsDatasetState<T>)
+  if constexpr (KeepsDatasetState<T> && requires { requires T::state_is_constant; })
+    return dataset.state();
+  else if constexpr (KeepsDatasetState<T>)
     return copy_of(dataset.state());
   else
     return {.values = dataset.state()};

@@ -11,6 +11,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/libtorch/random_state.hpp"
+#include "etude/model/carried_state.hpp"
 #include "etude/model/model.hpp"
 
 namespace etude::inline v0 {
@@ -74,6 +75,10 @@ class AccumulationGroup {
   const RandomState& random_state_at_begin() const { return random_state_; }
   const Buffers& buffers_at_begin() const { return buffers_; }
 
+  /// The state that the model carried when the group began; unset while no group is under way.
+  void set_carried_at_begin(std::optional<CarriedTensors> carried) { carried_ = std::move(carried); }
+  const std::optional<CarriedTensors>& carried_at_begin() const { return carried_; }
+
  private:
   std::int64_t size_ = 1;
   std::int64_t tokens_ = 0;
@@ -84,6 +89,7 @@ class AccumulationGroup {
   double part_share_ = 1;
   RandomState random_state_;
   Buffers buffers_;
+  std::optional<CarriedTensors> carried_;
 };
 
 }  // namespace etude::inline v0

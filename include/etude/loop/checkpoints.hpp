@@ -58,8 +58,8 @@ class AnyTrainingCheckpoints {
   /// Called after `TrainBegin` of a resumed training: what its handlers did stays.
   void begun();
 
-  /// Restores the generators to when the half-done accumulation began.
-  void load_group_random();
+  /// Restores the generators, and what the model carries, to when the half-done accumulation began.
+  void load_group_begin();
 
   /// Restores everything that the events raised again have touched.
   void put_back();

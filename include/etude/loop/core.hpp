@@ -29,6 +29,7 @@
 #include "etude/loop/ranks.hpp"
 #include "etude/loop/token_counter.hpp"
 #include "etude/metrics/pending_logs.hpp"
+#include "etude/model/carried_state.hpp"
 #include "etude/model/model.hpp"
 #include "etude/model/recomputation.hpp"
 #include "etude/optim/lr_scheduler.hpp"
@@ -82,6 +83,7 @@ struct TrainerCore {
   std::optional<ShardStage> shard_stage;  ///< what each process keeps only a share of, if anything
   torch::Device device = torch::kCPU;
   Model model;
+  CarriedStates carried;  ///< those of the model
   TrainerState state;
   TrainerControl control;
   OptimizerList optimizers;
@@ -140,6 +142,11 @@ struct TrainerCore {
   void share_buffers();
 
   StepSharing step_sharing() const;
+
+  /// Returns the state that the model carries to the beginning of the group under way, if there is one.
+  void return_carried() {
+    if (const auto& begin = group.carried_at_begin()) carried.load(*begin);
+  }
 
   /// Calls backward on a training loss, scaled if fp16 requires it.
   void backward(const torch::Tensor& loss);

@@ -14,6 +14,7 @@
 #include "etude/events.hpp"
 #include "etude/libtorch/random_state.hpp"
 #include "etude/metrics/pending_logs.hpp"
+#include "etude/model/carried_state.hpp"
 #include "etude/model/model.hpp"
 #include "etude/model/recomputation.hpp"
 #include "etude/optim/optimizer.hpp"
@@ -78,6 +79,7 @@ class TrainingDryRun {
   std::vector<std::pair<torch::Tensor, torch::Tensor>> gradients_;  // one per parameter, perhaps undefined
   std::optional<EvalGuard> modes_;
   RandomState random_;
+  CarriedTensors carried_;
   std::optional<std::string> sampler_;
   std::optional<DatasetState> dataset_;
   PendingLogs pending_logs_;

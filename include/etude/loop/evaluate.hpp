@@ -26,6 +26,7 @@
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/metrics/running_mean.hpp"
 #include "etude/metrics/speed.hpp"
+#include "etude/model/carried_state.hpp"
 #include "etude/precision/cast_guard.hpp"
 
 namespace etude::inline v0 {
@@ -85,8 +86,8 @@ class EvaluationTally {
 };
 
 /// Saves the parts of a training that an evaluation would disturb, and restores them: the current loader,
-/// pending logs, the update's item count, the generators, and the mode of every submodule. Gradients are
-/// disabled meanwhile.
+/// pending logs, the update's item count, the state that the model carries, which begins with zeros, the
+/// generators, and the mode of every submodule. Gradients are disabled meanwhile.
 class EvaluationScope {
  public:
   EvaluationScope(TrainerCore& core, const DataLoader& loader, bool predicting);
@@ -103,6 +104,7 @@ class EvaluationScope {
     const DataLoader* eval_dataloader;
     PendingLogs pending_logs;
     std::optional<double> num_items_in_batch;
+    CarriedTensors carried;
     bool predicting;
   };
 

@@ -9,13 +9,14 @@
 
 #include "etude/libtorch/random_state.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/model/carried_state.hpp"
 #include "etude/model/model.hpp"
 #include "etude/precision/grad_scaler.hpp"
 
 namespace etude::inline v0 {
 
 /// A copy, in host memory, of everything that a training changes: weights, the optimizers' states and
-/// options, and the generators.
+/// options, the generators, and what the model carries.
 class TrainingSnapshot {
  public:
   explicit TrainingSnapshot(TrainerCore& core);
@@ -34,6 +35,7 @@ class TrainingSnapshot {
   std::map<std::string, OptimizerCopy> optimizers_;  // by name
   std::optional<GradScaler> scaler_;
   RandomState random_;
+  CarriedTensors carried_;
 };
 
 }  // namespace etude::inline v0

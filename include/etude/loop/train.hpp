@@ -11,6 +11,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
+#include "etude/loop/carried.hpp"
 #include "etude/loop/checkpoints.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/evaluate.hpp"
@@ -127,6 +128,7 @@ class TrainLoop {
           made_by("create_scheduler", events_.trainer().create_scheduler(planned_steps));
     else
       detail::make_schedulers(core_, planned_steps);
+    check_carried_state(core_);
     update_.join_gradients();
     if (checkpoints_.resumes()) checkpoints_.load_rest();
     core_.optimizers.zero_grad();
@@ -199,6 +201,7 @@ class TrainLoop {
 
   void begin_epoch() {
     const bool is_resumed = work_.reenters_epoch();
+    if (!phase().epoch_is_open()) core_.carried.reset();
     events_.raise(EpochBegin{core_.context(), is_resumed});
     agree();
     if (!phase().epoch_is_open()) phase().enter(EpochPhase::begun);

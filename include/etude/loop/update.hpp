@@ -136,6 +136,7 @@ class Update {
     }
     if (all.count(given_up) > 0) {
       core_.optimizers.zero_grad();
+      core_.return_carried();
       core_.ranks.agree(core_.control);
       return given_up;
     }
@@ -348,6 +349,7 @@ class Update {
 
   void leave_group(const DataPosition& next, double epoch) {
     core_.group.forget_losses();
+    core_.group.set_carried_at_begin({});
     group_.clear();
     core_.state.epoch = epoch;
     core_.state.num_input_tokens_seen += core_.group.tokens();
@@ -396,6 +398,7 @@ class Update {
       if (core_.stopping()) {
         position.micro_batches = 0;
         core_.optimizers.zero_grad();
+        core_.return_carried();
         return false;
       }
       position.micro_batches = static_cast<std::int64_t>(i + 1);
@@ -451,6 +454,7 @@ class Update {
     return [this, first = true]() mutable {
       if (std::exchange(first, false)) return sum(core_.group.losses());
       core_.optimizers.zero_grad();
+      core_.return_carried();
       std::vector<torch::Tensor> losses;
       for (std::size_t i = 0; i < group_.size(); ++i) {
         core_.group.set_batch_share(shares_[i]);

@@ -3,7 +3,11 @@
 #include <torch/types.h>
 #include <torch/version.h>
 
+#include <charconv>
+#include <cstdint>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -36,5 +40,19 @@ ETUDE_INLINE void CheckpointContents::write(FolderWriter& writer) const {
 ETUDE_INLINE Manifest CheckpointContents::manifest() const {
   return {.libtorch = TORCH_VERSION, .global_step = step, .reason = reason};
 }
+
+namespace detail {
+
+ETUDE_INLINE std::pair<std::int64_t, std::string> rank_and_name(const std::string& name) {
+  constexpr std::string_view prefix = "ranks.";
+  if (!name.starts_with(prefix)) return {0, name};
+  std::int64_t rank = 0;
+  const auto* end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + prefix.size(), end, rank);
+  if (error != std::errc() || rest == end || *rest != '.') return {0, name};
+  return {rank, std::string(rest + 1, end)};
+}
+
+}  // namespace detail
 
 }  // namespace etude::inline v0

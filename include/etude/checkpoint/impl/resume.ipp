@@ -127,12 +127,14 @@ ETUDE_INLINE ResumePoint read_resume_point(FolderReader& folder) {
       .random = {},
       .group_random = {},
       .sampler = {},
-      .half_done = detail::read_tensors_if_any(folder, half_done_file)};
+      .half_done = detail::read_tensors_if_any(folder, half_done_file),
+      .carried = {},
+      .group_carried = {}};
   auto names = point.progress ? point.progress->optimizers : std::vector<std::string>();
   if (names.empty()) names.emplace_back();
   for (const auto& name : names) point.optimizers[name] = detail::read_optimizer(folder, name);
+  constexpr std::string_view group = "group.";
   for (auto& [name, bytes] : detail::read_tensors_if_any(folder, "random_state.safetensors")) {
-    constexpr std::string_view group = "group.";
     if (name == "sampler")
       point.sampler = detail::text_of(bytes);
     else if (name.starts_with(group))
@@ -140,6 +142,12 @@ ETUDE_INLINE ResumePoint read_resume_point(FolderReader& folder) {
     else
       point.random[name] = bytes;
   }
+  // Copies, so that the file doesn't stay open.
+  for (auto& [name, tensor] : detail::read_tensors_if_any(folder, carried_state_file))
+    if (name.starts_with(group))
+      point.group_carried[name.substr(group.size())] = tensor.clone();
+    else
+      point.carried[name] = tensor.clone();
   detail::check_place(point);
   return point;
 }

@@ -70,6 +70,14 @@ ETUDE_INLINE DataLoader::DataLoader(Dataset dataset, DataLoaderOptions options)
   if (!dataset_.is_indexed() && options_.sampler) {
     faults.push_back(fmt::format("sampler: must not be set, because {} is a stream", name));
   }
+  if (const auto streams = dataset_.streams()) {
+    const auto why = fmt::format("because {} has {} parallel streams", name, *streams);
+    if (options_.shuffle) faults.push_back("shuffle: must be false, " + why);
+    if (options_.sampler) faults.push_back("sampler: must not be set, " + why);
+    if (options_.global_batch_size() != *streams)
+      faults.push_back(fmt::format("batch_size: must be {} over all {} processes, {}; it is {} in each",
+                                   *streams, options_.part.world_size, why, options_.batch_size));
+  }
   if (!faults.empty()) throw ArgumentError(fmt::format("{}", fmt::join(faults, "\n")));
 
   if (dataset_.is_indexed() && !options_.sampler && !dataset_.size()) {

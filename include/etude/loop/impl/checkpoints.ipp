@@ -4,7 +4,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -28,6 +27,7 @@
 #include "etude/dispatch/callback_state.hpp"
 #include "etude/io/folder.hpp"
 #include "etude/libtorch/generators.hpp"
+#include "etude/loop/carried.hpp"
 #include "etude/loop/checkpoints.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/plan.hpp"
@@ -42,20 +42,10 @@ struct AnyTrainingCheckpoints::SafePoint::State {
   nlohmann::ordered_json callbacks;
   RandomState random;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers;  ///< the model's, each with a copy
+  CarriedTensors carried;
 };
 
 namespace detail {
-
-/// The process that a generator's state in a checkpoint belongs to, and the generator's name.
-inline std::pair<std::int64_t, std::string> rank_and_name(const std::string& name) {
-  constexpr std::string_view prefix = "ranks.";
-  if (!name.starts_with(prefix)) return {0, name};
-  std::int64_t rank = 0;
-  const auto* end = name.data() + name.size();
-  const auto [rest, error] = std::from_chars(name.data() + prefix.size(), end, rank);
-  if (error != std::errc() || rest == end || *rest != '.') return {0, name};
-  return {rank, std::string(rest + 1, end)};
-}
 
 /// Loads a part of a checkpoint; if it doesn't fit, the error names the checkpoint and the remedies.
 template <class Part>
@@ -181,6 +171,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
   position.padded_examples = std::min(position.padded_examples, detail::largest_dataset);
   if (position.epoch >= plan.num_train_epochs) position.micro_batches = 0;  // nothing continues them
   if (core_.args.ignore_data_skip) position.examples = position.padded_examples = position.micro_batches = 0;
+  detail::take_own_carried(core_, *point_);
   auto& control = core_.control;
   if (control.should_training_stop &&
       (point_->state.max_steps != plan.max_steps || detail::ended_in_good_order(*point_))) {
@@ -287,7 +278,10 @@ ETUDE_INLINE void AnyTrainingCheckpoints::begun() {
   if (!core_.progress.phase.epoch_is_open()) announce_again();
 }
 
-ETUDE_INLINE void AnyTrainingCheckpoints::load_group_random() { load_random(point_->group_random); }
+ETUDE_INLINE void AnyTrainingCheckpoints::load_group_begin() {
+  load_random(point_->group_random);
+  detail::load_carried(core_, point_->group_carried);
+}
 
 ETUDE_INLINE void AnyTrainingCheckpoints::put_back_model() {
   if (model_after_begin_) model_after_begin_->restore();
@@ -303,6 +297,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::put_back() {
   if (now.should_training_stop) core_.control.request_stop(now.stop_reason);
   core_.pending_logs = begin.pending_logs;
   if (!point_->random.empty()) load_random(point_->random);
+  detail::load_carried(core_, point_->carried);
   if (core_.progress.position.micro_batches == 0) announce_again();
 }
 
@@ -348,7 +343,8 @@ ETUDE_INLINE AnyTrainingCheckpoints::SafePoint::State AnyTrainingCheckpoints::st
           core_.pending_logs,
           save_states(states()),
           core_.options.generators.empty() ? RandomState() : random_state(core_.options.generators),
-          {}};
+          {},
+          core_.carried.tensors()};
 }
 
 ETUDE_INLINE AnyTrainingCheckpoints::SafePoint AnyTrainingCheckpoints::safe_point() {
@@ -359,6 +355,7 @@ ETUDE_INLINE AnyTrainingCheckpoints::SafePoint AnyTrainingCheckpoints::group_saf
   auto state = state_now();
   state.random = core_.group.random_state_at_begin();
   state.buffers = core_.group.buffers_at_begin();
+  if (const auto& carried = core_.group.carried_at_begin()) state.carried = *carried;
   return safe_point_of(std::move(state));
 }
 
@@ -419,6 +416,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::go_back(const SafePoint::State& point)
   core_.pending_logs = point.pending_logs;
   load_states(point.callbacks, states(), ignored);
   if (!point.random.empty()) load_random(point.random);
+  core_.carried.load(point.carried);
   const torch::NoGradGuard no_grad;
   for (const auto& [buffer, copy] : point.buffers) torch::Tensor(buffer).copy_(copy);
   core_.progress.position.micro_batches = 0;

@@ -311,6 +311,7 @@ ETUDE_INLINE void TrainerCore::make_model() {
   args.full_determinism ? enable_full_determinism(seed) : set_seed(seed);
   model = options.model_init ? options.model_init.function()() : options.model;
   if (!model) throw ArgumentError("model_init returned no model");
+  carried = CarriedStates(model);
   optimizers.clear();
   weights_are = args.pure_bf16 ? std::optional(torch::kBFloat16) : std::nullopt;
   if (weights_are) cast_weights(model, *weights_are);
@@ -382,6 +383,7 @@ ETUDE_INLINE void TrainerCore::begin_training() {
   progress.train_dataset = {examples.size(), examples.fingerprint()};
   log_window.begin_training();
   group.forget_losses();
+  group.set_carried_at_begin({});
   token_counter.begin_training();
   updating = false;
 }

@@ -22,6 +22,7 @@
 #include "etude/loop/dry_run.hpp"
 #include "etude/loop/event_source.hpp"
 #include "etude/loop/loss_check.hpp"
+#include "etude/model/carried_state.hpp"
 #include "etude/model/units.hpp"
 
 namespace etude::inline v0 {
@@ -60,6 +61,9 @@ ETUDE_INLINE void TrainingDryRun::begin() {
     for (const auto& tensor : loss->buffers()) keep(tensor);
   }
   random_ = random_state(options.generators);
+  const CarriedStates carried(context_.model);
+  carried_ = carried.tensors();
+  carried.reset();
   if (const auto* sampler = dynamic_cast<StatefulSampler*>(options.train_sampler.get()))
     sampler_ = sampler->state();
   if (options.train_dataset && options.train_dataset.has_state()) dataset_ = options.train_dataset.state();
@@ -101,6 +105,7 @@ ETUDE_INLINE void TrainingDryRun::end() {
     for (auto& [tensor, copy] : tensors_) tensor.copy_(copy);
   }
   for (auto& [parameter, gradient] : gradients_) parameter.mutable_grad() = gradient;
+  CarriedStates(context_.model).load(carried_);
   recomputed_units_.reset();
   modes_.reset();
   context_.pending_logs = std::move(pending_logs_);

@@ -136,11 +136,15 @@ ETUDE_INLINE EvaluationScope::Aside::Aside(TrainerCore& core_, const DataLoader&
       eval_dataloader(std::exchange(core.eval_dataloader, &loader)),
       pending_logs(std::exchange(core.pending_logs, {})),
       num_items_in_batch(core.group.num_items()),
-      predicting(std::exchange(core.predicting, is_prediction)) {}
+      carried(core.carried.tensors()),
+      predicting(std::exchange(core.predicting, is_prediction)) {
+  core.carried.reset();
+}
 
 ETUDE_INLINE EvaluationScope::Aside::~Aside() {
   core.eval_dataloader = eval_dataloader;
   core.group.set_num_items(num_items_in_batch);
+  core.carried.load(carried);
   core.predicting = predicting;
   pending_logs.merge(std::move(core.pending_logs));
   core.pending_logs = std::move(pending_logs);

@@ -146,7 +146,8 @@ ETUDE_INLINE DataLoaderOptions train_loader_options(const TrainerOptions& option
   loader.seed = static_cast<std::uint64_t>(args.data_seed.value_or(args.seed));
   loader.sampler = options.train_sampler;
   loader.shuffle = args.train_sampling_strategy == SamplingStrategy::random &&
-                   options.train_dataset.is_indexed() && !options.train_sampler;
+                   options.train_dataset.is_indexed() && !options.train_dataset.streams() &&
+                   !options.train_sampler;
   if (!dynamic_cast<const torch::data::samplers::DistributedSampler<>*>(options.train_sampler.get()))
     loader.part = {args.process_index(), args.world_size()};
   if (args.train_sampling_strategy == SamplingStrategy::group_by_length && !options.train_sampler)

@@ -43,7 +43,8 @@ ETUDE_INLINE TrainingSnapshot::TrainingSnapshot(TrainerCore& core)
     : core_(core),
       weights_(detail::weights_of(core)),
       scaler_(core.scaler),
-      random_(random_state(core.options.generators)) {
+      random_(random_state(core.options.generators)),
+      carried_(core.carried.tensors()) {
   for (const auto& each : core.optimizers)
     optimizers_[each.name] = {
         detail::copies_of(gather_state(*each.optimizer, core.ranks.communicator(), /*everywhere=*/true)),
@@ -64,6 +65,7 @@ ETUDE_INLINE void TrainingSnapshot::restore() const {
   }
   core_.scaler = scaler_;
   load_random_state(random_, core_.options.generators);
+  core_.carried.load(carried_);
   core_.pending_logs = {};
 }
 

@@ -19,7 +19,8 @@ ETUDE_INLINE void WorkUnderWay::enter_epoch() {
 }
 
 ETUDE_INLINE void WorkUnderWay::begin_group() {
-  if (remaining_ == Reentry::group) checkpoints_.load_group_random();
+  if (remaining_ == Reentry::group) checkpoints_.load_group_begin();
+  if (!core_.carried.empty()) core_.group.set_carried_at_begin(core_.carried.tensors());
   const bool may_save = checkpoints_.may_save();
   if (core_.args.auto_microbatching ||
       (may_save && (core_.accumulation.steps() > 1 || core_.args.save_on_exception)))
@@ -36,9 +37,10 @@ ETUDE_INLINE bool WorkUnderWay::enter_group() {
 
 ETUDE_INLINE void WorkUnderWay::forget_group() {
   begin_.reset();
+  core_.group.set_carried_at_begin({});
   if (!reenters_group()) return;
   checkpoints_.put_back();
-  checkpoints_.load_group_random();
+  checkpoints_.load_group_begin();
   core_.progress.position.micro_batches = 0;
 }
 
@@ -48,6 +50,7 @@ ETUDE_INLINE void WorkUnderWay::begin_evaluation() {
 
 ETUDE_INLINE void WorkUnderWay::give_up() {
   core_.optimizers.zero_grad();
+  core_.return_carried();
   if (remaining_ != Reentry::group) core_.progress.position.micro_batches = 0;
   begin_.reset();
 }

@@ -26,6 +26,7 @@
 #include "etude/io/folder.hpp"
 #include "etude/io/manifest.hpp"
 #include "etude/libtorch/random_state.hpp"
+#include "etude/loop/carried.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/write_checkpoint.hpp"
 #include "etude/reflect/json.hpp"
@@ -154,6 +155,8 @@ ETUDE_INLINE CheckpointContents checkpoint_contents(TrainerCore& core,
         random.emplace_back("sampler", detail::bytes_of(state));
     if (const auto& state = position.dataset_state; state && !state->tensors.empty())
       contents.tensors[dataset_state_file] = StateDict(state->tensors.begin(), state->tensors.end());
+    if (auto carried = detail::carried_state_of_all(core); !carried.empty())
+      contents.tensors[carried_state_file] = std::move(carried);
     if (core.progress.position.micro_batches > 0) {
       for (const auto& [name, state] : core.group.random_state_at_begin())
         random.emplace_back("group." + name, state);
@@ -190,7 +193,7 @@ ETUDE_INLINE std::filesystem::path write_checkpoint(TrainerCore& core,
   core.options.save_companions(core.model, writer->folder());
   for (auto& [file, list] : tensors)
     if (file.ends_with(".json") || file.starts_with("model") || file == dataset_state_file ||
-        !contents.tensors.try_emplace(file, std::move(list)).second)
+        file == carried_state_file || !contents.tensors.try_emplace(file, std::move(list)).second)
       throw CheckpointError(fmt::format("a callback can't call a file of {} '{}': it is one of Etude's own",
                                         target.string(), file));
   core.checkpoint_writer.write(std::move(writer), std::move(contents), state.best_model_checkpoint);

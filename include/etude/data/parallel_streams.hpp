@@ -1,0 +1,33 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+
+#include "etude/base/linkage.hpp"
+#include "etude/data/dataset.hpp"
+
+namespace etude::inline v0 {
+
+/// Lays `windows`, which are consecutive parts of one sequence, out as parallel streams, for truncated
+/// backpropagation through time: of W windows, batch t has the windows t, W/streams + t, 2W/streams + t, ...
+/// So each row of a batch continues the same row of the batch before. Of the last windows, those that would
+/// make the streams unequal, fewer than `streams`, are left out.
+///
+/// A DataLoader doesn't shuffle it, and its batches, over all processes, must have `streams` examples: each
+/// process has the same rows in every batch. Throws ArgumentError if `streams` is less than 1, and DataError
+/// for a dataset without an index or a size, or with fewer windows than streams.
+Dataset parallel_streams(Dataset windows, std::int64_t streams);
+
+/// One long text in parallel streams: `tokens` [length], of any dtype, gives examples of inputs [window] and
+/// targets [window], the same one token later. Each stream has length / streams tokens, as in PyTorch's
+/// example word_language_model: the remainder is left out, and the last window of all streams may be shorter.
+/// Throws ArgumentError for `streams` or `window` less than 1, and DataError if `tokens` isn't 1-dimensional
+/// or a stream would have fewer than 2 tokens.
+Dataset token_streams(const torch::Tensor& tokens, std::int64_t streams, std::int64_t window);
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/data/impl/parallel_streams.ipp"
+#endif
