@@ -32,6 +32,7 @@
 #include "etude/model/model.hpp"
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/optimizer.hpp"
+#include "etude/optim/parameter_rules.hpp"
 #include "etude/trainer_state.hpp"
 #include "etude/training_arguments.hpp"
 
@@ -225,6 +226,9 @@ struct TrainerOptions {
   ComputeMetrics compute_metrics = {};
   /// Used instead of the optimizer that `args.optim` names. Must hold parameters of the model.
   SharedOption<torch::optim::Optimizer> optimizer = nullptr;
+  /// Settings of the parameters that patterns name: `{{"encoder", {.lr = 1e-5}}, {"*.bias", {.weight_decay =
+  /// 0}}}`. Those in `args.parameter_groups` come after them. A schedule is a factor of each group's rate.
+  ParameterRules parameter_groups = {};
   /// Replaces the schedule that `args.lr_scheduler_type` names: a function of the step (0 at first) that
   /// returns a factor for the initial learning rates; a function of `const TrainerRunConfig&` that returns
   /// such a function; or a torch scheduler over `optimizer`.

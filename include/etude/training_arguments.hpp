@@ -94,6 +94,14 @@ struct TrainingArguments {
       (std::string, optim_args, "further options of the optimizer, as name=value,name=value", ""),
       (double, learning_rate, "initial learning rate, the peak of the schedule" | at_least(0), 5e-5),
       (double, weight_decay, "decay of all weights but those of norms and biases" | at_least(0), 0.0),
+      (std::string, parameter_groups,
+       "settings (lr, lr_factor, weight_decay, frozen) of the parameters that a pattern names, as "
+       "\"encoder: lr=1e-5; *.bias: weight_decay=0\"; later ones win",
+       ""),
+      (double, layerwise_learning_rate_decay,
+       "factor of the learning rate from each layer of the model to the one before it; 1 is off" |
+           above(0).at_most(1),
+       1.0),
       (double, adam_beta1,
        "decay of the mean of the gradients in Adam and similar optimizers" | at_least(0).below(1), 0.9),
       (double, adam_beta2, "decay of the mean of their squares" | at_least(0).below(1), 0.999),

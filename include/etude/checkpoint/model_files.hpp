@@ -65,8 +65,8 @@ void save_model_files(const std::filesystem::path& directory, const StateDict& s
                       std::uint64_t max_shard_size = default_max_shard_size,
                       FileSystem& files = default_file_system());
 
-/// `read_model_files` for a folder with or without a manifest.
-StateDict load_model_files(const std::filesystem::path& directory);
+/// `read_model_files` for a folder with or without a manifest, or for one safetensors file.
+StateDict load_model_files(const std::filesystem::path& path);
 
 }  // namespace etude::inline v0
 

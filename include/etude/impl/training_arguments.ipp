@@ -78,6 +78,13 @@ inline void check_kwargs(const TrainingArguments& args, FaultList& found) {
     found.require(false, fmt::format("optim_args is '{}': must be name=value,name=value, but {}",
                                      args.optim_args, error.what()));
   }
+  try {
+    parse_named_key_values(args.parameter_groups);
+  } catch (const ArgumentError& error) {
+    found.require(false, fmt::format("parameter_groups is '{}': must be pattern: name=value, name=value; "
+                                     "pattern: ..., but {}",
+                                     args.parameter_groups, error.what()));
+  }
 }
 
 inline bool follows_a_metric(SchedulerType type) {
@@ -197,6 +204,10 @@ ETUDE_INLINE std::span<const std::pair<std::string_view, std::string_view>> name
       {"optimizer", "optim"},
       {"adafactor", "optim"},
       {"momentum", "optim_args"},
+      {"param_groups", "parameter_groups"},
+      {"layer_decay", "layerwise_learning_rate_decay"},
+      {"layer_lr_decay", "layerwise_learning_rate_decay"},
+      {"llrd", "layerwise_learning_rate_decay"},
       {"scheduler", "lr_scheduler_type"},
       {"lr_scheduler", "lr_scheduler_type"},
       {"warmup_ratio", "warmup_steps"},

@@ -27,13 +27,17 @@ auto make_node(Arguments&&... arguments) {
 }
 
 /// Calls a function whenever a backward pass has accumulated a gradient of a parameter, as long as this lives
-/// and the parameter keeps its dtype and device. It is called in the thread of that pass.
+/// and the parameter keeps its dtype and device. It is called in the thread of that pass. A parameter that
+/// is frozen has no hook, even if it is unfrozen later.
 class GradientHook {
  public:
   GradientHook(const torch::Tensor& parameter, std::function<void()> call);
   GradientHook(GradientHook&& other) noexcept : node_(std::move(other.node_)), key_(other.key_) {}
   GradientHook& operator=(GradientHook&&) = delete;
   ~GradientHook();
+
+  /// Whether there is a hook: false if the parameter was frozen.
+  bool exists() const { return node_ != nullptr; }
 
   /// Whether the parameter's gradients still call it.
   bool is_hooked_to(const torch::Tensor& parameter) const;

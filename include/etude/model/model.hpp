@@ -279,6 +279,10 @@ class Model {
   std::shared_ptr<detail::AnyModel> model_;
 };
 
+/// Parameters, then buffers, of a module and its children under all their names: `Model::state_dict` for a
+/// module alone, which needs no `forward`. The tensors are the module's own.
+std::vector<NamedTensor> state_dict(const torch::nn::Module& module);
+
 template <class T>
 std::shared_ptr<detail::AnyModel> Model::make(T model) {
   if constexpr (std::derived_from<T, torch::jit::Module>) {

@@ -12,6 +12,7 @@
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/parameter_groups.hpp"
+#include "etude/optim/parameter_rules.hpp"
 #include "etude/training_arguments.hpp"
 
 namespace etude::inline v0 {
@@ -21,9 +22,13 @@ namespace etude::inline v0 {
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
                                           const std::vector<ParameterGroup>& groups);
 
-/// The same for named parameters or a module's, split into groups with and without weight decay.
-std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const NamedTensors& parameters);
-std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const torch::nn::Module& module);
+/// The same for named parameters or a module's, split into groups with and without weight decay, then by
+/// `args.layerwise_learning_rate_decay`, by `rules`, and by those in `args.parameter_groups`, which win. All
+/// rules must name some of the parameters.
+std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const NamedTensors& parameters,
+                                          const ParameterRules& rules = {});
+std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const torch::nn::Module& module,
+                                          const ParameterRules& rules = {});
 
 /// The same for those of a module's parameters for whose names `chosen` is true.
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const torch::nn::Module& module,

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -21,15 +22,19 @@ struct UnfrozenGroup {
   NamedTensors parameters;
 };
 
-/// Freezes and unfreezes a model's layer groups (its direct children), whose parameters then get no gradient.
-/// Optimizers leave frozen parameters alone, including weight decay, and pick them up when they are unfrozen,
-/// even during a training. The methods match pytorch-accelerated's class of the same name, whose flags for
-/// the modules' mode are mixed up. Parameters held directly by the model belong to no group and stay
-/// unchanged; a parameter shared by two groups is frozen in both.
+/// Freezes and unfreezes a model's layer groups (its direct children, or modules that are named), whose
+/// parameters then get no gradient. Optimizers leave frozen parameters alone, including weight decay, and
+/// pick them up when they are unfrozen, even during a training. The methods match pytorch-accelerated's class
+/// of the same name, whose flags for the modules' mode are mixed up. Parameters held directly by the model
+/// belong to no group and stay unchanged; a parameter shared by two groups is frozen in both.
 class ModelFreezer {
  public:
   struct Options {
     bool freeze_batch_norms = false;  ///< Freeze a group's batch norms too; otherwise they keep learning.
+    /// Names of modules, or patterns as in ParameterRule, instead of the direct children: "encoder.layers.*"
+    /// is a group for each layer. What lies in a module that is named is no group of its own.
+    std::vector<std::string> layer_groups = {};
+    bool keep_frozen = false;  ///< Parameters that are frozen already stay so.
   };
 
   /// From `from_index` to `to_index`, inclusive, in either order; negative indices count from the end.
@@ -46,12 +51,12 @@ class ModelFreezer {
     bool set_modules_as_training = true;
   };
 
-  /// Unfreezes all parameters of the model. Throws ArgumentError for TorchScript and for a model without
-  /// children.
+  /// Unfreezes all parameters of the model, except with `keep_frozen`. Throws ArgumentError for TorchScript,
+  /// a model without children, and names of `layer_groups` that are no module's.
   explicit ModelFreezer(const Model& model, Options options);
   explicit ModelFreezer(const Model& model) : ModelFreezer(model, Options()) {}
 
-  /// The direct children, in registration order.
+  /// The direct children, in registration order, or the modules that `layer_groups` names, in its order.
   std::vector<NamedModule> get_layer_groups() const { return groups_; }
   /// The modules without children.
   std::vector<NamedModule> get_layers() const;
@@ -67,10 +72,12 @@ class ModelFreezer {
  private:
   std::pair<std::size_t, std::size_t> range(std::int64_t from_index, std::int64_t to_index) const;
   std::size_t position(const char* field, std::int64_t index) const;
+  void add_groups(const std::string& pattern);
 
   std::shared_ptr<torch::nn::Module> model_;
   Options options_;
   std::vector<NamedModule> groups_;
+  std::unordered_set<const void*> kept_;  // parameters that stay frozen
 };
 
 }  // namespace etude::inline v0

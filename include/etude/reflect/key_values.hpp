@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/reflect/read_text.hpp"
@@ -40,6 +43,26 @@ inline nlohmann::json parse_key_values(std::string_view text) {
     values[name] = detail::guess_value(part.substr(equals + 1));
   }
   return values;
+}
+
+/// Parses "encoder: lr=1e-5, frozen=true; *.bias: weight_decay=0" into names, in their order, and the values
+/// of each as `parse_key_values` reads them. Throws ArgumentError for a part that isn't a name, a colon and
+/// name=value.
+inline std::vector<std::pair<std::string, nlohmann::json>> parse_named_key_values(std::string_view text) {
+  std::vector<std::pair<std::string, nlohmann::json>> result;
+  const auto blank = [](std::string_view part) { return part.find_first_not_of(' ') == part.npos; };
+  for (std::string_view rest = text; !rest.empty();) {
+    const auto part = rest.substr(0, rest.find(';'));
+    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+    if (blank(part)) continue;
+    const auto colon = part.rfind(':');
+    if (colon == part.npos || blank(part.substr(0, colon)) || blank(part.substr(colon + 1)))
+      throw ArgumentError(fmt::format("'{}' is not name: name=value", part));
+    const auto first = part.find_first_not_of(' ');
+    result.emplace_back(part.substr(first, part.find_last_not_of(' ', colon - 1) + 1 - first),
+                        parse_key_values(part.substr(colon + 1)));
+  }
+  return result;
 }
 
 }  // namespace etude::inline v0

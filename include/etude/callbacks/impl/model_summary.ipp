@@ -7,7 +7,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -21,6 +20,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/base/message.hpp"
 #include "etude/callbacks/model_summary.hpp"
+#include "etude/callbacks/text_table.hpp"
 #include "etude/model/model.hpp"
 
 namespace etude::inline v0 {
@@ -69,12 +69,6 @@ inline std::int64_t depth_of(std::string_view name) {
   return name.empty() ? 0 : 1 + std::count(name.begin(), name.end(), '.');
 }
 
-inline std::string in_thousands(std::int64_t number) {
-  auto text = std::to_string(number);
-  for (auto at = std::ssize(text) - 3; at > 0; at -= 3) text.insert(static_cast<std::size_t>(at), ",");
-  return text;
-}
-
 /// Adds parameters that aren't in `seen` yet.
 inline void count_parameters(const std::vector<NamedTensor>& parameters,
                              std::unordered_set<const void*>& seen, LayerSummary& layer) {
@@ -121,8 +115,7 @@ ETUDE_INLINE ModelSummary summary(const Model& model, std::int64_t max_depth) {
 }
 
 ETUDE_INLINE std::string ModelSummary::table() const {
-  using Row = std::array<std::string, 5>;
-  std::vector<Row> rows{{"Name", "Type", "Shapes", "Parameters", "Trainable"}};
+  std::vector<std::vector<std::string>> rows{{"Name", "Type", "Shapes", "Parameters", "Trainable"}};
   for (const auto& layer : layers)
     rows.push_back({layer.name.empty() ? "(model)" : layer.name, layer.type, layer.shapes,
                     detail::in_thousands(layer.parameters),
@@ -130,24 +123,13 @@ ETUDE_INLINE std::string ModelSummary::table() const {
                     : layer.trainable == layer.parameters ? "yes"
                     : layer.trainable == 0                ? "no"
                                                           : detail::in_thousands(layer.trainable)});
-  std::array<std::size_t, 5> widths{};
-  for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  std::string text, rule;
-  for (const auto width : widths) rule += std::string(width + 2, '-');
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    const auto& row = rows[r];
-    text += fmt::format("{:<{}}  {:<{}}  {:<{}}  {:>{}}  {:>{}}\n", row[0], widths[0], row[1], widths[1],
-                        row[2], widths[2], row[3], widths[3], row[4], widths[4]);
-    if (r == 0) text += rule + "\n";
-  }
-  text += rule + "\n";
   const auto megabytes = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
-  return text + fmt::format(
-                    "{} parameters: {} trainable, {} frozen\n{:.3f} MB of parameters, {:.3f} MB of buffers\n",
-                    detail::in_thousands(parameters), detail::in_thousands(trainable),
-                    detail::in_thousands(parameters - trainable), megabytes(parameter_bytes),
-                    megabytes(buffer_bytes));
+  return detail::text_table(rows, 3) +
+         fmt::format(
+             "{} parameters: {} trainable, {} frozen\n{:.3f} MB of parameters, {:.3f} MB of buffers\n",
+             detail::in_thousands(parameters), detail::in_thousands(trainable),
+             detail::in_thousands(parameters - trainable), megabytes(parameter_bytes),
+             megabytes(buffer_bytes));
 }
 
 ETUDE_INLINE void ModelSummaryCallback::on(const TrainBegin& e) {

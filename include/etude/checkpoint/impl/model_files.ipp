@@ -250,8 +250,14 @@ ETUDE_INLINE void save_model_files(const std::filesystem::path& directory, const
   files.sync(directory);
 }
 
-ETUDE_INLINE StateDict load_model_files(const std::filesystem::path& directory) {
-  FolderReader reader(directory, false);
+ETUDE_INLINE StateDict load_model_files(const std::filesystem::path& path) {
+  if (std::error_code error;
+      path.extension() == ".safetensors" && !std::filesystem::is_directory(path, error)) {
+    auto file = load_safetensors(path);
+    detail::add_tied_names(file);
+    return std::move(file.tensors);
+  }
+  FolderReader reader(path, false);
   return read_model_files(reader);
 }
 

@@ -15,6 +15,7 @@ namespace etude::inline v0::libtorch {
 
 ETUDE_INLINE GradientHook::GradientHook(const torch::Tensor& parameter, std::function<void()> call)
     : node_(torch::autograd::impl::grad_accumulator(parameter)) {
+  if (!node_) return;
   using torch::autograd::variable_list;
   key_ = node_->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
       [call = std::move(call)](const variable_list& outputs, const variable_list&) {

@@ -445,8 +445,8 @@ ETUDE_INLINE std::unique_ptr<DataLoader> TrainerCore::make_eval_dataloader(const
 ETUDE_INLINE std::unique_ptr<Optimizer> TrainerCore::make_optimizer() {
   if (options.optimizer) return std::make_unique<TorchOptimizer>(options.optimizer, model.named_parameters());
   const auto module = model.module();
-  return module ? etude::make_optimizer(args, *module)
-                : etude::make_optimizer(args, model.named_parameters());
+  return module ? etude::make_optimizer(args, *module, options.parameter_groups)
+                : etude::make_optimizer(args, model.named_parameters(), options.parameter_groups);
 }
 
 ETUDE_INLINE std::unique_ptr<LRScheduler> TrainerCore::make_scheduler(std::int64_t max_steps) {

@@ -80,6 +80,15 @@ ETUDE_INLINE void check_options(const TrainerOptions& options) {
           "optimizer holds none of the model's parameters: must be made from those of the module that is "
           "given as model");
   }
+  const auto exclude_optimizer = [&](bool given, std::string_view field) {
+    if (given && options.optimizer)
+      found.push_back(
+          fmt::format("{} and optimizer are both set: must be one of them, since that optimizer has its own "
+                      "groups",
+                      field));
+  };
+  exclude_optimizer(!options.parameter_groups.empty() || !args.parameter_groups.empty(), "parameter_groups");
+  exclude_optimizer(args.layerwise_learning_rate_decay != 1, "layerwise_learning_rate_decay");
   if (options.lr_scheduler.needs_torch_optimizer() && !options.optimizer)
     found.push_back(
         "lr_scheduler is one of torch's: optimizer must be set too, to the one that it schedules");

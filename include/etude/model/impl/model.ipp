@@ -126,6 +126,12 @@ ETUDE_INLINE std::vector<NamedTensor> Model::state_dict() const {
   return result;
 }
 
+ETUDE_INLINE std::vector<NamedTensor> state_dict(const torch::nn::Module& module) {
+  auto result = detail::listed(module.named_parameters());
+  std::ranges::move(detail::listed(module.named_buffers()), std::back_inserter(result));
+  return result;
+}
+
 ETUDE_INLINE EvalGuard Model::eval_guard() const {
   EvalGuard guard(model_->keep_training_flags());
   eval();

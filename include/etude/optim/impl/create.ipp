@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "etude/base/error.hpp"
@@ -21,6 +24,7 @@
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/metric_schedules.hpp"
 #include "etude/optim/parameter_groups.hpp"
+#include "etude/optim/parameter_rules.hpp"
 #include "etude/optim/read_options.hpp"
 #include "etude/optim/rmsprop.hpp"
 #include "etude/optim/schedule_options.hpp"
@@ -32,8 +36,8 @@
 namespace etude::inline v0 {
 namespace detail {
 
-/// Makes the groups with this weight decay as their default.
-using GroupsOf = std::function<std::vector<ParameterGroup>(double weight_decay)>;
+/// Makes the groups with these options as their defaults.
+using GroupsOf = std::function<std::vector<ParameterGroup>(double lr, double weight_decay)>;
 
 /// The options from `args`: first the fields that all optimizers share, then `optim_args`.
 template <typename Options>
@@ -66,7 +70,7 @@ std::unique_ptr<Optimizer> create(const TrainingArguments& args, const GroupsOf&
   const Options options = optimizer_options(args, defaults);
   double weight_decay = args.weight_decay;
   if constexpr (requires { options.weight_decay; }) weight_decay = options.weight_decay;
-  return std::make_unique<Optimizer>(groups_of(weight_decay), options);
+  return std::make_unique<Optimizer>(groups_of(options.lr, weight_decay), options);
 }
 
 inline std::unique_ptr<Optimizer> create_any(const TrainingArguments& args, const GroupsOf& groups) {
@@ -100,17 +104,40 @@ inline std::unique_ptr<Optimizer> create_any(const TrainingArguments& args, cons
 
 ETUDE_INLINE std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
                                                        const std::vector<ParameterGroup>& groups) {
-  return detail::create_any(args, [&](double) { return groups; });
+  return detail::create_any(args, [&](double, double) { return groups; });
+}
+
+namespace detail {
+
+/// `split(weight_decay)` makes the groups that the arguments and rules then divide.
+template <class Split>
+std::unique_ptr<Optimizer> create_divided(const TrainingArguments& args, const NamedTensors& parameters,
+                                          ParameterRules rules, Split split) {
+  std::ranges::move(read_parameter_rules(args.parameter_groups, "parameter_groups"),
+                    std::back_inserter(rules));
+  check_parameter_rules(rules, parameters);
+  return create_any(args, [&](double lr, double weight_decay) {
+    auto groups = split(weight_decay);
+    if (const auto decay = args.layerwise_learning_rate_decay; decay != 1)
+      groups = with_layerwise_decay(std::move(groups), parameters, lr, decay);
+    return rules.empty() ? groups : with_rules(std::move(groups), rules, lr);
+  });
+}
+
+}  // namespace detail
+
+ETUDE_INLINE std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
+                                                       const NamedTensors& parameters,
+                                                       const ParameterRules& rules) {
+  return detail::create_divided(args, parameters, rules,
+                                [&](double decay) { return parameter_groups(parameters, decay); });
 }
 
 ETUDE_INLINE std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
-                                                       const NamedTensors& parameters) {
-  return detail::create_any(args, [&](double decay) { return parameter_groups(parameters, decay); });
-}
-
-ETUDE_INLINE std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
-                                                       const torch::nn::Module& module) {
-  return detail::create_any(args, [&](double decay) { return parameter_groups(module, decay); });
+                                                       const torch::nn::Module& module,
+                                                       const ParameterRules& rules) {
+  return detail::create_divided(args, named_parameters(module), rules,
+                                [&](double decay) { return parameter_groups(module, decay); });
 }
 
 ETUDE_INLINE std::unique_ptr<Optimizer> make_optimizer(

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/nn/modules/batchnorm.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/optim/model_freezer.hpp"
 #include "etude/optim/parameter_groups.hpp"
+#include "etude/optim/parameter_rules.hpp"
 
 namespace etude::inline v0 {
 namespace detail {
@@ -30,11 +33,44 @@ ETUDE_INLINE ModelFreezer::ModelFreezer(const Model& model, Options options)
   if (!model_)
     throw ArgumentError(
         fmt::format("ModelFreezer: {} is TorchScript; only torch::nn modules are supported", model.name()));
-  for (const auto& child : model_->named_children()) groups_.push_back({child.key(), child.value()});
+  if (options_.layer_groups.empty())
+    for (const auto& child : model_->named_children()) groups_.push_back({child.key(), child.value()});
+  for (const auto& pattern : options_.layer_groups) add_groups(pattern);
   if (groups_.empty())
     throw ArgumentError(
         fmt::format("ModelFreezer: {} has no child modules to use as layer groups", model.name()));
-  for (auto& parameter : model_->parameters()) parameter.set_requires_grad(true);
+  for (auto& parameter : model_->parameters()) {
+    if (options_.keep_frozen && !parameter.requires_grad())
+      kept_.insert(parameter.unsafeGetTensorImpl());
+    else
+      parameter.set_requires_grad(true);
+  }
+}
+
+ETUDE_INLINE void ModelFreezer::add_groups(const std::string& pattern) {
+  const auto lies_in = [](std::string_view inner, std::string_view outer) {
+    return inner.starts_with(outer) && (inner.size() == outer.size() || inner[outer.size()] == '.');
+  };
+  std::string last;  // children follow their parents
+  bool is_found = false;
+  for (const auto& item : model_->named_modules("", /*include_self=*/false)) {
+    const auto& name = item.key();
+    if ((is_found && lies_in(name, last)) || !detail::matches(pattern, name)) continue;
+    last = name;
+    is_found = true;
+    for (const auto& group : groups_)
+      if (lies_in(group.name, name) || lies_in(name, group.name))
+        throw ArgumentError(
+            fmt::format("layer_groups has '{}' and '{}': must be apart, and one of them lies in "
+                        "the other",
+                        group.name, name));
+    groups_.push_back({name, item.value()});
+  }
+  if (is_found) return;
+  std::vector<std::string> names;
+  for (const auto& item : model_->named_modules("", /*include_self=*/false)) names.push_back(item.key());
+  throw ArgumentError(fmt::format("layer_groups has '{}': must name a module, such as {}", pattern,
+                                  fmt::join(detail::similar_names(pattern, names), ", ")));
 }
 
 ETUDE_INLINE std::vector<NamedModule> ModelFreezer::get_layers() const {
@@ -75,7 +111,7 @@ ETUDE_INLINE std::vector<UnfrozenGroup> ModelFreezer::unfreeze(Unfreezing which)
     const auto& [group_name, group] = groups_[i];
     UnfrozenGroup changed{group_name, {}};
     for (auto& [name, parameter] : named_parameters(*group)) {
-      if (parameter.requires_grad()) continue;
+      if (parameter.requires_grad() || kept_.contains(parameter.unsafeGetTensorImpl())) continue;
       parameter.set_requires_grad(true);
       changed.parameters.emplace_back(group_name + "." + name, parameter);
     }

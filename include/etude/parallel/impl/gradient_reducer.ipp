@@ -68,6 +68,10 @@ ETUDE_INLINE bool GradientReducer::is_outdated() const {
   if (layouts_.size() != parameters_.size()) return true;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (parameters_[i]->layout() != layouts_[i]) return true;
+  auto hook = hooks_.begin();  // of each parameter, unless it is frozen
+  for (std::size_t list = 0; list < parameters_.size(); ++list)
+    for (std::size_t slot = 0; slot < layouts_[list]->slots.size(); ++slot, ++hook)
+      if (hook->exists() != parameters_[list]->parameter(slot).requires_grad()) return true;
   return false;
 }
 
@@ -140,7 +144,7 @@ ETUDE_INLINE void GradientReducer::add_chunks_of_blocks(std::size_t list) {
 }
 
 ETUDE_INLINE void GradientReducer::add_to_chunk(std::size_t chunk, std::size_t list, std::size_t slot) {
-  ++chunks_[chunk].parameters;
+  if (parameters_[list]->parameter(slot).requires_grad()) ++chunks_[chunk].parameters;
   // One that isn't the model's, such as a loss's, is close to the end of the forward pass.
   const auto known = position_.find(layouts_[list]->slots[slot].name);
   const auto position = known == position_.end() ? position_.size() : known->second;
@@ -235,7 +239,8 @@ ETUDE_INLINE GradientsResults GradientReducer::read_agreement(const torch::Tenso
   const auto* value = sums.data_ptr<double>();
   for (auto* flat : parameters_)
     for (std::size_t i = 0; i < flat->layout()->slots.size(); ++i, ++value) {
-      if (same_graphs && computed == communicator_.world_size() && *value < static_cast<double>(computed))
+      if (same_graphs && computed == communicator_.world_size() && *value < static_cast<double>(computed) &&
+          flat->parameter(i).requires_grad())
         throw DataError(fmt::format(
             "parameter '{}' has no gradient in {} of {} processes, and ddp_find_unused_parameters is false: "
             "must be true for a model that doesn't use all its parameters in each step",

@@ -87,9 +87,17 @@ ETUDE_INLINE void ShardedUnits::release_missing() {
 }
 
 ETUDE_INLINE void ShardedUnits::make_hooks() {
+  const auto unit_of = [](const FlatLayout& layout, std::size_t slot) {
+    return layout.buffers[layout.slots[slot].buffer].unit;
+  };
   bool is_outdated = layouts_.size() != parameters_.size();
   for (std::size_t i = 0; !is_outdated && i < layouts_.size(); ++i)
     is_outdated = parameters_[i]->layout() != layouts_[i];
+  auto hook = hooks_.begin();  // of each parameter in a unit, unless it is frozen
+  for (std::size_t i = 0; !is_outdated && i < layouts_.size(); ++i)
+    for (std::size_t slot = 0; !is_outdated && slot < layouts_[i]->slots.size(); ++slot)
+      if (unit_of(*layouts_[i], slot) != FlatLayout::no_unit)
+        is_outdated = hook++->exists() != parameters_[i]->parameter(slot).requires_grad();
   if (!is_outdated) return;
   hooks_.clear();
   layouts_.clear();
@@ -97,9 +105,9 @@ ETUDE_INLINE void ShardedUnits::make_hooks() {
   for (const auto* flat : parameters_) {
     const auto& layout = *layouts_.emplace_back(flat->layout());
     for (std::size_t slot = 0; slot < layout.slots.size(); ++slot) {
-      const auto unit = layout.buffers[layout.slots[slot].buffer].unit;
-      if (unit == FlatLayout::no_unit || !flat->parameter(slot).requires_grad()) continue;
-      ++trainable_[unit];
+      const auto unit = unit_of(layout, slot);
+      if (unit == FlatLayout::no_unit) continue;
+      if (flat->parameter(slot).requires_grad()) ++trainable_[unit];
       hooks_.emplace_back(flat->parameter(slot), [this, unit] { arrived(unit); });
     }
   }
