@@ -23,7 +23,8 @@ ETUDE_INLINE Calls::Scope::Scope(Calls& calls, Method method) : calls_(calls), m
         "{}() was called while another thread is in a method of the same trainer: a trainer serves "
         "one thread at a time",
         names[method]));
-  if (method == train && calls_.depths_[train] > 0) throw Error("train() was called from inside a training");
+  if (method == train && calls_.depths_[train] > 0)
+    throw Error("train() or step() was called from inside a training");
   if (calls_.depths_[method] == deepest)
     throw Error(fmt::format(
         "{0}() was called from inside itself {1} times over: a callback calls it in an event that {0}() "
