@@ -119,11 +119,9 @@ class TrainerBase
   /// that is resumed has the weights, optimizer, schedule, generators, callbacks and step of the checkpoint;
   /// which batches come next is the program's concern. Several processes must all make the same calls.
   void begin(const TrainOptions& options = {}) {
-    const Calls::Scope call(core_.calls, Calls::train);
+    const Calls::Scope call(core_.calls, Calls::step);
     check_no_host_loop("begin()");
-    core_.prepare_machine();
-    host_loop_ = std::make_unique<HostLoop<Source>>(static_cast<Source&>(*this));
-    in_host_loop([&](auto& loop) { loop.begin(options); });
+    begin_host_loop(options);
   }
 
   /// Gives a micro-batch, on any device, to a training by steps, which the first one begins. Every
@@ -132,8 +130,8 @@ class TrainerBase
   /// and `Error` if an earlier call has returned `should_stop`. Any other exception ends the training as it
   /// does in `train()`.
   StepOutput step(Batch batch) {
-    if (!host_loop_) begin();
-    const Calls::Scope call(core_.calls, Calls::train);
+    const Calls::Scope call(core_.calls, Calls::step);
+    if (!host_loop_) begin_host_loop({});
     host_loop_->check_goes_on();
     auto checked = batch_of_host(std::move(batch), core_.args);
     return in_host_loop([&](auto& loop) { return loop.step(std::move(checked)); });
@@ -147,7 +145,7 @@ class TrainerBase
   /// finished without an evaluation, a checkpoint or an exception; a class that derives from TrainerBase and
   /// has an `on` or a `log` must call `finish` before.
   TrainOutput finish() {
-    const Calls::Scope call(core_.calls, Calls::train);
+    const Calls::Scope call(core_.calls, Calls::step);
     if (!host_loop_) throw Error("finish() was called, but no training by step() is under way");
     const auto output = in_host_loop([](auto& loop) { return loop.finish(); });
     host_loop_.reset();
@@ -398,6 +396,12 @@ class TrainerBase
   void check_no_host_loop(const char* method) const {
     if (host_loop_)
       throw Error(std::string(method) + " was called before finish(): a training by step() is under way");
+  }
+
+  void begin_host_loop(const TrainOptions& options) {
+    core_.prepare_machine();
+    host_loop_ = std::make_unique<HostLoop<Source>>(static_cast<Source&>(*this));
+    in_host_loop([&](auto& loop) { loop.begin(options); });
   }
 
   template <class Act>

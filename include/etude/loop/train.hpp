@@ -205,13 +205,14 @@ class TrainLoop {
 
   /// Whether another step may begin. Waits while the training is paused.
   bool may_step() {
-    if (core_.remote.is_paused()) {
+    const auto goes_on = [&] { return !core_.stopping() && core_.state.global_step < plan_.max_steps; };
+    if (core_.remote.is_paused() && goes_on()) {
       core_.remote.wait_while_paused([] { return SignalGuard::came() != 0; });
       core_.ranks.throw_if_interrupted();
     }
     // Several processes agree on it after the step.
     if (!core_.ranks.several()) core_.remote.take_cancel(core_.control);
-    return !core_.stopping() && core_.state.global_step < plan_.max_steps;
+    return goes_on();
   }
 
   /// Makes the next update with a group of `batches`. Returns false if the epoch's steps are over.
