@@ -304,7 +304,8 @@ class GlooCommunicator final : public Communicator {
 ETUDE_INLINE std::unique_ptr<Communicator> join_with_gloo(const Launch& launch, const GlooOptions& options) {
   if (launch.world_size == 1) return std::make_unique<Communicator>(launch);
 #if ETUDE_HAS_GLOO
-  const detail::WithoutSigpipe no_sigpipe;  // Gloo's threads write to connections that the others may have closed.
+  const detail::WithoutSigpipe
+      no_sigpipe;  // Gloo's threads write to connections that the others may have closed.
   return std::make_unique<detail::GlooCommunicator>(launch, options);
 #else
   static_cast<void>(options);
