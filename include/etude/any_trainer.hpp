@@ -32,6 +32,11 @@ class AnyTrainer {
   /// The memory that a training takes: see `estimate_memory`.
   virtual MemoryEstimate memory_estimate(const MemoryEstimateOptions& options = {}) = 0;
 
+  /// Pause, continue and end the training from any thread: see `TrainerBase::pause`.
+  virtual void pause() = 0;
+  virtual void resume() = 0;
+  virtual bool cancel(std::string_view reason) = 0;
+
   /// The types of all callbacks, without their namespaces.
   virtual std::vector<std::string_view> callback_names() = 0;
 
@@ -65,6 +70,9 @@ class AnyTrainerOf final : public AnyTrainer {
   MemoryEstimate memory_estimate(const MemoryEstimateOptions& options) override {
     return estimate_memory(events_.trainer(), options);
   }
+  void pause() override { events_.core().remote.pause(); }
+  void resume() override { events_.core().remote.resume(); }
+  bool cancel(std::string_view reason) override { return events_.core().remote.cancel(reason); }
   std::vector<std::string_view> callback_names() override { return events_.callback_names(); }
   const TrainerOptions& options() const override { return events_.core().options; }
   Communicator& communicator() override { return events_.core().ranks.reachable(); }

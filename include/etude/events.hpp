@@ -44,7 +44,7 @@ struct Context {
   Optimizer* optimizer;                     ///< Null until `TrainBegin`.
   LRScheduler* lr_scheduler;                ///< Null until `TrainBegin`.
   const OptimizerList& optimizers;          ///< All of the training's; `optimizer` is one of them.
-  const DataLoader* train_dataloader;       ///< Null until `TrainBegin`.
+  const DataLoader* train_dataloader;       ///< Null until `TrainBegin`, and in a training by `step()`.
   const DataLoader* eval_dataloader;        ///< The loader in use; null outside evaluation and prediction.
   const ProcessingClass* processing_class;  ///< Null if the trainer has none.
   PendingLogs& pending_logs;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "etude/loop/core.hpp"
 #include "etude/loop/evaluate.hpp"
 #include "etude/loop/event_source.hpp"
+#include "etude/loop/host_loop.hpp"
 #include "etude/loop/optimizer_handle.hpp"
 #include "etude/loop/snapshot.hpp"
 #include "etude/loop/train.hpp"
@@ -46,6 +48,11 @@ struct TrainerDefaults {
 /// The class that has the method `log(Metrics&)` among the overloads of this name.
 template <class Owner>
 std::type_identity<Owner> owner_of(void (Owner::*)(Metrics&));
+
+template <>
+inline constexpr bool leaves_out<Quiet, ProgressCallback> = true;
+template <>
+inline constexpr bool leaves_out<Quiet, PrinterCallback> = true;
 }  // namespace detail
 
 template <class... List>
@@ -83,6 +90,7 @@ class TrainerBase
     core_.options = std::move(options);
     core_.trainer = &any_;
     core_.overrides = overrides();
+    core_.is_quiet = (std::same_as<List, Quiet> || ...);
     guarded([&] {
       if constexpr (requires { Processes::stage; }) core_.shard_stage = Processes::stage;
       core_.initialise([](const TrainingArguments& args) -> std::shared_ptr<Communicator> {
@@ -98,14 +106,66 @@ class TrainerBase
   /// weights and optimizer (with `model_init`, it starts from scratch).
   TrainOutput train(const TrainOptions& options = {}) {
     const Calls::Scope call(core_.calls, Calls::train);
+    check_no_host_loop("train()");
     core_.prepare_machine();
     if (!core_.options.train_dataset) throw ArgumentError("train_dataset is not set: train() needs it");
     const RaisedFlag training(core_.training);
+    const RemoteControl::UnderWay under_way(core_.remote);
     return guarded([&] {
       return core_.args.auto_find_batch_size ? train_in_memory(options)
                                              : TrainLoop<Source>(*this).run(options);
     });
   }
+
+  /// Begins a training in a loop of the program's own: `step` gives it batches, `finish` ends it. Its events,
+  /// checkpoints and logs are those of `train()`, with one epoch that lasts until `finish` or until
+  /// `should_epoch_stop` is set. `train_dataset` isn't used. `max_steps` may be left out if the schedule has
+  /// no end (`constant`) and no interval is a fraction of it; otherwise throws `ArgumentError`. A training
+  /// that is resumed has the weights, optimizer, schedule, generators, callbacks and step of the checkpoint;
+  /// which batches come next is the program's concern. Several processes must all make the same calls.
+  void begin(const TrainOptions& options = {}) {
+    const Calls::Scope call(core_.calls, Calls::step);
+    check_no_host_loop("begin()");
+    begin_host_loop(options);
+  }
+
+  /// Gives a micro-batch, on any device, to a training by steps, which the first one begins. Every
+  /// `gradient_accumulation_steps` calls make an update, in the last of them, because a loss may be divided
+  /// by the number of labels of all. Throws `DataError` for tensors that are no batch, which are left out,
+  /// and `Error` if an earlier call has returned `should_stop`. Any other exception ends the training as it
+  /// does in `train()`.
+  StepOutput step(Batch batch) {
+    const Calls::Scope call(core_.calls, Calls::step);
+    if (!host_loop_) begin_host_loop({});
+    host_loop_->check_goes_on();
+    auto checked = batch_of_host(std::move(batch), core_.args);
+    return in_host_loop([&](auto& loop) { return loop.step(std::move(checked)); });
+  }
+  StepOutput step(Tensors inputs, Tensors labels) {
+    return step(Batch{std::move(inputs), std::move(labels)});
+  }
+
+  /// Ends a training by steps: an update with the micro-batches that are left, if there are any, the last
+  /// evaluation and checkpoint, and `TrainEnd`. The destructor of a trainer ends a training that isn't
+  /// finished without an evaluation, a checkpoint or an exception; a class that derives from TrainerBase and
+  /// has an `on` or a `log` must call `finish` before.
+  TrainOutput finish() {
+    const Calls::Scope call(core_.calls, Calls::step);
+    if (!host_loop_) throw Error("finish() was called, but no training by step() is under way");
+    const auto output = in_host_loop([](auto& loop) { return loop.finish(); });
+    host_loop_.reset();
+    return output;
+  }
+
+  /// These may be called from any thread. A training that is paused waits before its next step; one that is
+  /// cancelled stops after the step under way, as if a callback had requested it, with the last evaluation
+  /// and checkpoint. An evaluation under way is finished first. `cancel` returns false if no training is
+  /// under way. One process that is paused makes the others wait, at most `ddp_timeout`; one that is
+  /// cancelled stops all.
+  void pause() { core_.remote.pause(); }
+  void resume() { core_.remote.resume(); }
+  bool is_paused() const { return core_.remote.is_paused(); }
+  bool cancel(std::string_view reason = "the training was cancelled") { return core_.remote.cancel(reason); }
 
   /// The model's outputs for every example of `dataset`, in order, and metrics if it has labels.
   PredictionOutput predict(const Dataset& dataset, const PredictOptions& options = {}) {
@@ -343,7 +403,34 @@ class TrainerBase
 
  private:
   friend Derived;
-  ~TrainerBase() = default;  // protected: write struct Mine : etude::TrainerBase<Mine, ...>
+  /// Protected: write struct Mine : etude::TrainerBase<Mine, ...>
+  ~TrainerBase() {
+    // The derived part is destroyed already.
+    if constexpr (detail::has_name_on<Derived>() || overrides().log)
+      if (host_loop_) host_loop_->leave();
+  }
+
+  void check_no_host_loop(const char* method) const {
+    if (host_loop_)
+      throw Error(std::string(method) + " was called before finish(): a training by step() is under way");
+  }
+
+  void begin_host_loop(const TrainOptions& options) {
+    core_.prepare_machine();
+    host_loop_ = std::make_unique<HostLoop<Source>>(static_cast<Source&>(*this));
+    in_host_loop([&](auto& loop) { loop.begin(options); });
+  }
+
+  template <class Act>
+  auto in_host_loop(Act act) {
+    auto& loop = static_cast<HostLoop<Source>&>(*host_loop_);
+    try {
+      return guarded([&] { return act(loop); });
+    } catch (...) {
+      if (loop.has_failed()) host_loop_.reset();
+      throw;
+    }
+  }
 
   static consteval Overrides overrides() {
     using Base = TrainerBase;
@@ -403,6 +490,7 @@ class TrainerBase
   }
 
   AnyTrainerOf<Source> any_{*this};
+  std::unique_ptr<AnyHostLoop> host_loop_;  // while a training by step() is under way
 };
 
 /// Trains a model, and raises events to the callbacks in its type list:

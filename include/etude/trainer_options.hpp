@@ -308,6 +308,19 @@ struct TrainOutput {
   std::string stop_reason;  ///< Why it ended before `max_steps`; empty if it didn't.
 };
 
+/// The result of `step()`.
+struct StepOutput {
+  /// The mean loss of the update that this call has made, one element on the device, without waiting for it;
+  /// of several processes, this one's share of it. Undefined if the call has made no update, and with
+  /// `cuda_graph`.
+  torch::Tensor loss = {};
+  std::int64_t global_step = 0;
+  /// Whether the training has come to its end: what is left is `finish()`.
+  bool should_stop = false;
+  /// Why, unless `max_steps` are done.
+  std::string stop_reason = {};
+};
+
 /// Overrides of the trainer's options for one `evaluate()`.
 struct EvaluateOptions {
   EvalDatasets eval_dataset = {};

@@ -5,9 +5,11 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "etude/base/error.hpp"
@@ -81,9 +83,9 @@ class SignalGuard {
     static int count = 0;
     return count;
   }
-  static int& users_in_thread() {
-    thread_local int count = 0;
-    return count;
+  static std::map<std::thread::id, int>& users_by_thread() {
+    static std::map<std::thread::id, int> counts;
+    return counts;
   }
   using Actions = std::array<std::pair<int, struct sigaction>, 2>;
   static Actions& previous() {
@@ -92,6 +94,7 @@ class SignalGuard {
   }
 
   bool on_;
+  std::thread::id thread_;  // where it began
 };
 
 /// Whether `reason` (of the event `Stop`) means that a signal stopped the training. Unless the program

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <string_view>
 
 namespace etude::inline v0 {
@@ -11,6 +12,14 @@ namespace etude::inline v0 {
 /// Writes to `out`, ignoring errors: a closed stream must not end a training. On a terminal the text appears
 /// above a progress bar.
 void write_text(std::FILE* out, std::string_view text) noexcept;
+
+/// Receives messages: the level ("warning") and the text, without an end of line. Called from any thread;
+/// what it throws is ignored.
+using MessageHandler = std::function<void(std::string_view level, std::string_view text)>;
+
+/// Gives the messages of all trainers of the process to `handler` instead of standard error, or to standard
+/// error again if it is empty. Returns the handler that was there before.
+MessageHandler set_message_handler(MessageHandler handler);
 
 namespace detail {
 void print(std::FILE* out, fmt::string_view format, fmt::format_args parts);
@@ -45,7 +54,8 @@ void print(std::FILE* out, fmt::format_string<Parts...> format, Parts&&... parts
   detail::print(out, detail::format_text(format), fmt::make_format_args(parts...));
 }
 
-/// Prints a message to standard error, unless `args.log_level` suppresses its level.
+/// Prints a message to standard error, or gives it to the `MessageHandler`, unless `args.log_level`
+/// suppresses its level.
 template <class Arguments, class Level, class... Parts>
 void message(const Arguments& args, Level level, fmt::format_string<Parts...> format, Parts&&... parts) {
   if (args.shows(level))

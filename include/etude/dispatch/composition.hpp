@@ -35,6 +35,18 @@ struct Without {
   using etude_policy = void;
 };
 
+/// A policy for a trainer inside someone's program: it prints nothing to standard output, handles no signals,
+/// and leaves the settings of the process, LibTorch's default generators among them, as they are. The
+/// callbacks that print by default are left out; those of the list print as they are written. Messages go
+/// where `set_message_handler` says. Settings that an argument asks for (`full_determinism`, `tf32`) are
+/// made.
+struct Quiet {
+  using etude_policy = void;
+};
+
+/// Given with the callbacks: `etude::Trainer trainer({...}, etude::quiet, MyCallback{})`.
+inline constexpr Quiet quiet;
+
 /// A policy that lists your own events that the trainer raises, and thereby closes the set of events: a
 /// handler for, or a `call_event` of, any event that is neither listed nor raised by the trainer itself is a
 /// compile error.
@@ -140,7 +152,10 @@ struct handler_of<callbacks<Callbacks...>> {
 template <>
 struct handler_of<callbacks<>> {
   using type = CallbackHandler<>;
-  static type make(std::tuple<>) { return {}; }
+  template <class Given>
+  static type make(Given) {
+    return {};
+  }
 };
 
 template <class Events, bool Closed, class List>

@@ -4,11 +4,16 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace etude::inline v0 {
+
+/// Held by those who seed the default generators and then draw from them, for threads that do so at the same
+/// time. `set_seed` and `set_generator_state` take it, too.
+std::recursive_mutex& default_generators_mutex();
 
 /// Seeds the generators of all devices.
 void set_seed(std::uint64_t seed);

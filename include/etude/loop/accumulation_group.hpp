@@ -45,6 +45,8 @@ class AccumulationGroup {
   void add_loss(torch::Tensor loss) { losses_.push_back(std::move(loss)); }
   void forget_losses() { losses_.clear(); }
   const std::vector<torch::Tensor>& losses() const { return losses_; }
+  /// Their sum; undefined without any.
+  torch::Tensor loss() const;
 
   /// Passes a micro-batch to `run` in parts of at most `part_size` examples.
   template <class Run>

@@ -14,7 +14,7 @@ namespace etude::inline v0 {
 /// itself, as when a callback evaluates whenever an evaluation begins.
 class Calls {
  public:
-  enum Method { train, evaluate, predict, log, save_checkpoint, save_state, save_model };
+  enum Method { train, step, evaluate, predict, log, save_checkpoint, save_state, save_model };
 
   /// One call, from its beginning to its end. Throws Error if it is refused.
   class Scope {
@@ -34,7 +34,7 @@ class Calls {
   static constexpr int deepest = 8;
 
   std::atomic<std::thread::id> thread_{};
-  std::array<int, 7> depths_{};
+  std::array<int, 8> depths_{};
 };
 
 }  // namespace etude::inline v0

@@ -17,6 +17,7 @@
 #include "etude/data/batch.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/events.hpp"
+#include "etude/libtorch/own_generators.hpp"
 #include "etude/loop/accumulation.hpp"
 #include "etude/loop/accumulation_group.hpp"
 #include "etude/loop/calls.hpp"
@@ -27,6 +28,7 @@
 #include "etude/loop/part_size.hpp"
 #include "etude/loop/plan.hpp"
 #include "etude/loop/ranks.hpp"
+#include "etude/loop/remote_control.hpp"
 #include "etude/loop/token_counter.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/model/carried_state.hpp"
@@ -100,6 +102,9 @@ struct TrainerCore {
   TrainerRunConfig run_config;
   TrainingProgress progress;  ///< see `current_progress`
   mutable Calls calls;
+  RemoteControl remote;   ///< requests from other threads
+  bool is_quiet = false;  ///< see `Quiet`
+  OwnGenerators own_generators;
   bool training = false;
   bool in_steps = false;  ///< The steps of an epoch are under way.
   bool trained_before = false;
@@ -178,8 +183,10 @@ struct TrainerCore {
   /// The batches of the current epoch from the training's position. Reacts to signals, because skipping ahead
   /// in a stream or sampler takes time.
   BatchStream begin_batches() const;
-  /// The position after an update with `micro_batches` more of `batches`.
-  DataPosition position_after(const BatchStream& batches, std::int64_t micro_batches) const;
+  /// The position after an update with this many more `micro_batches`, where the epoch's number of `examples`
+  /// and the dataset's state are those of the stream of batches.
+  DataPosition position_after(std::int64_t examples, std::shared_ptr<const DatasetState> dataset_state,
+                              std::int64_t micro_batches) const;
   /// The examples in a full training batch of all processes.
   std::int64_t total_train_batch_size() const;
   /// The examples in this many full training batches; a double, because no product overflows it.
@@ -235,6 +242,9 @@ struct TrainerCore {
             pending_logs,
             *trainer};
   }
+
+  /// Adds the number of updates that were left out, if there were any.
+  void add_skipped_steps(Metrics& logs) const;
 
   /// Whether an evaluation now would be within the steps of an epoch.
   bool is_intermediate() const { return training && in_steps; }

@@ -239,7 +239,10 @@ class EventSource {
   auto guarded(Method method) {
     const auto outside = depth();
     const InterruptionScope whole(false);
-    const ThreadGuard threads;
+    std::optional<ThreadGuard> threads;
+    std::optional<OwnGenerators::Use> generators;
+    core_.is_quiet ? static_cast<void>(generators.emplace(core_.own_generators))
+                   : static_cast<void>(threads.emplace());
     if constexpr (JoinsOthers)
       if (outside == 0) core_.ranks.check();
     try {

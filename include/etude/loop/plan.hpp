@@ -15,7 +15,7 @@ struct TrainPlan {
   std::int64_t num_train_epochs = 0;   ///< epochs begun; 1e15 if the data has no length
   std::int64_t updates_per_epoch = 0;  ///< in the first epoch, if epochs differ
   std::int64_t batches_per_epoch =
-      0;  ///< micro-batches; if the data has no length, those of `max_steps` updates
+      0;  ///< micro-batches; if the data has no length, those of `max_steps` updates, 0 if they have no end
 };
 
 /// The number of micro-batches per update in an epoch; empty if the arguments fix it for all epochs.
@@ -25,6 +25,11 @@ using AccumulationOf = std::function<std::int64_t(std::int64_t epoch)>;
 /// training.
 TrainPlan plan_training(const TrainingArguments& args, std::optional<std::int64_t> batches_per_epoch,
                         const AccumulationOf& accumulation = {});
+
+/// The plan of a training whose batches a program gives one by one, until it has enough or `max_steps` are
+/// done: one epoch. Throws `ArgumentError` if `max_steps` isn't given, but the schedule, unless it
+/// `has_own_schedule`, or an interval depends on it.
+TrainPlan plan_hosted_training(const TrainingArguments& args, bool has_own_schedule);
 
 /// The plan of a training that continues with batches or groups of another size: `global_step` updates of the
 /// old size are done, and `batches_left` of the new size complete `epoch`. The total number of epochs stays

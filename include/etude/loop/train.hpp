@@ -5,8 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <functional>
+#include <limits>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "etude/base/error.hpp"
@@ -18,50 +19,60 @@
 #include "etude/loop/event_source.hpp"
 #include "etude/loop/metric_check.hpp"
 #include "etude/loop/plan.hpp"
+#include "etude/loop/requests.hpp"
+#include "etude/loop/training_summary.hpp"
 #include "etude/loop/update.hpp"
 #include "etude/loop/work_under_way.hpp"
-#include "etude/metrics/best_model.hpp"
-#include "etude/metrics/speed.hpp"
 #include "etude/trainer_control.hpp"
 
 namespace etude::inline v0 {
 
-/// One `train()`: epochs of update steps, each a group of micro-batches. The order of everything follows
+/// One training: epochs of update steps, each a group of micro-batches. The order of everything follows
 /// Hugging Face's Trainer, except that a request in `control` stays until it is honoured, a stop is checked
 /// before work begins, a group that is given up leaves no gradients, and every kind of stop is followed by
 /// the last evaluation and checkpoint.
+///
+/// `run` is the whole of a `train()`. `HostLoop` calls its parts as a program's own loop comes to them.
 template <class Events>
 class TrainLoop {
  public:
-  explicit TrainLoop(Events& events) : events_(events), core_(events.core()) {}
+  /// Where the batches come from: `train_dataset`, or a program's own loop.
+  enum class Batches { of_dataset, of_host };
+
+  explicit TrainLoop(Events& events, Batches batches = Batches::of_dataset)
+      : events_(events), core_(events.core()), is_hosted_(batches == Batches::of_host) {}
 
   TrainOutput run(const TrainOptions& options) {
     prepare(options);
-    SignalGuard signals(core_.args.enable_jit_checkpoint);
-    const auto outside = events_.depth();
-    const detail::EndOfUnits end_of_units(core_);
-    TrainOutput output;
-    events_.template open<TrainEnd>();
+    return finish_after([&] {
+      begin();
+      run_epochs();
+    });
+  }
+
+  /// Runs the last part of a prepared training, and everything after it.
+  template <class Part>
+  TrainOutput finish_after(Part run_part) {
+    auto output = part([&] {
+      run_part();
+      return finish();
+    });
+    if (const int signal = SignalGuard::came()) end_by(signal);  // too late to interrupt
+    return output;
+  }
+
+  /// Runs a part of a prepared training, and ends the training if an exception leaves it.
+  template <class Part>
+  auto part(Part run_part) {
     try {
-      if (checkpoints_.resumes())
-        stoppable([&] { events_.raise(CheckpointLoaded{core_.context(), checkpoints_.path()}); });
-      stoppable([&] { events_.raise(TrainBegin{core_.context(), checkpoints_.resumes()}); });
-      agree();
-      if (checkpoints_.resumes()) {
-        stoppable([&] { checkpoints_.begun(); });
-        agree();
-      }
-      work_.begin_reentry();
-      enter();
-      if (phase().stage == TrainingStage::epochs) run_epochs();
-      work_.finish_reentry();
-      output = finish();
+      return run_part();
     } catch (const Interrupted& interrupted) {
-      end_interrupted(interrupted, outside);
-      end_by(interrupted.signal, signals);
+      end_interrupted(interrupted);
+      end_by(interrupted.signal);
     } catch (...) {
+      in_steps_.reset();
       if (core_.finds_batch_size(std::current_exception())) {
-        events_.close_to(outside);
+        events_.close_to(outside_);
         core_.control = {};
         throw;
       }
@@ -70,22 +81,24 @@ class TrainLoop {
       events_.attempt([&] { now = checkpoints_.safe_point(); });
       events_.report(std::current_exception());
       events_.attempt([&] { work_.save_after_exception(now); });
-      end_early(outside);
+      end_early();
       throw;
     }
-    if (const int signal = SignalGuard::came()) end_by(signal, signals);  // too late to interrupt
-    return output;
   }
 
- private:
+  /// Makes everything that the training needs, and loads the checkpoint that it resumes from. Raises no event
+  /// of its scope; an exception leaves nothing to end.
   void prepare(const TrainOptions& options) {
     events_.check_trackers();
     check_eval_datasets(core_);
     if (core_.options.model_init && core_.trained_before) core_.make_model();
     core_.trained_before = true;
     checkpoints_.find(options.resume_from_checkpoint);
-    core_.train_dataloader = made_by("get_train_dataloader", events_.trainer().get_train_dataloader());
-    stop_later(core_.control, [&] { announce_loader(events_, *core_.train_dataloader, LoaderUse::train); });
+    core_.train_dataloader.reset();
+    if (!is_hosted_) {
+      core_.train_dataloader = made_by("get_train_dataloader", events_.trainer().get_train_dataloader());
+      stop_later(core_.control, [&] { announce_loader(events_, *core_.train_dataloader, LoaderUse::train); });
+    }
     if constexpr (Events::template is_heard<AccumulationPlanned>())
       core_.accumulation.vary([&events = events_](std::int64_t epoch) {
         auto& core = events.core();
@@ -95,15 +108,16 @@ class TrainLoop {
         });
         return steps;
       });
-    plan_ = plan_training(core_.args, core_.ranks.most(core_.train_dataloader->size()),
-                          core_.accumulation.by_epoch());
+    plan_ = is_hosted_ ? plan_hosted_training(core_.args, static_cast<bool>(core_.options.lr_scheduler))
+                       : plan_training(core_.args, core_.ranks.most(core_.train_dataloader->size()),
+                                       core_.accumulation.by_epoch());
 
     core_.begin_training();
     if (checkpoints_.resumes()) checkpoints_.load_training(plan_);
     begin_trial(options.trial);
     core_.share_model();
     core_.set_plan(plan_);
-    first_step_ = core_.state.global_step;
+    summary_.begin();
     core_.model.train(true);
     if (core_.optimizers.empty() && !core_.options.optimizers.empty()) detail::make_optimizers(core_);
     if (core_.optimizers.empty())
@@ -134,284 +148,99 @@ class TrainLoop {
     core_.optimizers.zero_grad();
     MetricCheck<Events>::run(events_);
     core_.log_window.start_clock(core_.state.num_input_tokens_seen);
+    signals_.emplace(core_.args.enable_jit_checkpoint && !core_.is_quiet);
+    outside_ = events_.depth();
+    end_of_units_.emplace(core_);
   }
 
-  void begin_trial(const std::optional<HyperparameterTrial>& trial) {
-    core_.state.is_hyper_param_search = trial.has_value();
-    core_.state.trial_name = trial ? std::optional(trial->name) : std::nullopt;
-    core_.state.trial_params = trial ? trial->params : nullptr;
-    if (trial) prune_ = trial->prune;
-  }
-
-  TrainingPhase& phase() const { return core_.progress.phase; }
-
-  /// Enters the training where it begins or, if it is resumed, where it was.
-  void enter() {
-    if (!phase().has_started()) {
-      stoppable([&] { evaluate_at_start(); });
-      agree();
+  /// Everything before the first epoch.
+  void begin() {
+    events_.template open<TrainEnd>();
+    if (checkpoints_.resumes())
+      stoppable([&] { events_.raise(CheckpointLoaded{core_.context(), checkpoints_.path()}); });
+    stoppable([&] { events_.raise(TrainBegin{core_.context(), checkpoints_.resumes()}); });
+    requests_.agree();
+    if (checkpoints_.resumes()) {
+      stoppable([&] { checkpoints_.begun(); });
+      requests_.agree();
     }
-    if (!phase().is_at_end() || stop_is_due()) return;
-    const bool is_pending = phase().stage == TrainingStage::finishing;
-    if (is_pending && !phase().epoch_is_open()) stoppable([&] { log_save_evaluate(); });
-    phase().continue_training();
+    work_.begin_reentry();
+    enter();
   }
 
-  void evaluate_at_start() {
-    const bool keep = core_.args.eval_on_start && !core_.control.should_training_stop && evaluate();
-    phase().enter(TrainingStage::epochs);
-    if (keep) save_best();
+  /// Whether an epoch begins now, or goes on.
+  bool has_epoch() const {
+    return phase().stage == TrainingStage::epochs && core_.progress.position.epoch < plan_.num_train_epochs &&
+           (phase().epoch_is_open() || !stop_is_due());
   }
 
-  bool stop_is_due() const {
-    return core_.control.should_training_stop || core_.state.global_step >= plan_.max_steps;
+  /// Opens an epoch, and calls `steps` to run its steps, unless only its end is left.
+  template <class Steps>
+  void open_epoch(Steps steps) {
+    // If the epoch's steps were done when the checkpoint was written, only its end is left.
+    epoch_had_ended_ = phase().epoch_has_ended() && (core_.progress.position.exhausted || stop_is_due());
+    events_.template open<TrainingRunEpochEnd>();
+    if (!epoch_had_ended_) events_.template open<EpochEnd>();
+    stoppable([&] {
+      begin_epoch();
+      if (epoch_had_ended_) return;
+      begin_steps();
+      steps();
+    });
   }
 
-  void run_epochs() {
+  void close_epoch() {
     auto& position = core_.progress.position;
-    while (position.epoch < plan_.num_train_epochs && (phase().epoch_is_open() || !stop_is_due())) {
-      // If the epoch's steps were done when the checkpoint was written, only its end is left.
-      const bool ended = phase().epoch_has_ended() && (position.exhausted || stop_is_due());
-      events_.template open<TrainingRunEpochEnd>();
-      if (!ended) events_.template open<EpochEnd>();
-      stoppable([&] {
-        begin_epoch();
-        if (!ended) run_steps();
-      });
-      if (!ended) {
-        const auto rest = core_.train_dataloader->size(position.examples);
-        if (core_.control.should_epoch_stop || (rest && *rest == 0)) position.exhausted = true;
-        if (phase().epoch != EpochPhase::epoch_end) phase().enter(EpochPhase::epoch_end);
-        stoppable([&] { events_.leave(EpochEnd{core_.context(), position.exhausted}); });
-        agree();
-      }
-      if (phase().epoch == EpochPhase::epoch_end) stoppable([&] { log_save_evaluate(); });
-      stoppable([&] { events_.leave(TrainingRunEpochEnd{core_.context(), position.exhausted}); });
-      agree();
-      epoch_was_stopped_ = std::exchange(core_.control.should_epoch_stop, false);
-      if (position.exhausted) {
-        position = {.epoch = position.epoch + 1, .dataset_state = position.dataset_state};
-        phase().enter(EpochPhase::between);
-        extend_epochs();
-      }
-      if (stop_is_due()) break;  // A signal is handled at the end, which is all that is left.
+    in_steps_.reset();
+    if (!epoch_had_ended_) {
+      const auto rest =
+          core_.train_dataloader ? core_.train_dataloader->size(position.examples) : std::nullopt;
+      if (core_.control.should_epoch_stop || (rest && *rest == 0)) position.exhausted = true;
+      if (phase().epoch != EpochPhase::epoch_end) phase().enter(EpochPhase::epoch_end);
+      stoppable([&] { events_.leave(EpochEnd{core_.context(), position.exhausted}); });
+      requests_.agree();
+    }
+    if (phase().epoch == EpochPhase::epoch_end) stoppable([&] { requests_.honour(); });
+    stoppable([&] { events_.leave(TrainingRunEpochEnd{core_.context(), position.exhausted}); });
+    requests_.agree();
+    epoch_was_stopped_ = std::exchange(core_.control.should_epoch_stop, false);
+    if (!position.exhausted) return;
+    position = {.epoch = position.epoch + 1, .dataset_state = position.dataset_state};
+    phase().enter(EpochPhase::between);
+    extend_epochs();
+  }
+
+  /// Whether another step may begin. Waits while the training is paused.
+  bool may_step() {
+    const auto goes_on = [&] { return !core_.stopping() && core_.state.global_step < plan_.max_steps; };
+    if (core_.remote.is_paused() && goes_on()) {
+      core_.remote.wait_while_paused([] { return SignalGuard::came() != 0; });
       core_.ranks.throw_if_interrupted();
     }
+    // Several processes agree on it after the step.
+    if (!core_.ranks.several()) core_.remote.take_cancel(core_.control);
+    return goes_on();
   }
 
-  void begin_epoch() {
-    const bool is_resumed = work_.reenters_epoch();
-    if (!phase().epoch_is_open()) core_.carried.reset();
-    events_.raise(EpochBegin{core_.context(), is_resumed});
-    agree();
-    if (!phase().epoch_is_open()) phase().enter(EpochPhase::begun);
-    if (is_resumed) work_.enter_epoch();
-  }
-
-  void run_steps() {
+  /// Makes the next update with a group of `batches`. Returns false if the epoch's steps are over.
+  template <class Stream>
+  bool run_group(Stream& batches) {
     auto& position = core_.progress.position;
-    core_.accumulation.begin_epoch(position.epoch);
-    const auto left = core_.train_dataloader->size(position.examples);
-    const double total = left ? static_cast<double>(position.padded_examples) + core_.padded(*left)
-                              : core_.padded(plan_.batches_per_epoch);
-    if (phase().epoch == EpochPhase::epoch_end) log_save_evaluate();
-    const RaisedFlag in_steps(core_.in_steps);
-    if (phase().epoch == EpochPhase::step_end) log_save_evaluate();
-    if (phase().epoch != EpochPhase::steps) phase().enter(EpochPhase::steps);
-    auto batches = core_.begin_batches();
-    while (!core_.stopping() && core_.state.global_step < plan_.max_steps) {
-      work_.begin_group();
-      const auto result = update_.run_group(batches, [&] { return work_.enter_group(); });
-      if (result == GradientsResult::given_up) break;
-      if (result == GradientsResult::no_batches) {
-        if (position.examples == 0) core_.control.request_stop("train_dataset gave no batches");
-        work_.forget_group();
-        position.exhausted = true;
-        position.dataset_state = batches.dataset_state();
-        return;
-      }
-      const auto next = core_.position_after(batches, update_.size());
-      samples_ += core_.padded(update_.size());
-      update(next, static_cast<double>(position.epoch) + static_cast<double>(next.padded_examples) / total);
+    work_.begin_group();
+    const auto result = update_.run_group(batches, [&] { return work_.enter_group(); });
+    if (result == GradientsResult::given_up) return false;
+    if (result == GradientsResult::no_batches) {
+      if (position.examples == 0) core_.control.request_stop("train_dataset gave no batches");
+      work_.forget_group();
+      position.exhausted = true;
+      position.dataset_state = batches.dataset_state();
+      return false;
     }
-    work_.forget_group();
-  }
-
-  void update(const DataPosition& next, double epoch) {
-    if (!update_.step(next, epoch)) return skip();
-    phase().enter(EpochPhase::step_end);
-    work_.end();
-    events_.raise(StepEnd{core_.context()});
-    agree();
-    log_save_evaluate();
-    checkpoints_.poll();
-    core_.ranks.throw_if_interrupted();
-  }
-
-  /// Leaves an update out of the plan, which had one for each group of batches.
-  void skip() {
-    if (core_.args.max_steps <= 0 && plan_.max_steps > 1) {
-      core_.state.max_steps = --plan_.max_steps;
-      --core_.progress.extra_steps;
-    }
-    work_.end();
-    events_.raise(StepSkipped{core_.context()});
-    agree();
-    core_.ranks.throw_if_interrupted();
-  }
-
-  /// The updates that the plan had before they were skipped.
-  std::int64_t skipped_of_plan() const { return core_.args.max_steps > 0 ? 0 : core_.progress.skipped_steps; }
-
-  /// An update that was skipped leaves `max_steps` to be reached with more epochs.
-  void extend_epochs() {
-    const bool is_last = core_.progress.position.epoch == plan_.num_train_epochs;
-    if (!is_last || core_.args.max_steps <= 0 || core_.progress.skipped_steps == 0 || stop_is_due()) return;
-    core_.state.num_train_epochs = ++plan_.num_train_epochs;
-    ++core_.progress.extra_epochs;
-  }
-
-  /// Gives all processes the requests that handlers have made in any.
-  void agree() {
-    if constexpr (Events::joins_others) core_.ranks.agree(core_.control);
-  }
-
-  /// Honours requests in a fixed order, however they came: the log, the evaluation, the checkpoint.
-  void log_save_evaluate() {
-    auto& control = core_.control;
-    const bool is_idle = !control.should_log && !control.should_evaluate && !control.should_save;
-    if (std::exchange(control.should_log, false) && core_.log_window.has_steps(core_.state.global_step)) {
-      log_step();
-      agree();
-    }
-    bool keep = false;
-    if (control.should_evaluate) {
-      keep = evaluate();
-      agree();
-    }
-    phase().settle();
-    if (std::exchange(control.should_save, false))
-      checkpoints_.save("periodic");
-    else if (keep)
-      save_best();
-    if (!is_idle) agree();
-  }
-
-  void save_best() {
-    checkpoints_.save(core_.args.save_strategy == SaveStrategy::best ? "periodic" : "best");
-  }
-
-  /// Returns whether the model is the best so far and should be kept.
-  bool evaluate() {
-    // A training that is resumed from the safe point evaluates again.
-    core_.control.should_evaluate = phase().has_started();
-    if (phase().stage == TrainingStage::finished) phase().enter(TrainingStage::finishing);
-    work_.begin_evaluation();
-    core_.control.should_evaluate = false;
-    const InterruptionScope evaluating(true);
-    const RaisedFlag due(core_.evaluation_is_due);
-    const Metrics metrics = core_.ranks.first(events_.trainer().evaluate(EvaluateOptions{}));
-    work_.end();
-    phase().settle();
-    for (auto& each : core_.optimizers)
-      if (each.lr_scheduler->needs_metric() && phase().has_started())
-        each.lr_scheduler->step(best_metric(core_.args, metrics));
-    const bool is_best = update_best_metric(core_.args, metrics, core_.state);
-    if (prune_ && prune_(metrics, core_.state)) core_.control.request_stop("the trial is pruned");
-    return is_best && checkpoints_.may_save() &&
-           (core_.args.load_best_model_at_end || core_.args.save_strategy == SaveStrategy::best ||
-            core_.options.args.metric_for_best_model);
-  }
-
-  void log_step() {
-    core_.ranks.average(core_.pending_logs, core_.args.logging_by_rank);
-    auto logs = core_.log_window.take_logs(core_.state);
-    if (core_.scaler) logs["loss_scale"] = core_.scaler->get_scale();
-    add_skipped_steps(logs);
-    events_.trainer().log(logs);
-  }
-
-  void add_skipped_steps(Metrics& logs) const {
-    const auto skipped = core_.progress.skipped_steps;
-    if (skipped > 0) logs["skipped_steps"] = static_cast<double>(skipped);
-  }
-
-  TrainOutput finish() {
-    const bool early = core_.state.global_step < plan_.max_steps;
-    const bool was_at_end = phase().is_at_end();
-    if (phase().stage != TrainingStage::finishing) phase().enter(TrainingStage::finishing);
-    auto& reason = core_.control.stop_reason;
-    if (early) {
-      if (reason.empty())
-        reason = core_.control.should_training_stop ? "a callback set should_training_stop"
-                 : epoch_was_stopped_               ? "a callback set should_epoch_stop in the last epoch"
-                 : core_.state.global_step == 0 && core_.progress.skipped_steps > 0
-                     ? "the gradients of all updates overflowed in fp16"
-                     : "train_dataset has no more batches";
-      if (!was_at_end) stoppable([&] { events_.raise(Stop{core_.context(), reason}); });
-      agree();
-    }
-    // First the requests since the last step, then those that came meanwhile or before a stop.
-    for (int i = 0; i < 2; ++i) stoppable([&] { log_save_evaluate(); });
-    checkpoints_.announce();
-    phase().enter(TrainingStage::done);
-    TrainOutput output;
-    output.stop_reason = early ? reason : "";
-    stoppable([&] { log_summary(); });
-    if (core_.args.load_best_model_at_end) stoppable([&] { checkpoints_.load_best(); });
-    stoppable([&] { events_.template leave<TrainEnd>(); });
-    if (checkpoints_.has_news()) events_.trainer().save_state();
-    output.global_step = core_.state.global_step;
-    output.metrics = summary_;
-    if (summary_.contains("train_loss")) output.training_loss = summary_.at("train_loss");
-    core_.control = {};
-    if (core_.sharded_units) core_.sharded_units->gather();
-    return output;
-  }
-
-  /// Runs once, however the training ends.
-  void log_summary() {
-    if (!summary_.empty()) return;
-    const auto steps = core_.state.global_step - first_step_;
-    auto& window = core_.log_window;
-    if (window.has_steps(core_.state.global_step)) window.take_loss(core_.state.global_step);
-    summary_ = speed_metrics("train", window.clock_start(), samples(steps), steps);
-    core_.ranks.average(core_.pending_logs, core_.args.logging_by_rank);
-    summary_["total_flos"] = core_.state.total_flos;
-    window.sum_up(summary_, core_.model);
-    add_skipped_steps(summary_);
-    auto logs = summary_;
-    events_.trainer().log(logs);
-    summary_ = std::move(logs);
-  }
-
-  /// The examples seen in `steps` updates, according to the plan: a shorter last batch counts in full.
-  double samples(std::int64_t steps) const {
-    if (core_.accumulation.varies()) return samples_;
-    return core_.padded(steps) * static_cast<double>(core_.args.gradient_accumulation_steps);
-  }
-
-  /// Cleans up after a training that doesn't reach its end.
-  void end_early(std::size_t outside) {
-    events_.close_to(outside + 1);
-    events_.attempt([&] { log_summary(); });
-    events_.attempt([&] { checkpoints_.announce(); });
-    events_.close_to(outside);
-    core_.control = {};
-  }
-
-  void end_interrupted(const Interrupted& interrupted, std::size_t outside) {
-    events_.attempt([&] { work_.save_after(interrupted); });
-    events_.attempt([&] { events_.raise(Stop{core_.context(), interrupted.what()}); });
-    end_early(outside);
-  }
-
-  /// Ends the process as the signal would have. Returns, by throwing, if the program's own handler for it
-  /// returns.
-  [[noreturn]] void end_by(int signal, SignalGuard& signals) {
-    core_.checkpoint_writer.unlock();
-    signals.restore_with_others(signal);
-    throw Interrupted(signal);
+    if (is_hosted_) loss_ = core_.group.loss();
+    const auto next = core_.position_after(batches.position(), batches.dataset_state(), update_.size());
+    summary_.add_examples(core_.padded(update_.size()));
+    update(next, static_cast<double>(position.epoch) + static_cast<double>(next.padded_examples) / examples_);
+    return true;
   }
 
   /// Runs one part of the training. A `StopTraining` thrown from it closes the open scopes and becomes a
@@ -434,17 +263,205 @@ class TrainLoop {
     }
   }
 
+  /// Forgets a group that was given up.
+  void leave_steps() { work_.forget_group(); }
+
+  /// The loss of the last group: see `StepOutput`.
+  const torch::Tensor& loss() const { return loss_; }
+
+  /// Whether the epoch that is open has only its end left.
+  bool epoch_had_ended() const { return epoch_had_ended_; }
+
+  bool stop_is_due() const {
+    return core_.control.should_training_stop || core_.state.global_step >= plan_.max_steps;
+  }
+
+  /// Why it stops, if a stop was requested.
+  std::string stop_reason() const {
+    const auto& given = core_.control.stop_reason;
+    return given.empty() ? "a callback set should_training_stop" : given;
+  }
+
+  /// Ends a training that nobody will finish.
+  void abandon() {
+    in_steps_.reset();
+    if constexpr (Events::joins_others)
+      events_.attempt([&] {
+        core_.ranks.leave(std::make_exception_ptr(Error("the trainer was destroyed before finish()")));
+      });
+    end_early();
+  }
+
+ private:
+  void begin_trial(const std::optional<HyperparameterTrial>& trial) {
+    core_.state.is_hyper_param_search = trial.has_value();
+    core_.state.trial_name = trial ? std::optional(trial->name) : std::nullopt;
+    core_.state.trial_params = trial ? trial->params : nullptr;
+    if (trial) requests_.prune_by(trial->prune);
+  }
+
+  TrainingPhase& phase() const { return core_.progress.phase; }
+
+  /// Enters the training where it begins or, if it is resumed, where it was.
+  void enter() {
+    if (!phase().has_started()) {
+      stoppable([&] { requests_.evaluate_at_start(); });
+      requests_.agree();
+    }
+    if (!phase().is_at_end() || stop_is_due()) return;
+    const bool is_pending = phase().stage == TrainingStage::finishing;
+    if (is_pending && !phase().epoch_is_open()) stoppable([&] { requests_.honour(); });
+    phase().continue_training();
+  }
+
+  void run_epochs() {
+    while (has_epoch()) {
+      open_epoch([&] { run_steps(); });
+      close_epoch();
+      if (stop_is_due()) break;  // A signal is handled at the end, which is all that is left.
+      core_.ranks.throw_if_interrupted();
+    }
+  }
+
+  void begin_epoch() {
+    const bool is_resumed = work_.reenters_epoch();
+    if (!phase().epoch_is_open()) core_.carried.reset();
+    events_.raise(EpochBegin{core_.context(), is_resumed});
+    requests_.agree();
+    if (!phase().epoch_is_open()) phase().enter(EpochPhase::begun);
+    if (is_resumed) work_.enter_epoch();
+  }
+
+  void begin_steps() {
+    const auto& position = core_.progress.position;
+    core_.accumulation.begin_epoch(position.epoch);
+    const auto left = core_.train_dataloader ? core_.train_dataloader->size(position.examples) : std::nullopt;
+    examples_ = left ? static_cast<double>(position.padded_examples) + core_.padded(*left)
+                : plan_.batches_per_epoch > 0 ? core_.padded(plan_.batches_per_epoch)
+                                              : std::numeric_limits<double>::infinity();
+    if (phase().epoch == EpochPhase::epoch_end) requests_.honour();
+    in_steps_.emplace(core_.in_steps);
+    if (phase().epoch == EpochPhase::step_end) requests_.honour();
+    if (phase().epoch != EpochPhase::steps) phase().enter(EpochPhase::steps);
+  }
+
+  void run_steps() {
+    auto batches = core_.begin_batches();
+    while (may_step() && run_group(batches)) {
+    }
+    leave_steps();
+  }
+
+  void update(const DataPosition& next, double epoch) {
+    if (!update_.step(next, epoch)) return skip();
+    phase().enter(EpochPhase::step_end);
+    work_.end();
+    events_.raise(StepEnd{core_.context()});
+    requests_.agree();
+    requests_.honour();
+    checkpoints_.poll();
+    core_.ranks.throw_if_interrupted();
+  }
+
+  /// Leaves an update out of the plan, which had one for each group of batches.
+  void skip() {
+    if (core_.args.max_steps <= 0 && plan_.max_steps > 1 && !is_hosted_) {
+      core_.state.max_steps = --plan_.max_steps;
+      --core_.progress.extra_steps;
+    }
+    work_.end();
+    events_.raise(StepSkipped{core_.context()});
+    requests_.agree();
+    core_.ranks.throw_if_interrupted();
+  }
+
+  /// The updates that the plan had before they were skipped.
+  std::int64_t skipped_of_plan() const { return core_.args.max_steps > 0 ? 0 : core_.progress.skipped_steps; }
+
+  /// An update that was skipped leaves `max_steps` to be reached with more epochs.
+  void extend_epochs() {
+    const bool is_last = core_.progress.position.epoch == plan_.num_train_epochs;
+    if (!is_last || core_.args.max_steps <= 0 || core_.progress.skipped_steps == 0 || stop_is_due()) return;
+    core_.state.num_train_epochs = ++plan_.num_train_epochs;
+    ++core_.progress.extra_epochs;
+  }
+
+  TrainOutput finish() {
+    work_.finish_reentry();
+    const bool early = core_.state.global_step < plan_.max_steps;
+    const bool was_at_end = phase().is_at_end();
+    if (phase().stage != TrainingStage::finishing) phase().enter(TrainingStage::finishing);
+    auto& reason = core_.control.stop_reason;
+    if (early) {
+      if (reason.empty())
+        reason = core_.control.should_training_stop ? stop_reason()
+                 : epoch_was_stopped_               ? "a callback set should_epoch_stop in the last epoch"
+                 : core_.state.global_step == 0 && core_.progress.skipped_steps > 0
+                     ? "the gradients of all updates overflowed in fp16"
+                 : is_hosted_ ? "finish() was called"
+                              : "train_dataset has no more batches";
+      if (!was_at_end) stoppable([&] { events_.raise(Stop{core_.context(), reason}); });
+      requests_.agree();
+    }
+    // First the requests since the last step, then those that came meanwhile or before a stop.
+    for (int i = 0; i < 2; ++i) stoppable([&] { requests_.honour(); });
+    checkpoints_.announce();
+    phase().enter(TrainingStage::done);
+    TrainOutput output;
+    output.stop_reason = early ? reason : "";
+    stoppable([&] { summary_.log(); });
+    if (core_.args.load_best_model_at_end) stoppable([&] { checkpoints_.load_best(); });
+    stoppable([&] { events_.template leave<TrainEnd>(); });
+    if (checkpoints_.has_news()) events_.trainer().save_state();
+    output.global_step = core_.state.global_step;
+    output.metrics = summary_.metrics();
+    if (output.metrics.contains("train_loss")) output.training_loss = output.metrics.at("train_loss");
+    core_.control = {};
+    if (core_.sharded_units) core_.sharded_units->gather();
+    return output;
+  }
+
+  /// Cleans up after a training that doesn't reach its end.
+  void end_early() {
+    events_.close_to(outside_ + 1);
+    events_.attempt([&] { summary_.log(); });
+    events_.attempt([&] { checkpoints_.announce(); });
+    events_.close_to(outside_);
+    core_.control = {};
+  }
+
+  void end_interrupted(const Interrupted& interrupted) {
+    in_steps_.reset();
+    events_.attempt([&] { work_.save_after(interrupted); });
+    events_.attempt([&] { events_.raise(Stop{core_.context(), interrupted.what()}); });
+    end_early();
+  }
+
+  /// Ends the process as the signal would have. Returns, by throwing, if the program's own handler for it
+  /// returns.
+  [[noreturn]] void end_by(int signal) {
+    core_.checkpoint_writer.unlock();
+    signals_->restore_with_others(signal);
+    throw Interrupted(signal);
+  }
+
   Events& events_;
   TrainerCore& core_;
   TrainPlan plan_;
-  std::int64_t first_step_ = 0;
-  double samples_ = 0;
+  double examples_ = 0;  // of the epoch under way, in full batches
+  bool is_hosted_;
+  bool epoch_had_ended_ = false;  // before the training was resumed
   bool epoch_was_stopped_ = false;
-  std::function<bool(const Metrics&, const TrainerState&)> prune_;
-  Metrics summary_;
+  torch::Tensor loss_;
+  TrainingSummary<Events> summary_{events_};
   Update<Events> update_{events_};
   TrainingCheckpoints<Events> checkpoints_{events_};
   WorkUnderWay work_{core_, checkpoints_};
+  Requests<Events> requests_{events_, checkpoints_, work_};
+  std::size_t outside_ = 0;  // the depth of the events' scopes around the training
+  std::optional<RaisedFlag> in_steps_;
+  std::optional<SignalGuard> signals_;
+  std::optional<detail::EndOfUnits> end_of_units_;
 };
 
 }  // namespace etude::inline v0

@@ -479,7 +479,8 @@ class Update {
   template <class Batches>
   double share_of(const Batches& batches) const {
     const auto world_size = core_.ranks.world_size();
-    const bool is_part = world_size == 1 || core_.train_dataloader->options().part.world_size == world_size;
+    const auto* loader = core_.train_dataloader.get();
+    const bool is_part = world_size == 1 || (loader && loader->options().part.world_size == world_size);
     return is_part ? batches.share() : 1 / static_cast<double>(world_size);
   }
 

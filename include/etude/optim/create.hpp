@@ -17,6 +17,8 @@
 
 namespace etude::inline v0 {
 
+using ChosenNames = std::function<bool(const std::string& name)>;
+
 /// Makes the optimizer that `args.optim` names. Throws ArgumentError for unknown or invalid options, and if
 /// there is nothing to train.
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
@@ -24,15 +26,12 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
 
 /// The same for named parameters or a module's, split into groups with and without weight decay, then by
 /// `args.layerwise_learning_rate_decay`, by `rules`, and by those in `args.parameter_groups`, which win. All
-/// rules must name some of the parameters.
+/// rules must name some of the parameters. With `chosen`, only those for whose names it is true are the
+/// optimizer's.
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const NamedTensors& parameters,
-                                          const ParameterRules& rules = {});
+                                          const ParameterRules& rules = {}, const ChosenNames& chosen = {});
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const torch::nn::Module& module,
-                                          const ParameterRules& rules = {});
-
-/// The same for those of a module's parameters for whose names `chosen` is true.
-std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const torch::nn::Module& module,
-                                          const std::function<bool(const std::string&)>& chosen);
+                                          const ParameterRules& rules = {}, const ChosenNames& chosen = {});
 
 /// Makes the scheduler that `args.lr_scheduler_type` names, for `total_steps` updates. The optimizer must
 /// outlive it. Throws ArgumentError for unknown or invalid options.

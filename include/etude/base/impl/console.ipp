@@ -18,7 +18,7 @@
 namespace etude::inline v0::detail {
 
 inline void write_and_flush(std::FILE* out, std::string_view text) noexcept {
-  const WithoutSigpipe quiet;
+  const WithoutSigpipe no_sigpipe;
   std::fwrite(text.data(), 1, text.size(), out);
   std::fflush(out);
 }

@@ -15,10 +15,10 @@
 
 namespace etude::inline v0 {
 
-ETUDE_INLINE SignalGuard::SignalGuard(bool on) : on_(on) {
+ETUDE_INLINE SignalGuard::SignalGuard(bool on) : on_(on), thread_(std::this_thread::get_id()) {
   if (!on_) return;
-  ++users_in_thread();
   const std::lock_guard lock(mutex());
+  ++users_by_thread()[thread_];
   owner() = ::getpid();
   if (users()++ > 0) return;
   pending() = adopted() = 0;
@@ -35,8 +35,8 @@ ETUDE_INLINE SignalGuard::~SignalGuard() { restore(); }
 
 ETUDE_INLINE void SignalGuard::restore() {
   if (!std::exchange(on_, false)) return;
-  --users_in_thread();
   const std::lock_guard lock(mutex());
+  if (--users_by_thread()[thread_] == 0) users_by_thread().erase(thread_);
   if (--users() > 0) return;
   for (const auto& [signal, before] : previous()) sigaction(signal, &before, nullptr);
   const int received = pending().exchange(0), other = adopted().exchange(0);
@@ -45,7 +45,11 @@ ETUDE_INLINE void SignalGuard::restore() {
 
 ETUDE_INLINE void SignalGuard::restore_with_others(int signal) {
   restore();
-  if (users_in_thread() > 0) return;  // An enclosing training in this thread still has to handle it.
+  {
+    const std::lock_guard lock(mutex());
+    // An enclosing training in this thread still has to handle it.
+    if (users_by_thread().contains(std::this_thread::get_id())) return;
+  }
   const auto others_are_to_answer = [&] {
     const std::lock_guard lock(mutex());
     return users() > 0 && std::ranges::any_of(previous(), [&](const auto& known) {

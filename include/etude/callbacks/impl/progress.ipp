@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "etude/base/counting.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/callbacks/printer.hpp"
 #include "etude/callbacks/progress.hpp"
@@ -16,7 +18,10 @@ namespace etude::inline v0 {
 
 ETUDE_INLINE void ProgressCallback::on(const TrainBegin& e) {
   if (speaks(e))
-    training_ = std::make_unique<ProgressBar>(stderr, "train", e.state.max_steps, e.state.global_step);
+    training_ = std::make_unique<ProgressBar>(
+        stderr, "train",
+        e.state.max_steps < detail::most_steps ? std::optional(e.state.max_steps) : std::nullopt,
+        e.state.global_step);
 }
 
 ETUDE_INLINE void ProgressCallback::on(const StepEnd& e) {

@@ -180,6 +180,13 @@ ETUDE_INLINE void StochasticWeightAveragingCallback::renew_statistics(const Cont
   const torch::NoGradGuard no_grad;
   const detail::CumulativeStatistics statistics(*module);
   if (statistics.empty()) return;
+  if (!e.train_dataloader) {
+    message(e.args, LogLevel::warning,
+            "the running means of {} are not those of the averaged weights: a training by step() has no "
+            "train_dataset to compute them from",
+            e.model.name());
+    return;
+  }
   const auto device = e.model.parameters().front().device();
   const RandomStateGuard random(device);
   const auto modes = e.model.eval_guard();

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -234,6 +235,7 @@ ETUDE_INLINE DataLoader::Requests DataLoader::sampler_requests(std::int64_t epoc
     sampler_state_ = stateful->state();
   {
     // torch's samplers use the global generator.
+    const std::lock_guard in_use(default_generators_mutex());
     const RandomStateGuard random(torch::kCPU);
     set_seed(detail::mix(detail::mix(options_.seed, 2), static_cast<std::uint64_t>(epoch)));
     sampler->reset({});

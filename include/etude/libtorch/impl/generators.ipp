@@ -18,7 +18,15 @@
 
 namespace etude::inline v0 {
 
-ETUDE_INLINE void set_seed(std::uint64_t seed) { torch::manual_seed(seed); }
+ETUDE_INLINE std::recursive_mutex& default_generators_mutex() {
+  static std::recursive_mutex& mutex = *new std::recursive_mutex;
+  return mutex;
+}
+
+ETUDE_INLINE void set_seed(std::uint64_t seed) {
+  const std::lock_guard in_use(default_generators_mutex());
+  torch::manual_seed(seed);
+}
 
 ETUDE_INLINE void enable_full_determinism(std::uint64_t seed) {
   set_seed(seed);
@@ -34,6 +42,7 @@ ETUDE_INLINE at::Tensor generator_state(at::Generator generator) {
 }
 
 ETUDE_INLINE void set_generator_state(at::Generator generator, const at::Tensor& state) {
+  const std::lock_guard in_use(default_generators_mutex());
   const std::lock_guard lock(generator.mutex());
   generator.set_state(state);
 }

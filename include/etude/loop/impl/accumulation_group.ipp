@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "etude/base/linkage.hpp"
@@ -15,6 +16,13 @@ ETUDE_INLINE void AccumulationGroup::begin(std::int64_t size) {
   tokens_ = 0;
   floating_point_ops_ = 0;
   num_items_.reset();
+}
+
+ETUDE_INLINE torch::Tensor AccumulationGroup::loss() const {
+  if (losses_.empty()) return {};
+  auto sum = losses_.front();
+  for (std::size_t i = 1; i < losses_.size(); ++i) sum = sum + losses_[i];
+  return sum;
 }
 
 ETUDE_INLINE torch::Tensor AccumulationGroup::share_of(torch::Tensor loss) const {

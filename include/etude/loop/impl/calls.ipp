@@ -13,8 +13,8 @@
 namespace etude::inline v0 {
 
 ETUDE_INLINE Calls::Scope::Scope(Calls& calls, Method method) : calls_(calls), method_(method) {
-  static constexpr std::array<std::string_view, 7> names{"train",           "evaluate",   "predict",   "log",
-                                                         "save_checkpoint", "save_state", "save_model"};
+  static constexpr std::array<std::string_view, 8> names{
+      "train", "step", "evaluate", "predict", "log", "save_checkpoint", "save_state", "save_model"};
   const auto self = std::this_thread::get_id();
   std::thread::id none;
   is_first_ = calls_.thread_.compare_exchange_strong(none, self);
@@ -23,7 +23,8 @@ ETUDE_INLINE Calls::Scope::Scope(Calls& calls, Method method) : calls_(calls), m
         "{}() was called while another thread is in a method of the same trainer: a trainer serves "
         "one thread at a time",
         names[method]));
-  if (method == train && calls_.depths_[train] > 0) throw Error("train() was called from inside a training");
+  if ((method == train || method == step) && calls_.depths_[train] + calls_.depths_[step] > 0)
+    throw Error(fmt::format("{}() was called from inside a training", names[method]));
   if (calls_.depths_[method] == deepest)
     throw Error(fmt::format(
         "{0}() was called from inside itself {1} times over: a callback calls it in an event that {0}() "

@@ -137,19 +137,23 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
   state.num_input_tokens_seen = std::min(state.num_input_tokens_seen, detail::largest_dataset);
   if (!point_->progress)
     point_->progress = detail::progress_by_steps(state, core_.args, plan.updates_per_epoch);
-  if (const auto& then = point_->progress->train_dataset) warn_of_another_dataset(*then);
+  if (point_->progress->train_dataset && core_.progress.train_dataset)
+    warn_of_another_dataset(*point_->progress->train_dataset);
   take_own_random();
   core_.load_progress(*point_->progress);
-  core_.train_dataloader->shuffle_by(point_->progress->shuffle_order);
+  if (core_.train_dataloader) core_.train_dataloader->shuffle_by(point_->progress->shuffle_order);
   auto& position = core_.progress.position;
   const auto& examples_then = point_->progress->train_dataset;
-  const bool has_other_size = examples_then && examples_then->size && core_.progress.train_dataset->size &&
-                              *examples_then->size != *core_.progress.train_dataset->size;
+  const auto& examples_now = core_.progress.train_dataset;
+  const bool has_other_size = examples_then && examples_now && examples_then->size && examples_now->size &&
+                              *examples_then->size != *examples_now->size;
   const auto batch_size_then = static_cast<double>(point_->progress->train_batch_size) *
                                static_cast<double>(point_->progress->world_size);
   if (core_.ranks.several() || point_->progress->world_size > 1) position.micro_batches = 0;
-  if (has_other_size || batch_size_then != core_.padded(1) ||
-      point_->progress->gradient_accumulation_steps != core_.accumulation.in(position.epoch)) {
+  if (!core_.train_dataloader) {
+    position.micro_batches = 0;  // the program's next batches are others
+  } else if (has_other_size || batch_size_then != core_.padded(1) ||
+             point_->progress->gradient_accumulation_steps != core_.accumulation.in(position.epoch)) {
     position.micro_batches = 0;
     position.padded_examples = position.examples;
     if (const auto left = core_.train_dataloader->size(position.examples)) {
@@ -236,7 +240,8 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_rest() {
   if (core_.args.restore_callback_states_from_checkpoint)
     load_states(point_->state.stateful_callbacks, states(), report);
   load_dataset_state(report.problems);
-  if (!point_->sampler.empty()) core_.train_dataloader->load_sampler_state(point_->sampler);
+  if (!point_->sampler.empty() && core_.train_dataloader)
+    core_.train_dataloader->load_sampler_state(point_->sampler);
   arguments.insert(arguments.end(), report.differences.begin(), report.differences.end());
   for (const auto& line : arguments)
     message(core_.args, LogLevel::warning, "resuming {} with another argument: {}", path().string(), line);
@@ -250,8 +255,8 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_rest() {
 ETUDE_INLINE void AnyTrainingCheckpoints::load_dataset_state(std::vector<std::string>& problems) {
   auto& position = core_.progress.position;
   auto saved = std::exchange(point_->progress->dataset_state, std::nullopt);
+  if (core_.args.ignore_data_skip || !core_.train_dataloader) return;
   const bool has_state = core_.train_dataloader->has_dataset_state();
-  if (core_.args.ignore_data_skip) return;
   if (has_state && saved)
     position.dataset_state = std::make_shared<const DatasetState>(detail::copy_of(*std::move(saved)));
   else if (saved)

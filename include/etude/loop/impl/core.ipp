@@ -12,6 +12,7 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -61,16 +62,17 @@ ETUDE_INLINE BatchStream TrainerCore::begin_batches() const {
       [&] { return fmt::format("train_dataset, at example {} of epoch {}", from.examples, from.epoch); });
 }
 
-ETUDE_INLINE DataPosition TrainerCore::position_after(const BatchStream& batches,
+ETUDE_INLINE DataPosition TrainerCore::position_after(std::int64_t examples,
+                                                      std::shared_ptr<const DatasetState> dataset_state,
                                                       std::int64_t micro_batches) const {
   const auto& before = progress.position;
   const auto padded = before.padded_examples + micro_batches * total_train_batch_size();
   return {.epoch = before.epoch,
-          .examples = batches.position(),
+          .examples = examples,
           .padded_examples = std::min(padded, detail::largest_dataset),
           .micro_batches = 0,
           .exhausted = before.exhausted,
-          .dataset_state = batches.dataset_state()};
+          .dataset_state = std::move(dataset_state)};
 }
 
 ETUDE_INLINE std::int64_t TrainerCore::total_train_batch_size() const {
@@ -152,6 +154,10 @@ ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {
   }
   now.stop_reason = mended_utf8(control.stop_reason);
   return now;
+}
+
+ETUDE_INLINE void TrainerCore::add_skipped_steps(Metrics& logs) const {
+  if (progress.skipped_steps > 0) logs["skipped_steps"] = static_cast<double>(progress.skipped_steps);
 }
 
 ETUDE_INLINE void TrainerCore::load_progress(const TrainingProgress& saved) {
@@ -254,7 +260,7 @@ ETUDE_INLINE void TrainerCore::set_process() {
 }
 
 ETUDE_INLINE void TrainerCore::prepare_machine() const {
-  if (device.is_cpu()) warn_of_slow_blas(args);
+  if (device.is_cpu() && !is_quiet) warn_of_slow_blas(args);  // measures with another number of threads
   if (device.is_cpu() && (args.bf16 || args.pure_bf16) && !cpu_multiplies_bfloat16())
     message(args, LogLevel::warning,
             "{} is true, but this processor has no instructions for bfloat16: float32 is faster",
@@ -265,7 +271,7 @@ ETUDE_INLINE void TrainerCore::prepare_machine() const {
   const auto gpus = device.is_cuda() ? static_cast<std::int64_t>(torch::cuda::device_count()) : 0;
   if (gpus > 1 && args.world_size() == 1 && !detail::is_spread(model))
     message(args, LogLevel::warning, "{}", detail::advice_for_gpus(gpus));
-  keep_freed_memory();
+  if (!is_quiet) keep_freed_memory();
 }
 
 ETUDE_INLINE void TrainerCore::offload_moments() {
@@ -308,8 +314,11 @@ ETUDE_INLINE void TrainerCore::save_model(const std::filesystem::path& directory
 
 ETUDE_INLINE void TrainerCore::make_model() {
   const auto seed = static_cast<std::uint64_t>(args.seed);
-  args.full_determinism ? enable_full_determinism(seed) : set_seed(seed);
-  model = options.model_init ? options.model_init.function()() : options.model;
+  {
+    const std::lock_guard in_use(default_generators_mutex());
+    args.full_determinism ? enable_full_determinism(seed) : set_seed(seed);
+    model = options.model_init ? options.model_init.function()() : options.model;
+  }
   if (!model) throw ArgumentError("model_init returned no model");
   carried = CarriedStates(model);
   optimizers.clear();
@@ -379,8 +388,10 @@ ETUDE_INLINE void TrainerCore::begin_training() {
   set_process();
   log_history.begin_training();
   progress = {};
-  const auto& examples = options.train_dataset;
-  progress.train_dataset = {examples.size(), examples.fingerprint()};
+  if (train_dataloader)
+    progress.train_dataset = {options.train_dataset.size(), options.train_dataset.fingerprint()};
+  else
+    progress.shuffle_order = DataLoaderOptions().shuffle_order;  // that of a train() that resumes it
   log_window.begin_training();
   group.forget_losses();
   group.set_carried_at_begin({});

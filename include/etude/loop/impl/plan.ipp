@@ -1,11 +1,14 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
@@ -99,6 +102,33 @@ ETUDE_INLINE TrainPlan plan_training(const TrainingArguments& args,
     plan.num_train_epochs = static_cast<std::int64_t>(std::ceil(args.num_train_epochs));
   }
   return plan;
+}
+
+ETUDE_INLINE TrainPlan plan_hosted_training(const TrainingArguments& args, bool has_own_schedule) {
+  using enum SchedulerType;
+  if (args.max_steps > 0) return plan_training(args, std::nullopt);
+  const auto require = [&](bool is_met, std::string_view why) {
+    if (!is_met)
+      throw ArgumentError(
+          fmt::format("max_steps is {}: must be positive for a training by step() {}", args.max_steps, why));
+  };
+  static constexpr std::array endless{constant, constant_with_warmup, inverse_sqrt, reduce_lr_on_plateau,
+                                      greedy};
+  const auto type = args.lr_scheduler_type;
+  require(has_own_schedule || std::ranges::find(endless, type) != endless.end(),
+          fmt::format("with the lr_scheduler_type {}, which ends after that many; {} don't", type,
+                      fmt::join(endless, ", ")));
+  require(has_own_schedule || args.warmup_steps == 0 || args.warmup_steps >= 1,
+          "if warmup_steps is a fraction of them");
+  const auto is_share = [](const Interval& interval) { return interval.unit() == IntervalUnit::share; };
+  require(args.logging_strategy != IntervalStrategy::steps || !is_share(args.logging_steps),
+          "if logging_steps is a fraction of them");
+  require(args.eval_strategy != IntervalStrategy::steps ||
+              !is_share(args.eval_steps.value_or(args.logging_steps)),
+          "if eval_steps is a fraction of them");
+  require(args.save_strategy != SaveStrategy::steps || !is_share(args.save_steps),
+          "if save_steps is a fraction of them");
+  return {detail::most_steps, detail::most_steps, detail::most_steps, 0};
 }
 
 ETUDE_INLINE TrainPlan continued(TrainPlan plan, const TrainingArguments& args, std::int64_t global_step,

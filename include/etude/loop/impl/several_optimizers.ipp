@@ -126,13 +126,11 @@ ETUDE_INLINE void make_optimizers(TrainerCore& core) {
     std::unique_ptr<Optimizer> made;
     if (own.optimizer) {
       made = std::make_unique<TorchOptimizer>(own.optimizer, parameters);
-    } else if (const auto module = core.model.module()) {
-      made = make_optimizer(args, *module, chosen);
     } else {
-      NamedTensors its;
-      std::ranges::copy_if(parameters, std::back_inserter(its),
-                           [&](const auto& each) { return chosen(each.first); });
-      made = make_optimizer(args, its);
+      const auto& rules = core.options.parameter_groups;
+      const auto module_of_model = core.model.module();
+      made = module_of_model ? make_optimizer(args, *module_of_model, rules, chosen)
+                             : make_optimizer(args, parameters, rules, chosen);
     }
     for (const auto& group : made->param_groups())
       for (const auto& [parameter, tensor] : group.parameters)

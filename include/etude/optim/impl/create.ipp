@@ -112,12 +112,17 @@ namespace detail {
 /// `split(weight_decay)` makes the groups that the arguments and rules then divide.
 template <class Split>
 std::unique_ptr<Optimizer> create_divided(const TrainingArguments& args, const NamedTensors& parameters,
-                                          ParameterRules rules, Split split) {
+                                          ParameterRules rules, const ChosenNames& chosen, Split split) {
   std::ranges::move(read_parameter_rules(args.parameter_groups, "parameter_groups"),
                     std::back_inserter(rules));
   check_parameter_rules(rules, parameters);
   return create_any(args, [&](double lr, double weight_decay) {
     auto groups = split(weight_decay);
+    if (chosen) {
+      for (auto& group : groups)
+        std::erase_if(group.parameters, [&](const auto& named) { return !chosen(named.first); });
+      std::erase_if(groups, [](const auto& group) { return group.parameters.empty(); });
+    }
     if (const auto decay = args.layerwise_learning_rate_decay; decay != 1)
       groups = with_layerwise_decay(std::move(groups), parameters, lr, decay);
     return rules.empty() ? groups : with_rules(std::move(groups), rules, lr);
@@ -128,28 +133,16 @@ std::unique_ptr<Optimizer> create_divided(const TrainingArguments& args, const N
 
 ETUDE_INLINE std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
                                                        const NamedTensors& parameters,
-                                                       const ParameterRules& rules) {
-  return detail::create_divided(args, parameters, rules,
+                                                       const ParameterRules& rules, const ChosenNames& chosen) {
+  return detail::create_divided(args, parameters, rules, chosen,
                                 [&](double decay) { return parameter_groups(parameters, decay); });
 }
 
 ETUDE_INLINE std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
                                                        const torch::nn::Module& module,
-                                                       const ParameterRules& rules) {
-  return detail::create_divided(args, named_parameters(module), rules,
+                                                       const ParameterRules& rules, const ChosenNames& chosen) {
+  return detail::create_divided(args, named_parameters(module), rules, chosen,
                                 [&](double decay) { return parameter_groups(module, decay); });
-}
-
-ETUDE_INLINE std::unique_ptr<Optimizer> make_optimizer(
-    const TrainingArguments& args, const torch::nn::Module& module,
-    const std::function<bool(const std::string&)>& chosen) {
-  return detail::create_any(args, [&](double decay) {
-    auto groups = parameter_groups(module, decay);
-    for (auto& group : groups)
-      std::erase_if(group.parameters, [&](const auto& named) { return !chosen(named.first); });
-    std::erase_if(groups, [](const auto& group) { return group.parameters.empty(); });
-    return groups;
-  });
 }
 
 ETUDE_INLINE std::unique_ptr<LRScheduler> make_scheduler(const TrainingArguments& args, Optimizer& optimizer,

@@ -272,7 +272,7 @@ class GlooCommunicator final : public Communicator {
   std::future<std::invoke_result_t<Act, c10d::Store&>> begin_asking(Act act) {
     std::packaged_task<std::invoke_result_t<Act, c10d::Store&>()> task(
         [store = store_, act = std::move(act)] {
-          const WithoutSigpipe quiet;
+          const WithoutSigpipe no_sigpipe;
           return act(*store);
         });
     auto answer = task.get_future();
@@ -304,7 +304,8 @@ class GlooCommunicator final : public Communicator {
 ETUDE_INLINE std::unique_ptr<Communicator> join_with_gloo(const Launch& launch, const GlooOptions& options) {
   if (launch.world_size == 1) return std::make_unique<Communicator>(launch);
 #if ETUDE_HAS_GLOO
-  const detail::WithoutSigpipe quiet;  // Gloo's threads write to connections that the others may have closed.
+  const detail::WithoutSigpipe
+      no_sigpipe;  // Gloo's threads write to connections that the others may have closed.
   return std::make_unique<detail::GlooCommunicator>(launch, options);
 #else
   static_cast<void>(options);
