@@ -23,6 +23,7 @@
 #include "etude/loop/loss_check.hpp"
 #include "etude/loop/missing_labels.hpp"
 #include "etude/loop/part_size.hpp"
+#include "etude/loop/phase_clock.hpp"
 #include "etude/loop/plan.hpp"
 #include "etude/loop/ranks.hpp"
 #include "etude/loop/token_counter.hpp"
@@ -87,6 +88,7 @@ struct TrainerCore {
   TrainerRunConfig run_config;
   TrainingProgress progress;  ///< see `current_progress`
   mutable Calls calls;
+  mutable PhaseClock phase_clock;
   bool training = false;
   bool in_steps = false;  ///< The steps of an epoch are under way.
   bool trained_before = false;

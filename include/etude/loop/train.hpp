@@ -78,6 +78,7 @@ class TrainLoop {
 
  private:
   void prepare(const TrainOptions& options) {
+    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::setup);
     events_.check_trackers();
     check_eval_datasets(core_);
     if (core_.options.model_init && core_.trained_before) core_.make_model();
@@ -201,6 +202,7 @@ class TrainLoop {
   }
 
   void run_steps() {
+    const PhaseClock::Scope between_steps(core_.phase_clock, TimedPhase::data, /*is_shown=*/false);
     auto& position = core_.progress.position;
     core_.accumulation.begin_epoch(position.epoch);
     const auto left = core_.train_dataloader->size(position.examples);
@@ -212,6 +214,7 @@ class TrainLoop {
     if (phase().epoch != EpochPhase::steps) phase().enter(EpochPhase::steps);
     auto batches = core_.begin_batches();
     while (!core_.stopping() && core_.state.global_step < plan_.max_steps) {
+      const PhaseClock::Step step(core_.phase_clock, core_.state.global_step + 1);
       work_.begin_group();
       const auto result = update_.run_group(batches, [&] { return work_.enter_group(); });
       if (result == GradientsResult::given_up) break;
@@ -230,6 +233,7 @@ class TrainLoop {
   }
 
   void update(const DataPosition& next, double epoch) {
+    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::update);
     if (!update_.step(next, epoch)) return skip();
     phase().enter(EpochPhase::step_end);
     work_.end();
@@ -265,7 +269,11 @@ class TrainLoop {
 
   /// Gives all processes the requests that handlers have made in any.
   void agree() {
-    if constexpr (Events::joins_others) core_.ranks.agree(core_.control);
+    if constexpr (Events::joins_others) {
+      if (!core_.ranks.several()) return;
+      const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::communication);
+      core_.ranks.agree(core_.control);
+    }
   }
 
   /// Honours requests in a fixed order, however they came: the log, the evaluation, the checkpoint.
@@ -295,6 +303,7 @@ class TrainLoop {
 
   /// Returns whether the model is the best so far and should be kept.
   bool evaluate() {
+    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::evaluation);
     // A training that is resumed from the safe point evaluates again.
     core_.control.should_evaluate = phase().has_started();
     if (phase().stage == TrainingStage::finished) phase().enter(TrainingStage::finishing);
@@ -316,6 +325,7 @@ class TrainLoop {
   }
 
   void log_step() {
+    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::logging);
     core_.ranks.average(core_.pending_logs, core_.args.logging_by_rank);
     auto logs = core_.log_window.take_logs(core_.state);
     if (core_.scaler) logs["loss_scale"] = core_.scaler->get_scale();
@@ -338,7 +348,8 @@ class TrainLoop {
         reason = core_.control.should_training_stop ? "a callback set should_training_stop"
                  : epoch_was_stopped_               ? "a callback set should_epoch_stop in the last epoch"
                  : core_.state.global_step == 0 && core_.progress.skipped_steps > 0
-                     ? "the gradients of all updates overflowed in fp16"
+                     ? (core_.scaler ? "the gradients of all updates overflowed in fp16"
+                                     : "the gradients of no update were finite")
                      : "train_dataset has no more batches";
       if (!was_at_end) stoppable([&] { events_.raise(Stop{core_.context(), reason}); });
       agree();
@@ -364,6 +375,7 @@ class TrainLoop {
   /// Runs once, however the training ends.
   void log_summary() {
     if (!summary_.empty()) return;
+    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::logging);
     const auto steps = core_.state.global_step - first_step_;
     auto& window = core_.log_window;
     if (window.has_steps(core_.state.global_step)) window.take_loss(core_.state.global_step);
@@ -401,6 +413,7 @@ class TrainLoop {
   /// Ends the process as the signal would have. Returns, by throwing, if the program's own handler for it
   /// returns.
   [[noreturn]] void end_by(int signal, SignalGuard& signals) {
+    core_.phase_clock.finish();
     core_.checkpoint_writer.unlock();
     signals.restore_with_others(signal);
     throw Interrupted(signal);

@@ -21,6 +21,7 @@
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/fetching.hpp"
+#include "etude/loop/non_finite.hpp"
 #include "etude/loop/sharded_parameters.hpp"
 #include "etude/loop/step_graph.hpp"
 #include "etude/metrics/metrics.hpp"
@@ -85,6 +86,7 @@ class Update {
 
  private:
   GradientsResults finish_gradients(GradientsResult result) {
+    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::communication);
     return reducer_->finish(result,
                             {static_cast<double>(core_.group.tokens()), core_.group.floating_point_ops()},
                             !core_.args.ddp_find_unused_parameters);
@@ -98,8 +100,11 @@ class Update {
     own.run(fetch_group);
     const double waited = core_.ranks.communicator().waited();
     if (core_.sharded_units) detail::check_same_path(core_, own.result, own.error);
-    share_items();
-    if (core_.args.ddp_broadcast_buffers) core_.share_buffers();
+    {
+      const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::communication);
+      share_items();
+      if (core_.args.ddp_broadcast_buffers) core_.share_buffers();
+    }
     if (own.result == complete) own.run(run_group);
     if (core_.sharded_units && own.error) detail::leave_path(own.error);
     if (own.result != complete) core_.optimizers.zero_grad();
@@ -134,6 +139,7 @@ class Update {
   /// at the end of an epoch.
   template <class Batches>
   std::int64_t fetch(Batches& batches) {
+    const PhaseClock::Slice slice(core_.phase_clock, to_string(TimedPhase::data));
     group_.clear();
     shares_.clear();
     core_.group.begin(1);
@@ -168,7 +174,9 @@ class Update {
   /// Accumulates the group's gradients; false if it was given up.
   template <class Resume>
   bool add_gradients(Resume resume) {
+    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::forward);
     events_.raise(StepBegin{core_.context()});
+    if (non_finite_.is_on()) non_finite_.begin_group();
     const bool is_resumed = resume();
     if (!is_resumed) core_.group.forget_losses();
     is_captured_ = step_graph_ && !is_resumed && group_.size() == 1;
@@ -197,19 +205,13 @@ class Update {
       run_captured();
       return finish_step(next, epoch);
     }
-    if (!unscale()) {
-      core_.optimizers.zero_grad();
-      ++core_.progress.skipped_steps;
-      leave_group(next, epoch);
-      return false;
-    }
-    apply_gradients();
+    if (!unscale() || !apply_gradients()) return skip(next, epoch);
     return finish_step(next, epoch);
   }
 
  private:
-  /// Clips, and lets the optimizer make its step.
-  void apply_gradients() {
+  /// Clips, and lets the optimizer make its step, unless `on_non_finite` rejects it; returns whether it did.
+  bool apply_gradients() {
     auto& optimizer = *core_.optimizers.main();
     events_.raise(GradientsComplete{core_.context()});
     if (core_.args.max_grad_value > 0) {
@@ -223,10 +225,29 @@ class Update {
     } else {
       core_.log_window.set_grad_norm(optimizer.grad_norm());
     }
+    if (!is_accepted()) return false;
     events_.raise(GradientsClipped{core_.context(), core_.log_window.grad_norm()});
     events_.raise(PreOptimizerStep{core_.context()});
     begin_update();
     optimizer.step(optimizer.needs_closure() ? reevaluation() : nullptr);
+    return true;
+  }
+
+  /// Whether `on_non_finite` lets the update be made. Throws StopTraining if it says so.
+  bool is_accepted() {
+    if (!non_finite_.is_on() || non_finite_.accepts(core_.log_window.grad_norm())) return true;
+    non_finite_.reject(group_, [&](const Batch& batch) {
+      return events_.trainer().compute_loss_in_precision(batch, core_.group.num_items()).loss;
+    });
+    return false;
+  }
+
+  /// Leaves the group without an update, and returns false.
+  bool skip(const DataPosition& next, double epoch) {
+    core_.optimizers.zero_grad();
+    ++core_.progress.skipped_steps;
+    leave_group(next, epoch);
+    return false;
   }
 
   void begin_update() {
@@ -489,8 +510,9 @@ class Update {
 
   Events& events_;
   TrainerCore& core_;
-  std::vector<Batch> group_;                   // the micro-batches of the current update
-  std::vector<double> shares_;                 // of each, in the batches of all processes
+  std::vector<Batch> group_;    // the micro-batches of the current update
+  std::vector<double> shares_;  // of each, in the batches of all processes
+  NonFiniteUpdates non_finite_{core_};
   std::optional<StepGraph> step_graph_;        // with cuda_graph
   bool is_captured_ = false;                   // the update runs through it
   std::optional<GradientReducer> reducer_;     // with several processes

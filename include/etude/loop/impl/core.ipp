@@ -210,6 +210,11 @@ inline void check_device(const TrainerCore& core) {
                ? "on the CPU"
                : fmt::format("with LibTorch {}, which has no graphs for {} (at::GraphImplRegistry)",
                              TORCH_VERSION, core.device.str()));
+  if (args.on_non_finite != OnNonFinite::ignore && !core.device.is_cpu())
+    found.push_back(
+        fmt::format("on_non_finite is {}: must be ignore on {}, where looking at the gradients before each "
+                    "update would wait for the device; TerminateOnNaNCallback stops without waiting",
+                    args.on_non_finite, core.device.str()));
   refuse(args.cuda_graph && core.ranks.several(), "cuda_graph",
          "with several processes, whose messages can't be captured");
   if (!found.empty()) throw ArgumentError(fmt::format("{}", fmt::join(found, "\n")));
@@ -254,6 +259,7 @@ ETUDE_INLINE void TrainerCore::set_process() {
 }
 
 ETUDE_INLINE void TrainerCore::prepare_machine() const {
+  const PhaseClock::Scope scope(phase_clock, TimedPhase::setup);
   if (device.is_cpu()) warn_of_slow_blas(args);
   if (device.is_cpu() && (args.bf16 || args.pure_bf16) && !cpu_multiplies_bfloat16())
     message(args, LogLevel::warning,
@@ -300,6 +306,7 @@ ETUDE_INLINE std::vector<double> TrainerCore::learning_rates() const {
 
 ETUDE_INLINE void TrainerCore::save_model(const std::filesystem::path& directory) const {
   const Calls::Scope call(calls, Calls::save_model);
+  const PhaseClock::Scope scope(phase_clock, TimedPhase::saving);
   const ShardedUnits::Whole whole(sharded_units.get());
   if (!ranks.is_first()) return;
   save_model_files(directory, model.state_dict(), default_max_shard_size, options.files());
@@ -338,6 +345,7 @@ ETUDE_INLINE void TrainerCore::share_buffers() {
 }
 
 ETUDE_INLINE void TrainerCore::backward(const torch::Tensor& loss) {
+  const PhaseClock::Scope scope(phase_clock, TimedPhase::backward);
   scaler ? scaler->scale(loss).backward() : loss.backward();
 }
 
