@@ -132,8 +132,8 @@ struct SubstepEnd : Context {};
 /// micro-batches. Ignore all events of this step since `StepBegin`.
 struct StepRestarted : Context {};
 
-/// The gradients of a group overflowed (`fp16`): its update is skipped, with neither a step nor a `StepEnd`.
-/// The training goes on with the next micro-batches.
+/// The gradients of a group overflowed (`fp16`), or they or a loss weren't finite (`on_non_finite`): its
+/// update is skipped, with neither a step nor a `StepEnd`. The training goes on with the next micro-batches.
 struct StepSkipped : Context {};
 
 /// The gradients of a group are complete, but not yet clipped.

@@ -107,14 +107,18 @@ class TrainerBase
   TrainOutput train(const TrainOptions& options = {}) {
     const Calls::Scope call(core_.calls, Calls::train);
     check_no_host_loop("train()");
+    const PhaseClock::Run run(core_.phase_clock, core_.args, core_.options.files(), core_.device.is_cpu());
     core_.prepare_machine();
     if (!core_.options.train_dataset) throw ArgumentError("train_dataset is not set: train() needs it");
     const RaisedFlag training(core_.training);
     const RemoteControl::UnderWay under_way(core_.remote);
-    return guarded([&] {
+    auto output = guarded([&] {
       return core_.args.auto_find_batch_size ? train_in_memory(options)
                                              : TrainLoop<Source>(*this).run(options);
     });
+    core_.phase_clock.finish();
+    output.time_by_phase = time_by_phase();
+    return output;
   }
 
   /// Begins a training in a loop of the program's own: `step` gives it batches, `finish` ends it. Its events,
@@ -291,6 +295,8 @@ class TrainerBase
   }
   /// Batch sizes, steps per epoch, ... of the last training; empty before the first.
   const TrainerRunConfig& run_config() const { return core_.run_config; }
+  /// The wall time by phase of the training under way, or of the last one.
+  TimeByPhase time_by_phase() const { return core_.phase_clock.times(); }
 
   // Overridable.
 

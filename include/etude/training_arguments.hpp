@@ -32,6 +32,8 @@ ETUDE_ENUM(DdpBackend, gloo, nccl, mpi);
 ETUDE_ENUM(LogLevel, debug, info, warning, error, critical, passive);
 /// The input tokens counted as seen.
 ETUDE_ENUM(InputTokens, no, all, non_padding);
+/// What happens to an update whose loss or gradients aren't finite.
+ETUDE_ENUM(OnNonFinite, ignore, stop, skip, restore);
 ETUDE_ENUM(SamplingStrategy, random, sequential, group_by_length);
 
 /// `tracker(name, callback, option)` for each tracker: its name in `TrainingArguments::report_to` and its
@@ -109,6 +111,10 @@ struct TrainingArguments {
       (double, max_grad_norm, "clip gradients to this norm; 0 is off" | at_least(0), 1.0),
       (double, max_grad_value, "clip each element of the gradients to this magnitude; 0 is off" | at_least(0),
        0.0),
+      (OnNonFinite, on_non_finite,
+       "if a loss or gradients aren't finite, before they reach the weights: ignore it, stop, skip the "
+       "update, or also restore the weights of some updates before",
+       OnNonFinite::ignore),
 
       (double, label_smoothing_factor,
        "fraction of each label spread over all classes; 0 is off; labels must be aligned "
@@ -180,6 +186,10 @@ struct TrainingArguments {
       (std::vector<std::string>, report_to,
        "trackers to log to, or all available ones" | any_of(report_to_names), {}),
       (std::optional<std::string>, run_name, "name of this run for trackers; unset is output_dir"),
+      (std::optional<std::string>, trace_file,
+       "write the times of phases, steps, events and callbacks to this file, for Perfetto; relative to "
+       "output_dir; unset is no trace" |
+           not_empty()),
 
       (std::int64_t, seed, "seed of all random numbers" | at_least(0), 42),
       (std::optional<std::int64_t>, data_seed, "seed of the order of examples; unset is seed" | at_least(0)),

@@ -61,6 +61,11 @@ class DataLoader {
     return begin(epoch, first_example, std::move(state), /*keeps_states=*/true);
   }
 
+  /// The dataset's index of an example: row `row` of this process's part of the batch that begins at
+  /// `first_example` of an epoch's order. Unset for a stream and with a sampler.
+  std::optional<std::int64_t> index_of(std::int64_t epoch, std::int64_t first_example,
+                                       std::int64_t row) const;
+
   /// The state of a StatefulSampler to resume from: at the start of the latest epoch or, if that epoch is
   /// over, now. Empty for other samplers.
   std::string sampler_state(bool epoch_is_over) const;

@@ -154,14 +154,14 @@ class CallbackHandler {
   /// exception. For end events, and for events that report an error.
   template <class Event, class OnError>
   void call_event_to_all(Event& event, OnError on_error) {
+    call_event_to_all(event, on_error, [](std::string_view) { return 0; });
+  }
+
+  /// The same, with `scope(name)` alive while the callback of that name handles the event.
+  template <class Event, class OnError, class Scope>
+  void call_event_to_all(Event& event, OnError on_error, Scope scope) {
     static_assert(detail::check_event<Event, Callbacks...>());
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      if constexpr (is_timed)
-        (timed<I, Event>([&] { detail::deliver_to_all(boost::hana::at_c<I>(callbacks_), event, on_error); }),
-         ...);
-      else
-        (detail::deliver_to_all(boost::hana::at_c<I>(callbacks_), event, on_error), ...);
-    }
+    [&]<std::size_t... I>(std::index_sequence<I...>) { (deliver_within<I>(event, on_error, scope), ...); }
     (typename detail::HandlersOf<Event, Callbacks...>::places{});
   }
 
@@ -172,6 +172,16 @@ class CallbackHandler {
  private:
   static constexpr auto clock = detail::clock_place<Callbacks...>();
   static constexpr bool is_timed = clock < sizeof...(Callbacks);
+
+  template <std::size_t I, class Event, class OnError, class Scope>
+  void deliver_within(Event& event, OnError& on_error, Scope& scope) {
+    auto& callback = boost::hana::at_c<I>(callbacks_);
+    [[maybe_unused]] const auto whole = scope(short_type_name<std::remove_cvref_t<decltype(callback)>>());
+    if constexpr (is_timed)
+      timed<I, Event>([&] { detail::deliver_to_all(callback, event, on_error); });
+    else
+      detail::deliver_to_all(callback, event, on_error);
+  }
 
   template <std::size_t I, class Event, class Deliver>
   void timed(Deliver deliver) {
@@ -200,6 +210,8 @@ class CallbackHandler<> {
   }
   template <class Event, class OnError>
   constexpr void call_event_to_all(Event&, OnError) {}
+  template <class Event, class OnError, class Scope>
+  constexpr void call_event_to_all(Event&, OnError, Scope) {}
   constexpr boost::hana::tuple<> callbacks() const { return {}; }
 };
 

@@ -3,6 +3,8 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
 
+#include <string_view>
+
 /// Observing operators.
 namespace etude::inline v0::libtorch {
 
@@ -32,6 +34,14 @@ inline c10::ArrayRef<const c10::IValue> inputs_of(const at::RecordFunction& func
 #else
   return function.*reveal(detail::RecordedInputs());
 #endif
+}
+
+/// Whether the output of an operator is uninitialised memory.
+inline bool gives_raw_memory(std::string_view name) {
+  for (const std::string_view prefix :
+       {"aten::empty", "aten::_empty", "aten::new_empty", "aten::resize", "aten::set_"})
+    if (name.starts_with(prefix)) return true;
+  return false;
 }
 
 }  // namespace etude::inline v0::libtorch

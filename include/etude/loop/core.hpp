@@ -26,6 +26,7 @@
 #include "etude/loop/loss_check.hpp"
 #include "etude/loop/missing_labels.hpp"
 #include "etude/loop/part_size.hpp"
+#include "etude/loop/phase_clock.hpp"
 #include "etude/loop/plan.hpp"
 #include "etude/loop/ranks.hpp"
 #include "etude/loop/remote_control.hpp"
@@ -105,6 +106,7 @@ struct TrainerCore {
   RemoteControl remote;   ///< requests from other threads
   bool is_quiet = false;  ///< see `Quiet`
   OwnGenerators own_generators;
+  mutable PhaseClock phase_clock;
   bool training = false;
   bool in_steps = false;  ///< The steps of an epoch are under way.
   bool trained_before = false;

@@ -194,6 +194,7 @@ class EvaluationLoop {
   /// `Begin` and `End` are the scope's events; `receive` gets the metrics within it.
   template <class Begin, class End, class Receive>
   EvaluationResult run(const Dataset& dataset, Keep keep, Receive receive) {
+    const PhaseClock::Scope scope_of_time(core_.phase_clock, TimedPhase::evaluation);
     const auto start = std::chrono::steady_clock::now();
     const auto loader = made_by("get_eval_dataloader", events_.trainer().get_eval_dataloader(dataset));
     constexpr bool predicting = std::same_as<Begin, PredictBegin>;

@@ -90,8 +90,15 @@ class EventSource {
   template <class Event>
   Event raise(Event event) {
     const auto deliver = [&] {
-      if constexpr (is_heard_by_trainer<Event>()) detail::deliver(trainer(), event);
-      handler_.call_event(event);
+      if constexpr (is_heard<Event>()) {
+        if (core_.phase_clock.traces()) [[unlikely]]
+          return raise_to_all(event, [] { throw; });
+        const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::callbacks);
+        if constexpr (is_heard_by_trainer<Event>()) detail::deliver(trainer(), event);
+        handler_.call_event(event);
+      } else {
+        handler_.call_event(event);  // for its checks alone
+      }
     };
     if (goes_on())
       stop_later(core_.control, deliver);
@@ -292,8 +299,16 @@ class EventSource {
 
   template <class Event, class OnError>
   void raise_to_all(Event& event, OnError on_error) {
-    if constexpr (is_heard_by_trainer<Event>()) detail::deliver_to_all(trainer(), event, on_error);
-    handler_.call_event_to_all(event, on_error);
+    if constexpr (is_heard<Event>()) {
+      const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::callbacks);
+      const PhaseClock::Slice whole(core_.phase_clock, short_type_name<Event>());
+      if constexpr (is_heard_by_trainer<Event>()) detail::deliver_to_all(trainer(), event, on_error);
+      handler_.call_event_to_all(event, on_error, [&](std::string_view callback) {
+        return PhaseClock::Slice(core_.phase_clock, callback);
+      });
+    } else {
+      handler_.call_event_to_all(event, on_error);  // for its checks alone
+    }
   }
 
   void print_secondary(const std::exception_ptr& error) { detail::print_secondary_error(core_.args, error); }

@@ -40,18 +40,22 @@ class OptimizerSteps {
     return std::ranges::any_of(core_.optimizers, [](const auto& each) { return each.has_stepped; });
   }
 
-  /// Makes the step of an optimizer whose gradients are complete, unless those of fp16 have overflowed.
-  /// `has_batches`: this process has contributed to them.
-  void step(std::size_t optimizer, bool has_batches, const Optimizer::Closure& closure = nullptr) {
+  /// Makes the step of an optimizer whose gradients are complete, unless those of fp16 have overflowed, or
+  /// `accepts(norm)` is false for their norm. `has_batches`: this process has contributed to them.
+  template <class Accepts = bool (*)(const torch::Tensor&)>
+  void step(
+      std::size_t optimizer, bool has_batches, const Optimizer::Closure& closure = nullptr,
+      Accepts accepts = [](const torch::Tensor&) { return true; }) {
     auto& each = core_.optimizers[optimizer];
     const OptimizerList::Turn turn(core_.optimizers, optimizer);
-    if (!unscale(*each.optimizer, has_batches)) return each.optimizer->zero_grad();
-    apply(each, closure);
-    stepped(each);
+    if (unscale(*each.optimizer, has_batches) && apply(each, closure, accepts)) return stepped(each);
+    each.optimizer->zero_grad();
   }
 
-  /// Clips, and lets the optimizer make its step.
-  void apply(NamedOptimizer& each, const Optimizer::Closure& closure) {
+  /// Clips, and lets the optimizer make its step if the norm of its gradients is accepted; returns whether it
+  /// is.
+  template <class Accepts>
+  bool apply(NamedOptimizer& each, const Optimizer::Closure& closure, Accepts accepts) {
     auto& optimizer = *each.optimizer;
     const double max_norm = each.max_grad_norm.value_or(core_.args.max_grad_norm),
                  max_value = each.max_grad_value.value_or(core_.args.max_grad_value);
@@ -68,10 +72,12 @@ class OptimizerSteps {
       norm = optimizer.grad_norm();
     }
     core_.log_window.set_grad_norm(norm, each.name);
+    if (!accepts(norm)) return false;
     events_.raise(GradientsClipped{core_.context(), norm});
     events_.raise(PreOptimizerStep{core_.context()});
     begin_update(each);
     optimizer.step(closure);
+    return true;
   }
 
   /// An optimizer is about to change the weights.

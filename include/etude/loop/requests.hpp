@@ -35,7 +35,11 @@ class Requests {
   /// Gives all processes the requests that handlers or other threads have made in any.
   void agree() {
     core_.remote.take_cancel(core_.control);
-    if constexpr (Events::joins_others) core_.ranks.agree(core_.control);
+    if constexpr (Events::joins_others) {
+      if (!core_.ranks.several()) return;
+      const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::communication);
+      core_.ranks.agree(core_.control);
+    }
   }
 
   /// Honours requests in a fixed order, however they came: the log, the evaluation, the checkpoint.
@@ -66,6 +70,7 @@ class Requests {
 
   /// Returns whether the model is the best so far and should be kept.
   bool evaluate() {
+    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::evaluation);
     // A training that is resumed from the safe point evaluates again.
     core_.control.should_evaluate = phase().has_started();
     if (phase().stage == TrainingStage::finished) phase().enter(TrainingStage::finishing);
@@ -87,6 +92,7 @@ class Requests {
   }
 
   void log_step() {
+    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::logging);
     core_.ranks.average(core_.pending_logs, core_.args.logging_by_rank);
     auto logs = core_.log_window.take_logs(core_.state);
     if (core_.scaler) logs["loss_scale"] = core_.scaler->get_scale();

@@ -89,6 +89,7 @@ class TrainLoop {
   /// Makes everything that the training needs, and loads the checkpoint that it resumes from. Raises no event
   /// of its scope; an exception leaves nothing to end.
   void prepare(const TrainOptions& options) {
+    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::setup);
     events_.check_trackers();
     check_eval_datasets(core_);
     if (core_.options.model_init && core_.trained_before) core_.make_model();
@@ -225,6 +226,7 @@ class TrainLoop {
   /// Makes the next update with a group of `batches`. Returns false if the epoch's steps are over.
   template <class Stream>
   bool run_group(Stream& batches) {
+    const PhaseClock::Step step(core_.phase_clock, core_.state.global_step + 1);
     auto& position = core_.progress.position;
     work_.begin_group();
     const auto result = update_.run_group(batches, [&] { return work_.enter_group(); });
@@ -346,6 +348,7 @@ class TrainLoop {
   }
 
   void run_steps() {
+    const PhaseClock::Scope between_steps(core_.phase_clock, TimedPhase::data, /*is_shown=*/false);
     auto batches = core_.begin_batches();
     while (may_step() && run_group(batches)) {
     }
@@ -353,6 +356,7 @@ class TrainLoop {
   }
 
   void update(const DataPosition& next, double epoch) {
+    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::update);
     if (!update_.step(next, epoch)) return skip();
     phase().enter(EpochPhase::step_end);
     work_.end();
@@ -397,7 +401,8 @@ class TrainLoop {
         reason = core_.control.should_training_stop ? stop_reason()
                  : epoch_was_stopped_               ? "a callback set should_epoch_stop in the last epoch"
                  : core_.state.global_step == 0 && core_.progress.skipped_steps > 0
-                     ? "the gradients of all updates overflowed in fp16"
+                     ? (core_.scaler ? "the gradients of all updates overflowed in fp16"
+                                     : "the gradients of no update were finite")
                  : is_hosted_ ? "finish() was called"
                               : "train_dataset has no more batches";
       if (!was_at_end) stoppable([&] { events_.raise(Stop{core_.context(), reason}); });
@@ -440,6 +445,7 @@ class TrainLoop {
   /// Ends the process as the signal would have. Returns, by throwing, if the program's own handler for it
   /// returns.
   [[noreturn]] void end_by(int signal) {
+    core_.phase_clock.finish();
     core_.checkpoint_writer.unlock();
     signals_->restore_with_others(signal);
     throw Interrupted(signal);

@@ -22,6 +22,7 @@ class TrainingSummary {
   /// Logs it once, however the training ends.
   void log() {
     if (!metrics_.empty()) return;
+    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::logging);
     const auto steps = core_.state.global_step - first_step_;
     auto& window = core_.log_window;
     if (window.has_steps(core_.state.global_step)) window.take_loss(core_.state.global_step);

@@ -21,6 +21,7 @@
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/fetching.hpp"
+#include "etude/loop/non_finite.hpp"
 #include "etude/loop/optimizer_steps.hpp"
 #include "etude/loop/several_optimizers.hpp"
 #include "etude/loop/sharded_parameters.hpp"
@@ -105,6 +106,7 @@ class Update {
 
  private:
   GradientsResults finish_gradients(GradientsResult result) {
+    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::communication);
     return reducer_->finish(result,
                             {static_cast<double>(core_.group.tokens()), core_.group.floating_point_ops()},
                             !core_.args.ddp_find_unused_parameters);
@@ -119,8 +121,11 @@ class Update {
     const double waited = core_.ranks.communicator().waited();
     const bool on_one_path = core_.sharded_units || sharing_ == StepSharing::by_hand;
     if (on_one_path) detail::check_same_path(core_, own.result, own.error);
-    share_items();
-    if (core_.args.ddp_broadcast_buffers) core_.share_buffers();
+    {
+      const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::communication);
+      share_items();
+      if (core_.args.ddp_broadcast_buffers) core_.share_buffers();
+    }
     if (own.result == complete) own.run(run_group);
     if (on_one_path && own.error) detail::leave_path(core_, own.error);
     if (own.result != complete) core_.optimizers.zero_grad();
@@ -156,6 +161,7 @@ class Update {
   /// at the end of an epoch.
   template <class Batches>
   std::int64_t fetch(Batches& batches) {
+    const PhaseClock::Slice slice(core_.phase_clock, to_string(TimedPhase::data));
     group_.clear();
     shares_.clear();
     core_.group.begin(1);
@@ -190,8 +196,10 @@ class Update {
   /// Accumulates the group's gradients; false if it was given up.
   template <class Resume>
   bool add_gradients(Resume resume) {
+    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::forward);
     const OptimizerList::Turn turn(core_.optimizers, turn_of(steps_.first_due()));
     events_.raise(StepBegin{core_.context()});
+    if (non_finite_.is_on()) non_finite_.begin_group();
     const bool is_resumed = resume();
     if (!is_resumed) core_.group.forget_losses();
     is_captured_ = step_graph_ && !is_resumed && group_.size() == 1;
@@ -223,7 +231,9 @@ class Update {
     switch (sharing_) {
       case StepSharing::together:
         for (std::size_t i = 0; i < core_.optimizers.size(); ++i)
-          if (steps_.is_due(i)) steps_.step(i, !group_.empty(), closure_of(i));
+          if (steps_.is_due(i))
+            steps_.step(i, !group_.empty(), closure_of(i),
+                        [&](const torch::Tensor& norm) { return is_accepted(norm); });
         break;
       case StepSharing::in_turn:
         step_in_turn();
@@ -242,6 +252,15 @@ class Update {
   }
 
  private:
+  /// Whether `on_non_finite` lets an update be made. Throws StopTraining if it says so.
+  bool is_accepted(const torch::Tensor& grad_norm) {
+    if (!non_finite_.is_on() || non_finite_.accepts(grad_norm)) return true;
+    non_finite_.reject(group_, [&](const Batch& batch) {
+      return events_.trainer().compute_loss_in_precision(batch, core_.group.num_items()).loss;
+    });
+    return false;
+  }
+
   /// The place of an optimizer if it has a turn of its own, with its own loss.
   std::optional<std::size_t> turn_of(std::size_t optimizer) {
     if (sharing_ != StepSharing::in_turn) return {};
@@ -269,6 +288,7 @@ class Update {
   }
 
   void add_gradients_in_turn() {
+    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::forward);
     if (!events_.has_others()) {
       run_micro_batches();
       return;
@@ -309,7 +329,7 @@ class Update {
     const auto results = step_graph_->run(group_.front(), [&](Batch& batch) {
       core_.group.forget_losses();
       run_part(batch);
-      steps_.apply(each, nullptr);
+      steps_.apply(each, nullptr, [](const torch::Tensor&) { return true; });
       return std::vector{core_.group.losses().front(), core_.log_window.grad_norm()};
     });
     if (step_graph_->replayed() == replayed) return steps_.stepped(each);
@@ -542,6 +562,7 @@ class Update {
   Events& events_;
   TrainerCore& core_;
   OptimizerSteps<Events> steps_{events_};
+  NonFiniteUpdates non_finite_{core_};
   std::vector<Batch> group_;             // the micro-batches of the current update
   std::vector<double> shares_;           // of each, in the batches of all processes
   std::optional<StepGraph> step_graph_;  // with cuda_graph

@@ -80,14 +80,6 @@ struct Magnitudes {
   }
 };
 
-/// Operators whose output is uninitialised memory.
-inline bool gives_raw_memory(std::string_view name) {
-  for (const std::string_view prefix :
-       {"aten::empty", "aten::_empty", "aten::new_empty", "aten::resize", "aten::set_"})
-    if (name.starts_with(prefix)) return true;
-  return false;
-}
-
 /// Observes every operator of this thread, and of the backward passes that it starts, for its lifetime.
 class OperatorWatch {
  public:
@@ -153,7 +145,8 @@ class OperatorWatch {
 
   void take(std::string_view name, const Magnitudes& inputs, const Magnitudes& outputs) {
     const std::lock_guard lock(mutex_);
-    if (!culprit_.empty() || (!inputs.has_floats && !outputs.has_floats) || gives_raw_memory(name)) return;
+    if (!culprit_.empty() || (!inputs.has_floats && !outputs.has_floats) || libtorch::gives_raw_memory(name))
+      return;
     auto frame = fmt::format("{:>10} {:>10}  {}\n", "abs min", "abs max", name) + inputs.text + outputs.text;
     if (traces_) trace_ += frame;
     frames_.push_back(std::move(frame));

@@ -225,6 +225,15 @@ ETUDE_INLINE DataLoader::Requests DataLoader::requests(std::int64_t epoch, std::
   });
 }
 
+ETUDE_INLINE std::optional<std::int64_t> DataLoader::index_of(std::int64_t epoch, std::int64_t first_example,
+                                                              std::int64_t row) const {
+  if (!dataset_.is_indexed() || options_.sampler) return {};
+  detail::BatchRequest request;
+  if (!requests(epoch, first_example)(request)) return {};
+  const auto place = static_cast<std::size_t>(row);
+  return place < request.indices.size() ? std::optional(request.indices[place]) : std::nullopt;
+}
+
 ETUDE_INLINE DataLoader::Requests DataLoader::sampler_requests(std::int64_t epoch,
                                                                std::int64_t first_example) const {
   const auto sampler = options_.sampler;

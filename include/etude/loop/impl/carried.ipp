@@ -44,7 +44,8 @@ ETUDE_INLINE void check_carried_state(const TrainerCore& core) {
              "gradient_checkpointing", "in a unit that runs twice");
   if (core.step_sharing() == StepSharing::in_turn)
     found.push_back(fmt::format(
-        "the optimizers have losses of their own: must share one with {}, which would go on with each", state));
+        "the optimizers have losses of their own: must share one with {}, which would go on with each",
+        state));
   if (core.train_dataloader && core.train_dataloader->options().shuffle)
     found.push_back(
         fmt::format("train_sampling_strategy is random: must be sequential with {}, or train_dataset one of "

@@ -312,6 +312,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_half_done() {
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::save(std::string reason) {
+  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::saving);
   if (core_.updating) return;  // the exception left weights and moments between two steps
   announce();
   saved_.reset();
@@ -329,6 +330,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::poll() {
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::announce() {
+  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::saving);
   core_.checkpoint_writer.wait();
   if (const auto checkpoint = core_.checkpoint_writer.take_unannounced()) report(*checkpoint);
 }
@@ -383,6 +385,7 @@ ETUDE_INLINE void AnyTrainingCheckpoints::save_on_the_way_out(const char* reason
 }
 
 ETUDE_INLINE void AnyTrainingCheckpoints::load_best() {
+  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::saving);
   if (!core_.state.best_model_checkpoint) {
     message(
         core_.args, LogLevel::warning, "no checkpoint of the best model to load: {}",

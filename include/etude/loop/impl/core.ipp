@@ -216,6 +216,11 @@ inline void check_device(const TrainerCore& core) {
                ? "on the CPU"
                : fmt::format("with LibTorch {}, which has no graphs for {} (at::GraphImplRegistry)",
                              TORCH_VERSION, core.device.str()));
+  if (args.on_non_finite != OnNonFinite::ignore && !core.device.is_cpu())
+    found.push_back(
+        fmt::format("on_non_finite is {}: must be ignore on {}, where looking at the gradients before each "
+                    "update would wait for the device; TerminateOnNaNCallback stops without waiting",
+                    args.on_non_finite, core.device.str()));
   refuse(args.cuda_graph && core.ranks.several(), "cuda_graph",
          "with several processes, whose messages can't be captured");
   if (!found.empty()) throw ArgumentError(fmt::format("{}", fmt::join(found, "\n")));
@@ -260,6 +265,7 @@ ETUDE_INLINE void TrainerCore::set_process() {
 }
 
 ETUDE_INLINE void TrainerCore::prepare_machine() const {
+  const PhaseClock::Scope scope(phase_clock, TimedPhase::setup);
   if (device.is_cpu() && !is_quiet) warn_of_slow_blas(args);  // measures with another number of threads
   if (device.is_cpu() && (args.bf16 || args.pure_bf16) && !cpu_multiplies_bfloat16())
     message(args, LogLevel::warning,
@@ -306,6 +312,7 @@ ETUDE_INLINE std::vector<double> TrainerCore::learning_rates() const {
 
 ETUDE_INLINE void TrainerCore::save_model(const std::filesystem::path& directory) const {
   const Calls::Scope call(calls, Calls::save_model);
+  const PhaseClock::Scope scope(phase_clock, TimedPhase::saving);
   const ShardedUnits::Whole whole(sharded_units.get());
   if (!ranks.is_first()) return;
   save_model_files(directory, model.state_dict(), default_max_shard_size, options.files());
@@ -354,6 +361,7 @@ ETUDE_INLINE StepSharing TrainerCore::step_sharing() const {
 }
 
 ETUDE_INLINE void TrainerCore::backward(const torch::Tensor& loss) {
+  const PhaseClock::Scope scope(phase_clock, TimedPhase::backward);
   if (const auto turn = optimizers.turn(); turn && optimizers.size() > 1) return backward(loss, *turn);
   if (step_by_hand && group.size() > 1 && optimizers.size() > 1)
     throw ArgumentError(
@@ -365,6 +373,7 @@ ETUDE_INLINE void TrainerCore::backward(const torch::Tensor& loss) {
 }
 
 ETUDE_INLINE void TrainerCore::backward(const torch::Tensor& loss, std::size_t optimizer) {
+  const PhaseClock::Scope scope(phase_clock, TimedPhase::backward);
   std::vector<torch::Tensor> inputs;
   for (const auto& param_group : optimizers[optimizer].optimizer->param_groups())
     for (const auto& [name, parameter] : param_group.parameters)

@@ -173,6 +173,7 @@ ETUDE_INLINE CheckpointContents checkpoint_contents(TrainerCore& core,
 ETUDE_INLINE std::filesystem::path write_checkpoint(TrainerCore& core,
                                                     const std::vector<CallbackState>& callbacks,
                                                     std::map<std::string, StateDict> tensors) {
+  const PhaseClock::Scope scope(core.phase_clock, TimedPhase::saving);
   if (core.updating) throw Error("a checkpoint can't be written during an update: write it at StepEnd");
   core.checkpoint_writer.wait();
   auto& store = core.checkpoint_writer.store();
@@ -202,6 +203,7 @@ ETUDE_INLINE std::filesystem::path write_checkpoint(TrainerCore& core,
 
 ETUDE_INLINE void write_trainer_state(TrainerCore& core, const std::vector<CallbackState>& callbacks) {
   const Calls::Scope call(core.calls, Calls::save_state);
+  const PhaseClock::Scope scope(core.phase_clock, TimedPhase::saving);
   if (!core.ranks.is_first()) return;
   auto& files = core.checkpoint_writer.store().files();
   files.create_directories(core.args.output_dir);

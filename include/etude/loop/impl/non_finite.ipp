@@ -1,0 +1,196 @@
+#pragma once
+
+#include <ATen/Context.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/base/interrupt.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/base/message.hpp"
+#include "etude/libtorch/generators.hpp"
+#include "etude/libtorch/random_state.hpp"
+#include "etude/libtorch/torch_error.hpp"
+#include "etude/loop/non_finite.hpp"
+#include "etude/loop/non_finite_origin.hpp"
+#include "etude/trainer_control.hpp"
+
+namespace etude::inline v0 {
+
+namespace detail {
+
+/// Whether a number on the CPU is finite.
+inline bool is_finite(const torch::Tensor& number) {
+  switch (number.scalar_type()) {
+    case torch::kFloat:
+      return std::isfinite(*number.data_ptr<float>());
+    case torch::kDouble:
+      return std::isfinite(*number.data_ptr<double>());
+    default:
+      return std::isfinite(number.item<double>());
+  }
+}
+
+/// A copy of a generator with its state, much faster than the state as a tensor.
+inline at::Generator copy_of(at::Generator generator) {
+  const std::lock_guard lock(generator.mutex());
+  return generator.clone();
+}
+
+/// The examples in these rows of the `number`-th batch of a group, with their indices in train_dataset.
+inline std::string examples_of(const TrainerCore& core, std::size_t number, std::size_t of,
+                               const std::vector<std::int64_t>& rows) {
+  constexpr std::size_t most = 8;
+  const auto& position = core.progress.position;
+  const auto& loader = *core.train_dataloader;
+  const auto first =
+      position.examples + static_cast<std::int64_t>(number) * loader.options().global_batch_size();
+  std::vector<std::int64_t> shown, indices;
+  for (const auto row : rows) {
+    if (shown.size() == most) break;
+    shown.push_back(row);
+    if (const auto index = loader.index_of(position.epoch, first, row)) indices.push_back(*index);
+  }
+  auto text = fmt::format("example{} {}", shown.size() == 1 ? "" : "s", fmt::join(shown, ", "));
+  if (rows.size() > most) text += fmt::format(" and {} more", rows.size() - most);
+  text += of == 1 ? " of the batch" : fmt::format(" of batch {} of {}", number + 1, of);
+  if (!indices.empty()) text += fmt::format(" (train_dataset[{}])", fmt::join(indices, "], train_dataset["));
+  return text;
+}
+
+}  // namespace detail
+
+ETUDE_INLINE void NonFiniteUpdates::begin_group() {
+  generator_ = detail::copy_of(at::globalContext().defaultGenerator(torch::kCPU));
+  const torch::NoGradGuard no_grad;
+  if (!std::exchange(knows_buffers_, true))
+    for (const auto& [name, buffer] : core_.model.named_buffers())
+      buffers_.emplace_back(buffer, torch::empty_like(buffer));
+  for (auto& [buffer, copy] : buffers_) copy.copy_(buffer);
+}
+
+ETUDE_INLINE bool NonFiniteUpdates::accepts(const torch::Tensor& grad_norm) {
+  norm_is_finite_ = detail::is_finite(grad_norm);
+  if (!norm_is_finite_) return false;
+  if (!core_.ranks.several() && !std::ranges::all_of(core_.group.losses(), detail::is_finite)) return false;
+  in_a_row_ = 0;
+  if (core_.args.on_non_finite == OnNonFinite::restore) copy_state();
+  return true;
+}
+
+ETUDE_INLINE void NonFiniteUpdates::copy_state() {
+  if (good_ && ++updates_since_good_ < updates_per_copy) return;
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> after;  // this batch's forward pass, which isn't part of the state to return to
+  for (const auto& [buffer, copy] : buffers_) after.push_back(buffer.clone());
+  put_buffers_back();
+  good_ = std::make_unique<TrainingSnapshot>(core_);
+  for (std::size_t i = 0; i < after.size(); ++i) buffers_[i].first.copy_(after[i]);
+  step_of_good_ = core_.state.global_step;
+  updates_since_good_ = 0;
+  restores_ = 0;
+}
+
+ETUDE_INLINE void NonFiniteUpdates::reject(const std::vector<Batch>& group, const ComputeLoss& compute_loss) {
+  const auto step = core_.state.global_step + 1;
+  auto reason = norm_is_finite_ ? fmt::format("a loss of step {} isn't finite", step)
+                                : fmt::format("the gradients of step {} aren't finite", step);
+  if (diagnoses_++ < most_diagnoses) reason += diagnose(group, compute_loss);
+  put_buffers_back();
+  if (core_.args.on_non_finite == OnNonFinite::stop) stop(reason);
+  if (++in_a_row_ == most_in_a_row)
+    stop(fmt::format("the last {} updates have been skipped, since {}", most_in_a_row, reason));
+  std::string restored;
+  if (core_.args.on_non_finite == OnNonFinite::restore && good_) {
+    if (restores_++ == most_restores)
+      stop(fmt::format("after {} returns to the weights of step {}, {}", most_restores, step_of_good_,
+                       reason));
+    restored = restore();
+  }
+  message(core_.args, LogLevel::warning, "{}: its update is skipped{}", reason, restored);
+}
+
+ETUDE_INLINE std::string NonFiniteUpdates::restore() {
+  // The schedule doesn't go back.
+  std::vector<std::vector<std::pair<double, double>>> rates;
+  for (const auto& each : core_.optimizers) {
+    auto& of_groups = rates.emplace_back();
+    for (const auto& group : each.optimizer->param_groups())
+      of_groups.emplace_back(group.lr, group.initial_lr);
+  }
+  auto logs = std::exchange(core_.pending_logs, {});
+  good_->restore();
+  core_.pending_logs = std::move(logs);
+  auto now = rates.begin();
+  for (const auto& each : core_.optimizers) {
+    for (std::size_t i = 0; i < now->size(); ++i)
+      each.optimizer->set_learning_rates(i, (*now)[i].first, (*now)[i].second);
+    ++now;
+  }
+  return fmt::format(", and the weights of step {} are restored", step_of_good_);
+}
+
+ETUDE_INLINE void NonFiniteUpdates::put_buffers_back() const {
+  const torch::NoGradGuard no_grad;
+  for (const auto& [buffer, copy] : buffers_) torch::Tensor(buffer).copy_(copy);
+}
+
+ETUDE_INLINE void NonFiniteUpdates::stop(const std::string& reason) {
+  core_.ranks.stop_is_agreed = true;  // All have the same norm.
+  throw StopTraining(reason);
+}
+
+ETUDE_INLINE std::string NonFiniteUpdates::diagnose(const std::vector<Batch>& group,
+                                                    const ComputeLoss& compute_loss) {
+  if (core_.sharded_units) return "";  // Its forward passes are messages to the other processes.
+  const auto after = random_state(core_.options.generators);
+  std::string text;
+  try {
+    put_buffers_back();
+    set_generator_state(at::globalContext().defaultGenerator(torch::kCPU), generator_.get_state());
+    for (std::size_t i = 0; i < group.size() && text.empty(); ++i) {
+      std::int64_t first_row = 0;
+      core_.group.in_parts(group[i],
+                           core_.args.auto_microbatching ? core_.part_size.of(group[i].size)
+                                                         : std::max<std::int64_t>(group[i].size, 1),
+                           [&](const Batch& part) {
+                             const auto begin = std::exchange(first_row, first_row + part.size);
+                             if (!text.empty()) return;
+                             auto found = find_non_finite(core_.model, part, compute_loss,
+                                                          /*backward=*/!core_.recomputed_units);
+                             if (found.text.empty()) return;
+                             text = std::move(found.text);
+                             for (auto& row : found.rows) row += begin;
+                             if (!found.rows.empty())
+                               text += ", in " + detail::examples_of(core_, i, group.size(), found.rows);
+                             else if (group.size() > 1)
+                               text += fmt::format(", in batch {} of {}", i + 1, group.size());
+                           });
+    }
+    if (text.empty()) text = "run again, its batches gave finite numbers";
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const std::exception&) {
+    text = fmt::format("its batches can't be run again: {}", message_of(std::current_exception()));
+  }
+  load_random_state(after, core_.options.generators);
+  if (!core_.ranks.several()) return ": " + text;
+  std::string all;
+  const auto texts = core_.ranks.gather(text);
+  for (std::size_t rank = 0; rank < texts.size(); ++rank)
+    all += fmt::format("{} in rank {}, {}", rank == 0 ? ":" : ";", rank, texts[rank]);
+  return all;
+}
+
+}  // namespace etude::inline v0

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/data/batch.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/loop/snapshot.hpp"
+
+namespace etude::inline v0 {
+
+/// Keeps losses and gradients that aren't finite away from the weights, as `on_non_finite` says, and finds
+/// out where they came from.
+class NonFiniteUpdates {
+ public:
+  /// The loss of a batch, as in a training step.
+  using ComputeLoss = std::function<torch::Tensor(const Batch&)>;
+
+  /// A training stops after this many updates in a row that weren't made.
+  static constexpr int most_in_a_row = 50;
+  /// The interval, in updates, at which `restore` copies the state that it goes back to, and how often it
+  /// goes back to the same one before the training stops.
+  static constexpr std::int64_t updates_per_copy = 100;
+  static constexpr int most_restores = 3;
+  /// The number of rejected updates of a training whose origin is looked for.
+  static constexpr int most_diagnoses = 10;
+
+  /// `core` must outlive this.
+  explicit NonFiniteUpdates(TrainerCore& core) : core_(core) {}
+
+  bool is_on() const { return core_.args.on_non_finite != OnNonFinite::ignore; }
+
+  /// Remembers what forward passes change, so that the group can be run again.
+  void begin_group();
+
+  /// Whether the norm of the gradients and the group's losses are finite; with several processes, whether
+  /// the norm is, which is the same in all of them.
+  bool accepts(const torch::Tensor& grad_norm);
+
+  /// Called for an update that wasn't accepted: runs its micro-batches again to find the origin, reports it,
+  /// and restores buffers, and for `restore` an earlier state. Throws StopTraining if the training should
+  /// stop.
+  void reject(const std::vector<Batch>& group, const ComputeLoss& compute_loss);
+
+ private:
+  void copy_state();
+  std::string diagnose(const std::vector<Batch>& group, const ComputeLoss& compute_loss);
+  std::string restore();
+  void put_buffers_back() const;
+  [[noreturn]] void stop(const std::string& reason);
+
+  TrainerCore& core_;
+  bool norm_is_finite_ = true;
+  int in_a_row_ = 0;
+  int diagnoses_ = 0;
+  at::Generator generator_;                                       // as the group began
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers_;  // of the model, each with its copy
+  bool knows_buffers_ = false;
+  std::unique_ptr<TrainingSnapshot> good_;
+  std::int64_t step_of_good_ = 0;
+  std::int64_t updates_since_good_ = 0;
+  int restores_ = 0;
+};
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/loop/impl/non_finite.ipp"
+#endif

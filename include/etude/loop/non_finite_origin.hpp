@@ -1,0 +1,33 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/data/batch.hpp"
+#include "etude/model/model.hpp"
+
+namespace etude::inline v0 {
+
+/// Where the first number of a training step that isn't finite came from.
+struct NonFiniteOrigin {
+  std::string text;                     ///< a phrase; empty if all numbers were finite
+  std::vector<std::int64_t> rows = {};  ///< the examples of the batch in which it is, if known
+};
+
+/// Runs a batch forward and, if `backward`, backward, without changing gradients, and looks at the numbers
+/// of the weights, of the batch, and of each operator. An operator that makes inf or NaN from finite numbers
+/// is named together with the module whose parameter it takes, or that of the last operator that took any.
+NonFiniteOrigin find_non_finite(const Model& model, const Batch& batch,
+                                const std::function<torch::Tensor(const Batch&)>& compute_loss,
+                                bool backward = true);
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/loop/impl/non_finite_origin.ipp"
+#endif

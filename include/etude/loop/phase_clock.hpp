@@ -1,0 +1,137 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "etude/metrics/time_by_phase.hpp"
+
+namespace etude::inline v0 {
+
+class FileSystem;
+class PhaseTrace;
+
+/// Divides the wall time of a training among its phases: at each moment one phase is on, and switching reads
+/// the clock once. Without a training it does nothing.
+class PhaseClock {
+  using Clock = std::chrono::steady_clock;
+
+ public:
+  class Run;
+  class Step;
+
+  PhaseClock();
+  PhaseClock(const PhaseClock&) = delete;
+  PhaseClock& operator=(const PhaseClock&) = delete;
+  ~PhaseClock();
+
+  /// The times of the training under way up to now, or of the last one.
+  TimeByPhase times() const;
+
+  /// Whether a trace is recorded.
+  bool traces() const { return trace_ != nullptr; }
+
+  /// Ends the training on it, unless that is done: writes the trace, and prints the table and advice where
+  /// `log_level` shows them. Reports errors on the terminal.
+  void finish() noexcept;
+
+  /// A phase, for its own lifetime; the one before goes on afterwards.
+  class Scope {
+   public:
+    /// `is_shown`: as a part of the trace.
+    Scope(PhaseClock& clock, TimedPhase phase, bool is_shown = true) : clock_(clock), before_(clock.phase_) {
+      clock_.enter(phase);
+      if (clock_.trace_ && is_shown) [[unlikely]]
+        begin_ = Clock::now();
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope() {
+      if (clock_.trace_) [[unlikely]]
+        record();
+      clock_.enter(before_);
+    }
+
+   private:
+    void record() const;
+
+    PhaseClock& clock_;
+    TimedPhase before_;
+    Clock::time_point begin_;
+  };
+
+  /// A named part of the trace, for its own lifetime: a step with its number, an event, a callback.
+  class Slice {
+   public:
+    static constexpr std::int64_t no_number = -1;
+
+    Slice(PhaseClock& clock, std::string_view name, std::int64_t number = no_number) : clock_(clock) {
+      if (!clock_.trace_) [[likely]]
+        return;
+      name_ = name;
+      number_ = number;
+      begin_ = Clock::now();
+    }
+    Slice(const Slice&) = delete;
+    Slice& operator=(const Slice&) = delete;
+    ~Slice() {
+      if (!name_.empty()) [[unlikely]]
+        record();
+    }
+
+   private:
+    void record() const;
+
+    PhaseClock& clock_;
+    std::string_view name_;
+    std::int64_t number_ = no_number;
+    Clock::time_point begin_;
+  };
+
+ private:
+  void enter(TimedPhase phase) {
+    if (phase == phase_ || !runs_) return;
+    const auto now = Clock::now();
+    spent_[static_cast<std::size_t>(phase_)] += now - since_;
+    since_ = now;
+    phase_ = phase;
+  }
+
+  std::array<Clock::duration, enum_names<TimedPhase>.size()> spent_{};
+  TimedPhase phase_ = TimedPhase::other;
+  Clock::time_point since_;
+  std::int64_t steps_ = 0;
+  bool runs_ = false;
+  std::unique_ptr<PhaseTrace> trace_;
+  const TrainingArguments* args_ = nullptr;  // these of the training
+  FileSystem* files_ = nullptr;
+  bool on_cpu_ = true;
+};
+
+/// An update step of the training, numbered in the trace.
+class PhaseClock::Step : Slice {
+ public:
+  Step(PhaseClock& clock, std::int64_t number) : Slice(clock, "step", number) { ++clock.steps_; }
+};
+
+/// A training on the clock, which ends with it, however that comes.
+class PhaseClock::Run {
+ public:
+  /// All of these must outlive it. Throws CheckpointError if the folder of `trace_file` can't be created.
+  Run(PhaseClock& clock, const TrainingArguments& args, FileSystem& files, bool on_cpu);
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+  ~Run() { clock_.finish(); }
+
+ private:
+  PhaseClock& clock_;
+};
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/loop/impl/phase_clock.ipp"
+#endif

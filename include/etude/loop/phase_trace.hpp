@@ -1,0 +1,56 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/io/file_system.hpp"
+
+namespace etude::inline v0 {
+
+/// Slices of time in memory, which become a file in Chrome's trace format. Names must outlive it.
+class PhaseTrace {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// The slices that are kept, the first ones: about 100 MB of text.
+  static constexpr std::size_t most_slices = 1'000'000;
+
+  explicit PhaseTrace(std::size_t most = most_slices) : most_(most) {}
+
+  /// Without a number, it is below 0.
+  void add(std::string_view name, std::string_view category, std::int64_t number, Clock::time_point begin) {
+    if (slices_.size() < most_)
+      slices_.push_back({name, category, number, begin, Clock::now()});
+    else
+      ++left_out_;
+  }
+
+  /// The number of slices beyond the limit.
+  std::int64_t left_out() const { return left_out_; }
+
+  /// Writes the file atomically. Throws CheckpointError if it can't be written.
+  void save(FileSystem& files, const std::filesystem::path& path, std::int64_t rank) const;
+
+ private:
+  struct Slice {
+    std::string_view name, category;
+    std::int64_t number;
+    Clock::time_point begin, end;
+  };
+
+  std::size_t most_;
+  std::int64_t left_out_ = 0;
+  Clock::time_point start_ = Clock::now();
+  std::vector<Slice> slices_;
+};
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/loop/impl/phase_trace.ipp"
+#endif
