@@ -69,7 +69,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     before = {f"backbone.{name}": tensor.clone() for name, tensor in body.state_dict().items()}
     results = {"safetensors": load_file(f"{folder}/transferred/model.safetensors"),
-               "pt": dict(torch.load(f"{folder}/transferred.pt", weights_only=True))}
+               "pt": dict(torch.load(f"{folder}/transferred.pt", weights_only=False))}
     for name, state in results.items():
         net = Net(backbone())
         net.load_state_dict(state)
