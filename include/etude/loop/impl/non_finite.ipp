@@ -53,14 +53,16 @@ inline std::string examples_of(const TrainerCore& core, std::size_t number, std:
                                const std::vector<std::int64_t>& rows) {
   constexpr std::size_t most = 8;
   const auto& position = core.progress.position;
-  const auto& loader = *core.train_dataloader;
+  const auto* loader = core.train_dataloader.get();  // null for batches of a host's own loop
   const auto first =
-      position.examples + static_cast<std::int64_t>(number) * loader.options().global_batch_size();
+      loader ? position.examples + static_cast<std::int64_t>(number) * loader->options().global_batch_size()
+             : 0;
   std::vector<std::int64_t> shown, indices;
   for (const auto row : rows) {
     if (shown.size() == most) break;
     shown.push_back(row);
-    if (const auto index = loader.index_of(position.epoch, first, row)) indices.push_back(*index);
+    if (!loader) continue;
+    if (const auto index = loader->index_of(position.epoch, first, row)) indices.push_back(*index);
   }
   auto text = fmt::format("example{} {}", shown.size() == 1 ? "" : "s", fmt::join(shown, ", "));
   if (rows.size() > most) text += fmt::format(" and {} more", rows.size() - most);

@@ -133,14 +133,16 @@ std::unique_ptr<Optimizer> create_divided(const TrainingArguments& args, const N
 
 ETUDE_INLINE std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
                                                        const NamedTensors& parameters,
-                                                       const ParameterRules& rules, const ChosenNames& chosen) {
+                                                       const ParameterRules& rules,
+                                                       const ChosenNames& chosen) {
   return detail::create_divided(args, parameters, rules, chosen,
                                 [&](double decay) { return parameter_groups(parameters, decay); });
 }
 
 ETUDE_INLINE std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
                                                        const torch::nn::Module& module,
-                                                       const ParameterRules& rules, const ChosenNames& chosen) {
+                                                       const ParameterRules& rules,
+                                                       const ChosenNames& chosen) {
   return detail::create_divided(args, named_parameters(module), rules, chosen,
                                 [&](double decay) { return parameter_groups(module, decay); });
 }
