@@ -13,7 +13,7 @@ namespace etude::inline v0::detail {
 
 inline std::string in_thousands(std::int64_t number) {
   auto text = std::to_string(number);
-  for (auto at = std::ssize(text) - 3; at > 0; at -= 3) text.insert(static_cast<std::size_t>(at), ",");
+  for (auto at = std::ssize(text) - 3; at > 0; at -= 3) text.insert(static_cast<std::size_t>(at), 1, ',');
   return text;
 }
 
