@@ -887,4 +887,28 @@ TEST_CASE("two trainings can't write checkpoints to one folder at the same time"
   second.train();
 }
 
+/// A loss with a weight that may be trained.
+struct WeighedImpl : torch::nn::Module {
+  explicit WeighedImpl(bool is_trained) {
+    weight = register_parameter("weight", torch::ones({}), is_trained);
+  }
+  torch::Tensor forward(torch::Tensor output, torch::Tensor target) {
+    return weight * torch::mse_loss(output, target);
+  }
+  torch::Tensor weight;
+};
+TORCH_MODULE(Weighed);
+
+TEST_CASE("trained parameters of a loss, which no checkpoint has, are reported") {
+  const auto warnings = [](bool is_trained) {
+    const toy::Folder folder;
+    auto options = toy::options(saving_and_warning(folder));
+    options.loss = Weighed(is_trained);
+    etude::Trainer<> trainer(options);
+    return toy::printed([&] { trainer.train(); }, STDERR_FILENO);
+  };
+  CHECK(toy::contains(warnings(true), "no checkpoint has weight of the loss, "));
+  CHECK_FALSE(toy::contains(warnings(false), "no checkpoint has"));
+}
+
 }  // namespace loop_checkpoints_test

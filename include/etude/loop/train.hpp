@@ -114,6 +114,7 @@ class TrainLoop {
                                        core_.accumulation.by_epoch());
 
     core_.begin_training();
+    core_.warn_of_unsaved_state();
     if (checkpoints_.resumes()) checkpoints_.load_training(plan_);
     begin_trial(options.trial);
     core_.share_model();

@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -278,6 +279,21 @@ ETUDE_INLINE void TrainerCore::prepare_machine() const {
   if (gpus > 1 && args.world_size() == 1 && !detail::is_spread(model))
     message(args, LogLevel::warning, "{}", detail::advice_for_gpus(gpus));
   if (!is_quiet) keep_freed_memory();
+}
+
+ETUDE_INLINE void TrainerCore::warn_of_unsaved_state() const {
+  const auto loss = options.loss.module();
+  if (!loss || args.save_strategy == SaveStrategy::no) return;
+  std::unordered_set<const void*> saved;
+  for (const auto& parameter : model.parameters()) saved.insert(parameter.unsafeGetTensorImpl());
+  std::vector<std::string> unsaved;
+  for (const auto& item : loss->named_parameters())
+    if (item.value().requires_grad() && !saved.contains(item.value().unsafeGetTensorImpl()))
+      unsaved.push_back(item.key());
+  if (unsaved.empty()) return;
+  message(args, LogLevel::warning,
+          "no checkpoint has {} of the loss, {}: make it a part of the model if it is trained",
+          fmt::join(unsaved, ", "), loss->name());
 }
 
 ETUDE_INLINE void TrainerCore::offload_moments() {
