@@ -182,9 +182,9 @@ using ComputeLoss = LossOutput(Model& model, const Batch& batch, std::optional<d
 
 /// One of several optimizers. Whatever isn't set is as in the trainer's arguments.
 struct OptimizerOptions {
-  /// Dotted names of the modules, or parameters, that it updates. By default, the module that has the
-  /// optimizer's own name.
-  std::vector<std::string> modules = {};
+  /// Patterns of the modules and parameters that it updates, as in `parameter_groups`. By default, the module
+  /// that has the optimizer's own name.
+  std::vector<std::string> parameters = {};
   std::optional<double> learning_rate = {};
   std::optional<double> weight_decay = {};
   std::optional<OptimizerNames> optim = {};

@@ -206,7 +206,7 @@ TEST_CASE("several optimizers share one loss") {
   auto options = in_turn(arguments());
   for (auto& [name, own] : options.optimizers) own.compute_loss = {};
   options.optimizers[1].second.lr_scheduler_type.reset();
-  options.optimizers[1].second.modules = {"generator.weight", "generator.bias"};
+  options.optimizers[1].second.parameters = {"generator.weight", "*r.bias"};
   options.compute_loss = [](Model& model, const Batch& batch, std::optional<double>) -> LossOutput {
     return {.loss = discriminator_loss(model.as<GanImpl>(), batch.inputs, batch.labels) +
                     generator_loss(model.as<GanImpl>(), batch.inputs),
@@ -347,15 +347,16 @@ TEST_CASE("mistakes with several optimizers are errors that name them") {
     return toy::fault_of<etude::ArgumentError>([&] { etude::Trainer<Quiet>(options).train(); });
   };
   using Options = etude::TrainerOptions&;
-  CHECK(fault([](Options o) { o.optimizers[0].first = "critic"; }) ==
-        "the optimizer 'critic' is for critic: must be the dotted name of a module, or parameter, of the "
-        "model, which has discriminator, generator");
+  CHECK(
+      fault([](Options o) { o.optimizers[0].first = "critic"; }) ==
+      "the optimizer 'critic' has the pattern 'critic': must name a parameter or module of the model, which "
+      "has discriminator, generator");
   CHECK(fault([](Options o) { o.optimizers[1].first = "discriminator"; }) ==
         "optimizers has the name 'discriminator' twice: must be a name for each optimizer");
   CHECK(
       fault([](Options o) { o.optimizers[0].first = "a/b"; }).starts_with("optimizers has the name \"a/b\""));
   CHECK(fault([](Options o) {
-          o.optimizers[0].second.modules = {"discriminator", "generator.bias"};
+          o.optimizers[0].second.parameters = {"discriminator", "generator.bias"};
         }) ==
         "generator.bias belongs to the optimizers 'discriminator' and 'generator': must be to one of them");
   CHECK(fault([](Options o) { o.optimizers[0].second.compute_loss = {}; }) ==

@@ -12,8 +12,8 @@ namespace etude::inline v0::detail {
 /// Everything wrong with the option `optimizers`.
 std::vector<std::string> faults_of_optimizers(const TrainerOptions& options);
 
-/// Makes the optimizers of the option `optimizers`. Throws ArgumentError for modules that the model doesn't
-/// have, and for parameters that several of them would update; warns of those that none does.
+/// Makes the optimizers of the option `optimizers`. Throws ArgumentError for patterns that name nothing, and
+/// for parameters that several of them would update; warns of those that none does.
 void make_optimizers(TrainerCore& core);
 
 /// Makes their schedules for a training of `max_steps` steps.

@@ -22,6 +22,7 @@
 #include "etude/base/utf8.hpp"
 #include "etude/loop/several_optimizers.hpp"
 #include "etude/optim/create.hpp"
+#include "etude/optim/parameter_rules.hpp"
 #include "etude/optim/torch_optimizer.hpp"
 
 namespace etude::inline v0::detail {
@@ -80,23 +81,17 @@ ETUDE_INLINE std::vector<std::string> faults_of_optimizers(const TrainerOptions&
     if (own.lr_scheduler.needs_torch_optimizer() && !own.optimizer)
       found.push_back(fmt::format(
           "lr_scheduler of the optimizer '{}' is one of torch's: its optimizer must be set too", name));
-    if (own.optimizer && !own.modules.empty())
-      found.push_back(fmt::format(
-          "optimizer '{}' has both optimizer and modules: must be one of them, since torch's holds its "
-          "parameters",
-          name));
+    if (own.optimizer && !own.parameters.empty())
+      found.push_back(
+          fmt::format("optimizer '{}' has both optimizer and parameters: must be one of them, since torch's "
+                      "holds its own",
+                      name));
     for (const auto& fault : faults(arguments_of(options.args, own)))
       if (!std::ranges::count(faults(options.args), fault))
         found.push_back(fmt::format("optimizer '{}': {}", name, fault));
   }
   if (!has_each_step) found.push_back("every is more than 1 for all optimizers: must be 1 for one of them");
   return found;
-}
-
-/// Whether a parameter belongs to a module, or is the parameter, of this dotted name.
-inline bool is_in(const std::string& parameter, std::string_view module) {
-  return parameter.starts_with(module) &&
-         (parameter.size() == module.size() || parameter[module.size()] == '.');
 }
 
 ETUDE_INLINE void make_optimizers(TrainerCore& core) {
@@ -107,20 +102,22 @@ ETUDE_INLINE void make_optimizers(TrainerCore& core) {
   const auto parameters = core.model.named_parameters();
   std::unordered_map<const void*, std::string_view> owner;
   for (const auto& [name, own] : core.options.optimizers) {
-    const auto modules = own.modules.empty() ? std::vector{name} : own.modules;
-    for (const auto& module : modules)
-      if (!own.optimizer &&
-          std::ranges::none_of(parameters, [&](const auto& each) { return is_in(each.first, module); })) {
+    const auto patterns = own.parameters.empty() ? std::vector{name} : own.parameters;
+    for (const auto& pattern : patterns)
+      if (!own.optimizer && std::ranges::none_of(parameters, [&](const auto& each) {
+            return names_parameter(pattern, each.first);
+          })) {
         std::set<std::string> children;
         for (const auto& [parameter, tensor] : parameters)
           children.insert(parameter.substr(0, parameter.find('.')));
-        throw ArgumentError(
-            fmt::format("the optimizer '{}' is for {}: must be the dotted name of a module, or "
-                        "parameter, of the model, which has {}",
-                        name, module, fmt::join(children, ", ")));
+        throw ArgumentError(fmt::format(
+            "the optimizer '{}' has the pattern '{}': must name a parameter or module of the model, "
+            "which has {}",
+            name, pattern, fmt::join(children, ", ")));
       }
     const auto chosen = [&](const std::string& parameter) {
-      return std::ranges::any_of(modules, [&](const auto& module) { return is_in(parameter, module); });
+      return std::ranges::any_of(patterns,
+                                 [&](const auto& pattern) { return names_parameter(pattern, parameter); });
     };
     const auto args = arguments_of(core.args, own);
     std::unique_ptr<Optimizer> made;
@@ -149,7 +146,8 @@ ETUDE_INLINE void make_optimizers(TrainerCore& core) {
     if (tensor.requires_grad() && !owner.contains(tensor.unsafeGetTensorImpl())) without.push_back(name);
   if (without.empty()) return;
   const auto shown = std::min<std::size_t>(without.size(), 4);
-  message(core.args, LogLevel::warning, "no optimizer updates {}{}: name their module in one, or freeze them",
+  message(core.args, LogLevel::warning,
+          "no optimizer updates {}{}: name them in the parameters of one, or freeze them",
           fmt::join(without.begin(), without.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
           shown < without.size() ? fmt::format(" and {} more parameters", without.size() - shown) : "");
 }
