@@ -313,8 +313,7 @@ struct TrainOutput {
 /// The result of `step()`.
 struct StepOutput {
   /// The mean loss of the update that this call has made, one element on the device, without waiting for it;
-  /// of several processes, this one's share of it. Undefined if the call has made no update, and with
-  /// `cuda_graph`.
+  /// of several processes, this one's share of it. Undefined if the call has made no update.
   torch::Tensor loss = {};
   std::int64_t global_step = 0;
   /// Whether the training has come to its end: what is left is `finish()`.

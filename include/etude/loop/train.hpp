@@ -146,6 +146,7 @@ class TrainLoop {
       detail::make_schedulers(core_, planned_steps);
     check_carried_state(core_);
     update_.join_gradients();
+    if (is_hosted_) update_.keep_loss();
     if (checkpoints_.resumes()) checkpoints_.load_rest();
     core_.optimizers.zero_grad();
     MetricCheck<Events>::run(events_);
@@ -239,7 +240,6 @@ class TrainLoop {
       position.dataset_state = batches.dataset_state();
       return false;
     }
-    if (is_hosted_) loss_ = core_.group.loss();
     const auto next = core_.position_after(batches.position(), batches.dataset_state(), update_.size());
     summary_.add_examples(core_.padded(update_.size()));
     update(next, static_cast<double>(position.epoch) + static_cast<double>(next.padded_examples) / examples_);
@@ -270,7 +270,7 @@ class TrainLoop {
   void leave_steps() { work_.forget_group(); }
 
   /// The loss of the last group: see `StepOutput`.
-  const torch::Tensor& loss() const { return loss_; }
+  const torch::Tensor& loss() const { return update_.loss(); }
 
   /// Whether the epoch that is open has only its end left.
   bool epoch_had_ended() const { return epoch_had_ended_; }
@@ -459,7 +459,6 @@ class TrainLoop {
   bool is_hosted_;
   bool epoch_had_ended_ = false;  // before the training was resumed
   bool epoch_was_stopped_ = false;
-  torch::Tensor loss_;
   TrainingSummary<Events> summary_{events_};
   Update<Events> update_{events_};
   TrainingCheckpoints<Events> checkpoints_{events_};

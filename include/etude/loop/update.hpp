@@ -101,6 +101,10 @@ class Update {
     return no_batches;
   }
 
+  /// Keeps the loss of each group, for `loss`.
+  void keep_loss() { keeps_loss_ = true; }
+  const torch::Tensor& loss() const { return loss_; }
+
   /// The number of micro-batches in the group, those of this process.
   std::int64_t size() const { return static_cast<std::int64_t>(group_.size()); }
 
@@ -368,6 +372,7 @@ class Update {
   }
 
   void leave_group(const DataPosition& next, double epoch) {
+    if (keeps_loss_) loss_ = core_.group.loss();
     core_.group.forget_losses();
     core_.group.set_carried_at_begin({});
     group_.clear();
@@ -568,6 +573,8 @@ class Update {
   std::optional<StepGraph> step_graph_;  // with cuda_graph
   bool is_captured_ = false;             // the update runs through it
   StepSharing sharing_ = StepSharing::together;
+  bool keeps_loss_ = false;
+  torch::Tensor loss_;
   bool is_last_ = true;                        // the micro-batch under way is the last of its group
   std::deque<GradientReducer> reducers_;       // with several processes: one for all optimizers, or for each
   GradientReducer* reducer_ = nullptr;         // the one that belongs to the backward pass under way
