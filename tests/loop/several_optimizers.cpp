@@ -145,8 +145,8 @@ struct ByHand final : etude::TrainerBase<ByHand<List...>, Quiet, List...> {
     const auto loss_of = [](const torch::Tensor& scores, double label) {
       return torch::softplus(label > 0 ? -scores : scores).mean();
     };
-    const auto points = net.generator(batch.inputs);
-    const auto d_loss = loss_of(net.discriminator->forward(batch.labels), 1) +
+    const auto points = net.generator(batch.inputs[0]);
+    const auto d_loss = loss_of(net.discriminator->forward(batch.labels[0]), 1) +
                         loss_of(net.discriminator->forward(points.detach()), 0);
     this->optimizer("discriminator").backward(d_loss);
     this->optimizer("discriminator").step();
@@ -353,8 +353,7 @@ TEST_CASE("mistakes with several optimizers are errors that name them") {
       "has discriminator, generator");
   CHECK(fault([](Options o) { o.optimizers[1].first = "discriminator"; }) ==
         "optimizers has the name 'discriminator' twice: must be a name for each optimizer");
-  CHECK(
-      fault([](Options o) { o.optimizers[0].first = "a/b"; }).starts_with("optimizers has the name \"a/b\""));
+  CHECK(fault([](Options o) { o.optimizers[0].first = "a/b"; }).starts_with("optimizers has the name 'a/b'"));
   CHECK(fault([](Options o) {
           o.optimizers[0].second.parameters = {"discriminator", "generator.bias"};
         }) ==

@@ -56,9 +56,10 @@ bool rates_are_new(const std::vector<std::string>& differences, const TrainerSta
 void load_optimizer(const SavedOptimizer& saved, Optimizer& optimizer,
                     const std::vector<std::string>& arguments, bool& rates_are_new, StateReport& report);
 
-/// Loads the schedule of an optimizer at that step from its `file`.
+/// Loads the schedule of an optimizer, which may not have joined each step up to `step`, from its `file`.
 void load_scheduler(const SavedOptimizer& saved, const std::filesystem::path& file, std::int64_t step,
-                    LRScheduler& scheduler, bool rates_are_new, std::vector<std::string>& problems);
+                    LRScheduler& scheduler, bool joins_each_step, bool rates_are_new,
+                    std::vector<std::string>& problems);
 
 /// Another program's position in the data, computed as Hugging Face's Trainer does.
 TrainingProgress progress_by_steps(const TrainerState& state, const TrainingArguments& args,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -280,16 +281,21 @@ ETUDE_INLINE void load_optimizer(const SavedOptimizer& saved, Optimizer& optimiz
 }
 
 ETUDE_INLINE void load_scheduler(const SavedOptimizer& optimizer, const std::filesystem::path& file,
-                                 std::int64_t step, LRScheduler& scheduler, bool rates_are_new,
-                                 std::vector<std::string>& problems) {
+                                 std::int64_t step, LRScheduler& scheduler, bool joins_each_step,
+                                 bool rates_are_new, std::vector<std::string>& problems) {
   const auto& saved = optimizer.scheduler;
   if (!saved) {
     scheduler.fast_forward(step);
     return problems.push_back(fmt::format("schedule state is missing: it is set to step {}", step));
   }
   const auto count = saved->find("step_count");
-  if (count == saved->end() || count->second != std::vector{static_cast<double>(step)})
-    throw CheckpointError(fmt::format("{}: step_count must be the global_step, {}", file.string(), step));
+  const auto fits = [&](double number) {
+    const auto last = static_cast<double>(step);
+    return joins_each_step ? number == last : number >= 0 && number <= last && number == std::floor(number);
+  };
+  if (count == saved->end() || count->second.size() != 1 || !fits(count->second.front()))
+    throw CheckpointError(fmt::format("{}: step_count must be {}the global_step, {}", file.string(),
+                                      joins_each_step ? "" : "a whole number, at most ", step));
   if (const auto rates = saved->find("lr"); rates != saved->end())
     if (const auto spoilt = std::ranges::find_if_not(rates->second, is_learning_rate);
         spoilt != rates->second.end()) {

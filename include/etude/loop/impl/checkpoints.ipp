@@ -226,8 +226,8 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_rest() {
     detail::fitting(path(), "optimizer",
                     [&] { detail::load_optimizer(of, *each.optimizer, arguments, new_rates, found); });
     detail::fitting(path(), "lr_scheduler", [&] {
-      detail::load_scheduler(of, file, point_->state.global_step, *each.lr_scheduler, new_rates,
-                             found.problems);
+      detail::load_scheduler(of, file, point_->state.global_step, *each.lr_scheduler,
+                             /*joins_each_step=*/each.name.empty(), new_rates, found.problems);
     });
     const auto name = each.name.empty() ? "" : fmt::format("optimizer '{}': ", each.name);
     for (const auto& line : found.differences) report.differences.push_back(name + line);
