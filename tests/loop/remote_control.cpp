@@ -87,7 +87,7 @@ TEST_CASE(
       CHECK(training.reached.wait());
       CHECK(trainer.cancel("no more"));
     } else {
-      while (!trainer.cancel("no more")) std::this_thread::yield();
+      while (training.steps == 0 || !trainer.cancel("no more")) std::this_thread::yield();
     }
     thread.join();
     CHECK(output.stop_reason == "no more");
