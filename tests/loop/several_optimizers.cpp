@@ -13,6 +13,9 @@
 #include "common/folder.hpp"
 #include "common/ranks.hpp"
 #include "common/toy.hpp"
+#include "etude/callbacks/learning_rate_monitor.hpp"
+#include "etude/callbacks/loss_spike.hpp"
+#include "etude/callbacks/stochastic_weight_averaging.hpp"
 
 namespace loop_several_optimizers_test {
 
@@ -354,6 +357,10 @@ TEST_CASE("a stop within a step of several parts comes true after the parts that
     for (const auto& parameter : gan()->parameters()) unchanged.push_back(parameter.detach());
     return unchanged;
   }());
+  etude::Trainer<Quiet, StopsAt> later(in_turn(arguments()), StopsAt{"generator"});
+  CHECK(later.train().stop_reason.find("enough") != std::string::npos);
+  CHECK(later.state().global_step == 1);
+  CHECK(later.optimizer("generator")->state().empty());
   ByHand<StopsAt> second(for_hand(arguments()), StopsAt{"generator"});
   const auto output = second.train();
   CHECK(output.global_step == 1);
@@ -414,6 +421,23 @@ TEST_CASE("mistakes with several optimizers are errors that name them") {
   CHECK(toy::fault_of<etude::ArgumentError>([&] { trainer.optimizer("critic"); }) ==
         "there is no optimizer 'critic': must be one of discriminator, generator");
   CHECK_THROWS_AS(trainer.optimizer("generator").step(), etude::ArgumentError);
+}
+
+TEST_CASE("callbacks that read an optimizer read all, or refuse several") {
+  auto args = arguments();
+  args.logging_strategy = etude::IntervalStrategy::steps;
+  args.logging_steps = 1;
+  args.max_steps = 2;
+  etude::Trainer<Quiet, etude::LearningRateMonitor> trainer(in_turn(args));
+  trainer.train();
+  CHECK(trainer.state().log_history[1].at("lr-discriminator") == 0.05);
+  CHECK(trainer.state().log_history[1].at("lr-generator") == doctest::Approx(0.01));
+  CHECK(toy::fault_of<etude::ArgumentError>([] {
+          etude::Trainer<Quiet, etude::LossSpikeCallback>(in_turn(arguments())).train();
+        }) == "LossSpikeCallback can't be used with several optimizers, of which it restores one");
+  CHECK(toy::fault_of<etude::ArgumentError>([] {
+          etude::Trainer<Quiet, etude::StochasticWeightAveragingCallback>(in_turn(arguments())).train();
+        }).starts_with("StochasticWeightAveragingCallback can't be used with several optimizers"));
 }
 
 /// A discriminator whose gradients overflow in the second step.

@@ -17,8 +17,9 @@ ETUDE_ENUM(LearningRateInterval, step, epoch);
 /// the next log. Put it after the callbacks that request logs.
 ///
 /// Logs `lr-AdamW` for an optimizer of that type with one group, or `lr-AdamW/pg1`, `lr-AdamW/pg2`, ... with
-/// several. On request it also logs `lr-AdamW/pg1-momentum` (or the first beta; nothing if the optimizer has
-/// neither) and `lr-AdamW/pg1-weight_decay`.
+/// several groups; an optimizer that has a name is `lr-generator`. On request it also logs
+/// `lr-AdamW/pg1-momentum` (or the first beta; nothing if the optimizer has neither) and
+/// `lr-AdamW/pg1-weight_decay`.
 ///
 /// Unlike Lightning's it needs no logger, and its values belong to the step that they are logged with.
 struct LearningRateMonitor {
@@ -29,7 +30,7 @@ struct LearningRateMonitor {
                (bool, log_momentum, "also log the momentum, or first beta, of each group", false),
                (bool, log_weight_decay, "also log the weight decay of each group", false),
                (std::int64_t, last_logged_step, "step of the last log with the rates", -1),
-               (std::vector<double>, learning_rates, "rates of the last step, by group"));
+               (std::vector<double>, learning_rates, "rates of the last step, by optimizer and group"));
 
   void on(const TrainBegin& e);
   void on(const EpochBegin& e);

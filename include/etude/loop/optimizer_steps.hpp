@@ -48,8 +48,12 @@ class OptimizerSteps {
       Accepts accepts = [](const torch::Tensor&) { return true; }) {
     auto& each = core_.optimizers[optimizer];
     const OptimizerList::Turn turn(core_.optimizers, optimizer);
-    if (unscale(*each.optimizer, has_batches) && apply(each, closure, accepts)) return stepped(each);
-    each.optimizer->zero_grad();
+    const auto make = [&] {
+      if (unscale(*each.optimizer, has_batches) && apply(each, closure, accepts)) return stepped(each);
+      each.optimizer->zero_grad();
+    };
+    // Once another has made its step, a stop comes true after those of all.
+    has_stepped() ? stop_later(core_.control, make) : make();
   }
 
   /// Clips, and lets the optimizer make its step if the norm of its gradients is accepted; returns whether it

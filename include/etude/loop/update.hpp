@@ -311,6 +311,10 @@ class Update {
   /// The step that a training step makes itself: with the last micro-batch of a group.
   void step_by_hand(std::size_t optimizer) {
     if (!is_last_) return;
+    if (core_.scaler && core_.optimizers[optimizer].has_stepped)
+      throw ArgumentError(fmt::format(
+          "fp16 is true: must be false for a training_step that makes several steps of the optimizer '{}'",
+          core_.optimizers[optimizer].name));
     if (!reducers_.empty()) reducers_[optimizer].finish();
     steps_.step(optimizer, !group_.empty());
     core_.optimizers[optimizer].optimizer->zero_grad();

@@ -10,6 +10,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/callbacks/learning_rate_monitor.hpp"
 #include "etude/callbacks/log_moment.hpp"
+#include "etude/optim/named_optimizer.hpp"
 #include "etude/optim/optimizer.hpp"
 
 namespace etude::inline v0 {
@@ -55,22 +56,26 @@ ETUDE_INLINE void LearningRateMonitor::on(const EpochEnd& e) {
 
 ETUDE_INLINE void LearningRateMonitor::note(const Context& e) {
   learning_rates.clear();
-  for (const auto& group : e.optimizer->param_groups()) learning_rates.push_back(group.lr);
+  for (const auto& each : e.optimizers)
+    for (const auto& group : each.optimizer->param_groups()) learning_rates.push_back(group.lr);
 }
 
 ETUDE_INLINE void LearningRateMonitor::log(const Context& e) const {
-  const auto& groups = e.optimizer->param_groups();
-  const auto options = log_momentum ? e.optimizer->options_state() : nlohmann::ordered_json();
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    auto name = "lr-" + e.optimizer->type();
-    if (groups.size() > 1) name += fmt::format("/pg{}", i + 1);
-    e.log(name, i < learning_rates.size() ? learning_rates[i] : groups[i].lr);
-    if (log_momentum) {
-      auto now = options["given"][i];
-      now.update(options["changed"][i]);
-      if (const auto momentum = detail::momentum_in(now)) e.log(name + "-momentum", *momentum);
+  std::size_t place = 0;
+  for (const auto& each : e.optimizers) {
+    const auto& groups = each.optimizer->param_groups();
+    const auto options = log_momentum ? each.optimizer->options_state() : nlohmann::ordered_json();
+    for (std::size_t i = 0; i < groups.size(); ++i, ++place) {
+      auto name = "lr-" + (each.name.empty() ? each.optimizer->type() : each.name);
+      if (groups.size() > 1) name += fmt::format("/pg{}", i + 1);
+      e.log(name, place < learning_rates.size() ? learning_rates[place] : groups[i].lr);
+      if (log_momentum) {
+        auto now = options["given"][i];
+        now.update(options["changed"][i]);
+        if (const auto momentum = detail::momentum_in(now)) e.log(name + "-momentum", *momentum);
+      }
+      if (log_weight_decay) e.log(name + "-weight_decay", groups[i].weight_decay);
     }
-    if (log_weight_decay) e.log(name + "-weight_decay", groups[i].weight_decay);
   }
 }
 

@@ -20,6 +20,7 @@
 #include "etude/base/message.hpp"
 #include "etude/callbacks/loss_spike.hpp"
 #include "etude/metrics/metrics.hpp"
+#include "etude/optim/named_optimizer.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/reflect/check_fields.hpp"
 
@@ -71,6 +72,8 @@ ETUDE_INLINE void LossSpikeCallback::check(const Context& e) const {
   etude::detail::check_fields(*this);
   if (min_losses > window)
     throw ArgumentError(fmt::format("min_losses is {}: must be at most window, {}", min_losses, window));
+  if (e.optimizers.size() > 1)
+    throw ArgumentError("LossSpikeCallback can't be used with several optimizers, of which it restores one");
   if (e.optimizer->needs_closure())
     throw ArgumentError(
         fmt::format("optim is {}: LossSpikeCallback needs an optimizer that evaluates its loss once a step",

@@ -25,6 +25,7 @@
 #include "etude/formats/safetensors.hpp"
 #include "etude/io/folder.hpp"
 #include "etude/libtorch/generators.hpp"
+#include "etude/optim/named_optimizer.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/parallel/broadcast.hpp"
 #include "etude/reflect/check_fields.hpp"
@@ -96,6 +97,9 @@ ETUDE_INLINE void StochasticWeightAveragingCallback::on(const TrainBegin& e) {
 
 ETUDE_INLINE void StochasticWeightAveragingCallback::check(const Context& e) {
   detail::check_fields(*this);
+  if (e.optimizers.size() > 1)
+    throw ArgumentError(
+        "StochasticWeightAveragingCallback can't be used with several optimizers, of which it anneals one");
   if (!(swa_epoch_start >= 0) || !std::isfinite(swa_epoch_start) ||
       (swa_epoch_start > 1 && swa_epoch_start != std::floor(swa_epoch_start)))
     throw ArgumentError(
