@@ -430,8 +430,8 @@ TEST_CASE("callbacks that read an optimizer read all, or refuse several") {
   args.max_steps = 2;
   etude::Trainer<Quiet, etude::LearningRateMonitor> trainer(in_turn(args));
   trainer.train();
-  CHECK(trainer.state().log_history[1].at("lr-discriminator") == 0.05);
-  CHECK(trainer.state().log_history[1].at("lr-generator") == doctest::Approx(0.01));
+  CHECK(trainer.state().log_history[1].at("lr-discriminator/pg1") == 0.05);
+  CHECK(trainer.state().log_history[1].at("lr-generator/pg1") == doctest::Approx(0.01));
   CHECK(toy::fault_of<etude::ArgumentError>([] {
           etude::Trainer<Quiet, etude::LossSpikeCallback>(in_turn(arguments())).train();
         }) == "LossSpikeCallback can't be used with several optimizers, of which it restores one");
