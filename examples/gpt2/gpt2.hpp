@@ -163,7 +163,7 @@ struct TransformerImpl : torch::nn::Module {
 };
 TORCH_MODULE(Transformer);
 
-/// What every configuration has here; another one would be another model.
+/// The fields that every configuration has here; with another value it would be another model.
 inline const nlohmann::ordered_json& fixed_settings() {
   static const nlohmann::ordered_json settings{
       {"model_type", "gpt2"},         {"activation_function", "gelu_new"},

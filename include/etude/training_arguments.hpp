@@ -32,7 +32,7 @@ ETUDE_ENUM(DdpBackend, gloo, nccl, mpi);
 ETUDE_ENUM(LogLevel, debug, info, warning, error, critical, passive);
 /// The input tokens counted as seen.
 ETUDE_ENUM(InputTokens, no, all, non_padding);
-/// What happens to an update whose loss or gradients aren't finite.
+/// The treatment of an update whose loss or gradients aren't finite.
 ETUDE_ENUM(OnNonFinite, ignore, stop, skip, restore);
 ETUDE_ENUM(SamplingStrategy, random, sequential, group_by_length);
 

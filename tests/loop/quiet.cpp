@@ -19,7 +19,7 @@
 
 namespace loop_quiet_test {
 
-/// What the program has set for its process: handlers of signals, and LibTorch's threads.
+/// The settings of the process: handlers of signals, and LibTorch's threads.
 struct Settings {
   std::vector<void (*)(int)> handlers;
   int threads;

@@ -23,7 +23,7 @@ struct LoadWeightsOptions {
   bool strict = false;
 };
 
-/// What `load_weights` did, by the names in the model; the last two lists have Hugging Face's names.
+/// The result of `load_weights`, by the names in the model; the last two lists have Hugging Face's names.
 struct LoadWeightsReport {
   struct Mismatch {
     std::string name;

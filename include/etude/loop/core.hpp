@@ -137,7 +137,7 @@ struct TrainerCore {
   /// Prepares the machine for a training, and warns if its LibTorch is slow.
   void prepare_machine() const;
 
-  /// Warns of what is trained and that no checkpoint has.
+  /// Warns of trained parameters of the loss, which no checkpoint has.
   void warn_of_unsaved_state() const;
 
   /// Saves the weights, and the processing class, to files in a folder.

@@ -12,7 +12,7 @@
 
 namespace etude::inline v0 {
 
-/// What a rule sets for the parameters that it names. Everything unset stays as it was.
+/// The options that a rule sets for the parameters that it names. Those that are unset stay as they were.
 struct ParameterSettings {
   ETUDE_STRUCT(ParameterSettings, (std::optional<double>, lr, "the initial learning rate" | at_least(0)),
                (std::optional<double>, lr_factor,
