@@ -156,8 +156,9 @@ class TrainerBase
   TrainOutput finish() {
     const Calls::Scope call(core_.calls, Calls::step);
     if (!host_loop_) throw Error("finish() was called, but no training by step() is under way");
-    const auto output = in_host_loop([](auto& loop) { return loop.finish(); });
+    auto output = in_host_loop([](auto& loop) { return loop.finish(); });
     host_loop_.reset();
+    output.time_by_phase = time_by_phase();
     return output;
   }
 

@@ -135,6 +135,8 @@ struct TrainingArguments {
        "epochs (steps, if eval_strategy is steps) before the first evaluation" | at_least(0), 0.0),
       (bool, eval_on_start, "evaluate before the first step", false),
       (bool, prediction_loss_only, "compute only the loss in evaluation", false),
+      (bool, eval_enable_grad,
+       "enable gradients in evaluations and predictions, for losses and outputs that are derivatives", false),
       (std::optional<std::int64_t>, eval_accumulation_steps,
        "batches of predictions kept on the device before moving them to the host; unset is all" |
            at_least(1)),

@@ -460,16 +460,77 @@ TEST_CASE("the error of a gradient penalty in an evaluation gives the remedy, wh
     return etude::LossOutput{(gradient - 1).square().mean(), outputs};
   };
   options.compute_loss = penalty;
-  CHECK_THROWS_WITH_AS(etude::Trainer(options).evaluate(), doctest::Contains("torch::AutoGradMode"),
+  CHECK_THROWS_WITH_AS(etude::Trainer(options).evaluate(), doctest::Contains("set eval_enable_grad"),
                        etude::DataError);
   options.eval_dataset = {x, y};
-  CHECK_THROWS_WITH_AS(etude::Trainer(options).evaluate(), doctest::Contains("torch::AutoGradMode"),
+  CHECK_THROWS_WITH_AS(etude::Trainer(options).evaluate(), doctest::Contains("set eval_enable_grad"),
                        etude::DataError);
-  options.compute_loss = [&](etude::Model& model, const etude::Batch& batch, std::optional<double> items) {
-    const torch::AutoGradMode with_grad(true);
-    return penalty(model, batch, items);
-  };
+  options.args.eval_enable_grad = true;
   CHECK(etude::Trainer(options).evaluate().at("eval_loss") == doctest::Approx(4));
+}
+
+/// An energy, and the force that is its derivative by the position: of k x^2 / 2 it is -k x.
+struct Spring : torch::nn::Module {
+  torch::Tensor stiffness = register_parameter("stiffness", torch::full({1}, 3.f));
+  etude::Tensors forward(const etude::Tensors& inputs) {
+    auto x = inputs.single().detach().requires_grad_();
+    const auto energy = stiffness * x.square() / 2;
+    const auto force = -torch::autograd::grad({energy.sum()}, {x}, {}, is_training(), is_training())[0];
+    return {{"energy", energy}, {"force", force}};
+  }
+};
+
+TEST_CASE("with eval_enable_grad a model predicts derivatives, and no result keeps a graph") {
+  const auto x = torch::linspace(-1, 1, 6).unsqueeze(1);
+  auto options = evaluation(1, 4);
+  options.model = std::make_shared<Spring>();
+  options.loss = {};
+  options.compute_loss = [](etude::Model& model, const etude::Batch& batch, std::optional<double>) {
+    auto outputs = model.forward(batch.inputs);
+    return etude::LossOutput{(outputs["force"] - batch.labels[0]).square().mean(), outputs};
+  };
+  options.train_dataset = {x, -2 * x};
+  options.eval_dataset = {x, -2 * x};
+  CHECK_THROWS_AS(etude::Trainer(options).predict(x), c10::Error);
+  options.args.eval_enable_grad = true;
+  options.args.max_steps = 1;
+  bool has_graph = true;
+  options.compute_metrics = [&](const etude::EvalPrediction& p) {
+    has_graph = p.predictions["force"].requires_grad();
+    return etude::Metrics();
+  };
+  struct Seen {
+    bool* has_graph;
+    void on(const etude::PredictionStep& e) {
+      *has_graph |= e.loss.requires_grad() || e.output[0].requires_grad();
+    }
+  };
+  bool step_has_graph = false;
+  etude::Trainer trainer(options, Seen{&step_has_graph});
+  // The mean square of -1, -0.6, ..., 1 is 7/15.
+  CHECK(trainer.evaluate().at("eval_loss") == doctest::Approx(7 / 15.));
+  const auto predictions = trainer.predict({x, -2 * x}).predictions;
+  CHECK(torch::allclose(predictions["force"], -3 * x));
+  CHECK_FALSE((has_graph || step_has_graph || predictions["energy"].requires_grad()));
+  trainer.train();
+  CHECK(options.model.named_parameters()[0].second.item<float>() < 3);
+}
+
+TEST_CASE("an evaluation that adds to the gradients of the weights is an error") {
+  auto options = evaluation(4, 4);
+  options.args.eval_enable_grad = true;
+  options.args.eval_on_start = true;
+  const auto mse = options.loss;
+  options.loss = {};
+  options.compute_loss = [](etude::Model& model, const etude::Batch& batch, std::optional<double>) {
+    auto outputs = model.forward(batch.inputs);
+    auto loss = torch::mse_loss(outputs[0], batch.labels[0]);
+    if (!model.is_training()) loss.backward({}, true);
+    return etude::LossOutput{loss, outputs};
+  };
+  const auto message = doctest::Contains("must use torch::autograd::grad");
+  CHECK_THROWS_WITH_AS(etude::Trainer(options).evaluate(), message, etude::ArgumentError);
+  CHECK_THROWS_WITH_AS(etude::Trainer(options).train(), message, etude::ArgumentError);
 }
 
 struct Named {

@@ -49,6 +49,24 @@ TEST_CASE("the phases of a training take at least 98 % of its wall time, and all
   CHECK(times[communication] + times[saving] < 0.01 * wall);
 }
 
+TEST_CASE("the time of a training by step() has phases, too, and that of the program between its steps") {
+  auto args = toy::arguments();
+  args.max_steps = 5;
+  auto options = toy::options(args, 10, 2);
+  const auto begin = Clock::now();
+  etude::Trainer<> trainer(options);
+  for (int step = 0; step < 5; ++step) {
+    trainer.step(torch::randn({2, 1}), torch::randn({2, 1}));
+    sleep_for_ms(20);
+  }
+  const auto times = trainer.finish().time_by_phase;
+  CHECK(times.total() <= seconds_since(begin));
+  CHECK(times[host] >= 0.1);
+  CHECK(times[host] <= 0.15);
+  for (const auto phase : {setup, forward, backward, update, callbacks}) CHECK(times[phase] > 0);
+  CHECK(times[other] <= 0.02 * times.total());
+}
+
 /// Sleeps in one place, on request.
 struct Sleeper {
   int in_step_end = 0, in_prediction = 0;

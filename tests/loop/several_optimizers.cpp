@@ -115,11 +115,15 @@ Weights by_hand(std::int64_t batch_size, std::int64_t every = 1) {
   return result;
 }
 
+template <class Net>
+Weights weights_of(const Net& net) {
+  Weights result;
+  for (const auto& parameter : net->parameters()) result.push_back(parameter.detach().clone());
+  return result;
+}
 template <class Trainer>
 Weights weights(Trainer& trainer) {
-  Weights result;
-  for (const auto& parameter : trainer.model().parameters()) result.push_back(parameter.detach().clone());
-  return result;
+  return weights_of(&trainer.model());
 }
 
 void check_close(const Weights& a, const Weights& b, double tolerance = 2e-6) {
@@ -460,6 +464,78 @@ TEST_CASE("with fp16, an optimizer whose gradients overflow is skipped alone") {
   CHECK(trainer.state().global_step == 3);
   CHECK(steps_of(trainer, "discriminator") == 2);
   CHECK(steps_of(trainer, "generator") == 3);
+}
+
+/// Makes the loss of one optimizer NaN in one step, and copies the weights after each.
+struct Poison {
+  std::size_t optimizer = 0;
+  std::int64_t step = 1;
+  std::vector<Weights> after = {};
+  int skipped = 0;
+  void on(etude::BackwardBegin& e) {
+    if (e.state.global_step != step || e.optimizer != e.optimizers[optimizer].optimizer.get()) return;
+    e.loss = e.loss * std::nan("");
+    step = -1;  // once
+  }
+  void on(const etude::StepEnd& e) {
+    auto& weights = after.emplace_back();
+    for (const auto& parameter : e.model.parameters()) weights.push_back(parameter.detach().clone());
+  }
+  void on(const etude::StepSkipped&) { ++skipped; }
+};
+
+TEST_CASE("on_non_finite leaves out the rest of a step, from the optimizer whose gradients aren't finite") {
+  auto args = arguments();
+  args.max_steps = 4;
+  args.on_non_finite = etude::OnNonFinite::skip;
+  // The generator's parameters are registered first.
+  const auto is_same = [](const Weights& a, const Weights& b, std::size_t from, std::size_t to) {
+    return std::equal(a.begin() + static_cast<std::ptrdiff_t>(from),
+                      a.begin() + static_cast<std::ptrdiff_t>(to),
+                      b.begin() + static_cast<std::ptrdiff_t>(from),
+                      [](const auto& x, const auto& y) { return torch::equal(x, y); });
+  };
+  etude::Trainer<Quiet, Poison> second(in_turn(args), Poison{.optimizer = 1});
+  second.train();
+  const auto& after = second.template callback<Poison>().after;
+  REQUIRE(after.size() == 4);
+  CHECK(second.template callback<Poison>().skipped == 0);
+  CHECK(is_same(after[0], after[1], 0, 2));
+  CHECK_FALSE(is_same(after[0], after[1], 2, 6));
+  CHECK_FALSE(is_same(after[1], after[2], 0, 2));
+
+  etude::Trainer<Quiet, Poison> first(in_turn(args), Poison{.optimizer = 0});
+  first.train();
+  const auto& none = first.template callback<Poison>();
+  CHECK(none.skipped == 1);
+  CHECK(is_same(none.after[0], none.after[1], 0, 0));
+
+  args.on_non_finite = etude::OnNonFinite::stop;
+  etude::Trainer<Quiet, Poison> stops(in_turn(args), Poison{.optimizer = 1});
+  const auto output = stops.train();
+  CHECK(
+      output.stop_reason.starts_with("the gradients of step 2 for the optimizer 'generator' aren't finite"));
+  CHECK(output.global_step == 2);  // the discriminator has made its part
+
+  args.on_non_finite = etude::OnNonFinite::restore;
+  etude::Trainer<Quiet, Poison> restores(in_turn(args), Poison{.optimizer = 1});
+  restores.train();
+  check_equal(restores.template callback<Poison>().after[1], weights_of(gan()));
+}
+
+TEST_CASE("on_non_finite skips a step that a training_step makes itself") {
+  auto args = arguments();
+  args.on_non_finite = etude::OnNonFinite::skip;
+  args.num_train_epochs = 1;
+  auto options = for_hand(args);
+  auto [z, x] = data();
+  z[5] = std::nan("");
+  options.train_dataset = {z, x};
+  ByHand<> trainer(options);
+  const auto output = trainer.train();
+  CHECK(output.global_step == examples / 2 - 1);
+  CHECK(output.metrics.at("skipped_steps") == 1);
+  for (const auto& weight : weights(trainer)) CHECK(weight.isfinite().all().item<bool>());
 }
 
 template <class Processes>

@@ -49,6 +49,9 @@ struct EvaluationResult {
   Metrics metrics;
 };
 
+/// The same values without their graphs.
+PredictionStepOutput detached(PredictionStepOutput output);
+
 /// Throws DataError if evaluations are planned and one of their datasets is empty. A trainer that overrides
 /// `get_eval_dataloader` isn't checked, since its loaders may differ.
 void check_eval_datasets(const TrainerCore& core);
@@ -114,6 +117,22 @@ class EvaluationScope {
   torch::NoGradGuard no_grad_;
 };
 
+/// With `eval_enable_grad`, finds out whether an evaluation adds to the gradients of the weights.
+class EvaluationGradients {
+ public:
+  explicit EvaluationGradients(const TrainerCore& core) : core_(core), before_(versions()) {}
+  /// Throws ArgumentError if it has.
+  void check() const;
+
+ private:
+  using Version = std::pair<const void*, std::int64_t>;  // of a tensor's contents
+
+  std::vector<Version> versions() const;
+
+  const TrainerCore& core_;
+  std::vector<Version> before_;
+};
+
 /// Casts the weights for an evaluation, if the arguments ask for it.
 class EvaluationPrecision {
  public:
@@ -133,8 +152,9 @@ class EvaluationPrecision {
   std::optional<CastGuard> weights_;
 };
 
-/// Runs over a dataset without training: in evaluation mode, without gradients, and without disturbing the
-/// training's random numbers. The modes of all submodules are restored afterwards.
+/// Runs over a dataset without training: in evaluation mode, without gradients unless `eval_enable_grad` asks
+/// for them, and without disturbing the training's random numbers. The modes of all submodules are restored
+/// afterwards.
 template <class Events>
 class EvaluationLoop {
  public:
@@ -241,7 +261,7 @@ class EvaluationLoop {
     auto batches = loader->begin_epoch(0);
     const auto batch = precision.fit(batches.next().value().to(core_.device));
     core_.group.set_num_items(core_.items_in(batch.labels));
-    auto output = events_.trainer().prediction_step(batch, ignore_keys_);
+    auto output = prediction_step(batch);
     tally.add_loss(output, batch.size);
     tally.add(batch, std::move(output), true);
     auto metrics = tally.take(prefix_).metrics;
@@ -263,6 +283,7 @@ class EvaluationLoop {
     const bool is_part = is_part_of(loader);
     // Handlers of EvaluateBegin and EvaluateEnd may swap the weights, so they see the originals.
     const EvaluationPrecision precision(core_);
+    const EvaluationGradients gradients(core_);
     EvaluationTally tally(core_, keep, loader.examples(), is_part);
     auto batches = loader.begin_epoch(0);
     const auto fetch = [&] {
@@ -288,13 +309,13 @@ class EvaluationLoop {
       else
         interruption_point();
       if (is_padding) {
-        tally.add(batch, events_.trainer().prediction_step(batch, ignore_keys_), !next, true);
+        tally.add(batch, prediction_step(batch), !next, true);
         continue;
       }
       seen_ += batch.size;
       batch = events_.raise(PredictionStepBegin{core_.context(), std::move(batch)}).batch;
       auto output =
-          with_place([&] { return events_.trainer().prediction_step(batch, ignore_keys_); },
+          with_place([&] { return prediction_step(batch); },
                      [&] { return place_of(core_.model, "an evaluation (" + prefix_ + ")", batch); });
       tally.add_loss(output, batch.size);
       if (keep != Keep::loss && output.labels.empty() && !core_.predicting)
@@ -302,7 +323,14 @@ class EvaluationLoop {
       events_.raise(PredictionStep{core_.context(), batch, output.logits, output.loss});
       tally.add(batch, std::move(output), !next);
     }
+    gradients.check();
     return tally.take(prefix_);
+  }
+
+  /// The results have no graph, which would keep all that they were computed from.
+  PredictionStepOutput prediction_step(const Batch& batch) {
+    const torch::AutoGradMode mode(core_.args.eval_enable_grad);
+    return detached(events_.trainer().prediction_step(batch, ignore_keys_));
   }
 
   Events& events_;

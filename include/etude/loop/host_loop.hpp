@@ -48,7 +48,10 @@ Batch batch_of_host(Batch batch, const TrainingArguments& args);
 /// A training in a program's own loop. The base is for a trainer that never has one.
 class AnyHostLoop {
  public:
-  explicit AnyHostLoop(TrainerCore& core) : training_(core.training), under_way_(core.remote) {}
+  explicit AnyHostLoop(TrainerCore& core)
+      : clock_(core.phase_clock, core.args, core.options.files(), core.device.is_cpu(), TimedPhase::host),
+        training_(core.training),
+        under_way_(core.remote) {}
   AnyHostLoop(const AnyHostLoop&) = delete;
   AnyHostLoop& operator=(const AnyHostLoop&) = delete;
   virtual ~AnyHostLoop() = default;
@@ -65,6 +68,7 @@ class AnyHostLoop {
   std::optional<StepOutput> last_;  // the step that ended it
 
  private:
+  PhaseClock::Run clock_;
   RaisedFlag training_;
   RemoteControl::UnderWay under_way_;
 };
@@ -132,6 +136,7 @@ class HostLoop final : public AnyHostLoop {
 
   template <class Part>
   void failing(Part part) {
+    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::other, /*is_shown=*/false);
     try {
       part();
     } catch (...) {

@@ -38,6 +38,13 @@ class NonFiniteUpdates {
 
   bool is_on() const { return core_.args.on_non_finite != OnNonFinite::ignore; }
 
+  void begin_step() {
+    if (!std::exchange(has_rejected_, false)) in_a_row_ = 0;
+    may_copy_ = true;
+  }
+  /// Whether an update of the step under way wasn't accepted: those that are left of the step aren't made.
+  bool has_rejected() const { return has_rejected_; }
+
   /// Remembers what forward passes change, so that the group can be run again.
   void begin_group();
 
@@ -45,9 +52,9 @@ class NonFiniteUpdates {
   /// the norm is, which is the same in all of them.
   bool accepts(const torch::Tensor& grad_norm);
 
-  /// Called for an update that wasn't accepted: runs its micro-batches again to find the origin, reports it,
-  /// and restores buffers, and for `restore` an earlier state. Throws StopTraining if the training should
-  /// stop.
+  /// Called for an update that wasn't accepted: runs its micro-batches again to find the origin, unless
+  /// `compute_loss` is empty, reports it, and restores buffers, and for `restore` an earlier state. Throws
+  /// StopTraining if the training should stop.
   void reject(const std::vector<Batch>& group, const ComputeLoss& compute_loss);
 
  private:
@@ -59,7 +66,9 @@ class NonFiniteUpdates {
 
   TrainerCore& core_;
   bool norm_is_finite_ = true;
-  int in_a_row_ = 0;
+  bool has_rejected_ = false;
+  bool may_copy_ = true;  // before the first update of a step
+  int in_a_row_ = 0;      // steps of which an update was rejected
   int diagnoses_ = 0;
   at::Generator generator_;                                       // as the group began
   std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers_;  // of the model, each with its copy

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "etude/data/data_loader.hpp"
 #include "etude/trainer_options.hpp"
 #include "etude/training_arguments.hpp"
@@ -8,6 +11,11 @@ namespace etude::inline v0 {
 
 /// Throws `ArgumentError` listing everything wrong with the options, including the arguments.
 void check_options(const TrainerOptions& options);
+
+namespace detail {
+/// Everything wrong with the option `optimizers`.
+std::vector<std::string> faults_of_optimizers(const TrainerOptions& options);
+}  // namespace detail
 
 DataLoaderOptions train_loader_options(const TrainerOptions& options, const TrainingArguments& args);
 

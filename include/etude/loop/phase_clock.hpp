@@ -120,8 +120,10 @@ class PhaseClock::Step : Slice {
 /// A training on the clock, which ends with it, however that comes.
 class PhaseClock::Run {
  public:
-  /// All of these must outlive it. Throws CheckpointError if the folder of `trace_file` can't be created.
-  Run(PhaseClock& clock, const TrainingArguments& args, FileSystem& files, bool on_cpu);
+  /// All of these must outlive it. `outside`: the phase of the time outside of any other. Throws
+  /// CheckpointError if the folder of `trace_file` can't be created.
+  Run(PhaseClock& clock, const TrainingArguments& args, FileSystem& files, bool on_cpu,
+      TimedPhase outside = TimedPhase::other);
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
   ~Run() { clock_.finish(); }

@@ -1,16 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "etude/loop/core.hpp"
+#include "etude/loop/options.hpp"
 #include "etude/trainer_options.hpp"
 
 namespace etude::inline v0::detail {
-
-/// Everything wrong with the option `optimizers`.
-std::vector<std::string> faults_of_optimizers(const TrainerOptions& options);
 
 /// Makes the optimizers of the option `optimizers`. Throws ArgumentError for patterns that name nothing, and
 /// for parameters that several of them would update; warns of those that none does.

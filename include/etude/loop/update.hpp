@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -11,26 +10,24 @@
 #include <new>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
 #include "etude/libtorch/torch_error.hpp"
+#include "etude/loop/attempt.hpp"
+#include "etude/loop/captured_step.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
-#include "etude/loop/fetching.hpp"
+#include "etude/loop/micro_batches.hpp"
 #include "etude/loop/non_finite.hpp"
 #include "etude/loop/optimizer_steps.hpp"
 #include "etude/loop/several_optimizers.hpp"
 #include "etude/loop/sharded_parameters.hpp"
-#include "etude/loop/step_graph.hpp"
 #include "etude/metrics/metrics.hpp"
-#include "etude/metrics/pending_logs.hpp"
 #include "etude/optim/flat_parameters.hpp"
 #include "etude/parallel/gradient_reducer.hpp"
-#include "etude/reflect/type_name.hpp"
 #include "etude/trainer_control.hpp"
 
 namespace etude::inline v0 {
@@ -54,11 +51,7 @@ class Update {
       core_.step_by_hand = [this](std::size_t optimizer) { step_by_hand(optimizer); };
     if (core_.shard_stage) detail::shard_optimizers(core_);
     if (core_.args.offload_optimizer) core_.offload_moments();
-    if (core_.args.cuda_graph) {
-      check_captured_events();
-      core_.check_captured_loss();
-      step_graph_.emplace(core_.device, core_.model, *core_.optimizers.current());
-    }
+    if (core_.args.cuda_graph) captured_step_.begin();
     const bool has_shares = core_.ranks.several() && core_.shard_stage == ShardStage::parameters;
     if (core_.args.gradient_checkpointing && !has_shares)
       core_.recomputed_units = std::make_unique<RecomputedUnits>(core_.model);
@@ -90,8 +83,9 @@ class Update {
   GradientsResult run_group(Batches& batches, Resume resume) {
     using enum GradientsResult;
     steps_.begin();
+    non_finite_.begin_step();
     static_cast<void>(turn_of(steps_.first_due()));  // the others may wait for it, whatever happens here
-    const auto fetch_group = [&] { return fetch(batches) == 0 ? no_batches : complete; };
+    const auto fetch_group = [&] { return group_.fetch(batches) == 0 ? no_batches : complete; };
     const auto run_group = [&] { return add_gradients(resume) ? complete : given_up; };
     if (!events_.has_others()) {
       const auto fetched = fetch_group();
@@ -124,16 +118,16 @@ class Update {
     own.run(fetch_group);
     const double waited = core_.ranks.communicator().waited();
     const bool on_one_path = core_.sharded_units || sharing_ == StepSharing::by_hand;
-    if (on_one_path) detail::check_same_path(core_, own.result, own.error);
+    if (on_one_path) detail::check_same_path(core_, own.result(), own.error());
     {
       const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::communication);
-      share_items();
+      group_.share_items();
       if (core_.args.ddp_broadcast_buffers) core_.share_buffers();
     }
-    if (own.result == complete) own.run(run_group);
-    if (on_one_path && own.error) detail::leave_path(core_, own.error);
-    if (own.result != complete) core_.optimizers.zero_grad();
-    const auto all = abandoned_ ? *std::exchange(abandoned_, std::nullopt) : finish_gradients(own.result);
+    if (own.result() == complete) own.run(run_group);
+    if (on_one_path && own.error()) detail::leave_path(core_, own.error());
+    if (own.result() != complete) core_.optimizers.zero_grad();
+    const auto all = abandoned_ ? *std::exchange(abandoned_, std::nullopt) : finish_gradients(own.result());
     core_.log_window.add_wait(core_.ranks.communicator().waited() - waited);
     if (all.count(out_of_memory) > 0) {
       core_.ranks.memory_is_agreed = true;
@@ -141,7 +135,7 @@ class Update {
     }
     if (all.count(stopped) > 0) {
       core_.ranks.stop_is_agreed = true;
-      own.rethrow(StopTraining(reason_of_all(own)));
+      own.rethrow_stop();
     }
     if (all.count(given_up) > 0) {
       core_.optimizers.zero_grad();
@@ -157,44 +151,8 @@ class Update {
                       all.count(no_batches), core_.ranks.world_size()));
     core_.group.set_tokens(static_cast<std::int64_t>(all.sums[0]));
     core_.group.set_floating_point_ops(all.sums[1]);
-    if (own.result == no_batches) events_.raise(StepBegin{core_.context()});  // joins the others' step
+    if (own.result() == no_batches) events_.raise(StepBegin{core_.context()});  // joins the others' step
     return complete;
-  }
-
-  /// Fetches the micro-batches of the next update and returns their number, which is smaller than requested
-  /// at the end of an epoch.
-  template <class Batches>
-  std::int64_t fetch(Batches& batches) {
-    const PhaseClock::Slice slice(core_.phase_clock, to_string(TimedPhase::data));
-    group_.clear();
-    shares_.clear();
-    core_.group.begin(1);
-    events_.raise(BatchFetchBegin{core_.context()});
-    while (static_cast<std::int64_t>(group_.size()) < core_.accumulation.steps()) {
-      const InterruptionScope waiting(!core_.ranks.several());
-      auto batch = fetched(
-          core_.args, [&] { return batches.next(); },
-          [&] {
-            return fmt::format("train_dataset, for the batch of step {}", core_.state.global_step + 1);
-          });
-      if (!batch) break;
-      group_.push_back(std::move(*batch));
-      shares_.push_back(share_of(batches));
-    }
-    if (group_.empty()) return 0;
-    core_.group.begin(static_cast<std::int64_t>(group_.size()));
-    // Counted before the labels go to a device, so that nothing waits for it, unless a handler may change
-    // them.
-    constexpr bool may_change = Events::template is_written<BatchFetched>();
-    if (!may_change) core_.count(group_, shares_);
-    for (auto& batch : group_) {
-      batch = batch.to(core_.device, core_.args.dataloader_pin_memory);
-      batch = events_.raise(BatchFetched{core_.context(), std::move(batch)}).batch;
-    }
-    if (may_change) core_.count(group_, shares_);
-    for (const auto& batch : group_)
-      core_.group.add_floating_point_ops(events_.trainer().floating_point_ops(batch));
-    return core_.group.size();
   }
 
   /// Accumulates the group's gradients; false if it was given up.
@@ -206,7 +164,7 @@ class Update {
     if (non_finite_.is_on()) non_finite_.begin_group();
     const bool is_resumed = resume();
     if (!is_resumed) core_.group.forget_losses();
-    is_captured_ = step_graph_ && !is_resumed && group_.size() == 1;
+    is_captured_ = captured_step_ && !is_resumed && group_.size() == 1;
     if (is_captured_) return true;  // `step` does it all
     if (!core_.args.auto_microbatching) return run_micro_batches();
     for (;;) {
@@ -214,7 +172,7 @@ class Update {
       try {
         return run_micro_batches();
       } catch (...) {
-        if (!core_.part_size.shrink(std::current_exception(), largest_batch())) throw;
+        if (!core_.part_size.shrink(std::current_exception(), group_.largest())) throw;
       }  // The exception and whatever it holds are released only after its handler.
       logs.drop();
       core_.group.return_to_begin(core_.options.generators);
@@ -229,15 +187,13 @@ class Update {
   /// whether it did. Afterwards the training is at `next`.
   bool step(const DataPosition& next, double epoch) {
     if (is_captured_) {
-      run_captured();
+      captured_step_.step(group_[0], steps_, [&](Batch& batch) { run_part(batch); });
       return finish_step(next, epoch);
     }
     switch (sharing_) {
       case StepSharing::together:
         for (std::size_t i = 0; i < core_.optimizers.size(); ++i)
-          if (steps_.is_due(i))
-            steps_.step(i, !group_.empty(), closure_of(i),
-                        [&](const torch::Tensor& norm) { return is_accepted(norm); });
+          if (steps_.is_due(i)) make_step(i, closure_of(i));
         break;
       case StepSharing::in_turn:
         step_in_turn();
@@ -256,12 +212,22 @@ class Update {
   }
 
  private:
+  /// Makes the step of an optimizer, or leaves it out if `on_non_finite` rejects it or one before.
+  void make_step(std::size_t optimizer, const Optimizer::Closure& closure = nullptr) {
+    if (non_finite_.has_rejected()) return;
+    steps_.step(optimizer, !group_.empty(), closure,
+                [&](const torch::Tensor& norm) { return is_accepted(norm); });
+  }
+
   /// Whether `on_non_finite` lets an update be made. Throws StopTraining if it says so.
   bool is_accepted(const torch::Tensor& grad_norm) {
     if (!non_finite_.is_on() || non_finite_.accepts(grad_norm)) return true;
-    non_finite_.reject(group_, [&](const Batch& batch) {
-      return events_.trainer().compute_loss_in_precision(batch, core_.group.num_items()).loss;
-    });
+    NonFiniteUpdates::ComputeLoss compute_loss;
+    if (sharing_ != StepSharing::by_hand)
+      compute_loss = [&](const Batch& batch) {
+        return events_.trainer().compute_loss_in_precision(batch, core_.group.num_items()).loss;
+      };
+    non_finite_.reject(group_.all(), compute_loss);
     return false;
   }
 
@@ -276,9 +242,10 @@ class Update {
   /// weights of those before. A stop after the first comes true after the step.
   void step_in_turn() {
     const auto first = steps_.first_due();
-    steps_.step(first, !group_.empty());
+    make_step(first);
     for (auto i = first + 1; i < core_.optimizers.size(); ++i) {
       if (!steps_.is_due(i)) continue;
+      if (non_finite_.has_rejected()) break;
       const OptimizerList::Turn turn(core_.optimizers, turn_of(i));
       bool is_complete = true;
       stop_later(core_.control, [&] {
@@ -287,12 +254,13 @@ class Update {
         is_complete = true;
       });
       if (!is_complete) break;
-      steps_.step(i, !group_.empty());
+      make_step(i);
     }
   }
 
   void add_gradients_in_turn() {
     const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::forward);
+    if (non_finite_.is_on()) non_finite_.begin_group();
     if (!events_.has_others()) {
       run_micro_batches();
       return;
@@ -303,9 +271,8 @@ class Update {
       return GradientsResult::complete;
     });
     const auto all =
-        reducer_->finish(own.result, {}, !core_.args.ddp_find_unused_parameters && !group_.empty());
-    if (all.count(GradientsResult::complete) < core_.ranks.world_size())
-      own.rethrow(StopTraining(reason_of_all(own)));
+        reducer_->finish(own.result(), {}, !core_.args.ddp_find_unused_parameters && !group_.empty());
+    if (all.count(GradientsResult::complete) < core_.ranks.world_size()) own.rethrow_stop();
   }
 
   /// The step that a training step makes itself: with the last micro-batch of a group.
@@ -316,52 +283,17 @@ class Update {
           "fp16 is true: must be false for a training_step that makes several steps of the optimizer '{}'",
           core_.optimizers[optimizer].name));
     if (!reducers_.empty()) reducers_[optimizer].finish();
-    steps_.step(optimizer, !group_.empty());
+    make_step(optimizer);
     core_.optimizers[optimizer].optimizer->zero_grad();
   }
 
   void check_stepped_by_hand() const {
-    if (steps_.has_stepped() || core_.scaler || core_.control.should_training_stop) return;
+    if (steps_.has_stepped() || core_.scaler || non_finite_.has_rejected() ||
+        core_.control.should_training_stop)
+      return;
     throw ArgumentError(
         "training_step made no step of an optimizer: must call step() of optimizer(\"...\") in each, since "
         "gradients don't outlast a step; gradient_accumulation_steps accumulates them");
-  }
-
-  /// Runs a batch and its update through the graph.
-  void run_captured() {
-    steps_.check_learning_rates();
-    check_captured_events();  // callbacks may have been added
-    core_.group.set_num_items({});
-    auto& each = core_.optimizers[0];
-    const auto replayed = step_graph_->replayed();
-    const auto results = step_graph_->run(group_.front(), [&](Batch& batch) {
-      core_.group.forget_losses();
-      run_part(batch);
-      steps_.apply(each, nullptr, [](const torch::Tensor&) { return true; });
-      return std::vector{core_.group.losses().front(), core_.log_window.grad_norm()};
-    });
-    if (step_graph_->replayed() == replayed) return steps_.stepped(each);
-    steps_.begin_update(each);
-    core_.group.forget_losses();
-    core_.group.add_loss(results[0].clone());
-    core_.log_window.set_grad_norm(results[1]);
-    steps_.stepped(each);
-  }
-
-  /// Throws ArgumentError for a callback that would not be called when a step is replayed.
-  void check_captured_events() {
-    const auto check = [&]<class Event>(std::type_identity<Event>) {
-      if (const auto names = events_.template handlers_of<Event>(); !names.empty())
-        throw ArgumentError(fmt::format(
-            "cuda_graph is true: must be false with {}, which handles {}, an event inside the captured step",
-            names.front(), short_type_name<Event>()));
-    };
-    check(std::type_identity<ForwardBegin>());
-    check(std::type_identity<BackwardBegin>());
-    check(std::type_identity<BackwardEnd>());
-    check(std::type_identity<GradientsComplete>());
-    check(std::type_identity<GradientsClipped>());
-    check(std::type_identity<PreOptimizerStep>());
   }
 
   /// Returns true.
@@ -386,27 +318,12 @@ class Update {
     core_.progress.position = next;
   }
 
-  /// Holds back what callbacks log during an attempt, until it is known whether the attempt counts.
-  struct AttemptLogs {
-    explicit AttemptLogs(TrainerCore& core_) : core(core_), before(std::exchange(core.pending_logs, {})) {}
-    AttemptLogs(const AttemptLogs&) = delete;
-    AttemptLogs& operator=(const AttemptLogs&) = delete;
-    ~AttemptLogs() {
-      before.merge(std::exchange(core.pending_logs, {}));
-      core.pending_logs = std::move(before);
-    }
-    void drop() { core.pending_logs = {}; }
-
-    TrainerCore& core;
-    PendingLogs before;
-  };
-
   /// Runs the group's remaining micro-batches; false if it was given up.
   bool run_micro_batches() {
     auto& position = core_.progress.position;
     for (auto i = static_cast<std::size_t>(position.micro_batches); i < group_.size(); ++i) {
       const bool is_last = is_last_ = i + 1 == group_.size();
-      core_.group.set_batch_share(shares_[i]);
+      core_.group.set_batch_share(group_.share(i));
       const bool sums_each = reducer_ && reducer_->sums_every_backward();
       // Parts of a batch may have to be run again, so their gradients are sent when all are done.
       if (reducer_ && (is_last || sums_each) && !core_.args.auto_microbatching &&
@@ -468,12 +385,6 @@ class Update {
     return loss;
   }
 
-  std::int64_t largest_batch() const {
-    std::int64_t largest = 0;
-    for (const auto& batch : group_) largest = std::max(largest, batch.size);
-    return largest;
-  }
-
   Optimizer::Closure closure_of(std::size_t optimizer) {
     return core_.optimizers[optimizer].optimizer->needs_closure() ? reevaluation() : nullptr;
   }
@@ -486,7 +397,7 @@ class Update {
       core_.return_carried();
       std::vector<torch::Tensor> losses;
       for (std::size_t i = 0; i < group_.size(); ++i) {
-        core_.group.set_batch_share(shares_[i]);
+        core_.group.set_batch_share(group_.share(i));
         losses.push_back(core_.loss_check.after_step(events_.trainer().training_step(group_[i])));
       }
       if (reducer_) reducer_->finish();
@@ -503,79 +414,13 @@ class Update {
     return total;
   }
 
-  /// How much of the examples of a micro-batch this process has. A loader that isn't divided among the
-  /// processes counts as much as each other's.
-  template <class Batches>
-  double share_of(const Batches& batches) const {
-    const auto world_size = core_.ranks.world_size();
-    const auto* loader = core_.train_dataloader.get();
-    const bool is_part = world_size == 1 || (loader && loader->options().part.world_size == world_size);
-    return is_part ? batches.share() : 1 / static_cast<double>(world_size);
-  }
-
-  /// Replaces the number of items by that of all processes.
-  void share_items() {
-    if (!core_.may_count_items()) return;
-    auto& group = core_.group;
-    if (!core_.args.average_tokens_across_devices) {
-      // At least one, for a process whose labels are all padding.
-      const double own = std::max(group.num_items().value_or(0), 1.0);
-      group.set_num_items(own * static_cast<double>(core_.ranks.world_size()));
-      return;
-    }
-    const double all = core_.ranks.sum(group.num_items().value_or(0));
-    if (group.num_items() || all > 0) group.set_num_items(all);
-  }
-
-  /// The part of a step that this process does alone. Errors that all processes treat alike are kept until
-  /// they know of them.
-  struct Attempt {
-    explicit Attempt(TrainerCore& core_) : core(core_) {}
-
-    template <class Part>
-    void run(Part part) {
-      const Ranks::Telling telling(core.ranks);
-      try {
-        result = part();
-      } catch (const StopTraining& stop) {
-        keep(GradientsResult::stopped, stop.what());
-      } catch (...) {
-        if (!core.is_too_large(std::current_exception())) throw;
-        keep(GradientsResult::out_of_memory, "");
-      }
-    }
-    void keep(GradientsResult kept, std::string why) {
-      result = kept;
-      reason = std::move(why);
-      error = std::current_exception();
-    }
-    template <class Other>
-    [[noreturn]] void rethrow(const Other& of_another) const {
-      if (error) std::rethrow_exception(error);
-      throw of_another;
-    }
-
-    TrainerCore& core;
-    GradientsResult result = GradientsResult::complete;
-    std::string reason = {};
-    std::exception_ptr error = {};
-  };
-
-  /// The first reason for which a process stops.
-  std::string reason_of_all(const Attempt& own) const {
-    for (const auto& reason : core_.ranks.gather(own.reason))
-      if (!reason.empty()) return reason;
-    return "another process stops";
-  }
-
   Events& events_;
   TrainerCore& core_;
   OptimizerSteps<Events> steps_{events_};
   NonFiniteUpdates non_finite_{core_};
-  std::vector<Batch> group_;             // the micro-batches of the current update
-  std::vector<double> shares_;           // of each, in the batches of all processes
-  std::optional<StepGraph> step_graph_;  // with cuda_graph
-  bool is_captured_ = false;             // the update runs through it
+  MicroBatches<Events> group_{events_};
+  CapturedStep<Events> captured_step_{events_};
+  bool is_captured_ = false;  // the update runs through it
   StepSharing sharing_ = StepSharing::together;
   bool keeps_loss_ = false;
   torch::Tensor loss_;

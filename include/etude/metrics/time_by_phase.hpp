@@ -21,9 +21,10 @@ namespace etude::inline v0 {
 /// - `evaluation`, `saving`: evaluations and predictions; checkpoints and models;
 /// - `logging`: reading and averaging what is logged;
 /// - `callbacks`: handlers of events, without evaluations and saving that they call;
+/// - `host`: the program between the calls of `step`;
 /// - `other`: the rest.
 ETUDE_ENUM(TimedPhase, setup, data, forward, backward, update, communication, evaluation, saving, logging,
-           callbacks, other);
+           callbacks, host, other);
 
 /// The wall time of a training by phase, in seconds of the host. A GPU works in the background: its time
 /// shows where the host waits for it, such as in `logging`.

@@ -298,8 +298,8 @@ ETUDE_INLINE void explain_differentiation(const c10::Error& error) {
   const std::string what = error.what_without_backtrace();
   if (what.find("does not require grad") == std::string::npos) return;
   throw DataError(fmt::format(
-      "compute_loss differentiates, but gradients are disabled in an evaluation: begin that part with "
-      "`torch::AutoGradMode with_grad(true);`, or leave it out unless model.is_training() ({})",
+      "compute_loss differentiates, but gradients are disabled in an evaluation: set eval_enable_grad, or "
+      "leave that part out unless model.is_training() ({})",
       what.substr(0, what.find('\n'))));
 }
 

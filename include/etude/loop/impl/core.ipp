@@ -209,6 +209,7 @@ inline void check_device(const TrainerCore& core) {
   const bool has_no_weights = core.shard_stage == ShardStage::parameters;
   refuse(args.bf16_full_eval && has_no_weights, "bf16_full_eval", in_units);
   refuse(args.fp16_full_eval && has_no_weights, "fp16_full_eval", in_units);
+  refuse(args.eval_enable_grad && has_no_weights, "eval_enable_grad", in_units);
   refuse(args.offload_optimizer && core.device.is_cpu(), "offload_optimizer",
          "on the CPU, in whose memory the moments are");
   if (args.cuda_graph && !has_device_graphs(core.device.type()))

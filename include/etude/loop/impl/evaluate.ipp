@@ -24,6 +24,32 @@ inline bool wants_for_metrics(const TrainingArguments& args, const char* what) {
 
 }  // namespace detail
 
+ETUDE_INLINE PredictionStepOutput detached(PredictionStepOutput output) {
+  const auto detach = [](const torch::Tensor& tensor) {
+    return tensor.defined() && tensor.requires_grad() ? tensor.detach() : tensor;
+  };
+  return {detach(output.loss), output.logits.transform(detach), output.labels.transform(detach),
+          output.logs.transform(detach)};
+}
+
+ETUDE_INLINE void EvaluationGradients::check() const {
+  if (versions() != before_)
+    throw ArgumentError(
+        "eval_enable_grad is true, and backward() added to the gradients of the weights in an evaluation: "
+        "must use torch::autograd::grad, which doesn't");
+}
+
+ETUDE_INLINE std::vector<EvaluationGradients::Version> EvaluationGradients::versions() const {
+  std::vector<Version> result;
+  if (!core_.args.eval_enable_grad) return result;
+  for (const auto& parameter : core_.model.parameters()) {
+    const auto& grad = parameter.grad();
+    result.emplace_back(grad.defined() ? grad.unsafeGetTensorImpl() : nullptr,
+                        grad.defined() ? grad._version() : 0);
+  }
+  return result;
+}
+
 ETUDE_INLINE void check_eval_datasets(const TrainerCore& core) {
   if (core.overrides.get_eval_dataloader) return;
   if (core.args.eval_strategy == IntervalStrategy::no && !core.args.eval_on_start) return;

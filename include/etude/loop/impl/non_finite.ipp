@@ -86,8 +86,7 @@ ETUDE_INLINE bool NonFiniteUpdates::accepts(const torch::Tensor& grad_norm) {
   norm_is_finite_ = detail::is_finite(grad_norm);
   if (!norm_is_finite_) return false;
   if (!core_.ranks.several() && !std::ranges::all_of(core_.group.losses(), detail::is_finite)) return false;
-  in_a_row_ = 0;
-  if (core_.args.on_non_finite == OnNonFinite::restore) copy_state();
+  if (std::exchange(may_copy_, false) && core_.args.on_non_finite == OnNonFinite::restore) copy_state();
   return true;
 }
 
@@ -105,10 +104,15 @@ ETUDE_INLINE void NonFiniteUpdates::copy_state() {
 }
 
 ETUDE_INLINE void NonFiniteUpdates::reject(const std::vector<Batch>& group, const ComputeLoss& compute_loss) {
+  has_rejected_ = true;
+  const auto turn = core_.optimizers.turn();
+  const auto of_optimizer = turn && core_.optimizers.size() > 1
+                                ? fmt::format(" for the optimizer '{}'", core_.optimizers[*turn].name)
+                                : "";
   const auto step = core_.state.global_step + 1;
-  auto reason = norm_is_finite_ ? fmt::format("a loss of step {} isn't finite", step)
-                                : fmt::format("the gradients of step {} aren't finite", step);
-  if (diagnoses_++ < most_diagnoses) reason += diagnose(group, compute_loss);
+  auto reason = norm_is_finite_ ? fmt::format("a loss of step {}{} isn't finite", step, of_optimizer)
+                                : fmt::format("the gradients of step {}{} aren't finite", step, of_optimizer);
+  if (compute_loss && diagnoses_++ < most_diagnoses) reason += diagnose(group, compute_loss);
   put_buffers_back();
   if (core_.args.on_non_finite == OnNonFinite::stop) stop(reason);
   if (++in_a_row_ == most_in_a_row)

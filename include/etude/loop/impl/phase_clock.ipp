@@ -54,7 +54,7 @@ ETUDE_INLINE void PhaseClock::Slice::record() const {
 }
 
 ETUDE_INLINE PhaseClock::Run::Run(PhaseClock& clock, const TrainingArguments& args, FileSystem& files,
-                                  bool on_cpu)
+                                  bool on_cpu, TimedPhase outside)
     : clock_(clock) {
   if (args.trace_file) {
     files.create_directories(detail::trace_path(args).parent_path());
@@ -65,7 +65,7 @@ ETUDE_INLINE PhaseClock::Run::Run(PhaseClock& clock, const TrainingArguments& ar
   clock.files_ = &files;
   clock.on_cpu_ = on_cpu;
   clock.steps_ = 0;
-  clock.phase_ = TimedPhase::other;
+  clock.phase_ = outside;
   clock.since_ = Clock::now();
   clock.runs_ = true;
 }

@@ -175,9 +175,6 @@ ETUDE_INLINE void check_step_sharing(const TrainerCore& core) {
   };
   refuse(core.args.cuda_graph, "cuda_graph");
   refuse(core.args.auto_microbatching && is_apart, "auto_microbatching");
-  if (core.args.on_non_finite != OnNonFinite::ignore)
-    throw ArgumentError(
-        fmt::format("on_non_finite is {}: must be ignore with {}", core.args.on_non_finite, with));
   if (core.shard_stage == ShardStage::parameters && is_apart)
     throw ArgumentError(fmt::format("ShardedDataParallel<3> can't be used with {}", with));
   for (const auto& each : core.optimizers) {

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "etude/loop/core.hpp"
+#include "etude/metrics/pending_logs.hpp"
+#include "etude/parallel/gradient_reducer.hpp"
+#include "etude/trainer_control.hpp"
+
+namespace etude::inline v0 {
+
+/// The part of a step that this process does alone. Errors that all processes treat alike are kept until
+/// they know of them.
+class Attempt {
+ public:
+  explicit Attempt(TrainerCore& core) : core_(core) {}
+
+  /// Runs a part that returns its result. Other exceptions than those pass through.
+  template <class Part>
+  void run(Part part) {
+    const Ranks::Telling telling(core_.ranks);
+    try {
+      result_ = part();
+    } catch (const StopTraining& stop) {
+      keep(GradientsResult::stopped, stop.what());
+    } catch (...) {
+      if (!core_.is_too_large(std::current_exception())) throw;
+      keep(GradientsResult::out_of_memory, "");
+    }
+  }
+
+  GradientsResult result() const { return result_; }
+  /// The exception that was kept; null if there is none.
+  const std::exception_ptr& error() const { return error_; }
+
+  /// Throws it, or if another process stopped, `of_another`.
+  template <class Other>
+  [[noreturn]] void rethrow(const Other& of_another) const {
+    if (error_) std::rethrow_exception(error_);
+    throw of_another;
+  }
+  /// Throws it, or StopTraining with the first reason for which a process stops. All processes call this.
+  [[noreturn]] void rethrow_stop() const {
+    std::string first = "another process stops";
+    for (const auto& reason : core_.ranks.gather(reason_)) {
+      if (reason.empty()) continue;
+      first = reason;
+      break;
+    }
+    rethrow(StopTraining(first));
+  }
+
+ private:
+  void keep(GradientsResult result, std::string reason) {
+    result_ = result;
+    reason_ = std::move(reason);
+    error_ = std::current_exception();
+  }
+
+  TrainerCore& core_;
+  GradientsResult result_ = GradientsResult::complete;
+  std::string reason_;
+  std::exception_ptr error_;
+};
+
+/// Holds back what callbacks log during an attempt, until it is known whether the attempt counts.
+class AttemptLogs {
+ public:
+  explicit AttemptLogs(TrainerCore& core) : core_(core), before_(std::exchange(core.pending_logs, {})) {}
+  AttemptLogs(const AttemptLogs&) = delete;
+  AttemptLogs& operator=(const AttemptLogs&) = delete;
+  ~AttemptLogs() {
+    before_.merge(std::exchange(core_.pending_logs, {}));
+    core_.pending_logs = std::move(before_);
+  }
+  void drop() { core_.pending_logs = {}; }
+
+ private:
+  TrainerCore& core_;
+  PendingLogs before_;
+};
+
+}  // namespace etude::inline v0

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/loop/optimizer_steps.hpp"
+#include "etude/loop/step_graph.hpp"
+#include "etude/reflect/type_name.hpp"
+
+namespace etude::inline v0 {
+
+/// With `cuda_graph`, a batch and its update as one graph of the device.
+template <class Events>
+class CapturedStep {
+ public:
+  explicit CapturedStep(Events& events) : events_(events), core_(events.core()) {}
+
+  explicit operator bool() const { return graph_.has_value(); }
+
+  /// Called once the optimizer exists.
+  void begin() {
+    check_events();
+    core_.check_captured_loss();
+    graph_.emplace(core_.device, core_.model, *core_.optimizers.current());
+  }
+
+  /// Makes the step of `batch`: `run(batch)` adds its loss and gradients to the group.
+  template <class Run>
+  void step(const Batch& batch, OptimizerSteps<Events>& steps, Run run) {
+    steps.check_learning_rates();
+    check_events();  // callbacks may have been added
+    core_.group.set_num_items({});
+    auto& each = core_.optimizers[0];
+    const auto replayed = graph_->replayed();
+    const auto results = graph_->run(batch, [&](Batch& inputs) {
+      core_.group.forget_losses();
+      run(inputs);
+      steps.apply(each, nullptr, [](const torch::Tensor&) { return true; });
+      return std::vector{core_.group.losses().front(), core_.log_window.grad_norm()};
+    });
+    if (graph_->replayed() == replayed) return steps.stepped(each);
+    steps.begin_update(each);
+    core_.group.forget_losses();
+    core_.group.add_loss(results[0].clone());
+    core_.log_window.set_grad_norm(results[1]);
+    steps.stepped(each);
+  }
+
+ private:
+  /// Throws ArgumentError for a callback that would not be called when a step is replayed.
+  void check_events() {
+    const auto check = [&]<class Event>(std::type_identity<Event>) {
+      if (const auto names = events_.template handlers_of<Event>(); !names.empty())
+        throw ArgumentError(fmt::format(
+            "cuda_graph is true: must be false with {}, which handles {}, an event inside the captured step",
+            names.front(), short_type_name<Event>()));
+    };
+    check(std::type_identity<ForwardBegin>());
+    check(std::type_identity<BackwardBegin>());
+    check(std::type_identity<BackwardEnd>());
+    check(std::type_identity<GradientsComplete>());
+    check(std::type_identity<GradientsClipped>());
+    check(std::type_identity<PreOptimizerStep>());
+  }
+
+  Events& events_;
+  TrainerCore& core_;
+  std::optional<StepGraph> graph_;
+};
+
+}  // namespace etude::inline v0
