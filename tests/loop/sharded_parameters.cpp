@@ -131,6 +131,27 @@ TEST_CASE("processes with shares of the parameters train, evaluate and predict a
   }
 }
 
+struct FreezeMiddle {
+  void on(const etude::TrainBegin& e) {
+    for (auto& [name, parameter] : e.model.named_parameters())
+      if (name.starts_with("layers.1.")) torch::Tensor(parameter).set_requires_grad(false);
+  }
+};
+
+TEST_CASE("gradients pass through a unit whose shared parameters are frozen during the training") {
+  if (toy::launches(2)) return;
+  for (const bool recomputes : {false, true}) {
+    auto options = problem(net(), 3, 1);
+    options.args.gradient_checkpointing = recomputes;
+    etude::Trainer<Sharded, FreezeMiddle> sharded(options);
+    sharded.train();
+    const toy::Alone alone;
+    etude::Trainer<FreezeMiddle> one(problem(net(), 6, 1));
+    one.train();
+    check_close(weights(sharded), weights(one));
+  }
+}
+
 TEST_CASE("a second training and saved weights are those of whole parameters") {
   if (!toy::is_rank()) {
     const toy::Folder folder;

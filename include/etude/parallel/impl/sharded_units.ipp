@@ -54,12 +54,13 @@ ETUDE_INLINE torch::Tensor ShardedUnits::run(std::size_t unit, const Forward& fo
   hold(unit);
   auto output = recomputation_ ? recomputation_->run(unit, forward, inputs) : forward(inputs);
   release(unit);
-  if (at::GradMode::is_enabled() && output.requires_grad() && trainable_.contains(unit))
+  // A frozen unit passes gradients on with its weights, too.
+  if (at::GradMode::is_enabled() && output.requires_grad())
     output.register_hook([this, unit](torch::Tensor) {
       if (!hold(unit)) return;
       if (missing_.empty())
         torch::autograd::Engine::get_default_engine().queue_callback([this] { release_missing(); });
-      missing_[unit] = trainable_.at(unit);
+      missing_[unit] = trainable_.contains(unit) ? trainable_.at(unit) : 0;
     });
   return output;
 }
