@@ -114,8 +114,8 @@ TEST_CASE("step() stops without another update when it is cancelled, before and 
   }
 }
 
-TEST_CASE("a signal ends a training that is paused, with a checkpoint") {
-  if (!toy::child_can_start_threads) return;
+TEST_CASE("a signal ends a training that is paused, with a checkpoint" *
+          doctest::skip(!toy::child_can_start_threads)) {
   toy::Folder folder;
   CHECK(toy::end_of_child([&] {
           Training training;
