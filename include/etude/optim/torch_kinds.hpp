@@ -7,6 +7,7 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -157,11 +158,16 @@ struct TorchKind<torch::optim::LBFGSOptions> {
   // Older LibTorch versions have their own optional type.
   template <typename Optional, typename Visit, typename... Range>
   static void visit_optional(const char* option, Optional& target, Visit& visit, Range... range) {
-    std::optional<typename Optional::value_type> value;
-    if (target) value = *target;
-    visit(option, value, range...);
-    target.reset();
-    if (value) target = *value;
+    using Standard = std::optional<typename Optional::value_type>;
+    if constexpr (std::same_as<Optional, Standard>) {
+      visit(option, target, range...);
+    } else {
+      Standard value;
+      if (target) value = *target;
+      visit(option, value, range...);
+      target.reset();
+      if (value) target = *value;
+    }
   }
 };
 
