@@ -61,7 +61,12 @@ TEST_CASE("the fingerprint covers a few examples of tensors and vectors") {
   CHECK(of(Examples{{row(1), 1}, {row(2), 2}}) != of(Examples{{row(1), 1}, {row(3), 2}}));
 }
 
-TEST_CASE("the fingerprint doesn't call the program's own code") {
+struct Fingerprinted : Asked {
+  std::string fingerprint() const { return "mine"; }
+};
+
+TEST_CASE("the fingerprint is the dataset's own if it has one, and else doesn't call the program's code") {
+  CHECK(Dataset(Fingerprinted()).fingerprint() == "mine");
   const Asked asked;
   CHECK(Dataset(asked).fingerprint() == "");
   CHECK(*asked.times == 0);

@@ -67,6 +67,18 @@ TEST_CASE("a shorter stride overlaps windows") {
   CHECK(Dataset(file.windows({.context = 4, .stride = 1})).size() == 4);
 }
 
+TEST_CASE("the fingerprint follows the tokens and the options") {
+  const std::vector<std::uint16_t> text{1, 2, 3, 4, 5, 6, 7, 8, 9};
+  auto other = text;
+  other[8] = 7;
+  const auto of = [](const auto& tokens, std::int64_t context) {
+    return Dataset(File(tokens).windows({.context = context})).fingerprint();
+  };
+  CHECK(of(text, 2) == of(text, 2));
+  CHECK(of(text, 2) != of(other, 2));
+  CHECK(of(text, 2) != of(text, 4));
+}
+
 TEST_CASE("bytes of a text and 32-bit tokens") {
   const File text(std::vector<char>{'a', '\xff', 'b'});
   CHECK(batch(text.windows({.context = 2, .type = TokenType::uint8}), {0})

@@ -62,8 +62,9 @@ class Dataset {
   /// The number of examples, if known.
   std::optional<std::int64_t> size() const { return source_->size(); }
 
-  /// A checksum of a few tensor or vector elements, whose cost doesn't grow with the dataset. Empty for other
-  /// types, whose examples are made by user code.
+  /// A checksum of a few tensor or vector elements, whose cost doesn't grow with the dataset, or the type's
+  /// own `std::string fingerprint() const`. Empty for other types, whose examples are made by user code. A
+  /// resume that finds another one warns.
   std::string fingerprint() const { return source_->fingerprint(); }
 
   /// The number of parallel streams, if `parallel_streams` has laid it out so: its order is fixed, and every

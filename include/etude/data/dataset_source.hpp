@@ -202,7 +202,11 @@ class IndexedSource final : public OwnedSource<T> {
   }
 
   std::string fingerprint() const override {
-    if constexpr (is_vector<T>)
+    if constexpr (requires(const T& source) {
+                    { source.fingerprint() } -> std::convertible_to<std::string>;
+                  })
+      return this->source_.fingerprint();
+    else if constexpr (is_vector<T>)
       return fingerprint_of(*this->size(), [this](std::int64_t i) {
         return example_of(this->source_[static_cast<std::size_t>(i)]);
       });

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "etude/base/linkage.hpp"
 #include "etude/data/batch.hpp"
@@ -46,6 +47,9 @@ class TokenWindows {
   /// The windows with these indices: input and labels, int64 [windows, context]. Throws DataError for an
   /// index out of range, and for a token that isn't less than `vocab_size`, with its place.
   Batch get_batch(BatchRequestType indices) const;
+
+  /// A checksum of a few windows, so that a training that is resumed with another text warns.
+  std::string fingerprint() const;
 
  private:
   template <class Token>

@@ -7,9 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <string>
+#include <utility>
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
+#include "etude/data/dataset_source.hpp"
 #include "etude/formats/mapped_tensor.hpp"
 #include "etude/formats/token_windows.hpp"
 
@@ -90,6 +93,14 @@ ETUDE_INLINE Batch TokenWindows::get_batch(BatchRequestType indices) const {
     label += options_.context;
   }
   return make_batch(inputs, labels);
+}
+
+ETUDE_INLINE std::string TokenWindows::fingerprint() const {
+  return detail::fingerprint_of(static_cast<std::int64_t>(size()), [this](std::int64_t i) {
+    const auto index = static_cast<std::size_t>(i);
+    auto window = get_batch(index);
+    return Example{std::move(window.inputs), std::move(window.labels)};
+  });
 }
 
 }  // namespace etude::inline v0
