@@ -13,7 +13,7 @@ PAGE = ROOT / "docs" / "callbacks.md"
 BEGINNING = """# Callbacks
 
 All of Etude's callbacks, generated from their headers by `docs/callbacks.py`. `#include <etude/etude.hpp>` includes them all,
-except the trackers of `etude/integrations/`, each of which has its own include ([trackers.md](trackers.md)).
+except the trackers of `etude/integrations/`, each of which has its own include ([trackers.md](trackers.md)), and SamplesToFolderCallback.
 Options are members, by name: `etude::EarlyStoppingCallback{.early_stopping_patience = 3}`. State is changed by the callback itself, and
 restored from a checkpoint. Options are saved with it, but the resumed program's win: a difference is reported. Members under
 "Given" and constructor arguments aren't saved. The callback may change events in bold.

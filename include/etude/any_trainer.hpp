@@ -6,6 +6,7 @@
 
 #include "etude/data/batch.hpp"
 #include "etude/metrics/metrics.hpp"
+#include "etude/metrics/sample.hpp"
 #include "etude/parallel/communicator.hpp"
 #include "etude/parallel/memory_estimate.hpp"
 #include "etude/trainer_options.hpp"
@@ -31,6 +32,9 @@ class AnyTrainer {
 
   /// The memory that a training takes: see `estimate_memory`.
   virtual MemoryEstimate memory_estimate(const MemoryEstimateOptions& options = {}) = 0;
+
+  /// Raises `LogSamples`.
+  virtual void log_samples(const std::vector<Sample>& samples) = 0;
 
   /// Pause, continue and end the training from any thread: see `TrainerBase::pause`.
   virtual void pause() = 0;
@@ -70,6 +74,7 @@ class AnyTrainerOf final : public AnyTrainer {
   MemoryEstimate memory_estimate(const MemoryEstimateOptions& options) override {
     return estimate_memory(events_.trainer(), options);
   }
+  void log_samples(const std::vector<Sample>& samples) override { events_.trainer().log_samples(samples); }
   void pause() override { events_.core().remote.pause(); }
   void resume() override { events_.core().remote.resume(); }
   bool cancel(std::string_view reason) override { return events_.core().remote.cancel(reason); }
@@ -83,3 +88,7 @@ class AnyTrainerOf final : public AnyTrainer {
 };
 
 }  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/impl/any_trainer.ipp"
+#endif

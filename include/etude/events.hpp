@@ -19,6 +19,7 @@
 #include "etude/dispatch/callback_forms.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/pending_logs.hpp"
+#include "etude/metrics/sample.hpp"
 #include "etude/trainer_control.hpp"
 #include "etude/trainer_state.hpp"
 #include "etude/training_arguments.hpp"
@@ -54,6 +55,15 @@ struct Context {
   /// (one element, any device) isn't read until then, so this never waits for a device.
   void log(std::string_view name, double value) const { pending_logs.add(name, value); }
   void log(std::string_view name, const at::Tensor& value) const { pending_logs.add(name, value); }
+
+  /// Logs a sample at once, by `LogSamples`: what a tracker or another callback shows of a model besides
+  /// numbers. The allowed tensors and the errors are those of metrics/sample.hpp. A tracker shows names that
+  /// begin with "eval_" among the evaluation's, as it does with metrics.
+  void log_text(std::string_view name, std::string_view text) const;
+  void log_image(std::string_view name, const at::Tensor& image, std::string_view caption = "") const;
+  void log_audio(std::string_view name, const at::Tensor& audio, std::int64_t sample_rate,
+                 std::string_view caption = "") const;
+  void log_samples(const std::vector<Sample>& samples) const;
 };
 
 /// The trainer is constructed: raised last in its constructor.
@@ -161,6 +171,11 @@ struct StepEnd : Context {};
 /// A set of logs is published. Changes by handlers end up in `state.log_history`.
 struct Log : Context {
   Metrics logs;
+};
+
+/// Samples are published: texts, pictures and sounds, with names as in a log. Every process gets the event.
+struct LogSamples : Context {
+  const std::vector<Sample>& samples;
 };
 
 /// A checkpoint of this moment is about to be written, perhaps in the background. Each entry that a handler
@@ -279,9 +294,10 @@ using Vocabulary =
     events<InitEnd, DataLoaderCreated, AccumulationPlanned, TrainBegin, EpochBegin, BatchFetchBegin,
            BatchFetched, StepBegin, ForwardBegin, BackwardBegin, BackwardEnd, SubstepEnd, StepRestarted,
            StepSkipped, GradientsComplete, GradientsClipped, PreOptimizerStep, OptimizerStep, SchedulerStep,
-           StepEnd, Log, SaveBegin, Save, PushBegin, CheckpointLoaded, EvaluationRunBegin, EvaluateBegin,
-           PredictBegin, PredictionStepBegin, PredictionStep, Evaluate, EvaluateEnd, EvaluateAll,
-           EvaluationRunEnd, Predict, PredictEnd, EpochEnd, TrainingRunEpochEnd, Stop, TrainError, TrainEnd>;
+           StepEnd, Log, LogSamples, SaveBegin, Save, PushBegin, CheckpointLoaded, EvaluationRunBegin,
+           EvaluateBegin, PredictBegin, PredictionStepBegin, PredictionStep, Evaluate, EvaluateEnd,
+           EvaluateAll, EvaluationRunEnd, Predict, PredictEnd, EpochEnd, TrainingRunEpochEnd, Stop,
+           TrainError, TrainEnd>;
 
 /// The events with a writable payload.
 using WritableVocabulary =

@@ -285,6 +285,19 @@ class TrainerBase
   /// Waits until the checkpoint started by `save_checkpoint` is on disk; rethrows the exception if writing it
   /// failed.
   void wait_for_checkpoint() { core_.checkpoint_writer.wait(); }
+  /// Logs samples at once, by `LogSamples`: see `Context::log_text`.
+  void log_text(std::string_view name, std::string_view text) { log_samples({text_sample(name, text)}); }
+  void log_image(std::string_view name, const torch::Tensor& image, std::string_view caption = "") {
+    log_samples({image_sample(name, image, caption)});
+  }
+  void log_audio(std::string_view name, const torch::Tensor& audio, std::int64_t sample_rate,
+                 std::string_view caption = "") {
+    log_samples({audio_sample(name, audio, sample_rate, caption)});
+  }
+  void log_samples(const std::vector<Sample>& samples) {
+    const Calls::Scope call(core_.calls, Calls::log);
+    raise(LogSamples{core_.context(), samples});
+  }
   /// Prints metrics as a table.
   void log_metrics(std::string_view split, const Metrics& metrics) const {
     if (core_.state.is_world_process_zero) write_text(stdout, format_metrics(split, metrics));

@@ -9,6 +9,7 @@ import re
 import struct
 import subprocess
 import sys
+import time
 import urllib.parse
 import urllib.request
 
@@ -131,6 +132,18 @@ class Server:
     def __exit__(self, *_):
         self.process.terminate()
         self.process.wait()
+
+    def wait_for(self, path, is_there):
+        """The answer, once the server has read that far."""
+        for _ in range(200):
+            if is_there(answer := self.get(path)):
+                return answer
+            time.sleep(0.1)
+        raise AssertionError(f"{path}: {answer}")
+
+    def bytes(self, path):
+        with urllib.request.urlopen(self.url + path, timeout=60) as answer:
+            return answer.read()
 
     def text(self, path, body=None, **query):
         if query:

@@ -54,9 +54,10 @@ def behind_tls(begun):
         check("T0ken" not in training.errors() + failed.errors(), "the token isn't reported")
 
         # Elsewhere the training creates its own run.
-        training = Training(PROGRAM, "azure_ml", os.path.join(HERE.name, "own"), **environment).end()
+        training = Training(PROGRAM, "azure_ml", os.path.join(HERE.name, "own"), "--samples", "true", "--eval_strategy", "epoch", **environment).end()
         run = the_run(client, client.get_experiment_by_name("Default").experiment_id)
         same((run.info.status, histories_of(client, run)), ("FINISHED", histories([training])), "a run of its own")
+        same(sorted(file.path for file in client.list_artifacts(run.info.run_id)), ["audio", "images", "texts"], "samples")
 
         # A server with an untrusted certificate is refused.
         strict = Training(PROGRAM, "azure_ml", os.path.join(HERE.name, "strict"), "--max_steps", "1",

@@ -30,6 +30,7 @@ from comet_online import (
     terminated_online,
     wrong_key,
 )
+from comet_samples import samples_offline, samples_online
 from comet_tools import HERE, Archive, Folder
 
 
@@ -87,6 +88,8 @@ CASES = [
     terminated_online,
     trials_are_experiments_of_a_search,
     wrong_variables,
+    samples_offline,
+    samples_online,
 ]
 
 if __name__ == "__main__":

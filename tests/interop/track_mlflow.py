@@ -13,6 +13,7 @@ import threading
 import time
 
 PROGRAM = os.path.abspath(sys.argv[1])
+import samples  # noqa: E402
 from checks import check, same  # noqa: E402
 from mlflow_server import (HERE, MlflowClient, Proxy, Server, Training, free_port, histories, histories_of, the_run)  # noqa: E402
 
@@ -74,6 +75,56 @@ def whole_run(server, client):
             same(digest(f"{copy}/{file}"), digest(f"{checkpoint}/{file}"), f"{name}/{file}")
     same(len(training.checkpoints), 2, "checkpoints")
     check(f"runs/{run.info.run_id}" in training.errors(), "the address of the run's page is reported")
+
+
+def check_samples(client, run):
+    """A run's artifacts are the samples of steps 4 and 8."""
+    def files(folder):
+        return sorted(file.path for file in client.list_artifacts(run.info.run_id, folder))
+
+    def read(path):
+        with open(client.download_artifacts(run.info.run_id, path, HERE.name), "rb") as file:
+            return file.read()
+
+    same(run.data.tags["mlflow.loggedImages"], "True", "the tag by which the run's page finds pictures")
+    pictures = files("images")
+    same(len(pictures), 2 * 3 * 2, "pictures and thumbnails")
+    seen = set()
+    for path in pictures:
+        key, step, thumbnail = re.fullmatch(r"images/eval_([a-z~]+)\+step\+(\d)\+timestamp\+\d{13}\+[0-9a-f]{16}(\+compressed)?\.png", path).groups()
+        seen.add((key, step, thumbnail))
+        samples.check_picture(read(path), key.replace("~", "/"), int(step))
+    same(len(seen), len(pictures), "different pictures")
+    same(files("texts"), ["texts/eval_cats", "texts/eval_story"], "texts")
+    for step in (4, 8):
+        same(read(f"texts/eval_story/step-{step}.txt").decode(), samples.text(step), "a text")
+        same(read(f"texts/eval_cats/first/step-{step}.caption.txt").decode(), samples.CAPTIONS["cats/first"], "a caption")
+        same(read(f"audio/eval_mew/step-{step}.caption.txt").decode(), samples.CAPTIONS["mew"], "a caption")
+        samples.check_sound(read(f"audio/eval_mew/step-{step}.wav"))
+
+
+def samples_of_evaluations(proxy, client):
+    place = Place(client)
+    args = ("--samples", "true", "--eval_strategy", "epoch")
+    training = place.train(proxy.address, *args).end()
+    run = place.check_run([training])
+    check_samples(client, run)
+    check("0 were dropped" not in training.errors(), training.errors())
+
+    # If the server is down, the files wait for the next run.
+    place = Place(client)
+    first = place.train(address := f"http://127.0.0.1:{free_port()}", *args).end()
+    spool = os.path.join(place.folder, ".etude-spool", first.spools()[0])
+    same([name for name in os.listdir(spool) if name.startswith(".sample")], [], "temporary files")
+    with open(f"{spool}/run.json", encoding="utf-8") as file:
+        lines = file.read()
+    with open(f"{spool}/run.json", "w", encoding="utf-8") as file:
+        file.write(lines.replace(address, proxy.address))
+    second = place.train(proxy.address, "--max_steps", "1").end()
+    run = place.run(2)
+    runs = client.search_runs([run.info.experiment_id])
+    check_samples(client, next(run for run in runs if "mlflow.loggedImages" in run.data.tags))
+    same(second.spools(), [], "spools that are left")
 
 
 def digest(path):
@@ -387,6 +438,7 @@ def main():
     proxy = Proxy(server)
     cases = {
         "a whole run": lambda: whole_run(server, client),
+        "samples": lambda: samples_of_evaluations(proxy, client),
         "1500 metrics": lambda: many_metrics(proxy, client),
         "parameters": lambda: parameters(server, client),
         "three at once": lambda: experiment_race(server, client),

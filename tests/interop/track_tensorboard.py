@@ -18,7 +18,8 @@ import tempfile
 import time
 import urllib.error
 
-from tensorboard_readers import NUMBERS, Server, check, check_scalars, events, files, hparams, load, points, scalars, texts
+import samples
+from tensorboard_readers import NUMBERS, EventAccumulator, Server, check, check_scalars, events, files, hparams, load, points, scalars, texts
 
 PROGRAM = os.path.abspath(sys.argv[1])
 TEXTS = 2  # arguments and model
@@ -136,6 +137,49 @@ def check_scripted(root):
     for i, step in enumerate((3, 6)):
         squares = sum(loaded.Histograms(f"gradients/{name}")[i].histogram_value.sum_squares for name in sizes)
         assert abs(math.sqrt(squares) - norms[step]) < 1e-5, (squares, norms[step])
+    return ran
+
+
+def check_samples(root):
+    """Samples of three evaluations, two of them in a run that is resumed from step 4, through the readers and the server."""
+    args = ("--output_dir", f"{root}/samples", "--samples", "true", "--eval_strategy", "steps", "--eval_steps", 4, "--save_strategy", "steps",
+            "--save_steps", 4, "--evaluate_after", "true")
+    run(*args, "--fail_at", 6, code=3)
+    ran = run(*args, "--resume", "true")
+    folder = the_run(f"{root}/samples")
+    steps = [4, 8, 8]
+    loaded = EventAccumulator(folder, size_guidance={"tensors": 0, "images": 0, "audio": 0}).Reload()
+    check(sorted(loaded.Tags()["images"]), ["eval/cats/first", "eval/clear", "eval/grey"], "pictures")
+    for name in samples.pixels(0):
+        seen = loaded.Images(f"eval/{name}")
+        check([e.step for e in seen], steps, name)
+        for e in seen:
+            check((e.height, e.width), (6, 5), name)
+            samples.check_picture(e.encoded_image_string, name, e.step)
+    seen = loaded.Audio("eval/mew")
+    check([(e.step, e.content_type, e.sample_rate, e.length_frames) for e in seen], [(step, "audio/wav", 8000.0, 5) for step in steps], "sounds")
+    for e in seen:
+        samples.check_sound(e.encoded_audio_string)
+    check(texts(folder, "eval/story/text_summary"), steps, "texts")
+    for tag, caption in samples.CAPTIONS.items():
+        check({(e.step, e.tensor_proto.string_val[0].decode()) for e in loaded.Tensors(f"eval/{tag}/text_summary")}, {(4, caption), (8, caption)}, tag)
+    for e in loaded.Tensors("eval/story/text_summary"):
+        check(e.tensor_proto.string_val[0].decode(), samples.text(e.step), "a text")
+    for options in ((), ("--load_fast=false",)):
+        with Server(f"{root}/samples", *options) as server:
+            name = os.path.relpath(folder, f"{root}/samples")
+            server.wait_for("plugin/images/tags", lambda tags: len(tags.get(name, {})) == 3)
+            shown = server.get("plugin/images/images", run=name, tag="eval/cats/first", sample=0)
+            for each in shown:
+                samples.check_picture(server.bytes("plugin/images/individualImage?" + each["query"]), "cats/first", each["step"])
+            assert {each["step"] for each in shown} == {4, 8}, shown
+            server.wait_for("plugin/audio/tags", lambda tags: "eval/mew" in tags.get(name, {}))
+            captions = server.get("plugin/text/text", run=name, tag="eval/cats/first/text_summary")
+            assert {each["step"] for each in captions} == {4, 8} and all("a &lt;cat&gt;" in each["text"] for each in captions), captions
+            for each in server.get("plugin/audio/audio", run=name, tag="eval/mew", sample=0):
+                samples.check_sound(server.bytes("plugin/audio/individualAudio?" + each["query"]))
+            shown = server.get("plugin/text/text", run=name, tag="eval/story/text_summary")
+            assert {each["step"] for each in shown} == {4, 8} and all("step" in each["text"] for each in shown), shown
     return ran
 
 
@@ -304,6 +348,7 @@ with tempfile.TemporaryDirectory() as root:
     truth["killed"] = check_killed(board)
     truth["resumed"] = check_resumed(board)
     shutil.rmtree(f"{board}/whole")
+    check_samples(root)
     for trial in ("run-0", "run-1"):
         truth[f"search/{trial}"] = run("--output_dir", f"{board}/search/{trial}", "--trial", trial).logs
     check_places(root)

@@ -6,10 +6,12 @@ usage: track_wandb.py PROGRAM
 
 import base64
 import hashlib
+import html
 import json
 import math
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ except ImportError as error:
     print("skipped:", error)
     sys.exit(77)
 
+import samples
 from wandb_log import DataStore, NEW_RESUME, kinds_of, records_of, rows_of
 from wandb_server import ENTITY, Server, serve
 
@@ -200,6 +203,46 @@ def check_large_and_watched(bench):
     assert uploaded["gradients/first.bias"] == watched[0]["gradients/first.bias"]
 
 
+def check_samples(bench):
+    """Each evaluation has a row with its samples; wandb uploads their files, and its own classes read their values."""
+    place = bench.place()
+    lines, _ = bench.train(place, "--samples", "true", "--eval_strategy", "epoch", WANDB_MODE="offline")
+    (folder,) = run_folders(place)
+    rows = [row for row in rows_of(records_of(folder)) if "eval/mew" in row]
+    assert [row["train/global_step"] for row in rows] == [4, 8], rows
+    logged = [line.split(" ", 2)[1] for line in lines if line.startswith("log ")]
+    assert len(rows_of(records_of(folder))) == len(logged) + 2
+    there = bench.sync(folder)
+    uploaded = [row for row in there.history() if "eval/mew" in row]
+    names = {"eval/story", "eval/cats/first", "eval/grey", "eval/clear", "eval/mew"}
+    for row, step in zip(uploaded, (4, 8), strict=True):
+        assert row.keys() - names == {"train/global_step", "_step", "_timestamp", "_runtime"}, row
+        for name in names:
+            value = row[name]
+            data = there.files[value["path"]]
+            assert value["size"] == len(data) and value["sha256"] == hashlib.sha256(data).hexdigest(), value
+            assert value["path"].startswith("media/") and f"{name}_{row['_step']}_{value['sha256'][:20]}" in value["path"], value
+            assert value.get("caption") == samples.CAPTIONS.get(name.removeprefix("eval/")), value
+            if value["_type"] == "image-file":
+                assert (value["format"], value["width"], value["height"]) == ("png", 5, 6), value
+                samples.check_picture(data, name.removeprefix("eval/"), step)
+            elif value["_type"] == "audio-file":
+                samples.check_sound(data)
+            else:
+                assert value["_type"] == "html-file", value
+                assert "".join(re.findall(r"<pre[^>]*>(.*)</pre>", data.decode(), re.S)) == html.escape(samples.text(step), quote=False), data
+    check_same({k: v for k, v in there.summary().items() if k in names}, {k: v for k, v in uploaded[-1].items() if k in names})
+    # The same as the values that wandb's own classes have, apart from what depends on the file.
+    own = wandb.init(mode="offline", dir=place, project="own", settings=wandb.Settings(silent=True))
+    image = wandb.Image(samples.pixels(4)["cats/first"], caption="a <cat>")
+    own.log({"eval/cats/first": image, "eval/story": (text := wandb.Html("x", inject=False))})
+    assert image.to_json(own).keys() == uploaded[0]["eval/cats/first"].keys(), image.to_json(own)
+    assert text.to_json(own).keys() == uploaded[0]["eval/story"].keys(), text.to_json(own)
+    assert (image.get_media_subdir(), wandb.Audio.get_media_subdir(), text.get_media_subdir()) == ("media/images", "media/audio", "media/html")
+    assert (image._log_type, wandb.Audio._log_type, text._log_type) == ("image-file", "audio-file", "html-file")
+    own.finish()
+
+
 def tree(folder):
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
@@ -373,7 +416,7 @@ def check_time(bench):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(str(pathlib.Path(sys.argv[1]).resolve()), pathlib.Path(folder), serve())
-        for check in (check_whole_run, check_large_and_watched, check_artifacts, check_failed_and_resumed, check_trials, check_killed,
+        for check in (check_whole_run, check_large_and_watched, check_samples, check_artifacts, check_failed_and_resumed, check_trials, check_killed,
                       check_interrupted, check_torn, check_switched_off, check_time):
             begun = time.time()
             check(bench)

@@ -13,7 +13,9 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "etude/callbacks/evaluation_samples.hpp"
 #include "etude/integrations/report_to.hpp"
 #include "etude/metrics/accuracy.hpp"
 #include "etude/reflect/json.hpp"
@@ -31,6 +33,7 @@ struct Tracked {
                 "it is this trial of a search, whose hyperparameters are learning_rate and width", ""),
                (bool, evaluate_after, "evaluate once more after the training", false),
                (bool, scripted, "train a TorchScript module", false),
+               (bool, samples, "log samples with each evaluation", false),
                (std::int64_t, histogram_steps, "TensorBoard's histograms; 0 is none", 0));
 };
 
@@ -62,6 +65,18 @@ struct Narrator {
     if (e.state.global_step == options.fail_at) throw std::runtime_error("failed on purpose");
   }
 };
+
+/// Samples that depend on the step alone, for the scripts to compare.
+std::vector<etude::Sample> samples_of(const etude::Evaluate& e) {
+  const auto step = e.state.global_step;
+  const auto pixels = (torch::arange(90) + step).to(torch::kByte).reshape({6, 5, 3});
+  const auto waves = (torch::arange(10).reshape({2, 5}) - 5).to(torch::kFloat) / 5;
+  return {etude::text_sample("story", fmt::format("step {}\n<ü & \"b\">", step)),
+          etude::image_sample("cats/first", pixels, "a <cat>"),
+          etude::image_sample("grey", pixels.select(2, 0)),
+          etude::image_sample("clear", torch::cat({pixels, 255 - pixels.slice(2, 0, 1)}, 2)),
+          etude::audio_sample("mew", waves, 8000, "two channels")};
+}
 
 struct NetImpl : torch::nn::Module {
   torch::nn::Linear first{register_module("first", torch::nn::Linear(3, 4))},
@@ -110,6 +125,7 @@ int main(int argc, char** argv) {
        .eval_dataset = {rows, labels},
        .compute_metrics = etude::metrics::accuracy},
       Narrator{tracked});
+  if (tracked.samples) trainer.add_callback(etude::EvaluationSamplesCallback{.make = samples_of});
 #ifdef ETUDE_TENSORBOARD
   if (tracked.histogram_steps > 0)
     trainer.add_callback(etude::TensorBoardCallback{.histogram_steps = tracked.histogram_steps});

@@ -19,6 +19,8 @@ namespace etude::inline v0 {
 /// isn't renewed, and the run is created and ended as MLflowCallback does. A trial of a search is a run of
 /// its own with its hyperparameters, within the job's run or else within one run of the search.
 ///
+/// Samples are artifacts, as with MLflowCallback, if the workspace takes them through its MLflow interface.
+///
 /// Sending, keeping unsent entries and resuming work as in MLflowCallback. Parameters are sent if
 /// `log_params` is set. Checkpoints aren't, because Azure keeps them in its own store;
 /// HF_MLFLOW_LOG_ARTIFACTS causes a warning.
@@ -46,6 +48,7 @@ struct AzureMLCallback {
 
   void on(const TrainBegin& e);
   void on(const Log& e);
+  void on(const LogSamples& e);
   void on(const Stop& e);
   void on(const TrainError& e);
   void on(const TrainEnd& e);

@@ -26,6 +26,9 @@ using MLflowTags = std::map<std::string, std::string>;
 /// KILLED, and any other as FINISHED. A training resumed from a checkpoint continues its run; repeated steps
 /// appear twice in the metrics' histories, because the server can't remove values.
 ///
+/// Samples are artifacts: pictures under `images/`, as `mlflow.log_image` names them, so that the run's page
+/// shows them by step; texts as `texts/NAME/step-STEP.txt`, sounds as `audio/NAME/step-STEP.wav`.
+///
 /// Training never waits for the server: logs go to a spool (`spool_directory`) and a thread sends them.
 /// Entries that are unsent when the program ends are sent by the next training with the same server and
 /// directory. At the end of a training it waits for a responding server, up to `drain_seconds`.
@@ -69,6 +72,7 @@ struct MLflowCallback {
   void on(const TrainBegin& e);
   void on(const Log& e) { log(e, e.logs); }
   void on(const Save& e);
+  void on(const LogSamples& e);
   void on(const Stop& e);
   void on(const TrainError& e);
   void on(const TrainEnd& e);

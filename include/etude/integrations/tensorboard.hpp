@@ -25,6 +25,9 @@ struct TensorBoardRun;
 /// and at the end the arguments with the last metrics for the HPARAMS page, in a run of its own within the
 /// folder as PyTorch's `add_hparams` does.
 ///
+/// Samples are pictures, sounds and texts of their step; a caption is a text under its picture's or sound's
+/// tag.
+///
 /// A resumed training continues in its folder: a SessionLog START hides the points that are repeated, while
 /// those at the checkpoint's own step are kept. If the files are gone, `state.log_history` is written again.
 /// Another training within the same second gets a folder of its own, and so does each trial of a search.
@@ -60,6 +63,7 @@ struct TensorBoardCallback {
   void on(const GradientsComplete& e);
   void on(const StepEnd& e);
   void on(const Log& e);
+  void on(const LogSamples& e);
   void on(const Save& e);
   void on(const Stop& e);
   void on(const TrainError& e);

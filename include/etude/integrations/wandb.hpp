@@ -18,6 +18,8 @@ namespace etude::inline v0 {
 /// `train_runtime`, `train_loss` and the like in the summary only; metrics of predictions as a row, too. NaN
 /// and infinities are preserved.
 ///
+/// Samples are rows with wandb.Image, wandb.Audio and, for texts, wandb.Html.
+///
 /// Unlike that callback it sends nothing. Whatever the mode, the run is an offline one,
 /// `wandb/offline-run-TIME-ID` in `dir`, and unless the mode is `offline` a warning names the command that
 /// uploads it. The label is "etude_trainer". A training resumed from a checkpoint continues its run, in a
@@ -64,6 +66,7 @@ struct WandbCallback {
   void on(const TrainBegin& e);
   void on(const GradientsComplete& e);
   void on(const Log& e);
+  void on(const LogSamples& e);
   void on(const Predict& e);
   void on(const Save& e);
   void on(const Stop& e);
@@ -80,7 +83,9 @@ struct WandbCallback {
  private:
   void open(const Context& e);
   std::string model_name(const Context& e) const;
+  bool is_open(const Context& e);
   void log(const Context& e, const Metrics& metrics);
+  void end_row();
   void log_final_model(const Context& e);
   void fail(int exit_code);
   template <class Act>

@@ -20,6 +20,9 @@ struct Run;
 /// with step and epoch (eval/loss, train/loss, ...), the arguments as parameters (args|learning_rate), the
 /// model as graph text, system details, and with `log_assets` the files of output_dir at the end.
 ///
+/// Samples are what `log_image`, `log_audio` and `log_text` of Comet's client make; captions, and the names
+/// of texts, are metadata.
+///
 /// It works online if there is a key (COMET_API_KEY, or the one that `comet login` stored) and
 /// COMET_START_ONLINE isn't 0: logs wait on the disk until the server has them, and the training never waits.
 /// Otherwise it writes an archive KEY.zip to `offline_directory` for `comet upload`, with a warning unless
@@ -69,6 +72,7 @@ struct CometCallback {
 
   void on(const TrainBegin& e);
   void on(const Log& e);
+  void on(const LogSamples& e);
   void on(const Predict& e);
   void on(const TrainError& e);
   void on(const TrainEnd& e);

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "etude/metrics/sample.hpp"
+
 /// The messages of Comet's clients, in the form of their offline archives: {"type": ..., "payload": {...}}
 /// with sorted names. Online, each becomes a request.
 namespace etude::inline v0::detail::comet {
@@ -40,6 +42,9 @@ Message system_details();
 
 /// A file of the run under a name of its own; `file_path` is its place in the archive.
 Message asset(std::string_view name, std::string_view file_path, std::int64_t step, std::int64_t time);
+
+/// A sample's file, as Comet's `log_image`, `log_audio` and `log_text` upload it.
+Message asset(const Sample& sample, std::int64_t step, std::int64_t time);
 
 }  // namespace etude::inline v0::detail::comet
 

@@ -72,6 +72,12 @@ ETUDE_INLINE void AzureMLCallback::on(const Log& e) {
   open_run->log(e, e.logs, [this](const Context& context, bool resumes) { return open(context, resumes); });
 }
 
+ETUDE_INLINE void AzureMLCallback::on(const LogSamples& e) {
+  if (!e.state.is_world_process_zero) return;
+  if (!open_run) open_run = std::make_shared<detail::MLflowSession>();
+  open_run->log(e, [this](const Context& context, bool resumes) { return open(context, resumes); });
+}
+
 ETUDE_INLINE void AzureMLCallback::on(const Stop& e) {
   if (open_run) open_run->stop(e);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/base/message.hpp"
@@ -25,7 +27,9 @@
 #include "etude/integrations/comet/online.hpp"
 #include "etude/integrations/shared/arguments.hpp"
 #include "etude/integrations/shared/search.hpp"
+#include "etude/integrations/shared/temporary_file.hpp"
 #include "etude/integrations/shared/tracked_name.hpp"
+#include "etude/metrics/sample_file.hpp"
 #include "etude/model/model.hpp"
 #include "etude/reflect/json.hpp"
 
@@ -56,7 +60,7 @@ struct Run {
   std::unique_ptr<Journal> journal;  ///< Null if Comet is switched off.
   std::string key;                   ///< The experiment's; empty if Comet is switched off.
   std::filesystem::path own_files[2];
-  bool log_assets = false, is_training = false, has_trained = false, has_failed = false;
+  bool is_online = false, log_assets = false, is_training = false, has_trained = false, has_failed = false;
   std::optional<std::int64_t> step;
   std::optional<double> epoch;
 };
@@ -128,6 +132,7 @@ ETUDE_INLINE void CometCallback::open(const Context& e) {
     opened->report(comet::Archive::rescue(settings.offline_directory));
     opened->journal = std::make_unique<comet::Archive>(settings, begun);
   }
+  opened->is_online = settings.online;
   opened->log_assets = settings.log_assets;
   opened->own_files[0] = comet::whole(settings.offline_directory);
   opened->own_files[1] = comet::whole(settings.spool_directory);
@@ -180,6 +185,22 @@ ETUDE_INLINE void CometCallback::log(const Context& e, const Metrics& metrics) {
   for (const auto& [name, value] : metrics)
     messages.push_back(comet::metric(detail::tracked_name(name), value, step, e.state.epoch, time));
   open_run->journal->put(std::move(messages));
+  open_run->report();
+}
+
+ETUDE_INLINE void CometCallback::on(const LogSamples& e) {
+  namespace comet = detail::comet;
+  if (!e.state.is_world_process_zero) return;
+  if (!open_run) open(e);
+  if (!open_run->journal) return;
+  for (const auto& sample : e.samples) try {
+      const detail::TemporaryFile file(open_run->own_files[open_run->is_online ? 1 : 0],
+                                       detail::sample_file(sample));
+      open_run->journal->put_file(comet::asset(sample, e.state.global_step, comet::now()), file.path());
+    } catch (const Error& error) {
+      open_run->report({{LogLevel::warning,
+                         fmt::format("Comet: the sample {} is left out: {}", sample.name, error.what())}});
+    }
   open_run->report();
 }
 

@@ -80,6 +80,12 @@ ETUDE_INLINE void MLflowCallback::on(const Save& e) {
   if (open_run && sends_checkpoints()) open_run->save(e);
 }
 
+ETUDE_INLINE void MLflowCallback::on(const LogSamples& e) {
+  if (!e.state.is_world_process_zero) return;
+  if (!open_run) open_run = std::make_shared<detail::MLflowSession>();
+  open_run->log(e, [this](const Context& context, bool resumes) { return open(context, resumes); });
+}
+
 ETUDE_INLINE void MLflowCallback::on(const Stop& e) {
   if (open_run) open_run->stop(e);
 }

@@ -250,6 +250,16 @@ ETUDE_INLINE void TensorBoardCallback::on(const Log& e) {
   last_time = open_run->writer.last_time();
 }
 
+ETUDE_INLINE void TensorBoardCallback::on(const LogSamples& e) {
+  if (!e.state.is_world_process_zero) return;
+  if (!open_run) open(e, /*is_resumed=*/false);
+  open_run->attempt(e, "a sample", [&] {
+    for (const auto& sample : e.samples)
+      open_run->writer.add_sample(detail::tracked_name(sample.name), sample, e.state.global_step);
+  });
+  last_time = open_run->writer.last_time();
+}
+
 ETUDE_INLINE void TensorBoardCallback::on(const Save&) {
   // A checkpoint that survives a power failure can be resumed, and the logs before it belong to it.
   if (open_run) open_run->writer.flush();

@@ -206,18 +206,34 @@ ETUDE_INLINE void WandbCallback::on(const Log& e) { log(e, e.logs); }
 
 ETUDE_INLINE void WandbCallback::on(const Predict& e) { log(e, e.metrics); }
 
-ETUDE_INLINE void WandbCallback::log(const Context& e, const Metrics& metrics) {
-  if (!e.state.is_world_process_zero) return;
+ETUDE_INLINE void WandbCallback::on(const LogSamples& e) {
+  if (!is_open(e)) return;
+  attempt([&] {
+    open_run->run.log_samples(next_step, e.state.global_step, e.samples);
+    end_row();
+  });
+}
+
+ETUDE_INLINE bool WandbCallback::is_open(const Context& e) {
+  if (!e.state.is_world_process_zero) return false;
   if (!open_run && detail::wandb_is_enabled(*this)) open(e);
-  if (!open_run) return;
+  return open_run != nullptr;
+}
+
+ETUDE_INLINE void WandbCallback::end_row() {
+  detail::count_up(next_step);
+  run_seconds = open_run->run.seconds();
+}
+
+ETUDE_INLINE void WandbCallback::log(const Context& e, const Metrics& metrics) {
+  if (!is_open(e)) return;
   attempt([&] {
     detail::WandbValues row, alone;
     for (const auto& [key, value] : metrics)
       (detail::wandb_is_single_value(key) ? alone : row).emplace_back(key, value);
     open_run->run.log(next_step, e.state.global_step, row, std::exchange(open_run->histograms, {}));
-    detail::count_up(next_step);
+    end_row();
     open_run->run.summarize(alone);
-    run_seconds = open_run->run.seconds();
   });
 }
 

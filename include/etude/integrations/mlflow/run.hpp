@@ -17,6 +17,7 @@
 #include "etude/integrations/shared/http.hpp"
 #include "etude/integrations/shared/outbox.hpp"
 #include "etude/metrics/metrics.hpp"
+#include "etude/metrics/sample.hpp"
 #include "etude/training_arguments.hpp"
 
 namespace etude::inline v0::detail {
@@ -58,6 +59,9 @@ class MLflowRun {
                   std::int64_t at_most);
   /// Sends every file of the checkpoint, under its name.
   void log_checkpoint(const std::filesystem::path& checkpoint);
+  /// Sends samples as files under the names that `mlflow.log_image` gives them, and the like for texts and
+  /// sounds.
+  void log_samples(const std::vector<Sample>& samples, std::int64_t step);
   /// `status` is FINISHED, FAILED or KILLED; reports how much was sent.
   void end(std::string_view status);
 
@@ -66,6 +70,7 @@ class MLflowRun {
 
  private:
   void put(const nlohmann::ordered_json& entry);
+  void put_sample(const Sample& sample, std::int64_t step);
   void put_chunks(const char* what, const nlohmann::ordered_json& values);
   void send_rest();
   void report_counts();
@@ -73,8 +78,8 @@ class MLflowRun {
   MLflowRunOptions options_;
   TrainingArguments args_;
   std::int64_t begun_, last_time_ = 0;
-  bool has_ended_ = false, has_news_ = false;
-  MLflowNames metric_names_, param_names_;
+  bool has_ended_ = false, has_news_ = false, has_images_ = false;
+  MLflowNames metric_names_, param_names_, sample_names_;
   std::shared_ptr<MLflowReport> report_ = std::make_shared<MLflowReport>();
   Outbox::Counts reported_;
   Outbox outbox_;

@@ -17,12 +17,15 @@ class MLflowSession {
 
   void begin(const TrainBegin& e, const Open& open);
   void log(const Context& e, const Metrics& metrics, const Open& open);
+  void log(const LogSamples& e, const Open& open);
   void save(const Save& e);
   void stop(const Stop& e);
   void fail();
   void end();
 
  private:
+  bool is_open(const Context& e, const Open& open);
+
   std::unique_ptr<MLflowRun> run_;
   bool is_training_ = false, has_trained_ = false, has_failed_ = false, was_killed_ = false;
 };

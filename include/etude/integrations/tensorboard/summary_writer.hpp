@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "etude/integrations/shared/append_file.hpp"
+#include "etude/metrics/sample.hpp"
 #include "etude/model/model.hpp"
 
 namespace etude::inline v0 {
@@ -40,6 +41,9 @@ class SummaryWriter {
   /// The distribution of a tensor's numbers. Returns how many weren't finite, which are left out; writes
   /// nothing if none is finite.
   std::int64_t add_histogram(std::string_view tag, const at::Tensor& values, std::int64_t global_step = 0);
+  /// A text, a picture (PNG) or a sound (WAV) of metrics/sample.hpp, under `tag`; a caption is a text under
+  /// the same tag. Throws DataError for a sound that is too long.
+  void add_sample(std::string_view tag, const Sample& sample, std::int64_t global_step = 0);
   /// The operations of a TorchScript model, or the layers of any other.
   void add_graph(const Model& model);
 

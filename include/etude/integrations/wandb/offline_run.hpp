@@ -15,6 +15,7 @@
 #include "etude/integrations/wandb/artifacts.hpp"
 #include "etude/integrations/wandb/records.hpp"
 #include "etude/integrations/wandb/transaction_log.hpp"
+#include "etude/metrics/sample.hpp"
 
 namespace etude::inline v0::detail {
 
@@ -45,6 +46,10 @@ class WandbRun {
 
   /// A row of the history, numbered `step`, and its summary: the metrics under their names, plus `also`.
   void log(std::int64_t step, std::int64_t global_step, const WandbValues& metrics, WandbItems also = {});
+
+  /// A row with samples, each of which has a file in the run's folder. One that can't be written is left out
+  /// and reported.
+  void log_samples(std::int64_t step, std::int64_t global_step, const std::vector<Sample>& samples);
 
   /// Adds values to the summary only.
   void summarize(const WandbValues& values);

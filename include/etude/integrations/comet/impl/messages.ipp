@@ -18,11 +18,13 @@
 #include <memory>
 #include <system_error>
 #include <utility>
+#include <variant>
 
 #include "etude/base/linkage.hpp"
 #include "etude/integrations/comet/messages.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/parameters.hpp"
+#include "etude/integrations/shared/tracked_name.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/reflect/json.hpp"
 
@@ -187,6 +189,38 @@ ETUDE_INLINE Message asset(std::string_view name, std::string_view file_path, st
        {"local_timestamp", time},
        {"metadata", nlohmann::json::object()},
        {"upload_type", "asset"}});
+}
+
+ETUDE_INLINE Message asset(const Sample& sample, std::int64_t step, std::int64_t time) {
+  const auto name = tracked_name(sample.name);
+  auto metadata = nlohmann::json::object();
+  if (!sample.caption.empty()) metadata["caption"] = shortened(sample.caption, 1000);
+  const auto id = random_name() + random_name();
+  nlohmann::json params{{"context", nullptr}, {"overwrite", false}, {"runId", nullptr}, {"step", step}};
+  std::string type;
+  if (std::holds_alternative<ImageSample>(sample.content)) {
+    type = "visualization";
+    params.update({{"imageId", id}, {"figName", name}, {"figCounter", 0}});
+  } else if (const auto* audio = std::get_if<AudioSample>(&sample.content)) {
+    type = "audio";
+    metadata["sample_rate"] = audio->sample_rate;
+    params.update({{"assetId", id},
+                   {"extension", "wav"},
+                   {"fileName", name + ".wav"},
+                   {"sampleRate", audio->sample_rate},
+                   {"type", type}});
+  } else {
+    type = "text-sample";
+    metadata["name"] = name;
+    params.update(
+        {{"assetId", id}, {"epoch", nullptr}, {"fileName", "auto-generated-in-the-backend"}, {"type", type}});
+  }
+  return message_of("file_upload", {{"additional_params", std::move(params)},
+                                    {"clean", true},
+                                    {"file_path", ""},
+                                    {"local_timestamp", time},
+                                    {"metadata", std::move(metadata)},
+                                    {"upload_type", type}});
 }
 
 }  // namespace etude::inline v0::detail::comet

@@ -238,13 +238,18 @@ ETUDE_INLINE void ServerClient::send_one(const Json& entry) {
 }
 
 ETUDE_INLINE void ServerClient::send_asset(const Json& entry) {
-  const auto& asset = entry.at("payload").at("additional_params");
-  const auto name = asset.at("fileName").get<std::string>();
-  auto url =
-      fmt::format("{}?experimentKey={}&fileName={}&step={}&overwrite=false&type=asset", rest("upload-asset"),
-                  url_escaped(key_), url_escaped(name), asset.at("step").get<std::int64_t>());
-  if (const auto extension = std::filesystem::path(name).extension().string(); !extension.empty())
-    url += "&extension=" + url_escaped(extension);
+  const auto& payload = entry.at("payload");
+  const auto& asset = payload.at("additional_params");
+  const auto type = payload.at("upload_type").get<std::string>();
+  const bool is_image = type == "visualization";
+  const auto name = asset.at(is_image ? "figName" : "fileName").get<std::string>();
+  auto url = fmt::format("{}?experimentKey={}&fileName={}&step={}&overwrite=false&type={}",
+                         rest("upload-asset"), url_escaped(key_), url_escaped(name),
+                         asset.at("step").get<std::int64_t>(), is_image ? "image" : type);
+  const auto extension = is_image ? ".png" : std::filesystem::path(name).extension().string();
+  if (!extension.empty()) url += "&extension=" + url_escaped(extension);
+  if (const auto& metadata = payload.at("metadata"); !metadata.empty())
+    url += "&metadata=" + url_escaped(metadata.dump(-1, ' ', false, Json::error_handler_t::replace));
   post({.method = "POST",
         .url = std::move(url),
         .file = spool_.kept(entry.at("kept").get<std::string>()),

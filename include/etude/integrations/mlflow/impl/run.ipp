@@ -10,6 +10,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <variant>
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
@@ -19,8 +20,10 @@
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/parameters.hpp"
 #include "etude/integrations/shared/search.hpp"
+#include "etude/integrations/shared/temporary_file.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/io/own_threads.hpp"
+#include "etude/metrics/sample_file.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace etude::inline v0::detail {
@@ -162,6 +165,41 @@ ETUDE_INLINE void MLflowRun::log_checkpoint(const std::filesystem::path& checkpo
   if (error)
     message(args_, LogLevel::warning, "{}: {} can't be read: {}", options_.callback, whole.string(),
             error.message());
+}
+
+ETUDE_INLINE void MLflowRun::log_samples(const std::vector<Sample>& samples, std::int64_t step) {
+  for (const auto& sample : samples) try {
+      put_sample(sample, step);
+    } catch (const Error& error) {
+      report_->note(fmt::format("the sample {} is left out: {}", sample.name, error.what()));
+    }
+}
+
+ETUDE_INLINE void MLflowRun::put_sample(const Sample& sample, std::int64_t step) {
+  const auto& name = sample_names_[sample.name];
+  const auto put_file = [&](const std::string& path, std::string_view bytes) {
+    const TemporaryFile file(outbox_.spool().folder(), bytes);
+    has_news_ = true;
+    outbox_.put_file({{"do", "file"}, {"path", path}}, file.path());
+  };
+  const auto file = sample_file(sample);
+  std::string stem = fmt::format("texts/{}/step-{}", name, step);
+  if (std::holds_alternative<ImageSample>(sample.content)) {
+    auto key = name;
+    std::ranges::replace(key, '/', '~');
+    std::ranges::replace(key, ':', '_');
+    const auto path =
+        fmt::format("images/{}+step+{}+timestamp+{}+{}", key, step, mlflow::time_in_ms(), random_name());
+    put_file(path + ".png", file);
+    put_file(path + "+compressed.png", file);  // the thumbnail of the run's page
+    if (!std::exchange(has_images_, true))
+      put_chunks("tags", nlohmann::ordered_json::array({mlflow::tag("mlflow.loggedImages", "True")}));
+  } else {
+    if (std::holds_alternative<AudioSample>(sample.content))
+      stem = fmt::format("audio/{}/step-{}", name, step);
+    put_file(fmt::format("{}{}", stem, sample_extension(sample)), file);
+  }
+  if (!sample.caption.empty()) put_file(stem + ".caption.txt", sample.caption);
 }
 
 ETUDE_INLINE void MLflowRun::end(std::string_view status) {

@@ -20,10 +20,20 @@ ETUDE_INLINE void MLflowSession::begin(const TrainBegin& e, const Open& open) {
   run_ = open(e, resumes);
 }
 
-ETUDE_INLINE void MLflowSession::log(const Context& e, const Metrics& metrics, const Open& open) {
+ETUDE_INLINE bool MLflowSession::is_open(const Context& e, const Open& open) {
   if (!run_ && !is_training_ && !has_failed_) run_ = open(e, false);
-  if (!run_) return;
+  return run_ != nullptr;
+}
+
+ETUDE_INLINE void MLflowSession::log(const Context& e, const Metrics& metrics, const Open& open) {
+  if (!is_open(e, open)) return;
   run_->log_metrics(metrics, e.state.global_step);
+  run_->report_faults();
+}
+
+ETUDE_INLINE void MLflowSession::log(const LogSamples& e, const Open& open) {
+  if (!is_open(e, open)) return;
+  run_->log_samples(e.samples, e.state.global_step);
   run_->report_faults();
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <iterator>
 #include <protozero/pbf_writer.hpp>
+#include <variant>
 
 #include "etude/base/linkage.hpp"
 #include "etude/base/utf8.hpp"
@@ -13,6 +14,7 @@
 #include "etude/integrations/tensorboard/graph.hpp"
 #include "etude/integrations/tensorboard/histogram.hpp"
 #include "etude/integrations/tensorboard/summary_writer.hpp"
+#include "etude/metrics/sample_file.hpp"
 
 namespace etude::inline v0 {
 namespace detail::tensorboard {
@@ -112,6 +114,33 @@ ETUDE_INLINE void SummaryWriter::add_text(std::string_view tag, std::string_view
     }
     detail::tensorboard::put_metadata(value, "text", "");
   });
+}
+
+ETUDE_INLINE void SummaryWriter::add_sample(std::string_view tag, const Sample& sample,
+                                            std::int64_t global_step) {
+  if (const auto* text = std::get_if<std::string>(&sample.content)) return add_text(tag, *text, global_step);
+  const auto file = detail::sample_file(sample);
+  add_event(global_step, [&](auto& event) {
+    detail::tensorboard::Message summary(event, 5), value(summary, 1);
+    value.add_string(1, detail::tensorboard::utf8(tag));
+    if (const auto* image = std::get_if<ImageSample>(&sample.content)) {
+      detail::tensorboard::Message message(value, 4);
+      message.add_int32(1, static_cast<std::int32_t>(image->pixels.size(0)));
+      message.add_int32(2, static_cast<std::int32_t>(image->pixels.size(1)));
+      message.add_int32(3, static_cast<std::int32_t>(image->pixels.size(2)));
+      message.add_bytes(4, file);
+    } else {
+      const auto& [frames, sample_rate] = std::get<AudioSample>(sample.content);
+      detail::tensorboard::Message message(value, 6);
+      message.add_float(1, static_cast<float>(sample_rate));
+      message.add_int64(2, frames.size(1));
+      message.add_int64(3, frames.size(0));
+      message.add_bytes(4, file);
+      message.add_string(5, "audio/wav");
+    }
+  });
+  // A summary's description is one for all steps, and the fast loader drops it.
+  if (!sample.caption.empty()) add_text(tag, sample.caption, global_step);
 }
 
 ETUDE_INLINE std::int64_t SummaryWriter::add_histogram(std::string_view tag, const at::Tensor& values,

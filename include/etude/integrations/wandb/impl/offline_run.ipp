@@ -12,10 +12,12 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/integrations/shared/tracked_name.hpp"
+#include "etude/integrations/wandb/media.hpp"
 #include "etude/integrations/wandb/metadata.hpp"
 #include "etude/integrations/wandb/offline_run.hpp"
 #include "etude/io/file_system.hpp"
@@ -150,6 +152,26 @@ ETUDE_INLINE void WandbRun::log(std::int64_t step, std::int64_t global_step, con
   row.push_back({{"_wandb", "runtime"}, std::to_string(static_cast<std::int64_t>(runtime))});
   write(WandbKind::summary, wandb_summary_message(row));
   ++rows_;
+}
+
+ETUDE_INLINE void WandbRun::log_samples(std::int64_t step, std::int64_t global_step,
+                                        const std::vector<Sample>& samples) {
+  WandbItems row;
+  for (const auto& sample : samples) try {
+      const auto key = tracked_name(sample.name);
+      const auto media = wandb_media(key, step, sample);
+      const auto path = folder_ / "files" / media.path;
+      std::filesystem::create_directories(path.parent_path());
+      std::ofstream file(path, std::ios::binary);
+      file << media.bytes << std::flush;
+      if (!file) throw Error(fmt::format("{} can't be written", path.string()));
+      write(WandbKind::files, wandb_file_message(media.path));
+      std::erase_if(row, [&](const auto& item) { return item.path.front() == key; });
+      row.push_back({{key}, wandb_json(media.value)});
+    } catch (const std::exception& error) {
+      report(fmt::format("the sample {} is left out: {}", sample.name, error.what()));
+    }
+  log(step, global_step, {}, std::move(row));
 }
 
 ETUDE_INLINE void WandbRun::summarize(const WandbValues& values) {

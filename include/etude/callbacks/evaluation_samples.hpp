@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "etude/events.hpp"
+#include "etude/metrics/sample.hpp"
+#include "etude/reflect/struct.hpp"
+
+namespace etude::inline v0 {
+
+/// Logs samples of the model's work with each evaluation: texts that it writes, pictures, sounds. `make`
+/// makes them when the metrics are there, in evaluation mode, without gradients, and with the weights that
+/// were evaluated; trackers and SamplesToFolderCallback receive them, by `LogSamples`, under the evaluation's
+/// prefix: `text_sample("story", ...)` is `eval_story`.
+///
+/// Random numbers begin with `seed` each time, so the samples of successive evaluations differ because of the
+/// weights alone; carried state begins with zeros. A training's own random numbers aren't disturbed: its
+/// weights are those of the same training without this callback. With several processes each one makes the
+/// same samples, as a model that is sharded over them requires, and the first logs them.
+///
+/// With several datasets, `make` is called after each; `e.eval_dataloader` is the one that was evaluated.
+/// Evaluations at the same step count as one. Throws ArgumentError, when a training or an evaluation begins,
+/// without `make` or for numbers out of range; exceptions of `make` end the training, as any callback's do.
+struct EvaluationSamplesCallback {
+  using this_callback = EvaluationSamplesCallback;
+  ETUDE_STRUCT(EvaluationSamplesCallback,
+               (std::int64_t, every_n_evaluations, "evaluations between samples" | at_least(1), 1),
+               (std::int64_t, seed, "where the random numbers of `make` begin" | at_least(0), 42),
+               (std::int64_t, last_step, "the step of the last evaluation", -1),
+               (std::int64_t, evaluations, "evaluations so far", 0));
+
+  std::function<std::vector<Sample>(const Evaluate&)> make = {};  ///< Makes the samples of an evaluation.
+
+  void on(const TrainBegin&) { check(); }
+  void on(const EvaluateBegin& e);
+  void on(const Evaluate& e);
+
+  std::string prefix = {};  ///< of the evaluation under way
+
+ private:
+  void check() const;
+};
+
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/callbacks/impl/evaluation_samples.ipp"
+#endif

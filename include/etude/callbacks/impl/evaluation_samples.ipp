@@ -1,0 +1,49 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <mutex>
+
+#include "etude/any_trainer.hpp"
+#include "etude/base/counting.hpp"
+#include "etude/base/error.hpp"
+#include "etude/base/linkage.hpp"
+#include "etude/callbacks/evaluation_samples.hpp"
+#include "etude/libtorch/generators.hpp"
+#include "etude/model/carried_state.hpp"
+#include "etude/model/model.hpp"
+#include "etude/reflect/check_fields.hpp"
+
+namespace etude::inline v0 {
+
+ETUDE_INLINE void EvaluationSamplesCallback::check() const {
+  detail::check_fields(*this);
+  if (!make)
+    throw ArgumentError(
+        "EvaluationSamplesCallback: make is not set: must be a function that returns the samples");
+}
+
+ETUDE_INLINE void EvaluationSamplesCallback::on(const EvaluateBegin& e) {
+  check();
+  prefix = e.metric_key_prefix;
+  if (last_step != e.state.global_step || evaluations == 0) detail::count_up(evaluations);
+  last_step = e.state.global_step;
+}
+
+ETUDE_INLINE void EvaluationSamplesCallback::on(const Evaluate& e) {
+  if (evaluations % every_n_evaluations != 0) return;
+  std::vector<Sample> samples;
+  {
+    const auto parameters = e.model.parameters();
+    const std::lock_guard in_use(default_generators_mutex());
+    const RandomStateGuard random(parameters.empty() ? torch::Device(torch::kCPU)
+                                                     : parameters.front().device());
+    set_seed(static_cast<std::uint64_t>(seed));
+    CarriedStates(e.model).reset();
+    samples = make(e);
+  }
+  for (auto& sample : samples) sample.name = prefix + "_" + sample.name;
+  if (!samples.empty()) e.log_samples(samples);
+}
+
+}  // namespace etude::inline v0

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <string>
+
+#include "etude/any_trainer.hpp"
+#include "etude/callbacks/log_file.hpp"
+#include "etude/events.hpp"
+#include "etude/io/file_system.hpp"
+#include "etude/metrics/sample_file.hpp"
+#include "etude/reflect/struct.hpp"
+
+namespace etude::inline v0 {
+
+/// Writes the samples that are logged (`log_text`, `log_image`, `log_audio`, EvaluationSamplesCallback) to
+/// files, for trainings without a tracker: texts as `.txt`, pictures as `.png`, sounds as `.wav`, in
+/// `output_dir/samples/step-STEP/NAME.png`. A caption is beside its file, in `NAME.caption.txt`. A file
+/// appears whole or not at all, and replaces an earlier one of the same step and name. Writes in the first
+/// process only.
+///
+/// Needs libpng and the CMake target `etude::png`; etude.hpp doesn't include it. Throws CheckpointError if a
+/// file can't be written.
+struct SamplesToFolderCallback {
+  using this_callback = SamplesToFolderCallback;
+  ETUDE_STRUCT(SamplesToFolderCallback,
+               (std::string, folder, "the folder, relative to output_dir", "samples"));
+
+  void on(const LogSamples& e) {
+    if (!e.state.is_world_process_zero) return;
+    const auto step = detail::log_path(e.args, folder) / fmt::format("step-{}", e.state.global_step);
+    auto& files = e.trainer.options().files();
+    for (const auto& sample : e.samples) {
+      const auto path = step / sample.name;
+      files.create_directories(path.parent_path());
+      write_file(files, path.string() + std::string(detail::sample_extension(sample)),
+                 detail::sample_file(sample));
+      if (!sample.caption.empty()) write_file(files, path.string() + ".caption.txt", sample.caption + '\n');
+    }
+  }
+};
+
+}  // namespace etude::inline v0

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+namespace etude::inline v0::detail {
+
+/// A file with these bytes in `folder` until it is destroyed, for those who capture files as they are: there
+/// it costs a hard link. Only its owner may read it. Throws ArgumentError if it can't be written.
+class TemporaryFile {
+ public:
+  TemporaryFile(const std::filesystem::path& folder, std::string_view bytes);
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile();
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace etude::inline v0::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/integrations/shared/impl/temporary_file.ipp"
+#endif
