@@ -97,6 +97,36 @@ TEST_CASE("an empty field is handled as the options say, or an error") {
   CHECK(contains(fault("x,y\n,2\n", column(torch::kLong), {.missing = NAN}), "must be a whole number"));
 }
 
+TEST_CASE("other texts than the empty one can count as missing") {
+  const CsvOptions options{.missing = NAN, .missing_texts = {"NA", "-"}};
+  const auto numbers = table("x\nNA\n-\n-1\n", options).column("x");
+  CHECK(numbers.isnan().equal(torch::tensor({true, true, false})));
+  CHECK(numbers[2].item<float>() == -1);
+  const auto column = [](const CsvTable& t) { t.column("x"); };
+  CHECK(contains(fault("x,y\n,1\n", column, options), "line 2: column 'x' is '': must be a number"));
+  CHECK(contains(fault("x\nNA\n", column), "line 2: column 'x' is 'NA': must be a number"));
+  CHECK(
+      contains(fault("x\nNA\n", column, {.missing_texts = {"NA"}}), "column 'x' is 'NA': must be a number"));
+}
+
+TEST_CASE("categories are sorted, and codes are their places, -1 where one is missing") {
+  const auto penguins = table("sex,island\nmale,Dream\nNA,Biscoe\nfemale,Dream\n", {.missing_texts = {"NA"}});
+  CHECK(penguins.categories("sex") == Texts{"female", "male"});
+  CHECK(penguins.codes("sex", penguins.categories("sex")).equal(torch::tensor({1, -1, 0}, torch::kLong)));
+  CHECK(penguins.categories("island") == Texts{"Biscoe", "Dream"});
+  CHECK(penguins.codes("island", {"Torgersen", "Dream", "Biscoe"})
+            .equal(torch::tensor({1, 2, 1}, torch::kLong)));
+  CHECK(table("a\n").codes("a", {}).sizes() == std::vector<std::int64_t>{0});
+}
+
+TEST_CASE("a text that isn't among the given categories is an error") {
+  CHECK(contains(fault("a,b\n1,x\n1,z\n",
+                       [](const CsvTable& t) {
+                         t.codes("b", {"x", "y"});
+                       }),
+                 "x.csv: line 3: column 'b' is 'z': must be one of x, y"));
+}
+
 TEST_CASE("the error about an invalid number names file, line, column and text") {
   const auto column = [](auto dtype) { return [=](const CsvTable& t) { t.column("x", dtype); }; };
   const auto in_lines = fault("x,y\n1,\"a\nb\"\n1.5e,2\n", column(torch::kFloat));

@@ -40,9 +40,10 @@ struct CsvOptions {
   char quote = '"';
   /// Whether the first row holds the column names; otherwise they are "0", "1", ...
   bool header = true;
-  /// The number that replaces an empty field (such as NaN); if unset, empty fields in numeric columns are
-  /// errors.
+  /// The number that replaces a missing one (such as NaN); if unset, missing numbers are errors.
   std::optional<double> missing = {};
+  /// The fields that count as missing: those that are empty, and perhaps "NA".
+  std::vector<std::string> missing_texts = {""};
 };
 
 /// A CSV file in memory, with columns accessed by name, as numbers or text. Parsing is strict: every row has
@@ -52,7 +53,7 @@ struct CsvOptions {
 class CsvTable {
  public:
   explicit CsvTable(const std::filesystem::path& path, CsvOptions options = {})
-      : path_(path.string()), options_(options) {
+      : path_(path.string()), options_(std::move(options)) {
     Reader(*this).read(detail::map_data(path)->text());
   }
 
@@ -88,6 +89,31 @@ class CsvTable {
     const auto column = index_of(name);
     std::vector<std::string> result;
     for (std::size_t row = 0; row < lines_.size(); ++row) result.emplace_back(field(row, column));
+    return result;
+  }
+
+  /// The different texts of a column in ascending order of their bytes, without the missing ones.
+  std::vector<std::string> categories(std::string_view name) const {
+    auto result = text(name);
+    std::erase_if(result, [&](const std::string& text) { return is_missing(text); });
+    std::ranges::sort(result);
+    result.erase(std::unique(result.begin(), result.end()), result.end());
+    return result;
+  }
+
+  /// A column's texts as places in `categories` (which may be those of another table): int64 [rows], -1 for a
+  /// missing one. Throws DataError for a text that isn't among them.
+  torch::Tensor codes(std::string_view name, const std::vector<std::string>& categories) const {
+    const auto column = index_of(name);
+    auto result = at::empty({rows()}, at::TensorOptions().dtype(torch::kLong));
+    auto* to = result.data_ptr<std::int64_t>();
+    for (std::size_t row = 0; row < lines_.size(); ++row) {
+      const auto text = field(row, column);
+      const auto found = std::ranges::find(categories, text);
+      if (found == categories.end() && !is_missing(text))
+        throw fault(row, column, fmt::format("one of {}", fmt::join(categories, ", ")));
+      *to++ = found == categories.end() ? -1 : found - categories.begin();
+    }
     return result;
   }
 
@@ -164,6 +190,10 @@ class CsvTable {
         fmt::format("{}: line {}: {}", path_, line, fmt::format(text, std::forward<Args>(args)...)));
   }
   DataError fault(std::size_t line, const char* text) const { return fault(line, "{}", text); }
+  DataError fault(std::size_t row, std::size_t column, std::string_view allowed) const {
+    return fault(lines_[row], "column '{}' is '{}': must be {}", detail::printable(names_[column]),
+                 detail::printable(field(row, column)), allowed);
+  }
 
   void finish_row(std::size_t line) {
     const auto count = ends_.size() - lines_.size() * names_.size();
@@ -190,6 +220,10 @@ class CsvTable {
     return std::string_view(text_).substr(begin, ends_[i] - begin);
   }
 
+  bool is_missing(std::string_view text) const {
+    return std::ranges::find(options_.missing_texts, text) != options_.missing_texts.end();
+  }
+
   std::size_t index_of(std::string_view name) const {
     const auto found = std::ranges::find(names_, name);
     if (found == names_.end())
@@ -208,11 +242,8 @@ class CsvTable {
   template <class T>
   T number(std::size_t row, std::size_t column) const {
     const auto text = field(row, column);
-    const auto must_be = [&](std::string_view what) {
-      return fault(lines_[row], "column '{}' is '{}': must be {}", detail::printable(names_[column]),
-                   detail::printable(text), what);
-    };
-    if (text.empty() && options_.missing) {
+    const auto must_be = [&](std::string_view allowed) { return fault(row, column, allowed); };
+    if (options_.missing && is_missing(text)) {
       if (std::floating_point<T> || *options_.missing == std::floor(*options_.missing))
         return static_cast<T>(*options_.missing);
     }
