@@ -12,6 +12,7 @@
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
 #include "etude/model/carried_state.hpp"
+#include "etude/model/units.hpp"
 #include "etude/parallel/distributed_data_parallel.hpp"
 
 namespace callbacks_evaluation_samples_test {
@@ -188,6 +189,47 @@ TEST_CASE("in two processes each one makes the same samples") {
   const auto& heard = trainer.callback<Texts>().heard;
   REQUIRE(heard.size() == 1);
   CHECK(heard[0].second == std::to_string(torch::rand({}).item<double>()));
+}
+
+/// Three layers, each of which may be shared among processes.
+struct StackImpl : torch::nn::Module {
+  StackImpl() {
+    for (int i = 0; i < 3; ++i) layers->push_back(torch::nn::Linear(1, 1));
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    for (const auto& layer : *layers) x = layer(x);
+    return x;
+  }
+  etude::Units<torch::nn::Linear> layers{register_module("layers", etude::Units<torch::nn::Linear>())};
+};
+
+TEST_CASE("a model whose parameters two processes share makes the samples of a whole one") {
+  if (toy::launches(2)) return;
+  const auto options = [](std::int64_t batch) {
+    auto args = arguments(2);
+    args.per_device_train_batch_size = batch;
+    torch::manual_seed(3);
+    auto given = toy::options(args, 8, 4);
+    given.model = std::make_shared<StackImpl>();
+    return given;
+  };
+  const EvaluationSamplesCallback callback{
+      .make = [](const etude::Evaluate& e) -> std::vector<etude::Sample> {
+        const auto made = e.model.as<StackImpl>().forward(torch::rand({4, 1}));
+        return {etude::text_sample("t", std::to_string(made.sum().item<double>()))};
+      }};
+  etude::Trainer<etude::ShardedDataParallel<3>, EvaluationSamplesCallback, Texts> sharded(options(2),
+                                                                                          callback);
+  sharded.train();
+  const toy::Alone alone;
+  etude::Trainer<EvaluationSamplesCallback, Texts> whole(options(4), callback);
+  whole.train();
+  const auto &ours = sharded.callback<Texts>().heard, &expected = whole.callback<Texts>().heard;
+  REQUIRE(ours.size() == 2);
+  REQUIRE(expected.size() == 2);
+  CHECK(expected[0].second != expected[1].second);
+  for (std::size_t i = 0; i < 2; ++i)
+    CHECK(std::stod(ours[i].second) == doctest::Approx(std::stod(expected[i].second)).epsilon(1e-4));
 }
 
 TEST_CASE("a callback without a function, or with numbers out of range, is refused") {
