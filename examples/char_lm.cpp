@@ -103,10 +103,9 @@ struct TransformerImpl : torch::nn::Module {
 };
 TORCH_MODULE(Transformer);
 
-std::string sample(etude::Model& model, const Alphabet& alphabet, const TextArguments& text,
-                   std::string written) {
-  const torch::NoGradGuard no_grad;
-  const auto mode = model.eval_guard();
+/// How the model continues the words in `written`.
+std::string continued(etude::Model& model, const Alphabet& alphabet, const TextArguments& text,
+                      std::string written) {
   const auto device = model.parameters().front().device();
   for (std::int64_t i = 0; i < text.sample_length; ++i) {
     const auto from = std::max<std::int64_t>(0, static_cast<std::int64_t>(written.size()) - text.context);
@@ -118,14 +117,22 @@ std::string sample(etude::Model& model, const Alphabet& alphabet, const TextArgu
   return written;
 }
 
-/// Prints how the model continues the first words of the text. Sampling doesn't disturb the training: Etude
-/// restores the random number generators after an evaluation.
+/// Continues the first words of the text.
 struct Writer {
   TextArguments text = {};
   std::string prompt = {};
-  void on(const etude::Evaluate& e) const {
-    etude::print("--- after {} steps:\n{}\n---\n", e.state.global_step,
-                 sample(e.model, e.processing_class->as<Alphabet>(), text, prompt));
+  std::vector<etude::Sample> operator()(const etude::Evaluate& e) const {
+    const auto& alphabet = e.processing_class->as<Alphabet>();
+    return {etude::text_sample("text", continued(e.model, alphabet, text, prompt))};
+  }
+};
+
+/// Prints the texts that are logged; a tracker in the list of callbacks would show them, too.
+struct PrintTexts {
+  void on(const etude::LogSamples& e) const {
+    for (const auto& sample : e.samples)
+      etude::print("--- after {} steps:\n{}\n---\n", e.state.global_step,
+                   std::get<std::string>(sample.content));
   }
 };
 
@@ -154,7 +161,7 @@ int main(int argc, char** argv) {
   const auto split = numbers.size(0) * 9 / 10;
 
   torch::manual_seed(static_cast<std::uint64_t>(args.seed));
-  etude::Trainer<Writer> trainer(
+  etude::Trainer<etude::EvaluationSamplesCallback, PrintTexts> trainer(
       {.model = Transformer(static_cast<std::int64_t>(alphabet.characters.size()), text),
        .args = args,
        .loss =
@@ -165,7 +172,7 @@ int main(int argc, char** argv) {
        .eval_dataset = Windows{numbers.narrow(0, split, numbers.size(0) - split), text.context},
        .compute_metrics = etude::metrics::accuracy,
        .processing_class = alphabet},
-      Writer{text, content.substr(0, 16)});
+      etude::EvaluationSamplesCallback{.make = Writer{text, content.substr(0, 16)}});
   fmt::print("{} parameters, {} characters to learn from\n", trainer.get_num_trainable_parameters(), split);
   trainer.train({.resume_from_checkpoint = etude::if_any});  // run the same command again to resume
 }

@@ -1,5 +1,8 @@
-/// A variational autoencoder learns to draw digits, and logs the parts of its loss.
-/// `loops/vae.cpp` is the loop that it replaces, with the same losses.
+/// A variational autoencoder learns to draw digits, logs the parts of its loss, and draws some with each
+/// evaluation: `vae_output/samples/step-STEP/eval_digits.png`. `loops/vae.cpp` is the loop that it replaces,
+/// with the same losses.
+
+#include <etude/callbacks/samples_to_folder.hpp>
 
 #include "data/digits.hpp"
 
@@ -45,6 +48,13 @@ struct PrintLosses {
   }
 };
 
+/// Four rows of digits from random codes, the same ones each time.
+std::vector<etude::Sample> draw_digits(const etude::Evaluate& e) {
+  const auto codes = torch::randn({16, 8}, e.model.parameters().front().options());
+  const auto digits = e.model.as<VaeImpl>().draw(codes);
+  return {etude::image_sample("digits", digits.reshape({4, 4, 8, 8}).transpose(1, 2).reshape({32, 32}))};
+}
+
 int main(int argc, char** argv) {
   auto args = digits::arguments();
   args.output_dir = "vae_output";
@@ -55,11 +65,13 @@ int main(int argc, char** argv) {
   args = etude::parse_arguments<etude::TrainingArguments>(argc, argv, args);
 
   const auto images = digits::read().first;
-  etude::Trainer<etude::Without<etude::PrinterCallback>, PrintLosses> trainer(
-      {.model_init = [] { return Vae(); },
-       .args = args,
-       .compute_loss = compute_loss,
-       .train_dataset = images.narrow(0, 0, 1440),
-       .eval_dataset = etude::Dataset(images.narrow(0, 1440, 357))});
+  etude::Trainer<etude::Without<etude::PrinterCallback>, PrintLosses, etude::EvaluationSamplesCallback,
+                 etude::SamplesToFolderCallback>
+      trainer({.model_init = [] { return Vae(); },
+               .args = args,
+               .compute_loss = compute_loss,
+               .train_dataset = images.narrow(0, 0, 1440),
+               .eval_dataset = etude::Dataset(images.narrow(0, 1440, 357))},
+              etude::EvaluationSamplesCallback{.make = draw_digits});
   trainer.train();
 }

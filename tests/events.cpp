@@ -305,4 +305,27 @@ TEST_CASE("an empty stream ends the training, with a message") {
   CHECK(trainer.callback<Recorder>().events() == "InitEnd TrainBegin EpochBegin EpochEnd Log TrainEnd");
 }
 
+TEST_CASE("a callback and the trainer log samples of every kind at once") {
+  struct Kinds {
+    std::vector<std::size_t> heard = {};
+    void on(const etude::LogSamples& e) {
+      for (const auto& sample : e.samples) heard.push_back(sample.content.index());
+    }
+  };
+  struct Logs {
+    void on(const etude::StepEnd& e) const {
+      e.log_text("t", "x");
+      e.log_image("i", torch::zeros({2, 2}), "black");
+      e.log_audio("a", torch::zeros({4}), 8000, "silence");
+    }
+  };
+  etude::Trainer<Logs, Kinds> trainer(toy::options(toy::arguments(), 1));
+  trainer.train();
+  CHECK(trainer.callback<Kinds>().heard == std::vector<std::size_t>{0, 1, 2});
+  trainer.log_audio("a", torch::zeros({4}), 8000);
+  trainer.log_image("i", torch::zeros({2, 2}));
+  trainer.log_text("t", "x");
+  CHECK(trainer.callback<Kinds>().heard == std::vector<std::size_t>{0, 1, 2, 2, 1, 0});
+}
+
 }  // namespace events_test

@@ -56,9 +56,9 @@ struct Context {
   void log(std::string_view name, double value) const { pending_logs.add(name, value); }
   void log(std::string_view name, const at::Tensor& value) const { pending_logs.add(name, value); }
 
-  /// Logs a sample at once, by `LogSamples`: what a tracker or another callback shows of a model besides
-  /// numbers. The allowed tensors and the errors are those of metrics/sample.hpp. A tracker shows names that
-  /// begin with "eval_" among the evaluation's, as it does with metrics.
+  /// Logs a text, a picture or a sound at once, by `LogSamples`, for trackers and other callbacks. The
+  /// allowed tensors and the errors are those of metrics/sample.hpp. Names are those of metrics: "eval_cat"
+  /// is an evaluation's.
   void log_text(std::string_view name, std::string_view text) const;
   void log_image(std::string_view name, const at::Tensor& image, std::string_view caption = "") const;
   void log_audio(std::string_view name, const at::Tensor& audio, std::int64_t sample_rate,

@@ -12,6 +12,7 @@
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
 #include "etude/model/carried_state.hpp"
+#include "etude/model/units.hpp"
 #include "etude/parallel/distributed_data_parallel.hpp"
 
 namespace callbacks_evaluation_samples_test {
@@ -158,6 +159,15 @@ TEST_CASE("samples are made in evaluation mode, without gradients, and with zero
   CHECK(model->sum->get("s", {1}).item<double>() == 2);  // the training's two batches
 }
 
+TEST_CASE("another training begins to count anew") {
+  etude::Trainer<EvaluationSamplesCallback, Texts> trainer(
+      toy::options(arguments(3)), EvaluationSamplesCallback{.every_n_evaluations = 2, .make = constant});
+  trainer.train();
+  CHECK(trainer.callback<Texts>().heard.size() == 1);
+  trainer.train();  // the first of its three evaluations would be the fourth
+  CHECK(trainer.callback<Texts>().heard.size() == 2);
+}
+
 TEST_CASE("a resumed training goes on counting evaluations") {
   const toy::Folder folder;
   auto args = arguments(1);
@@ -181,6 +191,47 @@ TEST_CASE("in two processes each one makes the same samples") {
   CHECK(heard[0].second == std::to_string(torch::rand({}).item<double>()));
 }
 
+/// Three layers, each of which may be shared among processes.
+struct StackImpl : torch::nn::Module {
+  StackImpl() {
+    for (int i = 0; i < 3; ++i) layers->push_back(torch::nn::Linear(1, 1));
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    for (const auto& layer : *layers) x = layer(x);
+    return x;
+  }
+  etude::Units<torch::nn::Linear> layers{register_module("layers", etude::Units<torch::nn::Linear>())};
+};
+
+TEST_CASE("a model whose parameters two processes share makes the samples of a whole one") {
+  if (toy::launches(2)) return;
+  const auto options = [](std::int64_t batch) {
+    auto args = arguments(2);
+    args.per_device_train_batch_size = batch;
+    torch::manual_seed(3);
+    auto given = toy::options(args, 8, 4);
+    given.model = std::make_shared<StackImpl>();
+    return given;
+  };
+  const EvaluationSamplesCallback callback{
+      .make = [](const etude::Evaluate& e) -> std::vector<etude::Sample> {
+        const auto made = e.model.as<StackImpl>().forward(torch::rand({4, 1}));
+        return {etude::text_sample("t", std::to_string(made.sum().item<double>()))};
+      }};
+  etude::Trainer<etude::ShardedDataParallel<3>, EvaluationSamplesCallback, Texts> sharded(options(2),
+                                                                                          callback);
+  sharded.train();
+  const toy::Alone alone;
+  etude::Trainer<EvaluationSamplesCallback, Texts> whole(options(4), callback);
+  whole.train();
+  const auto &ours = sharded.callback<Texts>().heard, &expected = whole.callback<Texts>().heard;
+  REQUIRE(ours.size() == 2);
+  REQUIRE(expected.size() == 2);
+  CHECK(expected[0].second != expected[1].second);
+  for (std::size_t i = 0; i < 2; ++i)
+    CHECK(std::stod(ours[i].second) == doctest::Approx(std::stod(expected[i].second)).epsilon(1e-4));
+}
+
 TEST_CASE("a callback without a function, or with numbers out of range, is refused") {
   etude::Trainer<EvaluationSamplesCallback> trainer(toy::options(arguments(1)));
   CHECK_THROWS_WITH_AS(
@@ -200,29 +251,6 @@ TEST_CASE("a bad picture ends the training with an error that names it") {
   etude::Trainer<EvaluationSamplesCallback> trainer(toy::options(arguments(1)),
                                                     EvaluationSamplesCallback{.make = make});
   CHECK_THROWS_AS(trainer.train(), etude::DataError);
-}
-
-TEST_CASE("a callback and the trainer log samples of every kind at once") {
-  struct Kinds {
-    std::vector<std::size_t> heard = {};
-    void on(const etude::LogSamples& e) {
-      for (const auto& sample : e.samples) heard.push_back(sample.content.index());
-    }
-  };
-  struct Logs {
-    void on(const etude::StepEnd& e) const {
-      e.log_text("t", "x");
-      e.log_image("i", torch::zeros({2, 2}), "black");
-      e.log_audio("a", torch::zeros({4}), 8000, "silence");
-    }
-  };
-  etude::Trainer<Logs, Kinds> trainer(toy::options(toy::arguments(), 1));
-  trainer.train();
-  CHECK(trainer.callback<Kinds>().heard == std::vector<std::size_t>{0, 1, 2});
-  trainer.log_audio("a", torch::zeros({4}), 8000);
-  trainer.log_image("i", torch::zeros({2, 2}));
-  trainer.log_text("t", "x");
-  CHECK(trainer.callback<Kinds>().heard == std::vector<std::size_t>{0, 1, 2, 2, 1, 0});
 }
 
 }  // namespace callbacks_evaluation_samples_test

@@ -362,4 +362,25 @@ TEST_CASE("it keeps the laws of callbacks") {
   CHECK(etude::laws::broken<CometCallback>(sent, options) == std::vector<std::string>());
 }
 
+TEST_CASE("samples are files of the archive, with captions and names of texts as metadata") {
+  const Variables none;
+  const toy::Folder folder;
+  {
+    etude::Trainer<CometCallback> trainer(toy::options(arguments(folder)), offline(folder));
+    trainer.train();
+    trainer.log_text("eval_story", "Once");
+    trainer.log_image("eval_cat", torch::zeros({2, 2}), "black");
+    CHECK(toy::names_in(folder / "comet").size() == 1);  // the unfinished archive alone
+  }
+  const auto found = experiments(folder / "comet");
+  REQUIRE(found.size() == 1);
+  const auto uploads = found[0].of("file_upload");
+  REQUIRE(uploads.size() == 2);
+  CHECK(uploads[0]["upload_type"] == "text-sample");
+  CHECK(uploads[0]["metadata"] == Json{{"name", "eval/story"}});
+  CHECK(uploads[1]["upload_type"] == "visualization");
+  CHECK(uploads[1]["additional_params"]["figName"] == "eval/cat");
+  CHECK(uploads[1]["metadata"] == Json{{"caption", "black"}});
+}
+
 }  // namespace integrations_comet_test

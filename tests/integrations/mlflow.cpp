@@ -690,4 +690,23 @@ TEST_CASE("MLflowCallback keeps the laws of callbacks, also without a server") {
   CHECK(etude::laws::broken<MLflowCallback>(make, {.varying = {"run_key"}}) == std::vector<std::string>());
 }
 
+TEST_CASE(
+    "a run with pictures is tagged once, and files that its store doesn't take are dropped and counted") {
+  const toy::Folder folder;
+  toy::MLflowServer server;  // its artifacts are at s3://
+  auto args = arguments(folder);
+  args.log_level = etude::LogLevel::warning;
+  const auto reported = toy::printed(
+      [&] {
+        Trainer trainer(toy::options(args), to(server, folder));
+        trainer.train();
+        for (int i = 0; i < 2; ++i) trainer.log_image("eval_cat", torch::zeros({2, 2}));
+      },
+      STDERR_FILENO);
+  const auto tags = server.logged("tags");
+  CHECK(std::ranges::count(tags, nlohmann::json{{"key", "mlflow.loggedImages"}, {"value", "True"}}) == 1);
+  CHECK(toy::contains(reported, "4 were dropped"));
+  CHECK(toy::names_in(folder / "spool").empty());
+}
+
 }  // namespace integrations_mlflow_test

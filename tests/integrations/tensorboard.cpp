@@ -400,4 +400,15 @@ TEST_CASE("the callback keeps the laws") {
   CHECK(etude::laws::broken<etude::TensorBoardCallback>(make) == std::vector<std::string>());
 }
 
+TEST_CASE("samples are in the run of their training, under the names of metrics") {
+  const toy::Folder folder;
+  Tracked trainer(toy::options(arguments(folder)));
+  trainer.log_text("eval_before", "x");
+  trainer.train();
+  trainer.log_text("story", "Once");
+  const auto run = run_in(folder);
+  CHECK(toy::steps_of(run, "eval/before/text_summary") == Steps{0});
+  CHECK(toy::steps_of(run, "train/story/text_summary") == Steps{4});
+}
+
 }  // namespace integrations_tensorboard_test

@@ -422,4 +422,39 @@ TEST_CASE("the laws of callbacks are kept") {
   CHECK(etude::laws::broken<WandbCallback>(make, {.varying = {"run_id"}}) == std::vector<std::string>());
 }
 
+TEST_CASE("samples are a row of their own, and one that can't be written is left out and reported") {
+  const toy::WandbVariables none;
+  const toy::Folder folder;
+  auto args = arguments(folder);
+  args.log_level = etude::LogLevel::warning;
+  const auto reported = toy::printed(
+      [&] {
+        etude::Trainer<WandbCallback> trainer(toy::options(args), in(folder));
+        trainer.train();
+        toy::write_text(wandb_runs(folder / "")[0] / "files/media", "in the way");
+        trainer.log_image("eval_cat", torch::zeros({2, 2}));
+        std::filesystem::remove(wandb_runs(folder / "")[0] / "files/media");
+        trainer.log_samples({etude::text_sample("eval_story", "a < b"), etude::text_sample("eval_story", "b"),
+                             etude::image_sample("eval_cat", torch::zeros({2, 3}), "black")});
+      },
+      STDERR_FILENO);
+  CHECK(toy::contains(reported, "WandbCallback: the sample eval_cat is left out: "));
+  const auto path = wandb_runs(folder / "")[0];
+  const auto run = read_wandb_run(path);
+  REQUIRE(run.rows.size() == 7);
+  CHECK_FALSE(run.rows[5].contains("eval/cat"));
+  const auto& row = run.rows[6];
+  CHECK(row.at("_step") == "6");
+  CHECK(row.at("train/global_step") == "4");
+  const auto story = nlohmann::json::parse(row.at("eval/story")),
+             cat = nlohmann::json::parse(row.at("eval/cat"));
+  CHECK(story["_type"] == "html-file");
+  CHECK(toy::contains(toy::read_text(path / "files" / story["path"].get<std::string>()), ">b</pre>"));
+  CHECK(cat["_type"] == "image-file");
+  CHECK(cat["width"] == 3);
+  CHECK(cat["height"] == 2);
+  CHECK(cat["caption"] == "black");
+  CHECK(std::filesystem::file_size(path / "files" / cat["path"].get<std::string>()) == cat["size"]);
+}
+
 }  // namespace integrations_wandb_test

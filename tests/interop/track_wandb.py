@@ -232,7 +232,7 @@ def check_samples(bench):
                 assert value["_type"] == "html-file", value
                 assert "".join(re.findall(r"<pre[^>]*>(.*)</pre>", data.decode(), re.S)) == html.escape(samples.text(step), quote=False), data
     check_same({k: v for k, v in there.summary().items() if k in names}, {k: v for k, v in uploaded[-1].items() if k in names})
-    # The same as the values that wandb's own classes have, apart from what depends on the file.
+    # The same as the values that wandb's own classes have, apart from the file's own numbers.
     own = wandb.init(mode="offline", dir=place, project="own", settings=wandb.Settings(silent=True))
     image = wandb.Image(samples.pixels(4)["cats/first"], caption="a <cat>")
     own.log({"eval/cats/first": image, "eval/story": (text := wandb.Html("x", inject=False))})

@@ -8,6 +8,7 @@
 #include "common/toy.hpp"
 #include "etude/callbacks/callback_times.hpp"
 #include "etude/callbacks/device_memory.hpp"
+#include "etude/callbacks/evaluation_samples.hpp"
 #include "etude/callbacks/file_logger.hpp"
 #include "etude/callbacks/learning_rate_monitor.hpp"
 #include "etude/callbacks/model_summary.hpp"
@@ -45,6 +46,14 @@ TEST_CASE("loggers to files keep the laws") {
   CHECK(broken<etude::CSVLoggerCallback>() == nothing);
   CHECK(broken<etude::JSONLinesLoggerCallback>() == nothing);
   CHECK(broken<etude::PredictionsToCSVCallback>() == nothing);
+}
+
+TEST_CASE("samples of evaluations keep the laws") {
+  CHECK(broken<etude::EvaluationSamplesCallback>([] {
+          return etude::EvaluationSamplesCallback{.make = [](const etude::Evaluate&) {
+            return std::vector{etude::text_sample("noise", std::to_string(torch::rand({}).item<double>()))};
+          }};
+        }) == nothing);
 }
 
 TEST_CASE("callbacks that inspect the model and the machine keep the laws") {

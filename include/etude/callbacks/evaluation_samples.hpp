@@ -34,7 +34,7 @@ struct EvaluationSamplesCallback {
 
   std::function<std::vector<Sample>(const Evaluate&)> make = {};  ///< Makes the samples of an evaluation.
 
-  void on(const TrainBegin&) { check(); }
+  void on(const TrainBegin& e);
   void on(const EvaluateBegin& e);
   void on(const Evaluate& e);
 

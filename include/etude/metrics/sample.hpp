@@ -18,7 +18,7 @@ struct AudioSample {
   std::int64_t sample_rate;  ///< in Hz
 };
 
-/// A text, a picture or a sound that shows what a model does, for trackers. The functions below make them.
+/// A text, a picture or a sound that shows how a model works, for trackers. The functions below make them.
 struct Sample {
   std::string name;
   std::variant<std::string, ImageSample, AudioSample> content;

@@ -33,12 +33,19 @@ struct EventHistogram {
   std::vector<double> limits = {}, counts = {};
 };
 
+/// A picture or a sound: its fields by their numbers.
+struct EventMedia {
+  std::map<std::uint32_t, double> numbers = {};
+  std::map<std::uint32_t, std::string> bytes = {};
+};
+
 struct EventValue {
   std::string tag = {};
   double number = std::numeric_limits<double>::quiet_NaN();
   bool has_number = false;
   std::string text = {};
   EventHistogram histogram = {};
+  EventMedia image = {}, audio = {};
   std::string plugin = {}, content = {};  ///< a plugin's name and data
 };
 
@@ -49,6 +56,24 @@ struct Event {
   int session = 0;  ///< 1 is START
   std::vector<EventValue> values = {};
 };
+
+inline EventMedia media_in(protozero::pbf_reader reader) {
+  EventMedia media;
+  while (reader.next()) {
+    const auto tag = reader.tag();
+    switch (reader.wire_type()) {
+      case protozero::pbf_wire_type::varint:
+        media.numbers[tag] = static_cast<double>(reader.get_int64());
+        break;
+      case protozero::pbf_wire_type::fixed32:
+        media.numbers[tag] = static_cast<double>(reader.get_float());
+        break;
+      default:
+        media.bytes[tag] = reader.get_bytes();
+    }
+  }
+  return media;
+}
 
 inline EventHistogram histogram_in(protozero::pbf_reader reader) {
   EventHistogram histogram;
@@ -90,8 +115,14 @@ inline EventValue value_in(protozero::pbf_reader reader) {
         value.number = static_cast<double>(reader.get_float());
         value.has_number = true;
         break;
+      case 4:
+        value.image = media_in(reader.get_message());
+        break;
       case 5:
         value.histogram = histogram_in(reader.get_message());
+        break;
+      case 6:
+        value.audio = media_in(reader.get_message());
         break;
       case 8: {
         auto tensor = reader.get_message();

@@ -8,11 +8,14 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "common/folder.hpp"
 #include "etude/base/error.hpp"
+#include "etude/formats/wav.hpp"
+#include "etude/metrics/sample.hpp"
 #include "integrations/tensorboard/read_events.hpp"
 
 namespace integrations_tensorboard_summary_writer_test {
@@ -229,6 +232,33 @@ TEST_CASE("a folder that can't be created is refused") {
   const toy::Folder folder;
   toy::write_text(folder / "file", "");
   CHECK_THROWS_AS(etude::SummaryWriter(folder / "file/run"), etude::ArgumentError);
+}
+
+TEST_CASE(
+    "a sample is a picture, a sound or a text, each in a record, and a caption is a text of the same tag") {
+  const toy::Folder folder;
+  etude::SummaryWriter writer(std::string{folder});
+  writer.add_sample("cat", etude::image_sample("ignored", torch::zeros({2, 3}), "black"), 5);
+  writer.add_sample("mew", etude::audio_sample("ignored", torch::zeros({4}), 8000), 6);
+  writer.add_sample("story", etude::text_sample("ignored", "Once"), 7);
+  const auto events = toy::read_events(writer.path());
+  REQUIRE(events.size() == 1 + 4);
+  const auto is = [&](std::size_t i, std::int64_t step, const std::string& tag, const std::string& text) {
+    return events[i].step == step && events[i].values.at(0).tag == tag && events[i].values.at(0).text == text;
+  };
+  // The fields of Summary.Image: height, width, channels, bytes.
+  const auto image = events[1].values.at(0).image;
+  CHECK(image.numbers == std::map<std::uint32_t, double>{{1, 2}, {2, 3}, {3, 1}});
+  CHECK(image.bytes.at(4).starts_with("\x89PNG"));
+  // And of Summary.Audio: rate, channels, frames, bytes, type.
+  const auto audio = events[3].values.at(0).audio;
+  CHECK(audio.numbers == std::map<std::uint32_t, double>{{1, 8000}, {2, 1}, {3, 4}});
+  CHECK(audio.bytes.at(4) == etude::wav_file(torch::zeros({4, 1}), 8000));
+  CHECK(audio.bytes.at(5) == "audio/wav");
+  CHECK(is(1, 5, "cat", ""));
+  CHECK(is(2, 5, "cat/text_summary", "black"));
+  CHECK(is(3, 6, "mew", ""));
+  CHECK(is(4, 7, "story/text_summary", "Once"));
 }
 
 }  // namespace integrations_tensorboard_summary_writer_test

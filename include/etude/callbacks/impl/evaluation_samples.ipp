@@ -3,12 +3,14 @@
 #include <torch/types.h>
 
 #include <mutex>
+#include <utility>
 
 #include "etude/any_trainer.hpp"
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/callbacks/evaluation_samples.hpp"
+#include "etude/callbacks/log_file.hpp"
 #include "etude/libtorch/generators.hpp"
 #include "etude/model/carried_state.hpp"
 #include "etude/model/model.hpp"
@@ -23,11 +25,17 @@ ETUDE_INLINE void EvaluationSamplesCallback::check() const {
         "EvaluationSamplesCallback: make is not set: must be a function that returns the samples");
 }
 
+ETUDE_INLINE void EvaluationSamplesCallback::on(const TrainBegin& e) {
+  check();
+  if (!detail::starts_from_scratch(e.state)) return;
+  last_step = -1;
+  evaluations = 0;
+}
+
 ETUDE_INLINE void EvaluationSamplesCallback::on(const EvaluateBegin& e) {
   check();
   prefix = e.metric_key_prefix;
-  if (last_step != e.state.global_step || evaluations == 0) detail::count_up(evaluations);
-  last_step = e.state.global_step;
+  if (std::exchange(last_step, e.state.global_step) != e.state.global_step) detail::count_up(evaluations);
 }
 
 ETUDE_INLINE void EvaluationSamplesCallback::on(const Evaluate& e) {

@@ -20,8 +20,8 @@ struct Run;
 /// with step and epoch (eval/loss, train/loss, ...), the arguments as parameters (args|learning_rate), the
 /// model as graph text, system details, and with `log_assets` the files of output_dir at the end.
 ///
-/// Samples are what `log_image`, `log_audio` and `log_text` of Comet's client make; captions, and the names
-/// of texts, are metadata.
+/// Samples are sent as `log_image`, `log_audio` and `log_text` of Comet's client send them; captions, and the
+/// names of texts, are metadata.
 ///
 /// It works online if there is a key (COMET_API_KEY, or the one that `comet login` stored) and
 /// COMET_START_ONLINE isn't 0: logs wait on the disk until the server has them, and the training never waits.

@@ -5,7 +5,7 @@
 
 namespace etude::inline v0::detail {
 
-/// A file with these bytes in `folder` until it is destroyed, for those who capture files as they are: there
+/// A file with these bytes in `folder` until it is destroyed, for code that captures files as they are: there
 /// it costs a hard link. Only its owner may read it. Throws ArgumentError if it can't be written.
 class TemporaryFile {
  public:
