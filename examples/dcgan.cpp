@@ -49,7 +49,8 @@ struct DrawEachEpoch {
 };
 
 struct GanTrainer final
-    : etude::TrainerBase<GanTrainer, etude::Without<etude::PrinterCallback>, DrawEachEpoch> {
+    : etude::TrainerBase<GanTrainer, etude::Without<etude::ProgressCallback, etude::PrinterCallback>,
+                         DrawEachEpoch> {
   using TrainerBase::TrainerBase;
   static constexpr bool automatic_optimization = false;
 

@@ -89,7 +89,7 @@ int main(int argc, char** argv) try {
 
   // Each evaluation writes its predictions to regression_output/eval_predictions.csv.
   using Trainer = etude::Trainer<RegressionMetrics, Announce, etude::PredictionsToCSVCallback,
-                                 etude::Without<etude::PrinterCallback>>;
+                                 etude::Without<etude::ProgressCallback, etude::PrinterCallback>>;
   Trainer trainer({.model_init = [train] { return Net(train); },
                    .args = args,
                    .loss = torch::nn::MSELoss(),

@@ -65,8 +65,8 @@ int main(int argc, char** argv) {
   args = etude::parse_arguments<etude::TrainingArguments>(argc, argv, args);
 
   const auto images = digits::read().first;
-  etude::Trainer<etude::Without<etude::PrinterCallback>, PrintLosses, etude::EvaluationSamplesCallback,
-                 etude::SamplesToFolderCallback>
+  etude::Trainer<etude::Without<etude::ProgressCallback, etude::PrinterCallback>, PrintLosses,
+                 etude::EvaluationSamplesCallback, etude::SamplesToFolderCallback>
       trainer({.model_init = [] { return Vae(); },
                .args = args,
                .compute_loss = compute_loss,
