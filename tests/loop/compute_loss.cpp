@@ -102,6 +102,22 @@ TEST_CASE("parts of a loss that counts items add up within a group") {
   CHECK(logged(trainer.state(), "again") == logged(trainer.state(), "loss"));
 }
 
+TEST_CASE("with LBFGS, the parts of a loss are those of a step's first evaluation, as the loss is") {
+  auto args = toy::arguments();
+  args.optim = etude::OptimizerNames::lbfgs;
+  args.max_steps = 1;
+  auto options = toy::options(args, 8, 8);
+  options.loss = {};
+  options.compute_loss = [](etude::Model& model, const etude::Batch& batch, std::optional<double>) {
+    const auto output = model.forward(batch)[0];
+    const auto loss = torch::mse_loss(output, batch.labels[0]);
+    return etude::LossOutput{.loss = loss, .outputs = output, .logs = {{"part", loss / 2}}};
+  };
+  etude::Trainer trainer(options);
+  const auto metrics = trainer.train().metrics;
+  CHECK(metrics.at("part") == doctest::Approx(metrics.at("train_loss") / 2));
+}
+
 TEST_CASE("an evaluation has the parts of its loss, weighted by examples, under its prefix") {
   // Batches of {0, 1} and {2}.
   Logs trainer(options(arguments(2), 3));

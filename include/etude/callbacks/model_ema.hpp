@@ -21,7 +21,8 @@ namespace etude::inline v0 {
 /// After each evaluation of a training the average is evaluated, too, as `ema_model_eval_loss` etc. These
 /// events have that prefix, for other callbacks as well, while the average is in the model. With `save_path`
 /// the best average is saved there (without evaluations: that of the last epoch); without
-/// `count_intermediate` an average evaluated within an epoch is never the best.
+/// `count_intermediate` an average evaluated within an epoch is never the best. These metrics come after the
+/// evaluation, so `metric_for_best_model` can't be one of them: `watch_metric` chooses the best average.
 /// Checkpoints contain the average as `ema_model.safetensors`, and a resumed run restores it exactly; the
 /// weights that a trainer saves stay its own. If several callbacks put weights into the model at the end, as
 /// this one does with `load_at_end`, the last in the list wins.

@@ -395,12 +395,14 @@ class Update {
       if (std::exchange(first, false)) return sum(core_.group.losses());
       core_.optimizers.zero_grad();
       core_.return_carried();
+      AttemptLogs logs(core_);  // the parts of the loss are those of the first evaluation, as the loss is
       std::vector<torch::Tensor> losses;
       for (std::size_t i = 0; i < group_.size(); ++i) {
         core_.group.set_batch_share(group_.share(i));
         losses.push_back(core_.loss_check.after_step(events_.trainer().training_step(group_[i])));
       }
       if (reducer_) reducer_->finish();
+      logs.drop();
       return sum(losses);
     };
   }
