@@ -105,6 +105,7 @@ int main(int argc, char** argv) {
   torch::manual_seed(static_cast<std::uint64_t>(args.seed));
   const Policy policy;
   const auto mean_length = std::make_shared<double>(0);
+  // [on_policy]
   etude::Trainer<PrintRewards> trainer(
       {.model = policy,
        .args = args,
@@ -112,5 +113,6 @@ int main(int argc, char** argv) {
        .train_dataset =
            etude::OnPolicyDataset(Collect{policy, mean_length}, {.examples = carts * steps, .passes = 4})},
       PrintRewards{mean_length});
+  // [/on_policy]
   trainer.train({.resume_from_checkpoint = etude::if_any});  // run the same command again to resume
 }

@@ -48,6 +48,7 @@ struct DrawEachEpoch {
   }
 };
 
+// [training_step]
 struct GanTrainer final
     : etude::TrainerBase<GanTrainer, etude::Without<etude::ProgressCallback, etude::PrinterCallback>,
                          DrawEachEpoch> {
@@ -75,6 +76,7 @@ struct GanTrainer final
     return (discriminator_loss + generator_loss).detach();
   }
 };
+// [/training_step]
 
 int main(int argc, char** argv) {
   auto args = digits::arguments();

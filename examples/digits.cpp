@@ -53,6 +53,7 @@ struct Announce {
 };
 
 int main(int argc, char** argv) {
+  // [trainer]
   // Defaults that suit this network; the command line overrides them.
   const etude::TrainingArguments defaults{.output_dir = "digits_output",
                                           .per_device_train_batch_size = 32,
@@ -84,6 +85,7 @@ int main(int argc, char** argv) {
   // Run the same command again to resume an interrupted training.
   trainer.train({.resume_from_checkpoint = etude::if_any});
   const auto metrics = trainer.evaluate();
+  // [/trainer]
   fmt::print("accuracy on {} digits that it was not trained on: {:.4f}\n", test.second.size(0),
              metrics.at("eval_accuracy"));
 }

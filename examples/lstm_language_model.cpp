@@ -36,6 +36,7 @@ struct NetImpl : torch::nn::Module {
         dropout(register_module("dropout", torch::nn::Dropout(0.2))),
         head(register_module("head", torch::nn::Linear(width, characters))) {}
 
+  // [forward]
   /// Characters [streams, window] to logits [streams, window, characters].
   torch::Tensor forward(torch::Tensor characters) {
     const auto x = dropout(embedding(characters));
@@ -46,13 +47,16 @@ struct NetImpl : torch::nn::Module {
     hidden->set("c", std::get<1>(after));
     return head(dropout(y));
   }
+  // [/forward]
 
   std::int64_t width;
   torch::nn::Embedding embedding;
   torch::nn::LSTM lstm;
   torch::nn::Dropout dropout;
   torch::nn::Linear head;
+  // [carried]
   etude::CarriedState hidden = register_module("hidden", etude::CarriedState());
+  // [/carried]
 };
 TORCH_MODULE(Net);
 
@@ -86,6 +90,7 @@ int main(int argc, char** argv) {
   const auto train = numbers.narrow(0, 0, split), test = numbers.narrow(0, split, numbers.size(0) - split);
 
   torch::manual_seed(static_cast<std::uint64_t>(args.seed));
+  // [trainer]
   etude::Trainer<PrintLosses> trainer(
       {.model = Net(characters, text.width),
        .args = args,
@@ -95,6 +100,7 @@ int main(int argc, char** argv) {
            },
        .train_dataset = etude::token_streams(train, args.per_device_train_batch_size, text.window),
        .eval_dataset = etude::token_streams(test, args.per_device_eval_batch_size, text.window)});
+  // [/trainer]
   trainer.train({.resume_from_checkpoint = etude::if_any});  // run the same command again to resume
   trainer.save_model(args.output_dir);
 }

@@ -9,6 +9,7 @@
 
 ETUDE_ENUM(Activation, relu, tanh, gelu);
 
+// [fields]
 struct NetArguments {
   ETUDE_STRUCT(NetArguments,
                (std::int64_t, width, "units of each hidden layer" | at_least(1) | searched(8, 128).log(), 32),
@@ -16,6 +17,7 @@ struct NetArguments {
                (Activation, activation, "between the layers" | searched(), Activation::relu),
                (double, dropout, "of the hidden units" | at_least(0).below(1) | searched(0, 0.5), 0.0));
 };
+// [/fields]
 
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(const NetArguments& net) : activation(net.activation), dropout(net.dropout) {
@@ -57,6 +59,7 @@ int main(int argc, char** argv) {
                                           .save_total_limit = 1,
                                           .metric_for_best_model = "accuracy",
                                           .logging_strategy = etude::IntervalStrategy::no};
+  // [space]
   auto [args, net, options] =
       etude::parse_arguments(argc, argv, defaults, NetArguments{}, etude::HyperparameterSearchOptions{});
   options.hp_space = [net = net](etude::Trial& trial) {
@@ -67,9 +70,11 @@ int main(int argc, char** argv) {
     auto searched = net;
     etude::suggest(trial, searched);
   };
+  // [/space]
 
   const auto [train, test] = digits::split(digits::read(ETUDE_EXAMPLE_DATA "/optdigits.csv"), 42);
   const auto train_set = digits::dataset(train), eval_set = digits::dataset(test);
+  // [search]
   const auto result = etude::hyperparameter_search(
       [&](const etude::TrainingArguments& trial_args, const NetArguments& trial_net) {
         return etude::Trainer<>({.model_init = [=] { return Net(trial_net); },
@@ -80,6 +85,7 @@ int main(int argc, char** argv) {
                                  .compute_metrics = etude::metrics::accuracy});
       },
       options, args, net);
+  // [/search]
 
   fmt::print("{}", result.table());
   if (result.best_runs.empty()) return 1;

@@ -27,6 +27,7 @@ int main(int argc, char** argv) try {
   const auto args = etude::parse_arguments(argc, argv, defaults);
   const auto [train, test] = digits::split(digits::read(), args.seed);
 
+  // [trainer]
   // DistributedDataParallel in the list is all that makes it a program for several processes.
   etude::Trainer<etude::DistributedDataParallel, Announce> trainer(
       {.model_init = [] { return digits::Net(); },
@@ -36,6 +37,7 @@ int main(int argc, char** argv) try {
        .eval_dataset = digits::dataset(test),
        .compute_metrics = etude::metrics::accuracy});
   trainer.train({.resume_from_checkpoint = etude::if_any});
+  // [/trainer]
   const auto metrics = trainer.evaluate();
   if (!trainer.state().is_world_process_zero) return 0;
   double sum = 0;

@@ -16,6 +16,7 @@ struct TransferArguments {
                 "a module of torch.jit that takes pixels [N, 64] and gives features [N, 32]", "backbone.pt"));
 };
 
+// [backbone]
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(const std::string& path)
       : backbone(register_module("backbone", etude::ScriptModule(torch::jit::load(path)))) {}
@@ -24,6 +25,7 @@ struct NetImpl : torch::nn::Module {
   etude::ScriptModule backbone;
   torch::nn::Linear head = register_module("head", torch::nn::Linear(32, 10));
 };
+// [/backbone]
 TORCH_MODULE(Net);
 
 struct PrintEpochs {

@@ -3,11 +3,14 @@
 
 #include "data/digits.hpp"
 
+// [event]
 struct VerifyTrainBatch {
   const torch::Tensor& xb;
   const torch::Tensor& yb;
 };
+// [/event]
 
+// [callback]
 struct VerifyBatch {
   std::int64_t verified = 0;
   void on(const VerifyTrainBatch& e) {
@@ -18,7 +21,9 @@ struct VerifyBatch {
   }
   void on(const etude::TrainEnd&) { etude::print("{} batches verified\n", verified); }
 };
+// [/callback]
 
+// [trainer]
 struct VerifyingTrainer : etude::TrainerBase<VerifyingTrainer, VerifyBatch, etude::Raises<VerifyTrainBatch>> {
   using TrainerBase::TrainerBase;
 
@@ -27,6 +32,7 @@ struct VerifyingTrainer : etude::TrainerBase<VerifyingTrainer, VerifyBatch, etud
     return TrainerBase::training_step(batch);
   }
 };
+// [/trainer]
 
 int main(int argc, char** argv) {
   const auto args = etude::parse_arguments(argc, argv, digits::arguments());

@@ -75,6 +75,7 @@ int main(int argc, char** argv) {
   torch::manual_seed(seed);
   Net model;
   model->to(device);
+  // [loop]
   std::vector<torch::Tensor> decayed, others;  // without decay: biases and norms
   for (const auto& item : model->named_parameters())
     (item.value().dim() > 1 ? decayed : others).push_back(item.value());
@@ -134,5 +135,6 @@ int main(int argc, char** argv) {
     }
   }
   torch::load(model, "digits.pt");
+  // [/loop]
   std::printf("accuracy on %ld digits that it was not trained on: %.4f\n", test.digits.size(0), best);
 }

@@ -1,0 +1,175 @@
+/// The parts that docs/writing-callbacks.md shows.
+
+#include <etude/testing/laws.hpp>
+
+#include "common.hpp"
+
+// [reads_and_writes]
+struct HalveLoss {
+  void on(etude::BackwardBegin& e) {
+    e.loss = 0.5 * e.loss;
+  }  // writes the loss
+};
+struct WatchLoss {
+  void on(const etude::BackwardBegin& e) {
+    e.log("scaled_loss", e.loss);
+  }  // reads it, after HalveLoss
+};
+// [/reads_and_writes]
+
+void reads_and_writes() {
+  const auto args = small_arguments();
+  // [order]
+  etude::Trainer<HalveLoss, WatchLoss> trainer(
+      {.model = Net(),
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = points(400)});
+  fmt::print("{}", trainer.describe());
+  // [/order]
+  trainer.train();
+  const auto text = trainer.describe();
+  check(
+      text.find("HalveLoss") < text.find("WatchLoss"),
+      "callbacks run in the order of the list");
+}
+
+// [derived]
+struct LogFirstSteps : etude::DefaultFlowCallback {
+  using etude::DefaultFlowCallback::on;  // the base's handlers, which the one
+                                         // below would hide
+  void on(const etude::StepEnd& e) {
+    etude::DefaultFlowCallback::on(e);
+    if (e.state.global_step <= 5) e.control.should_log = true;
+  }
+};
+// [/derived]
+
+void derived() {
+  const auto args = small_arguments();
+  // [defaults]
+  etude::Trainer<LogFirstSteps, etude::Without<etude::PrinterCallback>> trainer(
+      {.model = Net(),
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = points(400)});
+  // [/defaults]
+  trainer.train();
+  check(
+      trainer.state().log_history.size() == 6,
+      "the first five steps and the end are logged");
+}
+
+// [control]
+struct StopWhenGood {
+  void on(const etude::Evaluate& e) {
+    if (e.metrics.at("eval_accuracy") > 0.6)
+      e.control.request_stop("the accuracy is good enough");
+  }
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step % 10 == 0) e.control.should_evaluate = true;
+  }
+};
+// [/control]
+
+void control() {
+  auto args = small_arguments();
+  args.max_steps = 2000;
+  etude::Trainer<StopWhenGood> trainer(
+      {.model = Net(),
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = points(400),
+       .eval_dataset = points(200),
+       .compute_metrics = etude::metrics::accuracy});
+  const auto result = trainer.train();
+  check(
+      result.stop_reason == "the accuracy is good enough",
+      "a callback stops a training");
+}
+
+// [log]
+struct LogWeights {
+  void on(const etude::StepEnd& e) {
+    const torch::NoGradGuard no_grad;
+    e.log(
+        "weight_norm",
+        e.model.as<Net>()
+            .out->weight.norm());  // a tensor isn't read before the log
+  }
+};
+// [/log]
+
+// [before]
+struct Report {
+  using runs_after =
+      etude::callbacks<LogWeights>;  // a compile error in another order
+  static constexpr bool runs_last =
+      true;  // also after callbacks that are added at run time
+  void on(const etude::Log& e) { last = e.logs; }
+  etude::Metrics last;
+};
+// [/before]
+
+void log() {
+  auto args = small_arguments();
+  args.logging_steps = 10;
+  etude::Trainer<LogWeights, Report> trainer(
+      {.model = Net(),
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = points(400)});
+  trainer.train();
+  check(
+      trainer.state().log_history.front().contains("weight_norm"),
+      "logged values are in the history");
+  check(
+      !trainer.callback<Report>().last.empty(),
+      "the recorder has the last log");
+}
+
+// [state]
+struct CountLabels {
+  ETUDE_STRUCT(
+      CountLabels,
+      (std::int64_t, every, "steps between two prints", 100),  // an option
+      (std::int64_t, ones, "labels of class 1 so far",
+       0));  // state, in checkpoints
+
+  void on(const etude::BatchFetched& e) {
+    ones += e.batch.labels[0].sum().item<std::int64_t>();
+  }
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step % every == 0) etude::print("{} ones\n", ones);
+  }
+};
+// [/state]
+
+void run_time() {
+  const auto args = small_arguments();
+  // [run_time]
+  etude::Trainer<etude::RuntimeCallbacks> trainer(
+      {.model = Net(),
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = points(400)});
+  auto handle = trainer.add_callback(LogWeights{});
+  trainer.add_callback(CountLabels{.every = 20});
+  trainer.train();
+  trainer.remove_callback(handle);
+  CountLabels counted = trainer.pop_callback<CountLabels>();
+  fmt::print("{} ones in all\n", counted.ones);
+  // [/run_time]
+  check(counted.ones > 0, "a callback that was added at run time is called");
+}
+
+void laws() {
+  // [laws]
+  etude::laws::check<CountLabels>();  // throws etude::laws::LawBroken, which
+                                      // lists what it breaks
+  // [/laws]
+}
+
+int main() {
+  return run(reads_and_writes, derived, control, log, run_time, laws);
+}

@@ -1,0 +1,173 @@
+/// The parts that docs/own-trainer.md, docs/several-optimizers.md,
+/// docs/inside-a-program.md, docs/time-and-numbers.md and
+/// docs/precision-and-memory.md show.
+
+#include "common.hpp"
+
+struct TwoHeadsNetImpl : torch::nn::Module {
+  etude::Tensors forward(torch::Tensor x) {
+    const auto y = torch::relu(hidden(x));
+    return {kind(y), size(y)};
+  }
+  torch::nn::Linear hidden =
+      register_module("hidden", torch::nn::Linear(2, 16));
+  torch::nn::Linear kind = register_module("kind", torch::nn::Linear(16, 2));
+  torch::nn::Linear size = register_module("size", torch::nn::Linear(16, 1));
+};
+TORCH_MODULE(TwoHeadsNet);
+
+// [own_loss]
+struct TwoHeads : etude::TrainerBase<TwoHeads> {
+  using TrainerBase::TrainerBase;
+  etude::LossOutput compute_loss(
+      const etude::Batch& batch, std::optional<double> /*num_items*/) {
+    const auto outputs = model().as<TwoHeadsNet>().forward(batch.inputs[0]);
+    const auto kind = torch::cross_entropy_loss(outputs[0], batch.labels[0]);
+    const auto size = torch::mse_loss(outputs[1], batch.labels[1]);
+    log("size_loss", size.detach());
+    return {
+        .loss = kind + 0.1 * size,
+        .outputs = outputs};  // metrics and predict() get the outputs
+  }
+};
+// [/own_loss]
+
+void own_loss() {
+  const auto x = torch::rand({400, 2});
+  const auto kinds = x.sum(1).gt(1).to(torch::kLong), sizes = x.sum(1, true);
+  // [two_labels]
+  TwoHeads trainer(
+      {.model = TwoHeadsNet(),
+       .args = small_arguments(),
+       .train_dataset = {x, {kinds, sizes}}});
+  // [/two_labels]
+  trainer.train();
+  check(
+      trainer.predict(etude::Dataset(x)).predictions.size() == 2,
+      "predictions are the outputs");
+}
+
+void loss_in_parts() {
+  const auto x = torch::rand({400, 2});
+  const auto kinds = x.sum(1).gt(1).to(torch::kLong), sizes = x.sum(1, true);
+  auto args = small_arguments();
+  // [loss_in_parts]
+  etude::Trainer<> trainer(
+      {.model = TwoHeadsNet(),
+       .args = args,
+       .compute_loss = [](etude::Model& model, const etude::Batch& batch,
+                          std::optional<double>) -> etude::LossOutput {
+         const auto outputs = model.as<TwoHeadsNet>().forward(batch.inputs[0]);
+         const auto kind =
+             torch::cross_entropy_loss(outputs[0], batch.labels[0]);
+         const auto size = torch::mse_loss(outputs[1], batch.labels[1]);
+         return {
+             .loss = kind + 0.1 * size,
+             .outputs = outputs,
+             .logs = {{"kind", kind}, {"size", size}}};
+       },
+       .train_dataset = {x, {kinds, sizes}},
+       .eval_dataset = etude::Dataset(x, {kinds, sizes})});
+  // [/loss_in_parts]
+  trainer.train();
+  check(
+      trainer.evaluate().contains("eval_size"),
+      "an evaluation has the parts of the loss");
+}
+
+void several_optimizers() {
+  auto args = small_arguments();
+  // [optimizers]
+  etude::Trainer<> trainer(
+      {.model = Net(),
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = points(400),
+       .optimizers = {
+           {"hidden", {.learning_rate = 2e-4}},
+           {"rest",
+            {.parameters = {"out"},
+             .learning_rate = 1e-3,
+             .max_grad_norm = 1}}}});
+  // [/optimizers]
+  check(trainer.train().global_step == 40, "two optimizers share a step");
+}
+
+void schedule() {
+  auto args = small_arguments();
+  // [schedule]
+  etude::Trainer<> trainer(
+      {.model = Net(),
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = points(400),
+       .lr_scheduler = [](std::int64_t step) {
+         return step < 10 ? 1.0 : 0.1;
+       }});
+  // [/schedule]
+  check(
+      trainer.train().global_step == 40,
+      "a schedule is a function of the step");
+}
+
+void own_loop() {
+  auto args = small_arguments();
+  args.lr_scheduler_type = etude::SchedulerType::constant;
+  const auto advance = [] {
+    return std::pair(torch::rand({8, 2}), torch::rand({8, 2}));
+  };
+  int rounds = 30;
+  // [loop]
+  etude::Trainer trainer(
+      {.model = Net(), .args = args, .loss = torch::nn::MSELoss()},
+      etude::quiet);
+  trainer.begin(
+      {.resume_from_checkpoint =
+           etude::if_any});  // may be left out: the first step begins
+  while (rounds-- > 0) {
+    const auto [inputs, labels] = advance();  // the program's own work
+    const auto step =
+        trainer.step(inputs, labels);  // or step(etude::Batch{...})
+    if (step.should_stop) break;
+  }
+  etude::TrainOutput output = trainer.finish();
+  // [/loop]
+  check(output.global_step == 30, "each call of step is an update");
+}
+
+void time_by_phase() {
+  etude::Trainer<> trainer(
+      {.model = Net(),
+       .args = small_arguments(),
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = points(400)});
+  // [time_by_phase]
+  etude::TrainOutput result = trainer.train();
+  double waiting = result.time_by_phase.share(
+      etude::TimedPhase::data);  // 0.31: of the whole time
+  fmt::print("{}", result.time_by_phase.table());
+  // [/time_by_phase]
+  check(waiting >= 0 && waiting <= 1, "a share is between 0 and 1");
+}
+
+void memory() {
+  etude::Trainer<> trainer(
+      {.model = Net(),
+       .args = small_arguments(),
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = points(400)});
+  // [memory]
+  fmt::print("{}", etude::estimate_memory(trainer, {.world_size = 8}).table());
+  // [/memory]
+  // [tuning]
+  etude::find_learning_rate(trainer);  // leaves nothing behind, as
+                                       // estimate_memory and find_batch_size
+  // [/tuning]
+  check(trainer.state().global_step == 0, "an estimate trains nothing");
+}
+
+int main() {
+  return run(
+      own_loss, loss_in_parts, several_optimizers, schedule, own_loop,
+      time_by_phase, memory);
+}
