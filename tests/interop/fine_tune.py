@@ -19,11 +19,11 @@ except ImportError as error:
 
 PROGRAM = sys.argv[1]
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-TEXT = ROOT / "README.md"
-# README's command, with this Python.
-command = re.search(r"^python (tools/export.py .*)$", (ROOT / "README.md").read_text(), re.MULTILINE)[1]
+TEXT = ROOT / "docs" / "trackers.md"  # long enough to learn from
+# The documented command, with this Python.
+command = re.search(r"^python (tools/export.py .*)$", (ROOT / "docs" / "exported-models.md").read_text(), re.MULTILINE)[1]
 with tempfile.TemporaryDirectory() as folder:
-    shutil.copy(TEXT, folder)
+    shutil.copy(TEXT, f"{folder}/README.md")  # which the program reads
     subprocess.run(f"{sys.executable} {ROOT}/{command}", shell=True, check=True, cwd=folder, capture_output=True)
     ran = subprocess.run([PROGRAM, "--max_steps", "400", "--output_dir", "run"], cwd=folder, capture_output=True, text=True,
                          env=dict(os.environ, OMP_NUM_THREADS="1"))

@@ -1,0 +1,68 @@
+"""docs/arguments.md: every field of TrainingArguments, with its default and the allowed values."""
+
+import re
+
+from headers import ALL, HEADERS, balanced, cell, help_of, parts
+
+BEGINNING = """# Arguments
+
+Every setting of a training, as a field of `etude::TrainingArguments`, an option of the command line and a key of a configuration file:
+
+| In C++ | On the command line | In the file of `--config file.json` |
+|---|---|---|
+| `args.learning_rate = 1e-3` | `--learning_rate 1e-3` | `"learning_rate": 1e-3` |
+
+`etude::parse_arguments` reads the last two, and `--help` lists them all. All errors are reported at once, each with its
+field, its value and what is allowed; an unknown name is an error that suggests the nearest one. Names and defaults are those of Hugging
+Face's `TrainingArguments` (version 5), as far as they exist there. This page is generated from `etude/training_arguments.hpp` by
+`docs/tables.py`.
+
+**Intervals** (`logging_steps`, `eval_steps`, `save_steps`) are a number of update steps (`500`), a fraction of all steps (`0.1`), or a
+text: `1ep` (epochs), `1000sp` (examples), `0.25dur` (the whole training), `30s`, `1h30m`.
+
+"""
+
+# The groups of the header, which separates them by blank lines.
+GROUPS = ["Output", "Batches and length", "Optimizer and gradients", "Label smoothing", "Learning rate schedule", "Evaluation", "Checkpoints and the best model",
+          "Logs and trackers", "Random numbers, precision, memory and devices", "Data", "Several processes"]
+
+TYPES = {"std::string": "text", "bool": "`true`, `false`", "double": "number", "std::int64_t": "integer", "Interval": "interval", "nlohmann::json": "JSON",
+         "std::vector<std::string>": "texts"}
+
+
+def enums():
+    """The values of each ETUDE_ENUM, by its name."""
+    text = (HEADERS / "training_arguments.hpp").read_text()
+    return {name: [value.strip() for value in values.split(",")] for name, values in re.findall(r"ETUDE_ENUM\((\w+),([^)]*)\)", text)}
+
+
+def allowed(kind, values):
+    inner = re.fullmatch(r"std::optional<(.*)>", kind)
+    kind = inner[1] if inner else kind
+    if kind in values:
+        return ", ".join(f"`{value}`" for value in values[kind])
+    return TYPES[kind]
+
+
+def shown(kind, default):
+    default = default.split("::")[-1] if re.fullmatch(r"\w+::\w+", default) else default
+    if not default or default in ("{}", "nlohmann::json::object()"):
+        return "unset" if kind.startswith("std::optional") else ""
+    return f"`{default}`" if default != '""' else ""
+
+
+def page():
+    body = ALL["TrainingArguments"][3]
+    macro = balanced(body, body.index("(", body.index("ETUDE_STRUCT(")))
+    groups = [group for group in re.split(r"\n\s*\n", macro.split(",", 1)[1]) if group.strip()]
+    if len(groups) != len(GROUPS):
+        raise SystemExit(f"training_arguments.hpp has {len(groups)} groups of arguments, docs/argument_table.py {len(GROUPS)}")
+    values = enums()
+    text = BEGINNING
+    for heading, group in zip(GROUPS, groups):
+        text += f"## {heading}\n\n| Argument | Default | Values | Meaning |\n|---|---|---|---|\n"
+        for entry in (parts(each[1:-1]) for each in parts(group.strip().rstrip(","))):
+            kind, name, words, default = entry[0], entry[1], help_of(entry[2]), ", ".join(entry[3:])
+            text += f"| `{name}` | {shown(kind, default)} | {cell(allowed(kind, values))} | {cell(words)} |\n"
+        text += "\n"
+    return text.rstrip() + "\n"

@@ -1,0 +1,67 @@
+"""The C++ of the pages comes out of programs that are compiled and run: a comment names its source, and the block follows it.
+
+    <!-- snippet: examples/first.cpp -->                the whole file
+    <!-- snippet: examples/docs/data.cpp#noisy -->      the lines between "// [noisy]" and "// [/noisy]" there
+    <!-- not compiled: why -->                          a block that no program has, such as one with "..." in it
+"""
+
+import re
+import textwrap
+
+from headers import ROOT
+
+SNIPPET = re.compile(r"^( *)<!-- snippet: (\S+?)(?:#(\w+))? -->\n(?:\n*\1```(?:cpp|python|sh)\n.*?^\1```\n)?", re.M | re.S)
+LANGUAGES = {".cpp": "cpp", ".hpp": "cpp", ".py": "python", ".sh": "sh"}
+PYTHON = re.compile(r"^ *```python\n(.*?)^ *```", re.M | re.S)
+CPP = re.compile(r"^([^\n]*)\n\n? *```(?:cpp|c\+\+)\n(.*?)^ *```", re.M | re.S)
+
+
+def part(path, name):
+    """The lines of a program between the markers of that name, without other markers and without their common indentation."""
+    text = (ROOT / path).read_text()
+    if name:
+        found = re.findall(rf"^ *// \[{name}\]\n(.*?)^ *// \[/{name}\]$", text, re.M | re.S)
+        if len(found) != 1:
+            raise SystemExit(f"{path} has {len(found)} parts named {name}: must be one")
+        text = found[0]
+    text = re.sub(r"^ *// \[/?\w+\]\n", "", text, flags=re.M)
+    return textwrap.dedent(text).strip("\n") + "\n"
+
+
+def filled(page, text):
+    """The text of a page with the blocks that its comments name."""
+
+    def block(match):
+        indent, path, name = match.groups()
+        if not (ROOT / path).is_file():
+            raise SystemExit(f"{page.relative_to(ROOT)}: {path} does not exist")
+        code = f"```{LANGUAGES[(ROOT / path).suffix]}\n{part(path, name)}```\n"
+        marker = f"<!-- snippet: {path}{'#' + name if name else ''} -->\n\n"
+        return textwrap.indent(marker + code, indent)
+
+    return SNIPPET.sub(block, text)
+
+
+def unchecked(text):
+    """The C++ blocks of a page that no program has, and the line before each."""
+    return [(before, code) for before, code in CPP.findall(text) if not before.strip().startswith("<!-- snippet:")]
+
+
+def faults(pages):
+    """C++ blocks without a source and without a word why, and parts of programs that no page shows."""
+    shown = set()
+    for path, text in pages.items():
+        shown.update((source, name) for _, source, name in SNIPPET.findall(text))
+        for before, code in unchecked(text):
+            if path.name != "CONTRIBUTING.md" and not before.strip().startswith("<!-- not compiled: "):
+                yield f"{path.relative_to(ROOT)}: no program has this block: {code.strip().splitlines()[0]}"
+        for code in PYTHON.findall(text):
+            try:
+                compile(textwrap.dedent(code), str(path), "exec")
+            except SyntaxError as error:
+                yield f"{path.relative_to(ROOT)}: {error}"
+    for path in sorted((ROOT / "examples" / "docs").glob("*.cpp")):
+        source = str(path.relative_to(ROOT))
+        for name in re.findall(r"^ *// \[(\w+)\]$", path.read_text(), re.M):
+            if (source, name) not in shown:
+                yield f"{source}: no page shows {name}"
