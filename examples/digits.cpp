@@ -55,20 +55,22 @@ struct Announce {
 int main(int argc, char** argv) {
   // [trainer]
   // Defaults that suit this network; the command line overrides them.
-  const etude::TrainingArguments defaults{.output_dir = "digits_output",
-                                          .per_device_train_batch_size = 32,
-                                          .per_device_eval_batch_size = 256,
-                                          .num_train_epochs = 20,
-                                          .learning_rate = 2e-3,
-                                          .weight_decay = 0.01,
-                                          .lr_scheduler_type = etude::SchedulerType::cosine,
-                                          .warmup_steps = 0.1,
-                                          .eval_strategy = etude::IntervalStrategy::epoch,
-                                          .save_strategy = etude::SaveStrategy::epoch,
-                                          .save_total_limit = 2,
-                                          .load_best_model_at_end = true,
-                                          .metric_for_best_model = "accuracy",
-                                          .logging_strategy = etude::IntervalStrategy::epoch};
+  const etude::TrainingArguments defaults{
+      .output_dir = "digits_output",
+      .per_device_train_batch_size = 32,
+      .per_device_eval_batch_size = 256,
+      .num_train_epochs = 20,
+      .learning_rate = 2e-3,
+      .weight_decay = 0.01,
+      .lr_scheduler_type = etude::SchedulerType::cosine,
+      .warmup_steps = 0.1,
+      .eval_strategy = etude::IntervalStrategy::epoch,
+      .save_strategy = etude::SaveStrategy::epoch,
+      .save_total_limit = 2,
+      .load_best_model_at_end = true,
+      .metric_for_best_model = "accuracy",
+      .logging_strategy = etude::IntervalStrategy::epoch,
+  };
   const auto [args, options] = etude::parse_arguments(argc, argv, defaults, DigitsArguments{});
 
   const auto [train, test] = digits::split(digits::read(options.data), args.seed);

@@ -92,10 +92,8 @@ void control() {
 struct LogWeights {
   void on(const etude::StepEnd& e) {
     const torch::NoGradGuard no_grad;
-    e.log(
-        "weight_norm",
-        e.model.as<Net>()
-            .out->weight.norm());  // a tensor isn't read before the log
+    const auto norm = e.model.as<Net>().out->weight.norm();
+    e.log("weight_norm", norm);  // the tensor isn't read before the log
   }
 };
 // [/log]
@@ -111,7 +109,7 @@ struct Report {
 };
 // [/before]
 
-void log() {
+void logging() {
   auto args = small_arguments();
   args.logging_steps = 10;
   etude::Trainer<LogWeights, Report> trainer(
@@ -136,6 +134,9 @@ struct CountLabels {
       (std::int64_t, ones, "labels of class 1 so far",
        0));  // state, in checkpoints
 
+  void on(const etude::TrainBegin& e) {
+    if (!e.is_resumed) ones = 0;  // another train() begins anew
+  }
   void on(const etude::BatchFetched& e) {
     ones += e.batch.labels[0].sum().item<std::int64_t>();
   }
@@ -165,11 +166,10 @@ void run_time() {
 
 void laws() {
   // [laws]
-  etude::laws::check<CountLabels>();  // throws etude::laws::LawBroken, which
-                                      // lists what it breaks
+  etude::laws::check<CountLabels>();  // throws LawBroken, with a list
   // [/laws]
 }
 
 int main() {
-  return run(reads_and_writes, derived, control, log, run_time, laws);
+  return run(reads_and_writes, derived, control, logging, run_time, laws);
 }

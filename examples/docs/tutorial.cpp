@@ -19,6 +19,9 @@ struct CountExamples {
   ETUDE_STRUCT(
       CountExamples, (std::int64_t, examples, "that the training has seen", 0));
 
+  void on(const etude::TrainBegin& e) {
+    if (!e.is_resumed) examples = 0;
+  }
   void on(const etude::BackwardEnd& e) { examples += e.batch.size; }
   void on(etude::Log& e) { e.logs["examples"] = static_cast<double>(examples); }
 };
