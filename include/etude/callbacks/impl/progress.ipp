@@ -41,7 +41,7 @@ inline std::string telling_metric(const Metrics& metrics, const TrainingArgument
   return found == metrics.end() ? std::string() : found->first;
 }
 
-inline std::string metric_text(const Metrics& metrics, std::string_view name) {
+inline std::string shown_value(const Metrics& metrics, std::string_view name) {
   const auto found = metrics.find(name);
   return found == metrics.end() ? std::string() : fmt::format("{:.4g}", without_sign_of_nan(found->second));
 }
@@ -117,11 +117,11 @@ ETUDE_INLINE void ProgressCallback::show_fields(const Context& e) {
   if (!training_) return;
   const auto metric = detail::telling_metric(latest_, e.args);
   const auto processes = e.args.world_size();
-  training_->set_fields({{"loss", detail::metric_text(latest_, "loss")},
+  training_->set_fields({{"loss", detail::shown_value(latest_, "loss")},
                          {"epoch", epoch_},
-                         {metric, detail::metric_text(latest_, metric)},
-                         {"eval_loss", detail::metric_text(latest_, "eval_loss")},
-                         {"lr", detail::metric_text(latest_, "learning_rate")},
+                         {metric, detail::shown_value(latest_, metric)},
+                         {"eval_loss", detail::shown_value(latest_, "eval_loss")},
+                         {"lr", detail::shown_value(latest_, "learning_rate")},
                          {"", processes > 1 ? fmt::format("{} processes", processes) : std::string()}});
 }
 
@@ -138,7 +138,7 @@ ETUDE_INLINE void ProgressCallback::show_result(const Metrics& metrics) {
   ProgressBar::Fields fields;
   for (const auto& [name, value] : metrics)
     if (!detail::is_speed(name) && name != "epoch")
-      fields.emplace_back(name, detail::metric_text(metrics, name));
+      fields.emplace_back(name, detail::shown_value(metrics, name));
   prediction_->set_fields(std::move(fields));
 }
 
