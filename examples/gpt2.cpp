@@ -74,10 +74,10 @@ int main(int argc, char** argv) try {
   if (!options.model.empty() && etude::to_json_value(config) != etude::to_json_value(gpt2::Config{}))
     throw etude::ArgumentError(fmt::format(
         "model is {}: its config.json has the options of the model, so none may be given", options.model));
-  const auto windows = [&, &options = options](const std::string& file) {
-    return etude::TokenWindows(file, {.context = options.context.value_or(model->config().n_positions),
-                                      .stride = options.stride,
-                                      .type = options.token_type,
+  const auto windows = [&, &given = options](const std::string& file) {
+    return etude::TokenWindows(file, {.context = given.context.value_or(model->config().n_positions),
+                                      .stride = given.stride,
+                                      .type = given.token_type,
                                       .vocab_size = model->config().vocab_size});
   };
 

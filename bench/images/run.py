@@ -56,9 +56,9 @@ def pytorch(folder, workers):
     print(json.dumps({"images": images, "seconds": seconds, "first": (first * weights).mean().item()}))
 
 
-def run(contestant, workers, folder, program):
+def run(contestant, workers, folder, program, environment):
     command = [sys.executable, __file__, "--pass", str(workers), "--folder", folder] if contestant == "pytorch" else [program, contestant, folder, str(workers)]
-    ran = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+    ran = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
     if ran.returncode != 0:
         sys.exit(f"{contestant}, {workers} workers: {ran.stderr[-2000:]}")
     return json.loads(ran.stdout)
@@ -92,6 +92,7 @@ def main():
     parser.add_argument("--output", type=Path, help="folder for images.md and images.json")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--images", type=int, default=640)
+    parser.add_argument("--same-malloc", action="store_true", help="give all contestants the settings of malloc that Etude's trainers make")
     parser.add_argument("--workers", type=lambda s: [int(n) for n in s.split(",")], default=[0, 1, 2])
     parser.add_argument("--pass", type=int, dest="one", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -99,6 +100,9 @@ def main():
     if options.one is not None:
         return pytorch(options.folder, options.one)
     program = options.program.resolve()
+    environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    if options.same_malloc:
+        environment |= {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(512 << 20)}
     names = [name for name in CONTESTANTS if name != "pytorch" or has_pytorch()]
     results = {workers: {name: [] for name in names} for workers in options.workers}
     with tempfile.TemporaryDirectory() as folder:
@@ -106,7 +110,7 @@ def main():
         for turn in range(options.rounds):
             for workers, runs in results.items():
                 for name in random.sample(names, len(names)):
-                    runs[name].append(run(name, workers, folder, program))
+                    runs[name].append(run(name, workers, folder, program, environment))
             print(f"round {turn + 1} of {options.rounds}", file=sys.stderr, flush=True)
     text = f"Medians of {options.rounds} rounds with the least and the greatest; the first contestant's rate is 1.\n\n" + table(results)
     (options.output / "images.md").write_text(text)

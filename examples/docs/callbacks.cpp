@@ -164,6 +164,20 @@ void run_time() {
   check(counted.ones > 0, "a callback that was added at run time is called");
 }
 
+void progress_bar() {
+  const std::vector<std::string> files(100);
+  const auto read = [](const std::string&) {};
+  // [bar]
+  etude::ProgressBar bar(
+      stderr, "files", static_cast<std::int64_t>(files.size()));
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    read(files[i]);
+    bar.update(static_cast<std::int64_t>(i) + 1);  // draws ten times a second
+  }
+  bar.close();
+  // [/bar]
+}
+
 void laws() {
   // [laws]
   etude::laws::check<CountLabels>();  // throws LawBroken, with a list
@@ -171,5 +185,7 @@ void laws() {
 }
 
 int main() {
-  return run(reads_and_writes, derived, control, logging, run_time, laws);
+  return run(
+      reads_and_writes, derived, control, logging, run_time, progress_bar,
+      laws);
 }

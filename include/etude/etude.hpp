@@ -7,6 +7,7 @@
 
 #include "etude/any_trainer.hpp"
 #include "etude/base/message.hpp"
+#include "etude/base/progress_bar.hpp"
 #include "etude/callbacks/callback_times.hpp"
 #include "etude/callbacks/convert_sync_batch_norm.hpp"
 #include "etude/callbacks/default_flow.hpp"

@@ -1,14 +1,13 @@
 #include "etude/callbacks/progress.hpp"
 
 #include <doctest/doctest.h>
-#include <pty.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <chrono>
+#include <csignal>
 #include <cstdio>
-#include <functional>
+#include <regex>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -16,45 +15,13 @@
 
 #include "common/screen.hpp"
 #include "common/toy.hpp"
+#include "common/written.hpp"
+#include "etude/base/text_columns.hpp"
 
 namespace callbacks_progress_test {
 
-/// The output of `run` on standard error, in a terminal with so many columns or, if 0, in a pipe.
-std::string written(unsigned short columns, const std::function<void(int terminal)>& run) {
-  std::array<int, 2> ends{};  // 0 is read, 1 written
-  if (columns > 0) {
-    winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
-    REQUIRE(openpty(&ends[0], &ends[1], nullptr, nullptr, &size) == 0);
-  } else {
-    REQUIRE(pipe(ends.data()) == 0);
-  }
-  std::fflush(stdout);
-  std::fflush(stderr);
-  const int saved_out = dup(STDOUT_FILENO), saved_error = dup(STDERR_FILENO);
-  dup2(ends[1], STDOUT_FILENO);
-  dup2(ends[1], STDERR_FILENO);
-  std::string text;
-  std::thread reader([&] {
-    std::array<char, 4096> buffer{};
-    for (ssize_t n = 0; (n = read(ends[0], buffer.data(), buffer.size())) > 0;) {
-      text.append(buffer.data(), static_cast<std::size_t>(n));
-      if (text.find('\x04') != text.npos) break;
-    }
-  });
-  try {
-    run(ends[1]);
-  } catch (const std::runtime_error&) {
-  }
-  std::fflush(stdout);
-  std::fflush(stderr);
-  REQUIRE(write(ends[1], "\x04", 1) == 1);
-  reader.join();
-  dup2(saved_out, STDOUT_FILENO);
-  dup2(saved_error, STDERR_FILENO);
-  for (const int end : {ends[0], ends[1], saved_out, saved_error}) close(end);
-  text.erase(text.find('\x04'));
-  return text;
-}
+using toy::Variable;
+using toy::written;
 
 etude::TrainerOptions logged_training() {
   auto args = toy::arguments();
@@ -74,19 +41,50 @@ TEST_CASE("on a terminal the bar is below the logs and ends full") {
   CHECK(lines[2].starts_with("{eval_loss: "));
   CHECK(lines[3].starts_with("{train_runtime: "));
   CHECK(lines[3].find("total_flos") == std::string::npos);
-  CHECK(lines[4].starts_with("train 100%|"));
-  CHECK(lines[4].find(" 4/4 [") != std::string::npos);
+  CHECK(lines[4].starts_with("train 100% ████████"));
+  CHECK(lines[4].find("█  4/4  ") != std::string::npos);
+  CHECK(lines[4].find("  loss " + lines[1].substr(7, lines[1].find(',') - 7)) != std::string::npos);
+  CHECK(lines[4].find("  eval_loss " + lines[2].substr(12, lines[2].find(',') - 12)) != std::string::npos);
   CHECK(lines[5].empty());
-  CHECK(text.find("eval  ") != text.npos);
+  CHECK(std::regex_search(text, std::regex("\rtrain 100%  loss [^\r]* › eval   0% ──")));
 }
 
-TEST_CASE("in a pipe the bar is one line, at the end, without terminal control codes") {
-  const auto text = written(0, [](int) { etude::Trainer<>(logged_training()).train(); });
+void check_plain(const std::string& text) {
   CHECK(text.find('\r') == text.npos);
   CHECK(text.find('\x1b') == text.npos);
   const auto lines = toy::screen(text, 1000);
   REQUIRE(lines.size() == 6);
-  CHECK(lines[4].starts_with("train 100%|"));
+  const std::regex last(
+      "train 100%  4/4  [0-9.]+ (it/s|s/it)  [0-9:]+  loss [0-9.e-]+  eval_loss [0-9.e-]+  lr [0-9.e-]+");
+  CAPTURE(lines[4]);
+  CHECK(std::regex_match(lines[4], last));
+}
+
+TEST_CASE("in a pipe the bar is one line, at the end, without terminal control codes") {
+  check_plain(written(
+      0, [](int) { etude::Trainer<>(logged_training()).train(); }, nullptr));
+}
+
+TEST_CASE("a dumb terminal is treated as a pipe") {
+  const Variable name("TERM", "dumb");
+  auto text = written(
+      160, [](int) { etude::Trainer<>(logged_training()).train(); }, nullptr);
+  std::erase(text, '\r');  // the terminal's own, before each end of line
+  check_plain(text);
+}
+
+TEST_CASE("colours are for terminals without NO_COLOR") {
+  const auto train = [](int) { etude::Trainer<>(logged_training()).train(); };
+  CHECK(written(160, train, nullptr).find("\x1b[2m") != std::string::npos);
+  CHECK(written(160, train, "").find("\x1b[2m") != std::string::npos);
+  const auto plain = written(160, train, "1");
+  CHECK(std::regex_search(plain, std::regex("\x1b\\[[0-9;]*m")) == false);
+}
+
+TEST_CASE("the cursor is never hidden, so no exit has to show it again") {
+  CHECK(written(
+            160, [](int) { etude::Trainer<>(logged_training()).train(); }, nullptr)
+            .find("\x1b[?") == std::string::npos);
 }
 
 /// Prints while the bar of the training, and that of an evaluation, is drawn.
@@ -121,7 +119,7 @@ TEST_CASE("output printed while a bar is drawn appears above it, on standard out
   CHECK(lines[4] == "from an evaluation");
   CHECK(lines[5].starts_with("{eval_loss: "));
   CHECK(lines[6].starts_with("{train_runtime: "));
-  CHECK(lines[7].starts_with("train 100%|"));
+  CHECK(lines[7].starts_with("train 100% "));
   CHECK(lines[8].empty());
 }
 
@@ -145,32 +143,56 @@ TEST_CASE("other output while a bar is drawn begins on a line of its own") {
                                          }),
                                  100);
   REQUIRE(lines.size() == 5);
-  CHECK(lines[0].starts_with("train   0%|"));
+  CHECK(lines[0].starts_with("train   0% "));
   CHECK(lines[1] == "Stopped after 5 steps");
   CHECK(lines[2] == "[W] a warning of LibTorch");
-  CHECK(lines[3].starts_with("train 100%|"));
+  CHECK(lines[3].starts_with("train 100% "));
   CHECK(lines[4].empty());
 }
 
-TEST_CASE("a nested bar covers the outer one, and both end correctly") {
+TEST_CASE("a nested bar shares the line of the outer one, and both end correctly") {
   const auto text = written(100, [](int) {
     etude::ProgressBar outer(stderr, "outer", 10);
     {
       const etude::ProgressBar inner(stderr, "inner", 10);
       etude::print("inside\n");
       outer.update(5);
+      outer.set_fields({{"best", "0.03"}});
     }
     etude::print("outside\n");
     etude::ProgressBar last(stderr, "last", 3);
     last.update(3);
     last.close();
+    outer.close();
   });
+  CHECK(text.find("\router   0% › inner   0% ") != text.npos);
+  CHECK(text.find("\router  50%  best 0.03 › inner   0% ") != text.npos);
   const auto lines = toy::screen(text, 100);
   REQUIRE(lines.size() == 4);
   CHECK(lines[0] == "inside");
   CHECK(lines[1] == "outside");
-  CHECK(lines[2].starts_with("last 100%|"));
-  CHECK(lines[3].empty());  // that of the outer bar, which is gone
+  CHECK(lines[2].starts_with("outer  50% "));  // that of the last bar is gone
+  CHECK(lines[3].empty());
+}
+
+TEST_CASE("other output while a nested bar is drawn leaves nothing behind but whole lines") {
+  const auto lines = toy::screen(written(100,
+                                         [](int) {
+                                           etude::ProgressBar outer(stderr, "outer", 10);
+                                           {
+                                             etude::ProgressBar inner(stderr, "inner", 10);
+                                             std::fputs("[W] first\n[W] second\n", stderr);
+                                             inner.set_fields({});
+                                           }
+                                           outer.close();
+                                         }),
+                                 100);
+  REQUIRE(lines.size() == 5);
+  CHECK(lines[0].starts_with("outer   0% › inner   0% "));
+  CHECK(lines[1] == "[W] first");
+  CHECK(lines[2] == "[W] second");
+  CHECK(lines[3].starts_with("outer   0% "));
+  CHECK(lines[4].empty());
 }
 
 TEST_CASE("threads may print while a bar is drawn") {
@@ -252,8 +274,35 @@ struct ThrowsAtTheThirdStep {
 TEST_CASE("when training throws, the bar is closed at its current position") {
   const auto text = written(80, [](int) { etude::Trainer<ThrowsAtTheThirdStep>(logged_training()).train(); });
   const auto lines = toy::screen(text, 80);
-  CHECK(lines[lines.size() - 2].starts_with("train  "));
+  CHECK(lines[lines.size() - 2].starts_with("train  50% "));
+  CHECK(std::ranges::count_if(lines, [](const auto& line) { return line.starts_with("train"); }) == 1);
   CHECK(lines.back().empty());
+}
+
+struct InterruptedAtTheThirdStep {
+  void on(const etude::StepEnd& e) {
+    if (e.state.global_step == 3) std::raise(SIGINT);
+  }
+};
+
+TEST_CASE("after SIGINT the bar is closed at its current position") {
+  const auto before = std::signal(SIGINT, [](int) {});
+  const auto text =
+      written(80, [](int) { etude::Trainer<InterruptedAtTheThirdStep>(logged_training()).train(); });
+  std::signal(SIGINT, before);
+  const auto lines = toy::screen(text, 80);
+  CHECK(lines[lines.size() - 2].starts_with("train  75% "));
+  CHECK(std::ranges::count_if(lines, [](const auto& line) { return line.starts_with("train"); }) == 1);
+  CHECK(lines.back().empty());
+}
+
+TEST_CASE("an evaluation outside a training leaves its line with its result") {
+  const auto lines =
+      toy::screen(written(120, [](int) { etude::Trainer<>(logged_training()).evaluate(); }), 120);
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0].starts_with("eval 100% "));
+  CHECK(lines[0].find("  eval_loss ") != std::string::npos);
+  CHECK(lines[1].empty());
 }
 
 TEST_CASE("with disable_tqdm only the logs are printed") {
@@ -275,19 +324,29 @@ TEST_CASE("a line of the bar has the width of the terminal at most, after a resi
     });
     const auto line = toy::screen(text, 200).at(0);
     CAPTURE(line);
-    const auto cells = std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
-    CHECK(cells < columns);
-    CHECK(cells > 0);
+    CHECK(etude::detail::columns_of(line) < columns);
+    CHECK(line.starts_with("train"));
   }
 }
 
-TEST_CASE("the text of a line") {
-  CHECK(etude::progress_line("train", 50, 200, 10, 0, 60, false) ==
-        "train  25%|####             | 50/200 [00:10<00:30, 5.0 it/s]");
-  CHECK(
-      etude::progress_line("train", 60, 100, 20, 50, 50, false).ends_with(" 60/100 [00:20<01:20, 2.0 s/it]"));
-  CHECK(etude::progress_line("eval", 7, std::nullopt, 3.5, 0, 60, false) == "eval 7 [00:03, 2.0 it/s]");
-  CHECK(etude::clock_text(3725) == "1:02:05");
+TEST_CASE("the time left counts expected pauses as the last one was, and the rate none") {
+  const auto text = written(120, [](int) {
+    etude::ProgressBar bar(stderr, "train", 300);
+    bar.expect_pauses(100);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    bar.update(100);  // 500 a second at most, so at least 0.4 s are left
+    bar.pause();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2100));
+    bar.resume();
+    bar.set_fields({});
+  });
+  const auto last = text.substr(text.rfind("\rtrain"));
+  CAPTURE(last);
+  CHECK(last.find("100/300  ") != last.npos);
+  std::smatch found;
+  REQUIRE(std::regex_search(last, found, std::regex("  ([0-9.]+) it/s  00:02  eta 00:0([0-9])")));
+  CHECK(std::stod(found[1]) > 100);  // 43 if the pause counted
+  CHECK(std::stoi(found[2]) >= 4);   // two more pauses of 2.1 s; 0 without them
 }
 
 }  // namespace callbacks_progress_test

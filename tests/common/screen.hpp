@@ -9,7 +9,7 @@
 namespace toy {
 
 /// The lines that a terminal of this width shows after printing `text`. A full line wraps when the next
-/// character comes, as in xterm. The cursor is on the last line.
+/// character comes, as in xterm. The cursor is on the last line. Colours are left out.
 inline std::vector<std::string> screen(std::string_view text, std::size_t columns) {
   std::vector<std::vector<std::string>> lines(1);  // of characters
   std::size_t column = 0;
@@ -29,10 +29,10 @@ inline std::vector<std::string> screen(std::string_view text, std::size_t column
     } else if (text[i] == '\r') {
       column = 0;
     } else if (text.substr(i).starts_with("\x1b[")) {
-      const auto end = text.find_first_of("KG", i);
+      const auto end = text.find_first_of("KGm", i);
       if (text[end] == 'K')
         lines.back().resize(std::min(column, lines.back().size()));
-      else
+      else if (text[end] == 'G')
         column = std::min<std::size_t>(std::stoul(std::string(text.substr(i + 2))), columns) - 1;
       i = end;
     } else {

@@ -3,20 +3,25 @@
 #include <cstdio>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "etude/base/linkage.hpp"
+#include "etude/base/progress_line.hpp"
 
 namespace etude::inline v0::detail {
 
 /// The width in columns of the terminal behind `out`; unset if it isn't a terminal or doesn't report one.
 std::optional<int> terminal_columns(std::FILE* out) noexcept;
 
-/// All console output of Etude goes through here, so that it appears above a progress bar on a terminal. With
-/// several bars, only the latest is visible; removing it brings back the one before. One console serves the
-/// whole process, from any thread.
+/// Whether `out` is a terminal on which a line can be drawn again. One with TERM=dumb isn't.
+bool is_drawable(std::FILE* out) noexcept;
+
+/// All console output of Etude goes through here, so that it appears above a progress bar on a terminal. Bars
+/// that exist at once share one line, the last line of the output: nothing tells a program that another has
+/// written to the terminal and moved the cursor, so a second line could not be found again. One console
+/// serves the whole process, from any thread.
 class Console {
  public:
   static Console& instance();
@@ -25,10 +30,13 @@ class Console {
   void write(std::FILE* out, std::string_view text) noexcept;
 
   /// Adds a bar on `terminal`; `owner` is its key.
-  void add(const void* owner, std::FILE* terminal);
+  void add(const void* owner, std::FILE* terminal, ProgressView view);
 
-  /// Sets the text of a bar, and draws it if that bar is visible.
-  void draw(const void* owner, std::string text);
+  /// Draws a bar again, if it is one of those that were added.
+  void draw(const void* owner, ProgressView view);
+
+  /// Removes a bar, and leaves its last line on the screen unless an earlier bar of this thread contains it.
+  void finish(const void* owner, ProgressView view);
 
   /// Removes a bar.
   void remove(const void* owner) noexcept;
@@ -37,14 +45,16 @@ class Console {
   struct Bar {
     const void* owner;
     std::FILE* terminal;
-    std::string text;
+    TerminalStyle style;  // but for its columns
+    std::thread::id thread;
   };
 
   void show() const noexcept;
   void hide() const noexcept;
 
   std::mutex mutex_;
-  std::vector<Bar> bars_;  // only the last one is visible
+  std::vector<Bar> bars_;
+  std::vector<ProgressView> views_;  // one for each bar
 };
 
 }  // namespace etude::inline v0::detail

@@ -4,25 +4,29 @@
 #include <memory>
 #include <string>
 
-#include "etude/callbacks/progress_bar.hpp"
+#include "etude/base/progress_bar.hpp"
 #include "etude/events.hpp"
+#include "etude/metrics/metrics.hpp"
 
 namespace etude::inline v0 {
 
-/// A progress bar of the training on standard error, replaced by another during an evaluation or a
-/// prediction, and the logs above it on standard output. Prints in the first process only, and not at all
-/// with `args.disable_tqdm`.
+/// A progress bar of the training on standard error, with the latest loss and metrics, and the logs above it
+/// on standard output. An evaluation or a prediction within the training shares its line. Prints in the first
+/// process only, and not at all with `args.disable_tqdm`. In a file or a pipe: a line every ten seconds.
 class ProgressCallback {
  public:
   using this_callback = ProgressCallback;
   void on(const TrainBegin& e);
+  void on(const EpochBegin& e);
   void on(const StepEnd& e);
   void on(const TrainEnd&);
 
   void on(const EvaluateBegin& e);
   void on(const PredictBegin& e);
   void on(const PredictionStep&);
+  void on(const Evaluate& e);
   void on(const EvaluateEnd&);
+  void on(const Predict& e);
   void on(const PredictEnd&);
 
   void on(const Log& e);
@@ -32,12 +36,16 @@ class ProgressCallback {
     return e.state.is_world_process_zero && !e.args.disable_tqdm.value_or(false);
   }
 
+  void show_fields(const Context& e);
   void begin(const Context& e, std::string title);
+  void show_result(const Metrics& metrics);
   void end();
 
   std::unique_ptr<ProgressBar> training_;
   std::unique_ptr<ProgressBar> prediction_;
   std::int64_t predicted_ = 0;
+  Metrics latest_;
+  std::string epoch_;
 };
 
 }  // namespace etude::inline v0

@@ -8,16 +8,11 @@
 #include <vector>
 
 #include "etude/base/linkage.hpp"
+#include "etude/base/text_columns.hpp"
 #include "etude/study/trial.hpp"
 
 /// Trials in words. A study is a file that anybody may have written, so these take any text and any number.
 namespace etude::inline v0::detail {
-
-/// Valid UTF-8 without characters that control a terminal or the direction of text; those become U+FFFD.
-std::string plain_text(std::string_view text);
-
-/// The columns that a plain text takes in a terminal.
-std::size_t columns_of(std::string_view text);
 
 /// A plain text of at most so many columns, with an ellipsis if it was longer.
 std::string cut_text(std::string_view text, std::size_t columns);

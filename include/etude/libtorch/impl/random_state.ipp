@@ -65,12 +65,10 @@ ETUDE_INLINE std::vector<std::string> load_random_state(const RandomState& state
     }
   };
   for (const auto& [name, generator] : default_generators())
-    load(name, [&generator = generator](const at::Tensor& bytes) {
-      set_generator_state(generator, bytes.clone());
-    });
+    load(name, [&each = generator](const at::Tensor& bytes) { set_generator_state(each, bytes.clone()); });
   for (const auto& [name, generator] : own)
     load("generators." + name,
-         [&generator = generator](const at::Tensor& bytes) { generator.load_state(detail::text_of(bytes)); });
+         [&each = generator](const at::Tensor& bytes) { each.load_state(detail::text_of(bytes)); });
   if (used < state.size())
     problems.push_back(
         fmt::format("it has the states of {} generators that don't exist here", state.size() - used));

@@ -76,7 +76,7 @@ ETUDE_INLINE StateDict half_done(TrainerCore& core, StateDict& model) {
   const auto& buffers = core.group.buffers_at_begin();
   for (auto& [name, tensor] : model) {
     const auto found = std::ranges::find_if(
-        buffers, [&tensor = tensor](const auto& buffer) { return buffer.first.is_same(tensor); });
+        buffers, [&own = tensor](const auto& buffer) { return buffer.first.is_same(own); });
     if (found == buffers.end() || torch::equal(tensor, found->second)) continue;
     result.emplace_back("buffers." + name, tensor);
     tensor = found->second;

@@ -201,9 +201,10 @@ ETUDE_INLINE Tensors ExportedModuleImpl::forward(const Tensors& inputs) {
 
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < bound.mutated.size(); ++i) {
-    const auto& [output, buffer] = bound.mutated[i];
-    if (!results[output].isTensor()) continue;
-    with_place([&, &buffer = buffer, &output = output] { buffer.copy_(results[output].toTensor()); },
+    const auto& mutated = bound.mutated[i];
+    const auto& result = results[mutated.first];
+    if (!result.isTensor()) continue;
+    with_place([&] { mutated.second.copy_(result.toTensor()); },
                [&] { return fmt::format("buffer {}", program.mutations[i].second); });
   }
   std::vector<torch::Tensor> outputs;

@@ -194,10 +194,10 @@ class ProgramReader {
         throw exported_fault(where_, "'{}' isn't the tensor in its place of the graph's inputs",
                              printable(name));
     };
-    const auto add_state = [&, &spec = spec](Kind which, std::string_view name_of, bool is_persistent) {
-      const auto name = exported_text(exported_member(spec, name_of, where_), where_);
+    const auto add_state = [&, &given = spec](Kind which, std::string_view name_of, bool is_persistent) {
+      const auto name = exported_text(exported_member(given, name_of, where_), where_);
       const auto value =
-          exported_text(exported_member(exported_member(spec, "arg", where_), "name", where_), where_);
+          exported_text(exported_member(exported_member(given, "arg", where_), "name", where_), where_);
       check_name(value);
       const auto& requires_grad = exported_member(meta_of(value), "requires_grad", where_);
       program_.states.push_back({which, name, index, requires_grad == true, is_persistent});
@@ -310,8 +310,8 @@ ETUDE_INLINE void ExportedProgram::check_inputs(const std::vector<torch::Tensor>
     const auto& [name, index, dtype, sizes] = inputs[i];
     const auto& tensor = given[i];
     if (!tensor.defined()) continue;
-    const auto wrong = [&, &name = name](std::string_view advice) {
-      return DataError(fmt::format("{} is {}: must be {}, as when the model was exported{}", name,
+    const auto wrong = [&, &input = name](std::string_view advice) {
+      return DataError(fmt::format("{} is {}: must be {}, as when the model was exported{}", input,
                                    describe(tensor), expected_sizes(inputs[i]), advice));
     };
     if (tensor.is_floating_point() != c10::isFloatingType(dtype)) throw wrong("");

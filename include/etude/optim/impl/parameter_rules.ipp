@@ -115,8 +115,8 @@ ETUDE_INLINE void check_parameter_rules(const ParameterRules& rules, const Named
     if (settings.lr && settings.lr_factor)
       found.push_back(
           fmt::format("parameter_groups: {}: lr and lr_factor are both set: must be one of them", pattern));
-    if (std::ranges::none_of(parameters, [&pattern = pattern](const auto& parameter) {
-          return names_parameter(pattern, parameter.first);
+    if (std::ranges::none_of(parameters, [&each = pattern](const auto& parameter) {
+          return names_parameter(each, parameter.first);
         }))
       found.push_back(
           fmt::format("parameter_groups has the pattern '{}': must name a parameter or module, such as {}",

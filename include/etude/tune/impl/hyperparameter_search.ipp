@@ -28,10 +28,12 @@
 #include <variant>
 #include <vector>
 
+#include "etude/base/console.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/base/message.hpp"
+#include "etude/base/progress_bar.hpp"
 #include "etude/base/sigpipe.hpp"
 #include "etude/checkpoint/store.hpp"
 #include "etude/io/child_program.hpp"
@@ -63,6 +65,7 @@ ETUDE_INLINE SearchResult Search::run() {
     return result();  // of an earlier search of the same program
   }
   study_->enqueue_first(options_.enqueued_trials);
+  show_progress();
   const auto begin = std::chrono::steady_clock::now();
   const auto is_late = [&] {
     return options_.timeout &&
@@ -300,6 +303,7 @@ ETUDE_INLINE void Search::announce(const FrozenTrial& trial) {
     write_page(study_->trials());
     page_time_ = now;
   }
+  show_progress();
   if (!args_.shows(LogLevel::warning)) return;
   const auto text = [](const std::vector<double>& values) {
     return fmt::format("{:.6g}", fmt::join(values, ", "));
@@ -315,6 +319,19 @@ ETUDE_INLINE void Search::announce(const FrozenTrial& trial) {
   if (objective_.directions().size() == 1 && !best.empty())
     line += fmt::format("; best {} (trial {})", text(best[0].values), best[0].number);
   etude::print("{}\n", line);
+}
+
+/// "trial 3/20": the bar around those of the trials.
+ETUDE_INLINE void Search::show_progress() {
+  if (args_.disable_tqdm.value_or(false) || !is_drawable(stderr)) return;
+  const auto trials = study_->trials();
+  const std::int64_t ended = std::ranges::count_if(trials, &FrozenTrial::is_finished);
+  if (!bar_) bar_ = std::make_unique<ProgressBar>(stderr, "trial", n_trials_, ended);
+  bar_->set_title(fmt::format("trial {}/{}", std::min(ended + 1, n_trials_), n_trials_));
+  bar_->update(ended);
+  const auto best = study_->best_trials();
+  if (objective_.directions().size() == 1 && !best.empty())
+    bar_->set_fields({{"best", fmt::format("{:.4g}", best[0].values[0])}});
 }
 
 ETUDE_INLINE void Search::remove_others() {
@@ -342,6 +359,8 @@ ETUDE_INLINE std::optional<std::filesystem::path> Search::folder_of(const Frozen
 }
 
 ETUDE_INLINE SearchResult Search::result() {
+  if (bar_) bar_->close();
+  bar_.reset();
   SearchResult result{.trials = study_ ? study_->trials() : driven_, .directions = objective_.directions()};
   if (study_) remove_others();
   result.report = std::filesystem::path(args_.output_dir) / "report.html";

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/message.hpp"
+#include "etude/base/progress_bar.hpp"
 #include "etude/checkpoint/store.hpp"
 #include "etude/io/child_program.hpp"
 #include "etude/io/file_system.hpp"
@@ -102,6 +104,7 @@ class Search {
   void fail(StudyTrial& trial, const std::string& why);
   void end_failed(StudyTrial& trial, const std::string& why);
   void announce(const FrozenTrial& trial);
+  void show_progress();
   void remove_others();
   void write_page(const std::vector<FrozenTrial>& trials);
   std::optional<std::filesystem::path> folder_of(const FrozenTrial& trial) const;
@@ -118,6 +121,7 @@ class Search {
   std::chrono::steady_clock::time_point page_time_ = {};
   std::optional<Study> study_;
   std::vector<FrozenTrial> driven_;
+  std::unique_ptr<ProgressBar> bar_;  // on a terminal; elsewhere the line of each trial says enough
 };
 
 /// A trial of a study of ours, or of another program's.

@@ -1,0 +1,36 @@
+# Packages by CPack: `cpack -G DEB` makes libetude-dev. It has headers and CMake files, as each program compiles Etude with its own
+# LibTorch and flags.
+
+# g++ looks into /usr/include by itself, and not as early as it would with -isystem.
+get_target_property(etude_gloo_include etude::gloo INTERFACE_INCLUDE_DIRECTORIES)
+set(etude_pc_cflags "")
+set(etude_pc_libs "")
+if(NOT TORCH_INSTALL_PREFIX STREQUAL "/usr")
+  set(etude_pc_cflags "-isystem \${torch}/include")
+  set(etude_pc_libs "-L\${torch}/lib -Wl,-rpath,\${torch}/lib")
+endif()
+if(etude_gloo_include MATCHES "^${PROJECT_SOURCE_DIR}/cmake/")
+  string(APPEND etude_pc_cflags " -isystem \${prefix}/${etude_package_dir}/gloo")
+endif()
+foreach(name IN ITEMS etude etude-core)
+  configure_file(cmake/${name}.pc.in ${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)
+endforeach()
+
+if(PROJECT_IS_TOP_LEVEL)
+  include(cmake/etude-sbom.cmake)
+  set(CPACK_PACKAGE_NAME libetude-dev)
+  set(CPACK_PACKAGE_VENDOR "The Etude authors")
+  set(CPACK_PACKAGE_CONTACT "The Etude authors <noreply@etude.invalid>")
+  set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+  set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
+  set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+  set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+  set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE all)
+  set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
+  set(CPACK_DEBIAN_PACKAGE_DEPENDS "libboost-dev (>= 1.74), libfmt-dev, nlohmann-json3-dev, libxxhash-dev (>= 0.8)")
+  # Not a dependency, as pip has a newer LibTorch.
+  set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "cmake (>= 3.25), libtorch-dev (>= 1.13.1)")
+  set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libpng-dev, libcsv-dev, libzip-dev, libcurl4-openssl-dev, libprotozero-dev, libssl-dev")
+  include(CPack)
+endif()

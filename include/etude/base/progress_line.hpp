@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+
+namespace etude::inline v0 {
+
+/// Formats seconds: "01:05", "2:03:04".
+std::string clock_text(double seconds);
+
+namespace detail {
+
+/// What a progress bar shows.
+struct ProgressView {
+  enum class State { running, complete, stopped };
+
+  std::string title = {};
+  std::int64_t done = 0;
+  std::optional<std::int64_t> total = {};
+  double elapsed = 0;               ///< seconds
+  double rate = 0;                  ///< iterations per second; 0 if unknown
+  std::optional<double> left = {};  ///< seconds
+  /// Names and values, the most important first. Those without a value are hidden.
+  std::vector<std::pair<std::string, std::string>> fields = {};
+  State state = State::running;
+};
+
+/// What a terminal can show.
+struct TerminalStyle {
+  int columns = 80;  ///< of the line, at most
+  bool unicode = false;
+  bool colors = false;
+};
+
+/// The last of `bars`, which isn't empty, with the bars that contain it in short before it, as one line of a
+/// terminal: "train  45% > eval  30% |######              | 15/50  12.1 it/s  00:01  eta 00:02". Narrower
+/// lines have fewer parts.
+std::string progress_line(std::span<const ProgressView> bars, const TerminalStyle& style);
+
+/// All parts of a bar but the drawn one, for a file: "train  45%  540/1200  44.1 it/s  00:12  eta 00:15  loss
+/// 0.31".
+std::string plain_progress_line(const ProgressView& bar);
+
+}  // namespace detail
+}  // namespace etude::inline v0
+
+#ifndef ETUDE_COMPILED
+#include "etude/base/impl/progress_line.ipp"
+#endif

@@ -1,0 +1,11 @@
+# Untried. SOURCE_PATH is this repository: an overlay port, `vcpkg install etude --overlay-ports=packaging/vcpkg/ports`.
+cmake_path(GET CURRENT_PORT_DIR PARENT_PATH ports)
+cmake_path(APPEND ports ../../.. OUTPUT_VARIABLE SOURCE_PATH)
+cmake_path(NORMAL_PATH SOURCE_PATH)
+set(VCPKG_BUILD_TYPE release) # headers only
+
+vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS -DETUDE_BUILD_TESTS=OFF -DETUDE_BUILD_EXAMPLES=OFF)
+vcpkg_cmake_install()
+# Not vcpkg_cmake_config_fixup: Etude's config compiles the library in the program's build, and finds its files beside itself.
+file(REMOVE_RECURSE "${CURRENT_PACKAGES_DIR}/share/doc")
+vcpkg_install_copyright(FILE_LIST "${SOURCE_PATH}/LICENSE")
