@@ -38,6 +38,7 @@ int main(int argc, char** argv) try {
   auto args = etude::parse_arguments(
       argc, argv,
       etude::TrainingArguments{
+          .output_dir = "tutorial_output",
           .num_train_epochs = 20,
           .learning_rate = 1e-2,
           .eval_strategy = etude::IntervalStrategy::epoch,
