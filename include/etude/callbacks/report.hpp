@@ -53,11 +53,9 @@ struct ReportCallback {
   void on(const TrainBegin& e);
   void on(const Log& e);
   void on(const LogSamples& e);
-  void on(const EvaluateBegin&) { pause(); }
-  void on(const EvaluateEnd& e);
-  void on(const SaveBegin&) { pause(); }
+  void on(const EvaluateEnd& e) { gather(e); }
+  void on(const EpochEnd& e) { gather(e); }
   void on(const Save& e);
-  void on(const EpochEnd& e);
   void on(const Stop& e);
   void on(const TrainError& e);
   void on(const TrainEnd& e);
@@ -67,12 +65,12 @@ struct ReportCallback {
   /// The state of the clock.
   struct Watch {
     using Clock = std::chrono::steady_clock;
-    Clock::time_point began = {}, last_log = {}, paused = {}, written = {};
-    Clock::duration away = {};        ///< in evaluations and checkpoints since the last log
+    Clock::time_point written = {};
     Clock::duration last_write = {};  ///< how long it took
-    double elapsed_before = 0;        ///< seconds of training before it was resumed
+    double began = 0;                 ///< seconds of the trainer's clock when the page began
+    double before = 0;                ///< seconds of training before it was resumed
+    double busy = 0;                  ///< seconds without evaluations and checkpoints, up to the last log
     std::int64_t last_step = 0;
-    int pauses = 0;
   };
   Watch watch = {};
   bool is_begun = false;
@@ -80,8 +78,6 @@ struct ReportCallback {
 
  private:
   void begin_page(const TrainBegin& e);
-  void pause();
-  void proceed();
   void measure(const Context& e);
   void gather(const Context& e);
   void write_if_due(const Context& e);

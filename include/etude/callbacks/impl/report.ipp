@@ -87,6 +87,11 @@ inline ReportRank report_rank(const Context& e) {
   return rank;
 }
 
+/// The time without evaluations and checkpoints.
+inline double busy_seconds(const TimeByPhase& times) {
+  return times.total() - times[TimedPhase::evaluation] - times[TimedPhase::saving];
+}
+
 /// The arguments, and the names of those that aren't the defaults.
 inline void take_arguments(RunReport& run, const TrainingArguments& args) {
   run.arguments = to_json_value(args);
@@ -166,8 +171,10 @@ ETUDE_INLINE void ReportCallback::begin_page(const TrainBegin& e) {
     run.handlers.push_back({.event = std::string(event), .callbacks = callbacks});
   run.phases.assign(enum_names<TimedPhase>.begin(), enum_names<TimedPhase>.end());
   recorder.mark(e.is_resumed ? ReportMarkKind::resumed : ReportMarkKind::began, e.state.global_step, now, "");
-  watch.began = watch.last_log = Watch::Clock::now();
-  watch.elapsed_before = recorder.last("report/elapsed");
+  const auto times = e.trainer.time_by_phase();
+  watch.began = times.total();
+  watch.before = recorder.last("report/elapsed");
+  watch.busy = detail::busy_seconds(times);
   watch.last_step = e.state.global_step;
   is_begun = true;
 }
@@ -183,14 +190,11 @@ ETUDE_INLINE void ReportCallback::on(const Log& e) {
 // Speed and memory at a log of training steps.
 ETUDE_INLINE void ReportCallback::measure(const Context& e) {
   if (!is_training || e.state.global_step <= watch.last_step) return;
-  const auto now = Watch::Clock::now();
-  const auto in_seconds = [](Watch::Clock::duration time) {
-    return std::chrono::duration<double>(time).count();
-  };
-  const double spent = in_seconds(now - watch.last_log - watch.away);
+  const auto times = e.trainer.time_by_phase();
+  const double busy = detail::busy_seconds(times), spent = busy - watch.busy;
   const auto steps = static_cast<double>(e.state.global_step - watch.last_step);
   std::vector<std::pair<std::string, double>> values{
-      {"report/elapsed", watch.elapsed_before + in_seconds(now - watch.began)}};
+      {"report/elapsed", watch.before + times.total() - watch.began}};
   if (spent > 0) {
     values.emplace_back("report/steps_per_second", steps / spent);
     if (const auto examples = e.trainer.run_config().train_total_batch_size; examples > 0)
@@ -200,9 +204,8 @@ ETUDE_INLINE void ReportCallback::measure(const Context& e) {
   values.emplace_back("report/resident_memory", rank.memory);
   if (rank.device_memory) values.emplace_back("report/device_memory", *rank.device_memory);
   recorder.log(e.state.global_step, values);
-  watch.last_log = now;
+  watch.busy = busy;
   watch.last_step = e.state.global_step;
-  watch.away = {};
 }
 
 ETUDE_INLINE void ReportCallback::on(const LogSamples& e) {
@@ -213,23 +216,7 @@ ETUDE_INLINE void ReportCallback::on(const LogSamples& e) {
   write_if_due(e);
 }
 
-ETUDE_INLINE void ReportCallback::pause() {
-  if (watch.pauses++ == 0) watch.paused = Watch::Clock::now();
-}
-
-ETUDE_INLINE void ReportCallback::proceed() {
-  if (watch.pauses > 0 && --watch.pauses == 0) watch.away += Watch::Clock::now() - watch.paused;
-}
-
-ETUDE_INLINE void ReportCallback::on(const EvaluateEnd& e) {
-  proceed();
-  gather(e);
-}
-
-ETUDE_INLINE void ReportCallback::on(const EpochEnd& e) { gather(e); }
-
 ETUDE_INLINE void ReportCallback::on(const Save& e) {
-  proceed();
   if (is_begun && e.state.is_world_process_zero)
     recorder.mark(ReportMarkKind::saved, e.state.global_step, detail::seconds_since_1970(),
                   e.checkpoint.string());
