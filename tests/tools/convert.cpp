@@ -171,6 +171,10 @@ TEST_CASE("an unreadable file leaves the old one in place") {
   CHECK(ran.end == "exit 3");
   CHECK(has(ran.err, files.in));
   CHECK(toy::read_text(files.out) == "old");
+  const auto nowhere = files.folder / "nowhere" / "x.safetensors";
+  const auto lost = toy::etude_program("convert", files.in, nowhere.string());
+  CHECK(lost.end == "exit 3");
+  CHECK(has(lost.err, nowhere.string() + " can't be written: " + (files.folder / "nowhere").string()));
 }
 
 TEST_CASE("a file can be replaced by its conversion") {

@@ -145,6 +145,16 @@ TEST_CASE("the checkpoint of another program is verified without checksums") {
   CHECK(has(bad.out, "trainer_state.json: global_step"));
 }
 
+TEST_CASE("a folder that only has a checkpoint's name is a fault") {
+  const toy::Folder folder;
+  fs::create_directory(folder / "checkpoint-3");
+  const auto ran = toy::etude_program("verify", std::string(folder));
+  CHECK(ran.end == "exit 1");
+  CHECK(
+      has(ran.out, "checkpoint-3 has no model: neither model.safetensors nor model.safetensors.index.json"));
+  CHECK(toy::etude_program("inspect", std::string(folder)).end == "exit 3");
+}
+
 TEST_CASE("files of tensors are verified whole") {
   const toy::Folder folder;
   const std::string bools = folder / "bools.safetensors", pt = folder / "x.pt";

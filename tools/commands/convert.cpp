@@ -71,6 +71,9 @@ void check_target(const fs::path& path, bool force) {
     throw UsageError(fmt::format("OUT is '{}': must not be a folder", path.string()));
   if (fs::exists(status) && !force)
     throw UsageError(fmt::format("OUT is '{}', which exists: --force overwrites it", path.string()));
+  if (const auto folder = fs::absolute(path).parent_path(); !fs::is_directory(folder, error))
+    throw etude::CheckpointError(
+        fmt::format("{} can't be written: {} isn't a folder", path.string(), folder.string()));
   for (auto folder = fs::absolute(path).parent_path(); folder != folder.root_path();
        folder = folder.parent_path())
     if (fs::exists(folder / etude::manifest_file, error))

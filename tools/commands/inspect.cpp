@@ -105,6 +105,15 @@ std::string type_of(const Json& optimizer) {
   return type != optimizer.end() && type->is_string() ? type->get<std::string>() : "unknown";
 }
 
+/// The saved state of each callback. Hugging Face's Trainer, whose file this is, counts its control as one.
+Json callbacks_of(const etude::TrainerState& state) {
+  auto callbacks = Json::object();
+  if (!state.stateful_callbacks.is_object()) return callbacks;
+  for (const auto& [name, callback] : state.stateful_callbacks.items())
+    if (name != "TrainerControl") callbacks[name] = callback;
+  return callbacks;
+}
+
 Json folder_json(const FolderInfo& info, std::string_view kind, bool list_tensors) {
   Json json = {{"kind", kind}, {"path", info.path.string()}};
   if (info.manifest)
@@ -124,7 +133,7 @@ Json folder_json(const FolderInfo& info, std::string_view kind, bool list_tensor
     json["best_metric_name"] = best_metric_name(arguments_of(info.arguments));
     json["best_global_step"] = etude::to_json_value(state->best_global_step);
     json["best_model_checkpoint"] = etude::to_json_value(state->best_model_checkpoint);
-    json["callbacks"] = Json(state->stateful_callbacks);
+    json["callbacks"] = callbacks_of(*state);
   }
   if (info.progress) json["phase"] = etude::to_json_value(info.progress->phase);
   if (info.changed_arguments) json["arguments"] = *info.changed_arguments;
@@ -145,7 +154,9 @@ Json folder_json(const FolderInfo& info, std::string_view kind, bool list_tensor
 std::string members_text(const Json& object) {
   std::vector<std::string> parts;
   for (const auto& [name, value] : object.items())
-    parts.push_back(fmt::format("{} {}", plain(name), value_text(value, 40)));
+    parts.push_back(fmt::format(
+        "{} {}", plain(name),
+        value.is_number_float() ? etude::detail::number_text(value.get<double>()) : value_text(value, 40)));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
@@ -158,11 +169,12 @@ std::string state_lines(const FolderInfo& info) {
     add("step", fmt::format("{} of {}, epoch {:.2f} of {}", state->global_step, state->max_steps,
                             state->epoch, state->num_train_epochs));
     if (info.progress)
-      add("phase", fmt::format("{}, {}", info.progress->phase.stage, info.progress->phase.epoch));
+      add("phase", fmt::format("{} (epoch: {})", info.progress->phase.stage, info.progress->phase.epoch));
     if (info.manifest) add("saved because", plain(info.manifest->reason));
     if (state->best_metric) {
       const auto name = best_metric_name(arguments_of(info.arguments));
-      auto text = fmt::format("{}{}", name.empty() ? "" : plain(name) + " ", *state->best_metric);
+      auto text = fmt::format("{}{}", name.empty() ? "" : plain(name) + " ",
+                              etude::detail::number_text(*state->best_metric));
       if (state->best_global_step) text += fmt::format(" at step {}", *state->best_global_step);
       if (state->best_model_checkpoint) text += ", " + plain(*state->best_model_checkpoint);
       add("best", std::move(text));
@@ -171,11 +183,11 @@ std::string state_lines(const FolderInfo& info) {
   for (const auto& [name, optimizer] : info.optimizers)
     add(name.empty() ? "optimizer" : "optimizer " + plain(name),
         fmt::format("{}: {}", plain(type_of(optimizer)), members_text(options_of(optimizer))));
-  if (info.state && info.state->stateful_callbacks.is_object() && !info.state->stateful_callbacks.empty()) {
+  if (info.state) {
     std::vector<std::string> names;
-    for (const auto& [name, state] : info.state->stateful_callbacks.items())
-      names.push_back(etude::detail::cut_name(name, 60));
-    add("callbacks", fmt::format("{}", fmt::join(names, ", ")));
+    const auto callbacks = callbacks_of(*info.state);
+    for (const auto& [name, callback] : callbacks.items()) names.push_back(etude::detail::cut_name(name, 60));
+    if (!names.empty()) add("callbacks", fmt::format("{}", fmt::join(names, ", ")));
   }
   return table(rows, "ll");
 }

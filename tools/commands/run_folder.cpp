@@ -66,7 +66,8 @@ fs::path newest_checkpoint(const fs::path& run) {
   };
   const auto own = etude::CheckpointStore(run).candidates(pass_over);
   if (!own.empty()) return own.front();
-  if (const auto last = has_foreign ? etude::get_last_checkpoint(run) : std::nullopt) return *last;
+  if (const auto last = has_foreign ? etude::get_last_checkpoint(run) : std::nullopt)
+    if (std::error_code error; fs::exists(*last / "trainer_state.json", error)) return *last;
   throw etude::CheckpointError(fmt::format("{} has no checkpoint that can be read", run.string()));
 }
 

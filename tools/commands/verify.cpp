@@ -121,12 +121,11 @@ class FolderVerifier {
     }
   }
 
-  void verify_contents(etude::FolderReader& reader) const {
-    if (reader.has("trainer_state.json")) {
+  static void verify_contents(etude::FolderReader& reader) {
+    if (reader.has("trainer_state.json"))
       etude::read_resume_point(reader);
-    } else if (reader.has(etude::model_file) || reader.has(etude::model_index_file)) {
+    else
       etude::read_model_files(reader);
-    }
   }
 
   fs::path folder_;
