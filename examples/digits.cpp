@@ -1,6 +1,6 @@
 /// A small convolutional network learns to read handwritten digits: 1,797 images of 8x8 pixels, 80 % of them
 /// for training. All of `etude::TrainingArguments` are options: try `--help`, or `--learning_rate 1e-3
-/// --num_train_epochs 5`.
+/// --num_train_epochs 5`. A browser shows the training: digits_output/report.html.
 
 #include "data/digits.hpp"
 
@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
 
   const auto [train, test] = digits::split(digits::read(options.data), args.seed);
 
-  etude::Trainer<Announce, etude::EarlyStoppingCallback> trainer(
+  etude::Trainer<Announce, etude::EarlyStoppingCallback, etude::ReportCallback> trainer(
       {.model_init = [] { return Net(); },
        .args = args,
        .loss = torch::nn::CrossEntropyLoss(),

@@ -12,6 +12,7 @@ LAYERS = [
     ["version.hpp", "base"],
     ["reflect", "libtorch"],
     ["io"],
+    ["report"],
     ["study"],
     ["callback.hpp"],
     ["dispatch"],

@@ -1,6 +1,6 @@
 /// The parts that docs/own-trainer.md, docs/several-optimizers.md,
-/// docs/inside-a-program.md, docs/time-and-numbers.md and
-/// docs/precision-and-memory.md show.
+/// docs/inside-a-program.md, docs/time-and-numbers.md,
+/// docs/precision-and-memory.md and docs/report.md show.
 
 #include "common.hpp"
 
@@ -166,8 +166,40 @@ void memory() {
   check(trainer.state().global_step == 0, "an estimate trains nothing");
 }
 
+void reports() {
+  const auto args_of = [](const std::string& folder, double rate) {
+    auto args = small_arguments();
+    args.output_dir = folder;
+    args.learning_rate = rate;
+    return args;
+  };
+  const auto train = [&](const etude::TrainingArguments& args) {
+    // [report]
+    etude::Trainer<etude::ReportCallback> trainer(
+        {.model = Net(),
+         .args = args,
+         .loss = torch::nn::CrossEntropyLoss(),
+         .train_dataset = points(400)});
+    // [/report]
+    // [range_test]
+    const auto curve = etude::find_learning_rate(trainer);
+    trainer.callback<etude::ReportCallback>().show(curve);  // before train()
+    // [/range_test]
+    trainer.train();
+  };
+  train(args_of("runs/a", 1e-2));
+  train(args_of("runs/b", 1e-3));
+  // [comparison]
+  etude::write_comparison(
+      "comparison.html", {"runs/a", "runs/b/report.html"});
+  // [/comparison]
+  check(
+      std::filesystem::file_size("comparison.html") > 10'000,
+      "two runs are on a page");
+}
+
 int main() {
   return run(
       own_loss, loss_in_parts, several_optimizers, schedule, own_loop,
-      time_by_phase, memory);
+      time_by_phase, memory, reports);
 }

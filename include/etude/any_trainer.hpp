@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "etude/data/batch.hpp"
+#include "etude/dispatch/describe.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/sample.hpp"
+#include "etude/metrics/time_by_phase.hpp"
 #include "etude/parallel/communicator.hpp"
 #include "etude/parallel/memory_estimate.hpp"
 #include "etude/trainer_options.hpp"
@@ -44,6 +46,12 @@ class AnyTrainer {
   /// The types of all callbacks, without their namespaces.
   virtual std::vector<std::string_view> callback_names() = 0;
 
+  /// The events that callbacks handle, in order, and the callbacks of each.
+  virtual std::vector<EventHandlers> event_handlers() const = 0;
+
+  /// The wall time of the training under way by phase, so far; afterwards that of the last one.
+  virtual TimeByPhase time_by_phase() const = 0;
+
   /// The options that the trainer was built from.
   virtual const TrainerOptions& options() const = 0;
 
@@ -79,6 +87,8 @@ class AnyTrainerOf final : public AnyTrainer {
   void resume() override { events_.core().remote.resume(); }
   bool cancel(std::string_view reason) override { return events_.core().remote.cancel(reason); }
   std::vector<std::string_view> callback_names() override { return events_.callback_names(); }
+  std::vector<EventHandlers> event_handlers() const override { return events_.trainer().event_handlers(); }
+  TimeByPhase time_by_phase() const override { return events_.core().phase_clock.times(); }
   const TrainerOptions& options() const override { return events_.core().options; }
   Communicator& communicator() override { return events_.core().ranks.reachable(); }
   const TrainerRunConfig& run_config() const override { return events_.core().run_config; }

@@ -261,7 +261,10 @@ class TrainerBase
   }
 
   /// Lists each handled event with its callbacks in order, and marks those that may change it.
-  std::string describe() const { return etude::describe(handler_, typename Composed::known_events{}); }
+  std::string describe() const { return etude::describe(event_handlers()); }
+  std::vector<EventHandlers> event_handlers() const {
+    return etude::event_handlers(handler_, typename Composed::known_events{});
+  }
 
   const TrainingArguments& args() const { return core_.args; }
   const TrainerState& state() const { return core_.state; }

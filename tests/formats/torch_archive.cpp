@@ -196,6 +196,19 @@ TEST_CASE("compressed entries are read, and zip bombs are refused") {
       "tensor 'w': too large for a file of"));
 }
 
+TEST_CASE("all tensors are named from the root") {
+  const auto one = pickled::tensor({.count = 2, .sizes = {2}, .strides = {1}});
+  const auto bytes = toy::zip_bytes(saved(pickled::dict(
+      {{"model", pickled::dict({{"w", one}})}, {"epoch", "K\3"}, {"ema", pickled::dict({{"w", one}})}})));
+  const etude::TorchArchive archive(bytes, "x.pt");
+  CHECK_THROWS_WITH_AS(archive.state_dict(), doctest::Contains("'model', 'ema'"), etude::CheckpointError);
+  const auto all = archive.all_tensors();
+  REQUIRE(all.tensors.size() == 2);
+  CHECK(all.tensors[0].name == "model.w");
+  CHECK(all.tensors[1].name == "ema.w");
+  CHECK(all.skipped == std::vector<std::string>{"epoch"});
+}
+
 TEST_CASE("entries with .. in their names are refused") {
   CHECK(contains(fault_of(with(saved(), {"m/../../etc/passwd", "x"})), "its name leads out of the archive"));
 }

@@ -1,6 +1,6 @@
-"""Files that PyTorch wrote, converted by pt_to_safetensors, hold the same tensors to the bit.
+"""Files that PyTorch wrote, converted by `etude convert`, hold the same tensors to the bit.
 
-Usage: torch_file.py PATH_OF_pt_to_safetensors
+Usage: torch_file.py PATH_OF_etude
 """
 import io
 import os
@@ -43,7 +43,7 @@ class TorchFile(unittest.TestCase):
         self.safetensors = os.path.join(self.folder.name, "model.safetensors")
 
     def run_program(self, *options):
-        return subprocess.run([program, self.pt, self.safetensors, *options], capture_output=True, text=True)
+        return subprocess.run([program, "convert", self.pt, self.safetensors, "--force", *options], capture_output=True, text=True)
 
     def converted(self, *options):
         """The tensors by name, including second names, and the messages about other values."""
@@ -58,7 +58,7 @@ class TorchFile(unittest.TestCase):
 
     def refused(self, *options):
         done = self.run_program(*options)
-        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.returncode, 3)
         self.assertFalse(os.path.exists(self.safetensors))
         self.assertIn(self.pt, done.stderr)
         return done.stderr

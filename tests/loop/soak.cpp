@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "common/folder.hpp"
 #include "common/full_run.hpp"
-#include "etude/callbacks/early_stopping.hpp"
 #include "etude/libtorch/memory_usage.hpp"
 
 namespace loop_soak_test {
@@ -50,9 +50,8 @@ TEST_CASE("memory, descriptors and threads don't grow with the steps") {
   args.save_async = true;
   args.dataloader_num_workers = 1;
   args.gradient_accumulation_steps = 2;
-  etude::Trainer<Watch, toy::Diary, etude::EarlyStoppingCallback> trainer(
-      std::move(options), Watch{}, toy::Diary{.engine = &engine},
-      etude::EarlyStoppingCallback{.early_stopping_patience = 1000});
+  etude::Trainer<Watch, toy::Diary, toy::Quiet> trainer(std::move(options), Watch{},
+                                                        toy::Diary{.engine = &engine});
   REQUIRE(trainer.train().global_step == steps);
 
   const auto& usages = trainer.callback<Watch>().usages;

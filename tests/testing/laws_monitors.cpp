@@ -15,6 +15,7 @@
 #include "etude/callbacks/norm_monitor.hpp"
 #include "etude/callbacks/predictions_to_csv.hpp"
 #include "etude/callbacks/profiler.hpp"
+#include "etude/callbacks/report.hpp"
 #include "etude/callbacks/throughput.hpp"
 #include "etude/callbacks/underflow_overflow.hpp"
 #include "etude/testing/laws.hpp"
@@ -46,6 +47,7 @@ TEST_CASE("loggers to files keep the laws") {
   CHECK(broken<etude::CSVLoggerCallback>() == nothing);
   CHECK(broken<etude::JSONLinesLoggerCallback>() == nothing);
   CHECK(broken<etude::PredictionsToCSVCallback>() == nothing);
+  CHECK(broken<etude::ReportCallback>(Options{.varying = {"run_id"}}) == nothing);
 }
 
 TEST_CASE("samples of evaluations keep the laws") {

@@ -34,6 +34,10 @@ std::optional<ResumePoint> find_resume_point(const TrainOptions::Resume& resume,
 
 namespace detail {
 
+/// The position of a checkpoint's training, those of older versions included; unset if it has none. Throws
+/// CheckpointError.
+std::optional<TrainingProgress> read_progress(FolderReader& folder);
+
 /// Throws CheckpointError for numbers that no training reaches.
 void check_place(const ResumePoint& point);
 

@@ -3,6 +3,7 @@
 #include <boost/hana/unpack.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "etude/callback.hpp"
@@ -23,24 +24,31 @@ void describe_handlers(const Callback& callback, std::vector<std::string>& names
   }
 }
 
-/// Adds a line, unless nobody handles the event.
-void describe_event(std::string_view event, const std::vector<std::string>& names, std::string& text);
-
 }  // namespace detail
 
-/// One line per handled event: its name, then its callbacks in the order in which they run.
+/// An event, and the callbacks that handle it in the order in which they run; " (writes)" follows the name of
+/// one that may change it.
+struct EventHandlers {
+  std::string_view event;
+  std::vector<std::string> callbacks;
+};
+
+/// The events that callbacks handle.
 template <class... Callbacks, class... Events>
-std::string describe(const CallbackHandler<Callbacks...>& handler, events<Events...>) {
-  std::string text;
-  const auto line = [&]<class Event>() {
+std::vector<EventHandlers> event_handlers(const CallbackHandler<Callbacks...>& handler, events<Events...>) {
+  std::vector<EventHandlers> handled;
+  const auto add = [&]<class Event>() {
     std::vector<std::string> names;
     boost::hana::unpack(handler.callbacks(),
                         [&](const auto&... each) { (detail::describe_handlers<Event>(each, names), ...); });
-    detail::describe_event(short_type_name<Event>(), names, text);
+    if (!names.empty()) handled.push_back({short_type_name<Event>(), std::move(names)});
   };
-  (line.template operator()<Events>(), ...);
-  return text;
+  (add.template operator()<Events>(), ...);
+  return handled;
 }
+
+/// One line per handled event: its name, then its callbacks in the order in which they run.
+std::string describe(const std::vector<EventHandlers>& handled);
 
 }  // namespace etude::inline v0
 

@@ -36,17 +36,16 @@ class TorchArchive {
   /// The tensors and their names as `read_torch_state_dict` returns them. All their storages exist with the
   /// stated sizes, and their total is in proportion to the size of the file.
   TorchStateDict state_dict(std::string_view key = {}) const {
-    const auto& entry = entry_of("data.pkl");
-    // A pickle is rarely compressed, and each of its bytes may become an object of many bytes.
-    const auto most = std::min(max_pickle, (std::uint64_t{1} << 20) + 8 * entry.compressed_size);
-    if (entry.size > most) {
-      throw fault("its pickle of {} bytes is {} compressed", entry.size, entry.compressed_size);
-    }
-    const auto bytes = zip_.read(entry);
-    const auto globals = detail::torch_globals();
-    auto result = read_torch_state_dict(pickle::unpickle(bytes, globals, name()), bytes.size(), key, name());
-    check_storages(result);
-    return result;
+    return read([&](const pickle::Document& document, std::size_t bytes) {
+      return read_torch_state_dict(document, bytes, key, name());
+    });
+  }
+
+  /// The same for all its dicts, with names from the root: "model.weight", "optimizer.state.0.exp_avg".
+  TorchStateDict all_tensors() const {
+    return read([&](const pickle::Document& document, std::size_t bytes) {
+      return read_all_torch_tensors(document, bytes, name());
+    });
   }
 
   /// The size in bytes of a tensor's storage.
@@ -74,6 +73,21 @@ class TorchArchive {
       if (order->size > 6 || zip_.read(*order) != "little")
         throw fault("byteorder: only 'little' can be read");
     }
+  }
+
+  template <class Find>
+  TorchStateDict read(Find&& find) const {
+    const auto& entry = entry_of("data.pkl");
+    // A pickle is rarely compressed, and each of its bytes may become an object of many bytes.
+    const auto most = std::min(max_pickle, (std::uint64_t{1} << 20) + 8 * entry.compressed_size);
+    if (entry.size > most) {
+      throw fault("its pickle of {} bytes is {} compressed", entry.size, entry.compressed_size);
+    }
+    const auto bytes = zip_.read(entry);
+    const auto globals = detail::torch_globals();
+    auto result = find(pickle::unpickle(bytes, globals, name()), bytes.size());
+    check_storages(result);
+    return result;
   }
 
   static ZipArchive opened(const std::filesystem::path& path) {

@@ -44,17 +44,14 @@ inline torch::ScalarType torch_dtype(const TorchTensorRecord& record, std::strin
                                     in_quotes(record.name), record.dtype));
 }
 
-}  // namespace detail
-
-/// `load_torch_file` for an archive that is open.
-inline TorchFile load_torch_archive(const TorchArchive& archive, std::string_view key = {}) {
-  auto state_dict = archive.state_dict(key);
+/// Loads the tensors that an archive's `state_dict` describes.
+inline TorchFile load_described(const TorchArchive& archive, TorchStateDict state_dict) {
   TorchFile result;
   result.skipped = std::move(state_dict.skipped);
   std::map<std::string, torch::Tensor> storages;
   std::set<std::string> bools;  // storages already validated
   for (const auto& record : state_dict.tensors) {
-    const auto dtype = detail::torch_dtype(record, archive.name());
+    const auto dtype = torch_dtype(record, archive.name());
     auto [storage, is_new] = storages.try_emplace(record.storage);
     auto& bytes = storage->second;
     if (is_new) {
@@ -64,9 +61,9 @@ inline TorchFile load_torch_archive(const TorchArchive& archive, std::string_vie
     }
     if (dtype == torch::kBool && bools.insert(record.storage).second) {
       const auto* begin = static_cast<const std::byte*>(bytes.data_ptr());
-      if (!detail::are_bools({begin, record.storage_bytes})) {
-        throw CheckpointError(fmt::format("{}: tensor {}: a bool must be 0 or 1", archive.name(),
-                                          detail::in_quotes(record.name)));
+      if (!are_bools({begin, record.storage_bytes})) {
+        throw CheckpointError(
+            fmt::format("{}: tensor {}: a bool must be 0 or 1", archive.name(), in_quotes(record.name)));
       }
     }
     auto tensor = at::empty({0}, at::TensorOptions().dtype(dtype));
@@ -76,6 +73,13 @@ inline TorchFile load_torch_archive(const TorchArchive& archive, std::string_vie
     result.tensors.emplace_back(record.name, std::move(tensor));
   }
   return result;
+}
+
+}  // namespace detail
+
+/// `load_torch_file` for an archive that is open.
+inline TorchFile load_torch_archive(const TorchArchive& archive, std::string_view key = {}) {
+  return detail::load_described(archive, archive.state_dict(key));
 }
 
 /// Loads the tensors of a file written by Python's `torch.save` (PyTorch 1.6 and later) into CPU memory.

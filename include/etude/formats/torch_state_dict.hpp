@@ -59,13 +59,10 @@ class TorchStateDictReader {
   }
 
   TorchStateDict read(std::string_view key) {
-    const auto root = key.empty() ? only_dict_of_tensors() : find(key);
-    if (!is_container(root))
-      throw fault("{} isn't a dict of tensors", key.empty() ? "what it holds" : in_quotes(key));
-    if (!has_tensors_[root]) throw fault("{} holds no tensors", key.empty() ? "it" : in_quotes(key));
-    collect(root, "");
-    return std::move(result_);
+    return read(key.empty() ? only_dict_of_tensors() : find(key), key);
   }
+
+  TorchStateDict read_all() { return read(document_.root, {}); }
 
  private:
   using Id = pickle::Id;
@@ -73,6 +70,14 @@ class TorchStateDictReader {
     std::string key;
     Id value;
   };
+
+  TorchStateDict read(Id root, std::string_view key) {
+    if (!is_container(root))
+      throw fault("{} isn't a dict of tensors", key.empty() ? "what it holds" : in_quotes(key));
+    if (!has_tensors_[root]) throw fault("{} holds no tensors", key.empty() ? "it" : in_quotes(key));
+    collect(root, "");
+    return std::move(result_);
+  }
 
   template <class... Args>
   CheckpointError fault(fmt::format_string<Args...> text, Args&&... args) const {
@@ -391,6 +396,12 @@ class TorchStateDictReader {
 inline TorchStateDict read_torch_state_dict(const pickle::Document& document, std::size_t pickle_bytes,
                                             std::string_view key, std::string_view source) {
   return detail::TorchStateDictReader(document, pickle_bytes, source).read(key);
+}
+
+/// The tensors of all dicts in a file's pickle, with names from its root.
+inline TorchStateDict read_all_torch_tensors(const pickle::Document& document, std::size_t pickle_bytes,
+                                             std::string_view source) {
+  return detail::TorchStateDictReader(document, pickle_bytes, source).read_all();
 }
 
 }  // namespace etude::inline v0

@@ -63,7 +63,7 @@ inline StateDict read_tensors_if_any(FolderReader& folder, const std::string& na
 
 namespace detail {
 
-inline std::optional<TrainingProgress> read_progress(FolderReader& folder) {
+ETUDE_INLINE std::optional<TrainingProgress> read_progress(FolderReader& folder) {
   const std::string file = "training_progress.json";
   auto progress = read_json_if_any<TrainingProgress>(folder, file);
   if (progress && !read_json<nlohmann::ordered_json>(folder, file).contains("phase"))

@@ -4,17 +4,18 @@
 #include <fmt/ranges.h>
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "etude/base/linkage.hpp"
 #include "etude/dispatch/describe.hpp"
 
-namespace etude::inline v0::detail {
+namespace etude::inline v0 {
 
-ETUDE_INLINE void describe_event(std::string_view event, const std::vector<std::string>& names,
-                                 std::string& text) {
-  if (!names.empty()) text += fmt::format("{:<20} {}\n", event, fmt::join(names, ", "));
+ETUDE_INLINE std::string describe(const std::vector<EventHandlers>& handled) {
+  std::string text;
+  for (const auto& each : handled)
+    text += fmt::format("{:<20} {}\n", each.event, fmt::join(each.callbacks, ", "));
+  return text;
 }
 
-}  // namespace etude::inline v0::detail
+}  // namespace etude::inline v0

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "etude/base/linkage.hpp"
-#include "etude/io/file_system.hpp"
+#include "etude/report/html_page.hpp"
 #include "etude/study/impl/report_charts.ipp"
 #include "etude/study/impl/report_parallel.ipp"
 #include "etude/study/impl/report_style.ipp"
@@ -185,15 +185,7 @@ ETUDE_INLINE std::string report_page(const std::string& study_name, const std::v
   view.names = names_by_importance(
       trials, view.importances.empty() ? std::map<std::string, double>() : view.importances.front());
 
-  const auto name = html_text(cut_text(study_name, 200));
-  // Only our script runs, even if a text of the study got into the page as HTML.
-  const auto nonce = random_name();
-  std::string page = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
-      "script-src 'nonce-{}'\">\n<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n<h1>{}</h1>\n",
-      nonce, name, report_style, name);
+  auto page = fmt::format("<h1>{}</h1>\n", html_text(cut_text(study_name, 200)));
   if (view.shown.size() < trials.size())
     page += fmt::format(
         "<p class=\"lead\">{} of {} trials are drawn and listed: the best {}, and others at equal distances. "
@@ -215,10 +207,13 @@ ETUDE_INLINE std::string report_page(const std::string& study_name, const std::v
     page += page_section("curves", "Curves", curves_chart(view));
   }
   page += page_table(view);
-  page += fmt::format(
-      "<p id=\"chosen\" role=\"status\" aria-live=\"polite\"></p>\n<script nonce=\"{}\">{}</script>\n", nonce,
-      report_script);
-  return page + "</body>\n</html>\n";
+  page += "<p id=\"chosen\" role=\"status\" aria-live=\"polite\"></p>\n";
+  return html_text_of({.title = study_name,
+                       .style = report_style,
+                       .light = report_light,
+                       .dark = report_dark,
+                       .body = page,
+                       .script = report_script});
 }
 
 }  // namespace etude::inline v0::detail

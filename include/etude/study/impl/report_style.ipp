@@ -6,26 +6,15 @@
 
 namespace etude::inline v0::detail {
 
-/// Colours are those of Okabe and Ito (2008) and viridis; better lines stand out more on either ground.
+/// Colours are those of Okabe and Ito (2008).
+constexpr std::string_view report_light =
+    "--complete:#0072b2;--best:#009e73;--pruned:#c77700;--failed:#a8437a;--running:#57606a;";
+constexpr std::string_view report_dark =
+    "--complete:#56b4e9;--best:#1fc796;--pruned:#e69f00;--failed:#dd8fbb;--running:#a3adb8;";
 constexpr std::string_view report_style = R"(
-:root{color-scheme:light dark;--ground:#fff;--card:#f5f7f9;--ink:#1b1f24;--soft:#57606a;--grid:#dde2e7;
---complete:#0072b2;--best:#009e73;--pruned:#c77700;--failed:#a8437a;--running:#57606a;--chosen:#d55e00;
---v0:#b9dd4f;--v1:#8fd04b;--v2:#55bf6b;--v3:#2fac7f;--v4:#1f978b;--v5:#25838e;--v6:#2e6f8e;--v7:#3a548c;--v8:#463480;--v9:#440154}
-@media (prefers-color-scheme:dark){:root{--ground:#0f1318;--card:#181e25;--ink:#e6edf3;--soft:#a3adb8;--grid:#2b323a;
---complete:#56b4e9;--best:#1fc796;--pruned:#e69f00;--failed:#dd8fbb;--running:#a3adb8;--chosen:#ff8c42;
---v0:#3d4d8a;--v1:#365d8d;--v2:#2e6f8e;--v3:#25838e;--v4:#1f978b;--v5:#35b779;--v6:#6ece58;--v7:#a5db36;--v8:#d2e21b;--v9:#fde725}}
-*{box-sizing:border-box}
-body{margin:0 auto;padding:1rem 1.25rem 6rem;max-width:1240px;background:var(--ground);color:var(--ink);
-font:16px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
-h1{font-size:1.6rem;margin:.2rem 0;overflow-wrap:anywhere}
-h2{font-size:1.1rem;margin:0 0 .6rem}h3{font-size:.95rem;margin:.8rem 0 .3rem;color:var(--soft);font-weight:600}
-p{margin:.3rem 0}.note,.lead{color:var(--soft);font-size:.9rem}
-section{background:var(--card);border-radius:10px;padding:1rem;margin:1rem 0;min-width:0}
 .two{display:grid;grid-template-columns:minmax(0,3fr) minmax(0,2fr);gap:1rem}.two section{margin:0}
 .counts{display:flex;flex-wrap:wrap;gap:.5rem 1.6rem;padding:0;margin:.4rem 0;list-style:none}
 .counts b{font-size:1.5rem;display:block;font-variant-numeric:tabular-nums}
-dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(11.5rem,44%),1fr));gap:.5rem 1.2rem;margin:.6rem 0 0}
-dt{color:var(--soft);font-size:.85rem;overflow-wrap:anywhere}dd{margin:0;overflow-wrap:anywhere;font-variant-numeric:tabular-nums}
 .big dd{font-weight:600}
 svg.chart{display:block;width:100%;height:auto;overflow:visible}
 svg.chart:focus-visible,.wide:focus-visible,button:focus-visible{outline:2px solid var(--chosen);outline-offset:2px}

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "etude/base/base64.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/integrations/shared/http.hpp"
@@ -77,19 +78,6 @@ inline int look_up(void* cancelled, curl_off_t, curl_off_t, curl_off_t, curl_off
 
 inline std::size_t read_file(char* to, std::size_t size, std::size_t count, void* file) {
   return std::fread(to, 1, size * count, static_cast<std::FILE*>(file));
-}
-
-inline std::string base64(std::string_view bytes) {
-  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    unsigned group = 0;
-    for (std::size_t j = i; j < i + 3; ++j)
-      group = group << 8 | (j < bytes.size() ? static_cast<unsigned char>(bytes[j]) : 0u);
-    for (std::size_t j = 0; j < 4; ++j)
-      text += i + j <= bytes.size() ? digits[group >> (18 - 6 * j) & 63] : '=';
-  }
-  return text;
 }
 
 struct FreeUrl {
@@ -204,7 +192,7 @@ ETUDE_INLINE std::vector<std::string> HttpClient::secrets() const {
     if (!secret.empty() && secret.find_first_not_of('*') != secret.npos) found.push_back(secret);
   };
   add(options_.password);
-  if (!options_.user.empty()) add(http::base64(options_.user + ':' + options_.password));
+  if (!options_.user.empty()) add(detail::base64(options_.user + ':' + options_.password));
   add(options_.bearer);
   for (const auto& header : options_.secret_headers)
     if (const auto colon = header.find(": "); colon != header.npos) add(header.substr(colon + 2));

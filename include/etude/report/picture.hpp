@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "etude/base/linkage.hpp"
+
+namespace etude::inline v0::detail {
+
+/// A PNG file, uncompressed, so that a page can have pictures without libpng: 8 bits a channel, rows of
+/// `width` pixels with 1 (grey), 3 (RGB) or 4 (RGBA) channels. A picture with more than `most_side` pixels
+/// in a row or column is made smaller by a whole factor, each pixel being the mean of a square. `pixels` must
+/// have height * width * channels bytes, and at least one.
+std::string png_bytes(std::span<const std::uint8_t> pixels, std::size_t height, std::size_t width,
+                      std::size_t channels, std::size_t most_side);
+
+}  // namespace etude::inline v0::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/report/impl/picture.ipp"
+#endif

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/base/linkage.hpp"
+#include "etude/report/run_report.hpp"
+#include "etude/report/series.hpp"
+
+namespace etude::inline v0::detail {
+
+/// Collects what the page of a training shows, in bounded memory however long the training is.
+class RunRecorder {
+ public:
+  /// The limits of all series: fewer points each if there are many.
+  static constexpr std::size_t most_series = 500, most_points = 2000, most_points_of_all = 100'000,
+                               most_marks = 500, most_text = 20'000;
+
+  RunReport run;  ///< without its series
+
+  /// Adds values to their series; entries NAME_0_0, NAME_0_1, ... for all classes make a confusion matrix.
+  /// The log that ends a training (`train_runtime`) is its summary.
+  void log(std::int64_t step, std::span<const std::pair<std::string, double>> logs);
+
+  /// The oldest marks between the first and the latest ones are dropped if there are too many.
+  void mark(ReportMarkKind kind, std::int64_t step, double time, std::string_view text);
+
+  /// Keeps the samples of the latest so many steps, and of those so many bytes.
+  void add(ReportSample sample, std::size_t kept_steps, std::size_t kept_bytes);
+
+  /// Takes what a log history doesn't have from the page of the same training, up to a step.
+  void take(const RunReport& earlier, std::int64_t last_step);
+
+  /// The last value of a series; 0 if there is none.
+  double last(const std::string& name) const;
+
+  /// The run with its series, in the order in which they began.
+  RunReport report() const;
+
+ private:
+  void add(std::int64_t step, const std::string& name, double value);
+  std::size_t points_each() const;
+
+  std::vector<std::pair<std::string, Series>> series_;
+  std::map<std::string, std::size_t, std::less<>> places_;
+  std::set<std::string> left_out_;
+};
+
+}  // namespace etude::inline v0::detail
+
+#ifndef ETUDE_COMPILED
+#include "etude/report/impl/run_recorder.ipp"
+#endif
