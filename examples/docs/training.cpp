@@ -190,8 +190,7 @@ void reports() {
   train(args_of("runs/a", 1e-2));
   train(args_of("runs/b", 1e-3));
   // [comparison]
-  etude::write_comparison(
-      "comparison.html", {"runs/a", "runs/b/report.html"});
+  etude::write_comparison("comparison.html", {"runs/a", "runs/b/report.html"});
   // [/comparison]
   check(
       std::filesystem::file_size("comparison.html") > 10'000,
