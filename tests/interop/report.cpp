@@ -179,6 +179,7 @@ int main(int argc, char** argv) {
     run.log(901,
             Logs{{"loss", std::nan("")}, {"</script><b>name", 1}, {"loss", INFINITY}, {"huge", 1.7e308}});
     run.log(902, Logs{{"loss", 1e30}, {"huge", -1.7e308}, {"</script><b>name", 2}});
+    run.mark(etude::ReportMarkKind::stopped, 300, 1.8e9 + 15, "SIGTERM");
     run.mark(etude::ReportMarkKind::resumed, 300, 1.8e9 + 20, "");
     run.mark(etude::ReportMarkKind::failed, 901, 1.8e9 + 39, run.run.reason);
     run.run.ranks.push_back({1, {0.5, 9.1, 11.0, 19.1, 4.4, 2.9, 0.1, 0.1, 0.2, 0.3}, 6.3e8, 1.9e9});

@@ -33,6 +33,7 @@ TEST_CASE("logs become series in the order in which they began, and the last one
   CHECK(report.series[0].name == "loss");
   CHECK(report.series[0].steps == std::vector<std::int64_t>{10, 20});
   CHECK(report.series[1].name == "epoch");
+  CHECK(report.series[1].steps == std::vector<std::int64_t>{10, 20});
   CHECK(report.series[2].name == "eval_loss");
   CHECK(report.summary == etude::NamedNumbers{{"train_loss", 1.5}, {"train_runtime", 7}});
 }

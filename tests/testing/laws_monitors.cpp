@@ -47,6 +47,9 @@ TEST_CASE("loggers to files keep the laws") {
   CHECK(broken<etude::CSVLoggerCallback>() == nothing);
   CHECK(broken<etude::JSONLinesLoggerCallback>() == nothing);
   CHECK(broken<etude::PredictionsToCSVCallback>() == nothing);
+}
+
+TEST_CASE("the page of a training keeps the laws") {
   CHECK(broken<etude::ReportCallback>(Options{.varying = {"run_id"}}) == nothing);
 }
 

@@ -221,13 +221,7 @@ class Chart {
         make('text', {x: at.toFixed(1), y: height - bottom + 16, 'text-anchor': at > width - 30 ? 'end' : 'middle'}, text));
     }
     parts.push(make('text', {x: width - right, y: height - 4, 'text-anchor': 'end'}, unit.text));
-    for (const mark of this.marks) {
-      if (!inView(mark)) continue;
-      const at = x(mark.x), end = at > width * 0.7;
-      parts.push(make('g', {}, make('title', {}, mark.text), make('path', {class: 'mark ' + mark.kind, d: `M${at.toFixed(1)} ${top - 6}V${height - bottom}`}),
-        make('text', {class: mark.kind, x: (at + (end ? -4 : 4)).toFixed(1), y: top + 1, 'text-anchor': end ? 'end' : 'start'}, mark.kind)));
-    }
-    let beyond = 0;
+    parts.push(...this.drawMarks(this.marks.filter(inView).map(mark => ({...mark, at: x(mark.x)})).sort((a, b) => a.at - b.at), left, width - right, top, height - bottom));
     for (const line of lines) {
       const colour = colourOf(line.look.colour);
       let path = '', band = [], faint = '', gap = true, markers = '', over = '';
@@ -242,7 +236,7 @@ class Chart {
         const height = y(value).toFixed(1);
         path += (gap ? 'M' : 'L') + at + ' ' + height;
         if (shared.smooth) faint += (gap ? 'M' : 'L') + at + ' ' + y(point.y).toFixed(1);
-        if (!up.holds(value) || (!shared.smooth && point.high !== undefined && !up.holds(point.high))) { ++beyond; over += `M${at} ${top - 5}m-4 4 4-5 4 5z`; }
+        if (!up.holds(value) || (!shared.smooth && point.high !== undefined && !up.holds(point.high))) over += `M${at} ${top - 5}m-4 4 4-5 4 5z`;
         if (point.low !== undefined) band.push([at, y(point.high).toFixed(1), y(point.low).toFixed(1)]);
         if (line.look.shape !== undefined && inView(point) && (place % every === Math.floor(every / 2) || (every === 1 && visible.length === 1))) markers += `M${at} ${height}` + shapes[line.look.shape % 8];
         gap = false;
@@ -262,6 +256,18 @@ class Chart {
     this.svg.replaceChildren(...parts, plot, this.over);
     this.geometry = {x, y, across, left, right, top, bottom, width, height, low, high, lines, unit};
     this.follow();
+  }
+  /// Marks as lines with their words, which stand in several rows where they would overlap.
+  drawMarks(marks, left, right, top, bottom) {
+    const ends = [];
+    return marks.map(mark => {
+      const size = 6.6 * mark.kind.length + 8, before = mark.at + size > right, from = before ? mark.at - size : mark.at;
+      let row = ends.findIndex(end => end <= from);
+      if (row < 0) row = ends.length;
+      ends[row] = from + size;
+      return make('g', {}, make('title', {}, mark.text), make('path', {class: 'mark ' + mark.kind, d: `M${mark.at.toFixed(1)} ${top - 6}V${bottom}`}),
+        make('text', {class: mark.kind, x: (mark.at + (before ? -4 : 4)).toFixed(1), y: top + 1 + 13 * row, 'text-anchor': before ? 'end' : 'start'}, mark.kind));
+    });
   }
   summary(lines) {
     const parts = lines.map(line => {

@@ -76,10 +76,10 @@ ETUDE_INLINE void RunRecorder::log(std::int64_t step, std::span<const std::pair<
                                 return matrix.name == entry->name;
                               });
     if (is_in_matrix) continue;
-    if (is_summary && name != "epoch")
-      run.summary[name] = value;
-    else
+    if (!is_summary)
       add(step, name, value);
+    else if (name != "epoch")
+      run.summary[name] = value;
   }
 }
 
