@@ -24,9 +24,7 @@ class ProgressCallback {
   void on(const EvaluateBegin& e);
   void on(const PredictBegin& e);
   void on(const PredictionStep&);
-  void on(const Evaluate& e);
   void on(const EvaluateEnd&);
-  void on(const Predict& e);
   void on(const PredictEnd&);
 
   void on(const Log& e);

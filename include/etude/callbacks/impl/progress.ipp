@@ -98,15 +98,13 @@ ETUDE_INLINE void ProgressCallback::on(const PredictionStep&) {
   if (prediction_) prediction_->update(++predicted_);
 }
 
-ETUDE_INLINE void ProgressCallback::on(const Evaluate& e) { show_result(e.metrics); }
-
 ETUDE_INLINE void ProgressCallback::on(const EvaluateEnd&) { end(); }
-
-ETUDE_INLINE void ProgressCallback::on(const Predict& e) { show_result(e.metrics); }
 
 ETUDE_INLINE void ProgressCallback::on(const PredictEnd&) { end(); }
 
 ETUDE_INLINE void ProgressCallback::on(const Log& e) {
+  // Not from Evaluate, whose metrics run-time callbacks may still change.
+  show_result(e.logs);
   if (!training_) return;
   latest_.update(e.logs);
   show_fields(e);
@@ -132,7 +130,7 @@ ETUDE_INLINE void ProgressCallback::begin(const Context& e, std::string title) {
   prediction_ = std::make_unique<ProgressBar>(stderr, std::move(title), e.eval_dataloader->size());
 }
 
-/// The last line of an evaluation or a prediction outside a training stays, with its result.
+/// The last line of an evaluation outside a training stays, with its result.
 ETUDE_INLINE void ProgressCallback::show_result(const Metrics& metrics) {
   if (!prediction_ || training_) return;
   ProgressBar::Fields fields;
