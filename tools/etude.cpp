@@ -37,6 +37,7 @@ class CommandLine {
     add_verify();
     add_convert();
     add_compare();
+    add_report();
     add_describe();
     add_completion();
   }
@@ -133,6 +134,16 @@ class CommandLine {
     add_json(command, compare_.json);
   }
 
+  void add_report() {
+    auto& command = add("report", "Write one HTML page that compares the pages of several runs",
+                        "A run has a page, report.html, if ReportCallback was among its callbacks.",
+                        [this] { return tool::report(report_); });
+    command.add_option("RUN", report_.runs, "Folders of runs, or their pages")->type_name("PATH")->required();
+    command.add_option("-o,--output", report_.page, "The page to write")->type_name("PATH")->required();
+    command.add_flag("--force", report_.force, "Overwrite the page");
+    add_json(command, report_.json);
+  }
+
   void add_describe() {
     auto& command = add("describe", "Explain training arguments: type, default, allowed values", "",
                         [this] { return tool::describe(describe_); });
@@ -187,6 +198,7 @@ class CommandLine {
   tool::VerifyOptions verify_;
   tool::ConvertOptions convert_;
   tool::CompareOptions compare_;
+  tool::ReportOptions report_;
   tool::DescribeOptions describe_;
   std::string shell_;
 };

@@ -48,6 +48,7 @@ class EtudeRecipe(ConanFile):
         toolchain = CMakeToolchain(self)
         toolchain.cache_variables["ETUDE_BUILD_TESTS"] = False
         toolchain.cache_variables["ETUDE_BUILD_EXAMPLES"] = False
+        toolchain.cache_variables["ETUDE_BUILD_TOOLS"] = False
         toolchain.generate()
 
     def build(self):

@@ -15,7 +15,7 @@ TEST_CASE("help and the version are printed") {
   const auto help = toy::etude_program("--help");
   CHECK(help.end == "exit 0");
   CHECK(help.err == "");
-  for (const auto* name : {"inspect", "verify", "convert", "compare", "describe", "completion"}) {
+  for (const auto* name : {"inspect", "verify", "convert", "compare", "report", "describe", "completion"}) {
     CHECK(has(help.out, name));
     const auto more = toy::etude_program(name, "--help");
     CHECK(more.end == "exit 0");
@@ -74,6 +74,7 @@ TEST_CASE("bash completes subcommands, options and values") {
   CHECK(offered("etude completion ''", 2) == "bash zsh fish\n");
   // Left to bash, which completes files.
   CHECK(offered("etude inspect ru", 2) == "\n");
+  CHECK(offered("etude report a -o ", 4) == "\n");
   CHECK(offered("etude convert --map m", 3) == "\n");
 }
 

@@ -45,6 +45,13 @@ struct CompareOptions {
 };
 int compare(const CompareOptions& options);
 
+struct ReportOptions {
+  std::vector<std::string> runs;
+  std::string page;
+  bool force = false, json = false;
+};
+int report(const ReportOptions& options);
+
 struct DescribeOptions {
   std::vector<std::string> names;
   bool json = false;

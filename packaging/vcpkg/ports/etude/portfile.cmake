@@ -4,7 +4,7 @@ cmake_path(APPEND ports ../../.. OUTPUT_VARIABLE SOURCE_PATH)
 cmake_path(NORMAL_PATH SOURCE_PATH)
 set(VCPKG_BUILD_TYPE release) # headers only
 
-vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS -DETUDE_BUILD_TESTS=OFF -DETUDE_BUILD_EXAMPLES=OFF)
+vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS -DETUDE_BUILD_TESTS=OFF -DETUDE_BUILD_EXAMPLES=OFF -DETUDE_BUILD_TOOLS=OFF)
 vcpkg_cmake_install()
 # Not vcpkg_cmake_config_fixup: Etude's config compiles the library in the program's build, and finds its files beside itself.
 file(REMOVE_RECURSE "${CURRENT_PACKAGES_DIR}/share/doc")
