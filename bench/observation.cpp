@@ -1,6 +1,6 @@
-/// Measures what a training pays for knowing where its time goes, and for `on_non_finite`, on a small step:
-/// `observation_bench [--json FILE] [ROUNDS]`. The clock has no switch, so a training is compared with one
-/// that reads it many times more often.
+/// Measures what a training pays for knowing where its time goes, for `on_non_finite`, and for its page, on a
+/// small step: `observation_bench [--json FILE] [ROUNDS]`. The clock has no switch, so a training is compared
+/// with one that reads it many times more often.
 
 #include <fmt/format.h>
 
@@ -37,21 +37,36 @@ struct MoreSwitches {
   void on(const etude::TrainEnd&) { run.reset(); }
 };
 
+etude::TrainingArguments arguments() {
+  return {.output_dir = "/tmp/etude_observation_bench",
+          .per_device_train_batch_size = batch_size,
+          .max_steps = steps,
+          .save_strategy = etude::SaveStrategy::no,
+          .logging_strategy = etude::IntervalStrategy::no,
+          .log_level = etude::LogLevel::critical,
+          .disable_tqdm = true,
+          .use_cpu = true};
+}
+
 double training(const etude::Dataset& data, int times, etude::OnNonFinite on_non_finite,
                 const std::optional<std::string>& trace = {}) {
-  etude::TrainingArguments args{.output_dir = "/tmp/etude_observation_bench",
-                                .per_device_train_batch_size = batch_size,
-                                .max_steps = steps,
-                                .on_non_finite = on_non_finite,
-                                .save_strategy = etude::SaveStrategy::no,
-                                .logging_strategy = etude::IntervalStrategy::no,
-                                .log_level = etude::LogLevel::critical,
-                                .disable_tqdm = true,
-                                .trace_file = trace,
-                                .use_cpu = true};
+  auto args = arguments();
+  args.on_non_finite = on_non_finite;
+  args.trace_file = trace;
   etude::Trainer<etude::NoDefaultCallbacks, MoreSwitches> trainer(
       {.model = Net(), .args = args, .loss = torch::nn::CrossEntropyLoss(), .train_dataset = data},
       MoreSwitches{.times = times});
+  return bench::seconds([&] { trainer.train(); });
+}
+
+/// A training that logs each step.
+template <class... Callbacks>
+double logged(const etude::Dataset& data) {
+  auto args = arguments();
+  args.logging_strategy = etude::IntervalStrategy::steps;
+  args.logging_steps = 1;
+  etude::Trainer<etude::NoDefaultCallbacks, etude::DefaultFlowCallback, Callbacks...> trainer(
+      {.model = Net(), .args = args, .loss = torch::nn::CrossEntropyLoss(), .train_dataset = data});
   return bench::seconds([&] { trainer.train(); });
 }
 
@@ -79,4 +94,7 @@ int main(int argc, char** argv) {
              {{"ignore", [&] { return training(data, 0, ignore); }},
               {"stop", [&] { return training(data, 0, stop); }},
               {"restore", [&] { return training(data, 0, restore); }}});
+  rounds.row("a log at each step, 64-64-64-10 with batches of 8", "steps", steps,
+             {{"without a page", [&] { return logged(data); }},
+              {"with ReportCallback", [&] { return logged<etude::ReportCallback>(data); }}});
 }

@@ -1,7 +1,8 @@
 # find_package(etude [COMPONENTS COMPONENT...]): without components, everything whose libraries are found, and the trackers whose
 # options are ON. `core` alone needs no LibTorch.
 cmake_policy(VERSION 3.25)
-set(etude_components core etude header_only testing pch csv png torch_file trackers tensorboard wandb comet mlflow azureml codecarbon)
+set(etude_trackers tensorboard wandb comet mlflow azureml codecarbon)
+set(etude_components core etude header_only testing pch csv png torch_file trackers ${etude_trackers})
 foreach(etude_component IN LISTS etude_FIND_COMPONENTS)
   if(NOT etude_component IN_LIST etude_components)
     list(JOIN etude_components ", " etude_components)
@@ -38,9 +39,9 @@ include(${CMAKE_CURRENT_LIST_DIR}/etude-targets.cmake)
 foreach(etude_component IN LISTS etude_FIND_COMPONENTS)
   if(etude_component STREQUAL "trackers")
     set(ETUDE_ALL_TRACKERS ON)
-  else()
+  elseif(etude_component IN_LIST etude_trackers)
     string(TOUPPER "ETUDE_${etude_component}" etude_option)
-    set(${etude_option} ON)  # of a tracker, and otherwise without meaning
+    set(${etude_option} ON)
   endif()
 endforeach()
 include(${CMAKE_CURRENT_LIST_DIR}/etude-integrations.cmake)

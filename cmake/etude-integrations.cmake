@@ -73,7 +73,6 @@ macro(etude_add_tracker option callback)
   endif()
 endmacro()
 
-set(etude_trackers tensorboard wandb comet mlflow azureml codecarbon)
 etude_add_tracker(ETUDE_TENSORBOARD TensorBoardCallback HEADERS tensorboard NEEDS protozero PNG)
 etude_add_tracker(ETUDE_WANDB WandbCallback HEADERS wandb NEEDS protozero OpenSSL PNG)
 etude_add_tracker(ETUDE_COMET CometCallback HEADERS comet shared/http NEEDS libzip CURL PNG)

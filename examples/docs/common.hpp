@@ -1,6 +1,6 @@
 #pragma once
 
-/// What the programs of this folder share. Pages of docs/ show their parts:
+/// Shared by the programs of this folder. Pages of docs/ show their parts:
 /// those between "// [name]" and
 /// "// [/name]".
 

@@ -27,15 +27,6 @@ struct LogsMore {
   }
 };
 
-etude::TrainingArguments arguments(const toy::Folder& folder) {
-  auto args = toy::arguments();
-  args.output_dir = folder;
-  args.num_train_epochs = 2;
-  args.logging_strategy = etude::IntervalStrategy::steps;
-  args.logging_steps = 1;
-  return args;
-}
-
 /// The file as a table: the column names, then each row.
 std::vector<Row> table(const std::filesystem::path& path) {
   std::vector<Row> rows;
@@ -53,7 +44,7 @@ Row column(const std::vector<Row>& rows, const std::string& name) {
 
 TEST_CASE("every log is a row, and a new name becomes a column without damaging earlier rows") {
   const toy::Folder folder;
-  etude::Trainer<LogsMore, etude::CSVLoggerCallback> trainer(toy::options(arguments(folder)));
+  etude::Trainer<LogsMore, etude::CSVLoggerCallback> trainer(toy::options(toy::logged_arguments(folder)));
   trainer.train();
   const auto rows = table(folder / "metrics.csv");
   REQUIRE(rows.size() == 6);  // the names, four steps and the summary
@@ -83,7 +74,7 @@ TEST_CASE("rows are on disk during training, also if it ends by an exception") {
     }
   };
   const toy::Folder folder;
-  etude::Trainer<etude::CSVLoggerCallback, Throws> trainer(toy::options(arguments(folder)),
+  etude::Trainer<etude::CSVLoggerCallback, Throws> trainer(toy::options(toy::logged_arguments(folder)),
                                                            Throws{folder / "metrics.csv"});
   CHECK_THROWS_AS(trainer.train(), std::runtime_error);
   CHECK(trainer.callback<Throws>().seen == 4);
@@ -92,7 +83,7 @@ TEST_CASE("rows are on disk during training, also if it ends by an exception") {
 
 TEST_CASE("a resumed training repeats no row, and writes those of a lost file again") {
   const toy::Folder folder;
-  auto args = arguments(folder);
+  auto args = toy::logged_arguments(folder);
   toy::save_to(folder, args, 2);
   etude::Trainer<LogsMore, etude::CSVLoggerCallback> whole(toy::options(args));
   whole.train();
@@ -109,7 +100,7 @@ TEST_CASE("a resumed training repeats no row, and writes those of a lost file ag
 
 TEST_CASE("a new training overwrites the file or appends to it, and a resumed one continues there") {
   const toy::Folder folder;
-  auto args = arguments(folder);
+  auto args = toy::logged_arguments(folder);
   toy::write_text(folder / "metrics.csv", "step,\"old, but good\"\r\n7,\"1\n2\"\r\n8");  // cut short
   {
     toy::save_to(folder, args, 2);
@@ -129,7 +120,7 @@ TEST_CASE("a new training overwrites the file or appends to it, and a resumed on
 TEST_CASE("an evaluation outside of training adds its row") {
   const toy::Folder folder;
   toy::write_text(folder / "metrics.csv", "step,epoch,eval_loss\n9,1,0.5\n");
-  etude::Trainer<etude::CSVLoggerCallback> trainer(toy::options(arguments(folder)));
+  etude::Trainer<etude::CSVLoggerCallback> trainer(toy::options(toy::logged_arguments(folder)));
   trainer.evaluate();
   const auto rows = table(folder / "metrics.csv");
   CHECK(column(rows, "step") == Row{"9", "0"});
@@ -139,7 +130,7 @@ TEST_CASE("an evaluation outside of training adds its row") {
 TEST_CASE("a file that can't be written is refused when training begins") {
   const toy::Folder folder;
   toy::write_text(folder / "file", "");
-  auto args = arguments(folder);
+  auto args = toy::logged_arguments(folder);
   args.output_dir = folder / "file" / "folder";
   etude::Trainer<etude::CSVLoggerCallback> trainer(toy::options(args));
   CHECK_THROWS_AS(trainer.train(), etude::ArgumentError);

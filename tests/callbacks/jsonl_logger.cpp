@@ -24,10 +24,7 @@ struct LogsMore {
 };
 
 etude::TrainingArguments arguments(const toy::Folder& folder) {
-  auto args = toy::arguments();
-  args.num_train_epochs = 2;
-  args.logging_strategy = etude::IntervalStrategy::steps;
-  args.logging_steps = 1;
+  auto args = toy::logged_arguments(folder);
   toy::save_to(folder, args, 2);
   return args;
 }

@@ -28,16 +28,6 @@ using etude::RunReport;
 using etude::RunStatus;
 using Steps = std::vector<std::int64_t>;
 
-/// Four steps in two epochs, each logged.
-etude::TrainingArguments arguments(const toy::Folder& folder) {
-  auto args = toy::arguments();
-  args.output_dir = folder;
-  args.num_train_epochs = 2;
-  args.logging_strategy = etude::IntervalStrategy::steps;
-  args.logging_steps = 1;
-  return args;
-}
-
 RunReport page_of(const std::filesystem::path& path) {
   const auto runs = etude::read_report(path);
   REQUIRE(runs.size() == 1);
@@ -61,7 +51,7 @@ Words kinds_of(const RunReport& run) {
 
 TEST_CASE("the page has logs, arguments, handlers, time and memory of a training") {
   const toy::Folder folder;
-  auto args = arguments(folder);
+  auto args = toy::logged_arguments(folder);
   args.run_name = "first run";
   args.eval_strategy = etude::IntervalStrategy::epoch;
   args.metric_for_best_model = "loss";
@@ -116,8 +106,8 @@ TEST_CASE(
   for (const double seconds : {0.0, 1000.0}) {
     const toy::Folder folder;
     etude::Trainer<ReportCallback, Looks> trainer(
-        toy::options(arguments(folder)), ReportCallback{.path = "pages/mine.html", .seconds = seconds},
-        Looks{folder / "pages/mine.html"});
+        toy::options(toy::logged_arguments(folder)),
+        ReportCallback{.path = "pages/mine.html", .seconds = seconds}, Looks{folder / "pages/mine.html"});
     auto& looks = trainer.callback<Looks>();
     looks.report = &trainer.callback<ReportCallback>();
     trainer.train();
@@ -139,7 +129,7 @@ TEST_CASE("an exception ends the page with its text, and a stop with its reason"
     }
   };
   const toy::Folder folder;
-  etude::Trainer<Throws, ReportCallback> trainer(toy::options(arguments(folder)));
+  etude::Trainer<Throws, ReportCallback> trainer(toy::options(toy::logged_arguments(folder)));
   CHECK_THROWS_AS(trainer.train(), std::runtime_error);
   auto run = page_of(folder / "");
   CHECK(run.status == RunStatus::failed);
@@ -147,7 +137,8 @@ TEST_CASE("an exception ends the page with its text, and a stop with its reason"
   CHECK(kinds_of(run) == Words{"began", "failed", "ended"});
   CHECK(run.marks.at(1).step == 2);
 
-  etude::Trainer<Throws, ReportCallback> stopped(toy::options(arguments(folder)), Throws{.stops = true});
+  etude::Trainer<Throws, ReportCallback> stopped(toy::options(toy::logged_arguments(folder)),
+                                                 Throws{.stops = true});
   stopped.train();
   run = page_of(folder / "");
   CHECK(run.status == RunStatus::stopped);
@@ -162,7 +153,7 @@ TEST_CASE("a resumed training goes on with its page, and repeats no step") {
     }
   };
   const toy::Folder folder;
-  auto args = arguments(folder);
+  auto args = toy::logged_arguments(folder);
   toy::save_to(folder, args, 2);
   etude::Trainer<LogsText, ReportCallback> whole(toy::options(args));
   whole.train();
@@ -209,7 +200,7 @@ TEST_CASE("samples are on the page, pictures and sounds as files in it") {
     }
   };
   const toy::Folder folder;
-  etude::Trainer<LogsAll, ReportCallback> trainer(toy::options(arguments(folder)), LogsAll{},
+  etude::Trainer<LogsAll, ReportCallback> trainer(toy::options(toy::logged_arguments(folder)), LogsAll{},
                                                   ReportCallback{.sample_steps = 1});
   trainer.train();
   const auto run = page_of(folder / "");
@@ -241,7 +232,7 @@ TEST_CASE("a confusion matrix has the names of its classes, and a range test its
     }
   };
   const toy::Folder folder;
-  auto args = arguments(folder);
+  auto args = toy::logged_arguments(folder);
   args.eval_strategy = etude::IntervalStrategy::epoch;
   etude::Trainer<ReportCallback, Counts> trainer(toy::options(args, 8),
                                                  ReportCallback{.class_names = {"cat", "dog"}});
@@ -268,7 +259,7 @@ TEST_CASE("several processes are on the page of the first, and one that fails en
     }
   };
   using Ranks = etude::Trainer<etude::DistributedDataParallel, Fails, ReportCallback>;
-  auto args = arguments(folder);
+  auto args = toy::logged_arguments(folder);
   args.output_dir = std::getenv("ETUDE_TEST_FOLDER");
   args.eval_strategy = etude::IntervalStrategy::epoch;
   Ranks trainer(toy::options(args, 4));
@@ -294,7 +285,8 @@ TEST_CASE("several processes are on the page of the first, and one that fails en
 
 TEST_CASE("an evaluation after the training is on the page at once") {
   const toy::Folder folder;
-  etude::Trainer<ReportCallback> trainer(toy::options(arguments(folder)), ReportCallback{.seconds = 1000});
+  etude::Trainer<ReportCallback> trainer(toy::options(toy::logged_arguments(folder)),
+                                         ReportCallback{.seconds = 1000});
   trainer.train();
   CHECK(steps_of(page_of(folder / ""), "eval_loss").empty());
   trainer.evaluate();
@@ -306,12 +298,13 @@ TEST_CASE("an evaluation after the training is on the page at once") {
 TEST_CASE("a page that can't be written is refused when training begins") {
   const toy::Folder folder;
   toy::write_text(folder / "file", "");
-  auto args = arguments(folder);
+  auto args = toy::logged_arguments(folder);
   args.output_dir = folder / "file" / "folder";
   etude::Trainer<ReportCallback> trainer(toy::options(args));
   CHECK(
       toy::contains(toy::fault_of<etude::ArgumentError>([&] { trainer.train(); }), "path is report.html: "));
-  etude::Trainer<ReportCallback> wrong(toy::options(arguments(folder)), ReportCallback{.seconds = -1});
+  etude::Trainer<ReportCallback> wrong(toy::options(toy::logged_arguments(folder)),
+                                       ReportCallback{.seconds = -1});
   CHECK(toy::fault_of<etude::ArgumentError>([&] { wrong.train(); }) ==
         "seconds is -1: must be at least 0 and finite");
 }

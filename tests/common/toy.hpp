@@ -51,6 +51,16 @@ inline etude::TrainingArguments arguments() {
           .disable_tqdm = true};
 }
 
+/// The same for two epochs with a log after each step, in a folder.
+inline etude::TrainingArguments logged_arguments(const std::string& folder) {
+  auto args = arguments();
+  args.output_dir = folder;
+  args.num_train_epochs = 2;
+  args.logging_strategy = etude::IntervalStrategy::steps;
+  args.logging_steps = 1;
+  return args;
+}
+
 /// Writes checkpoints to a folder at this interval, for runs that are resumed.
 inline void save_to(const std::string& folder, etude::TrainingArguments& args,
                     const etude::Interval& save_steps = 1) {

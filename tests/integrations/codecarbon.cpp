@@ -40,13 +40,8 @@ CodeCarbonCallback tracker(const std::string& output_dir = "") {
 }
 
 etude::TrainingArguments arguments(const toy::Folder& folder) {
-  auto args = toy::arguments();
-  args.output_dir = folder;
-  args.num_train_epochs = 2;
-  args.save_strategy = etude::SaveStrategy::steps;
-  args.save_steps = 2;
-  args.logging_strategy = etude::IntervalStrategy::steps;
-  args.logging_steps = 1;
+  auto args = toy::logged_arguments(folder);
+  toy::save_to(folder, args, 2);
   return args;
 }
 

@@ -28,18 +28,9 @@ using Steps = std::vector<std::int64_t>;
 using Numbers = std::vector<double>;
 using Tracked = etude::Trainer<etude::TensorBoardCallback>;
 
-etude::TrainingArguments arguments(const toy::Folder& folder) {
-  auto args = toy::arguments();
-  args.output_dir = folder;
-  args.num_train_epochs = 2;
-  args.logging_strategy = etude::IntervalStrategy::steps;
-  args.logging_steps = 1;
-  return args;
-}
-
 /// Saves and evaluates at every second of eight steps.
 etude::TrainerOptions resumable(const toy::Folder& folder) {
-  auto args = arguments(folder);
+  auto args = toy::logged_arguments(folder);
   args.save_strategy = etude::SaveStrategy::steps;
   args.save_steps = 2;
   args.eval_strategy = etude::IntervalStrategy::steps;
@@ -99,7 +90,7 @@ class Variable {
 
 TEST_CASE("a log is one record, under Hugging Face's names") {
   const toy::Folder folder;
-  auto args = arguments(folder);
+  auto args = toy::logged_arguments(folder);
   args.eval_strategy = etude::IntervalStrategy::epoch;
   Tracked trainer(toy::options(args));
   trainer.train();
@@ -128,7 +119,7 @@ TEST_CASE("arguments and the model's config are JSON that Markdown shows verbati
   const toy::Folder folder;
   etude::TensorBoardCallback callback;
   callback.config = {{"width", 3}, {"name", "\xff"}, {"nested", {{"depth", std::nan("")}}}};
-  Tracked trainer(toy::options(arguments(folder)), callback);
+  Tracked trainer(toy::options(toy::logged_arguments(folder)), callback);
   trainer.train();
   const auto run = run_in(folder);
   const auto args = toy::shown(run, "args/text_summary").at(0).text;
@@ -143,7 +134,7 @@ TEST_CASE("arguments and the model's config are JSON that Markdown shows verbati
 
 TEST_CASE("histograms show gradients before clipping and parameters after the step") {
   const toy::Folder folder;
-  auto args = arguments(folder);
+  auto args = toy::logged_arguments(folder);
   args.optim = etude::OptimizerNames::sgd;
   args.train_sampling_strategy = etude::SamplingStrategy::sequential;
   args.learning_rate = 0.5;
@@ -161,9 +152,10 @@ TEST_CASE("histograms show gradients before clipping and parameters after the st
 
 TEST_CASE("without an interval there are no histograms, and an invalid one is refused") {
   const toy::Folder folder;
-  Tracked(toy::options(arguments(folder))).train();
+  Tracked(toy::options(toy::logged_arguments(folder))).train();
   CHECK(toy::shown(run_in(folder), "parameters/bias").empty());
-  Tracked trainer(toy::options(arguments(folder)), etude::TensorBoardCallback{.histogram_steps = 0});
+  Tracked trainer(toy::options(toy::logged_arguments(folder)),
+                  etude::TensorBoardCallback{.histogram_steps = 0});
   CHECK(toy::fault_of<etude::ArgumentError>([&] {
           trainer.train();
         }).starts_with("histogram_steps is 0: must be"));
@@ -171,7 +163,7 @@ TEST_CASE("without an interval there are no histograms, and an invalid one is re
 
 TEST_CASE("non-finite numbers are reported once, and the histograms show the others") {
   const toy::Folder folder;
-  auto args = arguments(folder);
+  auto args = toy::logged_arguments(folder);
   args.log_level = etude::LogLevel::warning;
   auto options = toy::options(args);
   const toy::Line line;
@@ -260,7 +252,7 @@ TEST_CASE("a training continues after a truncated file") {
 
 TEST_CASE("each training has its own folder, also within one second") {
   const toy::Folder folder;
-  Tracked trainer(toy::options(arguments(folder)));
+  Tracked trainer(toy::options(toy::logged_arguments(folder)));
   for (int i = 0; i < 3; ++i) trainer.train();
   CHECK(toy::names_in(folder / "runs").size() == 3);
 }
@@ -268,9 +260,10 @@ TEST_CASE("each training has its own folder, also within one second") {
 TEST_CASE("a folder named in code wins over TENSORBOARD_LOGGING_DIR, which wins over the default") {
   const toy::Folder folder;
   const Variable home("HOME", folder), place("TENSORBOARD_LOGGING_DIR", "~/boards");
-  Tracked(toy::options(arguments(folder))).train();
+  Tracked(toy::options(toy::logged_arguments(folder))).train();
   CHECK(toy::event_files(folder / "boards").size() == 1);
-  Tracked(toy::options(arguments(folder)), etude::TensorBoardCallback{.logging_dir = folder / "mine"})
+  Tracked(toy::options(toy::logged_arguments(folder)),
+          etude::TensorBoardCallback{.logging_dir = folder / "mine"})
       .train();
   CHECK(toy::event_files(folder / "mine").size() == 1);
   CHECK(toy::names_in(folder / "runs").empty());
@@ -303,7 +296,7 @@ TEST_CASE("a trial's run has the trial's name once in its path, and HPARAMS its 
 
 TEST_CASE("another training in a named folder hides nothing of the previous one") {
   const toy::Folder folder;
-  Tracked trainer(toy::options(arguments(folder)),
+  Tracked trainer(toy::options(toy::logged_arguments(folder)),
                   etude::TensorBoardCallback{.logging_dir = folder / "mine"});
   trainer.train();
   trainer.train();
@@ -313,7 +306,7 @@ TEST_CASE("another training in a named folder hides nothing of the previous one"
 
 TEST_CASE("evaluations before and after a training are in its run, and the last metrics in HPARAMS") {
   const toy::Folder folder;
-  Tracked trainer(toy::options(arguments(folder)));
+  Tracked trainer(toy::options(toy::logged_arguments(folder)));
   trainer.evaluate();
   trainer.train();
   trainer.evaluate();
@@ -330,7 +323,7 @@ TEST_CASE("evaluations before and after a training are in its run, and the last 
 TEST_CASE("a training that a signal ends isn't a success") {
   const toy::Folder folder;
   const auto before = std::signal(SIGTERM, [](int) {});
-  etude::Trainer<Killed, etude::TensorBoardCallback> trainer(toy::options(arguments(folder)));
+  etude::Trainer<Killed, etude::TensorBoardCallback> trainer(toy::options(toy::logged_arguments(folder)));
   CHECK_THROWS_AS(trainer.train(), etude::Interrupted);
   std::signal(SIGTERM, before);
   CHECK(status_of(run_in(folder)) == 2);
@@ -338,7 +331,7 @@ TEST_CASE("a training that a signal ends isn't a success") {
 
 TEST_CASE("a program can add its own data to the run") {
   const toy::Folder folder;
-  Tracked trainer(toy::options(arguments(folder)));
+  Tracked trainer(toy::options(toy::logged_arguments(folder)));
   CHECK(trainer.callback<etude::TensorBoardCallback>().writer() == nullptr);
   trainer.train();
   trainer.callback<etude::TensorBoardCallback>().writer()->add_text("verdict", "good");
@@ -347,7 +340,7 @@ TEST_CASE("a program can add its own data to the run") {
 
 TEST_CASE("the graph and the HPARAMS page can be left out") {
   const toy::Folder folder;
-  Tracked trainer(toy::options(arguments(folder)),
+  Tracked trainer(toy::options(toy::logged_arguments(folder)),
                   etude::TensorBoardCallback{.log_graph = false, .log_hparams = false});
   trainer.train();
   const auto run = run_in(folder);
@@ -361,7 +354,7 @@ TEST_CASE("an unwritable folder is refused when training begins, with the name o
   const toy::Folder folder;
   toy::write_text(folder / "file", "");
   const auto refused = [&](etude::TensorBoardCallback callback, const std::string& output_dir) {
-    auto args = arguments(folder);
+    auto args = toy::logged_arguments(folder);
     args.output_dir = output_dir;
     Tracked trainer(toy::options(args), std::move(callback));
     return toy::fault_of<etude::ArgumentError>([&] { trainer.train(); });
@@ -376,7 +369,7 @@ TEST_CASE("an unwritable folder is refused when training begins, with the name o
 
 TEST_CASE("attempts with batches that are too large aren't in the HPARAMS page") {
   const toy::Folder folder;
-  Tracked trainer(toy::first_too_large(arguments(folder)));
+  Tracked trainer(toy::first_too_large(toy::logged_arguments(folder)));
   trainer.train();
   std::size_t sessions = 0;
   const auto runs = toy::names_in(folder / "runs");
@@ -387,7 +380,7 @@ TEST_CASE("attempts with batches that are too large aren't in the HPARAMS page")
 
 TEST_CASE("a copy begins with no run open") {
   const toy::Folder folder;
-  Tracked trainer(toy::options(arguments(folder)));
+  Tracked trainer(toy::options(toy::logged_arguments(folder)));
   trainer.train();
   const auto copy = trainer.callback<etude::TensorBoardCallback>();
   CHECK(copy.writer() == nullptr);
@@ -402,7 +395,7 @@ TEST_CASE("the callback keeps the laws") {
 
 TEST_CASE("samples are in the run of their training, under the names of metrics") {
   const toy::Folder folder;
-  Tracked trainer(toy::options(arguments(folder)));
+  Tracked trainer(toy::options(toy::logged_arguments(folder)));
   trainer.log_text("eval_before", "x");
   trainer.train();
   trainer.log_text("story", "Once");

@@ -26,7 +26,7 @@ struct Usage {
   std::int64_t memory = 0, descriptors = 0, threads = 0;
 };
 
-/// What the process holds in each twentieth of the training.
+/// Takes the process's resources at each twentieth of the training.
 struct Watch {
   std::vector<Usage> usages = {};
   void on(const etude::StepEnd& e) {

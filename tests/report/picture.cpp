@@ -13,7 +13,7 @@ namespace report_picture_test {
 
 using etude::detail::png_bytes;
 
-// What Python's zlib (level 0) and struct give for the same chunks.
+// Python's zlib (level 0) and struct give these bytes for the same chunks.
 TEST_CASE("a picture is a PNG file") {
   const std::array<std::uint8_t, 4> grey{0, 85, 170, 255};
   CHECK(etude::detail::base64(png_bytes(grey, 2, 2, 1, 256)) ==

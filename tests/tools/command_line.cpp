@@ -9,17 +9,17 @@
 
 namespace tools_command_line_test {
 
-using toy::has;
+using toy::contains;
 
 TEST_CASE("help and the version are printed") {
   const auto help = toy::etude_program("--help");
   CHECK(help.end == "exit 0");
   CHECK(help.err == "");
   for (const auto* name : {"inspect", "verify", "convert", "compare", "report", "describe", "completion"}) {
-    CHECK(has(help.out, name));
+    CHECK(contains(help.out, name));
     const auto more = toy::etude_program(name, "--help");
     CHECK(more.end == "exit 0");
-    CHECK(has(more.out, fmt::format("etude {}", name)));
+    CHECK(contains(more.out, fmt::format("etude {}", name)));
     CHECK(toy::is_plain(more.out));
   }
   const auto version = toy::etude_program("--version");
@@ -32,23 +32,23 @@ TEST_CASE("wrong words are exit 2 and name what is right") {
     const auto ran = toy::run_program(ETUDE_TOOL, std::move(words));
     CHECK(ran.end == "exit 2");
     CHECK(ran.out == "");
-    CHECK(has(ran.err, "etude: "));
+    CHECK(contains(ran.err, "etude: "));
     return ran.err;
   };
-  CHECK(has(answer({}), "etude --help"));
-  CHECK(has(answer({"inspekt", "x"}), "did you mean 'inspect'?"));
-  CHECK(has(answer({"inspect", "x", "--tensor"}), "did you mean '--tensors'?"));
-  CHECK(has(answer({"inspect"}), "PATH"));
-  CHECK(has(answer({"convert", "x"}), "OUT"));
-  CHECK(has(answer({"convert", "a", "b.safetensors", "--dtype", "half"}), "bfloat16,float16,float32"));
-  CHECK(has(answer({"completion", "tcsh"}), "bash,zsh,fish"));
+  CHECK(contains(answer({}), "etude --help"));
+  CHECK(contains(answer({"inspekt", "x"}), "did you mean 'inspect'?"));
+  CHECK(contains(answer({"inspect", "x", "--tensor"}), "did you mean '--tensors'?"));
+  CHECK(contains(answer({"inspect"}), "PATH"));
+  CHECK(contains(answer({"convert", "x"}), "OUT"));
+  CHECK(contains(answer({"convert", "a", "b.safetensors", "--dtype", "half"}), "bfloat16,float16,float32"));
+  CHECK(contains(answer({"completion", "tcsh"}), "bash,zsh,fish"));
   CHECK(toy::is_plain(answer({"\x1b[31m"})));
 }
 
 TEST_CASE("output that can't be written is an error") {
   const auto ran = toy::run_program("/bin/sh", {"-c", "\"$0\" describe >/dev/full", ETUDE_TOOL});
   CHECK(ran.end == "exit 3");
-  CHECK(has(ran.err, "stdout can't be written to"));
+  CHECK(contains(ran.err, "stdout can't be written to"));
 }
 
 // The words that bash offers after these, by the script of the program.
@@ -60,7 +60,7 @@ std::string offered(const std::string& words, int place) {
       words, place);
   const auto ran = toy::run_program("bash", {"--norc", "-c", script, ETUDE_TOOL});
   CHECK(ran.end == "exit 0");
-  CHECK(has(ran.err, "-F _etude etude"));
+  CHECK(contains(ran.err, "-F _etude etude"));
   return ran.out;
 }
 
@@ -82,7 +82,7 @@ TEST_CASE("zsh and fish take their scripts") {
   for (const auto& [shell, flag] : {std::pair("zsh", "-n"), std::pair("fish", "--no-execute")}) {
     const auto script = toy::etude_program("completion", shell);
     CHECK(script.end == "exit 0");
-    CHECK(has(script.out, "inspect"));
+    CHECK(contains(script.out, "inspect"));
     if (toy::run_program("which", {shell}).end != "exit 0") continue;
     const toy::Folder folder;
     toy::write_text(folder / "script", script.out);

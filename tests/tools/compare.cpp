@@ -10,7 +10,7 @@ namespace tools_compare_test {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-using toy::has;
+using toy::contains;
 
 // A run by another program, with a history written by hand.
 std::string by_hand(const fs::path& folder, const std::string& history) {
@@ -42,10 +42,10 @@ TEST_CASE("metrics, steps, and the arguments that differ are compared") {
   const auto text = toy::etude_program("compare", slow.path, fast.path).out;
   for (const auto* part : {"learning_rate", "0.01", "0.1", "best eval_loss", "last eval_loss", "time"}) {
     CAPTURE(part);
-    CHECK(has(text, part));
+    CHECK(contains(text, part));
   }
-  CHECK(!has(text, "output_dir"));
-  CHECK(!has(text, "eval_steps"));
+  CHECK(!contains(text, "output_dir"));
+  CHECK(!contains(text, "eval_steps"));
 }
 
 TEST_CASE("the best of a history is the lowest loss, and the last is the last") {
@@ -61,9 +61,9 @@ TEST_CASE("the best of a history is the lowest loss, and the last is the last") 
   CHECK(run["best"] == Json::parse(R"({"eval_loss": {"value": 0.25, "step": 20}})"));
   CHECK(run["max_steps"] == 50);
   const auto text = toy::etude_program("compare", path).out;
-  CHECK(has(text, "40 of 50"));
-  CHECK(has(text, "0.25 at step 20"));
-  CHECK(!has(text, "runtime"));
+  CHECK(contains(text, "40 of 50"));
+  CHECK(contains(text, "0.25 at step 20"));
+  CHECK(!contains(text, "runtime"));
 }
 
 TEST_CASE("many runs stand below one another") {
@@ -73,7 +73,7 @@ TEST_CASE("many runs stand below one another") {
     words.push_back(by_hand(folder / ("run-" + std::to_string(i)), R"({"loss": 2.5, "step": 10})"));
   const auto ran = toy::run_program(ETUDE_TOOL, words);
   CHECK(ran.end == "exit 0");
-  for (int i = 0; i < 12; ++i) CHECK(has(ran.out, "run-" + std::to_string(i)));
+  for (int i = 0; i < 12; ++i) CHECK(contains(ran.out, "run-" + std::to_string(i)));
   std::size_t begin = 0, widest = 0;
   for (auto end = ran.out.find('\n'); end != ran.out.npos; begin = end + 1, end = ran.out.find('\n', begin))
     widest = std::max(widest, end - begin);
@@ -85,7 +85,7 @@ TEST_CASE("what isn't a run is refused") {
   const toy::Folder folder;
   const auto ran = toy::etude_program("compare", std::string(folder));
   CHECK(ran.end == "exit 3");
-  CHECK(has(ran.err, std::string(folder) + " is neither a checkpoint nor the folder of a run"));
+  CHECK(contains(ran.err, std::string(folder) + " is neither a checkpoint nor the folder of a run"));
 }
 
 }  // namespace tools_compare_test

@@ -17,7 +17,7 @@ namespace tools_convert_test {
 using namespace std::string_literals;
 namespace fs = std::filesystem;
 namespace pickled = toy::pickled;
-using toy::has;
+using toy::contains;
 using Named = std::map<std::string, torch::Tensor>;
 
 // A file with tensors of several kinds, and the way to convert it.
@@ -124,7 +124,7 @@ TEST_CASE("a mistake changes no file") {
   const auto refused = [&](const toy::Ran& ran, const std::string& why) {
     CAPTURE(ran.err);
     CHECK(ran.end == "exit 2");
-    CHECK(has(ran.err, why));
+    CHECK(contains(ran.err, why));
     CHECK(ran.out == "");
     CHECK(toy::read_text(files.out) == "old");
     CHECK(toy::names_in(std::string(files.folder)) == toy::Names{"in.safetensors", "out.safetensors"});
@@ -156,10 +156,10 @@ TEST_CASE("a map that doesn't fit is refused") {
     CHECK(ran.end == "exit 2");
     return ran.err;
   };
-  CHECK(has(refusal(R"({"head.weigth": "w"})"),
-            "--map has 'head.weigth', which is no tensor; did you mean 'head.weight'?"));
-  CHECK(has(refusal(R"({"steps": 3})"), "steps"));
-  CHECK(has(refusal("[]"), "must be a JSON object of old and new names"));
+  CHECK(contains(refusal(R"({"head.weigth": "w"})"),
+                 "--map has 'head.weigth', which is no tensor; did you mean 'head.weight'?"));
+  CHECK(contains(refusal(R"({"steps": 3})"), "steps"));
+  CHECK(contains(refusal("[]"), "must be a JSON object of old and new names"));
   CHECK(!fs::exists(files.out));
 }
 
@@ -169,12 +169,12 @@ TEST_CASE("an unreadable file leaves the old one in place") {
   toy::write_text(files.in, "damaged");
   const auto ran = files.convert("--force");
   CHECK(ran.end == "exit 3");
-  CHECK(has(ran.err, files.in));
+  CHECK(contains(ran.err, files.in));
   CHECK(toy::read_text(files.out) == "old");
   const auto nowhere = files.folder / "nowhere" / "x.safetensors";
   const auto lost = toy::etude_program("convert", files.in, nowhere.string());
   CHECK(lost.end == "exit 3");
-  CHECK(has(lost.err, nowhere.string() + " can't be written: " + (files.folder / "nowhere").string()));
+  CHECK(contains(lost.err, nowhere.string() + " can't be written: " + (files.folder / "nowhere").string()));
 }
 
 TEST_CASE("a file can be replaced by its conversion") {
@@ -233,7 +233,7 @@ TEST_CASE(
 
   const auto refused = toy::etude_program("convert", out, (run.checkpoint(8) / "more.safetensors").string());
   CHECK(refused.end == "exit 2");
-  CHECK(has(refused.err, "must not lie in a checkpoint"));
+  CHECK(contains(refused.err, "must not lie in a checkpoint"));
   CHECK(!fs::exists(run.checkpoint(8) / "more.safetensors"));
 }
 
@@ -243,7 +243,7 @@ TEST_CASE("a name that is too long for a pattern is refused, and none ends the p
   etude::save_safetensors(in, {{std::string(1'000'000, 'a'), torch::ones({1})}});
   const auto ran = toy::etude_program("convert", in, out, "--only", "(a|b)*");
   CHECK(ran.end == "exit 2");
-  CHECK(has(ran.err, "has 1000000 characters"));
+  CHECK(contains(ran.err, "has 1000000 characters"));
   CHECK(toy::etude_program("convert", in, out).end == "exit 0");
 }
 

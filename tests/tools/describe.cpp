@@ -8,7 +8,7 @@
 namespace tools_describe_test {
 
 using Json = nlohmann::ordered_json;
-using toy::has;
+using toy::contains;
 
 TEST_CASE("an argument has its type, default, allowed values and help") {
   const auto json =

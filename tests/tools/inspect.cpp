@@ -16,7 +16,7 @@ using namespace std::string_literals;
 namespace fs = std::filesystem;
 namespace pickled = toy::pickled;
 using Json = nlohmann::ordered_json;
-using toy::has;
+using toy::contains;
 
 const toy::TrainedRun& trained() {
   static const toy::TrainedRun run;
@@ -74,7 +74,7 @@ TEST_CASE("the text for people has the same") {
   for (const auto* part : {"6 of 8, epoch 1.50 of 2", "eval_loss ", "EarlyStoppingCallback", "learning_rate",
                            "model.safetensors", "2 tensors, 2 elements", "weight", "float32", "[1]"}) {
     CAPTURE(part);
-    CHECK(has(ran.out, part));
+    CHECK(contains(ran.out, part));
   }
   CHECK(toy::is_plain(ran.out));
 }
@@ -93,8 +93,8 @@ TEST_CASE("a run is shown by its newest checkpoint, and damaged ones are listed"
   CHECK(ran.end == "exit 0");
   json = ran.json();
   CHECK(json["newest"]["global_step"] == 6);
-  CHECK(has(json["checkpoints"][3]["fault"].get<std::string>(), "no checksum at the end"));
-  CHECK(has(ran.err, "skipping " + (run / "checkpoint-8").string()));
+  CHECK(contains(json["checkpoints"][3]["fault"].get<std::string>(), "no checksum at the end"));
+  CHECK(contains(ran.err, "skipping " + (run / "checkpoint-8").string()));
 }
 
 TEST_CASE("a safetensors file's tensors, totals, ties and metadata are shown") {
@@ -110,8 +110,8 @@ TEST_CASE("a safetensors file's tensors, totals, ties and metadata are shown") {
           {"name": "steps", "dtype": "int64", "shape": [], "bytes": 8}], "tied": {"head": "body"}})"));
   CHECK(json["metadata"] == Json::parse(R"({"format": "pt", "note": "n"})"));
   const auto text = toy::etude_program("inspect", (folder / "x.safetensors").string()).out;
-  CHECK(has(text, "2 tensors, 7 elements, 20 B"));
-  CHECK(!has(text, "steps"));
+  CHECK(contains(text, "2 tensors, 7 elements, 20 B"));
+  CHECK(!contains(text, "steps"));
 }
 
 TEST_CASE("the tensors of a .pt file are shown, or those of one of its dicts") {
@@ -142,9 +142,9 @@ TEST_CASE("text in a file can't control the terminal") {
     CAPTURE(ran.out);
     CHECK(ran.end == "exit 0");
     CHECK(toy::is_plain(ran.out));
-    CHECK(!has(ran.out, "\xC2\x9B"));
-    CHECK(!has(ran.out, "\xE2\x80\xAE"));
-    CHECK(has(ran.out, "title"));
+    CHECK(!contains(ran.out, "\xC2\x9B"));
+    CHECK(!contains(ran.out, "\xE2\x80\xAE"));
+    CHECK(contains(ran.out, "title"));
   }
   const auto missing = toy::etude_program("inspect", "/nowhere/\x1b[31m");
   CHECK(toy::is_plain(missing.err));
@@ -160,8 +160,8 @@ TEST_CASE("what isn't a checkpoint is refused by its path and kind") {
     CAPTURE(ran.err);
     CHECK(ran.end == "exit 3");
     CHECK(ran.out == "");
-    CHECK(has(ran.err, path));
-    CHECK(has(ran.err, why));
+    CHECK(contains(ran.err, path));
+    CHECK(contains(ran.err, why));
   };
   refused(folder / "nothing", "No such file or directory");
   refused(folder / "notes.txt", "must be a .safetensors file, a .pt file");
@@ -169,7 +169,7 @@ TEST_CASE("what isn't a checkpoint is refused by its path and kind") {
   refused(folder / "empty", "neither a checkpoint nor the folder of a run");
   const auto ran = toy::etude_program("inspect", (folder / "short.safetensors").string(), "--key", "model");
   CHECK(ran.end == "exit 2");
-  CHECK(has(ran.err, "--key is 'model': must be given with a .pt file only"));
+  CHECK(contains(ran.err, "--key is 'model': must be given with a .pt file only"));
 }
 
 }  // namespace tools_inspect_test

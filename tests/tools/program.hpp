@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/child.hpp"
+#include "common/fault_of.hpp"
 #include "common/folder.hpp"
 
 /// The program `etude`, run as a shell runs it.
@@ -24,8 +25,6 @@ struct Ran {
 
   nlohmann::ordered_json json() const { return nlohmann::ordered_json::parse(out); }
 };
-
-inline bool has(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
 
 /// No character that a terminal obeys, and no colour.
 inline bool is_plain(std::string_view text) {

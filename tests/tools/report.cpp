@@ -12,7 +12,7 @@
 namespace tools_report_test {
 
 namespace fs = std::filesystem;
-using toy::has;
+using toy::contains;
 
 // A training that writes its page.
 std::string reported(const fs::path& folder, double learning_rate) {
@@ -44,13 +44,13 @@ TEST_CASE("the pages of several runs become one, which replaces none of them") {
 
   const auto again = toy::etude_program("report", slow, "--output", page);
   CHECK(again.end == "exit 2");
-  CHECK(has(again.err, "which exists: --force overwrites it"));
+  CHECK(contains(again.err, "which exists: --force overwrites it"));
   CHECK(etude::read_report(page).size() == 2);
   CHECK(toy::etude_program("report", slow, "--output", page, "--force").out == page + ": 1 run\n");
 
   const auto own = toy::etude_program("report", slow, "-o", slow + "/report.html", "--force");
   CHECK(own.end == "exit 2");
-  CHECK(has(own.err, "must be another page than that of a run"));
+  CHECK(contains(own.err, "must be another page than that of a run"));
 }
 
 TEST_CASE("a run without a page is refused by its path, and no page is written") {
@@ -59,7 +59,7 @@ TEST_CASE("a run without a page is refused by its path, and no page is written")
   const auto ran =
       toy::etude_program("report", (folder / "run").string(), "-o", (folder / "page.html").string());
   CHECK(ran.end == "exit 3");
-  CHECK(has(ran.err, (folder / "run" / "report.html").string()));
+  CHECK(contains(ran.err, (folder / "run" / "report.html").string()));
   CHECK(!fs::exists(folder / "page.html"));
 }
 

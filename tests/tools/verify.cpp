@@ -14,7 +14,7 @@ namespace tools_verify_test {
 
 namespace fs = std::filesystem;
 namespace pickled = toy::pickled;
-using toy::has;
+using toy::contains;
 
 const toy::TrainedRun& trained() {
   static const toy::TrainedRun run;
@@ -50,14 +50,15 @@ void check_fault(const Copy& copy, const std::string& file, const std::string& t
   const auto& faults = json["verified"][0]["faults"];
   REQUIRE(faults.size() == 1);
   CHECK(faults[0]["file"] == file);
-  CHECK(has(faults[0]["fault"].get<std::string>(), text));
+  CHECK(contains(faults[0]["fault"].get<std::string>(), text));
 }
 
 TEST_CASE("a whole run is ok") {
   const auto ran = toy::etude_program("verify", trained().path);
   CHECK(ran.end == "exit 0");
-  for (const int step : {2, 4, 6, 8}) CHECK(has(ran.out, trained().checkpoint(step).string() + ": ok, "));
-  CHECK(has(ran.out, "trainer_state.json: ok"));
+  for (const int step : {2, 4, 6, 8})
+    CHECK(contains(ran.out, trained().checkpoint(step).string() + ": ok, "));
+  CHECK(contains(ran.out, "trainer_state.json: ok"));
   const auto json = toy::etude_program("verify", trained().checkpoint(8).string(), "--json").json();
   CHECK(json["ok"] == true);
   CHECK(json["verified"][0]["has_checksums"] == true);
@@ -118,9 +119,9 @@ TEST_CASE("each fault is listed, in text too") {
   toy::write_text(copy.path / "optimizer.json", "{}");
   const auto ran = toy::etude_program("verify", copy.path.string());
   CHECK(ran.end == "exit 1");
-  CHECK(has(ran.out, ": 2 faults\n"));
-  CHECK(has(ran.out, "optimizer.json is damaged"));
-  CHECK(has(ran.out, "scheduler.json can't be read"));
+  CHECK(contains(ran.out, ": 2 faults\n"));
+  CHECK(contains(ran.out, "optimizer.json is damaged"));
+  CHECK(contains(ran.out, "scheduler.json can't be read"));
 }
 
 TEST_CASE("a file that the manifest doesn't list is a fault, unless it is allowed") {
@@ -138,11 +139,11 @@ TEST_CASE("the checkpoint of another program is verified without checksums") {
   toy::write_text(folder / "trainer_state.json", R"({"global_step": 3, "epoch": 1.0, "loss": NaN})");
   const auto good = toy::etude_program("verify", std::string(folder));
   CHECK(good.end == "exit 0");
-  CHECK(has(good.out, "without a manifest: checksums are unknown"));
+  CHECK(contains(good.out, "without a manifest: checksums are unknown"));
   toy::write_text(folder / "trainer_state.json", R"({"global_step": "three"})");
   const auto bad = toy::etude_program("verify", std::string(folder));
   CHECK(bad.end == "exit 1");
-  CHECK(has(bad.out, "trainer_state.json: global_step"));
+  CHECK(contains(bad.out, "trainer_state.json: global_step"));
 }
 
 TEST_CASE("a folder that only has a checkpoint's name is a fault") {
@@ -150,8 +151,8 @@ TEST_CASE("a folder that only has a checkpoint's name is a fault") {
   fs::create_directory(folder / "checkpoint-3");
   const auto ran = toy::etude_program("verify", std::string(folder));
   CHECK(ran.end == "exit 1");
-  CHECK(
-      has(ran.out, "checkpoint-3 has no model: neither model.safetensors nor model.safetensors.index.json"));
+  CHECK(contains(ran.out,
+                 "checkpoint-3 has no model: neither model.safetensors nor model.safetensors.index.json"));
   CHECK(toy::etude_program("inspect", std::string(folder)).end == "exit 3");
 }
 
@@ -170,15 +171,15 @@ TEST_CASE("files of tensors are verified whole") {
                                       {.name = "m/data/0", .data = std::string(16, '\0'), .checksum = 1}}));
   const auto ran = toy::etude_program("verify", bools, pt);
   CHECK(ran.end == "exit 1");
-  CHECK(has(ran.out, "tensor 'b': a BOOL must be 0 or 1"));
-  CHECK(has(ran.out, pt + ": 1 fault\n"));
+  CHECK(contains(ran.out, "tensor 'b': a BOOL must be 0 or 1"));
+  CHECK(contains(ran.out, pt + ": 1 fault\n"));
 }
 
 TEST_CASE("a path that can't be read is exit 3, and the others are verified all the same") {
   const auto ran = toy::etude_program("verify", "/nowhere", trained().checkpoint(2).string());
   CHECK(ran.end == "exit 3");
-  CHECK(has(ran.err, "/nowhere can't be read: No such file or directory"));
-  CHECK(has(ran.out, ": ok, "));
+  CHECK(contains(ran.err, "/nowhere can't be read: No such file or directory"));
+  CHECK(contains(ran.out, ": ok, "));
 }
 
 }  // namespace tools_verify_test

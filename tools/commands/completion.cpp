@@ -15,7 +15,7 @@
 namespace tool {
 namespace {
 
-/// What completes a word.
+/// The candidates for a word.
 struct Values {
   std::vector<std::string> words;
   bool are_files = false;

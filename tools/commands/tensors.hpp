@@ -33,7 +33,7 @@ struct TensorFile {
 std::string python_dtype(std::string_view name);
 
 TensorFile safetensors_info(const std::filesystem::path& path);
-/// Of all dicts in a .pt file, with names from its root, or of the one that `key` selects.
+/// Describes all dicts of a .pt file, with names from its root, or the one that `key` selects.
 TensorFile torch_info(const std::filesystem::path& path, std::string_view key);
 
 /// "12 tensors, 3,210 elements, 12.8 KB".

@@ -16,7 +16,7 @@ std::string clock_text(double seconds);
 
 namespace detail {
 
-/// What a progress bar shows.
+/// The contents of a progress bar.
 struct ProgressView {
   enum class State { running, complete, stopped };
 
@@ -31,7 +31,7 @@ struct ProgressView {
   State state = State::running;
 };
 
-/// What a terminal can show.
+/// The size and abilities of a terminal.
 struct TerminalStyle {
   int columns = 80;  ///< of the line, at most
   bool unicode = false;

@@ -35,7 +35,7 @@ struct ReportHandlers {
                (std::vector<std::string>, callbacks, "its callbacks in order"));
 };
 
-/// What one process of a training was doing, and its memory.
+/// The time by phase and the memory of one process of a training.
 struct ReportRank {
   ETUDE_STRUCT(ReportRank, (std::int64_t, rank, "rank of the process", 0),
                (std::vector<double>, phases, "seconds of each phase"),

@@ -119,13 +119,8 @@ inline std::vector<Experiment> experiments(const fs::path& folder) {
 }
 
 inline etude::TrainingArguments arguments(const toy::Folder& folder) {
-  auto args = toy::arguments();
-  args.output_dir = folder / "out";
-  args.num_train_epochs = 2;
-  args.logging_strategy = etude::IntervalStrategy::steps;
-  args.logging_steps = 1;
-  args.save_strategy = etude::SaveStrategy::steps;
-  args.save_steps = 2;
+  auto args = toy::logged_arguments(folder / "out");
+  toy::save_to(args.output_dir, args, 2);
   return args;
 }
 

@@ -131,7 +131,7 @@ function smoothed(values, weight) {
   });
 }
 
-/// What all charts of a page share: the cursor, the part of the axis that is shown, and choices.
+/// The state that all charts of a page share: the cursor, the part of the axis that is shown, and choices.
 const shared = {charts: [], cursor: null, view: null, smooth: 0, scale: 'auto', x: 'step', hidden: new Set(), changed() {}};
 
 /// A chart of lines {label, name, look, points: [{x, y, low, high, step, broken}], hidden()}, with marks {x, text, kind} and stars
