@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,6 +56,10 @@ void use_found_batch_size(const ResumePoint& checkpoint, const TrainingArguments
 /// Whether the learning rates of the remaining steps are computed from the arguments.
 bool rates_are_new(const std::vector<std::string>& differences, const TrainerState& then,
                    std::int64_t max_steps);
+
+/// The `options` of an optimizer without the learning rates that can't be, which a schedule or callback has
+/// set; the schedule sets those again.
+nlohmann::ordered_json without_spoilt_rates(nlohmann::ordered_json options);
 
 /// Loads whatever fits the requested optimizer; an optimizer of another kind starts with fresh moments.
 void load_optimizer(const SavedOptimizer& saved, Optimizer& optimizer,

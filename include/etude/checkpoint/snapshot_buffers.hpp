@@ -16,7 +16,7 @@ class SnapshotBuffers {
  public:
   /// Replaces each tensor by a copy on the CPU that is valid until the next call; names that share a tensor
   /// keep sharing one.
-  void copy(std::vector<std::vector<std::pair<std::string, torch::Tensor>>*> lists);
+  void copy(const std::vector<std::vector<std::pair<std::string, torch::Tensor>>*>& lists);
 
  private:
   torch::Tensor copy_into(std::size_t i, const torch::Tensor& tensor);

@@ -248,9 +248,7 @@ ETUDE_INLINE bool rates_are_new(const std::vector<std::string>& differences, con
          });
 }
 
-/// The `options` of an optimizer without the learning rates that a schedule or callback has overwritten; the
-/// schedule sets those again.
-inline nlohmann::ordered_json without_spoilt_rates(nlohmann::ordered_json options) {
+ETUDE_INLINE nlohmann::ordered_json without_spoilt_rates(nlohmann::ordered_json options) {
   const auto changed = options.find("changed");
   if (changed == options.end() || !changed->is_array()) return options;
   for (auto& group : *changed) {

@@ -15,7 +15,7 @@
 namespace etude::inline v0 {
 
 ETUDE_INLINE void SnapshotBuffers::copy(
-    std::vector<std::vector<std::pair<std::string, torch::Tensor>>*> lists) {
+    const std::vector<std::vector<std::pair<std::string, torch::Tensor>>*>& lists) {
   const torch::NoGradGuard no_grad;
   std::map<std::tuple<const void*, std::vector<std::int64_t>, std::vector<std::int64_t>, torch::ScalarType,
                       bool, bool>,

@@ -30,8 +30,8 @@ namespace etude::inline v0 {
 
 namespace detail {
 
-/// Whether a number on the CPU is finite.
 inline bool is_finite(const torch::Tensor& number) {
+  if (!number.is_cpu()) return torch::isfinite(number).all().item<bool>();
   switch (number.scalar_type()) {
     case torch::kFloat:
       return std::isfinite(*number.data_ptr<float>());
@@ -40,6 +40,13 @@ inline bool is_finite(const torch::Tensor& number) {
     default:
       return std::isfinite(number.item<double>());
   }
+}
+
+/// The default generators from which a training on `device` draws.
+inline std::vector<at::Generator> generators_of(torch::Device device) {
+  std::vector<at::Generator> all{at::globalContext().defaultGenerator(torch::kCPU)};
+  if (!device.is_cpu()) all.push_back(at::globalContext().defaultGenerator(device));
+  return all;
 }
 
 /// A copy of a generator with its state, much faster than the state as a tensor.
@@ -74,7 +81,9 @@ inline std::string examples_of(const TrainerCore& core, std::size_t number, std:
 }  // namespace detail
 
 ETUDE_INLINE void NonFiniteUpdates::begin_group() {
-  generator_ = detail::copy_of(at::globalContext().defaultGenerator(torch::kCPU));
+  generators_.clear();
+  for (const auto& generator : detail::generators_of(core_.device))
+    generators_.emplace_back(generator, detail::copy_of(generator));
   const torch::NoGradGuard no_grad;
   if (!std::exchange(knows_buffers_, true))
     for (const auto& [name, buffer] : core_.model.named_buffers())
@@ -85,6 +94,7 @@ ETUDE_INLINE void NonFiniteUpdates::begin_group() {
 ETUDE_INLINE bool NonFiniteUpdates::accepts(const torch::Tensor& grad_norm) {
   norm_is_finite_ = detail::is_finite(grad_norm);
   if (!norm_is_finite_) return false;
+  // The transfer of the norm has waited for the losses, too.
   if (!core_.ranks.several() && !std::ranges::all_of(core_.group.losses(), detail::is_finite)) return false;
   if (std::exchange(may_copy_, false) && core_.args.on_non_finite == OnNonFinite::restore) copy_state();
   return true;
@@ -129,21 +139,13 @@ ETUDE_INLINE void NonFiniteUpdates::reject(const std::vector<Batch>& group, cons
 
 ETUDE_INLINE std::string NonFiniteUpdates::restore() {
   // The schedule doesn't go back.
-  std::vector<std::vector<std::pair<double, double>>> rates;
-  for (const auto& each : core_.optimizers) {
-    auto& of_groups = rates.emplace_back();
-    for (const auto& group : each.optimizer->param_groups())
-      of_groups.emplace_back(group.lr, group.initial_lr);
-  }
+  std::vector<detail::LearningRates> rates;
+  for (const auto& each : core_.optimizers) rates.push_back(detail::learning_rates(*each.optimizer));
   auto logs = std::exchange(core_.pending_logs, {});
   good_->restore();
   core_.pending_logs = std::move(logs);
   auto now = rates.begin();
-  for (const auto& each : core_.optimizers) {
-    for (std::size_t i = 0; i < now->size(); ++i)
-      each.optimizer->set_learning_rates(i, (*now)[i].first, (*now)[i].second);
-    ++now;
-  }
+  for (const auto& each : core_.optimizers) detail::set_learning_rates(*each.optimizer, *now++);
   return fmt::format(", and the weights of step {} are restored", step_of_good_);
 }
 
@@ -164,7 +166,7 @@ ETUDE_INLINE std::string NonFiniteUpdates::diagnose(const std::vector<Batch>& gr
   std::string text;
   try {
     put_buffers_back();
-    set_generator_state(at::globalContext().defaultGenerator(torch::kCPU), generator_.get_state());
+    for (const auto& [generator, before] : generators_) set_generator_state(generator, before.get_state());
     for (std::size_t i = 0; i < group.size() && text.empty(); ++i) {
       std::int64_t first_row = 0;
       core_.group.in_parts(group[i],

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "etude/base/linkage.hpp"
+#include "etude/checkpoint/resume.hpp"
 #include "etude/libtorch/random_state.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/snapshot.hpp"
@@ -37,6 +38,17 @@ inline nlohmann::ordered_json as_made(Optimizer& optimizer) {
   return options;
 }
 
+ETUDE_INLINE LearningRates learning_rates(Optimizer& optimizer) {
+  LearningRates rates;
+  for (const auto& group : optimizer.param_groups()) rates.emplace_back(group.lr, group.initial_lr);
+  return rates;
+}
+
+ETUDE_INLINE void set_learning_rates(Optimizer& optimizer, const LearningRates& rates) {
+  for (std::size_t i = 0; i < rates.size(); ++i)
+    optimizer.set_learning_rates(i, rates[i].first, rates[i].second);
+}
+
 }  // namespace detail
 
 ETUDE_INLINE TrainingSnapshot::TrainingSnapshot(TrainerCore& core)
@@ -48,7 +60,7 @@ ETUDE_INLINE TrainingSnapshot::TrainingSnapshot(TrainerCore& core)
   for (const auto& each : core.optimizers)
     optimizers_[each.name] = {
         detail::copies_of(gather_state(*each.optimizer, core.ranks.communicator(), /*everywhere=*/true)),
-        each.optimizer->options_state()};
+        each.optimizer->options_state(), detail::learning_rates(*each.optimizer)};
 }
 
 ETUDE_INLINE void TrainingSnapshot::restore() const {
@@ -59,8 +71,11 @@ ETUDE_INLINE void TrainingSnapshot::restore() const {
     auto& optimizer = *each.optimizer;
     const auto then = optimizers_.find(each.name);
     std::vector<std::string> none_are_new;
-    optimizer.load_options(then == optimizers_.end() ? detail::as_made(optimizer) : then->second.options,
+    optimizer.load_options(then == optimizers_.end() ? detail::as_made(optimizer)
+                                                     : detail::without_spoilt_rates(then->second.options),
                            none_are_new);
+    // A rate that isn't finite comes back as it was, for the next step to refuse it.
+    if (then != optimizers_.end()) detail::set_learning_rates(optimizer, then->second.rates);
     optimizer.load_state(then == optimizers_.end() ? std::vector<NamedTensor>() : then->second.moments);
   }
   core_.scaler = scaler_;
