@@ -278,6 +278,10 @@ TEST_CASE("steps that can't be captured are refused by name") {
         "cuda_graph is true: must be false with a loss that takes the number of items, which a replayed step "
         "couldn't give it: "
         "take the mean of each batch");
+
+  options = problem(true);
+  options.args.on_non_finite = etude::OnNonFinite::skip;
+  CHECK(fault(options).starts_with("on_non_finite is skip: must be ignore with cuda_graph, "));
 }
 
 TEST_CASE("a compute_loss of one's own gets no number of items, which a replay couldn't change") {

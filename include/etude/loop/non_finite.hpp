@@ -70,8 +70,8 @@ class NonFiniteUpdates {
   bool may_copy_ = true;  // before the first update of a step
   int in_a_row_ = 0;      // steps of which an update was rejected
   int diagnoses_ = 0;
-  at::Generator generator_;                                       // as the group began
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers_;  // of the model, each with its copy
+  std::vector<std::pair<at::Generator, at::Generator>> generators_;  // each with a copy, as the group began
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers_;     // of the model, each with its copy
   bool knows_buffers_ = false;
   std::unique_ptr<TrainingSnapshot> good_;
   std::int64_t step_of_good_ = 0;

@@ -218,11 +218,11 @@ inline void check_device(const TrainerCore& core) {
                ? "on the CPU"
                : fmt::format("with LibTorch {}, which has no graphs for {} (at::GraphImplRegistry)",
                              TORCH_VERSION, core.device.str()));
-  if (args.on_non_finite != OnNonFinite::ignore && !core.device.is_cpu())
+  if (args.on_non_finite != OnNonFinite::ignore && args.cuda_graph)
     found.push_back(
-        fmt::format("on_non_finite is {}: must be ignore on {}, where looking at the gradients before each "
-                    "update would wait for the device; TerminateOnNaNCallback stops without waiting",
-                    args.on_non_finite, core.device.str()));
+        fmt::format("on_non_finite is {}: must be ignore with cuda_graph, which replays the update with the "
+                    "rest of the step; TerminateOnNaNCallback stops after it",
+                    args.on_non_finite));
   refuse(args.cuda_graph && core.ranks.several(), "cuda_graph",
          "with several processes, whose messages can't be captured");
   if (!found.empty()) throw ArgumentError(fmt::format("{}", fmt::join(found, "\n")));
