@@ -159,7 +159,7 @@ class WorkerPool {
       changed.notify_one();
     }
 
-    void fetch(Job job, Dataset& dataset) {
+    void fetch(const Job& job, Dataset& dataset) {
       const ForkMark mark;
       std::optional<Batch> batch;
       std::exception_ptr error;

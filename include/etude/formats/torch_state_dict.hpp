@@ -24,11 +24,11 @@ namespace etude::inline v0 {
 /// The description of one tensor in a PyTorch file. Its elements lie within its storage.
 struct TorchTensorRecord {
   std::string name;
-  std::string dtype;        ///< LibTorch's name: "Float"
-  std::string storage;      ///< the key of its storage; tensors that share memory share it
-  std::uint64_t item_size;  ///< size of an element in bytes
-  std::uint64_t storage_bytes;
-  std::int64_t offset;  ///< of the first element, in elements
+  std::string dtype;            ///< LibTorch's name: "Float"
+  std::string storage;          ///< the key of its storage; tensors that share memory share it
+  std::uint64_t item_size = 0;  ///< size of an element in bytes
+  std::uint64_t storage_bytes = 0;
+  std::int64_t offset = 0;  ///< of the first element, in elements
   std::vector<std::int64_t> sizes, strides;
   bool conjugate = false, negative = false;  ///< lazy flags: the storage holds the conjugate or negated value
 

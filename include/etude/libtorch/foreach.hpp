@@ -44,7 +44,7 @@ inline torch::Tensor multiply_and_check_(const std::vector<torch::Tensor>& tenso
     at::_amp_foreach_non_finite_check_and_unscale_(tensors, found, at::full({}, factor, options));
     return found;
   }
-  for (torch::Tensor tensor : tensors) {
+  for (const auto& tensor : tensors) {
     found += at::isfinite(tensor).all().logical_not();
     tensor.mul_(factor);
   }

@@ -27,7 +27,7 @@ std::string text_of(const at::Tensor& bytes);
 /// std::string&)`.
 class StatefulGenerator {
  public:
-  StatefulGenerator(at::Generator generator);
+  StatefulGenerator(const at::Generator& generator);
 
   template <class Engine>
   StatefulGenerator(Engine* engine) {

@@ -14,8 +14,8 @@ struct ImageSample {
 };
 
 struct AudioSample {
-  at::Tensor frames;         ///< float32 [frames, channels] in [-1, 1] on the CPU, contiguous
-  std::int64_t sample_rate;  ///< in Hz
+  at::Tensor frames;             ///< float32 [frames, channels] in [-1, 1] on the CPU, contiguous
+  std::int64_t sample_rate = 0;  ///< in Hz
 };
 
 /// A text, a picture or a sound that shows how a model works, for trackers. The functions below make them.

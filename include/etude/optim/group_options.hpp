@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -23,7 +24,7 @@ namespace etude::inline v0::detail {
 template <typename Class>
 std::string class_name(const Class& object) {
   std::string name = c10::demangle(typeid(object).name());
-  name = name.substr(0, name.find('<'));
+  name.resize(std::min(name.size(), name.find('<')));
   const auto colon = name.rfind(':');
   return colon == name.npos ? name : name.substr(colon + 1);
 }

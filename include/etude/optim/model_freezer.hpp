@@ -57,16 +57,16 @@ class ModelFreezer {
   explicit ModelFreezer(const Model& model) : ModelFreezer(model, Options()) {}
 
   /// The direct children, in registration order, or the modules that `layer_groups` names, in its order.
-  std::vector<NamedModule> get_layer_groups() const { return groups_; }
+  const std::vector<NamedModule>& get_layer_groups() const { return groups_; }
   /// The modules without children.
   std::vector<NamedModule> get_layers() const;
   NamedTensors get_trainable_parameters() const;
 
   /// Both throw ArgumentError for an index out of range.
-  void freeze(Freezing which);
+  void freeze(const Freezing& which);
   void freeze() { freeze(Freezing()); }
   /// Returns the parameters that were frozen before, for each group that had any.
-  std::vector<UnfrozenGroup> unfreeze(Unfreezing which);
+  std::vector<UnfrozenGroup> unfreeze(const Unfreezing& which);
   std::vector<UnfrozenGroup> unfreeze() { return unfreeze(Unfreezing()); }
 
  private:

@@ -95,8 +95,9 @@ bool read_text(std::string_view text, T& value) {
     const auto number = read_number<double>(text);
     read = number ? T::from_number(*number) : T::from_text(text);
   }
-  if (read) value = *std::move(read);
-  return read.has_value();
+  if (!read) return false;
+  value = *std::move(read);
+  return true;
 }
 
 }  // namespace etude::inline v0::detail

@@ -214,7 +214,7 @@ struct Epoch {
   }
 
   // All processes read the same stream.
-  static Batch part_of_stream(Batch batch, const BatchPart& part, StreamRead& read) {
+  static Batch part_of_stream(const Batch& batch, const BatchPart& part, StreamRead& read) {
     read.size = batch.size;
     const auto rows = own_rows(part, batch.size);
     read.share = rows.share;

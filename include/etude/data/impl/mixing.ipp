@@ -97,7 +97,7 @@ ETUDE_INLINE Batch cut_mix(Batch batch, const MixingOptions& options, at::Genera
     other = other.narrow(dim, begin, length);
   }
   box.copy_(other);
-  batch.inputs[0] = result;
+  batch.inputs[0] = std::move(result);
   const auto whole = static_cast<double>(images.size(-1) * images.size(-2));
   batch.labels[0] = detail::mixed(batch.labels[0], 1 - static_cast<double>(area) / whole);
   return batch;

@@ -22,7 +22,7 @@ ETUDE_INLINE Tensors stored_tensors(const std::filesystem::path& path,
     all.push_back(name);
     tensors.push_back(std::move(tensor));
   }
-  const Tensors stored(std::move(tensors), std::move(all));
+  Tensors stored(std::move(tensors), std::move(all));
   if (names.empty()) return stored;
   std::vector<torch::Tensor> chosen;
   try {

@@ -34,7 +34,7 @@ ETUDE_INLINE std::string text_of(const at::Tensor& bytes) {
 
 }  // namespace detail
 
-ETUDE_INLINE StatefulGenerator::StatefulGenerator(at::Generator generator)
+ETUDE_INLINE StatefulGenerator::StatefulGenerator(const at::Generator& generator)
     : save_([generator] { return detail::text_of(generator_state(generator)); }),
       load_([generator](const std::string& state) {
         set_generator_state(generator, detail::bytes_of(state));

@@ -28,7 +28,7 @@ ETUDE_INLINE at::Tensor ConfusionMatrix::matrix() const {
   const auto cells = all.size(0) - 1;
   const auto classes = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(cells))));
   refuse_outside(options_.name, all[cells].item<std::int64_t>());
-  const auto matrix = all.narrow(0, 0, cells).reshape({classes, classes}).to(torch::kDouble);
+  auto matrix = all.narrow(0, 0, cells).reshape({classes, classes}).to(torch::kDouble);
   if (options_.normalize == Normalization::none) return matrix;
   const auto whole = options_.normalize == Normalization::labels        ? matrix.sum(1, true)
                      : options_.normalize == Normalization::predictions ? matrix.sum(0, true)

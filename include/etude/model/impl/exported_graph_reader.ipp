@@ -160,7 +160,7 @@ class GraphReader {
     const auto [kind, value] = exported_union(output, where);
     if (name.empty() && kind != "as_none" && kind != "as_int" && kind != "as_float" && kind != "as_bool" &&
         kind != "as_string" && kind != "as_sym_int")
-      throw exported_fault(where, "{} isn't supported", printable(std::string(kind)));
+      throw exported_fault(where, "{} isn't supported", printable(kind));
     graph.constant_outputs.push_back(kind == "as_int"     ? c10::IValue(exported_integer(value, where))
                                      : kind == "as_float" ? c10::IValue(exported_real(value, where))
                                      : kind == "as_bool"  ? c10::IValue(exported_flag(value, where))
@@ -194,7 +194,7 @@ class GraphReader {
                       std::string_view where) {
     const auto dot = target.find('.'), last = target.rfind('.');
     if (dot == target.npos || dot == last)
-      throw exported_fault(where, "'{}' isn't the name of an operator", printable(std::string(target)));
+      throw exported_fault(where, "'{}' isn't the name of an operator", printable(target));
     const auto name = fmt::format("{}::{}", target.substr(0, dot), target.substr(dot + 1, last - dot - 1));
     const auto overload = std::string(target.substr(last + 1) == "default" ? "" : target.substr(last + 1));
     // These only assert, before anything has run, what was true when the model was exported.
@@ -249,8 +249,7 @@ class GraphReader {
       given.erase(found);
     }
     if (!given.empty())
-      throw exported_fault(where, "{} has no argument '{}'", full_name,
-                           printable(std::string(given.begin()->first)));
+      throw exported_fault(where, "{} has no argument '{}'", full_name, printable(given.begin()->first));
   }
 
   Kind kind_of(const Argument& argument) const {
@@ -365,7 +364,7 @@ class GraphReader {
       const auto device = exported_device(value, where);
       return {.constant = device, .is_device = device.type() == device_.type()};
     }
-    throw exported_fault(where, "{} isn't supported there", printable(std::string(kind)));
+    throw exported_fault(where, "{} isn't supported there", printable(kind));
   }
 
   Argument list_argument(const ExportedJson& json, const c10::TypePtr& element, bool elements_are_optional,
@@ -473,8 +472,7 @@ class GraphReader {
     else if (target == "while_loop")
       node.kind = K::loop;
     else
-      throw exported_fault(where, "the higher-order operator '{}' isn't supported",
-                           printable(std::string(target)));
+      throw exported_fault(where, "the higher-order operator '{}' isn't supported", printable(target));
     inner_.clear();
     for (const auto& input : inputs) {
       const auto& json = exported_member(input, "arg", where);

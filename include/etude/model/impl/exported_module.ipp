@@ -228,7 +228,7 @@ ETUDE_INLINE Tensors ExportedModuleImpl::forward(const Tensors& inputs) {
 ETUDE_INLINE void ExportedModuleImpl::convert(std::optional<torch::Device> device,
                                               std::optional<torch::Dtype> dtype, bool non_blocking) {
   const torch::NoGradGuard no_grad;
-  const auto one = [&](torch::Tensor tensor) {
+  const auto one = [&](const torch::Tensor& tensor) {
     const auto type = dtype && tensor.is_floating_point() ? *dtype : tensor.scalar_type();
     tensor.set_data(tensor.to(device.value_or(tensor.device()), type, non_blocking));
   };

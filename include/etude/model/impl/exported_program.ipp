@@ -133,8 +133,7 @@ class ProgramReader {
         else
           are_named = false;
       } else {
-        throw exported_fault(where_, "an output is a {}, which isn't supported",
-                             printable(std::string(kind)));
+        throw exported_fault(where_, "an output is a {}, which isn't supported", printable(kind));
       }
     }
     if (!are_named) program_.output_names.clear();
@@ -181,7 +180,7 @@ class ProgramReader {
         const auto key_end = module.find(','), path_end = module.rfind(',');
         if (!module.starts_with("L__self__") || key_end == path_end) continue;
         program_.classes.emplace(module.substr(key_end + 1, path_end - key_end - 1),
-                                 printable(std::string(module.substr(module.find_last_of(",.") + 1))));
+                                 printable(module.substr(module.find_last_of(",.") + 1)));
       }
     }
   }
@@ -208,7 +207,7 @@ class ProgramReader {
     if (kind == "tensor_constant") return add_state(Kind::constant, "tensor_constant_name", false);
     if (kind == "constant_input") return;
     if (kind != "user_input")
-      throw exported_fault(where_, "an input is a {}, which isn't supported", printable(std::string(kind)));
+      throw exported_fault(where_, "an input is a {}, which isn't supported", printable(kind));
     const auto& argument = exported_member(spec, "arg", where_);
     if (is_tensor(argument)) {
       check_name(exported_name(argument, where_));

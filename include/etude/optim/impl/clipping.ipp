@@ -101,12 +101,12 @@ ETUDE_INLINE void scale_to_norm(at::TensorList tensors, const torch::Tensor& nor
     const double factor = clip_factor(norm, max_norm);
     if (factor == 1) return;
     const auto scale = [factor](auto& value, const auto&) { value = value * factor; };
-    for (torch::Tensor tensor : tensors)
+    for (const auto& tensor : tensors)
       if (!detail::are_plain(tensor) || !detail::one_pass<0>(tensor, tensor, {}, scale)) tensor.mul_(factor);
     return;
   }
   const torch::Tensor factor = (max_norm / (norm + 1e-6)).clamp_max(1.0);
-  for (torch::Tensor tensor : tensors)
+  for (const auto& tensor : tensors)
     tensor.mul_(detail::moved_to(tensor.device(), factor, factor.scalar_type()));
 }
 
@@ -130,7 +130,7 @@ ETUDE_INLINE torch::Tensor multiply_and_check(at::TensorList tensors, double fac
 
 ETUDE_INLINE void clip_value(at::TensorList tensors, double limit) {
   const torch::NoGradGuard no_grad;
-  for (torch::Tensor tensor : tensors) tensor.clamp_(-limit, limit);
+  for (const auto& tensor : tensors) tensor.clamp_(-limit, limit);
 }
 
 }  // namespace etude::inline v0

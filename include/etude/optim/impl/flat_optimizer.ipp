@@ -401,7 +401,9 @@ ETUDE_INLINE void FlatOptimizer::update_in_float32(const Range& range, const Par
   detail::store_rounded(range.values, wide.values, by.rounding, by, range.moments.size());
 }
 
-ETUDE_INLINE std::int64_t FlatOptimizer::piece_length() { return 32768 * std::max(1, at::get_num_threads()); }
+ETUDE_INLINE std::int64_t FlatOptimizer::piece_length() {
+  return std::int64_t{32768} * std::max(1, at::get_num_threads());
+}
 
 ETUDE_INLINE std::int64_t FlatOptimizer::longest_piece(const torch::Tensor& values) const {
   if (is_offloaded_) return offloaded_length;

@@ -29,7 +29,7 @@ inline bool is_batch_norm(const torch::nn::Module& module) {
 }  // namespace detail
 
 ETUDE_INLINE ModelFreezer::ModelFreezer(const Model& model, Options options)
-    : model_(model.module()), options_(options) {
+    : model_(model.module()), options_(std::move(options)) {
   if (!model_)
     throw ArgumentError(
         fmt::format("ModelFreezer: {} is TorchScript; only torch::nn modules are supported", model.name()));
@@ -86,7 +86,7 @@ ETUDE_INLINE NamedTensors ModelFreezer::get_trainable_parameters() const {
   return parameters;
 }
 
-ETUDE_INLINE void ModelFreezer::freeze(Freezing which) {
+ETUDE_INLINE void ModelFreezer::freeze(const Freezing& which) {
   const auto [first, last] = range(which.from_index, which.to_index);
   for (auto i = first; i <= last; ++i) {
     auto& group = *groups_[i].module;
@@ -104,7 +104,7 @@ ETUDE_INLINE void ModelFreezer::freeze(Freezing which) {
   }
 }
 
-ETUDE_INLINE std::vector<UnfrozenGroup> ModelFreezer::unfreeze(Unfreezing which) {
+ETUDE_INLINE std::vector<UnfrozenGroup> ModelFreezer::unfreeze(const Unfreezing& which) {
   const auto [first, last] = range(which.from_index, which.to_index);
   std::vector<UnfrozenGroup> unfrozen;
   for (auto i = first; i <= last; ++i) {

@@ -127,20 +127,19 @@ ETUDE_INLINE void check_parameter_rules(const ParameterRules& rules, const Named
 
 ETUDE_INLINE std::vector<ParameterGroup> with_rules(std::vector<ParameterGroup> groups,
                                                     const ParameterRules& rules, double lr) {
-  return detail::regrouped(std::move(groups),
-                           [&](const std::string& name, torch::Tensor tensor, ParameterGroup& options) {
-                             const auto given_lr = options.lr;
-                             std::optional<bool> frozen;
-                             for (const auto& [pattern, settings] : rules) {
-                               if (!names_parameter(pattern, name)) continue;
-                               if (settings.lr) options.lr = settings.lr;
-                               if (settings.lr_factor)
-                                 options.lr = given_lr.value_or(lr) * *settings.lr_factor;
-                               if (settings.weight_decay) options.weight_decay = settings.weight_decay;
-                               if (settings.frozen) frozen = settings.frozen;
-                             }
-                             if (frozen) tensor.set_requires_grad(!*frozen);
-                           });
+  return detail::regrouped(
+      std::move(groups), [&](const std::string& name, const torch::Tensor& tensor, ParameterGroup& options) {
+        const auto given_lr = options.lr;
+        std::optional<bool> frozen;
+        for (const auto& [pattern, settings] : rules) {
+          if (!names_parameter(pattern, name)) continue;
+          if (settings.lr) options.lr = settings.lr;
+          if (settings.lr_factor) options.lr = given_lr.value_or(lr) * *settings.lr_factor;
+          if (settings.weight_decay) options.weight_decay = settings.weight_decay;
+          if (settings.frozen) frozen = settings.frozen;
+        }
+        if (frozen) tensor.set_requires_grad(!*frozen);
+      });
 }
 
 ETUDE_INLINE std::vector<std::size_t> layer_depths(const NamedTensors& parameters) {

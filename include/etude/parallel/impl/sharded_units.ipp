@@ -56,7 +56,7 @@ ETUDE_INLINE torch::Tensor ShardedUnits::run(std::size_t unit, const Forward& fo
   release(unit);
   // A frozen unit passes gradients on with its weights, too.
   if (at::GradMode::is_enabled() && output.requires_grad())
-    output.register_hook([this, unit](torch::Tensor) {
+    output.register_hook([this, unit](const torch::Tensor&) {
       if (!hold(unit)) return;
       if (missing_.empty())
         torch::autograd::Engine::get_default_engine().queue_callback([this] { release_missing(); });

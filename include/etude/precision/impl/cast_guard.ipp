@@ -69,7 +69,7 @@ ETUDE_INLINE void cast_weights(const Model& model, torch::ScalarType dtype) {
   const torch::NoGradGuard no_grad;
   const auto kept = detail::tensors_of_norms(model);
   for (const auto& tensors : {model.named_parameters(), model.named_buffers()}) {
-    for (auto [name, tensor] : tensors) {
+    for (const auto& [name, tensor] : tensors) {
       if (!tensor.is_floating_point() || tensor.scalar_type() == dtype) continue;
       if (kept.contains(tensor.unsafeGetTensorImpl())) continue;
       tensor.mutable_grad().reset();

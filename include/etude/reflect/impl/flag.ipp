@@ -41,7 +41,7 @@ ETUDE_INLINE std::string help_text(const std::vector<Flag>& flags, std::string_v
   auto out = fmt::format("Usage: {} [--flag value ...]\n\n{}\n\n", program,
                          fmt::join(wrap(introduction, width), "\n"));
 
-  const auto entry = [&](std::string flag, std::string_view text, std::string last) {
+  const auto entry = [&](std::string flag, std::string_view text, const std::string& last) {
     flag = "  " + flag;
     if (flag.size() + 2 > indent) out += std::exchange(flag, "") + "\n";
     auto lines = wrap(text, width - indent);

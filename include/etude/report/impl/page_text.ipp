@@ -17,14 +17,14 @@ namespace etude::inline v0::detail {
 
 ETUDE_INLINE std::string cut_text(std::string_view text, std::size_t columns) {
   // A character has at most 4 bytes, and nobody waits for the mending of a long text.
-  const auto plain = plain_text(text.substr(0, 4 * columns + 4));
+  auto plain = plain_text(text.substr(0, 4 * columns + 4));
   if (columns_of(plain) <= columns) return plain;
   return std::string(first_columns(plain, columns == 0 ? 0 : columns - 1)) + "\xE2\x80\xA6";
 }
 
 ETUDE_INLINE std::string cut_name(std::string_view name, std::size_t columns) {
   constexpr std::size_t longest = 1000;
-  const auto plain = cut_text(name, longest);
+  auto plain = cut_text(name, longest);
   const auto all = columns_of(plain);
   if (all <= columns) return plain;
   const std::size_t front = columns / 2, back = columns - front - 1;

@@ -109,7 +109,7 @@ struct Study::Storage {
   }
 
   /// Appends a record, and reads what others have appended. `more` is text behind the record's members.
-  void write(Operation operation, Json members, const std::string& more = {}) {
+  void write(Operation operation, const Json& members, const std::string& more = {}) {
     Json record{{"op_code", static_cast<int>(operation)}, {"worker_id", worker}};
     record.update(members);
     auto text = text_of(record);
