@@ -2,8 +2,6 @@
 
 #include "etude/libtorch/device_graph.hpp"
 
-#if ETUDE_HAS_DEVICE_GRAPHS
-
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 #include <torch/types.h>
@@ -21,15 +19,13 @@
 /// one file of a program.
 namespace tape {
 
-class Tape : public at::GraphImplInterface {
+class Tape : public etude::GraphCapture {
  public:
-  explicit Tape(const at::GraphImplArgs&) {}
-
-  void capture_begin(c10::MempoolId_t, at::GraphCaptureMode) override {
+  void begin() override {
     recording() = this;
     c10::impl::tls_set_dispatch_key_included(mode, true);
   }
-  void capture_end() override {
+  void end() override {
     c10::impl::tls_set_dispatch_key_included(mode, false);
     recording() = nullptr;
     before_.restore();
@@ -37,7 +33,6 @@ class Tape : public at::GraphImplInterface {
     changed_.clear();
     ++captures();
   }
-  void instantiate() override {}
   void replay() override {
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
     for (const auto& [op, arguments, results] : calls_) {
@@ -47,10 +42,6 @@ class Tape : public at::GraphImplInterface {
     }
     ++replays();
   }
-  void reset() override { calls_.clear(); }
-  c10::MempoolId_t pool() const override { return {0, 0}; }
-  void enable_debug_mode() override {}
-  void debug_dump(const std::string&) override {}
 
   static std::int64_t& captures() { return count<0>(); }
   static std::int64_t& replays() { return count<1>(); }
@@ -117,14 +108,8 @@ class Tape : public at::GraphImplInterface {
 
 /// Registers it, for the rest of the process.
 inline void register_for_cpu() {
-  static const bool done = [] {
-    at::GraphImplRegistry()->Register("CPU",
-                                      [](at::GraphImplArgs args) -> std::unique_ptr<at::GraphImplInterface> {
-                                        return std::make_unique<Tape>(args);
-                                      });
-    return true;
-  }();
-  static_cast<void>(done);
+  etude::register_graph_capture(
+      torch::kCPU, []() -> std::unique_ptr<etude::GraphCapture> { return std::make_unique<Tape>(); });
 }
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
@@ -132,5 +117,3 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
 }
 
 }  // namespace tape
-
-#endif

@@ -8,19 +8,29 @@
 #include <memory>
 #include <optional>
 
-#if __has_include(<ATen/core/GraphImplInterface.h>)
-#include <ATen/core/GraphImplInterface.h>
-#define ETUDE_HAS_DEVICE_GRAPHS 1
-#else
-#define ETUDE_HAS_DEVICE_GRAPHS 0
-#endif
-
 #include "etude/base/linkage.hpp"
 
 namespace etude::inline v0 {
 
-/// Whether LibTorch captures the work of such a device in graphs: newer versions have the interface, and a
-/// device has an implementation if one is registered in at::GraphImplRegistry.
+/// The capture of a device's work, which differs from one kind of device to another;
+/// `etude/libtorch/cuda_graph.hpp` has that of CUDA.
+class GraphCapture {
+ public:
+  GraphCapture() = default;
+  GraphCapture(const GraphCapture&) = delete;
+  GraphCapture& operator=(const GraphCapture&) = delete;
+  virtual ~GraphCapture() = default;
+
+  /// Begins to capture what the calling thread gives its current stream; other threads may use the device.
+  virtual void begin() = 0;
+  virtual void end() = 0;
+  virtual void replay() = 0;
+};
+
+/// Makes `make` the captures of such devices, for the rest of the process, unless they have some.
+void register_graph_capture(torch::DeviceType device, std::unique_ptr<GraphCapture> (*make)());
+
+/// Whether captures are registered for such devices.
 bool has_device_graphs(torch::DeviceType device);
 
 /// Work of a device, captured once and replayed as a whole, from its own pool of memory. While this lives,
@@ -47,9 +57,7 @@ class DeviceGraph {
 
   torch::Device device_;
   std::optional<c10::Stream> before_, own_;  // streams of the thread; none on the CPU
-#if ETUDE_HAS_DEVICE_GRAPHS
-  std::unique_ptr<at::GraphImplInterface> graph_;
-#endif
+  std::unique_ptr<GraphCapture> graph_;
 };
 
 }  // namespace etude::inline v0

@@ -5,23 +5,37 @@
 
 #include <exception>
 #include <functional>
+#include <map>
+#include <memory>
+#include <utility>
 
 #include "etude/base/error.hpp"
 #include "etude/libtorch/device_graph.hpp"
 
 namespace etude::inline v0 {
 
-ETUDE_INLINE bool has_device_graphs([[maybe_unused]] torch::DeviceType device) {
-#if ETUDE_HAS_DEVICE_GRAPHS
-  return at::has_graph_impl(device);
-#else
-  return false;
-#endif
+namespace detail {
+
+using MakeGraphCapture = std::unique_ptr<GraphCapture> (*)();
+
+inline std::map<torch::DeviceType, MakeGraphCapture>& graph_captures() {
+  static std::map<torch::DeviceType, MakeGraphCapture> all;
+  return all;
+}
+
+}  // namespace detail
+
+ETUDE_INLINE void register_graph_capture(torch::DeviceType device, std::unique_ptr<GraphCapture> (*make)()) {
+  detail::graph_captures().emplace(device, make);
+}
+
+ETUDE_INLINE bool has_device_graphs(torch::DeviceType device) {
+  return detail::graph_captures().contains(device);
 }
 
 ETUDE_INLINE DeviceGraph::DeviceGraph(torch::Device device) : device_(device) {
   if (!has_device_graphs(device.type()))
-    throw Error(fmt::format("this LibTorch can't capture graphs on the device {}", device.str()));
+    throw Error(fmt::format("no graphs are registered for the device {}", device.str()));
   if (device.is_cpu()) return;
   const c10::impl::VirtualGuardImpl impl(device.type());
   if (!device_.has_index()) device_ = impl.getDevice();
@@ -45,34 +59,24 @@ ETUDE_INLINE void DeviceGraph::order(const c10::Stream& earlier, const c10::Stre
   event.block(later);
 }
 
-#if ETUDE_HAS_DEVICE_GRAPHS
-
 ETUDE_INLINE void DeviceGraph::capture(const std::function<void()>& work) {
   graph_.reset();  // frees its memory first
-  auto graph = at::create_graph_impl(device_.type());
-  // Threads that load data may use the device meanwhile.
-  graph->capture_begin({0, 0}, at::GraphCaptureMode::ThreadLocal);
+  auto graph = detail::graph_captures().at(device_.type())();
+  graph->begin();
   try {
     work();
   } catch (...) {
     const auto error = std::current_exception();
     try {
-      graph->capture_end();  // fails too, if the capture was invalidated
+      graph->end();  // fails too, if the capture was invalidated
     } catch (const std::exception&) {
     }
     std::rethrow_exception(error);
   }
-  graph->capture_end();
+  graph->end();
   graph_ = std::move(graph);
 }
 
 ETUDE_INLINE void DeviceGraph::replay() { graph_->replay(); }
-
-#else
-
-ETUDE_INLINE void DeviceGraph::capture(const std::function<void()>&) {}
-ETUDE_INLINE void DeviceGraph::replay() {}
-
-#endif
 
 }  // namespace etude::inline v0

@@ -216,8 +216,9 @@ inline void check_device(const TrainerCore& core) {
     refuse(true, "cuda_graph",
            core.device.is_cpu()
                ? "on the CPU"
-               : fmt::format("with LibTorch {}, which has no graphs for {} (at::GraphImplRegistry)",
-                             TORCH_VERSION, core.device.str()));
+               : fmt::format("on {}, for which no graphs are registered (a GPU's are by including "
+                             "etude/libtorch/cuda_graph.hpp in a source file of the program)",
+                             core.device.str()));
   if (args.on_non_finite != OnNonFinite::ignore && args.cuda_graph)
     found.push_back(
         fmt::format("on_non_finite is {}: must be ignore with cuda_graph, which replays the update with the "
