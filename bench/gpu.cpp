@@ -41,7 +41,7 @@ std::vector<Workload> workloads() {
   };
   return {{"small GPT-2 (4 layers of 128)", config(128, 4, 64), 8, 300},
           {"medium GPT-2 (8 layers of 512)", config(512, 8, 256), 16, 100},
-          {"GPT-2 (12 layers of 768)", config(768, 12, 1024), 8, 30}};
+          {"GPT-2 (12 layers of 768)", config(768, 12, 1024), 8, 20}};
 }
 
 constexpr std::int64_t warmup = 5;
