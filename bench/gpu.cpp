@@ -1,6 +1,7 @@
 /// Steps a second on a GPU beside a loop by hand, which reads its loss in each step as most do, and with one
 /// argument more each: `gpu_bench [--json FILE] [ROUNDS]`.
 
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <torch/cuda.h>
 #include <torch/torch.h>
@@ -105,10 +106,10 @@ struct Timer {
   void on(const etude::StepEnd& e) { watch.step(e.state.global_step, e.state.max_steps); }
 };
 
-double with_etude(const Workload& workload, const etude::TrainingArguments& more) {
+double with_etude(const Workload& workload, etude::TrainingArguments args) {
   torch::manual_seed(2);
   const auto [inputs, targets] = data(workload);
-  auto args = more;
+  args.tf32 = args.tf32.value_or(false);  // for the whole program, so it is set each time
   args.output_dir = "gpu_bench_output";
   args.per_device_train_batch_size = workload.batch_size;
   args.max_steps = workload.steps + warmup;
@@ -121,7 +122,7 @@ double with_etude(const Workload& workload, const etude::TrainingArguments& more
   args.log_level = etude::LogLevel::error;
   etude::Trainer<etude::Without<etude::PrinterCallback>, Timer> trainer(
       {.model = gpt2::GPT2(workload.config),
-       .args = args,
+       .args = std::move(args),
        .compute_loss =
            [](etude::Model& model, const etude::Batch& batch, std::optional<double>) {
              const auto outputs = model.forward(batch);
@@ -129,6 +130,7 @@ double with_etude(const Workload& workload, const etude::TrainingArguments& more
            },
        .train_dataset = {inputs, targets}});
   trainer.train();
+  at::globalContext().setAllowTF32CuBLAS(false);
   return trainer.callback<Timer>().watch.seconds();
 }
 

@@ -33,10 +33,12 @@ namespace gpu_training_test {
 
 using etude::OptimizerNames;
 
+/// Without a bias that the norm cancels, whose gradient would be noise that Adam makes large.
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(double p = 0.25) : drop(register_module("drop", torch::nn::Dropout(p))) {}
   torch::Tensor forward(const torch::Tensor& x) { return last(drop(torch::relu(norm(first(x))))); }
-  torch::nn::Linear first{register_module("first", torch::nn::Linear(6, 32))};
+  torch::nn::Linear first{
+      register_module("first", torch::nn::Linear(torch::nn::LinearOptions(6, 32).bias(false)))};
   torch::nn::BatchNorm1d norm{register_module("norm", torch::nn::BatchNorm1d(32))};
   torch::nn::Dropout drop;
   torch::nn::Linear last{register_module("last", torch::nn::Linear(32, 3))};
@@ -119,7 +121,7 @@ GPU_TEST("a training runs on the GPU, and its losses and weights are the CPU's")
     if (!name.ends_with(".step")) CHECK(tensor.is_cuda());
   const auto a = torch::stack(gpu.callback<Losses>().all), b = torch::stack(cpu.callback<Losses>().all);
   CHECK((a - b).abs().max().item<double>() < 1e-3);
-  CHECK(distance(tensors_of(gpu), tensors_of(cpu)) < 5e-3);
+  CHECK(distance(tensors_of(gpu), tensors_of(cpu)) < 1e-3);
 }
 
 GPU_TEST("a training equals a loop by hand on the GPU") {
@@ -168,7 +170,7 @@ GPU_TEST("every optimizer makes the same steps on the GPU as on the CPU") {
     const auto cpu = trained(options(args, 0));
     const auto apart = distance(gpu, cpu);
     MESSAGE(std::string(etude::to_string(optim)) << ": " << apart);
-    CHECK(apart < 0.05);
+    CHECK(apart < (optim == OptimizerNames::adamw_8bit ? 0.05 : 1e-3));
   }
 }
 
@@ -188,6 +190,9 @@ GPU_TEST("mixed precision learns as float32 does") {
   args = arguments();
   args.tf32 = true;
   CHECK(eval_loss(args) == doctest::Approx(exact).epsilon(0.05));
+  CHECK(at::globalContext().allowTF32CuBLAS());
+  args.tf32 = false;
+  CHECK(eval_loss(args) == doctest::Approx(exact).epsilon(1e-4));
   CHECK_FALSE(at::globalContext().allowTF32CuBLAS());
   args = arguments();
   args.pure_bf16 = true;
@@ -219,8 +224,9 @@ GPU_TEST("an update that overflows in fp16 is skipped") {
   given.model = Overflows();
   etude::Trainer<Skips> trainer(given);
   trainer.train();
-  CHECK(trainer.callback<Skips>().skipped >= 1);
-  CHECK(trainer.callback<Skips>().steps == 48);
+  const auto& [skipped, steps] = trainer.callback<Skips>();
+  CHECK(skipped >= 1);
+  CHECK(skipped + steps == 48);
   for (const auto& [name, tensor] : tensors_of(trainer)) CHECK(torch::isfinite(tensor).all().item<bool>());
 }
 
@@ -290,7 +296,7 @@ GPU_TEST("a checkpoint of the GPU is resumed on the CPU, and one of the CPU on t
     args.use_cpu = !first_on_cpu;
     etude::Trainer<> rest(options(args, 0));
     CHECK(rest.train({.resume_from_checkpoint = true}).global_step == 48);
-    CHECK(distance(tensors_of(rest), whole) < 5e-3);
+    CHECK(distance(tensors_of(rest), whole) < 1e-3);
   }
 }
 
@@ -298,7 +304,7 @@ GPU_TEST("offload_optimizer equals a training without it") {
   auto args = arguments();
   const auto without = trained(options(args));
   args.offload_optimizer = true;
-  CHECK(distance(trained(options(args)), without) == 0);
+  CHECK(distance(trained(options(args)), without) < 1e-4);  // the CPU computes the updates
 }
 
 GPU_TEST("gradient_checkpointing draws the same random numbers again") {
@@ -350,7 +356,7 @@ GPU_TEST("auto_find_batch_size finds the batch that fits into the GPU's memory")
   given.model = Large();
   etude::Trainer<> trainer(given);
   trainer.train();
-  CHECK(trainer.state().train_batch_size == 16);
+  CHECK(trainer.state().train_batch_size.value_or(0) == 15);  // 0.9 times the size before, from 32 on
 }
 
 #if ETUDE_TESTS_CUDA
