@@ -60,10 +60,10 @@ TEST_CASE("a checkpoint of each version resumes to the outcome that its training
     const auto actual = outcome(training),
                expected = nlohmann::json::parse(toy::read_text(folder / "outcome.json"));
     REQUIRE(actual.size() == expected.size());
-    for (const auto& [name, values] : expected.items())
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        CAPTURE(name);
-        CHECK(std::abs(actual.at(name).at(i).get<double>() - values[i].get<double>()) < 1e-5);
+    for (const auto& each : expected.items())
+      for (std::size_t i = 0; i < each.value().size(); ++i) {
+        CAPTURE(each.key());
+        CHECK(std::abs(actual.at(each.key()).at(i).get<double>() - each.value()[i].get<double>()) < 1e-5);
       }
     ++count;
   }

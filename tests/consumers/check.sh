@@ -27,14 +27,15 @@ for way in $ways; do
     cmake -S "$here/../.." -B "$folder/etude" --log-level=WARNING -DETUDE_BUILD_TESTS=OFF -DETUDE_BUILD_EXAMPLES=OFF "$@"
     cmake --install "$folder/etude" --prefix "$folder/installed" >/dev/null
   fi
-  cmake -S "$here/$way" -B "$folder/$way" --log-level=WARNING -DCMAKE_PREFIX_PATH="$folder/installed" -DCMAKE_CXX_FLAGS=-O0 \
+  cmake -S "$here/$way" -B "$folder/$way" --log-level=WARNING -DCMAKE_PREFIX_PATH="$folder/installed" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 \
         -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" "$@"
-  tracked=
-  [ "$way" != find_package ] || tracked=tracked  # it takes minutes, and doesn't depend on the way
-  cmake --build "$folder/$way" --parallel "$(nproc)" --target program $tracked
-  run program '1500 steps, accuracy 0.9'
-  if [ -n "$tracked" ]; then
+  # With trackers it takes minutes, and doesn't depend on the way.
+  if [ "$way" = find_package ]; then
+    cmake --build "$folder/$way" --parallel "$(nproc)" --target tracked
     run tracked train_loss
     ls trainer_output/runs/*/events.out.tfevents.*
+  else
+    cmake --build "$folder/$way" --parallel "$(nproc)" --target program
+    run program '1500 steps, accuracy 0.9'
   fi
 done
