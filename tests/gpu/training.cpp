@@ -164,7 +164,7 @@ GPU_TEST("every optimizer makes the same steps on the GPU as on the CPU") {
     auto args = arguments();
     args.optim = optim;
     if (optim == OptimizerNames::adafactor) args.learning_rate = 0.001;
-    if (optim == OptimizerNames::lbfgs) args.max_grad_norm = 0, args.max_steps = 3;
+    if (optim == OptimizerNames::lbfgs) args.max_grad_norm = args.weight_decay = 0, args.max_steps = 3;
     const auto gpu = trained(options(args, 0));
     args.use_cpu = true;
     const auto cpu = trained(options(args, 0));
@@ -391,23 +391,26 @@ GPU_TEST("estimate_memory is near the peak of LibTorch's allocator") {
   using namespace c10::cuda::CUDACachingAllocator;
   auto args = arguments();
   args.per_device_train_batch_size = 64;
-  auto given = options(args);
-  given.model =
-      torch::nn::Sequential(torch::nn::Linear(6, 4096), torch::nn::ReLU(), torch::nn::Linear(4096, 4096),
-                            torch::nn::ReLU(), torch::nn::Linear(4096, 3));
+  const auto given = [&] {
+    auto result = options(args);
+    result.model =
+        torch::nn::Sequential(torch::nn::Linear(6, 4096), torch::nn::ReLU(), torch::nn::Linear(4096, 4096),
+                              torch::nn::ReLU(), torch::nn::Linear(4096, 3));
+    return result;
+  };
   double estimated = 0;
   {
-    etude::Trainer<> trainer(given);
+    etude::Trainer<> trainer(given());
     estimated = static_cast<double>(etude::estimate_memory(trainer).one_process.peak);
   }
   emptyCache();
   const auto before = getDeviceStats(0).allocated_bytes[0].current;
   resetPeakStats(0);
-  etude::Trainer<> trainer(given);
+  etude::Trainer<> trainer(given());
   trainer.train();
   const auto measured = static_cast<double>(getDeviceStats(0).allocated_bytes[0].peak - before);
-  MESSAGE("estimated " << estimated / 1e6 << " MB, measured " << measured / 1e6 << " MB, before " << before);
-  CHECK(estimated / measured > 0.8);
+  MESSAGE("estimated " << estimated / 1e6 << " MB, measured " << measured / 1e6 << " MB");
+  CHECK(estimated / measured > 0.75);
   CHECK(estimated / measured < 1.25);
 }
 
