@@ -1,5 +1,6 @@
 #!/bin/sh
-# check.sh FOLDER WAYS CMAKE_ARGUMENT...: configures, builds and runs the projects beside this file from scratch, in FOLDER.
+# check.sh FOLDER WAYS CMAKE_ARGUMENT...: configures, builds and runs the projects beside this file from scratch, in FOLDER. With SMALL set,
+# each builds a program without a trainer, in seconds.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$1/etude" "$1/installed"
@@ -30,7 +31,10 @@ for way in $ways; do
   cmake -S "$here/$way" -B "$folder/$way" --log-level=WARNING -DCMAKE_PREFIX_PATH="$folder/installed" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 \
         -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" "$@"
   # With trackers it takes minutes, and doesn't depend on the way.
-  if [ "$way" = find_package ]; then
+  if [ -n "${SMALL:-}" ]; then
+    cmake --build "$folder/$way" --target small
+    run small '2 + 2 = 4'
+  elif [ "$way" = find_package ]; then
     cmake --build "$folder/$way" --parallel "$(nproc)" --target tracked
     run tracked train_loss
     ls trainer_output/runs/*/events.out.tfevents.*
