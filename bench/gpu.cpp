@@ -16,8 +16,12 @@
 #include "gpt2/gpt2.hpp"
 #include "measure.hpp"
 
-#if __has_include(<cuda_runtime_api.h>)
+// A LibTorch for the CPU lacks the first, and a machine without the toolkit the second.
+#if __has_include(<c10/cuda/impl/cuda_cmake_macros.h>) && __has_include(<cuda_runtime_api.h>)
 #include "etude/libtorch/cuda_graph.hpp"
+#define BENCH_HAS_CUDA_GRAPH 1
+#else
+#define BENCH_HAS_CUDA_GRAPH 0
 #endif
 
 namespace {
@@ -152,7 +156,7 @@ int main(int argc, char** argv) {
         {"Etude, tf32", [&] { return with_etude(workload, {.tf32 = true}); }},
         {"the loop in bf16", [&] { return by_hand(workload, Reading::each_step, true); }},
         {"Etude, bf16", [&] { return with_etude(workload, {.bf16 = true}); }}};
-#if __has_include(<cuda_runtime_api.h>)
+#if BENCH_HAS_CUDA_GRAPH
     all.push_back({"Etude, cuda_graph", [&] { return with_etude(workload, {.cuda_graph = true}); }});
     all.push_back({"Etude, bf16 and cuda_graph",
                    [&] { return with_etude(workload, {.bf16 = true, .cuda_graph = true}); }});

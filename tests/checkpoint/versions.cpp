@@ -40,8 +40,6 @@ struct Training {
 nlohmann::json outcome(Training& training) {
   nlohmann::json result;
   for (const auto& [name, tensor] : training.trainer->model().state_dict()) {
-    // The norm cancels the bias before it, whose gradients are rounding errors that Adam makes large.
-    if (name == "first.bias" || name == "norm.running_mean") continue;
     const auto values = tensor.flatten().to(torch::kDouble);
     for (std::int64_t i = 0; i < values.numel(); ++i) result[name].push_back(values[i].item<double>());
   }
@@ -49,6 +47,13 @@ nlohmann::json outcome(Training& training) {
   result["state"] = {state.global_step, state.epoch, state.best_metric.value_or(-1),
                      state.best_global_step.value_or(-1), state.log_history.size()};
   return result;
+}
+
+/// How far an outcome may be apart on another machine. The norm cancels the bias before it, whose gradients
+/// are rounding errors that Adam makes large, and evaluations see a little of it.
+double tolerance_of(const std::string& name) {
+  if (name == "first.bias" || name == "norm.running_mean") return 0.1;
+  return name == "state" ? 1e-3 : 1e-5;
 }
 
 TEST_CASE("a checkpoint of each version resumes to the outcome that its training had") {
@@ -64,8 +69,10 @@ TEST_CASE("a checkpoint of each version resumes to the outcome that its training
     REQUIRE(actual.size() == expected.size());
     for (const auto& each : expected.items())
       for (std::size_t i = 0; i < each.value().size(); ++i) {
-        CAPTURE(each.key());
-        CHECK(std::abs(actual.at(each.key()).at(i).get<double>() - each.value()[i].get<double>()) < 1e-3);
+        const auto name = each.key();
+        CAPTURE(name);
+        CHECK(std::abs(actual.at(name).at(i).get<double>() - each.value()[i].get<double>()) <
+              tolerance_of(name));
       }
     ++count;
   }

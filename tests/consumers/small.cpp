@@ -1,4 +1,5 @@
 #include <torch/types.h>
+#include <torch/version.h>
 
 #include <cstdio>
 #include <etude/version.hpp>

@@ -164,6 +164,20 @@ TEST_CASE("a loss that isn't finite, in the second batch of an accumulation grou
   CHECK(reason.ends_with("of 2 (train_dataset[18])"));
 }
 
+TEST_CASE("a loss that isn't finite is seen although its gradients are finite") {
+  const auto [x, y] = points(4, {});
+  y[2 * batch_size] = 7;
+  auto given = options(arguments(OnNonFinite::stop), x, y);
+  given.loss = [](const torch::Tensor& output, const torch::Tensor& target) {
+    const bool is_marked = (target == 7).any().item<bool>();
+    return torch::mse_loss(output, target) + (is_marked ? std::numeric_limits<double>::infinity() : 0);
+  };
+  etude::Trainer<> trainer(given);
+  const auto output = trainer.train();
+  CHECK(output.global_step == 2);
+  CHECK(output.stop_reason.starts_with("a loss of step 3 isn't finite"));
+}
+
 TEST_CASE("a batch that isn't finite itself is named, and so is a weight") {
   const auto [x, y] = points(3, {});
   y[5] = std::numeric_limits<float>::quiet_NaN();

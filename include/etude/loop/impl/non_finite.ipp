@@ -30,8 +30,8 @@ namespace etude::inline v0 {
 
 namespace detail {
 
+/// Whether a number on the CPU is finite.
 inline bool is_finite(const torch::Tensor& number) {
-  if (!number.is_cpu()) return torch::isfinite(number).all().item<bool>();
   switch (number.scalar_type()) {
     case torch::kFloat:
       return std::isfinite(*number.data_ptr<float>());
@@ -40,6 +40,15 @@ inline bool is_finite(const torch::Tensor& number) {
     default:
       return std::isfinite(number.item<double>());
   }
+}
+
+/// Whether a number and others on its device are finite; waits once for a device that isn't the CPU.
+inline bool are_finite(const torch::Tensor& number, at::TensorList others) {
+  if (number.is_cpu()) return is_finite(number) && std::ranges::all_of(others, is_finite);
+  const torch::NoGradGuard no_grad;
+  auto all = torch::isfinite(number).all();
+  for (const auto& other : others) all.logical_and_(torch::isfinite(other).all());
+  return all.item<bool>();
 }
 
 /// The default generators from which a training on `device` draws.
@@ -81,9 +90,10 @@ inline std::string examples_of(const TrainerCore& core, std::size_t number, std:
 }  // namespace detail
 
 ETUDE_INLINE void NonFiniteUpdates::begin_group() {
-  generators_.clear();
-  for (const auto& generator : detail::generators_of(core_.device))
-    generators_.emplace_back(generator, detail::copy_of(generator));
+  if (generators_.empty())
+    for (auto& generator : detail::generators_of(core_.device))
+      generators_.emplace_back(std::move(generator), at::Generator());
+  for (auto& [generator, copy] : generators_) copy = detail::copy_of(generator);
   const torch::NoGradGuard no_grad;
   if (!std::exchange(knows_buffers_, true))
     for (const auto& [name, buffer] : core_.model.named_buffers())
@@ -92,10 +102,11 @@ ETUDE_INLINE void NonFiniteUpdates::begin_group() {
 }
 
 ETUDE_INLINE bool NonFiniteUpdates::accepts(const torch::Tensor& grad_norm) {
-  norm_is_finite_ = detail::is_finite(grad_norm);
-  if (!norm_is_finite_) return false;
-  // The transfer of the norm has waited for the losses, too.
-  if (!core_.ranks.several() && !std::ranges::all_of(core_.group.losses(), detail::is_finite)) return false;
+  const auto losses = core_.ranks.several() ? at::TensorList() : at::TensorList(core_.group.losses());
+  if (!detail::are_finite(grad_norm, losses)) {
+    norm_is_finite_ = detail::are_finite(grad_norm, {});
+    return false;
+  }
   if (std::exchange(may_copy_, false) && core_.args.on_non_finite == OnNonFinite::restore) copy_state();
   return true;
 }
