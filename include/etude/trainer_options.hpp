@@ -281,7 +281,7 @@ struct TrainOptions {
     Resume(std::nullptr_t) = delete;  // use false to start from scratch
     Resume(std::string path_) : path(std::move(path_)) {}
     Resume(std::filesystem::path path_) : path(std::move(path_)) {}
-    Resume(std::optional<std::filesystem::path> path_) : path(path_.value_or("")) {}
+    Resume(const std::optional<std::filesystem::path>& path_) : path(path_.value_or("")) {}
     explicit operator bool() const { return newest || !path.empty(); }
 
     bool newest = false;

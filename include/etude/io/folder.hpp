@@ -85,10 +85,8 @@ class FolderWriter {
   /// Creates `partial`, replacing a dead writer's leftovers; if it is unknown whether that writer is dead,
   /// uses a folder with a longer name instead. Throws CheckpointError if another writer is active there.
   /// `partial` and `target` must be on one file system.
-  FolderWriter(FileSystem& files, std::filesystem::path target, std::filesystem::path partial)
-      : files_(files),
-        target_(without_slash(std::move(target))),
-        partial_(without_slash(std::move(partial))) {
+  FolderWriter(FileSystem& files, const std::filesystem::path& target, const std::filesystem::path& partial)
+      : files_(files), target_(without_slash(target)), partial_(without_slash(partial)) {
     files_.create_directories(partial_.parent_path());
     for (int attempt = 0; !make_partial(); ++attempt) {
       if (attempt == 200)
@@ -191,7 +189,7 @@ class FolderWriter {
     std::uint64_t size_ = 0;
   };
 
-  static std::filesystem::path without_slash(std::filesystem::path path) {
+  static std::filesystem::path without_slash(const std::filesystem::path& path) {
     return path.has_filename() ? path : path.parent_path();
   }
 

@@ -50,7 +50,7 @@ struct EvaluationResult {
 };
 
 /// The same values without their graphs.
-PredictionStepOutput detached(PredictionStepOutput output);
+PredictionStepOutput detached(const PredictionStepOutput& output);
 
 /// Throws DataError if evaluations are planned and one of their datasets is empty. A trainer that overrides
 /// `get_eval_dataloader` isn't checked, since its loaders may differ.

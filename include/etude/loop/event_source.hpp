@@ -220,7 +220,7 @@ class EventSource {
 
   /// Runs cleanup after an error: exceptions from it are reported, not thrown.
   template <class Part>
-  void attempt(Part part) {
+  void attempt(const Part& part) {
     try {
       part();
     } catch (...) {

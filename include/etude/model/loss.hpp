@@ -150,7 +150,7 @@ torch::Tensor call_loss(std::type_identity<std::tuple<Parameter...>>, F& f, cons
 /// broadcast.
 void check_operands(std::string_view name, const Tensors& outputs, const Tensors& labels);
 
-torch::Tensor checked_loss(torch::Tensor loss);
+torch::Tensor checked_loss(const torch::Tensor& loss);
 
 }  // namespace detail
 

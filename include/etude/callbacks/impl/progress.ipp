@@ -32,7 +32,7 @@ inline bool is_speed(std::string_view name) {
 
 /// The metric that tells most of an evaluation besides its loss; empty if there is none.
 inline std::string telling_metric(const Metrics& metrics, const TrainingArguments& args) {
-  const auto best = best_metric_name(args);
+  auto best = best_metric_name(args);
   if (best != "eval_loss" && metrics.contains(best)) return best;
   const auto found = std::ranges::find_if(metrics, [](const auto& entry) {
     const std::string_view name = entry.first;

@@ -24,7 +24,7 @@ namespace etude::inline v0 {
 ETUDE_INLINE void CheckpointContents::detach(SnapshotBuffers& buffers) {
   std::vector<StateDict*> lists{&model};
   for (auto& [file, list] : tensors) lists.push_back(&list);
-  buffers.copy(std::move(lists));
+  buffers.copy(lists);
 }
 
 ETUDE_INLINE void CheckpointContents::write(FolderWriter& writer) const {

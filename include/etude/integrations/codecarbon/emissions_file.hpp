@@ -58,7 +58,7 @@ using EmissionsRow = std::map<std::string, std::string, std::less<>>;
 /// the file is either the old or the new one, even if the process is killed.
 class EmissionsFile {
  public:
-  explicit EmissionsFile(std::filesystem::path path);
+  explicit EmissionsFile(const std::filesystem::path& path);
   EmissionsFile(const EmissionsFile&) = delete;
   EmissionsFile& operator=(const EmissionsFile&) = delete;
   ~EmissionsFile();

@@ -24,7 +24,7 @@ inline bool wants_for_metrics(const TrainingArguments& args, const char* what) {
 
 }  // namespace detail
 
-ETUDE_INLINE PredictionStepOutput detached(PredictionStepOutput output) {
+ETUDE_INLINE PredictionStepOutput detached(const PredictionStepOutput& output) {
   const auto detach = [](const torch::Tensor& tensor) {
     return tensor.defined() && tensor.requires_grad() ? tensor.detach() : tensor;
   };

@@ -81,7 +81,7 @@ ETUDE_INLINE void ReduceLROnPlateau::load_state(const SchedulerState& state) {
   detail::load_number(state, "num_bad_epochs", loaded.bad_);
   detail::load_number(state, "cooldown_counter", loaded.cooldown_);
   detail::check_mode(state, options_.mode);
-  *this = std::move(loaded);
+  *this = loaded;
 }
 
 ETUDE_INLINE GreedyLR::GreedyLR(const GreedyLROptions& options)

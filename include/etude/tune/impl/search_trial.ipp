@@ -246,7 +246,7 @@ class SearchTrialOf final : public SearchTrial {
 
   std::optional<std::filesystem::path> find_checkpoint(const TrainerState& state) const {
     if (state.best_model_checkpoint && loads_best_) {
-      const std::filesystem::path best(*state.best_model_checkpoint);
+      std::filesystem::path best(*state.best_model_checkpoint);
       if (std::error_code none; std::filesystem::exists(best, none)) return best;
     }
     return get_last_checkpoint(run_dir_);

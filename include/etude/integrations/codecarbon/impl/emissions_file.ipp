@@ -139,7 +139,7 @@ inline bool has_writer([[maybe_unused]] const Descriptor& file) {
 
 }  // namespace emissions
 
-ETUDE_INLINE EmissionsFile::EmissionsFile(std::filesystem::path path)
+ETUDE_INLINE EmissionsFile::EmissionsFile(const std::filesystem::path& path)
     : path_(std::filesystem::absolute(path)) {
   std::error_code error;
   // A symbolic link stays one.

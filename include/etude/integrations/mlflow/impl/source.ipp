@@ -43,7 +43,7 @@ ETUDE_INLINE std::string git_commit(std::filesystem::path folder) {
     constexpr std::string_view elsewhere = "gitdir: ", reference = "ref: ";
     if (const auto line = mlflow::first_line(git); line.starts_with(elsewhere))
       git = folder / line.substr(elsewhere.size());
-    if (const auto head = mlflow::first_line(git / "HEAD"); head.starts_with(reference))
+    if (auto head = mlflow::first_line(git / "HEAD"); head.starts_with(reference))
       return mlflow::commit_of(git, head.substr(reference.size()));
     else if (mlflow::is_commit(head))
       return head;
