@@ -21,7 +21,7 @@ namespace {
 /// In memory where there is such a folder, since each record waits for its disk.
 const std::string journal =
     (std::filesystem::exists("/dev/shm") ? "/dev/shm" : std::filesystem::temp_directory_path().string()) +
-    ("/etude-fuzz-" + std::to_string(::getpid()));
+    ("/fuzz-journal-" + std::to_string(::getpid()));
 
 }  // namespace
 

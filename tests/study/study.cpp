@@ -278,6 +278,10 @@ TEST_CASE("records that aren't Optuna's are shown, and nothing in them is believ
         "an id is 1e+300: must be a whole number");
   CHECK(fault_of_record(R"({"op_code":6,"worker_id":"w","trial_id":0,"state":7,"values":null})") ==
         "the state is 7: must be from 0 to 4");
+  CHECK(fault_of_record(R"({"op_code":0,"worker_id":"w","study_name":"b","directions":[3]})") ==
+        "the direction is 3: must be from 0 to 2");
+  CHECK(toy::contains(fault_of_record(R"({"op_code":184467440737095516160,"worker_id":"w"})"),
+                      "is 1.8446744073709552e+20: must be"));
   CHECK(fault_of_record(R"({"op_code":0,"worker_id":"w"})") != "");
   CHECK(
       fault_of_record(

@@ -16,6 +16,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
+#include "etude/reflect/json.hpp"
 #include "etude/study/distribution.hpp"
 
 namespace etude::inline v0 {
@@ -170,10 +171,10 @@ ETUDE_INLINE Distribution distribution_of(const nlohmann::ordered_json& json) tr
   if (name == "CategoricalDistribution") {
     result = Choices{attributes.at("choices").get<std::vector<nlohmann::ordered_json>>()};
   } else if (name == "IntDistribution") {
-    result = IntRange{.low = attributes.at("low").get<std::int64_t>(),
-                      .high = attributes.at("high").get<std::int64_t>(),
+    result = IntRange{.low = from_json_value<std::int64_t>(attributes.at("low")),
+                      .high = from_json_value<std::int64_t>(attributes.at("high")),
                       .log = attributes.at("log").get<bool>(),
-                      .step = attributes.at("step").get<std::int64_t>()};
+                      .step = from_json_value<std::int64_t>(attributes.at("step"))};
   } else if (name == "FloatDistribution") {
     const auto& step = attributes.at("step");
     result = FloatRange{.low = attributes.at("low").get<double>(),

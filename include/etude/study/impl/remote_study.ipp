@@ -98,7 +98,7 @@ ETUDE_INLINE std::unique_ptr<Trial> RemoteStudy::ask(const std::vector<StudyDire
       *exchange_, {{"ask", {{"directions", names}}}}, [&](const Json& answer) -> std::unique_ptr<Trial> {
         const auto& number = answer.at("number");
         if (number.is_null()) return nullptr;
-        return std::make_unique<detail::RemoteTrial>(exchange_, number.get<std::int64_t>());
+        return std::make_unique<detail::RemoteTrial>(exchange_, from_json_value<std::int64_t>(number));
       });
 }
 

@@ -27,6 +27,7 @@
 #include "etude/base/utf8.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/io/folder_lock.hpp"
+#include "etude/reflect/json.hpp"
 #include "etude/study/journal.hpp"
 #include "etude/study/journal_time.hpp"
 #include "etude/study/study.hpp"
@@ -168,7 +169,7 @@ struct Study::Storage {
   }
 
   void apply(const Json& record) try {
-    const auto operation = static_cast<Operation>(record.at("op_code").get<int>());
+    const auto operation = static_cast<Operation>(from_json_value<int>(record.at("op_code")));
     const bool is_ours = record.at("worker_id") == worker;
     if (operation == Operation::create_study) return create_study(record);
     if (record.contains("study_id")) {
@@ -208,11 +209,14 @@ struct Study::Storage {
     return json.get<std::size_t>();
   }
 
-  TrialState state_of(const Json& json) const {
-    const auto state = json.get<int>();
-    if (state < 0 || state > 4)
-      throw ArgumentError(fmt::format("the state is {}: must be from 0 to 4", state));
-    return static_cast<TrialState>(state);
+  /// An enumerator by its number; Optuna's have the same.
+  template <ReflectedEnum E>
+  static E enumerator_of(std::string_view name, const Json& json) {
+    const auto number = from_json_value<int>(json);
+    const auto last = static_cast<int>(enum_names<E>.size()) - 1;
+    if (number < 0 || number > last)
+      throw ArgumentError(fmt::format("the {} is {}: must be from 0 to {}", name, number, last));
+    return static_cast<E>(number);
   }
 
   /// Throws ArgumentError for a complete trial without a value for each objective.
@@ -229,14 +233,14 @@ struct Study::Storage {
   void create_study(const Json& record) {
     OneStudy made{.name = record.at("study_name").get<std::string>(), .directions = {}};
     for (const auto& direction : record.at("directions"))
-      made.directions.push_back(static_cast<StudyDirection>(direction.get<int>()));
+      made.directions.push_back(enumerator_of<StudyDirection>("direction", direction));
     if (!find(made.name)) studies.push_back(std::move(made));
   }
 
   void create_trial(std::size_t study, const Json& record, bool is_ours) {
     auto& trials = studies[study].trials;
     FrozenTrial made{.number = static_cast<std::int64_t>(trials.size())};
-    if (record.contains("state")) made.state = state_of(record["state"]);
+    if (record.contains("state")) made.state = enumerator_of<TrialState>("state", record["state"]);
     if (record.contains("distributions"))
       for (const auto& [name, text] : record["distributions"].items())
         made.distributions[name] = distribution_of(parse_json(text.get_ref<const std::string&>()));
@@ -268,7 +272,7 @@ struct Study::Storage {
       changed.params[name] = number_of(distribution, record.at("param_value_internal"));
       changed.distributions[name] = distribution;
     } else if (operation == Operation::set_trial_state_values) {
-      const auto state = state_of(record.at("state"));
+      const auto state = enumerator_of<TrialState>("state", record.at("state"));
       // The first of several workers that take a trial out of the queue has it.
       if (state == TrialState::running && changed.state == TrialState::running) return;
       if (state == TrialState::running) places[id].worker = record.at("worker_id").get<std::string>();
@@ -280,7 +284,7 @@ struct Study::Storage {
       }
       check_values(places[id].study, changed);
     } else if (operation == Operation::set_trial_intermediate_value) {
-      changed.intermediate_values[record.at("step").get<std::int64_t>()] =
+      changed.intermediate_values[from_json_value<std::int64_t>(record.at("step"))] =
           detail::journal_number(record.at("intermediate_value"));
     } else if (operation == Operation::set_trial_user_attr) {
       changed.user_attrs.update(record.at("user_attr"));
