@@ -62,12 +62,12 @@ int main(int argc, char** argv) {
   // [space]
   auto [args, net, options] =
       etude::parse_arguments(argc, argv, defaults, NetArguments{}, etude::HyperparameterSearchOptions{});
-  options.hp_space = [net = net](etude::Trial& trial) {
+  options.hp_space = [base = net](etude::Trial& trial) {
     trial.suggest_float("learning_rate", {.low = 1e-4, .high = 1, .log = true});
     // Only a plain step needs a decay that depends on its optimizer.
     if (trial.suggest_categorical("optim", {"sgd", "adamw_torch_fused"}) == "adamw_torch_fused")
       trial.suggest_float("weight_decay", {.low = 1e-4, .high = 1e-1, .log = true});
-    auto searched = net;
+    auto searched = base;
     etude::suggest(trial, searched);
   };
   // [/space]
