@@ -479,13 +479,7 @@ class TrainerBase
 
   template <class Callback>
   Callback& find() {
-    Callback* found = nullptr;
-    const auto look = [&]<class Each>(Each& each) {
-      if constexpr (std::same_as<Each, Callback>)
-        if (found == nullptr) found = &each;
-    };
-    boost::hana::unpack(handler_.callbacks(), [&](auto&... each) { (look(each), ...); });
-    return *found;
+    return handler_.template first<Callback>();
   }
 
   RuntimeCallbacks& runtime() {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <exception>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "etude/callback.hpp"
@@ -55,7 +56,7 @@ template <class Callback, class Event>
 
 /// Like `deliver`, but passes exceptions to `on_error()`, called inside the catch block.
 template <class Callback, class Event, class OnError>
-void deliver_to_all(Callback& callback, Event& event, OnError& on_error) {
+[[gnu::always_inline]] inline void deliver_to_all(Callback& callback, Event& event, OnError& on_error) {
   if constexpr (forwards_events<Callback>) {
     callback.on_all(event, on_error);
   } else {
@@ -76,6 +77,14 @@ template <class... Callbacks>
 consteval std::size_t clock_place() {
   std::size_t place = 0;
   static_cast<void>(((TimesCallbacks<Callbacks> || (++place, false)) || ...));
+  return place;
+}
+
+/// The index of the first `Callback` among `Callbacks`.
+template <class Callback, class... Callbacks>
+consteval std::size_t place_of() {
+  std::size_t place = 0;
+  static_cast<void>(((std::is_same_v<Callback, Callbacks> || (++place, false)) || ...));
   return place;
 }
 
@@ -125,13 +134,18 @@ class CallbackHandler {
   template <class Event>
   static constexpr bool writes = (Writes<Callbacks, Event> || ...);
 
+  /// Doesn't compile, and says why, if `Event` can't be raised to these callbacks.
+  template <class Event>
+  static consteval bool may_raise() {
+    return detail::check_raised<Event>() && detail::check_event<Event, Callbacks...>();
+  }
+
   /// Raises `event`, which may be any struct. Handlers that take `Event&` may change it, and the caller can
   /// read it afterwards.
   template <class Event>
   [[gnu::always_inline]] constexpr void call_event(Event&& event) {
     using Plain = std::remove_cvref_t<Event>;
-    static_assert(detail::check_raised<Plain>());
-    static_assert(detail::check_event<Plain, Callbacks...>());
+    static_assert(may_raise<Plain>());
     if constexpr (std::is_const_v<std::remove_reference_t<Event>>)
       static_assert(
           (detail::expect<(!Writes<Callbacks, Plain> || detail::forwards_events<Callbacks>),
@@ -159,10 +173,19 @@ class CallbackHandler {
 
   /// The same, with `scope(name)` alive while the callback of that name handles the event.
   template <class Event, class OnError, class Scope>
-  void call_event_to_all(Event& event, OnError on_error, Scope scope) {
-    static_assert(detail::check_event<Event, Callbacks...>());
-    [&]<std::size_t... I>(std::index_sequence<I...>) { (deliver_within<I>(event, on_error, scope), ...); }
+  [[gnu::always_inline]] void call_event_to_all(Event& event, OnError on_error, Scope scope) {
+    static_assert(may_raise<Event>());
+    if constexpr (handles<Event>)
+      [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
+        (deliver_within<I>(event, on_error, scope), ...);
+      }
     (typename detail::HandlersOf<Event, Callbacks...>::places{});
+  }
+
+  /// The first callback of that type.
+  template <class Callback>
+  constexpr Callback& first() {
+    return boost::hana::at_c<detail::place_of<Callback, Callbacks...>()>(callbacks_);
   }
 
   /// The callbacks, in order, as a `boost::hana::tuple`.
@@ -174,7 +197,7 @@ class CallbackHandler {
   static constexpr bool is_timed = clock < sizeof...(Callbacks);
 
   template <std::size_t I, class Event, class OnError, class Scope>
-  void deliver_within(Event& event, OnError& on_error, Scope& scope) {
+  [[gnu::always_inline]] void deliver_within(Event& event, OnError& on_error, Scope& scope) {
     auto& callback = boost::hana::at_c<I>(callbacks_);
     [[maybe_unused]] const auto whole = scope(short_type_name<std::remove_cvref_t<decltype(callback)>>());
     if constexpr (is_timed)
@@ -205,8 +228,12 @@ class CallbackHandler<> {
   template <class Event>
   static constexpr bool writes = false;
   template <class Event>
+  static consteval bool may_raise() {
+    return detail::check_raised<Event>();
+  }
+  template <class Event>
   constexpr void call_event(Event&&) {
-    static_assert(detail::check_raised<std::remove_cvref_t<Event>>());
+    static_assert(may_raise<std::remove_cvref_t<Event>>());
   }
   template <class Event, class OnError>
   constexpr void call_event_to_all(Event&, OnError) {}

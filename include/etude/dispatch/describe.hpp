@@ -1,6 +1,10 @@
 #pragma once
 
+#include <array>
 #include <boost/hana/unpack.hpp>
+#include <concepts>
+#include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,15 +18,53 @@
 namespace etude::inline v0 {
 namespace detail {
 
-template <class Event, class Callback>
-void describe_handlers(const Callback& callback, std::vector<std::string>& names) {
-  if constexpr (std::same_as<Callback, RuntimeCallbacks>) {
-    for (const auto& [name, writes] : callback.template handlers<Event>())
-      names.push_back(writes ? name + " (writes)" : name);
-  } else if constexpr (Handles<Callback, Event>) {
-    names.push_back(std::string(short_type_name<Callback>()) + (Writes<Callback, Event> ? " (writes)" : ""));
-  }
+enum class Handling : unsigned char { none, reads, writes };
+
+/// What a callback does with each of some events. It is a table, since a function for each callback and event
+/// would be most of a trainer's code.
+struct CallbackHandling {
+  std::string_view callback;
+  const Handling* by_event;
+  const RuntimeCallbacks* runtime_callbacks = nullptr;  // instead of the others
+};
+
+template <class Callback, class Event>
+consteval Handling handling() {
+  if constexpr (!Handles<Callback, Event>) return Handling::none;
+  return Writes<Callback, Event> ? Handling::writes : Handling::reads;
 }
+
+template <class Callback, class... Events>
+inline constexpr std::array<Handling, sizeof...(Events)> handlings{handling<Callback, Events>()...};
+
+template <class Callback, class... Events>
+CallbackHandling handling_of(const Callback& callback, events<Events...>) {
+  if constexpr (std::same_as<Callback, RuntimeCallbacks>)
+    return {{}, nullptr, &callback};
+  else
+    return {short_type_name<Callback>(), handlings<Callback, Events...>.data()};
+}
+
+struct KnownEvent {
+  std::string_view name;
+  std::size_t index;  // among run-time callbacks
+};
+
+template <class... Events>
+std::span<const KnownEvent> known_events(events<Events...>) {
+  static const std::array<KnownEvent, sizeof...(Events)> known{
+      KnownEvent{short_type_name<Events>(), event_index<Events>()}...};
+  return known;
+}
+
+/// An event that is handled, and the names of its handlers in order, with whether they may change it.
+struct HandledEvent {
+  std::string_view event;
+  std::vector<std::pair<std::string, bool>> callbacks;
+};
+
+std::vector<HandledEvent> handled_events(std::span<const KnownEvent> known,
+                                         std::span<const CallbackHandling> callbacks);
 
 }  // namespace detail
 
@@ -33,18 +75,18 @@ struct EventHandlers {
   std::vector<std::string> callbacks;
 };
 
+namespace detail {
+std::vector<EventHandlers> in_words(const std::vector<HandledEvent>& handled);
+}
+
 /// The events that callbacks handle.
 template <class... Callbacks, class... Events>
 std::vector<EventHandlers> event_handlers(const CallbackHandler<Callbacks...>& handler, events<Events...>) {
-  std::vector<EventHandlers> handled;
-  const auto add = [&]<class Event>() {
-    std::vector<std::string> names;
-    boost::hana::unpack(handler.callbacks(),
-                        [&](const auto&... each) { (detail::describe_handlers<Event>(each, names), ...); });
-    if (!names.empty()) handled.push_back({short_type_name<Event>(), std::move(names)});
-  };
-  (add.template operator()<Events>(), ...);
-  return handled;
+  return boost::hana::unpack(handler.callbacks(), [](const Callbacks&... each) {
+    const std::array<detail::CallbackHandling, sizeof...(Callbacks)> callbacks{
+        detail::handling_of(each, events<Events...>{})...};
+    return detail::in_words(detail::handled_events(detail::known_events(events<Events...>{}), callbacks));
+  });
 }
 
 /// One line per handled event: its name, then its callbacks in the order in which they run.

@@ -277,10 +277,13 @@ class RuntimeCallbacks {
   /// The names of callbacks that handle `Event`, in order; `writes` is set for those that may change it.
   template <class Event>
   std::vector<std::pair<std::string, bool>> handlers() const {
+    return handlers(detail::event_index<Event>());
+  }
+  std::vector<std::pair<std::string, bool>> handlers(std::size_t event_index) const {
     std::vector<std::pair<std::string, bool>> names;
-    if (const auto index = detail::event_index<Event>(); index < state_->slots.size())
+    if (event_index < state_->slots.size())
       for (const bool run_last : {false, true})
-        for (const auto& slot : state_->slots[index])
+        for (const auto& slot : state_->slots[event_index])
           if (!slot.entry->removed && slot.entry->runs_last == run_last)
             names.emplace_back(slot.entry->name, slot.writes);
     return names;

@@ -55,18 +55,12 @@ class CapturedStep {
  private:
   /// Throws ArgumentError for a callback that would not be called when a step is replayed.
   void check_events() {
-    const auto check = [&]<class Event>(std::type_identity<Event>) {
-      if (const auto names = events_.template handlers_of<Event>(); !names.empty())
-        throw ArgumentError(fmt::format(
-            "cuda_graph is true: must be false with {}, which handles {}, an event inside the captured step",
-            names.front(), short_type_name<Event>()));
-    };
-    check(std::type_identity<ForwardBegin>());
-    check(std::type_identity<BackwardBegin>());
-    check(std::type_identity<BackwardEnd>());
-    check(std::type_identity<GradientsComplete>());
-    check(std::type_identity<GradientsClipped>());
-    check(std::type_identity<PreOptimizerStep>());
+    const auto handled = events_.handlers_of(events<ForwardBegin, BackwardBegin, BackwardEnd,
+                                                    GradientsComplete, GradientsClipped, PreOptimizerStep>{});
+    if (handled.empty()) return;
+    throw ArgumentError(fmt::format(
+        "cuda_graph is true: must be false with {}, which handles {}, an event inside the captured step",
+        handled[0].callbacks[0].first, handled[0].event));
   }
 
   Events& events_;

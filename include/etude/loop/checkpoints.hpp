@@ -2,13 +2,13 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "etude/base/function_ref.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/checkpoint/checkpoint.hpp"
 #include "etude/checkpoint/resume.hpp"
@@ -104,7 +104,7 @@ class AnyTrainingCheckpoints {
   virtual void raise(Save event) = 0;
   virtual void raise(PushBegin event) = 0;
   virtual void raise(CheckpointLoaded event) = 0;
-  virtual void attempt(const std::function<void()>& part) = 0;
+  virtual void attempt(detail::FunctionRef<void()> part) = 0;
   /// Whether begin events are raised again there, whose handlers may change the model.
   virtual bool hears_again(const TrainingProgress& there) const = 0;
 
@@ -145,7 +145,7 @@ class TrainingCheckpoints final : public AnyTrainingCheckpoints {
   void raise(Save event) override { events_.raise(std::move(event)); }
   void raise(PushBegin event) override { events_.raise(std::move(event)); }
   void raise(CheckpointLoaded event) override { events_.raise(std::move(event)); }
-  void attempt(const std::function<void()>& part) override { events_.attempt(part); }
+  void attempt(detail::FunctionRef<void()> part) override { events_.attempt(part); }
   bool hears_again(const TrainingProgress& there) const override {
     constexpr bool of_group = Events::template is_heard<BatchFetchBegin>() ||
                               Events::template is_heard<BatchFetched>() ||

@@ -3,7 +3,8 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <boost/hana/for_each.hpp>
+#include <array>
+#include <boost/hana/unpack.hpp>
 #include <concepts>
 #include <cstddef>
 #include <exception>
@@ -15,10 +16,12 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/base/function_ref.hpp"
 #include "etude/base/interrupt.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/dispatch/callback_handler.hpp"
 #include "etude/dispatch/callback_state.hpp"
+#include "etude/dispatch/describe.hpp"
 #include "etude/dispatch/runtime_callbacks.hpp"
 #include "etude/events.hpp"
 #include "etude/libtorch/threads.hpp"
@@ -37,8 +40,56 @@ namespace detail {
 void print_error(const TrainingArguments& args, const ErrorOrigin& origin, std::string_view what);
 void print_secondary_error(const TrainingArguments& args, const std::exception_ptr& error);
 
-/// Throws `error` again, blaming these callbacks, if any.
-[[noreturn]] void throw_written_loss(const std::vector<std::string>& writers, const DataError& error);
+/// Called where a callback's exception is caught. One type for all events, so that each is compiled once.
+using OnError = FunctionRef<void()>;
+
+struct Rethrow {
+  [[noreturn]] void operator()() const { throw; }
+};
+
+/// The first of several exceptions; those that follow are reported on the terminal.
+class FirstError {
+ public:
+  explicit FirstError(const TrainingArguments& args) : args_(args) {}
+  /// Notes the current exception.
+  void operator()();
+  /// Throws it, if there is one.
+  void rethrow();
+
+ private:
+  const TrainingArguments& args_;
+  ErrorOrigin first_;
+};
+
+// Functions of one callback, which all trainers that have it share.
+
+template <class Callback>
+void add_state(Callback& callback, std::vector<CallbackState>& states) {
+  if constexpr (is_stateful<Callback>()) states.emplace_back(callback);
+}
+
+template <class Callback>
+void add_runtime_states(Callback& callback, std::vector<CallbackState>& states) {
+  if constexpr (std::same_as<Callback, RuntimeCallbacks>)
+    std::ranges::move(callback.states(), std::back_inserter(states));
+}
+
+template <class Callback>
+void add_names(Callback& callback, std::vector<std::string_view>& names) {
+  if constexpr (std::same_as<Callback, RuntimeCallbacks>)
+    std::ranges::move(callback.names(), std::back_inserter(names));
+  else
+    names.push_back(short_type_name<Callback>());
+}
+
+/// Writes each callback's time to the trace.
+struct TracedCallbacks {
+  PhaseClock& clock;
+  PhaseClock::Slice operator()(std::string_view callback) const { return PhaseClock::Slice(clock, callback); }
+};
+
+/// Throws `error` again, blaming those callbacks that may have changed the loss, if any.
+[[noreturn]] void throw_written_loss(const std::vector<HandledEvent>& handled, const DataError& error);
 }  // namespace detail
 
 /// Raises a trainer's events, and makes every exit the same: whatever began gets its end event, every
@@ -62,22 +113,15 @@ class EventSource {
   /// The states of all callbacks that have one, in order.
   std::vector<CallbackState> states() {
     auto result = states_;
-    boost::hana::for_each(handler_.callbacks(), [&]<class Callback>(Callback& callback) {
-      if constexpr (std::same_as<Callback, RuntimeCallbacks>)
-        std::ranges::move(callback.states(), std::back_inserter(result));
-    });
+    boost::hana::unpack(handler_.callbacks(),
+                        [&](auto&... each) { (detail::add_runtime_states(each, result), ...); });
     return result;
   }
 
   /// The types of all callbacks, including run-time ones.
   std::vector<std::string_view> callback_names() {
     std::vector<std::string_view> names;
-    boost::hana::for_each(handler_.callbacks(), [&]<class Callback>(Callback& callback) {
-      if constexpr (std::same_as<Callback, RuntimeCallbacks>)
-        std::ranges::move(callback.names(), std::back_inserter(names));
-      else
-        names.push_back(short_type_name<Callback>());
-    });
+    boost::hana::unpack(handler_.callbacks(), [&](auto&... each) { (detail::add_names(each, names), ...); });
     return names;
   }
 
@@ -89,21 +133,16 @@ class EventSource {
   /// Raises an event of the loop, and returns it with its writers' changes.
   template <class Event>
   Event raise(Event event) {
-    const auto deliver = [&] {
-      if constexpr (is_heard<Event>()) {
-        if (core_.phase_clock.traces()) [[unlikely]]
-          return raise_to_all(event, [] { throw; });
-        const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::callbacks);
-        if constexpr (is_heard_by_trainer<Event>()) detail::deliver(trainer(), event);
-        handler_.call_event(event);
-      } else {
-        handler_.call_event(event);  // for its checks alone
+    static_assert(Handler::template may_raise<Event>());
+    if constexpr (is_heard<Event>()) {
+      if constexpr (JoinsOthers) {
+        if (goes_on()) {
+          stop_later(core_.control, [&] { deliver(event); });
+          return event;
+        }
       }
-    };
-    if (goes_on())
-      stop_later(core_.control, deliver);
-    else
-      deliver();
+      deliver(event);
+    }
     return event;
   }
 
@@ -142,21 +181,15 @@ class EventSource {
     }
   }
 
-  /// The callbacks that handle `Event`, the trainer itself included.
-  template <class Event>
-  std::vector<std::string> handlers_of(bool writers_only = false) {
-    std::vector<std::string> names;
-    if constexpr (is_heard_by_trainer<Event>())
-      if (!writers_only || Writes<Derived, Event>) names.emplace_back(short_type_name<Derived>());
-    boost::hana::for_each(handler_.callbacks(), [&]<class Callback>(Callback& callback) {
-      if constexpr (std::same_as<Callback, RuntimeCallbacks>) {
-        for (const auto& [name, writes] : callback.template handlers<Event>())
-          if (!writers_only || writes) names.push_back(name);
-      } else if (writers_only ? Writes<Callback, Event> : Handles<Callback, Event>) {
-        names.emplace_back(short_type_name<Callback>());
-      }
+  /// Those of `Events` that are handled, and by which callbacks, the trainer itself included.
+  template <class... Events>
+  std::vector<detail::HandledEvent> handlers_of(events<Events...> which) {
+    static constexpr std::array own{own_handling<Events>()...};
+    return boost::hana::unpack(handler_.callbacks(), [&](const auto&... each) {
+      const std::array callbacks{detail::CallbackHandling{short_type_name<Derived>(), own.data()},
+                                 detail::handling_of(each, which)...};
+      return detail::handled_events(detail::known_events(which), callbacks);
     });
-    return names;
   }
 
   /// The loss after `BackwardBegin`. Throws DataError, naming the callbacks that may have changed it, unless
@@ -166,7 +199,7 @@ class EventSource {
       try {
         check_training_loss(loss);
       } catch (const DataError& error) {
-        detail::throw_written_loss(handlers_of<BackwardBegin>(/*writers_only=*/true), error);
+        detail::throw_written_loss(handlers_of(events<BackwardBegin>{}), error);
       }
     }
     return loss;
@@ -185,10 +218,12 @@ class EventSource {
   template <class End>
   void open() {
     open_.push_back([](EventSource& self) {
-      self.attempt([&] {
+      try {
         End event{self.core_.context()};
         self.raise_end(event);
-      });
+      } catch (...) {
+        self.note_failed_cleanup();
+      }
     });
   }
 
@@ -199,10 +234,13 @@ class EventSource {
   template <class End>
   End leave(End event) {
     open_.pop_back();
-    if (goes_on())
-      stop_later(core_.control, [&] { raise_end(event); });
-    else
-      raise_end(event);
+    if constexpr (JoinsOthers && is_heard<End>()) {
+      if (goes_on()) {
+        stop_later(core_.control, [&] { raise_end(event); });
+        return event;
+      }
+    }
+    raise_end(event);
     return event;
   }
 
@@ -224,8 +262,7 @@ class EventSource {
     try {
       part();
     } catch (...) {
-      if constexpr (JoinsOthers) core_.ranks.leave(std::current_exception());
-      print_secondary(std::current_exception());
+      note_failed_cleanup();
     }
   }
 
@@ -273,42 +310,56 @@ class EventSource {
 
  protected:
   explicit EventSource(Handler handler) : handler_(std::move(handler)) {
-    boost::hana::for_each(handler_.callbacks(), [&]<class Callback>(Callback& callback) {
-      if constexpr (detail::is_stateful<Callback>()) states_.emplace_back(callback);
-    });
+    boost::hana::unpack(handler_.callbacks(),
+                        [&](auto&... each) { (detail::add_state(each, states_), ...); });
   }
 
   TrainerCore core_;
   Handler handler_;
 
  private:
+  template <class Event>
+  void deliver(Event& event) {
+    if (core_.phase_clock.traces()) [[unlikely]]
+      return raise_to_all(event, detail::Rethrow());
+    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::callbacks);
+    if constexpr (is_heard_by_trainer<Event>()) detail::deliver(trainer(), event);
+    handler_.call_event(event);
+  }
+
   /// Every callback hears an end event even if one throws; the first exception is rethrown afterwards.
   template <class End>
   void raise_end(End& event) {
-    ErrorOrigin first;
-    const auto note = [&] {
-      if (first.error) return print_secondary(std::current_exception());
-      first = take_origin(std::current_exception());
-    };
-    raise_to_all(event, note);
-    if (!first.error) return;
-    const auto error = first.error;
-    detail::last_origin() = std::move(first);
-    std::rethrow_exception(error);
+    static_assert(Handler::template may_raise<End>());
+    if constexpr (is_heard<End>()) {
+      detail::FirstError first(core_.args);
+      raise_to_all(event, first);
+      first.rethrow();
+    }
   }
 
-  template <class Event, class OnError>
-  void raise_to_all(Event& event, OnError on_error) {
+  template <class Event>
+  void raise_to_all(Event& event, detail::OnError on_error) {
+    static_assert(Handler::template may_raise<Event>());
     if constexpr (is_heard<Event>()) {
       const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::callbacks);
       const PhaseClock::Slice whole(core_.phase_clock, short_type_name<Event>());
       if constexpr (is_heard_by_trainer<Event>()) detail::deliver_to_all(trainer(), event, on_error);
-      handler_.call_event_to_all(event, on_error, [&](std::string_view callback) {
-        return PhaseClock::Slice(core_.phase_clock, callback);
-      });
-    } else {
-      handler_.call_event_to_all(event, on_error);  // for its checks alone
+      handler_.call_event_to_all(event, on_error, detail::TracedCallbacks{core_.phase_clock});
     }
+  }
+
+  template <class Event>
+  static consteval detail::Handling own_handling() {
+    if constexpr (is_heard_by_trainer<Event>())
+      return detail::handling<Derived, Event>();
+    else
+      return detail::Handling::none;
+  }
+
+  void note_failed_cleanup() {
+    if constexpr (JoinsOthers) core_.ranks.leave(std::current_exception());
+    print_secondary(std::current_exception());
   }
 
   void print_secondary(const std::exception_ptr& error) { detail::print_secondary_error(core_.args, error); }

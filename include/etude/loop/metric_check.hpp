@@ -3,7 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <boost/hana/for_each.hpp>
+#include <boost/hana/unpack.hpp>
 #include <concepts>
 #include <exception>
 #include <string>
@@ -53,6 +53,36 @@ bool is_best_metric_unsure(const TrainerCore& core);
 /// Metrics with another prefix can't be checked here.
 void check_watched(std::string_view callback, const std::string& name, const Metrics& found);
 
+namespace detail {
+
+struct WatchedMetric {
+  std::string_view callback;
+  std::string name;
+};
+
+/// Adds the metric that `callback` waits for, if any.
+template <class Callback>
+void add_watched(const Callback& callback, std::vector<WatchedMetric>& watched) {
+  if constexpr (requires {
+                  { callback.watched_metric() } -> std::same_as<std::string>;
+                })
+    if (auto name = callback.watched_metric(); !name.empty())
+      watched.push_back({short_type_name<Callback>(), std::move(name)});
+}
+
+/// Whether one of these callbacks may change or hear what an evaluation finds.
+bool may_add_metrics(const RuntimeCallbacks& callbacks);
+
+template <class Callback>
+bool may_add_metrics(const Callback&) {
+  return Writes<Callback, Log> || Writes<Callback, Evaluate> || Writes<Callback, EvaluateAll> ||
+         (!type_name<Callback>().starts_with("etude::") &&
+          (Handles<Callback, EvaluateBegin> || Handles<Callback, PredictionStepBegin> ||
+           Handles<Callback, PredictionStep>));
+}
+
+}  // namespace detail
+
 /// Detects a mistyped `metric_for_best_model` before the first step, and likewise a metric that a callback
 /// waits for and returns from a method `std::string watched_metric() const`.
 template <class Events>
@@ -73,55 +103,27 @@ class MetricCheck {
       return;  // One batch may be too few for a metric; the evaluation itself will report it.
     }
     if (best_is_unsure) best_metric(core.args, found);
-    for_each_watched(events, [&](std::string_view callback, const std::string& name) {
+    for (const auto& [callback, name] : watched(events))
       if (is_metric_unsure(core, name)) check_watched(callback, name, found);
-    });
   }
 
  private:
-  template <class Visit>
-  static void for_each_watched(Events& events, Visit visit) {
-    boost::hana::for_each(events.handler().callbacks(), [&]<class Callback>(const Callback& callback) {
-      if constexpr (requires {
-                      { callback.watched_metric() } -> std::same_as<std::string>;
-                    })
-        if (const auto name = callback.watched_metric(); !name.empty())
-          visit(short_type_name<Callback>(), name);
-    });
+  static std::vector<detail::WatchedMetric> watched(Events& events) {
+    std::vector<detail::WatchedMetric> result;
+    boost::hana::unpack(events.handler().callbacks(),
+                        [&](const auto&... each) { (detail::add_watched(each, result), ...); });
+    return result;
   }
 
   static bool watches_unsure(Events& events) {
-    bool any = false;
-    for_each_watched(events, [&](std::string_view, const std::string& name) {
-      any = any || is_metric_unsure(events.core(), name);
-    });
-    return any;
+    return std::ranges::any_of(watched(events),
+                               [&](const auto& each) { return is_metric_unsure(events.core(), each.name); });
   }
 
   static bool may_add_metrics(Events& events) {
-    bool may = events.core().overrides.log;
-    boost::hana::for_each(events.handler().callbacks(), [&]<class Callback>(Callback& callback) {
-      if constexpr (std::same_as<Callback, RuntimeCallbacks>)
-        may = may || writes<Log, Evaluate, EvaluateAll>(callback) ||
-              hears<EvaluateBegin, PredictionStepBegin, PredictionStep>(callback);
-      else
-        may = may || Writes<Callback, Log> || Writes<Callback, Evaluate> || Writes<Callback, EvaluateAll> ||
-              (!type_name<Callback>().starts_with("etude::") &&
-               (Handles<Callback, EvaluateBegin> || Handles<Callback, PredictionStepBegin> ||
-                Handles<Callback, PredictionStep>));
-    });
-    return may;
-  }
-
-  template <class... Event>
-  static bool hears(RuntimeCallbacks& callbacks) {
-    return (!callbacks.template handlers<Event>().empty() || ...);
-  }
-  template <class... Event>
-  static bool writes(RuntimeCallbacks& callbacks) {
-    return (
-        std::ranges::any_of(callbacks.template handlers<Event>(), [](const auto& h) { return h.second; }) ||
-        ...);
+    return events.core().overrides.log ||
+           boost::hana::unpack(events.handler().callbacks(),
+                               [](const auto&... each) { return (detail::may_add_metrics(each) || ...); });
   }
 };
 

@@ -4,12 +4,13 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "etude/base/function_ref.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/loop/core.hpp"
@@ -22,7 +23,7 @@ namespace etude::inline v0 {
 class NonFiniteUpdates {
  public:
   /// The loss of a batch, as in a training step.
-  using ComputeLoss = std::function<torch::Tensor(const Batch&)>;
+  using ComputeLoss = detail::FunctionRef<torch::Tensor(const Batch&)>;
 
   /// A training stops after this many updates in a row that weren't made.
   static constexpr int most_in_a_row = 50;
@@ -55,11 +56,11 @@ class NonFiniteUpdates {
   /// Called for an update that wasn't accepted: runs its micro-batches again to find the origin, unless
   /// `compute_loss` is empty, reports it, and restores buffers, and for `restore` an earlier state. Throws
   /// StopTraining if the training should stop.
-  void reject(const std::vector<Batch>& group, const ComputeLoss& compute_loss);
+  void reject(const std::vector<Batch>& group, std::optional<ComputeLoss> compute_loss);
 
  private:
   void copy_state();
-  std::string diagnose(const std::vector<Batch>& group, const ComputeLoss& compute_loss);
+  std::string diagnose(const std::vector<Batch>& group, ComputeLoss compute_loss);
   std::string restore();
   void put_buffers_back() const;
   [[noreturn]] void stop(const std::string& reason);

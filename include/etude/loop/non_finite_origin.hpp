@@ -3,10 +3,10 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "etude/base/function_ref.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/model/model.hpp"
@@ -23,7 +23,7 @@ struct NonFiniteOrigin {
 /// of the weights, of the batch, and of each operator. An operator that makes inf or NaN from finite numbers
 /// is named together with the module whose parameter it takes, or that of the last operator that took any.
 NonFiniteOrigin find_non_finite(const Model& model, const Batch& batch,
-                                const std::function<torch::Tensor(const Batch&)>& compute_loss,
+                                detail::FunctionRef<torch::Tensor(const Batch&)> compute_loss,
                                 bool backward = true);
 
 }  // namespace etude::inline v0

@@ -2,11 +2,11 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <functional>
 #include <mutex>
 #include <string>
 #include <string_view>
 
+#include "etude/base/function_ref.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/trainer_control.hpp"
 
@@ -37,7 +37,7 @@ class RemoteControl {
   };
 
   /// Called by the training. Waits while it is paused, unless it is cancelled or `ends_wait` becomes true.
-  void wait_while_paused(const std::function<bool()>& ends_wait);
+  void wait_while_paused(detail::FunctionRef<bool()> ends_wait);
 
   /// Called by the training. Adds a request to stop, if there is one, to `control`.
   void take_cancel(TrainerControl& control) {

@@ -3,10 +3,10 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <functional>
 #include <utility>
 #include <vector>
 
+#include "etude/base/function_ref.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/libtorch/device_graph.hpp"
@@ -32,7 +32,7 @@ class StepGraph {
   /// make its step, and returns the results, such as the loss, on the device. They are valid until the next
   /// step. A replay repeats nothing that `work` does on the host.
   std::vector<torch::Tensor> run(const Batch& batch,
-                                 const std::function<std::vector<torch::Tensor>(Batch&)>& work);
+                                 detail::FunctionRef<std::vector<torch::Tensor>(Batch&)> work);
 
   /// The steps that were replayed.
   std::int64_t replayed() const { return replayed_; }
@@ -46,7 +46,7 @@ class StepGraph {
   };
 
   bool is_outdated() const;
-  void capture(const Batch& batch, const std::function<std::vector<torch::Tensor>(Batch&)>& work);
+  void capture(const Batch& batch, detail::FunctionRef<std::vector<torch::Tensor>(Batch&)> work);
 
   const Model& model_;
   Optimizer& optimizer_;

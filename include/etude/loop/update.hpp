@@ -222,12 +222,12 @@ class Update {
   /// Whether `on_non_finite` lets an update be made. Throws StopTraining if it says so.
   bool is_accepted(const torch::Tensor& grad_norm) {
     if (!non_finite_.is_on() || non_finite_.accepts(grad_norm)) return true;
-    NonFiniteUpdates::ComputeLoss compute_loss;
-    if (sharing_ != StepSharing::by_hand)
-      compute_loss = [&](const Batch& batch) {
-        return events_.trainer().compute_loss_in_precision(batch, core_.group.num_items()).loss;
-      };
-    non_finite_.reject(group_.all(), compute_loss);
+    const auto compute_loss = [&](const Batch& batch) {
+      return events_.trainer().compute_loss_in_precision(batch, core_.group.num_items()).loss;
+    };
+    std::optional<NonFiniteUpdates::ComputeLoss> known_loss;
+    if (sharing_ != StepSharing::by_hand) known_loss = compute_loss;
+    non_finite_.reject(group_.all(), known_loss);
     return false;
   }
 

@@ -3,13 +3,46 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "etude/base/linkage.hpp"
 #include "etude/dispatch/describe.hpp"
 
 namespace etude::inline v0 {
+namespace detail {
+
+ETUDE_INLINE std::vector<HandledEvent> handled_events(std::span<const KnownEvent> known,
+                                                      std::span<const CallbackHandling> callbacks) {
+  std::vector<HandledEvent> handled;
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    HandledEvent each{known[i].name, {}};
+    for (const auto& callback : callbacks)
+      if (callback.runtime_callbacks)
+        std::ranges::move(callback.runtime_callbacks->handlers(known[i].index),
+                          std::back_inserter(each.callbacks));
+      else if (callback.by_event[i] != Handling::none)
+        each.callbacks.emplace_back(callback.callback, callback.by_event[i] == Handling::writes);
+    if (!each.callbacks.empty()) handled.push_back(std::move(each));
+  }
+  return handled;
+}
+
+ETUDE_INLINE std::vector<EventHandlers> in_words(const std::vector<HandledEvent>& handled) {
+  std::vector<EventHandlers> result;
+  for (const auto& [event, callbacks] : handled) {
+    auto& names = result.emplace_back(EventHandlers{event, {}}).callbacks;
+    for (const auto& [name, writes] : callbacks) names.push_back(writes ? name + " (writes)" : name);
+  }
+  return result;
+}
+
+}  // namespace detail
 
 ETUDE_INLINE std::string describe(const std::vector<EventHandlers>& handled) {
   std::string text;

@@ -6,6 +6,7 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "etude/base/error.hpp"
@@ -28,8 +29,24 @@ ETUDE_INLINE void detail::print_secondary_error(const TrainingArguments& args,
   message(args, LogLevel::error, "and then{}: {}", whose, message_of(error));
 }
 
-ETUDE_INLINE void detail::throw_written_loss(const std::vector<std::string>& writers,
+ETUDE_INLINE void detail::FirstError::operator()() {
+  if (first_.error) return print_secondary_error(args_, std::current_exception());
+  first_ = take_origin(std::current_exception());
+}
+
+ETUDE_INLINE void detail::FirstError::rethrow() {
+  if (!first_.error) return;
+  const auto error = first_.error;
+  last_origin() = std::move(first_);
+  std::rethrow_exception(error);
+}
+
+ETUDE_INLINE void detail::throw_written_loss(const std::vector<HandledEvent>& handled,
                                              const DataError& error) {
+  std::vector<std::string> writers;
+  for (const auto& each : handled)
+    for (const auto& [name, writes] : each.callbacks)
+      if (writes) writers.push_back(name);
   if (writers.empty()) throw;
   throw DataError(
       fmt::format("{} has changed the loss in BackwardBegin: {}", fmt::join(writers, " or "), error.what()));

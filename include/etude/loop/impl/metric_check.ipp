@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,9 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
+#include "etude/dispatch/describe.hpp"
+#include "etude/dispatch/runtime_callbacks.hpp"
+#include "etude/events.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/metric_check.hpp"
 #include "etude/metrics/best_model.hpp"
@@ -53,6 +57,14 @@ ETUDE_INLINE bool is_metric_unsure(const TrainerCore& core, const std::string& n
 ETUDE_INLINE bool is_best_metric_unsure(const TrainerCore& core) {
   return core.options.args.metric_for_best_model && !core.state.best_metric &&
          is_metric_unsure(core, best_metric_name(core.args));
+}
+
+ETUDE_INLINE bool detail::may_add_metrics(const RuntimeCallbacks& callbacks) {
+  const std::array rows{handling_of(callbacks, events<>{})};
+  for (const auto& each : handled_events(known_events(events<Log, Evaluate, EvaluateAll>{}), rows))
+    if (std::ranges::any_of(each.callbacks, [](const auto& handler) { return handler.second; })) return true;
+  return !handled_events(known_events(events<EvaluateBegin, PredictionStepBegin, PredictionStep>{}), rows)
+              .empty();
 }
 
 ETUDE_INLINE void check_watched(std::string_view callback, const std::string& name, const Metrics& found) {

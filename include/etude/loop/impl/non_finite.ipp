@@ -124,7 +124,8 @@ ETUDE_INLINE void NonFiniteUpdates::copy_state() {
   restores_ = 0;
 }
 
-ETUDE_INLINE void NonFiniteUpdates::reject(const std::vector<Batch>& group, const ComputeLoss& compute_loss) {
+ETUDE_INLINE void NonFiniteUpdates::reject(const std::vector<Batch>& group,
+                                           std::optional<ComputeLoss> compute_loss) {
   has_rejected_ = true;
   const auto turn = core_.optimizers.turn();
   const auto of_optimizer = turn && core_.optimizers.size() > 1
@@ -133,7 +134,7 @@ ETUDE_INLINE void NonFiniteUpdates::reject(const std::vector<Batch>& group, cons
   const auto step = core_.state.global_step + 1;
   auto reason = norm_is_finite_ ? fmt::format("a loss of step {}{} isn't finite", step, of_optimizer)
                                 : fmt::format("the gradients of step {}{} aren't finite", step, of_optimizer);
-  if (compute_loss && diagnoses_++ < most_diagnoses) reason += diagnose(group, compute_loss);
+  if (compute_loss && diagnoses_++ < most_diagnoses) reason += diagnose(group, *compute_loss);
   put_buffers_back();
   if (core_.args.on_non_finite == OnNonFinite::stop) stop(reason);
   if (++in_a_row_ == most_in_a_row)
@@ -171,7 +172,7 @@ ETUDE_INLINE void NonFiniteUpdates::stop(const std::string& reason) {
 }
 
 ETUDE_INLINE std::string NonFiniteUpdates::diagnose(const std::vector<Batch>& group,
-                                                    const ComputeLoss& compute_loss) {
+                                                    ComputeLoss compute_loss) {
   if (core_.sharded_units) return "";  // Its forward passes are messages to the other processes.
   const auto after = random_state(core_.options.generators);
   std::string text;

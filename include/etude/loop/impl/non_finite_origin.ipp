@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -215,7 +214,7 @@ inline NonFiniteOrigin non_finite_before(const Model& model, const Batch& batch)
 }  // namespace detail
 
 ETUDE_INLINE NonFiniteOrigin find_non_finite(const Model& model, const Batch& batch,
-                                             const std::function<torch::Tensor(const Batch&)>& compute_loss,
+                                             detail::FunctionRef<torch::Tensor(const Batch&)> compute_loss,
                                              bool backward) {
   if (auto found = detail::non_finite_before(model, batch); !found.text.empty()) return found;
   const detail::Layers layers(model);

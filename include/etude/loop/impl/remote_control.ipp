@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <mutex>
 #include <string_view>
 
@@ -34,7 +33,7 @@ ETUDE_INLINE bool RemoteControl::cancel(std::string_view reason) {
   return true;
 }
 
-ETUDE_INLINE void RemoteControl::wait_while_paused(const std::function<bool()>& ends_wait) {
+ETUDE_INLINE void RemoteControl::wait_while_paused(detail::FunctionRef<bool()> ends_wait) {
   if (!is_paused()) return;
   std::unique_lock lock(mutex_);
   // A signal handler must not notify.

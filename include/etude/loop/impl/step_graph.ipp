@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <utility>
 #include <vector>
 
@@ -44,7 +43,7 @@ ETUDE_INLINE StepGraph::StepGraph(torch::Device device, const Model& model, Opti
 }
 
 ETUDE_INLINE std::vector<torch::Tensor> StepGraph::run(
-    const Batch& batch, const std::function<std::vector<torch::Tensor>(Batch&)>& work) {
+    const Batch& batch, detail::FunctionRef<std::vector<torch::Tensor>(Batch&)> work) {
   const auto eagerly = [&] {
     Batch own = batch;
     return work(own);
@@ -78,7 +77,7 @@ ETUDE_INLINE std::vector<torch::Tensor> StepGraph::run(
 }
 
 ETUDE_INLINE void StepGraph::capture(const Batch& batch,
-                                     const std::function<std::vector<torch::Tensor>(Batch&)>& work) {
+                                     detail::FunctionRef<std::vector<torch::Tensor>(Batch&)> work) {
   inputs_ = {detail::copies_of(batch.inputs), detail::copies_of(batch.labels), batch.size};
   results_.clear();
   optimizer_.prepare_captured_step();
