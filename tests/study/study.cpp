@@ -280,8 +280,8 @@ TEST_CASE("records that aren't Optuna's are shown, and nothing in them is believ
         "the state is 7: must be from 0 to 4");
   CHECK(fault_of_record(R"({"op_code":0,"worker_id":"w","study_name":"b","directions":[3]})") ==
         "the direction is 3: must be from 0 to 2");
-  CHECK(toy::contains(fault_of_record(R"({"op_code":184467440737095516160,"worker_id":"w"})"),
-                      "is 1.8446744073709552e+20: must be"));
+  CHECK(fault_of_record(R"({"op_code":184467440737095516160,"worker_id":"w"})") ==
+        "the value is 1.844674407370955e+20: must be a whole number from -2147483648 to 2147483647");
   CHECK(fault_of_record(R"({"op_code":0,"worker_id":"w"})") != "");
   CHECK(
       fault_of_record(
