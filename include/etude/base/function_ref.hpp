@@ -7,8 +7,8 @@
 
 namespace etude::inline v0::detail {
 
-/// A callable that outlives the call it is passed to, like the std::function_ref of C++26. std::function
-/// costs ten times as many instantiations in each trainer.
+/// Refers to a callable, which must outlive it, like the std::function_ref of C++26. std::function costs ten
+/// times as many instantiations in each trainer.
 template <class Signature>
 class FunctionRef;
 

@@ -72,19 +72,11 @@ template <class Callback, class Event, class OnError>
 template <class Callback>
 concept TimesCallbacks = requires { typename Callback::times_callbacks; };
 
-/// Its index among `Callbacks`, or their number if there is none.
-template <class... Callbacks>
-consteval std::size_t clock_place() {
+/// The index of the first that is true, or their number if none is.
+template <bool... Found>
+consteval std::size_t first_place() {
   std::size_t place = 0;
-  static_cast<void>(((TimesCallbacks<Callbacks> || (++place, false)) || ...));
-  return place;
-}
-
-/// The index of the first `Callback` among `Callbacks`.
-template <class Callback, class... Callbacks>
-consteval std::size_t place_of() {
-  std::size_t place = 0;
-  static_cast<void>(((std::is_same_v<Callback, Callbacks> || (++place, false)) || ...));
+  static_cast<void>(((Found || (++place, false)) || ...));
   return place;
 }
 
@@ -134,7 +126,7 @@ class CallbackHandler {
   template <class Event>
   static constexpr bool writes = (Writes<Callbacks, Event> || ...);
 
-  /// Doesn't compile, and says why, if `Event` can't be raised to these callbacks.
+  /// True. Doesn't compile, and says why, if `Event` can't be raised to these callbacks.
   template <class Event>
   static consteval bool may_raise() {
     return detail::check_raised<Event>() && detail::check_event<Event, Callbacks...>();
@@ -185,7 +177,7 @@ class CallbackHandler {
   /// The first callback of that type.
   template <class Callback>
   constexpr Callback& first() {
-    return boost::hana::at_c<detail::place_of<Callback, Callbacks...>()>(callbacks_);
+    return boost::hana::at_c<detail::first_place<std::is_same_v<Callback, Callbacks>...>()>(callbacks_);
   }
 
   /// The callbacks, in order, as a `boost::hana::tuple`.
@@ -193,7 +185,7 @@ class CallbackHandler {
   constexpr const auto& callbacks() const { return callbacks_; }
 
  private:
-  static constexpr auto clock = detail::clock_place<Callbacks...>();
+  static constexpr auto clock = detail::first_place<detail::TimesCallbacks<Callbacks>...>();
   static constexpr bool is_timed = clock < sizeof...(Callbacks);
 
   template <std::size_t I, class Event, class OnError, class Scope>

@@ -20,7 +20,7 @@ namespace detail {
 
 enum class Handling : unsigned char { none, reads, writes };
 
-/// What a callback does with each of some events. It is a table, since a function for each callback and event
+/// Says how a callback handles each event of a list. A table, because a function for each callback and event
 /// would be most of a trainer's code.
 struct CallbackHandling {
   std::string_view callback;

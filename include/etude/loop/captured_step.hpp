@@ -4,14 +4,12 @@
 #include <torch/types.h>
 
 #include <optional>
-#include <type_traits>
 #include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/optimizer_steps.hpp"
 #include "etude/loop/step_graph.hpp"
-#include "etude/reflect/type_name.hpp"
 
 namespace etude::inline v0 {
 

@@ -340,7 +340,6 @@ class EventSource {
 
   template <class Event>
   void raise_to_all(Event& event, detail::OnError on_error) {
-    static_assert(Handler::template may_raise<Event>());
     if constexpr (is_heard<Event>()) {
       const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::callbacks);
       const PhaseClock::Slice whole(core_.phase_clock, short_type_name<Event>());
