@@ -54,9 +54,11 @@ template <class Callback, class Event>
   }
 }
 
-/// Like `deliver`, but passes exceptions to `on_error()`, called inside the catch block.
-template <class Callback, class Event, class OnError>
-[[gnu::always_inline]] inline void deliver_to_all(Callback& callback, Event& event, OnError& on_error) {
+/// Like `deliver`, but passes exceptions to `on_error()`, called inside the catch block, and keeps
+/// `scope(name)` alive meanwhile. Never inlined: all trainers with the callback share it.
+template <class Callback, class Event, class OnError, class Scope>
+[[gnu::noinline]] void deliver_to_all(Callback& callback, Event& event, OnError& on_error, Scope& scope) {
+  [[maybe_unused]] const auto whole = scope(short_type_name<Callback>());
   if constexpr (forwards_events<Callback>) {
     callback.on_all(event, on_error);
   } else {
@@ -169,7 +171,12 @@ class CallbackHandler {
     static_assert(may_raise<Event>());
     if constexpr (handles<Event>)
       [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
-        (deliver_within<I>(event, on_error, scope), ...);
+        if constexpr (is_timed)
+          (timed<I, Event>(
+               [&] { detail::deliver_to_all(boost::hana::at_c<I>(callbacks_), event, on_error, scope); }),
+           ...);
+        else
+          (detail::deliver_to_all(boost::hana::at_c<I>(callbacks_), event, on_error, scope), ...);
       }
     (typename detail::HandlersOf<Event, Callbacks...>::places{});
   }
@@ -187,16 +194,6 @@ class CallbackHandler {
  private:
   static constexpr auto clock = detail::first_place<detail::TimesCallbacks<Callbacks>...>();
   static constexpr bool is_timed = clock < sizeof...(Callbacks);
-
-  template <std::size_t I, class Event, class OnError, class Scope>
-  [[gnu::always_inline]] void deliver_within(Event& event, OnError& on_error, Scope& scope) {
-    auto& callback = boost::hana::at_c<I>(callbacks_);
-    [[maybe_unused]] const auto whole = scope(short_type_name<std::remove_cvref_t<decltype(callback)>>());
-    if constexpr (is_timed)
-      timed<I, Event>([&] { detail::deliver_to_all(callback, event, on_error); });
-    else
-      detail::deliver_to_all(callback, event, on_error);
-  }
 
   template <std::size_t I, class Event, class Deliver>
   void timed(Deliver deliver) {

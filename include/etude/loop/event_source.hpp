@@ -136,12 +136,14 @@ class EventSource {
     static_assert(Handler::template may_raise<Event>());
     if constexpr (is_heard<Event>()) {
       if constexpr (JoinsOthers) {
-        if (goes_on()) {
-          stop_later(core_.control, [&] { deliver(event); });
-          return event;
+        try {
+          deliver(event);
+        } catch (const StopTraining& stop) {
+          stop_or_go_on(stop);
         }
+      } else {
+        deliver(event);
       }
-      deliver(event);
     }
     return event;
   }
@@ -217,14 +219,7 @@ class EventSource {
   /// Begins a scope that ends with `End`, however it ends.
   template <class End>
   void open() {
-    open_.push_back([](EventSource& self) {
-      try {
-        End event{self.core_.context()};
-        self.raise_end(event);
-      } catch (...) {
-        self.note_failed_cleanup();
-      }
-    });
+    open_.push_back(&end_scope<End>);
   }
 
   template <class End>
@@ -235,12 +230,14 @@ class EventSource {
   End leave(End event) {
     open_.pop_back();
     if constexpr (JoinsOthers && is_heard<End>()) {
-      if (goes_on()) {
-        stop_later(core_.control, [&] { raise_end(event); });
-        return event;
+      try {
+        raise_end(event);
+      } catch (const StopTraining& stop) {
+        stop_or_go_on(stop);
       }
+    } else {
+      raise_end(event);
     }
-    raise_end(event);
     return event;
   }
 
@@ -257,8 +254,7 @@ class EventSource {
   }
 
   /// Runs cleanup after an error: exceptions from it are reported, not thrown.
-  template <class Part>
-  void attempt(const Part& part) {
+  void attempt(detail::FunctionRef<void()> part) {
     try {
       part();
     } catch (...) {
@@ -343,8 +339,9 @@ class EventSource {
     if constexpr (is_heard<Event>()) {
       const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::callbacks);
       const PhaseClock::Slice whole(core_.phase_clock, short_type_name<Event>());
-      if constexpr (is_heard_by_trainer<Event>()) detail::deliver_to_all(trainer(), event, on_error);
-      handler_.call_event_to_all(event, on_error, detail::TracedCallbacks{core_.phase_clock});
+      detail::TracedCallbacks traced{core_.phase_clock};
+      if constexpr (is_heard_by_trainer<Event>()) detail::deliver_to_all(trainer(), event, on_error, traced);
+      handler_.call_event_to_all(event, on_error, traced);
     }
   }
 
@@ -354,6 +351,22 @@ class EventSource {
       return detail::handling<Derived, Event>();
     else
       return detail::Handling::none;
+  }
+
+  /// In a catch block.
+  void stop_or_go_on(const StopTraining& stop) {
+    if (!goes_on()) throw;
+    core_.control.request_stop(stop.what());
+  }
+
+  template <class End>
+  static void end_scope(EventSource& self) {
+    try {
+      End event{self.core_.context()};
+      self.raise_end(event);
+    } catch (...) {
+      self.note_failed_cleanup();
+    }
   }
 
   void note_failed_cleanup() {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "etude/base/error.hpp"
+#include "etude/base/function_ref.hpp"
 #include "etude/base/interrupt.hpp"
 #include "etude/loop/carried.hpp"
 #include "etude/loop/checkpoints.hpp"
@@ -248,8 +249,7 @@ class TrainLoop {
 
   /// Runs one part of the training. A `StopTraining` thrown from it closes the open scopes and becomes a
   /// request to stop.
-  template <class Part>
-  void stoppable(Part part) {
+  void stoppable(detail::FunctionRef<void()> part) {
     const auto outside = events_.depth();
     try {
       part();
