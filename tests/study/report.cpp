@@ -348,6 +348,20 @@ TEST_CASE("texts of a study can't become HTML") {
   CHECK(count(Page({trial}).text, nonce) == 0);
 }
 
+TEST_CASE("the number of a trial links to the trial's own page, if it has one") {
+  const toy::Folder folder;
+  const auto link = [](const FrozenTrial& trial) {
+    return trial.number == 0 ? std::string("a\"b/report.html") : std::string();
+  };
+  etude::write_report(folder / "page.html", "etude",
+                      {trial_of(0, TrialState::complete, {1}), trial_of(1, TrialState::complete, {2})},
+                      {StudyDirection::minimize}, link);
+  const auto page = toy::read_text(folder / "page.html");
+  CHECK(count(page, "<a ") == 1);
+  CHECK(count(page, "<td data-v=\"0\">\u2605 <a href=\"a&quot;b/report.html\">0</a></td>") == 1);
+  CHECK(count(page, "<td data-v=\"1\">1</td>") == 1);
+}
+
 TEST_CASE("numbers that aren't finite, or are huge, leave the page whole") {
   Trials trials{trial_of(0, TrialState::complete, {infinity}, {{"lr", 1e-5}}),
                 trial_of(1, TrialState::complete, {-infinity}, {{"lr", nan}}),

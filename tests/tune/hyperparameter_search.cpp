@@ -20,6 +20,7 @@
 #include "common/search.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
+#include "etude/callbacks/report.hpp"
 #include "etude/checkpoint/store.hpp"
 #include "etude/reflect/json_parser.hpp"
 #include "etude/study/study.hpp"
@@ -271,6 +272,18 @@ TEST_CASE("only the best trial's checkpoints are kept if that is asked") {
     const auto folders = etude::checkpoint_folders(folder / fmt::format("run-{}", trial.number));
     CHECK(folders.empty() == (std::to_string(trial.number) != best.run_id));
   }
+}
+
+TEST_CASE("the page of a search links those of its trials, which may have any names") {
+  const toy::Folder folder;
+  const auto name = [](const etude::Trial& trial) { return fmt::format("50% #{}", trial.number()); };
+  const auto result = etude::hyperparameter_search(
+      [](const TrainingArguments& given) { return etude::Trainer<etude::ReportCallback>(line(given)); },
+      {.n_trials = 2, .hp_space = rates, .hp_name = name}, search_arguments(folder));
+  CHECK(std::filesystem::exists(folder / "50% #1/report.html"));
+  const auto page = toy::read_text(result.report);
+  CHECK(page.find("<a href=\"50%25%20%230/report.html\">0</a>") != page.npos);
+  CHECK(page.find("<a href=\"50%25%20%231/report.html\">1</a>") != page.npos);
 }
 
 TEST_CASE("the objective is that of the best model if it is loaded at the end, else of the last") {

@@ -20,6 +20,9 @@ std::string cut_name(std::string_view name, std::size_t columns);
 /// A plain text for HTML, inside an element or a quoted attribute.
 std::string html_text(std::string_view text);
 
+/// Any name as one part of a relative address.
+std::string address_part(std::string_view name);
+
 /// Up to so many digits, and whole numbers below a million as they are.
 std::string number_text(double value, int digits = 6);
 

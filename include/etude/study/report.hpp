@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,12 @@ std::string format_trials(const std::vector<FrozenTrial>& trials,
 /// Writes a page about a study, which a browser shows without a network: counts and the best trial, the
 /// values over time or the Pareto front of two objectives, hyperparameters as parallel coordinates, their
 /// importances, curves of reported values, and the trials as a table. At most 1,000 trials are drawn, among
-/// them the best, and the page says so. The file is replaced atomically. Throws CheckpointError with the path
-/// and the reason if it can't be written.
+/// them the best, and the page says so. `link` gives the address of a trial's own page, for the table; empty
+/// for none. The file is replaced atomically. Throws CheckpointError with the path and the reason if it can't
+/// be written.
 void write_report(const std::filesystem::path& page, const std::string& study_name,
-                  const std::vector<FrozenTrial>& trials, const std::vector<StudyDirection>& directions);
+                  const std::vector<FrozenTrial>& trials, const std::vector<StudyDirection>& directions,
+                  const std::function<std::string(const FrozenTrial&)>& link = {});
 
 }  // namespace etude::inline v0
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,8 @@ namespace etude::inline v0::detail {
 
 /// The page of `write_report`.
 std::string report_page(const std::string& study_name, const std::vector<FrozenTrial>& trials,
-                        const std::vector<StudyDirection>& directions);
+                        const std::vector<StudyDirection>& directions,
+                        const std::function<std::string(const FrozenTrial&)>& link = {});
 
 }  // namespace etude::inline v0::detail
 

@@ -69,6 +69,16 @@ ETUDE_INLINE std::string html_text(std::string_view text) {
   return html;
 }
 
+ETUDE_INLINE std::string address_part(std::string_view name) {
+  std::string part;
+  for (const char c : name) {
+    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                          c == '-' || c == '_' || c == '.';
+    part += is_plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return part;
+}
+
 ETUDE_INLINE std::string number_text(double value, int digits) {
   if (value == std::round(value) && std::abs(value) < 1e6) return fmt::format("{:.0f}", value + 0.0);
   return fmt::format("{:.{}g}", value, digits);

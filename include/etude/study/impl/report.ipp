@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -130,8 +131,9 @@ ETUDE_INLINE std::string format_trials(const std::vector<FrozenTrial>& trials,
 
 ETUDE_INLINE void write_report(const std::filesystem::path& page, const std::string& study_name,
                                const std::vector<FrozenTrial>& trials,
-                               const std::vector<StudyDirection>& directions) {
-  write_file(default_file_system(), page, detail::report_page(study_name, trials, directions));
+                               const std::vector<StudyDirection>& directions,
+                               const std::function<std::string(const FrozenTrial&)>& link) {
+  write_file(default_file_system(), page, detail::report_page(study_name, trials, directions, link));
 }
 
 }  // namespace etude::inline v0

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -128,7 +129,14 @@ inline std::string param_cell(const FrozenTrial& trial, const std::string& name)
   return fmt::format("<td class=\"w\"{}>{}</td>", title, html_text(short_text));
 }
 
-inline std::string page_table(const ReportView& view) {
+inline std::string trial_cell(const FrozenTrial& trial, bool is_best, const std::string& link) {
+  auto number = std::to_string(trial.number);
+  if (!link.empty()) number = fmt::format("<a href=\"{}\">{}</a>", html_text(link), number);
+  return fmt::format("<td data-v=\"{}\">{}{}</td>", trial.number, is_best ? "\xE2\x98\x85 " : "", number);
+}
+
+inline std::string page_table(const ReportView& view,
+                              const std::function<std::string(const FrozenTrial&)>& link) {
   std::string text =
       "<section aria-labelledby=\"trials\"><h2 id=\"trials\">Trials</h2>\n<div class=\"wide all\" "
       "tabindex=\"0\" "
@@ -149,9 +157,10 @@ inline std::string page_table(const ReportView& view) {
   for (const auto i : view.order) {
     if (!std::ranges::binary_search(view.shown, i)) continue;
     const auto& trial = view.trials[i];
-    text += fmt::format("<tr data-t=\"{0}\"{1}><td data-v=\"{0}\">{2}{0}</td><td class=\"w\">{3}</td>",
-                        trial.number, view.is_best(i) ? " class=\"top\"" : "",
-                        view.is_best(i) ? "\xE2\x98\x85 " : "", state_text(trial.state));
+    text += fmt::format("<tr data-t=\"{}\"{}>{}<td class=\"w\">{}</td>", trial.number,
+                        view.is_best(i) ? " class=\"top\"" : "",
+                        trial_cell(trial, view.is_best(i), link ? link(trial) : std::string()),
+                        state_text(trial.state));
     for (std::size_t k = 0; k < objectives; ++k) {
       const auto value = value_of(trial, k);
       text += number_cell(value, value ? number_text(*value) : "");
@@ -176,7 +185,8 @@ inline std::string page_section(std::string_view id, std::string_view title, con
 }
 
 ETUDE_INLINE std::string report_page(const std::string& study_name, const std::vector<FrozenTrial>& trials,
-                                     const std::vector<StudyDirection>& directions) {
+                                     const std::vector<StudyDirection>& directions,
+                                     const std::function<std::string(const FrozenTrial&)>& link) {
   ReportView view{.trials = trials, .directions = directions, .best = best_of(trials, directions)};
   view.order = best_first(trials, directions, view.best);
   view.shown = thinned(view.order, most_shown);
@@ -206,7 +216,7 @@ ETUDE_INLINE std::string report_page(const std::string& study_name, const std::v
     page += page_section("parallel", "Hyperparameters", parallel_chart(view));
     page += page_section("curves", "Curves", curves_chart(view));
   }
-  page += page_table(view);
+  page += page_table(view, link);
   page += "<p id=\"chosen\" role=\"status\" aria-live=\"polite\"></p>\n";
   return html_text_of({.title = study_name,
                        .style = report_style,

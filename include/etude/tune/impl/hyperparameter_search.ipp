@@ -39,6 +39,7 @@
 #include "etude/io/child_program.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/reflect/json_parser.hpp"
+#include "etude/report/page_text.hpp"
 #include "etude/study/remote_study.hpp"
 #include "etude/study/report.hpp"
 #include "etude/study/study.hpp"
@@ -177,7 +178,7 @@ ETUDE_INLINE bool Search::was_told_by_another(const StudyTrial& trial) {
 ETUDE_INLINE void Search::write_page(const std::vector<FrozenTrial>& trials) {
   try {
     write_report(std::filesystem::path(args_.output_dir) / "report.html", options_.study_name, trials,
-                 objective_.directions());
+                 objective_.directions(), [this](const FrozenTrial& trial) { return page_of(trial); });
   } catch (const CheckpointError& error) {
     message_of(LogLevel::warning, error.what());
   }
@@ -356,6 +357,13 @@ ETUDE_INLINE std::optional<std::filesystem::path> Search::folder_of(const Frozen
   const auto name = text_attr(trial, run_dir_attr);
   if (!is_entry_name(name)) return {};
   return std::filesystem::path(args_.output_dir) / name;
+}
+
+/// The page of a trial whose trainer has a `ReportCallback`, as an address in `output_dir`.
+ETUDE_INLINE std::string Search::page_of(const FrozenTrial& trial) const {
+  const auto folder = folder_of(trial);
+  if (std::error_code none; !folder || !std::filesystem::exists(*folder / "report.html", none)) return {};
+  return address_part(folder->filename().string()) + "/report.html";
 }
 
 ETUDE_INLINE SearchResult Search::result() {

@@ -108,6 +108,7 @@ class Search {
   void remove_others();
   void write_page(const std::vector<FrozenTrial>& trials);
   std::optional<std::filesystem::path> folder_of(const FrozenTrial& trial) const;
+  std::string page_of(const FrozenTrial& trial) const;
   bool was_told_by_another(const StudyTrial& trial);
   void warn_without_lock(const StudyTrial& trial);
   SearchResult result();
