@@ -569,7 +569,7 @@ TEST_CASE("the error about bad input says what is allowed") {
   CHECK(refusal<DataError>([](auto& o) {
           o.args.per_device_train_batch_size = 2;
           o.loss = torch::nn::MSELoss(torch::nn::MSELossOptions(torch::kNone));
-        }).find("must be a single number, not float32 [2, 1]") != std::string::npos);
+        }).find("the loss is float32 [2, 1]: must be one element") != std::string::npos);
   CHECK(refusal<DataError>([](auto& o) {
           o.train_dataset = {torch::zeros({4, 1}), torch::zeros({4})};
           o.args.per_device_train_batch_size = 4;
@@ -595,7 +595,7 @@ TEST_CASE("the error about bad input says what is allowed") {
         }).find("depends on no parameter that is trained") != std::string::npos);
   CHECK(refusal<DataError>([](auto& o) {
           o.loss = [](const torch::Tensor&, const torch::Tensor&) { return torch::Tensor(); };
-        }) == "the loss must be a single number, not an undefined tensor");
+        }) == "the loss is an undefined tensor: must be one element");
   CHECK(refusal<DataError>([](auto& o) {
           o.train_dataset = torch::zeros({4, 1});
         }).find("the dataset has no labels") != std::string::npos);

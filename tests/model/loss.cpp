@@ -111,11 +111,11 @@ TEST_CASE("items are the labels that aren't masked") {
   CHECK(etude::count_items(Tensors()) == 0);
 }
 
-TEST_CASE("a loss must be a single number") {
+TEST_CASE("a loss must be one element") {
   const Loss none = torch::nn::MSELoss(torch::nn::MSELossOptions().reduction(torch::kNone));
   const auto text = message<etude::DataError>([&] { none(ones(3), ones(3)); });
   CHECK(contains(text, "float32 [3]"));
-  CHECK(contains(text, "reduction mean or sum"));
+  CHECK(contains(text, "must be one element; reduce it (mean or sum)"));
   const Loss undefined = [](torch::Tensor, torch::Tensor) { return torch::Tensor(); };
   CHECK_THROWS_AS(undefined(ones(1), ones(1)), etude::DataError);
   const Loss one = [](torch::Tensor output, torch::Tensor) { return output.sum().reshape({1, 1}); };

@@ -14,9 +14,6 @@
 
 namespace etude::inline v0 {
 
-/// `loss`, if it is one element. Throws `DataError` otherwise.
-const torch::Tensor& checked_loss(const torch::Tensor& loss);
-
 /// Throws `DataError` unless `backward` can be called on `loss`.
 void check_training_loss(const torch::Tensor& loss);
 

@@ -26,6 +26,7 @@
 #include "etude/loop/several_optimizers.hpp"
 #include "etude/loop/sharded_parameters.hpp"
 #include "etude/metrics/metrics.hpp"
+#include "etude/model/loss.hpp"
 #include "etude/optim/flat_parameters.hpp"
 #include "etude/parallel/gradient_reducer.hpp"
 #include "etude/trainer_control.hpp"
@@ -373,7 +374,7 @@ class Update {
       return core_.loss_check.after_step(events_.trainer().training_step(batch));
     torch::Tensor loss;
     const auto run = [&] {
-      loss = core_.group.share_of(checked_loss(events_.trainer().training_step(batch)).detach());
+      loss = core_.group.share_of(detail::scalar_loss(events_.trainer().training_step(batch)).detach());
     };
     try {
       run();

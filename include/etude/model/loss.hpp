@@ -150,7 +150,8 @@ torch::Tensor call_loss(std::type_identity<std::tuple<Parameter...>>, F& f, cons
 /// broadcast.
 void check_operands(std::string_view name, const Tensors& outputs, const Tensors& labels);
 
-torch::Tensor checked_loss(const torch::Tensor& loss);
+/// `loss` without dimensions. Throws DataError unless it has one element.
+torch::Tensor scalar_loss(const torch::Tensor& loss);
 
 }  // namespace detail
 
@@ -190,7 +191,7 @@ class Loss {
   /// outputs or labels than it takes, and if a torch loss module would broadcast output and target.
   torch::Tensor operator()(const Tensors& outputs, const Tensors& labels,
                            std::optional<double> num_items = {}) const {
-    return detail::checked_loss(compute_(outputs, labels, num_items));
+    return detail::scalar_loss(compute_(outputs, labels, num_items));
   }
 
   /// Whether the loss takes the number of items.

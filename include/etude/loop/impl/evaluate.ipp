@@ -12,7 +12,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/libtorch/torch_error.hpp"
 #include "etude/loop/evaluate.hpp"
-#include "etude/loop/loss_check.hpp"
+#include "etude/model/loss.hpp"
 #include "etude/parallel/merge_metrics.hpp"
 
 namespace etude::inline v0 {
@@ -72,7 +72,7 @@ ETUDE_INLINE EvaluationTally::EvaluationTally(const TrainerCore& core, Keep keep
 }
 
 ETUDE_INLINE void EvaluationTally::add_loss(const PredictionStepOutput& output, std::int64_t size) {
-  if (output.loss.defined()) loss_.add(checked_loss(output.loss), static_cast<double>(size));
+  if (output.loss.defined()) loss_.add(detail::scalar_loss(output.loss), static_cast<double>(size));
   for (std::size_t i = 0; i < output.logs.size(); ++i)
     parts_.add(output.logs.names()[i], output.logs[i], static_cast<double>(size));
 }

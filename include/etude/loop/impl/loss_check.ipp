@@ -20,6 +20,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/base/message.hpp"
 #include "etude/loop/loss_check.hpp"
+#include "etude/model/loss.hpp"
 
 namespace etude::inline v0 {
 
@@ -27,14 +28,8 @@ ETUDE_INLINE LossCheck::LossCheck(const TrainerOptions& options, const TrainingA
                                   const Model& model, const OptimizerList& optimizers)
     : options_(options), args_(args), model_(model), optimizers_(optimizers) {}
 
-ETUDE_INLINE const torch::Tensor& checked_loss(const torch::Tensor& loss) {
-  if (loss.defined() && loss.numel() == 1) return loss;
-  throw DataError(fmt::format("the loss is {}: must be one element{}", describe(loss),
-                              loss.defined() ? "; reduce it (mean or sum)" : ""));
-}
-
 ETUDE_INLINE void check_training_loss(const torch::Tensor& loss) {
-  if (!checked_loss(loss).requires_grad())
+  if (!detail::scalar_loss(loss).requires_grad())
     throw DataError("the loss depends on no parameter that is trained: all are frozen, or it was detached");
 }
 

@@ -93,10 +93,10 @@ ETUDE_INLINE void check_operands(std::string_view name, const Tensors& outputs, 
                   describe(output), describe(target), reshaping(target.sizes(), output.sizes())));
 }
 
-ETUDE_INLINE torch::Tensor checked_loss(const torch::Tensor& loss) {
+ETUDE_INLINE torch::Tensor scalar_loss(const torch::Tensor& loss) {
   if (loss.defined() && loss.numel() == 1) return loss.dim() == 0 ? loss : loss.reshape({});
-  throw DataError(fmt::format("the loss must be a single number, not {}{}", describe(loss),
-                              loss.defined() ? "; give it reduction mean or sum" : ""));
+  throw DataError(fmt::format("the loss is {}: must be one element{}", describe(loss),
+                              loss.defined() ? "; reduce it (mean or sum)" : ""));
 }
 
 ETUDE_INLINE void throw_not_one_operand(const Tensors& tensors, std::string_view what) {
