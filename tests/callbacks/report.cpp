@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -190,6 +191,68 @@ TEST_CASE("a resumed training goes on with its page, and repeats no step") {
   CHECK(page_of(folder / "").samples.size() == 2);
 }
 
+/// Takes its time in each step.
+struct Waits {
+  std::chrono::milliseconds time{0};
+  void on(const etude::StepEnd&) const { std::this_thread::sleep_for(time); }
+};
+
+double first_elapsed(const RunReport& run) {
+  const auto found =
+      std::ranges::find(run.series, "report/elapsed", [](const auto& columns) { return columns.name; });
+  return found == run.series.end() ? 0 : found->values.at(0);
+}
+
+TEST_CASE("the time before a training was resumed counts without its page, too") {
+  const toy::Folder folder;
+  auto args = toy::logged_arguments(folder);
+  toy::save_to(folder, args, 2);
+  etude::Trainer<Waits, ReportCallback> whole(toy::options(args), Waits{std::chrono::milliseconds(500)});
+  whole.train();
+  std::filesystem::remove(folder / "report.html");
+  etude::Trainer<Waits, ReportCallback> resumed(toy::options(args));
+  resumed.train({.resume_from_checkpoint = folder / "checkpoint-2"});
+  CHECK(first_elapsed(page_of(folder / "")) >= 0.5);  // at least of the step before the log at step 2
+  etude::Trainer<Waits, ReportCallback> anew(toy::options(args));
+  anew.train();
+  CHECK(first_elapsed(page_of(folder / "")) < 0.5);
+}
+
+TEST_CASE("a training that is resumed at its end keeps the times and the summary of its page") {
+  const toy::Folder folder;
+  auto args = toy::logged_arguments(folder);
+  toy::save_to(folder, args, 2);
+  etude::Trainer<ReportCallback> whole(toy::options(args));
+  whole.train();
+  whole.evaluate();
+  const auto first = page_of(folder / "");
+  for (const bool is_lost : {false, true}) {
+    if (is_lost) std::filesystem::remove(folder / "report.html");
+    etude::Trainer<ReportCallback> again(toy::options(args));
+    again.train({.resume_from_checkpoint = folder / "checkpoint-4"});
+    const auto run = page_of(folder / "");
+    CHECK(run.status == RunStatus::finished);
+    CHECK(steps_of(run, "loss") == Steps{1, 2, 3, 4});
+    if (is_lost) {
+      CHECK(run.ranks.empty());
+      CHECK(run.summary.empty());
+      CHECK(steps_of(run, "report/elapsed").empty());
+      continue;
+    }
+    REQUIRE(run.ranks.size() == 1);
+    CHECK(run.ranks[0].phases == first.ranks[0].phases);
+    CHECK(run.ranks[0].memory == first.ranks[0].memory);
+    CHECK(run.summary == first.summary);
+    CHECK(run.afterwards == first.afterwards);
+    CHECK(first_elapsed(run) == first_elapsed(first));
+  }
+  // One that has a step left measures that.
+  etude::Trainer<ReportCallback> more(toy::options(args));
+  more.train({.resume_from_checkpoint = folder / "checkpoint-2"});
+  CHECK(page_of(folder / "").summary.contains("train_runtime"));
+  CHECK(page_of(folder / "").ranks.size() == 1);
+}
+
 TEST_CASE("samples are on the page, pictures and sounds as files in it") {
   struct LogsAll {
     void on(const etude::TrainBegin&) {}
@@ -283,15 +346,17 @@ TEST_CASE("several processes are on the page of the first, and one that fails en
   CHECK(toy::contains(run.reason, "rank 1"));
 }
 
-TEST_CASE("an evaluation after the training is on the page at once") {
+TEST_CASE("an evaluation after the training is on the page at once, but not in the curves") {
   const toy::Folder folder;
-  etude::Trainer<ReportCallback> trainer(toy::options(toy::logged_arguments(folder)),
-                                         ReportCallback{.seconds = 1000});
+  auto args = toy::logged_arguments(folder);
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  etude::Trainer<ReportCallback> trainer(toy::options(args), ReportCallback{.seconds = 1000});
   trainer.train();
-  CHECK(steps_of(page_of(folder / ""), "eval_loss").empty());
-  trainer.evaluate();
+  CHECK(page_of(folder / "").afterwards.empty());
+  const auto metrics = trainer.evaluate();
   const auto run = page_of(folder / "");
-  CHECK(steps_of(run, "eval_loss") == Steps{4});
+  CHECK(steps_of(run, "eval_loss") == Steps{2, 4});
+  CHECK(run.afterwards.at("eval_loss") == metrics.at("eval_loss"));
   CHECK(run.status == RunStatus::finished);
 }
 

@@ -144,6 +144,7 @@ void finish(RunRecorder& recorder) {
                                        {"train_steps_per_second", 22.7},
                                        {"train_loss", 0.214},
                                        {"total_flos", 0}});
+  recorder.log(recorder.run.step, Logs{{"eval_loss", 0.09}, {"eval_accuracy", 0.97}});
   recorder.mark(etude::ReportMarkKind::ended, recorder.run.step, recorder.run.written, "");
 }
 
@@ -190,14 +191,18 @@ int main(int argc, char** argv) {
     RunRecorder steps;
     for (std::int64_t step = 1; step <= 1'000'000; ++step)
       steps.log(step, Logs{{"loss", step == 654'321 ? 9.0 : 1 + 1 / static_cast<double>(step)}});
+    steps.log(1, Logs{{"report/resident_memory", 1.289e8}});
+    steps.log(1'000'000, Logs{{"report/resident_memory", 1.29e8}});
     steps.run.name = "long";
     steps.run.step = 1'000'000;
     run = steps;
     finish(run);
   } else if (kind == "comparison") {
     std::vector<std::filesystem::path> pages;
-    for (const auto& [name, rate, floor] :
-         {std::tuple{"rate-2e-3", 2e-3, 0.03}, {"rate-5e-4", 5e-4, 0.05}, {"rate-8e-3", 8e-3, 0.11}}) {
+    for (const auto& [name, rate, floor] : {std::tuple{"rate-2e-3", 2e-3, 0.03},
+                                            {"rate-5e-4", 5e-4, 0.05},
+                                            {"rate-8e-3", 8e-3, 0.11},
+                                            {"again", 8e-3, 0.11}}) {
       auto each = training(name, rate, floor, 900, 900);
       finish(each);
       write(folder / name / "report.html", each);

@@ -44,6 +44,14 @@ def charts(page):
     )
 
 
+# Where a row of charts, tiles or sections ends before the others, in pixels.
+HOLES = """[...document.querySelectorAll('.charts,.tiles,.pair')].flatMap(grid => {
+  const ends = new Map(), right = grid.getBoundingClientRect().right;
+  for (const each of grid.children) { const box = each.getBoundingClientRect(); ends.set(box.top, Math.max(ends.get(box.top) ?? 0, box.right)); }
+  return [...ends.values()].map(end => Math.round(right - end)).filter(Boolean);
+})"""
+
+
 def check_looks(browser, kind, file, expected):
     for width, scheme in ((1280, "light"), (1280, "dark"), (400, "light"), (360, "dark")):
         page, what = Page(browser, file, width, 900, scheme), f"{kind}, {width} px, {scheme}"
@@ -53,6 +61,7 @@ def check_looks(browser, kind, file, expected):
         same(dark, scheme == "dark", f"{what}: the ground is dark")
         least, where = page.evaluate(CONTRAST)
         check(least >= 4.5, f"{what}: contrast {least:.2f} of {where}")
+        same(page.evaluate(HOLES), [], f"{what}: rows that end early")
         unnamed = page.evaluate("[...document.querySelectorAll('svg.chart')].filter(svg => !svg.getAttribute('aria-label').includes('last')).length")
         check(kind == "failed" or unnamed == 0, f"{what}: {unnamed} charts have no summary for a screen reader")
         same(page.errors(), [], f"{what}: errors")
@@ -102,6 +111,47 @@ def check_keys(browser, file):
     page.close()
 
 
+def check_afterwards(browser, file):
+    page = Page(browser, file, 1280, 900)
+    texts = page.evaluate("[...document.querySelectorAll('.afterwards title')].map(title => title.textContent)")
+    same(texts, ["eval_loss after the training: 0.09", "eval_accuracy after the training: 0.97"], "signs of an evaluation after the training")
+    tile = page.evaluate("[...document.querySelectorAll('.tiles>div')].find(each => each.textContent.startsWith('eval_loss')).textContent")
+    check(tile.endswith("last") and "0.09" not in tile[:-4].split("eval_loss")[1][:5], f"the tile of the last evaluation: {tile}")
+    page.close()
+
+
+def check_equal_runs(browser, file):
+    page = Page(browser, file, 1280, 900)
+    widths = page.evaluate("[...document.querySelectorAll('figure:nth-of-type(2) .line')].map(line => parseFloat(getComputedStyle(line).strokeWidth))")
+    same(sorted(set(widths), reverse=True), widths, "each run's line is narrower than the one below it")
+    check(min(widths) == 2 and len(widths) == 4, f"widths of lines: {widths}")
+    dots = page.evaluate("[...document.querySelectorAll('figure:nth-of-type(2) .dot')].map(dots => dots.getAttribute('d').match(/M[\\d.]+/g))")
+    check(not set(dots[2]) & set(dots[3]), "the markers of two equal runs stand at the same points")
+    page.close()
+
+
+def check_fading(browser, file):
+    state = "(box => [[...box.classList].sort().join(' '), getComputedStyle(box).maskImage !== 'none'])(document.querySelector('.wide'))"
+    page = Page(browser, file, 400, 900)
+    same(page.evaluate(state), ["after wide", True], "a table that goes on at the right")
+    page.evaluate("document.querySelector('.wide').scrollLeft = 20")
+    page.evaluate("new Promise(done => setTimeout(done, 100))")
+    same(page.evaluate(state), ["after before wide", True], "a table that goes on at both sides")
+    page.evaluate("document.querySelector('.wide').scrollLeft = 9999")
+    page.evaluate("new Promise(done => setTimeout(done, 100))")
+    same(page.evaluate(state), ["before wide", True], "a table that goes on at the left")
+    page.close()
+    page = Page(browser, file, 1280, 900)
+    same(page.evaluate(state), ["wide", False], "a table that fits")
+    page.close()
+
+
+def check_amounts(page):
+    labels = page.evaluate("[...document.querySelectorAll('figure')].find(each => each.textContent.startsWith('Memory')).querySelector('svg.chart').textContent")
+    values = [float(part.split()[-1]) for part in labels.replace("GB", "GB ").split(" GB") if part.strip()[:2] == "0."]
+    check(max(values) - min(values) >= 0.05 * max(values), f"an axis from {min(values)} to {max(values)} GB makes small changes look large")
+
+
 def check_live(browser, folder):
     file = write("running", folder, str(int(time.time())))
     page = Page(browser, file, 1280, 900)
@@ -137,15 +187,19 @@ with tempfile.TemporaryDirectory() as name, Browser() as browser:
     finished = write("finished", folder / "finished")
     check_looks(browser, "finished", finished, FINISHED | {"Loss by learning rate": [100, 100]})
     check_keys(browser, finished)
+    check_afterwards(browser, finished)
     failed = write("failed", folder / "failed")
     check_looks(browser, "failed", failed, FINISHED | {"Loss": [901, 20], "</script><b>name": [2], "huge": [0]})
     check_injection(browser, failed)
     comparison = write("comparison", folder / "comparison")
-    check_looks(browser, "comparison", comparison, {title: counts * 3 for title, counts in FINISHED.items()} | {"Loss": [900, 20] * 3})
+    check_looks(browser, "comparison", comparison, {title: counts * 4 for title, counts in FINISHED.items()} | {"Loss": [900, 20] * 4})
+    check_equal_runs(browser, comparison)
+    check_fading(browser, comparison)
     long = write("long", folder / "long")
     check(long.stat().st_size < 300_000, f"a page of a million steps has {long.stat().st_size} bytes")
     page = Page(browser, long, 1280, 900)
     (points,) = dict(charts(page))["Loss"]
     check(900 < points <= 2000, f"a million steps are {points} points")
+    check_amounts(page)
     page.close()
     check_live(browser, folder / "live")

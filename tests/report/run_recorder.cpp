@@ -38,6 +38,28 @@ TEST_CASE("logs become series in the order in which they began, and the last one
   CHECK(report.summary == etude::NamedNumbers{{"train_loss", 1.5}, {"train_runtime", 7}});
 }
 
+TEST_CASE("an evaluation after the summary is no part of the curves, unless the training goes on") {
+  RunRecorder recorder;
+  recorder.log(20, Logs{{"eval_loss", 3}});
+  recorder.log(20, Logs{{"train_runtime", 7}});
+  recorder.log(20, Logs{{"eval_loss", 2}, {"epoch", 1}});
+  CHECK(recorder.report().afterwards == etude::NamedNumbers{{"eval_loss", 2}});
+  recorder.log(30, Logs{{"eval_loss", 1}});
+  const auto report = recorder.report();
+  REQUIRE(report.series.size() == 1);
+  CHECK(report.series[0].steps == std::vector<std::int64_t>{20, 30});
+  CHECK(report.series[0].values == std::vector<double>{3, 1});
+}
+
+TEST_CASE("logs of steps that count tokens have train_runtime and are no summary") {
+  RunRecorder recorder;
+  recorder.log(1, Logs{{"loss", 2}, {"train_runtime", 7}});
+  const auto report = recorder.report();
+  CHECK(report.summary.empty());
+  REQUIRE(series_of(report, "loss"));
+  CHECK(series_of(report, "loss")->values == std::vector<double>{2});
+}
+
 TEST_CASE("all entries of a confusion matrix are one, and names that only look like it are series") {
   RunRecorder recorder;
   recorder.log(1, Logs{{"eval_confusion_0_0", 9},

@@ -66,6 +66,33 @@ TEST_CASE("the best of a history is the lowest loss, and the last is the last") 
   CHECK(!contains(text, "runtime"));
 }
 
+TEST_CASE("an evaluation after the training is neither the last nor the best, unless the training went on") {
+  const toy::Folder folder;
+  const std::string ended = R"({"eval_loss": 0.5, "step": 40}, {"train_runtime": 2.0, "step": 40}, )"
+                            R"({"eval_loss": 0.25, "step": 40})";
+  const auto over = by_hand(folder / "over", ended),
+             went_on = by_hand(folder / "went-on", ended + R"(, {"eval_loss": 0.75, "step": 45})");
+  const auto runs = toy::etude_program("compare", over, went_on, "--json").json()["runs"];
+  CHECK(runs[0]["last"]["eval_loss"] == 0.5);
+  CHECK(runs[0]["best"]["eval_loss"] == Json::parse(R"({"value": 0.5, "step": 40})"));
+  CHECK(runs[0]["train_runtime"] == 2.0);
+  CHECK(runs[1]["last"]["eval_loss"] == 0.75);
+  // The log of a step that counts tokens is no summary.
+  const auto tokens = by_hand(folder / "tokens", R"({"loss": 2.5, "train_runtime": 2.0, "step": 40}, )"
+                                                 R"({"eval_loss": 0.25, "step": 40})");
+  CHECK(toy::etude_program("compare", tokens, "--json").json()["runs"][0]["last"]["eval_loss"] == 0.25);
+}
+
+TEST_CASE("the time of a part of the steps says that the run was resumed") {
+  const toy::Folder folder;
+  const auto line = [](const std::string& steps_per_second) {
+    return R"({"train_runtime": 2.0, "train_steps_per_second": )" + steps_per_second + R"(, "step": 40})";
+  };
+  const auto whole = by_hand(folder / "whole", line("20.0")), part = by_hand(folder / "part", line("10.0"));
+  CHECK(!contains(toy::etude_program("compare", whole).out, "resumed"));
+  CHECK(contains(toy::etude_program("compare", part).out, "2.0 s since it was resumed"));
+}
+
 TEST_CASE("many runs stand below one another") {
   const toy::Folder folder;
   std::vector<std::string> words{"compare"};

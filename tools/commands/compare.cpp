@@ -58,10 +58,21 @@ std::optional<bool> greater_is_better(const std::string& name,
   return std::nullopt;
 }
 
+std::int64_t step_of(const etude::LogEntry& line) {
+  const auto step = line.find("step");
+  return step != line.end() && step->second.is_number_integer() ? step->second.get<std::int64_t>() : 0;
+}
+
+/// Logs after the summary, such as an evaluation of the best model, are no part of the training.
 void read_history(Run& run) {
   const auto arguments = arguments_of(run.arguments);
+  std::optional<std::int64_t> summed_up_at;
   for (const auto& line : run.state.log_history) {
-    const auto step = line.find("step");
+    const auto step = step_of(line);
+    if (line.contains("train_runtime") && !line.contains("loss"))
+      summed_up_at = step;
+    else if (summed_up_at && step <= *summed_up_at)
+      continue;
     for (const auto& [name, value] : line) {
       if (!value.is_number() || name == "step" || name == "epoch") continue;
       const auto number = value.get<double>();
@@ -72,9 +83,7 @@ void read_history(Run& run) {
         known->second = number;
       const auto greater = greater_is_better(name, arguments);
       if (!greater || std::isnan(number)) continue;
-      const Best here{number, step != line.end() && step->second.is_number_integer()
-                                  ? step->second.get<std::int64_t>()
-                                  : 0};
+      const Best here{number, step};
       const auto [best, is_first] = run.best.emplace(name, here);
       if (!is_first && (*greater ? number > best->second.value : number < best->second.value))
         best->second = here;
@@ -149,6 +158,21 @@ bool is_measure_of_speed(std::string_view name) {
   return name.ends_with("_runtime") || name.ends_with("_per_second") || name == "total_flos";
 }
 
+/// Whether `train_runtime` covers fewer steps than the run has made: it begins anew when a run is resumed.
+bool is_time_of_a_part(const Run& run) {
+  const auto seconds = run.logged("train_runtime"), rate = run.logged("train_steps_per_second");
+  if (!seconds || !rate) return false;
+  constexpr double seconds_digit = 1e-4, rate_digit = 1e-3;  // of the log
+  const double timed = *seconds * *rate, error = seconds_digit * *rate + rate_digit * *seconds;
+  return timed + error + 1 < static_cast<double>(run.state.global_step);
+}
+
+std::string time_text(const Run& run) {
+  const auto seconds = run.logged("train_runtime");
+  if (!seconds) return {};
+  return etude::detail::duration_text(*seconds) + (is_time_of_a_part(run) ? " since it was resumed" : "");
+}
+
 using Row = std::vector<std::string>;
 
 std::vector<Row> rows_of(const std::vector<Run>& runs, const std::vector<std::string>& arguments) {
@@ -167,10 +191,7 @@ std::vector<Row> rows_of(const std::vector<Run>& runs, const std::vector<std::st
                : fmt::format("{} of {}", run.state.global_step, run.state.max_steps);
   });
   add("epoch", [](const Run& run) { return fmt::format("{:.2f}", run.state.epoch); });
-  add("time", [](const Run& run) {
-    const auto seconds = run.logged("train_runtime");
-    return seconds ? etude::detail::duration_text(*seconds) : std::string();
-  });
+  add("time", time_text);
   std::vector<std::string> metrics;
   std::set<std::string> best;
   for (const auto& run : runs) {

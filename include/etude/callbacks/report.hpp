@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "etude/events.hpp"
 #include "etude/reflect/struct.hpp"
 #include "etude/report/run_recorder.hpp"
+#include "etude/report/run_report.hpp"
 
 namespace etude::inline v0 {
 
@@ -34,7 +36,8 @@ struct ReportCallback {
                (std::int64_t, sample_steps, "latest steps whose samples are shown" | at_least(0), 5),
                (std::int64_t, sample_bytes, "limit of all samples on the page" | at_least(0), 4'000'000),
                (std::vector<std::string>, class_names, "the classes of confusion matrices"),
-               (std::string, run_id, "of the training whose page it is"));
+               (std::string, run_id, "of the training whose page it is"),
+               (double, elapsed, "seconds of that training up to the last log", 0.0));
 
   /// Shows the curve of a learning-rate range test, as `find_learning_rate(trainer)` returns it.
   template <class Curve>
@@ -69,6 +72,7 @@ struct ReportCallback {
     Clock::duration last_write = {};  ///< how long it took
     double began = 0;                 ///< seconds of the trainer's clock when the page began
     double before = 0;                ///< seconds of training before it was resumed
+    std::int64_t first_step = 0;      ///< the step at which it began or was resumed
     double busy = 0;                  ///< seconds without evaluations and checkpoints, up to the last log
     std::int64_t last_step = 0;
   };
@@ -76,8 +80,16 @@ struct ReportCallback {
   bool is_begun = false;
   bool is_training = false;
 
+  /// The times and final values on the page of a training that is resumed; they stay until it makes a step.
+  struct Record {
+    std::vector<ReportRank> ranks;
+    NamedNumbers summary, afterwards;
+  };
+  std::optional<Record> resumed = {};
+
  private:
   void begin_page(const TrainBegin& e);
+  bool has_trained(const Context& e) const;
   void measure(const Context& e);
   void gather(const Context& e);
   void write_if_due(const Context& e);

@@ -12,6 +12,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/checkpoint/training_progress.hpp"
 #include "etude/loop/ranks.hpp"
+#include "etude/loop/slow_rank.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/running_mean.hpp"
 #include "etude/model/model.hpp"
@@ -50,7 +51,7 @@ class LogWindow {
   bool has_steps(std::int64_t global_step) const { return global_step > last_logged_step_; }
 
   /// Returns the logs of the steps since the last log, and starts the next window. All processes call it.
-  /// Warns of a process that makes the others wait.
+  /// Warns of a process that makes the others wait in several windows in a row.
   Metrics take_logs(const TrainerState& state);
   /// Returns the mean loss per update since the last log, and starts the next window.
   double take_loss(std::int64_t global_step) { return take_loss(global_step, sums()); }
@@ -95,7 +96,7 @@ class LogWindow {
   std::optional<std::int64_t> first_non_finite_loss_;
   std::chrono::steady_clock::time_point window_start_;
   double waited_ = 0;
-  std::int64_t slow_rank_ = -1;  // the last that was named
+  SlowRank slow_rank_;
 };
 
 }  // namespace etude::inline v0

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -27,7 +28,8 @@ class RunRecorder {
   RunReport run;  ///< without its series
 
   /// Adds values to their series; entries NAME_0_0, NAME_0_1, ... for all classes make a confusion matrix.
-  /// The log that ends a training (`train_runtime`) is its summary.
+  /// The log that ends a training (`train_runtime`, and no `loss`) is its summary. Logs that follow it at the
+  /// same step are no part of the training's curves.
   void log(std::int64_t step, std::span<const std::pair<std::string, double>> logs);
 
   /// The oldest marks between the first and the latest ones are dropped if there are too many.
@@ -52,6 +54,7 @@ class RunRecorder {
   std::vector<std::pair<std::string, Series>> series_;
   std::map<std::string, std::size_t, std::less<>> places_;
   std::set<std::string> left_out_;
+  std::optional<std::int64_t> summed_up_at_;
 };
 
 }  // namespace etude::inline v0::detail

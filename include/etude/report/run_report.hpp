@@ -91,6 +91,7 @@ struct RunReport {
       (nlohmann::ordered_json, arguments, "the training's arguments", nlohmann::ordered_json::object()),
       (std::vector<std::string>, changed, "the arguments that aren't the defaults"),
       (NamedNumbers, summary, "values that are logged once, at the end"),
+      (NamedNumbers, afterwards, "values that are logged after the end, such as those of the best model"),
       (std::vector<SeriesColumns>, series, "values over update steps"),
       (std::int64_t, series_left_out, "series that don't fit", 0),
       (std::vector<ReportMark>, marks, "what happened, oldest first"),

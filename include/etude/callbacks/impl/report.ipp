@@ -136,17 +136,25 @@ ETUDE_INLINE void ReportCallback::begin_page(const TrainBegin& e) {
   recorder = {};
   recorder.run.learning_rates = std::move(learning_rates);
   watch = {};
+  resumed.reset();
   auto& run = recorder.run;
   const auto now = detail::seconds_since_1970();
   run.began = now;
   const bool continues = e.is_resumed && !run_id.empty();
-  if (!continues) run_id = detail::random_name();
+  if (!continues) {
+    run_id = detail::random_name();
+    elapsed = 0;
+  }
+  if (e.is_resumed) resumed.emplace();
   std::error_code ignored;
   if (const auto file = detail::log_path(e.args, path); continues && std::filesystem::exists(file, ignored)) {
     try {
       const auto earlier = read_report(file);
-      if (earlier.size() == 1 && earlier.front().id == run_id)
-        recorder.take(earlier.front(), e.state.global_step);
+      if (earlier.size() == 1 && earlier.front().id == run_id) {
+        const auto& page = earlier.front();
+        recorder.take(page, e.state.global_step);
+        resumed = {.ranks = page.ranks, .summary = page.summary, .afterwards = page.afterwards};
+      }
     } catch (const Error& error) {
       message(e.args, LogLevel::warning, "the page begins anew, without the samples of earlier steps: {}",
               error.what());
@@ -166,6 +174,7 @@ ETUDE_INLINE void ReportCallback::begin_page(const TrainBegin& e) {
   run.name = detail::name_of_run(e.args, title);
   run.interval = seconds;
   run.summary.clear();
+  run.afterwards.clear();
   detail::take_arguments(run, e.args);
   for (const auto& [event, callbacks] : e.trainer.event_handlers())
     run.handlers.push_back({.event = std::string(event), .callbacks = callbacks});
@@ -173,9 +182,9 @@ ETUDE_INLINE void ReportCallback::begin_page(const TrainBegin& e) {
   recorder.mark(e.is_resumed ? ReportMarkKind::resumed : ReportMarkKind::began, e.state.global_step, now, "");
   const auto times = e.trainer.time_by_phase();
   watch.began = times.total();
-  watch.before = recorder.last("report/elapsed");
+  watch.before = std::max(elapsed, recorder.last("report/elapsed"));
   watch.busy = detail::busy_seconds(times);
-  watch.last_step = e.state.global_step;
+  watch.first_step = watch.last_step = e.state.global_step;
   is_begun = true;
 }
 
@@ -193,8 +202,8 @@ ETUDE_INLINE void ReportCallback::measure(const Context& e) {
   const auto times = e.trainer.time_by_phase();
   const double busy = detail::busy_seconds(times), spent = busy - watch.busy;
   const auto steps = static_cast<double>(e.state.global_step - watch.last_step);
-  std::vector<std::pair<std::string, double>> values{
-      {"report/elapsed", watch.before + times.total() - watch.began}};
+  elapsed = watch.before + times.total() - watch.began;
+  std::vector<std::pair<std::string, double>> values{{"report/elapsed", elapsed}};
   if (spent > 0) {
     values.emplace_back("report/steps_per_second", steps / spent);
     if (const auto examples = e.trainer.run_config().train_total_batch_size; examples > 0)
@@ -257,6 +266,11 @@ ETUDE_INLINE void ReportCallback::on(const TrainEnd& e) {
   write_or_report(e);
 }
 
+// Whether a training that was resumed has made a step since.
+ETUDE_INLINE bool ReportCallback::has_trained(const Context& e) const {
+  return !resumed || e.state.global_step > watch.first_step;
+}
+
 ETUDE_INLINE void ReportCallback::write_if_due(const Context& e) {
   // A slow disk, or a large page, must not slow the training down.
   constexpr int least_times = 100;
@@ -284,6 +298,11 @@ ETUDE_INLINE void ReportCallback::write(const Context& e) {
   else
     run.ranks.front() = own;
   auto report = recorder.report();
+  if (!has_trained(e)) {
+    report.ranks = resumed->ranks;
+    report.summary = resumed->summary;
+    report.afterwards.insert(resumed->afterwards.begin(), resumed->afterwards.end());
+  }
   for (auto& matrix : report.matrices)
     if (class_names.size() == matrix.rows.size()) matrix.classes = class_names;
   const auto file = detail::log_path(e.args, path);

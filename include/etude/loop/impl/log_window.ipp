@@ -74,18 +74,13 @@ ETUDE_INLINE LogWindow::Sums LogWindow::sums() {
 
 ETUDE_INLINE void LogWindow::warn_of_slow_rank(std::int64_t steps, const std::vector<double>& waits) {
   constexpr std::int64_t enough_steps = 10;
-  constexpr double too_much = 0.2;
   const auto elapsed =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - window_start_).count();
   if (waits.size() < 2 || steps < enough_steps || !ranks_.several()) return;
-  auto sorted = waits;
-  std::ranges::partial_sort(sorted, sorted.begin() + 2);
-  const auto slowest = std::ranges::min_element(waits) - waits.begin();
-  const double share = (sorted[1] - sorted[0]) / elapsed;
-  if (share <= too_much || std::exchange(slow_rank_, slowest) == slowest) return;
-  message(args_, LogLevel::warning,
-          "rank {} is slow: the other processes waited for it during {:.0f} % of the last {} steps", slowest,
-          100 * share, steps);
+  if (const auto slow = slow_rank_.add(waits, elapsed))
+    message(args_, LogLevel::warning,
+            "rank {} is slow: the other processes waited for it during {:.0f} % of the last {} steps",
+            slow->rank, 100 * slow->share, steps);
 }
 
 ETUDE_INLINE double LogWindow::take_loss(std::int64_t global_step, const Sums& sums) {

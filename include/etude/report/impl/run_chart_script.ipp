@@ -67,6 +67,12 @@ class Axis {
     axis.low -= room; axis.high += room;
     return axis;
   }
+  /// At least a tenth of its high end long, for amounts, whose small changes else look like jumps.
+  widened() {
+    const missing = Math.abs(this.high) * 0.1 - (this.high - this.low);
+    if (!this.log && missing > 0) this.low -= missing / 2, this.high += missing / 2;
+    return this;
+  }
   place(value) {
     if (this.log) value = value > 0 ? Math.log10(value) : this.low;
     return Math.min(Math.max((value - this.low) / (this.high - this.low), 0), 1);
@@ -114,10 +120,10 @@ const dashes = ['', '7 4', '2 4', '10 4 2 4', '14 5', '4 3 1 3', '1 5', '12 3 3 
 const shapes = ['m-4 0a4 4 0 1 0 8 0 4 4 0 1 0-8 0', 'm-3.6-3.6h7.2v7.2h-7.2z', 'm0-5 4.6 8h-9.2z',
   'm0-5 4.4 5-4.4 5-4.4-5z', 'm0 5 4.6-8h-9.2z', 'm-1.4-4.5h2.8v3.1h3.1v2.8h-3.1v3.1h-2.8v-3.1h-3.1v-2.8h3.1z',
   'm-4.5-3 3-1.5 1.5 1.5 1.5-1.5 3 1.5-1.5 3 1.5 3-3 1.5-1.5-1.5-1.5 1.5-3-1.5 1.5-3z', 'm-4.6-2.4h9.2v4.8h-9.2z'];
-const star = 'm0-8 2.3 5 5.4.6-4 3.7 1.1 5.3-4.8-2.7-4.8 2.7 1.1-5.3-4-3.7 5.4-.6z';
+const signs = {best: 'm0-8 2.3 5 5.4.6-4 3.7 1.1 5.3-4.8-2.7-4.8 2.7 1.1-5.3-4-3.7 5.4-.6z', afterwards: shapes[0]};
 const colourOf = i => 'var(--c' + i % 8 + ')';
 const swatch = look => make('svg', {class: 'swatch', viewBox: '0 0 26 12', 'aria-hidden': 'true'},
-  make('path', {d: 'M1 6H25', fill: 'none', stroke: colourOf(look.colour), 'stroke-width': 2.2, 'stroke-dasharray': dashes[look.dash % 8]}),
+  make('path', {d: 'M1 6H25', fill: 'none', stroke: colourOf(look.colour), 'stroke-width': look.width ?? 2.2, 'stroke-dasharray': dashes[look.dash % 8]}),
   look.shape === undefined ? null : make('path', {d: 'M13 6' + shapes[look.shape % 8], fill: colourOf(look.colour)}));
 
 /// A value that is drawn with neighbours in one line: an exponential mean without the bias of its start.
@@ -134,11 +140,11 @@ function smoothed(values, weight) {
 /// The state that all charts of a page share: the cursor, the part of the axis that is shown, and choices.
 const shared = {charts: [], cursor: null, view: null, smooth: 0, scale: 'auto', x: 'step', hidden: new Set(), changed() {}};
 
-/// A chart of lines {label, name, look, points: [{x, y, low, high, step, broken}], hidden()}, with marks {x, text, kind} and stars
-/// {line, x, y, text}. One that isn't `own` shares its horizontal axis with the others.
+/// A chart of lines {label, name, look, points: [{x, y, low, high, step, broken}], hidden()}, with marks {x, text, kind} and signs
+/// {line, x, y, text, kind} of single values. One that isn't `own` shares its horizontal axis with the others.
 class Chart {
   constructor(options) {
-    Object.assign(this, {marks: [], stars: [], own: false, logX: false, height: 210}, options);
+    Object.assign(this, {marks: [], signs: [], own: false, logX: false, isAmount: false, height: 210}, options);
     this.keys = make('ul', {class: 'keys'});
     this.svg = make('svg', {class: 'chart', style: {'flex-basis': this.height + 'px', 'min-height': this.height + 'px'}, tabindex: 0, role: 'img', on: {
       keydown: e => this.key(e), pointermove: e => this.move(e), pointerdown: e => this.down(e), pointerup: e => this.up(e),
@@ -179,6 +185,7 @@ class Chart {
         values.push(shared.smooth ? line.drawn[i] : point.y);
         if (!shared.smooth && point.low !== undefined) values.push(point.low, point.high);
       });
+    for (const sign of this.signs) if (lines.includes(sign.line) && inView(sign) && Number.isFinite(sign.y)) values.push(sign.y);
     if (!values.length) return new Axis(0, 1);
     values.sort((a, b) => a - b);
     const positive = values[0] > 0, ratio = values[values.length - 1] / values[0];
@@ -204,7 +211,7 @@ class Chart {
       line.drawn = line.points.map(point => point.y);
       if (shared.smooth && line.points.length > 12) line.drawn = smoothed(line.drawn, shared.smooth);
     }
-    const up = this.range(lines, inView);
+    const up = this.isAmount ? this.range(lines, inView).widened() : this.range(lines, inView);
     const ticks = labelled(up.ticks(Math.max(3, Math.floor(height / 45))), this.format);
     const left = 12 + 7 * Math.max(3, ...ticks.map(([, text]) => text.length)), right = 12, top = 12, bottom = 34;
     const x = value => left + across.place(value) * (width - left - right), y = value => height - bottom - up.place(value) * (height - top - bottom);
@@ -227,7 +234,7 @@ class Chart {
       let path = '', band = [], faint = '', gap = true, markers = '', over = '';
       const visible = line.points.map((point, i) => ({point, value: line.drawn[i], i})).filter(({point}, i) =>
         inView(point) || inView(line.points[i + 1] ?? point) || inView(line.points[i - 1] ?? point));
-      const every = visible.length <= 40 ? 1 : Math.ceil(visible.length / 6);
+      const {turn = 0, turns = 1} = line.look, every = Math.max(turns, visible.length <= 40 ? 1 : Math.ceil(visible.length / 6));
       visible.forEach(({point, value, i}, place) => {
         const at = (left + across.free(point.x) * (width - left - right)).toFixed(1);
         if (point.broken) plot.append(make('g', {}, make('title', {}, `${line.label}: ${point.broken} value${point.broken > 1 ? 's' : ''} up to step ${numberText(point.step)} not finite`),
@@ -238,18 +245,18 @@ class Chart {
         if (shared.smooth) faint += (gap ? 'M' : 'L') + at + ' ' + y(point.y).toFixed(1);
         if (!up.holds(value) || (!shared.smooth && point.high !== undefined && !up.holds(point.high))) over += `M${at} ${top - 5}m-4 4 4-5 4 5z`;
         if (point.low !== undefined) band.push([at, y(point.high).toFixed(1), y(point.low).toFixed(1)]);
-        if (line.look.shape !== undefined && inView(point) && (place % every === Math.floor(every / 2) || (every === 1 && visible.length === 1))) markers += `M${at} ${height}` + shapes[line.look.shape % 8];
+        if (line.look.shape !== undefined && inView(point) && place % every === Math.floor(every * (turn + 0.5) / turns)) markers += `M${at} ${height}` + shapes[line.look.shape % 8];
         gap = false;
       });
       if (band.length > 1 && !shared.smooth)
         plot.append(make('path', {class: 'band', fill: colour, d: 'M' + band.map(([at, top]) => at + ' ' + top).join('L') + 'L' + band.reverse().map(([at, , low]) => at + ' ' + low).join('L') + 'Z'}));
       if (faint) plot.append(make('path', {class: 'line faint', stroke: colour, d: faint}));
-      plot.append(make('path', {class: 'line', stroke: colour, 'stroke-dasharray': dashes[line.look.dash % 8], d: path}, make('title', {}, line.label)));
-      if (markers || (visible.length === 1 && path)) plot.append(make('path', {class: 'dot', fill: colour, d: markers || `M${x(visible[0].point.x)} ${y(visible[0].value)}` + shapes[0]}));
+      plot.append(make('path', {class: 'line', stroke: colour, style: line.look.width ? {'stroke-width': line.look.width} : {}, 'stroke-dasharray': dashes[line.look.dash % 8], d: path}, make('title', {}, line.label)));
+      if (markers || (visible.length === 1 && path)) plot.append(make('path', {class: 'dot', fill: colour, d: markers || `M${x(visible[0].point.x)} ${y(visible[0].value)}` + shapes[(line.look.shape ?? 0) % 8]}));
       if (over) plot.append(make('path', {fill: colour, d: over}, make('title', {}, 'values beyond the axis')));
     }
-    for (const best of this.stars)
-      if (inView(best) && lines.includes(best.line)) plot.append(make('path', {class: 'best', d: `M${x(best.x).toFixed(1)} ${y(best.y).toFixed(1)}${star}`}, make('title', {}, best.text)));
+    for (const sign of this.signs)
+      if (inView(sign) && lines.includes(sign.line)) plot.append(make('path', {class: sign.kind, style: {'--its': colourOf(sign.line.look.colour), '--wide': sign.line.look.width ?? 2}, d: `M${x(sign.x).toFixed(1)} ${y(sign.y).toFixed(1)}${signs[sign.kind]}`}, make('title', {}, sign.text)));
     this.over = make('g');
     this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
     this.svg.setAttribute('aria-label', this.summary(lines));

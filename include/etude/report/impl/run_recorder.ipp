@@ -63,23 +63,28 @@ inline std::vector<ReportMatrix> matrices_in(std::int64_t step,
 }
 
 ETUDE_INLINE void RunRecorder::log(std::int64_t step, std::span<const std::pair<std::string, double>> logs) {
+  const auto has = [&](std::string_view name) {
+    return std::ranges::any_of(logs, [&](const auto& entry) { return entry.first == name; });
+  };
   const bool is_summary =
-      std::ranges::any_of(logs, [](const auto& entry) { return entry.first == "train_runtime"; });
+      has("train_runtime") && !has("loss");  // logs of steps have both if tokens are counted
   const auto matrices = matrices_in(step, logs);
   for (const auto& matrix : matrices) {
     std::erase_if(run.matrices, [&](const ReportMatrix& each) { return each.name == matrix.name; });
     run.matrices.push_back(matrix);
   }
+  if (is_summary) summed_up_at_ = step;
+  const bool is_afterwards = !is_summary && summed_up_at_ && step <= *summed_up_at_;
   for (const auto& [name, value] : logs) {
     const auto entry = matrix_entry(name);
     const bool is_in_matrix = entry && std::ranges::any_of(matrices, [&](const ReportMatrix& matrix) {
                                 return matrix.name == entry->name;
                               });
     if (is_in_matrix) continue;
-    if (!is_summary)
+    if (!is_summary && !is_afterwards)
       add(step, name, value);
     else if (name != "epoch")
-      run.summary[name] = value;
+      (is_summary ? run.summary : run.afterwards)[name] = value;
   }
 }
 

@@ -65,6 +65,15 @@ for (const run of runs) run.place(shared.x);
 page.append(...header().filter(Boolean), toolbar(), ...chartSection(runs), ...otherSections(runs));
 let width = 0;
 new ResizeObserver(() => { if (page.clientWidth !== width) { width = page.clientWidth; redraw(); } }).observe(page);
+// A table that goes on at a side fades there.
+function fade(box) {
+  for (const [side, rest] of [['before', box.scrollLeft], ['after', box.scrollWidth - box.clientWidth - box.scrollLeft]]) {
+    box.classList.toggle(side, rest > 1);
+    box.style.setProperty('--' + side, Math.min(Math.max(rest, 0), 48) + 'px');
+  }
+}
+const boxes = new ResizeObserver(entries => { for (const {target} of entries) fade(target); });
+for (const box of document.querySelectorAll('.wide')) { boxes.observe(box); box.addEventListener('scroll', () => fade(box)); }
 for (const id of saved.open ?? []) document.getElementById(id)?.setAttribute('open', '');
 if (saved.filter) { const box = document.getElementById('filter'); if (box) { box.value = saved.filter; box.dispatchEvent(new Event('input')); } }
 document.addEventListener('toggle', keep, true);

@@ -104,31 +104,41 @@ function chartSection(runs) {
     others.length ? make('section', {class: 'others'}, make('h2', {}, 'Other values'), make('div', {class: 'charts'}, ...others)) : null,
     left ? make('p', {class: 'note'}, `${numberText(left)} more series are left out.`) : null].filter(Boolean);
 }
+/// The look of one of several runs. Earlier ones are wider, so that they are seen where the lines are the same.
+function lookOf(run, runs) {
+  const wide = Math.min(runs.length, 4) - 1, width = 2 + Math.max(wide - run.index, 0) * Math.min(2.4, 4.5 / wide);
+  return {colour: run.index, dash: Math.floor(run.index / 8), shape: run.index, width, turn: run.index, turns: runs.length};
+}
+/// Whether the mark is one of a training that was resumed and has made a step since.
+const isResumption = (run, mark) => mark.kind === 'resumed' && mark.step < run.step;
+const wasResumed = run => run.marks.some(mark => isResumption(run, mark));
+const sinceResumed = runs => runs.some(wasResumed) ? make('p', {class: 'note'}, runs.length > 1 ? 'A resumed run counts these times since it was last resumed.' : 'Since the training was last resumed.') : null;
 function chartOf(runs, title, names) {
-  const lines = [], marks = [], stars = [], one = runs.length === 1;
+  const lines = [], marks = [], signs = [], one = runs.length === 1;
   for (const run of runs) {
     names.forEach((name, i) => {
       const points = run.points(name);
       if (!points.length) return;
-      const label = ownName[name] ?? name, look = one ? {colour: i, dash: i, shape: i === 0 && points.length > 40 ? undefined : i} : {colour: run.index, dash: names.length > 1 ? i : Math.floor(run.index / 8), shape: run.index};
+      const label = ownName[name] ?? name, look = one ? {colour: i, dash: i, shape: i === 0 && points.length > 40 ? undefined : i} : {...lookOf(run, runs), dash: names.length > 1 ? i : Math.floor(run.index / 8)};
       const line = {look, points, id: one ? name : `${run.index}/${name}`, label: one ? label : names.length > 1 ? `${run.name}: ${label}` : run.name, hidden: () => shared.hidden.has('run ' + run.index)};
       lines.push(line);
-      if (name === run.best_metric && run.best_step !== null) {
-        const best = {line, step: run.best_step, x: run.best_step, y: run.best_value, text: `best ${name}: ${numberText(run.best_value, 6)} at step ${numberText(run.best_step)}`};
-        stars.push(best);
-        (run.placed ??= []).push(best);
-      }
+      const sign = (kind, step, y, text) => {
+        signs.push({line, kind, step, x: step, y, text});
+        (run.placed ??= []).push(signs[signs.length - 1]);
+      };
+      if (name === run.best_metric && run.best_step !== null) sign('best', run.best_step, run.best_value, `best ${name}: ${numberText(run.best_value, 6)} at step ${numberText(run.best_step)}`);
+      if (name in run.afterwards) sign('afterwards', run.step, Number(run.afterwards[name]), `${name} after the training: ${numberText(run.afterwards[name], 6)}`);
     });
     for (const mark of run.marks)
-      if (['resumed', 'stopped', 'failed'].includes(mark.kind) && one) {
+      if (['stopped', 'failed'].includes(mark.kind) && one || isResumption(run, mark) && one) {
         const placed = {step: mark.step, x: mark.step, kind: mark.kind, text: `${mark.kind} after step ${numberText(mark.step)}${mark.text ? ': ' + mark.text : ''}`};
         marks.push(placed);
         (run.placed ??= []).push(placed);
       }
     run.place(shared.x);
   }
-  const isMemory = names.some(name => /^report\/.*memory/.test(name));
-  return new Chart({title, lines, marks, stars, unitX, large: title === 'Loss', height: title === 'Loss' ? 300 : 210, mayBeLog: title === 'Loss',
+  const isMemory = names.some(name => /^report\/.*memory/.test(name)), isAmount = names.every(name => /^(report|memory|throughput|time)\//.test(name));
+  return new Chart({title, lines, marks, signs, isAmount, unitX, large: title === 'Loss', height: title === 'Loss' ? 300 : 210, mayBeLog: title === 'Loss',
     format: isMemory ? (value, digits = 3) => (value / 1e9).toFixed(Math.max(digits - 1, 1)) + ' GB' : undefined});
 }
 
@@ -138,10 +148,10 @@ function tile(title, value, note) {
 }
 const speedOf = run => run.last('report/steps_per_second');
 function tiles(run) {
-  const all = [], metrics = [...run.byName.keys()].filter(name => name.startsWith('eval_') && !isHidden(name) && !/loss/.test(name) && name !== run.best_metric);
+  const all = [], metrics = [...new Set([...run.byName.keys(), ...Object.keys(run.afterwards)])].filter(name => name.startsWith('eval_') && !isHidden(name) && !/loss/.test(name) && name !== run.best_metric);
   if (run.best_metric && run.best_value !== null) all.push(tile('best ' + run.best_metric, [make('span', {class: 'star', 'aria-hidden': 'true'}, '★ '), numberText(run.best_value)], 'at step ' + numberText(run.best_step)));
   for (const name of ['loss', 'eval_loss', ...metrics].slice(0, 4))
-    if (run.last(name) !== undefined && name !== run.best_metric) all.push(tile(name, numberText(run.last(name)), 'last'));
+    if (name !== run.best_metric && (run.last(name) ?? run.afterwards[name]) !== undefined) all.push(tile(name, numberText(run.last(name) ?? run.afterwards[name]), run.last(name) === undefined ? 'after the training' : 'last'));
   if (speedOf(run) !== undefined) all.push(tile('speed', numberText(speedOf(run), 3) + ' steps/s', run.last('report/samples_per_second') === undefined ? '' : numberText(run.last('report/samples_per_second'), 3) + ' examples/s'));
   if (run.last('report/elapsed') !== undefined) all.push(tile('time', durationText(run.last('report/elapsed')), 'since ' + timeText(run.began)));
   const memory = Math.max(...run.ranks.map(rank => rank.memory)), device = Math.max(...run.ranks.map(rank => rank.device_memory ?? 0));
@@ -165,12 +175,12 @@ function runTable(runs) {
   const rows = runs.map(run => make('tr', {}, make('th', {scope: 'row'}, make('label', {}, make('input', {type: 'checkbox', id: 'run-' + run.index, checked: !shared.hidden.has('run ' + run.index), on: {change: e => {
       e.target.checked ? shared.hidden.delete('run ' + run.index) : shared.hidden.add('run ' + run.index);
       redraw(); shared.changed();
-    }}}), ' ', swatch({colour: run.index, dash: Math.floor(run.index / 8), shape: run.index}), ' ', run.name)),
+    }}}), ' ', swatch(lookOf(run, runs)), ' ', run.name)),
     make('td', {}, make('span', {class: 'pill', 'data-status': run.status}, run.status)), make('td', {}, numberText(run.step)),
     ...best.map(name => make('td', {}, run.best_metric === name && run.best_value !== null ? '★ ' + numberText(run.best_value) : '')),
     ...[...losses, ...others].map(name => make('td', {}, run.last(name) === undefined ? '' : numberText(run.last(name)))),
     make('td', {}, durationText(run.last('report/elapsed'))), make('td', {}, speedOf(run) === undefined ? '' : numberText(speedOf(run), 3))));
-  return section('runs-title', 'Runs', tableOf('Runs', ['run', 'status', 'step', ...best.map(name => 'best ' + name), ...losses, ...others, 'time', 'steps/s'], rows));
+  return section('runs-title', 'Runs', tableOf('Runs', ['run', 'status', 'step', ...best.map(name => 'best ' + name), ...[...losses, ...others].map(name => 'last ' + name), 'time', 'steps/s'], rows));
 }
 
 function shade(share) { return {background: `color-mix(in srgb, var(--shade) ${Math.round(5 + 70 * share)}%, var(--card))`}; }
@@ -178,15 +188,14 @@ function timeFigure(run) {
   const [rank] = run.ranks, total = rank.phases.reduce((a, b) => a + b, 0), most = Math.max(...rank.phases, 1e-9);
   const phases = run.phases.map((phase, i) => [phase, rank.phases[i]]).filter(([, time]) => time > 0).sort((a, b) => b[1] - a[1]);
   if (!phases.length) return null;
-  const resumed = run.marks.some(mark => mark.kind === 'resumed');
-  return make('figure', {class: 'large'}, make('figcaption', {}, 'Time by phase'), resumed ? make('p', {class: 'note'}, 'Since the training was resumed.') : null,
+  return make('figure', {class: 'large'}, make('figcaption', {}, 'Time by phase'), sinceResumed([run]),
     make('table', {class: 'bars'}, make('tbody', {}, ...phases.map(([phase, time]) => make('tr', {}, make('th', {scope: 'row'}, phase), make('td', {}, make('i', {style: {width: 100 * time / most + '%'}})), make('td', {}, durationText(time)), make('td', {}, (100 * time / total).toFixed(1) + ' %'))))));
 }
 function timeSection(runs) {
   const rows = runs.flatMap(run => run.ranks.map(rank => ({name: runs.length > 1 ? run.name + (run.ranks.length > 1 ? `, rank ${rank.rank}` : '') : `rank ${rank.rank}`, run, rank, total: rank.phases.reduce((a, b) => a + b, 0)})));
   if (rows.length < 2) return null;
   const phases = rows[0].run.phases.filter((_, i) => rows.some(({rank}) => rank.phases[i] > 0));
-  return section('time', runs.length > 1 ? 'Time by phase' : 'Processes', make('p', {class: 'note'}, 'Each phase in percent of the wall time.' + (runs.length > 1 ? '' : ' A process that waits less in communication than the others is the one that they wait for.')),
+  return section('time', runs.length > 1 ? 'Time by phase' : 'Processes', make('p', {class: 'note'}, 'Each phase in percent of the wall time.' + (runs.length > 1 ? '' : ' A process that waits less in communication than the others is the one that they wait for.')), sinceResumed(runs),
     tableOf('Time by phase', ['', 'total', ...phases, 'memory'], rows.map(({name, run, rank, total}) => make('tr', {}, make('th', {scope: 'row'}, name), make('td', {}, durationText(total)),
       ...phases.map(phase => { const share = total > 0 ? (rank.phases[run.phases.indexOf(phase)] ?? 0) / total : 0; return make('td', {style: shade(share)}, (100 * share).toFixed(1)); }),
       make('td', {}, bytesText(rank.device_memory || rank.memory)))), 'shaded'));
@@ -250,7 +259,7 @@ function argumentSection(runs) {
 
 function eventSection(run) {
   if (!run.handlers.length) return null;
-  return section('events', 'Events and their handlers', make('p', {class: 'note'}, 'In the order in which a trainer raises them. Callbacks run from left to right.'),
+  return section('events', 'Events and their handlers', make('p', {class: 'note'}, 'Events of Etude in the order of their list, then those of the program. Callbacks run from left to right.'),
     tableOf('Events', ['event', ''], run.handlers.map(({event, callbacks}) => make('tr', {}, make('th', {scope: 'row'}, event), make('td', {class: 'w'}, ...callbacks.map(name => {
       const writes = name.endsWith(' (writes)');
       return make('span', {class: 'chip' + (writes ? ' writes' : '')}, writes ? name.slice(0, -9) : name);
@@ -262,10 +271,15 @@ function markSection(run) {
   return section('history', 'Timeline', tableOf('Timeline', head, latest.map(row)),
     earlier.length ? make('details', {id: 'earlier'}, make('summary', {}, `${earlier.length} earlier`), tableOf('Earlier entries', head, earlier.map(row))) : null);
 }
+/// A table of values by name in `field` of the runs.
+function valueTable(runs, title, field) {
+  const names = [...new Set(runs.flatMap(run => Object.keys(run[field])))];
+  return names.length ? tableOf(title, ['', ...(runs.length > 1 ? runs.map(run => run.name) : ['value'])], names.map(name => make('tr', {}, make('th', {scope: 'row'}, name), ...runs.map(run => make('td', {}, name in run[field] ? numberText(run[field][name], 5) : ''))))) : null;
+}
 function summarySection(runs) {
-  const names = [...new Set(runs.flatMap(run => Object.keys(run.summary)))];
-  if (!names.length) return null;
-  return section('summary', 'Summary of the training', tableOf('Summary', ['', ...(runs.length > 1 ? runs.map(run => run.name) : ['value'])], names.map(name => make('tr', {}, make('th', {scope: 'row'}, name), ...runs.map(run => make('td', {}, name in run.summary ? numberText(run.summary[name], 5) : ''))))));
+  const summary = valueTable(runs, 'Summary', 'summary'), afterwards = valueTable(runs, 'After the training', 'afterwards');
+  if (!summary && !afterwards) return null;
+  return section('summary', 'Summary of the training', summary && sinceResumed(runs), summary, afterwards && make('h3', {}, 'Logged after the training'), afterwards);
 }
 
 function otherSections(runs) {

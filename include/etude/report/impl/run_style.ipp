@@ -33,8 +33,8 @@ h1{line-height:1.2}
 progress{appearance:none;display:block;width:100%;height:6px;border:0;border-radius:3px;margin:.5rem 0 0;background:var(--grid);overflow:hidden}
 progress::-webkit-progress-bar{background:var(--grid)}
 progress::-webkit-progress-value{background:var(--c0);border-radius:3px}progress::-moz-progress-bar{background:var(--c0)}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(9.5rem,1fr));gap:.7rem;margin:1rem 0 0}
-.tiles>div{background:var(--card);border-radius:10px;padding:.6rem .9rem;min-width:0}
+.tiles{display:flex;flex-wrap:wrap;gap:.7rem;margin:1rem 0 0}
+.tiles>div{flex:1 1 9.5rem;background:var(--card);border-radius:10px;padding:.6rem .9rem;min-width:0}
 .tiles dt{white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
 .tiles dd{font-size:1.45rem;font-weight:600;line-height:1.25;white-space:nowrap}
 .tiles small{display:block;font-size:.78rem;font-weight:400;color:var(--soft);white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
@@ -54,13 +54,12 @@ button.plain{background:none;border:1px solid var(--grid);border-radius:7px;padd
 input[type=range]{accent-color:var(--c0);width:7.5rem}
 input[type=search]{font:inherit;color:inherit;background:var(--ground);border:1px solid var(--grid);border-radius:7px;padding:.25rem .6rem;max-width:100%}
 :is(button,summary,input,svg,a,.wide):focus-visible{outline:2px solid var(--chosen);outline-offset:2px;border-radius:4px}
-.charts,.pair{margin-top:1rem}.charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(23rem,100%),1fr));gap:1rem}
+.charts,.pair{margin-top:1rem}.charts{display:flex;flex-wrap:wrap;gap:1rem}
 section.others{background:none;padding:0}
 section>figure{margin:0}
 figure{margin:0;min-width:0;display:flex;flex-direction:column}
-.charts figure{background:var(--card);border-radius:10px;padding:.8rem .9rem .5rem}
-.charts figure.large{grid-column:span 2}
-@media (max-width:56rem){.charts figure.large{grid-column:auto}}
+.charts figure{flex:1 1 min(23rem,100%);background:var(--card);border-radius:10px;padding:.8rem .9rem .5rem}
+.charts figure.large{flex:2 1 min(47rem,100%)}
 figcaption{font-weight:600;overflow-wrap:anywhere}
 .keys{display:flex;flex-wrap:wrap;gap:.1rem .9rem;margin:.15rem 0 .3rem;padding:0;list-style:none;font-size:.84rem}
 .keys button{all:unset;cursor:pointer;display:inline-flex;gap:.4rem;align-items:center;border-radius:4px;max-width:100%}
@@ -72,7 +71,7 @@ figcaption{font-weight:600;overflow-wrap:anywhere}
 figure svg.chart{display:block;width:100%;flex:1 0 auto;height:0;touch-action:pan-y;cursor:crosshair}
 .chart text{font-size:11.5px;fill:var(--soft);font-family:inherit;font-variant-numeric:tabular-nums}
 .chart .grid{stroke:var(--grid);fill:none;shape-rendering:crispEdges}
-.chart .line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
+.chart .line{fill:none;stroke-width:2;stroke-linejoin:round}
 .chart .faint{opacity:.28;stroke-width:1.2}
 .chart .band{stroke:none;opacity:.16}
 .chart .cursor{stroke:var(--soft);stroke-width:1;stroke-dasharray:2 3;pointer-events:none}
@@ -80,10 +79,12 @@ figure svg.chart{display:block;width:100%;flex:1 0 auto;height:0;touch-action:pa
 .chart .mark{stroke:var(--soft);stroke-width:1;stroke-dasharray:5 4}
 .chart .mark.failed{stroke:var(--bad)}.chart text.failed{fill:var(--bad)}
 .chart .best{fill:var(--good);stroke:var(--card);stroke-width:1.5;paint-order:stroke}
+.chart .afterwards{fill:var(--card);stroke:var(--its);stroke-width:var(--wide)}
 .chart .broken{stroke:var(--bad);stroke-width:2;fill:none}
 .chart .area{fill:var(--chosen);opacity:.15}
 figure details{font-size:.84rem;color:var(--soft);margin:.1rem 0 0}figure summary{width:max-content}
 .wide{overflow:auto;max-width:100%}
+.wide:is(.before,.after):not(:focus-visible){mask-image:linear-gradient(to right,transparent,#000 var(--before),#000 calc(100% - var(--after)),transparent)}
 details .wide{max-height:20rem}
 table{border-collapse:collapse;font-size:.86rem;font-variant-numeric:tabular-nums}
 th,td{padding:.25rem .7rem .25rem 0;text-align:right;border-bottom:1px solid var(--grid);white-space:nowrap}
@@ -94,8 +95,8 @@ td.differs{font-weight:600}
 .bars td:last-child{padding-right:0}
 .bars i{display:block;height:.9rem;border-radius:0 3px 3px 0;background:var(--c0);min-width:1px}
 .bars th,.bars td{border:0;padding-top:.12rem;padding-bottom:.12rem}
-.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(25rem,100%),1fr));gap:1rem;align-items:start}
-.pair section{margin:0}
+.pair{display:flex;flex-wrap:wrap;gap:1rem;align-items:start}
+.pair section{flex:1 1 min(25rem,100%);margin:0}
 .shaded td{padding:.25rem .6rem;border:0}
 .matrix{border-collapse:separate;border-spacing:2px}
 .matrix td{padding:0;border:0;width:1.75rem;min-width:1.75rem;height:1.75rem;font-size:.8rem;text-align:center;border-radius:4px}
@@ -111,7 +112,7 @@ td.differs{font-weight:600}
 .chip{display:inline-block;background:var(--ground);border:1px solid var(--grid);border-radius:999px;padding:0 .6rem;margin:.1rem .3rem .1rem 0;font-size:.82rem}
 .chip.writes{border-color:var(--c1)}.chip.writes::after{content:" writes";color:var(--c1)}
 .hidden{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
-@media (max-width:40rem){body{padding:.75rem .7rem 3rem}section{padding:.8rem .7rem}.tiles{grid-template-columns:repeat(2,minmax(0,1fr));gap:.5rem}
+@media (max-width:40rem){body{padding:.75rem .7rem 3rem}section{padding:.8rem .7rem}.tiles{gap:.5rem}
 .bar{position:static}.tiles dd{font-size:1.2rem}h1{font-size:1.3rem}.bars th{width:5.6rem}
 .matrix{border-spacing:1px}.matrix td{width:1.35rem;min-width:1.35rem;height:1.35rem;font-size:.74rem}.matrix th{padding:0 .25rem}}
 @media print{.tools,figure details{display:none}body{padding:0}}

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace etude::inline v0 {
+
+/// Finds a process that the others wait for again and again: for more than a fifth of the time, in three
+/// windows in a row. Each process waits for others now and then, which says nothing about them.
+class SlowRank {
+ public:
+  struct Finding {
+    std::size_t rank = 0;
+    double share = 0;  ///< of the last window's time, in which the others waited
+  };
+
+  /// Adds a window of so many seconds, in which each of at least two processes has waited so long. Returns
+  /// the slow process, unless it is the one that was returned last.
+  std::optional<Finding> add(std::vector<double> waits, double seconds) {
+    constexpr double too_much = 0.2;
+    constexpr int enough_windows = 3;
+    const auto slowest = static_cast<std::size_t>(std::ranges::min_element(waits) - waits.begin());
+    std::ranges::partial_sort(waits, waits.begin() + 2);
+    const double share = (waits[1] - waits[0]) / seconds;
+    const bool is_slow = share > too_much;
+    windows_ = !is_slow ? 0 : slowest == slowest_ ? windows_ + 1 : 1;
+    slowest_ = slowest;
+    if (windows_ < enough_windows || returned_ == slowest) return std::nullopt;
+    returned_ = slowest;
+    return Finding{.rank = slowest, .share = share};
+  }
+
+ private:
+  int windows_ = 0;  // in a row, in which the others waited for the same process
+  std::optional<std::size_t> slowest_, returned_;
+};
+
+}  // namespace etude::inline v0
