@@ -17,6 +17,9 @@ field, its value and what is allowed; an unknown name is an error that suggests 
 Face's `TrainingArguments` (version 5), as far as they exist there. This page is generated from `etude/training_arguments.hpp` by
 `docs/tables.py`.
 
+In C++, the fields of `etude::TrainingArguments{.learning_rate = 1e-3, .eval_strategy = ...}` stand in the order of these tables, in which they
+are declared: [the compiler refuses another one](mistakes.md#designator-order).
+
 **Intervals** (`logging_steps`, `eval_steps`, `save_steps`) are a number of update steps (`500`), a fraction of all steps (`0.1`), or a
 text: `1ep` (epochs), `1000sp` (examples), `0.25dur` (the whole training), `30s`, `1h30m`.
 

@@ -10,7 +10,7 @@ Every callback that comes with Etude, with its events, options and state. To use
 callbacks](writing-callbacks.md) shows how to make your own. This page is generated from the headers by `docs/tables.py`.
 
 `#include <etude/etude.hpp>` includes them all, except the trackers of `etude/integrations/`, each of which has its own include
-([trackers.md](trackers.md)), and SamplesToFolderCallback. Options are members, by name:
+([Trackers](trackers.md)), and SamplesToFolderCallback. Options are members, by name:
 `etude::EarlyStoppingCallback{.early_stopping_patience = 3}`. State is changed by the callback itself, and restored from a checkpoint.
 Options are saved with it, but if the resumed program sets another value, that value counts and the difference is reported. Members
 under "Given" and constructor arguments aren't saved. The callback may change events in bold.

@@ -5,6 +5,7 @@
 
 #include "data/digits.hpp"
 
+// [announce]
 struct Announce {
   void on(const etude::TrainBegin& e) {
     if (!e.state.is_world_process_zero) return;
@@ -13,6 +14,7 @@ struct Announce {
                  e.args.world_size() == 1 ? "s" : "");
   }
 };
+// [/announce]
 
 int main(int argc, char** argv) try {
   const etude::TrainingArguments defaults{.output_dir = "several_processes_output",
@@ -38,8 +40,10 @@ int main(int argc, char** argv) try {
        .compute_metrics = etude::metrics::accuracy});
   trainer.train({.resume_from_checkpoint = etude::if_any});
   // [/trainer]
+  // [end]
   const auto metrics = trainer.evaluate();
   if (!trainer.state().is_world_process_zero) return 0;
+  // [/end]
   double sum = 0;
   for (const auto& weights : trainer.model().parameters()) sum += weights.sum().item<double>();
   fmt::print("{} steps, accuracy {:.4f}, sum of the weights {:.9f}\n", trainer.state().global_step,

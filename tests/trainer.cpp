@@ -547,7 +547,7 @@ TEST_CASE("all errors in the options are reported at once") {
     CHECK(what.find("learning_rate is -1") != what.npos);
     CHECK(what.find("gradient_accumulation_steps is 0") != what.npos);
     CHECK(what.find("model is not set") != what.npos);
-    CHECK(what.find("eval_strategy is epoch: must be no without an eval_dataset") != what.npos);
+    CHECK(what.find("eval_strategy is epoch: must be no, or .eval_dataset must be set") != what.npos);
   }
 }
 

@@ -6,14 +6,12 @@
 
 // [reads_and_writes]
 struct HalveLoss {
-  void on(etude::BackwardBegin& e) {
-    e.loss = 0.5 * e.loss;
-  }  // writes the loss
+  // Writes the loss.
+  void on(etude::BackwardBegin& e) { e.loss = 0.5 * e.loss; }
 };
 struct WatchLoss {
-  void on(const etude::BackwardBegin& e) {
-    e.log("scaled_loss", e.loss);
-  }  // reads it, after HalveLoss
+  // Reads it, after HalveLoss.
+  void on(const etude::BackwardBegin& e) { e.log("scaled_loss", e.loss); }
 };
 // [/reads_and_writes]
 
@@ -36,8 +34,8 @@ void reads_and_writes() {
 
 // [derived]
 struct LogFirstSteps : etude::DefaultFlowCallback {
-  using etude::DefaultFlowCallback::on;  // the base's handlers, which the one
-                                         // below would hide
+  // The base's handlers, which the one below would hide.
+  using etude::DefaultFlowCallback::on;
   void on(const etude::StepEnd& e) {
     etude::DefaultFlowCallback::on(e);
     if (e.state.global_step <= 5) e.control.should_log = true;
@@ -100,10 +98,10 @@ struct LogWeights {
 
 // [before]
 struct Report {
-  using runs_after =
-      etude::callbacks<LogWeights>;  // a compile error in another order
-  static constexpr bool runs_last =
-      true;  // also after callbacks that are added at run time
+  // Another order is a compile error.
+  using runs_after = etude::callbacks<LogWeights>;
+  // Also after callbacks that are added at run time.
+  static constexpr bool runs_last = true;
   void on(const etude::Log& e) { last = e.logs; }
   etude::Metrics last;
 };

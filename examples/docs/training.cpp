@@ -121,18 +121,45 @@ void own_loop() {
   etude::Trainer trainer(
       {.model = Net(), .args = args, .loss = torch::nn::MSELoss()},
       etude::quiet);
-  trainer.begin(
-      {.resume_from_checkpoint =
-           etude::if_any});  // may be left out: the first step begins
+  // May be left out: the first step begins.
+  trainer.begin({.resume_from_checkpoint = etude::if_any});
   while (rounds-- > 0) {
     const auto [inputs, labels] = advance();  // the program's own work
-    const auto step =
-        trainer.step(inputs, labels);  // or step(etude::Batch{...})
+    // Or step(etude::Batch{...}).
+    const auto step = trainer.step(inputs, labels);
     if (step.should_stop) break;
   }
   etude::TrainOutput output = trainer.finish();
   // [/loop]
   check(output.global_step == 30, "each call of step is an update");
+}
+
+// [resume]
+struct RunArguments {
+  ETUDE_STRUCT(
+      RunArguments,
+      (std::string, resume_from_checkpoint, "folder of a checkpoint", ""));
+};
+
+std::int64_t resumable(int argc, const char* const* argv) {
+  const auto [args, run] =
+      etude::parse_arguments<etude::TrainingArguments, RunArguments>(
+          argc, argv);
+  etude::Trainer<> trainer(
+      {.model = Net(),
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = points(400)});
+  // Without the flag, the training begins from scratch.
+  return trainer.train({.resume_from_checkpoint = run.resume_from_checkpoint})
+      .global_step;
+}
+// [/resume]
+
+void resume() {
+  const char* argv[] = {
+      "program", "--max_steps", "40", "--save_strategy", "no"};
+  check(resumable(5, argv) == 40, "the flag may be left out");
 }
 
 void time_by_phase() {
@@ -160,8 +187,8 @@ void memory() {
   fmt::print("{}", etude::estimate_memory(trainer, {.world_size = 8}).table());
   // [/memory]
   // [tuning]
-  etude::find_learning_rate(trainer);  // leaves nothing behind, as
-                                       // estimate_memory and find_batch_size
+  // Leaves nothing behind, as estimate_memory and find_batch_size.
+  etude::find_learning_rate(trainer);
   // [/tuning]
   check(trainer.state().global_step == 0, "an estimate trains nothing");
 }
@@ -199,6 +226,6 @@ void reports() {
 
 int main() {
   return run(
-      own_loss, loss_in_parts, several_optimizers, schedule, own_loop,
+      own_loss, loss_in_parts, several_optimizers, schedule, own_loop, resume,
       time_by_phase, memory, reports);
 }

@@ -130,7 +130,7 @@ struct TrainingArguments {
       (IntervalStrategy, eval_strategy, "when to evaluate", IntervalStrategy::no),
       (std::optional<Interval>, eval_steps,
        "evaluation interval if eval_strategy is steps: update steps, below 1 a fraction of all, or "
-       "1ep, 30min; unset is logging_steps"),
+       "1ep, 30min; unset or 0 is logging_steps"),
       (double, eval_delay,
        "epochs (steps, if eval_strategy is steps) before the first evaluation" | at_least(0), 0.0),
       (bool, eval_on_start, "evaluate before the first step", false),

@@ -99,7 +99,7 @@ links 1 libtorch_cuda.so
 mkdir bin
 printf '#!/bin/sh\necho "%s"\n' "$site/torch" >bin/python3
 chmod +x bin/python3
-PATH=$folder/bin:$PATH configure "Python's" "LibTorch 2.15.0: $site/torch .*Generating done" -S project $release
+PATH=$folder/bin:$PATH configure "Python's" "Etude: LibTorch 2.15.0 in $site/torch .*Generating done" -S project $release
 printf '#!/bin/sh\necho "%s"\n' "$folder/old_abi" >bin/python3
 PATH=$folder/bin:$PATH configure "Python's, with the old ABI" "Etude: skipping the LibTorch of $folder/bin/python3" -S project $release
 

@@ -71,12 +71,25 @@ TEST_CASE("a checkpoint's state, arguments and files are shown") {
 TEST_CASE("the text for people has the same") {
   const auto ran = toy::etude_program("inspect", trained().checkpoint(6).string(), "--tensors");
   REQUIRE(ran.end == "exit 0");
-  for (const auto* part : {"6 of 8, epoch 1.50 of 2", "eval_loss ", "EarlyStoppingCallback", "learning_rate",
-                           "model.safetensors", "2 tensors, 2 elements", "weight", "float32", "[1]"}) {
+  for (const auto* part :
+       {"6 of 8, epoch 1.50 of 2", "after a step", "eval_loss ", "EarlyStoppingCallback", "learning_rate",
+        "model.safetensors", "2 tensors, 2 elements", "weight", "float32", "[1]"}) {
     CAPTURE(part);
     CHECK(contains(ran.out, part));
   }
   CHECK(toy::is_plain(ran.out));
+}
+
+TEST_CASE("the best value has the name of its metric, the loss if no other was chosen") {
+  const toy::Folder folder;
+  fs::copy(trained().checkpoint(8), folder / "checkpoint-8", fs::copy_options::recursive);
+  const auto file = folder / "checkpoint-8" / "training_args.json";
+  auto arguments = Json::parse(toy::read_text(file));
+  arguments["metric_for_best_model"] = nullptr;
+  toy::write_text(file, arguments.dump());
+  const auto ran = toy::etude_program("inspect", (folder / "checkpoint-8").string());
+  CHECK(ran.end == "exit 0");
+  CHECK(contains(ran.out, "eval_loss "));
 }
 
 TEST_CASE("a run is shown by its newest checkpoint, and damaged ones are listed") {

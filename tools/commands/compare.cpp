@@ -243,7 +243,10 @@ std::string side_by_side(const std::vector<Row>& rows) {
       part.back().insert(part.back().end(), row.begin() + static_cast<std::ptrdiff_t>(begin),
                          row.begin() + static_cast<std::ptrdiff_t>(end));
     }
-    text += (text.empty() ? "" : "\n") + table(part, "l" + std::string(end - begin, 'r'));
+    std::string alignment("l");
+    alignment.append(end - begin, 'r');
+    if (!text.empty()) text += '\n';
+    text += table(part, alignment);
     begin = end;
   }
   return text;

@@ -18,6 +18,7 @@
 #include "etude/checkpoint/training_progress.hpp"
 #include "etude/io/folder.hpp"
 #include "etude/io/manifest.hpp"
+#include "etude/metrics/best_model.hpp"
 #include "etude/optim/named_optimizer.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/three_way.hpp"
@@ -105,6 +106,39 @@ std::string type_of(const Json& optimizer) {
   return type != optimizer.end() && type->is_string() ? type->get<std::string>() : "unknown";
 }
 
+/// The metric by which the best model was chosen; empty if that is unknown.
+std::string name_of_best(const FolderInfo& info) {
+  const auto arguments = arguments_of(info.arguments);
+  return arguments ? etude::best_metric_name(*arguments) : "";
+}
+
+/// When a checkpoint was written, in words.
+std::string_view moment_of(const etude::TrainingPhase& phase) {
+  switch (phase.stage) {
+    case etude::TrainingStage::starting:
+      return "before the first step";
+    case etude::TrainingStage::epochs:
+      break;
+    case etude::TrainingStage::finishing:
+    case etude::TrainingStage::finished:
+    case etude::TrainingStage::done:
+      return "after the last step";
+  }
+  switch (phase.epoch) {
+    case etude::EpochPhase::between:
+      return "between two epochs";
+    case etude::EpochPhase::begun:
+      return "before the first step of an epoch";
+    case etude::EpochPhase::steps:
+    case etude::EpochPhase::step_end:
+      return "after a step";
+    case etude::EpochPhase::epoch_end:
+    case etude::EpochPhase::over:
+      break;
+  }
+  return "after an epoch";
+}
+
 /// The saved state of each callback. Hugging Face's Trainer, whose file this is, counts its control as one.
 Json callbacks_of(const etude::TrainerState& state) {
   auto callbacks = Json::object();
@@ -130,7 +164,7 @@ Json folder_json(const FolderInfo& info, std::string_view kind, bool list_tensor
     json["epoch"] = etude::to_json_value(state->epoch);
     json["num_train_epochs"] = state->num_train_epochs;
     json["best_metric"] = etude::to_json_value(state->best_metric);
-    json["best_metric_name"] = best_metric_name(arguments_of(info.arguments));
+    json["best_metric_name"] = name_of_best(info);
     json["best_global_step"] = etude::to_json_value(state->best_global_step);
     json["best_model_checkpoint"] = etude::to_json_value(state->best_model_checkpoint);
     json["callbacks"] = callbacks_of(*state);
@@ -168,11 +202,10 @@ std::string state_lines(const FolderInfo& info) {
   if (const auto& state = info.state) {
     add("step", fmt::format("{} of {}, epoch {:.2f} of {}", state->global_step, state->max_steps,
                             state->epoch, state->num_train_epochs));
-    if (info.progress)
-      add("phase", fmt::format("{} (epoch: {})", info.progress->phase.stage, info.progress->phase.epoch));
+    if (info.progress) add("saved", std::string(moment_of(info.progress->phase)));
     if (info.manifest) add("saved because", plain(info.manifest->reason));
     if (state->best_metric) {
-      const auto name = best_metric_name(arguments_of(info.arguments));
+      const auto name = name_of_best(info);
       auto text = fmt::format("{}{}", name.empty() ? "" : plain(name) + " ",
                               etude::detail::number_text(*state->best_metric));
       if (state->best_global_step) text += fmt::format(" at step {}", *state->best_global_step);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "etude/metrics/metrics.hpp"
 
@@ -16,6 +17,9 @@ Metrics speed_metrics(const std::string& split, std::chrono::steady_clock::time_
 /// `{split}_runtime` in seconds since `start`, and `{split}_tokens_per_second`.
 Metrics token_speed(const std::string& split, std::chrono::steady_clock::time_point start,
                     std::int64_t num_tokens);
+
+/// Whether the name of a metric says that it is a time or a speed, as Hugging Face's Trainer decides it.
+bool is_speed(std::string_view name);
 
 }  // namespace etude::inline v0
 

@@ -69,8 +69,7 @@ ETUDE_INLINE bool detail::may_add_metrics(const RuntimeCallbacks& callbacks) {
 
 ETUDE_INLINE void check_watched(std::string_view callback, const std::string& name, const Metrics& found) {
   if (found.contains(name) || !(name.starts_with("eval_") || found.contains("eval_" + name))) return;
-  std::vector<std::string_view> known;
-  for (const auto& entry : found) known.push_back(entry.first);
+  const auto known = names_to_offer(found);
   throw MetricError(fmt::format("watch_metric of {} is '{}', and no evaluation has it: must be one of {}{}",
                                 callback, name, fmt::join(known, ", "), did_you_mean(name, known)));
 }

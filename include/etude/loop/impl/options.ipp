@@ -94,7 +94,7 @@ ETUDE_INLINE void check_options(const TrainerOptions& options) {
         "lr_scheduler is one of torch's: optimizer must be set too, to the one that it schedules");
   if (args.eval_strategy != IntervalStrategy::no && options.eval_dataset.empty())
     found.push_back(
-        fmt::format("eval_strategy is {}: must be no without an eval_dataset", args.eval_strategy));
+        fmt::format("eval_strategy is {}: must be no, or .eval_dataset must be set", args.eval_strategy));
   std::set<std::string_view> eval_names;
   for (const auto& [name, dataset] : options.eval_dataset) {
     if (!dataset)

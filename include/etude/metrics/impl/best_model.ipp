@@ -13,6 +13,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/metrics/best_model.hpp"
 #include "etude/metrics/metrics.hpp"
+#include "etude/metrics/speed.hpp"
 #include "etude/reflect/nearest.hpp"
 #include "etude/trainer_state.hpp"
 #include "etude/training_arguments.hpp"
@@ -30,11 +31,19 @@ ETUDE_INLINE bool is_better(const TrainingArguments& args, double value, std::op
   return args.greater_is_better.value_or(false) ? value > *best : value < *best;
 }
 
+ETUDE_INLINE std::vector<std::string_view> names_to_offer(const Metrics& metrics) {
+  std::vector<std::string_view> all, chosen;
+  for (const auto& [name, value] : metrics) {
+    all.push_back(name);
+    if (name != "epoch" && !is_speed(name)) chosen.push_back(name);
+  }
+  return chosen.empty() ? all : chosen;
+}
+
 ETUDE_INLINE double best_metric(const TrainingArguments& args, const Metrics& metrics) {
   const auto name = best_metric_name(args);
   if (metrics.contains(name)) return metrics.at(name);
-  std::vector<std::string_view> known;
-  for (const auto& entry : metrics) known.push_back(entry.first);
+  const auto known = names_to_offer(metrics);
   throw MetricError(fmt::format(
       "metric_for_best_model is '{}', and the evaluation has no '{}': {}",
       args.metric_for_best_model.value_or("loss"), name,

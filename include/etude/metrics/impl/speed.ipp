@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "etude/base/linkage.hpp"
@@ -35,6 +36,11 @@ ETUDE_INLINE Metrics speed_metrics(const std::string& split, std::chrono::steady
 ETUDE_INLINE Metrics token_speed(const std::string& split, std::chrono::steady_clock::time_point start,
                                  std::int64_t num_tokens) {
   return detail::speeds(split, start, {{"tokens", static_cast<double>(num_tokens)}});
+}
+
+ETUDE_INLINE bool is_speed(std::string_view name) {
+  return name.ends_with("_runtime") || name.ends_with("_per_second") || name.ends_with("_compilation_time") ||
+         name.ends_with("_preparation_time");
 }
 
 }  // namespace etude::inline v0

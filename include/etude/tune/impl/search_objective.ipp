@@ -12,6 +12,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/metrics/best_model.hpp"
+#include "etude/metrics/speed.hpp"
 #include "etude/study/study.hpp"
 #include "etude/tune/hyperparameter_search.hpp"
 
@@ -57,11 +58,7 @@ inline bool is_entry_name(std::string_view name) {
 inline Metrics summed_metrics(const Metrics& metrics) {
   Metrics summed;
   for (const auto& [name, value] : metrics) {
-    const std::string_view suffix(name);
-    if (name == "eval_loss" || name == "epoch" || suffix.ends_with("_runtime") ||
-        suffix.ends_with("_per_second") || suffix.ends_with("_compilation_time") ||
-        suffix.ends_with("_preparation_time"))
-      continue;
+    if (name == "eval_loss" || name == "epoch" || is_speed(name)) continue;
     summed[name] = value;
   }
   return summed;
