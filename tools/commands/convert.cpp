@@ -29,7 +29,6 @@ namespace tool {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 using etude::detail::printable;
 
 struct Source {

@@ -20,8 +20,6 @@
 namespace tool {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct Argument {
   etude::detail::Flag flag;
   bool is_optional = false;

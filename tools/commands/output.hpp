@@ -10,6 +10,8 @@
 /// terminal.
 namespace tool {
 
+using Json = nlohmann::ordered_json;
+
 /// One line without control characters.
 std::string plain(std::string_view text);
 
@@ -20,7 +22,7 @@ std::string plain_lines(std::string_view text);
 void print(std::string_view lines);
 
 /// Writes JSON to stdout, in ASCII.
-void print_json(const nlohmann::ordered_json& json);
+void print_json(const Json& json);
 
 /// Writes "etude: " and a message to stderr.
 void complain(std::string_view message);
@@ -32,7 +34,7 @@ std::string bytes_text(std::uint64_t bytes);
 std::string counted(std::uint64_t count, std::string_view noun);
 
 /// A value of a JSON file as a person writes it: strings without quotes, at most `longest` columns.
-std::string value_text(const nlohmann::ordered_json& value, std::size_t longest = 60);
+std::string value_text(const Json& value, std::size_t longest = 60);
 
 /// Rows of equally many cells, indented by two. `alignment` has "l" or "r" for each column.
 std::string table(const std::vector<std::vector<std::string>>& rows, std::string_view alignment);

@@ -13,7 +13,6 @@
 namespace tool {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 int report(const ReportOptions& options) {
   const fs::path page = options.page;

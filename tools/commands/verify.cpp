@@ -29,7 +29,6 @@ namespace tool {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 struct Fault {
   std::string file;  ///< its path in the folder; empty for the folder itself
