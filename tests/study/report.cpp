@@ -354,7 +354,7 @@ TEST_CASE("the number of a trial links to the trial's own page, if it has one") 
     return trial.number == 0 ? std::string("a\"b/report.html") : std::string();
   };
   etude::write_report(folder / "page.html", "etude",
-                      {trial_of(0, TrialState::complete, {1}), trial_of(1, TrialState::complete, {2})},
+                      {trial_of(0, TrialState::complete, {0.25}), trial_of(1, TrialState::complete, {0.75})},
                       {StudyDirection::minimize}, link);
   const auto page = toy::read_text(folder / "page.html");
   CHECK(count(page, "<a ") == 1);
