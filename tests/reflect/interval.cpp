@@ -28,6 +28,7 @@ TEST_CASE("an interval is read with its unit and printed in a form that can be r
                               {"0.5ep", 0.5, IntervalUnit::epochs, "0.5ep"},
                               {"100ba", 100, IntervalUnit::steps, "100"},
                               {"500", 500, IntervalUnit::steps, "500"},
+                              {"1", 1, IntervalUnit::steps, "1"},
                               {"1e3", 1000, IntervalUnit::steps, "1000"},
                               {"0.25", 0.25, IntervalUnit::share, "0.25"},
                               {"0.25dur", 0.25, IntervalUnit::share, "0.25"},
