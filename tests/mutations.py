@@ -26,7 +26,7 @@ MUTANTS = [
     ("reflect/interval.hpp", "number > 0 && number < 1 ?", "number > 0 && number <= 1 ?", "reflect/interval"),
     # Files: nothing half-written has its final name, no size is believed.
     ("io/folder.hpp", "files_.rename(partial_, target_);", "files_.rename(target_, partial_);", "io/folder"),
-    ("formats/safetensors_header.hpp", "offsets_[1] > data_size_", "offsets_[0] > data_size_", "formats/safetensors"),
+    ("formats/safetensors_header.hpp", "offsets_[1] > data_size_", "offsets_[0] > data_size_", "formats/safetensors_header"),
     # Data: each example once an epoch.
     ("data/shuffle.hpp", "while (number >= size_);", "while (number > size_);", "data/shuffle"),
     # Optimizers, clipping, schedules.
