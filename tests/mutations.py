@@ -55,6 +55,7 @@ def run(torch, include, test, folder):
     torch_flags = [f"-isystem{torch}/include", f"-isystem{torch}/include/torch/csrc/api/include", f"-isystem{ROOT}/cmake/gloo"]
     libraries = [f"-L{torch}/lib", f"-Wl,-rpath,{torch}/lib", "-Wl,--no-as-needed", "-ltorch", "-ltorch_cpu", "-lc10"]
     command = [os.environ.get("CXX", "g++"), "-std=c++20", "-O0", "-w", "-pthread", "-DFMT_HEADER_ONLY=1", f"-I{include}", f"-I{ROOT}/tests", *torch_flags]
+    command += ["-include", "torch/torch.h"]  # as in the build: it defines a CHECK of its own, which doctest replaces
     command += [f"{ROOT}/tests/{test}.cpp", f"{ROOT}/tests/main.cpp", "-o", str(program), *libraries, "-ldl"]
     compiled = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     if compiled.returncode != 0:

@@ -1,8 +1,10 @@
 #include <doctest/doctest.h>
+#include <torch/autograd.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/utils/clip_grad.h>
+#include <torch/serialize.h>
 
 #include <limits>
 #include "etude/base/error.hpp"
