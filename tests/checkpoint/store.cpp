@@ -59,10 +59,11 @@ class StubbornFiles : public etude::FileSystem {
 };
 
 std::optional<std::string> write(CheckpointStore& store, std::int64_t step,
-                                 std::optional<std::int64_t> limit = {}) {
+                                 std::optional<std::int64_t> limit = {},
+                                 const std::optional<fs::path>& best = {}) {
   const auto writer = store.create(step);
   writer->write_text("trainer_state.json", "{}");
-  return store.commit(*writer, {.global_step = step}, limit, {});
+  return store.commit(*writer, {.global_step = step}, limit, best);
 }
 
 std::set<std::string> names(const fs::path& folder) {
@@ -191,6 +192,19 @@ TEST_CASE("an old checkpoint that can't be removed doesn't keep the others from 
         "an old checkpoint couldn't be removed: " + (folder / ".checkpoint-1.deleted").string() +
             " can't be changed: Input/output error");
   CHECK(names(std::string(folder)) == std::set<std::string>{"checkpoint-1", "checkpoint-4", "latest"});
+}
+
+TEST_CASE("beyond the limit the oldest is removed, but never the best or the newest") {
+  const toy::Folder folder;
+  CheckpointStore store{std::string(folder)};
+  store.begin();
+  const auto best = folder / "checkpoint-1";
+  for (const auto step : {1, 2, 3}) CHECK_FALSE(write(store, step, 2, best));
+  CHECK(names(std::string(folder)) == std::set<std::string>{"checkpoint-1", "checkpoint-3", "latest"});
+  CHECK_FALSE(write(store, 4, 1, best));
+  CHECK(names(std::string(folder)) == std::set<std::string>{"checkpoint-1", "checkpoint-4", "latest"});
+  CHECK_FALSE(write(store, 5, 1));
+  CHECK(names(std::string(folder)) == std::set<std::string>{"checkpoint-5", "latest"});
 }
 
 TEST_CASE("latest points at the newest, and a real folder of that name stays") {
