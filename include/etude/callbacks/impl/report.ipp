@@ -20,6 +20,7 @@
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/base/message.hpp"
+#include "etude/base/utf8.hpp"
 #include "etude/callbacks/log_file.hpp"
 #include "etude/callbacks/report.hpp"
 #include "etude/formats/wav.hpp"
