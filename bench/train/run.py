@@ -45,6 +45,10 @@ def tolerance(name):
     return TOLERANCE_BF16 if name.endswith("_bf16") else TOLERANCE_COMPILE if name.endswith("_compile") else TOLERANCE
 
 
+class PeerFailed(Exception):
+    """A peer can't do its work here; the others can still be compared."""
+
+
 class Contestant:
     def __init__(self, name, options, threads):
         self.name, self.threads = name, threads
@@ -58,20 +62,31 @@ class Contestant:
         )
 
     def train(self, workload, steps, warmup=WARMUP):
-        self.process.stdin.write(f"{workload} {steps} {warmup}\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(f"{workload} {steps} {warmup}\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # nothing is to be read either
         line = self.process.stdout.readline()
         answer = json.loads(line) if line else {"error": "the process has ended"}
         if "error" in answer:
-            sys.exit(f"{self.name}, {workload}: {answer['error']}")
+            self.fail(workload, answer["error"])
         if answer["calls"] != warmup + steps + 1:
-            sys.exit(f"{self.name}, {workload}: {answer['calls']} steps instead of {warmup + steps + 1}")
+            self.fail(workload, f"{answer['calls']} steps instead of {warmup + steps + 1}")
         if answer["threads"] != self.threads:
-            sys.exit(f"{self.name}: {answer['threads']} threads instead of {self.threads}")
+            self.fail(workload, f"{answer['threads']} threads instead of {self.threads}")
         return answer
 
+    def fail(self, workload, why):
+        if self.name in PEERS:
+            raise PeerFailed(f"{workload}, {self.threads} thread{'s' * (self.threads > 1)}: {why}")
+        sys.exit(f"{self.name}, {workload}: {why}")
+
     def end(self):
-        self.process.stdin.close()
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
         self.process.wait()
 
 
@@ -137,18 +152,31 @@ def steps_of(today, workload, seconds):
     return LOGGING_STEPS * round(steps / LOGGING_STEPS) or steps
 
 
-def measure(names, threads, options):
-    """All answers: {workload: {contestant: [answer of each round]}}."""
+def measure(names, threads, options, left_out):
+    """All answers: {workload: {contestant: [answer of each round]}}. Adds why a peer has none to `left_out`."""
     contestants = [Contestant(name, options, threads) for name in names]
     results = {}
+
+    def train(contestant, workload, steps):
+        try:
+            return contestant.train(workload, steps)
+        except PeerFailed as failure:
+            say(f"left out: {contestant.name}, {failure}")
+            left_out[contestant.name] = str(failure)
+            contestants.remove(contestant)
+            contestant.end()
+            for answers in results.values():
+                answers.pop(contestant.name, None)
+
     for workload in options.workloads:
-        for contestant in contestants:
-            contestant.train(workload, 20)  # warms up memory and code
+        for contestant in list(contestants):
+            train(contestant, workload, 20)  # warms up memory and code
         steps = options.steps or steps_of(contestants[0], workload, options.seconds)
-        results[workload] = {name: [] for name in names}
+        results[workload] = {contestant.name: [] for contestant in contestants}
         for number in range(options.rounds):
             for contestant in random.sample(contestants, len(contestants)):
-                results[workload][contestant.name].append(contestant.train(workload, steps))
+                if answer := train(contestant, workload, steps):
+                    results[workload][contestant.name].append(answer)
             say(f"{workload}, {threads} thread{'s' * (threads > 1)}, round {number + 1} of {options.rounds}")
     for contestant in contestants:
         contestant.end()
@@ -233,7 +261,12 @@ def compiling_table(results):
     return table(list(seconds), [[f"{s:.0f}" for s in seconds.values()]])
 
 
-def report(results, peaks, machine, names, worst, clock):
+def left_out_table(left_out):
+    rows = [[name, " ".join(why.split()).replace("|", "\\|")[:300]] for name, why in left_out.items()]
+    return table(["left out", "because it fails"], rows)
+
+
+def report(results, peaks, machine, names, worst, clock, left_out):
     kinds = ", ".join(f"{package} {version}" for package, version in machine["packages"].items())
     text = (
         f"{machine['cpu']}, {machine['cores']} cores; LibTorch {machine['libtorch']}; {kinds}. "
@@ -252,6 +285,8 @@ def report(results, peaks, machine, names, worst, clock):
             text += "\n## From the call to the first forward pass, ms\n\n" + startup_table(by_workload, kept)
             if "pytorch_compile" in kept:
                 text += "\n## Before that, torch.compile compiles for so many seconds\n\n" + compiling_table(by_workload)
+    if left_out:
+        text += "\n## Left out\n\n" + left_out_table(left_out)
     if peaks:
         text += "\n## Peak memory of a process that trains `wide`, MB\n\n"
         text += table(list(peaks), [[f"{peak / 1e6:.0f}" for peak in peaks.values()]])
@@ -296,21 +331,25 @@ def main():
     subprocess.run([options.program, "export", options.data], check=True)
     names = available(options.contestants, reported["contestants"], reported["libtorch"], not options.no_peers)
 
+    left_out = {}
     if "etude_exported" in names:
-        subprocess.run([sys.executable, HERE / "peers.py", "export", options.data, *options.workloads], check=True)
+        exported = subprocess.run([sys.executable, HERE / "peers.py", "export", options.data, *options.workloads], stderr=subprocess.PIPE, text=True)
+        if exported.returncode != 0:
+            say(exported.stderr)
+            left_out["etude_exported"] = "the export: " + (exported.stderr.splitlines() or ["no message"])[-1]
 
     results = {}
     for threads in options.threads:
-        chosen = names if threads == options.threads[0] else [name for name in names if name in SCALING]
-        results[threads] = measure(chosen, threads, options)
+        chosen = [name for name in names if name not in left_out and (threads == options.threads[0] or name in SCALING)]
+        results[threads] = measure(chosen, threads, options, left_out)
     peaks = peak_memory([name for name in ("today", "best", "etude") if name in names], options)
 
     machine = info(reported["libtorch"])
     differences = {key: d for by_workload in results.values() for key, d in loss_differences(by_workload).items()}
     worst = max(d for (_, name), d in differences.items() if not name.endswith("_bf16"))
-    text = report(results, peaks, machine, names, worst, options.clock)
+    text = report(results, peaks, machine, names, worst, options.clock, left_out)
     (options.output / "train.md").write_text(text)
-    raw = {"machine": machine, "peak_memory": peaks, "threads": results}
+    raw = {"machine": machine, "peak_memory": peaks, "threads": results, "left_out": left_out}
     (options.output / "train.json").write_text(json.dumps(raw, indent=1) + "\n")
     print("\n" + text)
 
