@@ -40,15 +40,12 @@ TEST_CASE(
   CHECK(over(AUROC({.average = Average::none}), small, torch::tensor({0, 1, 2})).at("auroc_1") == 1);
 }
 
-TEST_CASE("it is NaN where only one class has labels, nothing was counted, or a score is NaN") {
+TEST_CASE("it is NaN where only one class has labels, or nothing was counted") {
   const auto scores = torch::tensor({0.1, 0.6, 0.6});
   check(over(AUROC(), scores, torch::ones({3}, torch::kLong)).at("auroc"), "positive auroc");
   check(over(AUROC(), scores, torch::zeros({3}, torch::kLong)).at("auroc"), "negative auroc");
   CHECK(std::isnan(AUROC().compute().at("auroc")));
   CHECK(std::isnan(over(AUROC(), scores, torch::full({3}, -100)).at("auroc")));
-  CHECK(std::isnan(over(AUROC(), torch::tensor({0.1, reference::nan}), torch::tensor({0, 1})).at("auroc")));
-  const auto broken = torch::tensor({{0.1, reference::nan, 0.2}, {1., 2., 3.}, {3., 1., 2.}});
-  CHECK(std::isnan(over(AUROC(), broken, torch::arange(3)).at("auroc")));
 }
 
 TEST_CASE("a class without labels is left out of averages") {

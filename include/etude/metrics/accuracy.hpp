@@ -13,9 +13,7 @@
 
 namespace etude::inline v0::metrics {
 
-/// {"accuracy"}: the fraction of labels that equal the class with the highest logit. Labels [N, ...] have an
-/// integer dtype; -100 is ignored. Predictions are logits [N, ..., C] or [N, C, ...], or class indices with
-/// the labels' shape. Throws `DataError` for other shapes.
+/// {"accuracy"}: what `Accuracy` with its default options computes, over the whole evaluation.
 Metrics accuracy(const EvalPrediction& p);
 
 struct AccuracyOptions {
@@ -27,8 +25,9 @@ struct AccuracyOptions {
 };
 
 /// {"accuracy"} or {"top_5_accuracy"}: the fraction of labels among the classes with the `top_k` highest
-/// scores; NaN without labels. Ties go to the lower class. Predictions are scores [N, ..., C] or [N, C, ...],
-/// one score of class 1 per label, or class indices; labels [N, ...].
+/// scores; NaN without labels. Ties go to the lower class, and an example with a NaN among its scores is
+/// wrong. Predictions are scores [N, ..., C] or [N, C, ...], one score of class 1 per label, or class
+/// indices; labels [N, ...], so one-hot labels need `.argmax(1)`.
 class Accuracy : public Accumulator {
  public:
   /// Throws ArgumentError if `top_k` is less than 1.
@@ -36,6 +35,7 @@ class Accuracy : public Accumulator {
 
   /// Throws DataError for other shapes, or if `top_k` needs more than one score per label.
   void update(const at::Tensor& predictions, const at::Tensor& labels);
+  /// Throws DataError if a label is outside 0..C-1.
   Metrics compute() const;
   void merge(const Accuracy& other) { merge_state(other); }
 

@@ -13,7 +13,7 @@ class AUROC : public RankedScores {
   /// Throws ArgumentError if the average is `micro`.
   explicit AUROC(RankingOptions options = {}) : RankedScores(std::move(options), "auroc") {}
 
-  /// Throws DataError if a label is outside 0..C-1.
+  /// Throws DataError if a label is outside 0..C-1, or a score is NaN.
   Metrics compute() const;
   void merge(const AUROC& other) { merge_state(other); }
 };

@@ -15,7 +15,7 @@ class AveragePrecision : public RankedScores {
   explicit AveragePrecision(RankingOptions options = {})
       : RankedScores(std::move(options), "average_precision") {}
 
-  /// Throws DataError if a label is outside 0..C-1.
+  /// Throws DataError if a label is outside 0..C-1, or a score is NaN.
   Metrics compute() const;
   void merge(const AveragePrecision& other) { merge_state(other); }
 };

@@ -26,10 +26,10 @@ struct CalibrationErrorOptions {
 };
 
 /// {"calibration_error"}: the difference between the model's confidence and its accuracy, in bins of similar
-/// confidence, as in torchmetrics; NaN without labels. With several classes, the confidence is the highest
-/// probability, compared with the accuracy of that class; with one score, it is the probability of class 1,
-/// compared with the frequency of class 1. Predictions are scores [N, ..., C] or [N, C, ...], or one score of
-/// class 1 per label; labels [N, ...].
+/// confidence, as in torchmetrics; NaN without labels or if a score is NaN. With several classes, the
+/// confidence is the highest probability, compared with the accuracy of that class; with one score, it is the
+/// probability of class 1, compared with the frequency of class 1. Predictions are scores [N, ..., C] or [N,
+/// C, ...], or one score of class 1 per label; labels [N, ...].
 class CalibrationError : public Accumulator {
  public:
   /// Throws ArgumentError if `bins` is less than 1.
@@ -37,6 +37,7 @@ class CalibrationError : public Accumulator {
 
   /// Throws DataError for other shapes.
   void update(const at::Tensor& predictions, const at::Tensor& labels);
+  /// Throws DataError if a label is outside 0..C-1.
   Metrics compute() const;
   void merge(const CalibrationError& other) { merge_state(other); }
 

@@ -21,8 +21,9 @@ struct ClassMetricOptions {
   std::string name = {};                            ///< Replaces the metric's own name.
 };
 
-/// Counts each class's labels, predictions and correct predictions. Predictions are scores [N, ..., C] or [N,
-/// C, ...], one score of class 1 per label, or class indices; labels [N, ...].
+/// Counts each class's labels, predictions and correct predictions. An example with a NaN among its scores
+/// has a label but no prediction. Predictions are scores [N, ..., C] or [N, C, ...], one score of class 1 per
+/// label, or class indices; labels [N, ...].
 class ClassCounts : public Accumulator {
  public:
   /// Throws DataError for other shapes, and ArgumentError if `num_classes` is required.

@@ -12,22 +12,24 @@ namespace etude::inline v0::metrics {
 struct ClassExamples {
   at::Tensor scores;   ///< [n, C], or [n] with scores of class 1; floating-point, or undefined.
   at::Tensor classes;  ///< int64 [n] if predictions are class indices, otherwise undefined.
-  at::Tensor labels;   ///< int64 [n]; -1 for labels that aren't whole numbers.
+  at::Tensor labels;   ///< int64 [n]; the lowest int64 for labels that aren't whole numbers.
   at::Tensor counted;  ///< bool [n]: false for ignored labels.
 
   /// The number of classes with scores; unset if predictions are class indices.
   std::optional<std::int64_t> num_classes() const;
 
-  /// int64 [n]: the class with the highest score, or 1 if a single score exceeds `threshold`, a probability.
-  at::Tensor predicted(bool from_logits, double threshold) const;
+  /// int64 [n]: the class with the highest score, the lowest one among equal scores; for single scores,
+  /// whether the probability exceeds `threshold`. -1, which is never right, if a score of the example is NaN.
+  /// Throws ArgumentError unless `threshold` is from 0 to 1.
+  at::Tensor predicted(bool from_logits = true, double threshold = 0.5) const;
 
-  /// bool [n]: whether the label, or the predicted class `taken`, is outside 0..size-1.
-  at::Tensor outside(const at::Tensor& taken, std::int64_t size) const;
+  /// bool [n]: whether the label, or the class index given as a prediction, is outside 0..size-1.
+  at::Tensor outside(std::int64_t size) const;
 };
 
 /// Labels are [N, ...]. Predictions are scores [N, ..., C] or [N, C, ...]; or one score per label, of class
-/// 1, [N, ...] or [N, ..., 1]; or class indices of an integer dtype with the labels' shape. For other shapes
-/// throws DataError that begins with `metric`.
+/// 1, [N, ...], [N, ..., 1] or [N, 1, ...]; or class indices of an integer dtype in these three shapes. For
+/// other shapes throws DataError that begins with `metric`.
 ClassExamples class_examples(std::string_view metric, const at::Tensor& predictions, const at::Tensor& labels,
                              std::optional<std::int64_t> ignore_index);
 
@@ -41,6 +43,9 @@ std::int64_t agreed_classes(std::string_view metric, std::optional<std::int64_t>
 
 /// Throws DataError if `outside`, the number of labels or predictions outside 0..C-1, isn't 0.
 void refuse_outside(std::string_view metric, std::int64_t outside);
+
+/// Throws DataError if `unordered`, the number of examples whose scores have no highest one, isn't 0.
+void refuse_unordered(std::string_view metric, std::int64_t unordered);
 
 }  // namespace etude::inline v0::metrics
 

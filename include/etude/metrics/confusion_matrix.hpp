@@ -34,7 +34,7 @@ class ConfusionMatrix : public Accumulator {
 
   /// Throws DataError for other shapes, and ArgumentError if `num_classes` is required.
   void update(const at::Tensor& predictions, const at::Tensor& labels);
-  /// Empty before the first batch. Throws DataError if a label or class is outside 0..C-1.
+  /// Empty before the first batch. Throws DataError if a label or class is outside 0..C-1, or scores are NaN.
   Metrics compute() const;
   /// Float64 [C, C], with labels as rows and predictions as columns, on the CPU; undefined before the first
   /// batch. 0 if the denominator is 0. Throws as `compute` does.

@@ -36,9 +36,9 @@ class RankedScores : public Accumulator {
   /// Throws ArgumentError if the average is `micro`.
   RankedScores(RankingOptions options, std::string name);
 
-  /// `score` of class 1, or of each class, with NaN classes excluded from the mean. NaN if a prediction is
-  /// NaN or nothing was counted; `without_positives` if only class 1 is requested and has no labels. Throws
-  /// DataError if a label is outside 0..C-1.
+  /// `score` of class 1, or of each class, with NaN classes excluded from the mean. NaN if nothing was
+  /// counted; `without_positives` if only class 1 is requested and has no labels. Throws DataError if a label
+  /// is outside 0..C-1, or a score is NaN, which scikit-learn refuses too.
   Metrics of_rankings(double (*score)(const Ranking&), double without_positives) const;
 
  private:

@@ -13,35 +13,11 @@
 #include "etude/metrics/class_examples.hpp"
 #include "etude/metrics/eval_prediction.hpp"
 #include "etude/metrics/metrics.hpp"
+#include "etude/metrics/streaming.hpp"
 
 namespace etude::inline v0::metrics {
 
-ETUDE_INLINE Metrics accuracy(const EvalPrediction& p) {
-  const auto& predictions = p.predictions.single();
-  const auto& labels = p.label_ids.single();
-  const auto without = [&](std::int64_t dimension) {
-    auto shape = predictions.sizes().vec();
-    shape.erase(shape.begin() + dimension);
-    return shape;
-  };
-  torch::Tensor classes;
-  if (predictions.sizes() == labels.sizes() && !predictions.is_floating_point())
-    classes = predictions;
-  else if (predictions.dim() == labels.dim() + 1 &&
-           labels.sizes() == torch::IntArrayRef(without(labels.dim())))
-    classes = predictions.argmax(-1);
-  else if (predictions.dim() == labels.dim() + 1 && labels.dim() > 0 &&
-           labels.sizes() == torch::IntArrayRef(without(1)))
-    classes = predictions.argmax(1);
-  else
-    throw DataError(
-        fmt::format("accuracy: predictions are {} and labels {}: must be logits with one dimension more than "
-                    "the labels, or classes of their shape",
-                    describe(predictions), describe(labels)));
-  const auto counted = labels.ne(-100);
-  const auto right = classes.eq(labels).logical_and(counted);
-  return {{"accuracy", right.sum().item<double>() / counted.sum().item<double>()}};
-}
+ETUDE_INLINE Metrics accuracy(const EvalPrediction& p) { return streaming(Accuracy())(p); }
 
 ETUDE_INLINE Accuracy::Accuracy(AccuracyOptions options) : options_(std::move(options)) {
   if (options_.top_k < 1) throw ArgumentError(fmt::format("top_k is {}: must be at least 1", options_.top_k));
@@ -58,26 +34,25 @@ ETUDE_INLINE void Accuracy::update(const at::Tensor& predictions, const at::Tens
     if (!examples.scores.defined() || examples.scores.dim() != 2)
       throw DataError(fmt::format("{}: predictions are {} and labels {}: must be scores of several classes",
                                   options_.name, describe(predictions), describe(labels)));
-    const auto classes = examples.scores.size(1);
-    const auto label = examples.labels.clamp(0, classes - 1).unsqueeze(1);
+    const auto size = examples.scores.size(1);
+    const auto label = examples.labels.clamp(0, size - 1).unsqueeze(1);
     const auto score = examples.scores.gather(1, label);
-    const auto earlier = torch::arange(classes, label.options()).lt(label);
-    // Treats NaN as the highest score, but never as correct.
-    const auto before =
-        examples.scores.le(score).logical_not().logical_or(examples.scores.eq(score).logical_and(earlier));
-    right = before.sum(1)
-                .lt(options_.top_k)
-                .logical_and(label.squeeze(1).eq(examples.labels))
-                .logical_and(score.squeeze(1).isnan().logical_not());
+    const auto earlier = torch::arange(size, label.options()).lt(label);
+    const auto before = examples.scores.gt(score).logical_or(examples.scores.eq(score).logical_and(earlier));
+    right = before.sum(1).lt(options_.top_k).logical_and(examples.predicted().ge(0));
   }
-  sum("right_of_counted", torch::stack({right.logical_and(examples.counted).sum(), examples.counted.sum()}));
+  const auto classes = examples.num_classes();
+  const auto outside = classes ? examples.outside(*classes) : torch::zeros_like(right);
+  const auto number = [&](const at::Tensor& each) { return each.logical_and(examples.counted).sum(); };
+  sum("right_counted_outside", torch::stack({number(right), examples.counted.sum(), number(outside)}));
 }
 
 ETUDE_INLINE Metrics Accuracy::compute() const {
-  const auto found = value("right_of_counted");
+  const auto found = value("right_counted_outside");
   if (!found.defined()) return {{options_.name, std::numeric_limits<double>::quiet_NaN()}};
-  const auto both = found.cpu();
-  return {{options_.name, both[0].item<double>() / both[1].item<double>()}};
+  const auto all = found.cpu();
+  refuse_outside(options_.name, all[2].item<std::int64_t>());
+  return {{options_.name, all[0].item<double>() / all[1].item<double>()}};
 }
 
 }  // namespace etude::inline v0::metrics

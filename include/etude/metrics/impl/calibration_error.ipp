@@ -32,9 +32,8 @@ ETUDE_INLINE void CalibrationError::update(const at::Tensor& predictions, const 
     confidence = options_.from_logits ? scores.sigmoid() : scores;
     right = examples.labels.eq(1);
   } else {
-    const auto [greatest, of_class] = (options_.from_logits ? scores.softmax(1) : scores).max(1);
-    confidence = greatest;
-    right = of_class.eq(examples.labels);
+    confidence = (options_.from_logits ? scores.softmax(1) : scores).amax(1);
+    right = examples.predicted().eq(examples.labels);
   }
   const auto edges = torch::linspace(0, 1, options_.bins + 1, confidence.options());
   const auto bin = (torch::bucketize(confidence, edges, false, true) - 1).clamp(0, options_.bins);
@@ -44,14 +43,16 @@ ETUDE_INLINE void CalibrationError::update(const at::Tensor& predictions, const 
     const auto numbers = each.to(type).masked_fill(left_out, 0);
     return torch::zeros({options_.bins + 1}, numbers.options()).index_add(0, bin, numbers);
   };
-  sum("examples_confidence_right",
-      torch::stack({in_bins(examples.counted), in_bins(confidence), in_bins(right)}));
+  sum("examples_confidence_right_outside",
+      torch::stack({in_bins(examples.counted), in_bins(confidence), in_bins(right),
+                    in_bins(examples.outside(*examples.num_classes()))}));
 }
 
 ETUDE_INLINE Metrics CalibrationError::compute() const {
-  const auto found = value("examples_confidence_right");
+  const auto found = value("examples_confidence_right_outside");
   if (!found.defined()) return {{options_.name, std::numeric_limits<double>::quiet_NaN()}};
   const auto all = found.cpu().to(torch::kDouble);
+  refuse_outside(options_.name, all[3].sum().item<std::int64_t>());
   const auto share = all[0] / all[0].sum();
   const auto gap = ((all[1] - all[2]) / all[0].clamp_min(1)).abs();
   switch (options_.norm) {

@@ -20,11 +20,11 @@ ETUDE_INLINE void ClassCounts::update(const at::Tensor& predictions, const at::T
   const auto examples = class_examples(options_.name, predictions, labels, options_.ignore_index);
   const auto classes = agreed_classes(options_.name, options_.num_classes, examples.num_classes());
   const auto predicted = examples.predicted(options_.from_logits, options_.threshold);
-  const auto outside = examples.outside(predicted, classes);
+  const auto outside = examples.outside(classes);
   const auto weight = examples.counted.to(torch::kLong);
   const auto of = [&](const at::Tensor& index, const at::Tensor& each) {
-    return counts(index.masked_fill(outside, classes), each,
-                  classes + 1);  // the last index collects values out of range
+    return counts(index.masked_fill(outside.logical_or(index.lt(0)), classes), each,
+                  classes + 1);  // the last index collects values out of range, and predictions of NaN
   };
   sum("counts", torch::stack({of(examples.labels, weight * predicted.eq(examples.labels)),
                               of(predicted, weight), of(examples.labels, weight)}));

@@ -19,7 +19,7 @@ ETUDE_INLINE void Perplexity::update(const at::Tensor& predictions, const at::Te
   if (!examples.scores.defined() || examples.scores.dim() != 2)
     throw DataError(fmt::format("{}: predictions are {} and labels {}: must be scores of several classes",
                                 options_.name, describe(predictions), describe(labels)));
-  const auto outside = examples.outside(examples.labels, examples.scores.size(1));
+  const auto outside = examples.outside(examples.scores.size(1));
   const auto scores =
       examples.scores.gather(1, examples.labels.masked_fill(outside, 0).unsqueeze(1)).squeeze(1);
   const auto likelihood = options_.from_logits ? scores - examples.scores.logsumexp(1) : scores.log();

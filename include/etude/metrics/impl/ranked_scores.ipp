@@ -61,15 +61,15 @@ ETUDE_INLINE Metrics RankedScores::of_rankings(double (*score)(const Ranking&),
 
   // The logarithm has the same order as the probability but doesn't round small ones to 0.
   const auto shares = kept.dim() == 2 && options_.from_logits ? scores.log_softmax(1) : scores;
-  const auto broken = shares.isnan().any().item<bool>();
+  const auto missing = kept.dim() == 2 ? shares.isnan().any(1) : shares.isnan();
+  refuse_unordered(options_.name, missing.sum().item<std::int64_t>());
   const auto of_class = [&](std::int64_t index) {
     const auto column = kept.dim() == 2 ? shares.select(1, index) : index == 1 ? scores : -scores;
-    if (labels.numel() == 0 || column.isnan().any().item<bool>()) return nan;
-    return score(detail::ranked(column, labels.eq(index)));
+    return labels.numel() == 0 ? nan : score(detail::ranked(column, labels.eq(index)));
   };
   if (resolved(options_.average, classes) == Average::binary) {
     const auto alone = of_class(1);
-    const auto undefined = std::isnan(alone) && labels.numel() > 0 && !broken && !labels.any().item<bool>();
+    const auto undefined = std::isnan(alone) && labels.numel() > 0 && !labels.any().item<bool>();
     return {{options_.name, undefined ? without_positives : alone}};
   }
 
@@ -77,7 +77,6 @@ ETUDE_INLINE Metrics RankedScores::of_rankings(double (*score)(const Ranking&),
   for (std::int64_t i = 0; i < classes; ++i) values.push_back(of_class(i));
   const auto each = torch::tensor(values, torch::kDouble);
   const auto support = counts(labels, torch::ones_like(labels), classes);
-  if (broken && options_.average != Average::none) return {{options_.name, nan}};
   return averaged(options_.name, options_.average, each, support, each.isnan().logical_not(), nan);
 }
 
