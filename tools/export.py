@@ -7,7 +7,8 @@
     export.py timm:vit_tiny_patch16_224 --classes 10
     export.py my_model.py:make                                           make() returns (model, inputs)
 
-The file has the graph of the training mode and that of the evaluation mode over the same weights. The size of the batch
+The file has the graph of the training mode and that of the evaluation mode over the same weights. Modules that make() sets
+to evaluation mode inside a model in training mode, and parameters without requires_grad, stay frozen. The size of the batch
 varies, and the length of texts too where the model allows it. `inputs` is a dict of tensors by the names of forward's
 parameters, labels included if forward computes the loss. Random numbers that Python draws outside of torch are drawn once,
 by the export. Needs torch 2.8 or later and the model's own library.
@@ -17,6 +18,7 @@ From Python: `import export; export.export_model(model, inputs, "model.pt2")`.
 
 import argparse
 import contextlib
+import copy
 import importlib.util
 import inspect
 import io
@@ -24,6 +26,7 @@ import json
 import logging
 import math
 import pathlib
+import random
 import sys
 import tempfile
 import zipfile
@@ -61,21 +64,61 @@ def dynamic_shapes(inputs, batch=True, length=True):
     return {name: sizes(name, value) for name, value in inputs.items()}
 
 
+@contextlib.contextmanager
+def modes_kept(model):
+    """Restores the mode of every module, without a call of `train`, which sets those below it too."""
+    modes = {module: module.training for module in model.modules()}
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+@contextlib.contextmanager
+def training_mode(model):
+    """A model in training mode stays as it is, frozen modules included; one in evaluation mode is set to training."""
+    with modes_kept(model):
+        if not model.training:
+            model.train()
+        yield
+
+
+@contextlib.contextmanager
+def evaluation_mode(model):
+    with modes_kept(model):
+        model.eval()
+        yield
+
+
+@contextlib.contextmanager
+def random_state_kept():
+    """Restores the generators from which a model may draw: those of torch, Python and NumPy."""
+    numpy = sys.modules.get("numpy")
+    python_state, numpy_state = random.getstate(), numpy.random.get_state() if numpy else None
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+            if numpy:
+                numpy.random.set_state(numpy_state)
+
+
 def trace(model, inputs):
     """The graphs of both modes with the widest choice of sizes that the model allows, and which vary."""
     attempts = [("batch and length", True, True), ("batch", True, False), ("nothing", False, False)]
     if dynamic_shapes(inputs) == dynamic_shapes(inputs, length=False):
         attempts = attempts[1:]
-    was_training = model.training
+    logged = logging.root.manager.disable
     logging.disable(logging.ERROR)  # pages about attempts that fail
     try:
         for varying, batch, length in attempts:
             try:
                 graphs = []
-                for training in (True, False):
-                    model.train(training)
+                for mode in (training_mode, evaluation_mode):
                     shapes = dynamic_shapes(inputs, batch, length)
-                    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                    with mode(model), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
                         graphs.append(torch.export.export(model, (), dict(inputs), dynamic_shapes=shapes, strict=False))
                 return graphs, varying
             except Exception as error:
@@ -83,8 +126,7 @@ def trace(model, inputs):
                     raise
                 note(f"with a varying {varying}: {reason(error)}")
     finally:
-        logging.disable(logging.NOTSET)
-        model.train(was_training)
+        logging.disable(logged)
 
 
 def saved(graph):
@@ -121,8 +163,9 @@ def configuration(model):
     """The files from which from_pretrained of transformers makes the model; none for other models."""
     if not hasattr(getattr(model, "config", None), "to_json_string"):
         return {}
-    model.config.architectures = [type(model).__name__]
-    files = {"config.json": model.config.to_json_string()}
+    config = copy.deepcopy(model.config)
+    config.architectures = [type(model).__name__]
+    files = {"config.json": config.to_json_string()}
     if getattr(model, "generation_config", None) is not None:
         files["generation_config.json"] = model.generation_config.to_json_string()
     return files
@@ -137,15 +180,11 @@ def loss_items(model, inputs):
     if not takes_number or labels is None or labels.is_floating_point():
         return None
     labels = labels.where(labels != -100, 0)  # so that the two counts differ
-    was_training = model.training
-    model.eval()
     try:
-        with torch.no_grad():
+        with evaluation_mode(model), torch.no_grad():
             mean, total = (first_loss(model(**(inputs | {"labels": labels}), **extra)) for extra in ({}, {"num_items_in_batch": torch.tensor(1)}))
     except Exception:
         return None
-    finally:
-        model.train(was_training)
     counts = {"shifted_labels": labels[..., 1:], "labels": labels} if labels.dim() > 1 else {"labels": labels}
     fits = [name for name, counted in counts.items() if math.isclose(total, mean * counted.numel(), rel_tol=1e-4)]
     return fits[0] if fits and not math.isclose(mean, total, rel_tol=1e-4) else None
@@ -179,10 +218,12 @@ def export_model(model, inputs, output, extra_files=None):
     """Writes `model` to the file `output` and returns (training graph, the sizes that vary in words).
 
     `extra_files`, texts or bytes by name, are saved beside the weights of every checkpoint, and so is config.json.
+    If the model is in training mode, its modules in evaluation mode, such as frozen batch norms, stay in that mode in the
+    training graph. The model itself is left as it was.
     """
     register_named_tuple(inspect.signature(model.forward).return_annotation)
     files = configuration(model) | (extra_files or {})
-    with without_cache(model):
+    with without_cache(model), random_state_kept():
         items = loss_items(model, inputs)
         (training, evaluation), varying = trace(model, inputs)
     entries = saved(training)
