@@ -38,6 +38,26 @@ TEST_CASE("an endless number of epochs is refused before any of them begins") {
   CHECK(etude::plan_training(args, 10, two).num_train_epochs == 800'000);
 }
 
+TEST_CASE("a fraction of epochs or steps is as many updates as a person computes") {
+  std::int64_t wrong = 0;
+  TrainingArguments args;
+  const auto one = [](std::int64_t) { return std::int64_t{1}; };
+  for (std::int64_t number = 1; number < 100; number += 3)
+    for (std::int64_t batches = 1; batches <= 400; ++batches) {
+      args.num_train_epochs = static_cast<double>(number) / 10;
+      const auto expected = (number * batches + 9) / 10;
+      wrong += etude::plan_training(args, batches).max_steps != expected;
+      if (batches % 10 == 0) wrong += etude::plan_training(args, batches, one).max_steps != expected;
+      args.warmup_steps = static_cast<double>(number) / 100;
+      const auto hundredths = (number * batches + 99) / 100;
+      wrong += etude::get_warmup_steps(args, batches) != hundredths;
+      wrong += etude::Interval(static_cast<double>(number) / 100).steps(batches) != hundredths;
+    }
+  CHECK(wrong == 0);
+  args.num_train_epochs = 2.7;  // 2.7 - 2 as a double is more than 0.7
+  CHECK(etude::plan_training(args, 10, one).max_steps == 27);
+}
+
 TEST_CASE("the largest number of batches gives a correct plan, or an error") {
   TrainingArguments args{.gradient_accumulation_steps = 1'000'000, .max_steps = 1'000'000'000'000};
   auto plan = etude::plan_training(args, most_batches);

@@ -53,6 +53,24 @@ TEST_CASE("each schedule gives the reference's values") {
         {5, 10, 9.658, 8.682, 7.222, 5.5, 3.778, 2.318, 1.343, 1});
 }
 
+TEST_CASE("cosine_with_restarts begins each of its cycles at the peak") {
+  for (std::int64_t cycles = 1; cycles <= 40; ++cycles)
+    for (const std::int64_t length : {1, 3, 7, 49, 100})
+      for (const std::int64_t warmup : {0, 5}) {
+        const auto total = warmup + cycles * length;
+        const auto schedule =
+            make(SchedulerType::cosine_with_restarts, warmup, total, {{"num_cycles", cycles}});
+        for (auto step = warmup; step < total; step += length) REQUIRE(schedule(step) == 1);
+        CHECK(schedule(total) == 0);
+      }
+  // Cycles that begin at steps 0, 10 and 20 of 25, or at 3, 6, ... of 7.
+  const auto broken = make(SchedulerType::cosine_with_restarts, 0, 25, {{"num_cycles", 2.5}});
+  for (const std::int64_t step : {0, 10, 20}) CHECK(broken(step) == 1);
+  CHECK(broken(15) == doctest::Approx(0.5));
+  const auto tenths = make(SchedulerType::cosine_with_restarts, 0, 7, {{"num_cycles", 0.7}});
+  CHECK(tenths(6) == doctest::Approx(0.5 * (1 + std::cos(0.6 * std::numbers::pi))));
+}
+
 TEST_CASE("min_lr is reached exactly") {
   const auto warm = make(SchedulerType::cosine_warmup_with_min_lr, 2, 10, {{"min_lr", 1e-5}}, 0.2);
   CHECK(0.2 * warm(0) == doctest::Approx(0.1));

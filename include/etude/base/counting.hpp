@@ -1,10 +1,12 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
-/// Overflow-safe counting for numbers that come from users or files.
+/// Counting with numbers that come from users or files: safe from overflow, and exact where a fraction of a
+/// total becomes a count.
 namespace etude::inline v0::detail {
 
 /// The maximum size of a dataset: the sum of two such sizes doesn't overflow.
@@ -17,6 +19,39 @@ inline constexpr std::int64_t most_steps = 1'000'000'000'000'000;
 /// The number of groups of at most `size` in `count`.
 constexpr std::int64_t groups_of(std::int64_t count, std::int64_t size) {
   return count / size + (count % size > 0);
+}
+
+/// From here on not all whole numbers are doubles.
+inline constexpr double largest_whole = 9007199254740992.0;  // 2^53
+
+/// The largest whole number m for which m * divisor / total isn't above `share`: `share` of `total /
+/// divisor`, rounded down. `total` and `divisor` are whole numbers, `share` is at least 0.
+///
+/// 0.07 means 7/100, which isn't a double, and neither is its product with 100. But 0.07 and 7.0 / 100 are
+/// both the double nearest to 7/100. So quotients of whole numbers, rounded once as `share` was, compare with
+/// it as the exact numbers do, where a product may be just above or below the whole number that it should be.
+inline double share_rounded_down(double share, double total, double divisor = 1) {
+  double whole = std::floor(share * total / divisor);
+  if (!(whole < largest_whole)) return whole;
+  while (whole * divisor / total > share) --whole;
+  while ((whole + 1) * divisor / total <= share) ++whole;
+  return whole;
+}
+
+/// The smallest whole number m for which m / total isn't below `share`: `share` of `total`, rounded up, by
+/// the same rule.
+inline double share_rounded_up(double share, double total) {
+  double whole = std::ceil(share * total);
+  if (!(whole < largest_whole)) return whole;
+  while (whole > 0 && (whole - 1) / total >= share) --whole;
+  while (whole / total < share) ++whole;
+  return whole;
+}
+
+/// The number of intervals of this size that end at or before `position`. A position such as an epoch is
+/// computed itself, so one that is less than a relative 1e-12 below the end of an interval has reached it.
+inline double intervals_in(double position, double interval) {
+  return std::floor(position / interval * (1 + 1e-12));
 }
 
 /// Increments a counter that may have been read from a file: negative values count as 0, and the maximum

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/base/utf8.hpp"
@@ -52,8 +53,7 @@ class FaultList {
 };
 
 inline bool is_step_count(double value) {
-  return value == std::floor(value) &&
-         std::abs(value) < 9007199254740992.0;  // 2^53, the limit of exact integers in a double
+  return value == std::floor(value) && std::abs(value) < largest_whole;
 }
 
 inline void check_lengths(const TrainingArguments& args, FaultList& found) {
@@ -293,7 +293,8 @@ ETUDE_INLINE TrainingArguments normalized(TrainingArguments args) {
 ETUDE_INLINE std::int64_t absolute_steps(double steps, std::int64_t max_steps) {
   // Intervals of unused strategies aren't validated.
   if (!(steps >= 0 && steps <= 1e15)) return 0;
-  return static_cast<std::int64_t>(steps < 1 ? std::ceil(static_cast<double>(max_steps) * steps) : steps);
+  return static_cast<std::int64_t>(steps < 1 ? detail::share_rounded_up(steps, static_cast<double>(max_steps))
+                                             : steps);
 }
 
 ETUDE_INLINE std::int64_t get_warmup_steps(const TrainingArguments& args, std::int64_t max_steps) {

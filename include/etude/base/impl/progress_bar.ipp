@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "etude/base/console.hpp"
+#include "etude/base/counting.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/base/message.hpp"
 #include "etude/base/progress_bar.hpp"
@@ -107,7 +108,7 @@ ETUDE_INLINE std::optional<double> ProgressBar::time_left() const {
   const auto left = static_cast<double>(*total_ - done_) / rate;
   if (pauses_every_ <= 0) return left;
   const auto pauses_until = [&](std::int64_t count) {
-    return std::floor(static_cast<double>(count) / pauses_every_ + 1e-9);
+    return detail::intervals_in(static_cast<double>(count), pauses_every_);
   };
   return left + last_pause_ * (pauses_until(*total_) - pauses_until(done_));
 }

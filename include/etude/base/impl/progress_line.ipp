@@ -46,9 +46,11 @@ namespace progress_color {
 inline constexpr std::string_view bold = "1", dim = "2", green = "32", yellow = "33", cyan = "36";
 }
 
-inline double fraction_of(const ProgressView& bar) {
-  if (!bar.total || *bar.total <= 0) return 1;
-  return std::clamp(static_cast<double>(bar.done) / static_cast<double>(*bar.total), 0.0, 1.0);
+/// How many of a bar's equal `parts` are done, rounded down: 100 % means the end.
+inline double parts_done(const ProgressView& bar, double parts) {
+  if (!bar.total || *bar.total <= 0) return parts;
+  return std::clamp(std::floor(parts * static_cast<double>(bar.done) / static_cast<double>(*bar.total)), 0.0,
+                    parts);
 }
 
 inline std::string rate_text(double rate) {
@@ -66,9 +68,7 @@ inline void add_parts(std::vector<ProgressPart>& parts, const ProgressView& bar,
   parts.push_back(
       {.value = plain_text(bar.title), .gap = has_outer ? 1U : 0U, .rank = 0, .color = progress_color::bold});
   if (is_known) {
-    // Rounded down, so that 100 % means the end.
-    parts.push_back(
-        {.value = fmt::format("{:3.0f}%", std::floor(100 * fraction_of(bar))), .gap = 1, .rank = 0});
+    parts.push_back({.value = fmt::format("{:3.0f}%", parts_done(bar, 100)), .gap = 1, .rank = 0});
     parts.push_back({.gap = 1, .rank = bar_rank, .is_bar = true});
   }
   parts.push_back(
@@ -94,7 +94,7 @@ inline void add_outer_parts(std::vector<ProgressPart>& parts, const ProgressView
   const std::size_t gap = is_first ? 0 : 1;
   auto head = plain_text(bar.title);
   if (bar.total)
-    head += fmt::format(" {:3.0f}%", std::floor(100 * fraction_of(bar)));
+    head += fmt::format(" {:3.0f}%", parts_done(bar, 100));
   else
     head += fmt::format(" {}", bar.done);
   parts.push_back({.value = head, .gap = gap, .rank = rank});
@@ -116,7 +116,7 @@ inline std::string colored(std::string_view text, std::string_view color, bool o
 /// The drawn part, in eighths of a column; in ASCII, whole ones between two edges.
 inline std::string drawn_bar(const ProgressView& bar, std::size_t cells, const TerminalStyle& style) {
   static constexpr std::array eighths{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-  const auto filled = static_cast<std::size_t>(fraction_of(bar) * static_cast<double>(cells * 8));
+  const auto filled = static_cast<std::size_t>(parts_done(bar, static_cast<double>(cells * 8)));
   const std::string_view part = style.unicode ? eighths[filled % 8] : "";
   const auto left = cells - filled / 8 - (part.empty() ? 0 : 1);
   std::string done, track;

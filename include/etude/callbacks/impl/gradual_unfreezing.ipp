@@ -8,6 +8,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/base/message.hpp"
@@ -18,9 +19,8 @@ namespace detail {
 
 /// Whether `times` intervals have passed since the training began.
 inline bool has_passed(const Context& e, const Interval& interval, std::int64_t times) {
-  constexpr double rounding = 1e-9;
   if (interval.unit() == IntervalUnit::epochs)
-    return e.state.epoch + rounding >= interval.value() * static_cast<double>(times);
+    return intervals_in(e.state.epoch, interval.value()) >= static_cast<double>(times);
   return e.state.global_step >= interval.steps(e.state.max_steps) * times;
 }
 

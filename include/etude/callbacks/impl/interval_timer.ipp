@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/callbacks/interval_timer.hpp"
@@ -63,9 +64,7 @@ ETUDE_INLINE bool IntervalTimer::passes(const Context& e, const Interval& interv
     const auto size = static_cast<double>(interval.steps(e.state.max_steps));
     return std::floor(now / size) > std::floor(before / size);
   }
-  // Three tenths of an epoch, added up, are a little less than 0.3.
-  const auto count = [&](double at) { return std::floor(at / interval.value() * (1 + 1e-12)); };
-  return count(now) > count(before);
+  return detail::intervals_in(now, interval.value()) > detail::intervals_in(before, interval.value());
 }
 
 ETUDE_INLINE double IntervalTimer::position(const Context& e, const Interval& interval) const {

@@ -49,7 +49,7 @@ inline std::string shown_value(const Metrics& metrics, std::string_view name) {
 /// "2/5": the epoch that begins or goes on. Nothing if there is only one, or any number.
 inline std::string epoch_text(const TrainerState& state) {
   if (state.num_train_epochs <= 1 || state.num_train_epochs >= most_steps) return {};
-  const auto begun = static_cast<std::int64_t>(std::floor(state.epoch + 1e-9)) + 1;
+  const auto begun = static_cast<std::int64_t>(intervals_in(state.epoch, 1)) + 1;
   return fmt::format("{}/{}", std::min(begun, state.num_train_epochs), state.num_train_epochs);
 }
 

@@ -106,8 +106,9 @@ ETUDE_INLINE void StochasticWeightAveragingCallback::check(const Context& e) {
         fmt::format("swa_epoch_start is {}: must be an epoch, counted from 1, or from 0 to 1 a share of all",
                     swa_epoch_start));
   const auto all = e.state.num_train_epochs;
-  const auto start =
-      swa_epoch_start < 1 ? std::floor(swa_epoch_start * static_cast<double>(all) + 1e-9) : swa_epoch_start;
+  const auto start = swa_epoch_start < 1
+                         ? detail::share_rounded_down(swa_epoch_start, static_cast<double>(all))
+                         : swa_epoch_start;
   first_epoch =
       static_cast<std::int64_t>(std::clamp(start - 1, 0.0, static_cast<double>(detail::most_steps)));
   if (first_epoch >= all)

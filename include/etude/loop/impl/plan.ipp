@@ -30,14 +30,16 @@ class UpdateCount {
   std::int64_t of(std::int64_t epoch, std::int64_t batches) const {
     return groups_of(batches, accumulation_ ? accumulation_(epoch) : args_.gradient_accumulation_steps);
   }
-  /// The updates in the first `epochs`, the last of which may be partial.
+  /// The updates in the first `epochs`, the last of which may be partial: a whole number, rounded up.
   double of_all(double epochs) const {
-    if (!accumulation_) return epochs * static_cast<double>(of(0));
+    if (!accumulation_) return share_rounded_up(epochs, static_cast<double>(of(0)));
     if (!(epochs <= most_asked)) refuse();
+    const auto whole = static_cast<std::int64_t>(epochs);
     double updates = 0;
-    for (std::int64_t epoch = 0; static_cast<double>(epoch) < epochs; ++epoch)
-      updates += std::min(epochs - static_cast<double>(epoch), 1.0) * static_cast<double>(of(epoch));
-    return updates;
+    for (std::int64_t epoch = 0; epoch < whole; ++epoch) updates += static_cast<double>(of(epoch));
+    if (static_cast<double>(whole) == epochs) return updates;
+    const auto last = static_cast<double>(of(whole));
+    return updates + share_rounded_up(epochs, last) - static_cast<double>(whole) * last;
   }
   /// The number of epochs needed for this many updates.
   std::int64_t epochs(std::int64_t updates) const {
@@ -97,8 +99,8 @@ ETUDE_INLINE TrainPlan plan_training(const TrainingArguments& args,
     plan.max_steps = args.max_steps;
     plan.num_train_epochs = updates.epochs(args.max_steps);
   } else {
-    plan.max_steps = detail::countable_steps(std::ceil(updates.of_all(args.num_train_epochs)),
-                                             "num_train_epochs", args.num_train_epochs);
+    plan.max_steps = detail::countable_steps(updates.of_all(args.num_train_epochs), "num_train_epochs",
+                                             args.num_train_epochs);
     plan.num_train_epochs = static_cast<std::int64_t>(std::ceil(args.num_train_epochs));
   }
   return plan;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/optim/schedule_options.hpp"
 #include "etude/optim/schedules.hpp"
@@ -74,8 +75,11 @@ ETUDE_INLINE Schedule cosine_schedule(std::int64_t warmup, std::int64_t total, c
 ETUDE_INLINE Schedule cosine_with_restarts_schedule(std::int64_t warmup, std::int64_t total,
                                                     const CosineWithRestartsOptions& options) {
   return detail::warmed_up(warmup, [=](std::int64_t step) {
-    const double progress = detail::share(step - warmup, total - warmup);
-    return progress >= 1 ? 0.0 : detail::cosine(0.5, std::fmod(options.num_cycles * progress, 1.0));
+    const auto done = static_cast<double>(step - warmup),
+               all = static_cast<double>(std::max<std::int64_t>(1, total - warmup));
+    if (done >= all) return 0.0;
+    const double cycle = detail::share_rounded_down(options.num_cycles, done, all);
+    return detail::cosine(0.5, std::max(0.0, options.num_cycles * done / all - cycle));
   });
 }
 

@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/reflect/interval.hpp"
@@ -131,9 +132,7 @@ ETUDE_INLINE std::ostream& operator<<(std::ostream& out, const Interval& interva
 ETUDE_INLINE bool Interval::is_valid() const {
   if (!(std::isfinite(value_) && value_ > 0)) return false;
   if (unit_ == IntervalUnit::share) return value_ <= 1;
-  if (unit_ == IntervalUnit::steps)
-    return value_ == std::floor(value_) &&
-           value_ < 9007199254740992.0;  // 2^53, the limit of exact integers in a double
+  if (unit_ == IntervalUnit::steps) return value_ == std::floor(value_) && value_ < detail::largest_whole;
   return true;
 }
 
@@ -144,9 +143,9 @@ ETUDE_INLINE std::string_view Interval::valid_values() const {
 
 ETUDE_INLINE std::int64_t Interval::steps(std::int64_t max_steps) const {
   if (!is_valid() || !is_of_steps()) return 0;
-  const auto steps =
-      unit_ == IntervalUnit::share ? std::ceil(static_cast<double>(max_steps) * value_) : value_;
-  return static_cast<std::int64_t>(steps);
+  return static_cast<std::int64_t>(unit_ == IntervalUnit::share
+                                       ? detail::share_rounded_up(value_, static_cast<double>(max_steps))
+                                       : value_);
 }
 
 }  // namespace etude::inline v0
