@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/folder.hpp"
 #include "common/printed.hpp"
 #include "common/ranks.hpp"
 #include "common/toy.hpp"
@@ -147,6 +149,109 @@ TEST_CASE("a training that goes on failing stops, after three returns or fifty s
   etude::Trainer<> skips(options(args, x, y));
   CHECK(skips.train().stop_reason.starts_with("the last 50 updates have been skipped, since the gradients"));
   CHECK(skips.state().global_step == 0);
+}
+
+/// From the first StepEnd on, if there is one, `is_bad` is true.
+struct Spoils {
+  bool* is_bad = nullptr;
+  int throws_after = 0;  // skipped updates
+  int skipped = 0;
+  void on(const etude::StepEnd&) { *is_bad = true; }
+  void on(const etude::StepSkipped&) {
+    if (++skipped == throws_after) throw std::runtime_error("power failure");
+  }
+};
+
+/// Options of a training on this many batches, whose loss is NaN while `is_bad`.
+etude::TrainerOptions spoilt(etude::TrainingArguments args, std::int64_t batches, const bool& is_bad) {
+  const auto [x, y] = points(batches, {});
+  args.max_steps = 1000;
+  auto result = options(std::move(args), x, y);
+  result.loss = [&is_bad](const torch::Tensor& output, const torch::Tensor& target) {
+    const auto loss = torch::mse_loss(output, target);
+    return is_bad ? loss * std::numeric_limits<double>::quiet_NaN() : loss;
+  };
+  return result;
+}
+
+TEST_CASE("fifty skipped updates in a row end a training, however its epochs divide them") {
+  for (const auto mode : {OnNonFinite::skip, OnNonFinite::restore})
+    for (const std::int64_t updates : {1, 7, 49, 50, 51})
+      for (const bool is_special : {false, true}) {
+        CAPTURE(mode);
+        CAPTURE(updates);
+        CAPTURE(is_special);
+        auto args = arguments(mode);
+        if (is_special) {
+          args.gradient_accumulation_steps = 2;
+          args.eval_strategy = etude::IntervalStrategy::epoch;
+          args.auto_microbatching = true;
+        }
+        bool is_bad = true;
+        auto given = spoilt(args, updates * args.gradient_accumulation_steps, is_bad);
+        given.eval_dataset = given.train_dataset;
+        etude::Trainer<Spoils> trainer(std::move(given), Spoils{&is_bad});
+        CHECK(trainer.train().stop_reason.starts_with("the last 50 updates have been skipped, since"));
+        CHECK(trainer.callback<Spoils>().skipped == 49);
+        CHECK(trainer.state().global_step == 0);
+      }
+}
+
+TEST_CASE("only an update begins the count of skipped ones again") {
+  bool is_bad = false;
+  etude::Trainer<Spoils> later(spoilt(arguments(OnNonFinite::skip), 7, is_bad), Spoils{&is_bad});
+  CHECK(later.train().stop_reason.starts_with("the last 50 updates have been skipped, since"));
+  CHECK(later.state().global_step == 1);
+  CHECK(later.callback<Spoils>().skipped == 49);
+
+  // One good update in fifty.
+  auto args = arguments(OnNonFinite::skip);
+  const auto [x, y] = points(7, {});
+  args.max_steps = 2;
+  auto given = options(args, x, y);
+  int number = 1;
+  struct Counts {
+    int* number = nullptr;
+    void on(const etude::StepEnd&) { ++*number; }
+    void on(const etude::StepSkipped&) { ++*number; }
+  };
+  given.loss = [&](const torch::Tensor& output, const torch::Tensor& target) {
+    const auto loss = torch::mse_loss(output, target);
+    return number % 50 == 0 ? loss : loss * std::numeric_limits<double>::quiet_NaN();
+  };
+  etude::Trainer<Counts> trainer(given, Counts{&number});
+  const auto output = trainer.train();
+  CHECK(output.stop_reason.empty());
+  CHECK(output.global_step == 2);
+  CHECK(output.metrics.at("skipped_steps") == 98);
+}
+
+TEST_CASE("a resumed training counts the updates that were skipped before") {
+  const toy::Folder folder;
+  auto args = arguments(OnNonFinite::skip);
+  toy::save_to(folder, args, 1000);
+  args.save_on_exception = true;
+  bool is_bad = false;
+  etude::Trainer<Spoils> first(spoilt(args, 7, is_bad), Spoils{&is_bad, 30});
+  CHECK_THROWS_AS(first.train(), std::runtime_error);
+  etude::Trainer<Spoils> second(spoilt(args, 7, is_bad), Spoils{&is_bad});
+  const auto output = second.train({.resume_from_checkpoint = true});
+  CHECK(output.stop_reason.starts_with("the last 50 updates have been skipped, since"));
+  CHECK(output.global_step == 1);
+  CHECK(second.callback<Spoils>().skipped == 19);
+  // The training that stopped comes to the same batches again.
+  etude::Trainer<Spoils> third(spoilt(args, 7, is_bad), Spoils{&is_bad});
+  CHECK(third.train({.resume_from_checkpoint = true}).stop_reason.starts_with("the last 50 updates"));
+  CHECK(third.callback<Spoils>().skipped == 0);
+}
+
+TEST_CASE("two processes end together after fifty skipped updates in short epochs") {
+  if (toy::launches(2)) return;
+  bool is_bad = toy::rank() == 1;
+  etude::Trainer<etude::DistributedDataParallel, Spoils> trainer(
+      spoilt(arguments(OnNonFinite::skip), 6, is_bad), Spoils{&is_bad});
+  CHECK(trainer.train().stop_reason.starts_with("the last 50 updates have been skipped, since"));
+  CHECK(trainer.callback<Spoils>().skipped == 49);
 }
 
 TEST_CASE("a loss that isn't finite, in the second batch of an accumulation group of a shuffled dataset") {

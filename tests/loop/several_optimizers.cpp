@@ -418,6 +418,14 @@ TEST_CASE("mistakes with several optimizers are errors that name them") {
   CHECK(toy::fault_of<etude::ArgumentError>([] {
           NoStep(for_hand(arguments())).train();
         }).starts_with("training_step made no step of an optimizer"));
+  if (etude::computes_in_float16(torch::kCPU)) {
+    auto in_float16 = for_hand(arguments());
+    in_float16.args.fp16 = true;
+    in_float16.args.max_steps = 3;
+    CHECK(toy::fault_of<etude::ArgumentError>([&] {
+            NoStep(in_float16).train();
+          }).starts_with("training_step made no step of an optimizer"));
+  }
   ByHand<> trainer(for_hand(arguments()));
   CHECK(toy::fault_of<etude::ArgumentError>([&] { trainer.optimizer("generator"); }) ==
         "there is no optimizer 'generator' before train()");

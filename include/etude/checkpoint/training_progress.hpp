@@ -72,6 +72,7 @@ struct TrainingProgress {
       (std::vector<NamedUpdate>, named_updates, "the same for each of several optimizers"),
       (std::optional<GradScalerState>, scaler, "that of fp16"),
       (std::int64_t, skipped_steps, "updates that it has skipped", 0),
+      (std::int64_t, rejected_in_a_row, "the last steps, all with an update that on_non_finite rejected", 0),
       (TrainerControl, control, "requests not yet honoured"), (std::string, stop_reason, "why it stops"));
 };
 

@@ -25,7 +25,8 @@ class NonFiniteUpdates {
   /// The loss of a batch, as in a training step.
   using ComputeLoss = detail::FunctionRef<torch::Tensor(const Batch&)>;
 
-  /// A training stops after this many updates in a row that weren't made.
+  /// A training stops at the last of this many steps in a row with an update that was rejected. The count is
+  /// part of the training's progress, so only a step whose updates are all made clears it.
   static constexpr int most_in_a_row = 50;
   /// The interval, in updates, at which `restore` copies the state that it goes back to, and how often it
   /// goes back to the same one before the training stops.
@@ -40,8 +41,12 @@ class NonFiniteUpdates {
   bool is_on() const { return core_.args.on_non_finite != OnNonFinite::ignore; }
 
   void begin_step() {
-    if (!std::exchange(has_rejected_, false)) in_a_row_ = 0;
+    has_rejected_ = false;
     may_copy_ = true;
+  }
+  /// Called after a step that made an update.
+  void end_step() {
+    if (!has_rejected_) core_.progress.rejected_in_a_row = 0;
   }
   /// Whether an update of the step under way wasn't accepted: those that are left of the step aren't made.
   bool has_rejected() const { return has_rejected_; }
@@ -69,7 +74,6 @@ class NonFiniteUpdates {
   bool norm_is_finite_ = true;
   bool has_rejected_ = false;
   bool may_copy_ = true;  // before the first update of a step
-  int in_a_row_ = 0;      // steps of which an update was rejected
   int diagnoses_ = 0;
   std::vector<std::pair<at::Generator, at::Generator>> generators_;  // each with a copy, as the group began
   std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers_;     // of the model, each with its copy

@@ -39,6 +39,8 @@ class OptimizerSteps {
   bool has_stepped() const {
     return std::ranges::any_of(core_.optimizers, [](const auto& each) { return each.has_stepped; });
   }
+  /// Whether gradients of this update have overflowed, with fp16.
+  bool has_overflowed() const { return has_overflowed_; }
 
   /// Makes the step of an optimizer whose gradients are complete, unless those of fp16 have overflowed, or
   /// `accepts(norm)` is false for their norm. `has_batches`: this process has contributed to them.
@@ -157,7 +159,7 @@ class OptimizerSteps {
 
   Events& events_;
   TrainerCore& core_;
-  bool has_overflowed_ = false;  // a gradient of this update, with fp16
+  bool has_overflowed_ = false;
 };
 
 }  // namespace etude::inline v0

@@ -289,7 +289,7 @@ class Update {
   }
 
   void check_stepped_by_hand() const {
-    if (steps_.has_stepped() || core_.scaler || non_finite_.has_rejected() ||
+    if (steps_.has_stepped() || steps_.has_overflowed() || non_finite_.has_rejected() ||
         core_.control.should_training_stop)
       return;
     throw ArgumentError(
@@ -300,6 +300,7 @@ class Update {
   /// Returns true.
   bool finish_step(const DataPosition& next, double epoch) {
     steps_.finish();
+    non_finite_.end_step();
     for (const auto& loss : core_.group.losses())
       core_.log_window.add_loss(loss, core_.state.global_step + 1);
     ++core_.state.global_step;

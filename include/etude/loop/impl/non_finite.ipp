@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/base/counting.hpp"
 #include "etude/base/interrupt.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/base/message.hpp"
@@ -137,8 +138,11 @@ ETUDE_INLINE void NonFiniteUpdates::reject(const std::vector<Batch>& group,
   if (compute_loss && diagnoses_++ < most_diagnoses) reason += diagnose(group, *compute_loss);
   put_buffers_back();
   if (core_.args.on_non_finite == OnNonFinite::stop) stop(reason);
-  if (++in_a_row_ == most_in_a_row)
+  auto& in_a_row = core_.progress.rejected_in_a_row;
+  // The last one isn't counted: a resumed training comes to it again.
+  if (in_a_row >= most_in_a_row - 1)
     stop(fmt::format("the last {} updates have been skipped, since {}", most_in_a_row, reason));
+  detail::count_up(in_a_row);
   std::string restored;
   if (core_.args.on_non_finite == OnNonFinite::restore && good_) {
     if (restores_++ == most_restores)
