@@ -406,8 +406,9 @@ class TrainerBase
     core_.log_history.set(line, logs);
   }
 
-  /// Logs a value, one element. In `compute_loss` it is a part of the loss, averaged as the loss is, and in
-  /// an evaluation a metric under its prefix; elsewhere the next log has the mean of such values.
+  /// Logs a value; a tensor is one element. In `compute_loss` it is a part of the loss, averaged as the loss
+  /// is, and in an evaluation a metric under its prefix; elsewhere the next log has the mean of such values.
+  void log(std::string_view name, double value) { core_.log(name, value); }
   void log(std::string_view name, const torch::Tensor& value) { core_.log(name, value); }
 
   /// Writes `output_dir/checkpoint-STEP` atomically, and returns its path.
@@ -460,6 +461,10 @@ class TrainerBase
     // `&Derived::log` is ill-formed if `log` is overloaded or a template.
     constexpr bool inherits_compute_loss =
         requires { requires std::same_as<decltype(&Derived::compute_loss), decltype(&Base::compute_loss)>; };
+    constexpr bool inherits_training_step =
+        requires {
+          requires std::same_as<decltype(&Derived::training_step), decltype(&Base::training_step)>;
+        };
     constexpr bool inherits_get_eval_dataloader =
         requires {
           requires std::same_as<decltype(&Derived::get_eval_dataloader),
@@ -473,8 +478,8 @@ class TrainerBase
         requires {
           requires std::same_as<decltype(&Derived::create_optimizer), decltype(&Base::create_optimizer)>;
         };
-    return {!inherits_compute_loss, !inherits_get_eval_dataloader, !inherits_log, !inherits_create_optimizer,
-            detail::steps_by_hand<Derived, Base>()};
+    return {!inherits_compute_loss, !inherits_training_step,    !inherits_get_eval_dataloader,
+            !inherits_log,          !inherits_create_optimizer, detail::steps_by_hand<Derived, Base>()};
   }
 
   template <class Callback>

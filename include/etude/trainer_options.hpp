@@ -208,7 +208,8 @@ struct OptimizerOptions {
 
 /// Everything a trainer is made of. Only `model` (or `model_init`) is required; the rest has defaults.
 struct TrainerOptions {
-  /// A `shared_ptr` or `ModuleHolder` of any torch module with a `forward`, or a `torch::jit::Module`.
+  /// A `shared_ptr` or `ModuleHolder` of any torch module with a `forward`, or a `torch::jit::Module`. With
+  /// `compute_loss` it needs no `forward`, unless it predicts.
   Model model = {};
   /// Makes a new model at the start of each `train()`, after seeding. Use it instead of `model`.
   FunctionOption<Model()> model_init = {};

@@ -135,6 +135,92 @@ TEST_CASE("an output without dimensions isn't a prediction") {
   CHECK(prediction.predictions["y"].size(0) == 3);
 }
 
+TEST_CASE("log takes numbers, in a loss and elsewhere") {
+  struct Counting final : etude::TrainerBase<Counting, etude::Without<etude::PrinterCallback>> {
+    using TrainerBase::TrainerBase;
+    etude::LossOutput compute_loss(const etude::Batch& batch, std::optional<double> num_items) {
+      log("rows", static_cast<double>(batch.size));
+      return TrainerBase::compute_loss(batch, num_items);
+    }
+    torch::Tensor training_step(etude::Batch& batch) {
+      log("steps", 1);
+      return TrainerBase::training_step(batch);
+    }
+  };
+  auto given = options(arguments(2), 3);
+  given.args.logging_steps = 1;
+  Counting trainer(given);
+  trainer.train();
+  CHECK(logged(trainer.state(), "rows") == Values{2, 1});
+  CHECK(logged(trainer.state(), "steps") == Values{1, 1});
+  CHECK(trainer.evaluate().at("eval_rows") == doctest::Approx((2 * 2 + 1) / 3.0));
+}
+
+/// Two layers that only a loss knows how to use.
+struct PartsImpl : torch::nn::Module {
+  torch::nn::Linear first{register_module("first", torch::nn::Linear(1, 1))};
+  torch::nn::Linear second{register_module("second", torch::nn::Linear(1, 1))};
+};
+TORCH_MODULE(Parts);
+
+etude::LossOutput loss_of_parts(etude::Model& model, const etude::Batch& batch, std::optional<double>) {
+  auto& parts = model.as<Parts>();
+  const auto output = parts.first(batch.inputs[0]) + parts.second(batch.inputs[0]);
+  return {.loss = torch::mse_loss(output, batch.labels[0]), .outputs = output};
+}
+
+TEST_CASE("a model without forward trains, evaluates and predicts with a compute_loss that needs none") {
+  auto given = options(arguments(2), 8);
+  given.model = {};
+  given.model_init = [] { return Parts(); };
+  given.args.learning_rate = 0.1;
+  given.compute_loss = loss_of_parts;
+  etude::Trainer<etude::Without<etude::PrinterCallback>> trainer(given);
+  const auto before = trainer.evaluate().at("eval_loss");
+  trainer.train();
+  CHECK(trainer.evaluate().at("eval_loss") < before);
+  CHECK(trainer.predict(numbers(3)).predictions[0].size(0) == 3);
+  // Without labels there is no loss to compute, so only forward could give outputs.
+  CHECK_THROWS_WITH_AS(trainer.predict(torch::ones({3, 1})), doctest::Contains("PartsImpl has no forward"),
+                       etude::ArgumentError);
+}
+
+TEST_CASE("a trainer's own compute_loss or training_step needs no forward either") {
+  struct Own final : etude::TrainerBase<Own, etude::Without<etude::PrinterCallback>> {
+    using TrainerBase::TrainerBase;
+    etude::LossOutput compute_loss(const etude::Batch& batch, std::optional<double> num_items) {
+      return loss_of_parts(model(), batch, num_items);
+    }
+  };
+  struct ByStep final : etude::TrainerBase<ByStep, etude::Without<etude::PrinterCallback>> {
+    using TrainerBase::TrainerBase;
+    torch::Tensor training_step(etude::Batch& batch) {
+      const auto loss = loss_of_parts(model(), batch, {}).loss;
+      backward(loss);
+      return loss;
+    }
+  };
+  auto given = options(arguments(2), 4);
+  given.model = Parts();
+  given.compute_loss = {};
+  CHECK(Own(given).train().global_step == 2);
+  CHECK(ByStep(given).train().global_step == 2);
+}
+
+TEST_CASE("without a compute_loss, a model without forward is refused when the trainer is made") {
+  auto given = options(arguments(2), 4);
+  given.model = Parts();
+  given.compute_loss = {};
+  const auto make = [](const etude::TrainerOptions& of) { etude::Trainer<> trainer(of); };
+  CHECK_THROWS_WITH_AS(make(given), doctest::Contains("PartsImpl has no forward: it must have one, or compute_loss"),
+                       etude::ArgumentError);
+  given.loss = torch::nn::MSELoss();
+  CHECK_THROWS_AS(make(given), etude::ArgumentError);
+  given.loss = {};
+  given.optimizers = {{"first", {.compute_loss = loss_of_parts}}, {"second", {.compute_loss = loss_of_parts}}};
+  CHECK_NOTHROW(make(given));
+}
+
 TEST_CASE("several values of one name in a loss are averaged") {
   auto given = options(arguments(2), 2);
   given.args.logging_steps = 1;

@@ -121,6 +121,27 @@ TEST_CASE("outputs keep their names and order") {
   CHECK(lstm.forward(torch::zeros({5, 4, 2})).size() == 3);
 }
 
+TEST_CASE("a module without forward is a model whose parts are used, and forward says that it has none") {
+  struct PartsImpl : torch::nn::Module {
+    torch::nn::Linear left{register_module("left", torch::nn::Linear(2, 3))};
+  };
+  struct FinalParts final : torch::nn::Module {};
+  const Model model = std::make_shared<PartsImpl>();
+  CHECK_FALSE(model.has_forward());
+  CHECK_FALSE(model.accepts(1));
+  CHECK(names(model.named_parameters()) == Names{"left.weight", "left.bias"});
+  CHECK(model.as<PartsImpl>().left->forward(torch::zeros({4, 2})).size(1) == 3);
+  CHECK_FALSE(Model(std::make_shared<FinalParts>()).has_forward());
+  const auto text = message<etude::ArgumentError>([&] { model.forward(torch::zeros({4, 2})); });
+  CHECK(contains(text, "PartsImpl has no forward, which is needed here"));
+
+  torch::jit::Module script("Parts");
+  script.register_parameter("weight", torch::ones({2}), /*is_buffer=*/false);
+  CHECK_FALSE(Model(script).has_forward());
+  CHECK(contains(message<etude::ArgumentError>([&] { Model(script).forward(two()); }), "Parts has no forward"));
+  CHECK(Model(Net()).has_forward());
+}
+
 TEST_CASE("null models are refused") {
   CHECK_THROWS_AS(Model(std::shared_ptr<NetImpl>()), etude::ArgumentError);
   CHECK_THROWS_AS(Model(Net(nullptr)), etude::ArgumentError);

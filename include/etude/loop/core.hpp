@@ -68,6 +68,7 @@ std::unique_ptr<T> made_by(std::string_view method, std::unique_ptr<T> made) {
 /// of the optimizers.
 struct Overrides {
   bool compute_loss = false;
+  bool training_step = false;
   bool get_eval_dataloader = false;
   bool log = false;
   bool create_optimizer = false;
@@ -203,8 +204,9 @@ struct TrainerCore {
   bool is_too_large(const std::exception_ptr& error) const;
   void shrink_batches();
 
-  /// Adds a value to the next log, or to the parts of the loss that is being computed. Throws DataError
-  /// unless it is one element.
+  /// Adds a value to the next log, or to the parts of the loss that is being computed. Throws DataError for a
+  /// tensor that isn't one element.
+  void log(std::string_view name, double value);
   void log(std::string_view name, const torch::Tensor& value);
 
   /// Whether the user computes the loss from a batch.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <torch/nn/module.h>
 #include <torch/types.h>
 
 #include <concepts>
@@ -47,6 +48,27 @@ concept ForwardTakesWhole = requires(M& module, const OnlyFrom<T>& value) {
 template <class M>
 concept HasForward = ForwardTakesWhole<M, Tensors> || ForwardTakesWhole<M, Batch> ||
                      forward_takes_some<M>(std::make_index_sequence<max_forward_tensors>());
+
+struct ForwardProbe {
+  void forward();
+};
+template <class M>
+struct WithForwardProbe : M, ForwardProbe {};
+
+/// Whether M has a `forward` of any form, even a private one, which makes the name ambiguous beside another. A
+/// final class, which can't be a base, is only asked for a public one without overloads.
+template <class M>
+consteval bool names_forward() {
+  if constexpr (std::is_final_v<M>)
+    return requires { &M::forward; };
+  else
+    return !requires { &WithForwardProbe<M>::forward; };
+}
+
+/// A module that has no `forward` on purpose, as where only `compute_loss` knows how its parts are used. The
+/// base class alone doesn't show whether there is one.
+template <class M>
+concept HasNoForward = !HasForward<M> && !std::same_as<M, torch::nn::Module> && !names_forward<M>();
 
 template <class M, std::size_t... I>
 decltype(auto) forward_first(M& module, const Tensors& inputs, std::index_sequence<I...>) {

@@ -42,6 +42,7 @@ namespace detail {
 struct AnyModel {
   virtual ~AnyModel() = default;
   virtual std::string name() const = 0;
+  virtual bool has_forward() const = 0;
   virtual bool accepts(std::size_t count) const = 0;
   virtual Tensors forward(const Tensors& inputs) = 0;
   virtual Tensors forward(const Batch& batch) { return forward(batch.inputs); }
@@ -110,6 +111,7 @@ class NativeModel final : public AnyNativeModel {
     }
     return LossItems::unknown;
   }
+  bool has_forward() const override { return HasForward<M>; }
   bool takes_batch() const override { return ForwardTakesWhole<M, Batch>; }
   bool accepts(std::size_t count) const override { return whole() ? count > 0 : forward_accepts<M>(count); }
 
@@ -137,7 +139,6 @@ class NativeModel final : public AnyNativeModel {
   std::shared_ptr<M> module_;
 };
 
-/// Throws ArgumentError for a module without a forward method.
 std::shared_ptr<AnyModel> script_model(torch::jit::Module module);
 
 template <class T>
@@ -182,21 +183,21 @@ class EvalGuard {
 
 /// A type-erased model; a copy refers to the same model. It is made from a `std::shared_ptr<M>` or
 /// `torch::nn::ModuleHolder<M>` of a module whose `forward` takes 1 to 8 tensors (by value or const
-/// reference), or all of them as `const Tensors&`, or the `const Batch&`; or from a `torch::jit::Module`.
+/// reference), or all of them as `const Tensors&`, or the `const Batch&`; or from a `torch::jit::Module`. One
+/// that has no `forward` at all serves a `compute_loss` that calls its parts.
 class Model {
  public:
   Model() = default;
 
-  /// Throws ArgumentError for a null pointer or an empty holder, and for a TorchScript module without a
-  /// forward method.
+  /// Throws ArgumentError for a null pointer or an empty holder.
   template <class T>
     requires(!std::same_as<T, Model>)
   Model(T model) : model_(make(std::move(model))) {}
 
   explicit operator bool() const { return model_ != nullptr; }
 
-  /// The model's outputs, by name if it names them. Throws DataError if forward doesn't accept this number of
-  /// inputs, or if an output holds something other than tensors.
+  /// The model's outputs, by name if it names them. Throws ArgumentError if it has no forward, and DataError
+  /// if forward doesn't accept this number of inputs, or if an output holds something other than tensors.
   Tensors forward(const Tensors& inputs) const {
     if (!accepts(inputs.size())) refuse(inputs);
     return model_->forward(inputs);
@@ -209,6 +210,8 @@ class Model {
     if (!accepts(batch.inputs.size())) refuse(batch.inputs);
     return model_->forward(batch);
   }
+
+  bool has_forward() const { return model_->has_forward(); }
 
   /// Whether forward accepts this number of tensors.
   bool accepts(std::size_t count) const { return model_->accepts(count); }
@@ -301,7 +304,7 @@ std::shared_ptr<detail::AnyModel> Model::make(T model) {
     using M = typename T::element_type;
     static_assert(std::derived_from<M, torch::nn::Module>,
                   "etude: a model must derive from torch::nn::Module");
-    static_assert(detail::HasForward<M>,
+    static_assert(detail::HasForward<M> || detail::HasNoForward<M>,
                   "etude: the model has no public forward that takes 1 to 8 torch::Tensor (by value or const "
                   "reference), const etude::Tensors& or const etude::Batch&");
     if (!model) throw ArgumentError("model: it is a null pointer");

@@ -345,6 +345,11 @@ ETUDE_INLINE void TrainerCore::make_model() {
     model = options.model_init ? options.model_init.function()() : options.model;
   }
   if (!model) throw ArgumentError("model_init returned no model");
+  if (!model.has_forward() && !has_own_compute_loss() && !overrides.training_step)
+    throw ArgumentError(
+        fmt::format("model: {} has no forward: it must have one, or compute_loss must be set, which calls its "
+                    "parts",
+                    model.name()));
   carried = CarriedStates(model);
   optimizers.clear();
   weights_are = args.pure_bf16 ? std::optional(torch::kBFloat16) : std::nullopt;
@@ -400,6 +405,13 @@ ETUDE_INLINE void TrainerCore::backward(const torch::Tensor& loss, std::size_t o
   auto share = step_by_hand ? group.share_of(loss) : loss;
   if (scaler) share = scaler->scale(share);
   share.backward({}, /*retain_graph=*/{}, /*create_graph=*/false, torch::TensorList(inputs));
+}
+
+ETUDE_INLINE void TrainerCore::log(std::string_view name, double value) {
+  if (loss_parts)
+    loss_parts->emplace_back(name, torch::scalar_tensor(value, torch::kDouble));
+  else
+    pending_logs.add(name, value);
 }
 
 ETUDE_INLINE void TrainerCore::log(std::string_view name, const torch::Tensor& value) {

@@ -54,8 +54,8 @@ class ScriptModel final : public AnyModel {
  public:
   explicit ScriptModel(torch::jit::Module module) : module_(std::move(module)) {
     const auto method = module_.find_method("forward");
-    if (!method.has_value())
-      throw ArgumentError(fmt::format("model: the TorchScript module {} has no forward", name()));
+    if (!method.has_value()) return;
+    has_forward_ = true;
     for (const auto& argument : method->function().getSchema().arguments()) {
       required_ += !argument.default_value().has_value();
       ++most_;
@@ -64,7 +64,10 @@ class ScriptModel final : public AnyModel {
   }
 
   std::string name() const override { return module_.type()->name()->name(); }
-  bool accepts(std::size_t count) const override { return required_ <= count && count <= most_; }
+  bool has_forward() const override { return has_forward_; }
+  bool accepts(std::size_t count) const override {
+    return has_forward_ && required_ <= count && count <= most_;
+  }
   Tensors forward(const Tensors& inputs) override {
     return tensors_of(module_.forward(std::vector<c10::IValue>(inputs.begin(), inputs.end())));
   }
@@ -95,6 +98,7 @@ class ScriptModel final : public AnyModel {
   }
 
   torch::jit::Module module_;
+  bool has_forward_ = false;
   std::size_t required_ = 0, most_ = 0;
 };
 
@@ -146,6 +150,11 @@ ETUDE_INLINE std::vector<NamedTensor> Model::each_once(std::vector<NamedTensor> 
 }
 
 ETUDE_INLINE void Model::refuse(const Tensors& inputs) const {
+  if (!has_forward())
+    throw ArgumentError(
+        fmt::format("the model {} has no forward, which is needed here: only a compute_loss or a "
+                    "training_step of its trainer can do without",
+                    name()));
   std::vector<std::size_t> counts;
   for (std::size_t n = 0; n <= detail::max_forward_tensors; ++n) {
     if (accepts(n)) counts.push_back(n);
