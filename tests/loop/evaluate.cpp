@@ -1,17 +1,23 @@
 #include "etude/loop/evaluate.hpp"
 
 #include <doctest/doctest.h>
+#include <torch/script.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "common/printed.hpp"
+#include "common/ranks.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
+#include "etude/metrics/mean_absolute_error.hpp"
+#include "etude/metrics/streaming.hpp"
 
 namespace loop_evaluate_test {
 
@@ -600,6 +606,197 @@ TEST_CASE("a dataset without examples that a training will evaluate is refused b
   OwnEvaluationData(options).train();
   options.args.eval_strategy = etude::IntervalStrategy::no;
   etude::Trainer<>(options).train();
+}
+
+/// y = 3 x without any dimension of size 1, under the name logits if `named`.
+struct SqueezingImpl : torch::nn::Module {
+  explicit SqueezingImpl(bool named_ = false) : named(named_) {}
+  etude::Tensors forward(torch::Tensor x) {
+    const auto y = (x * weight).squeeze();
+    return named ? etude::Tensors({{"logits", y}}) : etude::Tensors(y);
+  }
+  bool named;
+  torch::Tensor weight = register_parameter("weight", torch::full({1}, 3.));
+};
+TORCH_MODULE(Squeezing);
+
+torch::jit::Module squeezing_script() {
+  torch::jit::Module script("Squeezing");
+  script.register_parameter("weight", torch::full({1}, 3.), /*is_buffer=*/false);
+  script.define("def forward(self, x):\n  return {'logits': (x * self.weight).squeeze()}\n");
+  return script;
+}
+
+struct SeesRows {
+  void on(const etude::PredictionStep& e) { CHECK(e.output.single().size(0) == e.batch.size); }
+};
+
+TEST_CASE("an output that a batch of one example leaves without dimensions is a prediction, and no metric") {
+  const auto x = torch::arange(1, 6).to(torch::kFloat).reshape({5, 1}), y = 3 * x.squeeze(1) + 1;
+  const auto expected = torch::tensor({3.f, 6.f, 9.f, 12.f, 15.f});
+  for (const etude::Model& model :
+       {etude::Model(Squeezing()), etude::Model(Squeezing(true)), etude::Model(squeezing_script())})
+    for (const std::int64_t batch : {1, 2, 5})
+      for (const bool by_batch : {false, true})
+        for (const bool has_loss : {false, true}) {
+          CAPTURE(batch);
+          CAPTURE(by_batch);
+          CAPTURE(has_loss);
+          auto options = evaluation(1, batch);
+          options.args.batch_eval_metrics = by_batch;
+          options.model = model;
+          options.loss = {};
+          if (has_loss)
+            options.loss = [](const torch::Tensor& output, const torch::Tensor& target) {
+              return (output - target).abs().mean();
+            };
+          options.eval_dataset = {x, y};
+          options.compute_metrics = etude::metrics::streaming(etude::metrics::MeanAbsoluteError());
+          etude::Trainer<etude::Quiet, SeesRows> trainer(options);
+          if (has_loss) {
+            const auto metrics = trainer.evaluate();
+            CHECK(metrics.at("eval_mae") == doctest::Approx(1));
+            CHECK(metrics.at("eval_loss") == doctest::Approx(1));
+            CHECK_FALSE(metrics.contains("eval_logits"));
+            CHECK(torch::equal(trainer.predict({x, y}).predictions.single(), expected));
+          }
+          CHECK(torch::equal(trainer.predict(x).predictions.single(), expected));
+          CHECK(
+              torch::equal(trainer.predict(x.slice(0, 0, 1)).predictions.single(), expected.slice(0, 0, 1)));
+        }
+}
+
+TEST_CASE("outputs without dimensions for a single example are all predictions of a trainer without loss") {
+  struct TwoImpl : torch::nn::Module {
+    std::pair<torch::Tensor, torch::Tensor> forward(torch::Tensor x) {
+      const auto y = (x * weight).squeeze();
+      return {y, -y};
+    }
+    torch::Tensor weight = register_parameter("weight", torch::full({1}, 3.));
+  };
+  auto options = evaluation(1, 2);
+  options.model = std::make_shared<TwoImpl>();
+  options.loss = {};
+  etude::Trainer<etude::Quiet> trainer(options);
+  for (const std::int64_t n : {1, 2, 3}) {
+    const auto x = torch::arange(1, n + 1).to(torch::kFloat).reshape({n, 1});
+    const auto predictions = trainer.predict(x).predictions;
+    REQUIRE(predictions.size() == 2);
+    CHECK(torch::equal(predictions[0], 3 * x.squeeze(1)));
+    CHECK(torch::equal(predictions[1], -3 * x.squeeze(1)));
+  }
+}
+
+/// Images, one number each, with as many boxes as the number says.
+struct Boxes {
+  std::int64_t size() const { return std::ssize(counts); }
+  std::pair<torch::Tensor, torch::Tensor> get(std::int64_t i) const {
+    const auto count = counts[static_cast<std::size_t>(i)];
+    return {torch::full({1}, static_cast<float>(count)), torch::full({count, 1}, static_cast<float>(i))};
+  }
+  std::vector<std::int64_t> counts;
+};
+
+/// The boxes of all images in one tensor [boxes, 2]: the image in the batch, and the image in the dataset.
+etude::Batch with_boxes(const std::vector<etude::Example>& examples, etude::Division division) {
+  std::vector<torch::Tensor> images, rows;
+  for (const auto& example : examples) {
+    const auto& each = example.labels[0];
+    rows.push_back(torch::cat({torch::full({each.size(0), 1}, static_cast<float>(images.size())), each}, 1));
+    images.push_back(example.inputs[0]);
+  }
+  return {torch::stack(images), {torch::cat(rows), std::move(division)}, std::ssize(examples)};
+}
+
+etude::TrainerOptions detection(etude::Division division) {
+  auto options = evaluation(1, 2);
+  options.loss = {};
+  options.compute_loss = [](etude::Model& model, const etude::Batch& batch, std::optional<double>) {
+    auto outputs = model.forward(batch);
+    return etude::LossOutput{outputs[0].mean(), outputs};
+  };
+  options.data_collator = [=](const std::vector<etude::Example>& examples) {
+    return with_boxes(examples, division);
+  };
+  options.eval_dataset = Boxes{{1, 2, 0, 3, 2}};
+  return options;
+}
+
+/// The numbers of the images that have these boxes.
+torch::Tensor images_of_boxes() { return torch::tensor({0.f, 1.f, 1.f, 3.f, 3.f, 3.f, 4.f, 4.f}); }
+
+TEST_CASE("labels whose rows have the index of their example have its number in the whole dataset") {
+  auto options = detection(etude::RowsByIndex{});
+  torch::Tensor seen;
+  options.compute_metrics = [&](const etude::EvalPrediction& p) {
+    seen = p.label_ids.single();
+    return etude::Metrics();
+  };
+  etude::Trainer<etude::Quiet> trainer(options);
+  trainer.evaluate();
+  CHECK(torch::equal(seen, torch::stack({images_of_boxes(), images_of_boxes()}, 1)));
+  CHECK(torch::equal(trainer.predict(Boxes{{1, 2, 0, 3, 2}}).label_ids.single(), seen));
+}
+
+TEST_CASE("in two processes, rows with the index of their example are those of one process") {
+  if (toy::launches(2)) return;
+  for (const std::int64_t count : {4, 5}) {  // the last batch has an example for one process only
+    auto options = detection(etude::RowsByIndex{});
+    options.args.per_device_eval_batch_size = 1;
+    std::vector<std::int64_t> counts{1, 2, 0, 3, 2};
+    counts.resize(static_cast<std::size_t>(count));
+    etude::Trainer<etude::DistributedDataParallel, etude::Quiet> trainer(options);
+    const auto labels = trainer.predict(Boxes{counts}).label_ids.single();
+    const auto expected = images_of_boxes().slice(0, 0, count == 4 ? 6 : 8);
+    CHECK(torch::equal(labels, torch::stack({expected, expected}, 1)));
+  }
+}
+
+TEST_CASE("in two processes, what all examples share is taken once for each batch") {
+  if (toy::launches(2)) return;
+  auto options = detection({});
+  options.args.per_device_eval_batch_size = 1;
+  options.data_collator = [](const std::vector<etude::Example>& examples) {
+    auto batch = with_boxes(examples, {});
+    batch.labels = {torch::tensor({5, 6, 7}), etude::SharedByExamples{}};
+    return batch;
+  };
+  etude::Trainer<etude::DistributedDataParallel, etude::Quiet> trainer(options);
+  CHECK(
+      torch::equal(trainer.predict(Boxes{{1, 2, 0}}).label_ids.single(), torch::tensor({5, 6, 7, 5, 6, 7})));
+}
+
+TEST_CASE("labels that don't say how their rows divide aren't joined") {
+  etude::Trainer<etude::Quiet> trainer(detection({}));
+  CHECK_NOTHROW(trainer.evaluate());  // only the loss is kept
+  CHECK_THROWS_WITH_AS(
+      trainer.predict(Boxes{{1, 2, 0}}),
+      doctest::Contains("the batches of an evaluation or prediction are joined, and label 0 is "
+                        "float32 [3, 2] in a batch of 2 examples: its first dimension must be"),
+      etude::DataError);
+  auto apart = detection({});
+  apart.args.eval_do_concat_batches = false;
+  std::size_t batches = 0;
+  apart.compute_metrics = [&](const etude::EvalPrediction& p) {
+    batches = p.batches.size();
+    return etude::Metrics();
+  };
+  etude::Trainer<etude::Quiet>(apart).evaluate();
+  CHECK(batches == 3);
+}
+
+TEST_CASE("an index that its type can't hold in the whole dataset is refused") {
+  auto options = detection(etude::RowsByIndex{});
+  options.args.per_device_eval_batch_size = 100;
+  options.data_collator = [](const std::vector<etude::Example>& examples) {
+    auto batch = with_boxes(examples, etude::RowsByIndex{});
+    batch.labels[0] = batch.labels[0].to(torch::kChar);
+    return batch;
+  };
+  etude::Trainer<etude::Quiet> trainer(options);
+  CHECK_THROWS_WITH_AS(trainer.predict(Boxes{std::vector<std::int64_t>(200, 1)}),
+                       doctest::Contains("RowsByIndex: int8 can't hold the example's number among 200"),
+                       etude::DataError);
 }
 
 }  // namespace loop_evaluate_test

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -307,6 +308,53 @@ TEST_CASE("with auto_microbatching, a single example that doesn't fit is an erro
   args.auto_microbatching = true;
   Bare<> trainer(ten(Small(0), args));
   CHECK_THROWS_AS(trainer.train(), c10::OutOfMemoryError);
+}
+
+/// A batch of ten images, the numbers 1 to 10, with as many boxes as image i % 3 has, in one tensor [boxes,
+/// 2]: the image in the batch, and the number 1 to 10.
+etude::Batch numbers_with_boxes(bool says_how) {
+  std::vector<torch::Tensor> rows;
+  for (std::int64_t i = 0; i < 10; ++i)
+    rows.push_back(torch::tensor({static_cast<float>(i), static_cast<float>(i + 1)}).repeat({i % 3, 1}));
+  etude::Batch batch{torch::arange(1, 11).to(torch::kFloat).reshape({10, 1}), torch::cat(rows), 10};
+  if (says_how) batch.labels.set_division(0, etude::RowsByIndex{});
+  return batch;
+}
+
+/// The sum, over all boxes, of the difference between their number and their image's, weighted.
+etude::LossOutput loss_of_boxes(etude::Model& model, const etude::Batch& batch, std::optional<double>) {
+  const auto outputs = model.forward(batch)[0];
+  const auto& boxes = batch.labels[0];
+  const auto own = outputs.squeeze(1).index_select(0, boxes.select(1, 0).to(torch::kLong));
+  return {.loss = (own * boxes.select(1, 1)).sum() / static_cast<double>(batch.size), .outputs = outputs};
+}
+
+TEST_CASE("parts of a batch whose boxes are in one tensor have the boxes of their images") {
+  const auto weight_of = [](std::int64_t room, bool says_how) {
+    Small model(room);
+    auto args = descent();
+    args.auto_microbatching = true;
+    args.max_steps = 1;
+    args.lr_scheduler_type = etude::SchedulerType::constant;
+    args.learning_rate = 1e-4;
+    etude::Trainer<etude::NoDefaultCallbacks> trainer(
+        {.model = model, .args = args, .compute_loss = loss_of_boxes});
+    trainer.step(numbers_with_boxes(says_how));
+    trainer.finish();
+    return model->weight.item<double>();
+  };
+  // d loss / d weight: the sum of the squares of the boxes' numbers over ten. One box each: images 2, 5 and
+  // 8; two each: 3, 6 and 9.
+  const double slope = (4 + 25 + 64 + 2 * (9 + 36 + 81)) / 10.0;
+  CHECK(weight_of(1000, true) == doctest::Approx(1 - 1e-4 * slope).epsilon(1e-6));
+  CHECK(weight_of(3, true) == doctest::Approx(1 - 1e-4 * slope).epsilon(1e-6));
+  // Refused with the first batch, whether memory runs out or not.
+  for (const std::int64_t room : {3, 1000})
+    CHECK_THROWS_WITH_AS(
+        weight_of(room, false),
+        doctest::Contains("auto_microbatching divides batches, and label 0 is float32 [9, 2] in a "
+                          "batch of 10 examples"),
+        etude::DataError);
 }
 
 }  // namespace loop_out_of_memory_test

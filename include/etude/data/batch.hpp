@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "etude/data/tensors.hpp"
@@ -14,17 +16,20 @@ struct Example {
   Tensors labels;
 };
 
-/// The input of one model step: tensors whose first dimension is the number of examples.
+/// The input of one model step. The first dimension of each tensor is the number of examples, unless the
+/// tensor says how its rows divide among them: `.labels = {boxes, etude::RowsByIndex{}}`, or `set_division`.
 struct Batch {
   Tensors inputs;
   Tensors labels;
   std::int64_t size = 0;  ///< number of examples
 
-  /// The examples in [first, last), sharing memory.
-  Batch slice(std::int64_t first, std::int64_t last) const {
-    const auto rows = [&](const torch::Tensor& tensor) { return tensor.slice(0, first, last); };
-    return {inputs.transform(rows), labels.transform(rows), last - first};
-  }
+  /// The examples in [first, last), sharing memory where their rows are consecutive. Throws DataError for a
+  /// tensor that doesn't divide.
+  Batch slice(std::int64_t first, std::int64_t last) const;
+
+  /// Throws DataError that names the first tensor that doesn't divide among the examples; `reason` begins the
+  /// message.
+  void check_divisible(std::string_view reason) const;
 
   Batch to(torch::Device device, bool non_blocking = false) const {
     return {inputs.to(device, non_blocking), labels.to(device, non_blocking), size};
@@ -32,8 +37,26 @@ struct Batch {
 };
 
 /// A batch of `inputs` and `labels` whose size is their first dimension. Throws DataError if there are no
-/// inputs, or if a tensor has no first dimension or one of a different size.
+/// inputs, or if a tensor that doesn't say how its rows divide has no first dimension or one of a different
+/// size.
 Batch make_batch(Tensors inputs, Tensors labels);
+
+namespace detail {
+
+/// Why a tensor doesn't divide like this among `size` examples; empty if it does.
+std::string division_fault(const torch::Tensor& tensor, const Division& division, std::int64_t size);
+
+/// The column of RowsByIndex.
+torch::Tensor index_of(const torch::Tensor& tensor, const RowsByIndex& by);
+
+/// Throws DataError about a tensor, such as label 0, that doesn't divide.
+[[noreturn]] void throw_indivisible(std::string_view reason, std::string_view kind, const Tensors& tensors,
+                                    std::size_t i, std::int64_t size, std::string_view fault);
+
+/// Throws DataError that begins with `reason` unless each tensor has one row for each example.
+void check_row_per_example(const Batch& batch, std::string_view reason);
+
+}  // namespace detail
 
 /// Moves the inputs with these names to the batch's labels, in this order; unchanged if it already has
 /// labels.

@@ -146,6 +146,7 @@ class OnPolicyDataset {
   void take(Tensors inputs, Tensors labels) {
     const auto as_data = [](const torch::Tensor& tensor) { return tensor.detach(); };
     collected_ = make_batch(inputs.transform(as_data), labels.transform(as_data));
+    detail::check_row_per_example(collected_, "in what collect() returned, ");
   }
 
   Collect collect_;

@@ -11,9 +11,11 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/data/division.hpp"
 
 namespace etude::inline v0 {
 
@@ -29,7 +31,8 @@ struct NoTensorsError : DataError {
 };
 
 /// One or more tensors, by position and, if their source names them, by name: a model's inputs and outputs, a
-/// loss's operands. Cheap to copy: tensors are handles and the names are shared.
+/// loss's operands. Each may say how its rows divide among the examples of a batch. Cheap to copy: tensors
+/// are handles, names and divisions are shared.
 class Tensors {
  public:
   Tensors() = default;
@@ -46,6 +49,10 @@ class Tensors {
   template <std::same_as<std::vector<torch::Tensor>> Vector>
   Tensors(Vector tensors)
       : tensors_(std::make_move_iterator(tensors.begin()), std::make_move_iterator(tensors.end())) {}
+  /// One tensor whose rows divide among the examples of its batch like this: `{boxes, RowsByIndex{}}`.
+  Tensors(torch::Tensor tensor, Division division) : Tensors(std::move(tensor)) {
+    if (!empty()) set_division(0, std::move(division));
+  }
   /// Named tensors; an empty list of names leaves them unnamed. Throws DataError unless there is one name per
   /// tensor.
   Tensors(std::vector<torch::Tensor> tensors, std::vector<std::string> names);
@@ -84,6 +91,25 @@ class Tensors {
   /// The tensor of that name. Throws DataError that lists the existing names.
   const torch::Tensor& at(std::string_view name) const;
 
+  /// How the tensor at a position divides among the examples of its batch; RowPerExample unless it was set.
+  const Division& division(std::size_t index) const {
+    static const Division by_default;
+    return divisions_ ? (*divisions_)[checked(index)] : by_default;
+  }
+  bool is_row_per_example(std::size_t index) const {
+    return std::holds_alternative<RowPerExample>(division(index));
+  }
+
+  /// Sets it. Throws DataError if out of range, or if there is no tensor of that name.
+  void set_division(std::size_t index, Division division);
+  void set_division(std::string_view name, Division division);
+
+  /// The tensors at these positions, with their names and divisions.
+  Tensors at_positions(const std::vector<std::size_t>& positions) const;
+
+  /// "0", or "'boxes'" for a tensor that has a name.
+  std::string title(std::size_t index) const;
+
   /// The only tensor. Throws DataError if there are none or several.
   const torch::Tensor& single() const {
     if (size() != 1) throw_not_single();
@@ -91,13 +117,14 @@ class Tensors {
   }
   operator const torch::Tensor&() const { return single(); }
 
-  /// Applies `f` to each tensor and keeps the names.
+  /// Applies `f` to each tensor and keeps the names and divisions.
   template <std::invocable<const torch::Tensor&> F>
   Tensors transform(F f) const {
     Tensors result;
     result.tensors_.reserve(size());
     for (const auto& tensor : tensors_) result.tensors_.push_back(f(tensor));
     result.names_ = names_;
+    result.divisions_ = divisions_;
     return result;
   }
 
@@ -117,6 +144,7 @@ class Tensors {
 
   c10::SmallVector<torch::Tensor, 2> tensors_;  // most batches and outputs need no heap allocation
   std::shared_ptr<const std::vector<std::string>> names_;
+  std::shared_ptr<const std::vector<Division>> divisions_;
 };
 
 /// "float32 [8, 3], mask: bool [8]", or "no tensors".

@@ -51,6 +51,10 @@ class AccumulationGroup {
   /// Passes a micro-batch to `run` in parts of at most `part_size` examples.
   template <class Run>
   void in_parts(const Batch& batch, std::int64_t part_size, Run run) {
+    if (batch.size > 0 && part_size >= batch.size) {
+      auto whole = batch;
+      return run(whole);
+    }
     for (std::int64_t first = 0; first < batch.size; first += part_size) {
       auto part = batch.slice(first, std::min(first + part_size, batch.size));
       part_share_ = static_cast<double>(part.size) / static_cast<double>(batch.size);

@@ -34,7 +34,7 @@ namespace etude::inline v0 {
 /// The result of one batch of an evaluation.
 struct PredictionStepOutput {
   torch::Tensor loss;  ///< One element; undefined without labels that it needs.
-  Tensors logits;      ///< The outputs that are predictions.
+  Tensors logits;      ///< The outputs.
   Tensors labels;
   Tensors logs = {};  ///< parts of the loss by name, one element each
 };
@@ -49,7 +49,7 @@ struct EvaluationResult {
   Metrics metrics;
 };
 
-/// The same values without their graphs.
+/// The same values without their graphs. An output without dimensions has one, of size 1.
 PredictionStepOutput detached(const PredictionStepOutput& output);
 
 /// Throws DataError if evaluations are planned and one of their datasets is empty. A trainer that overrides
@@ -81,7 +81,7 @@ class EvaluationTally {
   const TrainerCore& core_;
   Keep keep_;
   bool is_part_, wants_inputs_, wants_losses_;
-  std::vector<std::int64_t> rows_;  // of each batch
+  BatchRows rows_;
   Gathered all_;
   Metrics computed_;
   RunningMean loss_;

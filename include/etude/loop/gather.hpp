@@ -16,11 +16,38 @@ namespace etude::inline v0 {
 /// `prediction` with all its tensors on the CPU.
 EvalPrediction to_cpu(const EvalPrediction& prediction);
 
-/// The rows that all processes have of each batch, in the order of the batches and the processes. `rows`: how
-/// many this one has of each, fewer than its tensors if they are padding. Shorter rows are padded with -100.
-/// Throws DataError unless all processes have the same tensors, but for their sizes.
-EvalPrediction gather_rows(Communicator& communicator, const EvalPrediction& own,
-                           const std::vector<std::int64_t>& rows);
+namespace detail {
+inline torch::Tensor at_least_1d(const torch::Tensor& tensor) {
+  return tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
+}
+}  // namespace detail
+
+/// `prediction` whose tensors without dimensions have one, of size 1.
+EvalPrediction with_rows(const EvalPrediction& prediction);
+
+/// The numbers of examples of an evaluation's batches, and of rows in each of its tensors.
+struct BatchRows {
+  std::vector<std::int64_t> examples;
+  std::vector<std::vector<std::int64_t>> columns;  ///< the rows of each batch, for each tensor
+
+  /// Adds a batch of `size` examples. A batch of 0 is padding, whose rows don't count.
+  void add(const EvalPrediction& part, std::int64_t size);
+  /// Those of one batch.
+  BatchRows of(std::size_t batch) const;
+};
+
+/// Throws DataError for labels and inputs of a batch of `size` examples that can't be joined with those of
+/// other batches, and, if several processes have parts of a batch, for predictions too.
+void check_joins(const EvalPrediction& part, std::int64_t size, bool several_processes);
+
+/// The rows that all processes have of each batch, in the order of the batches and the processes. What all
+/// examples of a batch share is taken from one process. Shorter rows are padded with -100. RowsByIndex count
+/// from the first of all examples. Throws DataError unless all processes have the same tensors, but for their
+/// sizes.
+EvalPrediction gather_rows(Communicator& communicator, const EvalPrediction& own, const BatchRows& rows);
+
+/// The batches of one process, joined: RowsByIndex count from the first of all examples.
+EvalPrediction renumbered(EvalPrediction all, const BatchRows& rows);
 
 /// Concatenates tensors along the first dimension on the CPU, in memory that is allocated once if the number
 /// of rows is known. Where other dimensions differ, the smaller tensors are padded at the end with -100.

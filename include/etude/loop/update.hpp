@@ -357,6 +357,7 @@ class Update {
 
   void run_micro_batch(Batch& batch) {
     if (!core_.args.auto_microbatching) return run_part(batch);
+    batch.check_divisible("auto_microbatching divides batches, and ");
     // In parts, even if only one, so that the batch stays intact for another attempt.
     core_.group.in_parts(batch, core_.part_size.of(batch.size), [&](Batch& part) { run_part(part); });
   }

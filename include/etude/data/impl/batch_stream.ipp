@@ -215,6 +215,7 @@ struct Epoch {
 
   // All processes read the same stream.
   static Batch part_of_stream(const Batch& batch, const BatchPart& part, StreamRead& read) {
+    batch.check_divisible("the processes divide each batch of a stream, and its ");
     read.size = batch.size;
     const auto rows = own_rows(part, batch.size);
     read.share = rows.share;

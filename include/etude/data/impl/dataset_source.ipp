@@ -122,7 +122,9 @@ ETUDE_INLINE std::string fingerprint_of(std::int64_t size,
 /// works in place doesn't change the dataset.
 class TensorSource final : public DatasetSource {
  public:
-  TensorSource(Tensors inputs, Tensors labels) : all_(make_batch(std::move(inputs), std::move(labels))) {}
+  TensorSource(Tensors inputs, Tensors labels) : all_(make_batch(std::move(inputs), std::move(labels))) {
+    check_row_per_example(all_, "in a dataset of tensors, ");
+  }
 
   std::optional<std::int64_t> size() const override { return all_.size; }
   bool is_indexed() const override { return true; }

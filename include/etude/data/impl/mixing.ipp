@@ -30,6 +30,7 @@ inline void check_mixing(const Batch& batch, const MixingOptions& options) {
         fmt::format("only one input of floating numbers can be mixed, not {}", describe(batch.inputs)));
   if (batch.labels.size() != 1)
     throw DataError(fmt::format("only one label can be mixed, not {}", describe(batch.labels)));
+  check_row_per_example(batch, "each example is mixed with another, and ");
 }
 
 inline torch::Tensor mixable_labels(const torch::Tensor& labels, std::int64_t num_classes) {

@@ -74,6 +74,37 @@ ETUDE_INLINE Tensors::Tensors(std::initializer_list<std::pair<std::string, torch
   if (!names.empty()) names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
 }
 
+ETUDE_INLINE void Tensors::set_division(std::size_t index, Division division) {
+  auto all = divisions_ ? *divisions_ : std::vector<Division>(size());
+  all[checked(index)] = std::move(division);
+  divisions_ = std::make_shared<const std::vector<Division>>(std::move(all));
+}
+
+ETUDE_INLINE void Tensors::set_division(std::string_view name, Division division) {
+  static_cast<void>(at(name));  // throws, listing the names, if missing
+  set_division(static_cast<std::size_t>(std::ranges::find(names(), name) - names().begin()),
+               std::move(division));
+}
+
+ETUDE_INLINE Tensors Tensors::at_positions(const std::vector<std::size_t>& positions) const {
+  std::vector<torch::Tensor> kept;
+  std::vector<std::string> kept_names;
+  std::vector<Division> kept_divisions;
+  for (const auto i : positions) {
+    kept.push_back((*this)[i]);
+    if (names_) kept_names.push_back((*names_)[i]);
+    if (divisions_) kept_divisions.push_back((*divisions_)[i]);
+  }
+  Tensors result(std::move(kept), std::move(kept_names));
+  if (divisions_)
+    result.divisions_ = std::make_shared<const std::vector<Division>>(std::move(kept_divisions));
+  return result;
+}
+
+ETUDE_INLINE std::string Tensors::title(std::size_t index) const {
+  return names_ ? fmt::format("'{}'", (*names_)[checked(index)]) : std::to_string(checked(index));
+}
+
 ETUDE_INLINE const torch::Tensor& Tensors::at(std::string_view name) const {
   if (const auto* found = find(name)) return *found;
   if (empty()) throw NoTensorsError(fmt::format("no tensor is named '{}': there are none", name));

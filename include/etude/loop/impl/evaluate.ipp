@@ -28,8 +28,10 @@ ETUDE_INLINE PredictionStepOutput detached(const PredictionStepOutput& output) {
   const auto detach = [](const torch::Tensor& tensor) {
     return tensor.defined() && tensor.requires_grad() ? tensor.detach() : tensor;
   };
-  return {detach(output.loss), output.logits.transform(detach), output.labels.transform(detach),
-          output.logs.transform(detach)};
+  return {detach(output.loss),
+          output.logits.transform(
+              [&](const torch::Tensor& tensor) { return detail::at_least_1d(detach(tensor)); }),
+          output.labels.transform(detach), output.logs.transform(detach)};
 }
 
 ETUDE_INLINE void EvaluationGradients::check() const {
@@ -85,24 +87,26 @@ ETUDE_INLINE void EvaluationTally::add(const Batch& batch, PredictionStepOutput 
   EvalPrediction part{std::move(output.logits), std::move(output.labels), {}, {}, {}};
   if (wants_inputs_) part.inputs = batch.inputs;
   if (wants_losses_ && output.loss.defined()) part.losses = output.loss.reshape({1}).expand({batch.size});
-  rows_.push_back(is_padding ? 0 : batch.size);
+  part = with_rows(part);
+  const bool gathers = is_part_ && !merges();
+  if (gathers || (keep_ == Keep::all && core_.args.eval_do_concat_batches))
+    check_joins(part, batch.size, gathers);
   if (is_padding) {
-    const auto none = [&](const torch::Tensor& tensor) {
-      return tensor.dim() > 0 && tensor.size(0) == batch.size ? tensor.narrow(0, 0, 0) : tensor;
-    };
+    const auto none = [&](const torch::Tensor& tensor) { return tensor.narrow(0, 0, 0); };
     part = {part.predictions.transform(none),
             part.label_ids.transform(none),
             part.inputs.transform(none),
             part.losses.defined() ? none(part.losses) : part.losses,
             {}};
   }
+  rows_.add(part, is_padding ? 0 : batch.size);
   const auto& compute = core_.options.compute_metrics;
   if (merges() && computes(part)) {
     if (!is_padding)
       with_place([&] { return compute(to_cpu(part), false); }, [] { return "compute_metrics"; });
   } else if (core_.args.batch_eval_metrics && computes(part)) {
     auto whole = to_cpu(part);
-    if (is_part_) whole = gather_rows(core_.ranks.communicator(), whole, {rows_.back()});
+    if (is_part_) whole = gather_rows(core_.ranks.communicator(), whole, rows_.of(rows_.examples.size() - 1));
     computed_ = with_place([&] { return compute(whole, is_last); }, [] { return "compute_metrics"; });
   }
   if (keep_ == Keep::all) all_.add(std::move(part), batch.size);
@@ -124,6 +128,8 @@ ETUDE_INLINE EvaluationResult EvaluationTally::take(const std::string& prefix) {
     result.prediction = all_.take();
     if (is_part_ && keep_ == Keep::all)
       result.prediction = gather_rows(core_.ranks.communicator(), result.prediction, rows_);
+    else
+      result.prediction = renumbered(std::move(result.prediction), rows_);
     if (merges())
       computed_ = core_.options.compute_metrics.merged(
           gather_states(core_.ranks.communicator(), core_.options.compute_metrics.state()));

@@ -204,7 +204,8 @@ inline NonFiniteOrigin non_finite_before(const Model& model, const Batch& batch)
       if (is_non_finite(tensors[i]))
         return {fmt::format("the {} {} has such numbers already", kind,
                             tensors.names().empty() ? fmt::format("{}", i) : tensors.names()[i]),
-                non_finite_rows(tensors[i], batch.size)};
+                tensors.is_row_per_example(i) ? non_finite_rows(tensors[i], batch.size)
+                                              : std::vector<std::int64_t>()};
     return {};
   };
   auto found = look(batch.inputs, "input");
