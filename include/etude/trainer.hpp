@@ -389,8 +389,8 @@ class TrainerBase
   PredictionStepOutput prediction_step(const Batch& batch, const std::vector<std::string>& ignore_keys) {
     auto computed = EvaluationLoop<Source>::outputs_of(*this, batch);
     auto parts = parts_of(computed);
-    return {std::move(computed.loss), predictions_of(without_keys(computed.outputs, ignore_keys)),
-            batch.labels, std::move(parts)};
+    return {std::move(computed.loss), without_keys(computed.outputs, ignore_keys), batch.labels,
+            std::move(parts)};
   }
 
   /// Adds `epoch` and the values logged by callbacks to `logs`, appends them to `state.log_history` and

@@ -173,7 +173,7 @@ struct LossOutput {
   /// up; otherwise it is a mean, and is divided by the number of micro-batches in its group.
   bool counts_items = false;
   /// Parts of the loss by name, one element each: `{{"kl", kl}}`. They are logged, and averaged as the loss
-  /// is: in an evaluation under its prefix, "eval_kl". So is a named output without dimensions.
+  /// is: in an evaluation under its prefix, "eval_kl".
   Tensors logs = {};
 };
 

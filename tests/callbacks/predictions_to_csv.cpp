@@ -54,6 +54,41 @@ TEST_CASE("a prediction without labels has no targets") {
   CHECK(toy::read_text(folder / "test_predictions.csv") == "prediction\n0\n0.5\n1\n1.5\n");
 }
 
+/// Twice the input, and a number for the whole batch.
+struct WithMeanImpl : torch::nn::Module {
+  etude::Tensors forward(torch::Tensor x) { return {{"y", x * weight}, {"mean", x.mean()}}; }
+  torch::Tensor weight = register_parameter("weight", torch::full({1}, 2.));
+};
+TORCH_MODULE(WithMean);
+
+TEST_CASE(
+    "an output without dimensions is the same in all rows of its batch, other rows than examples are "
+    "refused") {
+  const toy::Folder folder;
+  auto options = toy::options(arguments(folder), 2, 4);
+  options.args.per_device_eval_batch_size = 3;
+  options.model = WithMean();
+  const auto x = torch::tensor({{1.f}, {2.f}, {3.f}, {5.f}});
+  etude::Trainer<etude::PredictionsToCSVCallback> trainer(options);
+  trainer.predict(x);
+  CHECK(toy::read_text(folder / "test_predictions.csv") ==
+        "prediction_y,prediction_mean\n2,2\n4,2\n6,2\n10,5\n");
+
+  options.loss = {};
+  options.compute_loss = [](etude::Model& model, const etude::Batch& batch, std::optional<double>) {
+    return etude::LossOutput{model.forward(batch)["y"].mean(), {}};
+  };
+  options.data_collator = [](const std::vector<etude::Example>& examples) {
+    auto batch = etude::default_data_collator(examples);
+    batch.labels = batch.labels[0].repeat({2, 1});
+    return batch;
+  };
+  etude::Trainer<etude::PredictionsToCSVCallback> ragged(options);
+  CHECK_THROWS_WITH_AS(ragged.evaluate(),
+                       doctest::Contains("target 0 is float32 [6, 1] in a batch of 3 examples"),
+                       etude::DataError);
+}
+
 TEST_CASE("a row has an example's numbers, or the index of the largest, and integers stay integers") {
   const toy::Folder folder;
   auto options = toy::options(arguments(folder));

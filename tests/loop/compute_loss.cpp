@@ -14,7 +14,7 @@ namespace compute_loss_test {
 
 using Values = std::vector<double>;
 
-/// y = w x, with the mean of x beside it: a named output without dimensions.
+/// y = w x, and the mean of x: an output without dimensions.
 struct WithMeanImpl : torch::nn::Module {
   etude::Tensors forward(torch::Tensor x) { return {{"y", x * weight}, {"mean_x", x.mean()}}; }
   torch::Tensor weight = register_parameter("weight", torch::zeros({1}));
@@ -66,6 +66,7 @@ struct LogsIn final : etude::TrainerBase<LogsIn<List...>, etude::Without<etude::
   etude::LossOutput compute_loss(const etude::Batch& batch, std::optional<double> num_items) {
     auto computed = Base::compute_loss(batch, num_items);
     this->log("smallest", batch.inputs[0].min());
+    this->log("mean", batch.inputs[0].mean());
     return computed;
   }
 };
@@ -76,7 +77,7 @@ TEST_CASE("parts of a loss are averaged over the updates of a log, as the loss i
   Logs trainer(options(arguments(2), 8));
   trainer.train();
   CHECK(logged(trainer.state(), "largest") == Values{2, 6});
-  CHECK(logged(trainer.state(), "mean_x") == Values{1.5, 5.5});
+  CHECK(logged(trainer.state(), "mean") == Values{1.5, 5.5});
   CHECK(logged(trainer.state(), "smallest") == Values{1, 5});
 }
 
@@ -123,16 +124,31 @@ TEST_CASE("an evaluation has the parts of its loss, weighted by examples, under 
   Logs trainer(options(arguments(2), 3));
   const auto metrics = trainer.evaluate();
   CHECK(metrics.at("eval_largest") == doctest::Approx((2 * 1 + 2) / 3.0));
-  CHECK(metrics.at("eval_mean_x") == doctest::Approx(1));
+  CHECK(metrics.at("eval_mean") == doctest::Approx(1));
   CHECK(metrics.at("eval_smallest") == doctest::Approx(2 / 3.0));
   CHECK(trainer.evaluate({.metric_key_prefix = "test"}).contains("test_largest"));
 }
 
-TEST_CASE("an output without dimensions isn't a prediction") {
+TEST_CASE("an output without dimensions is a prediction with one value for each batch, and no metric") {
   Logs trainer(options(arguments(2), 3));
+  trainer.train();
+  CHECK(logged(trainer.state(), "mean_x").empty());
+  CHECK_FALSE(trainer.evaluate().contains("eval_mean_x"));
+  // Batches of {0, 1} and {2}.
   const auto prediction = trainer.predict(numbers(3));
-  CHECK(prediction.predictions.names() == std::vector<std::string>{"y"});
+  CHECK(prediction.predictions.names() == std::vector<std::string>{"y", "mean_x"});
   CHECK(prediction.predictions["y"].size(0) == 3);
+  CHECK(torch::equal(prediction.predictions["mean_x"], torch::tensor({0.5f, 2.f})));
+  CHECK_FALSE(prediction.metrics.contains("test_mean_x"));
+}
+
+TEST_CASE(
+    "in two processes, an output without dimensions has a value for each part of a batch that has examples") {
+  if (toy::launches(2)) return;
+  LogsIn<etude::DistributedDataParallel> together(options(arguments(1, 2), 8));
+  const auto means = [&](std::int64_t n) { return together.predict(numbers(n)).predictions["mean_x"]; };
+  // Batches of {0, 1}, {2, 3}, and {4}, which only one process has.
+  CHECK(torch::equal(means(5), torch::tensor({0.f, 1.f, 2.f, 3.f, 4.f})));
 }
 
 TEST_CASE("log takes numbers, in a loss and elsewhere") {
@@ -212,12 +228,14 @@ TEST_CASE("without a compute_loss, a model without forward is refused when the t
   given.model = Parts();
   given.compute_loss = {};
   const auto make = [](const etude::TrainerOptions& of) { etude::Trainer<> trainer(of); };
-  CHECK_THROWS_WITH_AS(make(given), doctest::Contains("PartsImpl has no forward: it must have one, or compute_loss"),
+  CHECK_THROWS_WITH_AS(make(given),
+                       doctest::Contains("PartsImpl has no forward: it must have one, or compute_loss"),
                        etude::ArgumentError);
   given.loss = torch::nn::MSELoss();
   CHECK_THROWS_AS(make(given), etude::ArgumentError);
   given.loss = {};
-  given.optimizers = {{"first", {.compute_loss = loss_of_parts}}, {"second", {.compute_loss = loss_of_parts}}};
+  given.optimizers = {{"first", {.compute_loss = loss_of_parts}},
+                      {"second", {.compute_loss = loss_of_parts}}};
   CHECK_NOTHROW(make(given));
 }
 
@@ -265,9 +283,9 @@ TEST_CASE("in two processes, parts of a loss are those of one process with batch
   const toy::Alone alone;
   Logs one(options(arguments(2, 2), 8));
   one.train();
-  CHECK(logged(together.state(), "mean_x") == logged(one.state(), "mean_x"));
+  CHECK(logged(together.state(), "mean") == logged(one.state(), "mean"));
   CHECK(logged(together.state(), "loss") == logged(one.state(), "loss"));
-  CHECK(metrics.at("eval_mean_x") == one.evaluate().at("eval_mean_x"));
+  CHECK(metrics.at("eval_mean") == one.evaluate().at("eval_mean"));
 }
 
 }  // namespace compute_loss_test

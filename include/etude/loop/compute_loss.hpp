@@ -78,18 +78,15 @@ class LossParts {
 LossOutput compute_loss(TrainerCore& core, const Batch& batch, std::optional<double> num_items_in_batch);
 
 /// The outputs of the model for a batch without labels, and the loss if the model computes it: an output
-/// named "loss", or the first one if it has no dimensions, which no prediction has.
+/// named "loss", or the first one if outputs have no names and it has no dimensions. In a prediction that is
+/// no loss if it is the only output, or if none of a single example's outputs has dimensions.
 LossOutput outputs_without_labels(TrainerCore& core, const Batch& batch);
 
-/// The parts of a loss that are logged: its `logs`, and its named outputs without dimensions. Throws
-/// DataError for a part that isn't one element.
+/// The parts of a loss that are logged, detached. Throws DataError for a part that isn't one element.
 Tensors parts_of(const LossOutput& computed);
 
 /// Adds the parts of a micro-batch's loss to the next log, averaged as the loss is.
 void log_parts(TrainerCore& core, const LossOutput& computed);
-
-/// `outputs` without those that have no dimensions, of which none is a prediction.
-Tensors predictions_of(Tensors outputs);
 
 /// Throws `DataError` with advice if `error` comes from differentiating where gradients are disabled.
 void explain_differentiation(const c10::Error& error);

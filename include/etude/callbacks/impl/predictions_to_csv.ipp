@@ -31,10 +31,15 @@ namespace detail {
 /// A batch's tensors as a table: a row per example, a column per number.
 class CsvColumns {
  public:
-  CsvColumns(const Tensors& tensors, std::string_view title, bool only_largest) {
+  CsvColumns(const Tensors& tensors, std::int64_t size, std::string_view title, bool only_largest) {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       auto table = tensors[i].detach();
-      table = table.reshape({table.dim() > 0 ? table.size(0) : 1, -1});
+      if (table.numel() == 1 && table.dim() < 2)
+        table = table.reshape({1}).expand({size});  // one value for the whole batch
+      if (table.size(0) != size || !tensors.is_row_per_example(i))
+        throw DataError(fmt::format("{} {} is {} in a batch of {} examples: must have one row for each",
+                                    title, tensors.title(i), describe(tensors[i]), size));
+      table = table.reshape({size, -1});
       if (only_largest && table.size(1) > 1) table = table.argmax(1, /*keepdim=*/true);
       auto name = std::string(title);
       if (tensors.size() > 1)
@@ -58,7 +63,6 @@ class CsvColumns {
   void write(std::int64_t row, fmt::memory_buffer& out) const {
     for (std::size_t i = 0; i < tables_.size(); ++i) {
       const auto& table = tables_[i];
-      if (row >= table.size(0)) throw DataError("an output has fewer rows than its batch has examples");
       const auto first = row * table.size(1);
       for (auto k = first; k < first + table.size(1); ++k) {
         if (kinds_[i] == Kind::whole)
@@ -104,8 +108,8 @@ ETUDE_INLINE void PredictionsToCSVCallback::begin(const Context& e, std::string_
 
 ETUDE_INLINE void PredictionsToCSVCallback::on(const PredictionStep& e) {
   if (!output && !is_part) return;
-  const detail::CsvColumns predictions(e.output, "prediction", predicted_class),
-      targets(e.batch.labels, "target", false);
+  const detail::CsvColumns predictions(e.output, e.batch.size, "prediction", predicted_class),
+      targets(e.batch.labels, e.batch.size, "target", false);
   auto names = predictions.names();
   names.insert(names.end(), targets.names().begin(), targets.names().end());
   fmt::memory_buffer text;

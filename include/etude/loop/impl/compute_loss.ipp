@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,14 +26,10 @@ namespace etude::inline v0 {
 ETUDE_INLINE Tensors without_keys(const Tensors& outputs, const std::vector<std::string>& keys) {
   for (const auto& key : keys) static_cast<void>(outputs.at(key));  // throws, listing the outputs, if missing
   if (keys.empty()) return outputs;
-  std::vector<torch::Tensor> kept;
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    if (std::find(keys.begin(), keys.end(), outputs.names()[i]) != keys.end()) continue;
-    kept.push_back(outputs[i]);
-    names.push_back(outputs.names()[i]);
-  }
-  return {std::move(kept), std::move(names)};
+  std::vector<std::size_t> kept;
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    if (std::ranges::find(keys, outputs.names()[i]) == keys.end()) kept.push_back(i);
+  return outputs.at_positions(kept);
 }
 
 ETUDE_INLINE LossOutput own_loss(const Tensors& outputs) {
@@ -48,7 +45,9 @@ ETUDE_INLINE LossOutput own_loss(const Tensors& outputs) {
         "no loss is set, and the model's first output, {}, can't be the loss: it isn't one element; set "
         "the trainer's `loss` or `compute_loss`",
         describe(outputs[0])));
-  return {outputs[0], Tensors(std::vector<torch::Tensor>(outputs.begin() + 1, outputs.end())), false};
+  std::vector<std::size_t> others(outputs.size() - 1);
+  std::iota(others.begin(), others.end(), std::size_t{1});
+  return {outputs[0], outputs.at_positions(others), false};
 }
 
 namespace detail {
@@ -225,8 +224,13 @@ ETUDE_INLINE LossOutput outputs_without_labels(TrainerCore& core, const Batch& b
       [&] { return detail::outputs_in_precision(core, [&] { return core.model.forward(batch); }); },
       [&](std::string_view what) { return detail::forward_of(core.model, batch.inputs, what); });
   const bool is_models_own = !core.options.loss && !core.options.compute_loss && !outputs.empty();
-  const auto* named = outputs.find("loss");
-  const auto& loss = named || !is_models_own || !outputs.names().empty() ? named : &outputs[0];
+  const auto* loss = outputs.find("loss");
+  // A prediction needs no loss, and what has no dimensions there may be an output for a single example.
+  const auto is_scalar = [](const torch::Tensor& output) { return output.dim() == 0; };
+  const bool are_predictions =
+      core.predicting &&
+      (outputs.size() == 1 || (batch.size == 1 && std::ranges::all_of(outputs, is_scalar)));
+  if (!loss && outputs.names().empty() && is_models_own && !are_predictions) loss = &outputs[0];
   if (!is_models_own || !loss || !loss->defined() || loss->dim() > 0) return {{}, std::move(outputs)};
   return own_loss(outputs);
 }
@@ -249,9 +253,6 @@ ETUDE_INLINE LossOutput LossParts::added_to(LossOutput computed) const {
 }
 
 ETUDE_INLINE Tensors parts_of(const LossOutput& computed) {
-  const auto is_part = [](const std::string& name, const torch::Tensor& output) {
-    return name != "loss" && output.defined() && output.dim() == 0;
-  };
   std::vector<torch::Tensor> parts;
   std::vector<std::string> names;
   const auto add = [&](const std::string& name, const torch::Tensor& part) {
@@ -266,10 +267,6 @@ ETUDE_INLINE Tensors parts_of(const LossOutput& computed) {
     throw DataError(fmt::format("the logs of a loss have no names ({}): must be like {{{{\"kl\", kl}}}}",
                                 describe(computed.logs)));
   for (std::size_t i = 0; i < logged.size(); ++i) add(logged[i], computed.logs[i]);
-  const auto& outputs = computed.outputs.names();
-  for (std::size_t i = 0; i < outputs.size(); ++i)
-    if (is_part(outputs[i], computed.outputs[i]) && !computed.logs.find(outputs[i]))
-      add(outputs[i], computed.outputs[i]);
   return {std::move(parts), std::move(names)};
 }
 
@@ -279,19 +276,6 @@ ETUDE_INLINE void log_parts(TrainerCore& core, const LossOutput& computed) {
   if (share == 0) return;  // only keeps this process in step with the others
   for (std::size_t i = 0; i < parts.size(); ++i)
     core.pending_logs.add(parts.names()[i], computed.counts_items ? parts[i] / share : parts[i], share);
-}
-
-ETUDE_INLINE Tensors predictions_of(Tensors outputs) {
-  const auto is_scalar = [](const torch::Tensor& output) { return output.defined() && output.dim() == 0; };
-  if (std::ranges::none_of(outputs, is_scalar)) return outputs;
-  std::vector<torch::Tensor> kept;
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    if (is_scalar(outputs[i])) continue;
-    kept.push_back(outputs[i]);
-    if (!outputs.names().empty()) names.push_back(outputs.names()[i]);
-  }
-  return {std::move(kept), std::move(names)};
 }
 
 ETUDE_INLINE void explain_differentiation(const c10::Error& error) {
