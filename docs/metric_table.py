@@ -21,6 +21,29 @@ Your own, a function of all predictions and labels, which isn't called if there 
 
 <!-- snippet: examples/docs/data.cpp#own_metric -->
 
+It gets an `etude::EvalPrediction`, all on the CPU, with examples along the first dimension:
+
+| Field | Has |
+|---|---|
+| `predictions` | the model's outputs but for its loss and `ignore_keys`, or what `preprocess_logits_for_metrics` returned |
+| `label_ids` | the labels |
+| `inputs` | the inputs, if `include_for_metrics` has "inputs" |
+| `losses` | the loss of each example's batch, if it has "loss" |
+| `batches` | one such struct for each batch with `eval_do_concat_batches = false`; the others are empty then |
+
+Where batches have different lengths in other dimensions, such as texts, **the shorter ones are padded with -100 at the end**, predictions as well as
+labels. An output without dimensions, as a `squeeze()` leaves of a single example, is one row. [Batches](data.md#batches) says how labels with other
+rows than examples are joined. `predict()` returns an `etude::PredictionOutput` with the same `predictions` and `label_ids` of the whole dataset, and
+`metrics`.
+
+A streaming metric of your own computes batch by batch, and over several processes:
+
+<!-- snippet: examples/docs/data.cpp#own_streaming -->
+
+It is copyable, and has `update(predictions, labels)`, `Metrics compute() const`, `reset()`, `merge(other)`, and `state()` and `load_state(state)`,
+which hand its tensors (`etude::metrics::MetricState`) to other processes. `etude::metrics::Accumulator` has the last two and `reset()`, keeps what
+`sum(name, value)` adds up and `keep(name, rows)` collects, and returns it by `value(name)`. Nothing is read from a device before `compute()`.
+
 Labels of -100 are left out of classification metrics and perplexity. With several processes the metrics are those of all examples.
 [Writing callbacks](writing-callbacks.md) logs numbers of a training.
 

@@ -3,6 +3,8 @@
 #include <fstream>
 #include <sstream>
 
+#include <etude/formats/safetensors.hpp>
+
 #include "common.hpp"
 
 // [map]
@@ -98,7 +100,33 @@ void several_evaluations() {
   check(metrics.at("eval_far_accuracy") <= 1, "each dataset has its metrics");
 }
 
+// [ragged]
+/// The boxes of all images in one tensor [boxes, 5]: the number of the image,
+/// and four coordinates.
+etude::Batch boxes_in_one(const std::vector<etude::Example>& examples) {
+  std::vector<torch::Tensor> images, boxes;
+  for (const auto& example : examples) {
+    const auto& own = example.labels[0];  // [boxes of the image, 4]
+    const auto image = torch::full({own.size(0), 1}, std::ssize(images));
+    boxes.push_back(torch::cat({image, own}, 1));
+    images.push_back(example.inputs[0]);
+  }
+  return {
+      .inputs = torch::stack(images),
+      .labels = {torch::cat(boxes), etude::RowsByIndex{.column = 0}},
+      .size = std::ssize(examples)};
+}
+// [/ragged]
+
 void collators() {
+  const auto image = torch::rand({3, 8, 8});
+  const auto boxes = boxes_in_one(
+      {{image, torch::rand({2, 4})},
+       {image, torch::rand({0, 4})},
+       {image, torch::rand({3, 4})}});
+  check(
+      boxes.slice(1, 3).labels[0].size(0) == 3,
+      "a part of the batch has the boxes of its images");
   // [padding]
   const etude::PaddingCollator collator{.attention_mask = "attention_mask"};
   const auto batch = collator(
@@ -113,6 +141,56 @@ void collators() {
   check(
       batch.inputs["attention_mask"].sum().item<std::int64_t>() == 8,
       "the mask leaves padding out");
+}
+
+// [own_streaming]
+struct MeanScore : etude::metrics::Accumulator {
+  void update(const torch::Tensor& predictions, const torch::Tensor&) {
+    sum("scores", predictions.to(torch::kDouble).sum());
+    sum("count", torch::tensor(predictions.numel()));
+  }
+  etude::Metrics compute() const {
+    const auto mean = value("scores") / value("count");
+    return {{"mean_score", mean.item<double>()}};
+  }
+  void merge(const MeanScore& other) { merge_state(other); }
+};
+// [/own_streaming]
+
+// [tensors]
+struct KeepReplay {
+  torch::Tensor replay = torch::zeros({100, 2});
+
+  void on(etude::SaveBegin& e) {
+    e.tensors["replay.safetensors"] = {{"states", replay}};
+  }
+  void on(const etude::CheckpointLoaded& e) {
+    const auto file = e.checkpoint / "replay.safetensors";
+    for (const auto& [name, tensor] : etude::load_safetensors(file).tensors)
+      if (name == "states") replay = tensor;
+  }
+};
+// [/tensors]
+
+void tensors_in_checkpoints() {
+  auto args = small_arguments();
+  args.save_strategy = etude::SaveStrategy::steps;
+  args.save_steps = 20;
+  const auto trainer_with = [&](torch::Tensor replay) {
+    return std::make_unique<etude::Trainer<KeepReplay>>(
+        etude::TrainerOptions{
+            .model = Net(),
+            .args = args,
+            .loss = torch::nn::CrossEntropyLoss(),
+            .train_dataset = points(400)},
+        KeepReplay{replay});
+  };
+  trainer_with(torch::ones({100, 2}))->train();
+  const auto resumed = trainer_with(torch::zeros({100, 2}));
+  resumed->train({.resume_from_checkpoint = "docs_output/checkpoint-20"});
+  check(
+      resumed->callback<KeepReplay>().replay.sum().item<double>() == 200,
+      "a callback's tensors are in the checkpoint");
 }
 
 template <class ComputeMetrics>
@@ -151,6 +229,14 @@ void metrics() {
       streamed.at("eval_top_2_accuracy") == 1,
       "one of two classes is always among the best two");
   check(streamed.contains("eval_f1"), "metrics that stream are combined");
+  check(
+      evaluated_by(etude::metrics::streaming(MeanScore()))
+          .contains("eval_mean_score"),
+      "a streaming metric may be your own");
 }
 
-int main() { return run(datasets, several_evaluations, collators, metrics); }
+int main() {
+  return run(
+      datasets, several_evaluations, collators, metrics,
+      tensors_in_checkpoints);
+}
