@@ -156,6 +156,32 @@ TEST_CASE("tensors that overlap or leave gaps are refused") {
   CHECK(contains(fault_of(file_of(two("[5,9]", "[0,4]"), 9)), "tensor 'a'"));
 }
 
+TEST_CASE(
+    "metadata may be missing, null or empty, and otherwise holds strings, as in the library of safetensors") {
+  struct Row {
+    const char* metadata;
+    bool theirs;  ///< whether safetensors 0.8 for Python opens the file
+    bool ours = theirs;
+  };
+  for (const auto& row : {Row{"null", true}, Row{"{}", true}, Row{R"({"a":"b"})", true},
+                          Row{R"({"a":null})", false}, Row{R"({"a":1})", false}, Row{R"({"a":{}})", false},
+                          Row{"[]", false}, Row{"\"x\"", false}, Row{"1", false}, Row{"true", false},
+                          // On purpose: one of the two would be lost.
+                          Row{R"({"a":"b","a":"c"})", true, false}}) {
+    CAPTURE(std::string(row.metadata));
+    for (const auto* form :
+         {R"({{"__metadata__":{},"a":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}})",
+          R"({{"a":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}},"__metadata__":{}}})"})
+      CHECK((fault_of(file_of(fmt::format(fmt::runtime(form), row.metadata), 1)) == "it was read") ==
+            row.ours);
+  }
+  const auto header =
+      read(file_of(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"__metadata__":null})", 1));
+  CHECK(header.metadata.empty());
+  CHECK(header.tensors.size() == 1);
+  CHECK(contains(fault_of(file_of(R"({"a":null})", 0)), "tensor 'a': it must be an object"));
+}
+
 TEST_CASE("a header that violates the format is refused") {
   CHECK(contains(fault_of(file_of("[]", 0)), "begin with '{'"));
   CHECK(contains(fault_of(file_of(" {}", 0)), "begin with '{'"));

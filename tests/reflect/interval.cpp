@@ -42,7 +42,12 @@ TEST_CASE("an interval is read with its unit and printed in a form that can be r
                               {"2h", 7200, IntervalUnit::seconds, "2h"},
                               {"1h30m", 5400, IntervalUnit::seconds, "1h30m"},
                               {"1d12h", 129600, IntervalUnit::seconds, "1d12h"},
-                              {"250ms", 0.25, IntervalUnit::seconds, "0.25s"}};
+                              {"250ms", 0.25, IntervalUnit::seconds, "0.25s"},
+                              {" 1ep ", 1, IntervalUnit::epochs, "1ep"},
+                              {"+1ep", 1, IntervalUnit::epochs, "1ep"},
+                              {"1e1ep", 10, IntervalUnit::epochs, "10ep"},
+                              {"1_000", 1000, IntervalUnit::steps, "1000"},
+                              {"1_000sp", 1000, IntervalUnit::samples, "1000sp"}};
   for (const auto& row : rows) {
     CAPTURE(row.text);
     const Interval interval(row.text);
@@ -59,7 +64,7 @@ TEST_CASE("an interval is read with its unit and printed in a form that can be r
 
 TEST_CASE("the error about an invalid interval says what is allowed") {
   for (const char* text : {"", "ep", "1 ep", "1epoch", "5 parsecs", "30m1h", "1h1h", "1h-5m", "1ep1h", "1h5",
-                           "1e999s", "s30", "1ep "}) {
+                           "1e999s", "s30", "infep", "nan", "1__0sp", "+-1ep"}) {
     CAPTURE(text);
     CHECK_FALSE(Interval::from_text(text).has_value());
     CHECK_THROWS_WITH_AS(

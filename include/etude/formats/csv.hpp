@@ -7,21 +7,15 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
-#include <limits>
-#include <locale>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -30,6 +24,7 @@
 #include "etude/formats/mapped_tensor.hpp"
 #include "etude/io/entry_name.hpp"
 #include "etude/io/mapped_file.hpp"
+#include "etude/reflect/read_text.hpp"
 
 /// Needs libcsv (https://github.com/rgamble/libcsv) and the CMake target etude::csv. Not included by
 /// etude.hpp.
@@ -48,8 +43,9 @@ struct CsvOptions {
 
 /// A CSV file in memory, with columns accessed by name, as numbers or text. Parsing is strict: every row has
 /// as many fields as the first, and quotes follow RFC 4180; spaces around unquoted fields and empty lines are
-/// ignored. Throws DataError with the file, the line (for a row of several lines, its last), the column and
-/// the text.
+/// ignored. Numbers are read as pandas reads them, but for true and false, numbers too large for their dtype
+/// (pandas has infinities), and whole numbers that a double rounds. Throws DataError with the file, the line
+/// (for a row of several lines, its last), the column and the text.
 class CsvTable {
  public:
   explicit CsvTable(const std::filesystem::path& path, CsvOptions options = {})
@@ -244,43 +240,22 @@ class CsvTable {
     const auto text = field(row, column);
     const auto must_be = [&](std::string_view allowed) { return fault(row, column, allowed); };
     if (options_.missing && is_missing(text)) {
-      if (std::floating_point<T> || *options_.missing == std::floor(*options_.missing))
+      if constexpr (std::floating_point<T>)
         return static_cast<T>(*options_.missing);
+      else if (const auto whole = detail::exact<T>(*options_.missing))
+        return *whole;
     }
     T value{};
-    auto error = parse(text, value);
-    if constexpr (std::same_as<T, float>) {
-      double wide = 0;  // values too small for float32 become 0
-      if (error == std::errc::result_out_of_range && parse(text, wide) == std::errc() && std::abs(wide) < 1) {
-        value = static_cast<float>(wide);
-        error = std::errc();
-      }
+    switch (detail::parse_number(text, value)) {
+      case detail::NumberFault::none:
+        return value;
+      case detail::NumberFault::out_of_range:
+        throw must_be(fmt::format("in the range of {}", dtype_name(c10::CppTypeToScalarType<T>::value)));
+      case detail::NumberFault::not_a_number:
+      case detail::NumberFault::not_whole:
+        break;
     }
-    if (error == std::errc()) return value;
-    if (error == std::errc::result_out_of_range)
-      throw must_be(fmt::format("in the range of {}", dtype_name(c10::CppTypeToScalarType<T>::value)));
     throw must_be(std::integral<T> ? "a whole number" : "a number");
-  }
-
-  // Parses the whole field, independent of the locale.
-  template <class T>
-  static std::errc parse(std::string_view text, T& value) {
-    if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
-#ifndef __cpp_lib_to_chars
-    if constexpr (std::floating_point<T>) {
-      // Older libc++ parses only integers with from_chars.
-      std::istringstream stream{std::string(text)};
-      stream.imbue(std::locale::classic());
-      if (stream >> std::noskipws >> value && stream.peek() == std::istringstream::traits_type::eof())
-        return std::errc();
-      return std::abs(value) == std::numeric_limits<T>::max() ? std::errc::result_out_of_range
-                                                              : std::errc::invalid_argument;
-    } else
-#endif
-    {
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-      return error == std::errc() && end != text.data() + text.size() ? std::errc::invalid_argument : error;
-    }
   }
 
   std::string path_;

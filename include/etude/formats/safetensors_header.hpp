@@ -180,7 +180,9 @@ class SafeTensorsHeaderReader final : public nlohmann::ordered_json::json_sax_t 
 
   bool number_integer(std::int64_t) override { return skip(); }
   bool number_float(double, const std::string&) override { return skip(); }
-  bool null() override { return skip(); }
+  bool null() override {
+    return (place_ == Place::header && in_metadata_) || skip();
+  }  // as if it were missing
   bool boolean(bool) override { return skip(); }
   bool binary(nlohmann::json::binary_t&) override { return skip(); }
 

@@ -16,9 +16,11 @@
 namespace etude::inline v0 {
 namespace detail {
 
-/// `word` as an integer, a number, a bool or else a string.
+/// `word` as an integer, if it is written as one, a number, a bool or else a string.
 inline nlohmann::json guess_value(std::string_view word) {
-  if (const auto whole = read_number<std::int64_t>(word)) return *whole;
+  if (word.find_first_of(".eE") == word.npos)
+    if (const auto whole = read_number<std::int64_t>(word); whole && (*whole != 0 || !word.starts_with('-')))
+      return *whole;  // an integer has no -0
   if (const auto number = read_number<double>(word)) return *number;
   if (word == "true" || word == "false") return word == "true";
   return std::string(word);
@@ -26,9 +28,9 @@ inline nlohmann::json guess_value(std::string_view word) {
 
 }  // namespace detail
 
-/// Parses "num_cycles=0.5,decay_type=cosine" into a JSON object; each value becomes an integer, a number,
-/// true, false, or else a string. Throws ArgumentError for a part that isn't name=value and for duplicate
-/// names.
+/// Parses "num_cycles=0.5, decay_type=cosine" into a JSON object; each value becomes an integer, a number,
+/// true, false, or else a string, without the blanks around it. Throws ArgumentError for a part that isn't
+/// name=value and for duplicate names.
 inline nlohmann::json parse_key_values(std::string_view text) {
   auto values = nlohmann::json::object();
   while (!text.empty()) {
@@ -40,7 +42,7 @@ inline nlohmann::json parse_key_values(std::string_view text) {
 
     const std::string name(part.substr(first, part.find_last_not_of(' ', equals - 1) + 1 - first));
     if (values.contains(name)) throw ArgumentError(fmt::format("'{}' is given twice", name));
-    values[name] = detail::guess_value(part.substr(equals + 1));
+    values[name] = detail::guess_value(detail::without_blanks(part.substr(equals + 1)));
   }
   return values;
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <charconv>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
@@ -9,7 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "etude/base/linkage.hpp"
@@ -46,15 +45,39 @@ bool means_unset(std::string_view text);
 /// The index of `text` among `names`.
 std::optional<std::size_t> read_name(std::string_view text, std::span<const std::string_view> names);
 
-/// `text` as a number, if all of it is one; integers must have neither fraction nor exponent.
+/// Why a text is no number of a type.
+enum class NumberFault { none, not_a_number, not_whole, out_of_range };
+
+/// Reads all of `text` as a number, independently of the locale, as Python's `float` does: blanks around it,
+/// a sign, inf, infinity and nan in any case. A number closer to zero than T can hold becomes a zero of its
+/// sign. Integers may have a fraction of zeros and an exponent, and are never rounded. Numbers too large for
+/// T are refused, where Python, NumPy and pandas read an infinity. Leaves `number` unchanged if it fails.
+NumberFault parse_number(std::string_view text, std::int64_t& number);
+NumberFault parse_number(std::string_view text, std::uint64_t& number);
+NumberFault parse_number(std::string_view text, float& number);
+NumberFault parse_number(std::string_view text, double& number);
+
+/// `text` without spaces, tabs and line breaks around it.
+std::string_view without_blanks(std::string_view text);
+
+/// `text` without underscores between digits, which Python allows in literals, `int` and `float`; pandas and
+/// NumPy don't. Other underscores stay.
+std::string without_separators(std::string_view text);
+
+/// `text`, which a person wrote, as a number, if all of it is one. Digits may be grouped by underscores.
 template <class T>
 std::optional<T> read_number(std::string_view text) {
-  if (text.starts_with("+-")) return std::nullopt;
-  if (text.starts_with('+')) text.remove_prefix(1);
-  T number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error == std::errc() && end == text.data() + text.size()) return number;
-  return std::nullopt;
+  if constexpr (std::integral<T>) {
+    using Widest = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
+    Widest number{};
+    if (parse_number(without_separators(text), number) != NumberFault::none || !std::in_range<T>(number))
+      return std::nullopt;
+    return static_cast<T>(number);
+  } else {
+    T number{};
+    if (parse_number(without_separators(text), number) != NumberFault::none) return std::nullopt;
+    return number;
+  }
 }
 
 /// `number` as a T, if T can represent it exactly.
@@ -82,12 +105,7 @@ bool read_text(std::string_view text, T& value) {
     read = text;
   } else if constexpr (std::same_as<T, bool>) {
     read = read_bool(text);
-  } else if constexpr (std::integral<T>) {
-    read = read_number<T>(text);
-    if (!read) {
-      if (const auto number = read_number<double>(text)) read = exact<T>(*number);  // "1e6"
-    }
-  } else if constexpr (std::floating_point<T>) {
+  } else if constexpr (std::integral<T> || std::floating_point<T>) {
     read = read_number<T>(text);
   } else if constexpr (ReflectedEnum<T>) {
     if (const auto index = read_name(text, enum_names<T>)) read = static_cast<T>(*index);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -11,23 +10,29 @@
 #include <ostream>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/reflect/interval.hpp"
+#include "etude/reflect/read_text.hpp"
 
 namespace etude::inline v0 {
 namespace detail {
 
 /// Parses and removes a number at the start of `text`.
 inline std::optional<double> take_number(std::string_view& text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc()) return {};
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  const auto is_part = [&](std::size_t i) {
+    if (i == text.size()) return false;
+    if (text[i] == 'e' || text[i] == 'E')
+      return i + 1 < text.size() && std::string_view("+-0123456789").find(text[i + 1]) != text.npos;
+    return std::string_view("+-._0123456789").find(text[i]) != text.npos;
+  };
+  std::size_t end = 0;
+  while (is_part(end)) ++end;
+  const auto number = read_number<double>(text.substr(0, end));
+  text.remove_prefix(end);
   return number;
 }
 
@@ -81,6 +86,7 @@ ETUDE_INLINE Interval Interval::parse(std::string_view text) {
 }
 
 ETUDE_INLINE std::optional<Interval> Interval::from_text(std::string_view text) {
+  text = detail::without_blanks(text);
   const auto number = detail::take_number(text);
   if (!number) return {};
   if (text.empty()) return plain(*number);

@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -15,15 +13,14 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
+#include "etude/reflect/read_text.hpp"
 #include "etude/report/series.hpp"
 
 namespace etude::inline v0::detail {
 
 /// A number with so few digits that a page of many isn't large.
 inline double in_seven_digits(double value) {
-  std::array<char, 32> text{};
-  *fmt::format_to_n(text.data(), text.size() - 1, "{:.7g}", value).out = '\0';
-  return std::strtod(text.data(), nullptr);
+  return read_number<double>(fmt::format("{:.7g}", value)).value_or(value);
 }
 
 ETUDE_INLINE void Series::Point::add(const Point& later) {

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <numbers>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "etude/base/linkage.hpp"
+#include "etude/reflect/read_text.hpp"
 #include "etude/study/importance.hpp"
 
 namespace etude::inline v0 {
@@ -58,7 +58,7 @@ struct ImportanceGrid {
 
   /// Optuna computes the last step in decimal numbers.
   static double in_decimal(double value) {
-    return std::strtod(fmt::format("{:.15g}", value).c_str(), nullptr);
+    return read_number<double>(fmt::format("{:.15g}", value)).value_or(value);
   }
 
   std::size_t cell(double value) const {
