@@ -3,6 +3,7 @@
 #include <concepts>
 #include <functional>
 #include <type_traits>
+#include <utility>
 
 /// The concepts that define a callback, used by the handler and its checks.
 namespace etude::inline v0 {
@@ -109,13 +110,23 @@ concept meant_for_with_more = requires(Callback& c, only<Event> e, anything a) {
                               requires(Callback& c, only<Event> e, anything a) { c.on(e, a, a, a); } ||
                               requires(Callback& c, only<Event> e, anything a) { c.on(a, a, a, e); };
 
+template <class Pointer>
+inline constexpr bool points_to_object =
+    std::is_member_object_pointer_v<Pointer> ||
+    (std::is_pointer_v<Pointer> && std::is_object_v<std::remove_pointer_t<Pointer>>);
+
+/// `on` is an object that is called like a function, such as a `std::function`.
+template <class Callback>
+concept has_on_as_object = requires { requires points_to_object<decltype(&Callback::on)>; };
+
 /// A template whose parameter is `E&`: it accepts both `const Event&` and `Event&`.
 template <class Callback, class Event>
-concept takes_any_constness =
-    requires {
-      static_cast<void (Callback::*)(const Event&)>(&Callback::template on<const Event>);
-      static_cast<void (Callback::*)(Event&)>(&Callback::template on<Event>);
-    };
+concept takes_any_constness = !
+has_on_as_object<Callback>&& requires {
+                               static_cast<void (Callback::*)(const Event&)>(
+                                   &Callback::template on<const Event>);
+                               static_cast<void (Callback::*)(Event&)>(&Callback::template on<Event>);
+                             };
 
 /// Both `on(const Event&)` and `on(Event&)` exist, but only one of them could ever be called.
 template <class Callback, class Event>
@@ -133,14 +144,10 @@ struct with_fallback : T {
   no_handler on(...);
 };
 
-template <class Callback>
-concept has_on_as_member_object =
-    requires { requires std::is_member_object_pointer_v<decltype(&Callback::on)>; };
-
 /// Whether some `on`, possibly overloaded, may take these arguments. Unknown for final classes.
 template <class Callback, class... Arguments>
 consteval bool may_take() {
-  if constexpr (std::is_final_v<Callback> || has_on_as_member_object<Callback>) {
+  if constexpr (std::is_final_v<Callback> || has_on_as_object<Callback>) {
     return true;
   } else if constexpr (!has_name_on<Callback>()) {
     return false;
@@ -164,11 +171,16 @@ template <class Callback, class Event>
 concept meant_for = requires(Callback& c, only<Event> e) { c.on(e); } ||
                     (may_take_several<Callback> && meant_for_with_more<Callback, Event>);
 
+template <class T>
+struct with_on_of : T {
+  using T::on;
+};
+
 /// Ill-formed for a private `on`: the compiler's error names it and its event, as intended.
 template <class Callback>
 consteval bool has_accessible_handlers() {
-  if constexpr (has_name_on<Callback>() && !std::is_final_v<Callback> && !has_on_as_member_object<Callback>)
-    static_cast<void>(sizeof(with_fallback<Callback>));
+  if constexpr (has_name_on<Callback>() && !std::is_final_v<Callback>)
+    static_cast<void>(sizeof(with_on_of<Callback>));
   return true;
 }
 
@@ -179,9 +191,9 @@ template <class Callback, class... Known>
 consteval bool has_foreign_handler() {
   if constexpr (Handles<Callback, unrelated>) {
     return false;
-  } else if constexpr (std::is_final_v<Callback>) {
+  } else if constexpr (std::is_final_v<Callback> || has_on_as_object<Callback>) {
     return requires(Callback & c, anything_but<Known...> a) { c.on(a); };
-  } else if constexpr (!has_name_on<Callback>() || has_on_as_member_object<Callback>) {
+  } else if constexpr (!has_name_on<Callback>()) {
     return false;
   } else {
     return !requires(with_fallback<Callback> & c, anything_but<Known...> a) {
@@ -193,17 +205,36 @@ consteval bool has_foreign_handler() {
 template <class F>
 struct parameter_of {};
 template <class R, class C, class A>
-struct parameter_of<R (C::*)(A)> : std::remove_cvref<A> {};
+struct parameter_of<R (C::*)(A)> : std::type_identity<A> {};
 template <class R, class C, class A>
-struct parameter_of<R (C::*)(A) const> : std::remove_cvref<A> {};
+struct parameter_of<R (C::*)(A) const> : std::type_identity<A> {};
 template <class R, class C, class A>
-struct parameter_of<R (C::*)(A) noexcept> : std::remove_cvref<A> {};
+struct parameter_of<R (C::*)(A) noexcept> : std::type_identity<A> {};
 template <class R, class C, class A>
-struct parameter_of<R (C::*)(A) const noexcept> : std::remove_cvref<A> {};
+struct parameter_of<R (C::*)(A) const noexcept> : std::type_identity<A> {};
 template <class R, class A>
-struct parameter_of<R (*)(A)> : std::remove_cvref<A> {};
+struct parameter_of<R (*)(A)> : std::type_identity<A> {};
 template <class R, class A>
-struct parameter_of<R (*)(A) noexcept> : std::remove_cvref<A> {};
+struct parameter_of<R (*)(A) noexcept> : std::type_identity<A> {};
+
+template <class On>
+consteval auto parameter_of_object() {
+  if constexpr (requires { &On::operator(); })
+    return parameter_of<decltype(&On::operator())>{};
+  else
+    return parameter_of<On>{};
+}
+
+/// Its member `type` is the parameter of the only `on`, with its reference and const; none if there are more.
+template <class Callback>
+consteval auto only_parameter() {
+  if constexpr (has_on_as_object<Callback>)
+    return parameter_of_object<std::remove_cvref_t<decltype(std::declval<Callback&>().on)>>();
+  else if constexpr (requires { &Callback::on; })
+    return parameter_of<decltype(&Callback::on)>{};
+}
+template <class Callback>
+using only_parameter_t = typename decltype(only_parameter<Callback>())::type;
 
 /// The events that a callback declares with `using handles = events<...>`, or else that of its only `on`.
 template <class Callback>
@@ -217,11 +248,9 @@ struct declared_events<Callback> {
 };
 template <class Callback>
   requires(!requires { typename Callback::handles; }) &&
-          requires {
-            typename parameter_of<decltype(&Callback::on)>::type;
-          } && std::is_class_v<typename parameter_of<decltype(&Callback::on)>::type>
+          requires { requires std::is_class_v<std::remove_cvref_t<only_parameter_t<Callback>>>; }
 struct declared_events<Callback> {
-  using type = events<typename parameter_of<decltype(&Callback::on)>::type>;
+  using type = events<std::remove_cvref_t<only_parameter_t<Callback>>>;
 };
 template <class Callback>
 using declared_events_t = typename declared_events<Callback>::type;

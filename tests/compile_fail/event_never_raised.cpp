@@ -1,4 +1,4 @@
-// EXPECT: callback_handles_an_event_that_this_trainer_never_raises<Listener>
+// EXPECT: callback_handles_an_event_that_this_trainer_never_raises<Listener, Mine>
 #include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {

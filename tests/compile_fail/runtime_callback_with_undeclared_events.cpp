@@ -1,4 +1,4 @@
-// EXPECT: handlers_for_events_of_your_own_so_declare_using_handles_etude_events<Listener>
+// EXPECT: handlers_for_events_of_your_own_so_declare_using_handles_etude_events<Listener, Mine>
 #include "etude/dispatch/callback_handler.hpp"
 #include "etude/dispatch/runtime_callbacks.hpp"
 

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -79,6 +80,27 @@ TEST_CASE("a handler works at compile time") {
     return event.value;
   }();
   CHECK(grown == 8);
+}
+
+struct Shared {
+  static inline int heard = 0;
+  static inline auto on = [](const Number& e) { heard = e.value; };
+};
+
+TEST_CASE("a member that is called like a function is a handler") {
+  struct Held {
+    std::function<void(const Number&)> on;
+  };
+  struct Writes {
+    void (*on)(Number&) = [](Number& e) { ++e.value; };
+  };
+  int heard = 0;
+  etude::CallbackHandler handler{Writes{}, Held{[&](const Number& e) { heard = e.value; }}, Shared{}};
+  handler.call_event(Number{1});
+  CHECK(heard == 2);
+  CHECK(Shared::heard == 2);
+  CHECK(etude::Writes<Writes, Number>);
+  CHECK(etude::CallbackChecks<etude::events<Unheard>, false, Held>::passed());
 }
 
 struct MoveOnly {

@@ -7,8 +7,9 @@
 
 /// Callbacks that derive from another: an `on` in the derived class hides all of the base's, unless it
 /// declares `using Base::on;`. Every callback in Etude names itself (`using this_callback = ...`), so that
-/// classes derived from it are recognized; a callback may list other bases in `using bases =
-/// etude::callbacks<...>`.
+/// classes derived from it are recognized; a callback may list its bases in `using bases =
+/// etude::callbacks<...>`, and then no others are looked at. Clang sees no base of a class that has none of
+/// these names and is no aggregate.
 namespace etude::inline v0 {
 
 namespace mistake {
@@ -64,15 +65,54 @@ consteval bool keeps_handler() {
     return true;
 }
 
+/// `T` handles each of these events, and those that `Base` declares, if `Base` does.
+template <class T, class Base, class... Known>
+consteval bool keeps_handlers_of() {
+  return []<class... Own>(events<Own...>) {
+    return (keeps_handler<T, Base, Known>() && ...) && (keeps_handler<T, Base, Own>() && ...);
+  }(declared_events_t<Base>{});
+}
+
+/// Converts to each public base of `T` in turn, and compares its handlers.
+template <class T, class... Known>
+struct base_probe {
+  template <class Base>
+  static consteval bool visit() {
+    if constexpr (std::is_base_of_v<Base, T> && std::is_convertible_v<T*, Base*> && !std::same_as<Base, T>)
+      return keeps_handlers_of<T, Base, Known...>();
+    else
+      return false;
+  }
+  template <class Base>
+    requires(visit<Base>())
+  operator Base() const;
+};
+
+/// The same for the bases that nothing names: GCC lists them; otherwise those of an aggregate, which are its
+/// first elements.
+template <class T, class... Known>
+consteval bool keeps_handlers_of_unnamed_bases() {
+#if defined(__GNUC__) && !defined(__clang__)
+  []<class... Bases>([[maybe_unused]] callbacks<Bases...> all) {
+    (static_cast<void>(base_probe<T, Known...>::template visit<Bases>()), ...);
+  }(callbacks<__bases(T)...>{});
+#else
+  if constexpr (std::is_aggregate_v<T>)
+    static_cast<void>(requires(base_probe<T, Known...> base) { T{base, base, base, base}; });
+#endif
+  return true;
+}
+
 /// `T` handles every event that a base handles, among the known events and those it declares.
 template <class T, class... Known>
 consteval bool keeps_handlers_of_bases() {
-  return []<class... Bases>(callbacks<Bases...>) {
-    return ([]<class Base, class... Own>(std::type_identity<Base>, events<Own...>) {
-      return (keeps_handler<T, Base, Known>() && ...) && (keeps_handler<T, Base, Own>() && ...);
-    }(std::type_identity<Bases>{}, declared_events_t<Bases>{}) &&
-            ...);
+  const bool keeps_named = []<class... Bases>(callbacks<Bases...>) {
+    return (keeps_handlers_of<T, Bases, Known...>() && ...);
   }(callback_bases<T>());
+  if constexpr (names_its_bases<T> || !has_name_on<T>())
+    return keeps_named;
+  else
+    return keeps_named && keeps_handlers_of_unnamed_bases<T, Known...>();
 }
 
 }  // namespace detail

@@ -27,9 +27,7 @@ template <class Callback>
 struct callback_cannot_be_moved_into_the_trainer_so_give_it_a_move_constructor;
 template <class Callback>
 struct callback_handles_no_event_of_this_trainer_so_write_void_on_const_Event;
-template <class Callback>
-struct callback_has_an_on_that_takes_no_event_of_this_trainer_so_name_your_events_in_using_handles;
-template <class Callback>
+template <class Callback, class... Event>
 struct callback_handles_an_event_that_this_trainer_never_raises;
 template <class Callback, class Events>
 struct declared_event_is_not_among_those_that_this_trainer_raises;
@@ -309,20 +307,38 @@ consteval bool check_callback() {
     };
     return check_declared<Callback, Known...>(typename Callback::handles{}) &&
            are_raised(typename Callback::handles{});
-  } else if constexpr (has_foreign_handler<Callback, Known...>()) {
-    return expect<!Closed, mistake::callback_handles_an_event_that_this_trainer_never_raises<Callback>>() &&
-           visit_parameters<Callback, events_visitor<Callback, Known...>>();
-  } else if constexpr (!handles_known && !std::is_base_of_v<passive, Callback> && has_name_on<Callback>() &&
-                       !has_on_as_member_object<Callback>) {
-    // For example a template for a family of events, whose parameter can't be deduced.
-    return expect<
-        false,
-        mistake::callback_has_an_on_that_takes_no_event_of_this_trainer_so_name_your_events_in_using_handles<
-            Callback>>();
   } else {
-    return expect<
-        (handles_known || std::is_base_of_v<passive, Callback>),
-        mistake::callback_handles_no_event_of_this_trainer_so_write_void_on_const_Event<Callback>>();
+    constexpr bool handles_foreign = has_foreign_handler<Callback, Known...>();
+    // Several foreign handlers of a final class are seen only one by one.
+    if constexpr ((handles_foreign || std::is_final_v<Callback>)&&!Handles<Callback, unrelated>) {
+      if constexpr (Closed)
+        visit_parameters<Callback,
+                         unknown_visitor<mistake::callback_handles_an_event_that_this_trainer_never_raises,
+                                         Callback, Known...>>();
+      else
+        visit_parameters<Callback, events_visitor<Callback, Known...>>();
+    }
+    if constexpr (!Handles<Callback, unrelated>)
+      visit_parameters<Callback, template_visitor<Callback, Known...>>();
+    if constexpr (handles_foreign || handles_known || std::is_base_of_v<passive, Callback>) {
+      return true;
+    } else if constexpr (has_name_on<Callback>() && !has_on_as_object<Callback>) {
+      // For example a template for a family of events, whose parameter can't be deduced.
+      return expect<
+          false,
+          mistake::
+              callback_has_an_on_that_takes_no_event_of_this_trainer_so_name_your_events_in_using_handles<
+                  Callback>>();
+    } else {
+      visit_parameters<
+          Callback,
+          unknown_visitor<
+              mistake::
+                  callback_has_an_on_that_takes_no_event_of_this_trainer_so_name_your_events_in_using_handles,
+              Callback>>();
+      return expect<
+          false, mistake::callback_handles_no_event_of_this_trainer_so_write_void_on_const_Event<Callback>>();
+    }
   }
 }
 

@@ -48,6 +48,8 @@ template <class Callback, class Event>
 struct event_is_only_declared_here_so_include_its_definition;
 template <class Callback, class Parameter>
 struct handler_parameter_is_not_an_event;
+template <class Callback, class... Event>
+struct callback_has_an_on_that_takes_no_event_of_this_trainer_so_name_your_events_in_using_handles;
 template <class Callback, class Event>
 struct event_is_listed_by_its_plain_type_so_leave_out_const_and_reference;
 
@@ -100,6 +102,8 @@ concept has_rvalue_form = requires { static_cast<void (Callback::*)(Parameter) &
 template <class Callback, class Parameter, class Unrelated>
 consteval int count_form() {
   int count = 0;
+  if constexpr (has_on_as_object<Callback>)
+    return requires { requires std::same_as<only_parameter_t<Callback>, Parameter>; };
   if constexpr (has_mutable_form<Callback, Parameter>) count += !has_mutable_form<Callback, Unrelated>;
   if constexpr (has_const_form<Callback, Parameter>) count += !has_const_form<Callback, Unrelated>;
   return count;
@@ -107,7 +111,8 @@ consteval int count_form() {
 
 /// All handlers of a class that isn't final, including protected ones.
 template <class Callback>
-using all_handlers = typename std::conditional_t<std::is_final_v<Callback>, std::type_identity<Callback>,
+using all_handlers = typename std::conditional_t<std::is_final_v<Callback> || has_on_as_object<Callback>,
+                                                 std::type_identity<Callback>,
                                                  std::type_identity<with_fallback<Callback>>>::type;
 
 /// Whether a handler can be called with `Event` by code with access to protected members.
@@ -178,14 +183,16 @@ struct parameter_probe {
 
 /// The name is visible, or the class is final: overloads in a final class can't be detected otherwise.
 template <class Callback>
-concept has_visible_overloads = (std::is_final_v<Callback> || has_name_on<Callback>()) && !
-has_on_as_member_object<Callback>;
+concept has_visible_overloads = std::is_final_v<Callback> || has_name_on<Callback>();
 
 /// Passes the parameter of each non-generic handler to `Visitor`; of handlers with several parameters, the
 /// first.
 template <class Callback, class Visitor, class... More>
 consteval bool visit_parameters() {
-  if constexpr (has_visible_overloads<Callback>) {
+  if constexpr (has_on_as_object<Callback>) {
+    if constexpr (sizeof...(More) == 0 && requires { typename only_parameter_t<Callback>; })
+      Visitor::template visit<std::remove_cvref_t<only_parameter_t<Callback>>>();
+  } else if constexpr (has_visible_overloads<Callback>) {
     static_cast<void>(requires(all_handlers<Callback> & c, parameter_probe<Visitor> probe, More... more) {
                         std::move(c).on(probe, more...);
                       });
@@ -236,11 +243,24 @@ consteval bool check_arity() {
   return true;
 }
 
+/// Whether `on` is an object that only derived classes can access.
+template <class Callback>
+consteval bool has_protected_object() {
+  if constexpr (!std::is_final_v<Callback> && has_name_on<Callback>() && !has_on_as_object<Callback>)
+    return has_on_as_object<with_on_of<Callback>>;
+  else
+    return false;
+}
+
 /// Whether every `on` has a callable form.
 template <class Callback>
 consteval bool check_forms() {
-  if constexpr (!expect<!(has_mutable_form<Callback, unrelated> || has_const_form<Callback, unrelated>),
-                        mistake::generic_handler_takes_copies_so_declare_it_as_on_const_auto<Callback>>())
+  if constexpr (!expect<!has_protected_object<Callback>(),
+                        mistake::generic_handler_is_protected_so_make_it_public<Callback>>())
+    return false;
+  else if constexpr (!expect<
+                         !(has_mutable_form<Callback, unrelated> || has_const_form<Callback, unrelated>),
+                         mistake::generic_handler_takes_copies_so_declare_it_as_on_const_auto<Callback>>())
     return false;
   else if constexpr (has_visible_overloads<Callback>)
     return expect<(Handles<Callback, unrelated> || !handles_inside<Callback, unrelated>),
@@ -272,6 +292,51 @@ consteval bool check_is_event() {
            expect<may_be_an_event<Event>(), mistake::handler_parameter_is_not_an_event<Callback, Event>>();
   }
 }
+
+template <class Parameter, class R, class C>
+void take_only(R (C::*)(Parameter));
+template <class Parameter, class R, class C>
+void take_only(R (C::*)(Parameter) const);
+template <class Parameter, class R>
+void take_only(R (*)(Parameter));
+
+/// A template is among the overloads of `on`: nothing can be deduced from such a set, even where only one
+/// function of it fits.
+template <class Callback, class Parameter>
+concept stands_beside_a_template = (has_mutable_form<Callback, Parameter> ||
+                                    has_const_form<Callback, Parameter>) &&
+                                   !requires { take_only<Parameter>(&Callback::on); };
+
+/// A template `on` takes `Event`, whichever other handlers do.
+template <class Callback, class Event>
+concept handles_in_a_template =
+    requires(Callback& c, const Event& event) { c.template on<Event>(event); } ||
+    requires(Callback& c, const Event& event) { c.template on<const Event>(event); } ||
+    requires(Callback& c, Event& event) { c.template on<Event>(event); };
+
+template <class Callback, class... Known>
+struct template_visitor {
+  template <class T>
+  static consteval bool visit() {
+    if constexpr (stands_beside_a_template<Callback, const T&> || stands_beside_a_template<Callback, T&> ||
+                  stands_beside_a_template<Callback, T>)
+      expect<(handles_in_a_template<Callback, Known> || ...),
+             mistake::
+                 callback_has_an_on_that_takes_no_event_of_this_trainer_so_name_your_events_in_using_handles<
+                     Callback>>();
+    return false;
+  }
+};
+
+/// Reports a handler whose parameter is neither a known event nor a base of one.
+template <template <class...> class Mistake, class Callback, class... Known>
+struct unknown_visitor {
+  template <class T>
+  static consteval bool visit() {
+    expect<((std::same_as<T, Known> || std::is_base_of_v<T, Known>) || ...), Mistake<Callback, T>>();
+    return false;
+  }
+};
 
 template <class Callback, class... Known>
 struct events_visitor {

@@ -22,7 +22,7 @@
 namespace etude::inline v0 {
 
 namespace mistake {
-template <class Callback>
+template <class Callback, class... Event>
 struct handlers_for_events_of_your_own_so_declare_using_handles_etude_events;
 template <class Callback>
 struct InitEnd_has_gone_by_at_run_time_so_list_the_callback_in_the_type_of_the_trainer;
@@ -121,6 +121,13 @@ struct RuntimeState {
 };
 
 [[noreturn]] void throw_sliced(std::string_view base);
+/// Throws ArgumentError for an object of a class that derives from `Callback`, of which only a part would be
+/// copied.
+template <class Callback>
+void check_not_sliced(const Callback& callback) {
+  if constexpr (std::is_polymorphic_v<Callback>)
+    if (typeid(callback) != typeid(Callback)) throw_sliced(short_type_name<Callback>());
+}
 [[noreturn]] void throw_written_as_const(std::string_view callback, std::string_view event);
 [[noreturn]] void throw_written_too_late(std::string_view callback, std::string_view event,
                                          std::string_view reader);
@@ -207,14 +214,15 @@ class RuntimeCallbacks {
     static_assert(CallbackChecks<events<Known...>, false, Callback>::passed());
     using Declared = detail::declared_events_t<Callback>;
     if constexpr (!detail::declares_events<Callback>) {
-      static_assert(
-          detail::expect<
-              (Closed ||
-               !Handles<Callback, detail::unrelated>)&&accounts_for_all<Callback, Known...>(Declared{}),
-              mistake::handlers_for_events_of_your_own_so_declare_using_handles_etude_events<Callback>>());
+      if constexpr (Handles<Callback, detail::unrelated>)
+        static_assert(
+            detail::expect<
+                Closed,
+                mistake::handlers_for_events_of_your_own_so_declare_using_handles_etude_events<Callback>>());
+      else
+        static_assert(accounts_for_all<Callback, Known...>(Declared{}));
     }
-    if constexpr (std::is_polymorphic_v<Callback>)
-      if (typeid(callback) != typeid(Callback)) detail::throw_sliced(short_type_name<Callback>());
+    detail::check_not_sliced(std::as_const(callback));
     auto entry =
         std::make_shared<detail::RuntimeHolder<Callback>>(state_->next_id++, std::forward<Given>(callback));
     state_->check_place(detail::allows_duplicates<Callback>, *entry);
@@ -318,7 +326,10 @@ class RuntimeCallbacks {
 
   template <class Callback, class... Known, class... Own>
   static consteval bool accounts_for_all(events<Own...>) {
-    return !detail::has_foreign_handler<Callback, Known..., Own...>();
+    return detail::visit_parameters<
+        Callback, detail::unknown_visitor<
+                      mistake::handlers_for_events_of_your_own_so_declare_using_handles_etude_events,
+                      Callback, Known..., Own...>>();
   }
 
   template <class Callback>
