@@ -35,6 +35,26 @@ TEST_CASE("callbacks are deduced, found by their type, and default-constructed i
   CHECK(named.callback<Counter>().steps == 2);
 }
 
+TEST_CASE("a callback that would be sliced to its base is refused") {
+  struct Counts {
+    int heard = 0;
+    virtual ~Counts() = default;
+    virtual void on(const etude::StepEnd&) { ++heard; }
+  };
+  struct CountsTwice : Counts {
+    void on(const etude::StepEnd&) override { heard += 2; }
+  };
+  CountsTwice twice;
+  Counts& base = twice;
+  const char* refusal = "Counts is only a base of the given callback: pass the callback as its actual class";
+  CHECK_THROWS_WITH_AS(etude::Trainer<Counts>(toy::options(toy::arguments()), base), refusal,
+                       etude::ArgumentError);
+  CHECK_THROWS_WITH_AS(etude::Trainer(toy::options(toy::arguments()), base), refusal, etude::ArgumentError);
+  etude::Trainer trainer(toy::options(toy::arguments()), twice);
+  trainer.train();
+  CHECK(trainer.callback<CountsTwice>().heard == 4);
+}
+
 struct Twice {
   static constexpr bool allows_duplicates = true;
   int id = 0;

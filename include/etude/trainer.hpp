@@ -78,12 +78,12 @@ class TrainerBase
 
  public:
   /// Builds the trainer from `options` and the given callbacks; callbacks of the list that aren't given are
-  /// default constructed. Throws `ArgumentError` that lists every invalid option, `DataError`, and exceptions
-  /// of callbacks in `InitEnd`.
+  /// default constructed. Throws `ArgumentError` that lists every invalid option, or for a callback that is
+  /// given as its base; `DataError`; and exceptions of callbacks in `InitEnd`.
   template <class... Given>
-  explicit TrainerBase(TrainerOptions options, Given... given)
-      : Source(Composed::maker::make(std::tuple<Given...>(std::move(given)...))) {
-    static_assert(detail::check_given<Derived, callbacks<List...>, Given...>());
+  explicit TrainerBase(TrainerOptions options, Given&&... given)
+      : Source(Composed::maker::make(detail::take_given(std::forward<Given>(given)...))) {
+    static_assert(detail::check_given<Derived, callbacks<List...>, std::remove_cvref_t<Given>...>());
     if constexpr (!std::same_as<Derived, Trainer<List...>>)
       static_assert(
           detail::check_trainer<Derived, TrainerBase, Composed::closed>(typename Composed::known_events{}));
@@ -99,6 +99,10 @@ class TrainerBase
       raise(InitEnd{core_.context()});
     });
   }
+  /// Chosen for braces that no TrainerOptions can be made of: a misspelt option, or a value of a wrong type.
+  template <class Mistake =
+                mistake::braces_are_no_TrainerOptions_so_write_etude_TrainerOptions_before_them_to_see_why>
+  explicit TrainerBase(...) = delete;
   TrainerBase(const TrainerBase&) = delete;
   TrainerBase& operator=(const TrainerBase&) = delete;
 
@@ -538,5 +542,6 @@ Trainer(TrainerOptions, Callbacks...) -> Trainer<Callbacks...>;
 template <class First, class... Rest>
   requires(!std::convertible_to<First, TrainerOptions>)
 Trainer(First, Rest...) -> Trainer<>;
+Trainer(...)->Trainer<>;
 
 }  // namespace etude::inline v0

@@ -111,6 +111,13 @@ inline constexpr bool closes_world = false;
 template <class... Events>
 inline constexpr bool closes_world<Raises<Events...>> = true;
 
+/// The callbacks given to a trainer, which takes them by value.
+template <class... Given>
+std::tuple<std::remove_cvref_t<Given>...> take_given(Given&&... given) {
+  (check_not_sliced(std::as_const(given)), ...);
+  return std::tuple<std::remove_cvref_t<Given>...>(std::forward<Given>(given)...);
+}
+
 /// The callback with index `Rank` among those of its type in `given`.
 template <class Callback, std::size_t Rank, std::size_t I = 0, class Given>
 Callback& nth_of(Given& given) {

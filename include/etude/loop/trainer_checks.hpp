@@ -48,6 +48,7 @@ template <class Trainer, class Base>
 struct trainer_derives_privately_so_write_public;
 template <class First, class Trainer>
 struct the_options_come_first_so_write_Trainer_options_callbacks;
+struct braces_are_no_TrainerOptions_so_write_etude_TrainerOptions_before_them_to_see_why;
 
 namespace method {
 struct get_train_dataloader;
