@@ -39,11 +39,15 @@ class MoveModulesToDeviceCallback {
 
   template <class M>
   static Pointer pointer(M module) {
-    if constexpr (std::convertible_to<M, Pointer>) {
+    constexpr bool is_pointer = std::convertible_to<M, Pointer>;
+    static_assert(
+        is_pointer || detail::HoldsModule<M>,
+        "etude: MoveModulesToDeviceCallback is no template, and takes each module as a shared_ptr or "
+        "ModuleHolder: MoveModulesToDeviceCallback(teacher, head)");
+    if constexpr (is_pointer)
       return module;
-    } else {
+    else if constexpr (detail::HoldsModule<M>)
       return module.is_empty() ? nullptr : Pointer(module.ptr());
-    }
   }
 
   void check() const {
