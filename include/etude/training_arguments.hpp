@@ -286,6 +286,10 @@ void validate(const TrainingArguments& args);
 /// model and its direction.
 TrainingArguments normalized(TrainingArguments args);
 
+/// Whether the greatest `metric_for_best_model` is best: `greater_is_better` or, if it is unset, whether the
+/// metric's name doesn't end in "loss".
+bool is_greater_better(const TrainingArguments& args);
+
 /// The number of update steps for `steps` if `max_steps` are planned: itself, or below 1 a fraction of them,
 /// rounded up.
 std::int64_t absolute_steps(double steps, std::int64_t max_steps);

@@ -273,6 +273,7 @@ TEST_CASE("evaluations of the average within an epoch count or don't, as configu
         options, etude::StepBasedEvaluationCallback{.eval_every_n_steps = 2},
         ModelEmaCallback{.save_path = folder / "best",
                          .watch_metric = "ema_model_eval_score",
+                         .greater_is_better = false,
                          .count_intermediate = counts});
     trainer.train();
     const auto info = etude::BestModelFolder(folder / "best").info();

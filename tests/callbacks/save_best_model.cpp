@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <optional>
 
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
@@ -35,7 +36,8 @@ etude::TrainerOptions scored(std::vector<double> values, etude::TrainingArgument
 double weight(Trainer& trainer) { return trainer.model().as<toy::LineImpl>().bias.item<double>(); }
 
 /// The epoch, from 1, from which a training has its final weights, and its callback.
-std::pair<std::ptrdiff_t, SaveBestModelCallback> ends_with(const std::vector<double>& values, bool greater,
+std::pair<std::ptrdiff_t, SaveBestModelCallback> ends_with(const std::vector<double>& values,
+                                                           std::optional<bool> greater,
                                                            const std::string& folder) {
   Trainer trainer(
       scored(values, toy::arguments()),
@@ -57,6 +59,7 @@ TEST_CASE("a training ends with the weights of its best evaluation") {
   CHECK(*etude::BestModelFolder(best).info() ==
         etude::BestModelInfo{.metric = "eval_score", .value = .3, .global_step = 2, .epoch = 2});
   CHECK(ends_with({.5, .3, .7, .6}, true, best).first == 3);
+  CHECK(ends_with({.5, .3, .7, .6}, {}, best).first == 3);  // A score is no loss.
 }
 
 TEST_CASE("a non-finite value is never the best, even if it comes first") {
@@ -83,9 +86,10 @@ TEST_CASE("a second training starts over, or continues with the best of the firs
     options.compute_metrics = [i = std::size_t{0}](const etude::EvalPrediction&) mutable {
       return etude::Metrics{{"score", std::array{.2, .3, .5, .4}.at(i++)}};
     };
-    Trainer trainer(options,
-                    SaveBestModelCallback{
-                        .save_path = folder / "best", .watch_metric = "eval_score", .reset_on_train = reset});
+    Trainer trainer(options, SaveBestModelCallback{.save_path = folder / "best",
+                                                   .watch_metric = "eval_score",
+                                                   .greater_is_better = false,
+                                                   .reset_on_train = reset});
     trainer.train();
     trainer.train();
     const auto& weights = trainer.callback<Witness>().weights;
@@ -99,7 +103,8 @@ TEST_CASE("a resumed run finds its best model, unless the folder has another") {
     auto args = toy::arguments();
     args.output_dir = folder;
     args.save_strategy = etude::SaveStrategy::epoch;
-    const SaveBestModelCallback callback{.watch_metric = "eval_score", .load_saved_checkpoint = true};
+    const SaveBestModelCallback callback{
+        .watch_metric = "eval_score", .greater_is_better = false, .load_saved_checkpoint = true};
     {
       Trainer first(scored({.2, .3, .9, .9}, args), callback);
       first.train();
@@ -118,6 +123,7 @@ TEST_CASE("without load_saved_checkpoint, and after an error, the model keeps it
   const toy::Folder folder;
   Trainer trainer(scored({.2, .3}, toy::arguments()), SaveBestModelCallback{.save_path = folder / "best",
                                                                             .watch_metric = "eval_score",
+                                                                            .greater_is_better = false,
                                                                             .load_saved_checkpoint = false});
   trainer.train();
   CHECK(weight(trainer) == trainer.callback<Witness>().weights.back());
@@ -127,7 +133,9 @@ TEST_CASE("without load_saved_checkpoint, and after an error, the model keeps it
     if (++i == 2) throw std::runtime_error("broken");
     return etude::Metrics{{"score", .1}};
   };
-  Trainer broken(options, SaveBestModelCallback{.save_path = folder / "best", .watch_metric = "eval_score"});
+  Trainer broken(options,
+                 SaveBestModelCallback{
+                     .save_path = folder / "best", .watch_metric = "eval_score", .greater_is_better = false});
   CHECK_THROWS_WITH(broken.train(), "broken");
   CHECK(weight(broken) == broken.callback<Witness>().weights.back());
 }
@@ -141,8 +149,10 @@ TEST_CASE("evaluations within an epoch count or don't, as configured") {
     options.train_dataset = toy::dataset(3);
     etude::Trainer<etude::StepBasedEvaluationCallback, SaveBestModelCallback> trainer(
         options, etude::StepBasedEvaluationCallback{.eval_every_n_steps = 2},
-        SaveBestModelCallback{
-            .save_path = folder / "best", .watch_metric = "eval_score", .count_intermediate = counts});
+        SaveBestModelCallback{.save_path = folder / "best",
+                              .watch_metric = "eval_score",
+                              .greater_is_better = false,
+                              .count_intermediate = counts});
     trainer.train();
     const auto info = etude::BestModelFolder(folder / "best").info();
     CHECK(info->value == (counts ? .1 : .4));
@@ -162,7 +172,8 @@ TEST_CASE("an old checkpoint with a position in the epoch is still read") {
 
 TEST_CASE("the last callback in the list that sets the model's weights at the end wins") {
   const toy::Folder folder;
-  const SaveBestModelCallback save_best{.save_path = folder / "best", .watch_metric = "eval_score"};
+  const SaveBestModelCallback save_best{
+      .save_path = folder / "best", .watch_metric = "eval_score", .greater_is_better = false};
   const etude::StochasticWeightAveragingCallback swa{.swa_epoch_start = 2};
   const etude::ModelEmaCallback ema{.evaluate_during_training = false, .load_at_end = true};
   const auto options = [] { return scored({.5, .3, .4}, toy::arguments()); };

@@ -34,6 +34,7 @@ etude::TrainerOptions scored(const toy::Folder& folder, std::vector<double> valu
 Names kept(std::vector<double> values, TopKCheckpointsCallback callback, bool async = false) {
   const toy::Folder folder;
   callback.watch_metric = "eval_score";
+  if (!callback.greater_is_better) callback.greater_is_better = false;
   auto options = scored(folder, std::move(values));
   options.args.save_async = async;
   Trainer trainer(options, callback);
@@ -55,6 +56,13 @@ TEST_CASE("the best few stay, under descriptive names") {
   CHECK(kept({.5, .3}, {.k = 3}).size() == 2);
 }
 
+TEST_CASE("unless it is a loss, the greatest metric is best") {
+  const toy::Folder folder;
+  Trainer(scored(folder, {.5, .3, .9}), TopKCheckpointsCallback{.k = 1, .watch_metric = "eval_score"})
+      .train();
+  CHECK((names_in(folder / "top_checkpoints") == Names{"checkpoint-3-eval_score=0.9000"}));
+}
+
 TEST_CASE("the earlier of a tie stays, and a non-finite metric is never among the best") {
   CHECK((kept({.5, .5, .5}, {.k = 1}) == Names{"checkpoint-1-eval_score=0.5000"}));
   CHECK((kept({NAN, .9, -INFINITY, .95}, {.k = 1}) == Names{"checkpoint-2-eval_score=0.9000"}));
@@ -64,7 +72,7 @@ TEST_CASE("the earlier of a tie stays, and a non-finite metric is never among th
 TEST_CASE("a resumed run continues its ranking, also from one of the kept checkpoints") {
   const toy::Folder folder;
   const std::vector<double> values{.5, .3, .4, .35, .1};
-  const TopKCheckpointsCallback callback{.k = 2, .watch_metric = "eval_score"};
+  const TopKCheckpointsCallback callback{.k = 2, .watch_metric = "eval_score", .greater_is_better = false};
   Trainer first(scored(folder, values), callback);
   first.train();
   const Names best{"checkpoint-2-eval_score=0.3000", "checkpoint-5-eval_score=0.1000"};
@@ -83,7 +91,7 @@ TEST_CASE("the metric's name may have characters that a file name can't") {
   const toy::Folder folder;
   auto options = scored(folder, {.5});
   options.compute_metrics = [](const etude::EvalPrediction&) { return etude::Metrics{{"a/b", .5}}; };
-  Trainer(options, TopKCheckpointsCallback{.watch_metric = "eval_a/b"}).train();
+  Trainer(options, TopKCheckpointsCallback{.watch_metric = "eval_a/b", .greater_is_better = false}).train();
   CHECK((names_in(folder / "top_checkpoints") == Names{"checkpoint-1-eval_a_b=0.5000"}));
 }
 
@@ -96,7 +104,8 @@ TEST_CASE("evaluations within an epoch count or don't, as configured") {
     options.train_dataset = toy::dataset(3);
     etude::Trainer<etude::StepBasedEvaluationCallback, TopKCheckpointsCallback>(
         options, etude::StepBasedEvaluationCallback{.eval_every_n_steps = 2},
-        TopKCheckpointsCallback{.k = 2, .watch_metric = "eval_score", .count_intermediate = counts})
+        TopKCheckpointsCallback{
+            .k = 2, .watch_metric = "eval_score", .greater_is_better = false, .count_intermediate = counts})
         .train();
     CHECK((names_in(folder / "top_checkpoints") ==
            (counts ? Names{"checkpoint-2-eval_score=0.1000", "checkpoint-4-eval_score=0.1000"}
@@ -111,7 +120,10 @@ TEST_CASE("a training that ends without a kept checkpoint is reported") {
     options.args.eval_strategy = evaluations;
     options.args.log_level = etude::LogLevel::warning;
     return toy::printed(
-        [&] { Trainer(options, TopKCheckpointsCallback{.watch_metric = "eval_score"}).train(); },
+        [&] {
+          Trainer(options, TopKCheckpointsCallback{.watch_metric = "eval_score", .greater_is_better = false})
+              .train();
+        },
         STDERR_FILENO);
   };
   using enum etude::IntervalStrategy;

@@ -1,6 +1,11 @@
 #include <doctest/doctest.h>
 #include <torch/nn/modules/linear.h>
 
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
 #include "etude/base/error.hpp"
 #include "etude/optim/create.hpp"
 
@@ -106,6 +111,38 @@ TEST_CASE("schedulers scale each group's initial learning rate, and resume exact
       step(*resumed);
     }
     CHECK((rates.front() != rates.back()) == (name != "constant"));
+  }
+}
+
+TEST_CASE("a schedule that follows a metric knows from the arguments whether greater is better") {
+  using enum etude::SchedulerType;
+  torch::nn::Linear module(3, 2);
+  // The rate after the metrics 1, 2 and 3, from 0.1. A reduction halves it; so does greedy's, and each
+  // improvement, the first one included, doubles it.
+  const auto rate = [&](etude::SchedulerType type, std::optional<std::string> metric,
+                        std::optional<bool> greater, nlohmann::json kwargs = {}) {
+    auto args = arguments(etude::OptimizerNames::sgd);
+    args.lr_scheduler_type = type;
+    args.metric_for_best_model = std::move(metric);
+    args.greater_is_better = greater;
+    args.lr_scheduler_kwargs = std::move(kwargs);
+    args.lr_scheduler_kwargs["patience"] = 0;
+    args.lr_scheduler_kwargs["factor"] = 0.5;
+    const auto optimizer = etude::make_optimizer(args, *module);
+    const auto scheduler = etude::make_scheduler(args, *optimizer, 10);
+    for (const double metric_now : {1.0, 2.0, 3.0}) scheduler->step(metric_now);
+    return scheduler->get_last_lr();
+  };
+  for (const auto& [type, up, down] : {std::tuple(reduce_lr_on_plateau, 0.1, 0.025), {greedy, 0.8, 0.05}}) {
+    CAPTURE(type);
+    CHECK(rate(type, {}, {}) == doctest::Approx(down));
+    CHECK(rate(type, "loss", {}) == doctest::Approx(down));
+    CHECK(rate(type, "accuracy", {}) == doctest::Approx(up));
+    CHECK(rate(type, "accuracy", true) == doctest::Approx(up));
+    CHECK(rate(type, "accuracy", false) == doctest::Approx(down));
+    CHECK(rate(type, "loss", true) == doctest::Approx(up));
+    CHECK(rate(type, "accuracy", {}, {{"mode", "min"}}) == doctest::Approx(down));
+    CHECK(rate(type, "loss", {}, {{"mode", "max"}}) == doctest::Approx(up));
   }
 }
 

@@ -33,23 +33,24 @@ struct ModelEmaCallback {
   using this_callback = ModelEmaCallback;
   static constexpr const char* file = "ema_model.safetensors";  ///< in a checkpoint
 
-  ETUDE_STRUCT(ModelEmaCallback,
-               (double, decay, "weight of the old average in an update" | between(0, 1), 0.99),
-               (bool, warm_up, "smaller decay at first: at most (1 + n) / (10 + n) after n updates", true),
-               (Interval, update_every_n_steps,
-                "update steps between updates of the average, or another interval", 1),
-               (bool, use_buffers, "also average the buffers; else they are the model's current ones", true),
-               (bool, evaluate_during_training, "evaluate the average after each evaluation", true),
-               (std::string, save_path, "folder for the best average; empty is none", ""),
-               (std::string, watch_metric, "metric that decides which evaluated average is best",
-                "ema_model_eval_loss"),
-               (bool, greater_is_better, "the greatest watch_metric is best", false),
-               (bool, load_at_end, "put the average into the model when training is complete", false),
-               (bool, count_intermediate, "averages evaluated within an epoch may also be the best", true),
-               (std::int64_t, num_updates, "updates of the average so far", 0),
-               (std::int64_t, last_step, "the last step it has seen", 0),
-               (IntervalTimer, timer, "the elapsed part of update_every_n_steps"),
-               (std::optional<double>, best_metric, "watch_metric of the average in save_path"));
+  ETUDE_STRUCT(
+      ModelEmaCallback, (double, decay, "weight of the old average in an update" | between(0, 1), 0.99),
+      (bool, warm_up, "smaller decay at first: at most (1 + n) / (10 + n) after n updates", true),
+      (Interval, update_every_n_steps, "update steps between updates of the average, or another interval", 1),
+      (bool, use_buffers, "also average the buffers; else they are the model's current ones", true),
+      (bool, evaluate_during_training, "evaluate the average after each evaluation", true),
+      (std::string, save_path, "folder for the best average; empty is none", ""),
+      (std::string, watch_metric, "metric that decides which evaluated average is best",
+       "ema_model_eval_loss"),
+      (std::optional<bool>, greater_is_better,
+       "greater is better; unset: as in the arguments, if it is their metric, else true unless it is "
+       "a loss"),
+      (bool, load_at_end, "put the average into the model when training is complete", false),
+      (bool, count_intermediate, "averages evaluated within an epoch may also be the best", true),
+      (std::int64_t, num_updates, "updates of the average so far", 0),
+      (std::int64_t, last_step, "the last step it has seen", 0),
+      (IntervalTimer, timer, "the elapsed part of update_every_n_steps"),
+      (std::optional<double>, best_metric, "watch_metric of the average in save_path"));
 
   void on(const CheckpointLoaded& e);
   void on(const TrainBegin& e);

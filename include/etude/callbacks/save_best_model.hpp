@@ -27,17 +27,20 @@ namespace etude::inline v0 {
 /// anything else; MetricError, listing the available names, if no evaluation has `watch_metric`.
 struct SaveBestModelCallback {
   using this_callback = SaveBestModelCallback;
-  ETUDE_STRUCT(SaveBestModelCallback,
-               (std::string, save_path, "folder for the best model; empty is best_model in output_dir", ""),
-               (std::string, watch_metric, "full name of the metric to watch", "eval_loss"),
-               (bool, greater_is_better, "the greatest watch_metric is best", false),
-               (bool, reset_on_train, "forget the best model when a new training begins", true),
-               (bool, load_saved_checkpoint, "end with the weights of the best evaluation", true),
-               (bool, count_intermediate, "evaluations within an epoch also count", true),
-               (std::optional<double>, best_metric, "watch_metric of the model in the folder"),
-               (std::int64_t, best_global_step, "step at which it was reached", 0),
-               (double, best_metric_epoch, "epoch in which it was reached", 0.0),
-               (WatchedMetric, watched, "whether evaluations have the metric"));
+  ETUDE_STRUCT(
+      SaveBestModelCallback,
+      (std::string, save_path, "folder for the best model; empty is best_model in output_dir", ""),
+      (std::string, watch_metric, "full name of the metric to watch", "eval_loss"),
+      (std::optional<bool>, greater_is_better,
+       "greater is better; unset: as in the arguments, if it is their metric, else true unless it is "
+       "a loss"),
+      (bool, reset_on_train, "forget the best model when a new training begins", true),
+      (bool, load_saved_checkpoint, "end with the weights of the best evaluation", true),
+      (bool, count_intermediate, "evaluations within an epoch also count", true),
+      (std::optional<double>, best_metric, "watch_metric of the model in the folder"),
+      (std::int64_t, best_global_step, "step at which it was reached", 0),
+      (double, best_metric_epoch, "epoch in which it was reached", 0.0),
+      (WatchedMetric, watched, "whether evaluations have the metric"));
 
   /// The metric that a dry run before the first step looks for.
   std::string watched_metric() const { return watch_metric; }

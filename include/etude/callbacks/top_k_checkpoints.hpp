@@ -33,15 +33,18 @@ using RankedCheckpoints = std::map<std::string, RankedCheckpoint>;
 /// names, if no evaluation has `watch_metric`.
 struct TopKCheckpointsCallback {
   using this_callback = TopKCheckpointsCallback;
-  ETUDE_STRUCT(TopKCheckpointsCallback, (std::int64_t, k, "number of checkpoints to keep" | at_least(1), 3),
-               (std::string, watch_metric, "full name of the metric to watch", "eval_loss"),
-               (bool, greater_is_better, "the greatest watch_metric is best", false),
-               (std::string, save_dir, "folder of the copies; empty is top_checkpoints in output_dir", ""),
-               (bool, count_intermediate, "evaluations within an epoch also count", true),
-               (CheckpointKeeper, copies, "copies not made yet"),
-               (RankedCheckpoints, candidates, "checkpoints not written yet, by name"),
-               (RankedCheckpoints, ranked, "existing copies, by name"),
-               (WatchedMetric, watched, "whether evaluations have the metric"));
+  ETUDE_STRUCT(
+      TopKCheckpointsCallback, (std::int64_t, k, "number of checkpoints to keep" | at_least(1), 3),
+      (std::string, watch_metric, "full name of the metric to watch", "eval_loss"),
+      (std::optional<bool>, greater_is_better,
+       "greater is better; unset: as in the arguments, if it is their metric, else true unless it is "
+       "a loss"),
+      (std::string, save_dir, "folder of the copies; empty is top_checkpoints in output_dir", ""),
+      (bool, count_intermediate, "evaluations within an epoch also count", true),
+      (CheckpointKeeper, copies, "copies not made yet"),
+      (RankedCheckpoints, candidates, "checkpoints not written yet, by name"),
+      (RankedCheckpoints, ranked, "existing copies, by name"),
+      (WatchedMetric, watched, "whether evaluations have the metric"));
 
   /// The metric that a dry run before the first step looks for.
   std::string watched_metric() const { return watch_metric; }
@@ -54,6 +57,8 @@ struct TopKCheckpointsCallback {
   void on(const Save& e);
   void on(const TrainError&) { watched.fail(); }
   void on(const TrainEnd& e);
+
+  bool is_greatest_best = false;  ///< `greater_is_better`, resolved.
 
  private:
   bool is_before(const RankedCheckpoint& a, const RankedCheckpoint& b) const;

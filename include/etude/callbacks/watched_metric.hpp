@@ -14,6 +14,10 @@ namespace etude::inline v0 {
 /// Whether `value` is better than `best`. A tie isn't, and a non-finite value never is.
 bool is_better(double value, std::optional<double> best, bool greater_is_better);
 
+/// Whether greater values of the metric with this full name are better: as `given`, or else as in `args` if
+/// it is their metric, or else unless it is a loss.
+bool is_greater_better(const TrainingArguments& args, std::string_view metric, std::optional<bool> given);
+
 /// Looks for a metric in the evaluations of a training, as a member of a callback: not every evaluation needs
 /// the metric, but one must have it.
 struct WatchedMetric {

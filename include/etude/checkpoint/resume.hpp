@@ -57,6 +57,9 @@ void use_found_batch_size(const ResumePoint& checkpoint, const TrainingArguments
 bool rates_are_new(const std::vector<std::string>& differences, const TrainerState& then,
                    std::int64_t max_steps);
 
+/// Whether a schedule that follows a metric follows another one now, or in the other direction.
+bool is_another_metric(const std::vector<std::string>& differences);
+
 /// The `options` of an optimizer without the learning rates that can't be, which a schedule or callback has
 /// set; the schedule sets those again.
 nlohmann::ordered_json without_spoilt_rates(nlohmann::ordered_json options);

@@ -281,13 +281,15 @@ ETUDE_INLINE TrainingArguments normalized(TrainingArguments args) {
   const bool needs_metric = args.load_best_model_at_end || args.save_strategy == SaveStrategy::best ||
                             detail::follows_a_metric(args.lr_scheduler_type);
   if (needs_metric && !args.metric_for_best_model) args.metric_for_best_model = "loss";
-  if (args.metric_for_best_model && !args.greater_is_better) {
-    args.greater_is_better = !args.metric_for_best_model->ends_with("loss");
-  }
+  if (args.metric_for_best_model) args.greater_is_better = is_greater_better(args);
   if (!args.disable_tqdm)
     args.disable_tqdm = args.log_level > LogLevel::warning && args.log_level != LogLevel::passive;
   if (args.lr_scheduler_kwargs.is_null()) args.lr_scheduler_kwargs = nlohmann::json::object();
   return args;
+}
+
+ETUDE_INLINE bool is_greater_better(const TrainingArguments& args) {
+  return args.greater_is_better.value_or(!args.metric_for_best_model.value_or("loss").ends_with("loss"));
 }
 
 ETUDE_INLINE std::int64_t absolute_steps(double steps, std::int64_t max_steps) {

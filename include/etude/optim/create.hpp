@@ -33,8 +33,9 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const N
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const torch::nn::Module& module,
                                           const ParameterRules& rules = {}, const ChosenNames& chosen = {});
 
-/// Makes the scheduler that `args.lr_scheduler_type` names, for `total_steps` updates. The optimizer must
-/// outlive it. Throws ArgumentError for unknown or invalid options.
+/// Makes the scheduler that `args.lr_scheduler_type` names, for `total_steps` updates. One that follows a
+/// metric has the mode of `is_greater_better(args)`, unless `lr_scheduler_kwargs` has a `mode`. The optimizer
+/// must outlive it. Throws ArgumentError for unknown or invalid options.
 std::unique_ptr<LRScheduler> make_scheduler(const TrainingArguments& args, Optimizer& optimizer,
                                             std::int64_t total_steps);
 

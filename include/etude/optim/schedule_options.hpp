@@ -12,9 +12,9 @@
 /// User options of schedules.
 namespace etude::inline v0::detail {
 
+/// `options` with the changes that `kwargs` makes.
 template <typename Options>
-Options schedule_options(SchedulerType type, const nlohmann::json& kwargs) {
-  Options options;
+Options schedule_options(SchedulerType type, const nlohmann::json& kwargs, Options options = {}) {
   read_options(kwargs, options, fmt::format("lr_scheduler_kwargs of {}", type));
   return options;
 }

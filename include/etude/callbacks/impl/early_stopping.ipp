@@ -71,12 +71,7 @@ ETUDE_INLINE bool EarlyStoppingCallback::beats(const Context& e, double value,
                                                const std::optional<double>& bar, double by) const {
   if (std::isnan(value)) return false;
   if (!bar || std::isnan(*bar)) return true;
-  const auto name = metric(e);
-  const bool is_of_arguments = name.ends_with(e.args.metric_for_best_model.value_or("loss"));
-  const bool greater = greater_is_better ? *greater_is_better
-                       : is_of_arguments ? e.args.greater_is_better.value_or(false)
-                                         : !name.ends_with("loss");
-  return (greater ? value - *bar : *bar - value) > by;
+  return (is_greater_better(e.args, metric(e), greater_is_better) ? value - *bar : *bar - value) > by;
 }
 
 ETUDE_INLINE void EarlyStoppingCallback::throw_if_missing(const Context& e) const {

@@ -85,7 +85,7 @@ ETUDE_INLINE void ModelEmaCallback::on(const EvaluateAll& e) {
   const auto metrics = e.trainer.evaluate({.metric_key_prefix = "ema_model_eval"});
   if (save_path.empty() || (!count_intermediate && e.is_intermediate)) return;
   const double value = metrics.at(watch_metric);
-  if (!is_better(value, best_metric, greater_is_better)) return;
+  if (!is_better(value, best_metric, is_greater_better(e.args, watch_metric, greater_is_better))) return;
   save(e, value);
   best_metric = value;
 }

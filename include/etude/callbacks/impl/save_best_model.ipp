@@ -45,7 +45,8 @@ ETUDE_INLINE void SaveBestModelCallback::on(const TrainBegin& e) {
 ETUDE_INLINE void SaveBestModelCallback::on(const EvaluateAll& e) {
   if (!watched.counts(e, count_intermediate)) return;
   const auto value = watched.look(watch_metric, e.metrics);
-  if (!value || !is_better(*value, best_metric, greater_is_better)) return;
+  if (!value || !is_better(*value, best_metric, is_greater_better(e.args, watch_metric, greater_is_better)))
+    return;
   if (e.state.is_world_process_zero)
     BestModelFolder(folder).write(e, e.model.state_dict(),
                                   {.metric = watch_metric,

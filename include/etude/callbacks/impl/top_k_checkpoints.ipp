@@ -19,6 +19,7 @@ namespace etude::inline v0 {
 
 ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainBegin& e) {
   detail::check_fields(*this);
+  is_greatest_best = is_greater_better(e.args, watch_metric, greater_is_better);
   const bool is_new = copies.begin(e, save_dir, "top_checkpoints");
   watched.begin(e, is_new, "TopKCheckpointsCallback");
   if (is_new) {
@@ -66,7 +67,7 @@ ETUDE_INLINE void TopKCheckpointsCallback::on(const TrainEnd& e) {
 
 ETUDE_INLINE bool TopKCheckpointsCallback::is_before(const RankedCheckpoint& a,
                                                      const RankedCheckpoint& b) const {
-  if (a.value != b.value) return is_better(a.value, b.value, greater_is_better);
+  if (a.value != b.value) return is_better(a.value, b.value, is_greatest_best);
   return a.global_step < b.global_step;
 }
 

@@ -24,6 +24,13 @@ ETUDE_INLINE bool is_better(double value, std::optional<double> best, bool great
   return !best || (greater_is_better ? value > *best : value < *best);
 }
 
+ETUDE_INLINE bool is_greater_better(const TrainingArguments& args, std::string_view metric,
+                                    std::optional<bool> given) {
+  if (given) return *given;
+  return metric.ends_with(args.metric_for_best_model.value_or("loss")) ? is_greater_better(args)
+                                                                       : !metric.ends_with("loss");
+}
+
 ETUDE_INLINE void WatchedMetric::begin(const Context& e, bool is_new, std::string_view callback) {
   if (is_new) *this = {};
   is_running = true;

@@ -248,6 +248,12 @@ ETUDE_INLINE bool rates_are_new(const std::vector<std::string>& differences, con
          });
 }
 
+ETUDE_INLINE bool is_another_metric(const std::vector<std::string>& differences) {
+  return std::ranges::any_of(differences, [](std::string_view line) {
+    return line.starts_with("metric_for_best_model:") || line.starts_with("greater_is_better:");
+  });
+}
+
 ETUDE_INLINE nlohmann::ordered_json without_spoilt_rates(nlohmann::ordered_json options) {
   const auto changed = options.find("changed");
   if (changed == options.end() || !changed->is_array()) return options;

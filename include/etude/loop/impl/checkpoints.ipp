@@ -221,7 +221,8 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_rest() {
     auto saved = point_->optimizers.extract(each.name);
     const auto of = saved ? std::move(saved.mapped()) : SavedOptimizer();
     const auto file = path() / optimizer_file("scheduler.json", each.name);
-    bool new_rates = rates_are_new;
+    bool new_rates =
+        rates_are_new || (each.lr_scheduler->needs_metric() && detail::is_another_metric(arguments));
     StateReport found;
     detail::fitting(path(), "optimizer",
                     [&] { detail::load_optimizer(of, *each.optimizer, arguments, new_rates, found); });

@@ -28,7 +28,7 @@ ETUDE_INLINE std::string best_metric_name(const TrainingArguments& args) {
 ETUDE_INLINE bool is_better(const TrainingArguments& args, double value, std::optional<double> best) {
   if (std::isnan(value)) return false;
   if (!best || std::isnan(*best)) return true;
-  return args.greater_is_better.value_or(false) ? value > *best : value < *best;
+  return is_greater_better(args) ? value > *best : value < *best;
 }
 
 ETUDE_INLINE std::vector<std::string_view> names_to_offer(const Metrics& metrics) {

@@ -153,12 +153,13 @@ ETUDE_INLINE std::unique_ptr<LRScheduler> make_scheduler(const TrainingArguments
   const double initial_lr =
       optimizer.param_groups().front().initial_lr;  // a user's optimizer may differ from args
   const nlohmann::json& kwargs = args.lr_scheduler_kwargs;
+  const auto mode = is_greater_better(args) ? MetricMode::max : MetricMode::min;
   if (type == SchedulerType::reduce_lr_on_plateau) {
-    ReduceLROnPlateau rule(detail::schedule_options<ReduceLROnPlateauOptions>(type, kwargs));
+    ReduceLROnPlateau rule(detail::schedule_options(type, kwargs, ReduceLROnPlateauOptions{.mode = mode}));
     return std::make_unique<MetricLR<ReduceLROnPlateau>>(optimizer, rule);
   }
   if (type == SchedulerType::greedy) {
-    GreedyLR rule(detail::schedule_options<GreedyLROptions>(type, kwargs));
+    GreedyLR rule(detail::schedule_options(type, kwargs, GreedyLROptions{.mode = mode}));
     return std::make_unique<MetricLR<GreedyLR>>(optimizer, rule);
   }
   return std::make_unique<LambdaLR>(
