@@ -39,7 +39,7 @@ TEST_CASE("three batches in groups of two, with logs, evaluations and checkpoint
   args.save_steps = 2;
   CHECK(events_of(toy::options(args, 3, 2)) ==
         run("InitEnd TrainBegin EpochBegin", a_step_of_two, "Log", a_step,
-            "Log PredictionStep PredictionStep Log Evaluate Save EpochEnd Log TrainEnd"));
+            "Log PredictionStep PredictionStep Evaluate Log Save EpochEnd Log TrainEnd"));
 }
 
 TEST_CASE("the default strategies save at the end and log the summary") {
@@ -178,7 +178,7 @@ TEST_CASE("each of several evaluation sets has its log and its event") {
   auto options = toy::options(args, 1);
   options.eval_dataset = {{"near", toy::dataset(1)}, {"far", toy::dataset(2)}};
   CHECK(events_of(options) == run("InitEnd TrainBegin EpochBegin", a_step, "EpochEnd", an_evaluation,
-                                  "PredictionStep PredictionStep Log Evaluate Log TrainEnd"));
+                                  "PredictionStep PredictionStep Evaluate Log Log TrainEnd"));
 }
 
 TEST_CASE("early stopping by epochs ends after the evaluation") {
@@ -216,13 +216,13 @@ TEST_CASE("evaluate and predict outside of training") {
   trainer.evaluate();
   trainer.predict(toy::dataset(3));
   CHECK(trainer.callback<Recorder>().events() ==
-        "InitEnd PredictionStep PredictionStep Log Evaluate PredictionStep PredictionStep PredictionStep "
+        "InitEnd PredictionStep PredictionStep Evaluate Log PredictionStep PredictionStep PredictionStep "
         "Predict");
   CHECK(trainer.callback<Recorder>().names() ==
         "InitEnd EvaluationRunBegin DataLoaderCreated EvaluateBegin PredictionStepBegin PredictionStep "
         "PredictionStepBegin "
-        "PredictionStep Log "
-        "Evaluate EvaluateEnd EvaluateAll EvaluationRunEnd DataLoaderCreated PredictBegin "
+        "PredictionStep Evaluate Log "
+        "EvaluateEnd EvaluateAll EvaluationRunEnd DataLoaderCreated PredictBegin "
         "PredictionStepBegin PredictionStep "
         "PredictionStepBegin "
         "PredictionStep PredictionStepBegin PredictionStep Predict PredictEnd");
@@ -246,7 +246,7 @@ TEST_CASE("every event of a training, Etude's beside Hugging Face's") {
       "AccumulationPlanned BatchFetchBegin BatchFetched BatchFetched "
       "StepBegin ForwardBegin BackwardBegin BackwardEnd SubstepEnd ForwardBegin BackwardBegin BackwardEnd "
       "GradientsComplete GradientsClipped PreOptimizerStep OptimizerStep SchedulerStep StepEnd Log "
-      "EpochEnd DataLoaderCreated EvaluateBegin PredictionStepBegin PredictionStep Log Evaluate EvaluateEnd "
+      "EpochEnd DataLoaderCreated EvaluateBegin PredictionStepBegin PredictionStep Evaluate Log EvaluateEnd "
       "EvaluateAll SaveBegin Save TrainingRunEpochEnd "
       "Log CheckpointLoaded TrainEnd");
 }

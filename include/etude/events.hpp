@@ -119,14 +119,15 @@ struct ForwardBegin : Context {
 };
 
 /// The forward pass and the loss of a micro-batch are done; its backward pass is next. `loss` is already
-/// scaled so that the gradients of the group add up.
+/// scaled so that the gradients of the group add up. The trainer's `training_step` raises it; your own,
+/// such as one that makes its steps by hand, must raise it itself where callbacks need it.
 struct BackwardBegin : Context {
   const Batch& batch;
   Tensors output;
   at::Tensor loss;
 };
 
-/// The gradients of a micro-batch were added to the group's.
+/// The gradients of a micro-batch were added to the group's. Raised where `BackwardBegin` is.
 struct BackwardEnd : Context {
   const Batch& batch;
   const at::Tensor& loss;
@@ -226,7 +227,8 @@ struct PredictionStep : Context {
   const at::Tensor& loss;  ///< Undefined if the loss needs labels and there are none.
 };
 
-/// The metrics of one dataset. `state.best_metric` isn't updated yet.
+/// The metrics of one dataset, before their `Log`: what a handler adds is logged, and may decide which model
+/// is best. With several processes, the first one's count. `state.best_metric` isn't updated yet.
 struct Evaluate : Context {
   Metrics metrics;
   /// The training evaluates during an epoch (its last step included), because of `eval_steps` or because a
@@ -238,7 +240,7 @@ struct Evaluate : Context {
 struct EvaluateEnd : Context {};
 
 /// The evaluation of all datasets (one or more) is done: all their metrics, with the dataset's name in each
-/// key. These metrics decide which model is best.
+/// key, as they were logged. These metrics decide which model is best.
 struct EvaluateAll : Context {
   Metrics metrics;
   const bool is_intermediate = false;  ///< See `Evaluate`.

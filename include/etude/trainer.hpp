@@ -401,10 +401,7 @@ class TrainerBase
   /// raises `Log`.
   void log(Metrics& logs) {
     const Calls::Scope call(core_.calls, Calls::log);
-    core_.pending_logs.take_into(logs);
-    if (core_.args.include_num_input_tokens_seen != InputTokens::no)
-      logs["num_input_tokens_seen"] = static_cast<double>(core_.state.num_input_tokens_seen);
-    logs["epoch"] = core_.state.epoch;
+    core_.complete_logs(logs);
     const auto line = core_.log_history.add(logs);  // A handler may call log() itself.
     logs = raise(Log{core_.context(), std::move(logs)}).logs;
     core_.log_history.set(line, logs);

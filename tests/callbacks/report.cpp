@@ -285,14 +285,6 @@ TEST_CASE("a confusion matrix has the names of its classes, and a range test its
       e.metrics["eval_confusion_1_0"] = 0;
       e.metrics["eval_confusion_1_1"] = 4;
     }
-    void on(etude::Log& e) const {
-      if (!e.logs.contains("eval_loss")) return;
-      for (const auto& [name, value] : {std::pair{"eval_confusion_0_0", 3},
-                                        {"eval_confusion_0_1", 1},
-                                        {"eval_confusion_1_0", 0},
-                                        {"eval_confusion_1_1", 4}})
-        e.logs[name] = value;
-    }
   };
   const toy::Folder folder;
   auto args = toy::logged_arguments(folder);

@@ -133,7 +133,7 @@ inline etude::TrainerOptions first_too_large(etude::TrainingArguments args) {
 inline constexpr std::string_view a_step = "StepBegin PreOptimizerStep OptimizerStep StepEnd";
 inline constexpr std::string_view a_step_of_two =
     "StepBegin SubstepEnd PreOptimizerStep OptimizerStep StepEnd";
-inline constexpr std::string_view an_evaluation = "PredictionStep Log Evaluate";
+inline constexpr std::string_view an_evaluation = "PredictionStep Evaluate Log";
 
 template <class... Parts>
 std::string run(const Parts&... parts) {

@@ -6,16 +6,19 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/folder.hpp"
 #include "common/printed.hpp"
 #include "common/ranks.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
+#include "etude/callbacks/early_stopping.hpp"
 #include "etude/metrics/mean_absolute_error.hpp"
 #include "etude/metrics/streaming.hpp"
 
@@ -33,6 +36,108 @@ TEST_CASE("the loss of an evaluation is the mean over its examples, not over its
   for (int i = 0; i < 66; ++i) expected += std::pow(1 + 2 * i / 66., 2) / 66;
   etude::Trainer trainer(evaluation(66, 8));
   CHECK(trainer.evaluate().at("eval_loss") == doctest::Approx(expected).epsilon(1e-5));
+}
+
+/// Adds a metric, best at step 2, to each evaluation, and logs a value.
+struct AddsScore {
+  bool adds_in_all = true;
+  std::string prefix = {};
+  void on(const etude::EvaluateBegin& e) { prefix = e.metric_key_prefix; }
+  void on(etude::Evaluate& e) {
+    if (!adds_in_all && !e.state.is_world_process_zero) return;
+    e.metrics[prefix + "_score"] = e.state.global_step == 2 ? 1.0 : 0.5;
+    e.log("noted", 7.0);
+  }
+};
+
+/// The logs that were published, and the metrics of all datasets.
+struct Published {
+  std::vector<etude::Metrics> logs = {}, evaluations = {};
+  void on(const etude::Log& e) { logs.push_back(e.logs); }
+  void on(const etude::EvaluateAll& e) { evaluations.push_back(e.metrics); }
+};
+
+template <class... Processes>
+using Scored = etude::Trainer<Processes..., AddsScore, Published, etude::EarlyStoppingCallback>;
+
+etude::TrainerOptions scored(const std::string& folder) {
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.num_train_epochs = 9;
+  args.eval_strategy = etude::IntervalStrategy::epoch;
+  args.metric_for_best_model = "score";
+  args.lr_scheduler_type = etude::SchedulerType::reduce_lr_on_plateau;
+  args.lr_scheduler_kwargs = {{"patience", 1}};
+  return toy::options(args, 1);
+}
+
+TEST_CASE("a metric that is added to an evaluation is logged, and may be the best model's") {
+  const toy::Folder folder;
+  Scored<> trainer(scored(folder), AddsScore{}, Published{},
+                   etude::EarlyStoppingCallback{.early_stopping_patience = 3});
+  const auto output = trainer.train();
+  CHECK(output.stop_reason == "eval_score has not improved in 3 evaluations");
+  CHECK(output.global_step == 5);
+  CHECK(trainer.state().best_metric == 1.0);
+  CHECK(trainer.state().best_global_step == 2);
+  CHECK(trainer.optimizer()->param_groups()[0].lr == doctest::Approx(0.01));  // after steps 3 and 4
+  const auto& published = trainer.callback<Published>();
+  REQUIRE(published.logs.size() == 6);  // the last is the summary
+  for (std::size_t i = 0; i < 5; ++i) {
+    for (const auto* name : {"eval_loss", "eval_score", "noted", "epoch", "eval_runtime"}) {
+      CAPTURE(name);
+      CHECK(published.logs[i].contains(name));
+      CHECK(published.evaluations[i].contains(name));
+      CHECK(trainer.state().log_history[i].contains(name));
+    }
+    CHECK(published.logs[i].at("eval_score") == (i == 1 ? 1.0 : 0.5));
+  }
+  const auto metrics = trainer.evaluate({.metric_key_prefix = "test"});
+  CHECK(metrics.at("test_score") == 0.5);
+  CHECK(published.logs.back().at("test_score") == 0.5);
+}
+
+TEST_CASE("a metric that is added to an evaluation is its dataset's, and known to a resumed training") {
+  const toy::Folder folder;
+  auto options = scored(folder);
+  options.args.metric_for_best_model = "second_score";
+  options.args.num_train_epochs = 3;
+  options.args.save_strategy = etude::SaveStrategy::epoch;
+  options.eval_dataset = {{"first", toy::dataset(1)}, {"second", toy::dataset(2)}};
+  Scored<> trainer(options);
+  trainer.callback<etude::EarlyStoppingCallback>().early_stopping_patience = 5;
+  trainer.train();
+  const auto& logs = trainer.callback<Published>().logs;
+  REQUIRE(logs.size() == 7);
+  CHECK(logs[2].contains("eval_first_score"));
+  CHECK_FALSE(logs[2].contains("eval_second_score"));
+  CHECK(logs[3].at("eval_second_score") == 1.0);
+  CHECK(trainer.state().best_global_step == 2);
+  options.args.num_train_epochs = 4;
+  const etude::EarlyStoppingCallback patient{.early_stopping_patience = 5};
+  Scored<> resumed(options, AddsScore{}, Published{}, patient);
+  CHECK(resumed.train({.resume_from_checkpoint = true}).global_step == 4);
+  CHECK(resumed.state().best_global_step == 2);
+  CHECK(resumed.state().log_history.at(3).at("eval_second_score") == 1.0);
+  CHECK(resumed.optimizer()->param_groups()[0].lr == doctest::Approx(0.01));  // after steps 3 and 4
+  // In the other direction, the schedule begins anew.
+  options.args.num_train_epochs = 5;
+  options.args.greater_is_better = false;
+  Scored<> turned(options, AddsScore{}, Published{}, patient);
+  CHECK(turned.train({.resume_from_checkpoint = true}).global_step == 5);
+  CHECK(turned.optimizer()->param_groups()[0].lr == 0.1);
+}
+
+TEST_CASE("with two processes, the metric that the first one adds to an evaluation counts in both") {
+  const toy::Folder folder;
+  if (toy::launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)})) return;
+  auto options = scored(std::getenv("ETUDE_TEST_FOLDER"));
+  options.train_dataset = toy::dataset(2);
+  Scored<etude::DistributedDataParallel> trainer(options, AddsScore{false}, Published{},
+                                                 etude::EarlyStoppingCallback{.early_stopping_patience = 3});
+  CHECK(trainer.train().global_step == 5);
+  CHECK(trainer.state().best_global_step == 2);
+  CHECK(trainer.callback<Published>().logs.at(1).at("eval_score") == 1.0);
 }
 
 TEST_CASE("evaluate returns the metrics with their prefix, the speed and the epoch") {
@@ -568,13 +673,14 @@ struct LogsInEvaluate {
   void on(const etude::Evaluate& e) { e.log("f1", 0.5); }
 };
 
-TEST_CASE("values that are logged after the metrics are computed are in the next log") {
+TEST_CASE("a value that is logged when the metrics are known is in the evaluation's log") {
   auto options = evaluation(2, 1);
   options.args.eval_strategy = etude::IntervalStrategy::epoch;
   etude::Trainer<LogsInEvaluate> trainer(options);
   trainer.train();
-  CHECK_FALSE(trainer.state().log_history.at(0).contains("f1"));
-  CHECK(trainer.state().log_history.at(1).at("f1") == 0.5);
+  CHECK(trainer.state().log_history.at(0).contains("eval_loss"));
+  CHECK(trainer.state().log_history.at(0).at("f1") == 0.5);
+  CHECK_FALSE(trainer.state().log_history.at(1).contains("f1"));
 }
 
 TEST_CASE("an empty dataset is refused by name") {

@@ -58,7 +58,7 @@ struct EarlyStoppingCallback {
 
   void on(const TrainBegin& e);
   void on(const StepBegin& e) { throw_if_missing(e); }
-  void on(const Evaluate& e);
+  void on(const EvaluateAll& e);
   void on(const TrainError&) { watched.fail(); }
   void on(const TrainEnd& e);
 

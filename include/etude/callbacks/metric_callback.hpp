@@ -37,10 +37,6 @@ class MetricCallback {
     seen_ = true;
   }
 
-  /// An evaluation logs its metrics before `Evaluate`.
-  void on(Log& e) {
-    if (!prefix_.empty() && e.logs.contains(prefix_ + "_runtime")) add_to(e, e.logs);
-  }
   void on(Evaluate& e) { add_to(e, e.metrics); }
   void on(Predict& e) { add_to(e, e.metrics); }
 

@@ -252,6 +252,8 @@ struct TrainerCore {
 
   /// Adds the number of updates that were left out, if there were any.
   void add_skipped_steps(Metrics& logs) const;
+  /// Adds `epoch` and the values that callbacks have logged.
+  void complete_logs(Metrics& logs);
 
   /// Whether an evaluation now would be within the steps of an epoch.
   bool is_intermediate() const { return training && in_steps; }

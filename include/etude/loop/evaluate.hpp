@@ -176,10 +176,17 @@ class EvaluationLoop {
     for (const auto& [name, dataset] : datasets)
       EvaluationLoop(events, datasets.named() ? prefix + "_" + name : prefix, ignore_keys)
           .template run<EvaluateBegin, EvaluateEnd>(dataset, keep, [&](Metrics& metrics) {
-            core.ranks.average(core.pending_logs, core.args.logging_by_rank);
+            const auto share_logs = [&] {
+              core.ranks.average(core.pending_logs, core.args.logging_by_rank);
+              core.complete_logs(metrics);
+            };
+            share_logs();
+            metrics =
+                events.raise(Evaluate{core.context(), std::move(metrics), core.is_intermediate()}).metrics;
+            share_logs();  // what its handlers have logged
+            metrics = core.ranks.first(metrics);
             events.trainer().log(metrics);
-            all.update(
-                events.raise(Evaluate{core.context(), std::move(metrics), core.is_intermediate()}).metrics);
+            all.update(metrics);
           });
     return events.raise(EvaluateAll{core.context(), std::move(all), core.is_intermediate()}).metrics;
   }

@@ -17,7 +17,7 @@ std::string best_metric_name(const TrainingArguments& args);
 /// Whether `value` is better than `best` according to `greater_is_better`. Ties and NaN aren't.
 bool is_better(const TrainingArguments& args, double value, std::optional<double> best);
 
-/// The names of the metrics, without `epoch`, times and speeds unless there are no others.
+/// The names of the metrics, without `epoch`, and without times and speeds unless there are no others.
 std::vector<std::string_view> names_to_offer(const Metrics& metrics);
 
 /// The value of the metric named by `metric_for_best_model`. Throws `MetricError` that lists the known names

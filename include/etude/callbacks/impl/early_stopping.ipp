@@ -38,9 +38,9 @@ ETUDE_INLINE void EarlyStoppingCallback::on(const TrainBegin& e) {
             metric(e), early_stopping_patience_counter, e.state.global_step, early_stopping_patience);
 }
 
-ETUDE_INLINE void EarlyStoppingCallback::on(const Evaluate& e) {
+ETUDE_INLINE void EarlyStoppingCallback::on(const EvaluateAll& e) {
   if (!watched.counts(e, count_intermediate)) return;
-  const auto value = watched.look(metric(e), e.metrics);  // Another of several datasets may have it.
+  const auto value = watched.look(metric(e), e.metrics);
   if (!value) return;
   const bool has_own_best = !watch_metric.empty() || !count_intermediate;
   const auto& bar = early_stopping_threshold_kind == EarlyStoppingThreshold::cumulative ? last_improvement

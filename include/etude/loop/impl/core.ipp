@@ -157,6 +157,13 @@ ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {
   return now;
 }
 
+ETUDE_INLINE void TrainerCore::complete_logs(Metrics& logs) {
+  pending_logs.take_into(logs);
+  if (args.include_num_input_tokens_seen != InputTokens::no)
+    logs["num_input_tokens_seen"] = static_cast<double>(state.num_input_tokens_seen);
+  logs["epoch"] = state.epoch;
+}
+
 ETUDE_INLINE void TrainerCore::add_skipped_steps(Metrics& logs) const {
   if (progress.skipped_steps > 0) logs["skipped_steps"] = static_cast<double>(progress.skipped_steps);
 }

@@ -34,8 +34,9 @@ ETUDE_INLINE bool is_better(const TrainingArguments& args, double value, std::op
 ETUDE_INLINE std::vector<std::string_view> names_to_offer(const Metrics& metrics) {
   std::vector<std::string_view> all, chosen;
   for (const auto& [name, value] : metrics) {
+    if (name == "epoch") continue;
     all.push_back(name);
-    if (name != "epoch" && !is_speed(name)) chosen.push_back(name);
+    if (!is_speed(name)) chosen.push_back(name);
   }
   return chosen.empty() ? all : chosen;
 }
