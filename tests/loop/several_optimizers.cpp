@@ -200,6 +200,20 @@ TEST_CASE("a training_step of one's own makes the steps of a loop by hand") {
   check_close(weights(trainer), by_hand(2));
 }
 
+TEST_CASE("the events of forward and backward passes, in turn and by hand") {
+  etude::Trainer<toy::Recorder> turns(in_turn(arguments(2, 3)));
+  turns.train();
+  for (const auto* name : {"ForwardBegin", "BackwardBegin", "BackwardEnd"})
+    CHECK(turns.callback<toy::Recorder>().count(name) == 24);  // 4 steps of 3 micro-batches, 2 losses
+  ByHand<toy::Recorder> hand(for_hand(arguments(2, 3)));
+  hand.train();
+  const auto& recorder = hand.callback<toy::Recorder>();
+  CHECK(recorder.count("ForwardBegin") == 12);
+  CHECK(recorder.count("BackwardBegin") + recorder.count("BackwardEnd") == 0);
+  CHECK(recorder.count("OptimizerStep") == 8);
+  CHECK(recorder.count("StepEnd") == 4);
+}
+
 TEST_CASE("the steps that a training_step makes come with the last micro-batch of a group") {
   ByHand<> trainer(for_hand(arguments(2, 3)));
   trainer.train();
