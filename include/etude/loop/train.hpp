@@ -414,6 +414,7 @@ class TrainLoop {
     checkpoints_.announce();
     phase().enter(TrainingStage::done);
     TrainOutput output;
+    gather_units();
     output.stop_reason = early ? reason : "";
     stoppable([&] { summary_.log(); });
     if (core_.args.load_best_model_at_end) stoppable([&] { checkpoints_.load_best(); });
@@ -423,11 +424,16 @@ class TrainLoop {
     output.metrics = summary_.metrics();
     if (output.metrics.contains("train_loss")) output.training_loss = output.metrics.at("train_loss");
     core_.control = {};
-    if (core_.sharded_units) core_.sharded_units->gather();
     return output;
   }
 
   /// Cleans up after a training that doesn't reach its end.
+  /// After the last checkpoint, one process may read or load all parameters without the others.
+  void gather_units() {
+    if (core_.sharded_units) core_.sharded_units->gather();
+    core_.sharded_units.reset();
+  }
+
   void end_early() {
     events_.close_to(outside_ + 1);
     events_.attempt([&] { summary_.log(); });

@@ -22,6 +22,7 @@
 #include "etude/metrics/metrics.hpp"
 #include "etude/optim/named_optimizer.hpp"
 #include "etude/optim/optimizer.hpp"
+#include "etude/parallel/shards.hpp"
 #include "etude/reflect/check_fields.hpp"
 
 namespace etude::inline v0 {
@@ -185,7 +186,7 @@ ETUDE_INLINE void LossSpikeCallback::keep(const Context& e) {
   for (auto& tensor : e.model.named_parameters()) weights.push_back(std::move(tensor));
   for (auto& tensor : e.model.named_buffers()) weights.push_back(std::move(tensor));
   detail::copy_named(weights, good_weights);
-  detail::copy_named(e.optimizer->state(), good_state);
+  detail::copy_named(gather_state(*e.optimizer, e.trainer.communicator(), /*everywhere=*/true), good_state);
   good_step = e.state.global_step;
 }
 

@@ -339,10 +339,9 @@ ETUDE_INLINE void AnyTrainingCheckpoints::announce() {
 ETUDE_INLINE void AnyTrainingCheckpoints::report(const std::filesystem::path& checkpoint) {
   core_.ranks.barrier();  // The first process has written it.
   raise(Save{core_.context(), checkpoint});
-  if (core_.options.push && core_.ranks.is_first()) {
-    raise(PushBegin{core_.context(), checkpoint});
-    core_.options.push.function()(checkpoint);
-  }
+  if (!core_.options.push) return;
+  raise(PushBegin{core_.context(), checkpoint});
+  if (core_.ranks.is_first()) core_.options.push.function()(checkpoint);
 }
 
 ETUDE_INLINE AnyTrainingCheckpoints::SafePoint::State AnyTrainingCheckpoints::state_now() {
@@ -413,7 +412,6 @@ ETUDE_INLINE std::filesystem::path AnyTrainingCheckpoints::load_best_weights() {
     return {};
   }
   FolderReader folder(best, /*need_manifest=*/false);
-  const ShardedUnits::Whole whole(core_.sharded_units.get());
   core_.model.load_state_dict(read_model_files(folder));
   return best;
 }
