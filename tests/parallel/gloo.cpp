@@ -2,12 +2,17 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <torch/types.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/fault_of.hpp"
@@ -156,6 +161,81 @@ TEST_CASE("a rank that doesn't come is named by the others") {
   CHECK(toy::contains(faults[0], "rank 0 of 3: a sum failed, and rank 1 is missing"));
   CHECK(toy::contains(faults[2], "rank 2 of 3: a sum failed, and rank 1 is missing"));
   CHECK(faults[1].empty());
+}
+
+TEST_CASE("ranks that send different messages are told both, though Gloo itself only waits") {
+  using Act = std::function<void(etude::Communicator&)>;
+  const Act sum = [](etude::Communicator& ranks) { ranks.sum(torch::ones({3})); };
+  const std::vector<std::pair<Act, std::string>> others{
+      {[](etude::Communicator& ranks) { ranks.broadcast(torch::ones({3})); },
+       "12 bytes of Float in a broadcast"},
+      {[](etude::Communicator& ranks) { ranks.gather(torch::ones({4})); }, "16 bytes of Float in a gather"},
+      {[](etude::Communicator& ranks) { ranks.barrier(); }, "a barrier"}};
+  for (const bool at_timeout : {false, true})
+    for (const auto& [other, text] : others) {
+      CAPTURE(text);
+      CAPTURE(at_timeout);
+      const auto begin = std::chrono::steady_clock::now();
+      const auto faults = toy::as_ranks(
+          2,
+          [&](etude::Communicator& ranks) {
+            sum(ranks);
+            ranks.rank() == 0 ? sum(ranks) : other(ranks);
+            sum(ranks);
+          },
+          at_timeout ? std::chrono::milliseconds(700) : std::chrono::minutes(5));
+      CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
+      const auto why = fmt::format(
+          "rank 0 sends 12 bytes of Float in a sum, but rank 1 {}: all ranks must send the same", text);
+      CHECK(toy::contains(faults[0] + faults[1], why));
+      CHECK(!faults[0].empty());
+      CHECK(!faults[1].empty());
+      if (!at_timeout) CHECK(toy::contains(faults[0], why));
+    }
+}
+
+/// A port that accepts connections and says nothing.
+class SilentPort {
+ public:
+  SilentPort() {
+    socket_ = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ::bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address);
+    ::listen(socket_, 16);
+    socklen_t size = sizeof address;
+    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
+    number = ntohs(address.sin_port);
+  }
+  SilentPort(const SilentPort&) = delete;
+  SilentPort& operator=(const SilentPort&) = delete;
+  ~SilentPort() { ::close(socket_); }
+
+  std::int64_t number = 0;
+
+ private:
+  int socket_;
+};
+
+TEST_CASE("a port that accepts and says nothing ends at the timeout, whoever serves the store") {
+  const SilentPort port;
+  for (const bool agent_serves_store : {false, true}) {
+    const etude::Launch launch{.rank = 1,
+                               .world_size = 2,
+                               .local_rank = 1,
+                               .local_world_size = 2,
+                               .launcher = "torchrun",
+                               .master_addr = "127.0.0.1",
+                               .master_port = port.number,
+                               .agent_serves_store = agent_serves_store};
+    const auto begin = std::chrono::steady_clock::now();
+    const auto fault = toy::fault_of<etude::CommunicationError>(
+        [&] { etude::join_with_gloo(launch, {.timeout = std::chrono::milliseconds(600)}); });
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+    CHECK(toy::contains(fault, "rank 1 of 2: "));
+    CHECK(toy::contains(fault, fmt::format("127.0.0.1:{}", port.number)));
+  }
 }
 
 TEST_CASE("an address that can't be reached is named") {

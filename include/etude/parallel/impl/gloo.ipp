@@ -11,14 +11,19 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #endif
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -49,7 +54,7 @@ class GlooCommunicator final : public Communicator {
 
   PendingMessage begin_sum(const torch::Tensor& tensor) override {
     std::vector<torch::Tensor> list{tensor};
-    return begin("sum", [&] { return group_->allreduce(list); });
+    return begin("sum", tensor, [&] { return group_->allreduce(list); });
   }
 
   PendingMessage begin_sum_parts(const torch::Tensor& tensor) override {
@@ -60,7 +65,7 @@ class GlooCommunicator final : public Communicator {
     auto all = torch::empty({world_size(), part}, tensor.options());
     auto received = all.view({-1}).view(torch::kByte);
     std::vector<std::int64_t> evenly;
-    auto arrived = begin("sum", [&] {
+    auto arrived = begin("sum of parts", tensor, [&] {
       return group_->alltoall_base(received, sent, evenly, evenly, c10d::AllToAllOptions());
     });
     auto own = flat.narrow(0, rank() * part, part);
@@ -75,14 +80,14 @@ class GlooCommunicator final : public Communicator {
     if (part == 0) return;
     auto flat = tensor.view({-1});
     auto own = flat.narrow(0, rank() * part, part);
-    begin("gather", [&] { return all_gather(flat, own); })();
+    begin("gather", own, [&] { return all_gather(flat, own); })();
   }
 
   void broadcast(const torch::Tensor& tensor, std::int64_t from) override {
     std::vector<torch::Tensor> list{tensor};
     c10d::BroadcastOptions to;
     to.rootRank = from;
-    begin("broadcast", [&] { return group_->broadcast(list, to); })();
+    begin("broadcast", tensor, [&] { return group_->broadcast(list, to); })();
   }
 
   torch::Tensor gather(const torch::Tensor& tensor) override {
@@ -90,12 +95,12 @@ class GlooCommunicator final : public Communicator {
     shape.insert(shape.begin(), world_size());
     auto all = torch::empty(shape, tensor.options());
     auto flat = all.view({-1}), own = tensor.contiguous().view({-1});
-    if (own.numel() > 0) begin("gather", [&] { return all_gather(flat, own); })();
+    if (own.numel() > 0) begin("gather", own, [&] { return all_gather(flat, own); })();
     return all;
   }
 
   void barrier() override {
-    begin("barrier", [&] { return group_->barrier(); })();
+    begin("barrier", {}, [&] { return group_->barrier(); })();
   }
 
   void give_up(const std::string& reason) override {
@@ -135,9 +140,11 @@ class GlooCommunicator final : public Communicator {
       to->devices.push_back(interface  ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
                             : is_local ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
                                        : c10d::ProcessGroupGloo::createDefaultDevice());
-      return c10::make_intrusive<c10d::ProcessGroupGloo>(
-          c10::make_intrusive<c10d::PrefixStore>("gloo", store_), static_cast<int>(rank()),
-          static_cast<int>(world_size()), to);
+      return within(options_.timeout + grace_of_joining, [store = store_, of = launch(), to] {
+        return c10::make_intrusive<c10d::ProcessGroupGloo>(
+            c10::make_intrusive<c10d::PrefixStore>("gloo", store), static_cast<int>(of.rank),
+            static_cast<int>(of.world_size), to);
+      });
     } catch (const std::exception& error) {
       throw CommunicationError(fmt::format("rank {} of {}: Gloo can't connect the processes: {}", rank(),
                                            world_size(), first_line(error.what())));
@@ -156,8 +163,9 @@ class GlooCommunicator final : public Communicator {
   }
 
   template <class Act>
-  PendingMessage begin(const char* what, Act act) {
+  PendingMessage begin(const char* what, const torch::Tensor& tensor, Act act) {
     if (const auto earlier = failure(); !earlier.empty()) fail(earlier);
+    note_message(what, tensor);
     try {
       auto work = act();
       ++unfinished_;
@@ -174,8 +182,14 @@ class GlooCommunicator final : public Communicator {
       try {
         if (!work.isCompleted()) work.wait(std::chrono::milliseconds(100));
       } catch (const std::exception&) {
+        const auto start = std::chrono::steady_clock::now();
+        auto next_look = start + std::chrono::seconds(1);
         while (!work.isCompleted()) {  // Other ranks may have given up without closing their connections.
           if (!reason_of_end().empty()) break;
+          if (std::chrono::steady_clock::now() >= next_look) {
+            compare_messages();
+            next_look += std::chrono::seconds(5);
+          }
           for (int i = 0; i < 10 && !work.isCompleted(); ++i)
             std::this_thread::sleep_for(std::chrono::milliseconds(5));
         }
@@ -192,7 +206,10 @@ class GlooCommunicator final : public Communicator {
   [[noreturn]] void throw_failure(const char* what, const std::string& why) {
     if (const auto earlier = failure(); !earlier.empty()) fail(earlier);
     if (const auto reason = reason_of_end(); !reason.empty()) fail(reason);
+    compare_messages();
     const auto absent = missing();
+    compare_messages();  // with those that the others have told of meanwhile
+    if (const auto reason = reason_of_end(); !reason.empty()) fail(reason);
     const auto cause = absent.empty()
                            ? std::string("all ranks are still there")
                            : fmt::format("rank{} {} {} missing", absent.size() > 1 ? "s" : "",
@@ -202,6 +219,74 @@ class GlooCommunicator final : public Communicator {
 
   [[noreturn]] void fail(const std::string& why) {
     throw CommunicationError(fmt::format("rank {} of {}: {}", rank(), world_size(), remember(why)));
+  }
+
+  /// What a message is; all ranks must send the same ones in the same order.
+  struct Sent {
+    const char* what = "";
+    torch::ScalarType dtype = torch::kByte;
+    std::int64_t bytes = 0;
+
+    std::string text() const {
+      if (bytes == 0) return fmt::format("a {}", what);
+      return fmt::format("{} bytes of {} in a {}", bytes, c10::toString(dtype), what);
+    }
+  };
+
+  void note_message(const char* what, const torch::Tensor& tensor) {
+    const std::lock_guard lock(mutex_);
+    auto& slot = sent_[static_cast<std::size_t>(messages_++) % sent_.size()];
+    slot = {what};
+    if (tensor.defined()) slot = {what, tensor.scalar_type(), static_cast<std::int64_t>(tensor.nbytes())};
+  }
+
+  /// The latest messages, one per line, each with its number.
+  std::string latest_messages() const {
+    const std::lock_guard lock(mutex_);
+    std::string text;
+    const auto kept = static_cast<std::int64_t>(sent_.size());
+    for (auto number = std::max<std::int64_t>(messages_ - kept, 0); number < messages_; ++number)
+      text += fmt::format("{} {}\n", number, sent_[static_cast<std::size_t>(number % kept)].text());
+    return text;
+  }
+
+  /// Ends the training for all if this rank and rank 0 have sent different messages: Gloo itself only waits,
+  /// since it knows messages by their number. Called once a message is late.
+  void compare_messages() {
+    auto compared =
+        begin_asking([own = latest_messages(), rank = rank(), world_size = world_size()](c10d::Store& store) {
+          const auto key_of = [](std::int64_t of_rank) { return fmt::format("messages/{}", of_rank); };
+          const auto compare_with = [&](std::int64_t other) {
+            if (!store.check({key_of(other)})) return;
+            const auto bytes = store.get(key_of(other));
+            const std::string theirs(bytes.begin(), bytes.end());
+            const auto why = rank == 0 ? difference(own, theirs, other) : difference(theirs, own, rank);
+            if (!why.empty()) store.set("ended", std::vector<std::uint8_t>(why.begin(), why.end()));
+          };
+          store.set(key_of(rank), std::vector<std::uint8_t>(own.begin(), own.end()));
+          if (rank > 0) return compare_with(0);
+          for (std::int64_t other = 1; other < world_size; ++other) compare_with(other);
+        });
+    compared.wait_for(options_.grace);  // Without the store, the timeout ends the wait.
+  }
+
+  /// The lines of `latest_messages`, by number.
+  static std::map<std::int64_t, std::string> by_number(const std::string& text) {
+    std::map<std::int64_t, std::string> result;
+    std::istringstream lines(text);
+    std::int64_t number = 0;
+    for (std::string line; lines >> number >> std::ws && std::getline(lines, line);) result[number] = line;
+    return result;
+  }
+
+  /// Says what rank 0 and another send where they differ first, or "".
+  static std::string difference(const std::string& of_first, const std::string& of_other, std::int64_t rank) {
+    const auto first = by_number(of_first);
+    for (const auto& [number, text] : by_number(of_other))
+      if (const auto at = first.find(number); at != first.end() && at->second != text)
+        return fmt::format("rank 0 sends {}, but rank {} {}: all ranks must send the same messages",
+                           at->second, rank, text);
+    return "";
   }
 
   /// The first failure is that of all later calls too: the group can't recover.
@@ -293,6 +378,8 @@ class GlooCommunicator final : public Communicator {
   std::atomic<int> unfinished_ = 0;  // messages that the group still works on
   mutable std::mutex mutex_;
   std::string failure_;
+  std::array<Sent, 64> sent_;  // the latest, by number
+  std::int64_t messages_ = 0;  // begun
   std::mutex asking_;
   std::future<std::string> reason_;  // of the end, once the store answers
   std::atomic<bool> is_silent_ = false;

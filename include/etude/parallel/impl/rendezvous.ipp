@@ -39,7 +39,10 @@ ETUDE_INLINE c10::intrusive_ptr<c10d::Store> meet(const Launch& launch, std::chr
     return stores[fmt::format("{}:{} rank {}", launch.master_addr, launch.master_port, launch.rank)];
   }();
   try {
-    if (!known.store) known.store = c10::make_intrusive<c10d::TCPStore>(launch.master_addr, to);
+    if (!known.store)
+      known.store = within(timeout + grace_of_joining, [address = launch.master_addr, to] {
+        return c10::make_intrusive<c10d::TCPStore>(address, to);
+      });
     known.store->setTimeout(timeout);
     return c10::make_intrusive<c10d::PrefixStore>(
         fmt::format("etude/{}/{}", launch.restart_count, known.joins++), known.store);
