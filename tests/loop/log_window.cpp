@@ -88,6 +88,30 @@ TEST_CASE("losses that aren't finite are counted, and the summary names the firs
   CHECK(text.find("3 of the losses weren't finite, since step 2: train_loss") != text.npos);
 }
 
+TEST_CASE("several losses of one step that aren't finite count as one step") {
+  const etude::TrainingArguments args;
+  const etude::Ranks ranks;
+  etude::LogWindow window(args, ranks);
+  window.begin_training();
+  for (const double loss : {nan, nan, 1.0}) add(window, loss, 1);
+  add(window, nan, 2);
+  etude::TrainingProgress progress;
+  window.save(progress);
+  CHECK(progress.loss.filtered == 2);
+  CHECK(progress.loss.first_filtered == 1);
+
+  etude::LogWindow other(args, ranks);
+  other.begin_training();
+  other.load(progress);
+  for (auto* each : {&window, &other}) {
+    add(*each, nan, 3);
+    add(*each, nan, 3);
+    CHECK(each->take_logs(at_step(3)).at("non_finite_losses") == 3);
+    add(*each, nan, 4);
+    CHECK(each->take_logs(at_step(4)).at("non_finite_losses") == 1);
+  }
+}
+
 TEST_CASE("a window that is loaded continues as the one that was saved") {
   const etude::TrainingArguments args{.log_level = etude::LogLevel::error};
   const etude::Ranks ranks;

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <random>
 #include <sstream>
 #include <string>
@@ -681,6 +682,32 @@ TEST_CASE("what processes log is averaged, and only the first writes") {
   CHECK(trainer.args().world_size() == 2);
   CHECK(trainer.run_config().num_processes == 2);
   CHECK(trainer.run_config().train_total_batch_size == 4);
+}
+
+/// A model whose loss is its only input.
+struct EchoImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) { return x + 0 * weight; }
+  torch::Tensor weight = register_parameter("weight", torch::zeros({1}));
+};
+TORCH_MODULE(Echo);
+
+TEST_CASE("non_finite_losses counts the steps in which the loss of any process isn't finite") {
+  if (toy::launches(2)) return;
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  // Each process has one example of a step: the first has NaN in steps 3 and 4, the second in 2, 3 and 6.
+  const auto losses = torch::tensor(std::vector<float>{1, 1, 1, nan, nan, nan, nan, 1, 1, 1, 1, nan});
+  auto args = toy::arguments();
+  args.train_sampling_strategy = etude::SamplingStrategy::sequential;
+  args.logging_strategy = IntervalStrategy::steps;
+  args.logging_steps = 3;
+  etude::Trainer<DistributedDataParallel> trainer(
+      {.model = Echo(),
+       .args = args,
+       .loss = [](torch::Tensor output, torch::Tensor) { return output.mean(); },
+       .train_dataset = {losses.reshape({12, 1}), torch::zeros({12, 1})}});
+  const auto output = trainer.train();
+  CHECK(logged(trainer.state(), "non_finite_losses") == std::vector<double>{2, 2, 4});
+  CHECK(output.metrics.at("non_finite_losses") == 4);
 }
 
 TEST_CASE("a trainer without the policy refuses to be one of several processes") {

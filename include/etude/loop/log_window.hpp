@@ -64,11 +64,17 @@ class LogWindow {
   void load(const TrainingProgress& progress);
 
  private:
-  /// The sum of the losses since the last log, the number of those that weren't finite, and the seconds that
-  /// each process has waited.
+  /// The steps with a loss that wasn't finite in any process.
+  struct NonFiniteSteps {
+    std::int64_t count = 0;
+    std::optional<std::int64_t> first = {};
+  };
+
+  /// The sum of the losses since the last log, the steps whose weren't finite, and the seconds that each
+  /// process has waited.
   struct Sums {
     double loss = 0;
-    std::int64_t non_finite = 0;
+    NonFiniteSteps non_finite = {};
     std::vector<double> waits = {};
   };
 
@@ -81,6 +87,8 @@ class LogWindow {
 
   LastUpdate& update_of(const std::string& optimizer);
   Sums sums();
+  /// Those since the last log; `are_any`: some process has one.
+  NonFiniteSteps non_finite_steps(bool are_any);
   void warn_of_slow_rank(std::int64_t steps, const std::vector<double>& waits);
   double take_loss(std::int64_t global_step, const Sums& sums);
 
@@ -89,6 +97,7 @@ class LogWindow {
   std::chrono::steady_clock::time_point clock_start_;
   std::int64_t tokens_at_start_ = 0;
   RunningMean loss_;
+  NonFiniteSteps non_finite_before_;  // in the window of the checkpoint that is resumed
   std::vector<LastUpdate> updates_;
   std::int64_t last_logged_step_ = 0;
   RunningMean total_loss_{true};  // of the steps that are logged

@@ -43,6 +43,9 @@ class RunningMean {
   /// The number of values that weren't finite, filtered or not; then the place of the first.
   std::int64_t non_finite();
   std::optional<std::int64_t> first_non_finite();
+  /// The places of such values since the last `reset` or `load_state`, in order, each once if its values came
+  /// one after another.
+  const std::vector<std::int64_t>& non_finite_places();
   bool filters() const { return filter_; }
   void reset() { *this = RunningMean(filter_); }
 
@@ -68,6 +71,7 @@ class RunningMean {
   double leading_ = 0;
   std::int64_t non_finite_ = 0;
   std::optional<std::int64_t> first_non_finite_;
+  std::vector<std::int64_t> non_finite_places_;
   std::vector<Pending> pending_;
 };
 

@@ -7,11 +7,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "etude/base/counting.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/base/message.hpp"
 #include "etude/loop/log_window.hpp"
@@ -19,14 +22,10 @@
 
 namespace etude::inline v0 {
 
-namespace detail {
-/// A sum of counts, at most 9e18, which a count that was read from a file may exceed.
-inline std::int64_t as_count(double sum) { return static_cast<std::int64_t>(std::min(sum, 9e18)); }
-}  // namespace detail
-
 ETUDE_INLINE void LogWindow::begin_training() {
   last_logged_step_ = 0;
   loss_ = RunningMean(args_.logging_nan_inf_filter);
+  non_finite_before_ = {};
   total_loss_ = RunningMean(true);
   updates_.clear();
   non_finite_losses_ = 0;
@@ -43,7 +42,8 @@ ETUDE_INLINE Metrics LogWindow::take_logs(const TrainerState& state) {
   const auto all = sums();
   warn_of_slow_rank(state.global_step - last_logged_step_, all.waits);
   Metrics logs{{"loss", take_loss(state.global_step, all)}};
-  if (loss_.filters() && all.non_finite > 0) logs["non_finite_losses"] = static_cast<double>(all.non_finite);
+  if (loss_.filters() && all.non_finite.count > 0)
+    logs["non_finite_losses"] = static_cast<double>(all.non_finite.count);
   for (const auto& [optimizer, grad_norm, learning_rate] : updates_) {
     const auto prefix = optimizer.empty() ? "" : optimizer + '_';
     if (grad_norm.defined()) logs[prefix + "grad_norm"] = grad_norm.item<double>();
@@ -61,15 +61,29 @@ ETUDE_INLINE LogWindow::LastUpdate& LogWindow::update_of(const std::string& opti
 }
 
 ETUDE_INLINE LogWindow::Sums LogWindow::sums() {
-  if (ranks_.world_size() == 1) return {loss_.sum(), loss_.non_finite(), {}};
+  const auto own_non_finite = loss_.non_finite_places().size();
+  if (ranks_.world_size() == 1) return {loss_.sum(), non_finite_steps(own_non_finite > 0), {}};
   // A process that only joined the others' steps has no losses.
   const double own = ranks_.several() && loss_.weight() == 0 ? 0 : loss_.sum();
   std::vector<double> values(2 + static_cast<std::size_t>(ranks_.world_size()));
   values[0] = own;
-  values[1] = static_cast<double>(loss_.non_finite());
+  values[1] = static_cast<double>(own_non_finite);
   values[2 + static_cast<std::size_t>(ranks_.rank())] = waited_;
   const auto all = ranks_.sum(std::move(values));
-  return {all[0], detail::as_count(all[1]), {all.begin() + 2, all.end()}};
+  return {all[0], non_finite_steps(all[1] > 0), {all.begin() + 2, all.end()}};
+}
+
+ETUDE_INLINE LogWindow::NonFiniteSteps LogWindow::non_finite_steps(bool are_any) {
+  auto steps = non_finite_before_;
+  if (!are_any) return steps;
+  std::set<std::int64_t> in_any;
+  for (const auto& of_rank : ranks_.gather(nlohmann::json(loss_.non_finite_places()).dump()))
+    for (const auto& step : nlohmann::json::parse(of_rank)) in_any.insert(step.get<std::int64_t>());
+  for (const auto step : in_any) {
+    detail::count_up(steps.count);
+    if (!steps.first) steps.first = step;
+  }
+  return steps;
 }
 
 ETUDE_INLINE void LogWindow::warn_of_slow_rank(std::int64_t steps, const std::vector<double>& waits) {
@@ -87,11 +101,12 @@ ETUDE_INLINE double LogWindow::take_loss(std::int64_t global_step, const Sums& s
   const auto updates = static_cast<double>(global_step - last_logged_step_);
   const double mean = sums.loss / updates;
   total_loss_.add(mean, updates);
-  if (const auto count = sums.non_finite; count > 0) {
-    if (non_finite_losses_ == 0) first_non_finite_loss_ = loss_.first_non_finite();
+  if (const auto& [count, first] = sums.non_finite; count > 0) {
+    if (non_finite_losses_ == 0) first_non_finite_loss_ = first;
     non_finite_losses_ += count;
   }
   loss_.reset();
+  non_finite_before_ = {};
   last_logged_step_ = global_step;
   window_start_ = std::chrono::steady_clock::now();
   waited_ = 0;
@@ -117,12 +132,12 @@ ETUDE_INLINE void LogWindow::sum_up(Metrics& summary, const Model& model) {
 
 ETUDE_INLINE void LogWindow::save(TrainingProgress& progress) {
   progress.last_logged_step = last_logged_step_;
+  const auto all = ranks_.sum({loss_.state().sum, static_cast<double>(loss_.non_finite_places().size())});
+  const auto non_finite = non_finite_steps(all[1] > 0);
   progress.loss = loss_.state();
-  if (ranks_.world_size() > 1) {
-    const auto all = ranks_.sum({progress.loss.sum, static_cast<double>(progress.loss.filtered)});
-    progress.loss.sum = all[0];
-    progress.loss.filtered = detail::as_count(all[1]);
-  }
+  progress.loss.sum = all[0];
+  progress.loss.filtered = non_finite.count;
+  progress.loss.first_filtered = non_finite.first;
   progress.total_loss = total_loss_.state();
   progress.non_finite_losses = non_finite_losses_;
   progress.first_non_finite_loss = first_non_finite_loss_;
@@ -143,7 +158,7 @@ ETUDE_INLINE void LogWindow::load(const TrainingProgress& progress) {
   last_logged_step_ = progress.last_logged_step;
   auto own = progress.loss;  // each process has an equal part of it
   own.sum /= static_cast<double>(ranks_.world_size());
-  if (!ranks_.is_first()) own.filtered = 0;
+  non_finite_before_ = {std::exchange(own.filtered, 0), std::exchange(own.first_filtered, std::nullopt)};
   loss_.load_state(own);
   total_loss_.load_state(progress.total_loss);
   non_finite_losses_ = progress.non_finite_losses;

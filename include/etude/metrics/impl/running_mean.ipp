@@ -59,6 +59,11 @@ ETUDE_INLINE std::optional<std::int64_t> RunningMean::first_non_finite() {
   return first_non_finite_;
 }
 
+ETUDE_INLINE const std::vector<std::int64_t>& RunningMean::non_finite_places() {
+  read();
+  return non_finite_places_;
+}
+
 ETUDE_INLINE RunningMeanState RunningMean::state() {
   read();
   return {sum_, weight_, leading_, non_finite_, first_non_finite_};
@@ -78,6 +83,7 @@ ETUDE_INLINE void RunningMean::take(double value, double weight, std::int64_t pl
   if (!is_finite) {
     detail::count_up(non_finite_);
     if (non_finite_ == 1) first_non_finite_ = place;
+    if (non_finite_places_.empty() || non_finite_places_.back() != place) non_finite_places_.push_back(place);
   }
   if (filter_ && !is_finite) {
     if (weight_ == 0) {
