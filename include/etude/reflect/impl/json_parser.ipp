@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -20,12 +21,29 @@
 namespace etude::inline v0 {
 namespace detail {
 
-/// JSON with Python's bare NaN, Infinity and -Infinity converted to strings.
-inline std::string quote_non_finite(std::string_view text) {
+/// The code unit of an escape such as "\\ud83d" at the beginning of a text, or -1.
+inline int escaped_unit(std::string_view text) {
+  int unit = -1;
+  if (!text.starts_with("\\u") || text.size() < 6) return unit;
+  const auto* const end = text.data() + 6;
+  return std::from_chars(text.data() + 2, end, unit, 16).ptr == end ? unit : -1;
+}
+
+/// JSON with what Python writes beyond it replaced: bare NaN, Infinity and -Infinity by strings, and lone
+/// surrogates, which Python has for bytes that aren't UTF-8, by the replacement character.
+inline std::string without_extensions(std::string_view text) {
+  const auto is_high = [](int unit) { return unit >= 0xD800 && unit < 0xDC00; };
+  const auto is_low = [](int unit) { return unit >= 0xDC00 && unit < 0xE000; };
   std::string result;
   bool in_string = false;
   for (std::size_t i = 0; i < text.size();) {
     const auto rest = text.substr(i);
+    if (const int unit = in_string ? escaped_unit(rest) : -1; is_high(unit) || is_low(unit)) {
+      const bool is_pair = is_high(unit) && is_low(escaped_unit(rest.substr(6)));
+      result += is_pair ? rest.substr(0, 12) : "\\ufffd";
+      i += is_pair ? 12 : 6;
+      continue;
+    }
     if (in_string) {
       const auto length = rest[0] == '\\' && rest.size() > 1 ? 2u : 1u;
       in_string = rest[0] != '"';
@@ -143,8 +161,9 @@ namespace etude::inline v0 {
 ETUDE_INLINE nlohmann::ordered_json parse_json(std::string_view text) {
   if (text.find('\0') != text.npos) throw ArgumentError("not JSON: there is a NUL in it");  // read as its end
   detail::OrderedJsonBuilder builder;
-  if (text.find("NaN") != text.npos || text.find("Infinity") != text.npos) {
-    detail::parse_json_events(detail::quote_non_finite(text), builder);
+  const auto has = [&](std::string_view part) { return text.find(part) != text.npos; };
+  if (has("NaN") || has("Infinity") || has("\\ud") || has("\\uD")) {
+    detail::parse_json_events(detail::without_extensions(text), builder);
   } else {
     detail::parse_json_events(text, builder);
   }
