@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdint>
@@ -95,6 +96,46 @@ TEST_CASE("trials of programs that don't lock are left to them") {
   CHECK_FALSE(study.claim(2));
   CHECK_FALSE(study.others_run());
   CHECK(study.claim(3)->number() == 2);
+}
+
+TEST_CASE("a trial that nobody holds is claimed, though its lock file was removed") {
+  const toy::Folder folder;
+  {
+    Study study({.journal = folder / "j"});
+    study.tell(study.claim(2).value(), 1);
+    study.claim(2);
+  }
+  std::filesystem::remove(folder / "j.0.1.lock");
+  Study study({.journal = folder / "j"});
+  const auto again = study.claim(2);
+  REQUIRE(again);
+  CHECK(again->number() == 1);
+  CHECK(again->is_continued());
+  CHECK_FALSE(Study({.journal = folder / "j"}).claim(2));  // it is held again
+}
+
+TEST_CASE("a journal that has lost its end loses no trial, wherever it is cut") {
+  const toy::Folder folder;
+  {
+    Study study({.journal = folder / "j"});
+    for (int i = 0; i < 3; ++i) {
+      auto trial = study.claim(3).value();
+      trial.suggest_float("x", {.low = 0, .high = 1});
+      trial.report(1, 1);
+      study.tell(trial, i);
+    }
+  }
+  const auto text = toy::read_text(folder / "j");
+  for (auto size = text.find('\n') + 1; size <= text.size(); size += 41) {
+    CAPTURE(size);
+    toy::write_text(folder / "cut", text.substr(0, size));
+    Study study({.journal = folder / "cut"});
+    while (auto trial = study.claim(3)) study.tell(*trial, 5);
+    CHECK_FALSE(study.others_run());
+    const auto trials = Study({.journal = folder / "cut"}).trials();
+    CHECK(trials.size() == 3);
+    for (const auto& trial : trials) CHECK(trial.state == TrialState::complete);
+  }
 }
 
 TEST_CASE("a process runs the trial that another has claimed for it") {
@@ -205,6 +246,55 @@ TEST_CASE("trials that are tried first are enqueued once, however many processes
   a.enqueue_first({{{"x", 1}}, {{"x", 2}}});
   b.enqueue_first({{{"x", 1}}, {{"x", 2}}});
   CHECK(b.trials().size() == 2);
+}
+
+TEST_CASE("a finished study that may not be written can be read") {
+  const toy::Folder folder;
+  {
+    Study study({.journal = folder / "j"});
+    study.set_folder(std::string(folder));
+    study.tell(study.claim(1).value(), 3);
+  }
+  std::filesystem::permissions(folder / "j", std::filesystem::perms{0444});
+  std::filesystem::permissions(std::string(folder), std::filesystem::perms{0555});
+  // Root may write everything.
+  const bool is_root = ::geteuid() == 0;
+  if (is_root) REQUIRE(::seteuid(65534) == 0);
+  std::string fault;
+  {
+    Study study({.journal = folder / "j"});
+    study.set_folder(std::string(folder));
+    study.enqueue_first({{{"x", 1}}});
+    CHECK_FALSE(study.claim(1));
+    CHECK_FALSE(study.others_run());
+    CHECK(study.best_trial()->values == std::vector<double>{3});
+    fault = toy::fault_of<etude::CheckpointError>([&] { study.ask(); });
+  }
+  if (is_root) REQUIRE(::seteuid(0) == 0);
+  std::filesystem::permissions(std::string(folder), std::filesystem::perms{0755});
+  CHECK(fault == (folder / "j").string() + ": can't be locked: Permission denied");
+}
+
+TEST_CASE("what is deferred is written at once, or not at all") {
+  const toy::Folder folder;
+  Study study({.journal = folder / "j", .seed = 3}), reader({.journal = folder / "j"});
+  {
+    auto trial = study.claim(1);
+    trial->defer();
+    trial->suggest_float("x", {.low = 0, .high = 1});
+    trial->discard();
+  }
+  CHECK(reader.trials().at(0).params.empty());
+  Study again({.journal = folder / "j", .seed = 3});
+  auto trial = again.claim(1);
+  trial->defer();
+  const double x = trial->suggest_float("x", {.low = 0, .high = 1});
+  trial->set_user_attr("note", 1);
+  CHECK(trial->frozen().params.at("x") == x);
+  CHECK(reader.trials().at(0).params.empty());
+  trial->record();
+  CHECK(reader.trials().at(0).params.at("x") == x);
+  CHECK(reader.trials().at(0).user_attrs["note"] == 1);
 }
 
 TEST_CASE("without a journal there is nothing to lock, and no trial is lost") {

@@ -1,13 +1,16 @@
 #include "etude/study/study.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <thread>
@@ -260,17 +263,6 @@ TEST_CASE("records that aren't Optuna's are shown, and nothing in them is believ
   const std::string choices = R"({\"name\":\"CategoricalDistribution\",\"attributes\":{\"choices\":[1]}})";
   CHECK(param("1", choices) == "a value is 1: must be one of 1");
   CHECK(param("-1", choices) == "a value is -1: must be one of 1");
-  CHECK(param("0", R"({\"name\":\"CategoricalDistribution\",\"attributes\":{\"choices\":[]}})") ==
-        "the distribution is one of : must have at least one choice");
-  CHECK(
-      param(
-          "1",
-          R"({\"name\":\"IntDistribution\",\"attributes\":{\"low\":0,\"high\":1,\"log\":false,\"step\":0}})") ==
-      "the distribution is from 0 to 1: must have a step of at least 1");
-  CHECK(fault_of_record(R"({"op_code":6,"worker_id":"w","trial_id":0,"state":1,"values":null})") ==
-        "a complete trial must have a value for each objective");
-  CHECK(fault_of_record(R"({"op_code":6,"worker_id":"w","trial_id":0,"state":1,"values":["NaN"]})") ==
-        "the value of a complete trial must be a number");
   CHECK(
       fault_of_record(R"({"op_code":4,"worker_id":"w","study_id":0,"datetime_start":null,"user_attrs":5})") ==
       "attributes must be objects");
@@ -287,6 +279,143 @@ TEST_CASE("records that aren't Optuna's are shown, and nothing in them is believ
       fault_of_record(
           R"({"op_code":4,"worker_id":"w","study_id":0,"intermediate_values":{"a":1},"datetime_start":null})") !=
       "");
+}
+
+/// A journal as Optuna writes it, with a study "etude" of one trial.
+class Journal {
+ public:
+  Journal() { add(R"("op_code":0,"study_name":"etude","directions":[1])"); }
+  void add(const std::string& members) { text_ += R"({"worker_id":"optuna",)" + members + "}\n"; }
+  void add_param(int trial, const std::string& name, const std::string& value, const std::string& kind,
+                 const std::string& attributes) {
+    const nlohmann::json distribution = R"({"name": ")" + kind + R"(", "attributes": )" + attributes + "}";
+    add(fmt::format(
+        R"("op_code":5,"trial_id":{},"param_name":"{}","param_value_internal":{},"distribution":{})", trial,
+        name, value, distribution.dump()));
+  }
+  void begin_trial(int study = 0) {
+    add(fmt::format(R"("op_code":4,"study_id":{},"datetime_start":"2026-11-27T17:55:03.509634+00:00")",
+                    study));
+  }
+  void complete(int trial, const std::string& values) {
+    add(fmt::format(R"("op_code":6,"trial_id":{},"state":1,"values":{})", trial, values));
+  }
+  etude::Study::Options in(const toy::Folder& folder) const {
+    toy::write_text(folder / "j", text_);
+    return {.journal = folder / "j"};
+  }
+
+ private:
+  std::string text_;
+};
+
+TEST_CASE("choices may be lists, tuples and null, in this study and in another one") {
+  const toy::Folder folder;
+  Journal journal;
+  journal.begin_trial();
+  journal.add_param(0, "widths", "1", "CategoricalDistribution", R"({"choices": [[64], [64, 32], null]})");
+  journal.complete(0, "[96.0]");
+  etude::Study study(journal.in(folder));
+  CHECK(study.best_trial()->param("widths").dump() == "[64,32]");
+  auto trial = study.ask();
+  const etude::Choices same{nlohmann::ordered_json::parse("[[64], [64, 32], null]")};
+  const auto value = trial.suggest("widths", same);
+  CHECK((value.is_null() || value.is_array()));
+  CHECK(fault([&] {
+          study.ask().suggest("y", etude::Choices{{std::numeric_limits<double>::infinity()}});
+        }).ends_with("choices must have finite numbers"));
+}
+
+TEST_CASE("what Etude can't use is left alone, and named if the study asks for it") {
+  const toy::Folder folder;
+  Journal journal;
+  journal.begin_trial();
+  journal.add_param(0, "big", "5.0", "IntDistribution",
+                    R"({"log": false, "step": 1, "low": 0, "high": 1000000000000000000000})");
+  journal.add_param(0, "wide", "5.0", "FloatDistribution",
+                    R"({"step": null, "low": -Infinity, "high": Infinity, "log": false})");
+  journal.add_param(0, "later", "5.0", "QuantileDistribution", R"({"q": 3})");
+  journal.add_param(0, "x", "0.5", "FloatDistribution",
+                    R"({"step": null, "low": 0.0, "high": 1.0, "log": false})");
+  journal.complete(0, "[1.0]");
+  etude::Study study(journal.in(folder));
+  CHECK(study.trials().at(0).params == std::map<std::string, double>{{"x", 0.5}});
+  auto trial = study.ask();
+  trial.suggest_float("x", {.low = 0, .high = 1});
+  CHECK(fault([&] {
+          trial.suggest_int("big", {.low = 0, .high = 9});
+        }).starts_with("big can't be suggested in the study etude: in trial 0, "));
+  CHECK(fault([&] {
+          trial.suggest_float("wide", {.low = 0, .high = 9});
+        }).starts_with("wide can't be suggested in the study etude: in trial 0, "));
+  CHECK(fault([&] { trial.suggest_float("later", {.low = 0, .high = 9}); }) ==
+        "later can't be suggested in the study etude: in trial 0, the distribution is a "
+        "QuantileDistribution: must "
+        "be a FloatDistribution, IntDistribution or CategoricalDistribution");
+}
+
+TEST_CASE("nothing of another study in the journal matters but its trials' ids") {
+  const toy::Folder folder;
+  Journal journal;
+  journal.add(R"("op_code":0,"study_name":"other","directions":[1,2])");
+  journal.begin_trial(1);
+  journal.add_param(0, "x", "70000", "UnknownDistribution", "{}");
+  journal.add(R"("op_code":7,"trial_id":0,"step":0,"intermediate_value":"nonsense")");
+  journal.complete(0, "null");
+  journal.begin_trial(0);
+  journal.add(R"("op_code":10,"study_id":"of Rustuna","trial_ids":null)");
+  journal.complete(1, "[4]");
+  CHECK(etude::Study(journal.in(folder)).best_trial()->values == std::vector<double>{4});
+}
+
+TEST_CASE("the distributions of Optuna 2 are read") {
+  const toy::Folder folder;
+  Journal journal;
+  journal.begin_trial();
+  journal.add_param(0, "a", "0.5", "UniformDistribution", R"({"low": 0.0, "high": 1.0})");
+  journal.add_param(0, "b", "0.5", "LogUniformDistribution", R"({"low": 0.001, "high": 1.0})");
+  journal.add_param(0, "c", "0.3", "DiscreteUniformDistribution", R"({"low": 0.0, "high": 0.9, "q": 0.3})");
+  journal.add_param(0, "d", "3.0", "IntUniformDistribution", R"({"step": 2, "low": 1, "high": 9})");
+  journal.add_param(0, "e", "3.0", "IntLogUniformDistribution", R"({"step": 1, "low": 1, "high": 9})");
+  const auto found = etude::Study(journal.in(folder)).trials().at(0).distributions;
+  using etude::FloatRange, etude::IntRange;
+  CHECK((found.at("a") == etude::Distribution(FloatRange{0, 1})));
+  CHECK((found.at("b") == etude::Distribution(FloatRange{0.001, 1, true})));
+  CHECK((found.at("c") == etude::Distribution(FloatRange{0, 0.9, false, 0.3})));
+  CHECK((found.at("d") == etude::Distribution(IntRange{1, 9, false, 2})));
+  CHECK((found.at("e") == etude::Distribution(IntRange{1, 9, true})));
+}
+
+TEST_CASE("values that Optuna stores without checks are read") {
+  const toy::Folder folder;
+  Journal journal;
+  for (int i = 0; i < 4; ++i) journal.begin_trial();
+  // Enqueued outside the range.
+  journal.add_param(0, "lr", "0.0", "FloatDistribution",
+                    R"({"step": null, "low": 0.1, "high": 1.0, "log": true})");
+  journal.add_param(0, "x", "Infinity", "FloatDistribution",
+                    R"({"step": null, "low": 0.0, "high": 1.0, "log": false})");
+  journal.add_param(1, "lr", "0.5", "FloatDistribution",
+                    R"({"step": null, "low": 0.1, "high": 1.0, "log": true})");
+  // Two processes wrote different kinds at once; Optuna ignores the second.
+  journal.add_param(2, "lr", "3.0", "IntDistribution", R"({"log": false, "step": 1, "low": 1, "high": 9})");
+  journal.add(R"("op_code":7,"trial_id":1,"step":100000000000000000000,"intermediate_value":1.0)");
+  journal.add(R"("op_code":7,"trial_id":1,"step":-2,"intermediate_value":NaN)");
+  journal.complete(0, "null");
+  journal.complete(1, "[-Infinity]");
+  journal.complete(2, "[NaN]");
+  journal.complete(3, "[1.0, 2.0]");
+  const auto trials = etude::Study(journal.in(folder)).trials();
+  CHECK(trials[0].params.empty());
+  CHECK(trials[1].params == std::map<std::string, double>{{"lr", 0.5}});
+  CHECK(trials[2].params.empty());
+  CHECK(trials[1].intermediate_values.size() == 1);
+  CHECK(std::isnan(trials[1].intermediate_values.at(-2)));
+  CHECK(trials[1].state == TrialState::complete);
+  for (const std::size_t number : {0UL, 2UL, 3UL}) {
+    CHECK(trials[number].state == TrialState::fail);
+    CHECK(trials[number].values.empty());
+  }
 }
 
 }  // namespace study_study_test

@@ -59,7 +59,10 @@ class LockFile {
     for (int attempt = 0; state_ == LockState::unknown && attempt < 100; ++attempt) {
       file_ = Descriptor(uninterrupted(
           [&] { return ::open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666); }));
-      if (!file_) return;
+      if (!file_) {
+        open_error_ = errno;
+        return;
+      }
       state_ = lock_state(file_, path_);
     }
     if (state_ == LockState::unknown) ::unlink(path_.c_str());  // a file system without locks
@@ -67,14 +70,13 @@ class LockFile {
   LockFile(const LockFile&) = delete;
   LockFile& operator=(const LockFile&) = delete;
   ~LockFile() {
-    if (!keeps_file_ && file_ && !mark_.is_in_child() && lock_state(file_, path_) == LockState::held)
-      ::unlink(path_.c_str());
+    if (file_ && !mark_.is_in_child() && lock_state(file_, path_) == LockState::held) ::unlink(path_.c_str());
   }
 
   LockState state() const { return state_; }
 
-  /// Leaves the file behind, whose existence says something by itself.
-  void keep_file() { keeps_file_ = true; }
+  /// Why the file can't be opened or created, as an `errno`; 0 if it can.
+  int open_error() const { return open_error_; }
 
   /// The lock is held as long as a process has this open; -1 if it isn't held.
   int descriptor() const { return state_ == LockState::held ? file_.get() : -1; }
@@ -87,7 +89,7 @@ class LockFile {
   std::filesystem::path path_;
   Descriptor file_;
   LockState state_ = LockState::unknown;
-  bool keeps_file_ = false;
+  int open_error_ = 0;
 };
 
 }  // namespace detail

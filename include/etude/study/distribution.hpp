@@ -30,7 +30,7 @@ struct IntRange {
   bool operator==(const IntRange&) const = default;
 };
 
-/// Numbers, texts, booleans or null, without an order.
+/// Values of any JSON type, without an order; numbers must be finite.
 struct Choices {
   std::vector<nlohmann::ordered_json> choices;
   bool operator==(const Choices&) const = default;
@@ -59,8 +59,8 @@ namespace detail {
 double steps_of(const FloatRange& range);
 }  // namespace detail
 
-/// Optuna's JSON of a distribution, and back. `distribution_of` throws ArgumentError for another form, and
-/// for a distribution that isn't valid.
+/// Optuna's JSON of a distribution, and back; the five distributions of Optuna 2 are read, too.
+/// `distribution_of` throws ArgumentError for another form, and for a distribution that isn't valid.
 nlohmann::ordered_json distribution_json(const Distribution& distribution);
 Distribution distribution_of(const nlohmann::ordered_json& json);
 

@@ -41,6 +41,12 @@ class StudyTrial final : public Trial {
   /// For programs that take part in a study; trackers and dashboards don't show these.
   void set_system_attr(const std::string& name, const nlohmann::ordered_json& value);
 
+  /// Keeps what is suggested and set from here on in memory, until `record` writes it at once or `discard`
+  /// drops it. A trial that is given up before has nothing in the journal but its beginning.
+  void defer();
+  void record();
+  void discard();
+
   /// Whether `claim` gave a trial that another process had begun.
   bool is_continued() const { return is_continued_; }
   /// The descriptor of the lock that shows that the trial is being run, as long as a process has it open; -1
@@ -108,7 +114,9 @@ class Study {
 
   /// A trial to run in a study of `n_trials`, with a journal that several processes work on: one that
   /// `claim` gave to a process that ended without a result, the next one in the queue, or a new one; none if
-  /// as many have begun. No other process gets it until this one ends or destroys it without a result.
+  /// as many have begun. No other process gets it until this one ends or destroys it without a result; that
+  /// is a lock of the system, so that nothing is lost if its file is removed after a crash. Throws
+  /// DiskFullError without room for the journal or the lock.
   std::optional<StudyTrial> claim(std::int64_t n_trials);
   /// Whether other processes run trials that `claim` gives away if those processes end.
   bool others_run();
@@ -137,14 +145,15 @@ class Study {
   friend class StudyTrial;
   struct Storage;
 
-  std::shared_ptr<detail::LockFile> lock_of(std::int64_t number) const;
   std::filesystem::path lock_path(std::int64_t number) const;
+  /// The trial with its lock; none if another process has it or it has ended.
+  std::optional<StudyTrial> hold(std::size_t id, bool is_continued);
   void enqueue(const std::vector<Params>& trials, bool only_first);
   /// The trial that a record of this process has just created.
-  StudyTrial created(std::shared_ptr<detail::LockFile> lock);
+  std::size_t created() const;
   void remove_locks();
-  /// Whether this process got the trial.
-  bool take_from_queue(std::size_t id);
+  /// Whether this worker got the trial.
+  bool take_from_queue(std::size_t id, const std::string& worker);
   StudyDirection direction() const { return options_.directions[0]; }
   const std::vector<FrozenTrial>& known();
   const FrozenTrial& frozen(const StudyTrial& trial);

@@ -36,6 +36,12 @@ ETUDE_INLINE double steps_of(const FloatRange& range) {
   return std::floor((range.high - range.low) / *range.step * (1 + 1e-12));
 }
 
+/// Whether JSON can say all numbers in it.
+inline bool is_finite(const nlohmann::ordered_json& json) {
+  if (json.is_structured()) return std::ranges::all_of(json, is_finite);
+  return !json.is_number_float() || std::isfinite(json.get<double>());
+}
+
 /// "from 0.1 to 2", "1, 2 or 3": the values of a distribution in words.
 inline std::string in_words(const Distribution& distribution) {
   return std::visit(
@@ -58,8 +64,7 @@ ETUDE_INLINE void check_distribution(std::string_view name, const Distribution& 
                  [&](const Choices& choices) {
                    if (choices.choices.empty()) throw wrong("must have at least one choice");
                    for (const auto& choice : choices.choices)
-                     if (choice.is_structured())
-                       throw wrong("choices must be numbers, texts, booleans or null");
+                     if (!detail::is_finite(choice)) throw wrong("choices must have finite numbers");
                  },
                  [&](const FloatRange& range) {
                    if (!std::isfinite(range.low) || !std::isfinite(range.high) || range.low > range.high)
@@ -168,19 +173,23 @@ ETUDE_INLINE Distribution distribution_of(const nlohmann::ordered_json& json) tr
   const auto& name = json.at("name").get_ref<const std::string&>();
   const auto& attributes = json.at("attributes");
   Distribution result;
+  const auto real = [&](const char* of) { return attributes.at(of).get<double>(); };
+  const auto whole = [&](const char* of) { return from_json_value<std::int64_t>(attributes.at(of)); };
   if (name == "CategoricalDistribution") {
     result = Choices{attributes.at("choices").get<std::vector<nlohmann::ordered_json>>()};
   } else if (name == "IntDistribution") {
-    result = IntRange{.low = from_json_value<std::int64_t>(attributes.at("low")),
-                      .high = from_json_value<std::int64_t>(attributes.at("high")),
-                      .log = attributes.at("log").get<bool>(),
-                      .step = from_json_value<std::int64_t>(attributes.at("step"))};
+    result = IntRange{whole("low"), whole("high"), attributes.at("log").get<bool>(), whole("step")};
   } else if (name == "FloatDistribution") {
-    const auto& step = attributes.at("step");
-    result = FloatRange{.low = attributes.at("low").get<double>(),
-                        .high = attributes.at("high").get<double>(),
-                        .log = attributes.at("log").get<bool>(),
-                        .step = step.is_null() ? std::nullopt : std::optional(step.get<double>())};
+    const bool has_step = !attributes.at("step").is_null();
+    result = FloatRange{real("low"), real("high"), attributes.at("log").get<bool>(),
+                        has_step ? std::optional(real("step")) : std::nullopt};
+    // Those of Optuna 2, which Optuna still reads.
+  } else if (name == "UniformDistribution" || name == "LogUniformDistribution") {
+    result = FloatRange{real("low"), real("high"), name == "LogUniformDistribution"};
+  } else if (name == "DiscreteUniformDistribution") {
+    result = FloatRange{real("low"), real("high"), false, real("q")};
+  } else if (name == "IntUniformDistribution" || name == "IntLogUniformDistribution") {
+    result = IntRange{whole("low"), whole("high"), name == "IntLogUniformDistribution", whole("step")};
   } else {
     throw ArgumentError(
         fmt::format("the distribution is a {}: must be a FloatDistribution, IntDistribution or "

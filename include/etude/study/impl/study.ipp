@@ -25,6 +25,7 @@
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/base/utf8.hpp"
+#include "etude/io/disk_full.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/io/folder_lock.hpp"
 #include "etude/study/impl/study_storage.ipp"
@@ -43,7 +44,7 @@ ETUDE_INLINE Study::Study(Options options) : options_(std::move(options)) {
   for (const auto each : options_.directions)
     if (each != StudyDirection::minimize && each != StudyDirection::maximize)
       throw ArgumentError(fmt::format("directions has {}: must be minimize or maximize", each));
-  storage_ = std::make_unique<Storage>(options_.journal);
+  storage_ = std::make_unique<Storage>(options_.journal, options_.study_name);
   auto found = storage_->find(options_.study_name);
   if (!found) {
     std::vector<int> directions;
@@ -67,6 +68,8 @@ ETUDE_INLINE const std::vector<FrozenTrial>& Study::known() {
 ETUDE_INLINE const FrozenTrial& Study::frozen(const StudyTrial& trial) { return storage_->trial(trial.id_); }
 
 ETUDE_INLINE void Study::enqueue(const std::vector<Params>& trials, bool only_first) {
+  // Looked at before, too, since the journal may be on a disk that can only be read.
+  if (trials.empty() || (only_first && !known().empty())) return;
   storage_->write_exclusively([&] {
     std::vector<Storage::Json> records;
     if (only_first && !known().empty()) return records;
@@ -75,13 +78,14 @@ ETUDE_INLINE void Study::enqueue(const std::vector<Params>& trials, bool only_fi
   });
 }
 
-ETUDE_INLINE bool Study::take_from_queue(std::size_t id) {
+ETUDE_INLINE bool Study::take_from_queue(std::size_t id, const std::string& worker) {
   storage_->write(detail::JournalOperation::set_trial_state_values,
                   {{"trial_id", id},
+                   {"worker_id", worker},
                    {"state", static_cast<int>(TrialState::running)},
                    {"values", nullptr},
                    {"datetime_start", detail::journal_time()}});
-  return storage_->places[id].worker == storage_->worker;
+  return storage_->places[id].worker == worker;
 }
 
 ETUDE_INLINE StudyTrial Study::ask() {
@@ -89,42 +93,46 @@ ETUDE_INLINE StudyTrial Study::ask() {
   for (std::size_t id = 0; id < storage_->places.size(); ++id) {
     if (storage_->places[id].study != storage_->own || storage_->trial(id).state != TrialState::waiting)
       continue;
-    if (take_from_queue(id)) return {*this, id, storage_->trial(id).number};
+    if (take_from_queue(id, storage_->asker)) return {*this, id, storage_->trial(id).number};
   }
-  storage_->write_exclusively([&] { return std::vector{storage_->new_trial()}; });
-  return created({});
+  storage_->write_exclusively([&] { return std::vector{storage_->new_trial(storage_->asker)}; });
+  const auto id = created();
+  return {*this, id, storage_->trial(id).number};
 }
 
-ETUDE_INLINE StudyTrial Study::created(std::shared_ptr<detail::LockFile> lock) {
+ETUDE_INLINE std::size_t Study::created() const {
   if (!storage_->last_created)
     throw CheckpointError(
         fmt::format("{}: the study {} was deleted", options_.journal.string(), options_.study_name));
-  const auto id = *storage_->last_created;
-  return {*this, id, storage_->trial(id).number, std::move(lock)};
+  return *storage_->last_created;
 }
 
 ETUDE_INLINE std::filesystem::path Study::lock_path(std::int64_t number) const {
   return fmt::format("{}.{}.{}.lock", options_.journal.string(), storage_->own, number);
 }
 
-ETUDE_INLINE std::shared_ptr<detail::LockFile> Study::lock_of(std::int64_t number) const {
-  return storage_->file ? std::make_shared<detail::LockFile>(lock_path(number)) : nullptr;
+ETUDE_INLINE std::optional<StudyTrial> Study::hold(std::size_t id, bool is_continued) {
+  const auto number = storage_->trial(id).number;
+  if (!storage_->file) return is_continued ? std::nullopt : std::optional(StudyTrial(*this, id, number));
+  auto lock = std::make_shared<detail::LockFile>(lock_path(number));
+  if (lock->state() == detail::LockState::taken) return {};
+  if (lock->state() == detail::LockState::unknown) {
+    if (const int reason = lock->open_error(); reason != 0 && !is_continued)
+      detail::throw_file_error(fmt::format("{}: can't be created: {}", lock_path(number).string(),
+                                           std::generic_category().message(reason)),
+                               reason);
+    if (is_continued) return {};  // a living process may have it
+  }
+  storage_->sync();
+  if (!storage_->is_claimed(id)) return {};  // it has ended meanwhile
+  return StudyTrial(*this, id, number, std::move(lock), is_continued);
 }
 
 ETUDE_INLINE std::optional<StudyTrial> Study::claim(std::int64_t n_trials) {
   storage_->sync();
-  std::error_code none;
-  for (std::size_t id = 0; id < storage_->places.size(); ++id) {
-    if (!storage_->is_run_by_us(id)) continue;
-    const auto number = storage_->trial(id).number;
-    if (!storage_->file || !std::filesystem::exists(lock_path(number), none)) continue;
-    auto lock = lock_of(number);
-    if (lock->state() != detail::LockState::held) continue;
-    storage_->sync();
-    if (!storage_->is_run_by_us(id)) continue;
-    lock->keep_file();
-    return StudyTrial(*this, id, number, std::move(lock), true);
-  }
+  for (std::size_t id = 0; id < storage_->places.size(); ++id)
+    if (storage_->is_claimed(id))
+      if (auto trial = hold(id, true)) return trial;
   const auto begun = [&] {
     return std::ranges::count_if(known(),
                                  [](const auto& trial) { return trial.state != TrialState::waiting; });
@@ -132,29 +140,23 @@ ETUDE_INLINE std::optional<StudyTrial> Study::claim(std::int64_t n_trials) {
   for (std::size_t id = 0; id < storage_->places.size() && begun() < n_trials; ++id) {
     if (storage_->places[id].study != storage_->own || storage_->trial(id).state != TrialState::waiting)
       continue;
-    const auto number = storage_->trial(id).number;
-    // Before the record, so that a trial of ours always has a lock.
-    auto lock = lock_of(number);
-    if (lock && lock->state() == detail::LockState::taken) continue;
-    if (!take_from_queue(id)) continue;
-    if (lock) lock->keep_file();
-    return StudyTrial(*this, id, number, std::move(lock));
+    if (!take_from_queue(id, storage_->worker)) continue;
+    if (auto trial = hold(id, false)) return trial;
   }
   const auto is_full = [&] { return static_cast<std::int64_t>(known().size()) >= n_trials; };
-  std::shared_ptr<detail::LockFile> lock;
-  bool is_new = false;
   // Looked at before, too, so that a process that waits for others doesn't keep the journal locked.
-  if (!is_full())
+  while (!is_full()) {
+    bool is_new = false;
     storage_->write_exclusively([&] {
       std::vector<Storage::Json> records;
-      if (is_full()) return records;
-      is_new = true;
-      lock = lock_of(static_cast<std::int64_t>(known().size()));
-      if (lock) lock->keep_file();
-      records.push_back(storage_->new_trial());
+      is_new = !is_full();
+      if (is_new) records.push_back(storage_->new_trial(storage_->worker));
       return records;
     });
-  if (is_new) return created(std::move(lock));
+    // Another process may have been faster to hold it.
+    if (is_new)
+      if (auto trial = hold(created(), false)) return trial;
+  }
   remove_locks();
   return {};
 }
@@ -180,27 +182,28 @@ ETUDE_INLINE void Study::set_folder(const std::filesystem::path& folder) {
     const auto found = attrs.find("folder");
     return found != attrs.end() && found->is_string() ? found->get<std::string>() : "";
   };
-  storage_->write_exclusively([&] {
-    std::vector<Storage::Json> records;
-    if (!id_of_study().empty()) return records;
-    auto id = read_mark();
-    // A mark without trials is that of a process which ended before it wrote the record.
-    if (!id.empty() && std::ranges::any_of(std::filesystem::directory_iterator(folder),
-                                           [](const auto& entry) { return entry.is_directory(); }))
-      throw ArgumentError(fmt::format(
-          "output_dir is {}: it has the trials of another study; choose another folder, or remove that one",
-          folder.string()));
-    if (id.empty()) {
-      id = detail::random_name();
-      // Before the record, so that no other process finds the folder without it.
-      write_file(default_file_system(), mark, id + "\n");
-    }
-    records.push_back({{"op_code", static_cast<int>(detail::JournalOperation::set_study_user_attr)},
-                       {"worker_id", storage_->worker},
-                       {"study_id", storage_->own},
-                       {"user_attr", {{"folder", id}}}});
-    return records;
-  });
+  if (id_of_study().empty())
+    storage_->write_exclusively([&] {
+      std::vector<Storage::Json> records;
+      if (!id_of_study().empty()) return records;
+      auto id = read_mark();
+      // A mark without trials is that of a process which ended before it wrote the record.
+      if (!id.empty() && std::ranges::any_of(std::filesystem::directory_iterator(folder),
+                                             [](const auto& entry) { return entry.is_directory(); }))
+        throw ArgumentError(fmt::format(
+            "output_dir is {}: it has the trials of another study; choose another folder, or remove that one",
+            folder.string()));
+      if (id.empty()) {
+        id = detail::random_name();
+        // Before the record, so that no other process finds the folder without it.
+        write_file(default_file_system(), mark, id + "\n");
+      }
+      records.push_back({{"op_code", static_cast<int>(detail::JournalOperation::set_study_user_attr)},
+                         {"worker_id", storage_->worker},
+                         {"study_id", storage_->own},
+                         {"user_attr", {{"folder", id}}}});
+      return records;
+    });
   if (const auto id = id_of_study(); id.empty() || read_mark() != id)
     throw ArgumentError(
         fmt::format("output_dir is {}: must be the folder in which the study {} was begun, or another study",
@@ -210,9 +213,9 @@ ETUDE_INLINE void Study::set_folder(const std::filesystem::path& folder) {
 ETUDE_INLINE bool Study::others_run() {
   storage_->sync();
   if (!storage_->file) return false;
-  std::error_code none;
   for (std::size_t id = 0; id < storage_->places.size(); ++id)
-    if (storage_->is_run_by_us(id) && std::filesystem::exists(lock_path(storage_->trial(id).number), none))
+    if (storage_->is_claimed(id) &&
+        detail::LockFile(lock_path(storage_->trial(id).number)).state() != detail::LockState::unknown)
       return true;
   return false;
 }
@@ -220,7 +223,7 @@ ETUDE_INLINE bool Study::others_run() {
 ETUDE_INLINE StudyTrial Study::running_trial(std::int64_t number, bool is_continued) {
   storage_->sync();
   for (std::size_t id = 0; id < storage_->places.size(); ++id)
-    if (storage_->is_run_by_us(id) && storage_->trial(id).number == number)
+    if (storage_->is_claimed(id) && storage_->trial(id).number == number)
       return {*this, id, number, nullptr, is_continued};
   throw ArgumentError(fmt::format("trial {} isn't running", number));
 }
@@ -251,6 +254,7 @@ ETUDE_INLINE void Study::finish(const StudyTrial& trial, TrialState state,
   storage_->sync();
   if (frozen(trial).is_finished())
     throw ArgumentError(fmt::format("trial {} is finished already", trial.number_));
+  storage_->write_deferred();
   std::string text;
   for (const double value : values) text += (text.empty() ? "" : ",") + detail::journal_text(value);
   storage_->write(detail::JournalOperation::set_trial_state_values,

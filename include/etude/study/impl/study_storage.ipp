@@ -28,6 +28,7 @@
 #include "etude/io/file_system.hpp"
 #include "etude/io/folder_lock.hpp"
 #include "etude/reflect/json.hpp"
+#include "etude/reflect/json_parser.hpp"
 #include "etude/study/journal.hpp"
 #include "etude/study/journal_time.hpp"
 #include "etude/study/study.hpp"
@@ -50,6 +51,8 @@ enum class JournalOperation {
 };
 
 inline constexpr std::string_view worker_prefix = "etude-";
+/// Ends the name of a worker whose trial isn't claimed: nobody holds it with a lock.
+inline constexpr std::string_view asker_suffix = "-ask";
 
 /// A number; parse_json reads one that isn't finite as text.
 inline double journal_number(const nlohmann::ordered_json& json) {
@@ -98,13 +101,18 @@ struct Study::Storage {
     bool is_deleted = false;
     std::vector<FrozenTrial> trials = {};
     Json user_attrs = Json::object();
+    /// The first trial with each hyperparameter, and its distribution there.
+    std::map<std::string, std::pair<std::int64_t, Distribution>> kinds = {};
+    /// Why the distribution of a hyperparameter can't be used.
+    std::map<std::string, std::string> unusable = {};
   };
   struct Place {
     std::size_t study, number;
-    std::string worker;  ///< that runs the trial
+    std::string worker = {};  ///< that runs the trial
   };
 
-  explicit Storage(const std::filesystem::path& journal) {
+  /// Of the other studies in the journal, trials are only counted.
+  Storage(const std::filesystem::path& journal, std::string its_name) : study_name(std::move(its_name)) {
     if (!journal.empty()) file.emplace(journal);
     sync();
   }
@@ -116,14 +124,28 @@ struct Study::Storage {
     auto text = text_of(record);
     if (!more.empty()) text.insert(text.size() - 1, "," + more);
     if (!file) return apply(parse_json(text));
+    if (defers) {
+      apply(parse_json(text));
+      deferred.push_back(std::move(text));
+      return;
+    }
     file->append({text});
     sync();
   }
 
-  Json new_trial() {
+  /// Ends `defers`, and appends the records since its beginning.
+  void write_deferred() {
+    defers = false;
+    if (deferred.empty()) return;
+    file->append(deferred);
+    deferred.clear();
+    sync();
+  }
+
+  Json new_trial(const std::string& of_worker) {
     last_created.reset();
     return {{"op_code", static_cast<int>(Operation::create_trial)},
-            {"worker_id", worker},
+            {"worker_id", of_worker},
             {"study_id", own},
             {"datetime_start", detail::journal_time()}};
   }
@@ -154,6 +176,7 @@ struct Study::Storage {
       for (const auto& record : make()) apply(record);
       return;
     }
+    write_deferred();
     file->append_exclusively([&] {
       sync();
       std::vector<std::string> lines;
@@ -170,37 +193,69 @@ struct Study::Storage {
 
   void apply(const Json& record) try {
     const auto operation = static_cast<Operation>(from_json_value<int>(record.at("op_code")));
-    const bool is_ours = record.at("worker_id") == worker;
+    if (operation > Operation::set_trial_system_attr) return;  // of another program; Optuna ignores it too
+    const bool is_ours = record.at("worker_id").get_ref<const std::string&>().starts_with(worker);
     if (operation == Operation::create_study) return create_study(record);
     if (record.contains("study_id")) {
       const auto id = index_of(record["study_id"]);
       if (id >= studies.size() || studies[id].is_deleted) return;
       if (operation == Operation::delete_study) studies[id].is_deleted = true;
-      if (operation == Operation::set_study_user_attr) studies[id].user_attrs.update(record.at("user_attr"));
+      if (operation == Operation::set_study_user_attr && is_needed(id))
+        studies[id].user_attrs.update(record.at("user_attr"));
       if (operation == Operation::create_trial) create_trial(id, record, is_ours);
       return;
     }
-    if (!record.contains("trial_id")) return;  // of a later Optuna
+    if (!record.contains("trial_id")) return;
     const auto id = index_of(record["trial_id"]);
-    if (id < places.size() && !trial(id).is_finished()) change_trial(id, operation, record);
+    if (id < places.size() && is_needed(places[id].study) && !trial(id).is_finished())
+      change_trial(id, operation, record);
   } catch (const std::exception& error) {
     throw CheckpointError(fmt::format("the journal has the record {}, which isn't one of Optuna's: {}",
                                       record.dump(), error.what()));
   }
 
-  /// A hyperparameter's value, which is an index for choices.
-  static double number_of(const Distribution& distribution, const Json& json) {
-    const auto number = json.get<double>();
-    bool fits = std::isfinite(number);
-    if (const auto* choices = std::get_if<Choices>(&distribution))
-      fits &= number >= 0 && number < static_cast<double>(choices->choices.size());
-    else if (const auto* range = std::get_if<FloatRange>(&distribution))
-      fits &= !range->log || number > 0;
-    else
-      fits &= !std::get<IntRange>(distribution).log || number > 0;
-    if (!fits)
+  bool is_needed(std::size_t study) const { return studies[study].name == study_name; }
+
+  /// A hyperparameter's value, which is an index for choices. Nothing for a value outside a range that can't
+  /// be used, such as 0 in a logarithmic one, which Optuna allows in enqueued trials.
+  static std::optional<double> number_of(const Distribution& distribution, const Json& json) {
+    const auto number = detail::journal_number(json);
+    if (const auto* choices = std::get_if<Choices>(&distribution)) {
+      if (number >= 0 && number < static_cast<double>(choices->choices.size())) return number;
       throw ArgumentError(fmt::format("a value is {}: must be {}", number, detail::in_words(distribution)));
+    }
+    const auto* range = std::get_if<FloatRange>(&distribution);
+    const bool is_log = range ? range->log : std::get<IntRange>(distribution).log;
+    if (!std::isfinite(number) || (is_log && number <= 0)) return {};
     return number;
+  }
+
+  /// Sets a hyperparameter of a trial. One whose distribution can't be used stays out of it, and so does one
+  /// of another kind than in earlier trials, as for Optuna.
+  static void set_param(OneStudy& study, FrozenTrial& trial, const std::string& name, const Json& text,
+                        const Json& number) {
+    std::optional<Distribution> distribution;
+    try {
+      distribution = distribution_of(parse_json(text.get_ref<const std::string&>()));
+    } catch (const ArgumentError& error) {
+      study.unusable.try_emplace(name, fmt::format("in trial {}, {}", trial.number, error.what()));
+      return;
+    }
+    const auto value = number_of(*distribution, number);
+    if (!value) return;
+    const auto& kind = study.kinds.try_emplace(name, trial.number, *distribution).first->second.second;
+    if (!detail::are_compatible(kind, *distribution)) return;
+    trial.params[name] = *value;
+    trial.distributions[name] = *std::move(distribution);
+  }
+
+  /// The step of a report. Nothing for one that has no room in 64 bits.
+  static std::optional<std::int64_t> step_of(const Json& json) {
+    if (!json.is_number()) throw ArgumentError(fmt::format("a step is {}: must be a number", json.dump()));
+    const auto number = json.get<double>();
+    constexpr double beyond = 0x1p63;
+    if (!(number >= -beyond && number < beyond) || number != std::floor(number)) return {};
+    return json.is_number_float() ? static_cast<std::int64_t>(number) : json.get<std::int64_t>();
   }
 
   static std::size_t index_of(const Json& json) {
@@ -219,15 +274,16 @@ struct Study::Storage {
     return static_cast<E>(number);
   }
 
-  /// Throws ArgumentError for a complete trial without a value for each objective.
-  void check_values(std::size_t study, const FrozenTrial& trial) const {
-    if (trial.state == TrialState::complete && trial.values.size() != studies[study].directions.size())
-      throw ArgumentError("a complete trial must have a value for each objective");
-    if (trial.state == TrialState::complete &&
-        std::ranges::any_of(trial.values, [](double value) { return std::isnan(value); }))
-      throw ArgumentError("the value of a complete trial must be a number");
+  /// A complete trial without a number for each objective, which Optuna's storage accepts, is a failed one.
+  static void check(const OneStudy& study, FrozenTrial& trial) {
     if (!trial.user_attrs.is_object() || !trial.system_attrs.is_object())
       throw ArgumentError("attributes must be objects");
+    if (trial.state == TrialState::complete &&
+        (trial.values.size() != study.directions.size() ||
+         std::ranges::any_of(trial.values, [](double value) { return std::isnan(value); }))) {
+      trial.state = TrialState::fail;
+      trial.values.clear();
+    }
   }
 
   void create_study(const Json& record) {
@@ -238,18 +294,17 @@ struct Study::Storage {
   }
 
   void create_trial(std::size_t study, const Json& record, bool is_ours) {
+    if (!is_needed(study)) return places.push_back({study, 0});
     auto& trials = studies[study].trials;
     FrozenTrial made{.number = static_cast<std::int64_t>(trials.size())};
     if (record.contains("state")) made.state = enumerator_of<TrialState>("state", record["state"]);
-    if (record.contains("distributions"))
-      for (const auto& [name, text] : record["distributions"].items())
-        made.distributions[name] = distribution_of(parse_json(text.get_ref<const std::string&>()));
     if (record.contains("params"))
-      for (const auto& [name, number] : record["params"].items())
-        made.params[name] = number_of(made.distributions.at(name), number);
+      for (const auto& [param, number] : record["params"].items())
+        set_param(studies[study], made, param, record.at("distributions").at(param), number);
     if (record.contains("intermediate_values"))
-      for (const auto& [step, value] : record["intermediate_values"].items())
-        made.intermediate_values[std::stoll(step)] = detail::journal_number(value);
+      for (const auto& [text, value] : record["intermediate_values"].items())
+        if (const auto step = step_of(parse_json(text)))
+          made.intermediate_values[*step] = detail::journal_number(value);
     if (record.contains("values") && record["values"].is_array())
       for (const auto& value : record["values"]) made.values.push_back(detail::journal_number(value));
     else if (record.contains("value") && !record["value"].is_null())
@@ -257,7 +312,7 @@ struct Study::Storage {
     if (record.contains("user_attrs")) made.user_attrs = record["user_attrs"];
     if (record.contains("system_attrs")) made.system_attrs = record["system_attrs"];
     set_times(made, record);
-    check_values(study, made);
+    check(studies[study], made);
     places.push_back({study, trials.size(), record.at("worker_id").get<std::string>()});
     trials.push_back(std::move(made));
     if (is_ours) last_created = places.size() - 1;
@@ -266,11 +321,8 @@ struct Study::Storage {
   void change_trial(std::size_t id, Operation operation, const Json& record) {
     auto& changed = trial(id);
     if (operation == Operation::set_trial_param) {
-      const auto& name = record.at("param_name").get_ref<const std::string&>();
-      const auto distribution =
-          distribution_of(parse_json(record.at("distribution").get_ref<const std::string&>()));
-      changed.params[name] = number_of(distribution, record.at("param_value_internal"));
-      changed.distributions[name] = distribution;
+      set_param(studies[places[id].study], changed, record.at("param_name").get<std::string>(),
+                record.at("distribution"), record.at("param_value_internal"));
     } else if (operation == Operation::set_trial_state_values) {
       const auto state = enumerator_of<TrialState>("state", record.at("state"));
       // The first of several workers that take a trial out of the queue has it.
@@ -282,10 +334,10 @@ struct Study::Storage {
         changed.values.clear();
         for (const auto& value : record["values"]) changed.values.push_back(detail::journal_number(value));
       }
-      check_values(places[id].study, changed);
+      check(studies[places[id].study], changed);
     } else if (operation == Operation::set_trial_intermediate_value) {
-      changed.intermediate_values[from_json_value<std::int64_t>(record.at("step"))] =
-          detail::journal_number(record.at("intermediate_value"));
+      if (const auto step = step_of(record.at("step")))
+        changed.intermediate_values[*step] = detail::journal_number(record.at("intermediate_value"));
     } else if (operation == Operation::set_trial_user_attr) {
       changed.user_attrs.update(record.at("user_attr"));
     } else if (operation == Operation::set_trial_system_attr) {
@@ -293,10 +345,11 @@ struct Study::Storage {
     }
   }
 
-  /// Whether a process of ours has it; Optuna's don't lock their trials.
-  bool is_run_by_us(std::size_t id) {
+  /// Whether a process has claimed it; trials that were asked for, also by Optuna, have no lock.
+  bool is_claimed(std::size_t id) {
+    const auto& by = places[id].worker;
     return places[id].study == own && trial(id).state == TrialState::running &&
-           places[id].worker.starts_with(detail::worker_prefix);
+           by.starts_with(detail::worker_prefix) && !by.ends_with(detail::asker_suffix);
   }
 
   /// The times of a record; a text of another form than Optuna's says nothing.
@@ -317,8 +370,12 @@ struct Study::Storage {
     return {};
   }
 
+  std::string study_name;
   std::optional<detail::JournalFile> file;
   std::string worker = std::string(detail::worker_prefix) + detail::random_name();
+  std::string asker = worker + std::string(detail::asker_suffix);
+  bool defers = false;  // whether records wait in memory
+  std::vector<std::string> deferred = {};
   std::vector<OneStudy> studies = {};
   std::vector<Place> places = {};  // of trials, by id
   std::optional<std::size_t> last_created;

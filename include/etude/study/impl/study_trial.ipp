@@ -47,15 +47,21 @@ ETUDE_INLINE nlohmann::ordered_json StudyTrial::suggest(const std::string& name,
       if (other.number != number_) others_.push_back(other);
     relative_ = options.sampler->sample_relative({others_, study_->direction(), number_, *random_});
   }
-  for (const auto& other : others_) {
-    const auto found = other.distributions.find(name);
-    if (found == other.distributions.end()) continue;
-    if (!detail::are_compatible(found->second, distribution))
+  auto& storage = *study_->storage_;
+  const auto check_kind = [&] {
+    const auto& study = storage.studies[storage.own];
+    if (const auto found = study.unusable.find(name); found != study.unusable.end())
+      throw ArgumentError(
+          fmt::format("{} can't be suggested in the study {}: {}", name, options.study_name, found->second));
+    const auto found = study.kinds.find(name);
+    if (found == study.kinds.end()) return;
+    const auto& [number, kind] = found->second;
+    if (!detail::are_compatible(kind, distribution))
       throw ArgumentError(fmt::format("{} is {}: must be {}, as in trial {}", name,
-                                      detail::kind_in_words(distribution),
-                                      detail::kind_in_words(found->second), other.number));
-    break;
-  }
+                                      detail::kind_in_words(distribution), detail::kind_in_words(kind),
+                                      number));
+  };
+  check_kind();
   const auto fits = [&](double value) {
     return std::holds_alternative<Choices>(distribution) || from_number(distribution, value) == value;
   };
@@ -74,11 +80,13 @@ ETUDE_INLINE nlohmann::ordered_json StudyTrial::suggest(const std::string& name,
     number = options.sampler->sample_independent({others_, study_->direction(), number_, random}, name,
                                                  distribution);
   }
-  study_->storage_->write(detail::JournalOperation::set_trial_param,
-                          {{"trial_id", id_},
-                           {"param_name", name},
-                           {"param_value_internal", number},
-                           {"distribution", distribution_json(distribution).dump()}});
+  storage.write(detail::JournalOperation::set_trial_param,
+                {{"trial_id", id_},
+                 {"param_name", name},
+                 {"param_value_internal", number},
+                 {"distribution", distribution_json(distribution).dump()}});
+  // Another process may have used another kind meanwhile, and then the record has no effect.
+  check_kind();
   return from_number(distribution, number);
 }
 
@@ -118,6 +126,15 @@ ETUDE_INLINE void StudyTrial::set_user_attr(const std::string& name, const nlohm
 ETUDE_INLINE void StudyTrial::set_system_attr(const std::string& name, const nlohmann::ordered_json& value) {
   study_->storage_->write(detail::JournalOperation::set_trial_system_attr,
                           {{"trial_id", id_}, {"system_attr", {{name, value}}}});
+}
+
+ETUDE_INLINE void StudyTrial::defer() { study_->storage_->defers = study_->storage_->file.has_value(); }
+
+ETUDE_INLINE void StudyTrial::record() { study_->storage_->write_deferred(); }
+
+ETUDE_INLINE void StudyTrial::discard() {
+  study_->storage_->defers = false;
+  study_->storage_->deferred.clear();
 }
 
 ETUDE_INLINE FrozenTrial StudyTrial::frozen() const { return study_->frozen(*this); }
