@@ -1,9 +1,13 @@
 #include "etude/loop/several_optimizers.hpp"
 
 #include <doctest/doctest.h>
+#include <torch/optim/sgd.h>
+
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +15,7 @@
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "common/printed.hpp"
 #include "common/ranks.hpp"
 #include "common/toy.hpp"
 #include "etude/callbacks/learning_rate_monitor.hpp"
@@ -592,6 +597,50 @@ TEST_CASE("several optimizers are trained with their states divided among proces
   if (toy::launches(2)) return;
   check_two_processes<etude::ShardedDataParallel<1>>();
   check_two_processes<etude::ShardedDataParallel<2>>();
+}
+
+TEST_CASE("a rule freezes parameters whichever optimizer holds them, and those that none holds") {
+  const auto train = [](const Gan& net, bool as_argument, std::shared_ptr<torch::optim::Optimizer> last) {
+    const auto [z, x] = data();
+    auto args = arguments();
+    args.log_level = etude::LogLevel::warning;
+    etude::TrainerOptions options{
+        .model = net,
+        .args = args,
+        .compute_loss = [](Model& model, const Batch& batch, std::optional<double>) -> LossOutput {
+          return {.loss = discriminator_loss(model.as<GanImpl>(), batch.inputs, batch.labels) +
+                          generator_loss(model.as<GanImpl>(), batch.inputs),
+                  .outputs = {}};
+        },
+        .train_dataset = {z, x},
+        .optimizers = {{"generator", {}},
+                       {"first", {.parameters = {last ? "discriminator.0.weight" : "discriminator.0"}}}}};
+    if (last) options.optimizers.push_back({"last", {.optimizer = std::move(last)}});
+    if (as_argument)
+      options.args.parameter_groups = "discriminator.2: frozen=true; generator.bias: frozen=true";
+    else
+      options.parameter_groups = {{"discriminator.2", {.frozen = true}},
+                                  {"generator.bias", {.frozen = true}}};
+    return toy::printed([&] { etude::Trainer<Quiet>(options).train(); }, STDERR_FILENO);
+  };
+  for (const bool as_argument : {false, true})
+    for (const bool is_held : {false, true}) {
+      CAPTURE(is_held);
+      const auto net = gan(), before = gan();
+      auto last = net->discriminator->ptr(2)->parameters();
+      last.push_back(net->discriminator->ptr(0)->named_parameters()["bias"]);
+      const auto text =
+          train(net, as_argument, is_held ? std::make_shared<torch::optim::SGD>(last, 0.1) : nullptr);
+      CHECK(text.find("no optimizer updates") == text.npos);
+      const auto now = net->named_parameters(), then = before->named_parameters();
+      for (const auto& parameter : now) {
+        CAPTURE(parameter.key());
+        const bool is_frozen =
+            parameter.key().starts_with("discriminator.2") || parameter.key() == "generator.bias";
+        CHECK(parameter.value().requires_grad() == !is_frozen);
+        CHECK(torch::equal(parameter.value(), then[parameter.key()]) == is_frozen);
+      }
+    }
 }
 
 }  // namespace loop_several_optimizers_test

@@ -60,9 +60,10 @@ TEST_CASE("rules add up, and where two set the same the later one wins") {
 TEST_CASE("frozen parameters stay in a group, and a later rule makes an exception") {
   const auto all = parameters({"encoder.weight", "head.weight"});
   all[1].second.set_requires_grad(false);
-  const auto groups = etude::with_rules(etude::parameter_groups(all, 0.1),
-                                        {{"*", {.frozen = true}}, {"head", {.frozen = false}}}, 1.0);
-  CHECK(lines(groups) == Names{"- 0.1: encoder.weight head.weight"});
+  const etude::ParameterRules rules{{"*", {.frozen = true}}, {"head", {.frozen = false}}};
+  CHECK(lines(etude::with_rules(etude::parameter_groups(all, 0.1), rules, 1.0)) ==
+        Names{"- 0.1: encoder.weight head.weight"});
+  etude::freeze_by_rules(rules, all);
   CHECK_FALSE(all[0].second.requires_grad());
   CHECK(all[1].second.requires_grad());
 }

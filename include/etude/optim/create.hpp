@@ -26,12 +26,18 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
 
 /// The same for named parameters or a module's, split into groups with and without weight decay, then by
 /// `args.layerwise_learning_rate_decay`, by `rules`, and by those in `args.parameter_groups`, which win. All
-/// rules must name some of the parameters. With `chosen`, only those for whose names it is true are the
-/// optimizer's.
+/// rules must name some of the parameters, and freeze any of them. With `chosen`, only those for whose names
+/// it is true are the optimizer's.
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const NamedTensors& parameters,
                                           const ParameterRules& rules = {}, const ChosenNames& chosen = {});
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const torch::nn::Module& module,
                                           const ParameterRules& rules = {}, const ChosenNames& chosen = {});
+
+namespace detail {
+/// Freezes the parameters that `rules` and `args.parameter_groups` freeze, and returns both in this order.
+ParameterRules follow_freezing_rules(const TrainingArguments& args, const NamedTensors& parameters,
+                                     ParameterRules rules);
+}  // namespace detail
 
 /// Makes the scheduler that `args.lr_scheduler_type` names, for `total_steps` updates. One that follows a
 /// metric has the mode of `is_greater_better(args)`, unless `lr_scheduler_kwargs` has a `mode`. The optimizer

@@ -57,9 +57,12 @@ void check_parameter_rules(const ParameterRules& rules, const NamedTensors& para
 /// Divides groups, whose default learning rate is `lr`, by rules: a parameter stays where it is unless a rule
 /// changes its options; those with the same new options form a group, and new groups come last, in the order
 /// of their first parameters. Parameters that a rule freezes are in a group too, so that the optimizer picks
-/// them up if they are unfrozen. Sets `requires_grad` of the parameters that a rule freezes, or says not to.
+/// them up if they are unfrozen.
 std::vector<ParameterGroup> with_rules(std::vector<ParameterGroup> groups, const ParameterRules& rules,
                                        double lr);
+
+/// Sets `requires_grad` of the parameters that rules freeze, or say not to.
+void freeze_by_rules(const ParameterRules& rules, const NamedTensors& parameters);
 
 /// The depth of each parameter in a model, by its name: 0 before the first numbered layer ("h.0.",
 /// "layers.0." or "encoder.layer.0."; the first number in a name counts), then 1, 2, ... in each numbered

@@ -100,6 +100,8 @@ ETUDE_INLINE void make_optimizers(TrainerCore& core) {
         "optimizers is set: must not be in a trainer that overrides create_optimizer, which would not be "
         "called");
   const auto parameters = core.model.named_parameters();
+  // LibTorch's own optimizers, and parameters that no optimizer holds, follow them too.
+  follow_freezing_rules(core.args, parameters, core.options.parameter_groups);
   std::unordered_map<const void*, std::string_view> owner;
   for (const auto& [name, own] : core.options.optimizers) {
     const auto patterns = own.parameters.empty() ? std::vector{name} : own.parameters;

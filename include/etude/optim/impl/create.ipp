@@ -109,13 +109,21 @@ ETUDE_INLINE std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& 
 
 namespace detail {
 
-/// `split(weight_decay)` makes the groups that the arguments and rules then divide.
-template <class Split>
-std::unique_ptr<Optimizer> create_divided(const TrainingArguments& args, const NamedTensors& parameters,
-                                          ParameterRules rules, const ChosenNames& chosen, Split split) {
+ETUDE_INLINE ParameterRules follow_freezing_rules(const TrainingArguments& args,
+                                                  const NamedTensors& parameters, ParameterRules rules) {
   std::ranges::move(read_parameter_rules(args.parameter_groups, "parameter_groups"),
                     std::back_inserter(rules));
   check_parameter_rules(rules, parameters);
+  freeze_by_rules(rules, parameters);
+  return rules;
+}
+
+/// `split(weight_decay)` makes the groups that the arguments and rules then divide.
+template <class Split>
+std::unique_ptr<Optimizer> create_divided(const TrainingArguments& args, const NamedTensors& parameters,
+                                          const ParameterRules& given, const ChosenNames& chosen,
+                                          Split split) {
+  const ParameterRules rules = follow_freezing_rules(args, parameters, given);
   return create_any(args, [&](double lr, double weight_decay) {
     auto groups = split(weight_decay);
     if (chosen) {

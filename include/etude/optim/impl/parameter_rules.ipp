@@ -66,7 +66,7 @@ std::vector<ParameterGroup> regrouped(std::vector<ParameterGroup> groups, Change
   for (std::size_t i = 0; i < before.size(); ++i)
     for (const auto& [name, tensor] : before[i].parameters) {
       ParameterGroup options{.parameters = {}, .lr = before[i].lr, .weight_decay = before[i].weight_decay};
-      change(name, tensor, options);
+      change(name, options);
       const auto has_options = [&](const ParameterGroup& group) {
         return group.lr == options.lr && group.weight_decay == options.weight_decay;
       };
@@ -127,19 +127,24 @@ ETUDE_INLINE void check_parameter_rules(const ParameterRules& rules, const Named
 
 ETUDE_INLINE std::vector<ParameterGroup> with_rules(std::vector<ParameterGroup> groups,
                                                     const ParameterRules& rules, double lr) {
-  return detail::regrouped(
-      std::move(groups), [&](const std::string& name, const torch::Tensor& tensor, ParameterGroup& options) {
-        const auto given_lr = options.lr;
-        std::optional<bool> frozen;
-        for (const auto& [pattern, settings] : rules) {
-          if (!names_parameter(pattern, name)) continue;
-          if (settings.lr) options.lr = settings.lr;
-          if (settings.lr_factor) options.lr = given_lr.value_or(lr) * *settings.lr_factor;
-          if (settings.weight_decay) options.weight_decay = settings.weight_decay;
-          if (settings.frozen) frozen = settings.frozen;
-        }
-        if (frozen) tensor.set_requires_grad(!*frozen);
-      });
+  return detail::regrouped(std::move(groups), [&](const std::string& name, ParameterGroup& options) {
+    const auto given_lr = options.lr;
+    for (const auto& [pattern, settings] : rules) {
+      if (!names_parameter(pattern, name)) continue;
+      if (settings.lr) options.lr = settings.lr;
+      if (settings.lr_factor) options.lr = given_lr.value_or(lr) * *settings.lr_factor;
+      if (settings.weight_decay) options.weight_decay = settings.weight_decay;
+    }
+  });
+}
+
+ETUDE_INLINE void freeze_by_rules(const ParameterRules& rules, const NamedTensors& parameters) {
+  for (const auto& [name, tensor] : parameters) {
+    std::optional<bool> frozen;
+    for (const auto& [pattern, settings] : rules)
+      if (settings.frozen && names_parameter(pattern, name)) frozen = settings.frozen;
+    if (frozen) tensor.set_requires_grad(!*frozen);
+  }
 }
 
 ETUDE_INLINE std::vector<std::size_t> layer_depths(const NamedTensors& parameters) {
@@ -167,11 +172,10 @@ ETUDE_INLINE std::vector<ParameterGroup> with_layerwise_decay(std::vector<Parame
   const auto deepest = std::ranges::max(depths);
   std::unordered_map<std::string_view, std::size_t> below;  // the deepest
   for (std::size_t i = 0; i < parameters.size(); ++i) below.emplace(parameters[i].first, deepest - depths[i]);
-  return detail::regrouped(
-      std::move(groups), [&](const std::string& name, const torch::Tensor&, ParameterGroup& options) {
-        if (const auto steps = below.at(name); steps > 0)
-          options.lr = options.lr.value_or(lr) * std::pow(decay, static_cast<double>(steps));
-      });
+  return detail::regrouped(std::move(groups), [&](const std::string& name, ParameterGroup& options) {
+    if (const auto steps = below.at(name); steps > 0)
+      options.lr = options.lr.value_or(lr) * std::pow(decay, static_cast<double>(steps));
+  });
 }
 
 }  // namespace etude::inline v0
