@@ -73,8 +73,8 @@ class EvalDatasets {
   bool named_ = false;
 };
 
-/// A shared pointer with a readable compile error for the wrong type, which designated initializers don't
-/// give.
+/// A shared pointer that also takes a unique pointer or an object, both with std::move, and has a readable
+/// compile error for anything else, which designated initializers don't give.
 template <class T>
 class SharedOption : public std::shared_ptr<T> {
  public:
@@ -86,11 +86,18 @@ class SharedOption : public std::shared_ptr<T> {
  private:
   template <class Given>
   static std::shared_ptr<T> pointer(Given&& given) {
-    static_assert(std::convertible_to<Given, std::shared_ptr<T>>,
-                  "etude: optimizer and train_sampler are shared_ptr to classes that derive from "
-                  "torch::optim::Optimizer and torch::data::samplers::Sampler<>");
-    if constexpr (std::convertible_to<Given, std::shared_ptr<T>>)
+    constexpr bool is_pointer = std::convertible_to<Given, std::shared_ptr<T>>;
+    constexpr bool is_moved = std::derived_from<std::remove_cvref_t<Given>, T> &&
+                              !std::is_reference_v<Given> && std::move_constructible<Given>;
+    static_assert(
+        is_pointer || is_moved,
+        "etude: optimizer and train_sampler are an object or a unique_ptr, given with std::move, or "
+        "a shared_ptr, of a class that derives from torch::optim::Optimizer or "
+        "torch::data::samplers::Sampler<>");
+    if constexpr (is_pointer)
       return std::forward<Given>(given);
+    else if constexpr (is_moved)
+      return std::make_shared<Given>(std::move(given));
     else
       return nullptr;
   }
@@ -226,7 +233,8 @@ struct TrainerOptions {
   Dataset train_dataset = {};
   EvalDatasets eval_dataset = {};
   ComputeMetrics compute_metrics = {};
-  /// Used instead of the optimizer that `args.optim` names. Must hold parameters of the model.
+  /// Used instead of the optimizer that `args.optim` names. Must hold parameters of the model. A shared_ptr,
+  /// or a unique_ptr or an object that the trainer takes over: `.optimizer = std::move(optimizer)`.
   SharedOption<torch::optim::Optimizer> optimizer = nullptr;
   /// Settings of the parameters that patterns name: `{{"encoder", {.lr = 1e-5}}, {"*.bias", {.weight_decay =
   /// 0}}}`. Those in `args.parameter_groups` come after them. A schedule is a factor of each group's rate.

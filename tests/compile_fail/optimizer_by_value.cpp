@@ -1,6 +1,8 @@
-// EXPECT: etude: optimizer and train_sampler are shared_ptr to classes that derive
+// EXPECT: etude: optimizer and train_sampler are an object or a unique_ptr, given with std::move, or
 // NEEDS: torch
 #include <torch/optim/sgd.h>
+
+#include <utility>
 
 #include "etude/trainer_options.hpp"
 
@@ -9,9 +11,10 @@ struct Trainer {
 };
 
 Trainer make(const std::vector<torch::Tensor>& parameters) {
+  torch::optim::SGD optimizer(parameters, 0.1);
 #ifdef ETUDE_MISTAKE
-  return Trainer({.optimizer = torch::optim::SGD(parameters, 0.1)});
+  return Trainer({.optimizer = optimizer});
 #else
-  return Trainer({.optimizer = std::make_shared<torch::optim::SGD>(parameters, 0.1)});
+  return Trainer({.optimizer = std::move(optimizer)});
 #endif
 }
