@@ -92,6 +92,7 @@
 #include "etude/optim/parameter_rules.hpp"
 #include "etude/optim/rmsprop.hpp"
 #include "etude/optim/sgd.hpp"
+#include "etude/optim/sparse_adam.hpp"
 #include "etude/precision/grad_scaler.hpp"
 #include "etude/reflect/command_line.hpp"
 #include "etude/reflect/interval.hpp"

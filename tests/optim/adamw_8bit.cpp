@@ -162,7 +162,7 @@ TEST_CASE("with our kernels switched off, float32 is updated by operators from f
     etude::AdamW8bit optimizer({{{{"p", parameter}}, {}, {}}}, {.lr = 0.01});
     for (std::int64_t step = 0; step < 5; ++step) {
       optimizer.zero_grad();
-      CHECK(parameter.grad().defined() == !uses_kernels);
+      CHECK(parameter.grad().defined() == (!uses_kernels && step > 0));
       parameter.mutable_grad() = made_gradient(5000, step);
       optimizer.clip_grad_norm_in_step(1);
       optimizer.step();

@@ -1,8 +1,12 @@
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -22,6 +26,7 @@ etude::TrainingArguments arguments(etude::OptimizerNames optim, std::string opti
 TEST_CASE("every optimizer can be created by its name, and lowers a loss") {
   for (std::string_view name : etude::enum_names<etude::OptimizerNames>) {
     CAPTURE(name);
+    if (name == "sparse_adam") continue;  // it takes no dense gradients
     torch::manual_seed(0);
     torch::nn::Linear module(3, 2);
     const auto optimizer =
@@ -36,6 +41,43 @@ TEST_CASE("every optimizer can be created by its name, and lowers a loss") {
     const double before = loss().item<double>();
     for (int step = 0; step < 5; ++step) optimizer->step(loss);
     CHECK(loss().item<double>() < before);
+  }
+}
+
+TEST_CASE("every optimizer takes a sparse gradient, or refuses it with its name and the parameter's") {
+  const std::map<std::string_view, std::string> refused{
+      {"adamw_torch", "AdamW"}, {"adamw_torch_fused", "AdamW"}, {"adamw_8bit", "AdamW8bit"},
+      {"adam", "Adam"},         {"rmsprop", "RMSprop"},         {"adafactor", "Adafactor"},
+      {"lion", "Lion"}};
+  for (std::string_view name : etude::enum_names<etude::OptimizerNames>) {
+    CAPTURE(name);
+    torch::manual_seed(0);
+    torch::nn::Embedding table(torch::nn::EmbeddingOptions(8, 2).sparse(true));
+    const auto optimizer =
+        etude::make_optimizer(arguments(etude::from_string<etude::OptimizerNames>(name)), *table);
+    const auto before = table->weight.detach().clone();
+    const auto loss = [&] {
+      optimizer->zero_grad();
+      const auto value = (table->forward(torch::tensor({1, 5, 5})) - 1).square().sum();
+      value.backward();
+      return value;
+    };
+    const double first = loss().item<double>();
+    if (const auto found = refused.find(name); found != refused.end()) {
+      CHECK_THROWS_WITH_AS(
+          optimizer->step(loss),
+          fmt::format("parameter 'weight' has a sparse gradient, which {} can't use: optim must "
+                      "be one of sgd, adagrad, sparse_adam for it, or the option sparse of its "
+                      "layer false",
+                      found->second)
+              .c_str(),
+          etude::ArgumentError);
+      continue;
+    }
+    for (int step = 0; step < 3; ++step) optimizer->step(loss);
+    CHECK(loss().item<double>() < first);
+    CHECK(table->weight.grad().is_sparse());
+    for (const auto row : {0, 2, 3, 4, 6, 7}) CHECK(torch::equal(table->weight[row], before[row]));
   }
 }
 

@@ -66,11 +66,13 @@ TEST_CASE("a backward pass accumulates in the buffers and marks the parameters t
   const torch::Tensor a = parameter({3, 5}), b = parameter({7}), c = parameter({4});
   FlatParameters flat({{{"a", a}, {"b", b}}, {{"c", c}}});
   flat.zero_grad();
+  CHECK_FALSE(a.grad().defined());  // the first one may be sparse
   backward({{"a", a}, {"c", c}});
   CHECK(flat.has_gradient(0));
   CHECK_FALSE(flat.has_gradient(1));
   CHECK(flat.has_gradient(2));
   CHECK(torch::allclose(a.grad(), gradient_of(a)));
+  flat.mend();
   backward({{"a", a}});
   CHECK(torch::allclose(a.grad(), 2 * gradient_of(a)));
   CHECK(inside(a.grad(), flat.gradients()[0]));
@@ -149,6 +151,8 @@ TEST_CASE("torn views are repaired with the model's values") {
   FlatParameters flat({etude::named_parameters(*module)});
   const NamedTensors all = etude::named_parameters(*module);
   const auto layout = flat.layout();
+  backward(all);
+  flat.mend();
   flat.zero_grad();
 
   SUBCASE("set_data") {
@@ -298,22 +302,106 @@ TEST_CASE("a gradient of another kind than its parameter moves into the buffers"
   CHECK(flat.has_gradient(0));
 }
 
-TEST_CASE("sparse gradients accumulate densely") {
-  torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(5, 2).sparse(true));
-  FlatParameters flat({etude::named_parameters(*embedding)});
-  const auto run = [&] { embedding->forward(torch::tensor({1, 1, 3})).sum().backward(); };
-  const torch::Tensor expected = torch::tensor({0., 0., 2., 2., 0., 0., 1., 1., 0., 0.}).view({5, 2});
-  flat.zero_grad();
-  run();
-  CHECK(torch::equal(embedding->weight.grad(), expected.to(at::kFloat)));
-  CHECK(inside(embedding->weight.grad(), flat.gradients()[0]));
-  CHECK(flat.has_gradient(0));
+/// A table with a sparse gradient among dense parameters.
+struct WithTable {
+  torch::Tensor before = parameter({3}), table = parameter({5, 2}), after = parameter({4});
 
-  embedding->weight.mutable_grad().reset();  // autograd now stores a sparse one
-  run();
-  REQUIRE(embedding->weight.grad().is_sparse());
-  flat.mend();
-  CHECK(torch::equal(embedding->weight.grad(), expected.to(at::kFloat)));
+  NamedTensors all() const { return {{"before", before}, {"table", table}, {"after", after}}; }
+  void run(const torch::Tensor& rows) const {
+    const auto found = torch::embedding(table, rows, /*padding_idx=*/-1, /*scale_grad_by_freq=*/false,
+                                        /*sparse=*/true);
+    (found.sum() + (before * 2).sum() + (after * 3).sum()).backward();
+  }
+};
+
+TEST_CASE("a parameter leaves the flat buffers with its first sparse gradient, which stays sparse") {
+  for (const bool apart : {false, true}) {
+    CAPTURE(apart);
+    const WithTable model;
+    const torch::Tensor table = model.table.detach().clone();
+    FlatParameters flat({model.all()});
+    const auto sparse_slot = [&] { return flat.layout()->by_name.at("table"); };
+    CHECK_FALSE(flat.is_sparse(sparse_slot()));
+    for (int step = 1; step <= 3; ++step) {
+      flat.zero_grad(apart);
+      CHECK_FALSE(model.table.grad().defined());
+      model.run(torch::tensor({1, 1, 3}));
+      flat.mend();
+      REQUIRE(flat.is_sparse(sparse_slot()));
+      CHECK(model.table.grad().is_sparse());
+      CHECK(flat.has_gradient(sparse_slot()));
+      model.run(torch::tensor({3}));  // accumulates
+      const auto& ranges = flat.begin_step();
+      CHECK(ranges.size() == 2);
+      for (std::size_t i = 0; i < 3; ++i) CHECK(flat.steps(i) == step);
+      REQUIRE(model.table.grad().is_coalesced());
+      CHECK(torch::equal(model.table.grad()._indices(), torch::tensor({{1, 3}})));
+      CHECK(torch::equal(model.table.grad()._values(), torch::tensor({{2., 2.}, {2., 2.}}, at::kFloat)));
+      CHECK(model.before.grad().eq(4).all().item<bool>());
+      CHECK(model.after.grad().eq(6).all().item<bool>());
+    }
+    CHECK(torch::equal(model.table, table));
+    const auto& slot = flat.layout()->slots[sparse_slot()];
+    CHECK(flat.layout()->buffers[slot.buffer].size < 64);  // nothing but the table
+    CHECK(inside(model.table, flat.values()[slot.buffer]));
+    if (!apart) {
+      CHECK_FALSE(flat.gradients()[slot.buffer].defined());
+    }
+    model.table.set_requires_grad(false);  // a later layout remembers it
+    model.before.set_data(model.before.to(at::kDouble));
+    flat.zero_grad(apart);
+    CHECK(flat.is_sparse(sparse_slot()));
+    CHECK_FALSE(flat.has_gradient(sparse_slot()));
+  }
+}
+
+TEST_CASE("a sparse gradient counts in norms and clipping by its coalesced rows") {
+  for (const bool apart : {false, true}) {
+    CAPTURE(apart);
+    const WithTable model;
+    FlatParameters flat({model.all()});
+    flat.zero_grad(apart);
+    model.run(torch::tensor({1, 1, 3}));  // rows 2 2 and 1 1; 3 elements of 2; 4 of 3
+    const double norm = std::sqrt(2 * 4. + 2 * 1. + 3 * 4. + 4 * 9.);
+    CHECK(flat.grad_norm().item<double>() == doctest::Approx(norm).epsilon(1e-6));
+    CHECK(flat.clip_grad_norm(1).item<double>() == doctest::Approx(norm).epsilon(1e-6));
+    CHECK(model.table.grad().coalesce().values()[0][0].item<double>() ==
+          doctest::Approx(2 / norm).epsilon(1e-5));
+    CHECK(flat.grad_norm().item<double>() == doctest::Approx(1).epsilon(1e-5));
+    flat.clip_grad_value(0.2);
+    CHECK(model.table.grad().coalesce().values().max().item<double>() == doctest::Approx(0.2));
+    CHECK(flat.multiply_gradients(0.5));
+    CHECK(model.table.grad().coalesce().values().max().item<double>() == doctest::Approx(0.1));
+    model.table.grad()._values()[1][0] = std::numeric_limits<double>::infinity();
+    CHECK_FALSE(flat.multiply_gradients(1));
+  }
+}
+
+TEST_CASE("a dense gradient of a parameter with sparse ones stays as it is, and counts") {
+  const WithTable model;
+  FlatParameters flat({model.all()});
+  model.run(torch::tensor({1}));
+  flat.zero_grad();
+  model.run(torch::tensor({1}));
+  flat.begin_step();
+  flat.zero_grad();
+  (model.table * 2).sum().backward();
+  flat.begin_step();
+  CHECK_FALSE(model.table.grad().is_sparse());
+  CHECK(flat.grad_norm().item<double>() == doctest::Approx(std::sqrt(10 * 4.)).epsilon(1e-6));
+  CHECK(flat.steps(flat.layout()->by_name.at("table")) == 2);
+}
+
+TEST_CASE("shards refuse a sparse gradient, by the parameter's name") {
+  const WithTable model;
+  FlatParameters flat({model.all()});
+  flat.keep_shard({.count = 2});
+  flat.zero_grad();
+  model.run(torch::tensor({1}));
+  CHECK_THROWS_WITH_AS(
+      flat.begin_step(),
+      doctest::Contains("parameter 'table' has a sparse gradient, which ShardedDataParallel"),
+      etude::ArgumentError);
 }
 
 TEST_CASE("clipping equals torch's, over several dtypes and groups") {
@@ -342,7 +430,9 @@ TEST_CASE("clipping equals torch's, over several dtypes and groups") {
 TEST_CASE("norms of half-precision tensors are summed in float") {
   const torch::Tensor a = parameter({1000}, at::kHalf), b = parameter({10}, at::kBFloat16);
   FlatParameters flat({{{"a", a}, {"b", b}}});
+  backward({{"a", a}, {"b", b}});
   flat.mend();
+  flat.gradients()[1].zero_();
   flat.gradients()[0].narrow(0, 0, 1000).fill_(3000);  // the norm, 94868, is beyond half's 65504
   CHECK(flat.grad_norm().item<double>() == doctest::Approx(3000 * std::sqrt(1000.0)).epsilon(1e-3));
   flat.clip_grad_norm(1.0);
@@ -352,6 +442,7 @@ TEST_CASE("norms of half-precision tensors are summed in float") {
 TEST_CASE("clipping by value limits each element") {
   const torch::Tensor a = parameter({100}), b = parameter({10}, at::kBFloat16);
   FlatParameters flat({{{"a", a}, {"b", b}}});
+  backward({{"a", a}, {"b", b}});
   flat.mend();
   flat.gradients()[0].fill_(-7);
   flat.gradients()[1].fill_(0.5);

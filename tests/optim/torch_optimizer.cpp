@@ -2,6 +2,7 @@
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/schedulers/step_lr.h>
 #include <torch/optim/sgd.h>
@@ -13,6 +14,7 @@
 
 #include "compare.hpp"
 #include "etude/base/error.hpp"
+#include "sparse_table.hpp"
 
 namespace optim_torch_optimizer_test {
 
@@ -261,6 +263,73 @@ TEST_CASE("a missing optimizer, and one with an unknown state, are errors") {
   parameter.sum().backward();
   unknown.flat_parameters().begin_step();
   CHECK_THROWS_WITH_AS(unknown.state(), doctest::Contains("not LibTorch's own"), etude::CheckpointError);
+}
+
+TEST_CASE("LibTorch's optimizers see sparse gradients, and refuse them as they do in a plain loop") {
+  using namespace torch::optim;
+  const auto as_alone = [](auto make, bool exactly = false) {
+    const sparse_table::Table etude, torch;
+    etude::TorchOptimizer ours(make(std::vector<torch::Tensor>{etude.weight, etude.bias}), etude.all());
+    const auto theirs = make(std::vector<torch::Tensor>{torch.weight, torch.bias});
+    sparse_table::check_equal_steps(etude, ours, torch, *theirs);
+    if (exactly) {
+      CHECK(torch::equal(etude.weight, torch.weight));
+    }
+  };
+  // LibTorch's SGD adds the gradients of a row that was read twice one after the other.
+  as_alone([](auto tensors) { return std::make_shared<Adagrad>(tensors, AdagradOptions(0.1)); }, true);
+  as_alone([](auto tensors) { return std::make_shared<SGD>(tensors, SGDOptions(0.1)); });
+  as_alone([](auto tensors) { return std::make_shared<SGD>(tensors, SGDOptions(0.1).momentum(0.9)); });
+
+  const sparse_table::Table table;
+  etude::TorchOptimizer adam(std::make_shared<Adam>(std::vector<torch::Tensor>{table.weight, table.bias}),
+                             table.all());
+  table.backward(0);
+  CHECK_THROWS_WITH(adam.step(), doctest::Contains("Adam does not support sparse gradients"));
+}
+
+TEST_CASE("a sparse momentum of LibTorch's SGD is stored as a dense one, from which training continues") {
+  const auto make = [](const sparse_table::Table& table) {
+    return std::make_unique<etude::TorchOptimizer>(
+        std::make_shared<torch::optim::SGD>(std::vector<torch::Tensor>{table.weight, table.bias},
+                                            torch::optim::SGDOptions(0.1).momentum(0.9)),
+        table.all());
+  };
+  const auto run = [](const sparse_table::Table& table, etude::Optimizer& sgd, int from, int to) {
+    for (int step = from; step < to; ++step) {
+      sgd.zero_grad();
+      table.backward(step);
+      sgd.step();
+    }
+  };
+  const sparse_table::Table whole, first, second;
+  const auto uninterrupted = make(whole), before = make(first);
+  run(whole, *uninterrupted, 0, 8);
+  run(first, *before, 0, 4);
+  second.weight.set_data(first.weight.detach().clone());
+  second.bias.set_data(first.bias.detach().clone());
+  const auto after = make(second);
+  for (const auto& [name, tensor] : before->state()) CHECK_FALSE(tensor.is_sparse());
+  after->load_state(before->state());
+  run(second, *after, 4, 8);
+  CHECK(torch::equal(whole.weight, second.weight));
+}
+
+TEST_CASE("LBFGS takes a sparse gradient as LibTorch's does, which makes it dense") {
+  const sparse_table::Table sparse, dense;
+  etude::LBFGS ours({{sparse.all(), {}, {}}}, {.lr = 0.1});
+  torch::optim::LBFGS theirs({dense.weight, dense.bias}, torch::optim::LBFGSOptions(0.1).max_eval(25));
+  for (const auto* table : {&sparse, &dense}) {
+    auto closure = [&] {
+      ours.zero_grad();
+      theirs.zero_grad();
+      table->backward(3);
+      const torch::NoGradGuard no_grad;
+      return (table->weight - 1).square().sum();
+    };
+    table == &sparse ? ours.step(closure) : theirs.step(closure);
+  }
+  CHECK(torch::allclose(sparse.weight, dense.weight, 1e-5, 1e-6));
 }
 
 }  // namespace optim_torch_optimizer_test

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "etude/base/linkage.hpp"
@@ -20,13 +21,16 @@ struct AdagradOptions {
                (bool, fused, "use a one-pass kernel where available", true));
 };
 
-/// Adagrad (Duchi et al. 2011), equivalent to torch::optim::Adagrad.
+/// Adagrad (Duchi et al. 2011), equivalent to torch::optim::Adagrad. Takes sparse gradients without weight
+/// decay.
 class Adagrad : public FlatOptimizer {
  public:
   explicit Adagrad(const std::vector<ParameterGroup>& groups, const AdagradOptions& options = {});
 
  protected:
   ETUDE_INLINE nlohmann::ordered_json own_options() const override;
+
+  ETUDE_INLINE std::string sparse_fault(const ParamGroup& group) const override;
 
   ETUDE_INLINE bool in_one_pass() const override;
   ETUDE_INLINE bool has_libtorch_kernel(const torch::Tensor& values) const override;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "etude/base/linkage.hpp"
@@ -57,7 +58,8 @@ struct FlatSegment {
   std::int64_t kept = 0;  ///< its place in a tensor that holds the owned share only
 };
 
-/// The layout of the flat buffers: one buffer per device, dtype and unit, with the groups one after another.
+/// The layout of the flat buffers: one buffer per device, dtype and unit, with the groups one after another,
+/// and one for each parameter whose gradients are sparse.
 struct FlatLayout {
   static constexpr std::size_t no_unit = std::numeric_limits<std::size_t>::max();
 
@@ -66,6 +68,7 @@ struct FlatLayout {
     std::size_t unit = no_unit;
     std::int64_t size = 0;
     std::int64_t block = 1;  ///< the elements that are divided at a time; the last block may be shorter
+    bool is_sparse = false;  ///< holds one parameter only, and its gradients aren't flat
   };
 
   FlatShard shard;
@@ -106,6 +109,11 @@ inline std::int64_t padded(std::int64_t elements, std::int64_t element_size) {
 
 }  // namespace detail
 
+namespace detail {
+/// Throws ArgumentError: shards can't divide a parameter whose gradient is sparse.
+[[noreturn]] void refuse_sparse_with_shards(const std::string& parameter);
+}  // namespace detail
+
 /// A layout and the parameters in its order.
 struct FlatPlan {
   std::shared_ptr<const FlatLayout> layout;
@@ -117,8 +125,10 @@ struct FlatPlan {
 /// (one tensor with several names) appears once, under its first name. Dense strides (channels last) are
 /// kept, others become contiguous. Throws ArgumentError for parameters that can't be trained, overlap in
 /// memory, or share a name. With shards, buffers are padded so that each share is a multiple of 64 bytes.
+/// The parameters named in `sparse`, or sparse in `previous`, get a buffer each; throws ArgumentError for
+/// them with shards, which can't divide them.
 FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const FlatLayout* previous = nullptr,
-                   const FlatShard& shard = {});
+                   const FlatShard& shard = {}, const std::unordered_set<std::string>& sparse = {});
 
 }  // namespace etude::inline v0
 

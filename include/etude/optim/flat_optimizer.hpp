@@ -22,6 +22,8 @@ namespace etude::inline v0 {
 /// The base of element-wise optimizers: their state is flat like the parameters, so an update is a few
 /// operations on long vectors. To write your own, name its moments and override `update_range`. Optimizers
 /// with a one-pass kernel override `in_one_pass`, and then get the gradients wherever autograd left them.
+/// One whose update leaves elements without a gradient alone overrides `sparse_fault`: `update_range` then
+/// gets the rows of sparse gradients.
 class FlatOptimizer : public Optimizer {
  public:
   ETUDE_INLINE torch::Tensor clip_grad_norm_in_step(double max_norm) override;
@@ -133,6 +135,8 @@ class FlatOptimizer : public Optimizer {
 
   void update_pieces(std::size_t range, const ParamGroup& group, std::int64_t steps);
   void update_on_host(const FlatRange& range, std::vector<Piece>& pieces);
+  /// Updates a parameter with a sparse gradient.
+  void update_rows(const FlatRange& range);
 
   /// The numbers that a captured step reads, which change from step to step; one per range.
   struct Numbers {
@@ -197,6 +201,11 @@ class FlatOptimizer : public Optimizer {
   bool is_prepared_ = false;
   std::vector<Numbers> numbers_;  // by range, if capturable
 };
+
+namespace detail {
+/// The `sparse_fault` of a number that sparse gradients don't allow; empty if it is 0.
+std::string must_be_zero(std::string_view name, double value);
+}  // namespace detail
 
 }  // namespace etude::inline v0
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "etude/base/linkage.hpp"
@@ -28,9 +30,13 @@ struct FlatRange {
 /// segment per group. The model's tensors become views of it, so that zeroing, clipping and updating take one
 /// pass each.
 ///
-/// Flat gradients are never undefined: a missing gradient is zero, and `has_gradient` tells the difference.
-/// That works because each gradient view counts its own in-place changes and autograd accumulates in place.
-/// (So in-place changes by the user count as a gradient too.)
+/// Once a parameter had a flat gradient, it is never undefined again: a missing gradient is zero, and
+/// `has_gradient` tells the difference. That works because each gradient view counts its own in-place changes
+/// and autograd accumulates in place. (So in-place changes by the user count as a gradient too.)
+///
+/// A parameter whose first gradient is sparse (COO) leaves for a buffer of its own. Its gradients stay where
+/// autograd stores them, undefined in between, so that they take memory and time for their rows only. Norms,
+/// clipping and steps coalesce them.
 ///
 /// An optimizer that can update from gradients anywhere in memory asks `zero_grad` to keep them apart:
 /// undefined, as usual in LibTorch, until autograd stores them. That saves zeroing, reading and writing the
@@ -67,8 +73,25 @@ class FlatParameters {
   /// Makes the gradients flat.
   void gather();
 
-  /// Makes them flat for good: `zero_grad` keeps none apart.
+  /// Makes them flat for good: `zero_grad` keeps none apart. Parameters with sparse gradients leave by
+  /// `make_sparse` only, so that all processes have the same layout.
   void keep_gradients_flat() { always_flat_ = true; }
+
+  /// Makes the gradient of one parameter flat if autograd has stored a dense one elsewhere.
+  void gather_gradient(std::size_t slot);
+
+  /// Whether the gradients of a parameter aren't flat because they are sparse.
+  bool is_sparse(std::size_t slot) const { return layout_->buffers[layout_->slots[slot].buffer].is_sparse; }
+  /// The slots of parameters that have a sparse gradient and are still in a flat buffer.
+  std::vector<std::size_t> new_sparse() const;
+  /// Gives each of these parameters its own buffer. Throws ArgumentError if there are shards.
+  void make_sparse(const std::vector<std::size_t>& slots);
+  /// The gradient of such a parameter, which counts as one that autograd stored; it may be undefined.
+  void set_sparse_gradient(std::size_t slot, torch::Tensor gradient) {
+    parts_[slot].parameter.mutable_grad() = std::move(gradient);
+  }
+  /// The same, coalesced if it is sparse.
+  const torch::Tensor& coalesced_gradient(std::size_t slot);
 
   /// Prepares updates of one share of each buffer; each process has another. Values stay whole. Norms and
   /// clipping read this share of the gradients, once GradientReducer has summed them, and the norm is that of
@@ -120,7 +143,8 @@ class FlatParameters {
   const std::vector<torch::Tensor>& values() const { return values_; }  ///< one per buffer
   /// The owned share of a unit's buffer; undefined for other buffers.
   const torch::Tensor& owned_values(std::size_t buffer) const { return units_[buffer].owned; }
-  /// One per buffer, unless they are apart; the owned share only, if `layout()->shard.gradients`.
+  /// One per buffer, unless they are apart; the owned share only, if `layout()->shard.gradients`. Undefined
+  /// for a buffer with sparse gradients.
   const std::vector<torch::Tensor>& gradients() const { return gradients_; }
 
   /// The model's tensor of a slot.
@@ -130,10 +154,13 @@ class FlatParameters {
   /// Says so for a flat gradient that something besides autograd has written.
   void set_has_gradient(std::size_t slot, bool has_gradient) {
     Part& part = parts_[slot];
-    if (!part.gradient.defined())
+    if (!part.gradient.defined()) {
       part.reduced = has_gradient;
-    else if (part.has_gradient() != has_gradient)
+    } else if (part.has_gradient() != has_gradient) {
       part.zero_version = has_gradient ? never : static_cast<std::int64_t>(part.gradient._version());
+      part.parameter.mutable_grad() = part.gradient;
+      part.was_flat = true;
+    }
   }
   /// The number of steps in which this parameter had a gradient.
   std::int64_t steps(std::size_t slot) const { return parts_[slot].steps; }
@@ -146,12 +173,13 @@ class FlatParameters {
  private:
   struct Part {
     torch::Tensor parameter;
-    torch::Tensor gradient;         // our view; undefined before the first `gather`
+    torch::Tensor gradient;         // our view; undefined before the first `gather`, and if it is sparse
     const void* data = nullptr;     // start of our view of the values
     std::int64_t zero_version = 0;  // the version of `gradient` when it was last zeroed
     std::int64_t steps = 0;
-    bool active = false;   // had a gradient in the last step
-    bool reduced = false;  // has a gradient, of which only a shard is kept
+    bool active = false;    // had a gradient in the last step
+    bool reduced = false;   // has a gradient, of which only a shard is kept
+    bool was_flat = false;  // had a flat gradient: until then, autograd stores the first one where we see it
 
     bool has_gradient() const {
       const torch::Tensor& now = parameter.grad();
@@ -167,12 +195,13 @@ class FlatParameters {
     bool is_away = false;
   };
 
-  void flatten();
+  void flatten(const std::unordered_set<std::string>& sparse = {});
   void make_units();
   bool hold(std::size_t buffer);
   void release(std::size_t buffer);
   void mend_values();
   void make_gradients();
+  bool has_none_yet() const;
   bool may_stay_apart(std::size_t slot) const;
   at::TensorList all_gradients();
   torch::Tensor norm_of(at::TensorList gradients) const;
@@ -184,12 +213,13 @@ class FlatParameters {
 
   std::vector<NamedTensors> groups_;
   NamedTensors frozen_;
+  bool has_sparse_ = false;
   std::shared_ptr<const FlatLayout> layout_;
   std::vector<torch::Tensor> values_;
   std::vector<Unit> units_;               // one per buffer
   std::vector<torch::Tensor> gradients_;  // empty before the first `gather`
   std::vector<torch::Tensor> owned_;      // the shards of `gradients_`, if sharded
-  std::vector<torch::Tensor> found_;      // scratch for gradients that are apart
+  std::vector<torch::Tensor> found_;      // scratch for gradients that aren't flat
   FlatShard shard_;
   bool gradients_are_sharded_ = false;
   bool apart_ = false;

@@ -27,7 +27,8 @@ struct ParamGroup {
 };
 
 /// Updates a model's parameters. It lays them flat (see FlatParameters) for as long as it lives. `step`
-/// doesn't touch parameters without a gradient since `zero_grad`: no decay, no change of their state.
+/// doesn't touch parameters without a gradient since `zero_grad`: no decay, no change of their state. Those
+/// that take sparse gradients (SGD, Adagrad, SparseAdam) touch only the rows in them.
 class Optimizer {
  public:
   using Closure = std::function<torch::Tensor()>;
@@ -124,8 +125,15 @@ class Optimizer {
   /// Throws ArgumentError if there is nothing to train.
   Optimizer(const std::vector<ParameterGroup>& groups, double lr, double weight_decay);
 
-  /// Updates every parameter that has a gradient.
+  /// Updates every parameter that has a gradient. Calls `begin_step` first.
   virtual void update() = 0;
+
+  /// `begin_step` of the flat parameters. Throws ArgumentError for a sparse gradient with a `sparse_fault`.
+  const std::vector<FlatRange>& begin_step();
+
+  /// Why this optimizer can't use the sparse gradient of a parameter of this group, as the end of a sentence;
+  /// empty if it can. By default it can't.
+  ETUDE_INLINE virtual std::string sparse_fault(const ParamGroup& group) const;
 
   /// The state of one parameter besides its steps: views that `load_state` writes to. Call after
   /// `flat_.mend()`.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "etude/base/linkage.hpp"
@@ -23,6 +24,7 @@ struct SGDOptions {
 };
 
 /// Stochastic gradient descent, equivalent to torch::optim::SGD (the learning rate is outside the momentum).
+/// Takes sparse gradients without momentum and weight decay.
 class SGD : public FlatOptimizer {
  public:
   /// Throws ArgumentError for options out of range, and for nesterov without momentum or with dampening.
@@ -30,6 +32,8 @@ class SGD : public FlatOptimizer {
 
  protected:
   ETUDE_INLINE nlohmann::ordered_json own_options() const override;
+
+  ETUDE_INLINE std::string sparse_fault(const ParamGroup& group) const override;
 
   ETUDE_INLINE bool in_one_pass() const override;
   ETUDE_INLINE bool has_libtorch_kernel(const torch::Tensor& values) const override;

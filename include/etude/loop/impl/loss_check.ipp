@@ -92,7 +92,9 @@ ETUDE_INLINE torch::Tensor LossCheck::after_step(torch::Tensor loss) {
   // Checked only once: it waits for the device, and later gradients may all be zero.
   if (checked_backward_) return loss.detach();
   const auto has_gradient = [](const torch::Tensor& parameter) {
-    return parameter.grad().defined() && parameter.grad().count_nonzero().item<std::int64_t>() > 0;
+    auto gradient = parameter.grad();
+    if (gradient.defined() && gradient.is_sparse()) gradient = gradient._values();
+    return gradient.defined() && gradient.count_nonzero().item<std::int64_t>() > 0;
   };
   if (!std::ranges::any_of(model_.parameters(), has_gradient))
     throw DataError(

@@ -35,6 +35,7 @@ struct NonFinite {
     nan |= std::isnan(value);
   }
   void add(const at::Tensor& tensor) {
+    if (tensor.defined() && tensor.is_sparse()) return add(tensor._values());
     if (!tensor.defined() || !tensor.is_floating_point() || tensor.layout() != at::kStrided ||
         tensor.is_meta() || tensor.numel() == 0)
       return;

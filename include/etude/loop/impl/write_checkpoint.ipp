@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <fmt/format.h>
 #include <torch/types.h>
 
@@ -12,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -62,14 +64,26 @@ inline StateDict random_of_others(const Ranks& ranks, const StateDict& own) {
   return result;
 }
 
+inline std::string gradient_name(const std::string& parameter) { return "gradients." + parameter; }
+constexpr const char *indices_suffix = ".indices", *values_suffix = ".values";  // of sparse ones
+
 ETUDE_INLINE StateDict half_done(TrainerCore& core, StateDict& model) {
   StateDict result;
   for (const auto& each : core.optimizers) {
     auto& flat = each.optimizer->flat_parameters();
     flat.mend();
-    for (std::size_t i = 0; i < flat.layout()->slots.size(); ++i)
-      if (flat.has_gradient(i))
-        result.emplace_back("gradients." + flat.layout()->slots[i].name, flat.parameter(i).grad());
+    for (std::size_t i = 0; i < flat.layout()->slots.size(); ++i) {
+      if (!flat.has_gradient(i)) continue;
+      const auto name = gradient_name(flat.layout()->slots[i].name);
+      const auto& gradient = flat.parameter(i).grad();
+      if (!gradient.is_sparse()) {
+        result.emplace_back(name, gradient);
+        continue;
+      }
+      // Coalescing here would change the order in which the group's gradients are added up.
+      result.emplace_back(name + indices_suffix, gradient._indices());
+      result.emplace_back(name + values_suffix, gradient._values());
+    }
   }
   const auto& losses = core.group.losses();
   for (std::size_t i = 0; i < losses.size(); ++i) result.emplace_back(fmt::format("losses.{}", i), losses[i]);
@@ -84,14 +98,45 @@ ETUDE_INLINE StateDict half_done(TrainerCore& core, StateDict& model) {
   return result;
 }
 
+/// The gradient that was saved as indices, if it was sparse; otherwise undefined. Throws CheckpointError
+/// unless they and the values fit the parameter.
+inline torch::Tensor sparse_gradient(const std::map<std::string, torch::Tensor>& tensors,
+                                     const std::string& name, const torch::Tensor& parameter) {
+  const auto indices = tensors.find(name + indices_suffix), values = tensors.find(name + values_suffix);
+  if (indices == tensors.end()) return {};
+  const auto check = [&](bool fits, std::string_view fault) {
+    if (!fits)
+      throw CheckpointError(fmt::format("{}: {} doesn't fit {}: {}", half_done_file, indices->first,
+                                        describe(parameter), fault));
+  };
+  const auto& at = indices->second;
+  check(values != tensors.end(), "its values are missing");
+  check(at.scalar_type() == at::kLong && at.dim() == 2 && at.size(0) > 0 && at.size(0) <= parameter.dim(),
+        "must be int64 with a row for each of its first dimensions");
+  auto sizes = parameter.sizes().slice(static_cast<std::size_t>(at.size(0))).vec();
+  sizes.insert(sizes.begin(), at.size(1));
+  check(values->second.sizes() == sizes, "must have as many as its values");
+  for (std::int64_t i = 0; i < at.size(0); ++i)
+    check(at[i].ge(0).logical_and(at[i].lt(parameter.size(i))).all().item<bool>(),
+          "must be within its sizes");
+  const auto options = parameter.options().requires_grad(false);
+  return at::_sparse_coo_tensor_unsafe(at.to(options.dtype(at::kLong), /*non_blocking=*/false, /*copy=*/true),
+                                       values->second.to(options, /*non_blocking=*/false, /*copy=*/true),
+                                       parameter.sizes(), options.layout(at::kSparse));
+}
+
 /// `scale` is that of the gradients now, as a multiple of that of the saved ones.
 inline void load_gradients(FlatParameters& flat, const std::map<std::string, torch::Tensor>& tensors,
                            double scale) {
   flat.mend();
-  for (std::size_t i = 0; i < flat.layout()->slots.size(); ++i)
-    if (const auto found = tensors.find("gradients." + flat.layout()->slots[i].name);
-        found != tensors.end()) {
-      const auto& parameter = flat.parameter(i);
+  for (std::size_t i = 0; i < flat.layout()->slots.size(); ++i) {
+    const auto& parameter = flat.parameter(i);
+    const auto name = gradient_name(flat.layout()->slots[i].name);
+    if (auto sparse = sparse_gradient(tensors, name, parameter); sparse.defined()) {
+      if (scale != 1) sparse.mul_(scale);
+      parameter.mutable_grad() = std::move(sparse);
+    }
+    if (const auto found = tensors.find(name); found != tensors.end()) {
       if (parameter.sizes() != found->second.sizes())
         throw CheckpointError(
             fmt::format("{}: {} must be {}", half_done_file, found->first, describe(parameter)));
@@ -100,6 +145,7 @@ inline void load_gradients(FlatParameters& flat, const std::map<std::string, tor
       gradient.copy_(found->second);  // in place, so that the parameter counts as having a gradient
       if (scale != 1) gradient.mul_(scale);
     }
+  }
 }
 
 ETUDE_INLINE void load_half_done(TrainerCore& core, const StateDict& saved) {

@@ -35,7 +35,7 @@ ETUDE_INLINE Adafactor::Adafactor(const std::vector<ParameterGroup>& groups, con
 ETUDE_INLINE nlohmann::ordered_json Adafactor::own_options() const { return to_json_value(options_); }
 
 ETUDE_INLINE void Adafactor::update() {
-  for (const FlatRange& range : flat_.begin_step()) {
+  for (const FlatRange& range : begin_step()) {
     for (std::size_t i = range.first; i < range.last; ++i) {
       if (flat_.layout()->slots[i].size > 0) update_parameter(i, groups_[range.group], range.steps);
     }

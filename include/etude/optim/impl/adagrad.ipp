@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "etude/libtorch/optim.hpp"
@@ -19,6 +20,10 @@ ETUDE_INLINE Adagrad::Adagrad(const std::vector<ParameterGroup>& groups, const A
 }
 
 ETUDE_INLINE nlohmann::ordered_json Adagrad::own_options() const { return to_json_value(options_); }
+
+ETUDE_INLINE std::string Adagrad::sparse_fault(const ParamGroup& group) const {
+  return detail::must_be_zero("weight_decay", group.weight_decay);
+}
 
 ETUDE_INLINE bool Adagrad::in_one_pass() const { return options_.fused; }
 

@@ -44,7 +44,7 @@ ETUDE_INLINE torch::Tensor AdamW8bit::clip_grad_norm_in_step(double max_norm) {
 ETUDE_INLINE void AdamW8bit::zero_grad() { flat_.zero_grad(/*apart=*/uses_kernels()); }
 
 ETUDE_INLINE void AdamW8bit::update() {
-  for (const FlatRange& range : flat_.begin_step())
+  for (const FlatRange& range : begin_step())
     for (std::size_t i = range.first; i < range.last; ++i)
       if (flat_.layout()->slots[i].size > 0) update_parameter(i, groups_[range.group], range.steps);
   gradient_scale_ = 1;

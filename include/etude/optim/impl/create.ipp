@@ -30,6 +30,7 @@
 #include "etude/optim/schedule_options.hpp"
 #include "etude/optim/schedules.hpp"
 #include "etude/optim/sgd.hpp"
+#include "etude/optim/sparse_adam.hpp"
 #include "etude/reflect/key_values.hpp"
 #include "etude/training_arguments.hpp"
 
@@ -87,6 +88,8 @@ inline std::unique_ptr<Optimizer> create_any(const TrainingArguments& args, cons
       return create<SGD>(args, groups, SGDOptions{});
     case OptimizerNames::adagrad:
       return create<Adagrad>(args, groups, AdagradOptions{});
+    case OptimizerNames::sparse_adam:
+      return create<SparseAdam>(args, groups, SparseAdamOptions{});
     case OptimizerNames::rmsprop:
       return create<RMSprop>(args, groups, RMSpropOptions{});
     case OptimizerNames::lbfgs:

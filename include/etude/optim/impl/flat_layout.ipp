@@ -84,6 +84,14 @@ ETUDE_INLINE const FlatSlot* FlatLayout::find(const std::string& name) const {
 
 namespace detail {
 
+ETUDE_INLINE void refuse_sparse_with_shards(const std::string& parameter) {
+  throw ArgumentError(
+      fmt::format("parameter '{}' has a sparse gradient, which ShardedDataParallel can't divide among the "
+                  "processes: must "
+                  "be DistributedDataParallel, or the option sparse of its layer false",
+                  parameter));
+}
+
 inline void check_trainable(const std::string& name, const torch::Tensor& tensor) {
   if (tensor.layout() != at::kStrided || !at::isFloatingType(tensor.scalar_type())) {
     throw ArgumentError(fmt::format(
@@ -116,7 +124,7 @@ inline void check_apart(const NamedTensors& parameters) {
 }  // namespace detail
 
 ETUDE_INLINE FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const FlatLayout* previous,
-                                const FlatShard& shard) {
+                                const FlatShard& shard, const std::unordered_set<std::string>& sparse) {
   struct Planned {
     FlatSlot slot;
     torch::Tensor parameter;
@@ -142,12 +150,16 @@ ETUDE_INLINE FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const F
       const auto options = torch::TensorOptions().dtype(tensor.scalar_type()).device(tensor.device());
       const auto in_unit = shard.unit_of.find(name);
       const auto unit = in_unit == shard.unit_of.end() ? FlatLayout::no_unit : in_unit->second;
+      const FlatSlot* const before = previous ? previous->find(name) : nullptr;
+      const bool is_sparse = sparse.contains(name) || (before && previous->buffers[before->buffer].is_sparse);
+      if (is_sparse && layout->is_sharded()) detail::refuse_sparse_with_shards(name);
       const auto buffer = std::ranges::find_if(layout->buffers, [&](const FlatLayout::Buffer& b) {
-        return b.unit == unit && b.options.dtype() == options.dtype() &&
+        return !is_sparse && !b.is_sparse && b.unit == unit && b.options.dtype() == options.dtype() &&
                b.options.device() == options.device();
       });
       const auto index = static_cast<std::size_t>(buffer - layout->buffers.begin());
-      if (buffer == layout->buffers.end()) layout->buffers.push_back({.options = options, .unit = unit});
+      if (buffer == layout->buffers.end())
+        layout->buffers.push_back({.options = options, .unit = unit, .is_sparse = is_sparse});
       const torch::Tensor shape =
           tensor.is_non_overlapping_and_dense() ? tensor.detach() : tensor.detach().contiguous();
       planned.push_back(

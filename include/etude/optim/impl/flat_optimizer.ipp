@@ -1,8 +1,11 @@
 #pragma once
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorIndexing.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -51,7 +54,7 @@ ETUDE_INLINE torch::Tensor FlatOptimizer::scaled(const torch::Tensor& gradients)
 }
 
 ETUDE_INLINE void FlatOptimizer::update() {
-  const std::vector<FlatRange>& ranges = flat_.begin_step();
+  const std::vector<FlatRange>& ranges = begin_step();
   if (layout_ != flat_.layout()) adopt_layout();
   const bool apart = flat_.are_gradients_apart();
   if (generation_ != flat_.generation() || apart != pieces_are_apart_) {
@@ -61,7 +64,9 @@ ETUDE_INLINE void FlatOptimizer::update() {
   }
   if (is_capturable_ && !std::exchange(is_prepared_, false)) write_numbers(0);
   for (std::size_t i = 0; i < ranges.size(); ++i) {
-    if (is_offloaded_)
+    if (flat_.is_sparse(ranges[i].first))
+      update_rows(ranges[i]);
+    else if (is_offloaded_)
       update_on_host(ranges[i], pieces_[i]);
     else
       update_pieces(i, groups_[ranges[i].group], ranges[i].steps);
@@ -115,6 +120,43 @@ ETUDE_INLINE void FlatOptimizer::update_on_host(const FlatRange& range, std::vec
     if (!lists_.values.empty()) update_by_libtorch(lists_, group, range.steps);
     stage.put_back(i - 1, there.values);
   }
+}
+
+ETUDE_INLINE void FlatOptimizer::update_rows(const FlatRange& range) {
+  const FlatSlot& slot = layout_->slots[range.first];
+  if (is_capturable_)
+    throw ArgumentError(fmt::format(
+        "cuda_graph is true: must be false with parameter '{}', whose gradient is sparse", slot.name));
+  const torch::Tensor& gradient = flat_.coalesced_gradient(range.first);
+  const auto here = [&](const torch::Tensor& tensor) { return is_offloaded_ ? tensor.to(at::kCPU) : tensor; };
+  std::vector<at::indexing::TensorIndex> rows;
+  if (gradient.is_sparse())
+    for (const torch::Tensor& index : here(gradient._indices()).unbind()) rows.emplace_back(index);
+  if (!rows.empty() && gradient._nnz() == 0) return;
+
+  const torch::Tensor values = slot.view(flat_.values()[range.buffer]);
+  Range whole{values, {}, {}};
+  add_moments(whole, range.buffer, [&](const torch::Tensor& buffer) { return slot.view(buffer); });
+  const auto part_of = [&](const torch::Tensor& tensor) {
+    return tensor.defined() && !rows.empty() ? tensor.index(rows).contiguous() : tensor;
+  };
+  Range part{here(part_of(values)), {}, {}, part_of(whole.compensation), detail::stream_of(slot.name)};
+  part.gradients = here(rows.empty() ? at::empty_like(values).copy_(gradient) : gradient._values());
+  for (const torch::Tensor& moment : whole.moments) part.moments.push_back(part_of(moment));
+  const ParamGroup& group = groups_[range.group];
+  clear_lists();
+  update_piece(part, group, range.steps);
+  if (!lists_.values.empty()) update_by_libtorch(lists_, group, range.steps);
+
+  const auto store = [&](torch::Tensor to, const torch::Tensor& from) {
+    if (!rows.empty())
+      to.index_put_(rows, from.to(to.device()));
+    else if (!from.is_same(to))
+      to.copy_(from);
+  };
+  store(values, part.values);
+  for (std::size_t m = 0; m < part.moments.size(); ++m) store(whole.moments[m], part.moments[m]);
+  if (part.compensation.defined()) store(whole.compensation, part.compensation);
 }
 
 ETUDE_INLINE bool FlatOptimizer::offload_moments() {
@@ -302,6 +344,7 @@ ETUDE_INLINE void FlatOptimizer::cut(const std::vector<FlatRange>& ranges, bool 
       numbers_.push_back({number, number.clone()});
     }
     std::vector<Piece>& pieces = pieces_.emplace_back();
+    if (flat_.is_sparse(range.first)) continue;
     if (apart)
       cut_by_parameters(range, pieces);
     else
@@ -411,5 +454,13 @@ ETUDE_INLINE std::int64_t FlatOptimizer::longest_piece(const torch::Tensor& valu
   constexpr std::int64_t copied = 1 << 22;  // bounds the memory of copies as float32
   return rounds(values.options()) && !values.is_cpu() ? copied : std::numeric_limits<std::int64_t>::max();
 }
+
+namespace detail {
+
+ETUDE_INLINE std::string must_be_zero(std::string_view name, double value) {
+  return value == 0 ? "" : fmt::format("and {} is {}: must be 0 for it", name, value);
+}
+
+}  // namespace detail
 
 }  // namespace etude::inline v0

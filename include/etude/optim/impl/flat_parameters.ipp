@@ -5,11 +5,13 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -160,14 +162,14 @@ ETUDE_INLINE bool FlatParameters::multiply_gradients(double factor) {
   return non_finite.item<double>() == 0;
 }
 
-ETUDE_INLINE void FlatParameters::flatten() {
+ETUDE_INLINE void FlatParameters::flatten(const std::unordered_set<std::string>& sparse) {
   const torch::NoGradGuard no_grad;
   if (gradients_are_sharded_)
     throw Error(
         "the parameters changed their device, dtype or memory format, or another one requires a gradient, "
         "while only a shard of the gradients is kept: change them between a step and the next backward pass");
   hold_units();
-  FlatPlan plan = plan_flat(groups_, layout_.get(), shard_);
+  FlatPlan plan = plan_flat(groups_, layout_.get(), shard_, sparse);
   std::vector<torch::Tensor> values = plan.layout->allocate();
   std::map<std::string, std::size_t> old_slots;
   for (std::size_t i = 0; i < parts_.size(); ++i) old_slots.emplace(layout_->slots[i].name, i);
@@ -184,6 +186,7 @@ ETUDE_INLINE void FlatParameters::flatten() {
                         slot.name, layout_->slots[old->second].sizes, slot.sizes));
       }
       part.steps = parts_[old->second].steps;
+      part.was_flat = parts_[old->second].was_flat;
       has_gradient = parts_[old->second].has_gradient();
     }
     slot.view(values[slot.buffer]).copy_(part.parameter);
@@ -199,6 +202,7 @@ ETUDE_INLINE void FlatParameters::flatten() {
   frozen_ = std::move(plan.frozen);
   layout_ = std::move(plan.layout);
   values_ = std::move(values);
+  has_sparse_ = std::ranges::any_of(layout_->buffers, &FlatLayout::Buffer::is_sparse);
   make_units();
   const bool had_gradients = !gradients_.empty();
   gradients_.clear();
@@ -214,22 +218,62 @@ ETUDE_INLINE void FlatParameters::make_gradients() {
     for (Part& part : parts_) part.gradient.reset();
     return;
   }
-  gradients_ = layout_->allocate();
+  for (const FlatLayout::Buffer& buffer : layout_->buffers)
+    gradients_.push_back(buffer.is_sparse ? torch::Tensor() : at::full({buffer.size}, 0, buffer.options));
   if (layout_->is_sharded())
     for (std::size_t i = 0; i < gradients_.size(); ++i)
       for (const FlatSegment& segment : layout_->segments(i))
         owned_.push_back(gradients_[i].narrow(0, segment.begin, segment.size));
   for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (is_sparse(i)) continue;
     const FlatSlot& slot = layout_->slots[i];
     parts_[i].gradient = slot.view(gradients_[slot.buffer]).variable_data();
     take_gradient(parts_[i]);
   }
 }
 
+ETUDE_INLINE bool FlatParameters::has_none_yet() const {
+  return gradients_.empty() && std::ranges::none_of(parts_, [](const Part& part) { return part.was_flat; });
+}
+
+ETUDE_INLINE void FlatParameters::gather_gradient(std::size_t slot) {
+  const torch::NoGradGuard no_grad;
+  Part& part = parts_[slot];
+  if (!part.parameter.grad().is_same(part.gradient)) take_gradient(part);
+}
+
+ETUDE_INLINE std::vector<std::size_t> FlatParameters::new_sparse() const {
+  std::vector<std::size_t> result;
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    if (const torch::Tensor& gradient = parts_[i].parameter.grad();
+        gradient.defined() && gradient.is_sparse() && !is_sparse(i))
+      result.push_back(i);
+  return result;
+}
+
+ETUDE_INLINE void FlatParameters::make_sparse(const std::vector<std::size_t>& slots) {
+  if (slots.empty()) return;
+  std::unordered_set<std::string> names;
+  for (const std::size_t slot : slots) names.insert(layout_->slots[slot].name);
+  flatten(names);
+}
+
+ETUDE_INLINE const torch::Tensor& FlatParameters::coalesced_gradient(std::size_t slot) {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor& gradient = parts_[slot].parameter.mutable_grad();
+  if (!gradient.defined()) return gradient;
+  const torch::Tensor& values = values_[layout_->slots[slot].buffer];
+  if (gradient.requires_grad()) gradient = gradient.detach();
+  if (gradient.scalar_type() != values.scalar_type() || gradient.device() != values.device())
+    gradient = gradient.to(values.device(), values.scalar_type());
+  if (gradient.is_sparse() && !gradient.is_coalesced()) gradient = gradient.coalesce();
+  return gradient;
+}
+
 /// A gradient of a different kind than its parameter, or one with a graph, must be copied.
 ETUDE_INLINE bool FlatParameters::may_stay_apart(std::size_t i) const {
   const torch::Tensor& gradient = parts_[i].parameter.grad();
-  if (!gradient.defined()) return true;
+  if (!gradient.defined() || is_sparse(i)) return true;
   const FlatSlot& slot = layout_->slots[i];
   const torch::Tensor& values = values_[slot.buffer];
   return gradient.layout() == at::kStrided && gradient.scalar_type() == values.scalar_type() &&
@@ -239,10 +283,21 @@ ETUDE_INLINE bool FlatParameters::may_stay_apart(std::size_t i) const {
 
 ETUDE_INLINE at::TensorList FlatParameters::all_gradients() {
   mend();
-  if (!apart_) return layout_->is_sharded() ? owned_ : gradients_;
+  if (!apart_ && !has_sparse_) return layout_->is_sharded() ? owned_ : gradients_;
   found_.clear();
-  for (const Part& part : parts_)
-    if (part.parameter.grad().defined()) found_.push_back(part.parameter.grad());
+  if (!apart_)
+    for (const torch::Tensor& buffer : gradients_)
+      if (buffer.defined()) found_.push_back(buffer);
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const torch::Tensor& gradient = parts_[i].parameter.grad();
+    if (!gradient.defined()) continue;
+    if (is_sparse(i)) {
+      const torch::Tensor& whole = coalesced_gradient(i);
+      found_.push_back(whole.is_sparse() ? whole._values() : whole);
+    } else if (apart_) {
+      found_.push_back(gradient);
+    }
+  }
   return found_;
 }
 
@@ -255,6 +310,9 @@ ETUDE_INLINE bool FlatParameters::fits(const FlatSlot& slot, const torch::Tensor
 
 ETUDE_INLINE void FlatParameters::take_gradient(Part& part) {
   const torch::Tensor found = part.parameter.grad();
+  if (!part.gradient.defined()) return;
+  if (found.defined() ? found.is_sparse() : !part.was_flat) return;
+  part.was_flat = true;
   if (found.defined()) {
     part.gradient.copy_(found.layout() == at::kStrided ? found.detach() : found.detach().to_dense());
   } else {
@@ -288,6 +346,7 @@ ETUDE_INLINE void FlatParameters::mend_values() {
 ETUDE_INLINE void FlatParameters::mend() {
   const torch::NoGradGuard no_grad;
   mend_values();
+  if (!always_flat_) make_sparse(new_sparse());
   if (apart_) {
     for (std::size_t i = 0; i < parts_.size(); ++i)
       if (!may_stay_apart(i)) return gather();
@@ -306,8 +365,14 @@ ETUDE_INLINE void FlatParameters::zero_grad(bool apart) {
     for (const Part& part : parts_) part.parameter.mutable_grad().reset();
     return mend();
   }
+  if (!always_flat_ && has_none_yet()) {  // sparse ones need no buffer
+    apart_ = false;
+    for (const Part& part : parts_) part.parameter.mutable_grad().reset();
+    return;
+  }
   gather();
-  for (const torch::Tensor& buffer : gradients_) buffer.zero_();
+  for (const torch::Tensor& buffer : gradients_)
+    if (buffer.defined()) buffer.zero_();
   if (layout_->shard.gradients) {
     for (Part& part : parts_) {
       part.parameter.mutable_grad().reset();
@@ -315,14 +380,23 @@ ETUDE_INLINE void FlatParameters::zero_grad(bool apart) {
     }
     return;
   }
-  for (Part& part : parts_) part.zero_version = static_cast<std::int64_t>(part.gradient._version());
+  for (Part& part : parts_) {
+    if (!part.gradient.defined() || !part.was_flat) {
+      part.parameter.mutable_grad().reset();
+      continue;
+    }
+    part.zero_version = static_cast<std::int64_t>(part.gradient._version());
+  }
 }
 
 ETUDE_INLINE const std::vector<FlatRange>& FlatParameters::begin_step() {
   mend();
+  if (always_flat_) make_sparse(new_sparse());
   gradients_are_sharded_ = false;
   bool changed = std::exchange(ranges_outdated_, false);
-  for (Part& part : parts_) {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    Part& part = parts_[i];
+    if (is_sparse(i)) coalesced_gradient(i);
     const bool active = part.has_gradient();
     changed |= active != part.active;
     part.active = active;

@@ -55,6 +55,25 @@ ETUDE_INLINE torch::Tensor Optimizer::step(const Closure& closure) {
   return loss;
 }
 
+ETUDE_INLINE const std::vector<FlatRange>& Optimizer::begin_step() {
+  const std::vector<FlatRange>& ranges = flat_.begin_step();
+  for (const FlatRange& range : ranges) {
+    if (!flat_.is_sparse(range.first)) continue;
+    const std::string fault = sparse_fault(groups_[range.group]);
+    if (!fault.empty())
+      throw ArgumentError(fmt::format("parameter '{}' has a sparse gradient, {}",
+                                      flat_.layout()->slots[range.first].name, fault));
+  }
+  return ranges;
+}
+
+ETUDE_INLINE std::string Optimizer::sparse_fault(const ParamGroup& /*group*/) const {
+  return fmt::format(
+      "which {} can't use: optim must be one of sgd, adagrad, sparse_adam for it, or the option sparse of "
+      "its layer false",
+      type());
+}
+
 ETUDE_INLINE bool Optimizer::offload_moments() { return false; }
 
 ETUDE_INLINE bool Optimizer::rounds_bfloat16() const { return false; }

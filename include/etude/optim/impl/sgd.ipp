@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "etude/base/error.hpp"
@@ -24,6 +25,11 @@ ETUDE_INLINE SGD::SGD(const std::vector<ParameterGroup>& groups, const SGDOption
 }
 
 ETUDE_INLINE nlohmann::ordered_json SGD::own_options() const { return to_json_value(options_); }
+
+ETUDE_INLINE std::string SGD::sparse_fault(const ParamGroup& group) const {
+  return options_.momentum != 0 ? detail::must_be_zero("momentum", options_.momentum)
+                                : detail::must_be_zero("weight_decay", group.weight_decay);
+}
 
 ETUDE_INLINE bool SGD::in_one_pass() const { return options_.fused; }
 
