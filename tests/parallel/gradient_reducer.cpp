@@ -244,4 +244,119 @@ TEST_CASE("alone, gradients are as the backward pass leaves them") {
   CHECK(reducer.sent_early() == 0);
 }
 
+// A table with sparse gradients beside dense parameters. Each rank reads other rows, some of them twice.
+struct WithTable {
+  torch::Tensor table = (torch::arange(40, torch::kFloat).view({20, 2}) / 10).set_requires_grad(true);
+  torch::Tensor bias = torch::ones({2}).set_requires_grad(true);
+
+  std::vector<etude::NamedTensors> groups() const { return {{{"table", table}, {"bias", bias}}}; }
+  torch::Tensor loss(std::int64_t rank, std::int64_t step) const {
+    const auto rows = torch::tensor({rank, rank, rank + 3 + step, std::int64_t{3}});
+    return ((torch::embedding(table, rows, -1, false, /*sparse=*/true) * bias).square() *
+            static_cast<double>(rank + 1))
+        .sum();
+  }
+};
+
+TEST_CASE("sparse gradients are summed over all ranks, and stay sparse") {
+  for (const std::int64_t world : {2, 3}) {
+    const auto faults = toy::as_ranks(world, [&](etude::Communicator& ranks) {
+      WithTable model;
+      etude::FlatParameters flat(model.groups());
+      etude::GradientReducer reducer(ranks, {&flat}, {"table", "bias"});
+      for (std::int64_t step = 0; step < 3; ++step) {
+        WithTable whole;  // one process with the losses of all
+        for (std::int64_t rank = 0; rank < world; ++rank) whole.loss(rank, step).backward();
+        flat.zero_grad();
+        if (step == 1) model.loss(ranks.rank(), step).mul(0).backward();  // a micro-batch before the last
+        reducer.begin();
+        model.loss(ranks.rank(), step).backward();
+        reducer.finish();
+        const std::lock_guard lock(checks);
+        REQUIRE(model.table.grad().is_sparse());
+        CHECK(model.table.grad().is_coalesced());
+        CHECK(torch::allclose(model.table.grad().to_dense(), whole.table.grad().to_dense()));
+        CHECK(torch::allclose(model.bias.grad(), whole.bias.grad()));
+        CHECK(model.table.grad()._nnz() < 20);
+      }
+    });
+    CHECK(faults == Faults(static_cast<std::size_t>(world)));
+  }
+}
+
+TEST_CASE("a table that only one rank reads, at first or for ever, has its gradient in all of them") {
+  const auto faults = toy::as_ranks(3, [&](etude::Communicator& ranks) {
+    WithTable model;
+    etude::FlatParameters flat(model.groups());
+    etude::GradientReducer reducer(ranks, {&flat}, {"table", "bias"});
+    for (int step = 0; step < 3; ++step) {
+      flat.zero_grad();
+      reducer.begin();
+      if (ranks.rank() == 1) model.loss(1, step).backward();
+      reducer.finish(ranks.rank() == 1 ? etude::GradientsResult::complete
+                                       : etude::GradientsResult::no_batches);
+      WithTable whole;
+      whole.loss(1, step).backward();
+      const std::lock_guard lock(checks);
+      const auto slot = flat.layout()->by_name.at("table");
+      CHECK(flat.is_sparse(slot));
+      CHECK(flat.has_gradient(slot));
+      CHECK(torch::equal(model.table.grad().to_dense(), whole.table.grad().to_dense()));
+      CHECK(torch::equal(model.bias.grad(), whole.bias.grad()));
+      flat.begin_step();
+      CHECK(flat.steps(slot) == step + 1);
+    }
+    flat.zero_grad();
+    reducer.finish(etude::GradientsResult::no_batches);
+    const std::lock_guard lock(checks);
+    CHECK_FALSE(flat.has_gradient(flat.layout()->by_name.at("table")));
+  });
+  CHECK(faults == Faults(3));
+}
+
+TEST_CASE("a gradient that is sparse in one rank and dense in another is an error in both, at first") {
+  const auto faults = toy::as_ranks(2, [&](etude::Communicator& ranks) {
+    WithTable model;
+    etude::FlatParameters flat(model.groups());
+    etude::GradientReducer reducer(ranks, {&flat}, {"table", "bias"});
+    const auto run = [&] {
+      flat.zero_grad();
+      reducer.begin();
+      ranks.rank() == 0 ? model.loss(0, 0).backward() : model.table.sum().backward();
+      reducer.finish();
+    };
+    const std::string why =
+        "parameter 'table' has a sparse gradient in 1 processes and a dense one in 1: must be the same in "
+        "all";
+    std::string thrown;
+    try {
+      run();
+    } catch (const etude::DataError& error) {
+      thrown = error.what();
+    }
+    const std::lock_guard lock(checks);
+    CHECK(thrown == why);
+  });
+  CHECK(faults == Faults(2));
+}
+
+TEST_CASE("a dense gradient of a table whose gradients are sparse is sent as rows") {
+  const auto faults = toy::as_ranks(2, [&](etude::Communicator& ranks) {
+    WithTable model;
+    etude::FlatParameters flat(model.groups());
+    etude::GradientReducer reducer(ranks, {&flat}, {"table", "bias"});
+    for (int step = 0; step < 2; ++step) {
+      flat.zero_grad();
+      reducer.begin();
+      step == 1 && ranks.rank() == 1 ? model.table.sum().backward() : model.loss(0, 0).backward();
+      reducer.finish();
+    }
+    WithTable whole;
+    whole.loss(0, 0).backward();
+    const std::lock_guard lock(checks);
+    CHECK(torch::allclose(model.table.grad().to_dense(), whole.table.grad().to_dense() + 1));
+  });
+  CHECK(faults == Faults(2));
+}
+
 }  // namespace parallel_gradient_reducer_test

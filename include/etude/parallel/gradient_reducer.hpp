@@ -35,6 +35,8 @@ struct GradientsResults {
 /// is still running: a chunk is sent once all its gradients are there. All processes send the chunks in one
 /// order, the parameters of the last layers first, whatever the order of their graphs.
 ///
+/// Sparse gradients are sent last, as indices and values.
+///
 /// Each block of sharded parameters is a chunk, and a process gets the sums of its own share. If it keeps no
 /// other gradients, each is copied to its chunk and freed as soon as the backward pass has it.
 class GradientReducer {
@@ -89,11 +91,14 @@ class GradientReducer {
   torch::Tensor take_gradient(std::size_t list, std::size_t slot);
   void add_to_apart(Chunk& chunk, std::size_t slot, const torch::Tensor& gradient);
   void send_next();
+  void sum_sparse();
   PendingMessage begin_sum_of_apart(const Chunk& chunk, const torch::Tensor& gradients);
-  /// For each parameter whether it has a gradient, for each result the number of processes, and the numbers:
-  /// added up, they are the agreement.
+  /// For each parameter whether it has a gradient, or `new_sparse` for the first sparse one, for each result
+  /// the number of processes, and the numbers: added up, they are the agreement.
   torch::Tensor own_result(GradientsResult result, const std::vector<double>& numbers) const;
   GradientsResults read_agreement(const torch::Tensor& sums, std::size_t numbers, bool same_graphs);
+
+  static constexpr double new_sparse = std::int64_t{1} << 32;  // more than there are processes
 
   Communicator& communicator_;
   std::vector<FlatParameters*> parameters_;

@@ -16,6 +16,7 @@
 #include "etude/base/linkage.hpp"
 #include "etude/optim/flat_parameters.hpp"
 #include "etude/parallel/gradient_reducer.hpp"
+#include "etude/parallel/sum_of_sparse.hpp"
 
 namespace etude::inline v0 {
 
@@ -60,6 +61,7 @@ ETUDE_INLINE GradientsResults GradientReducer::finish(GradientsResult result,
   for (const auto& message : std::exchange(messages_, {})) message();
   agreed();
   const auto all = read_agreement(agreement, numbers.size(), same_graphs);
+  sum_sparse();
   for (auto* flat : parameters_) flat->mark_gradients_sharded();
   return all;
 }
@@ -114,6 +116,7 @@ ETUDE_INLINE void GradientReducer::add_chunks_of_parameters(std::size_t list) {
   for (std::size_t i = 0; i < layout.slots.size(); ++i) {
     const auto& slot = layout.slots[i];
     const auto& buffer = layout.buffers[slot.buffer];
+    if (buffer.is_sparse) continue;
     const bool is_last = i + 1 == layout.slots.size() || layout.slots[i + 1].buffer != slot.buffer;
     if (!is_open) chunks_.push_back({.list = list, .buffer = slot.buffer, .begin = slot.offset});
     auto& chunk = chunks_.back();
@@ -155,7 +158,9 @@ ETUDE_INLINE void GradientReducer::add_to_chunk(std::size_t chunk, std::size_t l
 ETUDE_INLINE void GradientReducer::arrived(std::size_t list, std::size_t slot) {
   const std::lock_guard lock(mutex_);
   if (!sending_) return;
-  const auto gradient = layouts_[list]->shard.gradients ? take_gradient(list, slot) : torch::Tensor();
+  const bool keeps_share = layouts_[list]->shard.gradients;
+  if (!keeps_share) parameters_[list]->gather_gradient(slot);
+  const auto gradient = keeps_share ? take_gradient(list, slot) : torch::Tensor();
   for (const auto i : chunks_of_[list][slot]) {
     auto& chunk = chunks_[i];
     if (gradient.defined()) add_to_apart(chunk, slot, gradient);
@@ -168,6 +173,7 @@ ETUDE_INLINE torch::Tensor GradientReducer::take_gradient(std::size_t list, std:
   auto& gradient = parameters_[list]->parameter(slot).mutable_grad();
   if (!gradient.defined()) return {};
   const auto& place = layouts_[list]->slots[slot];
+  if (gradient.is_sparse()) detail::refuse_sparse_with_shards(place.name);
   auto flat = place.flattened(gradient, layouts_[list]->buffers[place.buffer].options);
   gradient.reset();
   parameters_[list]->set_has_gradient(slot, true);
@@ -221,8 +227,11 @@ ETUDE_INLINE torch::Tensor GradientReducer::own_result(GradientsResult result,
   constexpr auto counts = std::tuple_size_v<decltype(GradientsResults::counts)>;
   auto values = torch::zeros({static_cast<std::int64_t>(slots + counts + numbers.size())}, torch::kDouble);
   auto* value = values.data_ptr<double>();
-  for (const auto* flat : parameters_)
+  for (const auto* flat : parameters_) {
+    const auto first = value;
     for (std::size_t i = 0; i < flat->layout()->slots.size(); ++i) *value++ = flat->has_gradient(i) ? 1 : 0;
+    for (const auto slot : flat->new_sparse()) first[slot] = new_sparse;
+  }
   value[static_cast<std::size_t>(result)] = 1;
   std::ranges::copy(numbers, value + counts);
   return values;
@@ -237,17 +246,47 @@ ETUDE_INLINE GradientsResults GradientReducer::read_agreement(const torch::Tenso
   all.sums.assign(end - numbers, end);
   const auto computed = all.count(GradientsResult::complete);
   const auto* value = sums.data_ptr<double>();
-  for (auto* flat : parameters_)
+  for (auto* flat : parameters_) {
+    std::vector<std::size_t> sparse_slots;
     for (std::size_t i = 0; i < flat->layout()->slots.size(); ++i, ++value) {
-      if (same_graphs && computed == communicator_.world_size() && *value < static_cast<double>(computed) &&
+      const auto& name = flat->layout()->slots[i].name;
+      const auto sparse = static_cast<std::int64_t>(*value / new_sparse),
+                 dense = static_cast<std::int64_t>(*value - static_cast<double>(sparse) * new_sparse);
+      if (same_graphs && computed == communicator_.world_size() && sparse + dense < computed &&
           flat->parameter(i).requires_grad())
         throw DataError(fmt::format(
             "parameter '{}' has no gradient in {} of {} processes, and ddp_find_unused_parameters is false: "
             "must be true for a model that doesn't use all its parameters in each step",
-            flat->layout()->slots[i].name, computed - static_cast<std::int64_t>(*value), computed));
-      flat->set_has_gradient(i, *value > 0);
+            name, computed - sparse - dense, computed));
+      if (sparse > 0 && dense > 0)
+        throw DataError(
+            fmt::format("parameter '{}' has a sparse gradient in {} processes and a dense one in {}: must be "
+                        "the same in all",
+                        name, sparse, dense));
+      if (sparse > 0)
+        sparse_slots.push_back(i);
+      else if (!flat->is_sparse(i))
+        flat->set_has_gradient(i, dense > 0);
     }
+    flat->make_sparse(sparse_slots);
+  }
   return all;
+}
+
+ETUDE_INLINE void GradientReducer::sum_sparse() {
+  std::vector<std::pair<FlatParameters*, std::size_t>> slots;
+  std::vector<torch::Tensor> gradients, parameters;
+  for (auto* flat : parameters_)
+    for (std::size_t i = 0; i < flat->layout()->slots.size(); ++i)
+      if (flat->is_sparse(i)) {
+        slots.emplace_back(flat, i);
+        gradients.push_back(flat->coalesced_gradient(i));
+        parameters.push_back(flat->parameter(i));
+      }
+  if (slots.empty() || communicator_.world_size() == 1) return;
+  const auto sums = sums_of_sparse(communicator_, gradients, parameters);
+  for (std::size_t i = 0; i < slots.size(); ++i)
+    slots[i].first->set_sparse_gradient(slots[i].second, sums[i]);
 }
 
 }  // namespace etude::inline v0

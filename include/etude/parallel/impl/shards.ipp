@@ -13,6 +13,7 @@
 #include "etude/optim/adamw_8bit.hpp"
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/optim/lbfgs.hpp"
+#include "etude/optim/sparse_adam.hpp"
 #include "etude/optim/torch_optimizer.hpp"
 #include "etude/parallel/shards.hpp"
 #include "etude/training_arguments.hpp"
@@ -22,10 +23,13 @@ namespace etude::inline v0 {
 namespace detail {
 
 ETUDE_INLINE FlatOptimizer& divisible(Optimizer& optimizer) {
-  if (auto* flat = dynamic_cast<FlatOptimizer*>(&optimizer)) return *flat;
+  const bool needs_rows = dynamic_cast<SparseAdam*>(&optimizer) != nullptr;
+  if (auto* flat = dynamic_cast<FlatOptimizer*>(&optimizer); flat && !needs_rows) return *flat;
   std::string name = optimizer.type();
   if (dynamic_cast<TorchOptimizer*>(&optimizer) && !dynamic_cast<LBFGS*>(&optimizer))
     name = fmt::format("LibTorch's {}", name);
+  else if (needs_rows)
+    name = to_string(OptimizerNames::sparse_adam);
   else if (dynamic_cast<AdamW8bit*>(&optimizer))
     name = to_string(OptimizerNames::adamw_8bit);
   else
