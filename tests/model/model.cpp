@@ -138,7 +138,8 @@ TEST_CASE("a module without forward is a model whose parts are used, and forward
   torch::jit::Module script("Parts");
   script.register_parameter("weight", torch::ones({2}), /*is_buffer=*/false);
   CHECK_FALSE(Model(script).has_forward());
-  CHECK(contains(message<etude::ArgumentError>([&] { Model(script).forward(two()); }), "Parts has no forward"));
+  CHECK(
+      contains(message<etude::ArgumentError>([&] { Model(script).forward(two()); }), "Parts has no forward"));
   CHECK(Model(Net()).has_forward());
 }
 

@@ -280,7 +280,7 @@ TEST_CASE("a number means the same on a command line, in a string of JSON and in
 
 TEST_CASE("numbers are read independently of the locale") {
   const std::string before = std::setlocale(LC_NUMERIC, nullptr);
-  if (!std::setlocale(LC_NUMERIC, "de_DE.UTF-8")) return;
+  std::setlocale(LC_NUMERIC, "de_DE.UTF-8");  // has no effect where it isn't installed
   CHECK(read<double>("0.5") == 0.5);
   CHECK(!read<double>("0,5"));
   std::setlocale(LC_NUMERIC, before.c_str());

@@ -55,8 +55,8 @@ struct ForwardProbe {
 template <class M>
 struct WithForwardProbe : M, ForwardProbe {};
 
-/// Whether M has a `forward` of any form, even a private one, which makes the name ambiguous beside another. A
-/// final class, which can't be a base, is only asked for a public one without overloads.
+/// Whether M has a `forward` of any form, even a private one, which makes the name ambiguous beside another.
+/// A final class, which can't be a base, is only asked for a public one without overloads.
 template <class M>
 consteval bool names_forward() {
   if constexpr (std::is_final_v<M>)
@@ -68,7 +68,8 @@ consteval bool names_forward() {
 /// A module that has no `forward` on purpose, as where only `compute_loss` knows how its parts are used. The
 /// base class alone doesn't show whether there is one.
 template <class M>
-concept HasNoForward = !HasForward<M> && !std::same_as<M, torch::nn::Module> && !names_forward<M>();
+concept HasNoForward = !
+HasForward<M> && !std::same_as<M, torch::nn::Module> && !names_forward<M>();
 
 template <class M, std::size_t... I>
 decltype(auto) forward_first(M& module, const Tensors& inputs, std::index_sequence<I...>) {
