@@ -30,7 +30,7 @@ template <class... Visitors>
 Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
 /// Doubles have all whole numbers up to it.
-inline constexpr std::int64_t largest_whole = std::int64_t{1} << 53;
+inline constexpr std::int64_t largest_exact = std::int64_t{1} << 53;
 
 ETUDE_INLINE double steps_of(const FloatRange& range) {
   return std::floor((range.high - range.low) / *range.step * (1 + 1e-12));
@@ -38,7 +38,8 @@ ETUDE_INLINE double steps_of(const FloatRange& range) {
 
 /// Whether JSON can say all numbers in it.
 inline bool is_finite(const nlohmann::ordered_json& json) {
-  if (json.is_structured()) return std::ranges::all_of(json, is_finite);
+  if (json.is_structured())
+    return std::ranges::all_of(json, [](const auto& each) { return is_finite(each); });
   return !json.is_number_float() || std::isfinite(json.get<double>());
 }
 
@@ -75,7 +76,7 @@ ETUDE_INLINE void check_distribution(std::string_view name, const Distribution& 
                  },
                  [&](const IntRange& range) {
                    if (range.low > range.high) throw wrong("must not end before it begins");
-                   if (range.low < -detail::largest_whole || range.high > detail::largest_whole)
+                   if (range.low < -detail::largest_exact || range.high > detail::largest_exact)
                      throw wrong("must be from -2^53 to 2^53, which doubles have exactly");
                    if (range.log && range.low < 1) throw wrong("must be positive for a logarithmic range");
                    if (range.log && range.step != 1)
