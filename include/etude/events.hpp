@@ -131,8 +131,9 @@ struct BackwardBegin : Context {
 struct BackwardEnd : Context {
   const Batch& batch;
   const at::Tensor& loss;
-  /// The factor applied to the mean loss of the batch so that the losses of a group add up; unset if they
-  /// already do, being sums over items divided by the group's items.
+  /// The factor applied to the mean loss of the batch so that the losses of a group add up: 0 if the batch
+  /// has no labels that count. Unset if they already do, being sums over items divided by the group's items,
+  /// or if the labels must be counted on a device.
   const std::optional<double> share = {};
 };
 

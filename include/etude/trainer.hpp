@@ -377,8 +377,9 @@ class TrainerBase
     core_.loss_check.before_backward(loss, batch);
     std::optional<double> share;
     if (!counts_items) {
+      core_.unknown_divisor.note_mean();
       share = core_.group.share();
-      loss = core_.group.share_of(std::move(loss));
+      loss = core_.group.share_of(std::move(loss), outputs);
     } else if (core_.group.is_padding()) {
       loss = loss * 0;
     }
@@ -394,7 +395,7 @@ class TrainerBase
     auto computed = EvaluationLoop<Source>::outputs_of(*this, batch);
     auto parts = parts_of(computed);
     return {std::move(computed.loss), without_keys(computed.outputs, ignore_keys), batch.labels,
-            std::move(parts)};
+            std::move(parts), computed.counts_items};
   }
 
   /// Adds `epoch` and the values logged by callbacks to `logs`, appends them to `state.log_history` and

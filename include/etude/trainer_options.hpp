@@ -177,7 +177,8 @@ struct LossOutput {
   torch::Tensor loss;  ///< one element
   Tensors outputs;     ///< without the loss
   /// True if the loss is a sum over items divided by `num_items_in_batch`, so that the losses of a group add
-  /// up; otherwise it is a mean, and is divided by the number of micro-batches in its group.
+  /// up; otherwise it is a mean, and is multiplied by its micro-batch's share of the group: by what it is
+  /// divided by, if the trainer's `loss` or the model tells, or else by examples.
   bool counts_items = false;
   /// Parts of the loss by name, one element each: `{{"kl", kl}}`. They are logged, and averaged as the loss
   /// is: in an evaluation under its prefix, "eval_kl".

@@ -52,7 +52,7 @@ TEST_CASE("losses of micro-batches and of their parts add up to the mean over th
   double sum = 0;
   group.in_parts(batch_of(4), 3, [&](const etude::Batch& part) {
     sizes.push_back(part.size);
-    shares.push_back(group.share());
+    shares.push_back(group.share().value());
     sum += group.share_of(part.inputs[0].to(torch::kDouble).mean()).item<double>();
   });
   CHECK(sizes == std::vector<std::int64_t>{3, 1});

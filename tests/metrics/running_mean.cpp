@@ -127,4 +127,17 @@ TEST_CASE("a value with more than one element is refused by name, and leaves not
   CHECK(taken.empty());
 }
 
+TEST_CASE("what has the weight 0 counts for nothing, and weights may be tensors") {
+  etude::RunningMean mean;
+  mean.add(torch::tensor(std::nanf("")), 0.0);
+  mean.add(torch::tensor(2.0F), torch::tensor(3, torch::kLong));
+  mean.add(torch::tensor(std::nanf("")), torch::tensor(0, torch::kLong));
+  mean.add(torch::tensor(6.0F), 1.0);
+  mean.add(std::nan(""), 0);
+  CHECK(mean.mean() == 3);
+  CHECK(mean.weight() == 4);
+  CHECK(mean.non_finite() == 0);
+  CHECK_THROWS_AS(mean.add(torch::ones({2}), torch::tensor(1.0)), etude::DataError);
+}
+
 }  // namespace metrics_running_mean_test

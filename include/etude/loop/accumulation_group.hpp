@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "etude/data/batch.hpp"
 #include "etude/libtorch/random_state.hpp"
 #include "etude/model/carried_state.hpp"
+#include "etude/model/loss_divisor.hpp"
 #include "etude/model/model.hpp"
 
 namespace etude::inline v0 {
@@ -39,7 +41,24 @@ class AccumulationGroup {
   void set_tokens(std::int64_t tokens) { tokens_ = tokens; }
   void set_floating_point_ops(double ops) { floating_point_ops_ = ops; }
   void set_num_items(std::optional<double> items) { num_items_ = items; }
-  std::optional<double> num_items() const { return num_items_; }
+  std::optional<double> num_items() const {
+    settle();
+    return num_items_;
+  }
+
+  /// How the losses of its micro-batches add up, and if by their divisors, the group's.
+  void set_reduction(LossReduction reduction) { reduction_ = reduction; }
+  void set_divisor(std::optional<LossDivisor> divisor) { divisor_ = std::move(divisor); }
+  const std::optional<LossDivisor>& divisor() const {
+    settle();
+    return divisor_;
+  }
+
+  /// `arrive` sets what depends on the other processes; it is called before that is first used.
+  void settle_by(std::function<void()> arrive) { arrive_ = std::move(arrive); }
+  void settle() const {
+    if (const auto arrive = std::exchange(arrive_, nullptr)) arrive();
+  }
 
   /// The losses of the micro-batches, or of their parts, that are done.
   void add_loss(torch::Tensor loss) { losses_.push_back(std::move(loss)); }
@@ -63,16 +82,28 @@ class AccumulationGroup {
     part_share_ = 1;
   }
 
-  /// The fraction of each micro-batch's examples that this process has, if there are several.
-  void set_batch_share(double share) { batch_share_ = share; }
+  /// Begins a micro-batch: the fraction of its examples that this process has, if there are several, and the
+  /// divisor of its loss, if that is known.
+  void set_batch(double share, std::optional<LossDivisor> divisor = {}) {
+    batch_share_ = share;
+    part_divisor_ = std::move(divisor);
+  }
+  /// The divisor of the part under way, where `in_parts` makes several.
+  void set_part_divisor(std::optional<LossDivisor> divisor) { part_divisor_ = std::move(divisor); }
   /// Whether the micro-batch under way only keeps this process in step with the others.
   bool is_padding() const { return batch_share_ == 0; }
 
-  /// The fraction of the group's mean loss, over all processes, that a micro-batch, or the part of it under
-  /// way, contributes.
-  double share() const { return batch_share_ * part_share_ / static_cast<double>(size_); }
-  /// `loss` times `share`.
-  torch::Tensor share_of(torch::Tensor loss) const;
+  /// The fraction of the group's examples, over all processes, in a micro-batch or the part of it under way,
+  /// if all micro-batches have as many.
+  double share_of_examples() const { return batch_share_ * part_share_ / static_cast<double>(size_); }
+  /// What the loss of a micro-batch, or of the part of it under way, is multiplied by to add up to the
+  /// group's: 1 if losses are sums, the fraction of the group's divisor if that is known, and otherwise
+  /// `share_of_examples`. Unset if a divisor is on a device.
+  std::optional<double> share() const;
+  /// `loss` times that share; 0 if it is a mean over nothing. `outputs` are those that it depends on.
+  torch::Tensor share_of(torch::Tensor loss, const Tensors& outputs = {}) const;
+  /// Whether the losses add up as they are.
+  bool adds_up() const { return reduction_ == LossReduction::sum; }
 
   /// Copies what forward passes change: the model's buffers and the states of the generators.
   void remember_begin(const Model& model, const StatefulGenerators& generators);
@@ -90,6 +121,10 @@ class AccumulationGroup {
   std::int64_t tokens_ = 0;
   double floating_point_ops_ = 0;
   std::optional<double> num_items_;
+  LossReduction reduction_ = LossReduction::unknown;
+  std::optional<LossDivisor> divisor_;
+  std::optional<LossDivisor> part_divisor_;
+  mutable std::function<void()> arrive_;
   std::vector<torch::Tensor> losses_;
   double batch_share_ = 1;
   double part_share_ = 1;

@@ -34,6 +34,7 @@ class CapturedStep {
     steps.check_learning_rates();
     check_events();  // callbacks may have been added
     core_.group.set_num_items({});
+    core_.group.set_divisor({});
     auto& each = core_.optimizers[0];
     const auto replayed = graph_->replayed();
     const auto results = graph_->run(batch, [&](Batch& inputs) {

@@ -31,8 +31,10 @@
 #include "etude/loop/ranks.hpp"
 #include "etude/loop/remote_control.hpp"
 #include "etude/loop/token_counter.hpp"
+#include "etude/loop/unknown_divisor.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/model/carried_state.hpp"
+#include "etude/model/loss_divisor.hpp"
 #include "etude/model/model.hpp"
 #include "etude/model/recomputation.hpp"
 #include "etude/optim/lr_scheduler.hpp"
@@ -124,6 +126,7 @@ struct TrainerCore {
   TokenCounter token_counter{options, args, model};
   LossCheck loss_check{options, args, model, optimizers};
   MissingLabels missing_labels{args};
+  UnknownDivisor unknown_divisor{args};
   CheckpointWriter checkpoint_writer{args, options.file_system};
 
   TrainerCore();
@@ -213,20 +216,21 @@ struct TrainerCore {
   bool has_own_compute_loss() const {
     return options.compute_loss || overrides.compute_loss || step_sharing() == StepSharing::in_turn;
   }
-  /// The number of items that a loss of these labels is divided by, if it is divided by items.
+  /// The number of items that a loss of these labels is divided by, if it may take that number.
   std::optional<double> items_in(const Tensors& labels) const;
-  /// Counts the tokens and items of the group's micro-batches, except for those with a share of 0.
-  void count(const std::vector<Batch>& micro_batches, const std::vector<double>& shares);
   /// Whether losses may be divided by the number of items.
-  bool may_count_items() const {
-    return options.loss.counts_items() || has_own_compute_loss() || weighs_own_losses();
-  }
-  /// Whether the model says which labels its own loss is a mean over.
-  bool knows_loss_items() const;
-  /// These labels, those of -100 included.
-  torch::Tensor loss_items(const Tensors& labels) const;
-  /// Whether its losses are weighted by their numbers of labels: if an update may add several.
-  bool weighs_own_losses() const;
+  bool may_count_items() const { return options.loss.counts_items() || has_own_compute_loss(); }
+  /// How the losses of parts of a batch make that of the whole, for a loss module of LibTorch's and for a
+  /// model that knows it of its own loss.
+  LossReduction loss_reduction() const;
+  /// What the loss of these labels is divided by, if that reduction is `mean`.
+  std::optional<LossDivisor> loss_divisor(const Tensors& labels) const;
+  /// Counts the tokens of the group's micro-batches, and what their losses are divided by, except for those
+  /// with a share of 0. Returns the divisors, if they are known and needed.
+  std::vector<std::optional<LossDivisor>> count(const std::vector<Batch>& micro_batches,
+                                                const std::vector<double>& shares);
+  /// Warns, once, that nobody knows what the loss is divided by.
+  void warn_of_unknown_divisor();
 
   /// Everything about the training's position that TrainerState doesn't hold.
   TrainingProgress current_progress();

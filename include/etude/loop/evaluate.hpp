@@ -27,6 +27,7 @@
 #include "etude/metrics/running_mean.hpp"
 #include "etude/metrics/speed.hpp"
 #include "etude/model/carried_state.hpp"
+#include "etude/model/loss_divisor.hpp"
 #include "etude/precision/cast_guard.hpp"
 
 namespace etude::inline v0 {
@@ -37,6 +38,8 @@ struct PredictionStepOutput {
   Tensors logits;      ///< The outputs.
   Tensors labels;
   Tensors logs = {};  ///< parts of the loss by name, one element each
+  /// As in LossOutput: whether the loss is divided by the number of labels of its batch.
+  bool counts_items = false;
 };
 
 /// The parts of its batches that an evaluation keeps: only the loss, the inputs of its metrics, or
@@ -63,8 +66,9 @@ class EvaluationTally {
   EvaluationTally(const TrainerCore& core, Keep keep, std::optional<std::int64_t> examples,
                   bool is_part = false);
 
-  /// Adds the loss of a batch and its parts. Throws DataError if one isn't a single element.
-  void add_loss(const PredictionStepOutput& output, std::int64_t size);
+  /// Adds the loss of a batch and its parts, weighted by what the loss is a mean over, of which the batch has
+  /// `items`. Throws DataError if one isn't a single element.
+  void add_loss(const PredictionStepOutput& output, const LossDivisor& items);
   /// Adds the rest, and passes it to `batch_eval_metrics`. A batch that is padding counts as having no
   /// examples.
   void add(const Batch& batch, PredictionStepOutput output, bool is_last, bool is_padding = false);
@@ -85,7 +89,8 @@ class EvaluationTally {
   Gathered all_;
   Metrics computed_;
   RunningMean loss_;
-  PendingLogs parts_;  // of the loss
+  std::int64_t losses_ = 0;  // their number
+  PendingLogs parts_;        // of the loss
 };
 
 /// Saves the parts of a training that an evaluation would disturb, and restores them: the current loader,
@@ -266,10 +271,11 @@ class EvaluationLoop {
     const EvaluationPrecision precision(core_);
     EvaluationTally tally(core_, keep, loader->examples());
     auto batches = loader->begin_epoch(0);
-    const auto batch = precision.fit(batches.next().value().to(core_.device));
-    core_.group.set_num_items(core_.items_in(batch.labels));
+    const auto first = batches.next().value();
+    const auto divisor = count(first);
+    const auto batch = precision.fit(first.to(core_.device));
     auto output = prediction_step(batch);
-    tally.add_loss(output, batch.size);
+    tally.add_loss(output, items_of(output, batch, divisor));
     tally.add(batch, std::move(output), true);
     auto metrics = tally.take(prefix_).metrics;
     metrics.update(speed_metrics(prefix_, start, static_cast<double>(batch.size), 1));
@@ -307,7 +313,11 @@ class EvaluationLoop {
       throw DataError(std::string("the dataset to ") + (prefix_ == "test" ? "predict" : "evaluate") +
                       " is empty");
     while (next) {
-      core_.group.set_num_items(core_.items_in(next->labels));
+      // Counted before the labels go to a device, so that nothing waits for it, unless a handler may change
+      // them.
+      constexpr bool may_change = Events::template is_written<PredictionStepBegin>();
+      std::optional<LossDivisor> divisor;
+      if (!may_change) divisor = count(*next);
       auto batch = precision.fit(next->to(core_.device, core_.args.dataloader_pin_memory));
       const bool is_padding = is_part && batches.share() == 0;
       next = fetch();
@@ -321,10 +331,11 @@ class EvaluationLoop {
       }
       seen_ += batch.size;
       batch = events_.raise(PredictionStepBegin{core_.context(), std::move(batch)}).batch;
+      if (may_change) divisor = count(batch);
       auto output =
           with_place([&] { return prediction_step(batch); },
                      [&] { return place_of(core_.model, "an evaluation (" + prefix_ + ")", batch); });
-      tally.add_loss(output, batch.size);
+      tally.add_loss(output, items_of(output, batch, divisor));
       if (keep != Keep::loss && output.labels.empty() && !core_.predicting)
         core_.missing_labels.warn(prefix_);
       events_.raise(PredictionStep{core_.context(), batch, output.logits, output.loss});
@@ -332,6 +343,20 @@ class EvaluationLoop {
     }
     gradients.check();
     return tally.take(prefix_);
+  }
+
+  /// Counts the items of a batch for its loss, and returns its divisor, if it is known.
+  std::optional<LossDivisor> count(const Batch& batch) {
+    core_.group.set_num_items(core_.items_in(batch.labels));
+    return core_.loss_divisor(batch.labels);
+  }
+
+  /// What the loss of a batch is a mean over: by default, its examples.
+  LossDivisor items_of(const PredictionStepOutput& output, const Batch& batch,
+                       const std::optional<LossDivisor>& divisor) const {
+    if (output.counts_items)
+      if (const auto counted = core_.group.num_items()) return LossDivisor(*counted);
+    return divisor.value_or(LossDivisor(static_cast<double>(batch.size)));
   }
 
   /// The results have no graph, which would keep all that they were computed from.

@@ -1,16 +1,19 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "etude/base/interrupt.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/fetching.hpp"
+#include "etude/model/loss_divisor.hpp"
 
 namespace etude::inline v0 {
 
@@ -28,8 +31,10 @@ class MicroBatches {
   const std::vector<Batch>& all() const { return batches_; }
   void clear() { batches_.clear(); }
 
-  /// How much of the examples of a micro-batch, in those of all processes, this process has.
-  double share(std::size_t i) const { return shares_[i]; }
+  /// Makes a micro-batch the one under way of the group.
+  void enter(std::size_t i) {
+    core_.group.set_batch(shares_[i], divisors_.empty() ? std::nullopt : divisors_[i]);
+  }
 
   /// The examples of the largest.
   std::int64_t largest() const {
@@ -45,6 +50,7 @@ class MicroBatches {
     const PhaseClock::Slice slice(core_.phase_clock, to_string(TimedPhase::data));
     batches_.clear();
     shares_.clear();
+    divisors_.clear();
     core_.group.begin(1);
     events_.raise(BatchFetchBegin{core_.context()});
     while (static_cast<std::int64_t>(batches_.size()) < core_.accumulation.steps()) {
@@ -63,29 +69,42 @@ class MicroBatches {
     // Counted before the labels go to a device, so that nothing waits for it, unless a handler may change
     // them.
     constexpr bool may_change = Events::template is_written<BatchFetched>();
-    if (!may_change) core_.count(batches_, shares_);
+    if (!may_change) divisors_ = core_.count(batches_, shares_);
     for (auto& batch : batches_) {
       batch = batch.to(core_.device, core_.args.dataloader_pin_memory);
       batch = events_.raise(BatchFetched{core_.context(), std::move(batch)}).batch;
     }
-    if (may_change) core_.count(batches_, shares_);
+    if (may_change) divisors_ = core_.count(batches_, shares_);
     for (const auto& batch : batches_)
       core_.group.add_floating_point_ops(events_.trainer().floating_point_ops(batch));
     return core_.group.size();
   }
 
-  /// Replaces the group's number of items by that of all processes.
-  void share_items() {
-    if (!core_.may_count_items()) return;
+  /// Begins to replace what the group's losses are divided by with that of all processes.
+  void share_divisors() {
+    const bool is_mean = core_.loss_reduction() == LossReduction::mean;
+    if (!core_.may_count_items() && !is_mean) return;
     auto& group = core_.group;
+    const auto items = group.num_items();
+    const auto divisor = group.divisor();
+    const double own_items = items.value_or(0), own_divisor = divisor ? divisor->read() : 0;
     if (!core_.args.average_tokens_across_devices) {
       // At least one, for a process whose labels are all padding.
-      const double own = std::max(group.num_items().value_or(0), 1.0);
-      group.set_num_items(own * static_cast<double>(core_.ranks.world_size()));
+      const auto each = [&](double own) {
+        return (own > 0 ? own : 1) * static_cast<double>(core_.ranks.world_size());
+      };
+      group.set_num_items(each(own_items));
+      if (divisor) group.set_divisor(LossDivisor(each(own_divisor)));
       return;
     }
-    const double all = core_.ranks.sum(group.num_items().value_or(0));
-    if (group.num_items() || all > 0) group.set_num_items(all);
+    const auto sums = torch::tensor({own_items, own_divisor}, torch::kDouble);
+    group.settle_by([&group, sums, has_items = items.has_value(), has_divisor = divisor.has_value(),
+                     arrive = core_.ranks.communicator().begin_sum(sums)] {
+      arrive();
+      const auto* all = sums.data_ptr<double>();
+      if (has_items || all[0] > 0) group.set_num_items(all[0]);
+      if (has_divisor) group.set_divisor(LossDivisor(all[1]));
+    });
   }
 
  private:
@@ -102,6 +121,7 @@ class MicroBatches {
   TrainerCore& core_;
   std::vector<Batch> batches_;
   std::vector<double> shares_;
+  std::vector<std::optional<LossDivisor>> divisors_;  // of the losses; none if they aren't known or needed
 };
 
 }  // namespace etude::inline v0

@@ -89,8 +89,10 @@ class Update {
     const auto fetch_group = [&] { return group_.fetch(batches) == 0 ? no_batches : complete; };
     const auto run_group = [&] { return add_gradients(resume) ? complete : given_up; };
     if (!events_.has_others()) {
-      const auto fetched = fetch_group();
-      return fetched == complete ? run_group() : fetched;
+      if (const auto fetched = fetch_group(); fetched != complete) return fetched;
+      const auto result = run_group();
+      if (core_.unknown_divisor.matters()) core_.warn_of_unknown_divisor();
+      return result;
     }
     if constexpr (Events::joins_others) return run_with_others(fetch_group, run_group);
     return no_batches;
@@ -107,7 +109,8 @@ class Update {
   GradientsResults finish_gradients(GradientsResult result) {
     const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::communication);
     return reducer_->finish(result,
-                            {static_cast<double>(core_.group.tokens()), core_.group.floating_point_ops()},
+                            {static_cast<double>(core_.group.tokens()), core_.group.floating_point_ops(),
+                             core_.unknown_divisor.matters() ? 1.0 : 0.0},
                             !core_.args.ddp_find_unused_parameters);
   }
 
@@ -122,10 +125,11 @@ class Update {
     if (on_one_path) detail::check_same_path(core_, own.result(), own.error());
     {
       const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::communication);
-      group_.share_items();
+      group_.share_divisors();
       if (core_.args.ddp_broadcast_buffers) core_.share_buffers();
     }
     if (own.result() == complete) own.run(run_group);
+    core_.group.settle();
     if (on_one_path && own.error()) detail::leave_path(core_, own.error());
     if (own.result() != complete) core_.optimizers.zero_grad();
     const auto all = abandoned_ ? *std::exchange(abandoned_, std::nullopt) : finish_gradients(own.result());
@@ -152,6 +156,7 @@ class Update {
                       all.count(no_batches), core_.ranks.world_size()));
     core_.group.set_tokens(static_cast<std::int64_t>(all.sums[0]));
     core_.group.set_floating_point_ops(all.sums[1]);
+    if (all.sums[2] > 0) core_.warn_of_unknown_divisor();
     if (own.result() == no_batches) events_.raise(StepBegin{core_.context()});  // joins the others' step
     return complete;
   }
@@ -224,7 +229,10 @@ class Update {
   bool is_accepted(const torch::Tensor& grad_norm) {
     if (!non_finite_.is_on() || non_finite_.accepts(grad_norm)) return true;
     const auto compute_loss = [&](const Batch& batch) {
-      return events_.trainer().compute_loss_in_precision(batch, core_.group.num_items()).loss;
+      auto [loss, outputs, counts_items, logs] =
+          events_.trainer().compute_loss_in_precision(batch, core_.group.num_items());
+      const auto divisor = core_.loss_divisor(batch.labels);
+      return divisor && divisor->read() == 0 ? detail::zero_loss(loss, outputs) : loss;
     };
     std::optional<NonFiniteUpdates::ComputeLoss> known_loss;
     if (sharing_ != StepSharing::by_hand) known_loss = compute_loss;
@@ -325,7 +333,7 @@ class Update {
     auto& position = core_.progress.position;
     for (auto i = static_cast<std::size_t>(position.micro_batches); i < group_.size(); ++i) {
       const bool is_last = is_last_ = i + 1 == group_.size();
-      core_.group.set_batch_share(group_.share(i));
+      group_.enter(i);
       const bool sums_each = reducer_ && reducer_->sums_every_backward();
       // Parts of a batch may have to be run again, so their gradients are sent when all are done.
       if (reducer_ && (is_last || sums_each) && !core_.args.auto_microbatching &&
@@ -359,7 +367,10 @@ class Update {
     if (!core_.args.auto_microbatching) return run_part(batch);
     batch.check_divisible("auto_microbatching divides batches, and ");
     // In parts, even if only one, so that the batch stays intact for another attempt.
-    core_.group.in_parts(batch, core_.part_size.of(batch.size), [&](Batch& part) { run_part(part); });
+    core_.group.in_parts(batch, core_.part_size.of(batch.size), [&](Batch& part) {
+      if (part.size < batch.size) core_.group.set_part_divisor(core_.loss_divisor(part.labels));
+      run_part(part);
+    });
   }
 
   void run_part(Batch& given) {
@@ -375,6 +386,7 @@ class Update {
     if (sharing_ != StepSharing::by_hand)
       return core_.loss_check.after_step(events_.trainer().training_step(batch));
     torch::Tensor loss;
+    core_.unknown_divisor.note_mean();
     const auto run = [&] {
       loss = core_.group.share_of(detail::scalar_loss(events_.trainer().training_step(batch)).detach());
     };
@@ -401,7 +413,7 @@ class Update {
       AttemptLogs logs(core_);  // the parts of the loss are those of the first evaluation, as the loss is
       std::vector<torch::Tensor> losses;
       for (std::size_t i = 0; i < group_.size(); ++i) {
-        core_.group.set_batch_share(group_.share(i));
+        group_.enter(i);
         losses.push_back(core_.loss_check.after_step(events_.trainer().training_step(group_[i])));
       }
       if (reducer_) reducer_->finish();

@@ -23,8 +23,8 @@ class PendingLogs {
  public:
   /// Throws DataError for a tensor that doesn't have exactly one element, and ArgumentError for a name that
   /// is empty or isn't UTF-8; nothing is added then.
-  template <class Value>
-  void add(std::string_view name, const Value& value, double weight = 1) {
+  template <class Value, class Weight = double>
+  void add(std::string_view name, const Value& value, const Weight& weight = 1) {
     try {
       for (auto& [known, mean] : means_)
         if (known == name) return mean.add(value, weight);

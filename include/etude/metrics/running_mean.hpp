@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "etude/reflect/struct.hpp"
@@ -20,8 +21,9 @@ struct RunningMeanState {
                (std::optional<std::int64_t>, first_filtered, "place of the first of them"));
 };
 
-/// The weighted mean of numbers and one-element tensors. Tensors on a device are kept and read together when
-/// the mean is requested (or at the latest after `read_after` of them), so that adding one never waits.
+/// The weighted mean of numbers and one-element tensors. What has the weight 0 counts for nothing, even a
+/// NaN. Tensors on a device are kept and read together when the mean is requested (or at the latest after
+/// `read_after` of them), so that adding one never waits.
 class RunningMean {
  public:
   /// With `filter_non_finite`, a NaN or an infinity counts as the mean of the preceding values since the last
@@ -33,6 +35,8 @@ class RunningMean {
 
   /// Throws `DataError` unless `value` has exactly one element.
   void add(const at::Tensor& value, double weight = 1, std::int64_t place = 0);
+  /// The same with a weight that is one element, perhaps on a device.
+  void add(const at::Tensor& value, const at::Tensor& weight, std::int64_t place = 0);
 
   /// The sum of weight * value.
   double sum();
@@ -57,10 +61,11 @@ class RunningMean {
 
   struct Pending {
     at::Tensor value;
-    double weight;
+    std::variant<double, at::Tensor> weight;
     std::int64_t place;
   };
 
+  void keep(const at::Tensor& value, std::variant<double, at::Tensor> weight, std::int64_t place);
   void take(double value, double weight, std::int64_t place);
 
   void read();

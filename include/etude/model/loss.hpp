@@ -18,6 +18,7 @@
 #include "etude/base/error.hpp"
 #include "etude/data/tensors.hpp"
 #include "etude/model/forward.hpp"
+#include "etude/model/loss_divisor.hpp"
 #include "etude/model/model.hpp"
 #include "etude/reflect/type_name.hpp"
 
@@ -197,6 +198,12 @@ class Loss {
   /// Whether the loss takes the number of items.
   bool counts_items() const { return counts_items_; }
 
+  /// How the losses of parts make that of a batch; known of LibTorch's modules only.
+  LossReduction reduction() const { return module_ ? reduction_of(*module_) : LossReduction::unknown; }
+  /// What the loss of a batch with these labels is divided by, if its reduction is `mean`. It isn't waited
+  /// for if the labels are on a device.
+  LossDivisor divisor(const Tensors& labels) const;
+
   /// The loss module, which may have parameters; null for a callable.
   const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
 
@@ -211,6 +218,13 @@ class Loss {
   std::function<torch::Tensor(const Tensors&, const Tensors&, std::optional<double>)> compute_;
   std::shared_ptr<torch::nn::Module> module_;
   bool counts_items_ = false;
+
+  /// The weights of the classes where the labels are, if the module has them elsewhere.
+  struct WeightsElsewhere {
+    torch::Tensor original = {}, copy = {};
+    std::int64_t version = 0;
+  };
+  mutable WeightsElsewhere weights_;
 };
 
 template <class Types, class F>

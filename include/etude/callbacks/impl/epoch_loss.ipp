@@ -35,12 +35,14 @@ ETUDE_INLINE void EpochLoss::on(const StepRestarted&) {
   micro_batches_ = 0;
 }
 
-ETUDE_INLINE void EpochLoss::on(const StepEnd&) {
+ETUDE_INLINE void EpochLoss::on(const StepEnd& e) {
   std::int64_t examples = 0;
   for (const auto& part : group_) examples += part.examples;
-  // If the losses add up to a mean over items, each is weighted with all examples of the group.
+  // If the losses add up to a mean over items, each is weighted with all examples of the group, of which the
+  // other processes have as many.
+  const auto all = static_cast<double>(examples * e.args.world_size());
   for (const auto& [loss, share, size] : group_)
-    losses_.add(loss, share > 0 ? static_cast<double>(size) / share : static_cast<double>(examples));
+    losses_.add(loss, share > 0 ? static_cast<double>(size) / share : all);
   examples_ += examples;
   group_.clear();
 }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "etude/base/linkage.hpp"
 #include "etude/libtorch/random_state.hpp"
@@ -16,6 +17,10 @@ ETUDE_INLINE void AccumulationGroup::begin(std::int64_t size) {
   tokens_ = 0;
   floating_point_ops_ = 0;
   num_items_.reset();
+  reduction_ = LossReduction::unknown;
+  divisor_.reset();
+  part_divisor_.reset();
+  arrive_ = nullptr;
 }
 
 ETUDE_INLINE torch::Tensor AccumulationGroup::loss() const {
@@ -25,7 +30,19 @@ ETUDE_INLINE torch::Tensor AccumulationGroup::loss() const {
   return sum;
 }
 
-ETUDE_INLINE torch::Tensor AccumulationGroup::share_of(torch::Tensor loss) const {
+ETUDE_INLINE std::optional<double> AccumulationGroup::share() const {
+  if (adds_up()) return is_padding() ? 0 : 1;
+  const auto& whole = divisor();
+  if (!whole || !part_divisor_) return share_of_examples();
+  const auto here = part_divisor_->number(), all = whole->number();
+  if (!here || !all) return {};
+  return *all > 0 ? *here / *all : share_of_examples();
+}
+
+ETUDE_INLINE torch::Tensor AccumulationGroup::share_of(torch::Tensor loss, const Tensors& outputs) const {
+  if (adds_up()) return is_padding() ? detail::zero_loss(loss, outputs) : loss;
+  if (const auto& whole = divisor(); whole && part_divisor_)
+    return detail::share_of_mean(loss, outputs, *part_divisor_, *whole);
   if (size_ > 1) loss = loss / size_;
   if (const double part = batch_share_ * part_share_; part < 1) loss = loss * part;
   return loss;

@@ -103,8 +103,7 @@ inline std::string labels_given(const Model& model, const Batch& batch) {
 }
 
 /// Smooths the labels of a model that computes its own loss, which its outputs hold too.
-inline void smooth_own_loss(LossOutput& own, const Batch& batch, double factor, LossItems items,
-                            std::optional<double> num_items) {
+inline void smooth_own_loss(LossOutput& own, const Batch& batch, double factor, LossItems items) {
   const auto* found = own.outputs.find("logits");
   if (own.outputs.empty() || batch.labels.size() != 1)
     throw DataError(
@@ -116,31 +115,7 @@ inline void smooth_own_loss(LossOutput& own, const Batch& batch, double factor, 
     logits = logits.slice(-2, 0, -1);
     labels = labels.slice(-1, 1);
   }
-  own.loss = label_smoothed_cross_entropy(logits, labels, factor, num_items);
-  own.counts_items = num_items.has_value();
-}
-
-/// Makes a mean over the `labels` that aren't -100 a part of the mean over the `num_items` of a group.
-inline void weigh_own_loss(LossOutput& own, const torch::Tensor& labels, double num_items) {
-  own.counts_items = true;
-  if (num_items <= 0) return;  // no mean of the group is a number
-  const auto nothing = [&] {
-    const auto trained =
-        std::ranges::find_if(own.outputs, [](const auto& output) { return output.requires_grad(); });
-    const auto& from = trained == own.outputs.end() ? own.loss : *trained;
-    return from.masked_fill(torch::ones({}, from.options().dtype(torch::kBool).requires_grad(false)), 0)
-        .sum();
-  };
-  if (labels.is_cpu()) {
-    const auto items = static_cast<double>(count_items(labels));
-    if (items == 0)
-      own.loss = nothing();  // the mean over nothing is no number
-    else if (items != num_items)
-      own.loss = own.loss * (items / num_items);
-  } else {  // without waiting for the device
-    const auto items = labels.ne(-100).sum();
-    own.loss = torch::where(items > 0, own.loss * (items / num_items).to(own.loss.dtype()), nothing());
-  }
+  own.loss = label_smoothed_cross_entropy(logits, labels, factor);
 }
 
 inline torch::Tensor smoothed(const torch::nn::CrossEntropyLossImpl& loss, const Tensors& outputs,
@@ -196,10 +171,7 @@ ETUDE_INLINE LossOutput compute_loss(TrainerCore& core, const Batch& given,
                                               [&] { return detail::forward_with_labels(core.model, batch); });
         },
         [&](std::string_view what) { return in_forward(what) + detail::labels_given(core.model, batch); }));
-    if (factor > 0)
-      detail::smooth_own_loss(own, batch, factor, core.model.loss_items(), num_items_in_batch);
-    else if (num_items_in_batch && core.knows_loss_items() && !batch.labels.empty())
-      detail::weigh_own_loss(own, core.loss_items(batch.labels), *num_items_in_batch);
+    if (factor > 0) detail::smooth_own_loss(own, batch, factor, core.model.loss_items());
     return own;
   }
   if (batch.labels.empty()) throw NoTensorsError(detail::no_labels(batch.inputs));
@@ -272,10 +244,13 @@ ETUDE_INLINE Tensors parts_of(const LossOutput& computed) {
 
 ETUDE_INLINE void log_parts(TrainerCore& core, const LossOutput& computed) {
   const auto parts = parts_of(computed);
-  const double share = core.group.share();
-  if (share == 0) return;  // only keeps this process in step with the others
+  const auto& group = core.group;
+  if (group.is_padding()) return;  // only keeps this process in step with the others
+  const double share_of_examples = group.share_of_examples();
+  const bool adds_up = computed.counts_items || group.adds_up();
+  const double share = adds_up ? share_of_examples : group.share().value_or(share_of_examples);
   for (std::size_t i = 0; i < parts.size(); ++i)
-    core.pending_logs.add(parts.names()[i], computed.counts_items ? parts[i] / share : parts[i], share);
+    core.pending_logs.add(parts.names()[i], adds_up ? parts[i] / share : parts[i], share);
 }
 
 ETUDE_INLINE void explain_differentiation(const c10::Error& error) {

@@ -42,6 +42,7 @@
 #include "etude/loop/options.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/model/loss.hpp"
+#include "etude/model/loss_divisor.hpp"
 #include "etude/model/model.hpp"
 #include "etude/optim/create.hpp"
 #include "etude/optim/lr_scheduler.hpp"
@@ -102,33 +103,75 @@ ETUDE_INLINE void TrainerCore::shrink_batches() {
   size = smaller;
 }
 
-ETUDE_INLINE std::optional<double> TrainerCore::items_in(const Tensors& labels) const {
-  if (labels.empty() || !may_count_items()) return {};
-  return static_cast<double>(count_items(knows_loss_items() ? Tensors(loss_items(labels)) : labels));
-}
+namespace detail {
 
-ETUDE_INLINE bool TrainerCore::knows_loss_items() const {
-  return !options.loss && !options.compute_loss && model.loss_items() != LossItems::unknown;
-}
-
-ETUDE_INLINE torch::Tensor TrainerCore::loss_items(const Tensors& labels) const {
+/// The labels that a model's own loss is a mean over, those of -100 included.
+inline torch::Tensor own_loss_items(const Model& model, const Tensors& labels) {
   const auto* named = labels.find("labels");
   const auto& all = named ? *named : labels[0];
   return model.loss_items() == LossItems::shifted_labels && all.dim() > 0 ? all.slice(-1, 1) : all;
 }
 
-ETUDE_INLINE bool TrainerCore::weighs_own_losses() const {
-  return knows_loss_items() &&
-         (accumulation.steps() > 1 || ranks.world_size() > 1 || args.auto_microbatching);
+}  // namespace detail
+
+ETUDE_INLINE std::optional<double> TrainerCore::items_in(const Tensors& labels) const {
+  if (labels.empty() || !may_count_items()) return {};
+  const bool is_models_own = !options.loss && loss_reduction() == LossReduction::mean;
+  return static_cast<double>(
+      count_items(is_models_own ? Tensors(detail::own_loss_items(model, labels)) : labels));
 }
 
-ETUDE_INLINE void TrainerCore::count(const std::vector<Batch>& micro_batches,
-                                     const std::vector<double>& shares) {
+ETUDE_INLINE LossReduction TrainerCore::loss_reduction() const {
+  if (options.compute_loss || step_sharing() != StepSharing::together) return LossReduction::unknown;
+  if (options.loss) return options.loss.reduction();
+  const bool is_known = model.loss_items() != LossItems::unknown || args.label_smoothing_factor > 0;
+  return is_known ? LossReduction::mean : LossReduction::unknown;
+}
+
+ETUDE_INLINE std::optional<LossDivisor> TrainerCore::loss_divisor(const Tensors& labels) const {
+  if (labels.empty() || loss_reduction() != LossReduction::mean) return {};
+  if (options.loss) return options.loss.divisor(labels);
+  return LossDivisor(detail::own_loss_items(model, labels).ne(-100).sum());
+}
+
+ETUDE_INLINE void TrainerCore::warn_of_unknown_divisor() {
+  unknown_divisor.warn(overrides.steps_by_hand                  ? "the loss of training_step"
+                       : overrides.compute_loss                 ? "the loss of compute_loss"
+                       : options.compute_loss                   ? "the loss of the option compute_loss"
+                       : step_sharing() == StepSharing::in_turn ? "an optimizer's compute_loss"
+                       : options.loss && options.loss.module()  ? options.loss.module()->name()
+                       : options.loss                           ? "the function given as loss"
+                                                                : "the loss of " + model.name());
+}
+
+ETUDE_INLINE std::vector<std::optional<LossDivisor>> TrainerCore::count(
+    const std::vector<Batch>& micro_batches, const std::vector<double>& shares) {
+  const bool is_divided = micro_batches.size() > 1 || ranks.world_size() > 1 || part_size.state() > 0;
+  // With auto_microbatching, a batch may yet have to be divided.
+  const auto reduction = is_divided || args.auto_microbatching ? loss_reduction() : LossReduction::unknown;
+  group.set_reduction(reduction);
+  std::vector<std::optional<LossDivisor>> divisors;  // allocates only if it has elements
+  if (reduction == LossReduction::mean) divisors.resize(micro_batches.size());
+  std::optional<LossDivisor> all;
   for (std::size_t i = 0; i < micro_batches.size(); ++i) {
+    const auto& [inputs, labels, size] = micro_batches[i];
+    if (reduction == LossReduction::mean) {
+      divisors[i] = shares[i] == 0 ? LossDivisor(0) : loss_divisor(labels);
+      if (all && divisors[i])
+        *all += *divisors[i];
+      else if (divisors[i])
+        all = divisors[i];
+    }
     if (shares[i] == 0) continue;
     group.add_tokens(token_counter.input_tokens(micro_batches[i]));
-    if (const auto items = items_in(micro_batches[i].labels)) group.add_items(*items);
+    if (const auto items = items_in(labels)) group.add_items(*items);
   }
+  group.set_divisor(std::move(all));
+  if (is_divided && reduction == LossReduction::unknown && !options.loss.counts_items())
+    unknown_divisor.begin(micro_batches, shares);
+  else
+    unknown_divisor.begin();
+  return divisors;
 }
 
 ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {

@@ -6,13 +6,16 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/libtorch/torch_error.hpp"
 #include "etude/loop/evaluate.hpp"
 #include "etude/model/loss.hpp"
+#include "etude/model/loss_divisor.hpp"
 #include "etude/parallel/merge_metrics.hpp"
 
 namespace etude::inline v0 {
@@ -31,7 +34,7 @@ ETUDE_INLINE PredictionStepOutput detached(const PredictionStepOutput& output) {
   return {detach(output.loss),
           output.logits.transform(
               [&](const torch::Tensor& tensor) { return detail::at_least_1d(detach(tensor)); }),
-          output.labels.transform(detach), output.logs.transform(detach)};
+          output.labels.transform(detach), output.logs.transform(detach), output.counts_items};
 }
 
 ETUDE_INLINE void EvaluationGradients::check() const {
@@ -73,10 +76,19 @@ ETUDE_INLINE EvaluationTally::EvaluationTally(const TrainerCore& core, Keep keep
   if (keep != Keep::loss) core.options.compute_metrics.begin();
 }
 
-ETUDE_INLINE void EvaluationTally::add_loss(const PredictionStepOutput& output, std::int64_t size) {
-  if (output.loss.defined()) loss_.add(detail::scalar_loss(output.loss), static_cast<double>(size));
-  for (std::size_t i = 0; i < output.logs.size(); ++i)
-    parts_.add(output.logs.names()[i], output.logs[i], static_cast<double>(size));
+ETUDE_INLINE void EvaluationTally::add_loss(const PredictionStepOutput& output, const LossDivisor& items) {
+  const bool adds_up = core_.loss_reduction() == LossReduction::sum;
+  const auto add = [&](auto weight) {
+    if (output.loss.defined() && adds_up) loss_.add(detail::scalar_loss(output.loss), 1.0);
+    if (output.loss.defined() && !adds_up) loss_.add(detail::scalar_loss(output.loss), weight);
+    for (std::size_t i = 0; i < output.logs.size(); ++i)
+      parts_.add(output.logs.names()[i], output.logs[i], weight);
+  };
+  if (output.loss.defined()) ++losses_;
+  if (const auto number = items.number())
+    add(*number);
+  else
+    add(items.tensor());
 }
 
 ETUDE_INLINE void EvaluationTally::add(const Batch& batch, PredictionStepOutput output, bool is_last,
@@ -114,12 +126,12 @@ ETUDE_INLINE void EvaluationTally::add(const Batch& batch, PredictionStepOutput 
 
 ETUDE_INLINE EvaluationResult EvaluationTally::take(const std::string& prefix) {
   EvaluationResult result;
-  auto loss = std::pair(loss_.weight() > 0 ? loss_.sum() : 0, loss_.weight());
-  if (is_part_) {
-    const auto all = core_.ranks.sum({loss.first, loss.second});
-    loss = {all[0], all[1]};
-  }
-  if (loss.second > 0) result.metrics[prefix + "_loss"] = loss.first / loss.second;
+  std::vector<double> sums{loss_.weight() > 0 ? loss_.sum() : 0, loss_.weight(),
+                           static_cast<double>(losses_)};
+  if (is_part_) sums = core_.ranks.sum(sums);
+  const auto [sum, items, losses] = std::tuple(sums[0], sums[1], sums[2]);
+  const bool adds_up = core_.loss_reduction() == LossReduction::sum;
+  if (losses > 0) result.metrics[prefix + "_loss"] = adds_up ? sum : detail::without_sign_of_nan(sum / items);
   if (is_part_) core_.ranks.average(parts_, /*by_rank=*/false);
   Metrics parts;
   parts_.take_into(parts);

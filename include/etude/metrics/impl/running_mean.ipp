@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "etude/base/counting.hpp"
@@ -33,7 +34,18 @@ ETUDE_INLINE void RunningMean::add(const at::Tensor& value, double weight, std::
     take(*value.data_ptr<float>(), weight, place);  // read directly, without running an operator
     return;
   }
-  pending_.push_back({value.detach(), weight, place});
+  keep(value, weight, place);
+}
+
+ETUDE_INLINE void RunningMean::add(const at::Tensor& value, const at::Tensor& weight, std::int64_t place) {
+  if (!value.defined() || value.numel() != 1)
+    throw DataError(fmt::format("a logged value must have exactly one element, not {}", describe(value)));
+  keep(value, weight.detach(), place);
+}
+
+ETUDE_INLINE void RunningMean::keep(const at::Tensor& value, std::variant<double, at::Tensor> weight,
+                                    std::int64_t place) {
+  pending_.push_back({value.detach(), std::move(weight), place});
   if (pending_.size() >= read_after) read();
 }
 
@@ -79,6 +91,7 @@ ETUDE_INLINE void RunningMean::load_state(const RunningMeanState& state) {
 }
 
 ETUDE_INLINE void RunningMean::take(double value, double weight, std::int64_t place) {
+  if (weight == 0) return;
   const bool is_finite = std::isfinite(value);
   if (!is_finite) {
     detail::count_up(non_finite_);
@@ -100,11 +113,18 @@ ETUDE_INLINE void RunningMean::read() {
   if (pending_.empty()) return;
   std::vector<at::Tensor> flat;
   flat.reserve(pending_.size());
-  for (const auto& [value, weight, place] : pending_) flat.push_back(value.reshape({1}).to(at::kDouble));
+  const auto add = [&](const at::Tensor& element) { flat.push_back(element.reshape({1}).to(at::kDouble)); };
+  for (const auto& each : pending_) {
+    add(each.value);
+    if (const auto* weight = std::get_if<at::Tensor>(&each.weight)) add(*weight);
+  }
   const auto values = at::cat(flat).cpu();
-  const auto* data = values.data_ptr<double>();
-  const auto taken = std::exchange(pending_, {});
-  for (std::size_t i = 0; i < taken.size(); ++i) take(data[i], taken[i].weight, taken[i].place);
+  const auto* next = values.data_ptr<double>();
+  for (const auto& each : std::exchange(pending_, {})) {
+    const double value = *next++;
+    const auto* known = std::get_if<double>(&each.weight);
+    take(value, known ? *known : *next++, each.place);
+  }
 }
 
 }  // namespace etude::inline v0

@@ -28,8 +28,21 @@ namespace etude::inline v0 {
 ETUDE_INLINE std::int64_t count_items(const Tensors& labels) {
   if (labels.empty()) return 0;
   const auto& first = labels[0];
-  return c10::isIntegralType(first.scalar_type(), false) ? first.ne(-100).sum().item<std::int64_t>()
-                                                         : first.numel();
+  const bool may_be_ignored =
+      c10::isIntegralType(first.scalar_type(), false) && first.scalar_type() != torch::kByte;
+  return may_be_ignored ? first.ne(-100).sum().item<std::int64_t>() : first.numel();
+}
+
+ETUDE_INLINE LossDivisor Loss::divisor(const Tensors& labels) const {
+  auto weights = class_weights_of(*module_);
+  const auto device = labels[labels.size() - 1].device();
+  if (weights.defined() && weights.device() != device) {
+    auto& [original, copy, version] = weights_;
+    if (!original.is_same(weights) || version != weights._version() || copy.device() != device)
+      weights_ = {weights, weights.to(device), weights._version()};
+    weights = copy;
+  }
+  return divisor_of(*module_, labels, weights);
 }
 
 }  // namespace etude::inline v0
