@@ -82,6 +82,21 @@ void datasets() {
   check(steps_on(Lines("lines.txt")) == 40, "a stream has next");
 }
 
+void divided_data() {
+  auto args = small_arguments();
+  std::ofstream("lines-0.txt") << "0.5 0.5 0\n0.25 0.5 1\n";
+  // [divided]
+  const auto rank = etude::find_launch().rank;
+  etude::Trainer<etude::DistributedDataParallel> trainer(
+      {.model = Net(),
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset =
+           etude::already_divided(Lines(fmt::format("lines-{}.txt", rank)))});
+  // [/divided]
+  check(trainer.train().global_step == 40, "a process trains on its part");
+}
+
 void several_evaluations() {
   auto args = small_arguments();
   // [eval_by_name]
@@ -237,6 +252,6 @@ void metrics() {
 
 int main() {
   return run(
-      datasets, several_evaluations, collators, metrics,
+      datasets, divided_data, several_evaluations, collators, metrics,
       tensors_in_checkpoints);
 }

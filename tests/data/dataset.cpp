@@ -346,4 +346,15 @@ TEST_CASE("a copy of a dataset shares its source, a worker's copy doesn't") {
   CHECK_THROWS_AS(Dataset(TorchStream()).copy_for_worker(), etude::DataError);
 }
 
+TEST_CASE("a dataset that is declared to be divided already has the same examples, in copies too") {
+  const Dataset dataset(torch::arange(3), torch::arange(3));
+  const auto part = etude::already_divided(dataset);
+  CHECK(!dataset.is_divided());
+  CHECK(part.is_divided());
+  CHECK(part.copy_for_worker().is_divided());
+  CHECK(part.size() == 3);
+  CHECK(part.fingerprint() == dataset.fingerprint());
+  CHECK(part.fetch(Indices{2}).inputs.single().item<int>() == 2);
+}
+
 }  // namespace data_dataset_test

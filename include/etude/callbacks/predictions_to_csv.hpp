@@ -47,7 +47,8 @@ struct PredictionsToCSVCallback {
   std::unique_ptr<OutputFile> output = nullptr;  ///< null between evaluations
   std::vector<std::string> columns = {};         ///< of the file, once it has rows
   std::vector<std::string> batches = {};         ///< the rows of each batch, with several processes
-  bool is_part = false;                          ///< this process evaluates a part of each batch
+  bool is_part = false;                          ///< this process evaluates a part of the data
+  bool is_divided = false;                       ///< which isn't its part of each batch
   bool is_whole = false;                         ///< the evaluation has reached its metrics
 
  private:

@@ -35,7 +35,8 @@ struct DataPosition {
 /// Identifies the training examples when a training is resumed.
 struct DatasetInfo {
   ETUDE_STRUCT(DatasetInfo, (std::optional<std::int64_t>, size, "examples, if it is known"),
-               (std::string, fingerprint, "checksum of a few of them; empty if they aren't looked at", ""));
+               (std::string, fingerprint, "checksum of a few of them; empty if they aren't looked at", ""),
+               (std::int64_t, parts, "processes that each have a part of their own, or 1", 1));
 };
 
 /// The last update of one of several optimizers.

@@ -26,6 +26,8 @@ class DataLoader {
 
   const DataLoaderOptions& options() const { return options_; }
 
+  const Dataset& dataset() const { return dataset_; }
+
   /// The number of examples in the dataset, if known.
   std::optional<std::int64_t> dataset_size() const { return dataset_.size(); }
 

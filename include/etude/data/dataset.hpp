@@ -67,6 +67,9 @@ class Dataset {
   /// resume that finds another one warns.
   std::string fingerprint() const { return source_->fingerprint(); }
 
+  /// Whether it is only this process's part of the data: see `already_divided`.
+  bool is_divided() const { return is_divided_; }
+
   /// The number of parallel streams, if `parallel_streams` has laid it out so: its order is fixed, and every
   /// batch has that many examples.
   std::optional<std::int64_t> streams() const { return source_->streams(); }
@@ -102,7 +105,7 @@ class Dataset {
   /// A dataset with a copy of the source, for use in another thread. Throws ArgumentError if it can't be
   /// copied.
   Dataset copy_for_worker() const {
-    Dataset copy;
+    Dataset copy = *this;
     copy.source_ = source_->copy();
     return copy;
   }
@@ -122,8 +125,19 @@ class Dataset {
   }
 
   friend Dataset parallel_streams(Dataset windows, std::int64_t streams);
+  friend Dataset already_divided(Dataset part);
 
   std::shared_ptr<detail::DatasetSource> source_;
+  bool is_divided_ = false;
 };
+
+/// Declares that a dataset, for training, evaluation or prediction, is this process's part of the data, which
+/// the program has divided among its processes. Each process then goes over the whole of its part, once per
+/// epoch; one whose part is shorter takes part in the others' last steps with examples of weight 0. All must
+/// declare it. Alone, it changes nothing.
+inline Dataset already_divided(Dataset part) {
+  part.is_divided_ = true;
+  return part;
+}
 
 }  // namespace etude::inline v0

@@ -28,6 +28,8 @@ class AccumulationGroup {
   void begin(std::int64_t size);
   /// The number of its micro-batches.
   std::int64_t size() const { return size_; }
+  /// The same, once it is known how many the other processes have.
+  void set_size(std::int64_t size) { size_ = size; }
 
   /// The group's input tokens that count as seen, and its floating-point operations.
   void add_tokens(std::int64_t tokens) { tokens_ += tokens; }

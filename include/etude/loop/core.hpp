@@ -196,6 +196,14 @@ struct TrainerCore {
   /// and the dataset's state are those of the stream of batches.
   DataPosition position_after(std::int64_t examples, std::shared_ptr<const DatasetState> dataset_state,
                               std::int64_t micro_batches) const;
+  /// Whether each of several processes brings batches of its own: of a dataset that is already divided, of a
+  /// loader that doesn't divide it, or from a program's own loop.
+  bool brings_own_batches() const;
+  /// The batches left in the epoch under way, in the process that has most; unset if some process doesn't
+  /// know.
+  std::optional<std::int64_t> batches_left() const;
+  /// Identifies the training examples of all processes.
+  DatasetInfo train_dataset_info() const;
   /// The examples in a full training batch of all processes.
   std::int64_t total_train_batch_size() const;
   /// The examples in this many full training batches; a double, because no product overflows it.

@@ -23,6 +23,7 @@
 #include "etude/loop/event_source.hpp"
 #include "etude/loop/fetching.hpp"
 #include "etude/loop/gather.hpp"
+#include "etude/loop/same_data.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/metrics/running_mean.hpp"
 #include "etude/metrics/speed.hpp"
@@ -59,12 +60,16 @@ PredictionStepOutput detached(const PredictionStepOutput& output);
 /// `get_eval_dataloader` isn't checked, since its loaders may differ.
 void check_eval_datasets(const TrainerCore& core);
 
+/// What each of several processes goes over: everything, its part of every batch, or its part of the data,
+/// which is divided already.
+enum class EvaluationParts { none, of_batches, of_data };
+
 /// Accumulates the batches of an evaluation.
 class EvaluationTally {
  public:
-  /// `examples`: the expected number, if known. `is_part`: each process has a part of every batch.
+  /// `examples`: the expected number, if known.
   EvaluationTally(const TrainerCore& core, Keep keep, std::optional<std::int64_t> examples,
-                  bool is_part = false);
+                  EvaluationParts parts = EvaluationParts::none);
 
   /// Adds the loss of a batch and its parts, weighted by what the loss is a mean over, of which the batch has
   /// `items`. Throws DataError if one isn't a single element.
@@ -84,6 +89,7 @@ class EvaluationTally {
 
   const TrainerCore& core_;
   Keep keep_;
+  EvaluationParts parts_of_;
   bool is_part_, wants_inputs_, wants_losses_;
   BatchRows rows_;
   Gathered all_;
@@ -229,6 +235,7 @@ class EvaluationLoop {
     const PhaseClock::Scope scope_of_time(core_.phase_clock, TimedPhase::evaluation);
     const auto start = std::chrono::steady_clock::now();
     const auto loader = made_by("get_eval_dataloader", events_.trainer().get_eval_dataloader(dataset));
+    check_same_data(core_, loader->options().name, loader->dataset());
     constexpr bool predicting = std::same_as<Begin, PredictBegin>;
     announce_loader(events_, *loader, predicting ? LoaderUse::predict : LoaderUse::evaluate);
     const EvaluationScope scope(core_, *loader, predicting);
@@ -240,7 +247,7 @@ class EvaluationLoop {
       events_.raise(Begin{core_.context(), prefix_});
     core_.share_buffers();
     auto result = go_over(*loader, keep);
-    const bool is_part = is_part_of(*loader);
+    const bool is_part = parts_of(*loader) != EvaluationParts::none;
     const auto batch_size = core_.args.per_device_eval_batch_size * (is_part ? core_.ranks.world_size() : 1);
     if (is_part) seen_ = static_cast<std::int64_t>(core_.ranks.sum(static_cast<double>(seen_)));
     const auto steps = detail::groups_of(seen_, batch_size);
@@ -258,9 +265,11 @@ class EvaluationLoop {
                                                                            : Keep::all;
   }
 
-  /// Whether this process goes over its part of each batch of a loader, not over all of it.
-  bool is_part_of(const DataLoader& loader) const {
-    return events_.has_others() && loader.options().part.world_size == core_.ranks.world_size();
+  EvaluationParts parts_of(const DataLoader& loader) const {
+    if (!events_.has_others()) return EvaluationParts::none;
+    if (loader.dataset().is_divided()) return EvaluationParts::of_data;
+    return loader.options().part.world_size == core_.ranks.world_size() ? EvaluationParts::of_batches
+                                                                        : EvaluationParts::none;
   }
 
   Metrics first_batch(const Dataset& dataset, Keep keep) {
@@ -293,11 +302,12 @@ class EvaluationLoop {
   }
 
   EvaluationResult go_over(const DataLoader& loader, Keep keep) {
-    const bool is_part = is_part_of(loader);
+    const auto parts = parts_of(loader);
+    const bool is_part = parts != EvaluationParts::none, is_divided = parts == EvaluationParts::of_data;
     // Handlers of EvaluateBegin and EvaluateEnd may swap the weights, so they see the originals.
     const EvaluationPrecision precision(core_);
     const EvaluationGradients gradients(core_);
-    EvaluationTally tally(core_, keep, loader.examples(), is_part);
+    EvaluationTally tally(core_, keep, loader.examples(), parts);
     auto batches = loader.begin_epoch(0);
     const auto fetch = [&] {
       const InterruptionScope waiting(!core_.ranks.several() && InterruptionScope::may());
@@ -312,6 +322,15 @@ class EvaluationLoop {
     if (!next)
       throw DataError(std::string("the dataset to ") + (prefix_ == "test" ? "predict" : "evaluate") +
                       " is empty");
+    // Whose part has no more batches repeats its last one, as long as others have some.
+    bool has_ended = false;
+    const auto fetch_with_others = [&](const Batch& last) {
+      std::optional<Batch> batch;
+      if (!has_ended) batch = fetch();
+      has_ended = !batch;
+      if (core_.ranks.sum(has_ended ? 0 : 1) > 0 && has_ended) batch = last;
+      return batch;
+    };
     while (next) {
       // Counted before the labels go to a device, so that nothing waits for it, unless a handler may change
       // them.
@@ -319,8 +338,8 @@ class EvaluationLoop {
       std::optional<LossDivisor> divisor;
       if (!may_change) divisor = count(*next);
       auto batch = precision.fit(next->to(core_.device, core_.args.dataloader_pin_memory));
-      const bool is_padding = is_part && batches.share() == 0;
-      next = fetch();
+      const bool is_padding = is_divided ? has_ended : is_part && batches.share() == 0;
+      next = is_divided ? fetch_with_others(*next) : fetch();
       if (is_part)
         core_.ranks.interruption_point();
       else

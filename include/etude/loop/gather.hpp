@@ -34,6 +34,8 @@ struct BatchRows {
   void add(const EvalPrediction& part, std::int64_t size);
   /// Those of one batch.
   BatchRows of(std::size_t batch) const;
+  /// Those of all batches, as one batch.
+  BatchRows joined() const;
 };
 
 /// Throws DataError for labels and inputs of a batch of `size` examples that can't be joined with those of

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -62,22 +63,43 @@ class MicroBatches {
           });
       if (!batch) break;
       batches_.push_back(std::move(*batch));
-      shares_.push_back(share_of(stream));
+      shares_.push_back(stream.share());
     }
+    if (core_.brings_own_batches() && !batches_.empty()) spare_ = batches_.back();
     if (batches_.empty()) return 0;
     core_.group.begin(static_cast<std::int64_t>(batches_.size()));
     // Counted before the labels go to a device, so that nothing waits for it, unless a handler may change
     // them.
     constexpr bool may_change = Events::template is_written<BatchFetched>();
     if (!may_change) divisors_ = core_.count(batches_, shares_);
-    for (auto& batch : batches_) {
-      batch = batch.to(core_.device, core_.args.dataloader_pin_memory);
-      batch = events_.raise(BatchFetched{core_.context(), std::move(batch)}).batch;
-    }
+    for (auto& batch : batches_) receive(batch);
     if (may_change) divisors_ = core_.count(batches_, shares_);
     for (const auto& batch : batches_)
       core_.group.add_floating_point_ops(events_.trainer().floating_point_ops(batch));
     return core_.group.size();
+  }
+
+  /// Weighs the micro-batches by their examples among those of all processes, which each bring their own. One
+  /// that has fewer micro-batches repeats its last one with weight 0, so that all make the same steps.
+  /// Returns the number of micro-batches; all processes call it.
+  std::int64_t join_others() {
+    std::vector<double> examples(static_cast<std::size_t>(core_.accumulation.steps()));
+    for (std::size_t i = 0; i < batches_.size(); ++i) examples[i] = static_cast<double>(batches_[i].size);
+    const auto of_all = core_.ranks.sum(examples);
+    const auto count =
+        static_cast<std::size_t>(std::ranges::count_if(of_all, [](double n) { return n > 0; }));
+    for (std::size_t i = 0; i < batches_.size(); ++i) shares_[i] = examples[i] / of_all[i];
+    if (!spare_) return std::ssize(batches_);
+    const bool has_none = batches_.empty();
+    while (batches_.size() < count) {
+      batches_.push_back(*spare_);
+      shares_.push_back(0);
+      if (!divisors_.empty()) divisors_.emplace_back(LossDivisor(0));
+      receive(batches_.back());
+    }
+    if (has_none) divisors_ = core_.count(batches_, shares_);
+    if (count > 0) core_.group.set_size(static_cast<std::int64_t>(count));
+    return std::ssize(batches_);
   }
 
   /// Begins to replace what the group's losses are divided by with that of all processes.
@@ -108,13 +130,9 @@ class MicroBatches {
   }
 
  private:
-  /// A loader that isn't divided among the processes counts as much as each other's.
-  template <class Stream>
-  double share_of(const Stream& stream) const {
-    const auto world_size = core_.ranks.world_size();
-    const auto* loader = core_.train_dataloader.get();
-    const bool is_part = world_size == 1 || (loader && loader->options().part.world_size == world_size);
-    return is_part ? stream.share() : 1 / static_cast<double>(world_size);
+  void receive(Batch& batch) {
+    batch = batch.to(core_.device, core_.args.dataloader_pin_memory);
+    batch = events_.raise(BatchFetched{core_.context(), std::move(batch)}).batch;
   }
 
   Events& events_;
@@ -122,6 +140,7 @@ class MicroBatches {
   std::vector<Batch> batches_;
   std::vector<double> shares_;
   std::vector<std::optional<LossDivisor>> divisors_;  // of the losses; none if they aren't known or needed
+  std::optional<Batch> spare_;                        // the last one of this process, if each brings its own
 };
 
 }  // namespace etude::inline v0

@@ -19,7 +19,8 @@ std::vector<std::string> faults_of_optimizers(const TrainerOptions& options);
 
 DataLoaderOptions train_loader_options(const TrainerOptions& options, const TrainingArguments& args);
 
-DataLoaderOptions eval_loader_options(const TrainerOptions& options, const TrainingArguments& args);
+DataLoaderOptions eval_loader_options(const TrainerOptions& options, const TrainingArguments& args,
+                                      const Dataset& dataset);
 
 /// Warns if the option `optimizer` lacks parameters of the model and holds others instead, as after a layer
 /// was replaced.

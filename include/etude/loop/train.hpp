@@ -21,6 +21,7 @@
 #include "etude/loop/metric_check.hpp"
 #include "etude/loop/plan.hpp"
 #include "etude/loop/requests.hpp"
+#include "etude/loop/same_data.hpp"
 #include "etude/loop/training_summary.hpp"
 #include "etude/loop/update.hpp"
 #include "etude/loop/work_under_way.hpp"
@@ -110,6 +111,7 @@ class TrainLoop {
         });
         return steps;
       });
+    check_same_data(core_);
     plan_ = is_hosted_ ? plan_hosted_training(core_.args, static_cast<bool>(core_.options.lr_scheduler))
                        : plan_training(core_.args, core_.ranks.most(core_.train_dataloader->size()),
                                        core_.accumulation.by_epoch());
@@ -197,8 +199,7 @@ class TrainLoop {
     auto& position = core_.progress.position;
     in_steps_.reset();
     if (!epoch_had_ended_) {
-      const auto rest =
-          core_.train_dataloader ? core_.train_dataloader->size(position.examples) : std::nullopt;
+      const auto rest = core_.batches_left();
       if (core_.control.should_epoch_stop || (rest && *rest == 0)) position.exhausted = true;
       if (phase().epoch != EpochPhase::epoch_end) phase().enter(EpochPhase::epoch_end);
       stoppable([&] { events_.leave(EpochEnd{core_.context(), position.exhausted}); });
@@ -338,7 +339,7 @@ class TrainLoop {
   void begin_steps() {
     const auto& position = core_.progress.position;
     core_.accumulation.begin_epoch(position.epoch);
-    const auto left = core_.train_dataloader ? core_.train_dataloader->size(position.examples) : std::nullopt;
+    const auto left = core_.batches_left();
     examples_ = left ? static_cast<double>(position.padded_examples) + core_.padded(*left)
                 : plan_.batches_per_epoch > 0 ? core_.padded(plan_.batches_per_epoch)
                                               : std::numeric_limits<double>::infinity();
@@ -413,8 +414,8 @@ class TrainLoop {
     for (int i = 0; i < 2; ++i) stoppable([&] { requests_.honour(); });
     checkpoints_.announce();
     phase().enter(TrainingStage::done);
-    TrainOutput output;
     gather_units();
+    TrainOutput output;
     output.stop_reason = early ? reason : "";
     stoppable([&] { summary_.log(); });
     if (core_.args.load_best_model_at_end) stoppable([&] { checkpoints_.load_best(); });
@@ -427,13 +428,13 @@ class TrainLoop {
     return output;
   }
 
-  /// Cleans up after a training that doesn't reach its end.
   /// After the last checkpoint, one process may read or load all parameters without the others.
   void gather_units() {
     if (core_.sharded_units) core_.sharded_units->gather();
     core_.sharded_units.reset();
   }
 
+  /// Cleans up after a training that doesn't reach its end.
   void end_early() {
     events_.close_to(outside_ + 1);
     events_.attempt([&] { summary_.log(); });

@@ -121,6 +121,8 @@ class Update {
     Attempt own(core_);
     own.run(fetch_group);
     const double waited = core_.ranks.communicator().waited();
+    const bool divides = !core_.brings_own_batches();
+    if (!divides && group_.join_others() > 0 && !own.error()) own.run([] { return complete; });
     const bool on_one_path = core_.sharded_units || sharing_ == StepSharing::by_hand;
     if (on_one_path) detail::check_same_path(core_, own.result(), own.error());
     {
@@ -149,6 +151,12 @@ class Update {
       return given_up;
     }
     if (all.count(no_batches) == core_.ranks.world_size()) return no_batches;
+    if (all.count(no_batches) > 0 && divides)
+      throw DataError(fmt::format(
+          "train_dataset has no more batches in {} of {} processes: must be the same in all, since "
+          "each takes its part of every batch; declare data that is divided already by "
+          "etude::already_divided(dataset)",
+          all.count(no_batches), core_.ranks.world_size()));
     if (all.count(no_batches) > 0 && reducer_->sums_every_backward())
       throw DataError(
           fmt::format("train_dataset has no more batches in {} of {} processes: with "

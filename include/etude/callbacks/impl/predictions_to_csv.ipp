@@ -95,7 +95,9 @@ ETUDE_INLINE void PredictionsToCSVCallback::begin(const Context& e, std::string_
   is_whole = false;
   columns.clear();
   batches.clear();
-  is_part = e.args.world_size() > 1 && e.eval_dataloader->options().part.world_size == e.args.world_size();
+  is_divided = e.eval_dataloader->dataset().is_divided();
+  is_part = e.args.world_size() > 1 &&
+            (is_divided || e.eval_dataloader->options().part.world_size == e.args.world_size());
   if (!e.state.is_world_process_zero) return;
   file = detail::log_path(e.args, detail::filled_in(detail::filled_in(path, "{prefix}", prefix), "{step}",
                                                     std::to_string(e.state.global_step)));
@@ -161,6 +163,11 @@ ETUDE_INLINE void PredictionsToCSVCallback::write_parts(const std::vector<std::s
                                   fmt::join(columns, ","), fmt::join(names, ",")));
   }
   write_header();
+  if (is_divided) {
+    for (const auto& part : parts)
+      for (const auto& batch : part) output->write(std::as_bytes(std::span(batch)));
+    return;
+  }
   // A process may have no examples of the last batch.
   for (std::size_t batch = 0; batch < most; ++batch)
     for (const auto& part : parts)

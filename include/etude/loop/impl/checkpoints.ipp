@@ -147,16 +147,18 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
   const auto& examples_now = core_.progress.train_dataset;
   const bool has_other_size = examples_then && examples_now && examples_then->size && examples_now->size &&
                               *examples_then->size != *examples_now->size;
+  const bool has_other_parts = examples_then && examples_now && examples_then->parts != examples_now->parts;
+  if (has_other_parts) position.examples = 0;  // a place in one part is none in another
   const auto batch_size_then = static_cast<double>(point_->progress->train_batch_size) *
                                static_cast<double>(point_->progress->world_size);
   if (core_.ranks.several() || point_->progress->world_size > 1) position.micro_batches = 0;
   if (!core_.train_dataloader) {
     position.micro_batches = 0;  // the program's next batches are others
-  } else if (has_other_size || batch_size_then != core_.padded(1) ||
+  } else if (has_other_size || has_other_parts || batch_size_then != core_.padded(1) ||
              point_->progress->gradient_accumulation_steps != core_.accumulation.in(position.epoch)) {
     position.micro_batches = 0;
     position.padded_examples = position.examples;
-    if (const auto left = core_.train_dataloader->size(position.examples)) {
+    if (const auto left = core_.batches_left()) {
       const auto before =
           std::exchange(plan, continued(plan, core_.args, state.global_step, position.epoch,
                                         position.exhausted ? 0 : *left, core_.accumulation.by_epoch()));
@@ -194,6 +196,8 @@ ETUDE_INLINE void AnyTrainingCheckpoints::warn_of_another_dataset(const DatasetI
   std::string difference;
   if (now.size != then.size)
     difference = fmt::format("{} -> {} examples", count(then.size), count(now.size));
+  else if (now.parts != then.parts)
+    difference = fmt::format("divided into {} -> {} parts", then.parts, now.parts);
   else if (!now.fingerprint.empty() && !then.fingerprint.empty() && now.fingerprint != then.fingerprint)
     difference = "as many examples, but different ones";
   if (!difference.empty())

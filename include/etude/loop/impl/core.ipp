@@ -8,12 +8,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -32,6 +34,7 @@
 #include "etude/data/data_loader.hpp"
 #include "etude/data/random.hpp"
 #include "etude/events.hpp"
+#include "etude/io/checksum.hpp"
 #include "etude/libtorch/autocast.hpp"
 #include "etude/libtorch/device_graph.hpp"
 #include "etude/libtorch/generators.hpp"
@@ -75,6 +78,37 @@ ETUDE_INLINE DataPosition TrainerCore::position_after(std::int64_t examples,
           .micro_batches = 0,
           .exhausted = before.exhausted,
           .dataset_state = std::move(dataset_state)};
+}
+
+ETUDE_INLINE bool TrainerCore::brings_own_batches() const {
+  return ranks.several() &&
+         !(train_dataloader && train_dataloader->options().part.world_size == ranks.world_size());
+}
+
+ETUDE_INLINE std::optional<std::int64_t> TrainerCore::batches_left() const {
+  if (!train_dataloader) return std::nullopt;
+  const auto own = train_dataloader->size(progress.position.examples);
+  return brings_own_batches() ? ranks.most(own) : own;
+}
+
+ETUDE_INLINE DatasetInfo TrainerCore::train_dataset_info() const {
+  const auto& dataset = options.train_dataset;
+  DatasetInfo own{dataset.size(), dataset.fingerprint()};
+  if (!dataset.is_divided() || !ranks.several()) return own;
+  DatasetInfo all{0, {}, ranks.world_size()};
+  Checksum sum;
+  bool has_fingerprints = true;
+  for (const auto& text : ranks.gather(to_json_text(own))) {
+    const auto part = from_json_text<DatasetInfo>(text);
+    if (all.size && part.size)
+      *all.size += *part.size;
+    else
+      all.size.reset();
+    has_fingerprints = has_fingerprints && !part.fingerprint.empty();
+    sum.update(std::as_bytes(std::span(text)));
+  }
+  if (has_fingerprints) all.fingerprint = sum.hex();
+  return all;
 }
 
 ETUDE_INLINE std::int64_t TrainerCore::total_train_batch_size() const {
@@ -176,6 +210,8 @@ ETUDE_INLINE std::vector<std::optional<LossDivisor>> TrainerCore::count(
 
 ETUDE_INLINE TrainingProgress TrainerCore::current_progress() {
   auto now = progress;
+  // A process whose part is shorter counts fewer examples.
+  if (brings_own_batches()) now.position.examples = *ranks.most(now.position.examples);
   now.train_batch_size = args.per_device_train_batch_size;
   now.world_size = ranks.world_size();
   now.gradient_accumulation_steps = accumulation.steps();
@@ -396,10 +432,10 @@ ETUDE_INLINE void TrainerCore::make_model() {
   }
   if (!model) throw ArgumentError("model_init returned no model");
   if (!model.has_forward() && !has_own_compute_loss() && !overrides.training_step)
-    throw ArgumentError(
-        fmt::format("model: {} has no forward: it must have one, or compute_loss must be set, which calls its "
-                    "parts",
-                    model.name()));
+    throw ArgumentError(fmt::format(
+        "model: {} has no forward: it must have one, or compute_loss must be set, which calls its "
+        "parts",
+        model.name()));
   carried = CarriedStates(model);
   optimizers.clear();
   weights_are = args.pure_bf16 ? std::optional(torch::kBFloat16) : std::nullopt;
@@ -478,7 +514,7 @@ ETUDE_INLINE void TrainerCore::begin_training() {
   log_history.begin_training();
   progress = {};
   if (train_dataloader)
-    progress.train_dataset = {options.train_dataset.size(), options.train_dataset.fingerprint()};
+    progress.train_dataset = train_dataset_info();
   else
     progress.shuffle_order = DataLoaderOptions().shuffle_order;  // that of a train() that resumes it
   log_window.begin_training();
@@ -539,7 +575,7 @@ ETUDE_INLINE std::unique_ptr<DataLoader> TrainerCore::make_train_dataloader() co
 }
 
 ETUDE_INLINE std::unique_ptr<DataLoader> TrainerCore::make_eval_dataloader(const Dataset& dataset) const {
-  return std::make_unique<DataLoader>(dataset, eval_loader_options(options, args));
+  return std::make_unique<DataLoader>(dataset, eval_loader_options(options, args, dataset));
 }
 
 ETUDE_INLINE std::unique_ptr<Optimizer> TrainerCore::make_optimizer() {

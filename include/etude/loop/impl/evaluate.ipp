@@ -31,9 +31,9 @@ ETUDE_INLINE PredictionStepOutput detached(const PredictionStepOutput& output) {
   const auto detach = [](const torch::Tensor& tensor) {
     return tensor.defined() && tensor.requires_grad() ? tensor.detach() : tensor;
   };
-  return {detach(output.loss),
-          output.logits.transform(
-              [&](const torch::Tensor& tensor) { return detail::at_least_1d(detach(tensor)); }),
+  return {detach(output.loss), output.logits.transform([&](const torch::Tensor& tensor) {
+            return detail::at_least_1d(detach(tensor));
+          }),
           output.labels.transform(detach), output.logs.transform(detach), output.counts_items};
 }
 
@@ -65,14 +65,16 @@ ETUDE_INLINE void check_eval_datasets(const TrainerCore& core) {
 }
 
 ETUDE_INLINE EvaluationTally::EvaluationTally(const TrainerCore& core, Keep keep,
-                                              std::optional<std::int64_t> examples, bool is_part)
+                                              std::optional<std::int64_t> examples, EvaluationParts parts)
     : core_(core),
       keep_(keep),
-      is_part_(is_part),
+      parts_of_(parts),
+      is_part_(parts != EvaluationParts::none),
       wants_inputs_(detail::wants_for_metrics(core.args, "inputs")),
       wants_losses_(detail::wants_for_metrics(core.args, "loss")),
       all_(core.args.eval_accumulation_steps, core.args.eval_do_concat_batches,
-           is_part && examples ? *examples / core.ranks.world_size() + 1 : examples) {
+           parts == EvaluationParts::of_batches && examples ? *examples / core.ranks.world_size() + 1
+                                                            : examples) {
   if (keep != Keep::loss) core.options.compute_metrics.begin();
 }
 
@@ -138,6 +140,11 @@ ETUDE_INLINE EvaluationResult EvaluationTally::take(const std::string& prefix) {
   for (const auto& [name, value] : parts) result.metrics[prefix + "_" + name] = value;
   if (keep_ != Keep::loss) {
     result.prediction = all_.take();
+    // Parts of the data come one after another, not batch by batch.
+    if (parts_of_ == EvaluationParts::of_data && result.prediction.batches.empty()) {
+      result.prediction = renumbered(std::move(result.prediction), rows_);
+      rows_ = rows_.joined();
+    }
     if (is_part_ && keep_ == Keep::all)
       result.prediction = gather_rows(core_.ranks.communicator(), result.prediction, rows_);
     else

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -158,6 +159,15 @@ ETUDE_INLINE void BatchRows::add(const EvalPrediction& part, std::int64_t size) 
   columns.resize(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) columns[i].push_back(size > 0 ? tensors[i].size(0) : 0);
   examples.push_back(size);
+}
+
+ETUDE_INLINE BatchRows BatchRows::joined() const {
+  const auto sum = [](const std::vector<std::int64_t>& rows) {
+    return std::vector{std::accumulate(rows.begin(), rows.end(), std::int64_t{0})};
+  };
+  BatchRows all{sum(examples), {}};
+  for (const auto& column : columns) all.columns.push_back(sum(column));
+  return all;
 }
 
 ETUDE_INLINE BatchRows BatchRows::of(std::size_t batch) const {

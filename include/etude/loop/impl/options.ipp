@@ -157,7 +157,8 @@ ETUDE_INLINE DataLoaderOptions train_loader_options(const TrainerOptions& option
   loader.shuffle = args.train_sampling_strategy == SamplingStrategy::random &&
                    options.train_dataset.is_indexed() && !options.train_dataset.streams() &&
                    !options.train_sampler;
-  if (!dynamic_cast<const torch::data::samplers::DistributedSampler<>*>(options.train_sampler.get()))
+  if (!options.train_dataset.is_divided() &&
+      !dynamic_cast<const torch::data::samplers::DistributedSampler<>*>(options.train_sampler.get()))
     loader.part = {args.process_index(), args.world_size()};
   if (args.train_sampling_strategy == SamplingStrategy::group_by_length && !options.train_sampler)
     loader.sampler = std::make_shared<LengthGroupedSampler>(
@@ -166,11 +167,11 @@ ETUDE_INLINE DataLoaderOptions train_loader_options(const TrainerOptions& option
 }
 
 ETUDE_INLINE DataLoaderOptions eval_loader_options(const TrainerOptions& options,
-                                                   const TrainingArguments& args) {
+                                                   const TrainingArguments& args, const Dataset& dataset) {
   auto loader = detail::loader_options(options, args);
   loader.name = "the dataset to evaluate or predict";
   loader.batch_size = args.per_device_eval_batch_size;
-  loader.part = {args.process_index(), args.world_size()};
+  if (!dataset.is_divided()) loader.part = {args.process_index(), args.world_size()};
   return loader;
 }
 
