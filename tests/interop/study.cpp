@@ -1,6 +1,6 @@
 /// Runs trials of a study: study JOURNAL TRIALS PRUNER. Prints the number of reports of each trial, and
 /// whether it was pruned. study JOURNAL importances DIRECTION prints the importance of each hyperparameter,
-/// and study JOURNAL times the times of each trial.
+/// study JOURNAL times the times of each trial, and study JOURNAL trials the trials, a line of JSON each.
 
 #include <fmt/format.h>
 
@@ -8,8 +8,10 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
+#include "etude/reflect/json.hpp"
 #include "etude/study/importance.hpp"
 #include "etude/study/study.hpp"
 
@@ -37,11 +39,29 @@ int tell_times(const char* journal) {
   return 0;
 }
 
+int tell_trials(const char* journal) {
+  etude::Study study({.study_name = "digits", .journal = journal});
+  for (const auto& trial : study.trials()) {
+    nlohmann::ordered_json params = nlohmann::ordered_json::object(), reports = params;
+    for (const auto& [name, number] : trial.params) params[name] = trial.param(name);
+    for (const auto& [step, value] : trial.intermediate_values)
+      reports[std::to_string(step)] = etude::to_json_value(value);
+    fmt::print("{}\n", nlohmann::ordered_json{{"state", etude::to_string(trial.state)},
+                                              {"values", etude::to_json_value(trial.values)},
+                                              {"params", params},
+                                              {"reports", reports},
+                                              {"user_attrs", trial.user_attrs}}
+                           .dump());
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int, char** argv) {
   if (std::string(argv[2]) == "importances") return tell_importances(argv[1], argv[3]);
   if (std::string(argv[2]) == "times") return tell_times(argv[1]);
+  if (std::string(argv[2]) == "trials") return tell_trials(argv[1]);
   using Successive = etude::SuccessiveHalvingPruner;
   const std::map<std::string, std::shared_ptr<const etude::Pruner>> pruners{
       {"none", nullptr},

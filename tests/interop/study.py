@@ -1,10 +1,12 @@
 """Optuna reads our study and goes on with it, we go on with Optuna's, and both prune the same trials and see the same importances."""
 
+import json
 import math
 import pathlib
 import subprocess
 import sys
 import tempfile
+import warnings
 
 from checks import check, same
 
@@ -17,6 +19,7 @@ except ImportError as error:
     sys.exit(77)
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
+warnings.simplefilter("ignore")
 STEPS, TRIALS = 16, 60
 PRUNERS = {
     "none": optuna.pruners.NopPruner(),
@@ -152,3 +155,87 @@ with tempfile.TemporaryDirectory() as folder:
         times = (trial.datetime_start.timestamp(), trial.datetime_complete.timestamp())
         check(abs(start - times[0]) < 1e-5 and abs(complete - times[1]) < 1e-5, f"the times are {start} and {complete}: must be {times}")
     print(f"the times of {TRIALS} trials")
+
+    # Whatever Optuna writes, as the tests of its storages do.
+    journal = folder / "every_kind.log"
+    storage = JournalStorage(JournalFileBackend(str(journal)))
+    for name, directions in (("many", ["minimize", "maximize"]), ("deleted", ["minimize"]), ("digits", ["minimize"]), ("empty", ["maximize"])):
+        optuna.create_study(study_name=name, storage=storage, directions=directions)
+    many, deleted, study = (optuna.load_study(study_name=name, storage=storage, sampler=optuna.samplers.RandomSampler(seed=1))
+                            for name in ("many", "deleted", "digits"))
+    study.set_user_attr("any", {"nested": [1, None, math.inf]})
+    study.set_metric_names(["error"])
+    distributions = optuna.distributions
+    numbers = {
+        "float": distributions.FloatDistribution(-1, 1),
+        "log": distributions.FloatDistribution(1e-5, 1, log=True),
+        "step": distributions.FloatDistribution(0, 1, step=0.3),
+        "int": distributions.IntDistribution(-3, 9, step=2),
+        "int log": distributions.IntDistribution(1, 100, log=True),
+        "one": distributions.IntDistribution(3, 3),
+        "uniform": distributions.UniformDistribution(0, 1),
+        "loguniform": distributions.LogUniformDistribution(0.001, 1),
+        "discrete": distributions.DiscreteUniformDistribution(0, 1, 0.25),
+        "int uniform": distributions.IntUniformDistribution(1, 9, 2),
+        "int loguniform": distributions.IntLogUniformDistribution(1, 9),
+    }
+    choices = {
+        "texts": ["a", "b", ""], "mixed": [None, True, 1, 2.5, "a"], "lists": [[64], [64, 32]], "tuples": [(1,), (1, (2, 3))],
+        "nested": [{"a": [None, {"b": 1}]}, []],
+    }
+    unusable = {"huge": distributions.IntDistribution(0, 10**30)}
+
+    def suggest_all(trial):
+        for name, distribution in {**numbers, **{name: distributions.CategoricalDistribution(each) for name, each in choices.items()}, **unusable}.items():
+            trial._suggest(name, distribution)
+
+    def begin(of):
+        trial = of.ask()
+        suggest_all(trial)
+        return trial
+
+    for _ in range(3):
+        of_many = begin(many)
+        many.tell(of_many, [1.0, math.inf])
+        deleted.tell(begin(deleted), 2.0)
+        trial = begin(study)
+        for step, value in ((0, 0.5), (3, math.nan), (7, math.inf), (2**40, -math.inf), (10**20, 1.0)):
+            trial.report(value, step)
+        trial.set_user_attr("path", "\udcff")
+        trial.set_user_attr("text", "\U0001f600 \u2028")
+        study._storage.set_trial_system_attr(trial._trial_id, "constraints", (1.0, -1.0))
+        study.tell(trial, 0.25)
+    optuna.delete_study(study_name="deleted", storage=storage)
+    study.tell(begin(study), state=optuna.trial.TrialState.FAIL)
+    study.tell(begin(study), float("nan"), skip_if_finished=True)
+    pruned = begin(study)
+    pruned.report(3.0, 1)
+    study.tell(pruned, state=optuna.trial.TrialState.PRUNED)
+    begin(study)  # running
+    study.enqueue_trial({"log": 5.0})  # outside its range
+    study.tell(begin(study), -math.inf)
+    study.enqueue_trial({"float": 0.5}, user_attrs={"by": "hand"})  # waiting
+    study.add_trial(optuna.trial.create_trial(value=4.0, params={"float": 0.125, "lists": [64]}, intermediate_values={3: math.nan}, user_attrs={"old": []},
+                                              distributions={"float": numbers["float"], "lists": distributions.CategoricalDistribution(choices["lists"])}))
+    study.add_trial(optuna.trial.create_trial(state=optuna.trial.TrialState.PRUNED))
+    # Its storage checks nothing.
+    for values in (None, [math.nan], [1.0, 2.0]):
+        storage.set_trial_state_values(study.ask()._trial_id, optuna.trial.TrialState.COMPLETE, values)
+    storage.set_trial_param(study.ask()._trial_id, "float", 3.0, numbers["float"])
+
+    ran = subprocess.run([sys.argv[1], journal, "trials"], capture_output=True, text=True)
+    same(ran.returncode, 0, f"the program's end: {ran.stderr}")
+    seen = [json.loads(line) for line in ran.stdout.strip().split("\n")]
+    plain = lambda value: json.loads(json.dumps(value), parse_constant=str)
+    for number, (trial, expected) in enumerate(zip(seen, storage.get_all_trials(study._study_id), strict=True)):
+        has_values = expected.state.name != "COMPLETE" or (expected.values is not None and len(expected.values) == 1 and not math.isnan(expected.values[0]))
+        same(trial["state"], expected.state.name.lower() if has_values else "fail", f"the state of trial {number}")
+        same(trial["values"], plain(expected.values or []) if has_values else [], f"the values of trial {number}")
+        params = {name: value for name, value in expected.params.items() if name not in unusable}
+        same(trial["params"], plain(params), f"the params of trial {number}")
+        same(trial["reports"], plain({step: value for step, value in expected.intermediate_values.items() if step < 2**63}), f"the reports of trial {number}")
+        attrs = plain(expected.user_attrs)
+        same(trial["user_attrs"], {name: "\ufffd" if value == "\udcff" else value for name, value in attrs.items()}, f"the attributes of trial {number}")
+    ran = subprocess.run([sys.argv[1], journal, "1", "none"], capture_output=True, text=True)
+    same(ran.returncode, 0, f"the program's end: {ran.stderr}")
+    print(f"{len(seen)} trials of every kind, and one more")

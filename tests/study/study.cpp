@@ -397,6 +397,9 @@ TEST_CASE("values that Optuna stores without checks are read") {
                     R"({"step": null, "low": 0.0, "high": 1.0, "log": false})");
   journal.add_param(1, "lr", "0.5", "FloatDistribution",
                     R"({"step": null, "low": 0.1, "high": 1.0, "log": true})");
+  journal.add_param(1, "y", "5.0", "FloatDistribution",
+                    R"({"step": null, "low": 0.0, "high": 1.0, "log": false})");
+  journal.add_param(1, "n", "12.0", "IntDistribution", R"({"log": false, "step": 2, "low": 1, "high": 9})");
   // Two processes wrote different kinds at once; Optuna ignores the second.
   journal.add_param(2, "lr", "3.0", "IntDistribution", R"({"log": false, "step": 1, "low": 1, "high": 9})");
   journal.add(R"("op_code":7,"trial_id":1,"step":100000000000000000000,"intermediate_value":1.0)");
@@ -407,7 +410,9 @@ TEST_CASE("values that Optuna stores without checks are read") {
   journal.complete(3, "[1.0, 2.0]");
   const auto trials = etude::Study(journal.in(folder)).trials();
   CHECK(trials[0].params.empty());
-  CHECK(trials[1].params == std::map<std::string, double>{{"lr", 0.5}});
+  CHECK(trials[1].params == std::map<std::string, double>{{"lr", 0.5}, {"n", 12}, {"y", 5}});
+  CHECK(trials[1].param("y") == 5.0);
+  CHECK(trials[1].param("n") == 12);
   CHECK(trials[2].params.empty());
   CHECK(trials[1].intermediate_values.size() == 1);
   CHECK(std::isnan(trials[1].intermediate_values.at(-2)));

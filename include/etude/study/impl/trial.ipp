@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "etude/base/error.hpp"
@@ -19,7 +22,14 @@ namespace etude::inline v0 {
 ETUDE_INLINE nlohmann::ordered_json FrozenTrial::param(const std::string& name) const {
   const auto value = params.find(name);
   if (value == params.end()) throw ArgumentError(fmt::format("trial {} has no {}", number, name));
-  return from_number(distributions.at(name), value->second);
+  const auto& distribution = distributions.at(name);
+  // Optuna leaves an enqueued value outside its range as it is.
+  if (const auto* range = std::get_if<FloatRange>(&distribution))
+    if (value->second < range->low || value->second > range->high) return value->second;
+  if (const auto* range = std::get_if<IntRange>(&distribution))
+    if (const auto whole = std::llround(value->second); whole < range->low || whole > range->high)
+      return std::int64_t{whole};
+  return from_number(distribution, value->second);
 }
 
 ETUDE_INLINE std::map<std::string, nlohmann::ordered_json> Trial::params() const {
